@@ -1,0 +1,119 @@
+//! The command line: results on stdout, talk on stderr.
+
+use clap::{CommandFactory, Parser, Subcommand};
+use engine_builder::{Error, Profile, Result, Source, build};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the engine does not fit this box, 4 a gate failed.
+
+Examples:
+  engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
+  engine-builder build x4plus.onnx --profile cpu -o engines/cpu/x4plus --json";
+
+#[derive(Parser)]
+#[command(name = "engine-builder", version, about = "Builds engines of image models for one kind of machine", after_help = AFTER_HELP)]
+struct Arguments {
+    /// The ONNX Runtime library, or the folder that holds it
+    #[arg(long, value_name = "PATH", global = true)]
+    ort_lib: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build an engine directory.
+    #[command(after_help = "Example:\n  engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4")]
+    Build(BuildArguments),
+    /// Print the completions of a shell.
+    #[command(after_help = "Example:\n  engine-builder completions bash > /etc/bash_completion.d/engine-builder")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(clap::Args)]
+struct BuildArguments {
+    /// A checkpoint (.safetensors, .safetensors.index.json), an exported graph (.onnx) or a model file (.yaml)
+    model: PathBuf,
+    /// A name in `profiles/`, or the path of a .yaml file
+    #[arg(long)]
+    profile: String,
+    /// Where the engine directory goes
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Print the manifest as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match &arguments.command {
+        Command::Build(build) => run_build(build, arguments.ort_lib.as_deref()),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "engine-builder", &mut script);
+            print(&String::from_utf8_lossy(&script))
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let mut text = format!("error: {error}");
+            let mut cause = std::error::Error::source(&error);
+            // The causes that a message of ours repeats in full are not said twice.
+            while let Some(inner) = cause {
+                if !text.contains(&inner.to_string()) {
+                    text = format!("{text}: {inner}");
+                }
+                cause = inner.source();
+            }
+            say(&text);
+            ExitCode::from(match error {
+                Error::Gate(_) => 4,
+                Error::Runtime(runtime::Error::DoesNotFit(_)) => 3,
+                _ => 1,
+            })
+        }
+    }
+}
+
+fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> Result<()> {
+    runtime::onnxruntime::load(ort_lib)?;
+    let profile = Profile::read(&arguments.profile)?;
+    let source = Source::open(&arguments.model)?;
+    let built = build(&source, &profile, &arguments.output)?;
+    let manifest = &built.manifest;
+    if arguments.json {
+        let text = serde_json::to_string(manifest).map_err(|e| Error::Input { path: arguments.output.clone(), reason: e.to_string() })?;
+        return print(&(text + "\n"));
+    }
+    say(&format!("{}: {} ×{}, {}", source.name(), manifest.model.architecture, manifest.interface.scale, manifest.precision.name()));
+    for graph in &manifest.graphs {
+        say(&format!("  {}{}", graph.file, if graph.optimised { ", optimised offline" } else { "" }));
+    }
+    for gate in &manifest.gates {
+        say(&format!("  gate {}: {} = {:.2} (at least {:.2})", gate.graph, gate.name, gate.value, gate.floor));
+    }
+    say(&format!("  {:.1} MB in {} files", built.bytes as f64 / 1e6, manifest.files.len()));
+    print(&format!("{}\n", built.directory.display()))
+}
+
+/// A result, on stdout. A reader that has gone away is no error: it has seen what it wanted.
+fn print(text: &str) -> Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => Err(Error::File { path: "stdout".into(), action: "write to", source }),
+        _ => Ok(()),
+    }
+}
+
+/// Talk, on stderr.
+fn say(text: &str) {
+    // There is nowhere left to report a failure to.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}

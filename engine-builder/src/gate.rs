@@ -1,0 +1,91 @@
+//! Gates: what an engine must show before it is written.
+
+use crate::{Error, Floors, Result};
+use ndarray::ArrayD;
+use runtime::engine::manifest::Gate;
+
+/// An engine's output against its reference.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measurement {
+    /// Whether every value is a number.
+    pub finite: bool,
+    /// Peak signal-to-noise ratio in dB; the peak is the range of the reference. Infinite for equal outputs.
+    pub psnr_db: f64,
+    /// Largest absolute difference over the range of the reference.
+    pub maximum_error: f64,
+}
+
+/// Stands in for an infinite ratio, which JSON cannot write: more than FP32 can tell.
+const EXACT_DB: f64 = 200.0;
+
+impl Measurement {
+    /// Compares two outputs of one shape.
+    pub fn of(found: &ArrayD<f32>, reference: &ArrayD<f32>) -> Self {
+        let (low, high) = reference.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)));
+        // A constant reference has no range of its own.
+        let range = f64::from(high - low).max(f64::from(f32::EPSILON));
+        let (mut squares, mut largest) = (0.0, 0.0_f64);
+        for (a, b) in found.iter().zip(reference) {
+            let difference = (f64::from(*a) - f64::from(*b)).abs();
+            squares += difference * difference;
+            largest = largest.max(difference);
+        }
+        let mean = squares / reference.len().max(1) as f64;
+        Measurement {
+            finite: found.iter().all(|value| value.is_finite()),
+            psnr_db: 10.0 * (range * range / mean).log10(),
+            maximum_error: largest / range,
+        }
+    }
+
+    /// The gates of one graph, with their figures.
+    pub fn gates(&self, graph: &str, floors: &Floors) -> Vec<Gate> {
+        let gate = |name: &str, value: f64, floor: f64| Gate { name: name.into(), graph: graph.into(), value, floor };
+        vec![
+            gate("finite", f64::from(u8::from(self.finite)), 1.0),
+            // NaN compares as less than any floor.
+            gate("psnr_db", if self.psnr_db.is_nan() { 0.0 } else { self.psnr_db.min(EXACT_DB) }, floors.psnr_db),
+        ]
+    }
+}
+
+/// That every gate was passed.
+///
+/// # Errors
+/// [`Error::Gate`] with the ones that were not.
+pub(crate) fn check(gates: &[Gate]) -> Result<()> {
+    let failed: Vec<String> = gates
+        .iter()
+        .filter(|gate| gate.value < gate.floor)
+        .map(|gate| format!("  {}: {} is {:.2}, expected at least {:.2}", gate.graph, gate.name, gate.value, gate.floor))
+        .collect();
+    if failed.is_empty() { Ok(()) } else { Err(Error::Gate(failed.join("\n"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn array(values: &[f32]) -> ArrayD<f32> {
+        ArrayD::from_shape_vec(vec![values.len()], values.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn the_ratio_is_that_of_range_and_error() {
+        let reference = array(&[0.0, 1.0, 2.0, 0.0]);
+        let measured = Measurement::of(&array(&[0.02, 1.02, 1.98, 0.02]), &reference);
+        assert!((measured.psnr_db - 40.0).abs() < 1e-3, "{measured:?}");
+        assert!((measured.maximum_error - 0.01).abs() < 1e-6);
+        assert_eq!(Measurement::of(&reference, &reference).psnr_db, f64::INFINITY);
+    }
+
+    #[test]
+    fn a_failed_gate_is_named() {
+        let reference = array(&[0.0, 1.0]);
+        let floors = Floors { psnr_db: 90.0 };
+        check(&Measurement::of(&reference, &reference).gates("g.onnx", &floors)).unwrap();
+        let black = Measurement::of(&array(&[f32::NAN, 0.0]), &reference).gates("g.onnx", &floors);
+        let error = check(&black).unwrap_err().to_string();
+        assert!(error.contains("g.onnx: finite is 0.00") && error.contains("psnr_db is 0.00, expected at least 90.00"), "{error}");
+    }
+}

@@ -1,0 +1,22 @@
+//! Graphs to engines: what a model becomes for one kind of machine, with the proof that it still gives the right pixels.
+//!
+//! Data flows one way: a [`Source`] (checkpoint, graph or model file) gives one graph for each tile shape of a [`Profile`]; the graphs
+//! are run against their reference; and [`build`] writes the engine directory that the `runtime` crate opens.
+
+mod build;
+mod digest_tree;
+mod error;
+mod gate;
+mod model_file;
+mod optimise;
+mod profile;
+mod source;
+mod test_image;
+mod yaml;
+
+pub use build::{Built, build};
+pub use error::{Error, Result};
+pub use gate::Measurement;
+pub use model_file::ModelFile;
+pub use profile::{Floors, Profile, Tile};
+pub use source::Source;

@@ -1,0 +1,9 @@
+//! `engine-builder`: ONNX graphs and checkpoints to engines.
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run()
+}

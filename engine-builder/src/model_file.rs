@@ -1,0 +1,54 @@
+//! Model files: what a checkpoint is, where it came from, and what must hold of it.
+
+use crate::{Error, Result, yaml};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A model, as `models/NAME.yaml` says it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelFile {
+    /// The name: that of the file.
+    pub name: String,
+    /// What the model does, for the reader.
+    pub description: String,
+    /// The task that the checkpoint must turn out to have.
+    pub task: String,
+    /// The architecture that the checkpoint must turn out to have.
+    pub architecture: String,
+    /// The checkpoint, beside the model file.
+    pub checkpoint: PathBuf,
+    /// SHA-256 of the checkpoint.
+    pub sha256: String,
+    /// The licence of the weights, an SPDX expression.
+    pub licence: String,
+    /// Where the weights come from and how they were trained.
+    pub provenance: String,
+    /// Hyperparameters that the checkpoint does not tell (`--set` of the exporter).
+    #[serde(default)]
+    pub set: BTreeMap<String, String>,
+}
+
+impl ModelFile {
+    /// Reads a model file.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not a valid one, or its checkpoint is missing or another one.
+    pub fn read(path: &Path) -> Result<Self> {
+        let mut model: ModelFile = yaml::read(path)?;
+        if path.file_stem().is_none_or(|stem| stem != model.name.as_str()) {
+            return Err(Error::input(path, format!("expected the model to have its file's name, found `name: {}`", model.name)));
+        }
+        model.checkpoint = path.parent().unwrap_or(Path::new("")).join(&model.checkpoint);
+        if !model.checkpoint.exists() {
+            return Err(Error::input(path, format!("its checkpoint {} is missing; put it there", model.checkpoint.display())));
+        }
+        let found = runtime::digest::sha256_file(&model.checkpoint)?.sha256;
+        if found != model.sha256 {
+            let reason = format!("expected the SHA-256 {}, found {found}: it is another checkpoint than {}", model.sha256, path.display());
+            return Err(Error::input(&model.checkpoint, reason));
+        }
+        Ok(model)
+    }
+}

@@ -1,0 +1,64 @@
+//! What detection may look at: names, shapes, and hints.
+
+use crate::Checkpoint;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Why a checkpoint does not tell an architecture's hyperparameters: what was expected, what was found, what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch(pub String);
+
+/// The names and shapes of a checkpoint's tensors, and hints for what they do not tell.
+#[derive(Debug)]
+pub struct Keys<'a> {
+    checkpoint: &'a Checkpoint,
+    /// What the user says with `--set`, which goes before what the checkpoint's metadata says.
+    hints: &'a BTreeMap<String, String>,
+    used: RefCell<BTreeSet<String>>,
+}
+
+impl<'a> Keys<'a> {
+    /// The keys of a checkpoint, with the user's hints.
+    pub fn new(checkpoint: &'a Checkpoint, hints: &'a BTreeMap<String, String>) -> Self {
+        Keys { checkpoint, hints, used: RefCell::default() }
+    }
+
+    /// Whether there is such a tensor.
+    pub fn contains(&self, name: &str) -> bool {
+        self.checkpoint.tensors().contains_key(name)
+    }
+
+    /// Whether some tensor's name begins so.
+    pub fn any_with_prefix(&self, prefix: &str) -> bool {
+        self.checkpoint.tensors().range(prefix.to_owned()..).next().is_some_and(|(name, _)| name.starts_with(prefix))
+    }
+
+    /// The sizes of a tensor of `N` dimensions.
+    ///
+    /// # Errors
+    /// There is no such tensor, or it has another number of dimensions.
+    pub fn dims<const N: usize>(&self, name: &str) -> Result<[usize; N], Mismatch> {
+        let weight = self.checkpoint.tensors().get(name);
+        let weight = weight.ok_or_else(|| Mismatch(format!("expected a tensor `{name}`, found none")))?;
+        weight.dims().try_into().map_err(|_| Mismatch(format!("expected `{name}` to have {N} dimensions, found {:?}", weight.dims())))
+    }
+
+    /// The number of members in a list of modules: one more than the largest `i` among the names `PREFIXi…`, or 0.
+    pub fn count(&self, prefix: &str) -> usize {
+        let names = self.checkpoint.tensors().keys().filter_map(|name| name.strip_prefix(prefix));
+        let indices = names.filter_map(|rest| rest.split('.').next()?.parse::<usize>().ok());
+        indices.max().map_or(0, |last| last.saturating_add(1))
+    }
+
+    /// What the user or the checkpoint's metadata says about a hyperparameter that the tensors do not tell.
+    pub fn hint(&self, name: &str) -> Option<&str> {
+        self.used.borrow_mut().insert(name.to_owned());
+        self.hints.get(name).or_else(|| self.checkpoint.metadata().get(name)).map(String::as_str)
+    }
+
+    /// The user's hints that nothing asked for.
+    pub(super) fn unused_hints(&self) -> Vec<&str> {
+        let used = self.used.borrow();
+        self.hints.keys().filter(|name| !used.contains(*name)).map(String::as_str).collect()
+    }
+}

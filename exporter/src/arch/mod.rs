@@ -1,0 +1,105 @@
+//! The architectures: one file each, and one line in the [`registry`].
+
+mod keys;
+mod registry;
+mod rrdbnet;
+mod srvgg_net_compact;
+
+pub use keys::{Keys, Mismatch};
+pub use registry::{Entry, detect, registry};
+
+use crate::nn::Scope;
+use crate::{Contract, Result, Shapes};
+use std::fmt::Debug;
+
+/// A kind of network: how to recognise it, and how to compute it.
+///
+/// The implementing type holds the hyperparameters.
+pub trait Architecture: Debug + PartialEq + serde::Serialize + Sized + 'static {
+    /// The name that its authors gave it.
+    const NAME: &'static str;
+
+    /// Sets of tensor names of which one must be there completely: one set for each naming scheme in use.
+    const SIGNATURES: &'static [&'static [&'static str]];
+
+    /// The hyperparameters, from names and shapes.
+    ///
+    /// # Errors
+    /// The tensors contradict each other, or they do not tell something that must be known.
+    fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch>;
+
+    /// What the graph promises.
+    fn contract(&self) -> Contract;
+
+    /// Traces the network from its inputs to its outputs.
+    ///
+    /// # Errors
+    /// The asked shapes are not ones of this network. Errors of layers stick in the trace instead.
+    fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()>;
+
+    /// Tensors that checkpoints carry and the graph does not need, by name.
+    fn ignores(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// Configurations worth testing, and the published ones, by name.
+    fn presets() -> Vec<(&'static str, Self)>;
+
+    /// What a made-up checkpoint must note about itself because its tensors do not tell it.
+    fn notes(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}
+
+/// A recognised network, whatever its architecture.
+pub trait Network: Debug {
+    /// The architecture's name.
+    fn architecture(&self) -> &'static str;
+
+    /// The hyperparameters by name.
+    ///
+    /// # Errors
+    /// A hyperparameter has no JSON form.
+    fn hyperparameters(&self) -> serde_json::Result<serde_json::Value>;
+
+    /// What the graph promises.
+    fn contract(&self) -> Contract;
+
+    /// See [`Architecture::build`].
+    ///
+    /// # Errors
+    /// The asked shapes are not ones of this network.
+    fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()>;
+
+    /// See [`Architecture::ignores`].
+    fn ignores(&self, name: &str) -> bool;
+
+    /// See [`Architecture::notes`].
+    fn notes(&self) -> Vec<(&'static str, String)>;
+}
+
+impl<A: Architecture> Network for A {
+    fn architecture(&self) -> &'static str {
+        A::NAME
+    }
+
+    fn hyperparameters(&self) -> serde_json::Result<serde_json::Value> {
+        serde_json::to_value(self)
+    }
+
+    fn contract(&self) -> Contract {
+        Architecture::contract(self)
+    }
+
+    fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
+        Architecture::build(self, w, shapes)
+    }
+
+    fn ignores(&self, name: &str) -> bool {
+        Architecture::ignores(self, name)
+    }
+
+    fn notes(&self) -> Vec<(&'static str, String)> {
+        Architecture::notes(self)
+    }
+}

@@ -1,0 +1,86 @@
+//! Which architectures there are, in the order in which they are tried.
+
+use super::{Architecture, Keys, Mismatch, Network, rrdbnet, srvgg_net_compact};
+use crate::{Checkpoint, Error, Result};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// One architecture of the registry.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// The architecture's name.
+    pub name: &'static str,
+    signatures: &'static [&'static [&'static str]],
+    detect: fn(&Keys<'_>) -> Result<Box<dyn Network>, Mismatch>,
+    presets: fn() -> Vec<(&'static str, Box<dyn Network>)>,
+}
+
+const fn entry<A: Architecture>() -> Entry {
+    Entry {
+        name: A::NAME,
+        signatures: A::SIGNATURES,
+        detect: |keys| Ok(Box::new(A::detect(keys)?)),
+        presets: || A::presets().into_iter().map(|(name, network)| (name, Box::new(network) as Box<dyn Network>)).collect(),
+    }
+}
+
+/// The order matters: the first whose signature is complete is taken, so the loosest signature stands last.
+static REGISTRY: &[Entry] = &[entry::<rrdbnet::RrdbNet>(), entry::<srvgg_net_compact::SrvggNetCompact>()];
+
+/// All architectures, in the order in which they are tried.
+pub fn registry() -> &'static [Entry] {
+    REGISTRY
+}
+
+impl Entry {
+    /// Configurations worth testing, and the published ones, by name.
+    pub fn presets(&self) -> Vec<(&'static str, Box<dyn Network>)> {
+        (self.presets)()
+    }
+
+    /// The names that are missing from the signature that comes nearest, and that signature's length.
+    fn missing(&self, keys: &Keys<'_>) -> (Vec<&'static str>, usize) {
+        let missing = |signature: &&'static [&'static str]| {
+            let names: Vec<&'static str> = signature.iter().copied().filter(|name| !keys.contains(name)).collect();
+            (names, signature.len())
+        };
+        self.signatures.iter().map(missing).min_by_key(|(missing, length)| missing.len() * 100 / length.max(&1)).unwrap_or_default()
+    }
+}
+
+/// Finds a checkpoint's architecture and its hyperparameters. `hints` say what the tensors do not tell.
+///
+/// # Errors
+/// No architecture fits (each candidate's missing names are listed), the hyperparameters cannot be told, or a hint is of no use.
+pub fn detect(checkpoint: &Checkpoint, hints: &BTreeMap<String, String>) -> Result<Box<dyn Network>> {
+    let keys = Keys::new(checkpoint, hints);
+    let path = checkpoint.path();
+    let Some(entry) = REGISTRY.iter().find(|entry| entry.missing(&keys).0.is_empty()) else {
+        return Err(unknown(checkpoint, &keys));
+    };
+    let network = (entry.detect)(&keys).map_err(|Mismatch(reason)| Error::Hyperparameters {
+        path: path.to_owned(),
+        architecture: entry.name,
+        reason,
+    })?;
+    match keys.unused_hints().first() {
+        Some(hint) => Err(Error::Option(format!("--set {hint}: {} has no hyperparameter `{hint}` that can be set", entry.name))),
+        None => Ok(network),
+    }
+}
+
+fn unknown(checkpoint: &Checkpoint, keys: &Keys<'_>) -> Error {
+    let mut candidates: Vec<(&str, Vec<&str>, usize)> =
+        REGISTRY.iter().map(|entry| (entry.missing(keys), entry.name)).map(|((missing, length), name)| (name, missing, length)).collect();
+    candidates.sort_by_key(|(_, missing, length)| missing.len() * 100 / length.max(&1));
+    let mut text = String::new();
+    for (position, (name, missing, length)) in candidates.iter().enumerate() {
+        let missing = missing.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+        let nearest = if position == 0 { "nearest candidate " } else { "" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {nearest}{name}: {length} names tell it, missing: {missing}");
+    }
+    let found: Vec<&str> = checkpoint.tensors().keys().take(3).map(String::as_str).collect();
+    let _ = write!(text, "  found names such as {}", found.join(", "));
+    Error::UnknownArchitecture { path: checkpoint.path().to_owned(), tensors: checkpoint.tensors().len(), candidates: text }
+}

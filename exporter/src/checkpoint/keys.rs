@@ -1,0 +1,78 @@
+//! Names of tensors as the architectures know them.
+
+use std::collections::BTreeSet;
+
+/// Dictionaries that training frameworks wrap around a network's tensors. Where a checkpoint holds several, the first of these is
+/// the one to deploy: averaged weights before the last ones.
+const WRAPPERS: [&str; 9] =
+    ["params_ema.", "params-ema.", "params.", "model_state_dict.", "state_dict.", "model.", "net.", "module.", "netG."];
+
+/// What is done to every name: a prefix is stripped, and names without it are left out.
+#[derive(Debug, PartialEq)]
+pub(super) struct Normalisation {
+    prefix: String,
+}
+
+impl Normalisation {
+    pub(super) fn of(names: &BTreeSet<&str>) -> Self {
+        let mut prefix = String::new();
+        loop {
+            let rest: BTreeSet<&str> = names.iter().filter_map(|name| name.strip_prefix(prefix.as_str())).collect();
+            match WRAPPERS.iter().find(|wrapper| wraps(wrapper, &rest)) {
+                Some(wrapper) => prefix.push_str(wrapper),
+                None => return Normalisation { prefix },
+            }
+        }
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The normalised name, or `None` for a tensor that belongs to another copy of the network.
+    pub(super) fn apply<'a>(&self, name: &'a str) -> Option<&'a str> {
+        name.strip_prefix(self.prefix.as_str())
+    }
+}
+
+/// Whether every name is in this wrapper, or in it and in wrappers that are less worth deploying.
+fn wraps(wrapper: &str, names: &BTreeSet<&str>) -> bool {
+    let inside = names.iter().filter_map(|name| name.strip_prefix(wrapper));
+    // The first ESRGAN's layers are called `model.0`, `model.1`, …: there, `model.` is a part of the network.
+    let mut inside = inside.peekable();
+    if inside.peek().is_none() || inside.any(|name| name.starts_with(|first: char| first.is_ascii_digit())) {
+        return false;
+    }
+    let averages = ["params_ema.", "params-ema."];
+    names.iter().all(|name| name.starts_with(wrapper) || (averages.contains(&wrapper) && name.starts_with("params.")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(names: &[&str]) -> String {
+        Normalisation::of(&names.iter().copied().collect()).prefix
+    }
+
+    #[test]
+    fn wrappers_are_stripped_in_any_nesting() {
+        assert_eq!(prefix(&["conv.weight", "conv.bias"]), "");
+        assert_eq!(prefix(&["params_ema.conv.weight", "params_ema.conv.bias"]), "params_ema.");
+        assert_eq!(prefix(&["state_dict.module.conv.weight"]), "state_dict.module.");
+        assert_eq!(prefix(&["net.conv.weight", "head.weight"]), "");
+    }
+
+    #[test]
+    fn averaged_weights_win_over_the_last_ones() {
+        assert_eq!(prefix(&["params.conv.weight", "params_ema.conv.weight"]), "params_ema.");
+        let both = ["params.conv.weight", "params_ema.conv.weight"].into_iter().collect();
+        assert_eq!(Normalisation::of(&both).apply("params.conv.weight"), None);
+    }
+
+    #[test]
+    fn the_first_esrgan_keeps_its_model() {
+        assert_eq!(prefix(&["model.0.weight", "model.1.sub.0.RDB1.conv1.0.weight"]), "");
+        assert_eq!(prefix(&["params.model.0.weight", "params.model.3.weight"]), "params.");
+    }
+}

@@ -1,0 +1,113 @@
+//! Checkpoints: named tensors in safetensors files, mapped and checked, under normalised names.
+
+mod keys;
+mod safetensors;
+mod sharded;
+
+pub use safetensors::{Header, TensorInfo, parse_header};
+
+use crate::{Error, Result};
+use graph::{MappedFile, Weight};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The tensors of a trained model, under normalised names.
+#[derive(Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    files: Vec<PathBuf>,
+    tensors: BTreeMap<String, Weight>,
+    metadata: BTreeMap<String, String>,
+    normalisation: keys::Normalisation,
+}
+
+impl Checkpoint {
+    /// Maps a `.safetensors` file, or the shards that a `*.safetensors.index.json` lists.
+    ///
+    /// Only the headers are read. Names are normalised: wrappers of training frameworks (`params_ema.`, `module.`, …) are stripped.
+    ///
+    /// # Errors
+    /// A file cannot be read or is not a valid safetensors file, a shard is missing, or the file is a pickle.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let (files, found) = if path.extension().is_some_and(|extension| extension == "json") {
+            sharded::open(path)?
+        } else {
+            let (tensors, metadata) = open_file(path)?;
+            (vec![path.to_owned()], (tensors, metadata))
+        };
+        let (tensors, metadata) = found;
+        let names: BTreeSet<&str> = tensors.keys().map(String::as_str).collect();
+        let normalisation = keys::Normalisation::of(&names);
+        let tensors = tensors.into_iter().filter_map(|(name, weight)| Some((normalisation.apply(&name)?.to_owned(), weight))).collect();
+        Ok(Checkpoint { path: path.to_owned(), files, tensors, metadata, normalisation })
+    }
+
+    /// What was opened: the file, or the index of the shards.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The safetensors files that hold the tensors.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// The tensors under their normalised names.
+    pub fn tensors(&self) -> &BTreeMap<String, Weight> {
+        &self.tensors
+    }
+
+    /// The header's free-form `__metadata__`.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
+    }
+
+    /// The prefix that was stripped from every name: empty, or one that ends in a dot.
+    pub fn stripped_prefix(&self) -> &str {
+        self.normalisation.prefix()
+    }
+
+    /// The name of a tensor as it stands in the file.
+    pub fn original_name(&self, name: &str) -> String {
+        format!("{}{name}", self.stripped_prefix())
+    }
+
+    /// Number of elements of all tensors together.
+    pub fn parameters(&self) -> u64 {
+        self.tensors.values().map(|weight| weight.elements() as u64).sum()
+    }
+}
+
+type Tensors = (BTreeMap<String, Weight>, BTreeMap<String, String>);
+
+/// Maps one safetensors file.
+fn open_file(path: &Path) -> Result<Tensors> {
+    let file = MappedFile::open(path)?;
+    // The length of a good header can have the first bytes of any other format, so those are looked at only when there is none.
+    let header =
+        parse_header(file.bytes()).map_err(|reason| Error::checkpoint(path, other_format(path, file.bytes()).unwrap_or(reason)))?;
+    let mut tensors = BTreeMap::new();
+    for (name, info) in header.tensors {
+        let weight = Weight::mapped(file.clone(), info.offset, info.data_type, info.dims)?;
+        tensors.insert(name, weight);
+    }
+    Ok((tensors, header.metadata))
+}
+
+/// What to say of a file in a format that people mistake for safetensors, by its first bytes.
+fn other_format(path: &Path, bytes: &[u8]) -> Option<String> {
+    let pickle = bytes.first() == Some(&0x80) && bytes.get(1).is_some_and(|version| *version <= 5);
+    if pickle || bytes.starts_with(b"PK\x03\x04") {
+        let (from, to) = (path.display(), path.with_extension("safetensors"));
+        return Some(format!(
+            "this is a PyTorch pickle, which can run any code when it is opened; expected a .safetensors file. Convert it once, on a \
+             machine where you may run its code:\n  python3 -c \"import torch, safetensors.torch as s; d = torch.load('{from}', \
+             map_location='cpu', weights_only=True); d = next((d[k] for k in ('params_ema', 'params', 'state_dict') if k in d), d); \
+             s.save_file({{k: v.contiguous() for k, v in d.items()}}, '{}')\"",
+            to.display()
+        ));
+    }
+    let gguf = bytes.starts_with(b"GGUF");
+    gguf.then(|| "this is a GGUF file; expected the .safetensors file that it was made from".into())
+}

@@ -1,0 +1,47 @@
+//! Checkpoints in several files, with an index that says which tensor is where.
+
+use super::{Tensors, open_file};
+use crate::{Error, Result};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+/// Maps every shard that an index lists, and holds each to what the index says of it.
+pub(super) fn open(path: &Path) -> Result<(Vec<PathBuf>, Tensors)> {
+    let text = std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), action: "read", source })?;
+    let index: Index = serde_json::from_str(&text)
+        .map_err(|e| Error::checkpoint(path, format!("expected an index of shards with a `weight_map`: {e}")))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut files = Vec::new();
+    let (mut tensors, mut metadata) = (BTreeMap::new(), BTreeMap::new());
+    for shard in index.weight_map.values().collect::<BTreeSet<_>>() {
+        if Path::new(shard).components().any(|part| !matches!(part, Component::Normal(_))) {
+            return Err(Error::checkpoint(path, format!("the shard `{shard}` must be beside the index")));
+        }
+        let file = folder.join(shard);
+        if !file.exists() {
+            let shards = index.weight_map.values().collect::<BTreeSet<_>>().len();
+            let reason = format!("the shard `{shard}` (one of {shards}) is missing; download it into the same folder");
+            return Err(Error::checkpoint(path, reason));
+        }
+        let (found, notes) = open_file(&file)?;
+        for name in found.keys() {
+            if index.weight_map.get(name) != Some(shard) {
+                let said = index.weight_map.get(name).map_or("nowhere".into(), |other| format!("in `{other}`"));
+                return Err(Error::checkpoint(path, format!("`{shard}` holds the tensor `{name}`, which the index places {said}")));
+            }
+        }
+        files.push(file);
+        metadata.extend(notes);
+        tensors.extend(found);
+    }
+    if let Some((name, shard)) = index.weight_map.iter().find(|(name, _)| !tensors.contains_key(*name)) {
+        return Err(Error::checkpoint(path, format!("the index places the tensor `{name}` in `{shard}`, which does not hold it")));
+    }
+    Ok((files, (tensors, metadata)))
+}

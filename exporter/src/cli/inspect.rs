@@ -1,0 +1,69 @@
+//! `exporter inspect`.
+
+use super::{Hints, print};
+use exporter::arch::detect;
+use exporter::{Checkpoint, Error, Result};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// A .safetensors file, or the .safetensors.index.json of a sharded one
+    path: PathBuf,
+    #[command(flatten)]
+    hints: Hints,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<()> {
+    let checkpoint = Checkpoint::open(&arguments.path)?;
+    let network = detect(&checkpoint, &arguments.hints.map())?;
+    let contract = network.contract();
+    let hyperparameters = network.hyperparameters().map_err(|e| Error::Option(e.to_string()))?;
+    let mut types: BTreeMap<&str, usize> = BTreeMap::new();
+    for weight in checkpoint.tensors().values() {
+        *types.entry(weight.data_type().name()).or_default() += 1;
+    }
+    if arguments.json {
+        let report = json!({
+            "path": checkpoint.path(),
+            "architecture": network.architecture(),
+            "task": contract.task,
+            "scale": contract.scale,
+            "channels": contract.channels,
+            "parameters": checkpoint.parameters(),
+            "tensors": checkpoint.tensors().len(),
+            "data_types": types,
+            "stripped_prefix": checkpoint.stripped_prefix(),
+            "files": checkpoint.files(),
+            "hyperparameters": hyperparameters,
+            "metadata": checkpoint.metadata(),
+        });
+        return print(&format!("{report:#}\n"));
+    }
+    let mut lines = vec![
+        ("architecture", network.architecture().to_owned()),
+        ("task", format!("{} ×{}", contract.task, contract.scale)),
+        ("channels", contract.channels.to_string()),
+        ("parameters", format!("{} in {} tensors", checkpoint.parameters(), checkpoint.tensors().len())),
+        ("data types", types.iter().map(|(name, count)| format!("{name} ({count} tensors)")).collect::<Vec<_>>().join(", ")),
+        ("files", checkpoint.files().len().to_string()),
+        ("prefix", checkpoint.stripped_prefix().to_owned()),
+        ("receptive field", format!("{} pixels in each direction", contract.receptive_field)),
+    ];
+    // The scale and the channels are above.
+    for (name, value) in
+        hyperparameters.as_object().into_iter().flatten().filter(|(name, _)| !["scale", "channels"].contains(&name.as_str()))
+    {
+        lines.push((name, value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
+    }
+    for (name, value) in checkpoint.metadata() {
+        lines.push((name, format!("{value} (the checkpoint's note)")));
+    }
+    let text: String =
+        lines.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| format!("{name:<16} {value}\n")).collect();
+    print(&text)
+}

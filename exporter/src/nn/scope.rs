@@ -1,0 +1,149 @@
+//! Where layers get their weights.
+
+use crate::Checkpoint;
+use graph::{DataType, Trace, Value, Weight};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+/// A path in a checkpoint, with the model that is traced: `w.at("body.0").at("conv1")`.
+#[derive(Debug, Clone)]
+pub struct Scope<'a> {
+    trace: Trace,
+    parameters: &'a Parameters<'a>,
+    path: String,
+}
+
+impl<'a> Scope<'a> {
+    /// The root of a network's parameters.
+    pub fn root(trace: &Trace, parameters: &'a Parameters<'a>) -> Self {
+        Scope { trace: trace.clone(), parameters, path: String::new() }
+    }
+
+    /// The part of the network below this one.
+    #[must_use]
+    pub fn at(&self, name: impl AsRef<str>) -> Self {
+        Scope { path: self.join(name.as_ref()), ..self.clone() }
+    }
+
+    /// The model that is traced.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// A parameter of these sizes, in f32: a weight that is stored in half precision is followed by a Cast.
+    ///
+    /// This one line is where a checkpoint's shape is checked, and where a made-up checkpoint learns which tensors it needs.
+    pub fn tensor<const N: usize>(&self, name: &str, dims: [usize; N]) -> Value {
+        self.tensor_as(name, &dims, &dims)
+    }
+
+    /// As [`Scope::tensor`], used with other sizes than it is stored with.
+    pub fn tensor_as(&self, name: &str, stored: &[usize], used: &[usize]) -> Value {
+        let path = self.join(name);
+        let weight = self.parameters.get(&path, stored).and_then(|weight| weight.reshaped(used.to_vec()));
+        let weight = weight.or_else(|error| {
+            self.trace.fail(error);
+            Weight::from_bytes(DataType::F32, vec![0], Vec::new())
+        });
+        match weight {
+            Ok(weight) => self.trace.weight(&path, weight).cast(DataType::F32),
+            Err(error) => {
+                self.trace.fail(error);
+                self.trace.constant(&path, &[0], graph::Constant::F32(&[]))
+            }
+        }
+    }
+
+    fn join(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+}
+
+/// A tensor that an architecture asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declaration {
+    /// The path in the checkpoint.
+    pub path: String,
+    /// The sizes, as stored.
+    pub dims: Vec<usize>,
+}
+
+/// Where parameters come from, and which of them were asked for.
+#[derive(Debug)]
+pub struct Parameters<'a> {
+    source: Option<&'a Checkpoint>,
+    declared: RefCell<Vec<Declaration>>,
+    missing: RefCell<Vec<Declaration>>,
+    wrong: RefCell<Vec<(Declaration, Vec<usize>)>>,
+}
+
+impl<'a> Parameters<'a> {
+    /// The tensors of a checkpoint.
+    pub fn of(checkpoint: &'a Checkpoint) -> Self {
+        Parameters { source: Some(checkpoint), ..Self::declared_only() }
+    }
+
+    /// No tensors: only what is asked for is recorded, and zeros are given.
+    pub fn declared_only() -> Self {
+        Parameters { source: None, declared: RefCell::default(), missing: RefCell::default(), wrong: RefCell::default() }
+    }
+
+    /// Everything that was asked for, in order.
+    pub fn declarations(self) -> Vec<Declaration> {
+        self.declared.into_inner()
+    }
+
+    /// The tensor, or zeros in its place, so that one pass finds every missing tensor and every wrong shape.
+    fn get(&self, path: &str, dims: &[usize]) -> graph::Result<Weight> {
+        let declaration = Declaration { path: path.to_owned(), dims: dims.to_vec() };
+        let found = self.source.map(|checkpoint| checkpoint.tensors().get(path));
+        let found = match found {
+            Some(Some(weight)) if weight.dims() == dims => Some(weight.clone()),
+            Some(Some(weight)) => {
+                self.wrong.borrow_mut().push((declaration.clone(), weight.dims().to_vec()));
+                None
+            }
+            Some(None) => {
+                self.missing.borrow_mut().push(declaration.clone());
+                None
+            }
+            None => None,
+        };
+        self.declared.borrow_mut().push(declaration);
+        found.map_or_else(|| Weight::zeros(DataType::F32, dims.to_vec()), Ok)
+    }
+
+    /// What does not fit between the checkpoint and what was asked for, a line each; `ignored` names tensors that may be left over.
+    /// `None` if everything fits.
+    pub fn problems(&self, ignored: impl Fn(&str) -> bool) -> Option<String> {
+        let checkpoint = self.source?;
+        let asked: BTreeSet<String> = self.declared.borrow().iter().map(|declaration| declaration.path.clone()).collect();
+        let left = checkpoint.tensors().iter().filter(|(name, _)| !asked.contains(*name) && !ignored(name));
+        let left: BTreeMap<&String, &Weight> = left.collect();
+        let (missing, wrong) = (self.missing.borrow(), self.wrong.borrow());
+        let original = |name: &str| checkpoint.original_name(name);
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        for Declaration { path, dims } in list(&mut text, "missing", &missing) {
+            let _ = writeln!(text, "  missing: `{}` {dims:?}", original(path));
+        }
+        for (Declaration { path, dims }, found) in list(&mut text, "wrong shape", &wrong) {
+            let _ = writeln!(text, "  wrong shape: `{}`: expected {dims:?}, found {found:?}", original(path));
+        }
+        let left: Vec<_> = left.into_iter().collect();
+        for (name, weight) in list(&mut text, "left over", &left) {
+            let _ = writeln!(text, "  left over: `{}` {weight:?}", original(name));
+        }
+        (!text.is_empty()).then(|| text.trim_end().to_owned())
+    }
+}
+
+/// The first of a kind of problem; the rest is counted, since one wrong hyperparameter can misname a thousand tensors.
+fn list<'t, T>(text: &mut String, kind: &str, items: &'t [T]) -> &'t [T] {
+    const SHOWN: usize = 12;
+    if items.len() > SHOWN {
+        let _ = writeln!(text, "  {} tensors are {kind}; the first {SHOWN}:", items.len());
+    }
+    &items[..items.len().min(SHOWN)]
+}

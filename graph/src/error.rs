@@ -1,0 +1,64 @@
+//! What can go wrong with a graph.
+
+use std::path::{Path, PathBuf};
+
+/// The result of every fallible function of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong while a graph is made, read or written.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused to read or write a file.
+    #[error("{}: cannot {action}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was tried, as a verb phrase ("open", "write the weights").
+        action: &'static str,
+        /// The operating system's message.
+        reason: String,
+    },
+    /// A file is not a valid ONNX model.
+    #[error("{}: not a valid ONNX model: {reason}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What was expected and what was found.
+        reason: String,
+    },
+    /// A node's inputs do not fit its operator.
+    #[error("node `{node}` ({operator}): {reason}")]
+    Node {
+        /// The node's name, which begins with the checkpoint path of its layer.
+        node: String,
+        /// The ONNX operator.
+        operator: String,
+        /// What was expected and what was found.
+        reason: String,
+    },
+    /// A weight cannot be transformed as asked.
+    #[error("weight `{weight}`: {reason}")]
+    Weight {
+        /// The initializer's name, or what was being made of it.
+        weight: String,
+        /// What was expected and what was found.
+        reason: String,
+    },
+    /// The graph as a whole is wrong.
+    #[error("graph: {0}")]
+    Graph(String),
+}
+
+impl Error {
+    pub(crate) fn file(path: &Path, action: &'static str, reason: impl ToString) -> Self {
+        Error::File { path: path.to_owned(), action, reason: reason.to_string() }
+    }
+
+    pub(crate) fn format(path: &Path, reason: impl ToString) -> Self {
+        Error::Format { path: path.to_owned(), reason: reason.to_string() }
+    }
+
+    pub(crate) fn weight(weight: impl ToString, reason: impl ToString) -> Self {
+        Error::Weight { weight: weight.to_string(), reason: reason.to_string() }
+    }
+}

@@ -1,0 +1,46 @@
+//! Operators that work on each element.
+
+use super::{Call, Inferred, Problem};
+use crate::{DataType, Dim, TensorType};
+
+/// The result has the first input's type.
+pub(super) fn elementwise(call: &Call<'_>) -> Inferred {
+    Ok(vec![call.ty(0)?.clone()])
+}
+
+/// Two inputs of one type, stretched to each other as in NumPy.
+pub(super) fn broadcasting(call: &Call<'_>) -> Inferred {
+    let (a, b) = (call.ty(0)?, call.ty(1)?);
+    if a.data_type != b.data_type {
+        return Err(format!("expected two inputs of one type, found {a} and {b}").into());
+    }
+    Ok(vec![TensorType { data_type: a.data_type, dims: broadcast(a, b)? }])
+}
+
+/// `x` where it is positive, `slope · x` elsewhere; the slope stretches to `x` and never the other way.
+pub(super) fn prelu(call: &Call<'_>) -> Inferred {
+    let (x, slope) = (call.ty(0)?, call.ty(1)?);
+    if x.data_type != slope.data_type || broadcast(x, slope)? != x.dims {
+        return Err(format!("the slope {slope} does not stretch to {x}").into());
+    }
+    Ok(vec![x.clone()])
+}
+
+pub(super) fn cast(call: &Call<'_>) -> Inferred {
+    let number = call.int("to").and_then(|to| i32::try_from(to).ok());
+    let data_type = number.and_then(DataType::from_onnx);
+    let data_type = data_type.ok_or_else(|| Problem::Mismatch("attribute `to` names no type that we know".into()))?;
+    Ok(vec![TensorType { data_type, dims: call.ty(0)?.dims.clone() }])
+}
+
+fn broadcast(a: &TensorType, b: &TensorType) -> Inferred<Vec<Dim>> {
+    let rank = a.dims.len().max(b.dims.len());
+    let at = |ty: &TensorType, i: usize| (i + ty.dims.len()).checked_sub(rank).map_or(Dim::Fixed(1), |i| ty.dims[i].clone());
+    (0..rank)
+        .map(|i| match (at(a, i), at(b, i)) {
+            (Dim::Fixed(1), other) | (other, Dim::Fixed(1)) => Ok(other),
+            (one, other) if one == other => Ok(one),
+            _ => Err(format!("the shapes {a} and {b} do not stretch to each other").into()),
+        })
+        .collect()
+}

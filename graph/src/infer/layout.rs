@@ -1,0 +1,172 @@
+//! Operators that only move elements.
+
+use super::{Call, Inferred, Problem, axis_index, size};
+use crate::{Dim, TensorType};
+
+/// [batch, channels · b², height, width] → [batch, channels, height · b, width · b].
+pub(super) fn depth_to_space(call: &Call<'_>) -> Inferred {
+    let (ty, [batch, channels, height, width]) = call.image()?;
+    let block = call.positive("blocksize")?;
+    let area = block.checked_mul(block).ok_or_else(|| Problem::Mismatch("attribute `blocksize` is too large".into()))?;
+    let dims = vec![batch.clone(), size(channels.divided_exactly(area))?, size(height.times(block))?, size(width.times(block))?];
+    Ok(vec![TensorType { data_type: ty.data_type, dims }])
+}
+
+/// [batch, channels, height, width] → [batch, channels · b², height / b, width / b].
+pub(super) fn space_to_depth(call: &Call<'_>) -> Inferred {
+    let (ty, [batch, channels, height, width]) = call.image()?;
+    let block = call.positive("blocksize")?;
+    let dims = vec![
+        batch.clone(),
+        size(channels.times(block).and_then(|c| c.times(block)))?,
+        size(height.divided_exactly(block))?,
+        size(width.divided_exactly(block))?,
+    ];
+    Ok(vec![TensorType { data_type: ty.data_type, dims }])
+}
+
+pub(super) fn concat(call: &Call<'_>) -> Inferred {
+    let first = call.ty(0)?;
+    let axis = axis_index(call.int("axis").ok_or_else(|| Problem::Mismatch("attribute `axis` is missing".into()))?, first.dims.len())?;
+    let mut total: Option<usize> = Some(0);
+    for index in 0..call.operands.len() {
+        let part = call.ty(index)?;
+        let same = |i: usize| i == axis || part.dims[i] == first.dims[i];
+        if part.data_type != first.data_type || part.dims.len() != first.dims.len() || !(0..first.dims.len()).all(same) {
+            return Err(format!("{part} does not fit {first} on axis {axis}").into());
+        }
+        total = part.dims[axis].fixed().and_then(|size| total?.checked_add(size));
+    }
+    let joined = match (total, call.operands.len()) {
+        (Some(total), _) => Dim::Fixed(total),
+        (None, 1) => first.dims[axis].clone(),
+        (None, _) => return Err(Problem::Mismatch(format!("axis {axis} must have fixed sizes"))),
+    };
+    let mut dims = first.dims.clone();
+    dims[axis] = joined;
+    Ok(vec![TensorType { data_type: first.data_type, dims }])
+}
+
+/// Inputs `x`, `indices`: the axis is replaced by the indices' shape.
+pub(super) fn gather(call: &Call<'_>) -> Inferred {
+    let (x, indices) = (call.ty(0)?, call.ty(1)?);
+    let axis = axis_index(call.int("axis").unwrap_or(0), x.dims.len())?;
+    let dims = x.dims[..axis].iter().chain(&indices.dims).chain(&x.dims[axis + 1..]).cloned().collect();
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+/// Inputs `x`, `pads` [begin…, end…], (value), optional `axes`.
+pub(super) fn pad(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let (pads, rank) = (call.required_integers(1)?, x.dims.len());
+    let axes = call.integers(3)?.unwrap_or_else(|| (0..rank as i64).collect());
+    if pads.len() != 2 * axes.len() {
+        return Err(format!("expected {} pads, found {}", 2 * axes.len(), pads.len()).into());
+    }
+    let mut dims = x.dims.clone();
+    for (i, axis) in axes.iter().enumerate() {
+        let axis = axis_index(*axis, rank)?;
+        let total = pads[i].checked_add(pads[i + axes.len()]).and_then(|total| isize::try_from(total).ok());
+        dims[axis] = size(total.and_then(|total| dims[axis].plus(total)))?;
+    }
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+/// Inputs `x`, `shape`: 0 keeps a dimension, one −1 takes what is left.
+pub(super) fn reshape(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let target = call.required_integers(1)?;
+    let mismatch = || Problem::Mismatch(format!("{x} cannot become {target:?}"));
+    let mut dims = Vec::with_capacity(target.len());
+    let mut rest = None;
+    for (i, wanted) in target.iter().enumerate() {
+        dims.push(match *wanted {
+            0 if call.int("allowzero").unwrap_or(0) == 0 => x.dims.get(i).cloned().ok_or_else(mismatch)?,
+            -1 if rest.is_none() => {
+                rest = Some(i);
+                Dim::Fixed(1)
+            }
+            wanted => Dim::Fixed(usize::try_from(wanted).map_err(|_| mismatch())?),
+        });
+    }
+    // Symbols that stay where they are cancel; whatever remains must be fixed.
+    let mut before = x.dims.clone();
+    let mut after = dims.clone();
+    for dim in x.dims.iter().filter(|dim| dim.fixed().is_none()) {
+        if let (Some(a), Some(b)) = (before.iter().position(|d| d == dim), after.iter().position(|d| d == dim)) {
+            before.remove(a);
+            after.remove(b);
+        }
+    }
+    let product = |dims: &[Dim]| dims.iter().try_fold(1_usize, |product, dim| product.checked_mul(dim.fixed()?));
+    let fixed = |dims: &[Dim]| dims.iter().filter_map(Dim::fixed).try_fold(1_usize, usize::checked_mul);
+    let symbols: Vec<&Dim> = before.iter().filter(|dim| dim.fixed().is_none()).collect();
+    match (rest, symbols.as_slice()) {
+        (Some(rest), []) => {
+            let (before, after) = (product(&before).ok_or_else(mismatch)?, product(&after).ok_or_else(mismatch)?);
+            if after == 0 || before % after != 0 {
+                return Err(mismatch());
+            }
+            dims[rest] = Dim::Fixed(before / after);
+        }
+        (Some(rest), [symbol]) => {
+            let scaled = symbol.times(fixed(&before).ok_or_else(mismatch)?);
+            dims[rest] = scaled.and_then(|d| d.divided_exactly(product(&after)?)).ok_or_else(mismatch)?;
+        }
+        (None, _) if product(&before).is_some() && product(&before) == product(&after) => {}
+        _ => return Err(mismatch()),
+    }
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+/// Inputs `x`, `starts`, `ends`, optional `axes`, optional `steps`; negative positions count from the end.
+pub(super) fn slice(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let (starts, ends, rank) = (call.required_integers(1)?, call.required_integers(2)?, x.dims.len());
+    let axes = call.integers(3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let steps = call.integers(4)?.unwrap_or_else(|| vec![1; starts.len()]);
+    if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] || steps.contains(&0) {
+        return Err(Problem::Mismatch("`starts`, `ends`, `axes` and `steps` must have one length, and no step may be 0".into()));
+    }
+    let mut dims = x.dims.clone();
+    for i in 0..starts.len() {
+        let axis = axis_index(axes[i], rank)?;
+        dims[axis] = sliced(&dims[axis], starts[i], ends[i], steps[i])?;
+    }
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+fn sliced(dim: &Dim, start: i64, end: i64, step: i64) -> Inferred<Dim> {
+    let Some(length) = dim.fixed() else {
+        // Of a size that is not known, a cut from the front and a cut from the back can be told.
+        let cut = match (start, end, step) {
+            (0.., i64::MAX, 1) => size(start.checked_neg().and_then(|s| isize::try_from(s).ok()).and_then(|s| dim.plus(s))),
+            (0.., ..0, 1) => size(end.checked_sub(start).and_then(|s| isize::try_from(s).ok()).and_then(|s| dim.plus(s))),
+            _ => Err(Problem::Mismatch(format!("a slice {start}..{end} by {step} of the unknown size {dim} has no known size"))),
+        };
+        return cut;
+    };
+    if length == 0 {
+        return Ok(Dim::Fixed(0));
+    }
+    let length = i128::try_from(length).map_err(|_| Problem::Mismatch("a size overflows".into()))?;
+    let from_end = |position: i64| if position < 0 { i128::from(position) + length } else { i128::from(position) };
+    let (low, high) = if step > 0 { (0, length) } else { (-1, length - 1) };
+    let (start, end) = (from_end(start).clamp(0, high), from_end(end).clamp(low, high));
+    let step = i128::from(step);
+    let count = if step > 0 { (end - start + step - 1) / step } else { (start - end - step - 1) / -step };
+    usize::try_from(count.max(0)).map(Dim::Fixed).map_err(|_| Problem::Mismatch("a size overflows".into()))
+}
+
+pub(super) fn transpose(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let reversed: Vec<i64> = (0..x.dims.len() as i64).rev().collect();
+    let permutation = call.ints("perm").unwrap_or(&reversed);
+    let mut sorted = permutation.to_vec();
+    sorted.sort_unstable();
+    if !sorted.iter().copied().eq(0..x.dims.len() as i64) {
+        return Err(format!("{permutation:?} is not a permutation of the dimensions of {x}").into());
+    }
+    let dims = permutation.iter().map(|axis| x.dims[*axis as usize].clone()).collect();
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}

@@ -1,0 +1,62 @@
+//! Convolution and resampling.
+
+use super::{Call, Inferred, Problem, size};
+use crate::{Dim, TensorType};
+
+/// `x` [batch, channels, spatial…], `weight` [filters, channels / groups, kernel…], optional `bias` [filters].
+pub(super) fn convolution(call: &Call<'_>) -> Inferred {
+    let (x, weight) = (call.ty(0)?, call.ty(1)?);
+    let spatial = x.dims.len().saturating_sub(2);
+    let kernel = weight.fixed_dims().filter(|dims| dims.len() == x.dims.len() && spatial > 0);
+    let kernel = kernel.ok_or_else(|| format!("the weight {weight} does not fit the input {x}"))?;
+    let groups = usize::try_from(call.int("group").unwrap_or(1)).unwrap_or(0);
+    let channels = kernel[1].checked_mul(groups);
+    if x.data_type != weight.data_type || groups == 0 || kernel[0] % groups != 0 || x.dims[1].fixed() != channels {
+        return Err(format!("the weight {weight} in {groups} groups does not fit the input {x}").into());
+    }
+    if let Some(bias) = call.optional(2)
+        && *bias.ty != TensorType::new(x.data_type, [kernel[0]])
+    {
+        return Err(format!("expected a bias of [{}], found {}", kernel[0], bias.ty).into());
+    }
+    if call.text("auto_pad").is_some_and(|mode| mode != "NOTSET") {
+        return Err(Problem::Mismatch("expected explicit `pads`, found `auto_pad`".into()));
+    }
+    let list = |name: &str, length: usize, default: usize| -> Inferred<Vec<usize>> {
+        let given = call.ints(name).map(|values| values.iter().map(|value| usize::try_from(*value).ok()).collect::<Option<Vec<_>>>());
+        let values = given.unwrap_or_else(|| Some(vec![default; length])).filter(|values| values.len() == length);
+        values.ok_or_else(|| format!("attribute `{name}` must be {length} integers of at least 0").into())
+    };
+    let (pads, strides, dilations) = (list("pads", 2 * spatial, 0)?, list("strides", spatial, 1)?, list("dilations", spatial, 1)?);
+    let mut dims = vec![x.dims[0].clone(), Dim::Fixed(kernel[0])];
+    for i in 0..spatial {
+        // ⌊(size + pads − dilation · (kernel − 1) − 1) / stride⌋ + 1
+        let reach = kernel[i + 2].checked_sub(1).and_then(|k| k.checked_mul(dilations[i]));
+        let offset = reach.and_then(|reach| (pads[i] + pads[i + spatial]).checked_signed_diff(reach)).and_then(|o| o.checked_sub(1));
+        let windows = offset.and_then(|offset| x.dims[i + 2].plus(offset)).and_then(|d| d.divided_rounding_down(strides[i]));
+        dims.push(size(windows.and_then(|d| d.plus(1)))?);
+    }
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+/// Inputs `x`, (region of interest), `scales` or `sizes`; only whole-number scales keep a symbolic size.
+pub(super) fn resize(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    if let Some(sizes) = call.integers(3)? {
+        let dims = sizes.iter().map(|s| usize::try_from(*s).ok().map(Dim::Fixed)).collect::<Option<Vec<_>>>();
+        let dims = dims.filter(|dims| dims.len() == x.dims.len());
+        return Ok(vec![TensorType { data_type: x.data_type, dims: dims.ok_or_else(|| format!("sizes {sizes:?} do not fit {x}"))? }]);
+    }
+    let scales = call.operand(2)?.constant.ok_or_else(|| Problem::Mismatch("the scales must be a constant".into()))?;
+    let scales = scales.to_f32s().map_err(|e| Problem::Mismatch(e.to_string()))?;
+    if scales.len() != x.dims.len() || scales.iter().any(|scale| !scale.is_finite() || *scale <= 0.0) {
+        return Err(format!("scales {scales:?} do not fit {x}").into());
+    }
+    let scaled = |(dim, scale): (&Dim, &f32)| match dim {
+        // ⌊size · scale⌋, computed in f32 as the operator's definition has it.
+        Dim::Fixed(size) => Ok(Dim::Fixed((*size as f32 * scale).floor() as usize)),
+        symbol if scale.fract() == 0.0 => size(symbol.times(*scale as usize)),
+        symbol => Ok(Dim::symbol(format!("floor(({symbol})*{scale})"))),
+    };
+    Ok(vec![TensorType { data_type: x.data_type, dims: x.dims.iter().zip(&scales).map(scaled).collect::<Inferred<_>>()? }])
+}

@@ -1,0 +1,431 @@
+//! Weights that are described, not loaded.
+
+use crate::{DataType, Error, MappedFile, Result};
+use bytes::Bytes;
+use half::{bf16, f16};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// A constant tensor: its type, its sizes, and where its bytes come from (little-endian, row-major, as in safetensors and ONNX).
+///
+/// Cloning is cheap. Two weights are equal when they are made in the same way from the same bytes; nothing is read to find out.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Weight {
+    data_type: DataType,
+    dims: Vec<usize>,
+    source: Source,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Source {
+    Range { file: Arc<MappedFile>, offset: u64 },
+    Bytes(Bytes),
+    Zeros,
+    Cast(Arc<Weight>),
+    Transpose { of: Arc<Weight>, permutation: Vec<usize> },
+    Concat { parts: Arc<[Weight]>, axis: usize },
+    // The factors are kept as bits: floats have no `Eq`.
+    ScaleRows { of: Arc<Weight>, factors: Arc<[u32]> },
+}
+
+impl Weight {
+    /// A range of a mapped file.
+    ///
+    /// # Errors
+    /// The range is not inside the file.
+    pub fn mapped(file: Arc<MappedFile>, offset: u64, data_type: DataType, dims: Vec<usize>) -> Result<Self> {
+        let length = byte_length(data_type, &dims)?;
+        let end = offset.checked_add(length).filter(|end| *end <= file.bytes().len() as u64);
+        if end.is_none() {
+            let size = file.bytes().len();
+            return Err(Error::format(file.path(), format!("{length} bytes of data at offset {offset} end past the file's {size} bytes")));
+        }
+        Ok(Weight { data_type, dims, source: Source::Range { file, offset } })
+    }
+
+    /// Bytes in memory: for small constants that are computed, and for data inside an ONNX file.
+    ///
+    /// # Errors
+    /// The number of bytes is not what the type and the sizes need.
+    pub fn from_bytes(data_type: DataType, dims: Vec<usize>, bytes: impl Into<Bytes>) -> Result<Self> {
+        let (bytes, expected) = (bytes.into(), byte_length(data_type, &dims)?);
+        if bytes.len() as u64 != expected {
+            let reason = format!("expected {expected} bytes for {data_type}{dims:?}, found {}", bytes.len());
+            return Err(Error::weight("constant", reason));
+        }
+        Ok(Weight { data_type, dims, source: Source::Bytes(bytes) })
+    }
+
+    /// Zeros that take no memory: stands for a tensor of which only the type and the sizes matter.
+    ///
+    /// # Errors
+    /// The tensor is larger than memory can address.
+    pub fn zeros(data_type: DataType, dims: Vec<usize>) -> Result<Self> {
+        byte_length(data_type, &dims)?;
+        Ok(Weight { data_type, dims, source: Source::Zeros })
+    }
+
+    /// The element type.
+    pub fn data_type(&self) -> DataType {
+        self.data_type
+    }
+
+    /// The sizes, outermost first.
+    pub fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Number of bytes.
+    pub fn byte_length(&self) -> u64 {
+        (self.elements() * self.data_type.size()) as u64
+    }
+
+    /// The file and the offset where these bytes stand as they are, if they do.
+    pub fn file_range(&self) -> Option<(&Arc<MappedFile>, u64)> {
+        match &self.source {
+            Source::Range { file, offset } => Some((file, *offset)),
+            _ => None,
+        }
+    }
+
+    /// The same bytes with other sizes.
+    ///
+    /// # Errors
+    /// The number of elements differs.
+    pub fn reshaped(&self, dims: Vec<usize>) -> Result<Self> {
+        if byte_length(self.data_type, &dims)? != self.byte_length() {
+            return Err(Error::weight("reshape", format!("{:?} does not hold as many elements as {dims:?}", self.dims)));
+        }
+        Ok(Weight { dims, ..self.clone() })
+    }
+
+    /// The same values in another floating-point type, rounded to nearest even.
+    ///
+    /// # Errors
+    /// One of the types is not f32, f16, bf16 or f64.
+    pub fn cast(&self, to: DataType) -> Result<Self> {
+        if to == self.data_type {
+            return Ok(self.clone());
+        }
+        for data_type in [self.data_type, to] {
+            if !matches!(data_type, DataType::F32 | DataType::F16 | DataType::Bf16 | DataType::F64) {
+                return Err(Error::weight("cast", format!("{} to {to}: {data_type} is not supported", self.data_type)));
+            }
+        }
+        Ok(Weight { data_type: to, dims: self.dims.clone(), source: Source::Cast(Arc::new(self.clone())) })
+    }
+
+    /// Dimensions in another order: dimension `i` of the result is dimension `permutation[i]` of this.
+    ///
+    /// # Errors
+    /// `permutation` is not a permutation of this weight's dimensions.
+    pub fn transposed(&self, permutation: &[usize]) -> Result<Self> {
+        let mut sorted = permutation.to_vec();
+        sorted.sort_unstable();
+        if !sorted.iter().copied().eq(0..self.dims.len()) {
+            return Err(Error::weight("transpose", format!("{permutation:?} is not a permutation of {:?}", self.dims)));
+        }
+        let dims = permutation.iter().map(|&axis| self.dims[axis]).collect();
+        let source = Source::Transpose { of: Arc::new(self.clone()), permutation: permutation.to_vec() };
+        Ok(Weight { data_type: self.data_type, dims, source })
+    }
+
+    /// Several weights one after another along `axis`.
+    ///
+    /// # Errors
+    /// There is none, or their types or their sizes on other axes differ.
+    pub fn concatenated(parts: &[Weight], axis: usize) -> Result<Self> {
+        let [first, rest @ ..] = parts else {
+            return Err(Error::weight("concatenate", "expected at least one part"));
+        };
+        let mut dims = first.dims.clone();
+        for part in rest {
+            let same = |i: usize| i == axis || part.dims.get(i) == dims.get(i);
+            if part.data_type != first.data_type || part.dims.len() != dims.len() || axis >= dims.len() || !(0..dims.len()).all(same) {
+                return Err(Error::weight("concatenate", format!("{part:?} does not fit {first:?} on axis {axis}")));
+            }
+            dims[axis] += part.dims[axis];
+        }
+        Ok(Weight { data_type: first.data_type, dims, source: Source::Concat { parts: parts.into(), axis } })
+    }
+
+    /// Every row (index of the first dimension) times its own factor: how a normalisation folds into the layer before it.
+    ///
+    /// # Errors
+    /// This is not f32, or there is not one factor for each row.
+    pub fn rows_scaled(&self, factors: &[f32]) -> Result<Self> {
+        if self.data_type != DataType::F32 || self.dims.first() != Some(&factors.len()) {
+            return Err(Error::weight("scale", format!("expected f32 with {} rows, found {self:?}", factors.len())));
+        }
+        let factors = factors.iter().map(|f| f.to_bits()).collect();
+        Ok(Weight { source: Source::ScaleRows { of: Arc::new(self.clone()), factors }, ..self.clone() })
+    }
+
+    /// Gives all bytes to `sink`, a piece at a time, in order.
+    ///
+    /// Memory is bounded by a small buffer; a transposition or a concatenation on an inner axis of something that is itself computed
+    /// holds that one tensor.
+    ///
+    /// # Errors
+    /// A file cannot be read, or `sink` fails.
+    pub fn stream(&self, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        match &self.source {
+            Source::Range { file, offset } => file.stream(*offset, self.byte_length(), sink),
+            Source::Bytes(bytes) => sink(bytes),
+            Source::Zeros => stream_zeros(self.byte_length(), sink),
+            Source::Cast(of) => of.stream_cast(self.data_type, sink),
+            Source::Transpose { of, permutation } => transpose(of, permutation, &self.dims, sink),
+            Source::Concat { parts, axis: 0 } => parts.iter().try_for_each(|part| part.stream(sink)),
+            Source::Concat { parts, axis } => concatenate(parts, *axis, sink),
+            Source::ScaleRows { of, factors } => scale_rows(of, factors, sink),
+        }
+    }
+
+    /// All bytes, in memory. For small tensors; large ones are streamed.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn to_bytes(&self) -> Result<Cow<'_, [u8]>> {
+        match &self.source {
+            Source::Range { file, offset } => {
+                // `mapped` has checked that the range is inside the file.
+                let start = usize::try_from(*offset).unwrap_or(usize::MAX);
+                let end = start.saturating_add(self.elements() * self.data_type.size());
+                let bytes = file.bytes().get(start..end);
+                bytes.map(Cow::Borrowed).ok_or_else(|| Error::format(file.path(), "the file became shorter while it was in use"))
+            }
+            Source::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
+            _ => {
+                let mut all = Vec::with_capacity(self.elements() * self.data_type.size());
+                self.stream(&mut |piece| {
+                    all.extend_from_slice(piece);
+                    Ok(())
+                })?;
+                Ok(Cow::Owned(all))
+            }
+        }
+    }
+
+    /// All values as f32. For small floating-point tensors.
+    ///
+    /// # Errors
+    /// This is not a floating-point tensor, or a file cannot be read.
+    pub fn to_f32s(&self) -> Result<Vec<f32>> {
+        let cast = self.cast(DataType::F32)?;
+        Ok(cast.to_bytes()?.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    }
+
+    /// All values as i64. For the small integer tensors that say shapes, axes and indices.
+    ///
+    /// # Errors
+    /// This is not an i64 or i32 tensor, or a file cannot be read.
+    pub fn to_i64s(&self) -> Result<Vec<i64>> {
+        let bytes = self.to_bytes()?;
+        match self.data_type {
+            DataType::I64 => {
+                Ok(bytes.chunks_exact(8).map(|b| i64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])).collect())
+            }
+            DataType::I32 => Ok(bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect()),
+            other => Err(Error::weight("constant", format!("expected integers, found {other}"))),
+        }
+    }
+
+    fn stream_cast(&self, to: DataType, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let size = self.data_type.size();
+        let mut converted = Vec::new();
+        // A piece may end inside an element when the source is itself cut anyhow.
+        let mut left_over = Vec::new();
+        self.stream(&mut |piece| {
+            converted.clear();
+            let mut piece = piece;
+            if !left_over.is_empty() {
+                let missing = (size - left_over.len()).min(piece.len());
+                left_over.extend_from_slice(&piece[..missing]);
+                piece = &piece[missing..];
+                if left_over.len() < size {
+                    return Ok(());
+                }
+                cast(self.data_type, to, &left_over, &mut converted);
+                left_over.clear();
+            }
+            let whole = piece.len() - piece.len() % size;
+            cast(self.data_type, to, &piece[..whole], &mut converted);
+            left_over.extend_from_slice(&piece[whole..]);
+            sink(&converted)
+        })
+    }
+}
+
+impl fmt::Debug for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.data_type, self.dims)
+    }
+}
+
+/// Bytes that a tensor of this type and these sizes needs.
+fn byte_length(data_type: DataType, dims: &[usize]) -> Result<u64> {
+    dims.iter()
+        .try_fold(data_type.size() as u64, |product, &dim| product.checked_mul(dim as u64))
+        .filter(|bytes| isize::try_from(*bytes).is_ok())
+        .ok_or_else(|| Error::weight("tensor", format!("{data_type}{dims:?} is larger than memory can address")))
+}
+
+fn stream_zeros(length: u64, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let zeros = [0; 4096];
+    let mut left = length;
+    while left > 0 {
+        let step = left.min(zeros.len() as u64);
+        sink(&zeros[..step as usize])?;
+        left -= step;
+    }
+    Ok(())
+}
+
+fn cast(from: DataType, to: DataType, bytes: &[u8], out: &mut Vec<u8>) {
+    // Every pair goes through f64, which holds each of the four types exactly, so that each value is rounded once.
+    let values = bytes.chunks_exact(from.size()).map(|b| match from {
+        DataType::F16 => f16::from_le_bytes([b[0], b[1]]).to_f64(),
+        DataType::Bf16 => bf16::from_le_bytes([b[0], b[1]]).to_f64(),
+        DataType::F32 => f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into(),
+        _ => f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]),
+    });
+    for value in values {
+        match to {
+            DataType::F16 => out.extend_from_slice(&f16::from_f64(value).to_le_bytes()),
+            DataType::Bf16 => out.extend_from_slice(&bf16::from_f64(value).to_le_bytes()),
+            DataType::F32 => out.extend_from_slice(&(value as f32).to_le_bytes()),
+            _ => out.extend_from_slice(&value.to_le_bytes()),
+        }
+    }
+}
+
+/// Strides in elements of a row-major tensor.
+fn strides(dims: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; dims.len()];
+    for axis in (1..dims.len()).rev() {
+        strides[axis - 1] = strides[axis] * dims[axis];
+    }
+    strides
+}
+
+fn transpose(of: &Weight, permutation: &[usize], dims: &[usize], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let bytes = of.to_bytes()?;
+    let size = of.data_type.size();
+    let source_strides = strides(&of.dims);
+    let steps: Vec<usize> = permutation.iter().map(|&axis| source_strides[axis] * size).collect();
+    let (Some((&row_length, outer)), Some(&row_step)) = (dims.split_last(), steps.last()) else {
+        return sink(&bytes);
+    };
+    let mut row = Vec::with_capacity(row_length * size);
+    let mut index = vec![0; outer.len()];
+    for _ in 0..outer.iter().product() {
+        let start: usize = index.iter().zip(&steps).map(|(i, step)| i * step).sum();
+        row.clear();
+        for i in 0..row_length {
+            row.extend_from_slice(&bytes[start + i * row_step..][..size]);
+        }
+        sink(&row)?;
+        for axis in (0..outer.len()).rev() {
+            index[axis] += 1;
+            if index[axis] < outer[axis] {
+                break;
+            }
+            index[axis] = 0;
+        }
+    }
+    Ok(())
+}
+
+fn concatenate(parts: &[Weight], axis: usize, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let bytes = parts.iter().map(Weight::to_bytes).collect::<Result<Vec<_>>>()?;
+    let block = |part: &Weight| part.dims[axis..].iter().product::<usize>() * part.data_type.size();
+    let outer: usize = parts.first().map_or(0, |part| part.dims[..axis].iter().product());
+    for i in 0..outer {
+        for (part, bytes) in parts.iter().zip(&bytes) {
+            let block = block(part);
+            sink(&bytes[i * block..][..block])?;
+        }
+    }
+    Ok(())
+}
+
+fn scale_rows(of: &Weight, factors: &[u32], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let row_length: usize = of.dims[1..].iter().product();
+    let mut scaled = Vec::new();
+    let mut position = 0;
+    // Pieces of f32 tensors are whole elements: every source is cut at a multiple of its element size, or is cast to one.
+    of.stream(&mut |piece| {
+        scaled.clear();
+        for b in piece.chunks_exact(4) {
+            let factor = f32::from_bits(factors[position / row_length]);
+            scaled.extend_from_slice(&(f32::from_le_bytes([b[0], b[1], b[2], b[3]]) * factor).to_le_bytes());
+            position += 1;
+        }
+        sink(&scaled)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn f32s(dims: &[usize]) -> Weight {
+        let values = (0..dims.iter().product::<usize>()).flat_map(|i| (i as f32).to_le_bytes());
+        Weight::from_bytes(DataType::F32, dims.to_vec(), values.collect::<Vec<u8>>()).unwrap()
+    }
+
+    #[test]
+    fn a_transposition_moves_every_element() {
+        let moved = f32s(&[2, 3, 4]).transposed(&[2, 0, 1]).unwrap();
+        assert_eq!(moved.dims(), [4, 2, 3]);
+        let values = moved.to_f32s().unwrap();
+        for (a, b, c) in (0..4).flat_map(|a| (0..2).flat_map(move |b| (0..3).map(move |c| (a, b, c)))) {
+            assert_eq!(values[a * 6 + b * 3 + c], (b * 12 + c * 4 + a) as f32);
+        }
+    }
+
+    #[test]
+    fn concatenation_works_on_any_axis() {
+        let parts = [f32s(&[2, 2]), f32s(&[2, 1])];
+        let joined = Weight::concatenated(&parts, 1).unwrap();
+        assert_eq!((joined.dims(), joined.to_f32s().unwrap()), (&[2, 3][..], vec![0., 1., 0., 2., 3., 1.]));
+        let stacked = Weight::concatenated(&[f32s(&[1, 2]), f32s(&[2, 2])], 0).unwrap();
+        assert_eq!(stacked.to_f32s().unwrap(), [0., 1., 0., 1., 2., 3.]);
+        assert!(Weight::concatenated(&[f32s(&[1, 2]), f32s(&[1, 3])], 0).is_err());
+    }
+
+    #[test]
+    fn rows_are_scaled_each_by_its_own_factor() {
+        assert_eq!(f32s(&[2, 2]).rows_scaled(&[2.0, 10.0]).unwrap().to_f32s().unwrap(), [0., 2., 20., 30.]);
+        assert!(f32s(&[2, 2]).rows_scaled(&[2.0]).is_err());
+    }
+
+    #[test]
+    fn a_range_must_lie_inside_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [0; 10]).unwrap();
+        let map = MappedFile::open(file.path()).unwrap();
+        assert!(Weight::mapped(map.clone(), 2, DataType::F32, vec![2]).is_ok());
+        assert!(Weight::mapped(map.clone(), 3, DataType::F32, vec![2]).is_err());
+        assert!(Weight::mapped(map, u64::MAX, DataType::F32, vec![usize::MAX, 2]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn casts_round_as_the_half_crate_does(values in prop::collection::vec(any::<f32>(), 1..50)) {
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            let weight = Weight::from_bytes(DataType::F32, vec![values.len()], bytes).unwrap();
+            let halves = weight.cast(DataType::F16).unwrap().to_f32s().unwrap();
+            for (value, half) in values.iter().zip(halves) {
+                prop_assert_eq!(f16::from_f32(*value).to_f32().to_bits(), half.to_bits());
+            }
+        }
+    }
+}

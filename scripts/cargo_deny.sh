@@ -1,0 +1,49 @@
+#!/bin/sh
+# Checks licences, bans and sources of all dependencies, and known advisories against them (deny.toml).
+#
+# Advisories come from a database that is fetched with git. Where that cannot be reached, the other checks still run, and the last
+# line says that advisories were not checked. Where it can be reached, anything that goes wrong with it fails.
+# ADVISORIES=required fails in both cases: for machines that are known to have the network.
+set -eu
+cd "$(dirname "$0")/.."
+
+version=0.20.2
+tools=target/tools
+
+is_pinned() {
+    [ "$("$1" --version 2>/dev/null)" = "cargo-deny $version" ]
+}
+
+deny=$tools/bin/cargo-deny
+if ! is_pinned "$deny"; then
+    if is_pinned cargo-deny; then
+        deny=cargo-deny
+    else
+        echo "installing cargo-deny $version into $tools (once, some minutes)" >&2
+        if ! cargo install --quiet --locked --root "$tools" --force --version "=$version" cargo-deny; then
+            echo "error: cargo-deny $version could not be installed, so dependencies are unchecked; cargo's message is above" >&2
+            exit 1
+        fi
+    fi
+fi
+
+# --locked: what is checked is what is built.
+"$deny" --locked check licenses bans sources
+
+database=$(sed -n 's/^db-urls = \["\([^"]*\)"\]$/\1/p' deny.toml)
+if [ -z "$database" ]; then
+    echo 'error: deny.toml: expected one line `db-urls = ["…"]`, found none' >&2
+    exit 1
+fi
+
+# Asks for nothing but the newest commit's name, without a password prompt, and not for ever.
+limit=
+if command -v timeout >/dev/null; then limit="timeout 60"; fi
+if reason=$(GIT_TERMINAL_PROMPT=0 $limit git ls-remote --quiet "$database" HEAD 2>&1); then
+    "$deny" --locked check advisories
+elif [ "${ADVISORIES:-}" = required ]; then
+    echo "error: advisories were not checked: $database cannot be reached: ${reason:-no answer within a minute}" >&2
+    exit 1
+else
+    echo "warning: advisories were NOT checked: $database cannot be reached: ${reason:-no answer within a minute}" >&2
+fi

@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+"""Puts ONNX Runtime, and for --gpu NVIDIA's libraries, into .onnxruntime/ of the repository.
+
+The libraries come out of Python wheels, because those are mirrored wherever pip works. Each wheel is pinned by its SHA-256,
+and the same wheel is taken whatever Python runs this script. No Python ends up in the product.
+
+    .onnxruntime/lib/libonnxruntime.so      what `runtime` loads, with all that it needs beside it
+    .onnxruntime/licences/PACKAGE/          the licence texts that came in the wheels
+    .onnxruntime/VERSION.json               what is installed, with the SHA-256 of every file
+
+A second run with nothing to do takes a fraction of a second. A killed run leaves the earlier installation, or one that the next
+run sees to be damaged and replaces.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.version_info < (3, 9):
+    sys.exit("error: setup_onnxruntime.py needs Python 3.9 or newer, found " + sys.version.split()[0])
+
+import argparse
+import contextlib
+import ctypes
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+ONNXRUNTIME = "1.31.1"
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+# Larger files are hashed again only when their size or modification time changed: NVIDIA's libraries would take seconds.
+ALWAYS_HASHED_BYTES = 32 << 20
+
+# manylinux_2_28 wheels need glibc 2.28: Debian 10, Ubuntu 20.04, RHEL 8 and whatever came later.
+OLDEST_GLIBC = (2, 28)
+
+# The versions that the TensorRT provider of ONNX Runtime 1.31 works with, and the one whose CUDA matches the wheels below.
+TENSORRT_OLDEST, TENSORRT_NEWEST = (10, 13, 2), (10, 16, 1)
+TENSORRT_ADVISED = "tensorrt_cu13_libs-10.14.1.48-py2.py3-none-manylinux_2_28_x86_64.whl"
+
+ELSEWHERE = (
+    f"Get ONNX Runtime {ONNXRUNTIME} for this system from its release page and set ORT_DYLIB_PATH to its shared library; "
+    "nothing else of `make setup` is needed."
+)
+
+
+class SetupError(Exception):
+    """A message for the user: what was expected, what was found, what to do next."""
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One wheel, and which of its members are installed."""
+
+    package: str
+    version: str
+    tags: str  # "python-abi-platform", the tail of the wheel's name
+    sha256: str
+    libraries: str  # pattern over member paths; all of them land in lib/ under their base name
+    without: str = ""  # pattern over base names that are not worth their size
+    file: Path | None = None  # where the user has put it; None: pip fetches it
+
+    @property
+    def name(self) -> str:
+        return f"{self.package.replace('-', '_')}-{self.version}-{self.tags}.whl"
+
+    def installs(self, member: str) -> bool:
+        return fnmatchcase(member, self.libraries) and not fnmatchcase(member.rsplit("/", 1)[-1], self.without)
+
+
+CAPI = "onnxruntime/capi/libonnxruntime*.so*"
+CUDA = "nvidia/cu13/lib/lib*.so.*"
+
+CPU_WHEELS = {
+    "x86_64": [
+        Wheel("onnxruntime", ONNXRUNTIME, "cp311-cp311-manylinux_2_28_x86_64",
+              "5752bd508126ae7c49894d3b9d2e83f0c3d487319246d04c444b393308d7ad7f", CAPI),
+    ],
+    "aarch64": [
+        Wheel("onnxruntime", ONNXRUNTIME, "cp311-cp311-manylinux_2_28_aarch64",
+              "da05378364c44d4407e463982d2bf8d5e4cfea873283757e48beeb41df97b7f3", CAPI),
+    ],
+}  # fmt: skip
+
+# What the CUDA provider's ELF header names (cudart, cublas, cublasLt, curand), what it opens while it runs (cuDNN), and what cuDNN
+# compiles kernels with (nvrtc). cuFFT is left out: only the Fourier operators open it, and no graph of ours has one.
+# CUDA 13.0 rather than a later 13.x, because it runs on every driver from the 580 branch on.
+GPU_WHEELS = {
+    "x86_64": [
+        Wheel("onnxruntime-gpu", ONNXRUNTIME, "cp311-cp311-manylinux_2_28_x86_64",
+              "e26c475fe361b2015f45b4b824bd13f0bb20204e59b62814e6f0acd5f3d491a6", CAPI),
+        Wheel("nvidia-cuda-runtime", "13.0.96", "py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64",
+              "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548", CUDA),
+        Wheel("nvidia-cublas", "13.1.1.3", "py3-none-manylinux_2_27_x86_64",
+              "37936a16db8fe4ac1f065c2139360608a543a09275cb1a1af612e08cfa065436", CUDA, "libnvblas.so.*"),
+        Wheel("nvidia-curand", "10.4.0.35", "py3-none-manylinux_2_27_x86_64",
+              "1aee33a5da6e1db083fe2b90082def8915f30f3248d5896bcec36a579d941bfc", CUDA),
+        Wheel("nvidia-cuda-nvrtc", "13.0.88", "py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64",
+              "ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575", CUDA, "*.alt.so.*"),
+        Wheel("nvidia-cudnn-cu13", "9.15.1.9", "py3-none-manylinux_2_27_x86_64",
+              "ebc9a647918df0d7298d67cfaf41579fd4c78ead9aba246f5ad9414d61b9ec4c", "nvidia/cudnn/lib/lib*.so.*"),
+    ],
+}  # fmt: skip
+
+# For the summary: what has to be found for each provider, in lib/ or by the system's own search.
+CUDA_LIBRARIES = ["libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudnn.so.9", "libcuda.so.1"]
+TENSORRT_LIBRARIES = ["libnvinfer.so.10", "libnvonnxparser.so.10"]
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    try:
+        machine = supported_machine(arguments.gpu)
+        tensorrt = tensorrt_from_file(arguments.tensorrt_wheel) if arguments.tensorrt_wheel else None
+        arguments.destination.mkdir(parents=True, exist_ok=True)
+        with only_run(arguments.destination):
+            provision(arguments.destination, machine, arguments.gpu, tensorrt)
+    except SetupError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}" if error.filename else f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("error: interrupted; what was installed before is still there", file=sys.stderr)
+        return 130
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=f"Provision ONNX Runtime {ONNXRUNTIME} for this repository.",
+        epilog="A GPU installation serves the CPU too, so a later run without --gpu keeps it. To go back, delete the folder.",
+    )
+    add = parser.add_argument
+    add("--gpu", action="store_true", help="the CUDA and TensorRT build, with CUDA 13 and cuDNN 9: 1.2 GB to download, 1.7 GB installed")
+    add("--tensorrt-wheel", type=Path, metavar="FILE", help="with --gpu: NVIDIA's wheel of TensorRT's libraries, to add them")
+    add("--destination", type=Path, default=REPOSITORY / ".onnxruntime", metavar="DIR", help="default: %(default)s")
+    arguments = parser.parse_args()
+    if arguments.tensorrt_wheel and not arguments.gpu:
+        parser.error("--tensorrt-wheel needs --gpu")
+    return arguments
+
+
+def supported_machine(gpu: bool) -> str:
+    """This machine's name as wheels spell it; an error when no wheel of ours runs here."""
+    system, machine = platform.system(), platform.machine()
+    if system != "Linux":
+        raise SetupError(f"ONNX Runtime is provisioned on Linux only, and this is {system}. {ELSEWHERE}")
+    if machine not in (GPU_WHEELS if gpu else CPU_WHEELS):
+        known = ", ".join(GPU_WHEELS if gpu else CPU_WHEELS)
+        raise SetupError(f"ONNX Runtime's {'GPU ' if gpu else ''}wheel exists for {known}, and this machine is {machine}. {ELSEWHERE}")
+    try:
+        library = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):  # not glibc: musl, for one
+        library = ""
+    glibc = re.match(r"glibc (\d+)\.(\d+)", library)
+    if not glibc or (int(glibc[1]), int(glibc[2])) < OLDEST_GLIBC:
+        oldest = ".".join(map(str, OLDEST_GLIBC))
+        raise SetupError(f"ONNX Runtime's wheel needs glibc {oldest} or newer, found {library or 'another C library'}. {ELSEWHERE}")
+    return machine
+
+
+def tensorrt_from_file(path: Path) -> Wheel:
+    """The wheel that the user fetched. It cannot be pinned, being on NVIDIA's own index alone, so its hash is recorded instead."""
+    wheel = tensorrt_wheel(path.name, "", None)
+    if not wheel:
+        oldest, newest = (".".join(map(str, version)) for version in (TENSORRT_OLDEST, TENSORRT_NEWEST))
+        expected = f"the Linux x86_64 wheel of TensorRT {oldest} to {newest} for CUDA 13, such as {TENSORRT_ADVISED}"
+        raise SetupError(f"{path}: expected {expected}")
+    if not zipfile.is_zipfile(path):
+        raise SetupError(f"{path}: not there, or not a whole wheel; download it again")
+    return tensorrt_wheel(path.name, digest(path), path)
+
+
+def tensorrt_wheel(name: str, sha256: str, file: Path | None) -> Wheel | None:
+    parts = re.fullmatch(r"tensorrt_cu13_libs-((\d+)\.(\d+)\.(\d+)[^-]*)-([^-]+-none-manylinux[^-]+_x86_64)\.whl", name)
+    if not parts or not TENSORRT_OLDEST <= tuple(map(int, parts.group(2, 3, 4))) <= TENSORRT_NEWEST:
+        return None
+    return Wheel("tensorrt-cu13-libs", parts[1], parts[5], sha256, "tensorrt_libs/lib*.so*", file=file)
+
+
+@contextlib.contextmanager
+def only_run(destination: Path):
+    """Two runs at once would replace each other's files: the second one waits. The lock goes with the process, even a killed one."""
+    import fcntl  # not on Windows, which supported_machine has refused by now
+
+    with open(destination / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for leftover in destination.glob("staging-*"):
+            shutil.rmtree(leftover)
+        yield
+
+
+def provision(destination: Path, machine: str, gpu: bool, tensorrt: Wheel | None) -> None:
+    """Brings `destination` to the wheels asked for, and reuses what is whole of an earlier run."""
+    installed = read_installed(destination)
+    whole = {name: record for name, record in installed.items() if is_whole(destination, record)}
+
+    gpu = gpu or (machine in GPU_WHEELS and any(name.startswith("onnxruntime_gpu-") for name in installed))
+    wheels = list(GPU_WHEELS[machine] if gpu else CPU_WHEELS[machine])
+    if gpu:
+        earlier = [tensorrt_wheel(name, record["sha256"], None) for name, record in whole.items()]
+        wheels += [tensorrt] if tensorrt else filter(None, earlier)
+
+    wanted = {wheel.name: wheel.sha256 for wheel in wheels}
+    reusable = {name: record for name, record in whole.items() if record["sha256"] == wanted.get(name)}
+    library = destination / "lib" / f"libonnxruntime.so.{ONNXRUNTIME}"
+    linked = library.with_name("libonnxruntime.so").resolve() == library.resolve()
+    changed = not linked or reusable.keys() != wanted.keys() or installed.keys() != wanted.keys()
+    if changed:
+        install(destination, wheels, reusable)
+    report(destination, wheels[0], gpu, changed)
+
+
+def read_installed(destination: Path) -> dict:
+    """The wheels of VERSION.json by name; none of them when it is missing or not ours."""
+    try:
+        wheels = json.loads((destination / "VERSION.json").read_text(encoding="utf-8"))["wheels"]
+        return {name: {"sha256": record["sha256"], "files": dict(record["files"])} for name, record in wheels.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def is_whole(destination: Path, record: dict) -> bool:
+    """Whether every file of a wheel is there with the content that was installed."""
+    return bool(record["files"]) and all(same(destination / path, expected) for path, expected in record["files"].items())
+
+
+def same(path: Path, expected: dict) -> bool:
+    try:
+        found = path.stat()
+        if found.st_size != expected["bytes"]:
+            return False
+        if found.st_size > ALWAYS_HASHED_BYTES and found.st_mtime_ns == expected["modified_ns"]:
+            return True
+        return digest(path) == expected["sha256"]
+    except (OSError, KeyError, TypeError):
+        return False
+
+
+def fingerprint(path: Path) -> dict:
+    status = path.stat()
+    return {"bytes": status.st_size, "modified_ns": status.st_mtime_ns, "sha256": digest(path)}
+
+
+def digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        sha256 = hashlib.sha256()
+        for block in iter(lambda: file.read(1 << 20), b""):
+            sha256.update(block)
+    return sha256.hexdigest()
+
+
+def install(destination: Path, wheels: list[Wheel], reusable: dict) -> None:
+    """Makes the whole installation beside the present one, tries it, and moves it into place."""
+    with tempfile.TemporaryDirectory(prefix="staging-", dir=destination) as folder:
+        staging = Path(folder)
+        records = {}
+        for wheel in wheels:
+            if wheel.name in reusable:
+                records[wheel.name] = reusable[wheel.name]
+                for path in reusable[wheel.name]["files"]:
+                    (staging / path).parent.mkdir(parents=True, exist_ok=True)
+                    os.link(destination / path, staging / path)
+            else:
+                file = wheel.file or download(wheel, staging)
+                records[wheel.name] = {"sha256": wheel.sha256, "files": unpack(wheel, file, staging)}
+                if not wheel.file:
+                    file.unlink()  # as soon as it is done with: all of them together are a gigabyte
+        (staging / "lib" / "libonnxruntime.so").symlink_to(f"libonnxruntime.so.{ONNXRUNTIME}")
+        try_out(staging / "lib" / "libonnxruntime.so")
+
+        first = wheels[0]
+        version = {
+            "version": first.version,
+            "kind": "gpu" if first.package == "onnxruntime-gpu" else "cpu",
+            "wheel": first.name,
+            "sha256": first.sha256,
+            "wheels": records,
+        }
+        (staging / "VERSION.json").write_text(json.dumps(version, indent=2) + "\n", encoding="utf-8")
+        # VERSION.json comes last: killed in between, it does not fit the files, and the next run installs again.
+        for part in ("licences", "lib"):
+            if (destination / part).exists():
+                os.rename(destination / part, staging / f"previous-{part}")
+            os.rename(staging / part, destination / part)
+        os.replace(staging / "VERSION.json", destination / "VERSION.json")
+
+
+def download(wheel: Wheel, folder: Path) -> Path:
+    """Fetches exactly this wheel with pip, from wherever the user's pip is set up to look."""
+    if importlib.util.find_spec("pip") is None:
+        raise SetupError(f"{sys.executable} has no pip, which fetches ONNX Runtime; on Debian and Ubuntu: apt install python3-pip")
+    print(f"downloading {wheel.name}", file=sys.stderr)
+    tag = wheel.tags.split("-")[2].split(".")[0]
+    requirements = folder / "requirements.txt"
+    requirements.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
+    # The tags are given rather than those of this Python: the library is C++ and does not care which Python the wheel is for.
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]
+    command += ["--implementation=cp", "--python-version=311", "--abi=cp311", f"--platform={tag}"]
+    command += ["--require-hashes", "--requirement", str(requirements), "--dest", str(folder)]
+    if not sys.stderr.isatty():
+        command.append("--quiet")
+    if subprocess.run(command, stdout=sys.stderr.fileno()).returncode != 0:
+        raise SetupError(
+            f"pip could not fetch {wheel.name}; its own message is above. "
+            "Check the network and pip's settings (PIP_INDEX_URL for a mirror, PIP_FIND_LINKS for a folder of wheels), "
+            "then run `make setup` again"
+        )
+    return folder / wheel.name
+
+
+def unpack(wheel: Wheel, file: Path, folder: Path) -> dict:
+    """Extracts libraries and licences, and returns the fingerprint of each by its path in the installation."""
+    files = {}
+    try:
+        with zipfile.ZipFile(file) as archive:
+            for member in archive.namelist():
+                name = member.rsplit("/", 1)[-1]
+                if wheel.installs(member):
+                    path = Path("lib", name)
+                elif re.fullmatch(r"licen[sc]e.*|.*notices?\.txt", name, re.IGNORECASE):
+                    path = Path("licences", wheel.package, name)
+                else:
+                    continue
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(member) as source, open(folder / path, "wb") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+                files[path.as_posix()] = fingerprint(folder / path)
+    except zipfile.BadZipFile as error:
+        raise SetupError(f"{file}: not a whole wheel ({error}); download it again") from error
+    if not any(path.startswith("lib/") for path in files):
+        raise SetupError(f"{file}: expected libraries at {wheel.libraries}, found none; is it {wheel.package} {wheel.version}?")
+    return files
+
+
+class ApiBase(ctypes.Structure):
+    """`OrtApiBase` of onnxruntime_c_api.h."""
+
+    _fields_ = [("get_api", ctypes.c_void_p), ("get_version_string", ctypes.CFUNCTYPE(ctypes.c_char_p))]
+
+
+def try_out(library: Path) -> None:
+    """Loads the library and asks for its version: a machine without libstdc++ should hear of it now."""
+    try:
+        loaded = ctypes.CDLL(str(library))
+        loaded.OrtGetApiBase.restype = ctypes.POINTER(ApiBase)
+        version = loaded.OrtGetApiBase().contents.get_version_string().decode()
+    except (OSError, AttributeError) as error:
+        raise SetupError(f"ONNX Runtime was downloaded and cannot be loaded on this machine: {error}") from error
+    if version != ONNXRUNTIME:
+        raise SetupError(f"expected ONNX Runtime {ONNXRUNTIME}, found {version} in {library.name}")
+
+
+def report(destination: Path, wheel: Wheel, gpu: bool, changed: bool) -> None:
+    """Says what is installed and, for a GPU, which providers can work and what the others lack."""
+    print(f"ONNX Runtime {wheel.version} ({'gpu' if gpu else 'cpu'}) {'is now' if changed else 'is'} in {destination / 'lib'}")
+    if not gpu:
+        return
+    for provider, libraries in (("CUDA", CUDA_LIBRARIES), ("TensorRT", TENSORRT_LIBRARIES + CUDA_LIBRARIES)):
+        missing = [name for name in libraries if not found(destination / "lib", name)]
+        print(f"{provider}: {'no, missing ' + ', '.join(missing) if missing else 'yes'}")
+        if "libcuda.so.1" in missing and provider == "CUDA":
+            print("  libcuda.so.1 comes with NVIDIA's driver, and CUDA 13 needs release 580 or newer of it.")
+        if "libnvinfer.so.10" in missing:
+            print(
+                "  TensorRT's libraries are not on PyPI: download\n"
+                f"    {TENSORRT_ADVISED}\n"
+                "  from NVIDIA's own Python package index (TensorRT's installation guide names it, under pip), then run\n"
+                "    make setup GPU=1 TENSORRT_WHEEL=FILE\n"
+                "  A TensorRT 10 that the system's package manager has installed serves as well."
+            )
+
+
+def found(folder: Path, name: str) -> bool:
+    if (folder / name).exists():
+        return True
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(name)
+        return True
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,384 @@
+#!/usr/bin/env python3
+"""Makes the golden data of this folder with spandrel, the reference implementation of these networks.
+
+    python3 -m pip install -r tests/golden/requirements.txt
+    python3 tests/golden/generate.py              writes every case
+    python3 tests/golden/generate.py --check      makes every case in memory and compares it with the files
+
+A case is a row of CASES and nothing else. Weights and images are uniform random numbers of NumPy's PCG64, which are the same bits on
+every machine. The reference runs in float64 and its result is rounded to float32, so that the stored output is the exact one
+to the last bit or so, not one machine's order of summation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import math
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy
+import safetensors.torch
+import torch
+from spandrel.__helpers.canonicalize import canonicalize_state_dict
+from spandrel.architectures.Compact import Compact, CompactArch
+from spandrel.architectures.ESRGAN import ESRGAN, ESRGANArch
+from spandrel.architectures.ESRGAN.__arch import RRDB as rrdb_module
+
+FOLDER = Path(__file__).resolve().parent
+CHECK_TOLERANCE = 1e-6  # of the range of a tensor's values, or of 1 where that is smaller
+TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
+TOTAL_BYTES = 2_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """One checkpoint and the images that go through it."""
+
+    name: str
+    seed: int
+    network: str  # our name of the architecture: a key of NETWORKS
+    arguments: dict  # of the reference's constructor
+    images: list[tuple[int, int, int]]  # (batch, height, width)
+    keys: str = "as built"  # the naming scheme of the checkpoint: a key of KEYS
+    wrapper: str = ""  # put before every key
+    dtype: torch.dtype = torch.float32  # of the checkpoint; the golden output belongs to the rounded weights
+    growth: int = 2  # RRDBNet's channels per dense convolution; 32 in published models, which would make these files large
+    shards: int = 1
+
+
+def rrdb(scale: int = 4, **more) -> dict:
+    """`scale` is what the up-convolutions make; with `shuffle_factor`, the network's own scale is that many times smaller."""
+    return {"in_nc": 3, "out_nc": 3, "num_filters": 8, "num_blocks": 1, "scale": scale} | more
+
+
+def compact(upscale: int = 4, **more) -> dict:
+    return {"num_in_ch": 3, "num_out_ch": 3, "num_feat": 8, "num_conv": 2, "upscale": upscale} | more
+
+
+FLOAT16, BFLOAT16 = torch.float16, torch.bfloat16
+
+CASES = [
+    # Every naming scheme, every scale that it exists in.
+    Case("rrdbnet-esrgan-x1", 1, "RRDBNet", rrdb(1), [(1, 16, 20)], "esrgan"),
+    Case("rrdbnet-esrgan-x2", 2, "RRDBNet", rrdb(2), [(1, 12, 15)], "esrgan"),
+    Case("rrdbnet-esrgan-x4", 3, "RRDBNet", rrdb(4, num_blocks=2), [(1, 7, 9)], "esrgan"),
+    Case("rrdbnet-esrgan-x8", 4, "RRDBNet", rrdb(8), [(1, 6, 5)], "esrgan"),
+    Case("rrdbnet-realesrgan-x1", 5, "RRDBNet", rrdb(1), [(1, 16, 20)], "realesrgan"),
+    Case("rrdbnet-realesrgan-x2", 6, "RRDBNet", rrdb(2), [(1, 12, 15)], "realesrgan"),
+    Case("rrdbnet-realesrgan-x4", 7, "RRDBNet", rrdb(4, num_blocks=2), [(1, 7, 9), (1, 8, 6)], "realesrgan"),
+    Case("rrdbnet-realesrgan-x8", 8, "RRDBNet", rrdb(8), [(1, 6, 5)], "realesrgan"),
+    Case("rrdbnet-bsrgan-x2", 9, "RRDBNet", rrdb(2), [(1, 12, 15)], "bsrgan"),
+    Case("rrdbnet-bsrgan-x4", 10, "RRDBNet", rrdb(4, num_filters=12), [(1, 7, 9)], "bsrgan"),
+    # Pixel-unshuffle at the input: a size that divides, and one that the reference pads by reflection and crops.
+    Case("rrdbnet-unshuffle-x2", 11, "RRDBNet", rrdb(in_nc=12, shuffle_factor=2), [(1, 12, 16), (1, 11, 13)], "realesrgan"),
+    Case("rrdbnet-unshuffle-x1", 12, "RRDBNet", rrdb(in_nc=48, shuffle_factor=4), [(1, 16, 20), (1, 13, 18)], "realesrgan"),
+    Case("rrdbnet-unshuffle-esrgan-x2", 13, "RRDBNet", rrdb(in_nc=12, shuffle_factor=2), [(1, 10, 8)], "esrgan"),
+    # Channels, batches, ESRGAN+ (one 1×1 convolution in each dense block), and the growth of published models.
+    Case("rrdbnet-grey-x4", 14, "RRDBNet", rrdb(in_nc=1, out_nc=1), [(1, 16, 12)], "realesrgan"),
+    Case("rrdbnet-grey-unshuffle-x2", 15, "RRDBNet", rrdb(in_nc=4, out_nc=1, shuffle_factor=2), [(1, 12, 16)], "realesrgan"),
+    Case("rrdbnet-batch-x2", 16, "RRDBNet", rrdb(2), [(2, 12, 9), (3, 5, 8)], "realesrgan"),
+    Case("rrdbnet-plus-x4", 17, "RRDBNet", rrdb(4, plus=True), [(1, 7, 9)], "esrgan"),
+    Case("rrdbnet-growth32-x4", 18, "RRDBNet", rrdb(4, num_filters=4), [(1, 8, 10)], "realesrgan", dtype=FLOAT16, growth=32),
+    # How checkpoints are wrapped and stored.
+    Case("rrdbnet-params-ema-x2", 19, "RRDBNet", rrdb(2), [(1, 8, 10)], "realesrgan", "params_ema."),
+    Case("rrdbnet-module-x2", 20, "RRDBNet", rrdb(2), [(1, 8, 10)], "esrgan", "module."),
+    Case("rrdbnet-state-dict-module-x2", 21, "RRDBNet", rrdb(2), [(1, 8, 10)], "bsrgan", "state_dict.module."),
+    Case("rrdbnet-fp16-x4", 22, "RRDBNet", rrdb(4), [(1, 7, 9)], "realesrgan", dtype=FLOAT16),
+    Case("rrdbnet-bf16-x4", 23, "RRDBNet", rrdb(4), [(1, 7, 9)], "esrgan", dtype=BFLOAT16),
+    Case("rrdbnet-sharded-x4", 7, "RRDBNet", rrdb(4, num_blocks=2), [(1, 7, 9)], "realesrgan", shards=2),
+    Case("compact-x1", 24, "SRVGGNetCompact", compact(1), [(1, 16, 20)]),
+    Case("compact-x2", 25, "SRVGGNetCompact", compact(2, num_feat=12, num_conv=3), [(1, 16, 20), (1, 7, 11)]),
+    Case("compact-x3", 26, "SRVGGNetCompact", compact(3, num_feat=16, num_conv=1), [(1, 7, 9)]),
+    Case("compact-x4", 27, "SRVGGNetCompact", compact(4, num_feat=12, num_conv=4), [(1, 7, 9)]),
+    Case("compact-grey-x4", 28, "SRVGGNetCompact", compact(4, num_in_ch=1, num_out_ch=1), [(1, 11, 9)]),
+    Case("compact-batch-x2", 29, "SRVGGNetCompact", compact(2), [(3, 9, 8)]),
+    Case("compact-relu-x2", 30, "SRVGGNetCompact", compact(2, act_type="relu"), [(1, 12, 15)]),
+    Case("compact-leakyrelu-x4", 31, "SRVGGNetCompact", compact(4, act_type="leakyrelu"), [(1, 7, 9)]),
+    Case("compact-params-x4", 32, "SRVGGNetCompact", compact(4), [(1, 8, 10)], wrapper="params."),
+    Case("compact-model-x2", 33, "SRVGGNetCompact", compact(2), [(1, 8, 10)], wrapper="model."),
+    Case("compact-fp16-x4", 34, "SRVGGNetCompact", compact(4, num_feat=12), [(1, 7, 9)], dtype=FLOAT16),
+]
+
+
+# Naming schemes of RRDBNet. The reference builds its network with ESRGAN's names; these rules lead from there to the others.
+# (pattern, replacement): the first pattern that matches the whole key applies; `up` counts the up-convolutions.
+RENAMES = {
+    "realesrgan": [
+        (r"model\.0\.(\w+)", r"conv_first.\1"),
+        (r"model\.1\.sub\.(\d+)\.RDB(\d)\.conv(\d)\.0\.(\w+)", r"body.\1.rdb\2.conv\3.\4"),
+        (r"model\.1\.sub\.\d+\.(\w+)", r"conv_body.\1"),
+        (r"model\.up(\d)\.(\w+)", r"conv_up\1.\2"),
+        (r"model\.high\.(\w+)", r"conv_hr.\1"),
+        (r"model\.last\.(\w+)", r"conv_last.\1"),
+    ],
+    "bsrgan": [
+        (r"model\.0\.(\w+)", r"conv_first.\1"),
+        (r"model\.1\.sub\.(\d+)\.RDB(\d)\.conv(\d)\.0\.(\w+)", r"RRDB_trunk.\1.RDB\2.conv\3.\4"),
+        (r"model\.1\.sub\.\d+\.(\w+)", r"trunk_conv.\1"),
+        (r"model\.up(\d)\.(\w+)", r"upconv\1.\2"),
+        (r"model\.high\.(\w+)", r"HRconv.\1"),
+        (r"model\.last\.(\w+)", r"conv_last.\1"),
+    ],
+}
+
+
+def rename(scheme: str, state: dict, arguments: dict) -> dict:
+    """ESRGAN numbers the layers behind the trunk by their place: [upsample, convolution, activation] × log2(scale), then
+    convolution, activation, convolution. So `model.3`, `model.6`, … are up-convolutions, and the last two depend on the scale."""
+    ups = round(math.log2(arguments["scale"]))
+    places = {3 * up: f"up{up}" for up in range(1, ups + 1)} | {3 * ups + 2: "high", 3 * ups + 4: "last"}
+
+    def renamed(key: str) -> str:
+        key = re.sub(r"^model\.(\d+)\.(\w+)$", lambda match: f"model.{places.get(int(match[1]), match[1])}.{match[2]}", key)
+        for pattern, replacement in RENAMES[scheme]:
+            if re.fullmatch(pattern, key):
+                return re.sub(pattern, replacement, key)
+        raise AssertionError(f"no rule of {scheme} for {key}")
+
+    return {renamed(key): tensor for key, tensor in state.items()}
+
+
+KEYS: dict[str, Callable[[dict, dict], dict]] = {
+    "as built": lambda state, _: state,
+    "esrgan": lambda state, _: state,
+    "realesrgan": functools.partial(rename, "realesrgan"),
+    "bsrgan": functools.partial(rename, "bsrgan"),
+}
+
+
+@contextlib.contextmanager
+def dense_growth(channels: int) -> Iterator[None]:
+    """The reference's RRDBNet passes growth 32 to its blocks; the blocks themselves take any."""
+    blocks = rrdb_module.B
+    original = blocks.RRDB
+    blocks.RRDB = lambda *positional, gc, **named: original(*positional, gc=channels, **named)
+    try:
+        yield
+    finally:
+        blocks.RRDB = original
+
+
+def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, int]:
+    """The network as the reference itself reads it from the checkpoint's names and shapes, and its scale."""
+    if case.arguments.get("act_type", "prelu") != "prelu":
+        # The reference's loader knows PReLU alone, because no tensor tells of the others; its network has them all.
+        network = Compact(**case.arguments)
+        network.load_state_dict({key: tensor.float() for key, tensor in checkpoint.items()})
+        return network, case.arguments["upscale"]
+    architecture = {"RRDBNet": ESRGANArch, "SRVGGNetCompact": CompactArch}[case.network]()
+    # A safetensors file is flat: what was a dictionary in a dictionary is a prefix there. `module.` was a prefix all along.
+    outer = [name for name in case.wrapper.split(".") if name not in ("module", "")]
+    state = {key.removeprefix("".join(f"{name}." for name in outer)): tensor.float() for key, tensor in checkpoint.items()}
+    for name in reversed(outer):
+        state = {name: state}
+    state = canonicalize_state_dict(state)
+    if not architecture.detect(state):
+        raise AssertionError(f"{case.name}: the reference does not recognise its own checkpoint")
+    descriptor = architecture.load(state)
+    found = descriptor.model.hyperparameters
+    wrong = {name: found[name] for name, value in case.arguments.items() if found[name] != value}
+    if wrong:
+        raise AssertionError(f"{case.name}: the reference reads {wrong} from the checkpoint, not {case.arguments}")
+    return descriptor.model, descriptor.scale
+
+
+# ---- weights and images ------------------------------------------------------------------------------------------------------
+
+
+def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
+    """Random weights that keep every layer's values near 1 and of both signs, so that a mistake anywhere shows in the output."""
+    filled = {}
+    last = [key for key, tensor in state.items() if tensor.ndim == 4][-1]
+    for key, tensor in state.items():
+        values = random.uniform(-1.0, 1.0, tuple(tensor.shape))
+        if tensor.ndim == 4:
+            # Filters that sum to zero: values would drift to one sign otherwise, since images and activations have a mean.
+            values -= values.mean(axis=(1, 2, 3), keepdims=True)
+            # Dense blocks end in `x5 · 0.2 + x`: a larger x5 keeps the block from being a mere copy of x. The values grow with every
+            # block, and the last convolution brings them back.
+            gain = 4.0 if ".conv5." in key else 0.4 if key == last else 2.0
+            values *= gain * math.sqrt(3.0 / tensor[0].numel())
+        elif key.endswith("weight"):  # PReLU's slopes, some of them negative and some above 1
+            values = 0.3 + 0.8 * values
+        else:  # biases, none of them near zero
+            values = numpy.copysign(0.2 + 0.2 * abs(values), values)
+        filled[key] = torch.from_numpy(values.astype(numpy.float32)).to(case.dtype)
+    return filled
+
+
+def draw_image(shape: tuple[int, ...], random: numpy.random.Generator) -> torch.Tensor:
+    """Half a ramp and half noise in 0…1: edges and corners differ, and so do neighbours."""
+    height, width = shape[-2:]
+    ramp = (numpy.arange(height)[:, None] / height + numpy.arange(width)[None, :] / width) / 2
+    return torch.from_numpy((0.5 * ramp + 0.5 * random.uniform(size=shape)).astype(numpy.float32))
+
+
+def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upscaled: torch.Tensor) -> None:
+    """Every tensor and every activation of the checkpoint must be visible in the output, far above the tests' tolerance."""
+    extent = float(upscaled.max() - upscaled.min())
+    if not (torch.isfinite(upscaled).all() and 0.5 <= extent <= 16.0):
+        raise AssertionError(f"{case.name}: the output's range is {extent:.3g}, not of order 1")
+
+    negative = []
+    activations = (torch.nn.LeakyReLU, torch.nn.PReLU, torch.nn.ReLU)
+    hooks = [
+        module.register_forward_pre_hook(lambda _, inputs: negative.append(float((inputs[0] < 0).double().mean())))
+        for module in network.modules()
+        if isinstance(module, activations)
+    ]
+    network(image)
+    for hook in hooks:
+        hook.remove()
+    if not negative or min(negative) < 0.03 or max(negative) > 0.97:
+        raise AssertionError(f"{case.name}: an activation sees one sign only (negative shares {min(negative):.2f}…{max(negative):.2f})")
+
+    for name, parameter in network.named_parameters():
+        kept = parameter.detach().clone()
+        parameter.zero_()
+        change = float((network(image) - upscaled).abs().max()) / extent
+        parameter.copy_(kept)
+        if change < 20 * TEST_TOLERANCE:
+            raise AssertionError(f"{case.name}: without {name} the output changes by {change:.1e} of its range only")
+
+    if case.network == "SRVGGNetCompact":
+        base = torch.nn.functional.interpolate(image, scale_factor=case.arguments["upscale"], mode="nearest")
+        if (upscaled - base).std() < base.std():
+            raise AssertionError(f"{case.name}: the skip path dominates the output")
+
+
+# ---- a case's files ----------------------------------------------------------------------------------------------------------
+
+File = tuple[dict, dict]  # tensors, metadata; or for an index: the JSON object and nothing
+
+
+def make(case: Case) -> tuple[dict[str, File], float]:
+    """The files of a case by name, and how far float32 arithmetic is from the golden output, as a share of its range."""
+    random = numpy.random.Generator(numpy.random.PCG64(case.seed))
+    with dense_growth(case.growth), torch.no_grad():
+        built = {"RRDBNet": ESRGAN, "SRVGGNetCompact": Compact}[case.network](**case.arguments)
+        state = KEYS[case.keys](fill(case, built.state_dict(), random), case.arguments)
+        checkpoint = {case.wrapper + key: tensor.contiguous() for key, tensor in state.items()}
+        network, scale = load_with_reference(case, checkpoint)
+
+        files = checkpoint_files(case, checkpoint)
+        channels = case.arguments.get("num_in_ch") or case.arguments["in_nc"] // case.arguments.get("shuffle_factor", 1) ** 2
+        worst = 0.0
+        for index, (batch, height, width) in enumerate(case.images):
+            image = draw_image((batch, channels, height, width), random)
+            upscaled = network.double().eval()(image.double())
+            if upscaled.shape != (batch, channels, height * scale, width * scale):
+                raise AssertionError(f"{case.name}: the output is {tuple(upscaled.shape)}")
+            assert_alive(case, network, image.double(), upscaled)
+            single = network.float()(image)
+            worst = max(worst, float((single - upscaled).abs().max() / (upscaled.max() - upscaled.min())))
+            name = f"golden.{index}.safetensors" if index else "golden.safetensors"
+            files[name] = {"image": image, "upscaled": upscaled.float().contiguous()}, {
+                "architecture": case.network,
+                "scale": str(scale),
+                "reference": f"spandrel {version('spandrel')}, float64",
+                "generator": ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "safetensors")),
+            }
+    return files, worst
+
+
+def checkpoint_files(case: Case, checkpoint: dict) -> dict[str, File]:
+    metadata = {"format": "pt"}
+    if case.network == "SRVGGNetCompact":
+        metadata["activation"] = case.arguments.get("act_type", "prelu")
+    if case.shards == 1:
+        return {"checkpoint.safetensors": (checkpoint, metadata)}
+    keys = list(checkpoint)
+    bounds = [len(keys) * shard // case.shards for shard in range(case.shards + 1)]
+    files: dict[str, File] = {}
+    places = {}
+    for shard, (start, end) in enumerate(zip(bounds, bounds[1:]), 1):
+        name = f"model-{shard:05}-of-{case.shards:05}.safetensors"
+        files[name] = {key: checkpoint[key] for key in keys[start:end]}, metadata
+        places |= dict.fromkeys(keys[start:end], name)
+    total = sum(tensor.nbytes for tensor in checkpoint.values())
+    files["model.safetensors.index.json"] = {"metadata": {"total_size": total}, "weight_map": places}, {}
+    return files
+
+
+def encode(name: str, file: File) -> bytes:
+    contents, metadata = file
+    if name.endswith(".json"):
+        return (json.dumps(contents, indent=2, sort_keys=True) + "\n").encode()
+    encoded = safetensors.torch.save(contents, metadata)
+    # The library writes the metadata in an order that changes from run to run: write the header again, sorted.
+    length = int.from_bytes(encoded[:8], "little")
+    header = json.dumps(json.loads(encoded[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + encoded[8 + length :]
+
+
+def differences(path: Path, file: File) -> list[str]:
+    """What a file of this folder has different from the one just made."""
+    contents, metadata = file
+    if not path.is_file():
+        return ["is missing"]
+    if path.suffix == ".json":
+        return [] if json.loads(path.read_text()) == contents else ["has other contents"]
+    found = []
+    with safetensors.safe_open(path, "pt") as stored:
+        if other := set(stored.keys()) ^ set(contents):
+            return [f"has other tensors: {sorted(other)}"]
+        kept = stored.metadata() or {}
+        for key, value in metadata.items():
+            if key != "generator" and kept.get(key) != value:
+                found.append(f"has {key} {kept.get(key)!r}, not {value!r}")
+        for key, made in contents.items():
+            tensor = stored.get_tensor(key)
+            if tensor.dtype != made.dtype or tensor.shape != made.shape:
+                found.append(f"{key} is {tensor.dtype} {list(tensor.shape)}, not {made.dtype} {list(made.shape)}")
+                continue
+            made = made.double()
+            error = float((tensor.double() - made).abs().max())
+            if not error <= CHECK_TOLERANCE * max(1.0, float(made.max() - made.min())):
+                found.append(f"{key} differs by {error:.2e}")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Make or check the golden data of the upscalers.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6")
+    arguments = parser.parse_args()
+
+    torch.use_deterministic_algorithms(True)
+    wrong, total, expected = [], 0, set()
+    for case in CASES:
+        files, single = make(case)
+        folder = FOLDER / case.name
+        encoded = {name: encode(name, file) for name, file in files.items()}
+        expected |= {folder / name for name in files}
+        size = sum(map(len, encoded.values()))
+        total += size
+        if arguments.check:
+            wrong += [f"{case.name}/{name} {text}" for name, file in files.items() for text in differences(folder / name, file)]
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            for name, data in encoded.items():
+                (folder / name).write_bytes(data)
+        print(f"{case.name:30} {size:>8,} bytes   float32 arithmetic differs by {single:.1e} of the range")
+    present = {path for path in FOLDER.glob("*/*") if path.parent.name != "__pycache__"}
+    wrong += [f"{path.relative_to(FOLDER)} belongs to no case" for path in sorted(present - expected)]
+    if total > TOTAL_BYTES:
+        wrong.append(f"all files together take {total:,} bytes, more than {TOTAL_BYTES:,}")
+    print(f"{len(CASES)} cases, {total:,} bytes; torch {version('torch')}, spandrel {version('spandrel')}")
+    for text in wrong:
+        print(f"error: {text}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+//! The developer's tasks: `cargo xtask <task>`.
+
+mod codegen;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(about = "Developer's tasks of Tileforge")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Remake graph/src/proto/onnx.rs from graph/proto/onnx-ml.proto.
+    Codegen {
+        /// Write nothing; fail if the checked-in file differs.
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().task {
+        Task::Codegen { check } => codegen::run(check),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            #[allow(clippy::print_stderr)] // a command-line program talks on stderr
+            {
+                eprintln!("error: {message}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
