@@ -3,7 +3,7 @@
 use crate::gate::{self, Measurement};
 use crate::optimise::optimised;
 use crate::test_image::test_image;
-use crate::{Error, Profile, Result, Source, Tile, digest_tree};
+use crate::{Error, Profile, Result, Source, Tile, engine_files};
 use graph::Model;
 use ndarray::ArrayD;
 use runtime::engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, SCHEMA, SelfTest, Target};
@@ -75,7 +75,7 @@ pub fn build(source: &Source, profile: &Profile, directory: &Path) -> Result<Bui
         graphs: graphs.into_iter().map(|graph| graph.record).collect(),
         gates,
         selftest,
-        files: digest_tree::files(staging.path())?,
+        files: engine_files::files(staging.path())?,
     };
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
     write_manifest(&manifest, staging.path())?;
@@ -181,9 +181,7 @@ fn temporary(parent: &Path) -> Result<TempDir> {
 }
 
 fn put_in_place(staging: TempDir, directory: &Path) -> Result<()> {
-    // Temporary folders are private to their owner; an engine is as readable as the folder it stands in.
-    let permissions = fs::metadata(staging.path().join(MANIFEST_FILE)).map(|m| m.permissions());
-    digest_tree::make_folder_readable_like(staging.path(), permissions.map_err(|e| Error::file(staging.path(), "read", e))?)?;
+    engine_files::make_readable(staging.path())?;
     let old = if directory.exists() {
         // A folder cannot be renamed over one that is not empty: the old engine steps aside and goes when the new one is there.
         let aside = temporary(directory.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;

@@ -4,7 +4,7 @@
 //! are run against their reference; and [`build`] writes the engine directory that the `runtime` crate opens.
 
 mod build;
-mod digest_tree;
+mod engine_files;
 mod error;
 mod gate;
 mod model_file;

@@ -47,7 +47,9 @@ impl Source {
             }
             "onnx" => Self::of_graph(path),
             "safetensors" | "json" => Self::of_checkpoint(name_of(path), path, BTreeMap::new()),
-            _ => Err(Error::input(path, "expected a checkpoint (.safetensors, .safetensors.index.json), a graph (.onnx) or a model (.yaml)")),
+            _ => {
+                Err(Error::input(path, "expected a checkpoint (.safetensors, .safetensors.index.json), a graph (.onnx) or a model (.yaml)"))
+            }
         }
     }
 

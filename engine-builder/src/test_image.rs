@@ -1,10 +1,11 @@
 //! Images for measuring: always the same, and with something of everything that photos have.
 
+use exporter::Noise;
 use std::f32::consts::TAU;
 
 /// An image `[1, channels, height, width]` with values in `range`: slopes, waves of every length, hard edges, and noise.
 pub(crate) fn test_image(channels: usize, height: usize, width: usize, range: [f32; 2]) -> Vec<f32> {
-    let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
+    let mut noise = Noise::new(0);
     let mut image = Vec::with_capacity(channels * height * width);
     for channel in 0..channels {
         for y in 0..height {
@@ -14,25 +15,12 @@ pub(crate) fn test_image(channels: usize, height: usize, width: usize, range: [f
                 // From waves as long as the tile to ones of a few pixels.
                 let waves = (TAU * (2.0 + channel as f32) * u).sin() * (TAU * 24.0 * v * v).sin();
                 let edge = if (x / 11 + y / 17).is_multiple_of(2) { 0.25 } else { 0.0 };
-                let value = (0.6 * slope + 0.15 * waves + edge + 0.08 * noise.next()).clamp(0.0, 1.0);
+                let value = (0.6 * slope + 0.15 * waves + edge + 0.08 * noise.next_signed()).clamp(0.0, 1.0);
                 image.push(range[0] + value * (range[1] - range[0]));
             }
         }
     }
     image
-}
-
-/// Xorshift (<https://www.jstatsoft.org/article/view/v008i14>): the same on every machine.
-struct Noise(u64);
-
-impl Noise {
-    /// The next number in −1 … 1.
-    fn next(&mut self) -> f32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
 }
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ pub fn export(checkpoint: &Checkpoint, shapes: &Shapes, hints: &BTreeMap<String,
     let network = detect(checkpoint, hints)?;
     let parameters = Parameters::of(checkpoint);
     let trace = Trace::new(network.architecture(), IR_VERSION, OPSET);
-    let built = network.build(&Scope::root(&trace, &parameters), shapes);
-    // A wrong tensor explains any error that followed from it.
+    network.build(&Scope::root(&trace, &parameters), shapes)?;
+    // A wrong tensor explains any error of a layer that followed from it.
     if let Some(problems) = parameters.problems(|name| network.ignores(name)) {
         return Err(Error::Tensors {
             path: checkpoint.path().to_owned(),
@@ -38,7 +38,6 @@ pub fn export(checkpoint: &Checkpoint, shapes: &Shapes, hints: &BTreeMap<String,
             hint: "the file is damaged, or it is a variant that is not supported: `exporter inspect` shows what was recognised",
         });
     }
-    built?;
     let mut model = trace.finish()?;
     shapes.check_names(&model.inputs)?;
     model.producer = ("Tileforge exporter".into(), env!("CARGO_PKG_VERSION").into());

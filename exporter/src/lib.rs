@@ -11,10 +11,14 @@ mod contract;
 mod error;
 mod export;
 pub mod nn;
+mod noise;
 mod shapes;
+mod synthesise;
 
 pub use checkpoint::Checkpoint;
 pub use contract::{Contract, Padding, Precision, ReceptiveField, Task};
 pub use error::{Error, Result};
 pub use export::{Export, export};
+pub use noise::Noise;
 pub use shapes::Shapes;
+pub use synthesise::synthesise;

@@ -1,1 +1,24 @@
-//! x
+//! What the end-to-end tests share: the binaries, golden data, and the folders that they work in.
+//!
+//! Anything missing fails a test with what to do; nothing is skipped.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+
+mod golden;
+mod programs;
+
+pub use golden::{Golden, golden_cases};
+pub use programs::{Outcome, demo_engine, engine_of, run, words};
+
+use std::path::{Path, PathBuf};
+
+/// A path in the repository.
+pub fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+/// Names in a folder, sorted: what a failed command must not have added to.
+pub fn names_in(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}

@@ -6,7 +6,7 @@ use std::path::Path;
 const HEADER: &str = "// Made by `cargo xtask codegen` from graph/proto/onnx-ml.proto. Do not edit.\n";
 
 /// Remakes the checked-in protobuf code, or with `check` compares it with what would be made.
-pub fn run(check: bool) -> Result<(), String> {
+pub(crate) fn run(check: bool) -> Result<(), String> {
     let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graph");
     let target = graph.join("src/proto/onnx.rs");
     let made = generate(&graph.join("proto"))?;

@@ -1,6 +1,7 @@
 //! The developer's tasks: `cargo xtask <task>`.
 
 mod codegen;
+mod synth;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -20,11 +21,14 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Write a checkpoint with random weights of any registered architecture.
+    Synth(synth::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Codegen { check } => codegen::run(check),
+        Task::Synth(arguments) => synth::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,7 @@
 //! The operations of a [`Value`].
 
 use super::{Constant, Value};
-use crate::{Attribute, DataType};
+use crate::DataType;
 use std::ops::{Add, Mul, Sub};
 
 /// Everything about a convolution but its weight. Lists hold one number for each spatial dimension.
@@ -31,13 +31,11 @@ impl Value {
     pub fn conv(&self, weight: &Value, bias: Option<&Value>, options: &ConvOptions) -> Value {
         let mut inputs = vec![self, weight];
         inputs.extend(bias);
-        let attributes = [
-            ("strides", Attribute::from(options.strides.clone())),
-            ("pads", options.pads.clone().into()),
-            ("dilations", options.dilations.clone().into()),
-            ("group", options.groups.into()),
-        ];
-        self.trace.node("Conv", &inputs, attributes)
+        // Attributes that have their default are left out: what stands in a graph, and in its review, says something.
+        let list = |name, values: &Vec<i64>, default| values.iter().any(|v| *v != default).then(|| (name, values.clone().into()));
+        let lists = [list("strides", &options.strides, 1), list("pads", &options.pads, 0), list("dilations", &options.dilations, 1)];
+        let groups = (options.groups != 1).then(|| ("group", options.groups.into()));
+        self.trace.node("Conv", &inputs, lists.into_iter().flatten().chain(groups))
     }
 
     /// The positive part.

@@ -1,0 +1,62 @@
+# The only entrance: people and CI call the same targets. `make help` lists them.
+
+# What `engines` builds for: a profile's name (profiles/*.yaml). `make setup GPU=1` is something else: it takes the GPU library.
+GPU ?= cpu
+MODELS ?= $(basename $(notdir $(wildcard models/*.yaml)))
+BIN := target/release
+ENGINES := $(foreach model,$(MODELS),engines/$(GPU)/$(model)/manifest.json)
+# Seconds for each fuzz target.
+SECONDS ?= 20
+
+.PHONY: help setup build demo engines test lint format fuzz bench docs clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+setup: ## Provision ONNX Runtime in .onnxruntime/ (GPU=1: the GPU library and what it needs)
+	@python3 scripts/setup_onnxruntime.py $(if $(filter 1,$(GPU)),--gpu) $(if $(TENSORRT_WHEEL),--tensorrt-wheel "$(TENSORRT_WHEEL)")
+
+build: ## Build exporter, engine-builder and runtime in target/release/
+	cargo build --release --locked
+
+demo: setup build ## Upscale a photo through the whole line, and compare it with bicubic
+	@mkdir -p demo
+	$(BIN)/exporter export models/compact-x4.safetensors -o demo/compact-x4.onnx
+	$(BIN)/engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
+	$(BIN)/runtime infer --engine engines/cpu/compact-x4 --input tests/images/coffee.png --output demo/coffee-x4.png
+	$(BIN)/runtime evaluate --engine engines/cpu/compact-x4 --input tests/images/coffee.png --minimum-gain 0.8
+	@echo "The picture, four times as large: $(CURDIR)/demo/coffee-x4.png"
+
+engines: setup build $(ENGINES) ## Build every model (MODELS="a b": these) for a profile: GPU=cpu
+
+engines/$(GPU)/%/manifest.json: models/%.yaml profiles/$(GPU).yaml $(BIN)/engine-builder
+	$(BIN)/engine-builder build $< --profile $(GPU) -o $(@D)
+
+# A GPU that we have no profile for: engine-builder says which there are.
+profiles/%.yaml:
+	@$(BIN)/engine-builder build models/compact-x4.yaml --profile $* -o engines/$*/compact-x4
+
+test: setup build ## Run all tests
+	cargo test --release --locked --workspace
+
+lint: ## Formatting, lints, generated code, licences and advisories
+	cargo fmt --all --check
+	cargo clippy --release --locked --workspace --all-targets -- --deny warnings
+	cargo xtask codegen --check
+	scripts/cargo_deny.sh
+
+format: ## Format the code
+	cargo fmt --all
+
+fuzz: ## Fuzz everything that is parsed from a file, SECONDS=20 each
+	scripts/fuzz.sh $(SECONDS)
+
+bench: setup build ## Measure what docs/benchmarks.md says
+	scripts/bench.sh
+
+docs: ## Build the API documentation in target/doc/
+	RUSTDOCFLAGS="--deny warnings" cargo doc --release --locked --workspace --no-deps
+
+clean: ## Remove everything that was built
+	cargo clean
+	rm -rf demo engines .onnxruntime

@@ -1,0 +1,89 @@
+//! Checkpoints with random weights, of any network that can be built: for tests and benchmarks that need no download.
+
+use crate::arch::Network;
+use crate::export::{IR_VERSION, OPSET};
+use crate::nn::{Declaration, Parameters, Scope};
+use crate::{Error, Noise, Result, Shapes};
+use graph::{DataType, Trace};
+use half::{bf16, f16};
+use serde_json::{Map, Value, json};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// Writes a safetensors file with every tensor that `network` asks for, filled from `seed`.
+///
+/// Weights are scaled by what they sum over, so that activations neither vanish nor explode. The same network, type and seed give the
+/// same bytes.
+///
+/// # Errors
+/// The network cannot be built, `data_type` is not f32, f16 or bf16, or the file cannot be written.
+pub fn synthesise(network: &dyn Network, data_type: DataType, seed: u64, path: &Path) -> Result<()> {
+    let file_error = |source| Error::File { path: path.to_owned(), action: "write", source };
+    let declarations = declarations(network)?;
+    let mut header = Map::new();
+    let notes: Map<String, Value> = network.notes().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    if !notes.is_empty() {
+        header.insert("__metadata__".into(), notes.into());
+    }
+    let name = match data_type {
+        DataType::F32 => "F32",
+        DataType::F16 => "F16",
+        DataType::Bf16 => "BF16",
+        other => return Err(Error::Option(format!("expected f32, f16 or bf16 weights, found {other}"))),
+    };
+    let mut end = 0;
+    for Declaration { path, dims } in &declarations {
+        let begin = end;
+        end += dims.iter().product::<usize>() * data_type.size();
+        header.insert(path.clone(), json!({ "dtype": name, "shape": dims, "data_offsets": [begin, end] }));
+    }
+    let mut header = Value::from(header).to_string();
+    // The data begins at a multiple of 8, as the format's own writer does it.
+    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+    let mut out = BufWriter::new(File::create(path).map_err(file_error)?);
+    let mut write = || -> io::Result<()> {
+        out.write_all(&(header.len() as u64).to_le_bytes())?;
+        out.write_all(header.as_bytes())?;
+        let mut noise = Noise::new(seed);
+        for declaration in &declarations {
+            write_tensor(&mut out, declaration, data_type, &mut noise)?;
+        }
+        out.flush()
+    };
+    write().map_err(file_error)
+}
+
+/// The tensors that a network asks for, each once.
+fn declarations(network: &dyn Network) -> Result<Vec<Declaration>> {
+    let parameters = Parameters::declared_only();
+    let trace = Trace::new(network.architecture(), IR_VERSION, OPSET);
+    network.build(&Scope::root(&trace, &parameters), &Shapes::default())?;
+    trace.finish()?;
+    let mut declarations = parameters.declarations();
+    declarations.sort_by(|a, b| a.path.cmp(&b.path));
+    declarations.dedup();
+    Ok(declarations)
+}
+
+fn write_tensor(out: &mut impl Write, declaration: &Declaration, data_type: DataType, noise: &mut Noise) -> io::Result<()> {
+    let Declaration { path, dims } = declaration;
+    let inputs: usize = dims.iter().skip(1).product();
+    // Vectors are biases, around 0, or scales and slopes, around a quarter; matrices keep the variance (He et al., 2015).
+    let (centre, deviation) = match dims.len() {
+        0 | 1 if path.ends_with("bias") => (0.0, 0.05),
+        0 | 1 => (0.25, 0.05),
+        _ => (0.0, (2.0 / inputs.max(1) as f32).sqrt()),
+    };
+    // A uniform number in −1 … 1 has the deviation 1/√3.
+    let width = deviation * 3_f32.sqrt();
+    for _ in 0..dims.iter().product() {
+        let value = centre + width * noise.next_signed();
+        match data_type {
+            DataType::F16 => out.write_all(&f16::from_f32(value).to_le_bytes())?,
+            DataType::Bf16 => out.write_all(&bf16::from_f32(value).to_le_bytes())?,
+            _ => out.write_all(&value.to_le_bytes())?,
+        }
+    }
+    Ok(())
+}

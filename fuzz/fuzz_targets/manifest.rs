@@ -1,0 +1,12 @@
+//! Any bytes are a valid manifest or an error, and a valid one survives being written and read.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use runtime::engine::Manifest;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(manifest) = Manifest::parse(bytes) {
+        let text = serde_json::to_vec(&manifest).expect("a manifest has a JSON form");
+        assert_eq!(Manifest::parse(&text).expect("what was valid stays valid"), manifest);
+    }
+});

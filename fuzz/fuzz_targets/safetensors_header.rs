@@ -1,0 +1,22 @@
+//! Any bytes have an answer, and it is the one of the reference implementation.
+#![no_main]
+
+use exporter::checkpoint::parse_header;
+use libfuzzer_sys::fuzz_target;
+use safetensors::SafeTensors;
+
+fuzz_target!(|file: &[u8]| {
+    match (parse_header(file), SafeTensors::deserialize(file)) {
+        (Ok(ours), Ok(reference)) => {
+            assert_eq!(ours.tensors.len(), reference.len());
+            for (name, info) in ours.tensors {
+                let tensor = reference.tensor(&name).expect("the reference has the same names");
+                assert_eq!(info.dims, tensor.shape());
+                assert_eq!(&file[info.offset as usize..][..info.length as usize], tensor.data());
+            }
+        }
+        (Ok(ours), Err(error)) => panic!("we accept {ours:?}, the reference says {error}"),
+        // We refuse more: duplicates, unknown fields, types that no graph can hold.
+        (Err(_), _) => {}
+    }
+});

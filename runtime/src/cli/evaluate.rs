@@ -1,0 +1,103 @@
+//! `runtime evaluate`: is the engine better than bicubic, on a photo whose details are known?
+
+use std::path::{Path, PathBuf};
+
+use runtime::engine::Engine;
+use runtime::image::{Format, ImageReader, ImageWriter, Limits, Picture};
+use runtime::onnxruntime::Library;
+use runtime::pipeline::{Cancel, Upscaler};
+use runtime::tile::Size;
+use runtime::{Error, Result};
+use serde_json::json;
+
+use super::infer::Running;
+use super::output::{decibels, print, print_json};
+use super::{CommandResult, Failure};
+
+const EXAMPLES: &str = "\
+Examples:
+  runtime evaluate --engine engines/compact-x4 --input photo.png
+  runtime evaluate --engine engines/compact-x4 --input photo.png --minimum-gain 0.5 --json
+
+The photo is cropped to a multiple of the engine's scale, shrunk by it (bicubic with antialiasing, 8 bits),
+enlarged again by the engine and by bicubic, and both are compared with what it was.";
+
+/// Shrink a photo, enlarge it with the engine, and compare with the original and with bicubic.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The engine's directory.
+    #[arg(long, value_name = "DIR")]
+    engine: PathBuf,
+    /// A photo: PNG, JPEG or WebP.
+    #[arg(long, value_name = "PHOTO")]
+    input: PathBuf,
+    /// Keep what the engine made, as a PNG.
+    #[arg(long, value_name = "OUT")]
+    output: Option<PathBuf>,
+    /// Fail (exit code 4) when the engine is not better than bicubic by this many dB.
+    #[arg(long, value_name = "DB", allow_negative_numbers = true)]
+    minimum_gain: Option<f64>,
+    #[command(flatten)]
+    running: Running,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
+    let engine = Engine::open(&arguments.engine)?;
+    library()?;
+    let limits = Limits::default();
+    let scale = engine.manifest().interface.scale;
+    let photo = Picture::read(&arguments.input, &limits)?;
+    let small = Size { width: photo.size().width / scale, height: photo.size().height / scale };
+    if small.width == 0 || small.height == 0 {
+        let problem = format!("expected a photo of at least {scale}×{scale} pixels, found {}", photo.size());
+        return Err(Error::Image { path: arguments.input.clone(), problem }.into());
+    }
+    let original = photo.cropped(0, 0, small.scaled(scale)?);
+    let shrunk = original.resized(small)?;
+
+    let folder =
+        tempfile::tempdir().map_err(|source| Error::File { path: std::env::temp_dir(), action: "create a folder in it", source })?;
+    let shrunk_path = folder.path().join("shrunk.png");
+    shrunk.write(&shrunk_path)?;
+    let enlarged_path = arguments.output.clone().unwrap_or_else(|| folder.path().join("enlarged.png"));
+    enlarge(&engine, arguments, &shrunk_path, &enlarged_path)?;
+
+    let by_engine = Picture::read(&enlarged_path, &limits)?.difference(&original, 0)?;
+    let by_bicubic = shrunk.resized(original.size())?.difference(&original, 0)?;
+    // Identical pictures have no PSNR; then neither has the gain.
+    let gain = by_engine.psnr_db.zip(by_bicubic.psnr_db).map(|(engine, bicubic)| engine - bicubic);
+    if arguments.json {
+        print_json(&json!({
+            "engine": engine.manifest().name,
+            "input": arguments.input,
+            "size": original.size(),
+            "shrunk": small,
+            "engine_psnr_db": by_engine.psnr_db,
+            "bicubic_psnr_db": by_bicubic.psnr_db,
+            "gain_db": gain,
+            "minimum_gain_db": arguments.minimum_gain,
+        }))?;
+    } else {
+        let gain = gain.map_or("none".into(), |gain| format!("{gain:+.2} dB"));
+        print(&format!("engine  {}\nbicubic {}\ngain    {gain}", decibels(by_engine.psnr_db), decibels(by_bicubic.psnr_db)))?;
+    }
+    match (arguments.minimum_gain, gain) {
+        (Some(minimum), Some(gain)) if gain < minimum => Err(Failure::Gate(format!(
+            "{}: expected a gain of at least {minimum:.2} dB over bicubic, found {gain:+.2} dB",
+            arguments.engine.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn enlarge(engine: &Engine, arguments: &Arguments, from: &Path, to: &Path) -> Result<()> {
+    let mut upscaler = Upscaler::new(engine, arguments.running.options());
+    let reader = ImageReader::open(from, &Limits::default())?;
+    let writer = ImageWriter::create(to, Format::Png, upscaler.output_of(reader.header())?)?;
+    upscaler.upscale(reader, writer, |_| (), &Cancel::new())?;
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! `runtime infer`: pictures through an engine.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use runtime::Result;
+use runtime::engine::Engine;
+use runtime::engine::manifest::Provider;
+use runtime::image::{Depth, Format, ImageReader, ImageWriter, Limits};
+use runtime::onnxruntime::Library;
+use runtime::pipeline::{Cancel, Options, Progress, Statistics, Upscaler};
+use runtime::session::SessionOptions;
+use runtime::tile::Blend;
+use serde_json::{Value, json};
+
+use super::output::{peak_memory_bytes, print, print_json, report};
+use super::plan::{Assignment, assign};
+use super::{CommandResult, Failure, chain};
+
+const EXAMPLES: &str = "\
+Examples:
+  runtime infer --engine engines/compact-x4 --input photo.png --output large.png
+  runtime infer --engine engines/compact-x4 --input photos/ --output large/
+  runtime infer --engine engines/compact-x4 --input a.jpg b.webp --output large/ --json
+
+PNG is read and written by rows, so its height costs no memory; JPEG and WebP are held whole.
+The output has the input's depth (8 or 16 bits), channels and colour profile.";
+
+/// Send pictures through an engine.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The engine's directory.
+    #[arg(long, value_name = "DIR")]
+    engine: PathBuf,
+    /// Pictures, or folders of pictures: PNG, JPEG, WebP.
+    #[arg(long, required = true, num_args = 1.., value_name = "IN")]
+    input: Vec<PathBuf>,
+    /// The output file; a folder for several inputs.
+    #[arg(long, value_name = "OUT")]
+    output: PathBuf,
+    #[command(flatten)]
+    running: Running,
+    /// Bits of the output's samples: 8 or 16 [default: as the input].
+    #[arg(long, value_name = "BITS", value_parser = depth)]
+    bit_depth: Option<Depth>,
+    /// Refuse larger inputs.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().megapixels)]
+    max_megapixels: u32,
+    /// Print one JSON object about everything.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How an engine is run; shared by the commands that run one.
+#[derive(clap::Args)]
+pub(crate) struct Running {
+    /// Pixels that neighbouring tiles share [default: by the model's receptive field].
+    #[arg(long, value_name = "N")]
+    overlap: Option<u32>,
+    /// Pixels thrown away at each inner border of a tile [default: by the model's receptive field].
+    #[arg(long, value_name = "N")]
+    margin: Option<u32>,
+    /// How one tile hands over to the next: hann, cosine, linear or none.
+    #[arg(long, value_name = "CURVE", default_value = "hann", value_parser = str::parse::<Blend>)]
+    blend: Blend,
+    /// Threads of the engine [default: one for each core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// auto, cpu, cuda or tensorrt.
+    #[arg(long, default_value = "auto", value_parser = provider)]
+    provider: ProviderChoice,
+}
+
+#[derive(Clone, Copy)]
+enum ProviderChoice {
+    Auto,
+    Only(Provider),
+}
+
+fn provider(text: &str) -> Result<ProviderChoice, String> {
+    match text {
+        "auto" => Ok(ProviderChoice::Auto),
+        _ => text.parse().map(ProviderChoice::Only).map_err(|_| "expected auto, cpu, cuda or tensorrt".into()),
+    }
+}
+
+fn depth(text: &str) -> Result<Depth, String> {
+    match text {
+        "8" => Ok(Depth::Eight),
+        "16" => Ok(Depth::Sixteen),
+        _ => Err("expected 8 or 16".into()),
+    }
+}
+
+impl Running {
+    pub(crate) fn options(&self) -> Options {
+        // The CPU is what every box has, and all that this version runs on.
+        let provider = match self.provider {
+            ProviderChoice::Auto => Provider::Cpu,
+            ProviderChoice::Only(provider) => provider,
+        };
+        let session = SessionOptions { provider, threads: self.threads.map(usize::from), ..SessionOptions::default() };
+        Options { session, overlap: self.overlap, margin: self.margin, blend: self.blend }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
+    let started = Instant::now();
+    let assignments = assign(&arguments.input, &arguments.output)?;
+    let engine = Engine::open(&arguments.engine)?;
+    let engine_seconds = started.elapsed().as_secs_f64();
+    let library = library()?;
+    let options = arguments.running.options();
+    let provider = options.session.provider;
+    let mut upscaler = Upscaler::new(&engine, options);
+
+    let mut files = Vec::new();
+    let mut failures = Vec::new();
+    for assignment in &assignments {
+        match upscale(&mut upscaler, assignment, arguments) {
+            Ok(statistics) => {
+                if !arguments.json {
+                    print(&line(assignment, &statistics))?;
+                }
+                files.push(entry(assignment, &statistics));
+            }
+            Err(error) => {
+                if assignments.len() > 1 {
+                    report(&format!("error: {}", chain(&error)));
+                }
+                files.push(json!({ "input": assignment.input, "output": assignment.output, "error": chain(&error) }));
+                failures.push(error);
+            }
+        }
+    }
+    if arguments.json {
+        print_json(&json!({
+            "provider": provider,
+            "engine": engine.manifest().name,
+            "onnxruntime": library.version(),
+            "files": files,
+            "failed": failures.len(),
+            "peak_memory_bytes": peak_memory_bytes(),
+            "engine_seconds": engine_seconds,
+            "load_seconds": library.load_time().as_secs_f64(),
+            "session_seconds": upscaler.session_time().as_secs_f64(),
+            "total_seconds": started.elapsed().as_secs_f64(),
+        }))?;
+    }
+    match (failures.len(), assignments.len()) {
+        (0, _) => Ok(()),
+        (1, 1) => Err(failures.remove(0).into()),
+        (failed, all) => Err(Failure::Partly(format!("{failed} of {all} pictures failed; see above"))),
+    }
+}
+
+fn upscale(upscaler: &mut Upscaler<'_>, assignment: &Assignment, arguments: &Arguments) -> Result<Statistics> {
+    let format = Format::of_name(&assignment.output)?;
+    let limits = Limits { megapixels: arguments.max_megapixels, ..Limits::default() };
+    let reader = ImageReader::open(&assignment.input, &limits)?;
+    let mut header = upscaler.output_of(reader.header())?;
+    header.depth = arguments.bit_depth.unwrap_or(header.depth);
+    let writer = ImageWriter::create(&assignment.output, format, header)?;
+    let bar = bar(&assignment.input.file_name().unwrap_or_default().to_string_lossy());
+    let progress = |Progress { done, total }| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let result = upscaler.upscale(reader, writer, progress, &Cancel::new());
+    bar.finish_and_clear();
+    result
+}
+
+/// A progress bar on a terminal, and nothing elsewhere.
+fn bar(name: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} tiles, {eta} left") {
+        bar.set_style(style);
+    }
+    bar.set_message(name.to_owned());
+    bar
+}
+
+fn line(assignment: &Assignment, statistics: &Statistics) -> String {
+    let Statistics { size, tiles, tile, overlap, exact, seconds } = statistics;
+    let blended = if *exact { "exact" } else { "blended" };
+    format!(
+        "{} → {}: {size}, {tiles} tiles of {tile} (overlap {}, {blended}), {:.2} s",
+        assignment.input.display(),
+        assignment.output.display(),
+        overlap.pixels,
+        seconds.total
+    )
+}
+
+fn entry(assignment: &Assignment, statistics: &Statistics) -> Value {
+    json!({
+        "input": assignment.input,
+        "output": assignment.output,
+        "size": statistics.size,
+        "tiles": statistics.tiles,
+        "tile": statistics.tile,
+        "overlap": statistics.overlap,
+        "exact": statistics.exact,
+        "seconds": statistics.seconds,
+    })
+}

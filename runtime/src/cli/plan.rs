@@ -1,0 +1,136 @@
+//! Which picture goes where.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use runtime::Error;
+use runtime::image::Format;
+
+use super::Failure;
+
+/// One picture to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    pub(crate) input: PathBuf,
+    pub(crate) output: PathBuf,
+}
+
+/// Pairs each input with its output, and creates the output folder if there is to be one.
+///
+/// One file goes to a file, unless the output is a folder or ends with a separator; several files,
+/// or a folder, go to a folder. Two inputs for one output, and an output that is an input, are
+/// refused before any work.
+pub(crate) fn assign(inputs: &[PathBuf], output: &Path) -> Result<Vec<Assignment>, Failure> {
+    let single = matches!(inputs, [input] if !input.is_dir());
+    let to_folder = !single || output.is_dir() || ends_with_separator(output);
+    let mut assignments = Vec::new();
+    for input in pictures(inputs)? {
+        let output = if to_folder { output.join(name_for(&input)) } else { output.to_owned() };
+        assignments.push(Assignment { input, output });
+    }
+    refuse_collisions(&assignments)?;
+    if to_folder {
+        let failed = |source| Error::File { path: output.to_owned(), action: "create the folder", source };
+        fs::create_dir_all(output).map_err(failed)?;
+    }
+    Ok(assignments)
+}
+
+fn ends_with_separator(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().last().is_some_and(|&byte| std::path::is_separator(byte as char))
+}
+
+/// The inputs, with folders replaced by the pictures in them, sorted by name.
+fn pictures(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut pictures = Vec::new();
+    for input in inputs {
+        if !input.is_dir() {
+            pictures.push(input.clone());
+            continue;
+        }
+        let failed = |source| Error::File { path: input.clone(), action: "read the folder", source };
+        let entries = fs::read_dir(input).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(failed)?;
+        let mut found: Vec<_> = entries.iter().map(fs::DirEntry::path).collect();
+        found.retain(|path| path.is_file() && Format::of_name(path).is_ok());
+        if found.is_empty() {
+            return Err(Failure::Usage(format!(
+                "{}: expected pictures (.png, .jpg, .jpeg, .webp) in this folder, found none",
+                input.display()
+            )));
+        }
+        found.sort();
+        pictures.append(&mut found);
+    }
+    Ok(pictures)
+}
+
+/// The input's name; with `.png` where its ending says nothing that can be written.
+fn name_for(input: &Path) -> PathBuf {
+    let name = PathBuf::from(input.file_name().unwrap_or_default());
+    if Format::of_name(&name).is_ok() { name } else { name.with_extension("png") }
+}
+
+fn refuse_collisions(assignments: &[Assignment]) -> Result<(), Failure> {
+    let mut taken: BTreeMap<&Path, &Path> = BTreeMap::new();
+    for Assignment { input, output } in assignments {
+        if let Some(other) = taken.insert(output, input) {
+            return Err(Failure::Usage(format!(
+                "{}: both {} and {} would be written here; rename one, or run them apart",
+                output.display(),
+                other.display(),
+                input.display()
+            )));
+        }
+    }
+    let existing = |path: &PathBuf| path.canonicalize().ok();
+    let inputs: Vec<_> = assignments.iter().filter_map(|assignment| existing(&assignment.input)).collect();
+    match assignments.iter().find(|pair| existing(&pair.output).is_some_and(|path| inputs.contains(&path))) {
+        Some(Assignment { output, .. }) => {
+            Err(Failure::Usage(format!("{}: this output is also an input; give another --output", output.display())))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assigned(inputs: &[&Path], output: &Path) -> Result<Vec<PathBuf>, Failure> {
+        let inputs: Vec<_> = inputs.iter().map(|path| path.to_path_buf()).collect();
+        Ok(assign(&inputs, output)?.into_iter().map(|pair| pair.output).collect())
+    }
+
+    #[test]
+    fn one_file_goes_to_a_file_or_into_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let (input, made) = (Path::new("photo.tiff"), folder.path().join("made/"));
+        assert_eq!(assigned(&[input], Path::new("x.jpg")).unwrap(), [PathBuf::from("x.jpg")]);
+        assert_eq!(assigned(&[input], folder.path()).unwrap(), [folder.path().join("photo.png")]);
+        assert_eq!(assigned(&[input], &made).unwrap(), [made.join("photo.png")]);
+        assert!(made.is_dir());
+    }
+
+    #[test]
+    fn a_folder_gives_its_pictures_sorted() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b.png", "a.jpg", "notes.txt", "c.WEBP"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let output = folder.path().join("out");
+        let expected = ["a.jpg", "b.png", "c.WEBP"].map(|name| output.join(name));
+        assert_eq!(assigned(&[folder.path()], &output).unwrap(), expected);
+    }
+
+    #[test]
+    fn collisions_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let input = folder.path().join("a.png");
+        fs::write(&input, "").unwrap();
+        let twice = assigned(&[Path::new("x/a.png"), Path::new("y/a.png")], folder.path());
+        assert!(matches!(twice, Err(Failure::Usage(text)) if text.contains("both x/a.png and y/a.png")));
+        assert!(matches!(assigned(&[&input], &input), Err(Failure::Usage(_))));
+        assert!(matches!(assigned(&[folder.path()], folder.path()), Err(Failure::Usage(_))));
+    }
+}

@@ -1,0 +1,61 @@
+//! `runtime verify`: does the engine give the same pixels here?
+
+use std::path::PathBuf;
+
+use runtime::engine::{Engine, selftest};
+use runtime::onnxruntime::Library;
+use runtime::session::SessionOptions;
+use runtime::{Error, Result};
+
+use super::output::{decibels, print, print_json};
+use super::{CommandResult, Failure};
+
+const EXAMPLES: &str = "\
+Examples:
+  runtime verify --engine engines/compact-x4
+  runtime verify --engine engines/compact-x4 --json";
+
+/// Check an engine's files and run its self-test.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The engine's directory.
+    #[arg(long, value_name = "DIR")]
+    engine: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
+    let engine = Engine::open(&arguments.engine)?;
+    library()?;
+    let name = &engine.manifest().selftest.graph;
+    let graph = engine.graph_named(name).ok_or_else(|| Error::Manifest(format!("no graph {name}")))?;
+    let mut session = engine.session(graph, &SessionOptions::default())?;
+    let result = selftest::verify(&engine, &mut session)?;
+    if arguments.json {
+        print_json(&result)?;
+    } else {
+        print(&format!(
+            "{}: {} files are whole; self-test {}: largest error {:.2e} (at most {:.2e}), mean {:.2e}, PSNR {}",
+            engine.manifest().name,
+            engine.manifest().files.len(),
+            if result.passed { "passed" } else { "failed" },
+            result.maximum_error,
+            result.tolerance,
+            result.mean_error,
+            decibels(result.psnr_db)
+        ))?;
+    }
+    if result.passed {
+        return Ok(());
+    }
+    let found = if result.finite { format!("{:.2e}", result.maximum_error) } else { "NaN or infinite values".into() };
+    Err(Failure::Gate(format!(
+        "{}: self-test of {}: expected a largest error of {:.2e}, found {found}; build the engine for this box",
+        arguments.engine.display(),
+        result.graph,
+        result.tolerance
+    )))
+}

@@ -1,0 +1,235 @@
+//! The types of `manifest.json`, schema 1. `engine-builder` writes with these very types.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::digest::FileDigest;
+pub use crate::provider::Provider;
+use crate::tile::Size;
+
+/// The schema that this version reads and writes.
+pub const SCHEMA: u32 = 1;
+
+/// What an engine is, what it needs and what it proved. Read with [`Manifest::parse`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The engine's name; also that of its directory when it was built.
+    pub name: String,
+    /// What wrote it, such as "engine-builder 0.1.0".
+    pub producer: String,
+    /// The model that it came from.
+    pub model: Model,
+    /// How pixels become tensors and tensors pixels.
+    pub interface: Interface,
+    /// The precision of most weights and activations.
+    pub precision: Precision,
+    /// What it was built for.
+    pub target: Target,
+    /// What it was built with.
+    pub built_with: BuiltWith,
+    /// One graph for each tile shape.
+    pub graphs: Vec<Graph>,
+    /// The gates that it passed, with their figures.
+    pub gates: Vec<Gate>,
+    /// Known inputs and outputs.
+    pub selftest: SelfTest,
+    /// Every other file of the directory, by name.
+    pub files: BTreeMap<String, FileDigest>,
+}
+
+/// The model of an engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// The architecture's name, such as "compact".
+    pub architecture: String,
+    /// The licence of the weights, as an SPDX expression where there is one.
+    pub licence: Option<String>,
+    /// SHA-256 of the checkpoint.
+    pub checkpoint_sha256: Option<String>,
+    /// SHA-256 of the graph that the engine was built from.
+    pub graph_sha256: String,
+    /// Number of trained parameters.
+    pub parameters: u64,
+}
+
+/// How pixels become tensors and tensors pixels. The architecture says it; nothing is guessed.
+///
+/// Input `[1, channels, height, width]`, output `[1, channels, height · scale, width · scale]`,
+/// float32, values within [`Interface::range`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interface {
+    /// What the model does.
+    pub task: Task,
+    /// Name of the input tensor.
+    pub input: String,
+    /// Name of the output tensor.
+    pub output: String,
+    /// Output pixels for each input pixel, along each axis: 1 to 64.
+    pub scale: u32,
+    /// Channels in and out: 1 (grey) or 3 (red, green, blue).
+    pub channels: u32,
+    /// The values of black and of white.
+    pub range: [f32; 2],
+    /// Input height and width are multiples of this.
+    pub size_multiple: u32,
+    /// Input height and width are at least this.
+    pub size_minimum: u32,
+    /// How an image that is smaller than a tile is extended.
+    pub padding: Padding,
+    /// How far from an input pixel the output still depends on it, in input pixels; `None` where
+    /// that is unbounded or unknown.
+    pub receptive_field: Option<u32>,
+    /// The precisions that the architecture is known to keep its quality in.
+    pub safe_precisions: Vec<Precision>,
+}
+
+/// What an engine was built for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Name of the profile.
+    pub profile: String,
+    /// What executes it.
+    pub provider: Provider,
+    /// The GPU's compute capability, such as "8.9"; `None` for a CPU.
+    pub compute_capability: Option<String>,
+}
+
+/// What an engine was built with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BuiltWith {
+    /// Version of ONNX Runtime.
+    pub onnxruntime: String,
+    /// Such as "linux".
+    pub operating_system: String,
+    /// Such as "x86_64".
+    pub processor: String,
+}
+
+/// One graph of an engine: one tile shape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Graph {
+    /// The ONNX file, a plain name.
+    pub file: String,
+    /// Input shapes by tensor name, `[batch, channels, height, width]`.
+    pub inputs: BTreeMap<String, Vec<usize>>,
+    /// Output shapes by tensor name, `[batch, channels, height, width]`.
+    pub outputs: BTreeMap<String, Vec<usize>>,
+    /// ONNX Runtime fused its operators offline, in ways that hold for any processor; memory layouts
+    /// for the one at hand are still chosen on loading.
+    pub optimised: bool,
+}
+
+impl Graph {
+    /// The tile's size in input pixels. Zero for a graph that does not go with `interface`, which
+    /// [`Manifest::parse`] refuses.
+    pub fn tile(&self, interface: &Interface) -> Size {
+        let shape = self.inputs.get(&interface.input).map_or(&[][..], Vec::as_slice);
+        let length = |axis: usize| shape.get(axis).and_then(|&length| u32::try_from(length).ok());
+        Size { width: length(3).unwrap_or(0), height: length(2).unwrap_or(0) }
+    }
+}
+
+/// A gate that the engine passed when it was built.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gate {
+    /// Such as "finite" or "psnr_db".
+    pub name: String,
+    /// File name of the graph that was measured.
+    pub graph: String,
+    /// What was measured.
+    pub value: f64,
+    /// What it had to reach.
+    pub floor: f64,
+}
+
+/// Known inputs and outputs; see [`crate::engine::selftest`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SelfTest {
+    /// The safetensors file, a plain name.
+    pub file: String,
+    /// File name of the graph that it is for.
+    pub graph: String,
+    /// Largest absolute error that passes, as a fraction of the expected output's range.
+    pub tolerance: f64,
+}
+
+/// Defines an enum whose values have one lower-case name, in JSON and in ONNX metadata.
+macro_rules! named {
+    ($(#[$about:meta])* $name:ident { $($(#[$value_about:meta])* $value:ident = $text:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum $name { $($(#[$value_about])* #[serde(rename = $text)] $value,)+ }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &[Self] = &[$(Self::$value),+];
+
+            /// The name in manifests and in ONNX metadata.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$value => $text),+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(self.name())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                Self::ALL.iter().copied().find(|value| value.name() == text).ok_or_else(|| {
+                    let names: Vec<_> = Self::ALL.iter().map(|value| value.name()).collect();
+                    format!("expected one of {}, found \"{text}\"", names.join(", "))
+                })
+            }
+        }
+    };
+}
+
+named! {
+    /// What a model does.
+    Task {
+        /// A picture to the same picture with more pixels (or cleaner ones, at scale 1).
+        Upscale = "upscale",
+    }
+}
+
+named! {
+    /// How an image is extended beyond its edge.
+    Padding {
+        /// Mirrored, without repeating the edge pixel: `c b | a b c | b a`.
+        Reflect = "reflect",
+    }
+}
+
+named! {
+    /// A number format of weights and activations.
+    Precision {
+        /// IEEE 754 binary32.
+        Fp32 = "fp32",
+        /// IEEE 754 binary16.
+        Fp16 = "fp16",
+        /// bfloat16.
+        Bf16 = "bf16",
+        /// 8-bit integers with scales.
+        Int8 = "int8",
+        /// 8-bit floats (E4M3) with scales.
+        Fp8 = "fp8",
+    }
+}

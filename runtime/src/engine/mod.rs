@@ -1,0 +1,185 @@
+//! The engine directory: what `engine-builder` writes and the runtime runs.
+//!
+//! `NAME/manifest.json`, one ONNX file for each tile shape (they share `model.weights` as external
+//! data) and `selftest.safetensors`.
+
+mod interface;
+pub mod manifest;
+pub mod selftest;
+mod validate;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::digest::{self, FileDigest};
+use crate::error::{Error, Result};
+use crate::session::{Session, SessionOptions};
+use crate::tile::Size;
+
+pub use manifest::{Graph, Manifest};
+
+/// The name of the manifest in an engine directory.
+pub const MANIFEST_FILE: &str = "manifest.json";
+
+/// Larger manifests are refused unread.
+const MANIFEST_MAXIMUM_BYTES: u64 = 16 << 20;
+
+const REBUILD: &str = "rebuild with engine-builder, or copy the engine again";
+
+/// An engine directory that is whole: its manifest is valid and every file is what it says.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    directory: PathBuf,
+    manifest: Manifest,
+}
+
+impl Engine {
+    /// Reads the manifest and checks size and SHA-256 of every file, several at a time.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] that names the file, what was expected and what was found.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let manifest = read_manifest(directory)?;
+        check_files(directory, &manifest)?;
+        Ok(Self { directory: directory.to_owned(), manifest })
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The graph for an image of `size`: the one with the smallest tile that holds it whole, and
+    /// otherwise the one with the largest tile.
+    pub fn graph_for(&self, size: Size) -> &Graph {
+        let tile = |graph: &&Graph| graph.tile(&self.manifest.interface);
+        let area = |graph: &&Graph| u64::from(tile(graph).width) * u64::from(tile(graph).height);
+        let holds = |graph: &&Graph| tile(graph).width >= size.width && tile(graph).height >= size.height;
+        let graphs = &self.manifest.graphs;
+        let chosen = graphs.iter().filter(holds).min_by_key(area).or_else(|| graphs.iter().max_by_key(area));
+        // A manifest without graphs is invalid, so there always is one.
+        chosen.unwrap_or(&graphs[0])
+    }
+
+    /// The graph with this file name.
+    pub fn graph_named(&self, file: &str) -> Option<&Graph> {
+        self.manifest.graphs.iter().find(|graph| graph.file == file)
+    }
+
+    /// Opens a session on one of this engine's graphs.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn session(&self, graph: &Graph, options: &SessionOptions) -> Result<Session> {
+        Session::open(&self.directory.join(&graph.file), options)
+    }
+}
+
+fn read_manifest(directory: &Path) -> Result<Manifest> {
+    let path = directory.join(MANIFEST_FILE);
+    let length = match fs::metadata(&path) {
+        Ok(metadata) => metadata.len(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let what = if directory.is_dir() { "no manifest.json in this folder" } else { "no such folder" };
+            return Err(Error::engine(directory, format!("{what}; give the directory that engine-builder wrote")));
+        }
+        Err(source) => return Err(Error::file(&path, "read", source)),
+    };
+    if length > MANIFEST_MAXIMUM_BYTES {
+        let problem = format!("expected at most {MANIFEST_MAXIMUM_BYTES} bytes, found {length}; {REBUILD}");
+        return Err(Error::engine(&path, problem));
+    }
+    let bytes = fs::read(&path).map_err(|source| Error::file(&path, "read", source))?;
+    Manifest::parse(&bytes).map_err(|source| Error::Engine {
+        path,
+        problem: format!("not a valid engine manifest; {REBUILD}"),
+        source: Some(Box::new(source)),
+    })
+}
+
+fn check_files(directory: &Path, manifest: &Manifest) -> Result<()> {
+    let files: Vec<_> = manifest.files.iter().collect();
+    let next = AtomicUsize::new(0);
+    let check_some = || -> Result<()> {
+        while let Some((name, expected)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            check_file(&directory.join(name), expected)?;
+        }
+        Ok(())
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(files.len());
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..workers).map(|_| scope.spawn(check_some)).collect();
+        running.into_iter().try_for_each(|worker| worker.join().unwrap_or(Err(Error::Internal("digest"))))
+    })
+}
+
+fn check_file(path: &Path, expected: &FileDigest) -> Result<()> {
+    let length = match fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => metadata.len(),
+        Ok(_) => return Err(Error::engine(path, format!("expected a file, found a folder; {REBUILD}"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::engine(path, format!("listed in the manifest, but missing; {REBUILD}")));
+        }
+        Err(source) => return Err(Error::file(path, "read", source)),
+    };
+    if length != expected.bytes {
+        let problem = format!("expected {} bytes, found {length}; {REBUILD}", expected.bytes);
+        return Err(Error::engine(path, problem));
+    }
+    let found = digest::sha256_file(path)?;
+    if found.sha256 != expected.sha256 {
+        let problem = format!("expected SHA-256 {}, found {}; {REBUILD}", expected.sha256, found.sha256);
+        return Err(Error::engine(path, problem));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::validate::tests::manifest;
+
+    fn engine_with(tiles: &[(usize, usize)]) -> Engine {
+        Engine { directory: PathBuf::new(), manifest: manifest(tiles) }
+    }
+
+    fn chosen(engine: &Engine, width: u32, height: u32) -> &str {
+        &engine.graph_for(Size { width, height }).file
+    }
+
+    #[test]
+    fn the_smallest_tile_that_holds_the_image_is_chosen_and_otherwise_the_largest() {
+        let engine = engine_with(&[(256, 256), (64, 64), (128, 64)]);
+        assert_eq!(chosen(&engine, 64, 64), "64x64.onnx");
+        assert_eq!(chosen(&engine, 65, 60), "128x64.onnx");
+        assert_eq!(chosen(&engine, 60, 65), "256x256.onnx");
+        assert_eq!(chosen(&engine, 1000, 10), "256x256.onnx");
+    }
+
+    #[test]
+    fn a_changed_byte_and_a_missing_file_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.weights");
+        fs::write(&path, b"weights").unwrap();
+        let expected = digest::sha256_file(&path).unwrap();
+        check_file(&path, &expected).unwrap();
+
+        fs::write(&path, b"weightz").unwrap();
+        let error = check_file(&path, &expected).unwrap_err().to_string();
+        assert!(error.contains("model.weights: expected SHA-256"), "{error}");
+        fs::write(&path, b"weight").unwrap();
+        let error = check_file(&path, &expected).unwrap_err().to_string();
+        assert!(error.contains("expected 7 bytes, found 6"), "{error}");
+        fs::remove_file(&path).unwrap();
+        let error = check_file(&path, &expected).unwrap_err().to_string();
+        assert!(error.contains("missing"), "{error}");
+    }
+}

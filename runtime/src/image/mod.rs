@@ -1,0 +1,146 @@
+//! Pictures in files: PNG by rows, JPEG and WebP whole.
+
+mod picture;
+mod reader;
+mod writer;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+pub use picture::{Difference, Picture};
+pub use reader::{ImageReader, Limits};
+pub use writer::ImageWriter;
+
+use crate::error::{Error, Result};
+use crate::tile::Size;
+
+/// A file format for pictures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Read (unless interlaced) and written by rows; 8 and 16 bits.
+    Png,
+    /// Whole in memory; 8 bits, no alpha, at most 65,535 pixels a side. Written with quality 95.
+    Jpeg,
+    /// Whole in memory; 8 bits, at most 16,383 pixels a side. Written lossless.
+    WebP,
+}
+
+impl Format {
+    /// The format that a file name's ending asks for.
+    ///
+    /// # Errors
+    /// [`Error::Image`] for another ending.
+    pub fn of_name(path: &Path) -> Result<Self> {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        match ending.to_ascii_lowercase().as_str() {
+            "png" => Ok(Self::Png),
+            "jpg" | "jpeg" => Ok(Self::Jpeg),
+            "webp" => Ok(Self::WebP),
+            _ => Err(Error::image(path, "expected a name that ends in .png, .jpg, .jpeg or .webp")),
+        }
+    }
+
+    /// Longest side of a picture.
+    pub fn side_maximum(self) -> u32 {
+        match self {
+            Self::Png => i32::MAX as u32,
+            Self::Jpeg => 65_535,
+            Self::WebP => 16_383,
+        }
+    }
+
+    /// The name that users know.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Png => "PNG",
+            Self::Jpeg => "JPEG",
+            Self::WebP => "WebP",
+        }
+    }
+}
+
+/// Bits of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Depth {
+    /// 8 bits, one byte.
+    #[serde(rename = "8")]
+    Eight,
+    /// 16 bits, two bytes, big-endian.
+    #[serde(rename = "16")]
+    Sixteen,
+}
+
+impl Depth {
+    /// Bytes of a sample.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Eight => 1,
+            Self::Sixteen => 2,
+        }
+    }
+
+    /// The sample of white.
+    pub fn maximum(self) -> f32 {
+        match self {
+            Self::Eight => 255.0,
+            Self::Sixteen => 65_535.0,
+        }
+    }
+}
+
+/// The channels of a pixel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Colour {
+    /// Grey.
+    Grey,
+    /// Grey, alpha.
+    GreyAlpha,
+    /// Red, green, blue.
+    Rgb,
+    /// Red, green, blue, alpha.
+    Rgba,
+}
+
+impl Colour {
+    /// Channels without alpha: 1 or 3.
+    pub fn colour_channels(self) -> usize {
+        match self {
+            Self::Grey | Self::GreyAlpha => 1,
+            Self::Rgb | Self::Rgba => 3,
+        }
+    }
+
+    /// The last channel is alpha.
+    pub fn has_alpha(self) -> bool {
+        matches!(self, Self::GreyAlpha | Self::Rgba)
+    }
+
+    /// Channels with alpha: 1 to 4.
+    pub fn channels(self) -> usize {
+        self.colour_channels() + usize::from(self.has_alpha())
+    }
+}
+
+/// What a picture is, without its pixels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Width and height.
+    pub size: Size,
+    /// Channels, interleaved in each row.
+    pub colour: Colour,
+    /// Bits of a sample.
+    pub depth: Depth,
+    /// The ICC profile that says what the samples mean.
+    pub icc_profile: Option<Vec<u8>>,
+}
+
+impl Header {
+    /// Bytes of one row, where they can be counted.
+    pub fn row_bytes(&self) -> Option<usize> {
+        let pixel = self.colour.channels() * self.depth.bytes();
+        usize::try_from(self.size.width).ok()?.checked_mul(pixel)
+    }
+}

@@ -1,0 +1,142 @@
+use std::fs;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::super::ImageWriter;
+use super::*;
+
+fn read_all(path: &Path, limits: &Limits) -> Result<(Header, Vec<u8>)> {
+    let mut reader = ImageReader::open(path, limits)?;
+    let header = reader.header().clone();
+    let mut bytes = Vec::new();
+    let mut row = vec![0; header.row_bytes().unwrap()];
+    for _ in 0..header.size.height {
+        reader.read_row(&mut row)?;
+        bytes.extend_from_slice(&row);
+    }
+    Ok((header, bytes))
+}
+
+fn header(width: u32, height: u32, colour: Colour, depth: Depth) -> Header {
+    Header { size: Size { width, height }, colour, depth, icc_profile: None }
+}
+
+fn samples(header: &Header) -> Vec<u8> {
+    let length = header.row_bytes().unwrap() * header.size.height as usize;
+    (0..length).map(|position| (position * 7 + position / 5) as u8).collect()
+}
+
+fn write(path: &Path, format: Format, header: &Header, rows: &[u8]) -> Result<()> {
+    let mut writer = ImageWriter::create(path, format, header.clone())?;
+    rows.chunks(header.row_bytes().unwrap()).try_for_each(|row| writer.write_rows(row))?;
+    writer.finish()
+}
+
+fn message(result: Result<impl Sized>) -> String {
+    result.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn png_and_webp_keep_every_sample_and_the_profile() {
+    let folder = TempDir::new().unwrap();
+    for colour in [Colour::Grey, Colour::GreyAlpha, Colour::Rgb, Colour::Rgba] {
+        for (format, depth) in [(Format::Png, Depth::Eight), (Format::Png, Depth::Sixteen), (Format::WebP, Depth::Eight)] {
+            let path = folder.path().join("picture");
+            let header = Header { icc_profile: Some(vec![1, 2, 3, 4]), ..header(7, 5, colour, depth) };
+            write(&path, format, &header, &samples(&header)).unwrap();
+            let (found, bytes) = read_all(&path, &Limits::default()).unwrap();
+            let grey_in_webp = format == Format::WebP && colour.colour_channels() == 1;
+            if grey_in_webp {
+                // WebP knows no grey.
+                assert_eq!((found.size, found.colour.has_alpha()), (header.size, colour.has_alpha()));
+            } else {
+                assert_eq!((found, bytes), (header.clone(), samples(&header)), "{format:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn small_depths_and_palettes_are_expanded() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("palette.png");
+    let mut encoder = png::Encoder::new(File::create(&path).unwrap(), 3, 1);
+    encoder.set_color(png::ColorType::Indexed);
+    encoder.set_depth(png::BitDepth::Two);
+    encoder.set_palette(vec![1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    encoder.set_trns(vec![255, 0]);
+    encoder.write_header().unwrap().write_image_data(&[0b00_01_10_00]).unwrap();
+    let (header, bytes) = read_all(&path, &Limits::default()).unwrap();
+    assert_eq!(header.colour, Colour::Rgba);
+    assert_eq!(bytes, [1, 2, 3, 255, 4, 5, 6, 0, 7, 8, 9, 255]);
+
+    let mut encoder = png::Encoder::new(File::create(&path).unwrap(), 4, 1);
+    encoder.set_color(png::ColorType::Grayscale);
+    encoder.set_depth(png::BitDepth::One);
+    encoder.write_header().unwrap().write_image_data(&[0b0101_0000]).unwrap();
+    let (header, bytes) = read_all(&path, &Limits::default()).unwrap();
+    assert_eq!((header.colour, bytes), (Colour::Grey, vec![0, 255, 0, 255]));
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    let folder = TempDir::new().unwrap();
+    for format in [Format::Png, Format::Jpeg, Format::WebP] {
+        let path = folder.path().join("whole");
+        let header = header(40, 30, Colour::Rgb, Depth::Eight);
+        write(&path, format, &header, &samples(&header)).unwrap();
+        read_all(&path, &Limits::default()).unwrap();
+        let whole = fs::read(&path).unwrap();
+        let cut = folder.path().join("cut");
+        // The end chunk of a PNG follows the last row, which is all that is read.
+        let pixels = if format == Format::Png { whole.len() - 16 } else { whole.len() - 2 };
+        for length in (0..pixels).step_by(whole.len() / 40 + 1) {
+            fs::write(&cut, &whole[..length]).unwrap();
+            let error = message(read_all(&cut, &Limits::default()));
+            assert!(error.contains("cut: "), "{format:?} cut at {length}: {error:?}");
+        }
+    }
+}
+
+#[test]
+fn a_bomb_is_refused_before_it_is_decoded() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("bomb.png");
+    let header = header(2000, 1000, Colour::Grey, Depth::Eight);
+    write(&path, Format::Png, &header, &vec![0; 2_000_000]).unwrap();
+    let limits = Limits { megapixels: 1, ..Limits::default() };
+    assert!(message(ImageReader::open(&path, &limits)).contains("--max-megapixels"));
+}
+
+#[test]
+fn what_a_format_cannot_hold_is_refused_before_any_work() {
+    let folder = TempDir::new().unwrap();
+    let refused = |format, header| message(ImageWriter::create(&folder.path().join("out"), format, header));
+    assert!(refused(Format::Jpeg, header(4, 4, Colour::Rgba, Depth::Eight)).contains("transparency"));
+    assert!(refused(Format::Jpeg, header(65_536, 4, Colour::Rgb, Depth::Eight)).contains("65535"));
+    assert!(refused(Format::WebP, header(4, 16_384, Colour::Rgb, Depth::Eight)).contains("16383"));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_unfinished_picture_leaves_nothing() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("out.png");
+    let header = header(4, 4, Colour::Grey, Depth::Eight);
+    let mut writer = ImageWriter::create(&path, Format::Png, header.clone()).unwrap();
+    writer.write_rows(&[0; 8]).unwrap();
+    assert!(message(writer.finish()).contains("2 rows are missing"));
+    drop(ImageWriter::create(&path, Format::Png, header).unwrap());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(kind in 0_usize..3, tail in proptest::collection::vec(any::<u8>(), 0..256)) {
+        let starts: [&[u8]; 3] = [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF\x40\0\0\0WEBP"];
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, &[starts[kind], &tail].concat()).unwrap();
+        let _ = read_all(file.path(), &Limits::default());
+    }
+}

@@ -1,0 +1,245 @@
+//! Writing pictures by rows, into a file that appears only when it is whole.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use image::codecs::jpeg::JpegEncoder;
+use image::codecs::webp::WebPEncoder;
+use image::{ExtendedColorType, ImageEncoder};
+use tempfile::NamedTempFile;
+
+use super::{Colour, Depth, Format, Header};
+use crate::error::{Error, Result};
+
+/// Barely visible loss; see libjpeg's scale of 1 to 100.
+const JPEG_QUALITY: u8 = 95;
+
+/// Compressed bytes of a PNG that are gathered before they are written.
+const PNG_CHUNK_BYTES: usize = 1 << 20;
+
+/// A picture that is written from its first row to its last.
+///
+/// Rows go to a temporary file beside the output, which [`ImageWriter::finish`] renames. Dropped
+/// before that, nothing is left behind.
+pub struct ImageWriter {
+    path: PathBuf,
+    format: Format,
+    header: Header,
+    file: NamedTempFile,
+    encoder: Encoder,
+    rows_left: u32,
+}
+
+enum Encoder {
+    Png { stream: Box<png::StreamWriter<'static, Reporting>>, failure: Failure },
+    Whole(Vec<u8>),
+}
+
+impl ImageWriter {
+    /// Starts a picture. Formats of 8 bits take 8 bits, whatever `header` says; ask
+    /// [`ImageWriter::header`] what rows should look like.
+    ///
+    /// # Errors
+    /// [`Error::Image`] for what the format cannot hold: alpha in JPEG, too many pixels a side;
+    /// [`Error::File`] where no file can be made there.
+    pub fn create(path: &Path, format: Format, mut header: Header) -> Result<Self> {
+        let side = header.size.width.max(header.size.height);
+        if side > format.side_maximum() {
+            return Err(Error::image(
+                path,
+                format!(
+                    "{} holds at most {} pixels a side, and this is {}; write a PNG",
+                    format.name(),
+                    format.side_maximum(),
+                    header.size
+                ),
+            ));
+        }
+        if format == Format::Jpeg && header.colour.has_alpha() {
+            return Err(Error::image(path, "JPEG cannot hold transparency, which this picture has; write a PNG or WebP"));
+        }
+        if format != Format::Png {
+            header.depth = Depth::Eight;
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file = temporary_file(folder).map_err(|source| Error::file(folder, "create a file in it", source))?;
+        let encoder = match format {
+            Format::Png => {
+                let handle = file.reopen().map_err(|source| Error::file(path, "create", source))?;
+                let failure = Failure::default();
+                let target = Reporting { file: handle, failure: failure.clone() };
+                let stream = png_stream(target, &header).map_err(|error| cannot_write(path, &failure, error))?;
+                Encoder::Png { stream: Box::new(stream), failure }
+            }
+            Format::Jpeg | Format::WebP => Encoder::Whole(Vec::new()),
+        };
+        Ok(Self { path: path.to_owned(), format, rows_left: header.size.height, header, file, encoder })
+    }
+
+    /// Where the picture will be.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What rows should look like.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Writes one or more whole rows, interleaved; 16-bit samples big-endian.
+    ///
+    /// # Errors
+    /// The disk is full, or there are more rows than the picture has.
+    pub fn write_rows(&mut self, rows: &[u8]) -> Result<()> {
+        let row_bytes = self.header.row_bytes().unwrap_or(usize::MAX);
+        let count = u32::try_from(rows.len() / row_bytes).unwrap_or(u32::MAX);
+        self.rows_left = self
+            .rows_left
+            .checked_sub(count)
+            .filter(|_| rows.len().is_multiple_of(row_bytes))
+            .ok_or_else(|| Error::image(&self.path, "more rows were written than the picture has"))?;
+        match &mut self.encoder {
+            Encoder::Png { stream, failure } => stream.write_all(rows).map_err(|error| cannot_write(&self.path, failure, error)),
+            Encoder::Whole(bytes) => {
+                bytes.extend_from_slice(rows);
+                Ok(())
+            }
+        }
+    }
+
+    /// Completes the file and gives it its name, in one step.
+    ///
+    /// # Errors
+    /// Rows are missing, or the disk is full; nothing is left behind.
+    pub fn finish(mut self) -> Result<()> {
+        if self.rows_left > 0 {
+            return Err(Error::image(&self.path, format!("{} rows are missing at its end", self.rows_left)));
+        }
+        match self.encoder {
+            Encoder::Png { stream, failure } => {
+                stream.finish().map_err(|error| cannot_write(&self.path, &failure, error))?;
+                // The last chunk is written where its error is dropped.
+                if let Some(error) = failure.error() {
+                    return Err(Error::file(&self.path, "write", error));
+                }
+            }
+            Encoder::Whole(samples) => {
+                let bytes = encode_whole(self.format, &self.header, &samples)
+                    .map_err(|error| Error::image(&self.path, format!("cannot be encoded: {error}")))?;
+                self.file.write_all(&bytes).map_err(|source| Error::file(&self.path, "write", source))?;
+            }
+        }
+        self.file.persist(&self.path).map_err(|error| Error::file(&self.path, "create", error.error))?;
+        Ok(())
+    }
+}
+
+fn temporary_file(folder: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".tileforge-").suffix(".partial");
+    // As for any new file; the default would keep the picture from other users.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder)
+}
+
+fn png_stream(target: Reporting, header: &Header) -> Result<png::StreamWriter<'static, Reporting>, png::EncodingError> {
+    let mut info = png::Info::with_size(header.size.width, header.size.height);
+    info.color_type = match header.colour {
+        Colour::Grey => png::ColorType::Grayscale,
+        Colour::GreyAlpha => png::ColorType::GrayscaleAlpha,
+        Colour::Rgb => png::ColorType::Rgb,
+        Colour::Rgba => png::ColorType::Rgba,
+    };
+    info.bit_depth = match header.depth {
+        Depth::Eight => png::BitDepth::Eight,
+        Depth::Sixteen => png::BitDepth::Sixteen,
+    };
+    info.icc_profile = header.icc_profile.clone().map(Into::into);
+    let mut encoder = png::Encoder::with_info(target, info)?;
+    encoder.set_compression(png::Compression::Fast);
+    encoder.write_header()?.into_stream_writer_with_size(PNG_CHUNK_BYTES)
+}
+
+fn encode_whole(format: Format, header: &Header, samples: &[u8]) -> image::ImageResult<Vec<u8>> {
+    let colour = match header.colour {
+        Colour::Grey => ExtendedColorType::L8,
+        Colour::GreyAlpha => ExtendedColorType::La8,
+        Colour::Rgb => ExtendedColorType::Rgb8,
+        Colour::Rgba => ExtendedColorType::Rgba8,
+    };
+    let mut bytes = Vec::new();
+    if format == Format::Jpeg {
+        encode_with(JpegEncoder::new_with_quality(&mut bytes, JPEG_QUALITY), header, samples, colour)?;
+    } else {
+        encode_with(WebPEncoder::new_lossless(&mut bytes), header, samples, colour)?;
+    }
+    Ok(bytes)
+}
+
+fn encode_with(mut encoder: impl ImageEncoder, header: &Header, samples: &[u8], colour: ExtendedColorType) -> image::ImageResult<()> {
+    if let Some(profile) = &header.icc_profile {
+        // The only error is that a format has no profiles, and these formats do.
+        let _ = encoder.set_icc_profile(profile.clone());
+    }
+    encoder.write_image(samples, header.size.width, header.size.height, colour)
+}
+
+fn cannot_write(path: &Path, failure: &Failure, error: impl Into<EncodingFailure>) -> Error {
+    match failure.error() {
+        Some(source) => Error::file(path, "write", source),
+        None => Error::image(path, format!("cannot be encoded: {}", error.into().0)),
+    }
+}
+
+struct EncodingFailure(String);
+
+impl From<io::Error> for EncodingFailure {
+    fn from(error: io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<png::EncodingError> for EncodingFailure {
+    fn from(error: png::EncodingError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// A file that remembers its first error, because the PNG encoder drops some of them.
+struct Reporting {
+    file: File,
+    failure: Failure,
+}
+
+#[derive(Clone, Default)]
+struct Failure(Arc<OnceLock<io::Error>>);
+
+impl Failure {
+    fn error(&self) -> Option<io::Error> {
+        let error = self.0.get()?;
+        Some(error.raw_os_error().map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error))
+    }
+
+    fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|error| {
+            if error.kind() != io::ErrorKind::Interrupted {
+                let copy = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+                // A later error is a consequence of the first.
+                let _ = self.0.set(copy);
+            }
+        })
+    }
+}
+
+impl Write for Reporting {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.failure.note(self.file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.failure.note(self.file.flush())
+    }
+}

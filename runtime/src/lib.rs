@@ -1,0 +1,41 @@
+//! Engines to pixels: everything that a deployed box needs.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`engine`] | the engine directory: manifest, validation, digests, self-test |
+//! | [`onnxruntime`] | finding and loading the ONNX Runtime library, once a process |
+//! | [`provider`] | what could run the engine on this box, and why not |
+//! | [`session`] | a loaded graph and its tensors |
+//! | [`tile`] | where the tiles of an image lie, and how they are blended again |
+//! | [`image`] | row-wise reading and writing of PNG, JPEG and WebP; comparing; shrinking |
+//! | [`pipeline`] | decode → tile → run → blend → encode, in bounded memory |
+//!
+//! ```no_run
+//! use runtime::engine::Engine;
+//! use runtime::image::{Format, ImageReader, ImageWriter, Limits};
+//! use runtime::pipeline::{Cancel, Options, Upscaler};
+//! # fn main() -> runtime::Result<()> {
+//! let engine = Engine::open("engines/compact-x4".as_ref())?;
+//! let mut upscaler = Upscaler::new(&engine, Options::default());
+//!
+//! let reader = ImageReader::open("photo.png".as_ref(), &Limits::default())?;
+//! let output = upscaler.output_of(reader.header())?;
+//! let writer = ImageWriter::create("large.png".as_ref(), Format::Png, output)?;
+//! let statistics = upscaler.upscale(reader, writer, |_| (), &Cancel::new())?;
+//! println!("{} in {:.1} s", statistics.size, statistics.seconds.total);
+//! # Ok(()) }
+//! ```
+
+pub mod digest;
+pub mod engine;
+pub mod error;
+mod file_map;
+pub mod image;
+mod native;
+pub mod onnxruntime;
+pub mod pipeline;
+pub mod provider;
+pub mod session;
+pub mod tile;
+
+pub use error::{Error, Result};

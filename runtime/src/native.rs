@@ -1,0 +1,150 @@
+//! Calls into shared libraries that are looked at before anything relies on them.
+//!
+//! `unsafe` because a library's initialisers run when it is opened and because C signatures are
+//! taken on trust: those of ONNX Runtime from `onnxruntime_c_api.h` (through `ort::sys`), those of
+//! the CUDA driver from NVIDIA's driver API reference. Every pointer that comes back is checked.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
+
+use libloading::{Library, Symbol};
+
+/// Opens a library and closes it again.
+pub(crate) fn opens(name: impl AsRef<OsStr>) -> Result<(), String> {
+    // SAFETY: the initialisers of NVIDIA's and ONNX Runtime's libraries have no preconditions.
+    unsafe { Library::new(name.as_ref()) }.map(drop).map_err(|error| error.to_string())
+}
+
+/// What a shared library says about being ONNX Runtime.
+pub(crate) enum OnnxRuntimeApi {
+    /// It gives the wanted version of the C API.
+    Usable(String),
+    /// It is ONNX Runtime, but does not have the wanted version of the C API.
+    TooOld(String),
+    /// It can be opened, but is something else.
+    Foreign,
+}
+
+/// Asks a library for its ONNX Runtime version, and whether it has C API number `wanted`.
+///
+/// `ort` does this too, but panics where a library is not what it seems.
+pub(crate) fn onnxruntime_api(path: &OsStr, wanted: u32) -> Result<OnnxRuntimeApi, String> {
+    // SAFETY: as in `opens`; the library stays open while `base` is used.
+    let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
+    // SAFETY: the signature of `OrtGetApiBase` has not changed since the first release.
+    let entry: Result<Symbol<'_, unsafe extern "system" fn() -> *const ort::sys::OrtApiBase>, _> =
+        unsafe { library.get(b"OrtGetApiBase\0") };
+    let Ok(entry) = entry else { return Ok(OnnxRuntimeApi::Foreign) };
+    // SAFETY: the function takes nothing and returns a pointer to a static, or null.
+    let Some(base) = (unsafe { entry().as_ref() }) else { return Ok(OnnxRuntimeApi::Foreign) };
+    // SAFETY: `base` is that static; the function returns a static C string.
+    let version = unsafe { (base.GetVersionString)() };
+    if version.is_null() {
+        return Ok(OnnxRuntimeApi::Foreign);
+    }
+    // SAFETY: not null, and terminated as the header promises.
+    let version = unsafe { CStr::from_ptr(version) }.to_string_lossy().into_owned();
+    // ONNX Runtime prints a line of its own when it is asked for a version that it lacks, so its
+    // name is looked at first: API number N came with release 1.N.
+    let release = version.strip_prefix("1.").and_then(|rest| rest.split('.').next());
+    if release.and_then(|minor| minor.parse::<u32>().ok()).is_some_and(|minor| minor < wanted) {
+        return Ok(OnnxRuntimeApi::TooOld(version));
+    }
+    // SAFETY: `GetApi` returns null for a version that it does not have.
+    let api = unsafe { (base.GetApi)(wanted) };
+    Ok(if api.is_null() { OnnxRuntimeApi::TooOld(version) } else { OnnxRuntimeApi::Usable(version) })
+}
+
+/// What the CUDA driver says about itself and its devices.
+pub(crate) struct CudaDriver {
+    /// Highest CUDA version that the driver supports, as 1000 · major + 10 · minor.
+    pub(crate) version: c_int,
+    pub(crate) devices: Vec<CudaDevice>,
+}
+
+/// One CUDA device.
+pub(crate) struct CudaDevice {
+    pub(crate) name: String,
+    pub(crate) compute_capability: (c_int, c_int),
+    pub(crate) memory_bytes: u64,
+}
+
+const ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
+const ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
+
+/// Queries the CUDA driver, without creating a context on a device.
+pub(crate) fn cuda_driver(library: &str) -> Result<CudaDriver, String> {
+    type Init = unsafe extern "system" fn(c_uint) -> c_int;
+    type GetInteger = unsafe extern "system" fn(*mut c_int) -> c_int;
+    type GetDevice = unsafe extern "system" fn(*mut c_int, c_int) -> c_int;
+    type GetName = unsafe extern "system" fn(*mut c_char, c_int, c_int) -> c_int;
+    type GetAttribute = unsafe extern "system" fn(*mut c_int, c_int, c_int) -> c_int;
+    type TotalMemory = unsafe extern "system" fn(*mut usize, c_int) -> c_int;
+
+    // SAFETY: as in `opens`.
+    let driver = unsafe { Library::new(library) }.map_err(|error| error.to_string())?;
+    // SAFETY: for all symbols, signatures as in the CUDA driver API reference, stable since CUDA 4.
+    let (init, version_of, count_of, device_at, name_of, attribute_of, memory_of) = unsafe {
+        (
+            symbol::<Init>(&driver, "cuInit")?,
+            symbol::<GetInteger>(&driver, "cuDriverGetVersion")?,
+            symbol::<GetInteger>(&driver, "cuDeviceGetCount")?,
+            symbol::<GetDevice>(&driver, "cuDeviceGet")?,
+            symbol::<GetName>(&driver, "cuDeviceGetName")?,
+            symbol::<GetAttribute>(&driver, "cuDeviceGetAttribute")?,
+            symbol::<TotalMemory>(&driver, "cuDeviceTotalMem_v2")?,
+        )
+    };
+
+    // SAFETY: no pointers are passed.
+    check("cuInit", unsafe { init(0) })?;
+    let (mut version, mut count) = (0, 0);
+    // SAFETY: this and the calls below write one value through a pointer to a live local.
+    check("cuDriverGetVersion", unsafe { version_of(&mut version) })?;
+    // SAFETY: as above.
+    check("cuDeviceGetCount", unsafe { count_of(&mut count) })?;
+
+    let mut devices = Vec::new();
+    for ordinal in 0..count {
+        let (mut device, mut major, mut minor, mut memory) = (0, 0, 0, 0_usize);
+        let mut name = [0_u8; 256];
+        // SAFETY: as above.
+        check("cuDeviceGet", unsafe { device_at(&mut device, ordinal) })?;
+        // SAFETY: the driver writes at most 255 bytes and a terminator into 256.
+        check("cuDeviceGetName", unsafe { name_of(name.as_mut_ptr().cast(), 255, device) })?;
+        for (value, attribute) in [(&mut major, ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR), (&mut minor, ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)] {
+            // SAFETY: as above.
+            check("cuDeviceGetAttribute", unsafe { attribute_of(value, attribute, device) })?;
+        }
+        // SAFETY: as above.
+        check("cuDeviceTotalMem", unsafe { memory_of(&mut memory, device) })?;
+        let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+        devices.push(CudaDevice {
+            name: name.to_string_lossy().into_owned(),
+            compute_capability: (major, minor),
+            memory_bytes: memory as u64,
+        });
+    }
+    Ok(CudaDriver { version, devices })
+}
+
+/// # Safety
+/// `T` must be the function's signature.
+unsafe fn symbol<'l, T>(library: &'l Library, name: &str) -> Result<Symbol<'l, T>, String> {
+    // SAFETY: the caller vouches for the signature.
+    unsafe { library.get(name) }.map_err(|_| format!("the driver lacks {name}"))
+}
+
+fn check(call: &str, status: c_int) -> Result<(), String> {
+    // CUresult, from cuda.h: the ones that a user meets.
+    let meaning = match status {
+        0 => return Ok(()),
+        100 => "no device",
+        101 => "invalid device",
+        802 => "the system is not ready",
+        803 => "the driver and the kernel module differ in version",
+        804 => "forward compatibility is not supported on this device",
+        _ => "see CUresult in NVIDIA's driver API reference",
+    };
+    Err(format!("{call} failed with code {status} ({meaning})"))
+}

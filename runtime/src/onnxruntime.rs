@@ -1,0 +1,176 @@
+//! Finding and loading the ONNX Runtime shared library, once a process.
+
+use std::env;
+use std::env::consts::{DLL_EXTENSION, DLL_PREFIX};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use ort::environment::Environment;
+use ort::logging::LogLevel;
+
+use crate::error::{Error, Result};
+use crate::native::{self, OnnxRuntimeApi};
+
+/// The number of the C API that this crate is compiled for (`ort`'s feature `api-24`), which is
+/// also the minor number of the oldest release that has it: 1.24.
+pub const OLDEST_MINOR_VERSION: u32 = ort::MINOR_VERSION;
+
+/// The ONNX Runtime library of this process.
+#[derive(Debug)]
+pub struct Library {
+    path: PathBuf,
+    version: String,
+    load_time: Duration,
+    environment: Environment,
+}
+
+impl Library {
+    /// The file that was loaded.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The library's own version, such as "1.31.1".
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// How long it took to open the library and create its environment.
+    pub fn load_time(&self) -> Duration {
+        self.load_time
+    }
+
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.environment
+    }
+}
+
+/// Loads the library, or returns the one that is loaded: there is one a process, so `explicit`
+/// counts in the first call only.
+///
+/// Searched, in this order: `explicit` (the library's file, or a folder that holds it), the
+/// environment variable `ORT_DYLIB_PATH`, the executable's folder, `../lib` from there, and
+/// `.onnxruntime/lib` in each folder above the executable (where `make setup` puts it).
+///
+/// # Errors
+/// [`Error::Library`] when none is found (with every place that was looked at), when the file is
+/// not ONNX Runtime, or when it is older than 1.[`OLDEST_MINOR_VERSION`].
+pub fn load(explicit: Option<&Path>) -> Result<&'static Library> {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    static LOADING: Mutex<()> = Mutex::new(());
+    // Nothing is guarded but the order of events, so a poisoned lock is as good as any.
+    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(library) = LIBRARY.get() {
+        return Ok(library);
+    }
+    let library = open(find(explicit)?)?;
+    Ok(LIBRARY.get_or_init(|| library))
+}
+
+fn find(explicit: Option<&Path>) -> Result<PathBuf> {
+    let named = |place: &Path, what: &str| {
+        let file = if place.is_dir() { place.join(file_name()) } else { place.to_owned() };
+        let missing = || {
+            Error::Library(format!(
+                "{what} names {}, and there is no such library; give the path of {} or of its folder",
+                file.display(),
+                file_name()
+            ))
+        };
+        if file.is_file() { Ok(file) } else { Err(missing()) }
+    };
+    // A place that the user named is used or refused; falling through would surprise.
+    if let Some(place) = explicit {
+        return named(place, "--ort-lib");
+    }
+    if let Some(place) = env::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty()) {
+        return named(Path::new(&place), "ORT_DYLIB_PATH");
+    }
+    let places = places_around_executable();
+    places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
+        let list: String = places.iter().map(|place| format!("\n  {}", place.display())).collect();
+        Error::Library(format!(
+            "the library was not found; run `make setup` in the source tree, or pass \
+             --ort-lib PATH. Looked for --ort-lib and ORT_DYLIB_PATH (not given), then at:{list}"
+        ))
+    })
+}
+
+fn places_around_executable() -> Vec<PathBuf> {
+    // Links are followed, so that a link to the binary in some bin folder finds its library.
+    let executable = env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
+    let Some(folder) = executable.parent() else { return Vec::new() };
+    let beside = [folder.to_owned(), folder.join("..").join("lib")];
+    let above = folder.ancestors().map(|folder| folder.join(".onnxruntime").join("lib"));
+    beside.into_iter().chain(above).map(|folder| folder.join(file_name())).collect()
+}
+
+fn file_name() -> String {
+    format!("{DLL_PREFIX}onnxruntime.{DLL_EXTENSION}")
+}
+
+fn open(path: PathBuf) -> Result<Library> {
+    let started = Instant::now();
+    // An absolute path keeps the system's loader and `ort` from searching elsewhere.
+    let path = path.canonicalize().map_err(|source| Error::file(&path, "find", source))?;
+    let refused = |problem: String| Error::Library(format!("{} {problem}", path.display()));
+
+    let version = match native::onnxruntime_api(path.as_os_str(), OLDEST_MINOR_VERSION) {
+        Ok(OnnxRuntimeApi::Usable(version)) => version,
+        Ok(OnnxRuntimeApi::TooOld(version)) => {
+            return Err(refused(format!(
+                "is version {version}, and 1.{OLDEST_MINOR_VERSION} or newer is needed; \
+                 run `make setup`, or pass --ort-lib PATH"
+            )));
+        }
+        Ok(OnnxRuntimeApi::Foreign) => {
+            return Err(refused("is a library, but not ONNX Runtime (no OrtGetApiBase)".into()));
+        }
+        Err(reason) => return Err(refused(format!("cannot be loaded: {reason}"))),
+    };
+    let environment = ort::init_from(&path)
+        .map_err(|error| refused(format!("cannot be loaded: {error}")))?
+        .with_name("tileforge")
+        .with_telemetry(false)
+        .with_logger(Arc::new(forward_log))
+        .build()
+        .map_err(|error| refused(format!("cannot create its environment: {error}")))?;
+    // Below this, ONNX Runtime formats a message for each node of each graph only to drop it.
+    environment.set_log_level(LogLevel::Warning);
+    Ok(Library { path, version, load_time: started.elapsed(), environment })
+}
+
+/// ONNX Runtime's log goes the way of ours.
+fn forward_log(level: LogLevel, _category: &str, _id: &str, location: &str, message: &str) {
+    match level {
+        LogLevel::Verbose => tracing::trace!(target: "onnxruntime", location, "{message}"),
+        LogLevel::Info => tracing::debug!(target: "onnxruntime", location, "{message}"),
+        LogLevel::Warning => tracing::warn!(target: "onnxruntime", "{message}"),
+        LogLevel::Error | LogLevel::Fatal => tracing::error!(target: "onnxruntime", "{message}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_place_without_the_library_is_refused_by_name() {
+        let error = find(Some(Path::new("/nowhere/at/all"))).unwrap_err().to_string();
+        assert!(error.contains("--ort-lib names /nowhere/at/all"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = open(file.path().to_owned()).unwrap_err().to_string();
+        assert!(error.contains("cannot be loaded"), "{error}");
+    }
+
+    #[test]
+    fn the_source_tree_is_searched_upwards() {
+        let places = places_around_executable();
+        assert!(places.iter().any(|place| place.ends_with(format!(".onnxruntime/lib/{}", file_name()))));
+    }
+}

@@ -1,0 +1,200 @@
+//! Execution providers: what this box could run an engine with, and why not.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use ort::ep::{CUDA, ExecutionProvider, TensorRT};
+use serde::{Deserialize, Serialize};
+
+use crate::native::{self, CudaDriver};
+use crate::onnxruntime::Library;
+
+/// What executes a graph's nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Provider {
+    /// NVIDIA TensorRT, through ONNX Runtime.
+    TensorRt,
+    /// ONNX Runtime's CUDA kernels.
+    Cuda,
+    /// ONNX Runtime's CPU kernels.
+    Cpu,
+}
+
+impl Provider {
+    /// All of them, in the order in which they are preferred.
+    pub const LADDER: [Self; 3] = [Self::TensorRt, Self::Cuda, Self::Cpu];
+
+    /// The name in manifests and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TensorRt => "tensorrt",
+            Self::Cuda => "cuda",
+            Self::Cpu => "cpu",
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for Provider {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::LADDER
+            .into_iter()
+            .find(|provider| provider.name() == text)
+            .ok_or_else(|| format!("expected tensorrt, cuda or cpu, found \"{text}\""))
+    }
+}
+
+/// What [`probe`] found for one provider.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProviderStatus {
+    /// The provider.
+    pub provider: Provider,
+    /// The loaded ONNX Runtime library was built with it.
+    pub compiled_in: bool,
+    /// This version of the runtime can run an engine with it on this box.
+    pub usable: bool,
+    /// Why, or why not: the first thing that is missing, and what brings it.
+    pub reason: String,
+}
+
+/// An NVIDIA GPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct Gpu {
+    /// The marketing name, as the driver gives it.
+    pub name: String,
+    /// Such as "8.9".
+    pub compute_capability: String,
+    /// Device memory in bytes.
+    pub memory_bytes: u64,
+}
+
+/// What [`probe`] found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Probe {
+    /// One entry for each of [`Provider::LADDER`], in that order.
+    pub providers: Vec<ProviderStatus>,
+    /// The highest CUDA version that the installed driver supports, such as "13.0".
+    pub driver_cuda_version: Option<String>,
+    /// Why the driver cannot be used, where it cannot.
+    pub driver_problem: Option<String>,
+    /// The GPUs that the driver sees.
+    pub gpus: Vec<Gpu>,
+}
+
+impl Probe {
+    /// The entry of one provider.
+    pub fn status(&self, provider: Provider) -> Option<&ProviderStatus> {
+        self.providers.iter().find(|status| status.provider == provider)
+    }
+
+    /// Why a provider cannot be used; empty when it can.
+    pub fn reason_against(&self, provider: Provider) -> String {
+        let status = self.status(provider).filter(|status| !status.usable);
+        status.map(|status| status.reason.clone()).unwrap_or_default()
+    }
+}
+
+/// A shared library that a provider needs, and what a user installs to get it.
+struct Needed {
+    file: &'static str,
+    from: &'static str,
+}
+
+const DRIVER: &str = "libcuda.so.1";
+
+/// Besides the driver. ONNX Runtime's GPU builds since 1.24 are made with CUDA 13 and cuDNN 9.
+const CUDA_LIBRARIES: [Needed; 3] = [
+    Needed { file: "libcudart.so.13", from: "the CUDA 13 runtime (pip: nvidia-cuda-runtime)" },
+    Needed { file: "libcublas.so.13", from: "cuBLAS of CUDA 13 (pip: nvidia-cublas)" },
+    Needed { file: "libcudnn.so.9", from: "cuDNN 9 for CUDA 13 (pip: nvidia-cudnn-cu13)" },
+];
+
+/// Besides what CUDA needs.
+const TENSORRT_LIBRARIES: [Needed; 2] = [
+    Needed { file: "libnvinfer.so.10", from: "TensorRT 10 (pip: tensorrt-cu13<11)" },
+    Needed { file: "libnvonnxparser.so.10", from: "TensorRT 10 (pip: tensorrt-cu13<11)" },
+];
+
+/// Looks at what this box has for each provider.
+///
+/// ONNX Runtime itself calls a provider "available" when it is compiled in, device or not, and
+/// falls back without a word; so the libraries and the driver are asked directly.
+pub fn probe(library: &Library) -> Probe {
+    let driver = native::cuda_driver(DRIVER);
+    let folder = library.path().parent().unwrap_or(Path::new(""));
+    let providers = Provider::LADDER.map(|provider| {
+        let compiled_in = match provider {
+            Provider::TensorRt => TensorRT::is_available().unwrap_or(false),
+            Provider::Cuda => CUDA::is_available().unwrap_or(false),
+            Provider::Cpu => true,
+        };
+        let obstacle = match provider {
+            Provider::Cpu => None,
+            _ if !compiled_in => Some(format!(
+                "this ONNX Runtime ({}) was built without {provider}; use the library of the \
+                 onnxruntime-gpu package",
+                library.version()
+            )),
+            gpu => missing_library(gpu, folder)
+                .or_else(|| driver_obstacle(&driver))
+                .or_else(|| Some("this version of the runtime runs engines on the CPU only".into())),
+        };
+        ProviderStatus { provider, compiled_in, usable: obstacle.is_none(), reason: obstacle.unwrap_or_else(|| "always there".into()) }
+    });
+    let (driver_cuda_version, driver_problem, gpus) = match driver {
+        Ok(driver) => (Some(version_text(driver.version)), None, gpus(&driver)),
+        Err(problem) => (None, Some(problem), Vec::new()),
+    };
+    Probe { providers: providers.into(), driver_cuda_version, driver_problem, gpus }
+}
+
+/// The first library of a GPU provider that cannot be opened.
+fn missing_library(provider: Provider, folder: &Path) -> Option<String> {
+    let tensorrt: &[Needed] = if provider == Provider::TensorRt { &TENSORRT_LIBRARIES } else { &[] };
+    let missing = CUDA_LIBRARIES.iter().chain(tensorrt).find_map(|needed| {
+        let reason = native::opens(needed.file).err()?;
+        Some(format!("{} is missing: install {} ({reason})", needed.file, needed.from))
+    });
+    missing.or_else(|| {
+        // Only looked for: these link against symbols of the loaded ONNX Runtime.
+        ["shared", provider.name()].into_iter().find_map(|part| {
+            let file = format!("libonnxruntime_providers_{part}.so");
+            let missing = !folder.join(&file).is_file();
+            missing.then(|| format!("{file} is not beside libonnxruntime: copy it from onnxruntime-gpu"))
+        })
+    })
+}
+
+fn driver_obstacle(driver: &Result<CudaDriver, String>) -> Option<String> {
+    match driver {
+        Err(reason) => Some(format!("the NVIDIA driver ({DRIVER}) cannot be used: {reason}")),
+        Ok(driver) if driver.devices.is_empty() => Some("the NVIDIA driver sees no GPU".into()),
+        Ok(driver) if driver.version < 13_000 => Some(format!(
+            "the NVIDIA driver supports CUDA {}, and 13.0 is needed: install driver 580 or newer",
+            version_text(driver.version)
+        )),
+        Ok(_) => None,
+    }
+}
+
+fn version_text(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+fn gpus(driver: &CudaDriver) -> Vec<Gpu> {
+    let gpu = |device: &native::CudaDevice| Gpu {
+        name: device.name.clone(),
+        compute_capability: format!("{}.{}", device.compute_capability.0, device.compute_capability.1),
+        memory_bytes: device.memory_bytes,
+    };
+    driver.devices.iter().map(gpu).collect()
+}

@@ -1,0 +1,79 @@
+//! Running the three binaries as a user does.
+
+use crate::repository;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// What a command did.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The exit code; −1 for a death by signal.
+    pub code: i32,
+    /// Results.
+    pub stdout: String,
+    /// Talk.
+    pub stderr: String,
+}
+
+impl Outcome {
+    /// The outcome of a command that must have succeeded.
+    #[must_use]
+    pub fn success(self) -> Self {
+        assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self
+    }
+
+    /// The outcome of a command that must have failed with this code, with an error that says all of `words`.
+    #[must_use]
+    pub fn failure(self, code: i32, words: &[&str]) -> Self {
+        assert_eq!(self.code, code, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        for word in words {
+            assert!(self.stderr.contains(word), "expected `{word}` in: {}", self.stderr);
+        }
+        self
+    }
+
+    /// The one JSON object on stdout.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
+    }
+}
+
+/// The folder of the binaries: that of the profile that the tests were built with.
+fn binaries() -> PathBuf {
+    // target/PROFILE/deps/test-HASH
+    let folder = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned();
+    assert!(folder.join("runtime").exists(), "the binaries are not in {}; run `make test`, which builds them first", folder.display());
+    folder
+}
+
+/// A command's arguments from paths and texts: `words(&[&"inspect", &path])`.
+pub fn words(words: &[&dyn AsRef<OsStr>]) -> Vec<OsString> {
+    words.iter().map(|word| (**word).as_ref().to_owned()).collect()
+}
+
+/// Runs a binary of the product.
+pub fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> Outcome {
+    let output = Command::new(binaries().join(program)).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Outcome { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// The engine of a model for a profile, in a temporary folder that goes when it is dropped.
+pub fn engine_of(model: &Path, profile: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = folder.path().join("engine");
+    let profile = repository(profile);
+    let arguments = [Path::new("build"), model, Path::new("--profile"), &profile, Path::new("-o"), &engine];
+    let _ = run("engine-builder", arguments).success();
+    (folder, engine)
+}
+
+/// The engine of `models/compact-x4.yaml` with small tiles, built once for all tests of a file.
+pub fn demo_engine() -> &'static Path {
+    static ENGINE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let model = repository("models/compact-x4.yaml");
+    &ENGINE.get_or_init(|| engine_of(&model, "tests/profiles/small-tiles.yaml")).1
+}

@@ -1,0 +1,154 @@
+//! Engine directories: built from every kind of source, whole or refused.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use end_to_end::{demo_engine, names_in, repository, run, words};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn copied_engine(folder: &Path) -> PathBuf {
+    let engine = folder.join("engine");
+    fs::create_dir(&engine).unwrap();
+    for name in names_in(demo_engine()) {
+        fs::copy(demo_engine().join(&name), engine.join(&name)).unwrap();
+    }
+    engine
+}
+
+#[test]
+fn checkpoint_graph_and_model_file_give_the_same_engine() {
+    let work = tempfile::tempdir().unwrap();
+    let profile = repository("tests/profiles/small-tiles.yaml");
+    let (checkpoint, graph) = (repository("models/compact-x4.safetensors"), work.path().join("compact-x4.onnx"));
+    let _ = run("exporter", words(&[&"export", &checkpoint, &"-o", &graph])).success();
+    let mut weights = Vec::new();
+    for (number, source) in [repository("models/compact-x4.yaml"), checkpoint, graph].iter().enumerate() {
+        let engine = work.path().join(format!("engine-{number}"));
+        let _ = run("engine-builder", words(&[&"build", source, &"--profile", &profile, &"-o", &engine])).success();
+        let verified = run("runtime", words(&[&"verify", &"--engine", &engine, &"--json"])).success().json();
+        assert_eq!(verified["passed"], true, "{verified}");
+        weights.push(["model-1x3x24x24.onnx", "model-1x3x96x96.onnx", "model.weights"].map(|name| fs::read(engine.join(name)).unwrap()));
+    }
+    assert!(weights[0] == weights[1] && weights[1] == weights[2]);
+}
+
+#[test]
+fn an_engine_replaces_an_older_one_and_nothing_else() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = work.path().join("engine");
+    let (model, profile) = (repository("models/compact-x4.yaml"), repository("tests/profiles/small-tiles.yaml"));
+    let build = || run("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine]));
+    let _ = build().success();
+    fs::write(engine.join("left over"), "x").unwrap();
+    let _ = build().success();
+    assert_eq!(names_in(work.path()), ["engine"]);
+    assert!(!engine.join("left over").exists());
+    fs::remove_dir_all(&engine).unwrap();
+    fs::create_dir(&engine).unwrap();
+    fs::write(engine.join("precious"), "x").unwrap();
+    let _ = build().failure(1, &["is not empty and holds no engine"]);
+    assert_eq!(names_in(&engine), ["precious"]);
+}
+
+#[test]
+fn a_failed_gate_writes_nothing_and_exits_with_4() {
+    let work = tempfile::tempdir().unwrap();
+    let profile = work.path().join("strict.yaml");
+    let text = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
+    // More than FP32 can reach: the arithmetic is the same, its order is not.
+    fs::write(&profile, text.replace("small-tiles", "strict").replace("psnr_db: 100", "psnr_db: 199")).unwrap();
+    let engine = work.path().join("engine");
+    let outcome = run("engine-builder", words(&[&"build", &repository("models/compact-x4.yaml"), &"--profile", &profile, &"-o", &engine]));
+    let _ = outcome.failure(4, &["failed its gates", "psnr_db", "expected at least 199.00"]);
+    assert_eq!(names_in(work.path()), ["strict.yaml"]);
+}
+
+#[test]
+fn a_wrong_profile_or_model_file_is_refused_with_its_line() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = work.path().join("engine");
+    let model = repository("models/compact-x4.yaml");
+    let build = |model: &Path, profile: &Path| run("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine]));
+    let good = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
+    for (from, to, expected) in [
+        ("psnr_db: 100", "psnr_db: loud", "psnr_db"),
+        ("24x24", "24 pixels", "as in 256x256, found `24 pixels`"),
+        ("24x24", "0x24", "as in 256x256, found `0x24`"),
+        ("floors:", "flors:", "flors"),
+        ("provider: cpu", "provider: tpu", "tpu"),
+        ("[24x24, 96x96]", "[]", "at least one tile shape"),
+        ("name: small-tiles", "name: other", "expected the profile to have its file's name"),
+    ] {
+        let profile = work.path().join("small-tiles.yaml");
+        fs::write(&profile, good.replace(from, to)).unwrap();
+        let _ = build(&model, &profile).failure(1, &["small-tiles.yaml", expected]);
+    }
+    let _ = run("engine-builder", words(&[&"build", &model, &"--profile", &"rtx9999", &"-o", &engine]))
+        .failure(1, &["no such profile; known are"]);
+    let text = fs::read_to_string(&model).unwrap();
+    let other = work.path().join("compact-x4.yaml");
+    fs::copy(repository("models/compact-x4.safetensors"), work.path().join("compact-x4.safetensors")).unwrap();
+    let profile = repository("profiles/cpu.yaml");
+    for (from, to, expected) in [
+        ("sha256: bf89", "sha256: 0000", "it is another checkpoint"),
+        ("SRVGGNetCompact", "RRDBNet", "expected RRDBNet for upscale, found SRVGG"),
+    ] {
+        fs::write(&other, text.replace(from, to)).unwrap();
+        let _ = build(&other, &profile).failure(1, &[expected]);
+    }
+    assert!(!engine.exists());
+}
+
+#[test]
+fn a_changed_engine_is_refused() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = copied_engine(work.path());
+    let (input, output) = (repository("tests/images/coffee.png"), work.path().join("out.png"));
+    let infer = || run("runtime", words(&[&"infer", &"--engine", &engine, &"--input", &input, &"--output", &output]));
+    let weights = fs::read(engine.join("model.weights")).unwrap();
+
+    let mut altered = weights.clone();
+    altered[weights.len() / 2] ^= 1;
+    fs::write(engine.join("model.weights"), altered).unwrap();
+    let _ = infer().failure(1, &["model.weights: expected SHA-256"]);
+    fs::write(engine.join("model.weights"), &weights[1..]).unwrap();
+    let _ = infer().failure(1, &["model.weights: expected 648", "bytes, found"]);
+    fs::remove_file(engine.join("model.weights")).unwrap();
+    let _ = infer().failure(1, &["model.weights: listed in the manifest, but missing"]);
+    fs::write(engine.join("model.weights"), &weights).unwrap();
+
+    let manifest = fs::read_to_string(engine.join("manifest.json")).unwrap();
+    fs::write(engine.join("manifest.json"), manifest.replace("\"schema\": 1", "\"schema\": 2")).unwrap();
+    let _ = infer().failure(1, &["schema"]);
+    fs::write(engine.join("manifest.json"), &manifest[..manifest.len() / 2]).unwrap();
+    let _ = infer().failure(1, &["manifest.json"]);
+    fs::remove_file(engine.join("manifest.json")).unwrap();
+    let _ = infer().failure(1, &["no manifest.json in this folder"]);
+    let nothing = work.path().join("nothing");
+    let _ =
+        run("runtime", words(&[&"infer", &"--engine", &nothing, &"--input", &input, &"--output", &output])).failure(1, &["no such folder"]);
+    assert!(!output.exists());
+}
+
+#[test]
+fn a_failed_self_test_exits_with_4() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = copied_engine(work.path());
+    // A tolerance that rounding on any other machine could miss, too.
+    let manifest = fs::read_to_string(engine.join("manifest.json")).unwrap();
+    fs::write(engine.join("manifest.json"), manifest.replace("\"tolerance\": 0.0001", "\"tolerance\": 1e-12")).unwrap();
+    let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).failure(4, &[]);
+}
+
+#[test]
+fn the_library_is_found_or_its_absence_explained() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = demo_engine();
+    let _ = run("runtime", words(&[&"verify", &"--engine", &engine, &"--ort-lib", &repository(".onnxruntime/lib")])).success();
+    let verify = |library: &Path| run("runtime", words(&[&"verify", &"--engine", &engine, &"--ort-lib", &library]));
+    let _ = verify(&work.path().join("nowhere")).failure(1, &["ONNX Runtime", "no such library"]);
+    let text = work.path().join("libonnxruntime.so");
+    fs::write(&text, "not a library").unwrap();
+    let _ = verify(&text).failure(1, &["ONNX Runtime", "cannot be loaded"]);
+    let doctor = run("runtime", ["doctor", "--json"]).success().json();
+    assert_eq!(doctor["onnxruntime"]["version"], "1.31.1", "{doctor}");
+}

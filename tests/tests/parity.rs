@@ -1,0 +1,60 @@
+//! Exported graphs give the pixels of the reference implementation.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use end_to_end::{Golden, golden_cases};
+use exporter::{Checkpoint, Shapes, export};
+use graph::{WeightStorage, save};
+use ndarray::ArrayD;
+use runtime::session::{Session, SessionOptions};
+use std::collections::BTreeMap;
+
+/// Largest absolute error over the range of the reference's output.
+const TOLERANCE: f32 = 2e-5;
+
+fn error(found: &ArrayD<f32>, golden: &Golden) -> f32 {
+    assert_eq!(found.shape(), golden.upscaled.shape(), "{}", golden.name);
+    let (low, high) = golden.upscaled.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
+    let largest = found.iter().zip(&golden.upscaled).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    largest / (high - low)
+}
+
+fn infer(golden: &Golden, shapes: &Shapes, storage: WeightStorage) -> ArrayD<f32> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
+    let export = export(&checkpoint, shapes, &BTreeMap::new()).unwrap_or_else(|e| panic!("{}: {e}", golden.name));
+    save(&export.model, &path, storage).unwrap();
+    let mut session = Session::open(&path, &SessionOptions::default()).unwrap();
+    let mut outputs = session.run(&[("image", golden.image.view())]).unwrap_or_else(|e| panic!("{}: {e}", golden.name));
+    assert_eq!(outputs.len(), 1);
+    outputs.remove(0).1
+}
+
+#[test]
+fn fixed_shapes_match_the_reference() {
+    let cases = golden_cases();
+    assert!(cases.len() >= 35, "only {} golden inputs", cases.len());
+    for golden in &cases {
+        let found = infer(golden, &Shapes::of("image", golden.image.shape()), WeightStorage::Link);
+        let error = error(&found, golden);
+        assert!(error <= TOLERANCE, "{}: {error}", golden.name);
+        println!("{:<44} {error:.1e}", golden.name);
+    }
+}
+
+#[test]
+fn dynamic_shapes_match_the_reference() {
+    let mut seen = 0;
+    for golden in golden_cases() {
+        let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
+        let multiple = exporter::arch::detect(&checkpoint, &BTreeMap::new()).unwrap().contract().size_multiple;
+        // A dynamic graph takes multiples only: that is its contract, and the runtime pads to them.
+        if golden.image.shape()[2..].iter().all(|size| size % multiple == 0) {
+            let found = infer(&golden, &Shapes::default(), WeightStorage::Copy);
+            let error = error(&found, &golden);
+            assert!(error <= TOLERANCE, "{}: {error}", golden.name);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 33, "only {seen} golden inputs");
+}

@@ -1,0 +1,122 @@
+//! Inferred types are those that ONNX Runtime computes.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use exporter::arch::registry;
+use exporter::{Checkpoint, Shapes, export, synthesise};
+use graph::{Attribute, Constant, ConvOptions, DataType, Model, Port, TensorType, Trace, Value, Weight, WeightStorage, save};
+use ndarray::ArrayD;
+use runtime::session::{OptimisationLevel, Session, SessionOptions};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Runs the model with every f32 value that a node makes as an output, and compares each shape. Returns the operators that were seen.
+fn check(mut model: Model, image: &[usize]) -> BTreeSet<String> {
+    let made: Vec<String> = model.nodes.iter().flat_map(|node| node.outputs.clone()).collect();
+    let ports = made.iter().map(|name| Port { name: name.clone(), ty: model.types[name].clone() });
+    model.outputs = ports.filter(|port| port.ty.data_type == DataType::F32).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    save(&model, &path, WeightStorage::Inline).unwrap();
+    // Unoptimised, so that every node is still there.
+    let options = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
+    let mut session = Session::open(&path, &options).unwrap_or_else(|e| panic!("{e}"));
+    let outputs = session.run(&[("image", ArrayD::zeros(image).view())]).unwrap();
+    assert_eq!(outputs.len(), model.outputs.len());
+    for (name, value) in outputs {
+        let inferred = model.types[&name].fixed_dims().unwrap_or_else(|| panic!("{name}: {}", model.types[&name]));
+        assert_eq!(inferred, value.shape(), "{name}");
+    }
+    model.nodes.into_iter().map(|node| node.operator).collect()
+}
+
+#[test]
+fn every_architecture_is_inferred_as_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in registry() {
+        for (preset, network) in entry.presets().into_iter().filter(|(name, _)| name.starts_with("tiny")) {
+            let path = folder.path().join(format!("{preset}.safetensors"));
+            for data_type in [DataType::F32, DataType::F16] {
+                synthesise(network.as_ref(), data_type, 1, &path).unwrap();
+                let checkpoint = Checkpoint::open(&path).unwrap();
+                // 10 × 14 is no multiple of 4: the ×1 network pads and crops.
+                let image = [2, network.contract().channels, 10, 14];
+                let fixed = export(&checkpoint, &Shapes::of("image", &image), &BTreeMap::new()).unwrap().model;
+                check(fixed, &image);
+                let dynamic = export(&checkpoint, &Shapes::default(), &BTreeMap::new()).unwrap().model;
+                let image = [3, network.contract().channels, 8, 12];
+                check(dynamic.specialised(&[("image".to_owned(), image.to_vec())].into()).unwrap(), &image);
+            }
+        }
+    }
+}
+
+fn integers(trace: &Trace, values: &[i64]) -> Value {
+    trace.constant("integers", &[values.len()], Constant::I64(values))
+}
+
+/// One graph with every operator that has a rule, in more forms than today's architectures use.
+#[test]
+fn every_rule_is_inferred_as_it_runs() {
+    let image = [2, 4, 9, 12];
+    let trace = Trace::new("rules", 9, 20);
+    let x = trace.input("image", TensorType::new(DataType::F32, image));
+    let weight = |name: &str, dims: &[usize]| trace.weight(name, Weight::zeros(DataType::F32, dims.to_vec()).unwrap());
+    let convolve = |kernel: &[usize], options: ConvOptions| x.conv(&weight(&format!("conv{kernel:?}"), kernel), None, &options);
+    let strided = ConvOptions { strides: vec![2, 3], pads: vec![1, 0, 2, 1], dilations: vec![2, 1], groups: 2 };
+    let _ = convolve(&[6, 2, 3, 4], strided);
+    let _ = convolve(&[5, 4, 1, 1], ConvOptions::same(1)).prelu(&weight("slope", &[5, 1, 1])).relu().leaky_relu(0.1);
+    let _ = x.cast(DataType::F16).cast(DataType::F32).depth_to_space(2).pixel_unshuffle(2);
+    let _ = x.pixel_unshuffle(3);
+    let _ = x.upsample_nearest(3).crop(5, 7).pad_reflect(2, 3).scale(0.5);
+    let _ = x.gather(&[3, 0], 1).concat(&[&x, &x], 1);
+    let _ = (&x + &weight("row", &[12])) * &weight("column", &[9, 1]) - &x;
+    for operator in ["Sigmoid", "Tanh", "Identity"] {
+        let _ = trace.node(operator, &[&x], []);
+    }
+    let _ = trace.node("Div", &[&x, &x], []);
+    // Slices: from the end, backwards, beyond the end, of nothing.
+    for (start, end, step) in [(-5, -1, 2), (8, i64::MIN, -3), (2, i64::MAX, 1), (7, 3, 1), (100, -100, -1), (0, 9, 4)] {
+        let (starts, ends) = (integers(&trace, &[start]), integers(&trace, &[end]));
+        let _ = trace.node("Slice", &[&x, &starts, &ends, &integers(&trace, &[2]), &integers(&trace, &[step])], []);
+    }
+    for target in [[0, -1, 12].as_slice(), &[2, 4, -1], &[-1], &[8, 9, 3, 4], &[0, 0, 0, 0], &[1, 2, 2, 2, 9, -1]] {
+        let _ = trace.node("Reshape", &[&x, &integers(&trace, target)], []);
+    }
+    let _ = trace.node("Transpose", &[&x], [("perm", Attribute::Ints(vec![0, 2, 3, 1]))]);
+    let _ = trace.node("Transpose", &[&x], []);
+    let _ = trace.node("Pad", &[&x, &integers(&trace, &[0, 0, 1, 2, 0, 0, 3, -1])], []);
+    let scales = trace.constant("scales", &[4], Constant::F32(&[1.0, 1.0, 0.7, 1.5]));
+    let empty = trace.constant("region", &[0], Constant::F32(&[]));
+    let linear = || [("mode", Attribute::from("linear"))];
+    let _ = trace.node("Resize", &[&x, &empty, &scales], linear());
+    let _ = trace.node(
+        "Resize",
+        &[&x, &empty, &trace.constant("no_scales", &[0], Constant::F32(&[])), &integers(&trace, &[2, 4, 20, 5])],
+        linear(),
+    );
+    let model = trace.finish().unwrap_or_else(|e| panic!("{e}"));
+    let seen = check(model, &image);
+    let rules = [
+        "Add",
+        "Cast",
+        "Concat",
+        "Conv",
+        "DepthToSpace",
+        "Div",
+        "Gather",
+        "Identity",
+        "LeakyRelu",
+        "Mul",
+        "PRelu",
+        "Pad",
+        "Relu",
+        "Reshape",
+        "Resize",
+        "Sigmoid",
+        "Slice",
+        "SpaceToDepth",
+        "Sub",
+        "Tanh",
+        "Transpose",
+    ];
+    assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), rules);
+}

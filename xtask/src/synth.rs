@@ -1,0 +1,38 @@
+//! Checkpoints with random weights, for tests and benchmarks that need no downloads.
+
+use exporter::arch::{Entry, registry};
+use exporter::synthesise;
+use graph::DataType;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The architecture, as the exporter names it
+    architecture: String,
+    /// One of its configurations
+    #[arg(long, default_value = "tiny")]
+    preset: String,
+    /// Element type of the weights: f32, f16 or bf16
+    #[arg(long, default_value = "f32")]
+    data_type: String,
+    /// Another seed gives other weights
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Where the checkpoint goes
+    #[arg(short, long, value_name = "OUT.safetensors")]
+    output: PathBuf,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let known = |names: Vec<&str>| format!("known are {}", names.join(", "));
+    let entry = registry().iter().find(|entry| entry.name.eq_ignore_ascii_case(&arguments.architecture));
+    let architectures = || known(registry().iter().map(|entry: &Entry| entry.name).collect());
+    let entry = entry.ok_or_else(|| format!("no architecture `{}`; {}", arguments.architecture, architectures()))?;
+    let presets = entry.presets();
+    let preset = presets.iter().find(|(name, _)| *name == arguments.preset);
+    let names = || known(presets.iter().map(|(name, _)| *name).collect());
+    let (_, network) = preset.ok_or_else(|| format!("{} has no preset `{}`; {}", entry.name, arguments.preset, names()))?;
+    let data_type = [DataType::F32, DataType::F16, DataType::Bf16].into_iter().find(|known| known.name() == arguments.data_type);
+    let data_type = data_type.ok_or_else(|| format!("expected f32, f16 or bf16, found `{}`", arguments.data_type))?;
+    synthesise(network.as_ref(), data_type, arguments.seed, &arguments.output).map_err(|e| e.to_string())
+}
