@@ -1,4 +1,5 @@
 //! What is saved is what is loaded, wherever the weights are.
+#![allow(clippy::unwrap_used)] // a test's way to fail
 
 use graph::{
     Attribute, ConvOptions, DataType, LinkMethod, MappedFile, Model, TensorType, Trace, Weight, WeightStorage, load, save,

@@ -6,7 +6,7 @@ mod rrdbnet;
 mod srvgg_net_compact;
 
 pub use keys::{Keys, Mismatch};
-pub use registry::{Entry, detect, registry};
+pub use registry::{Entry, Presets, detect, registry};
 
 use crate::nn::Scope;
 use crate::{Contract, Result, Shapes};

@@ -5,6 +5,9 @@ use crate::{Checkpoint, Error, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+/// Configurations of one architecture, by name.
+pub type Presets = Vec<(&'static str, Box<dyn Network>)>;
+
 /// One architecture of the registry.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
@@ -12,7 +15,7 @@ pub struct Entry {
     pub name: &'static str,
     signatures: &'static [&'static [&'static str]],
     detect: fn(&Keys<'_>) -> Result<Box<dyn Network>, Mismatch>,
-    presets: fn() -> Vec<(&'static str, Box<dyn Network>)>,
+    presets: fn() -> Presets,
 }
 
 const fn entry<A: Architecture>() -> Entry {
@@ -34,7 +37,7 @@ pub fn registry() -> &'static [Entry] {
 
 impl Entry {
     /// Configurations worth testing, and the published ones, by name.
-    pub fn presets(&self) -> Vec<(&'static str, Box<dyn Network>)> {
+    pub fn presets(&self) -> Presets {
         (self.presets)()
     }
 

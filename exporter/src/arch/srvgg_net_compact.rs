@@ -45,7 +45,7 @@ impl Architecture for SrvggNetCompact {
         let last = keys.count("body.").saturating_sub(1);
         let [shuffled] = keys.dims::<1>(&format!("body.{last}.bias"))?;
         let scale = (shuffled / channels.max(1)).isqrt();
-        if scale == 0 || scale * scale * channels != shuffled || last % 2 != 0 {
+        if scale == 0 || scale * scale * channels != shuffled || !last.is_multiple_of(2) {
             let expected = format!("expected `body.{last}.bias` to have {channels} · scale² elements");
             return Err(Mismatch(format!("{expected} and to follow an activation, found {shuffled}")));
         }
