@@ -18,7 +18,7 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 
 /// Tensors of fewer bytes stand in the graph itself: shapes and axes must (operators read them as constants), biases may.
 const EXTERNAL_FROM: u64 = 1024;
@@ -116,13 +116,40 @@ fn save_into(models: &[(&Model, &Path)], mut store: WeightStore<'_>) -> Result<S
         let encoded = to_onnx(model, &mut store)?.encode_to_vec();
         let mut file = temporary(store.folder)?;
         file.write_all(&encoded).and_then(|()| file.as_file().sync_data()).map_err(|e| Error::file(path, "write the graph", e))?;
-        graphs.push((file, *path));
+        graphs.push((Staged::File(file), path.to_path_buf()));
     }
-    let report = store.finish()?;
-    for (file, path) in graphs {
-        persist(file, path)?;
+    let (mut staged, report) = store.finish()?;
+    staged.append(&mut graphs);
+    // Only renames are left, which need no space; what could still refuse them is found before the first.
+    if let Some((_, path)) = staged.iter().find(|(_, path)| path.is_dir()) {
+        return Err(Error::file(path, "write", "there is a folder of this name"));
     }
+    staged.into_iter().try_for_each(|(staged, path)| staged.rename(&path))?;
     Ok(report)
+}
+
+/// Something that is finished, and vanishes unless it is renamed to its place.
+enum Staged {
+    File(NamedTempFile),
+    /// A linked checkpoint, alone in a temporary folder.
+    Link(TempDir),
+}
+
+/// The name of a linked checkpoint in its temporary folder.
+const LINKED: &str = "checkpoint";
+
+impl Staged {
+    fn rename(self, path: &Path) -> Result<()> {
+        match self {
+            Staged::File(file) => {
+                // Temporary files are private to their owner; a result has the permissions that any new file would have.
+                let permissions = permissions_of_new_files();
+                fs::set_permissions(file.path(), permissions).map_err(|e| Error::file(path, "set the permissions", e))?;
+                file.persist(path).map(drop).map_err(|e| Error::file(path, "rename", e.error))
+            }
+            Staged::Link(folder) => fs::rename(folder.path().join(LINKED), path).map_err(|e| Error::file(path, "rename", e)),
+        }
+    }
 }
 
 /// Where weights go while graphs are written.
@@ -182,21 +209,23 @@ impl<'a> WeightStore<'a> {
         Ok(offset)
     }
 
-    fn finish(self) -> Result<SaveReport> {
-        let mut report = SaveReport::default();
+    /// Finishes the weight file and the links, weights before anything that points to them.
+    fn finish(self) -> Result<(Vec<(Staged, PathBuf)>, SaveReport)> {
+        let (mut staged, mut report) = (Vec::new(), SaveReport::default());
         if let Some(writer) = self.file {
             let path = self.folder.join(&self.name);
             let file = writer.into_inner().map_err(|e| Error::file(&path, "write the weights", e.error()))?;
             file.as_file().sync_data().map_err(|e| Error::file(&path, "write the weights", e))?;
-            persist(file, &path)?;
+            staged.push((Staged::File(file), path.clone()));
             report.weights = Some((path, self.position));
         }
         for (file, name) in self.links {
             let path = self.folder.join(name);
-            let method = link(file.path(), &path)?;
+            let (link, method) = link(file.path(), &path)?;
+            staged.extend(link.map(|link| (link, path.clone())));
             report.linked.push(LinkedFile { path, method });
         }
-        Ok(report)
+        Ok((staged, report))
     }
 }
 
@@ -222,17 +251,18 @@ fn link_name(folder: &Path, prefix: &str, file: &Arc<MappedFile>, known: &IndexM
     name
 }
 
-fn link(source: &Path, target: &Path) -> Result<LinkMethod> {
+/// Makes another name of `source`, or a copy, unless `target` already is one.
+fn link(source: &Path, target: &Path) -> Result<(Option<Staged>, LinkMethod)> {
     let fail = |e: std::io::Error| Error::file(target, "link the checkpoint", e);
     // A hard link to a symbolic link would be another symbolic link.
     let source = source.canonicalize().map_err(fail)?;
     let inode = |path: &Path| fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()));
     if inode(target).is_ok_and(|target| inode(&source).is_ok_and(|source| source == target)) {
-        return Ok(if source == target.canonicalize().unwrap_or_default() { LinkMethod::InPlace } else { LinkMethod::HardLink });
+        let same_name = source == target.canonicalize().unwrap_or_default();
+        return Ok((None, if same_name { LinkMethod::InPlace } else { LinkMethod::HardLink }));
     }
-    let folder = folder_of(target);
-    let temporary = tempfile::Builder::new().prefix(".link-").tempdir_in(folder).map_err(fail)?;
-    let made = temporary.path().join("checkpoint");
+    let folder = tempfile::Builder::new().prefix(".link-").tempdir_in(folder_of(target)).map_err(fail)?;
+    let made = folder.path().join(LINKED);
     let method = if fs::hard_link(&source, &made).is_ok() {
         LinkMethod::HardLink
     } else if reflink_copy::reflink(&source, &made).is_ok() {
@@ -241,8 +271,7 @@ fn link(source: &Path, target: &Path) -> Result<LinkMethod> {
         fs::copy(&source, &made).map_err(fail)?;
         LinkMethod::Copied
     };
-    fs::rename(&made, target).map_err(fail)?;
-    Ok(method)
+    Ok((Some(Staged::Link(folder)), method))
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -251,14 +280,6 @@ fn folder_of(path: &Path) -> &Path {
 
 fn temporary(folder: &Path) -> Result<NamedTempFile> {
     tempfile::Builder::new().prefix(".saving-").tempfile_in(folder).map_err(|e| Error::file(folder, "create a file in", e))
-}
-
-fn persist(file: NamedTempFile, path: &Path) -> Result<()> {
-    // Temporary files are private to their owner; a result has the permissions that any new file would have.
-    let mode = permissions_of_new_files();
-    fs::set_permissions(file.path(), mode).map_err(|e| Error::file(path, "set the permissions", e))?;
-    file.persist(path).map_err(|e| Error::file(path, "rename", e.error))?;
-    Ok(())
 }
 
 fn permissions_of_new_files() -> fs::Permissions {

@@ -146,9 +146,11 @@ fn a_failed_save_leaves_nothing() {
     let model = model(&checkpoint);
     let missing = folder.path().join("no such folder").join("m.onnx");
     assert!(save(&model, &missing, WeightStorage::Copy).is_err());
-    // The target is a folder: the rename at the end fails.
     fs::create_dir(folder.path().join("taken.onnx")).unwrap();
-    assert!(save(&model, &folder.path().join("taken.onnx"), WeightStorage::Inline).is_err());
+    for storage in [WeightStorage::Link, WeightStorage::Copy, WeightStorage::Inline] {
+        let error = save(&model, &folder.path().join("taken.onnx"), storage).unwrap_err().to_string();
+        assert!(error.contains("there is a folder of this name"), "{error}");
+    }
     assert_eq!(names(folder.path()), ["checkpoint.bin", "taken.onnx"]);
 }
 

@@ -152,3 +152,27 @@ fn the_library_is_found_or_its_absence_explained() {
     let doctor = run("runtime", ["doctor", "--json"]).success().json();
     assert_eq!(doctor["onnxruntime"]["version"], "1.31.1", "{doctor}");
 }
+
+/// A library that says it is ONNX Runtime of some version, and has no API to give.
+fn library_of_version(folder: &Path, version: &str) -> PathBuf {
+    let (source, library) = (folder.join("old.c"), folder.join("libonnxruntime.so"));
+    let code = format!(
+        "struct base {{ const void *(*api)(unsigned); const char *(*version)(void); }};\n\
+         static const void *api(unsigned number) {{ (void)number; return 0; }}\n\
+         static const char *version(void) {{ return \"{version}\"; }}\n\
+         static const struct base base = {{ api, version }};\n\
+         const struct base *OrtGetApiBase(void) {{ return &base; }}\n"
+    );
+    fs::write(&source, code).unwrap();
+    let output = std::process::Command::new("cc").args(words(&[&"-shared", &"-fPIC", &"-o", &library, &source])).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    library
+}
+
+#[test]
+fn a_library_that_is_too_old_is_refused_with_both_versions() {
+    let work = tempfile::tempdir().unwrap();
+    let library = library_of_version(work.path(), "1.18.0");
+    let outcome = run("runtime", words(&[&"verify", &"--engine", &demo_engine(), &"--ort-lib", &library]));
+    let _ = outcome.failure(1, &["is version 1.18.0", "1.24 or newer is needed", "make setup"]);
+}

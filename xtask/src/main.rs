@@ -1,6 +1,7 @@
 //! The developer's tasks: `cargo xtask <task>`.
 
 mod codegen;
+mod repeat;
 mod synth;
 
 use clap::{Parser, Subcommand};
@@ -21,6 +22,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Write a large photo by repeating a small one.
+    Repeat(repeat::Arguments),
     /// Write a checkpoint with random weights of any registered architecture.
     Synth(synth::Arguments),
 }
@@ -28,6 +31,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Codegen { check } => codegen::run(check),
+        Task::Repeat(arguments) => repeat::run(&arguments),
         Task::Synth(arguments) => synth::run(&arguments),
     };
     match result {
