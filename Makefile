@@ -29,12 +29,8 @@ demo: setup build ## Upscale a photo through the whole line, and compare it with
 
 engines: setup build $(ENGINES) ## Build every model (MODELS="a b": these) for a profile: GPU=cpu
 
-engines/$(GPU)/%/manifest.json: models/%.yaml profiles/$(GPU).yaml $(BIN)/engine-builder
+engines/$(GPU)/%/manifest.json: models/%.yaml $(wildcard profiles/$(GPU).yaml) $(BIN)/engine-builder
 	$(BIN)/engine-builder build $< --profile $(GPU) -o $(@D)
-
-# A GPU that we have no profile for: engine-builder says which there are.
-profiles/%.yaml:
-	@$(BIN)/engine-builder build models/compact-x4.yaml --profile $* -o engines/$*/compact-x4
 
 test: setup build ## Run all tests
 	cargo test --release --locked --workspace
