@@ -7,7 +7,7 @@ mod golden;
 mod programs;
 
 pub use golden::{Golden, golden_cases};
-pub use programs::{Outcome, demo_engine, engine_of, run, words};
+pub use programs::{Outcome, command, demo_engine, engine_of, run, words};
 
 use std::path::{Path, PathBuf};
 

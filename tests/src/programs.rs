@@ -54,9 +54,16 @@ pub fn words(words: &[&dyn AsRef<OsStr>]) -> Vec<OsString> {
     words.iter().map(|word| (**word).as_ref().to_owned()).collect()
 }
 
+/// A binary of the product with its arguments.
+pub fn command<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(binaries().join(program));
+    command.args(arguments);
+    command
+}
+
 /// Runs a binary of the product.
 pub fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> Outcome {
-    let output = Command::new(binaries().join(program)).args(arguments).output().unwrap();
+    let output = command(program, arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Outcome { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
 }

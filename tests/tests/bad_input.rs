@@ -1,7 +1,7 @@
 //! Bad input: a clear error, the documented exit code, and nothing left behind.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{demo_engine, names_in, repository, run, words};
+use end_to_end::{command, demo_engine, names_in, repository, run, words};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
@@ -198,7 +198,7 @@ fn places_that_cannot_be_written_are_refused() {
 
 /// Runs a binary with a limit on the size of files, which fails a write in the middle as a full disk does.
 fn with_small_disk(kibibytes: u32, program: &str, arguments: &[OsString]) -> (Option<i32>, String) {
-    let program = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join(program);
+    let program = command(program, [""; 0]).get_program().to_owned();
     let limit = format!("trap '' XFSZ; ulimit -f {kibibytes}; exec \"$0\" \"$@\"");
     let output = Command::new("bash").arg("-c").arg(limit).arg(program).args(arguments).output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())

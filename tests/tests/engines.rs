@@ -1,7 +1,7 @@
 //! Engine directories: built from every kind of source, whole or refused.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{demo_engine, names_in, repository, run, words};
+use end_to_end::{command, demo_engine, names_in, repository, run, words};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -47,6 +47,24 @@ fn an_engine_replaces_an_older_one_and_nothing_else() {
     fs::write(engine.join("precious"), "x").unwrap();
     let _ = build().failure(1, &["is not empty and holds no engine"]);
     assert_eq!(names_in(&engine), ["precious"]);
+}
+
+#[test]
+fn a_killed_build_leaves_no_half_engine() {
+    let (model, profile) = (repository("models/compact-x4.yaml"), repository("profiles/cpu.yaml"));
+    for milliseconds in [0, 5, 20, 60, 150, 300, 600] {
+        let work = tempfile::tempdir().unwrap();
+        let engine = work.path().join("engine");
+        let mut child = command("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine])).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if engine.exists() {
+            let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).success();
+        }
+        let foreign = names_in(work.path()).into_iter().find(|name| name != "engine" && !name.starts_with(".building-"));
+        assert_eq!(foreign, None, "after {milliseconds} ms");
+    }
 }
 
 #[test]
