@@ -46,9 +46,9 @@ pub enum ReceptiveField {
 pub struct Contract {
     /// What it does.
     pub task: Task,
-    /// Name of the graph's input: an image [batch, channels, height, width].
+    /// Name of the graph's input: an image `[batch, channels, height, width]`.
     pub input: &'static str,
-    /// Name of the graph's output: an image [batch, channels, height · scale, width · scale].
+    /// Name of the graph's output: an image `[batch, channels, height · scale, width · scale]`.
     pub output: &'static str,
     /// Output pixels for each input pixel, in each direction.
     pub scale: usize,

@@ -216,7 +216,7 @@ impl RrdbNet {
         (1 << self.upsamplings) / self.unshuffle
     }
 
-    /// `x`: [batch, channels · unshuffle², height, width].
+    /// `x`: `[batch, channels · unshuffle², height, width]`.
     fn network(&self, w: &Scope<'_>, x: &Value) -> Value {
         let shallow = conv2d(&w.at(self.naming.first()), x, self.filters, 3);
         let mut deep = shallow.clone();

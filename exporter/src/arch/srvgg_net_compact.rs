@@ -111,7 +111,7 @@ impl SrvggNetCompact {
         }
     }
 
-    /// Shuffled convolutions of `image` [batch, channels, height, width], plus `image` itself in larger pixels.
+    /// Shuffled convolutions of `image` `[batch, channels, height, width]`, plus `image` itself in larger pixels.
     fn network(&self, w: &Scope<'_>, image: &Value) -> Value {
         let mut x = image.clone();
         for layer in 0..=self.convolutions {

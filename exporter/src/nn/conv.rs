@@ -4,7 +4,7 @@ use super::Scope;
 use crate::{Result, Shapes};
 use graph::{ConvOptions, DataType, TensorType, Value};
 
-/// The model's input `name`: an image [batch, channels, height, width] of f32.
+/// The model's input `name`: an image `[batch, channels, height, width]` of f32.
 ///
 /// # Errors
 /// The shape that is asked for it is not that of such an image.
@@ -12,7 +12,7 @@ pub fn image_input(w: &Scope<'_>, name: &str, channels: usize, shapes: &Shapes) 
     Ok(w.trace().input(name, TensorType::new(DataType::F32, shapes.image(name, channels)?)))
 }
 
-/// A convolution with bias that keeps the image's size: `x` [batch, inputs, height, width] → [batch, filters, height, width].
+/// A convolution with bias that keeps the image's size: `x` `[batch, inputs, height, width]` → `[batch, filters, height, width]`.
 pub fn conv2d(w: &Scope<'_>, x: &Value, filters: usize, kernel: usize) -> Value {
     let [_, inputs, ..] = x.dims::<4>();
     let weight = w.tensor("weight", [filters, inputs.fixed().unwrap_or_default(), kernel, kernel]);

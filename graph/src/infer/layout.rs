@@ -3,7 +3,7 @@
 use super::{Call, Inferred, Problem, axis_index, size};
 use crate::{Dim, TensorType};
 
-/// [batch, channels · b², height, width] → [batch, channels, height · b, width · b].
+/// `[batch, channels · b², height, width]` → `[batch, channels, height · b, width · b]`.
 pub(super) fn depth_to_space(call: &Call<'_>) -> Inferred {
     let (ty, [batch, channels, height, width]) = call.image()?;
     let block = call.positive("blocksize")?;
@@ -12,7 +12,7 @@ pub(super) fn depth_to_space(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type: ty.data_type, dims }])
 }
 
-/// [batch, channels, height, width] → [batch, channels · b², height / b, width / b].
+/// `[batch, channels, height, width]` → `[batch, channels · b², height / b, width / b]`.
 pub(super) fn space_to_depth(call: &Call<'_>) -> Inferred {
     let (ty, [batch, channels, height, width]) = call.image()?;
     let block = call.positive("blocksize")?;
@@ -55,7 +55,7 @@ pub(super) fn gather(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
 
-/// Inputs `x`, `pads` [begin…, end…], (value), optional `axes`.
+/// Inputs `x`, `pads` `[begin…, end…]`, (value), optional `axes`.
 pub(super) fn pad(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     let (pads, rank) = (call.required_integers(1)?, x.dims.len());

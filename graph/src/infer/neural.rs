@@ -3,7 +3,7 @@
 use super::{Call, Inferred, Problem, size};
 use crate::{Dim, TensorType};
 
-/// `x` [batch, channels, spatial…], `weight` [filters, channels / groups, kernel…], optional `bias` [filters].
+/// `x` `[batch, channels, spatial…]`, `weight` `[filters, channels / groups, kernel…]`, optional `bias` `[filters]`.
 pub(super) fn convolution(call: &Call<'_>) -> Inferred {
     let (x, weight) = (call.ty(0)?, call.ty(1)?);
     let spatial = x.dims.len().saturating_sub(2);

@@ -26,7 +26,7 @@ impl ConvOptions {
 }
 
 impl Value {
-    /// Convolution with `weight` [filters, channels / groups, kernel…] and an optional `bias` [filters].
+    /// Convolution with `weight` `[filters, channels / groups, kernel…]` and an optional `bias` `[filters]`.
     #[must_use]
     pub fn conv(&self, weight: &Value, bias: Option<&Value>, options: &ConvOptions) -> Value {
         let mut inputs = vec![self, weight];
