@@ -46,7 +46,7 @@ fn graphs_are_as_reviewed() {
     let folder = tempfile::tempdir().unwrap();
     for entry in registry() {
         let presets = entry.presets();
-        for (preset, network) in presets.iter().filter(|(name, _)| ["tiny", "tiny-unshuffle-x2"].contains(name)) {
+        for (preset, network) in presets.iter().filter(|(name, _)| ["tiny", "tiny-unshuffle-x2", "tiny-real-dysample"].contains(name)) {
             let path = folder.path().join("checkpoint.safetensors");
             synthesise(network.as_ref(), DataType::F32, 1, &path).unwrap();
             let export = export(&Checkpoint::open(&path).unwrap(), &Shapes::default(), &BTreeMap::new()).unwrap();

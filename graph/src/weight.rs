@@ -1,5 +1,7 @@
 //! Weights that are described, not loaded.
 
+mod arithmetic;
+
 use crate::{DataType, Error, MappedFile, Result};
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -27,6 +29,8 @@ enum Source {
     Concat { parts: Arc<[Weight]>, axis: usize },
     // The factors are kept as bits: floats have no `Eq`.
     ScaleRows { of: Arc<Weight>, factors: Arc<[u32]> },
+    Product { left: Arc<Weight>, right: Arc<Weight> },
+    Sum { left: Arc<Weight>, right: Arc<Weight> },
 }
 
 impl Weight {
@@ -170,7 +174,7 @@ impl Weight {
     /// Gives all bytes to `sink`, a piece at a time, in order.
     ///
     /// Memory is bounded by a small buffer; a transposition or a concatenation on an inner axis of something that is itself computed
-    /// holds that one tensor.
+    /// holds that one tensor, a product or a sum its two.
     ///
     /// # Errors
     /// A file cannot be read, or `sink` fails.
@@ -180,10 +184,12 @@ impl Weight {
             Source::Bytes(bytes) => sink(bytes),
             Source::Zeros => stream_zeros(self.byte_length(), sink),
             Source::Cast(of) => of.stream_cast(self.data_type, sink),
-            Source::Transpose { of, permutation } => transpose(of, permutation, &self.dims, sink),
+            Source::Transpose { of, permutation } => transpose(of, permutation, sink),
             Source::Concat { parts, axis: 0 } => parts.iter().try_for_each(|part| part.stream(sink)),
             Source::Concat { parts, axis } => concatenate(parts, *axis, sink),
             Source::ScaleRows { of, factors } => scale_rows(of, factors, sink),
+            Source::Product { left, right } => arithmetic::product(left, right, sink),
+            Source::Sum { left, right } => arithmetic::sum(left, right, sink),
         }
     }
 
@@ -314,10 +320,12 @@ fn strides(dims: &[usize]) -> Vec<usize> {
     strides
 }
 
-fn transpose(of: &Weight, permutation: &[usize], dims: &[usize], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+fn transpose(of: &Weight, permutation: &[usize], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let bytes = of.to_bytes()?;
     let size = of.data_type.size();
     let source_strides = strides(&of.dims);
+    // Not the sizes of the result: it may have been reshaped since.
+    let dims: Vec<usize> = permutation.iter().map(|&axis| of.dims[axis]).collect();
     let steps: Vec<usize> = permutation.iter().map(|&axis| source_strides[axis] * size).collect();
     let (Some((&row_length, outer)), Some(&row_step)) = (dims.split_last(), steps.last()) else {
         return sink(&bytes);
@@ -389,6 +397,7 @@ mod tests {
         for (a, b, c) in (0..4).flat_map(|a| (0..2).flat_map(move |b| (0..3).map(move |c| (a, b, c)))) {
             assert_eq!(values[a * 6 + b * 3 + c], (b * 12 + c * 4 + a) as f32);
         }
+        assert_eq!(moved.reshaped(vec![24]).unwrap().to_f32s().unwrap(), values);
     }
 
     #[test]

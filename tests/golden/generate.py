@@ -32,11 +32,13 @@ from spandrel.__helpers.canonicalize import canonicalize_state_dict
 from spandrel.architectures.Compact import Compact, CompactArch
 from spandrel.architectures.ESRGAN import ESRGAN, ESRGANArch
 from spandrel.architectures.ESRGAN.__arch import RRDB as rrdb_module
+from spandrel.architectures.PLKSR import PLKSR, PLKSRArch, RealPLKSR
+from spandrel.architectures.SPAN import SPAN, SPANArch
 
 FOLDER = Path(__file__).resolve().parent
 CHECK_TOLERANCE = 1e-6  # of the range of a tensor's values, or of 1 where that is smaller
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
-TOTAL_BYTES = 2_000_000
+TOTAL_BYTES = 2_400_000
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,14 @@ def rrdb(scale: int = 4, **more) -> dict:
 
 def compact(upscale: int = 4, **more) -> dict:
     return {"num_in_ch": 3, "num_out_ch": 3, "num_feat": 8, "num_conv": 2, "upscale": upscale} | more
+
+
+def span(upscale: int = 4, **more) -> dict:
+    return {"num_in_ch": 3, "num_out_ch": 3, "feature_channels": 4, "upscale": upscale, "norm": True} | more
+
+
+def plksr(upscaling_factor: int = 4, **more) -> dict:
+    return {"dim": 8, "n_blocks": 1, "upscaling_factor": upscaling_factor, "kernel_size": 7, "split_ratio": 0.25, "use_ea": True} | more
 
 
 FLOAT16, BFLOAT16 = torch.float16, torch.bfloat16
@@ -106,7 +116,29 @@ CASES = [
     Case("compact-params-x4", 32, "SRVGGNetCompact", compact(4), [(1, 8, 10)], wrapper="params."),
     Case("compact-model-x2", 33, "SRVGGNetCompact", compact(2), [(1, 8, 10)], wrapper="model."),
     Case("compact-fp16-x4", 34, "SRVGGNetCompact", compact(4, num_feat=12), [(1, 7, 9)], dtype=FLOAT16),
+    # The published form, and what training code leaves out or changes: the normalisation, the channels, the scale.
+    Case("span-x4", 35, "SPAN", span(4), [(1, 7, 9)], wrapper="params.", dtype=FLOAT16),
+    Case("span-no-norm-x2", 36, "SPAN", span(2, norm=False, feature_channels=3), [(2, 9, 8)], wrapper="params_ema."),
+    Case("span-grey-x3", 44, "SPAN", span(3, norm=False, num_in_ch=1, num_out_ch=1, feature_channels=3), [(1, 11, 9)], dtype=BFLOAT16),
+    # Every mixer, every kind of large kernel, with and without attention.
+    Case("plksr-x4", 42, "PLKSR", plksr(4, dim=6, split_ratio=0.5, n_blocks=2, ccm_type="DCCM"), [(1, 7, 9)], wrapper="params."),
+    Case("plksr-rectangular-x2", 40, "PLKSR", plksr(2, ccm_type="CCM", lk_type="RectSparsePLK", kernel_size=9, use_ea=False), [(2, 9, 12)]),
+    Case("plksr-sparse-x3", 41, "PLKSR", plksr(3, ccm_type="ICCM", lk_type="SparsePLK", kernel_size=17), [(1, 12, 15)], dtype=FLOAT16),
+    # Both normalisations, both kinds of upsampling with an even and an odd scale, and the scale that leaves out a convolution.
+    Case("realplksr-x4", 37, "RealPLKSR", plksr(4, n_blocks=2), [(1, 7, 9)], wrapper="params_ema.", dtype=FLOAT16),
+    Case("realplksr-dysample-x2", 43, "RealPLKSR", plksr(2, layer_norm=True, dysample=True), [(2, 9, 12), (1, 7, 5)]),
+    Case("realplksr-dysample-x3", 38, "RealPLKSR", plksr(3, dysample=True, use_ea=False), [(1, 8, 11)], dtype=FLOAT16),
+    Case("realplksr-dysample-x1", 45, "RealPLKSR", plksr(1, layer_norm=True, dysample=True, use_ea=False), [(1, 11, 8)], dtype=BFLOAT16),
 ]
+
+# For each of our names: the reference's network and its loader.
+NETWORKS = {
+    "RRDBNet": (ESRGAN, ESRGANArch),
+    "SRVGGNetCompact": (Compact, CompactArch),
+    "SPAN": (SPAN, SPANArch),
+    "PLKSR": (PLKSR, PLKSRArch),
+    "RealPLKSR": (RealPLKSR, PLKSRArch),
+}
 
 
 # Naming schemes of RRDBNet. The reference builds its network with ESRGAN's names; these rules lead from there to the others.
@@ -174,7 +206,7 @@ def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, 
         network = Compact(**case.arguments)
         network.load_state_dict({key: tensor.float() for key, tensor in checkpoint.items()})
         return network, case.arguments["upscale"]
-    architecture = {"RRDBNet": ESRGANArch, "SRVGGNetCompact": CompactArch}[case.network]()
+    architecture = NETWORKS[case.network][1]()
     # A safetensors file is flat: what was a dictionary in a dictionary is a prefix there. `module.` was a prefix all along.
     outer = [name for name in case.wrapper.split(".") if name not in ("module", "")]
     state = {key.removeprefix("".join(f"{name}." for name in outer)): tensor.float() for key, tensor in checkpoint.items()}
@@ -194,20 +226,32 @@ def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, 
 # ---- weights and images ------------------------------------------------------------------------------------------------------
 
 
+def gain_of(case: Case, key: str) -> float:
+    """How much a convolution makes values larger, about."""
+    if case.network == "SPAN" and key.startswith(("conv_", "block_")):
+        # Three convolutions in a row, beside another. Before the first of them, the image is made as large as 255.
+        enlarged = key.startswith("conv_1.") and case.arguments["norm"] and (".sk." in key or ".conv.0." in key)
+        return 1.15 / 100 if enlarged else 1.15
+    return 2.0
+
+
 def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
     """Random weights that keep every layer's values near 1 and of both signs, so that a mistake anywhere shows in the output."""
     filled = {}
-    last = [key for key, tensor in state.items() if tensor.ndim == 4][-1]
+    last = [key for key, tensor in state.items() if tensor.ndim == 4 and not key.startswith("to_img.")][-1]
     for key, tensor in state.items():
         values = random.uniform(-1.0, 1.0, tuple(tensor.shape))
-        if tensor.ndim == 4:
+        if key.split(".")[-1] in ("no_norm", "init_pos"):  # a mark, and a table that the network computes: no weights
+            values = tensor.numpy()
+        elif tensor.ndim == 4:
             # Filters that sum to zero: values would drift to one sign otherwise, since images and activations have a mean.
-            values -= values.mean(axis=(1, 2, 3), keepdims=True)
+            if tensor[0].numel() > 4:  # fewer would lose most of what they say
+                values -= values.mean(axis=(1, 2, 3), keepdims=True)
             # Dense blocks end in `x5 · 0.2 + x`: a larger x5 keeps the block from being a mere copy of x. The values grow with every
             # block, and the last convolution brings them back.
-            gain = 4.0 if ".conv5." in key else 0.4 if key == last else 2.0
+            gain = 4.0 if ".conv5." in key else 0.4 if key == last else gain_of(case, key)
             values *= gain * math.sqrt(3.0 / tensor[0].numel())
-        elif key.endswith("weight"):  # PReLU's slopes, some of them negative and some above 1
+        elif key.endswith("weight"):  # PReLU's slopes and the scales of normalisations, some of them negative and some above 1
             values = 0.3 + 0.8 * values
         else:  # biases, none of them near zero
             values = numpy.copysign(0.2 + 0.2 * abs(values), values)
@@ -229,7 +273,7 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
         raise AssertionError(f"{case.name}: the output's range is {extent:.3g}, not of order 1")
 
     negative = []
-    activations = (torch.nn.LeakyReLU, torch.nn.PReLU, torch.nn.ReLU)
+    activations = tuple(getattr(torch.nn, name) for name in ("LeakyReLU", "PReLU", "ReLU", "SiLU", "GELU", "Mish", "Sigmoid"))
     hooks = [
         module.register_forward_pre_hook(lambda _, inputs: negative.append(float((inputs[0] < 0).double().mean())))
         for module in network.modules()
@@ -246,11 +290,15 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
         parameter.zero_()
         change = float((network(image) - upscaled).abs().max()) / extent
         parameter.copy_(kept)
-        if change < 20 * TEST_TOLERANCE:
+        if ".eval_conv." in name:  # SPAN makes these anew from the others whenever it is called: what is stored is of no effect
+            if change != 0.0:
+                raise AssertionError(f"{case.name}: {name} is used as it is stored")
+        elif change < 20 * TEST_TOLERANCE:
             raise AssertionError(f"{case.name}: without {name} the output changes by {change:.1e} of its range only")
 
-    if case.network == "SRVGGNetCompact":
-        base = torch.nn.functional.interpolate(image, scale_factor=case.arguments["upscale"], mode="nearest")
+    if case.network in ("SRVGGNetCompact", "PLKSR", "RealPLKSR") and not case.arguments.get("dysample"):
+        scale = upscaled.shape[-1] // image.shape[-1]
+        base = torch.nn.functional.interpolate(image, scale_factor=scale, mode="nearest")
         if (upscaled - base).std() < base.std():
             raise AssertionError(f"{case.name}: the skip path dominates the output")
 
@@ -264,13 +312,14 @@ def make(case: Case) -> tuple[dict[str, File], float]:
     """The files of a case by name, and how far float32 arithmetic is from the golden output, as a share of its range."""
     random = numpy.random.Generator(numpy.random.PCG64(case.seed))
     with dense_growth(case.growth), torch.no_grad():
-        built = {"RRDBNet": ESRGAN, "SRVGGNetCompact": Compact}[case.network](**case.arguments)
+        built = NETWORKS[case.network][0](**case.arguments)
         state = KEYS[case.keys](fill(case, built.state_dict(), random), case.arguments)
         checkpoint = {case.wrapper + key: tensor.contiguous() for key, tensor in state.items()}
         network, scale = load_with_reference(case, checkpoint)
 
         files = checkpoint_files(case, checkpoint)
-        channels = case.arguments.get("num_in_ch") or case.arguments["in_nc"] // case.arguments.get("shuffle_factor", 1) ** 2
+        unshuffled = case.arguments.get("in_nc", 3) // case.arguments.get("shuffle_factor", 1) ** 2
+        channels = case.arguments.get("num_in_ch", unshuffled)
         worst = 0.0
         for index, (batch, height, width) in enumerate(case.images):
             image = draw_image((batch, channels, height, width), random)
@@ -294,6 +343,8 @@ def checkpoint_files(case: Case, checkpoint: dict) -> dict[str, File]:
     metadata = {"format": "pt"}
     if case.network == "SRVGGNetCompact":
         metadata["activation"] = case.arguments.get("act_type", "prelu")
+    if case.arguments.get("lk_type") == "SparsePLK":
+        metadata["sparse_dilations"] = "1,2,3,4"  # upstream's default, which the reference takes
     if case.shards == 1:
         return {"checkpoint.safetensors": (checkpoint, metadata)}
     keys = list(checkpoint)

@@ -69,10 +69,20 @@ fn every_rule_is_inferred_as_it_runs() {
     let _ = x.upsample_nearest(3).crop(5, 7).pad_reflect(2, 3).scale(0.5);
     let _ = x.gather(&[3, 0], 1).concat(&[&x, &x], 1);
     let _ = (&x + &weight("row", &[12])) * &weight("column", &[9, 1]) - &x;
-    for operator in ["Sigmoid", "Tanh", "Identity"] {
+    for operator in ["Tanh", "Identity"] {
         let _ = trace.node(operator, &[&x], []);
     }
-    let _ = trace.node("Div", &[&x, &x], []);
+    let _ = x.sigmoid().silu().gelu().mish().offset(1.0) / &x.cumulative_sum(-2);
+    let _ = x.instance_norm(&weight("scale4", &[4]), &weight("bias4", &[4]), 1e-5).reshape(&[0, 2, -1, 0]);
+    let _ = x.layer_norm(&weight("scale12", &[12]), &weight("bias12", &[12]), 1e-6).slice(1, 1, 3);
+    let from_second = [("axis", Attribute::from(2))];
+    let _ = trace.node("LayerNormalization", &[&x, &weight("scale9x12", &[9, 12])], from_second);
+    let _ = x.transpose(&[0, 2, 3, 1]).size(3) * x.size(2);
+    for (start, end) in [(-3, -1), (0, 9), (-9, 2), (3, 1)] {
+        let shape = trace.node("Shape", &[&x], [("start", Attribute::from(start)), ("end", Attribute::from(end))]);
+        let _ = shape.cast(DataType::F32);
+    }
+    let _ = x.grid_sample(&weight("grid", &[2, 5, 7, 2]));
     // Slices: from the end, backwards, beyond the end, of nothing.
     for (start, end, step) in [(-5, -1, 2), (8, i64::MIN, -3), (2, i64::MAX, 1), (7, 3, 1), (100, -100, -1), (0, 9, 4)] {
         let (starts, ends) = (integers(&trace, &[start]), integers(&trace, &[end]));
@@ -100,17 +110,24 @@ fn every_rule_is_inferred_as_it_runs() {
         "Cast",
         "Concat",
         "Conv",
+        "CumSum",
         "DepthToSpace",
         "Div",
         "Gather",
+        "Gelu",
+        "GridSample",
         "Identity",
+        "InstanceNormalization",
+        "LayerNormalization",
         "LeakyRelu",
+        "Mish",
         "Mul",
         "PRelu",
         "Pad",
         "Relu",
         "Reshape",
         "Resize",
+        "Shape",
         "Sigmoid",
         "Slice",
         "SpaceToDepth",

@@ -33,21 +33,39 @@ impl<'a> Keys<'a> {
         self.checkpoint.tensors().range(prefix.to_owned()..).next().is_some_and(|(name, _)| name.starts_with(prefix))
     }
 
-    /// The sizes of a tensor of `N` dimensions.
+    /// The sizes of a tensor of `N` dimensions, none of them 0.
     ///
     /// # Errors
-    /// There is no such tensor, or it has another number of dimensions.
+    /// There is no such tensor, it is empty, or it has another number of dimensions.
     pub fn dims<const N: usize>(&self, name: &str) -> Result<[usize; N], Mismatch> {
         let weight = self.checkpoint.tensors().get(name);
         let weight = weight.ok_or_else(|| Mismatch(format!("expected a tensor `{name}`, found none")))?;
-        weight.dims().try_into().map_err(|_| Mismatch(format!("expected `{name}` to have {N} dimensions, found {:?}", weight.dims())))
+        let dims = weight.dims();
+        let sizes = dims.try_into().ok().filter(|_| !dims.contains(&0));
+        sizes.ok_or_else(|| Mismatch(format!("expected `{name}` to have {N} dimensions and to hold something, found {dims:?}")))
+    }
+
+    /// The scale of a pixel shuffle of `channels` after the convolution with this weight [channels · scale², …].
+    ///
+    /// # Errors
+    /// There is no such weight, or its filters are not that many for any scale.
+    pub fn shuffle_scale(&self, weight: &str, channels: usize) -> Result<usize, Mismatch> {
+        let [shuffled, ..] = self.dims::<4>(weight)?;
+        let scale = (shuffled / channels.max(1)).isqrt();
+        match shuffled == channels * scale * scale {
+            true => Ok(scale),
+            false => Err(Mismatch(format!("expected `{weight}` to have {channels} · scale² filters, found {shuffled}"))),
+        }
     }
 
     /// The number of members in a list of modules: one more than the largest `i` among the names `PREFIXi…`, or 0.
+    ///
+    /// An `i` that not all tensors together could reach is no member but a damaged name, which is then left over.
     pub fn count(&self, prefix: &str) -> usize {
-        let names = self.checkpoint.tensors().keys().filter_map(|name| name.strip_prefix(prefix));
+        let tensors = self.checkpoint.tensors();
+        let names = tensors.keys().filter_map(|name| name.strip_prefix(prefix));
         let indices = names.filter_map(|rest| rest.split('.').next()?.parse::<usize>().ok());
-        indices.max().map_or(0, |last| last.saturating_add(1))
+        indices.filter(|index| *index < tensors.len()).max().map_or(0, |last| last + 1)
     }
 
     /// What the user or the checkpoint's metadata says about a hyperparameter that the tensors do not tell.

@@ -1,8 +1,10 @@
 //! The architectures: one file each, and one line in the [`registry`].
 
 mod keys;
+mod plksr;
 mod registry;
 mod rrdbnet;
+mod span;
 mod srvgg_net_compact;
 
 pub use keys::{Keys, Mismatch};

@@ -5,7 +5,7 @@
 //! `architectures/Compact`.
 
 use super::{Architecture, Keys, Mismatch};
-use crate::nn::{Scope, conv2d, image_input, prelu};
+use crate::nn::{Scope, conv2d, image_input, prelu, repeat_channels};
 use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Task};
 use graph::Value;
 use serde::Serialize;
@@ -124,10 +124,6 @@ impl SrvggNetCompact {
         }
         let last = 2 * (self.convolutions + 1);
         let details = conv2d(&w.at(last.to_string()), &x, self.channels * self.scale * self.scale, 3);
-        // Adding before the shuffle what nearest-neighbour upsampling would add after it: each channel repeated scale² times. The
-        // sums are the same, and nothing of the output's size is read a second time.
-        let repeats: Vec<i64> = (0..self.channels * self.scale * self.scale).map(|c| (c / (self.scale * self.scale)) as i64).collect();
-        let base = if self.scale == 1 { image.clone() } else { image.gather(&repeats, 1) };
-        (details + base).depth_to_space(self.scale)
+        (details + repeat_channels(image, self.scale * self.scale)).depth_to_space(self.scale)
     }
 }

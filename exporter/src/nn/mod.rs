@@ -1,7 +1,11 @@
 //! Layers as functions: each fetches its weights from a [`Scope`] and returns what it computes.
 
 mod conv;
+mod dysample;
+mod norm;
 mod scope;
 
-pub use conv::{conv2d, image_input, prelu};
+pub use conv::{channels, conv2d, conv2d_dilated, image_input, prelu, repeat_channels};
+pub use dysample::dysample;
+pub use norm::{group_norm, layer_norm_of_channels};
 pub use scope::{Declaration, Parameters, Scope};

@@ -40,18 +40,32 @@ impl<'a> Scope<'a> {
 
     /// As [`Scope::tensor`], used with other sizes than it is stored with.
     pub fn tensor_as(&self, name: &str, stored: &[usize], used: &[usize]) -> Value {
-        let path = self.join(name);
-        let weight = self.parameters.get(&path, stored).and_then(|weight| weight.reshaped(used.to_vec()));
-        let weight = weight.or_else(|error| {
-            self.trace.fail(error);
-            Weight::from_bytes(DataType::F32, vec![0], Vec::new())
-        });
-        match weight {
-            Ok(weight) => self.trace.weight(&path, weight).cast(DataType::F32),
+        match self.stored(name, stored).and_then(|weight| weight.reshaped(used.to_vec())) {
+            Ok(weight) => self.computed(name, weight),
             Err(error) => {
                 self.trace.fail(error);
-                self.trace.constant(&path, &[0], graph::Constant::F32(&[]))
+                self.trace.constant(&self.join(name), &[0], graph::Constant::F32(&[]))
             }
+        }
+    }
+
+    /// A parameter of these sizes as it is stored, to compute others from.
+    ///
+    /// # Errors
+    /// The sizes are larger than memory can address.
+    pub fn stored(&self, name: &str, dims: &[usize]) -> graph::Result<Weight> {
+        self.parameters.get(&self.join(name), dims)
+    }
+
+    /// A weight that is computed from stored ones, in f32, under the path that it would have in a checkpoint.
+    pub fn computed(&self, name: &str, weight: Weight) -> Value {
+        self.trace.weight(&self.join(name), weight).cast(DataType::F32)
+    }
+
+    /// A tensor that says something by being there, and is not computed with.
+    pub fn marker(&self, name: &str, dims: &[usize]) {
+        if let Err(error) = self.stored(name, dims) {
+            self.trace.fail(error);
         }
     }
 

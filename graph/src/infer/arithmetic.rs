@@ -1,6 +1,6 @@
 //! Operators that work on each element.
 
-use super::{Call, Inferred, Problem};
+use super::{Call, Inferred, Problem, axis_index};
 use crate::{DataType, Dim, TensorType};
 
 /// The result has the first input's type.
@@ -31,6 +31,15 @@ pub(super) fn cast(call: &Call<'_>) -> Inferred {
     let data_type = number.and_then(DataType::from_onnx);
     let data_type = data_type.ok_or_else(|| Problem::Mismatch("attribute `to` names no type that we know".into()))?;
     Ok(vec![TensorType { data_type, dims: call.ty(0)?.dims.clone() }])
+}
+
+/// Inputs `x`, `axis` (a single integer): the result has the shape of `x`.
+pub(super) fn cumulative_sum(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    match call.required_integers(1)?.as_slice() {
+        [axis] => axis_index(*axis, x.dims.len()).map(|_| vec![x.clone()]),
+        axes => Err(format!("expected one axis, found {axes:?}").into()),
+    }
 }
 
 fn broadcast(a: &TensorType, b: &TensorType) -> Inferred<Vec<Dim>> {

@@ -1,7 +1,7 @@
 //! Operators that only move elements.
 
 use super::{Call, Inferred, Problem, axis_index, size};
-use crate::{Dim, TensorType};
+use crate::{DataType, Dim, TensorType};
 
 /// `[batch, channels · b², height, width]` → `[batch, channels, height · b, width · b]`.
 pub(super) fn depth_to_space(call: &Call<'_>) -> Inferred {
@@ -70,6 +70,17 @@ pub(super) fn pad(call: &Call<'_>) -> Inferred {
         dims[axis] = size(total.and_then(|total| dims[axis].plus(total)))?;
     }
     Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+/// The sizes of the dimensions from `start` to `end`, which count from the end if they are negative and are cut to the rank.
+pub(super) fn shape(call: &Call<'_>) -> Inferred {
+    let rank = call.ty(0)?.dims.len() as i64;
+    let position = |name: &str, default: i64| {
+        let given = call.int(name).unwrap_or(default);
+        (if given < 0 { given.saturating_add(rank) } else { given }).clamp(0, rank)
+    };
+    let length = (position("end", rank) - position("start", 0)).max(0);
+    Ok(vec![TensorType::new(DataType::I64, [length as usize])])
 }
 
 /// Inputs `x`, `shape`: 0 keeps a dimension, one −1 takes what is left.

@@ -1,6 +1,6 @@
-//! Convolution and resampling.
+//! Convolution, normalisation and resampling.
 
-use super::{Call, Inferred, Problem, size};
+use super::{Call, Inferred, Problem, axis_index, size};
 use crate::{Dim, TensorType};
 
 /// `x` `[batch, channels, spatial…]`, `weight` `[filters, channels / groups, kernel…]`, optional `bias` `[filters]`.
@@ -37,6 +37,43 @@ pub(super) fn convolution(call: &Call<'_>) -> Inferred {
         dims.push(size(windows.and_then(|d| d.plus(1)))?);
     }
     Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+/// `x` [batch, channels, spatial…], `scale` and `bias` [channels].
+pub(super) fn instance_normalization(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let channels = x.dims.get(1).filter(|_| x.dims.len() >= 3);
+    let channels = channels.ok_or_else(|| format!("expected [batch, channels, spatial…], found {x}"))?;
+    let expected = TensorType::new(x.data_type, [channels.clone()]);
+    match (call.ty(1)?, call.ty(2)?) {
+        (scale, bias) if *scale == expected && *bias == expected => Ok(vec![x.clone()]),
+        (scale, bias) => Err(format!("expected a scale and a bias of {expected}, found {scale} and {bias}").into()),
+    }
+}
+
+/// `x`, `scale` and an optional `bias` of the dimensions of `x` from `axis` on. Only the first output is inferred.
+pub(super) fn layer_normalization(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let axis = axis_index(call.int("axis").unwrap_or(-1), x.dims.len())?;
+    let expected = TensorType::new(x.data_type, x.dims[axis..].iter().cloned());
+    for parameter in [Some(call.ty(1)?), call.optional(2).map(|bias| bias.ty)].into_iter().flatten() {
+        if *parameter != expected {
+            return Err(format!("expected a scale and a bias of {expected}, found {parameter}").into());
+        }
+    }
+    Ok(vec![x.clone()])
+}
+
+/// `x` [batch, channels, height, width] at the positions `grid` [batch, new height, new width, 2].
+pub(super) fn grid_sample(call: &Call<'_>) -> Inferred {
+    let (x, [batch, channels, ..]) = call.image()?;
+    let grid = call.ty(1)?;
+    match grid.dims.as_slice() {
+        [grid_batch, height, width, Dim::Fixed(2)] if grid_batch == batch && grid.data_type == x.data_type => {
+            Ok(vec![TensorType::new(x.data_type, [batch.clone(), channels.clone(), height.clone(), width.clone()])])
+        }
+        _ => Err(format!("expected a grid [{batch}, height, width, 2] for {x}, found {grid}").into()),
+    }
 }
 
 /// Inputs `x`, (region of interest), `scales` or `sizes`; only whole-number scales keep a symbolic size.

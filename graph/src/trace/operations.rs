@@ -2,7 +2,7 @@
 
 use super::{Constant, Value};
 use crate::DataType;
-use std::ops::{Add, Mul, Sub};
+use std::ops::{Add, Div, Mul, Sub};
 
 /// Everything about a convolution but its weight. Lists hold one number for each spatial dimension.
 #[derive(Debug, Clone)]
@@ -20,8 +20,14 @@ pub struct ConvOptions {
 impl ConvOptions {
     /// A 2-D convolution of stride 1 that keeps the size, for an odd kernel.
     pub fn same(kernel: usize) -> Self {
-        let pad = (kernel / 2) as i64;
-        ConvOptions { strides: vec![1; 2], pads: vec![pad; 4], dilations: vec![1; 2], groups: 1 }
+        Self::same_dilated([kernel; 2], 1)
+    }
+
+    /// As [`ConvOptions::same`], for a kernel of [height, width] whose taps are `dilation` apart.
+    pub fn same_dilated(kernel: [usize; 2], dilation: usize) -> Self {
+        let [vertical, horizontal] = kernel.map(|size| (size / 2 * dilation) as i64);
+        let pads = vec![vertical, horizontal, vertical, horizontal];
+        ConvOptions { strides: vec![1; 2], pads, dilations: vec![dilation as i64; 2], groups: 1 }
     }
 }
 
@@ -56,6 +62,43 @@ impl Value {
         self.trace.node("PRelu", &[self, slope], [])
     }
 
+    /// `1 / (1 + e⁻ˣ)`.
+    #[must_use]
+    pub fn sigmoid(&self) -> Value {
+        self.trace.node("Sigmoid", &[self], [])
+    }
+
+    /// `x · sigmoid(x)`; ONNX has no operator of its own for it before opset 24.
+    #[must_use]
+    pub fn silu(&self) -> Value {
+        self * self.sigmoid()
+    }
+
+    /// `x · Φ(x)`, exactly and not by the approximation with tanh.
+    #[must_use]
+    pub fn gelu(&self) -> Value {
+        self.trace.node("Gelu", &[self], [])
+    }
+
+    /// `x · tanh(ln(1 + eˣ))`.
+    #[must_use]
+    pub fn mish(&self) -> Value {
+        self.trace.node("Mish", &[self], [])
+    }
+
+    /// Every channel of every image, and so everything but the first two dimensions, with mean 0 and variance 1, then times `scale`
+    /// [channels] plus `bias` [channels].
+    #[must_use]
+    pub fn instance_norm(&self, scale: &Value, bias: &Value, epsilon: f32) -> Value {
+        self.trace.node("InstanceNormalization", &[self, scale, bias], [("epsilon", epsilon.into())])
+    }
+
+    /// The last dimension with mean 0 and variance 1, then times `scale` plus `bias`, both of that dimension's size.
+    #[must_use]
+    pub fn layer_norm(&self, scale: &Value, bias: &Value, epsilon: f32) -> Value {
+        self.trace.node("LayerNormalization", &[self, scale, bias], [("epsilon", epsilon.into())])
+    }
+
     /// The same values in another type.
     #[must_use]
     pub fn cast(&self, to: DataType) -> Value {
@@ -70,6 +113,48 @@ impl Value {
     pub fn concat(&self, others: &[&Value], axis: i64) -> Value {
         let parts: Vec<&Value> = std::iter::once(self).chain(others.iter().copied()).collect();
         self.trace.node("Concat", &parts, [("axis", axis.into())])
+    }
+
+    /// Another shape for the same elements in the same order: 0 keeps a dimension, one −1 takes what is left.
+    #[must_use]
+    pub fn reshape(&self, shape: &[i64]) -> Value {
+        let shape = self.trace.constant("shape", &[shape.len()], Constant::I64(shape));
+        self.trace.node("Reshape", &[self, &shape], [])
+    }
+
+    /// Dimensions in another order: dimension `i` of the result is dimension `permutation[i]` of this.
+    #[must_use]
+    pub fn transpose(&self, permutation: &[i64]) -> Value {
+        self.trace.node("Transpose", &[self], [("perm", permutation.to_vec().into())])
+    }
+
+    /// The entries from `start` up to `end`, without it, along `axis`.
+    #[must_use]
+    pub fn slice(&self, axis: i64, start: usize, end: usize) -> Value {
+        let [starts, ends] = [start, end].map(|at| self.trace.constant("position", &[1], Constant::I64(&[at as i64])));
+        let axes = self.trace.constant("axes", &[1], Constant::I64(&[axis]));
+        self.trace.node("Slice", &[self, &starts, &ends, &axes], [])
+    }
+
+    /// Every entry plus all before it along `axis`.
+    #[must_use]
+    pub fn cumulative_sum(&self, axis: i64) -> Value {
+        let axis = self.trace.constant("axis", &[], Constant::I64(&[axis]));
+        self.trace.node("CumSum", &[self, &axis], [])
+    }
+
+    /// The size of a dimension as a float `[1]`, for formulas of positions in an image of unknown size.
+    #[must_use]
+    pub fn size(&self, axis: usize) -> Value {
+        let axis = axis as i64;
+        self.trace.node("Shape", &[self], [("start", axis.into()), ("end", (axis + 1).into())]).cast(DataType::F32)
+    }
+
+    /// The image [batch, channels, height, width] at the positions `grid` [batch, new height, new width, (x, y)], interpolated
+    /// between its four nearest pixels. −1 and 1 are the outer edges of the first and the last pixel; beyond, the border repeats.
+    #[must_use]
+    pub fn grid_sample(&self, grid: &Value) -> Value {
+        self.trace.node("GridSample", &[self, grid], [("mode", "linear".into()), ("padding_mode", "border".into())])
     }
 
     /// Pixel shuffle: `[batch, channels · block², height, width]` → `[batch, channels, height · block, width · block]`, with the
@@ -135,6 +220,12 @@ impl Value {
         self.trace.node("Slice", &[self, &starts, &ends, &axes], [])
     }
 
+    /// Every element plus a number.
+    #[must_use]
+    pub fn offset(&self, by: f32) -> Value {
+        self + &self.trace.constant("offset", &[], Constant::F32(&[by]))
+    }
+
     /// Every element times a number.
     #[must_use]
     pub fn scale(&self, factor: f32) -> Value {
@@ -181,3 +272,4 @@ macro_rules! binary_operator {
 binary_operator!(Add, add, "Add");
 binary_operator!(Sub, sub, "Sub");
 binary_operator!(Mul, mul, "Mul");
+binary_operator!(Div, div, "Div");

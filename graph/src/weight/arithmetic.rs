@@ -1,0 +1,108 @@
+//! Arithmetic on weights, for layers that a checkpoint holds in factors and a graph computes as one.
+//!
+//! Both operations are of f64 alone: a chain of them is cast once at its end, and so rounded once.
+
+use super::{Source, Weight};
+use crate::{DataType, Error, Result};
+use std::sync::Arc;
+
+impl Weight {
+    /// The matrix product of this [rows, inner] and `other` [inner, columns], of f64.
+    ///
+    /// # Errors
+    /// One of the two is not an f64 matrix, or the inner sizes differ.
+    pub fn product(&self, other: &Weight) -> Result<Self> {
+        match (self.dims.as_slice(), other.dims.as_slice()) {
+            ([rows, inner], [other_inner, columns]) if inner == other_inner && self.is_f64() && other.is_f64() => {
+                let source = Source::Product { left: Arc::new(self.clone()), right: Arc::new(other.clone()) };
+                Ok(Weight { data_type: DataType::F64, dims: vec![*rows, *columns], source })
+            }
+            _ => Err(Error::weight("product", format!("expected f64 matrices that fit each other, found {self:?} and {other:?}"))),
+        }
+    }
+
+    /// This weight plus `other`, element by element, of f64.
+    ///
+    /// # Errors
+    /// One of the two is not f64, or their sizes differ.
+    pub fn plus(&self, other: &Weight) -> Result<Self> {
+        if self.dims != other.dims || !self.is_f64() || !other.is_f64() {
+            return Err(Error::weight("sum", format!("expected two f64 tensors of one shape, found {self:?} and {other:?}")));
+        }
+        let source = Source::Sum { left: Arc::new(self.clone()), right: Arc::new(other.clone()) };
+        Ok(Weight { source, ..self.clone() })
+    }
+
+    fn is_f64(&self) -> bool {
+        self.data_type == DataType::F64
+    }
+
+    fn to_f64s(&self) -> Result<Vec<f64>> {
+        let bytes = self.to_bytes()?;
+        Ok(bytes.chunks_exact(8).map(|b| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])).collect())
+    }
+}
+
+pub(super) fn product(left: &Weight, right: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let (inner, columns) = (right.dims[0], right.dims[1]);
+    let (left, right) = (left.to_f64s()?, right.to_f64s()?);
+    // Sizes of 0 are legal; chunks of 0 are not.
+    if left.is_empty() || right.is_empty() {
+        let rows = left.len().checked_div(inner).unwrap_or(0);
+        return sink(&vec![0; rows * columns * 8]);
+    }
+    for row in left.chunks_exact(inner) {
+        let mut sums = vec![0.0_f64; columns];
+        for (factor, terms) in row.iter().zip(right.chunks_exact(columns)) {
+            sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += factor * term);
+        }
+        sink(&to_bytes(&sums))?;
+    }
+    Ok(())
+}
+
+pub(super) fn sum(left: &Weight, right: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let (mut sums, right) = (left.to_f64s()?, right.to_f64s()?);
+    sums.iter_mut().zip(&right).for_each(|(sum, term)| *sum += term);
+    sink(&to_bytes(&sums))
+}
+
+fn to_bytes(values: &[f64]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn f64s(dims: &[usize], values: &[f64]) -> Weight {
+        Weight::from_bytes(DataType::F64, dims.to_vec(), to_bytes(values)).unwrap()
+    }
+
+    #[test]
+    fn products_and_sums_are_those_of_matrices() {
+        let (a, b) = (f64s(&[2, 3], &[1., 2., 3., 4., 5., 6.]), f64s(&[3, 2], &[1., 0., 0., 1., 2., -1.]));
+        let product = a.product(&b).unwrap();
+        assert_eq!((product.dims(), product.to_f64s().unwrap()), (&[2, 2][..], vec![7., -1., 16., -1.]));
+        let sum = product.plus(&f64s(&[2, 2], &[0.5, 1., 0., 2.])).unwrap();
+        assert_eq!(sum.to_f64s().unwrap(), [7.5, 0., 16., 1.]);
+    }
+
+    #[test]
+    fn a_chain_is_rounded_once() {
+        // 1 + 2⁻³⁰ is no f32; its square minus 1 is nearest to 2⁻²⁹, where rounding in between would give 0.
+        let (x, minus_one) = (f64s(&[1, 1], &[1.0 + 2_f64.powi(-30)]), f64s(&[1, 1], &[-1.0]));
+        let chain = x.product(&x).and_then(|square| square.plus(&minus_one)).and_then(|difference| difference.cast(DataType::F32));
+        assert_eq!(chain.unwrap().to_f32s().unwrap(), [2_f32.powi(-29)]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let (a, b) = (f64s(&[2, 3], &[0.; 6]), f64s(&[2], &[0.; 2]));
+        assert!(a.product(&a).is_err() && a.product(&b).is_err() && a.plus(&b).is_err());
+        let half = Weight::zeros(DataType::F32, vec![3, 2]).unwrap();
+        assert!(a.product(&half).unwrap_err().to_string().contains("f32[3, 2]"));
+        let nothing = f64s(&[2, 0], &[]).product(&f64s(&[0, 3], &[])).unwrap();
+        assert_eq!(nothing.to_f64s().unwrap(), []);
+    }
+}
