@@ -45,7 +45,7 @@ impl<'a> Keys<'a> {
         sizes.ok_or_else(|| Mismatch(format!("expected `{name}` to have {N} dimensions and to hold something, found {dims:?}")))
     }
 
-    /// The scale of a pixel shuffle of `channels` after the convolution with this weight [channels · scale², …].
+    /// The scale of a pixel shuffle of `channels` after the convolution with this weight `[channels · scale², …]`.
     ///
     /// # Errors
     /// There is no such weight, or its filters are not that many for any scale.

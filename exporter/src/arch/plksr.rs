@@ -250,7 +250,7 @@ impl LargeKernel {
         dilations.ok_or_else(|| Mismatch(format!("expected `sparse_dilations` to be {count} numbers from 1, with commas, found `{hint}`")))
     }
 
-    /// Name, [height, width] and dilation of each convolution.
+    /// Name, `[height, width]` and dilation of each convolution.
     fn convolutions(&self) -> Vec<(String, [usize; 2], usize)> {
         match self {
             LargeKernel::Plain(side) => vec![("conv".into(), [*side; 2], 1)],
@@ -272,7 +272,7 @@ impl LargeKernel {
 }
 
 impl Plksr {
-    /// Shuffled features of `image` [batch, 3, height, width], plus `image` itself in larger pixels.
+    /// Shuffled features of `image` `[batch, 3, height, width]`, plus `image` itself in larger pixels.
     fn network(&self, w: &Scope<'_>, image: &Value) -> Value {
         let layer = |number: usize| w.at(format!("feats.{number}"));
         let area = self.scale * self.scale;

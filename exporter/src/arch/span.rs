@@ -98,7 +98,7 @@ impl Architecture for Span {
 }
 
 impl Span {
-    /// `image`: [batch, channels, height, width].
+    /// `image`: `[batch, channels, height, width]`.
     fn network(&self, w: &Scope<'_>, image: &Value) -> Value {
         let image = if self.norm {
             (image - w.trace().constant("mean", &[1, MEAN.len(), 1, 1], Constant::F32(&MEAN))).scale(RANGE)
@@ -144,7 +144,7 @@ impl Span {
     }
 }
 
-/// The weight [filters, channels, 3, 3] and the bias [filters] of the one convolution that a Conv3XC amounts to.
+/// The weight `[filters, channels, 3, 3]` and the bias `[filters]` of the one convolution that a Conv3XC amounts to.
 ///
 /// The image is extended with zeros before the first of the convolutions, whose bias thus counts in the border too, and nothing between
 /// them is not linear: the sum is the same everywhere. It is made in f64 and rounded once.

@@ -17,7 +17,7 @@ pub fn conv2d(w: &Scope<'_>, x: &Value, filters: usize, kernel: usize) -> Value 
     conv2d_dilated(w, x, filters, [kernel; 2], 1)
 }
 
-/// As [`conv2d`], with a kernel of [height, width] whose taps are `dilation` apart.
+/// As [`conv2d`], with a kernel of `[height, width]` whose taps are `dilation` apart.
 pub fn conv2d_dilated(w: &Scope<'_>, x: &Value, filters: usize, kernel: [usize; 2], dilation: usize) -> Value {
     let weight = w.tensor("weight", [filters, channels(x), kernel[0], kernel[1]]);
     let bias = w.tensor("bias", [filters]);

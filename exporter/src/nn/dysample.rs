@@ -5,7 +5,7 @@ use graph::{ConvOptions, Value};
 
 /// DySample: each new pixel is read at a place that depends on what is there (<https://arxiv.org/abs/2308.15085>).
 ///
-/// `x` [batch, channels, height, width] → [batch, filters, height · scale, width · scale]. At scale 1 there is no last convolution, and
+/// `x` `[batch, channels, height, width]` → `[batch, filters, height · scale, width · scale]`. At scale 1 there is no last convolution, and
 /// `filters` are the channels.
 pub fn dysample(w: &Scope<'_>, x: &Value, filters: usize, scale: usize) -> Value {
     let channels = channels(x);

@@ -39,7 +39,7 @@ pub(super) fn convolution(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
 
-/// `x` [batch, channels, spatial…], `scale` and `bias` [channels].
+/// `x` `[batch, channels, spatial…]`, `scale` and `bias` `[channels]`.
 pub(super) fn instance_normalization(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     let channels = x.dims.get(1).filter(|_| x.dims.len() >= 3);
@@ -64,7 +64,7 @@ pub(super) fn layer_normalization(call: &Call<'_>) -> Inferred {
     Ok(vec![x.clone()])
 }
 
-/// `x` [batch, channels, height, width] at the positions `grid` [batch, new height, new width, 2].
+/// `x` `[batch, channels, height, width]` at the positions `grid` `[batch, new height, new width, 2]`.
 pub(super) fn grid_sample(call: &Call<'_>) -> Inferred {
     let (x, [batch, channels, ..]) = call.image()?;
     let grid = call.ty(1)?;

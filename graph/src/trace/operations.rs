@@ -23,7 +23,7 @@ impl ConvOptions {
         Self::same_dilated([kernel; 2], 1)
     }
 
-    /// As [`ConvOptions::same`], for a kernel of [height, width] whose taps are `dilation` apart.
+    /// As [`ConvOptions::same`], for a kernel of `[height, width]` whose taps are `dilation` apart.
     pub fn same_dilated(kernel: [usize; 2], dilation: usize) -> Self {
         let [vertical, horizontal] = kernel.map(|size| (size / 2 * dilation) as i64);
         let pads = vec![vertical, horizontal, vertical, horizontal];
@@ -87,7 +87,7 @@ impl Value {
     }
 
     /// Every channel of every image, and so everything but the first two dimensions, with mean 0 and variance 1, then times `scale`
-    /// [channels] plus `bias` [channels].
+    /// `[channels]` plus `bias` `[channels]`.
     #[must_use]
     pub fn instance_norm(&self, scale: &Value, bias: &Value, epsilon: f32) -> Value {
         self.trace.node("InstanceNormalization", &[self, scale, bias], [("epsilon", epsilon.into())])
@@ -150,7 +150,7 @@ impl Value {
         self.trace.node("Shape", &[self], [("start", axis.into()), ("end", (axis + 1).into())]).cast(DataType::F32)
     }
 
-    /// The image [batch, channels, height, width] at the positions `grid` [batch, new height, new width, (x, y)], interpolated
+    /// The image `[batch, channels, height, width]` at the positions `grid` [batch, new height, new width, (x, y)], interpolated
     /// between its four nearest pixels. −1 and 1 are the outer edges of the first and the last pixel; beyond, the border repeats.
     #[must_use]
     pub fn grid_sample(&self, grid: &Value) -> Value {

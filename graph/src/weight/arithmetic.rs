@@ -7,7 +7,7 @@ use crate::{DataType, Error, Result};
 use std::sync::Arc;
 
 impl Weight {
-    /// The matrix product of this [rows, inner] and `other` [inner, columns], of f64.
+    /// The matrix product of this `[rows, inner]` and `other` `[inner, columns]`, of f64.
     ///
     /// # Errors
     /// One of the two is not an f64 matrix, or the inner sizes differ.
