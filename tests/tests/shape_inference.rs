@@ -75,6 +75,12 @@ fn every_rule_is_inferred_as_it_runs() {
     let _ = x.sigmoid().silu().gelu().mish().offset(1.0) / &x.cumulative_sum(-2);
     let _ = x.instance_norm(&weight("scale4", &[4]), &weight("bias4", &[4]), 1e-5).reshape(&[0, 2, -1, 0]);
     let _ = x.layer_norm(&weight("scale12", &[12]), &weight("bias12", &[12]), 1e-6).slice(1, 1, 3);
+    let _ = x.matmul(&weight("right", &[12, 5])).softmax(-1) + x.matmul(&weight("stack", &[4, 12, 5])).softmax(1);
+    let _ = x.reshape(&[-1, 12]).linear(&weight("linear", &[7, 12]), Some(&weight("linear_bias", &[7])));
+    let rows = x.reshape(&[12, -1]);
+    let transposed = [("transA", Attribute::from(1)), ("alpha", Attribute::from(0.5_f32))];
+    let _ = trace.node("Gemm", &[&rows, &weight("plain", &[12, 3]), &weight("addend", &[72, 1])], transposed);
+    let _ = x.global_average_pool();
     let from_second = [("axis", Attribute::from(2))];
     let _ = trace.node("LayerNormalization", &[&x, &weight("scale9x12", &[9, 12])], from_second);
     let _ = x.transpose(&[0, 2, 3, 1]).size(3) * x.size(2);
@@ -115,11 +121,14 @@ fn every_rule_is_inferred_as_it_runs() {
         "Div",
         "Gather",
         "Gelu",
+        "Gemm",
+        "GlobalAveragePool",
         "GridSample",
         "Identity",
         "InstanceNormalization",
         "LayerNormalization",
         "LeakyRelu",
+        "MatMul",
         "Mish",
         "Mul",
         "PRelu",
@@ -130,6 +139,7 @@ fn every_rule_is_inferred_as_it_runs() {
         "Shape",
         "Sigmoid",
         "Slice",
+        "Softmax",
         "SpaceToDepth",
         "Sub",
         "Tanh",

@@ -1,11 +1,15 @@
 //! Layers as functions: each fetches its weights from a [`Scope`] and returns what it computes.
 
+mod attention;
 mod conv;
 mod dysample;
+mod linear;
 mod norm;
 mod scope;
 
+pub use attention::attention;
 pub use conv::{channels, conv2d, conv2d_dilated, image_input, prelu, repeat_channels};
 pub use dysample::dysample;
+pub use linear::{layer_norm, linear, width};
 pub use norm::{group_norm, layer_norm_of_channels};
 pub use scope::{Declaration, Parameters, Scope};

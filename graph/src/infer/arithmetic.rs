@@ -43,13 +43,18 @@ pub(super) fn cumulative_sum(call: &Call<'_>) -> Inferred {
 }
 
 fn broadcast(a: &TensorType, b: &TensorType) -> Inferred<Vec<Dim>> {
-    let rank = a.dims.len().max(b.dims.len());
-    let at = |ty: &TensorType, i: usize| (i + ty.dims.len()).checked_sub(rank).map_or(Dim::Fixed(1), |i| ty.dims[i].clone());
+    broadcast_dims(&a.dims, &b.dims).ok_or_else(|| format!("the shapes {a} and {b} do not stretch to each other").into())
+}
+
+/// The shape that two shapes stretch to, aligned at their ends: a size of 1 becomes the other's. `None` if there is none.
+pub(super) fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Option<Vec<Dim>> {
+    let rank = a.len().max(b.len());
+    let at = |dims: &[Dim], i: usize| (i + dims.len()).checked_sub(rank).map_or(Dim::Fixed(1), |i| dims[i].clone());
     (0..rank)
         .map(|i| match (at(a, i), at(b, i)) {
-            (Dim::Fixed(1), other) | (other, Dim::Fixed(1)) => Ok(other),
-            (one, other) if one == other => Ok(one),
-            _ => Err(format!("the shapes {a} and {b} do not stretch to each other").into()),
+            (Dim::Fixed(1), other) | (other, Dim::Fixed(1)) => Some(other),
+            (one, other) if one == other => Some(one),
+            _ => None,
         })
         .collect()
 }

@@ -5,6 +5,7 @@
 
 mod arithmetic;
 mod layout;
+mod matrix;
 mod neural;
 
 use crate::{Attribute, Dim, Node, TensorType, Weight};
@@ -50,7 +51,11 @@ pub fn infer(node: &Node, operands: &[Option<Operand<'_>>]) -> Inferred {
         "Relu" | "LeakyRelu" | "Sigmoid" | "Tanh" | "Gelu" | "Mish" | "Identity" => arithmetic::elementwise(&call),
         "Cast" => arithmetic::cast(&call),
         "CumSum" => arithmetic::cumulative_sum(&call),
+        "MatMul" => matrix::matmul(&call),
+        "Gemm" => matrix::gemm(&call),
+        "Softmax" => matrix::softmax(&call),
         "Conv" => neural::convolution(&call),
+        "GlobalAveragePool" => neural::global_average_pool(&call),
         "InstanceNormalization" => neural::instance_normalization(&call),
         "LayerNormalization" => neural::layer_normalization(&call),
         "GridSample" => neural::grid_sample(&call),

@@ -51,6 +51,16 @@ pub(super) fn instance_normalization(call: &Call<'_>) -> Inferred {
     }
 }
 
+/// `[batch, channels, spatial…]` → `[batch, channels, 1…]`.
+pub(super) fn global_average_pool(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    if x.dims.len() < 3 {
+        return Err(format!("expected [batch, channels, spatial…], found {x}").into());
+    }
+    let dims = x.dims.iter().enumerate().map(|(axis, dim)| if axis < 2 { dim.clone() } else { Dim::Fixed(1) }).collect();
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
 /// `x`, `scale` and an optional `bias` of the dimensions of `x` from `axis` on. Only the first output is inferred.
 pub(super) fn layer_normalization(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;

@@ -99,6 +99,12 @@ impl Value {
         self.trace.node("LayerNormalization", &[self, scale, bias], [("epsilon", epsilon.into())])
     }
 
+    /// The mean of each channel over the whole image: `[batch, channels, height, width]` → `[batch, channels, 1, 1]`.
+    #[must_use]
+    pub fn global_average_pool(&self) -> Value {
+        self.trace.node("GlobalAveragePool", &[self], [])
+    }
+
     /// The same values in another type.
     #[must_use]
     pub fn cast(&self, to: DataType) -> Value {

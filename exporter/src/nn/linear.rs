@@ -1,0 +1,20 @@
+//! Linear layers and normalisation of tokens: rows of a matrix `[tokens, width]`.
+
+use super::Scope;
+use graph::Value;
+
+/// The width of tokens: the size of the last dimension.
+pub fn width(x: &Value) -> usize {
+    x.ty().dims.last().and_then(graph::Dim::fixed).unwrap_or_default()
+}
+
+/// A linear layer with bias: `x` `[tokens, inputs]` → `[tokens, outputs]`.
+pub fn linear(w: &Scope<'_>, x: &Value, outputs: usize) -> Value {
+    x.linear(&w.tensor("weight", [outputs, width(x)]), Some(&w.tensor("bias", [outputs])))
+}
+
+/// Each token with mean 0 and variance 1, then each of its elements by a scale and a bias of their own.
+pub fn layer_norm(w: &Scope<'_>, x: &Value, epsilon: f32) -> Value {
+    let width = width(x);
+    x.layer_norm(&w.tensor("weight", [width]), &w.tensor("bias", [width]), epsilon)
+}
