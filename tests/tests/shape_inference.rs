@@ -41,6 +41,9 @@ fn every_architecture_is_inferred_as_it_runs() {
                 let image = [2, network.contract().channels, 10, 14];
                 let fixed = export(&checkpoint, &Shapes::of("image", &image), &BTreeMap::new()).unwrap().model;
                 check(fixed, &image);
+                if !network.example_shapes().is_empty() {
+                    continue;
+                }
                 let dynamic = export(&checkpoint, &Shapes::default(), &BTreeMap::new()).unwrap().model;
                 let image = [3, network.contract().channels, 8, 12];
                 check(dynamic.specialised(&[("image".to_owned(), image.to_vec())].into()).unwrap(), &image);

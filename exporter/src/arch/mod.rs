@@ -1,11 +1,15 @@
 //! The architectures: one file each, and one line in the [`registry`].
 
+mod drct;
+mod hat;
 mod keys;
 mod plksr;
 mod registry;
 mod rrdbnet;
 mod span;
 mod srvgg_net_compact;
+mod swin;
+mod swinir;
 
 pub use keys::{Keys, Mismatch};
 pub use registry::{Entry, Presets, detect, registry};
@@ -51,6 +55,11 @@ pub trait Architecture: Debug + PartialEq + serde::Serialize + Sized + 'static {
     fn notes(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
+
+    /// Small shapes of the inputs that may not stay dynamic: for whoever needs a graph and not one of certain shapes.
+    fn example_shapes(&self) -> Shapes {
+        Shapes::default()
+    }
 }
 
 /// A recognised network, whatever its architecture.
@@ -78,6 +87,9 @@ pub trait Network: Debug {
 
     /// See [`Architecture::notes`].
     fn notes(&self) -> Vec<(&'static str, String)>;
+
+    /// See [`Architecture::example_shapes`].
+    fn example_shapes(&self) -> Shapes;
 }
 
 impl<A: Architecture> Network for A {
@@ -103,5 +115,9 @@ impl<A: Architecture> Network for A {
 
     fn notes(&self) -> Vec<(&'static str, String)> {
         Architecture::notes(self)
+    }
+
+    fn example_shapes(&self) -> Shapes {
+        Architecture::example_shapes(self)
     }
 }

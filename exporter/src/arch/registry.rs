@@ -1,6 +1,6 @@
 //! Which architectures there are, in the order in which they are tried.
 
-use super::{Architecture, Keys, Mismatch, Network, plksr, rrdbnet, span, srvgg_net_compact};
+use super::{Architecture, Keys, Mismatch, Network, drct, hat, plksr, rrdbnet, span, srvgg_net_compact, swinir};
 use crate::{Checkpoint, Error, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -28,8 +28,15 @@ const fn entry<A: Architecture>() -> Entry {
 }
 
 /// The order matters: the first whose signature is complete is taken, so the loosest signature stands last.
-static REGISTRY: &[Entry] =
-    &[entry::<rrdbnet::RrdbNet>(), entry::<span::Span>(), entry::<plksr::Plksr>(), entry::<srvgg_net_compact::SrvggNetCompact>()];
+static REGISTRY: &[Entry] = &[
+    entry::<rrdbnet::RrdbNet>(),
+    entry::<span::Span>(),
+    entry::<plksr::Plksr>(),
+    entry::<drct::Drct>(),
+    entry::<hat::Hat>(),
+    entry::<swinir::SwinIr>(),
+    entry::<srvgg_net_compact::SrvggNetCompact>(),
+];
 
 /// All architectures, in the order in which they are tried.
 pub fn registry() -> &'static [Entry] {

@@ -5,11 +5,17 @@ mod conv;
 mod dysample;
 mod linear;
 mod norm;
+mod resize;
 mod scope;
+mod transformer;
+mod windows;
 
 pub use attention::attention;
 pub use conv::{channels, conv2d, conv2d_dilated, image_input, prelu, repeat_channels};
 pub use dysample::dysample;
 pub use linear::{layer_norm, linear, width};
 pub use norm::{group_norm, layer_norm_of_channels};
+pub use resize::{crop_to_image, pad_to_multiple, shuffle_upsampling};
 pub use scope::{Declaration, Parameters, Scope};
+pub use transformer::{LAYER_NORM_EPSILON, SwinBlock, mlp};
+pub use windows::{Grid, Order};
