@@ -56,7 +56,7 @@ impl Source {
     fn of_checkpoint(name: String, path: &Path, hints: BTreeMap<String, String>) -> Result<Self> {
         let checkpoint = Checkpoint::open(path)?;
         let export = exporter::export(&checkpoint, &Shapes::default(), &hints)?;
-        let interface = Interface::from_metadata(&export.model.metadata)?;
+        let interface = interface(path, &export.model)?;
         Ok(Source {
             name,
             path: path.to_owned(),
@@ -79,7 +79,7 @@ impl Source {
             name: name_of(path),
             path: path.to_owned(),
             licence: None,
-            interface: Interface::from_metadata(&model.metadata)?,
+            interface: interface(path, &model)?,
             architecture,
             parameters: model.parameters(),
             kind: Kind::Graph(Box::new(model)),
@@ -168,6 +168,14 @@ impl Source {
     /// What was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// How the pixels of an engine become tensors; engines are built of upscalers only, so far.
+fn interface(path: &Path, model: &Model) -> Result<Interface> {
+    match model.metadata.get("tileforge.task").filter(|task| **task != Task::Upscale.to_string()) {
+        Some(task) => Err(Error::input(path, format!("engines of task `{task}` are not built yet, only of `{}`", Task::Upscale))),
+        None => Ok(Interface::from_metadata(&model.metadata)?),
     }
 }
 

@@ -1,8 +1,8 @@
 //! From a checkpoint to a model.
 
-use crate::arch::{Network, detect};
+use crate::arch::{Network, detect_task};
 use crate::nn::{Parameters, Scope};
-use crate::{Checkpoint, Error, Result, Shapes};
+use crate::{Checkpoint, Error, Result, Shapes, Task};
 use graph::{Model, Trace};
 use std::collections::BTreeMap;
 
@@ -25,7 +25,15 @@ pub struct Export {
 /// # Errors
 /// The architecture is unknown, a tensor is missing, left over or of a wrong shape, or `shapes` do not fit the network.
 pub fn export(checkpoint: &Checkpoint, shapes: &Shapes, hints: &BTreeMap<String, String>) -> Result<Export> {
-    let network = detect(checkpoint, hints)?;
+    export_task(checkpoint, None, shapes, hints)
+}
+
+/// As [`export`], of a checkpoint of which several graphs are made: the one for `task`.
+///
+/// # Errors
+/// As [`export`].
+pub fn export_task(checkpoint: &Checkpoint, task: Option<Task>, shapes: &Shapes, hints: &BTreeMap<String, String>) -> Result<Export> {
+    let network = detect_task(checkpoint, task, hints)?;
     let parameters = Parameters::of(checkpoint);
     let trace = Trace::new(network.architecture(), IR_VERSION, OPSET);
     network.build(&Scope::root(&trace, &parameters), shapes)?;
@@ -45,7 +53,7 @@ pub fn export(checkpoint: &Checkpoint, shapes: &Shapes, hints: &BTreeMap<String,
     model.metadata.insert("tileforge.architecture".into(), network.architecture().into());
     let hyperparameters = network.hyperparameters().map_err(|e| Error::Option(format!("{}: {e}", network.architecture())))?;
     model.metadata.insert("tileforge.hyperparameters".into(), hyperparameters.to_string());
-    model.metadata.insert("tileforge.parameters".into(), checkpoint.parameters().to_string());
+    model.metadata.insert("tileforge.parameters".into(), parameters.elements().to_string());
     Ok(Export { network, model })
 }
 

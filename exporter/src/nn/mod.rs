@@ -5,11 +5,15 @@ mod conv;
 mod dysample;
 mod linear;
 mod norm;
+mod resnet;
 mod scope;
+mod sequences;
 
-pub use attention::attention;
+pub use attention::{attention, attention_of_rows};
 pub use conv::{channels, conv2d, conv2d_dilated, image_input, prelu, repeat_channels};
 pub use dysample::dysample;
 pub use linear::{layer_norm, linear, width};
 pub use norm::{group_norm, layer_norm_of_channels};
+pub use resnet::{Groups, downsample, resnet, upsample};
 pub use scope::{Declaration, Parameters, Scope};
+pub use sequences::Sequences;

@@ -108,6 +108,13 @@ impl<'a> Parameters<'a> {
         self.declared.into_inner()
     }
 
+    /// Number of elements of all tensors that were asked for.
+    pub fn elements(&self) -> u64 {
+        let declared = self.declared.borrow();
+        let tensors: BTreeMap<&str, u64> = declared.iter().map(|d| (d.path.as_str(), d.dims.iter().map(|dim| *dim as u64).product())).collect();
+        tensors.values().sum()
+    }
+
     /// The tensor, or zeros in its place, so that one pass finds every missing tensor and every wrong shape.
     fn get(&self, path: &str, dims: &[usize]) -> graph::Result<Weight> {
         let declaration = Declaration { path: path.to_owned(), dims: dims.to_vec() };
