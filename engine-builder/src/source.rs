@@ -55,7 +55,8 @@ impl Source {
 
     fn of_checkpoint(name: String, path: &Path, hints: BTreeMap<String, String>) -> Result<Self> {
         let checkpoint = Checkpoint::open(path)?;
-        let export = exporter::export(&checkpoint, &Shapes::default(), &hints)?;
+        let shapes = exporter::arch::detect(&checkpoint, &hints)?.example_shapes();
+        let export = exporter::export(&checkpoint, &shapes, &hints)?;
         let interface = interface(path, &export.model)?;
         Ok(Source {
             name,

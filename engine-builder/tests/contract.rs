@@ -15,7 +15,8 @@ fn every_contract_becomes_the_same_interface() {
                 assert!(refused.contains(&format!("\"{}\"", entry.task)), "{refused}");
                 continue;
             };
-            let interface = Interface::from_metadata(&network.contract().metadata()).unwrap_or_else(|e| panic!("{} {preset}: {e}", entry.name));
+            let interface =
+                Interface::from_metadata(&network.contract().metadata()).unwrap_or_else(|e| panic!("{} {preset}: {e}", entry.name));
             assert_eq!(interface.task.name(), entry.task.to_string());
             assert_eq!((interface.input.as_str(), interface.output.as_str()), (contract.input, contract.output));
             assert_eq!((interface.scale as usize, interface.channels as usize), (contract.scale, contract.channels));

@@ -16,6 +16,11 @@ impl Shapes {
         Shapes(BTreeMap::from([(input.to_owned(), dims.to_vec())]))
     }
 
+    /// Whether no input's shape is fixed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The shape of an image input: fixed, or `[batch, channels, height, width]` with all but the channels dynamic.
     ///
     /// # Errors
@@ -61,10 +66,27 @@ impl Shapes {
             }
         }
         let fix = |dim: &Dim| match dim {
-            Dim::Symbol { names, multiply, .. } => known.get(&**names).map_or_else(|| dim.clone(), |(value, _)| Dim::Fixed(value * multiply)),
+            Dim::Symbol { names, multiply, .. } => {
+                known.get(&**names).map_or_else(|| dim.clone(), |(value, _)| Dim::Fixed(value * multiply))
+            }
             Dim::Fixed(_) => dim.clone(),
         };
         Ok(inputs.map(|(_, pattern)| pattern.iter().map(fix).collect()))
+    }
+
+    /// The shape of an image input whose sizes may not stay dynamic: `[batch, channels, height, width]`.
+    ///
+    /// # Errors
+    /// It is not asked for, or it is not that of an image with this many channels.
+    pub fn fixed_image(&self, input: &str, channels: usize) -> Result<[usize; 4]> {
+        let fixed: Option<Vec<usize>> = self.image(input, channels)?.iter().map(Dim::fixed).collect();
+        let fixed = fixed.and_then(|dims| <[usize; 4]>::try_from(dims).ok());
+        fixed.ok_or_else(|| {
+            let example = format!("--shapes {input}:1x{channels}x256x256");
+            Error::Option(format!(
+                "this model's graph is of one size, since its windows and masks are constants: give one, as in {example}"
+            ))
+        })
     }
 
     /// That every named shape is of an input that the model has.

@@ -3,7 +3,7 @@
 use crate::arch::Network;
 use crate::export::{IR_VERSION, OPSET};
 use crate::nn::{Declaration, Parameters, Scope};
-use crate::{Error, Noise, Result, Shapes};
+use crate::{Error, Noise, Result};
 use graph::{DataType, Trace};
 use half::{bf16, f16};
 use serde_json::{Map, Value, json};
@@ -58,7 +58,7 @@ pub fn synthesise(network: &dyn Network, data_type: DataType, seed: u64, path: &
 fn declarations(network: &dyn Network) -> Result<Vec<Declaration>> {
     let parameters = Parameters::declared_only();
     let trace = Trace::new(network.architecture(), IR_VERSION, OPSET);
-    network.build(&Scope::root(&trace, &parameters), &Shapes::default())?;
+    network.build(&Scope::root(&trace, &parameters), &network.example_shapes())?;
     trace.finish()?;
     let mut declarations = parameters.declarations();
     declarations.sort_by(|a, b| a.path.cmp(&b.path));

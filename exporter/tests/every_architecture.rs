@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 use exporter::arch::{detect, registry};
-use exporter::{Checkpoint, Shapes, export, synthesise};
+use exporter::{Checkpoint, export, synthesise};
 use graph::{DataType, to_text};
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ fn graphs_are_as_reviewed() {
         for (preset, network) in presets.iter().filter(|(name, _)| ["tiny", "tiny-unshuffle-x2", "tiny-real-dysample"].contains(name)) {
             let path = folder.path().join("checkpoint.safetensors");
             synthesise(network.as_ref(), DataType::F32, 1, &path).unwrap();
-            let export = export(&Checkpoint::open(&path).unwrap(), &Shapes::default(), &BTreeMap::new()).unwrap();
+            let export = export(&Checkpoint::open(&path).unwrap(), &network.example_shapes(), &BTreeMap::new()).unwrap();
             insta::assert_snapshot!(format!("{}-{preset}", entry.name), to_text(&export.model));
         }
     }

@@ -27,6 +27,7 @@ enum Source {
     Cast(Arc<Weight>),
     Transpose { of: Arc<Weight>, permutation: Vec<usize> },
     Concat { parts: Arc<[Weight]>, axis: usize },
+    Rows { of: Arc<Weight>, indices: Arc<[u32]> },
     // The factors are kept as bits: floats have no `Eq`.
     ScaleRows { of: Arc<Weight>, factors: Arc<[u32]> },
     Product { left: Arc<Weight>, right: Arc<Weight> },
@@ -159,6 +160,33 @@ impl Weight {
         Ok(Weight { data_type: first.data_type, dims, source: Source::Concat { parts: parts.into(), axis } })
     }
 
+    /// Rows (indices of the first dimension) of this weight, in any order and any number of times.
+    ///
+    /// Rows that follow each other in a mapped file are a range of that file.
+    ///
+    /// # Errors
+    /// This is a scalar, or it has no row of such an index.
+    pub fn rows(&self, indices: impl Into<Arc<[u32]>>) -> Result<Self> {
+        let indices = indices.into();
+        let Some((&count, rest)) = self.dims.split_first() else {
+            return Err(Error::weight("rows", "expected rows, found a scalar"));
+        };
+        if let Some(wrong) = indices.iter().find(|index| **index as usize >= count) {
+            return Err(Error::weight("rows", format!("there is no row {wrong} in {self:?}")));
+        }
+        let dims = [&[indices.len()], rest].concat();
+        byte_length(self.data_type, &dims)?;
+        let consecutive = indices.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+        let source = match (&self.source, indices.first()) {
+            (Source::Range { file, offset }, Some(first)) if consecutive => {
+                let row = rest.iter().product::<usize>() * self.data_type.size();
+                Source::Range { file: file.clone(), offset: offset + u64::from(*first) * row as u64 }
+            }
+            _ => Source::Rows { of: Arc::new(self.clone()), indices },
+        };
+        Ok(Weight { data_type: self.data_type, dims, source })
+    }
+
     /// Every row (index of the first dimension) times its own factor: how a normalisation folds into the layer before it.
     ///
     /// # Errors
@@ -173,8 +201,8 @@ impl Weight {
 
     /// Gives all bytes to `sink`, a piece at a time, in order.
     ///
-    /// Memory is bounded by a small buffer; a transposition or a concatenation on an inner axis of something that is itself computed
-    /// holds that one tensor, a product or a sum its two.
+    /// Memory is bounded by a small buffer; a transposition, a choice of rows or a concatenation on an inner axis of something that is
+    /// itself computed holds that one tensor, a product or a sum its two.
     ///
     /// # Errors
     /// A file cannot be read, or `sink` fails.
@@ -187,6 +215,7 @@ impl Weight {
             Source::Transpose { of, permutation } => transpose(of, permutation, sink),
             Source::Concat { parts, axis: 0 } => parts.iter().try_for_each(|part| part.stream(sink)),
             Source::Concat { parts, axis } => concatenate(parts, *axis, sink),
+            Source::Rows { of, indices } => gather_rows(of, indices, sink),
             Source::ScaleRows { of, factors } => scale_rows(of, factors, sink),
             Source::Product { left, right } => arithmetic::product(left, right, sink),
             Source::Sum { left, right } => arithmetic::sum(left, right, sink),
@@ -350,6 +379,20 @@ fn transpose(of: &Weight, permutation: &[usize], sink: &mut dyn FnMut(&[u8]) -> 
     Ok(())
 }
 
+fn gather_rows(of: &Weight, indices: &[u32], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let bytes = of.to_bytes()?;
+    let row = bytes.len().checked_div(of.dims[0]).unwrap_or(0);
+    let mut piece = Vec::with_capacity((1 << 16) + row);
+    for index in indices {
+        piece.extend_from_slice(&bytes[*index as usize * row..][..row]);
+        if piece.len() >= 1 << 16 {
+            sink(&piece)?;
+            piece.clear();
+        }
+    }
+    sink(&piece)
+}
+
 fn concatenate(parts: &[Weight], axis: usize, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let bytes = parts.iter().map(Weight::to_bytes).collect::<Result<Vec<_>>>()?;
     let block = |part: &Weight| part.dims[axis..].iter().product::<usize>() * part.data_type.size();
@@ -408,6 +451,28 @@ mod tests {
         let stacked = Weight::concatenated(&[f32s(&[1, 2]), f32s(&[2, 2])], 0).unwrap();
         assert_eq!(stacked.to_f32s().unwrap(), [0., 1., 0., 1., 2., 3.]);
         assert!(Weight::concatenated(&[f32s(&[1, 2]), f32s(&[1, 3])], 0).is_err());
+    }
+
+    #[test]
+    fn rows_are_chosen_in_any_order() {
+        let table = f32s(&[3, 2]);
+        let chosen = table.rows([2, 0, 2]).unwrap();
+        assert_eq!((chosen.dims(), chosen.to_f32s().unwrap()), (&[3, 2][..], vec![4., 5., 0., 1., 4., 5.]));
+        assert_eq!(chosen.transposed(&[1, 0]).unwrap().to_f32s().unwrap(), [4., 0., 4., 5., 1., 5.]);
+        assert_eq!(table.rows([]).unwrap().to_f32s().unwrap(), [0.0_f32; 0]);
+        assert!(table.rows([3]).is_err());
+        assert!(f32s(&[]).rows([0]).is_err());
+    }
+
+    #[test]
+    fn consecutive_rows_of_a_file_are_a_range_of_it() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let values: Vec<u8> = (0..8_u8).flat_map(|v| f32::from(v).to_le_bytes()).collect();
+        std::fs::write(file.path(), values).unwrap();
+        let table = Weight::mapped(MappedFile::open(file.path()).unwrap(), 0, DataType::F32, vec![4, 2]).unwrap();
+        let part = table.rows([1, 2]).unwrap();
+        assert_eq!((part.file_range().unwrap().1, part.to_f32s().unwrap()), (8, vec![2., 3., 4., 5.]));
+        assert!(table.rows([2, 1]).unwrap().file_range().is_none());
     }
 
     #[test]

@@ -137,7 +137,8 @@ impl Session {
     pub fn run(&mut self, inputs: &[(&str, ArrayViewD<'_, f32>)]) -> Result<Vec<(String, ArrayD<f32>)>> {
         let path = &self.path;
         let failed = |error: ort::Error| run_error(path, error);
-        let is_integer = |name: &str| self.inputs.iter().any(|input| input.name == name && input.element == TensorElementType::Int64.to_string());
+        let is_integer =
+            |name: &str| self.inputs.iter().any(|input| input.name == name && input.element == TensorElementType::Int64.to_string());
         let inputs: Vec<_> = inputs.iter().map(|(name, view)| (*name, view.as_standard_layout())).collect();
         let values = inputs.iter().map(|(name, array)| -> ort::Result<(Cow<'_, str>, SessionInputValue<'_>)> {
             let value = match is_integer(name) {

@@ -30,15 +30,18 @@ import safetensors.torch
 import torch
 from spandrel.__helpers.canonicalize import canonicalize_state_dict
 from spandrel.architectures.Compact import Compact, CompactArch
+from spandrel.architectures.DRCT import DRCT, DRCTArch
 from spandrel.architectures.ESRGAN import ESRGAN, ESRGANArch
 from spandrel.architectures.ESRGAN.__arch import RRDB as rrdb_module
+from spandrel.architectures.HAT import HAT, HATArch
 from spandrel.architectures.PLKSR import PLKSR, PLKSRArch, RealPLKSR
 from spandrel.architectures.SPAN import SPAN, SPANArch
+from spandrel.architectures.SwinIR import SwinIR, SwinIRArch
 
 FOLDER = Path(__file__).resolve().parent
 CHECK_TOLERANCE = 1e-6  # of the range of a tensor's values, or of 1 where that is smaller
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
-TOTAL_BYTES = 2_400_000
+TOTAL_BYTES = 6_000_000
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,24 @@ def span(upscale: int = 4, **more) -> dict:
 
 def plksr(upscaling_factor: int = 4, **more) -> dict:
     return {"dim": 8, "n_blocks": 1, "upscaling_factor": upscaling_factor, "kernel_size": 7, "split_ratio": 0.25, "use_ea": True} | more
+
+
+def swin(upscale: int = 2, **more) -> dict:
+    """What the three window transformers share. They were trained on images of 8 × 8: four windows."""
+    sizes = {"img_size": 8, "embed_dim": 8, "window_size": 4, "mlp_ratio": 2.0}
+    return {"in_chans": 3, "upscale": upscale, "upsampler": "pixelshuffle"} | sizes | more
+
+
+def swinir(upscale: int = 2, **more) -> dict:
+    return swin(upscale, depths=[2, 1], num_heads=[2, 4]) | more
+
+
+def drct(upscale: int = 2, **more) -> dict:
+    return swin(upscale, embed_dim=12, num_heads=[3], depths=(6,), gc=4) | more
+
+
+def hat(upscale: int = 2, **more) -> dict:
+    return swin(upscale, depths=[2], num_heads=[2], compress_ratio=2, squeeze_factor=1, overlap_ratio=0.5, num_feat=8) | more
 
 
 FLOAT16, BFLOAT16 = torch.float16, torch.bfloat16
@@ -129,6 +150,21 @@ CASES = [
     Case("realplksr-dysample-x2", 43, "RealPLKSR", plksr(2, layer_norm=True, dysample=True), [(2, 9, 12), (1, 7, 5)]),
     Case("realplksr-dysample-x3", 38, "RealPLKSR", plksr(3, dysample=True, use_ea=False), [(1, 8, 11)], dtype=FLOAT16),
     Case("realplksr-dysample-x1", 45, "RealPLKSR", plksr(1, layer_norm=True, dysample=True, use_ea=False), [(1, 11, 8)], dtype=BFLOAT16),
+    # Every upsampler and both residuals; sizes that are multiples of the window, and ones that the reference pads and crops.
+    Case("swinir-x2", 46, "SwinIR", swinir(2), [(1, 12, 8), (1, 11, 14)], wrapper="params.", dtype=FLOAT16),
+    Case("swinir-direct-x4", 47, "SwinIR", swinir(4, upsampler="pixelshuffledirect"), [(2, 8, 12), (1, 7, 9)]),
+    Case("swinir-nearest-x4", 48, "SwinIR", swinir(4, upsampler="nearest+conv", resi_connection="3conv"), [(1, 8, 8)], dtype=BFLOAT16),
+    Case("swinir-denoise-x1", 49, "SwinIR", swinir(1, upsampler="", depths=[2, 2]), [(1, 16, 12)], wrapper="params_ema."),
+    Case("swinir-jpeg-x1", 50, "SwinIR", swinir(1, upsampler="", in_chans=1, window_size=7, img_size=14), [(1, 21, 14), (1, 16, 18)]),
+    Case("swinir-unshuffle-x1", 51, "SwinIR", swinir(2, upsampler="nearest+conv", start_unshuffle=2), [(1, 16, 24)], "unshuffle", dtype=FLOAT16),
+    # Rolled windows and none, with and without biases, normalisation and last convolution. The reference does not pad.
+    Case("drct-x2", 52, "DRCT", drct(2), [(1, 8, 12), (2, 4, 8)], wrapper="params_ema.", dtype=FLOAT16),
+    Case("drct-bare-x1", 53, "DRCT", drct(1, img_size=4, qkv_bias=False, patch_norm=False, resi_connection="identity"), [(1, 12, 8)]),
+    Case("drct-grey-x1", 54, "DRCT", drct(1, in_chans=1, mlp_ratio=1.0, num_heads=[3, 2], depths=(6, 6)), [(2, 8, 8)], dtype=BFLOAT16),
+    # Overlaps of half a window and of a whole one.
+    Case("hat-x2", 55, "HAT", hat(2, img_size=64), [(1, 12, 8), (1, 9, 15)], wrapper="params_ema."),
+    Case("hat-bare-x3", 56, "HAT", hat(3, img_size=64, qkv_bias=False, patch_norm=False, resi_connection="identity"), [(2, 8, 8)], dtype=BFLOAT16),
+    Case("hat-grey-x4", 58, "HAT", hat(4, img_size=64, in_chans=1, depths=[1, 2], num_heads=[2, 4], overlap_ratio=1), [(1, 8, 12)], dtype=FLOAT16),
 ]
 
 # For each of our names: the reference's network and its loader.
@@ -138,7 +174,13 @@ NETWORKS = {
     "SPAN": (SPAN, SPANArch),
     "PLKSR": (PLKSR, PLKSRArch),
     "RealPLKSR": (RealPLKSR, PLKSRArch),
+    "SwinIR": (SwinIR, SwinIRArch),
+    "DRCT": (DRCT, DRCTArch),
+    "HAT": (HAT, HATArch),
 }
+
+# What these networks compute from their sizes and keep beside their weights.
+BUFFERS = ("no_norm", "init_pos", "attn_mask", "relative_position_index", "relative_position_index_SA", "relative_position_index_OCA")
 
 
 # Naming schemes of RRDBNet. The reference builds its network with ESRGAN's names; these rules lead from there to the others.
@@ -184,6 +226,7 @@ KEYS: dict[str, Callable[[dict, dict], dict]] = {
     "esrgan": lambda state, _: state,
     "realesrgan": functools.partial(rename, "realesrgan"),
     "bsrgan": functools.partial(rename, "bsrgan"),
+    "unshuffle": lambda state, _: {re.sub(r"^conv_first\.", "conv_first.1.", key): tensor for key, tensor in state.items()},
 }
 
 
@@ -232,29 +275,43 @@ def gain_of(case: Case, key: str) -> float:
         # Three convolutions in a row, beside another. Before the first of them, the image is made as large as 255.
         enlarged = key.startswith("conv_1.") and case.arguments["norm"] and (".sk." in key or ".conv.0." in key)
         return 1.15 / 100 if enlarged else 1.15
+    if ".conv_block.cab.2." in key:  # of what it makes, a hundredth is added
+        return 60.0
+    if ".cab.3.attention.1." in key:  # and this is what its means are made of
+        return 0.1
+    if case.network in ("SwinIR", "DRCT", "HAT") and key.startswith(("upsample.", "conv_up", "conv_hr")):
+        return 1.2
+    if case.arguments.get("window_size") == 7:  # the image comes as 0…255, and goes so
+        return {"conv_first.weight": 2.0 / 255, "conv_last.weight": 0.4 * 255}.get(key, 2.0)
     return 2.0
 
 
 def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
     """Random weights that keep every layer's values near 1 and of both signs, so that a mistake anywhere shows in the output."""
     filled = {}
+    jpeg = case.arguments.get("window_size") == 7
     last = [key for key, tensor in state.items() if tensor.ndim == 4 and not key.startswith("to_img.")][-1]
     for key, tensor in state.items():
         values = random.uniform(-1.0, 1.0, tuple(tensor.shape))
-        if key.split(".")[-1] in ("no_norm", "init_pos"):  # a mark, and a table that the network computes: no weights
-            values = tensor.numpy()
+        if key.split(".")[-1] in BUFFERS:
+            filled[key] = tensor.to(case.dtype) if tensor.is_floating_point() else tensor
+            continue
+        if tensor.ndim == 2:  # a linear layer, or a table of position biases
+            values *= 2.0 if key.endswith("table") else 2.0 * math.sqrt(3.0 / tensor.shape[1])
         elif tensor.ndim == 4:
             # Filters that sum to zero: values would drift to one sign otherwise, since images and activations have a mean.
             if tensor[0].numel() > 4:  # fewer would lose most of what they say
                 values -= values.mean(axis=(1, 2, 3), keepdims=True)
             # Dense blocks end in `x5 · 0.2 + x`: a larger x5 keeps the block from being a mere copy of x. The values grow with every
             # block, and the last convolution brings them back.
-            gain = 4.0 if ".conv5." in key else 0.4 if key == last else gain_of(case, key)
+            gain = 4.0 if ".conv5." in key else 0.4 if key == last and not jpeg else gain_of(case, key)
             values *= gain * math.sqrt(3.0 / tensor[0].numel())
         elif key.endswith("weight"):  # PReLU's slopes and the scales of normalisations, some of them negative and some above 1
             values = 0.3 + 0.8 * values
         else:  # biases, none of them near zero
             values = numpy.copysign(0.2 + 0.2 * abs(values), values)
+            if ".conv_block.cab.2." in key:  # a hundredth, as above
+                values *= 10.0
         filled[key] = torch.from_numpy(values.astype(numpy.float32)).to(case.dtype)
     return filled
 
@@ -319,7 +376,7 @@ def make(case: Case) -> tuple[dict[str, File], float]:
 
         files = checkpoint_files(case, checkpoint)
         unshuffled = case.arguments.get("in_nc", 3) // case.arguments.get("shuffle_factor", 1) ** 2
-        channels = case.arguments.get("num_in_ch", unshuffled)
+        channels = case.arguments.get("num_in_ch", case.arguments.get("in_chans", unshuffled))
         worst = 0.0
         for index, (batch, height, width) in enumerate(case.images):
             image = draw_image((batch, channels, height, width), random)

@@ -198,7 +198,9 @@ impl AutoencoderKl {
             return Err(Mismatch(format!("expected 1 to 8 levels, found {levels}")));
         }
         match self.block_out_channels.iter().find(|filters| self.norm_num_groups == 0 || *filters % self.norm_num_groups != 0) {
-            Some(filters) => Err(Mismatch(format!("{filters} filters do not divide into {} groups (`norm_num_groups`)", self.norm_num_groups))),
+            Some(filters) => {
+                Err(Mismatch(format!("{filters} filters do not divide into {} groups (`norm_num_groups`)", self.norm_num_groups)))
+            }
             None => Ok(self),
         }
     }
@@ -310,12 +312,16 @@ impl AutoencoderKl {
             scaling_factor: SCALING_FACTOR,
             shift_factor: 0.0,
         };
-        let sd = AutoencoderKl { block_out_channels: vec![128, 256, 512, 512], layers_per_block: 2, norm_num_groups: GROUPS, ..tiny.clone() };
+        let sd =
+            AutoencoderKl { block_out_channels: vec![128, 256, 512, 512], layers_per_block: 2, norm_num_groups: GROUPS, ..tiny.clone() };
         let large = AutoencoderKl { latent_channels: 16, quant_conv: false, ..sd.clone() };
         vec![
             ("tiny", tiny.clone()),
             ("tiny-old-names", AutoencoderKl { attention_names: AttentionNames::Old, ..tiny.clone() }),
-            ("tiny-no-quant", AutoencoderKl { quant_conv: false, latent_channels: 16, scaling_factor: 0.3611, shift_factor: 0.1159, ..tiny.clone() }),
+            (
+                "tiny-no-quant",
+                AutoencoderKl { quant_conv: false, latent_channels: 16, scaling_factor: 0.3611, shift_factor: 0.1159, ..tiny.clone() },
+            ),
             ("tiny-no-attention", AutoencoderKl { mid_block_add_attention: false, ..tiny }),
             ("sdxl", AutoencoderKl { scaling_factor: 0.13025, ..sd.clone() }),
             ("sd15", sd),

@@ -62,6 +62,28 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// The factors of the pixel shuffles after the convolutions `PREFIX0`, `PREFIX2`, …
+    ///
+    /// # Errors
+    /// A convolution's filters are not a square number of times its inputs.
+    pub fn shuffle_factors(&self, prefix: &str) -> Result<Vec<usize>, Mismatch> {
+        let names = (0..).step_by(2).map(|number| format!("{prefix}{number}.weight")).take_while(|name| self.contains(name));
+        names.map(|name| self.shuffle_scale(&name, self.dims::<4>(&name)?[1])).collect()
+    }
+
+    /// The side of the windows whose distances a table of relative position biases has a row for, and its heads.
+    ///
+    /// # Errors
+    /// There is no such table, or its rows are not an odd number squared.
+    pub fn bias_table(&self, name: &str) -> Result<(usize, usize), Mismatch> {
+        let [rows, heads] = self.dims::<2>(name)?;
+        let distances = rows.isqrt();
+        match distances * distances == rows && distances % 2 == 1 {
+            true => Ok((distances.div_ceil(2), heads)),
+            false => Err(Mismatch(format!("expected `{name}` to have (2 · window − 1)² rows, found {rows}"))),
+        }
+    }
+
     /// The number of members in a list of modules: one more than the largest `i` among the names `PREFIXi…`, or 0.
     ///
     /// An `i` that not all tensors together could reach is no member but a damaged name, which is then left over.

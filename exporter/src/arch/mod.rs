@@ -1,12 +1,16 @@
 //! The architectures: one file each, and one line in the [`registry`].
 
 mod autoencoder_kl;
+mod drct;
+mod hat;
 mod keys;
 mod plksr;
 mod registry;
 mod rrdbnet;
 mod span;
 mod srvgg_net_compact;
+mod swin;
+mod swinir;
 
 pub use keys::{Keys, Mismatch};
 pub use registry::{Entry, Presets, detect, detect_task, registry};
@@ -55,6 +59,11 @@ pub trait Architecture: Debug + PartialEq + serde::Serialize + Sized + 'static {
     fn notes(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
+
+    /// Small shapes of the inputs that may not stay dynamic: for whoever needs a graph and not one of certain shapes.
+    fn example_shapes(&self) -> Shapes {
+        Shapes::default()
+    }
 }
 
 /// A recognised network, whatever its architecture.
@@ -82,6 +91,9 @@ pub trait Network: Debug {
 
     /// See [`Architecture::notes`].
     fn notes(&self) -> Vec<(&'static str, String)>;
+
+    /// See [`Architecture::example_shapes`].
+    fn example_shapes(&self) -> Shapes;
 }
 
 impl<A: Architecture> Network for A {
@@ -107,5 +119,9 @@ impl<A: Architecture> Network for A {
 
     fn notes(&self) -> Vec<(&'static str, String)> {
         Architecture::notes(self)
+    }
+
+    fn example_shapes(&self) -> Shapes {
+        Architecture::example_shapes(self)
     }
 }

@@ -1,6 +1,6 @@
 //! Which architectures there are, in the order in which they are tried.
 
-use super::{Architecture, Keys, Mismatch, Network, autoencoder_kl, plksr, rrdbnet, span, srvgg_net_compact};
+use super::{Architecture, Keys, Mismatch, Network, autoencoder_kl, drct, hat, plksr, rrdbnet, span, srvgg_net_compact, swinir};
 use crate::{Checkpoint, Error, Result, Task};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -37,6 +37,9 @@ static REGISTRY: &[Entry] = &[
     entry::<rrdbnet::RrdbNet>(),
     entry::<span::Span>(),
     entry::<plksr::Plksr>(),
+    entry::<drct::Drct>(),
+    entry::<hat::Hat>(),
+    entry::<swinir::SwinIr>(),
     entry::<srvgg_net_compact::SrvggNetCompact>(),
 ];
 

@@ -4,7 +4,7 @@
 //! (<https://arxiv.org/abs/2001.08073>). Reference: spandrel 0.4.2, `architectures/ESRGAN`.
 
 use super::{Architecture, Keys, Mismatch};
-use crate::nn::{Scope, conv2d, image_input};
+use crate::nn::{Scope, conv2d, crop_to_image, image_input, pad_to_multiple};
 use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
 use graph::{ConvOptions, Value};
 use serde::Serialize;
@@ -167,16 +167,9 @@ impl Architecture for RrdbNet {
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let image = image_input(w, "image", self.channels, shapes)?;
-        let [_, _, height, width] = image.dims();
-        // A fixed size that is no multiple is extended and cropped; a dynamic one must be a multiple, as the contract says.
-        let missing = |size: &graph::Dim| size.fixed().map_or(0, |size| size.next_multiple_of(self.unshuffle) - size);
-        let padded = image.pad_reflect(missing(&height), missing(&width));
-        let mut upscaled = self.network(w, &if self.unshuffle == 1 { padded } else { padded.pixel_unshuffle(self.unshuffle) });
-        if let (Some(height), Some(width)) = (height.fixed(), width.fixed())
-            && (missing(&height.into()), missing(&width.into())) != (0, 0)
-        {
-            upscaled = upscaled.crop(height * self.scale(), width * self.scale());
-        }
+        let padded = pad_to_multiple(&image, self.unshuffle)?;
+        let upscaled = self.network(w, &if self.unshuffle == 1 { padded } else { padded.pixel_unshuffle(self.unshuffle) });
+        let upscaled = crop_to_image(&upscaled, &image, self.unshuffle, self.scale());
         w.trace().output("upscaled", &upscaled);
         Ok(())
     }

@@ -40,7 +40,29 @@ impl<'a> Scope<'a> {
 
     /// As [`Scope::tensor`], used with other sizes than it is stored with.
     pub fn tensor_as(&self, name: &str, stored: &[usize], used: &[usize]) -> Value {
-        match self.stored(name, stored).and_then(|weight| weight.reshaped(used.to_vec())) {
+        self.computed_from(name, stored, name, |weight| weight.reshaped(used.to_vec()))
+    }
+
+    /// A parameter in equal parts of its rows, each under a name of its own: `qkv.weight` as `qkv.NAME.weight`.
+    pub fn parts<const N: usize, const PARTS: usize>(&self, name: &str, dims: [usize; N], names: [&str; PARTS]) -> [Value; PARTS] {
+        let stored = self.stored(name, &dims);
+        let rows = dims.first().map_or(0, |rows| rows / PARTS) as u32;
+        std::array::from_fn(|i| {
+            let part = stored
+                .as_ref()
+                .map_err(Clone::clone)
+                .and_then(|weight| weight.rows((i as u32 * rows..(i as u32 + 1) * rows).collect::<Vec<_>>()));
+            self.made(&format!("{}.{name}", names[i]), part)
+        })
+    }
+
+    /// A weight `name` that is computed from the parameter `stored`, of these sizes.
+    pub fn computed_from(&self, stored: &str, dims: &[usize], name: &str, compute: impl FnOnce(Weight) -> graph::Result<Weight>) -> Value {
+        self.made(name, self.stored(stored, dims).and_then(compute))
+    }
+
+    fn made(&self, name: &str, weight: graph::Result<Weight>) -> Value {
+        match weight {
             Ok(weight) => self.computed(name, weight),
             Err(error) => {
                 self.trace.fail(error);
@@ -111,7 +133,8 @@ impl<'a> Parameters<'a> {
     /// Number of elements of all tensors that were asked for.
     pub fn elements(&self) -> u64 {
         let declared = self.declared.borrow();
-        let tensors: BTreeMap<&str, u64> = declared.iter().map(|d| (d.path.as_str(), d.dims.iter().map(|dim| *dim as u64).product())).collect();
+        let tensors: BTreeMap<&str, u64> =
+            declared.iter().map(|d| (d.path.as_str(), d.dims.iter().map(|dim| *dim as u64).product())).collect();
         tensors.values().sum()
     }
 

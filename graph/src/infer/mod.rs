@@ -90,7 +90,8 @@ pub fn contents(node: &Node, operands: &[Option<Operand<'_>>]) -> Option<Vec<Ext
     match node.operator.as_str() {
         "Shape" => {
             let dims = call.ty(0).ok()?.dims.get(layout::shape_range(&call).ok()?)?;
-            let extent = |dim: &Dim| dim.fixed().map_or_else(|| Some(Extent::Size(dim.clone())), |n| Some(Extent::Number(n.try_into().ok()?)));
+            let extent =
+                |dim: &Dim| dim.fixed().map_or_else(|| Some(Extent::Size(dim.clone())), |n| Some(Extent::Number(n.try_into().ok()?)));
             dims.iter().map(extent).collect()
         }
         "Concat" => {

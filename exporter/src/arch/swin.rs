@@ -1,0 +1,83 @@
+//! What the transformers for restoration that came after SwinIR have in common: how an image gets in and out, and the two ends.
+
+use crate::nn::{Grid, LAYER_NORM_EPSILON, Scope, crop_to_image, image_input, layer_norm, pad_to_multiple};
+use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
+use graph::{Constant, Value};
+
+/// Mean of DIV2K's RGB, which is subtracted; of grey images, nothing is.
+const RGB_MEAN: [f32; 3] = [0.4488, 0.4371, 0.4040];
+
+/// The image around such a network.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) channels: usize,
+    /// Output pixels for each input pixel.
+    pub(super) scale: usize,
+    pub(super) window: usize,
+    /// Side of the blocks of pixels that become channels at the input.
+    pub(super) unshuffle: usize,
+    /// What the network's values are for an image of 0 … 1.
+    pub(super) range: f32,
+}
+
+impl Frame {
+    pub(super) fn contract(&self) -> Contract {
+        Contract::Upscale(Upscale {
+            input: "image",
+            output: "upscaled",
+            scale: self.scale,
+            channels: self.channels,
+            range: (0.0, 1.0),
+            size_multiple: self.window * self.unshuffle,
+            size_minimum: 1,
+            padding: Padding::Reflect,
+            // Rolled windows carry everything everywhere, and the windows of a tile are not those of the image.
+            receptive_field: ReceptiveField::Unbounded,
+            // Scores overflow half precision in places: those must stay in FP32.
+            safe_precisions: &[Precision::Fp32, Precision::Bf16],
+        })
+    }
+
+    /// Four windows: the smallest image in which a roll makes all kinds of them.
+    pub(super) fn example_shapes(&self) -> Shapes {
+        let side = 2 * self.window * self.unshuffle;
+        Shapes::of("image", &[1, self.channels, side, side])
+    }
+
+    /// The model from its input to its output. `network` maps a normalised and padded image of the grid's sizes, pixel-unshuffled if need
+    /// be, to a normalised image that is `scale` times as large as the padded one.
+    pub(super) fn build(&self, w: &Scope<'_>, shapes: &Shapes, network: impl FnOnce(&Value, &Grid) -> Value) -> Result<()> {
+        shapes.fixed_image("image", self.channels)?;
+        let image = image_input(w, "image", self.channels, shapes)?;
+        let multiple = self.window * self.unshuffle;
+        let padded = pad_to_multiple(&image, multiple)?;
+        let [batch, _, height, width] = padded.dims().map(|size| size.fixed().unwrap_or(multiple));
+        let grid = Grid { batch, height: height / self.unshuffle, width: width / self.unshuffle, window: self.window };
+        let mean = (self.channels == 3).then(|| w.trace().constant("mean", &[1, 3, 1, 1], Constant::F32(&RGB_MEAN)));
+        let mut x = mean.as_ref().map_or_else(|| padded.clone(), |mean| &padded - mean);
+        if self.range != 1.0 {
+            x = x.scale(self.range);
+        }
+        if self.unshuffle > 1 {
+            x = x.pixel_unshuffle(self.unshuffle);
+        }
+        let mut y = network(&x, &grid);
+        if self.range != 1.0 {
+            y = y.scale(1.0 / self.range);
+        }
+        y = mean.as_ref().map_or_else(|| y.clone(), |mean| &y + mean);
+        w.trace().output("upscaled", &crop_to_image(&y, &image, multiple, self.scale));
+        Ok(())
+    }
+}
+
+/// LayerNorm with PyTorch's epsilon.
+pub(super) fn normalise(w: &Scope<'_>, x: &Value) -> Value {
+    layer_norm(w, x, LAYER_NORM_EPSILON)
+}
+
+/// Whether a checkpoint's tensor is a buffer of the training size, which is computed anew for the export size.
+pub(super) fn is_training_buffer(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    ["attn_mask", "relative_position_index", "relative_position_index_SA", "relative_position_index_OCA"].contains(&last)
+}

@@ -1,0 +1,260 @@
+//! SwinIR: groups of Swin Transformer blocks between convolutions, for super-resolution, denoising and the removal of JPEG artifacts.
+//!
+//! Paper: <https://arxiv.org/abs/2108.10257>. Upstream: <https://github.com/JingyunLiang/SwinIR>, `models/network_swinir.py`. Reference:
+//! spandrel 0.4.2, `architectures/SwinIR`.
+
+use super::swin::{Frame, is_training_buffer, normalise};
+use super::{Architecture, Keys, Mismatch};
+use crate::nn::{Grid, Order, Scope, SwinBlock, conv2d, shuffle_upsampling};
+use crate::{Contract, Result, Shapes};
+use graph::Value;
+use serde::Serialize;
+
+/// Hyperparameters.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct SwinIr {
+    channels: usize,
+    /// Width of the tokens.
+    dim: usize,
+    /// Blocks of each group.
+    depths: Vec<usize>,
+    /// Attention heads in each group.
+    heads: Vec<usize>,
+    window: usize,
+    /// Width between the layers of an MLP.
+    hidden: usize,
+    residual: Residual,
+    upsampler: Upsampler,
+    /// Side of the blocks of pixels that become channels at the input.
+    unshuffle: usize,
+}
+
+/// What stands at the end of each group, and behind all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+enum Residual {
+    /// One convolution.
+    #[serde(rename = "1conv")]
+    One,
+    /// Three with a bottleneck of a quarter of the width.
+    #[serde(rename = "3conv")]
+    Three,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Upsampler {
+    /// "pixelshuffle", for classical super-resolution.
+    PixelShuffle { filters: usize, factors: Vec<usize> },
+    /// "pixelshuffledirect", for light networks.
+    PixelShuffleDirect { factor: usize },
+    /// "nearest+conv", for real photographs: doubles so many times.
+    NearestConv { filters: usize, doublings: usize },
+    /// For denoising and JPEG artifacts: the network makes what is to be added to the image.
+    None,
+}
+
+/// Slope of LeakyReLU in the bottlenecks and between nearest-neighbour upsamplings.
+const SLOPE: f32 = 0.2;
+/// Before the upsampling, it is PyTorch's default.
+const SLOPE_BEFORE: f32 = 0.01;
+/// The networks with this window are those for JPEG artifacts, whose blocks are one pixel larger; they alone work in 0 … 255.
+const JPEG_WINDOW: usize = 7;
+
+impl Architecture for SwinIr {
+    const NAME: &'static str = "SwinIR";
+
+    const SIGNATURES: &'static [&'static [&'static str]] = &[
+        &["conv_first.weight", "layers.0.residual_group.blocks.0.norm1.weight", "layers.0.residual_group.blocks.0.attn.qkv.bias", CONV],
+        &["conv_first.weight", "layers.0.residual_group.blocks.0.norm1.weight", "layers.0.residual_group.blocks.0.attn.qkv.bias", CONV_3],
+        &["conv_first.1.weight", "layers.0.residual_group.blocks.0.norm1.weight", "layers.0.residual_group.blocks.0.attn.qkv.bias", CONV],
+        &["conv_first.1.weight", "layers.0.residual_group.blocks.0.norm1.weight", "layers.0.residual_group.blocks.0.attn.qkv.bias", CONV_3],
+    ];
+
+    fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
+        let first = if keys.contains("conv_first.weight") { "conv_first.weight" } else { "conv_first.1.weight" };
+        let [dim, inputs, ..] = keys.dims::<4>(first)?;
+        let groups = keys.count("layers.");
+        let blocks = |group: usize| format!("layers.{group}.residual_group.blocks.");
+        let tables = (0..groups).map(|group| keys.bias_table(&format!("{}0.attn.relative_position_bias_table", blocks(group))));
+        let tables = tables.collect::<Result<Vec<_>, _>>()?;
+        let upsampler = Upsampler::detect(keys)?;
+        let channels = match upsampler {
+            // The shuffle's factor is not told by anything else: all published ones are of RGB.
+            Upsampler::PixelShuffleDirect { .. } => 3,
+            _ => keys.dims::<4>("conv_last.weight")?[0],
+        };
+        let unshuffle = (inputs / channels).isqrt();
+        if channels * unshuffle * unshuffle != inputs || (unshuffle > 1) != (first != "conv_first.weight") {
+            return Err(Mismatch(format!("{inputs} channels at `{first}` are no pixel-unshuffled image of {channels} channels")));
+        }
+        if upsampler.factor() % unshuffle != 0 {
+            return Err(Mismatch(format!("an upsampling by {} after an unshuffle by {unshuffle} is not supported", upsampler.factor())));
+        }
+        Ok(SwinIr {
+            channels,
+            dim,
+            depths: (0..groups).map(|group| keys.count(&blocks(group))).collect(),
+            heads: tables.iter().map(|(_, heads)| *heads).collect(),
+            window: tables.first().map_or(0, |(window, _)| *window),
+            hidden: keys.dims::<2>("layers.0.residual_group.blocks.0.mlp.fc1.weight")?[0],
+            residual: if keys.contains(CONV) { Residual::One } else { Residual::Three },
+            upsampler,
+            unshuffle,
+        })
+    }
+
+    fn contract(&self) -> Contract {
+        self.frame().contract()
+    }
+
+    fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
+        self.frame().build(w, shapes, |image, grid| self.network(w, image, grid))
+    }
+
+    fn ignores(&self, name: &str) -> bool {
+        is_training_buffer(name)
+    }
+
+    fn example_shapes(&self) -> Shapes {
+        self.frame().example_shapes()
+    }
+
+    fn presets() -> Vec<(&'static str, Self)> {
+        let shuffle = |factors: &[usize]| Upsampler::PixelShuffle { filters: 64, factors: factors.to_vec() };
+        let nearest = |filters, doublings| Upsampler::NearestConv { filters, doublings };
+        let tiny = SwinIr {
+            channels: 3,
+            dim: 8,
+            depths: vec![2, 1],
+            heads: vec![2, 4],
+            window: 4,
+            hidden: 16,
+            residual: Residual::One,
+            upsampler: Upsampler::PixelShuffle { filters: 8, factors: vec![2] },
+            unshuffle: 1,
+        };
+        let medium =
+            SwinIr { dim: 180, depths: vec![6; 6], heads: vec![6; 6], window: 8, hidden: 360, upsampler: shuffle(&[2, 2]), ..tiny.clone() };
+        let light = SwinIr { dim: 60, depths: vec![6; 4], heads: vec![6; 4], hidden: 120, ..medium.clone() };
+        let large = SwinIr {
+            dim: 240,
+            depths: vec![6; 9],
+            heads: vec![8; 9],
+            hidden: 480,
+            residual: Residual::Three,
+            upsampler: nearest(64, 2),
+            ..medium.clone()
+        };
+        let jpeg = SwinIr { channels: 1, window: JPEG_WINDOW, upsampler: Upsampler::None, ..medium.clone() };
+        vec![
+            ("tiny", tiny.clone()),
+            ("tiny-x3", SwinIr { upsampler: Upsampler::PixelShuffle { filters: 4, factors: vec![3] }, ..tiny.clone() }),
+            ("tiny-direct-x4", SwinIr { upsampler: Upsampler::PixelShuffleDirect { factor: 4 }, ..tiny.clone() }),
+            ("tiny-nearest-x8", SwinIr { upsampler: nearest(4, 3), residual: Residual::Three, ..tiny.clone() }),
+            ("tiny-unshuffle-x1", SwinIr { upsampler: nearest(4, 1), unshuffle: 2, ..tiny.clone() }),
+            ("tiny-denoise", SwinIr { upsampler: Upsampler::None, ..tiny.clone() }),
+            ("tiny-jpeg", SwinIr { channels: 1, window: JPEG_WINDOW, upsampler: Upsampler::None, ..tiny }),
+            ("swinir-s-x2", SwinIr { upsampler: Upsampler::PixelShuffleDirect { factor: 2 }, ..light.clone() }),
+            ("swinir-s-x4", SwinIr { upsampler: Upsampler::PixelShuffleDirect { factor: 4 }, ..light }),
+            ("swinir-m-x2", SwinIr { upsampler: shuffle(&[2]), ..medium.clone() }),
+            ("swinir-m-x4", medium.clone()),
+            ("swinir-m-real-x4", SwinIr { upsampler: nearest(64, 2), ..medium.clone() }),
+            ("swinir-l-real-x4", large),
+            ("swinir-m-denoise", SwinIr { upsampler: Upsampler::None, ..medium }),
+            ("swinir-m-jpeg", jpeg),
+        ]
+    }
+}
+
+const CONV: &str = "conv_after_body.weight";
+const CONV_3: &str = "conv_after_body.0.weight";
+
+impl Upsampler {
+    fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
+        if !keys.contains("conv_before_upsample.0.weight") {
+            let direct = keys.contains("upsample.0.weight");
+            let factor = if direct { keys.shuffle_scale("upsample.0.weight", 3)? } else { 1 };
+            return Ok(if direct { Upsampler::PixelShuffleDirect { factor } } else { Upsampler::None });
+        }
+        let [filters, ..] = keys.dims::<4>("conv_before_upsample.0.weight")?;
+        let doublings = (1..8).take_while(|number| keys.contains(&format!("conv_up{number}.weight"))).count();
+        match doublings {
+            0 => Ok(Upsampler::PixelShuffle { filters, factors: keys.shuffle_factors("upsample.")? }),
+            doublings => Ok(Upsampler::NearestConv { filters, doublings }),
+        }
+    }
+
+    fn factor(&self) -> usize {
+        match self {
+            Upsampler::PixelShuffle { factors, .. } => factors.iter().product(),
+            Upsampler::PixelShuffleDirect { factor } => *factor,
+            Upsampler::NearestConv { doublings, .. } => 1 << doublings,
+            Upsampler::None => 1,
+        }
+    }
+}
+
+impl SwinIr {
+    fn frame(&self) -> Frame {
+        Frame {
+            channels: self.channels,
+            scale: self.upsampler.factor() / self.unshuffle,
+            window: self.window,
+            unshuffle: self.unshuffle,
+            range: if self.window == JPEG_WINDOW { 255.0 } else { 1.0 },
+        }
+    }
+
+    fn network(&self, w: &Scope<'_>, image: &Value, grid: &Grid) -> Value {
+        let first = if self.unshuffle > 1 { "conv_first.1" } else { "conv_first" };
+        let shallow = conv2d(&w.at(first), image, self.dim, 3);
+        let mut tokens = normalise(&w.at("patch_embed.norm"), &grid.tokens(&shallow));
+        for group in 0..self.depths.len() {
+            tokens = self.group(&w.at(format!("layers.{group}")), &tokens, grid, group);
+        }
+        let deep = grid.image(&normalise(&w.at("norm"), &tokens));
+        let x = self.residual(&w.at("conv_after_body"), &deep) + shallow;
+        match &self.upsampler {
+            Upsampler::PixelShuffle { filters, factors } => shuffle_upsampling(w, &x, *filters, factors, self.channels),
+            Upsampler::PixelShuffleDirect { factor } => {
+                conv2d(&w.at("upsample.0"), &x, self.channels * factor * factor, 3).depth_to_space(*factor)
+            }
+            Upsampler::NearestConv { filters, doublings } => self.nearest(w, &x, *filters, *doublings),
+            Upsampler::None => image + conv2d(&w.at("conv_last"), &x, self.channels, 3),
+        }
+    }
+
+    /// RSTB: `x` + convolution of Swin blocks, every second one of which has rolled windows. Tokens come and go in raster order.
+    fn group(&self, w: &Scope<'_>, x: &Value, grid: &Grid, group: usize) -> Value {
+        let (mut y, mut order) = (x.clone(), Order::Raster);
+        for number in 0..self.depths[group] {
+            let roll = if number % 2 == 0 { 0 } else { self.window / 2 };
+            y = grid.reorder(&y, order, Order::Windows(roll));
+            order = Order::Windows(roll);
+            let block = SwinBlock { heads: self.heads[group], hidden: self.hidden, roll, biased: true };
+            y = block.apply(&w.at(format!("residual_group.blocks.{number}")), &y, grid);
+        }
+        let y = grid.image(&grid.reorder(&y, order, Order::Raster));
+        grid.tokens(&self.residual(&w.at("conv"), &y)) + x
+    }
+
+    fn residual(&self, w: &Scope<'_>, x: &Value) -> Value {
+        match self.residual {
+            Residual::One => conv2d(w, x, self.dim, 3),
+            Residual::Three => {
+                let narrow = conv2d(&w.at("0"), x, self.dim / 4, 3).leaky_relu(SLOPE);
+                let narrow = conv2d(&w.at("2"), &narrow, self.dim / 4, 1).leaky_relu(SLOPE);
+                conv2d(&w.at("4"), &narrow, self.dim, 3)
+            }
+        }
+    }
+
+    fn nearest(&self, w: &Scope<'_>, x: &Value, filters: usize, doublings: usize) -> Value {
+        let mut x = conv2d(&w.at("conv_before_upsample.0"), x, filters, 3).leaky_relu(SLOPE_BEFORE);
+        for number in 1..=doublings {
+            x = conv2d(&w.at(format!("conv_up{number}")), &x.upsample_nearest(2), filters, 3).leaky_relu(SLOPE);
+        }
+        let x = conv2d(&w.at("conv_hr"), &x, filters, 3).leaky_relu(SLOPE);
+        conv2d(&w.at("conv_last"), &x, self.channels, 3)
+    }
+}

@@ -1,0 +1,51 @@
+//! Making images larger, and fitting them to a size.
+
+use super::{Scope, channels, conv2d};
+use crate::{Error, Result};
+use graph::{Dim, Value};
+
+/// PyTorch's default slope of LeakyReLU.
+const SLOPE: f32 = 0.01;
+
+/// How much must be added to a size; to one that is dynamic nothing, since it must be a multiple, as the contract says.
+fn missing(size: &Dim, multiple: usize) -> usize {
+    size.fixed().map_or(0, |size| size.next_multiple_of(multiple) - size)
+}
+
+/// An image with rows below and columns on the right, mirrored at its last pixels, so that its sizes are multiples of `multiple`.
+///
+/// # Errors
+/// It is so small that there is less to mirror than is missing.
+pub fn pad_to_multiple(image: &Value, multiple: usize) -> Result<Value> {
+    let [_, _, height, width] = image.dims();
+    for size in [&height, &width].into_iter().filter_map(Dim::fixed) {
+        let wanted = size.next_multiple_of(multiple);
+        if wanted - size >= size.max(1) {
+            let least = multiple / 2 + 1;
+            return Err(Error::Option(format!(
+                "--shapes: a side of {size} pixels is too small to be extended to {wanted} by reflection; this model takes {least} and more"
+            )));
+        }
+    }
+    Ok(image.pad_reflect(missing(&height, multiple), missing(&width, multiple)))
+}
+
+/// Undoes [`pad_to_multiple`] on what a network made of the padded image, `scale` times as large.
+pub fn crop_to_image(upscaled: &Value, image: &Value, multiple: usize, scale: usize) -> Value {
+    let [_, _, height, width] = image.dims();
+    match (height.fixed(), width.fixed()) {
+        (Some(h), Some(w)) if missing(&height, multiple) + missing(&width, multiple) > 0 => upscaled.crop(h * scale, w * scale),
+        _ => upscaled.clone(),
+    }
+}
+
+/// The upsampling that most transformers for super-resolution have: `filters` features, enlarged by each of `factors` in turn with a
+/// convolution and a pixel shuffle, and a last convolution to `outputs` channels. `x` `[batch, channels, height, width]`.
+pub fn shuffle_upsampling(w: &Scope<'_>, x: &Value, filters: usize, factors: &[usize], outputs: usize) -> Value {
+    let mut x = conv2d(&w.at("conv_before_upsample.0"), x, filters, 3).leaky_relu(SLOPE);
+    for (number, factor) in factors.iter().enumerate() {
+        let filters = channels(&x) * factor * factor;
+        x = conv2d(&w.at(format!("upsample.{}", 2 * number)), &x, filters, 3).depth_to_space(*factor);
+    }
+    conv2d(&w.at("conv_last"), &x, outputs, 3)
+}
