@@ -106,6 +106,13 @@ fn every_rule_is_inferred_as_it_runs() {
     let transposed = [("transA", Attribute::from(1)), ("alpha", Attribute::from(0.5_f32))];
     let _ = trace.node("Gemm", &[&rows, &weight("plain", &[12, 3]), &weight("addend", &[72, 1])], transposed);
     let _ = x.global_average_pool();
+    let largest = x.is_equal_to(0.5).arg_max(1);
+    let _ = x.gather_each(&largest.reshape(&[2, 108]).gather(&[7], 1)).sin()
+        + x.gather_by(&largest, 1).gather(&[0, 0], 0).reshape(&[-1, 9, 12]).slice(0, 0, 1).cos();
+    let vanishing = [("axis", Attribute::from(-1)), ("keepdims", Attribute::from(0))];
+    let last = trace.node("ArgMax", &[&x], vanishing);
+    let _ = x.gather_by(&last, 3);
+    let _ = trace.node("GatherND", &[&x, &integers(&trace, &[1, 2, 3, 0, 0, 1]).reshape(&[2, 3])], []);
     let from_second = [("axis", Attribute::from(2))];
     let _ = trace.node("LayerNormalization", &[&x, &weight("scale9x12", &[9, 12])], from_second);
     let _ = x.transpose(&[0, 2, 3, 1]).size(3) * x.size(2);
@@ -138,13 +145,17 @@ fn every_rule_is_inferred_as_it_runs() {
     let seen = check(model);
     let rules = [
         "Add",
+        "ArgMax",
         "Cast",
         "Concat",
         "Conv",
+        "Cos",
         "CumSum",
         "DepthToSpace",
         "Div",
+        "Equal",
         "Gather",
+        "GatherND",
         "Gelu",
         "Gemm",
         "GlobalAveragePool",
@@ -163,6 +174,7 @@ fn every_rule_is_inferred_as_it_runs() {
         "Resize",
         "Shape",
         "Sigmoid",
+        "Sin",
         "Slice",
         "Softmax",
         "SpaceToDepth",

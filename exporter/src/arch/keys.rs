@@ -118,7 +118,7 @@ impl<'a> Keys<'a> {
     pub fn agree(&self, name: &str, tensors: impl Serialize) -> Result<(), Mismatch> {
         let tensors = serde_json::to_value(tensors).map_err(|e| Mismatch(e.to_string()))?;
         match self.said(name)? {
-            Some((origin, said)) if said != tensors => {
+            Some((origin, said)) if !same(&said, &tensors) => {
                 Err(Mismatch(format!("{origin} says `{name}` is {said}, the weights say {tensors}: they do not belong to each other")))
             }
             _ => Ok(()),
@@ -132,7 +132,7 @@ impl<'a> Keys<'a> {
     pub fn only(&self, name: &str, supported: impl Serialize) -> Result<(), Mismatch> {
         let supported = serde_json::to_value(supported).map_err(|e| Mismatch(e.to_string()))?;
         match self.said(name)? {
-            Some((origin, said)) if said != supported => {
+            Some((origin, said)) if !same(&said, &supported) => {
                 Err(Mismatch(format!("{origin} says `{name}` is {said}, which is not supported; expected {supported}")))
             }
             _ => Ok(()),
@@ -157,5 +157,14 @@ impl<'a> Keys<'a> {
     pub(super) fn unused_hints(&self) -> Vec<&str> {
         let used = self.used.borrow();
         self.hints.keys().filter(|name| !used.contains(*name)).map(String::as_str).collect()
+    }
+}
+
+/// Whether two values are equal, where 1 and 1.0 are.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        _ => a == b,
     }
 }

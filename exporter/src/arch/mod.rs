@@ -1,6 +1,7 @@
 //! The architectures: one file each, and one line in the [`registry`].
 
 mod autoencoder_kl;
+mod clip_text;
 mod drct;
 mod hat;
 mod keys;

@@ -38,6 +38,17 @@ impl<'a> Scope<'a> {
         self.tensor_as(name, &dims, &dims)
     }
 
+    /// As [`Scope::tensor`], in the type that it is stored in.
+    pub fn tensor_stored(&self, name: &str, dims: &[usize]) -> Value {
+        match self.stored(name, dims) {
+            Ok(weight) => self.trace.weight(&self.join(name), weight),
+            Err(error) => {
+                self.trace.fail(error);
+                self.trace.constant(&self.join(name), &[0], graph::Constant::F32(&[]))
+            }
+        }
+    }
+
     /// As [`Scope::tensor`], used with other sizes than it is stored with.
     pub fn tensor_as(&self, name: &str, stored: &[usize], used: &[usize]) -> Value {
         self.computed_from(name, stored, name, |weight| weight.reshaped(used.to_vec()))

@@ -56,6 +56,20 @@ pub(super) fn gather(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
 
+/// Inputs `x`, `indices` `[batch…, any…, n]`: each row of indices is a place in the first `n` dimensions of `x` behind the batch.
+pub(super) fn gather_nd(call: &Call<'_>) -> Inferred {
+    let (x, indices) = (call.ty(0)?, call.ty(1)?);
+    let mismatch = || Problem::Mismatch(format!("the indices {indices} do not fit {x}"));
+    let batch = usize::try_from(call.int("batch_dims").unwrap_or(0)).map_err(|_| mismatch())?;
+    let (last, places) = indices.dims.split_last().ok_or_else(mismatch)?;
+    let from = last.fixed().and_then(|n| n.checked_add(batch)).filter(|from| *from <= x.dims.len()).ok_or_else(mismatch)?;
+    if batch > places.len() || places[..batch] != x.dims[..batch] {
+        return Err(mismatch());
+    }
+    let dims = places.iter().chain(&x.dims[from..]).cloned().collect();
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
 /// Inputs `x`, `pads` `[begin…, end…]`, (value), optional `axes`.
 pub(super) fn pad(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
