@@ -12,6 +12,7 @@ mod span;
 mod srvgg_net_compact;
 mod swin;
 mod swinir;
+mod unet_2d_condition;
 
 pub use keys::{Keys, Mismatch};
 pub use registry::{Entry, Presets, detect, detect_task, registry};

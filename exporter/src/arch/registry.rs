@@ -1,6 +1,9 @@
 //! Which architectures there are, in the order in which they are tried.
 
-use super::{Architecture, Keys, Mismatch, Network, autoencoder_kl, clip_text, drct, hat, plksr, rrdbnet, span, srvgg_net_compact, swinir};
+use super::{
+    Architecture, Keys, Mismatch, Network, autoencoder_kl, clip_text, drct, hat, plksr, rrdbnet, span, srvgg_net_compact, swinir,
+    unet_2d_condition,
+};
 use crate::{Checkpoint, Error, Result, Task};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -32,6 +35,7 @@ const fn entry<A: Architecture>() -> Entry {
 
 /// The order matters: the first whose signature is complete is taken, so the loosest signature stands last.
 static REGISTRY: &[Entry] = &[
+    entry::<unet_2d_condition::UNet2DConditionModel>(),
     entry::<clip_text::ClipText>(),
     entry::<autoencoder_kl::Encoder>(),
     entry::<autoencoder_kl::Decoder>(),
