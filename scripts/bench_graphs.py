@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Runs the exporter's graphs against PyTorch on the CPU, and says how they compare.
+
+    python3 -m venv target/golden-venv
+    target/golden-venv/bin/pip install -r tests/golden/requirements.txt onnx onnxscript onnxruntime==1.31.1
+    make build && target/golden-venv/bin/python scripts/bench_graphs.py [--runs 7] [MODEL ...]
+
+For each model, a random-weight checkpoint of the published size goes through four ways: PyTorch eager, `torch.compile`, ONNX Runtime on
+the graph of `torch.onnx.export`, and ONNX Runtime on the graph of `exporter export`. They take turns within one run, each once to
+warm up, and the medians are compared as ratios. All four must give the same picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy
+import onnx
+import onnxruntime
+import safetensors.torch
+import torch
+from spandrel.architectures.Compact import CompactArch
+from spandrel.architectures.DRCT import DRCT
+from spandrel.architectures.ESRGAN import ESRGANArch
+from spandrel.architectures.HAT import HAT
+from spandrel.architectures.SwinIR import SwinIR
+
+ROOT = Path(__file__).resolve().parents[1]
+TOLERANCE = 1e-3  # of the output's range: random networks of this depth make more of rounding errors than trained ones
+
+
+@dataclass(frozen=True)
+class Model:
+    """A preset of `cargo xtask synth`, the reference's network for it, and the size of the tile."""
+
+    architecture: str
+    preset: str
+    network: Callable[[dict], torch.nn.Module]
+    tile: int
+
+
+def of(network: Callable[..., torch.nn.Module], **arguments) -> Callable[[dict], torch.nn.Module]:
+    def make(state: dict) -> torch.nn.Module:
+        made = network(**arguments)
+        # The buffers that the reference computes are not in the checkpoint.
+        missing, unexpected = made.load_state_dict(state, strict=False)
+        wrong = [name for name in missing if "relative_position_index" not in name and "attn_mask" not in name] + unexpected
+        if wrong:
+            raise AssertionError(f"the reference has other tensors: {wrong[:5]}")
+        return made
+
+    return make
+
+
+SWIN = {"img_size": 64, "embed_dim": 180, "depths": (6,) * 6, "num_heads": (6,) * 6, "mlp_ratio": 2.0, "upscale": 4, "upsampler": "pixelshuffle"}
+MODELS = {
+    "compact": Model("SRVGGNetCompact", "realesr-general-x4v3", lambda state: CompactArch().load(state).model, 256),
+    "rrdbnet": Model("RRDBNet", "realesrgan-x4plus", lambda state: ESRGANArch().load(state).model, 64),
+    "swinir-m": Model("SwinIR", "swinir-m-x4", of(SwinIR, **SWIN, window_size=8), 64),
+    "drct": Model("DRCT", "drct-x4", of(DRCT, **SWIN, window_size=16), 64),
+    "hat-s": Model("HAT", "hat-s-x4", of(HAT, **SWIN | {"embed_dim": 144}, window_size=16, compress_ratio=24, squeeze_factor=24), 64),
+}
+
+
+def session(path: Path) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def operators(session_path: Path) -> tuple[int, Counter]:
+    """Nodes as exported, and the operators that are left after ONNX Runtime has optimised the graph."""
+    nodes = len(onnx.load(session_path, load_external_data=False).graph.node)
+    with tempfile.TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = f"{folder}/optimised.onnx"
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
+        options.log_severity_level = 3
+        onnxruntime.InferenceSession(str(session_path), options, providers=["CPUExecutionProvider"])
+        optimised = onnx.load(options.optimized_model_filepath, load_external_data=False)
+    return nodes, Counter(node.op_type for node in optimised.graph.node)
+
+
+def measure(name: str, model: Model, runs: int, folder: Path) -> dict:
+    checkpoint, graph, traced = folder / f"{name}.safetensors", folder / f"{name}.onnx", folder / f"{name}-torch.onnx"
+    xtask = ["cargo", "xtask", "synth", model.architecture, "--preset", model.preset, "-o", str(checkpoint)]
+    subprocess.run(xtask, cwd=ROOT, check=True, capture_output=True)
+    shape = f"image:1x3x{model.tile}x{model.tile}"
+    subprocess.run([ROOT / "target/release/exporter", "export", checkpoint, "-o", graph, "--shapes", shape], check=True, capture_output=True)
+    network = model.network(safetensors.torch.load_file(checkpoint)).eval()
+    image = torch.from_numpy(numpy.random.default_rng(0).random((1, 3, model.tile, model.tile), dtype=numpy.float32))
+    with torch.no_grad():
+        torch.onnx.export(network, (image,), str(traced), opset_version=20, dynamo=True, verbose=False)
+        compiled = torch.compile(network)
+        theirs, ours = session(traced), session(graph)
+        ways: dict[str, Callable[[], numpy.ndarray]] = {
+            "torch eager": lambda: network(image).numpy(),
+            "torch.compile": lambda: compiled(image).numpy(),
+            "torch.onnx.export": lambda: theirs.run(None, {theirs.get_inputs()[0].name: image.numpy()})[0],
+            "exporter": lambda: ours.run(None, {"image": image.numpy()})[0],
+        }
+        expected = network.double()(image.double()).numpy()
+        network.float()
+        times: dict[str, list[float]] = {way: [] for way in ways}
+        for run in range(runs + 1):
+            for way, infer in ways.items():
+                begin = time.perf_counter()
+                found = infer()
+                if run:
+                    times[way].append(time.perf_counter() - begin)
+                    continue
+                error = float(numpy.abs(found - expected).max() / (expected.max() - expected.min()))
+                if not error <= TOLERANCE:
+                    raise AssertionError(f"{name}: {way} differs by {error:.1e} of the range")
+    seconds = {way: statistics.median(all_times) for way, all_times in times.items()}
+    best = min(value for way, value in seconds.items() if way != "exporter")
+    (their_nodes, _), (our_nodes, left) = operators(traced), operators(graph)
+    return {
+        "seconds": seconds,
+        "ratio": seconds["exporter"] / best,
+        "nodes": {"torch.onnx.export": their_nodes, "exporter": our_nodes, "after optimisation": sum(left.values())},
+        "operators": dict(left.most_common()),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compare the exporter's graphs with PyTorch on the CPU.")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all of them if none is named")
+    parser.add_argument("--runs", type=int, default=7, help="timed runs of each way (default 7)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.models) - set(MODELS):
+        parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.models or MODELS:
+            results[name] = result = measure(name, MODELS[name], arguments.runs, Path(folder))
+            if not arguments.json:
+                times = ", ".join(f"{way} {value:.3f} s" for way, value in result["seconds"].items())
+                print(f"{name}: {times}: {result['ratio']:.2f}× the best of the others")
+                print(f"  nodes: {result['nodes']}; left: {result['operators']}", flush=True)
+    if arguments.json:
+        print(json.dumps(results, indent=2))
+    print(f"torch {version('torch')}, onnxruntime {version('onnxruntime')}, {torch.get_num_threads()} threads", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
