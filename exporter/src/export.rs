@@ -6,10 +6,13 @@ use crate::{Checkpoint, Error, Result, Shapes, Task};
 use graph::{Model, Trace};
 use std::collections::BTreeMap;
 
-/// The operator set of our graphs: the lowest with every operator that we emit (Gelu came with 20), since TensorRT's parsers lag behind.
+/// The operator set of our graphs and the file format that goes with it: the lowest with the operators that we emit (Gelu came with 20),
+/// since TensorRT's parsers lag behind.
 pub(crate) const OPSET: i64 = 20;
-/// The file format that goes with it.
 pub(crate) const IR_VERSION: i64 = 9;
+/// Those of graphs with the operator Attention.
+const ATTENTION_OPSET: i64 = 23;
+const ATTENTION_IR_VERSION: i64 = 11;
 
 /// A model, and what was recognised to make it.
 #[derive(Debug)]
@@ -48,6 +51,10 @@ pub fn export_task(checkpoint: &Checkpoint, task: Option<Task>, shapes: &Shapes,
     }
     let mut model = trace.finish()?;
     shapes.check_names(&model.inputs)?;
+    if model.nodes.iter().any(|node| node.operator == "Attention") {
+        model.ir_version = ATTENTION_IR_VERSION;
+        model.opsets.iter_mut().for_each(|set| set.version = ATTENTION_OPSET);
+    }
     model.producer = ("Tileforge exporter".into(), env!("CARGO_PKG_VERSION").into());
     model.metadata = network.contract().metadata();
     model.metadata.insert("tileforge.architecture".into(), network.architecture().into());

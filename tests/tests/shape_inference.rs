@@ -82,7 +82,7 @@ fn integers(trace: &Trace, values: &[i64]) -> Value {
 #[test]
 fn every_rule_is_inferred_as_it_runs() {
     let image = [2, 4, 9, 12];
-    let trace = Trace::new("rules", 9, 20);
+    let trace = Trace::new("rules", 11, 23);
     let x = trace.input("image", TensorType::new(DataType::F32, image));
     let weight = |name: &str, dims: &[usize]| trace.weight(name, Weight::zeros(DataType::F32, dims.to_vec()).unwrap());
     let convolve = |kernel: &[usize], options: ConvOptions| x.conv(&weight(&format!("conv{kernel:?}"), kernel), None, &options);
@@ -106,6 +106,8 @@ fn every_rule_is_inferred_as_it_runs() {
     let transposed = [("transA", Attribute::from(1)), ("alpha", Attribute::from(0.5_f32))];
     let _ = trace.node("Gemm", &[&rows, &weight("plain", &[12, 3]), &weight("addend", &[72, 1])], transposed);
     let _ = x.global_average_pool();
+    let _ = x.reshape(&[2, 36, 12]).attention(&weight("keys", &[2, 5, 12]), &weight("values", &[2, 5, 6]), 3, false);
+    let _ = x.reshape(&[2, 36, 12]).attention(&weight("more_keys", &[2, 36, 12]), &weight("more_values", &[2, 36, 12]), 1, true);
     let largest = x.is_equal_to(0.5).arg_max(1);
     let _ = x.gather_each(&largest.reshape(&[2, 108]).gather(&[7], 1)).sin()
         + x.gather_by(&largest, 1).gather(&[0, 0], 0).reshape(&[-1, 9, 12]).slice(0, 0, 1).cos();
@@ -146,6 +148,7 @@ fn every_rule_is_inferred_as_it_runs() {
     let rules = [
         "Add",
         "ArgMax",
+        "Attention",
         "Cast",
         "Concat",
         "Conv",

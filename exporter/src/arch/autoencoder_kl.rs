@@ -295,7 +295,7 @@ impl AutoencoderKl {
         let pixels = Sequences::of(&normal.transpose(&[0, 2, 3, 1]));
         let rows = pixels.rows();
         let [q, k, v] = [0, 1, 2].map(|i| linear(&w.at(names[i]), &rows, width));
-        let seen = attention_of_rows([&q, &k, &v], &pixels, &pixels, 1, &[]);
+        let seen = attention_of_rows([&q, &k, &v], &pixels, &pixels, 1, false);
         x + pixels.restore(&linear(&w.at(names[3]), &seen, width)).transpose(&[0, 3, 1, 2])
     }
 

@@ -5,7 +5,7 @@
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Scope, Sequences, attention_of_rows, embedding, layer_norm, linear, linear_unbiased};
 use crate::{Component, Contract, Precision, Result, Shapes, Task};
-use graph::{Constant, DataType, Dim, TensorType, Value};
+use graph::{DataType, Dim, TensorType, Value};
 use serde::{Deserialize, Serialize};
 
 /// Hyperparameters.
@@ -198,14 +198,10 @@ impl ClipText {
         let words = embedding(&text("embeddings.token_embedding"), ids, self.vocab_size, self.hidden_size);
         let embedded = words + positions;
         let sequences = Sequences::of(&embedded);
-        // No token sees those behind it.
-        let hidden = |query: usize, key: usize| if key > query { f32::NEG_INFINITY } else { 0.0 };
-        let mask: Vec<f32> = (0..tokens * tokens).map(|i| hidden(i / tokens, i % tokens)).collect();
-        let mask = trace.constant("causal_mask", &[1, 1, tokens, tokens], Constant::F32(&mask));
         let mut x = sequences.rows();
         let mut states = vec![embedded.clone()];
         for layer in 0..self.num_hidden_layers {
-            x = self.layer(&text(&format!("encoder.layers.{layer}")), &x, &sequences, &mask);
+            x = self.layer(&text(&format!("encoder.layers.{layer}")), &x, &sequences);
             states.push(sequences.restore(&x));
         }
         let last = sequences.restore(&layer_norm(&text("final_layer_norm"), &x, self.layer_norm_eps));
@@ -224,11 +220,11 @@ impl ClipText {
     }
 
     /// x + attention, and to that + two linear layers, each of the normalised sum before it. `x` are rows.
-    fn layer(&self, w: &Scope<'_>, x: &Value, sequences: &Sequences, mask: &Value) -> Value {
+    fn layer(&self, w: &Scope<'_>, x: &Value, sequences: &Sequences) -> Value {
         let a = w.at("self_attn");
         let normal = layer_norm(&w.at("layer_norm1"), x, self.layer_norm_eps);
         let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| linear(&a.at(name), &normal, self.hidden_size));
-        let seen = attention_of_rows([&q, &k, &v], sequences, sequences, self.num_attention_heads, &[mask]);
+        let seen = attention_of_rows([&q, &k, &v], sequences, sequences, self.num_attention_heads, true);
         let x = x + linear(&a.at("out_proj"), &seen, self.hidden_size);
         let normal = layer_norm(&w.at("layer_norm2"), &x, self.layer_norm_eps);
         let wide = linear(&w.at("mlp.fc1"), &normal, self.intermediate_size);

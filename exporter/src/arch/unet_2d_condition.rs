@@ -389,7 +389,7 @@ fn transformer_layer(w: &Scope<'_>, x: &Value, pixels: &Sequences, heads: usize,
         let (a, side) = (w.at(name), width(x));
         let q = linear_unbiased(&a.at("to_q"), x, side);
         let [k, v] = ["to_k", "to_v"].map(|name| linear_unbiased(&a.at(name), seen, side));
-        linear(&a.at("to_out.0"), &attention_of_rows([&q, &k, &v], pixels, keys, heads, &[]), side)
+        linear(&a.at("to_out.0"), &attention_of_rows([&q, &k, &v], pixels, keys, heads, false), side)
     };
     let normal = norm("norm1", x);
     let x = x + attention("attn1", &normal, &normal, pixels);

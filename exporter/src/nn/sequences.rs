@@ -26,9 +26,8 @@ impl Sequences {
         rows.reshape_like(&self.0)
     }
 
-    /// Rows of any width as `[batch, length, heads, width / heads]`.
-    pub(super) fn heads(&self, rows: &Value, heads: usize) -> Value {
-        let each = (width(rows) / heads.max(1)) as i64;
+    /// Rows of any width as `[batch, length, width]`.
+    pub(super) fn of_rows(&self, rows: &Value) -> Value {
         let dims = &self.0.ty().dims;
         let between = dims.get(1..dims.len().saturating_sub(1)).unwrap_or_default();
         let length = between.iter().map(graph::Dim::fixed).try_fold(1, |length, size| Some(length * size?));
@@ -36,6 +35,6 @@ impl Sequences {
             Some(length) => [Size::Number(-1), Size::Number(length as i64)],
             None => [Size::Of(&self.0, 0), Size::Number(-1)],
         };
-        rows.reshape_to(&[batch, length, Size::Number(heads as i64), Size::Number(each)])
+        rows.reshape_to(&[batch, length, Size::Number(width(rows) as i64)])
     }
 }

@@ -66,6 +66,7 @@ pub fn infer(node: &Node, operands: &[Option<Operand<'_>>]) -> Inferred {
         "CumSum" => arithmetic::cumulative_sum(&call),
         "MatMul" => matrix::matmul(&call),
         "Gemm" => matrix::gemm(&call),
+        "Attention" => matrix::attention(&call),
         "Softmax" => matrix::softmax(&call),
         "Conv" => neural::convolution(&call),
         "GlobalAveragePool" => neural::global_average_pool(&call),
