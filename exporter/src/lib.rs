@@ -12,6 +12,7 @@ mod error;
 mod export;
 pub mod nn;
 mod noise;
+pub mod pipeline;
 mod shapes;
 mod synthesise;
 

@@ -1,16 +1,17 @@
 //! `exporter export`.
 
 use super::{Hints, print, say};
-use exporter::{Checkpoint, Result, Shapes};
-use graph::{LinkMethod, WeightStorage};
+use exporter::pipeline::Pipeline;
+use exporter::{Error, Export, Result, Shapes};
+use graph::{LinkMethod, SaveReport, WeightStorage};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A .safetensors file, or the .safetensors.index.json of a sharded one
+    /// A .safetensors file, the .safetensors.index.json of a sharded one, a folder with either and its config.json, or a pipeline's folder
     path: PathBuf,
-    /// Where the graph goes
-    #[arg(short, long, value_name = "OUT.onnx")]
+    /// Where the graph goes; of a pipeline, the folder for all its graphs
+    #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
     /// Fixed input shapes, NAME:SIZExSIZE…, several with commas; without it batch, height and width stay dynamic
     #[arg(long, value_name = "NAME:SHAPE")]
@@ -33,20 +34,37 @@ enum Weights {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
-    let checkpoint = Checkpoint::open(&arguments.path)?;
-    let export = exporter::export_task(
-        &checkpoint,
-        arguments.hints.component,
-        &arguments.shapes.clone().unwrap_or_default(),
-        &arguments.hints.map(),
-    )?;
-    let storage = match arguments.weights {
-        Weights::Link => WeightStorage::Link,
-        Weights::Copy => WeightStorage::Copy,
-        Weights::Inline => WeightStorage::Inline,
-    };
-    let report = graph::save(&export.model, &arguments.output, storage)?;
-    say(&format!("{}: {} nodes, {} parameters", export.network.architecture(), export.model.nodes.len(), checkpoint.parameters()));
+    if Pipeline::is_one(&arguments.path) {
+        return run_pipeline(arguments);
+    }
+    let (hints, shapes) = (&arguments.hints, arguments.shapes.clone().unwrap_or_default());
+    let export = exporter::export_task(&hints.open(&arguments.path)?, hints.task()?, &shapes, &hints.map())?;
+    let report = graph::save(&export.model, &arguments.output, arguments.storage())?;
+    describe("", &export, &report);
+    print(&format!("{}\n", arguments.output.display()))
+}
+
+fn run_pipeline(arguments: &Arguments) -> Result<()> {
+    let pipeline = Pipeline::open(&arguments.path, &arguments.hints.component, arguments.hints.variant.as_deref())?;
+    let (shapes, hints) = (arguments.shapes.clone().unwrap_or_default(), arguments.hints.map());
+    if pipeline.parts().len() != 1 && !(shapes.is_empty() && hints.is_empty()) {
+        return Err(Error::Option("--shapes and --set are of one graph: say which with --component NAME".into()));
+    }
+    let reports = pipeline.save(&arguments.output, &shapes, &hints, arguments.storage())?;
+    for (name, class) in pipeline.left_out() {
+        say(&format!("{name}: left out; no graph is made of a {class}, and the pipeline runs without"));
+    }
+    for part in &reports {
+        describe(&format!("{}: ", part.name), &part.export, &part.report);
+    }
+    let names: Vec<String> =
+        reports.iter().map(|part| format!("{}\n", arguments.output.join(&part.name).join("model.onnx").display())).collect();
+    print(&names.concat())
+}
+
+fn describe(name: &str, export: &Export, report: &SaveReport) {
+    let parameters = export.model.metadata.get("tileforge.parameters").map_or("", String::as_str);
+    say(&format!("{name}{}: {} nodes, {parameters} parameters", export.network.architecture(), export.model.nodes.len()));
     for file in &report.linked {
         let how = match file.method {
             LinkMethod::InPlace => "the graph points into it where it is",
@@ -59,5 +77,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     if let Some((path, bytes)) = &report.weights {
         say(&format!("{}: {bytes} bytes of weights", path.display()));
     }
-    print(&format!("{}\n", arguments.output.display()))
+}
+
+impl Arguments {
+    fn storage(&self) -> WeightStorage {
+        match self.weights {
+            Weights::Link => WeightStorage::Link,
+            Weights::Copy => WeightStorage::Copy,
+            Weights::Inline => WeightStorage::Inline,
+        }
+    }
 }
