@@ -1,8 +1,10 @@
 //! Pipelines: several networks that make pictures together, as diffusers saves them in a folder.
 //!
 //! What is written has the layout and the names that the ecosystem's pipelines for ONNX Runtime load: a folder for each graph with
-//! `model.onnx` and the component's `config.json`, and everything that is no network as it was.
+//! `model.onnx` and the component's `config.json`, and everything that is no network as it was. Pipelines in one file become the same
+//! folders, but for what such a file does not hold.
 
+use crate::checkpoint::single_file;
 use crate::{Checkpoint, Error, Export, Result, Shapes, Task, export_task};
 use graph::{SaveReport, WeightStorage};
 use serde_json::{Map, Value};
@@ -17,6 +19,9 @@ const INDEX: &str = "model_index.json";
 const CONFIG: &str = "config.json";
 /// Optional in every pipeline that has it, and of no influence on the picture: it only judges it.
 const LEFT_OUT: &str = "StableDiffusionSafetyChecker";
+
+/// What SDXL's autoencoder has in its configuration, which single files do not hold.
+const SCALING_FACTOR_OF_XL: &str = "0.13025";
 
 /// The classes of networks that graphs can be made of: the graphs' names follow the component's, with these endings.
 const CLASSES: [(&str, &[(&str, Task)]); 4] = [
@@ -92,6 +97,46 @@ impl Pipeline {
         Ok(pipeline)
     }
 
+    /// The pipeline in a single file, with the names of its authors' code; `None` if the file is not one. `wanted` is as for
+    /// [`Pipeline::open`].
+    ///
+    /// # Errors
+    /// There is no component of a wanted name, or the file holds tensors of none that is supported.
+    pub fn of_single_file(file: &Checkpoint, wanted: &[String]) -> Result<Option<Self>> {
+        let components = single_file::components(file)?;
+        if components.is_empty() {
+            return Ok(None);
+        }
+        let is_xl = components.iter().any(|component| component.name == "text_encoder_2");
+        let (mut parts, mut known) = (Vec::new(), Vec::new());
+        for component in components {
+            let checkpoint = Arc::new(component.checkpoint);
+            for (ending, task) in component.tasks {
+                let name = format!("{}{ending}", component.name);
+                known.push(name.clone());
+                if wanted.is_empty() || wanted.contains(&name) {
+                    let is_vae = matches!(task, Task::VaeEncoder | Task::VaeDecoder);
+                    let hints = (is_xl && is_vae).then(|| ("scaling_factor".into(), SCALING_FACTOR_OF_XL.into())).into_iter().collect();
+                    parts.push(Part { name, task: *task, checkpoint: checkpoint.clone(), config: None, hints });
+                }
+            }
+        }
+        if let Some(missing) = wanted.iter().find(|wanted| !known.contains(*wanted)) {
+            let (path, known) = (file.path().display(), known.join(", "));
+            return Err(Error::Option(format!("--component {missing}: {path} has no such component; it has {known}")));
+        }
+        let unknown = single_file::unknown(file);
+        if wanted.is_empty() && !unknown.is_empty() {
+            let (count, first, known) = (unknown.len(), unknown[..unknown.len().min(3)].join(", "), known.join(", "));
+            let reason = format!(
+                "{count} tensors belong to no component that is supported, such as {first}; {known} can be exported without them, each with \
+                 `--component NAME`"
+            );
+            return Err(Error::checkpoint(file.path(), reason));
+        }
+        Ok(Some(Pipeline { parts, copied: Vec::new(), left_out: Vec::new() }))
+    }
+
     fn add(
         &mut self,
         folder: &Path,
@@ -139,6 +184,23 @@ impl Pipeline {
         &self.parts
     }
 
+    /// Writes the only graph of a pipeline to one file.
+    ///
+    /// # Errors
+    /// There are more graphs than one, the network cannot be exported, or a file cannot be written. Nothing is left behind then.
+    pub fn save_one(&self, path: &Path, shapes: &Shapes, hints: &BTreeMap<String, String>, storage: WeightStorage) -> Result<PartReport> {
+        let [part] = self.parts.as_slice() else {
+            let names = self.parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>().join(", ");
+            let path = path.display();
+            return Err(Error::Option(format!(
+                "{path}: one file holds one graph; say which with --component, of {names}, or name a folder"
+            )));
+        };
+        let export = part.export(shapes, hints)?;
+        let report = graph::save(&export.model, path, storage)?;
+        Ok(PartReport { name: part.name.clone(), export, report })
+    }
+
     /// Components that are left out, and their classes.
     pub fn left_out(&self) -> &[(String, String)] {
         &self.left_out
@@ -168,8 +230,7 @@ impl Pipeline {
         for part in &self.parts {
             let into = staged.join(&part.name);
             fs::create_dir(&into).map_err(failed(&into, "create"))?;
-            let all: BTreeMap<String, String> = part.hints.iter().chain(hints).map(|(name, value)| (name.clone(), value.clone())).collect();
-            let export = export_task(&part.checkpoint, Some(part.task), shapes, &all)?;
+            let export = part.export(shapes, hints)?;
             let report = graph::save(&export.model, &into.join("model.onnx"), storage)?;
             if let Some(config) = &part.config {
                 fs::copy(config, into.join(CONFIG)).map_err(failed(config, "copy"))?;
@@ -181,6 +242,17 @@ impl Pipeline {
         }
         fs::rename(&staged, folder).map_err(failed(folder, "rename"))?;
         Ok(reports)
+    }
+}
+
+impl Part {
+    /// Makes the part's graph. `hints` go before what other components tell.
+    ///
+    /// # Errors
+    /// As [`export_task`].
+    pub fn export(&self, shapes: &Shapes, hints: &BTreeMap<String, String>) -> Result<Export> {
+        let all: BTreeMap<String, String> = self.hints.iter().chain(hints).map(|(name, value)| (name.clone(), value.clone())).collect();
+        export_task(&self.checkpoint, Some(self.task), shapes, &all)
     }
 }
 

@@ -179,3 +179,41 @@ fn engines_of_components_are_not_built_yet() {
         let _ = run("engine-builder", arguments).failure(1, &["engines of task `", "are not built yet"]);
     }
 }
+
+#[test]
+fn a_single_file_becomes_the_same_folders() {
+    let work = tempfile::tempdir().unwrap();
+    let file = repository("tests/golden-diffusers/single-file-xl/checkpoint.safetensors");
+    let sets = ["--set", "norm_num_groups=4"];
+    let alone = |component: &str, to: &Path, more: &[&str]| export(&file, to, &[&["--component", component], &sets[..], more].concat());
+    let graph = work.path().join("decoder.onnx");
+    let _ = alone("vae_decoder", &graph, &[]).success();
+    let metadata = graph::load(&graph).unwrap().metadata;
+    assert_eq!(metadata["tileforge.scaling_factor"], "0.13025");
+    let folder = work.path().join("folder");
+    let more = ["--set", "attention_head_dim=[1,2,4]", "--set", "addition_time_embed_dim=8", "--set", "text_embeds_width=12"];
+    let _ = alone("unet", &folder, &more).success();
+    assert_eq!(
+        (names_in(&folder), names_in(&folder.join("unet"))),
+        (vec!["unet".into()], vec!["model.checkpoint.safetensors".into(), "model.onnx".into()])
+    );
+    let _ = export(&file, &graph, &[])
+        .failure(2, &["one file holds one graph", "unet, vae_encoder, vae_decoder, text_encoder, text_encoder_2"]);
+    let _ = alone("transformer", &graph, &[]).failure(2, &["no such component", "text_encoder_2"]);
+    // Names in messages are those of the file.
+    let wrong = ["--set", "attention_head_dim=[1,2,4]", "--set", "addition_time_embed_dim=4", "--set", "text_embeds_width=12"];
+    let _ = alone("unet", &work.path().join("other"), &wrong).success();
+    let bytes = fs::read(&file).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header = String::from_utf8(bytes[8..8 + length].to_vec()).unwrap();
+    let spoiled = |from: &str, to: &str| {
+        let (header, path) = (header.replace(from, to), work.path().join("spoiled.safetensors"));
+        fs::write(&path, [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &bytes[8 + length..]].concat()).unwrap();
+        path
+    };
+    let renamed = spoiled("first_stage_model.decoder.mid.attn_1.q.bias", "first_stage_model.decoder.mid.attn_1.p.bias");
+    let expected = ["missing: `decoder.mid_block.attentions.0.to_q.bias`", "left over: `first_stage_model.decoder.mid.attn_1.p.bias`"];
+    let _ = export(&renamed, &graph, &[&["--component", "vae_decoder"], &sets[..]].concat()).failure(1, &expected);
+    let foreign = spoiled("\"betas\"", "\"control_model.betas\"");
+    let _ = export(&foreign, &work.path().join("third"), &[]).failure(1, &["belong to no component", "control_model.betas", "--component"]);
+}

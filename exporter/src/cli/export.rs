@@ -34,23 +34,32 @@ enum Weights {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
-    if Pipeline::is_one(&arguments.path) {
-        return run_pipeline(arguments);
+    let (path, hints) = (&arguments.path, &arguments.hints);
+    if Pipeline::is_one(path) {
+        return run_pipeline(arguments, &Pipeline::open(path, &hints.component, hints.variant.as_deref())?);
     }
-    let (hints, shapes) = (&arguments.hints, arguments.shapes.clone().unwrap_or_default());
-    let export = exporter::export_task(&hints.open(&arguments.path)?, hints.task()?, &shapes, &hints.map())?;
+    let checkpoint = hints.open(path)?;
+    if let Some(pipeline) = Pipeline::of_single_file(&checkpoint, &hints.component)? {
+        return run_pipeline(arguments, &pipeline);
+    }
+    let shapes = arguments.shapes.clone().unwrap_or_default();
+    let export = exporter::export_task(&checkpoint, hints.task()?, &shapes, &hints.map())?;
     let report = graph::save(&export.model, &arguments.output, arguments.storage())?;
     describe("", &export, &report);
     print(&format!("{}\n", arguments.output.display()))
 }
 
-fn run_pipeline(arguments: &Arguments) -> Result<()> {
-    let pipeline = Pipeline::open(&arguments.path, &arguments.hints.component, arguments.hints.variant.as_deref())?;
-    let (shapes, hints) = (arguments.shapes.clone().unwrap_or_default(), arguments.hints.map());
+fn run_pipeline(arguments: &Arguments, pipeline: &Pipeline) -> Result<()> {
+    let (shapes, hints, storage) = (arguments.shapes.clone().unwrap_or_default(), arguments.hints.map(), arguments.storage());
+    if arguments.output.extension().is_some_and(|extension| extension == "onnx") {
+        let part = pipeline.save_one(&arguments.output, &shapes, &hints, storage)?;
+        describe("", &part.export, &part.report);
+        return print(&format!("{}\n", arguments.output.display()));
+    }
     if pipeline.parts().len() != 1 && !(shapes.is_empty() && hints.is_empty()) {
         return Err(Error::Option("--shapes and --set are of one graph: say which with --component NAME".into()));
     }
-    let reports = pipeline.save(&arguments.output, &shapes, &hints, arguments.storage())?;
+    let reports = pipeline.save(&arguments.output, &shapes, &hints, storage)?;
     for (name, class) in pipeline.left_out() {
         say(&format!("{name}: left out; no graph is made of a {class}, and the pipeline runs without"));
     }
