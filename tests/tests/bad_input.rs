@@ -49,6 +49,17 @@ fn pickles_are_refused_with_the_way_to_convert_them() {
 }
 
 #[test]
+fn a_graph_of_one_size_needs_its_shape() {
+    let work = tempfile::tempdir().unwrap();
+    let (path, out) = (repository("tests/golden/drct-x2/checkpoint.safetensors"), work.path().join("model.onnx"));
+    let dynamic = run("exporter", words(&[&"export", &path, &"-o", &out]));
+    let _ = dynamic.failure(2, &["of one size", "--shapes image:1x3x256x256"]);
+    let small = run("exporter", words(&[&"export", &path, &"-o", &out, &"--shapes", &"image:1x3x1x64"]));
+    let _ = small.failure(2, &["a height or width of 1 is too small to be extended to 4 by reflection; this model takes 3 and more"]);
+    assert!(names_in(work.path()).is_empty());
+}
+
+#[test]
 fn tensors_that_do_not_fit_are_all_listed() {
     // One renamed: missing and left over. One of another shape.
     let changed = with_header(|header| {

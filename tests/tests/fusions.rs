@@ -1,0 +1,59 @@
+//! Attention, normalisations and activations are written in the forms that ONNX Runtime fuses.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use exporter::arch::registry;
+use exporter::{Checkpoint, export, synthesise};
+use graph::{DataType, Model, WeightStorage, load, save};
+use runtime::session::{OptimisationLevel, Session, SessionOptions};
+use std::collections::BTreeMap;
+
+fn count(model: &Model, operator: &str) -> usize {
+    model.nodes.iter().filter(|node| node.operator == operator).count()
+}
+
+/// The graph of the preset `tiny`, as exported and with ONNX Runtime's fusions.
+fn tiny(architecture: &str) -> [Model; 2] {
+    let folder = tempfile::tempdir().unwrap();
+    let [checkpoint, path, optimised] = ["checkpoint.safetensors", "model.onnx", "optimised.onnx"].map(|name| folder.path().join(name));
+    let entry = registry().iter().find(|entry| entry.name == architecture).unwrap();
+    let (_, network) = entry.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap();
+    synthesise(network.as_ref(), DataType::F32, 1, &checkpoint).unwrap();
+    let model = export(&Checkpoint::open(&checkpoint).unwrap(), &network.example_shapes(), &BTreeMap::new()).unwrap().model;
+    save(&model, &path, WeightStorage::Inline).unwrap();
+    let options = SessionOptions {
+        optimisation: OptimisationLevel::Extended,
+        optimised_model_path: Some(optimised.clone()),
+        ..SessionOptions::default()
+    };
+    Session::open(&path, &options).unwrap();
+    let fused = load(&optimised).unwrap();
+    [model, fused]
+}
+
+#[test]
+fn attention_is_fused() {
+    for architecture in ["SwinIR", "DRCT", "HAT"] {
+        let [model, fused] = tiny(architecture);
+        let attentions = count(&model, "Softmax");
+        assert!(attentions > 2, "{architecture}");
+        // The scale of the queries and the transposition of the keys go into the product of the two.
+        assert_eq!(count(&fused, "FusedMatMul"), attentions, "{architecture}");
+        assert_eq!(count(&fused, "MatMul"), attentions, "{architecture}");
+        assert_eq!(count(&model, "Mul") - count(&fused, "Mul"), attentions, "{architecture}");
+        // Nothing is decomposed that the exporter wrote as one operator, and everything that is known stays constant.
+        for operator in ["LayerNormalization", "Gelu", "Gemm"] {
+            let activated = if operator == "Gemm" { count(&fused, "FusedGemm") } else { 0 };
+            assert_eq!(count(&fused, operator) + activated, count(&model, operator), "{architecture}: {operator}");
+        }
+        assert_eq!(count(&fused, "Cast") + count(&fused, "Shape"), 0, "{architecture}");
+    }
+}
+
+#[test]
+fn activations_are_fused_with_the_layer_before() {
+    let [model, fused] = tiny("DRCT");
+    // Behind each of the four blocks that make features for the others, and before the upsampling.
+    assert_eq!((count(&model, "LeakyRelu"), count(&fused, "FusedGemm"), count(&fused, "FusedConv")), (5, 4, 1));
+    let [model, fused] = tiny("RRDBNet");
+    assert_eq!(count(&model, "LeakyRelu"), count(&fused, "FusedConv"));
+}
