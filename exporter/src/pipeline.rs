@@ -5,6 +5,7 @@
 //! folders, but for what such a file does not hold.
 
 use crate::checkpoint::single_file;
+use crate::lora::{self, Lora};
 use crate::{Checkpoint, Error, Export, Result, Shapes, Task, export_task};
 use graph::{SaveReport, WeightStorage};
 use serde_json::{Map, Value};
@@ -177,6 +178,17 @@ impl Pipeline {
             self.copied.push((folder.to_owned(), name.into()));
         }
         Ok(())
+    }
+
+    /// Merges files of low-rank adaptations into the networks' weights. Returns, for each file, how many tensors are of components that
+    /// are not exported.
+    ///
+    /// # Errors
+    /// As [`lora::merge`].
+    pub fn merge(&mut self, files: &[Lora]) -> Result<Vec<usize>> {
+        let components = self.parts.iter_mut().map(|part| (part.name.as_str(), Arc::make_mut(&mut part.checkpoint)));
+        let mut components: Vec<(&str, &mut Checkpoint)> = components.collect();
+        lora::merge(&mut components, files)
     }
 
     /// The graphs.

@@ -26,7 +26,7 @@ import numpy
 import safetensors.torch
 import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
-from diffusers.loaders import single_file_utils
+from diffusers.loaders import lora_conversion_utils, single_file_utils
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
 FOLDER = Path(__file__).resolve().parent
@@ -409,6 +409,87 @@ def single_file(parts: dict[str, str], states: dict[str, dict]) -> dict[str, Fil
     return {"checkpoint.safetensors": (tensors, {"format": "pt"})}
 
 
+# ---- adaptations -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lora:
+    """A file of low-rank adaptations of a case's network, with its first input through the merged network."""
+
+    name: str
+    seed: int
+    case: str
+    naming: str  # kohya, sgm (kohya's with the original names of blocks), or peft
+    scale: float
+    layers: str  # pattern of the layers that are adapted
+
+
+ATTENTIONS = r"attn[12]\.(to_[qkv]|to_out\.0)|ff\.net\.(0\.proj|2)"
+LORAS = [
+    Lora("lora-kohya", 21, "unet", "kohya", 0.8, ATTENTIONS + r"|proj_(in|out)|resnets\.\d+\.(conv[12]|conv_shortcut|time_emb_proj)"),
+    Lora("lora-kohya-xl", 22, "unet-xl", "sgm", 1.0, ATTENTIONS),
+    Lora("lora-peft", 23, "unet-linear", "peft", -0.5, ATTENTIONS + "|proj_(in|out)"),
+]
+
+
+def draw_lora(lora: Lora, network: torch.nn.Module) -> dict:
+    """Factors of rank 2 to 4 without alphas, or of rank 4 with an alpha of 2. Files whose layers differ in both are no golden: diffusers
+    0.42.1 gives some layers the alpha of others."""
+    random = numpy.random.Generator(numpy.random.PCG64(lora.seed))
+    case = next(case for case in CASES if case.name == lora.case)
+    tensors = {}
+    for name, module in network.named_modules():
+        if not re.search(f"({lora.layers})$", name):
+            continue
+        weight, rank = module.weight, int(random.integers(2, 5)) if lora.naming == "peft" else 4
+        down = draw(random, rank, *weight.shape[1:]) * 0.5 / math.sqrt(weight[0].numel())
+        up = draw(random, weight.shape[0], rank, *[1] * (weight.ndim - 2)) * 0.8
+        if lora.naming == "peft":
+            tensors |= {f"unet.{name}.lora_A.weight": down, f"unet.{name}.lora_B.weight": up}
+            continue
+        key = name
+        if lora.naming == "sgm":
+            key = next(iter(unet_names(case, {name + ".weight": weight}))).removesuffix(".weight")
+        key = "lora_unet_" + key.replace(".", "_")
+        tensors |= {f"{key}.lora_down.weight": down.half(), f"{key}.lora_up.weight": up.half(), f"{key}.alpha": torch.tensor(2.0)}
+    return tensors
+
+
+def make_lora(lora: Lora, states: dict) -> dict[str, File]:
+    case = next(case for case in CASES if case.name == lora.case)
+    random = numpy.random.Generator(numpy.random.PCG64(lora.seed + 100))
+    with torch.no_grad():
+        network = build(case).eval()
+        network.load_state_dict({key: value.float() for key, value in states[lora.case].items()})
+        tensors = draw_lora(lora, network)
+        read, alphas = dict(tensors), None
+        if lora.naming == "sgm":
+            read = lora_conversion_utils._maybe_map_sgm_blocks_to_diffusers(read, network.config)
+        if lora.naming != "peft":
+            read, alphas = lora_conversion_utils._convert_non_diffusers_lora_to_diffusers(read)
+        network.load_lora_adapter({key: value.double() for key, value in read.items()}, prefix="unet", network_alphas=alphas)
+        network.double().fuse_lora(lora_scale=lora.scale)
+        merged = 0
+        for name, parameter in network.named_parameters():
+            if name.endswith(".base_layer.weight"):  # those that were merged are stored in the type of the checkpoint
+                parameter.copy_(parameter.to(case.dtype))
+                merged += 1
+        if merged * (2 if lora.naming == "peft" else 3) != len(tensors):
+            raise AssertionError(f"{lora.name}: diffusers has merged {merged} of {len(tensors)} tensors")
+        golden = case.inputs[0]
+        inputs = draw_inputs(case, golden, random)
+        outputs = run("unet", network, inputs, torch.float64)
+        network.unfuse_lora()
+        network.disable_lora()
+        plain = run("unet", network, inputs, torch.float64)["out_sample"]
+        if float((plain - outputs["out_sample"]).abs().max()) < 0.1 * extent(plain):
+            raise AssertionError(f"{lora.name}: the adaptation changes next to nothing")
+    golden_tensors = {f"input.{name}": value.float() for name, value in inputs.items()}
+    golden_tensors |= {f"output.{name}": value.float().contiguous() for name, value in outputs.items()}
+    metadata = {"case": lora.case, "scale": str(lora.scale), "reference": f"diffusers {version('diffusers')}, peft {version('peft')}, float64"}
+    return {"lora.safetensors": (tensors, {"format": "pt"}), "unet.0.golden.safetensors": (golden_tensors, metadata)}
+
+
 def encode(name: str, file: File) -> bytes:
     contents, metadata = file
     if name.endswith(".json"):
@@ -459,6 +540,8 @@ def main() -> int:
             yield case.name, files, f"float32 arithmetic differs by {single:.1e} of the range"
         for name, parts in SINGLE_FILES.items():
             yield name, single_file(parts, states), f"the weights of {', '.join(parts.values())}"
+        for lora in LORAS:
+            yield lora.name, make_lora(lora, states), f"adapts {lora.case}"
 
     for case, files, remark in made():
         folder = FOLDER / case

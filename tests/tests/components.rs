@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{GoldenComponent, golden_components, repository};
+use exporter::lora::{Lora, merge};
 use exporter::pipeline::Pipeline;
 use exporter::{Checkpoint, Export, Shapes, export_task};
 use graph::{WeightStorage, save};
@@ -54,9 +55,14 @@ fn check_export(golden: &GoldenComponent, export: &Export, storage: WeightStorag
     worst
 }
 
+/// The golden inputs of networks as they are, without adaptations.
+fn golden_networks() -> Vec<GoldenComponent> {
+    golden_components().into_iter().filter(|golden| !golden.name.starts_with("lora-")).collect()
+}
+
 #[test]
 fn fixed_shapes_match_the_reference() {
-    let all = golden_components();
+    let all = golden_networks();
     for golden in &all {
         println!("{:<50} {:.1e}", golden.name, check(golden, &shapes(golden), WeightStorage::Link));
     }
@@ -65,7 +71,7 @@ fn fixed_shapes_match_the_reference() {
 
 #[test]
 fn dynamic_shapes_match_the_reference() {
-    for golden in &golden_components() {
+    for golden in &golden_networks() {
         // A text encoder's graph is of one number of tokens: the one that its tokenizer pads to, if nothing else is said.
         let tokens = golden.inputs.get("input_ids").filter(|ids| ids.shape()[1] != 11).map(|_| shapes(golden));
         let _ = check(golden, &tokens.unwrap_or_default(), WeightStorage::Copy);
@@ -90,8 +96,7 @@ fn networks_of_single_files_match_the_reference() {
         for part in pipeline.parts() {
             let component = part.name.trim_end_matches("_encoder").trim_end_matches("_decoder");
             let (_, case) = cases.iter().find(|(name, _)| *name == component || *name == part.name).unwrap();
-            for golden in golden_components().iter().filter(|golden| golden.folder.ends_with(case) && golden.graph == part.task.to_string())
-            {
+            for golden in golden_networks().iter().filter(|golden| golden.folder.ends_with(case) && golden.graph == part.task.to_string()) {
                 let config: BTreeMap<String, serde_json::Value> =
                     serde_json::from_slice(&std::fs::read(golden.folder.join("config.json")).unwrap()).unwrap();
                 let asked = ["norm_num_groups", "num_attention_heads", "attention_head_dim", "hidden_act", "eos_token_id"];
@@ -105,4 +110,23 @@ fn networks_of_single_files_match_the_reference() {
         }
     }
     assert!(seen >= 14, "only {seen} golden inputs");
+}
+
+#[test]
+fn merged_adaptations_match_the_reference() {
+    let adaptations: Vec<GoldenComponent> = golden_components().into_iter().filter(|golden| golden.name.starts_with("lora-")).collect();
+    assert_eq!(adaptations.len(), 3);
+    for golden in &adaptations {
+        let (case, scale) = match golden.name.split('/').next().unwrap() {
+            "lora-kohya" => ("unet", 0.8),
+            "lora-kohya-xl" => ("unet-xl", 1.0),
+            _ => ("unet-linear", -0.5),
+        };
+        let network = golden_networks().into_iter().find(|network| network.folder.ends_with(case)).unwrap();
+        let mut checkpoint = Checkpoint::open(&network.checkpoint).unwrap();
+        let lora = Lora { path: golden.checkpoint.clone(), scale };
+        assert_eq!(merge(&mut [("unet", &mut checkpoint)], &[lora]).unwrap(), [0]);
+        let export = export_task(&checkpoint, None, &shapes(golden), &hints(golden)).unwrap();
+        println!("{:<50} {:.1e}", golden.name, check_export(golden, &export, WeightStorage::Link));
+    }
 }

@@ -1,7 +1,7 @@
 //! Pipelines through the exporter's binary: the layout of what it writes, and bad input.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{golden_components, names_in, repository, run, words};
+use end_to_end::{names_in, repository, run, words};
 use runtime::session::{Session, SessionOptions};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -173,7 +173,7 @@ fn engines_of_components_are_not_built_yet() {
     let work = tempfile::tempdir().unwrap();
     let graph = work.path().join("unet.onnx");
     let _ = export(&repository("tests/golden-diffusers/unet"), &graph, &[]).success();
-    for source in [graph.clone(), golden_components().remove(0).checkpoint] {
+    for source in [graph.clone(), repository("tests/golden-diffusers/text/model.safetensors")] {
         let arguments =
             words(&[&"build", &source, &"--profile", &repository("tests/profiles/small-tiles.yaml"), &"-o", &work.path().join("engine")]);
         let _ = run("engine-builder", arguments).failure(1, &["engines of task `", "are not built yet"]);
@@ -216,4 +216,54 @@ fn a_single_file_becomes_the_same_folders() {
     let _ = export(&renamed, &graph, &[&["--component", "vae_decoder"], &sets[..]].concat()).failure(1, &expected);
     let foreign = spoiled("\"betas\"", "\"control_model.betas\"");
     let _ = export(&foreign, &work.path().join("third"), &[]).failure(1, &["belong to no component", "control_model.betas", "--component"]);
+}
+
+/// A file of adaptations with one layer of this name, for a weight of `[outputs, inputs]`.
+fn lora(folder: &Path, layer: &str, [outputs, inputs]: [usize; 2]) -> PathBuf {
+    let tensor = |rows: usize, columns: usize| (safetensors::Dtype::F32, vec![rows, columns], vec![0_u8; 4 * rows * columns]);
+    let tensors = [(format!("{layer}.lora_down.weight"), tensor(2, inputs)), (format!("{layer}.lora_up.weight"), tensor(outputs, 2))];
+    let views = tensors
+        .iter()
+        .map(|(name, (kind, dims, bytes))| (name.clone(), safetensors::tensor::TensorView::new(*kind, dims.clone(), bytes).unwrap()));
+    let path = folder.join("style.safetensors");
+    fs::write(&path, safetensors::serialize(views.collect::<Vec<_>>(), None).unwrap()).unwrap();
+    path
+}
+
+#[test]
+fn adaptations_are_merged_or_refused() {
+    let work = tempfile::tempdir().unwrap();
+    let (from, to) = (pipeline(work.path(), &XL), work.path().join("onnx"));
+    let mut merged = |layer: &str, dims: [usize; 2], more: &[&str]| {
+        let file = lora(work.path(), layer, dims);
+        if to.exists() {
+            fs::remove_dir_all(&to).unwrap();
+        }
+        export(&from, &to, &[&["--lora", &format!("{}:0.5", file.display())], more].concat())
+    };
+    // The same layer by each of its names.
+    let attention = "transformer_blocks_0_attn2_to_k";
+    for layer in [
+        format!("lora_unet_down_blocks_1_attentions_0_{attention}"),
+        format!("lora_unet_input_blocks_3_1_{attention}"),
+        "unet.down_blocks.1.attentions.0.transformer_blocks.0.attn2.to_k".into(),
+        "unet.down_blocks.1.attentions.0.transformer_blocks.0.attn2.processor.to_k".into(),
+    ] {
+        let _ = merged(&layer, [16, 12], &[]).success();
+    }
+    for layer in ["lora_te1_text_model_encoder_layers_1_mlp_fc1", "lora_te2_text_model_encoder_layers_0_mlp_fc1"] {
+        let _ = merged(layer, [24, 16], &[]).success();
+    }
+    let elsewhere = merged("lora_te2_text_model_encoder_layers_0_mlp_fc1", [24, 16], &["--component", "unet"]).success();
+    assert!(elsewhere.stderr.contains("2 tensors are of components that are not exported"), "{}", elsewhere.stderr);
+    let other = "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn2_to_k";
+    let _ =
+        merged(other, [16, 12], &[]).failure(1, &["style.safetensors", "2 tensors are of no layer", &format!("{other}.lora_up.weight")]);
+    let _ =
+        merged("lora_transformer_blocks_0", [16, 12], &[]).failure(1, &["2 tensors are of no layer", "lora_transformer_blocks_0.lora_up"]);
+    let wrong = format!("lora_unet_down_blocks_1_attentions_0_{attention}");
+    let _ = merged(&wrong, [16, 768], &[]).failure(1, &["do not fit the weight", "of [16, 12]", "another model"]);
+    let _ = export(&from, &to, &["--lora", "missing.safetensors"]).failure(1, &["missing.safetensors"]);
+    let _ = export(&from, &to, &["--lora", ":2"]).failure(2, &["FILE:SCALE"]);
+    assert_eq!(names_in(work.path()), ["pipeline", "style.safetensors"]);
 }

@@ -87,6 +87,11 @@ impl Checkpoint {
         &self.tensors
     }
 
+    /// A tensor to put another one of the same sizes in the place of.
+    pub(crate) fn tensor_mut(&mut self, name: &str) -> Option<&mut Weight> {
+        self.tensors.get_mut(name)
+    }
+
     /// The header's free-form `__metadata__`.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata

@@ -225,6 +225,44 @@ fn unet_table(names: &BTreeSet<&str>) -> Vec<(String, String)> {
     table
 }
 
+/// The names that a UNet's layer may have in the original code, from diffusers' name and the residual blocks of each level on the way
+/// down.
+pub(crate) fn original_unet_layer(name: &str, layers: usize) -> Vec<String> {
+    let upsampler = name.strip_prefix("up_blocks.").and_then(|rest| rest.strip_suffix(".upsamplers.0.conv"));
+    if let Some(level) = upsampler.and_then(|level| level.parse::<usize>().ok()) {
+        // It stands behind the attention, or behind the residual block where there is none.
+        return [1, 2].map(|place| format!("output_blocks.{}.{place}.conv", (level + 1) * (layers + 1) - 1)).to_vec();
+    }
+    original_layer(name, layers).into_iter().collect()
+}
+
+fn original_layer(name: &str, layers: usize) -> Option<String> {
+    let mut parts = name.split('.');
+    let (block, number) = (parts.next()?, parts.next().and_then(|number| number.parse::<usize>().ok()));
+    let (kind, layer) = (parts.next().unwrap_or_default(), parts.next().and_then(|layer| layer.parse::<usize>().ok()));
+    let rest: String = parts.map(|part| format!(".{part}")).collect();
+    let inner = |from: &str| INNER.iter().find(|(_, to)| to.trim_end_matches('.') == from).map(|(from, _)| from.trim_end_matches('.'));
+    // Within a residual block layers have other names, within an attention they have not.
+    let rest = match rest.strip_prefix('.').filter(|_| kind == "resnets").and_then(inner) {
+        Some(inner) => format!(".{inner}"),
+        None => rest,
+    };
+    let place = usize::from(kind == "attentions");
+    match (block, number, kind, layer) {
+        ("down_blocks", Some(level), "downsamplers", Some(0)) => Some(format!("input_blocks.{}.0.op", (level + 1) * (layers + 1))),
+        ("down_blocks", Some(level), _, Some(layer)) => Some(format!("input_blocks.{}.{place}{rest}", 1 + level * (layers + 1) + layer)),
+        ("up_blocks", Some(level), "resnets" | "attentions", Some(layer)) => {
+            Some(format!("output_blocks.{}.{place}{rest}", level * (layers + 1) + layer))
+        }
+        _ => {
+            let (from, to) = UNET.iter().find(|(_, to)| format!("{name}.").starts_with(to))?;
+            let rest = &format!("{name}.")[to.len()..];
+            let renamed = INNER.iter().find(|(_, inner)| rest == *inner).map_or(rest, |(from, _)| from);
+            Some(format!("{from}{renamed}").trim_end_matches('.').to_owned())
+        }
+    }
+}
+
 /// The original counts the levels of the decoder as it does those of the encoder, from the image; diffusers from the latent image.
 fn autoencoder_table(names: &BTreeSet<&str>) -> Vec<(String, String)> {
     let mut table = Vec::new();

@@ -1,6 +1,7 @@
 //! `exporter export`.
 
 use super::{Hints, print, say};
+use exporter::lora::{self, Lora};
 use exporter::pipeline::Pipeline;
 use exporter::{Error, Export, Result, Shapes};
 use graph::{LinkMethod, SaveReport, WeightStorage};
@@ -19,6 +20,9 @@ pub(super) struct Arguments {
     /// Where the weights go
     #[arg(long, value_enum, default_value = "link")]
     weights: Weights,
+    /// A file of low-rank adaptations (kohya's or diffusers' names) to merge into the weights, FILE or FILE:SCALE; may be repeated
+    #[arg(long, value_name = "FILE[:SCALE]")]
+    lora: Vec<Lora>,
     #[command(flatten)]
     hints: Hints,
 }
@@ -36,20 +40,26 @@ enum Weights {
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let (path, hints) = (&arguments.path, &arguments.hints);
     if Pipeline::is_one(path) {
-        return run_pipeline(arguments, &Pipeline::open(path, &hints.component, hints.variant.as_deref())?);
+        return run_pipeline(arguments, Pipeline::open(path, &hints.component, hints.variant.as_deref())?);
     }
-    let checkpoint = hints.open(path)?;
+    let mut checkpoint = hints.open(path)?;
     if let Some(pipeline) = Pipeline::of_single_file(&checkpoint, &hints.component)? {
-        return run_pipeline(arguments, &pipeline);
+        return run_pipeline(arguments, pipeline);
     }
     let shapes = arguments.shapes.clone().unwrap_or_default();
+    if !arguments.lora.is_empty() {
+        // A component alone is known by its task.
+        let task = exporter::arch::detect_task(&checkpoint, hints.task()?, &hints.map())?.contract().task().to_string();
+        arguments.say_elsewhere(&lora::merge(&mut [(&task, &mut checkpoint)], &arguments.lora)?);
+    }
     let export = exporter::export_task(&checkpoint, hints.task()?, &shapes, &hints.map())?;
     let report = graph::save(&export.model, &arguments.output, arguments.storage())?;
     describe("", &export, &report);
     print(&format!("{}\n", arguments.output.display()))
 }
 
-fn run_pipeline(arguments: &Arguments, pipeline: &Pipeline) -> Result<()> {
+fn run_pipeline(arguments: &Arguments, mut pipeline: Pipeline) -> Result<()> {
+    arguments.say_elsewhere(&pipeline.merge(&arguments.lora)?);
     let (shapes, hints, storage) = (arguments.shapes.clone().unwrap_or_default(), arguments.hints.map(), arguments.storage());
     if arguments.output.extension().is_some_and(|extension| extension == "onnx") {
         let part = pipeline.save_one(&arguments.output, &shapes, &hints, storage)?;
@@ -89,6 +99,13 @@ fn describe(name: &str, export: &Export, report: &SaveReport) {
 }
 
 impl Arguments {
+    /// Says how many tensors of each file of adaptations are of components that are not exported.
+    fn say_elsewhere(&self, counts: &[usize]) {
+        for (lora, count) in self.lora.iter().zip(counts).filter(|(_, count)| **count > 0) {
+            say(&format!("{}: {count} tensors are of components that are not exported", lora.path.display()));
+        }
+    }
+
     fn storage(&self) -> WeightStorage {
         match self.weights {
             Weights::Link => WeightStorage::Link,
