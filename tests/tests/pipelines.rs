@@ -234,7 +234,7 @@ fn lora(folder: &Path, layer: &str, [outputs, inputs]: [usize; 2]) -> PathBuf {
 fn adaptations_are_merged_or_refused() {
     let work = tempfile::tempdir().unwrap();
     let (from, to) = (pipeline(work.path(), &XL), work.path().join("onnx"));
-    let mut merged = |layer: &str, dims: [usize; 2], more: &[&str]| {
+    let merged = |layer: &str, dims: [usize; 2], more: &[&str]| {
         let file = lora(work.path(), layer, dims);
         if to.exists() {
             fs::remove_dir_all(&to).unwrap();

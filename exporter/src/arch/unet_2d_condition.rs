@@ -291,7 +291,7 @@ impl UNet2DConditionModel {
         let last = self.block_out_channels.len().saturating_sub(1);
         let levels = self.transformer_layers.iter().copied().enumerate().filter(|(_, layers)| *layers > 0);
         for (level, layers) in levels.chain([(last, self.middle_transformer_layers)]) {
-            if of_level(level) != Json::from(layers) {
+            if of_level(level) != layers {
                 let reason = format!("config.json says `{name}` is {said}, the weights say {layers} for level {level}");
                 return Err(Mismatch(format!("{reason}: they do not belong to each other")));
             }
