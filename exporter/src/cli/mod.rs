@@ -55,6 +55,9 @@ struct Hints {
     /// Which weights of a folder that has several sets of them, such as fp16
     #[arg(long, value_name = "NAME")]
     variant: Option<String>,
+    /// Where an image of 0 to 1 gets the mean and the deviation that a depth network was trained with [default: outside]
+    #[arg(long, value_name = "PLACE", value_parser = ["outside", "in-graph"])]
+    preprocess: Option<String>,
     /// A hyperparameter that the checkpoint does not tell, as NAME=VALUE; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
@@ -76,7 +79,8 @@ impl Hints {
     }
 
     fn map(&self) -> BTreeMap<String, String> {
-        self.set.iter().cloned().collect()
+        let preprocess = self.preprocess.iter().map(|place| ("preprocess".to_owned(), place.clone()));
+        self.set.iter().cloned().chain(preprocess).collect()
     }
 }
 
