@@ -78,6 +78,8 @@ impl Profile {
     pub fn tiles_for(&self, task: Task) -> &[Tile] {
         match task {
             Task::Upscale => &self.tiles.upscale,
+            // Engines of these are not built yet.
+            Task::Unet | Task::VaeEncoder | Task::VaeDecoder | Task::TextEncoder => &[],
         }
     }
 }

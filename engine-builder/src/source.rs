@@ -57,7 +57,7 @@ impl Source {
         let checkpoint = Checkpoint::open(path)?;
         let shapes = exporter::arch::detect(&checkpoint, &hints)?.example_shapes();
         let export = exporter::export(&checkpoint, &shapes, &hints)?;
-        let interface = Interface::from_metadata(&export.model.metadata)?;
+        let interface = interface(path, &export.model)?;
         Ok(Source {
             name,
             path: path.to_owned(),
@@ -80,7 +80,7 @@ impl Source {
             name: name_of(path),
             path: path.to_owned(),
             licence: None,
-            interface: Interface::from_metadata(&model.metadata)?,
+            interface: interface(path, &model)?,
             architecture,
             parameters: model.parameters(),
             kind: Kind::Graph(Box::new(model)),
@@ -169,6 +169,14 @@ impl Source {
     /// What was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// How the pixels of an engine become tensors; engines are built of upscalers only, so far.
+fn interface(path: &Path, model: &Model) -> Result<Interface> {
+    match model.metadata.get("tileforge.task").filter(|task| **task != Task::Upscale.to_string()) {
+        Some(task) => Err(Error::input(path, format!("engines of task `{task}` are not built yet, only of `{}`", Task::Upscale))),
+        None => Ok(Interface::from_metadata(&model.metadata)?),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 
 /// What a network does with its input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -12,6 +13,19 @@ use std::fmt;
 pub enum Task {
     /// An image to an image, `scale` times as large (1 for restoration).
     Upscale,
+    /// Noise in a noisy latent image, under the condition of a text.
+    Unet,
+    /// An image to a latent one.
+    VaeEncoder,
+    /// A latent image to an image.
+    VaeDecoder,
+    /// A text's tokens to what conditions an image.
+    TextEncoder,
+}
+
+impl Task {
+    /// Every task.
+    pub const ALL: [Task; 5] = [Task::Upscale, Task::Unet, Task::VaeEncoder, Task::VaeDecoder, Task::TextEncoder];
 }
 
 /// How an image is extended to a size that the network takes.
@@ -41,11 +55,29 @@ pub enum ReceptiveField {
     Unbounded,
 }
 
-/// Everything that the runtime must know of a network that maps an image to an image.
+/// Everything that whoever runs a graph must know of it and cannot see in it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Contract {
+pub enum Contract {
+    /// A network that maps an image to an image.
+    Upscale(Upscale),
+    /// A part of a pipeline of several networks.
+    Component(Component),
+}
+
+/// What the runtime must know of a part of a pipeline. Its inputs and outputs have the names that pipelines load them by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Component {
     /// What it does.
     pub task: Task,
+    /// Arithmetics in which the whole network is known to keep its quality.
+    pub safe_precisions: &'static [Precision],
+    /// What else must be known, by its key of docs/metadata.md.
+    pub facts: Vec<(&'static str, String)>,
+}
+
+/// Everything that the runtime must know of a network that maps an image to an image.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Upscale {
     /// Name of the graph's input: an image `[batch, channels, height, width]`.
     pub input: &'static str,
     /// Name of the graph's output: an image `[batch, channels, height · scale, width · scale]`.
@@ -69,11 +101,37 @@ pub struct Contract {
 }
 
 impl Contract {
+    /// What the network does.
+    pub fn task(&self) -> Task {
+        match self {
+            Contract::Upscale(_) => Task::Upscale,
+            Contract::Component(component) => component.task,
+        }
+    }
+
+    /// That of a network that maps an image to an image, if it is one.
+    pub fn upscale(&self) -> Option<&Upscale> {
+        match self {
+            Contract::Upscale(upscale) => Some(upscale),
+            Contract::Component(_) => None,
+        }
+    }
+
     /// The contract as metadata of an ONNX file.
     pub fn metadata(&self) -> BTreeMap<String, String> {
-        let precisions: Vec<String> = self.safe_precisions.iter().map(ToString::to_string).collect();
-        let pairs = [
-            ("task", self.task.to_string()),
+        let (mut pairs, precisions) = match self {
+            Contract::Upscale(upscale) => (upscale.facts(), upscale.safe_precisions),
+            Contract::Component(component) => (component.facts.clone(), component.safe_precisions),
+        };
+        pairs.push(("task", self.task().to_string()));
+        pairs.push(("safe_precisions", precisions.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")));
+        pairs.into_iter().map(|(key, value)| (format!("tileforge.{key}"), value)).collect()
+    }
+}
+
+impl Upscale {
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        vec![
             ("input", self.input.into()),
             ("output", self.output.into()),
             ("scale", self.scale.to_string()),
@@ -83,9 +141,7 @@ impl Contract {
             ("size_minimum", self.size_minimum.to_string()),
             ("padding", self.padding.to_string()),
             ("receptive_field", self.receptive_field.to_string()),
-            ("safe_precisions", precisions.join(",")),
-        ];
-        pairs.into_iter().map(|(key, value)| (format!("tileforge.{key}"), value)).collect()
+        ]
     }
 }
 
@@ -93,7 +149,20 @@ impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Task::Upscale => "upscale",
+            Task::Unet => "unet",
+            Task::VaeEncoder => "vae_encoder",
+            Task::VaeDecoder => "vae_decoder",
+            Task::TextEncoder => "text_encoder",
         })
+    }
+}
+
+impl FromStr for Task {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = || Self::ALL.map(|task| task.to_string()).join(", ");
+        Self::ALL.into_iter().find(|task| task.to_string() == text).ok_or_else(|| format!("expected one of {}, found `{text}`", names()))
     }
 }
 

@@ -1,15 +1,18 @@
 //! From a checkpoint to a model.
 
-use crate::arch::{Network, detect};
+use crate::arch::{Network, detect_task};
 use crate::nn::{Parameters, Scope};
-use crate::{Checkpoint, Error, Result, Shapes};
+use crate::{Checkpoint, Error, Result, Shapes, Task};
 use graph::{Model, Trace};
 use std::collections::BTreeMap;
 
-/// The operator set of our graphs: the lowest with every operator that we emit (Gelu came with 20), since TensorRT's parsers lag behind.
+/// The operator set of our graphs and the file format that goes with it: the lowest with the operators that we emit (Gelu came with 20),
+/// since TensorRT's parsers lag behind.
 pub(crate) const OPSET: i64 = 20;
-/// The file format that goes with it.
 pub(crate) const IR_VERSION: i64 = 9;
+/// Those of graphs with the operator Attention.
+const ATTENTION_OPSET: i64 = 23;
+const ATTENTION_IR_VERSION: i64 = 11;
 
 /// A model, and what was recognised to make it.
 #[derive(Debug)]
@@ -25,7 +28,15 @@ pub struct Export {
 /// # Errors
 /// The architecture is unknown, a tensor is missing, left over or of a wrong shape, or `shapes` do not fit the network.
 pub fn export(checkpoint: &Checkpoint, shapes: &Shapes, hints: &BTreeMap<String, String>) -> Result<Export> {
-    let network = detect(checkpoint, hints)?;
+    export_task(checkpoint, None, shapes, hints)
+}
+
+/// As [`export`], of a checkpoint of which several graphs are made: the one for `task`.
+///
+/// # Errors
+/// As [`export`].
+pub fn export_task(checkpoint: &Checkpoint, task: Option<Task>, shapes: &Shapes, hints: &BTreeMap<String, String>) -> Result<Export> {
+    let network = detect_task(checkpoint, task, hints)?;
     let parameters = Parameters::of(checkpoint);
     let trace = Trace::new(network.architecture(), IR_VERSION, OPSET);
     network.build(&Scope::root(&trace, &parameters), shapes)?;
@@ -40,12 +51,16 @@ pub fn export(checkpoint: &Checkpoint, shapes: &Shapes, hints: &BTreeMap<String,
     }
     let mut model = trace.finish()?;
     shapes.check_names(&model.inputs)?;
+    if model.nodes.iter().any(|node| node.operator == "Attention") {
+        model.ir_version = ATTENTION_IR_VERSION;
+        model.opsets.iter_mut().for_each(|set| set.version = ATTENTION_OPSET);
+    }
     model.producer = ("Tileforge exporter".into(), env!("CARGO_PKG_VERSION").into());
     model.metadata = network.contract().metadata();
     model.metadata.insert("tileforge.architecture".into(), network.architecture().into());
     let hyperparameters = network.hyperparameters().map_err(|e| Error::Option(format!("{}: {e}", network.architecture())))?;
     model.metadata.insert("tileforge.hyperparameters".into(), hyperparameters.to_string());
-    model.metadata.insert("tileforge.parameters".into(), checkpoint.parameters().to_string());
+    model.metadata.insert("tileforge.parameters".into(), parameters.elements().to_string());
     Ok(Export { network, model })
 }
 

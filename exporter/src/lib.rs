@@ -16,9 +16,9 @@ mod shapes;
 mod synthesise;
 
 pub use checkpoint::Checkpoint;
-pub use contract::{Contract, Padding, Precision, ReceptiveField, Task};
+pub use contract::{Component, Contract, Padding, Precision, ReceptiveField, Task, Upscale};
 pub use error::{Error, Result};
-pub use export::{Export, export};
+pub use export::{Export, export, export_task};
 pub use noise::Noise;
 pub use shapes::Shapes;
 pub use synthesise::synthesise;

@@ -4,6 +4,7 @@ use crate::{Error, Result};
 use graph::{Dim, Port};
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Fixed shapes of inputs by name; an input that is not named stays dynamic where the network allows it.
 #[derive(Debug, Clone, Default)]
@@ -25,14 +26,52 @@ impl Shapes {
     /// # Errors
     /// The fixed shape is not that of an image with this many channels.
     pub fn image(&self, input: &str, channels: usize) -> Result<Vec<Dim>> {
-        match self.0.get(input).map(Vec::as_slice) {
-            None => Ok(vec![Dim::symbol("batch"), Dim::Fixed(channels), Dim::symbol("height"), Dim::symbol("width")]),
-            Some(dims) if dims.len() == 4 && dims[1] == channels => Ok(dims.iter().copied().map(Dim::Fixed).collect()),
-            Some(dims) => {
-                let found = dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
-                Err(Error::Option(format!("--shapes {input}: expected BATCHx{channels}xHEIGHTxWIDTH for this model, found {found}")))
+        let dims = [Dim::symbol("batch"), Dim::Fixed(channels), Dim::symbol("height"), Dim::symbol("width")];
+        let [image] = self.resolve([(input, &dims)])?;
+        Ok(image)
+    }
+
+    /// The shapes of all inputs of a network, each given with its dynamic sizes. A size that is fixed for one input is fixed for all
+    /// inputs that have it.
+    ///
+    /// # Errors
+    /// A fixed shape is not one of this input, or two of them contradict each other.
+    pub fn resolve<const N: usize>(&self, inputs: [(&str, &[Dim]); N]) -> Result<[Vec<Dim>; N]> {
+        let mut known: BTreeMap<&[Arc<str>], (usize, &str)> = BTreeMap::new();
+        for (input, pattern) in inputs {
+            let Some(dims) = self.0.get(input) else { continue };
+            let wrong = |why: &str| {
+                let expected: Vec<String> = pattern.iter().map(|dim| dim.to_string().to_uppercase()).collect();
+                let found: Vec<String> = dims.iter().map(ToString::to_string).collect();
+                let (expected, found) = (expected.join("x"), found.join("x"));
+                Error::Option(format!("--shapes {input}: expected {expected} for this model, found {found}{why}"))
+            };
+            if dims.len() != pattern.len() {
+                return Err(wrong(""));
+            }
+            for (dim, &size) in pattern.iter().zip(dims) {
+                match dim {
+                    Dim::Fixed(expected) if *expected != size => return Err(wrong("")),
+                    Dim::Symbol { names, multiply, .. } => {
+                        if !size.is_multiple_of(*multiply) {
+                            return Err(wrong(&format!(": {size} is no multiple of {multiply}")));
+                        }
+                        let (value, first) = *known.entry(names).or_insert((size / multiply, input));
+                        if value != size / multiply {
+                            return Err(wrong(&format!(", which contradicts the shape of `{first}`")));
+                        }
+                    }
+                    Dim::Fixed(_) => {}
+                }
             }
         }
+        let fix = |dim: &Dim| match dim {
+            Dim::Symbol { names, multiply, .. } => {
+                known.get(&**names).map_or_else(|| dim.clone(), |(value, _)| Dim::Fixed(value * multiply))
+            }
+            Dim::Fixed(_) => dim.clone(),
+        };
+        Ok(inputs.map(|(_, pattern)| pattern.iter().map(fix).collect()))
     }
 
     /// The shape of an image input whose sizes may not stay dynamic: `[batch, channels, height, width]`.
@@ -93,6 +132,21 @@ mod tests {
         assert!(shapes.image("image", 1).unwrap_err().to_string().contains("BATCHx1xHEIGHTxWIDTH"));
         for wrong in ["", "image", "image:", "image:1x", "image:0x3x2x2", ":1x2", "image:1xax3", "image:1x3x4x4,image:1x3x4x4"] {
             assert!(wrong.parse::<Shapes>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_size_that_is_fixed_once_is_fixed_everywhere() {
+        let (batch, height) = (Dim::symbol("batch"), Dim::symbol("height").times(8).unwrap());
+        let inputs = [("sample", [batch.clone(), height.clone()]), ("text", [batch, Dim::Fixed(5)])];
+        let resolve = |text: &str| text.parse::<Shapes>().and_then(|shapes| shapes.resolve(inputs.each_ref().map(|(n, d)| (*n, &d[..]))));
+        assert_eq!(resolve("sample:2x16").unwrap(), [[2, 16].map(Dim::Fixed), [2, 5].map(Dim::Fixed)]);
+        assert_eq!(resolve("text:3x5").unwrap()[0], [Dim::Fixed(3), height]);
+        for (wrong, reason) in
+            [("sample:2x12", "12 is no multiple of 8"), ("sample:2x8,text:1x5", "contradicts"), ("text:1x4", "expected BATCHx5")]
+        {
+            let error = resolve(wrong).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
         }
     }
 

@@ -30,5 +30,5 @@ pub use mapped::MappedFile;
 pub use model::{Model, Node, Opset, Port};
 pub use save::{LinkMethod, LinkedFile, SaveReport, WeightStorage, save, save_sharing_weights};
 pub use text::to_text;
-pub use trace::{Constant, ConvOptions, Trace, Value};
+pub use trace::{Constant, ConvOptions, Size, Trace, Value};
 pub use weight::Weight;

@@ -92,7 +92,7 @@ fn value_type(info: &ValueInfoProto) -> Option<TensorType> {
     let Some(type_proto::Value::TensorType(tensor)) = info.r#type.as_ref()?.value.as_ref() else { return None };
     let dim = |(position, dim): (usize, &crate::proto::tensor_shape_proto::Dimension)| match &dim.value {
         Some(dimension::Value::DimValue(size)) => usize::try_from(*size).ok().map(Dim::Fixed),
-        Some(dimension::Value::DimParam(name)) if !name.is_empty() => Some(Dim::symbol(name)),
+        Some(dimension::Value::DimParam(name)) if !name.is_empty() => Some(Dim::parse(name)),
         _ => Some(Dim::symbol(format!("{}.{position}", info.name()))),
     };
     let dims = tensor.shape.as_ref()?.dim.iter().enumerate().map(dim).collect::<Option<_>>()?;

@@ -91,6 +91,7 @@ impl Model {
             types.insert(name, TensorType::new(weight.data_type(), weight.dims().iter().copied()));
         }
         let mut unknown = std::collections::HashSet::new();
+        let mut contents: HashMap<&str, Vec<infer::Extent>> = HashMap::new();
         for node in &self.nodes {
             let fail = |reason: String| Error::Node { node: node.name.clone(), operator: node.operator.clone(), reason };
             let mut operands = Vec::with_capacity(node.inputs.len());
@@ -103,14 +104,19 @@ impl Model {
                     }
                     complete = false;
                 }
-                operands.push(ty.map(|ty| Operand { ty, constant: self.weights.get(name) }));
+                let contents = contents.get(name.as_str()).map(Vec::as_slice);
+                operands.push(ty.map(|ty| Operand { ty, constant: self.weights.get(name), contents }));
             }
+            let made = infer::contents(node, &operands);
             let inferred = if complete { infer::infer(node, &operands) } else { Err(Problem::UnknownOperator) };
             let inferred = match inferred {
                 Ok(inferred) => inferred.into_iter().map(Some).collect(),
                 Err(Problem::UnknownOperator) => node.outputs.iter().map(|name| declared.get(name).cloned()).collect::<Vec<_>>(),
                 Err(Problem::Mismatch(reason)) => return Err(fail(reason)),
             };
+            if let (Some(made), Some(name)) = (made, node.outputs.first()) {
+                contents.insert(name, made);
+            }
             for (name, ty) in node.outputs.iter().zip(inferred) {
                 match ty {
                     Some(ty) => drop(types.insert(name, ty)),

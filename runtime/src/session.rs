@@ -8,7 +8,7 @@ use ndarray::{ArrayD, ArrayViewD};
 use ort::logging::LogLevel;
 use ort::session::SessionInputValue;
 use ort::session::builder::GraphOptimizationLevel;
-use ort::value::{Outlet, TensorRef, TensorValueType, ValueType};
+use ort::value::{Outlet, TensorElementType, TensorRef, TensorValueType, ValueType};
 
 use crate::error::{Error, Result};
 use crate::onnxruntime;
@@ -126,19 +126,28 @@ impl Session {
         self.open_time
     }
 
-    /// Runs the graph on named float32 inputs and returns all outputs by name, in its order.
+    /// Runs the graph on named inputs and returns all outputs by name, in its order.
+    ///
+    /// An input that the graph takes as int64, such as the tokens of a text, is given as float32 too, which holds whole numbers up to
+    /// 2^24 exactly.
     ///
     /// # Errors
     /// [`Error::Session`] for a name, shape or element type that the graph does not have, an
     /// output that is not float32, or a failure within.
     pub fn run(&mut self, inputs: &[(&str, ArrayViewD<'_, f32>)]) -> Result<Vec<(String, ArrayD<f32>)>> {
-        let inputs: Vec<_> = inputs.iter().map(|(name, view)| (*name, view.as_standard_layout())).collect();
-        let values = inputs
-            .iter()
-            .map(|(name, array)| Ok((Cow::from(*name), TensorRef::from_array_view(array)?.into())))
-            .collect::<ort::Result<Vec<(Cow<'_, str>, SessionInputValue<'_>)>>>();
         let path = &self.path;
         let failed = |error: ort::Error| run_error(path, error);
+        let is_integer =
+            |name: &str| self.inputs.iter().any(|input| input.name == name && input.element == TensorElementType::Int64.to_string());
+        let inputs: Vec<_> = inputs.iter().map(|(name, view)| (*name, view.as_standard_layout())).collect();
+        let values = inputs.iter().map(|(name, array)| -> ort::Result<(Cow<'_, str>, SessionInputValue<'_>)> {
+            let value = match is_integer(name) {
+                true => ort::value::Tensor::from_array(array.mapv(|value| value as i64))?.into(),
+                false => TensorRef::from_array_view(array)?.into(),
+            };
+            Ok((Cow::from(*name), value))
+        });
+        let values = values.collect::<ort::Result<Vec<(Cow<'_, str>, SessionInputValue<'_>)>>>();
         let outputs = self.session.run(values.map_err(failed)?).map_err(failed)?;
         outputs.iter().map(|(name, value)| Ok((name.to_owned(), value.try_extract_array::<f32>().map_err(failed)?.into_owned()))).collect()
     }

@@ -3,7 +3,8 @@
 use crate::repository;
 use ndarray::ArrayD;
 use safetensors::SafeTensors;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// One input with the output that the reference gives for it.
 #[derive(Debug)]
@@ -40,6 +41,60 @@ pub fn golden_cases() -> Vec<Golden> {
         }
     }
     all
+}
+
+/// One graph of a component of a pipeline, with inputs and what the reference makes of them (`tests/golden-diffusers/README.md`).
+#[derive(Debug)]
+pub struct GoldenComponent {
+    /// Case and file, for messages.
+    pub name: String,
+    /// The folder of the component, with its configuration.
+    pub folder: PathBuf,
+    /// The weights: the file, or the index of its shards.
+    pub checkpoint: PathBuf,
+    /// Which of the component's graphs.
+    pub graph: String,
+    /// Inputs by name.
+    pub inputs: BTreeMap<String, ArrayD<f32>>,
+    /// Outputs by name.
+    pub outputs: BTreeMap<String, ArrayD<f32>>,
+}
+
+/// Every golden input of every component, case by case.
+pub fn golden_components() -> Vec<GoldenComponent> {
+    let sorted = |folder: &Path| {
+        let mut paths: Vec<PathBuf> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        paths
+    };
+    let mut all = Vec::new();
+    for folder in sorted(&repository("tests/golden-diffusers")).into_iter().filter(|path| path.is_dir()) {
+        let files = sorted(&folder);
+        let named = |end: &str| files.iter().find(|path| !is_golden(path) && path.to_string_lossy().ends_with(end)).cloned();
+        let Some(checkpoint) = named(".safetensors.index.json").or_else(|| named(".safetensors")) else { continue };
+        for file in files.iter().filter(|path| is_golden(path)) {
+            let bytes = std::fs::read(file).unwrap();
+            let tensors = SafeTensors::deserialize(&bytes).unwrap();
+            let of = |kind: &str| {
+                let names = tensors.names().into_iter().filter_map(|name| Some((name, name.strip_prefix(kind)?)));
+                names.map(|(name, short)| (short.to_owned(), array(&tensors, name))).collect()
+            };
+            let name = file.file_name().unwrap().to_string_lossy();
+            all.push(GoldenComponent {
+                name: format!("{}/{name}", folder.file_name().unwrap().to_string_lossy()),
+                graph: name.split('.').next().unwrap().to_owned(),
+                inputs: of("input."),
+                outputs: of("output."),
+                folder: folder.clone(),
+                checkpoint: checkpoint.clone(),
+            });
+        }
+    }
+    all
+}
+
+fn is_golden(path: &Path) -> bool {
+    path.to_string_lossy().ends_with(".golden.safetensors")
 }
 
 fn array(tensors: &SafeTensors<'_>, name: &str) -> ArrayD<f32> {

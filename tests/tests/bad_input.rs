@@ -55,7 +55,7 @@ fn a_graph_of_one_size_needs_its_shape() {
     let dynamic = run("exporter", words(&[&"export", &path, &"-o", &out]));
     let _ = dynamic.failure(2, &["of one size", "--shapes image:1x3x256x256"]);
     let small = run("exporter", words(&[&"export", &path, &"-o", &out, &"--shapes", &"image:1x3x1x64"]));
-    let _ = small.failure(2, &["a side of 1 pixels is too small to be extended to 4 by reflection; this model takes 3 and more"]);
+    let _ = small.failure(2, &["a height or width of 1 is too small to be extended to 4 by reflection; this model takes 3 and more"]);
     assert!(names_in(work.path()).is_empty());
 }
 

@@ -48,7 +48,7 @@ fn dynamic_shapes_match_the_reference() {
     for golden in golden_cases() {
         let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
         let network = exporter::arch::detect(&checkpoint, &BTreeMap::new()).unwrap();
-        let multiple = network.contract().size_multiple;
+        let multiple = network.contract().upscale().unwrap().size_multiple;
         // A dynamic graph takes multiples only: that is its contract, and the runtime pads to them. Some graphs are of one size only.
         if network.example_shapes().is_empty() && golden.image.shape()[2..].iter().all(|size| size % multiple == 0) {
             let found = infer(&golden, &Shapes::default(), WeightStorage::Copy);

@@ -1,7 +1,10 @@
 //! What detection may look at: names, shapes, and hints.
 
 use crate::Checkpoint;
-use std::cell::RefCell;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a checkpoint does not tell an architecture's hyperparameters: what was expected, what was found, what to do.
@@ -15,12 +18,13 @@ pub struct Keys<'a> {
     /// What the user says with `--set`, which goes before what the checkpoint's metadata says.
     hints: &'a BTreeMap<String, String>,
     used: RefCell<BTreeSet<String>>,
+    config: OnceCell<Result<Map<String, Value>, Mismatch>>,
 }
 
 impl<'a> Keys<'a> {
     /// The keys of a checkpoint, with the user's hints.
     pub fn new(checkpoint: &'a Checkpoint, hints: &'a BTreeMap<String, String>) -> Self {
-        Keys { checkpoint, hints, used: RefCell::default() }
+        Keys { checkpoint, hints, used: RefCell::default(), config: OnceCell::new() }
     }
 
     /// Whether there is such a tensor.
@@ -96,9 +100,71 @@ impl<'a> Keys<'a> {
         self.hints.get(name).or_else(|| self.checkpoint.metadata().get(name)).map(String::as_str)
     }
 
+    /// A hyperparameter that the tensors do not tell: what the user says, else the `config.json` beside the weights, else the
+    /// checkpoint's metadata. A null is the same as nothing.
+    ///
+    /// # Errors
+    /// It is said, but not as a `T`; or the configuration cannot be read.
+    pub fn setting<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Mismatch> {
+        let Some((origin, value)) = self.said(name)? else { return Ok(None) };
+        let text = value.to_string();
+        serde_json::from_value(value).map(Some).map_err(|e| Mismatch(format!("{origin} says `{name}` is {text}: {e}")))
+    }
+
+    /// Holds what is said about a hyperparameter to what the tensors tell.
+    ///
+    /// # Errors
+    /// Something else is said.
+    pub fn agree(&self, name: &str, tensors: impl Serialize) -> Result<(), Mismatch> {
+        let tensors = serde_json::to_value(tensors).map_err(|e| Mismatch(e.to_string()))?;
+        match self.said(name)? {
+            Some((origin, said)) if !same(&said, &tensors) => {
+                Err(Mismatch(format!("{origin} says `{name}` is {said}, the weights say {tensors}: they do not belong to each other")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses every other value of a hyperparameter than the one that is supported; nothing said is that one.
+    ///
+    /// # Errors
+    /// Something else is said.
+    pub fn only(&self, name: &str, supported: impl Serialize) -> Result<(), Mismatch> {
+        let supported = serde_json::to_value(supported).map_err(|e| Mismatch(e.to_string()))?;
+        match self.said(name)? {
+            Some((origin, said)) if !same(&said, &supported) => {
+                Err(Mismatch(format!("{origin} says `{name}` is {said}, which is not supported; expected {supported}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is said about a hyperparameter, and where.
+    fn said(&self, name: &str) -> Result<Option<(&'static str, Value)>, Mismatch> {
+        let parse = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| text.into());
+        self.used.borrow_mut().insert(name.to_owned());
+        if let Some(text) = self.hints.get(name) {
+            return Ok(Some(("--set", parse(text))));
+        }
+        let config = self.config.get_or_init(|| self.checkpoint.config().map(Option::unwrap_or_default).map_err(Mismatch));
+        match config.as_ref().map_err(Clone::clone)?.get(name).filter(|value| !value.is_null()) {
+            Some(value) => Ok(Some(("config.json", value.clone()))),
+            None => Ok(self.checkpoint.metadata().get(name).map(|text| ("the checkpoint's metadata", parse(text)))),
+        }
+    }
+
     /// The user's hints that nothing asked for.
     pub(super) fn unused_hints(&self) -> Vec<&str> {
         let used = self.used.borrow();
         self.hints.keys().filter(|name| !used.contains(*name)).map(String::as_str).collect()
+    }
+}
+
+/// Whether two values are equal, where 1 and 1.0 are.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        _ => a == b,
     }
 }

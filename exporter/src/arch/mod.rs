@@ -1,5 +1,7 @@
 //! The architectures: one file each, and one line in the [`registry`].
 
+mod autoencoder_kl;
+mod clip_text;
 mod drct;
 mod hat;
 mod keys;
@@ -10,12 +12,13 @@ mod span;
 mod srvgg_net_compact;
 mod swin;
 mod swinir;
+mod unet_2d_condition;
 
 pub use keys::{Keys, Mismatch};
-pub use registry::{Entry, Presets, detect, registry};
+pub use registry::{Entry, Presets, detect, detect_task, registry};
 
 use crate::nn::Scope;
-use crate::{Contract, Result, Shapes};
+use crate::{Contract, Result, Shapes, Task};
 use std::fmt::Debug;
 
 /// A kind of network: how to recognise it, and how to compute it.
@@ -24,6 +27,9 @@ use std::fmt::Debug;
 pub trait Architecture: Debug + PartialEq + serde::Serialize + Sized + 'static {
     /// The name that its authors gave it.
     const NAME: &'static str;
+
+    /// What its graph does. A checkpoint of which several graphs are made has an architecture for each, with tasks of their own.
+    const TASK: Task = Task::Upscale;
 
     /// Sets of tensor names of which one must be there completely: one set for each naming scheme in use.
     const SIGNATURES: &'static [&'static [&'static str]];

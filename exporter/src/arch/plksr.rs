@@ -5,7 +5,7 @@
 
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Scope, conv2d, conv2d_dilated, dysample, group_norm, image_input, layer_norm_of_channels, repeat_channels};
-use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Task};
+use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
 use graph::Value;
 use serde::Serialize;
 
@@ -113,8 +113,7 @@ impl Architecture for Plksr {
         let [before, after] = self.mixer.kernels();
         let block = before / 2 + self.large_kernel.reach() + after / 2 + usize::from(self.attention);
         let unbounded = self.dysample || self.normalisation == Normalisation::Group;
-        Contract {
-            task: Task::Upscale,
+        Contract::Upscale(Upscale {
             input: "image",
             output: "upscaled",
             scale: self.scale,
@@ -131,7 +130,7 @@ impl Architecture for Plksr {
                 Normalisation::Group => &[Precision::Fp32, Precision::Bf16],
                 _ => &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
             },
-        }
+        })
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {

@@ -1,7 +1,10 @@
 //! Which architectures there are, in the order in which they are tried.
 
-use super::{Architecture, Keys, Mismatch, Network, drct, hat, plksr, rrdbnet, span, srvgg_net_compact, swinir};
-use crate::{Checkpoint, Error, Result};
+use super::{
+    Architecture, Keys, Mismatch, Network, autoencoder_kl, clip_text, drct, hat, plksr, rrdbnet, span, srvgg_net_compact, swinir,
+    unet_2d_condition,
+};
+use crate::{Checkpoint, Error, Result, Task};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -13,6 +16,8 @@ pub type Presets = Vec<(&'static str, Box<dyn Network>)>;
 pub struct Entry {
     /// The architecture's name.
     pub name: &'static str,
+    /// What its graph does.
+    pub task: Task,
     signatures: &'static [&'static [&'static str]],
     detect: fn(&Keys<'_>) -> Result<Box<dyn Network>, Mismatch>,
     presets: fn() -> Presets,
@@ -21,6 +26,7 @@ pub struct Entry {
 const fn entry<A: Architecture>() -> Entry {
     Entry {
         name: A::NAME,
+        task: A::TASK,
         signatures: A::SIGNATURES,
         detect: |keys| Ok(Box::new(A::detect(keys)?)),
         presets: || A::presets().into_iter().map(|(name, network)| (name, Box::new(network) as Box<dyn Network>)).collect(),
@@ -29,6 +35,10 @@ const fn entry<A: Architecture>() -> Entry {
 
 /// The order matters: the first whose signature is complete is taken, so the loosest signature stands last.
 static REGISTRY: &[Entry] = &[
+    entry::<unet_2d_condition::UNet2DConditionModel>(),
+    entry::<clip_text::ClipText>(),
+    entry::<autoencoder_kl::Encoder>(),
+    entry::<autoencoder_kl::Decoder>(),
     entry::<rrdbnet::RrdbNet>(),
     entry::<span::Span>(),
     entry::<plksr::Plksr>(),
@@ -62,13 +72,27 @@ impl Entry {
 /// Finds a checkpoint's architecture and its hyperparameters. `hints` say what the tensors do not tell.
 ///
 /// # Errors
-/// No architecture fits (each candidate's missing names are listed), the hyperparameters cannot be told, or a hint is of no use.
+/// No architecture fits (each candidate's missing names are listed), several do, the hyperparameters cannot be told, or a hint is of no
+/// use.
 pub fn detect(checkpoint: &Checkpoint, hints: &BTreeMap<String, String>) -> Result<Box<dyn Network>> {
+    detect_task(checkpoint, None, hints)
+}
+
+/// As [`detect`], among the architectures of one task: for a checkpoint of which several graphs are made.
+///
+/// # Errors
+/// As [`detect`].
+pub fn detect_task(checkpoint: &Checkpoint, task: Option<Task>, hints: &BTreeMap<String, String>) -> Result<Box<dyn Network>> {
     let keys = Keys::new(checkpoint, hints);
     let path = checkpoint.path();
-    let Some(entry) = REGISTRY.iter().find(|entry| entry.missing(&keys).0.is_empty()) else {
-        return Err(unknown(checkpoint, &keys));
+    let mut complete = REGISTRY.iter().filter(|entry| task.is_none_or(|task| entry.task == task) && entry.missing(&keys).0.is_empty());
+    let Some(entry) = complete.next() else {
+        return Err(unknown(checkpoint, &keys, task));
     };
+    if let Some(other) = complete.find(|other| entry.task != Task::Upscale && other.task != entry.task) {
+        let (path, one, other) = (path.display(), entry.task, other.task);
+        return Err(Error::Option(format!("{path}: the graphs {one} and {other} can be made of it; say which with `--component {one}`")));
+    }
     let network = (entry.detect)(&keys).map_err(|Mismatch(reason)| Error::Hyperparameters {
         path: path.to_owned(),
         architecture: entry.name,
@@ -80,9 +104,10 @@ pub fn detect(checkpoint: &Checkpoint, hints: &BTreeMap<String, String>) -> Resu
     }
 }
 
-fn unknown(checkpoint: &Checkpoint, keys: &Keys<'_>) -> Error {
+fn unknown(checkpoint: &Checkpoint, keys: &Keys<'_>, task: Option<Task>) -> Error {
+    let entries = REGISTRY.iter().filter(|entry| task.is_none_or(|task| entry.task == task));
     let mut candidates: Vec<(&str, Vec<&str>, usize)> =
-        REGISTRY.iter().map(|entry| (entry.missing(keys), entry.name)).map(|((missing, length), name)| (name, missing, length)).collect();
+        entries.map(|entry| (entry.missing(keys), entry.name)).map(|((missing, length), name)| (name, missing, length)).collect();
     candidates.sort_by_key(|(_, missing, length)| missing.len() * 100 / length.max(&1));
     let mut text = String::new();
     for (position, (name, missing, length)) in candidates.iter().enumerate() {

@@ -5,7 +5,7 @@
 
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Scope, conv2d, crop_to_image, image_input, pad_to_multiple};
-use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Task};
+use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
 use graph::{ConvOptions, Value};
 use serde::Serialize;
 
@@ -151,8 +151,7 @@ impl Architecture for RrdbNet {
     fn contract(&self) -> Contract {
         // Two convolutions around the blocks, five in each dense block; those at higher resolutions reach less than three pixels more.
         let radius = (2 + 15 * self.blocks + 3) * self.unshuffle;
-        Contract {
-            task: Task::Upscale,
+        Contract::Upscale(Upscale {
             input: "image",
             output: "upscaled",
             scale: self.scale(),
@@ -163,7 +162,7 @@ impl Architecture for RrdbNet {
             padding: Padding::Reflect,
             receptive_field: ReceptiveField::Radius(radius),
             safe_precisions: &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
-        }
+        })
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {

@@ -5,7 +5,7 @@
 
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Scope, channels, conv2d, image_input};
-use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Task};
+use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
 use graph::{Constant, ConvOptions, DataType, Value, Weight};
 use serde::Serialize;
 
@@ -55,8 +55,7 @@ impl Architecture for Span {
     }
 
     fn contract(&self) -> Contract {
-        Contract {
-            task: Task::Upscale,
+        Contract::Upscale(Upscale {
             input: "image",
             output: "upscaled",
             scale: self.scale,
@@ -68,7 +67,7 @@ impl Architecture for Span {
             // One pixel for each 3×3 convolution: three in each block, one before them, two behind.
             receptive_field: ReceptiveField::Radius(3 * BLOCKS + 3),
             safe_precisions: &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
-        }
+        })
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {

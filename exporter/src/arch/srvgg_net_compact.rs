@@ -6,7 +6,7 @@
 
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Scope, conv2d, image_input, prelu, repeat_channels};
-use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Task};
+use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
 use graph::Value;
 use serde::Serialize;
 
@@ -54,8 +54,7 @@ impl Architecture for SrvggNetCompact {
     }
 
     fn contract(&self) -> Contract {
-        Contract {
-            task: Task::Upscale,
+        Contract::Upscale(Upscale {
             input: "image",
             output: "upscaled",
             scale: self.scale,
@@ -67,7 +66,7 @@ impl Architecture for SrvggNetCompact {
             // One pixel for each convolution.
             receptive_field: ReceptiveField::Radius(self.convolutions + 2),
             safe_precisions: &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
-        }
+        })
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {

@@ -1,7 +1,7 @@
 //! What the transformers for restoration that came after SwinIR have in common: how an image gets in and out, and the two ends.
 
 use crate::nn::{Grid, LAYER_NORM_EPSILON, Scope, crop_to_image, image_input, layer_norm, pad_to_multiple};
-use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Task};
+use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
 use graph::{Constant, Value};
 
 /// Mean of DIV2K's RGB, which is subtracted; of grey images, nothing is.
@@ -22,8 +22,7 @@ pub(super) struct Frame {
 
 impl Frame {
     pub(super) fn contract(&self) -> Contract {
-        Contract {
-            task: Task::Upscale,
+        Contract::Upscale(Upscale {
             input: "image",
             output: "upscaled",
             scale: self.scale,
@@ -36,7 +35,7 @@ impl Frame {
             receptive_field: ReceptiveField::Unbounded,
             // Scores overflow half precision in places: those must stay in FP32.
             safe_precisions: &[Precision::Fp32, Precision::Bf16],
-        }
+        })
     }
 
     /// Four windows: the smallest image in which a roll makes all kinds of them.

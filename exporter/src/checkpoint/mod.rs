@@ -53,6 +53,19 @@ impl Checkpoint {
         &self.files
     }
 
+    /// The `config.json` beside the weights, as diffusers and transformers write it; `None` if there is none.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn config(&self) -> Result<Option<serde_json::Map<String, serde_json::Value>>, String> {
+        let path = self.path.with_file_name("config.json");
+        match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| format!("{}: not a JSON object: {e}", path.display())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("{}: cannot read: {error}", path.display())),
+        }
+    }
+
     /// The tensors under their normalised names.
     pub fn tensors(&self) -> &BTreeMap<String, Weight> {
         &self.tensors

@@ -34,7 +34,12 @@ enum Weights {
 
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let checkpoint = Checkpoint::open(&arguments.path)?;
-    let export = exporter::export(&checkpoint, &arguments.shapes.clone().unwrap_or_default(), &arguments.hints.map())?;
+    let export = exporter::export_task(
+        &checkpoint,
+        arguments.hints.component,
+        &arguments.shapes.clone().unwrap_or_default(),
+        &arguments.hints.map(),
+    )?;
     let storage = match arguments.weights {
         Weights::Link => WeightStorage::Link,
         Weights::Copy => WeightStorage::Copy,

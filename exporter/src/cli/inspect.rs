@@ -1,7 +1,7 @@
 //! `exporter inspect`.
 
 use super::{Hints, print};
-use exporter::arch::detect;
+use exporter::arch::detect_task;
 use exporter::{Checkpoint, Error, Result};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -20,8 +20,9 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let checkpoint = Checkpoint::open(&arguments.path)?;
-    let network = detect(&checkpoint, &arguments.hints.map())?;
+    let network = detect_task(&checkpoint, arguments.hints.component, &arguments.hints.map())?;
     let contract = network.contract();
+    let upscale = contract.upscale();
     let hyperparameters = network.hyperparameters().map_err(|e| Error::Option(e.to_string()))?;
     let mut types: BTreeMap<&str, usize> = BTreeMap::new();
     for weight in checkpoint.tensors().values() {
@@ -31,9 +32,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         let report = json!({
             "path": checkpoint.path(),
             "architecture": network.architecture(),
-            "task": contract.task,
-            "scale": contract.scale,
-            "channels": contract.channels,
+            "task": contract.task(),
+            "scale": upscale.map(|upscale| upscale.scale),
+            "channels": upscale.map(|upscale| upscale.channels),
             "parameters": checkpoint.parameters(),
             "tensors": checkpoint.tensors().len(),
             "data_types": types,
@@ -46,18 +47,17 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     }
     let mut lines = vec![
         ("architecture", network.architecture().to_owned()),
-        ("task", format!("{} ×{}", contract.task, contract.scale)),
-        ("channels", contract.channels.to_string()),
+        ("task", upscale.map_or_else(|| contract.task().to_string(), |upscale| format!("{} ×{}", contract.task(), upscale.scale))),
+        ("channels", upscale.map_or_else(String::new, |upscale| upscale.channels.to_string())),
         ("parameters", format!("{} in {} tensors", checkpoint.parameters(), checkpoint.tensors().len())),
         ("data types", types.iter().map(|(name, count)| format!("{name} ({count} tensors)")).collect::<Vec<_>>().join(", ")),
         ("files", checkpoint.files().len().to_string()),
         ("prefix", checkpoint.stripped_prefix().to_owned()),
-        ("receptive field", format!("{} pixels in each direction", contract.receptive_field)),
+        ("receptive field", upscale.map_or_else(String::new, |upscale| format!("{} pixels in each direction", upscale.receptive_field))),
     ];
-    // The scale and the channels are above.
-    for (name, value) in
-        hyperparameters.as_object().into_iter().flatten().filter(|(name, _)| !["scale", "channels"].contains(&name.as_str()))
-    {
+    // The scale and the channels of an upscaler are above.
+    let above = |name: &str| upscale.is_some() && ["scale", "channels"].contains(&name);
+    for (name, value) in hyperparameters.as_object().into_iter().flatten().filter(|(name, _)| !above(name)) {
         lines.push((name, value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
     }
     for (name, value) in checkpoint.metadata() {

@@ -4,7 +4,7 @@ mod export;
 mod inspect;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use exporter::{Error, Result};
+use exporter::{Error, Result, Task};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -44,6 +44,9 @@ enum Command {
 /// What the checkpoint does not tell.
 #[derive(clap::Args)]
 struct Hints {
+    /// Which graph, of a checkpoint that several are made of
+    #[arg(long, value_name = "NAME")]
+    component: Option<Task>,
     /// A hyperparameter that the checkpoint does not tell, as NAME=VALUE; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,

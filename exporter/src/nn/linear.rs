@@ -1,7 +1,7 @@
 //! Linear layers and normalisation of tokens: rows of a matrix `[tokens, width]`.
 
 use super::Scope;
-use graph::Value;
+use graph::{DataType, Value};
 
 /// The width of tokens: the size of the last dimension.
 pub fn width(x: &Value) -> usize {
@@ -11,6 +11,16 @@ pub fn width(x: &Value) -> usize {
 /// A linear layer with bias: `x` `[tokens, inputs]` → `[tokens, outputs]`.
 pub fn linear(w: &Scope<'_>, x: &Value, outputs: usize) -> Value {
     x.linear(&w.tensor("weight", [outputs, width(x)]), Some(&w.tensor("bias", [outputs])))
+}
+
+/// A linear layer without bias: `x` `[tokens, inputs]` → `[tokens, outputs]`.
+pub fn linear_unbiased(w: &Scope<'_>, x: &Value, outputs: usize) -> Value {
+    x.linear(&w.tensor("weight", [outputs, width(x)]), None)
+}
+
+/// Rows of a table `[entries, width]` by their numbers, `[…]` → `[…, width]`, in f32: only those are cast that are read.
+pub fn embedding(w: &Scope<'_>, numbers: &Value, entries: usize, width: usize) -> Value {
+    w.tensor_stored("weight", &[entries, width]).gather_by(numbers, 0).cast(DataType::F32)
 }
 
 /// Each token with mean 0 and variance 1, then each of its elements by a scale and a bias of their own.

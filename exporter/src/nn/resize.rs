@@ -23,7 +23,7 @@ pub fn pad_to_multiple(image: &Value, multiple: usize) -> Result<Value> {
         if wanted - size >= size.max(1) {
             let least = multiple / 2 + 1;
             return Err(Error::Option(format!(
-                "--shapes: a side of {size} pixels is too small to be extended to {wanted} by reflection; this model takes {least} and more"
+                "--shapes: a height or width of {size} is too small to be extended to {wanted} by reflection; this model takes {least} and more"
             )));
         }
     }

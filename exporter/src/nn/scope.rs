@@ -38,6 +38,17 @@ impl<'a> Scope<'a> {
         self.tensor_as(name, &dims, &dims)
     }
 
+    /// As [`Scope::tensor`], in the type that it is stored in.
+    pub fn tensor_stored(&self, name: &str, dims: &[usize]) -> Value {
+        match self.stored(name, dims) {
+            Ok(weight) => self.trace.weight(&self.join(name), weight),
+            Err(error) => {
+                self.trace.fail(error);
+                self.trace.constant(&self.join(name), &[0], graph::Constant::F32(&[]))
+            }
+        }
+    }
+
     /// As [`Scope::tensor`], used with other sizes than it is stored with.
     pub fn tensor_as(&self, name: &str, stored: &[usize], used: &[usize]) -> Value {
         self.computed_from(name, stored, name, |weight| weight.reshaped(used.to_vec()))
@@ -128,6 +139,14 @@ impl<'a> Parameters<'a> {
     /// Everything that was asked for, in order.
     pub fn declarations(self) -> Vec<Declaration> {
         self.declared.into_inner()
+    }
+
+    /// Number of elements of all tensors that were asked for.
+    pub fn elements(&self) -> u64 {
+        let declared = self.declared.borrow();
+        let tensors: BTreeMap<&str, u64> =
+            declared.iter().map(|d| (d.path.as_str(), d.dims.iter().map(|dim| *dim as u64).product())).collect();
+        tensors.values().sum()
     }
 
     /// The tensor, or zeros in its place, so that one pass finds every missing tensor and every wrong shape.

@@ -17,6 +17,24 @@ pub(super) fn broadcasting(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type: a.data_type, dims: broadcast(a, b)? }])
 }
 
+/// Two inputs of one type, stretched to each other: a truth for each pair.
+pub(super) fn comparison(call: &Call<'_>) -> Inferred {
+    let types = broadcasting(call)?;
+    Ok(types.into_iter().map(|ty| TensorType { data_type: DataType::Bool, ..ty }).collect())
+}
+
+/// The place of the largest value along an axis, which becomes 1, or vanishes with `keepdims` 0.
+pub(super) fn arg_max(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let axis = axis_index(call.int("axis").unwrap_or(0), x.dims.len())?;
+    let mut dims = x.dims.clone();
+    match call.int("keepdims") {
+        Some(0) => drop(dims.remove(axis)),
+        _ => dims[axis] = Dim::Fixed(1),
+    }
+    Ok(vec![TensorType { data_type: DataType::I64, dims }])
+}
+
 /// `x` where it is positive, `slope · x` elsewhere; the slope stretches to `x` and never the other way.
 pub(super) fn prelu(call: &Call<'_>) -> Inferred {
     let (x, slope) = (call.ty(0)?, call.ty(1)?);

@@ -1,7 +1,8 @@
 //! Operators that only move elements.
 
-use super::{Call, Inferred, Problem, axis_index, size};
+use super::{Call, Extent, Inferred, Problem, axis_index, size};
 use crate::{DataType, Dim, TensorType};
+use std::ops::Range;
 
 /// `[batch, channels · b², height, width]` → `[batch, channels, height · b, width · b]`.
 pub(super) fn depth_to_space(call: &Call<'_>) -> Inferred {
@@ -55,6 +56,20 @@ pub(super) fn gather(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
 
+/// Inputs `x`, `indices` `[batch…, any…, n]`: each row of indices is a place in the first `n` dimensions of `x` behind the batch.
+pub(super) fn gather_nd(call: &Call<'_>) -> Inferred {
+    let (x, indices) = (call.ty(0)?, call.ty(1)?);
+    let mismatch = || Problem::Mismatch(format!("the indices {indices} do not fit {x}"));
+    let batch = usize::try_from(call.int("batch_dims").unwrap_or(0)).map_err(|_| mismatch())?;
+    let (last, places) = indices.dims.split_last().ok_or_else(mismatch)?;
+    let from = last.fixed().and_then(|n| n.checked_add(batch)).filter(|from| *from <= x.dims.len()).ok_or_else(mismatch)?;
+    if batch > places.len() || places[..batch] != x.dims[..batch] {
+        return Err(mismatch());
+    }
+    let dims = places.iter().chain(&x.dims[from..]).cloned().collect();
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
 /// Inputs `x`, `pads` `[begin…, end…]`, (value), optional `axes`.
 pub(super) fn pad(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
@@ -74,33 +89,39 @@ pub(super) fn pad(call: &Call<'_>) -> Inferred {
 
 /// The sizes of the dimensions from `start` to `end`, which count from the end if they are negative and are cut to the rank.
 pub(super) fn shape(call: &Call<'_>) -> Inferred {
+    Ok(vec![TensorType::new(DataType::I64, [shape_range(call)?.len()])])
+}
+
+/// The dimensions that Shape reads.
+pub(super) fn shape_range(call: &Call<'_>) -> Inferred<Range<usize>> {
     let rank = call.ty(0)?.dims.len() as i64;
     let position = |name: &str, default: i64| {
         let given = call.int(name).unwrap_or(default);
-        (if given < 0 { given.saturating_add(rank) } else { given }).clamp(0, rank)
+        (if given < 0 { given.saturating_add(rank) } else { given }).clamp(0, rank) as usize
     };
-    let length = (position("end", rank) - position("start", 0)).max(0);
-    Ok(vec![TensorType::new(DataType::I64, [length as usize])])
+    let start = position("start", 0);
+    Ok(start..position("end", rank).max(start))
 }
 
 /// Inputs `x`, `shape`: 0 keeps a dimension, one −1 takes what is left.
 pub(super) fn reshape(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
-    let target = call.required_integers(1)?;
+    let target = call.extents(1)?;
     let mismatch = || Problem::Mismatch(format!("{x} cannot become {target:?}"));
     let mut dims = Vec::with_capacity(target.len());
     let mut rest = None;
     for (i, wanted) in target.iter().enumerate() {
-        dims.push(match *wanted {
-            0 if call.int("allowzero").unwrap_or(0) == 0 => x.dims.get(i).cloned().ok_or_else(mismatch)?,
-            -1 if rest.is_none() => {
+        dims.push(match wanted {
+            Extent::Number(0) if call.int("allowzero").unwrap_or(0) == 0 => x.dims.get(i).cloned().ok_or_else(mismatch)?,
+            Extent::Number(-1) if rest.is_none() => {
                 rest = Some(i);
                 Dim::Fixed(1)
             }
-            wanted => Dim::Fixed(usize::try_from(wanted).map_err(|_| mismatch())?),
+            Extent::Number(wanted) => Dim::Fixed(usize::try_from(*wanted).map_err(|_| mismatch())?),
+            Extent::Size(dim) => dim.clone(),
         });
     }
-    // Symbols that stay where they are cancel; whatever remains must be fixed.
+    // Symbols that stay as they are cancel; what remains must be one product.
     let mut before = x.dims.clone();
     let mut after = dims.clone();
     for dim in x.dims.iter().filter(|dim| dim.fixed().is_none()) {
@@ -109,23 +130,11 @@ pub(super) fn reshape(call: &Call<'_>) -> Inferred {
             after.remove(b);
         }
     }
-    let product = |dims: &[Dim]| dims.iter().try_fold(1_usize, |product, dim| product.checked_mul(dim.fixed()?));
-    let fixed = |dims: &[Dim]| dims.iter().filter_map(Dim::fixed).try_fold(1_usize, usize::checked_mul);
-    let symbols: Vec<&Dim> = before.iter().filter(|dim| dim.fixed().is_none()).collect();
-    match (rest, symbols.as_slice()) {
-        (Some(rest), []) => {
-            let (before, after) = (product(&before).ok_or_else(mismatch)?, product(&after).ok_or_else(mismatch)?);
-            if after == 0 || before % after != 0 {
-                return Err(mismatch());
-            }
-            dims[rest] = Dim::Fixed(before / after);
-        }
-        (Some(rest), [symbol]) => {
-            let scaled = symbol.times(fixed(&before).ok_or_else(mismatch)?);
-            dims[rest] = scaled.and_then(|d| d.divided_exactly(product(&after)?)).ok_or_else(mismatch)?;
-        }
-        (None, _) if product(&before).is_some() && product(&before) == product(&after) => {}
-        _ => return Err(mismatch()),
+    let (before, after) = (Dim::product(&before).ok_or_else(mismatch)?, Dim::product(&after).ok_or_else(mismatch)?);
+    match rest {
+        Some(rest) => dims[rest] = before.divided_by(&after).ok_or_else(mismatch)?,
+        None if before == after => {}
+        None => return Err(mismatch()),
     }
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }

@@ -48,3 +48,20 @@ pub(super) fn softmax(call: &Call<'_>) -> Inferred {
     axis_index(call.int("axis").unwrap_or(-1), x.dims.len())?;
     Ok(vec![x.clone()])
 }
+
+/// Queries, keys and values `[batch, tokens, heads · width]`; only their first result is inferred, without what is kept from earlier calls.
+pub(super) fn attention(call: &Call<'_>) -> Inferred {
+    let (q, k, v) = (call.ty(0)?, call.ty(1)?, call.ty(2)?);
+    let mismatch = || Problem::Mismatch(format!("the queries {q}, keys {k} and values {v} do not fit each other"));
+    let (heads, shared) = (call.positive("q_num_heads")?, call.positive("kv_num_heads")?);
+    let [[q_batch, queries, q_width], [k_batch, keys, k_width], [v_batch, v_keys, v_width]] = [q, k, v].map(|ty| ty.dims.as_slice()) else {
+        return Err(Problem::Mismatch(format!("expected [batch, tokens, heads · width], found {q}, {k} and {v}")));
+    };
+    let each = |width: &Dim, heads: usize| width.divided_exactly(heads).filter(|width| width.fixed().is_some()).ok_or_else(mismatch);
+    let fits = [k_batch, v_batch] == [q_batch; 2] && keys == v_keys && [k.data_type, v.data_type] == [q.data_type; 2];
+    if !fits || heads % shared != 0 || each(q_width, heads)? != each(k_width, shared)? {
+        return Err(mismatch());
+    }
+    let made = each(v_width, shared)?.times(heads).ok_or_else(mismatch)?;
+    Ok(vec![TensorType { data_type: q.data_type, dims: vec![q_batch.clone(), queries.clone(), made] }])
+}

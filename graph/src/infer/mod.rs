@@ -18,6 +18,17 @@ pub struct Operand<'a> {
     pub ty: &'a TensorType,
     /// The values, where the input is an initializer.
     pub constant: Option<&'a Weight>,
+    /// The values, where the input is computed from shapes alone: what [`contents`] said of the node that makes it.
+    pub contents: Option<&'a [Extent]>,
+}
+
+/// One value of an integer tensor that is computed from shapes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Extent {
+    /// A number: a size that is known, or what stands for one, such as the −1 of Reshape.
+    Number(i64),
+    /// A size that is not known yet.
+    Size(Dim),
 }
 
 /// Why there is no answer.
@@ -49,11 +60,14 @@ pub fn infer(node: &Node, operands: &[Option<Operand<'_>>]) -> Inferred {
     match node.operator.as_str() {
         "Add" | "Sub" | "Mul" | "Div" | "Max" | "Min" => arithmetic::broadcasting(&call),
         "PRelu" => arithmetic::prelu(&call),
-        "Relu" | "LeakyRelu" | "Sigmoid" | "Tanh" | "Gelu" | "Mish" | "Identity" => arithmetic::elementwise(&call),
+        "Relu" | "LeakyRelu" | "Sigmoid" | "Tanh" | "Gelu" | "Mish" | "Sin" | "Cos" | "Identity" => arithmetic::elementwise(&call),
         "Cast" => arithmetic::cast(&call),
+        "Equal" => arithmetic::comparison(&call),
+        "ArgMax" => arithmetic::arg_max(&call),
         "CumSum" => arithmetic::cumulative_sum(&call),
         "MatMul" => matrix::matmul(&call),
         "Gemm" => matrix::gemm(&call),
+        "Attention" => matrix::attention(&call),
         "Softmax" => matrix::softmax(&call),
         "Conv" => neural::convolution(&call),
         "GlobalAveragePool" => neural::global_average_pool(&call),
@@ -68,12 +82,31 @@ pub fn infer(node: &Node, operands: &[Option<Operand<'_>>]) -> Inferred {
         "SpaceToDepth" => layout::space_to_depth(&call),
         "Concat" => layout::concat(&call),
         "Gather" => layout::gather(&call),
+        "GatherND" => layout::gather_nd(&call),
         "Pad" => layout::pad(&call),
         "Reshape" => layout::reshape(&call),
         "Slice" => layout::slice(&call),
         "Split" => layout::split(&call),
         "Transpose" => layout::transpose(&call),
         _ => Err(Problem::UnknownOperator),
+    }
+}
+
+/// The values that a node makes, if it computes integers from shapes alone: Shape, and Concat of its results.
+pub fn contents(node: &Node, operands: &[Option<Operand<'_>>]) -> Option<Vec<Extent>> {
+    let call = Call { node, operands };
+    match node.operator.as_str() {
+        "Shape" => {
+            let dims = call.ty(0).ok()?.dims.get(layout::shape_range(&call).ok()?)?;
+            let extent =
+                |dim: &Dim| dim.fixed().map_or_else(|| Some(Extent::Size(dim.clone())), |n| Some(Extent::Number(n.try_into().ok()?)));
+            dims.iter().map(extent).collect()
+        }
+        "Concat" => {
+            let parts = (0..operands.len()).map(|index| call.extents(index).ok()).collect::<Option<Vec<_>>>()?;
+            Some(parts.concat())
+        }
+        _ => None,
     }
 }
 
@@ -114,6 +147,14 @@ impl<'a> Call<'a> {
 
     fn required_integers(&self, index: usize) -> Inferred<Vec<i64>> {
         self.integers(index)?.ok_or_else(|| Problem::Mismatch(format!("input {index} is missing")))
+    }
+
+    /// Integers that are constant, or that are computed from shapes alone.
+    fn extents(&self, index: usize) -> Inferred<Vec<Extent>> {
+        match self.operand(index)? {
+            Operand { contents: Some(contents), .. } => Ok(contents.to_vec()),
+            _ => Ok(self.required_integers(index)?.into_iter().map(Extent::Number).collect()),
+        }
     }
 
     fn int(&self, name: &str) -> Option<i64> {

@@ -24,4 +24,16 @@ impl Value {
     pub fn softmax(&self, axis: i64) -> Value {
         self.trace.node("Softmax", &[self], [("axis", axis.into())])
     }
+
+    /// Scaled dot-product attention of `heads` heads: queries `[batch, queries, heads · width]`, `keys` and `values`
+    /// `[batch, keys, heads · width]` → `[batch, queries, heads · width]`. With `causal`, no query sees the keys behind its own place.
+    ///
+    /// The operator came with opset 23.
+    #[must_use]
+    pub fn attention(&self, keys: &Value, values: &Value, heads: usize, causal: bool) -> Value {
+        let heads = heads as i64;
+        let counts = [("q_num_heads", heads.into()), ("kv_num_heads", heads.into())];
+        let causal = causal.then(|| ("is_causal", 1.into()));
+        self.trace.node("Attention", &[self, keys, values], counts.into_iter().chain(causal))
+    }
 }

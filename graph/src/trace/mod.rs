@@ -6,8 +6,10 @@
 
 mod matrix;
 mod operations;
+mod shapes;
 
 pub use operations::ConvOptions;
+pub use shapes::Size;
 
 use crate::infer::{self, Operand, Problem};
 use crate::{Attribute, DataType, Dim, Error, Model, Node, Opset, Port, Result, TensorType, Weight};
@@ -19,12 +21,16 @@ use std::rc::Rc;
 #[derive(Debug, Clone)]
 pub struct Trace(Rc<RefCell<State>>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     model: Model,
     error: Option<Error>,
     node_names: HashSet<String>,
     constants: HashMap<Weight, String>,
+    /// What is known of the values that are computed from shapes.
+    contents: HashMap<String, Vec<infer::Extent>>,
+    /// Such values by what computes them, so that each is computed once.
+    from_shapes: HashMap<String, String>,
 }
 
 /// Something that the graph computes, is fed, or holds constant.
@@ -53,7 +59,7 @@ impl Trace {
     pub fn new(name: &str, ir_version: i64, opset: i64) -> Self {
         let opsets = vec![Opset { domain: String::new(), version: opset }];
         let model = Model { name: name.into(), ir_version, opsets, ..Model::default() };
-        Trace(Rc::new(RefCell::new(State { model, error: None, node_names: HashSet::new(), constants: HashMap::new() })))
+        Trace(Rc::new(RefCell::new(State { model, ..State::default() })))
     }
 
     /// Declares an input of the model.
@@ -126,10 +132,11 @@ impl Trace {
         };
         let mut operands = Vec::with_capacity(inputs.len());
         for value in inputs {
-            let operand = Operand { ty: &value.ty, constant: state.model.weights.get(&*value.name) };
+            let contents = state.contents.get(&*value.name).map(Vec::as_slice);
+            let operand = Operand { ty: &value.ty, constant: state.model.weights.get(&*value.name), contents };
             operands.push((!value.name.is_empty()).then_some(operand));
         }
-        let inferred = infer::infer(&node, &operands);
+        let (inferred, contents) = (infer::infer(&node, &operands), infer::contents(&node, &operands));
         let ty = match inferred {
             Ok(types) => types.into_iter().next(),
             Err(Problem::UnknownOperator) => {
@@ -143,6 +150,9 @@ impl Trace {
         };
         let Some(ty) = ty else { return self.absent() };
         state.node_names.insert(name.clone());
+        if let Some(contents) = contents {
+            state.contents.insert(name.clone(), contents);
+        }
         state.model.types.insert(name.clone(), ty.clone());
         state.model.nodes.push(node);
         drop(state);

@@ -74,6 +74,18 @@ impl Value {
         self * self.sigmoid()
     }
 
+    /// The sine, of radians.
+    #[must_use]
+    pub fn sin(&self) -> Value {
+        self.trace.node("Sin", &[self], [])
+    }
+
+    /// The cosine, of radians.
+    #[must_use]
+    pub fn cos(&self) -> Value {
+        self.trace.node("Cos", &[self], [])
+    }
+
     /// `x · Φ(x)`, exactly and not by the approximation with tanh.
     #[must_use]
     pub fn gelu(&self) -> Value {
@@ -193,6 +205,31 @@ impl Value {
     pub fn gather(&self, indices: &[i64], axis: i64) -> Value {
         let indices = self.trace.constant("indices", &[indices.len()], Constant::I64(indices));
         self.trace.node("Gather", &[self, &indices], [("axis", axis.into())])
+    }
+
+    /// The entries along `axis` whose numbers another value holds: the axis becomes that value's dimensions.
+    #[must_use]
+    pub fn gather_by(&self, indices: &Value, axis: i64) -> Value {
+        self.trace.node("Gather", &[self, indices], [("axis", axis.into())])
+    }
+
+    /// Of each of a batch, one entry: `[batch, entries, …]` at `places` `[batch, 1]` → `[batch, …]`.
+    #[must_use]
+    pub fn gather_each(&self, places: &Value) -> Value {
+        self.trace.node("GatherND", &[self, places], [("batch_dims", 1.into())])
+    }
+
+    /// The place of the largest value along `axis`, the first of equal ones; the axis becomes 1.
+    #[must_use]
+    pub fn arg_max(&self, axis: i64) -> Value {
+        self.trace.node("ArgMax", &[self], [("axis", axis.into())])
+    }
+
+    /// 1 where the value is this number, 0 elsewhere.
+    #[must_use]
+    pub fn is_equal_to(&self, number: f32) -> Value {
+        let number = self.trace.constant("number", &[], Constant::F32(&[number]));
+        self.trace.node("Equal", &[self, &number], []).cast(DataType::F32)
     }
 
     /// Each pixel of an image becomes `factor` × `factor` equal pixels.

@@ -1,0 +1,478 @@
+//! UNet2DConditionModel: the denoiser of latent diffusion (Stable Diffusion 1 and 2, SDXL with its refiner, their inpainting and turbo
+//! variants).
+//!
+//! Papers: <https://arxiv.org/abs/2112.10752>, <https://arxiv.org/abs/2307.01952>. Reference: diffusers 0.42.1,
+//! `models/unets/{unet_2d_condition,unet_2d_blocks}.py`, `models/attention.py`, `models/transformers/transformer_2d.py`.
+
+use super::{Architecture, Keys, Mismatch};
+use crate::nn::{Groups, LAYER_NORM_EPSILON, Scope, Sequences, Sinusoids, attention_of_rows, conv2d, downsample, group_norm, layer_norm};
+use crate::nn::{linear, linear_unbiased, resnet, upsample, width};
+use crate::{Component, Contract, Precision, Result, Shapes, Task};
+use graph::{DataType, Dim, TensorType, Value};
+use serde::Serialize;
+use serde_json::Value as Json;
+
+/// Hyperparameters.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct UNet2DConditionModel {
+    /// 4, or 9 for inpainting: the noisy latent image, a mask, and the latent image without what the mask covers.
+    in_channels: usize,
+    out_channels: usize,
+    /// Filters of each level, from the latent image down.
+    block_out_channels: Vec<usize>,
+    /// Residual blocks of each level on the way down; on the way up there is one more.
+    layers_per_block: usize,
+    /// Transformer layers behind each residual block of each level; 0 for a level without attention.
+    transformer_layers: Vec<usize>,
+    /// Transformer layers in the middle.
+    middle_transformer_layers: usize,
+    /// Heads of each level, by whatever name: diffusers' `attention_head_dim` is their number.
+    heads: Vec<usize>,
+    /// Width of the text's states.
+    cross_attention_dim: usize,
+    /// Whether the layers around the transformers are stored as linear ones, and not as 1×1 convolutions.
+    use_linear_projection: bool,
+    norm_num_groups: usize,
+    norm_eps: f32,
+    sinusoids: Sinusoids,
+    added: Option<Added>,
+}
+
+/// SDXL's conditions beside the text's states.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Added {
+    /// Width of the vector of the whole text.
+    text_embeds_width: usize,
+    /// How many numbers about the picture there are: its size, crop and target size; or its size, crop and score.
+    time_ids: usize,
+    /// Width that each of these becomes.
+    addition_time_embed_dim: usize,
+}
+
+/// The reference's, of the normalisation before a transformer.
+const TRANSFORMER_NORM_EPSILON: f32 = 1e-6;
+/// The reference's default, of all other normalisations of images.
+const EPSILON: f32 = 1e-5;
+/// The reference's default, which every published model has; no tensor tells it.
+const GROUPS: usize = 32;
+/// The reference's default number of heads, which Stable Diffusion 1 has on all levels.
+const HEADS: usize = 8;
+/// Width of a head in all published models with linear projections.
+const HEAD: usize = 64;
+/// Width of OpenCLIP bigG's text embeddings, which all published models with added conditions take.
+const TEXT_EMBEDS: usize = 1280;
+/// What all published models with added conditions have.
+const ADDITION_TIME_EMBED_DIM: usize = 256;
+
+impl Architecture for UNet2DConditionModel {
+    const NAME: &'static str = "UNet2DConditionModel";
+    const TASK: Task = Task::Unet;
+    const SIGNATURES: &'static [&'static [&'static str]] = &[&[
+        "conv_in.weight",
+        "time_embedding.linear_1.weight",
+        "down_blocks.0.resnets.0.time_emb_proj.weight",
+        "mid_block.attentions.0.transformer_blocks.0.attn2.to_k.weight",
+        "up_blocks.0.resnets.0.conv1.weight",
+        "conv_out.weight",
+    ]];
+
+    fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
+        let [_, in_channels, ..] = keys.dims::<4>("conv_in.weight")?;
+        let [out_channels, ..] = keys.dims::<4>("conv_out.weight")?;
+        let levels = keys.count("down_blocks.");
+        let filters = |level: usize| Ok(keys.dims::<4>(&format!("down_blocks.{level}.resnets.0.conv1.weight"))?[0]);
+        let block_out_channels = (0..levels).map(filters).collect::<Result<Vec<_>, Mismatch>>()?;
+        let transformers = |block: &str| keys.count(&format!("{block}.attentions.0.transformer_blocks."));
+        let [_, cross_attention_dim] = keys.dims::<2>("mid_block.attentions.0.transformer_blocks.0.attn2.to_k.weight")?;
+        let use_linear_projection = keys.dims::<2>("mid_block.attentions.0.proj_in.weight").is_ok();
+        UNet2DConditionModel {
+            in_channels,
+            out_channels,
+            layers_per_block: keys.count("down_blocks.0.resnets."),
+            transformer_layers: (0..levels).map(|level| transformers(&format!("down_blocks.{level}"))).collect(),
+            middle_transformer_layers: transformers("mid_block"),
+            heads: heads(keys, &block_out_channels, use_linear_projection)?,
+            block_out_channels,
+            cross_attention_dim,
+            use_linear_projection,
+            norm_num_groups: keys.setting("norm_num_groups")?.unwrap_or(GROUPS),
+            norm_eps: keys.setting("norm_eps")?.unwrap_or(EPSILON),
+            sinusoids: Sinusoids {
+                flip_sin_to_cos: keys.setting("flip_sin_to_cos")?.unwrap_or(true),
+                freq_shift: keys.setting("freq_shift")?.unwrap_or(0.0),
+            },
+            added: Added::detect(keys)?,
+        }
+        .checked(keys)
+    }
+
+    fn contract(&self) -> Contract {
+        Contract::Component(Component {
+            task: Self::TASK,
+            safe_precisions: &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
+            facts: vec![("size_multiple", self.size_multiple().to_string())],
+        })
+    }
+
+    fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
+        let side = |name: &str| Dim::symbol(name).times(self.size_multiple()).unwrap_or(Dim::Fixed(1));
+        let batch = || Dim::symbol("batch");
+        let sample = [batch(), Dim::Fixed(self.in_channels), side("height"), side("width")];
+        let text = [batch(), Dim::symbol("sequence"), Dim::Fixed(self.cross_attention_dim)];
+        let added = self.added.as_ref().map_or([0, 0], |added| [added.text_embeds_width, added.time_ids]);
+        let [embeds, ids] = added.map(|width| [batch(), Dim::Fixed(width)]);
+        let names = ["sample", "encoder_hidden_states", "text_embeds", "time_ids"];
+        let [sample, text, embeds, ids] =
+            shapes.resolve([(names[0], &sample[..]), (names[1], &text), (names[2], &embeds), (names[3], &ids)])?;
+        let input = |name: &str, dims: Vec<Dim>| w.trace().input(name, TensorType::new(DataType::F32, dims));
+        let sample = input(names[0], sample);
+        // A scalar, as pipelines give it; fractions of steps are timesteps too.
+        let timestep = input("timestep", Vec::new());
+        let text = input(names[1], text);
+        let added = self.added.as_ref().map(|added| (added, input(names[2], embeds), input(names[3], ids)));
+        let mut time = self.time(&w.at("time_embedding"), &self.sinusoids.embed(&timestep.reshape(&[1, 1]), self.filters(0)));
+        if let Some((added, embeds, ids)) = added {
+            let numbers = self.sinusoids.embed(&ids.reshape(&[-1, 1]), added.addition_time_embed_dim);
+            let numbers = numbers.reshape(&[-1, (added.time_ids * added.addition_time_embed_dim) as i64]);
+            time = time + self.time(&w.at("add_embedding"), &embeds.concat(&[&numbers], 1));
+        }
+        w.trace().output("out_sample", &self.network(w, &sample, &time.silu(), &Context::of(&text)));
+        Ok(())
+    }
+
+    fn presets() -> Vec<(&'static str, Self)> {
+        presets()
+    }
+
+    fn notes(&self) -> Vec<(&'static str, String)> {
+        let mut notes = vec![
+            ("attention_head_dim", format!("{:?}", self.heads)),
+            ("norm_num_groups", self.norm_num_groups.to_string()),
+            ("flip_sin_to_cos", self.sinusoids.flip_sin_to_cos.to_string()),
+            ("freq_shift", self.sinusoids.freq_shift.to_string()),
+        ];
+        if let Some(added) = &self.added {
+            notes.push(("text_embeds_width", added.text_embeds_width.to_string()));
+            notes.push(("addition_time_embed_dim", added.addition_time_embed_dim.to_string()));
+        }
+        notes
+    }
+}
+
+/// Heads of each level: one number for all, or one for each.
+fn heads(keys: &Keys<'_>, filters: &[usize], linear: bool) -> Result<Vec<usize>, Mismatch> {
+    // Nothing told is what the tensors of published models go with; a configuration without the key has the reference's default.
+    let has_config = keys.setting::<Json>("_class_name")?.is_some();
+    let said = match keys.setting::<Json>("num_attention_heads")? {
+        Some(said) => Some(said),
+        None => keys.setting("attention_head_dim")?,
+    };
+    let number = |value: &Json| value.as_u64().and_then(|number| usize::try_from(number).ok());
+    let heads = match &said {
+        None if linear && !has_config => filters.iter().map(|filters| filters / HEAD).collect(),
+        None => vec![HEADS; filters.len()],
+        Some(Json::Array(each)) => each.iter().filter_map(number).collect(),
+        Some(one) => vec![number(one).unwrap_or(0); filters.len()],
+    };
+    let fits = heads.len() == filters.len() && heads.iter().zip(filters).all(|(heads, filters)| *heads > 0 && filters % heads == 0);
+    let said = said.unwrap_or_else(|| heads.clone().into());
+    fits.then_some(heads).ok_or_else(|| Mismatch(format!("{said} heads (`attention_head_dim`) do not divide the filters {filters:?}")))
+}
+
+impl Added {
+    fn detect(keys: &Keys<'_>) -> Result<Option<Self>, Mismatch> {
+        if !keys.contains("add_embedding.linear_1.weight") {
+            keys.agree("addition_embed_type", Json::Null)?;
+            return Ok(None);
+        }
+        keys.only("addition_embed_type", "text_time")?;
+        let [_, inputs] = keys.dims::<2>("add_embedding.linear_1.weight")?;
+        keys.agree("projection_class_embeddings_input_dim", inputs)?;
+        let each = keys.setting("addition_time_embed_dim")?.unwrap_or(ADDITION_TIME_EMBED_DIM);
+        let text = keys.setting("text_embeds_width")?.unwrap_or(TEXT_EMBEDS);
+        let numbers = inputs.checked_sub(text).filter(|rest| each > 0 && rest % each == 0).map(|rest| rest / each);
+        let added = |time_ids| Added { text_embeds_width: text, time_ids, addition_time_embed_dim: each };
+        let found = numbers.filter(|numbers| *numbers > 0).map(added).ok_or_else(|| {
+            Mismatch(format!(
+                "{inputs} added conditions are not text embeddings of {text} and numbers of {each} each; the width of the second text \
+                 encoder's embeddings is `projection_dim` in its configuration: say it with `--set text_embeds_width=NUMBER`"
+            ))
+        })?;
+        Ok(Some(found))
+    }
+}
+
+/// The text's states, as rows and as sequences.
+struct Context {
+    rows: Value,
+    sequences: Sequences,
+}
+
+impl Context {
+    fn of(states: &Value) -> Self {
+        let sequences = Sequences::of(states);
+        Context { rows: sequences.rows(), sequences }
+    }
+}
+
+impl UNet2DConditionModel {
+    /// The hyperparameters, held to the configuration and to what such a network can have.
+    fn checked(self, keys: &Keys<'_>) -> Result<Self, Mismatch> {
+        let levels = self.block_out_channels.len();
+        let types = |with: &'static str, without: &'static str| -> Vec<&str> {
+            self.transformer_layers.iter().map(|layers| if *layers > 0 { with } else { without }).collect()
+        };
+        let down = types("CrossAttnDownBlock2D", "DownBlock2D");
+        let up: Vec<&str> = types("CrossAttnUpBlock2D", "UpBlock2D").into_iter().rev().collect();
+        keys.only("_class_name", "UNet2DConditionModel")?;
+        keys.agree("in_channels", self.in_channels)?;
+        keys.agree("out_channels", self.out_channels)?;
+        keys.agree("block_out_channels", &self.block_out_channels)?;
+        keys.agree("cross_attention_dim", self.cross_attention_dim)?;
+        keys.agree("use_linear_projection", self.use_linear_projection)?;
+        keys.agree("layers_per_block", self.layers_per_block)?;
+        keys.agree("down_block_types", down)?;
+        keys.agree("up_block_types", up)?;
+        self.agree_on_transformers(keys)?;
+        for (name, supported) in [
+            ("mid_block_type", Json::from("UNetMidBlock2DCrossAttn")),
+            ("act_fn", "silu".into()),
+            ("time_embedding_type", "positional".into()),
+            ("resnet_time_scale_shift", "default".into()),
+            ("attention_type", "default".into()),
+            ("conv_in_kernel", 3.into()),
+            ("conv_out_kernel", 3.into()),
+            ("downsample_padding", 1.into()),
+            ("mid_block_scale_factor", 1.into()),
+            ("resnet_out_scale_factor", 1.into()),
+            ("center_input_sample", false.into()),
+            ("dual_cross_attention", false.into()),
+            ("only_cross_attention", false.into()),
+            ("resnet_skip_time_act", false.into()),
+            ("class_embeddings_concat", false.into()),
+        ] {
+            keys.only(name, supported)?;
+        }
+        for name in [
+            "class_embed_type",
+            "num_class_embeds",
+            "encoder_hid_dim",
+            "encoder_hid_dim_type",
+            "time_cond_proj_dim",
+            "time_embedding_dim",
+            "time_embedding_act_fn",
+            "timestep_post_act",
+            "cross_attention_norm",
+            "mid_block_only_cross_attention",
+            "reverse_transformer_layers_per_block",
+        ] {
+            keys.only(name, Json::Null)?;
+        }
+        // No network has nearly as many levels; more would overflow the size of an image.
+        if !(1..=8).contains(&levels) {
+            return Err(Mismatch(format!("expected 1 to 8 levels, found {levels}")));
+        }
+        match self.block_out_channels.iter().find(|filters| self.norm_num_groups == 0 || *filters % self.norm_num_groups != 0) {
+            Some(filters) => {
+                Err(Mismatch(format!("{filters} filters do not divide into {} groups (`norm_num_groups`)", self.norm_num_groups)))
+            }
+            None => Ok(self),
+        }
+    }
+
+    /// The configuration has one number for all levels, or one for each, of which those of levels without attention say nothing.
+    fn agree_on_transformers(&self, keys: &Keys<'_>) -> Result<(), Mismatch> {
+        let name = "transformer_layers_per_block";
+        let Some(said) = keys.setting::<Json>(name)? else { return Ok(()) };
+        let of_level = |level: usize| match &said {
+            Json::Array(each) => each.get(level).cloned().unwrap_or_default(),
+            one => one.clone(),
+        };
+        let last = self.block_out_channels.len().saturating_sub(1);
+        let levels = self.transformer_layers.iter().copied().enumerate().filter(|(_, layers)| *layers > 0);
+        for (level, layers) in levels.chain([(last, self.middle_transformer_layers)]) {
+            if of_level(level) != Json::from(layers) {
+                let reason = format!("config.json says `{name}` is {said}, the weights say {layers} for level {level}");
+                return Err(Mismatch(format!("{reason}: they do not belong to each other")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Latent images have heights and widths that can be halved on the way down.
+    fn size_multiple(&self) -> usize {
+        1 << self.block_out_channels.len().saturating_sub(1)
+    }
+
+    fn filters(&self, level: usize) -> usize {
+        self.block_out_channels.get(level).copied().unwrap_or_default()
+    }
+
+    fn groups(&self) -> Groups {
+        Groups { count: self.norm_num_groups, epsilon: self.norm_eps }
+    }
+
+    /// Two linear layers to four times the first level's filters.
+    fn time(&self, w: &Scope<'_>, x: &Value) -> Value {
+        let width = 4 * self.filters(0);
+        linear(&w.at("linear_2"), &linear(&w.at("linear_1"), x, width).silu(), width)
+    }
+
+    /// `sample` `[batch, channels, height, width]` → the same with `out_channels`, under `time` `[1 or batch, width]` and the text.
+    fn network(&self, w: &Scope<'_>, sample: &Value, time: &Value, text: &Context) -> Value {
+        let last = self.block_out_channels.len().saturating_sub(1);
+        let mut x = conv2d(&w.at("conv_in"), sample, self.filters(0), 3);
+        let mut skips = vec![x.clone()];
+        for level in 0..=last {
+            let block = w.at(format!("down_blocks.{level}"));
+            for layer in 0..self.layers_per_block {
+                x = self.layer(&block, layer, level, &x, time, text);
+                skips.push(x.clone());
+            }
+            if level < last {
+                x = downsample(&block.at("downsamplers.0.conv"), &x, [1, 1]);
+                skips.push(x.clone());
+            }
+        }
+        let middle = w.at("mid_block");
+        x = resnet(&middle.at("resnets.0"), &x, self.filters(last), self.groups(), Some(time));
+        x = self.transformer(&middle.at("attentions.0"), &x, last, self.middle_transformer_layers, text);
+        x = resnet(&middle.at("resnets.1"), &x, self.filters(last), self.groups(), Some(time));
+        for level in (0..=last).rev() {
+            let block = w.at(format!("up_blocks.{}", last - level));
+            for layer in 0..=self.layers_per_block {
+                if let Some(skip) = skips.pop() {
+                    x = self.layer(&block, layer, level, &x.concat(&[&skip], 1), time, text);
+                }
+            }
+            if level > 0 {
+                x = upsample(&block.at("upsamplers.0.conv"), &x);
+            }
+        }
+        let normal = group_norm(&w.at("conv_norm_out"), &x, self.norm_num_groups, self.norm_eps);
+        conv2d(&w.at("conv_out"), &normal.silu(), self.out_channels, 3)
+    }
+
+    /// A residual block, and behind it a transformer on the levels that have them.
+    fn layer(&self, w: &Scope<'_>, number: usize, level: usize, x: &Value, time: &Value, text: &Context) -> Value {
+        let x = resnet(&w.at(format!("resnets.{number}")), x, self.filters(level), self.groups(), Some(time));
+        match self.transformer_layers.get(level).copied().unwrap_or(0) {
+            0 => x,
+            layers => self.transformer(&w.at(format!("attentions.{number}")), &x, level, layers, text),
+        }
+    }
+
+    /// x + its pixels through transformer layers. `x` `[batch, filters, height, width]` → the same.
+    fn transformer(&self, w: &Scope<'_>, x: &Value, level: usize, layers: usize, text: &Context) -> Value {
+        let normal = group_norm(&w.at("norm"), x, self.norm_num_groups, TRANSFORMER_NORM_EPSILON);
+        let pixels = Sequences::of(&normal.transpose(&[0, 2, 3, 1]));
+        let heads = self.heads.get(level).copied().unwrap_or(1);
+        let mut tokens = self.projection(&w.at("proj_in"), &pixels.rows());
+        for layer in 0..layers {
+            tokens = transformer_layer(&w.at(format!("transformer_blocks.{layer}")), &tokens, &pixels, heads, text);
+        }
+        x + pixels.restore(&self.projection(&w.at("proj_out"), &tokens)).transpose(&[0, 3, 1, 2])
+    }
+
+    /// A linear layer of rows, which may be stored as a convolution of pixels.
+    fn projection(&self, w: &Scope<'_>, x: &Value) -> Value {
+        let side = width(x);
+        let stored = if self.use_linear_projection { vec![side; 2] } else { vec![side, side, 1, 1] };
+        x.linear(&w.tensor_as("weight", &stored, &[side; 2]), Some(&w.tensor("bias", [side])))
+    }
+}
+
+/// x + attention to itself, to that + attention to the text, and to that + GEGLU, each of the normalised sum before it. `x` are rows.
+fn transformer_layer(w: &Scope<'_>, x: &Value, pixels: &Sequences, heads: usize, text: &Context) -> Value {
+    let norm = |name: &str, x: &Value| layer_norm(&w.at(name), x, LAYER_NORM_EPSILON);
+    let attention = |name: &str, x: &Value, seen: &Value, keys: &Sequences| {
+        let (a, side) = (w.at(name), width(x));
+        let q = linear_unbiased(&a.at("to_q"), x, side);
+        let [k, v] = ["to_k", "to_v"].map(|name| linear_unbiased(&a.at(name), seen, side));
+        linear(&a.at("to_out.0"), &attention_of_rows([&q, &k, &v], pixels, keys, heads, false), side)
+    };
+    let normal = norm("norm1", x);
+    let x = x + attention("attn1", &normal, &normal, pixels);
+    let x = &x + attention("attn2", &norm("norm2", &x), &text.rows, &text.sequences);
+    &x + geglu(&w.at("ff"), &norm("norm3", &x))
+}
+
+/// `proj(x)` in two halves, the first times GELU of the second, back to the width of `x` (<https://arxiv.org/abs/2002.05202>).
+///
+/// The halves are two products: each half of the stored weight serves as it is, and nothing is cut out of what they make.
+fn geglu(w: &Scope<'_>, x: &Value) -> Value {
+    let (side, hidden) = (width(x), 4 * width(x));
+    let projection = w.at("net.0.proj");
+    let names = ["hidden", "gate"];
+    let weights = projection.parts("weight", [2 * hidden, side], names);
+    let biases = projection.parts("bias", [2 * hidden], names);
+    let [value, gate] = [0, 1].map(|i| x.linear(&weights[i], Some(&biases[i])));
+    linear(&w.at("net.2"), &(value * gate.gelu()), side)
+}
+
+fn presets() -> Vec<(&'static str, UNet2DConditionModel)> {
+    let tiny = UNet2DConditionModel {
+        in_channels: 4,
+        out_channels: 4,
+        block_out_channels: vec![8, 16],
+        layers_per_block: 1,
+        transformer_layers: vec![1, 0],
+        middle_transformer_layers: 1,
+        heads: vec![2, 2],
+        cross_attention_dim: 6,
+        use_linear_projection: false,
+        norm_num_groups: 4,
+        norm_eps: EPSILON,
+        sinusoids: Sinusoids { flip_sin_to_cos: true, freq_shift: 0.0 },
+        added: None,
+    };
+    let tiny_added = Added { text_embeds_width: 6, time_ids: 6, addition_time_embed_dim: 4 };
+    let tiny_xl = UNet2DConditionModel {
+        transformer_layers: vec![0, 2],
+        middle_transformer_layers: 2,
+        heads: vec![1, 2],
+        use_linear_projection: true,
+        added: Some(tiny_added),
+        ..tiny.clone()
+    };
+    let sd15 = UNet2DConditionModel {
+        block_out_channels: vec![320, 640, 1280, 1280],
+        layers_per_block: 2,
+        transformer_layers: vec![1, 1, 1, 0],
+        heads: vec![HEADS; 4],
+        cross_attention_dim: 768,
+        norm_num_groups: GROUPS,
+        ..tiny.clone()
+    };
+    let sd21 = UNet2DConditionModel { heads: vec![5, 10, 20, 20], cross_attention_dim: 1024, use_linear_projection: true, ..sd15.clone() };
+    let added = |time_ids| Some(Added { text_embeds_width: TEXT_EMBEDS, time_ids, addition_time_embed_dim: ADDITION_TIME_EMBED_DIM });
+    let sdxl = UNet2DConditionModel {
+        block_out_channels: vec![320, 640, 1280],
+        transformer_layers: vec![0, 2, 10],
+        middle_transformer_layers: 10,
+        heads: vec![5, 10, 20],
+        cross_attention_dim: 2048,
+        added: added(6),
+        ..sd21.clone()
+    };
+    let refiner = UNet2DConditionModel {
+        block_out_channels: vec![384, 768, 1536, 1536],
+        transformer_layers: vec![0, 4, 4, 0],
+        middle_transformer_layers: 4,
+        heads: vec![6, 12, 24, 24],
+        cross_attention_dim: 1280,
+        added: added(5),
+        ..sdxl.clone()
+    };
+    vec![
+        ("tiny", tiny.clone()),
+        ("tiny-inpainting", UNet2DConditionModel { in_channels: 9, layers_per_block: 2, ..tiny }),
+        ("tiny-xl", tiny_xl),
+        ("sd15-inpainting", UNet2DConditionModel { in_channels: 9, ..sd15.clone() }),
+        ("sd15", sd15),
+        ("sd21", sd21),
+        ("sdxl-inpainting", UNet2DConditionModel { in_channels: 9, ..sdxl.clone() }),
+        ("sdxl-base", sdxl),
+        ("sdxl-refiner", refiner),
+    ]
+}

@@ -1,0 +1,40 @@
+//! Residual blocks of convolutions, and what changes sizes between them, as the networks of latent diffusion have them.
+
+use super::{Scope, channels, conv2d, group_norm, linear};
+use graph::{ConvOptions, Value};
+
+/// How a network normalises: groups of channels over the whole image.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Groups {
+    /// How many.
+    pub count: usize,
+    /// Added to the variance.
+    pub epsilon: f32,
+}
+
+/// x + two convolutions, with x through a 1×1 convolution where the channels change.
+///
+/// `x` `[batch, inputs, height, width]` → `[batch, filters, height, width]`; `time` `[1 or batch, any]` is added between the
+/// convolutions, to each channel its own.
+pub fn resnet(w: &Scope<'_>, x: &Value, filters: usize, groups: Groups, time: Option<&Value>) -> Value {
+    let norm = |name: &str, x: &Value| group_norm(&w.at(name), x, groups.count, groups.epsilon).silu();
+    let mut y = conv2d(&w.at("conv1"), &norm("norm1", x), filters, 3);
+    if let Some(time) = time {
+        y = y + linear(&w.at("time_emb_proj"), time, filters).reshape(&[0, filters as i64, 1, 1]);
+    }
+    let y = conv2d(&w.at("conv2"), &norm("norm2", &y), filters, 3);
+    if channels(x) == filters { x + y } else { conv2d(&w.at("conv_shortcut"), x, filters, 1) + y }
+}
+
+/// A convolution to half the size, of as many channels, with `pads` zeros before and after rows and columns.
+pub fn downsample(w: &Scope<'_>, x: &Value, [before, after]: [i64; 2]) -> Value {
+    let channels = channels(x);
+    let (weight, bias) = (w.tensor("weight", [channels, channels, 3, 3]), w.tensor("bias", [channels]));
+    let options = ConvOptions { strides: vec![2, 2], pads: vec![before, before, after, after], dilations: vec![1, 1], groups: 1 };
+    x.conv(&weight, Some(&bias), &options)
+}
+
+/// Each pixel twice in both directions, then a convolution of as many channels.
+pub fn upsample(w: &Scope<'_>, x: &Value) -> Value {
+    conv2d(w, &x.upsample_nearest(2), channels(x), 3)
+}

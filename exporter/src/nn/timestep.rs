@@ -1,0 +1,28 @@
+//! Numbers as vectors of sines and cosines.
+
+use graph::{Constant, Value};
+
+/// How a number becomes a vector (<https://arxiv.org/abs/1706.03762>, 3.5; the period is diffusers' `max_period`).
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Sinusoids {
+    /// Whether the cosines stand before the sines.
+    pub flip_sin_to_cos: bool,
+    /// Taken from the number of frequencies when they are spread.
+    pub freq_shift: f32,
+}
+
+const MAX_PERIOD: f32 = 10_000.0;
+
+impl Sinusoids {
+    /// `numbers` `[count, 1]` → `[count, width]`.
+    ///
+    /// The frequencies are rounded as PyTorch rounds them in f32: at a timestep of 1000, another rounding would be another angle.
+    pub fn embed(&self, numbers: &Value, width: usize) -> Value {
+        let half = width / 2;
+        let exponent = |i: usize| -MAX_PERIOD.ln() * i as f32 / (half as f32 - self.freq_shift);
+        let frequencies: Vec<f32> = (0..half).map(|i| f64::from(exponent(i)).exp() as f32).collect();
+        let angles = numbers * &numbers.trace().constant("frequencies", &[1, half], Constant::F32(&frequencies));
+        let (sines, cosines) = (angles.sin(), angles.cos());
+        if self.flip_sin_to_cos { cosines.concat(&[&sines], 1) } else { sines.concat(&[&cosines], 1) }
+    }
+}
