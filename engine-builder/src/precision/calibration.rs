@@ -50,9 +50,8 @@ impl CalibrationTiles {
         let mut noise = Noise::new(SEED);
         let mut draw = |length: usize| ((noise.next_signed() * 0.5 + 0.5) * (length + 1) as f32).floor().min(length as f32) as usize;
         let mut tiles = Vec::with_capacity(count);
-        let array = |values: Vec<f32>| {
-            ArrayD::from_shape_vec(shape.to_vec(), values).map_err(|e| Error::Graph(graph::Error::Graph(e.to_string())))
-        };
+        let array =
+            |values: Vec<f32>| ArrayD::from_shape_vec(shape.to_vec(), values).map_err(|e| Error::Graph(graph::Error::Graph(e.to_string())));
         let pictures = match folder {
             None => {
                 // Larger than a tile, so that tiles differ.

@@ -3,7 +3,7 @@
 //! The model's inputs and outputs stay FP32: pixels come from 8 or 16 bits and go back there, the runtime's buffers are the same for
 //! every engine, and one Cast at each end costs next to nothing.
 
-use super::rewrite::{Rewrite, reads, readers, with_plain_weights};
+use super::rewrite::{Rewrite, readers, reads, with_plain_weights};
 use crate::Result;
 use graph::{Attribute, DataType, Model, Node, Opset};
 use std::collections::{BTreeSet, HashMap, HashSet};

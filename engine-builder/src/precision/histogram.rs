@@ -101,7 +101,12 @@ mod tests {
         assert_eq!(whole.total(), 10_000);
         let mean = |h: &Histogram| h.counts().map(|(value, count)| value * count as f64).sum::<f64>() / 10_000.0;
         let exact = values.iter().map(|v| f64::from(*v)).sum::<f64>() / 10_000.0;
-        assert!((mean(&whole) - exact).abs() < 150.0 && (mean(&pieces) - exact).abs() < 300.0, "{} {} {exact}", mean(&whole), mean(&pieces));
+        assert!(
+            (mean(&whole) - exact).abs() < 150.0 && (mean(&pieces) - exact).abs() < 300.0,
+            "{} {} {exact}",
+            mean(&whole),
+            mean(&pieces)
+        );
     }
 
     #[test]

@@ -17,8 +17,8 @@ mod quantised;
 mod range;
 mod rewrite;
 
-pub(crate) use quality::{Trial, emulation, speed_ratio};
 pub use quality::Sensitivity;
+pub(crate) use quality::{Trial, emulation, speed_ratio};
 pub use range::RangeMethod;
 
 use crate::{Error, Floors, Result};
@@ -143,7 +143,8 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
         return Err(Error::input(scratch, "expected at least one graph"));
     };
     if job.provider == Provider::Cpu && job.precision == Precision::Bf16 {
-        let reason = "ONNX Runtime's CPU kernels do not compute in bf16; build it for a GPU's profile, or give --precision fp32, fp16 or int8";
+        let reason =
+            "ONNX Runtime's CPU kernels do not compute in bf16; build it for a GPU's profile, or give --precision fp32, fp16 or int8";
         return Err(Error::input(file, reason));
     }
     let mut recipe = Recipe {
@@ -234,8 +235,7 @@ fn fallen_back(
 /// Every layer alone in the low precision, the one that costs most first. Of 16 bits, `chosen` is not looked at.
 fn sensitivity(recipe: &Recipe, model: &Model, trial: &Trial<'_>, chosen: &BTreeSet<String>) -> Result<Vec<Sensitivity>> {
     let plain = rewrite::with_plain_weights(model)?;
-    let layers: Vec<String> =
-        rewrite::layers(&plain).into_iter().filter(|layer| !recipe.is_8_bits() || chosen.contains(layer)).collect();
+    let layers: Vec<String> = rewrite::layers(&plain).into_iter().filter(|layer| !recipe.is_8_bits() || chosen.contains(layer)).collect();
     let models = layers.iter().map(|layer| recipe.apply(&plain, &recipe.only(&plain, layer))).collect::<Result<Vec<_>>>()?;
     let measured = trial.measure_all(&models)?;
     let mut ranking: Vec<Sensitivity> =

@@ -87,7 +87,8 @@ impl<'a> Trial<'a> {
     /// Measures several graphs of one model, which share their weights on disk. In BF16, what is measured is an FP32 graph that rounds as
     /// BF16 does.
     pub(super) fn measure_all(&self, models: &[Model]) -> Result<Vec<Measurement>> {
-        let folder = tempfile::Builder::new().prefix("trial-").tempdir_in(self.scratch).map_err(|e| Error::file(self.scratch, "write to", e))?;
+        let folder =
+            tempfile::Builder::new().prefix("trial-").tempdir_in(self.scratch).map_err(|e| Error::file(self.scratch, "write to", e))?;
         let models = models.iter().map(|model| Ok(emulation(model)?.unwrap_or_else(|| model.clone()))).collect::<Result<Vec<_>>>()?;
         let paths: Vec<PathBuf> = (0..models.len()).map(|number| folder.path().join(format!("{number}.onnx"))).collect();
         let pairs: Vec<(&Model, &Path)> = models.iter().zip(paths.iter().map(PathBuf::as_path)).collect();

@@ -277,9 +277,8 @@ impl Pass<'_> {
     fn sum(&mut self, mut node: Node, chosen: &BTreeSet<String>) -> Result<()> {
         let ends = |input: &String| self.model.nodes.iter().any(|layer| chosen.contains(&layer.name) && layer.outputs.contains(input));
         let of_layers: Vec<bool> = node.inputs.iter().map(ends).collect();
-        if let Some(other) = (of_layers.iter().filter(|of_layer| **of_layer).count() == 1)
-            .then(|| of_layers.iter().position(|of_layer| !of_layer))
-            .flatten()
+        if let Some(other) =
+            (of_layers.iter().filter(|of_layer| **of_layer).count() == 1).then(|| of_layers.iter().position(|of_layer| !of_layer)).flatten()
             && !self.model.weights.contains_key(&node.inputs[other])
         {
             node.inputs[other] = self.dequantised(&node.inputs[other].clone())?;
