@@ -19,6 +19,6 @@ pub use build::{Built, build};
 pub use error::{Error, Result};
 pub use gate::Measurement;
 pub use model_file::ModelFile;
-pub use precision::{PrecisionOptions, RangeMethod, Sensitivity};
+pub use precision::{PrecisionOptions, RangeMethod, Sensitivity, convert_graph};
 pub use profile::{Floors, Profile, Tile};
 pub use source::Source;

@@ -251,3 +251,33 @@ fn what_cannot_be_built_is_refused() {
     let _ = build(work.path(), &compact(), &int8, &["--range", "best"]).failure(2, &["minmax, percentile, entropy, mse"]);
     assert!(!work.path().join("engine").exists());
 }
+
+#[test]
+fn a_graph_of_every_architecture_converts_alone() {
+    let work = tempfile::tempdir().unwrap();
+    let [path, converted] = ["graph.onnx", "half.onnx"].map(|name| work.path().join(name));
+    for entry in registry() {
+        let checkpoint = work.path().join("checkpoint.safetensors");
+        let (_, tiny) = entry.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap();
+        synthesise(tiny.as_ref(), DataType::F32, 1, &checkpoint).unwrap();
+        let checkpoint = Checkpoint::open(&checkpoint).unwrap();
+        let model = export(&checkpoint, &tiny.example_shapes(), &BTreeMap::new()).unwrap().model;
+        save(&model, &path, WeightStorage::Link).unwrap();
+        for (precision, data_type) in [("fp16", DataType::F16), ("bf16", DataType::Bf16)] {
+            let arguments: [&dyn AsRef<std::ffi::OsStr>; 6] = [&"convert", &path, &"--precision", &precision, &"-o", &converted];
+            let _ = run("engine-builder", words(&arguments)).success();
+            let half = graph::load(&converted).unwrap();
+            assert!(half.weights.values().any(|weight| weight.data_type() == data_type), "{}", entry.name);
+            assert!(half.outputs.iter().zip(&model.outputs).all(|(half, port)| half == port), "{}: {:?}", entry.name, half.outputs);
+            if precision == "fp16" {
+                let session = runtime::session::Session::open(&converted, &runtime::session::SessionOptions::default());
+                let _ = session.unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+            }
+        }
+    }
+    let convert = |more: &[&dyn AsRef<std::ffi::OsStr>]| {
+        run("engine-builder", words(&[&[&"convert" as &dyn AsRef<_>, &path, &"-o", &converted], more].concat()))
+    };
+    let _ = convert(&[&"--precision", &"int8"]).failure(1, &["expected fp16 or bf16, found int8"]);
+    let _ = convert(&[&"--precision", &"fp16", &"--island", &"nothing"]).failure(1, &["it has no node `nothing`"]);
+}

@@ -1,7 +1,7 @@
 //! The command line: results on stdout, talk on stderr.
 
 use clap::{CommandFactory, Parser, Subcommand};
-use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Source, build};
+use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Source, build, convert_graph};
 use runtime::engine::manifest::Precision;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -30,12 +30,36 @@ enum Command {
     /// Build an engine directory.
     #[command(after_help = "Example:\n  engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4")]
     Build(BuildArguments),
+    /// Write an exported graph in FP16 or BF16, and nothing else: no engine, no calibration, no gate.
+    #[command(after_help = CONVERT_HELP)]
+    Convert(ConvertArguments),
     /// Print the completions of a shell.
     #[command(after_help = "Example:\n  engine-builder completions bash > /etc/bash_completion.d/engine-builder")]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+const CONVERT_HELP: &str = "\
+Example:
+  engine-builder convert unet.onnx --precision fp16 -o unet-fp16.onnx
+
+For graphs that engines are not built of yet. Whether FP16 holds their activations is not looked at: name what it does not with --island.";
+
+#[derive(clap::Args)]
+struct ConvertArguments {
+    /// An exported graph (.onnx)
+    graph: PathBuf,
+    /// fp16 or bf16
+    #[arg(long, value_name = "PRECISION")]
+    precision: Precision,
+    /// A node that computes in FP32; can be given again
+    #[arg(long, value_name = "NODE")]
+    island: Vec<String>,
+    /// Where the graph goes; weights that need no conversion stay in the file that they are in, under a second name
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -75,6 +99,7 @@ pub(crate) fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match &arguments.command {
         Command::Build(build) => run_build(build, arguments.ort_lib.as_deref()),
+        Command::Convert(convert) => run_convert(convert),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "engine-builder", &mut script);
@@ -141,6 +166,12 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
     }
     say(&format!("  {:.1} MB in {} files", built.bytes as f64 / 1e6, manifest.files.len()));
     print(&format!("{}\n", built.directory.display()))
+}
+
+fn run_convert(arguments: &ConvertArguments) -> Result<()> {
+    let islands = arguments.island.iter().cloned().collect();
+    convert_graph(&arguments.graph, arguments.precision, &islands, &arguments.output)?;
+    print(&format!("{}\n", arguments.output.display()))
 }
 
 /// The first of some names, and how many there are.

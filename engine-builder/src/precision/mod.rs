@@ -202,6 +202,30 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
     Ok(Converted { models, islands, calibration, sensitivity: ranking, recipe, chosen, smallest })
 }
 
+/// Writes the graph in a file in FP16 or BF16, with the nodes of `islands` in FP32, and nothing more: it is neither calibrated nor measured.
+/// Weights are converted while they are written, whatever their size; those that need no conversion are linked.
+///
+/// # Errors
+/// The file is no graph, it has no node of such a name, another precision is asked for, or a file cannot be written.
+pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<String>, output: &Path) -> Result<()> {
+    let half = match precision {
+        Precision::Fp16 => DataType::F16,
+        Precision::Bf16 => DataType::Bf16,
+        other => {
+            return Err(Error::input(file, format!("expected fp16 or bf16, found {other}: build an engine of it, which is calibrated")));
+        }
+    };
+    let model = graph::load(file)?;
+    if let Some(unknown) = islands.iter().find(|name| !model.nodes.iter().any(|node| node.name == **name)) {
+        return Err(Error::input(
+            file,
+            format!("it has no node `{unknown}`; nodes have the names that the graph's text or a viewer shows"),
+        ));
+    }
+    graph::save(&half::to_half(&model, half, islands)?, output, graph::WeightStorage::Link)?;
+    Ok(())
+}
+
 /// The largest choice of layers that reaches the floor, when the most sensitive ones are left out first.
 fn fallen_back(
     recipe: &Recipe,

@@ -170,7 +170,10 @@ impl Pass<'_> {
         let input_scale = self.codes.values().find(|(.., value)| *value == node.inputs[0]).map(|(_, code, _)| code.scale);
         let prelu = if self.scheme == Scheme::Cpu { self.prelu_behind(&node)? } else { None };
         let plain = |name: &str| self.model.weights.get(name).cloned();
-        let Some(mut weight) = plain(&node.inputs[1]) else { return Ok(self.rewrite.model.nodes.push(node)) };
+        let Some(mut weight) = plain(&node.inputs[1]) else {
+            self.rewrite.model.nodes.push(node);
+            return Ok(());
+        };
         let mut bias = node.inputs.get(2).and_then(|name| plain(name));
         let axis = match (node.operator.as_str(), node.attributes.get("transB")) {
             ("Conv", _) | ("Gemm", Some(Attribute::Int(1))) => 0,
