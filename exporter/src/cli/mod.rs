@@ -47,6 +47,9 @@ struct Hints {
     /// Which graph, of a checkpoint that several are made of
     #[arg(long, value_name = "NAME")]
     component: Option<Task>,
+    /// Where an image of 0 to 1 gets the mean and the deviation that a depth network was trained with [default: outside]
+    #[arg(long, value_name = "PLACE", value_parser = ["outside", "in-graph"])]
+    preprocess: Option<String>,
     /// A hyperparameter that the checkpoint does not tell, as NAME=VALUE; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
@@ -54,7 +57,8 @@ struct Hints {
 
 impl Hints {
     fn map(&self) -> BTreeMap<String, String> {
-        self.set.iter().cloned().collect()
+        let preprocess = self.preprocess.iter().map(|place| ("preprocess".to_owned(), place.clone()));
+        self.set.iter().cloned().chain(preprocess).collect()
     }
 }
 

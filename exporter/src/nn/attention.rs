@@ -4,7 +4,7 @@
 //! written out, for windows with biases that are learned; and as ONNX's own operator, for long sequences, where no runtime should have to
 //! find out what the scores are for.
 
-use super::{Sequences, width};
+use super::{Scope, Sequences, width};
 use graph::Value;
 
 /// `q` `[batch, queries, heads · width]`, `k` and `v` `[batch, keys, heads · width]` → `[batch, queries, heads · width]`. Each bias
@@ -31,4 +31,13 @@ pub fn attention(q: &Value, k: &Value, v: &Value, heads: usize, biases: &[&Value
 pub fn attention_of_rows([q, k, v]: [&Value; 3], queries: &Sequences, keys: &Sequences, heads: usize, causal: bool) -> Value {
     let seen = queries.of_rows(q).attention(&keys.of_rows(k), &keys.of_rows(v), heads, causal);
     seen.reshape(&[-1, width(q) as i64])
+}
+
+/// Queries, keys and values of tokens `[tokens, width]`, whose layers are stored as one: `names` are those of its weight
+/// `[3 · width, width]` and of its bias, if it is `biased`. Apart, their results need no splitting.
+pub fn query_key_value(w: &Scope<'_>, x: &Value, [weight, bias]: [&str; 2], biased: bool) -> [Value; 3] {
+    let (width, parts) = (width(x), ["query", "key", "value"]);
+    let weights = w.parts(weight, [3 * width, width], parts);
+    let biases = biased.then(|| w.parts(bias, [3 * width], parts));
+    std::array::from_fn(|i| x.linear(&weights[i], biases.as_ref().map(|biases| &biases[i])))
 }

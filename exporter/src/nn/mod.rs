@@ -2,6 +2,8 @@
 
 mod attention;
 mod conv;
+mod dinov2;
+mod dpt;
 mod dysample;
 mod linear;
 mod norm;
@@ -13,8 +15,10 @@ mod timestep;
 mod transformer;
 mod windows;
 
-pub use attention::{attention, attention_of_rows};
-pub use conv::{channels, conv2d, conv2d_dilated, image_input, prelu, repeat_channels};
+pub use attention::{attention, attention_of_rows, query_key_value};
+pub use conv::{channels, conv2d, conv2d_batch_norm, conv2d_dilated, image_input, prelu, repeat_channels};
+pub use dinov2::{Dinov2, Naming, PATCH};
+pub use dpt::Dpt;
 pub use dysample::dysample;
 pub use linear::{embedding, layer_norm, linear, linear_unbiased, width};
 pub use norm::{group_norm, layer_norm_of_channels};
@@ -23,5 +27,5 @@ pub use resnet::{Groups, downsample, resnet, upsample};
 pub use scope::{Declaration, Parameters, Scope};
 pub use sequences::Sequences;
 pub use timestep::Sinusoids;
-pub use transformer::{LAYER_NORM_EPSILON, SwinBlock, mlp};
+pub use transformer::{LAYER_NORM_EPSILON, SwinBlock, mlp, mlp_of};
 pub use windows::{Grid, Order};

@@ -1,6 +1,6 @@
 //! Arithmetic on weights, for layers that a checkpoint holds in factors and a graph computes as one.
 //!
-//! Both operations are of f64 alone: a chain of them is cast once at its end, and so rounded once.
+//! All of it is computed in f64. Products and sums are also given as f64: a chain of them is cast once at its end, and so rounded once.
 
 use super::{Source, Weight};
 use crate::{DataType, Error, Result};
@@ -33,6 +33,23 @@ impl Weight {
         Ok(Weight { source, ..self.clone() })
     }
 
+    /// Rows that are sums of `N` rows of this floating-point weight, each times a factor: how a table is resampled. The result is f32.
+    ///
+    /// # Errors
+    /// This is no floating-point tensor, it is a scalar, or it has no row of such an index.
+    pub fn weighted_rows<const N: usize>(&self, rows: &[[(u32, f64); N]]) -> Result<Self> {
+        let Some((&count, rest)) = self.dims.split_first() else {
+            return Err(Error::weight("weighted rows", "expected rows, found a scalar"));
+        };
+        if let Some((wrong, _)) = rows.iter().flatten().find(|(row, _)| *row as usize >= count) {
+            return Err(Error::weight("weighted rows", format!("there is no row {wrong} in {self:?}")));
+        }
+        let of = Arc::new(self.cast(DataType::F64)?);
+        let terms = rows.iter().flatten().map(|(row, factor)| (*row, factor.to_bits())).collect();
+        let source = Source::WeightedRows { of, terms, each: N };
+        Ok(Weight { data_type: DataType::F32, dims: [&[rows.len()], rest].concat(), source })
+    }
+
     fn is_f64(&self) -> bool {
         self.data_type == DataType::F64
     }
@@ -41,6 +58,22 @@ impl Weight {
         let bytes = self.to_bytes()?;
         Ok(bytes.chunks_exact(8).map(|b| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])).collect())
     }
+}
+
+pub(super) fn weighted_rows(of: &Weight, terms: &[(u32, u64)], each: usize, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let length = of.dims[1..].iter().product::<usize>();
+    let values = of.to_f64s()?;
+    let mut sums = vec![0.0_f64; length];
+    for row in terms.chunks_exact(each.max(1)) {
+        sums.fill(0.0);
+        for (index, factor) in row {
+            let factor = f64::from_bits(*factor);
+            let terms = &values[*index as usize * length..][..length];
+            sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += factor * term);
+        }
+        sink(&sums.iter().flat_map(|sum| (*sum as f32).to_le_bytes()).collect::<Vec<u8>>())?;
+    }
+    Ok(())
 }
 
 pub(super) fn product(left: &Weight, right: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
@@ -77,6 +110,19 @@ mod tests {
 
     fn f64s(dims: &[usize], values: &[f64]) -> Weight {
         Weight::from_bytes(DataType::F64, dims.to_vec(), to_bytes(values)).unwrap()
+    }
+
+    #[test]
+    fn rows_are_resampled() {
+        let table = Weight::from_bytes(
+            DataType::F16,
+            vec![3, 1],
+            [1.0, 2.0, 4.0].iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect::<Vec<u8>>(),
+        );
+        let table = table.unwrap();
+        let halfway = table.weighted_rows(&[[(0, 0.5), (1, 0.5)], [(2, 2.0), (0, -1.0)]]).unwrap();
+        assert_eq!((halfway.data_type(), halfway.dims(), halfway.to_f32s().unwrap()), (DataType::F32, &[2, 1][..], vec![1.5, 7.0]));
+        assert!(table.weighted_rows(&[[(3, 1.0)]]).is_err());
     }
 
     #[test]
