@@ -88,7 +88,7 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
 struct EngineGraph {
     record: Graph,
     reference: PathBuf,
-    /// A graph in FP32 that rounds as this one does, where this machine's CPU cannot run it.
+    /// A graph in FP32 that rounds as this one does on its target, where running it here would not show that.
     emulation: Option<PathBuf>,
 }
 
@@ -122,7 +122,7 @@ fn write_graphs(source: &Source, job: &Job<'_>, tiles: &[Tile], staging: &Path, 
         let shapes = |ports: &[graph::Port]| ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect();
         let (inputs, outputs) = (shapes(&model.inputs), shapes(&model.outputs));
         let record = Graph { file: name.clone(), inputs, outputs, optimised: optimised.is_some() };
-        let emulation = precision::emulation(model)?.map(|emulation| (emulation, scratch.join(format!("emulated-{name}"))));
+        let emulation = precision::emulation(model, job.provider)?.map(|emulation| (emulation, scratch.join(format!("emulated-{name}"))));
         graphs.push(EngineGraph { record, reference, emulation: emulation.as_ref().map(|(_, path)| path.clone()) });
         emulations.extend(emulation);
         if let Some(optimised) = optimised {
@@ -152,7 +152,7 @@ fn measure(source: &Source, job: &Job<'_>, graphs: &[EngineGraph], staging: &Pat
     let mut gates = Vec::new();
     let mut selftest = None;
     for (position, graph) in graphs.iter().enumerate() {
-        let trial = Trial::new(interface, &graph.reference, scratch)?;
+        let trial = Trial::new(job, &graph.reference, scratch)?;
         let file = graph.emulation.clone().unwrap_or_else(|| staging.join(&graph.record.file));
         let measured = trial.measure_file(&file)?;
         gates.extend(measured.gates(&graph.record.file, job.floors, graph.emulation.is_some()));

@@ -39,7 +39,7 @@ impl Measurement {
     }
 
     /// The gates of one graph, with their figures. `emulated` says that the graph's arithmetic was measured in its emulation, because no
-    /// kernel here computes it.
+    /// kernel here rounds as the target's do.
     pub fn gates(&self, graph: &str, floors: &Floors, emulated: bool) -> Vec<Gate> {
         let psnr = if emulated { "psnr_db_emulated" } else { "psnr_db" };
         let gate = |name: &str, value: f64, floor: f64| Gate { name: name.into(), graph: graph.into(), value, floor };

@@ -123,9 +123,10 @@ fn overflowing(folder: &Path) -> PathBuf {
 fn an_overflow_becomes_an_island() {
     let work = tempfile::tempdir().unwrap();
     let model = overflowing(work.path());
-    let profile = profile(work.path(), "cpu", "fp16", 50.0);
+    let profile = profile(work.path(), "tensorrt", "fp16", 50.0);
     let _ = build(work.path(), &model, &profile, &[]).success();
     let manifest = manifest(work.path());
+    assert!(gate(&manifest, "psnr_db_emulated").is_finite());
     assert_eq!(manifest["islands"], serde_json::json!(["grow/Conv", "grow/LeakyRelu", "shrink/Conv"]));
     assert_eq!(gate(&manifest, "finite"), 1.0);
     let graph = graph_of(work.path(), 24);
@@ -218,13 +219,15 @@ fn a_failed_gate_names_the_layer_to_blame() {
 #[test]
 fn graphs_for_gpus_are_typed_throughout() {
     let work = tempfile::tempdir().unwrap();
-    let expected: [(&str, DataType, &str); 3] =
-        [("bf16", DataType::Bf16, "psnr_db_emulated"), ("int8", DataType::I8, "psnr_db"), ("fp8", DataType::F8E4M3, "psnr_db")];
-    for (precision, data_type, measured) in expected {
+    let expected: [(&str, DataType); 4] =
+        [("fp16", DataType::F16), ("bf16", DataType::Bf16), ("int8", DataType::I8), ("fp8", DataType::F8E4M3)];
+    for (precision, data_type) in expected {
         let profile = profile(work.path(), "tensorrt", precision, 30.0);
         let _ = build(work.path(), &compact(), &profile, &[]).success();
         let (manifest, graph) = (manifest(work.path()), graph_of(work.path(), 24));
-        assert!(gate(&manifest, measured) >= 30.0 && gate(&manifest, measured).is_finite(), "{manifest}");
+        // Rounding shows: no FP16 activation of a CPU's engine is rounded, which then reaches 80 dB.
+        let measured = gate(&manifest, "psnr_db_emulated");
+        assert!((30.0..75.0).contains(&measured), "{precision}: {measured}");
         let types: BTreeSet<DataType> = graph.weights.values().map(Weight::data_type).collect();
         assert!(types.contains(&data_type) && !types.contains(&DataType::F32), "{precision}: {types:?}");
         // TensorRT's zero points are 0.

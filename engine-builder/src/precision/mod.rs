@@ -88,7 +88,7 @@ impl Converted {
             return Ok(Some(worst.clone()));
         }
         let (model, file) = &self.smallest;
-        let trial = Trial::new(job.interface, file, scratch)?;
+        let trial = Trial::new(job, file, scratch)?;
         Ok(sensitivity(&self.recipe, model, &trial, &self.chosen)?.into_iter().next())
     }
 }
@@ -181,7 +181,7 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
         (true, false) => quantised::default_layers(smallest)?.into_iter().collect(),
         (true, true) => rewrite::layers(&rewrite::with_plain_weights(smallest)?).into_iter().collect(),
     };
-    let trial = Trial::new(job.interface, file, scratch)?;
+    let trial = Trial::new(job, file, scratch)?;
     if recipe.is_8_bits() {
         if chosen.is_empty() {
             return Err(Error::input(file, format!("it has no inner layer that {} could be used for", job.precision)));

@@ -1,5 +1,6 @@
 //! How far a graph is from its reference.
 
+use super::Job;
 use super::half::emulated;
 use crate::gate::{EXACT_DB, Measurement};
 use crate::test_image::test_image;
@@ -7,6 +8,7 @@ use crate::{Error, Result};
 use graph::{DataType, Model};
 use ndarray::ArrayD;
 use runtime::engine::manifest::Interface;
+use runtime::provider::Provider;
 use runtime::session::{OptimisationLevel, Session, SessionOptions};
 use serde::Serialize;
 use std::fmt;
@@ -38,6 +40,7 @@ impl fmt::Display for Sensitivity {
 /// A graph's reference output on the test image, to which others are compared.
 pub(crate) struct Trial<'a> {
     interface: &'a Interface,
+    provider: Provider,
     scratch: &'a Path,
     image: ArrayD<f32>,
     reference: ArrayD<f32>,
@@ -45,7 +48,8 @@ pub(crate) struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     /// Runs the graph in `file`, operator by operator without any optimisation, as it was exported.
-    pub(crate) fn new(interface: &'a Interface, file: &Path, scratch: &'a Path) -> Result<Self> {
+    pub(crate) fn new(job: &Job<'a>, file: &Path, scratch: &'a Path) -> Result<Self> {
+        let (interface, provider) = (job.interface, job.provider);
         let plain = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
         let mut session = Session::open(file, &plain)?;
         let shape = session.inputs().iter().find(|input| input.name == interface.input).map(|input| input.shape.clone());
@@ -56,7 +60,7 @@ impl<'a> Trial<'a> {
         let image = test_image(channels, height, width, interface.range);
         let image = ArrayD::from_shape_vec(shape, image).map_err(|e| graph::Error::Graph(e.to_string()))?;
         let reference = output(&mut session, interface, file, &image)?;
-        Ok(Trial { interface, scratch, image, reference })
+        Ok(Trial { interface, provider, scratch, image, reference })
     }
 
     /// The image.
@@ -84,12 +88,12 @@ impl<'a> Trial<'a> {
         measured.into_iter().next().ok_or_else(|| Error::input(self.scratch, "nothing was measured"))
     }
 
-    /// Measures several graphs of one model, which share their weights on disk. In BF16, what is measured is an FP32 graph that rounds as
-    /// BF16 does.
+    /// Measures several graphs of one model, which share their weights on disk: each, or its [`emulation`].
     pub(super) fn measure_all(&self, models: &[Model]) -> Result<Vec<Measurement>> {
         let folder =
             tempfile::Builder::new().prefix("trial-").tempdir_in(self.scratch).map_err(|e| Error::file(self.scratch, "write to", e))?;
-        let models = models.iter().map(|model| Ok(emulation(model)?.unwrap_or_else(|| model.clone()))).collect::<Result<Vec<_>>>()?;
+        let models =
+            models.iter().map(|model| Ok(emulation(model, self.provider)?.unwrap_or_else(|| model.clone()))).collect::<Result<Vec<_>>>()?;
         let paths: Vec<PathBuf> = (0..models.len()).map(|number| folder.path().join(format!("{number}.onnx"))).collect();
         let pairs: Vec<(&Model, &Path)> = models.iter().zip(paths.iter().map(PathBuf::as_path)).collect();
         graph::save_sharing_weights(&pairs, &folder.path().join("weights"))?;
@@ -97,10 +101,17 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// A graph in FP32 that rounds as `model` does, where ONNX Runtime's CPU kernels do not compute its types: those of BF16.
-pub(crate) fn emulation(model: &Model) -> Result<Option<Model>> {
-    let uses_bf16 = model.types.values().any(|ty| ty.data_type == DataType::Bf16);
-    if uses_bf16 { emulated(model, DataType::Bf16).map(Some) } else { Ok(None) }
+/// A graph in FP32 that rounds as `model` does, where running `model` here would not show what it computes on its target.
+///
+/// ONNX Runtime's CPU kernels do not compute BF16 at all. FP16 graphs they run in FP32 from end to end, without rounding a single activation:
+/// that is what an engine for CPUs does, and tells nothing of one for GPUs.
+pub(crate) fn emulation(model: &Model, provider: Provider) -> Result<Option<Model>> {
+    let holds = |data_type| model.types.values().any(|ty| ty.data_type == data_type);
+    match (holds(DataType::Bf16), holds(DataType::F16) && provider != Provider::Cpu) {
+        (true, _) => emulated(model, DataType::Bf16).map(Some),
+        (_, true) => emulated(model, DataType::F16).map(Some),
+        _ => Ok(None),
+    }
 }
 
 fn output(session: &mut Session, interface: &Interface, file: &Path, image: &ArrayD<f32>) -> Result<ArrayD<f32>> {
