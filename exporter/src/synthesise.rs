@@ -54,6 +54,15 @@ pub fn synthesise(network: &dyn Network, data_type: DataType, seed: u64, path: &
     write().map_err(file_error)
 }
 
+/// Number of elements of the tensors that a network asks for.
+///
+/// # Errors
+/// The network cannot be built.
+pub fn parameters(network: &dyn Network) -> Result<u64> {
+    let elements = |declaration: Declaration| declaration.dims.iter().map(|dim| *dim as u64).product::<u64>();
+    Ok(declarations(network)?.into_iter().map(elements).sum())
+}
+
 /// The tensors that a network asks for, each once.
 fn declarations(network: &dyn Network) -> Result<Vec<Declaration>> {
     let parameters = Parameters::declared_only();

@@ -35,6 +35,7 @@ enum Source {
     Product { left: Arc<Weight>, right: Arc<Weight> },
     Sum { left: Arc<Weight>, right: Arc<Weight> },
     Quantised { of: Arc<Weight>, axis: usize, scales: Arc<[u32]> },
+    LowRank { base: Arc<Weight>, left: Arc<Weight>, right: Arc<Weight>, factor: u64 },
 }
 
 impl Weight {
@@ -221,7 +222,7 @@ impl Weight {
     /// Gives all bytes to `sink`, a piece at a time, in order.
     ///
     /// Memory is bounded by a small buffer; a transposition, a choice of rows or a concatenation on an inner axis of something that is
-    /// itself computed holds that one tensor, weighted rows theirs, a product or a sum its two.
+    /// itself computed holds that one tensor, weighted rows theirs, a product or a sum its two, a product of low rank its factors.
     ///
     /// # Errors
     /// A file cannot be read, or `sink` fails.
@@ -240,6 +241,7 @@ impl Weight {
             Source::Product { left, right } => arithmetic::product(left, right, sink),
             Source::Sum { left, right } => arithmetic::sum(left, right, sink),
             Source::Quantised { of, axis, scales } => quantised::stream(of, *axis, scales, self.data_type, sink),
+            Source::LowRank { base, left, right, factor } => arithmetic::low_rank(base, left, right, f64::from_bits(*factor), sink),
         }
     }
 
