@@ -49,6 +49,23 @@ pub struct Floors {
     pub psnr_db: f64,
 }
 
+impl Floors {
+    /// What an engine of a precision reaches unless something is wrong with it; docs/benchmarks.md has what engines do reach.
+    pub fn expected_of(precision: Precision) -> Self {
+        let psnr_db = match precision {
+            // The same arithmetic in another order.
+            Precision::Fp32 => 100.0,
+            // 11 bits: below half a level of 10 bits.
+            Precision::Fp16 => 60.0,
+            // 8 bits, and 8-bit codes: about a level of 8 bits.
+            Precision::Bf16 => 40.0,
+            Precision::Int8 => 35.0,
+            Precision::Fp8 => 35.0,
+        };
+        Floors { psnr_db }
+    }
+}
+
 /// Largest side of a tile: beyond it no image model fits any device, and sizes near it are typing errors.
 const LARGEST_SIDE: usize = 16384;
 
@@ -67,11 +84,15 @@ impl Profile {
         if profile.tiles.upscale.is_empty() {
             return Err(Error::input(&path, "expected at least one tile shape in `tiles: upscale`"));
         }
-        if profile.precision != Precision::Fp32 || profile.provider != Provider::Cpu {
-            let found = format!("found {} on {}", profile.precision.name(), profile.provider.name());
-            return Err(Error::input(&path, format!("this version builds FP32 engines for the CPU, {found}")));
-        }
         Ok(profile)
+    }
+
+    /// Asks for another precision than the profile's, with the quality that can be expected of it.
+    pub fn set_precision(&mut self, precision: Precision) {
+        if precision != self.precision {
+            self.precision = precision;
+            self.floors = Floors::expected_of(precision);
+        }
     }
 
     /// The tile shapes for a task.

@@ -1,7 +1,8 @@
 //! The command line: results on stdout, talk on stderr.
 
 use clap::{CommandFactory, Parser, Subcommand};
-use engine_builder::{Error, Profile, Result, Source, build};
+use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Source, build, convert_graph};
+use runtime::engine::manifest::Precision;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,6 +12,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the engine does not fit this box,
 
 Examples:
   engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
+  engine-builder build models/compact-x4.yaml --profile cpu --precision int8 --calibration photos/ -o engines/cpu/compact-x4-int8
   engine-builder build x4plus.onnx --profile cpu -o engines/cpu/x4plus --json";
 
 #[derive(Parser)]
@@ -28,12 +30,36 @@ enum Command {
     /// Build an engine directory.
     #[command(after_help = "Example:\n  engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4")]
     Build(BuildArguments),
+    /// Write an exported graph in FP16 or BF16, and nothing else: no engine, no calibration, no gate.
+    #[command(after_help = CONVERT_HELP)]
+    Convert(ConvertArguments),
     /// Print the completions of a shell.
     #[command(after_help = "Example:\n  engine-builder completions bash > /etc/bash_completion.d/engine-builder")]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+const CONVERT_HELP: &str = "\
+Example:
+  engine-builder convert unet.onnx --precision fp16 -o unet-fp16.onnx
+
+For graphs that engines are not built of yet. Whether FP16 holds their activations is not looked at: name what it does not with --island.";
+
+#[derive(clap::Args)]
+struct ConvertArguments {
+    /// An exported graph (.onnx)
+    graph: PathBuf,
+    /// fp16 or bf16
+    #[arg(long, value_name = "PRECISION")]
+    precision: Precision,
+    /// A node that computes in FP32; can be given again
+    #[arg(long, value_name = "NODE")]
+    island: Vec<String>,
+    /// Where the graph goes; weights that need no conversion stay in the file that they are in, under a second name
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -43,6 +69,24 @@ struct BuildArguments {
     /// A name in `profiles/`, or the path of a .yaml file
     #[arg(long)]
     profile: String,
+    /// Another arithmetic than the profile's: fp32, fp16, bf16, int8 or fp8
+    #[arg(long, value_name = "PRECISION")]
+    precision: Option<Precision>,
+    /// A folder of pictures like those that the engine will see, to measure activations on; otherwise the built-in test image
+    #[arg(long, value_name = "DIR")]
+    calibration: Option<PathBuf>,
+    /// Tiles that are drawn from the pictures
+    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    calibration_tiles: u32,
+    /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse
+    #[arg(long, value_name = "METHOD", default_value_t)]
+    range: RangeMethod,
+    /// INT8 and FP8: quantise the first and the last layer as well
+    #[arg(long)]
+    all_layers: bool,
+    /// Try every layer alone in the engine's precision, and print what each costs, the worst first
+    #[arg(long)]
+    sensitivity: bool,
     /// Where the engine directory goes
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
@@ -55,6 +99,7 @@ pub(crate) fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match &arguments.command {
         Command::Build(build) => run_build(build, arguments.ort_lib.as_deref()),
+        Command::Convert(convert) => run_convert(convert),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "engine-builder", &mut script);
@@ -85,9 +130,19 @@ pub(crate) fn run() -> ExitCode {
 
 fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> Result<()> {
     runtime::onnxruntime::load(ort_lib)?;
-    let profile = Profile::read(&arguments.profile)?;
+    let mut profile = Profile::read(&arguments.profile)?;
+    if let Some(precision) = arguments.precision {
+        profile.set_precision(precision);
+    }
     let source = Source::open(&arguments.model)?;
-    let built = build(&source, &profile, &arguments.output)?;
+    let options = PrecisionOptions {
+        calibration: arguments.calibration.clone(),
+        calibration_tiles: arguments.calibration_tiles as usize,
+        range: arguments.range,
+        all_layers: arguments.all_layers,
+        sensitivity: arguments.sensitivity,
+    };
+    let built = build(&source, &profile, &options, &arguments.output)?;
     let manifest = &built.manifest;
     if arguments.json {
         let text = serde_json::to_string(manifest).map_err(|e| Error::Input { path: arguments.output.clone(), reason: e.to_string() })?;
@@ -97,11 +152,33 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
     for graph in &manifest.graphs {
         say(&format!("  {}{}", graph.file, if graph.optimised { ", optimised offline" } else { "" }));
     }
+    if !manifest.islands.is_empty() {
+        say(&format!("  not in {}: {}", manifest.precision.name(), shortened(&manifest.islands)));
+    }
+    if let Some(calibration) = &manifest.calibration {
+        say(&format!("  calibrated on {} tiles of {} pictures ({})", calibration.tiles, calibration.pictures, calibration.source));
+    }
+    for layer in &built.sensitivity {
+        say(&format!("  {layer}"));
+    }
     for gate in &manifest.gates {
         say(&format!("  gate {}: {} = {:.2} (at least {:.2})", gate.graph, gate.name, gate.value, gate.floor));
     }
     say(&format!("  {:.1} MB in {} files", built.bytes as f64 / 1e6, manifest.files.len()));
     print(&format!("{}\n", built.directory.display()))
+}
+
+fn run_convert(arguments: &ConvertArguments) -> Result<()> {
+    let islands = arguments.island.iter().cloned().collect();
+    convert_graph(&arguments.graph, arguments.precision, &islands, &arguments.output)?;
+    print(&format!("{}\n", arguments.output.display()))
+}
+
+/// The first of some names, and how many there are.
+fn shortened(names: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let first = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{first} and {} more (`islands` of the manifest)", names.len() - SHOWN) } else { first }
 }
 
 /// A result, on stdout. A reader that has gone away is no error: it has seen what it wanted.
