@@ -6,7 +6,7 @@ use crate::test_image::test_image;
 use crate::{Error, Profile, Result, Source, Tile, engine_files};
 use graph::Model;
 use ndarray::ArrayD;
-use runtime::engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, SCHEMA, SelfTest, Target};
+use runtime::engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Precision, SCHEMA, SelfTest, Target};
 use runtime::engine::{MANIFEST_FILE, selftest};
 use runtime::onnxruntime;
 use runtime::session::{OptimisationLevel, Session, SessionOptions};
@@ -41,6 +41,10 @@ pub fn build(source: &Source, profile: &Profile, directory: &Path) -> Result<Bui
     let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| Error::input(directory, "expected the name of an engine directory"))?;
     refuse_to_replace_anything_but_an_engine(directory)?;
+    if profile.precision != Precision::Fp32 {
+        let reason = format!("this version builds fp32 engines, and the profile {} asks for {}", profile.name, profile.precision);
+        return Err(Error::input(source.path(), format!("{reason}; give --precision fp32")));
+    }
     let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(|e| Error::file(parent, "create the folder", e))?;
     let staging = temporary(parent)?;
@@ -66,7 +70,11 @@ pub fn build(source: &Source, profile: &Profile, directory: &Path) -> Result<Bui
         },
         interface: interface.clone(),
         precision: profile.precision,
-        target: Target { profile: profile.name.clone(), provider: profile.provider, compute_capability: None },
+        target: Target {
+            profile: profile.name.clone(),
+            provider: profile.provider,
+            compute_capability: profile.device.as_ref().map(|device| device.compute_capability.to_string()),
+        },
         built_with: BuiltWith {
             onnxruntime: onnxruntime::load(None)?.version().into(),
             operating_system: std::env::consts::OS.into(),

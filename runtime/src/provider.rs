@@ -151,7 +151,7 @@ pub fn probe(library: &Library) -> Probe {
         ProviderStatus { provider, compiled_in, usable: obstacle.is_none(), reason: obstacle.unwrap_or_else(|| "always there".into()) }
     });
     let (driver_cuda_version, driver_problem, gpus) = match driver {
-        Ok(driver) => (Some(version_text(driver.version)), None, gpus(&driver)),
+        Ok(driver) => (Some(version_text(driver.version)), None, gpus_of(&driver)),
         Err(problem) => (None, Some(problem), Vec::new()),
     };
     Probe { providers: providers.into(), driver_cuda_version, driver_problem, gpus }
@@ -190,7 +190,15 @@ fn version_text(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-fn gpus(driver: &CudaDriver) -> Vec<Gpu> {
+/// The GPUs that the NVIDIA driver sees, in its order. ONNX Runtime is not needed for this.
+///
+/// # Errors
+/// Why there is no driver, or why it cannot be used.
+pub fn gpus() -> Result<Vec<Gpu>, String> {
+    native::cuda_driver(DRIVER).map(|driver| gpus_of(&driver))
+}
+
+fn gpus_of(driver: &CudaDriver) -> Vec<Gpu> {
     let gpu = |device: &native::CudaDevice| Gpu {
         name: device.name.clone(),
         compute_capability: format!("{}.{}", device.compute_capability.0, device.compute_capability.1),

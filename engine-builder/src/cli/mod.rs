@@ -1,7 +1,10 @@
 //! The command line: results on stdout, talk on stderr.
 
+mod profiles;
+
 use clap::{CommandFactory, Parser, Subcommand};
 use engine_builder::{Error, Profile, Result, Source, build};
+use runtime::engine::manifest::Precision;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +14,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the engine does not fit this box,
 
 Examples:
   engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
-  engine-builder build x4plus.onnx --profile cpu -o engines/cpu/x4plus --json";
+  engine-builder build x4plus.onnx --profile rtx4090 -o engines/rtx4090/x4plus --json
+  engine-builder profiles";
 
 #[derive(Parser)]
 #[command(name = "engine-builder", version, about = "Builds engines of image models for one kind of machine", after_help = AFTER_HELP)]
@@ -28,6 +32,7 @@ enum Command {
     /// Build an engine directory.
     #[command(after_help = "Example:\n  engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4")]
     Build(BuildArguments),
+    Profiles(profiles::Arguments),
     /// Print the completions of a shell.
     #[command(after_help = "Example:\n  engine-builder completions bash > /etc/bash_completion.d/engine-builder")]
     Completions {
@@ -40,9 +45,12 @@ enum Command {
 struct BuildArguments {
     /// A checkpoint (.safetensors, .safetensors.index.json), an exported graph (.onnx) or a model file (.yaml)
     model: PathBuf,
-    /// A name in `profiles/`, or the path of a .yaml file
+    /// A name that `engine-builder profiles` lists, or the path of a .yaml file
     #[arg(long)]
     profile: String,
+    /// Another arithmetic than the profile's: fp32
+    #[arg(long, value_name = "PRECISION")]
+    precision: Option<Precision>,
     /// Where the engine directory goes
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
@@ -55,6 +63,7 @@ pub(crate) fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match &arguments.command {
         Command::Build(build) => run_build(build, arguments.ort_lib.as_deref()),
+        Command::Profiles(arguments) => profiles::run(arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "engine-builder", &mut script);
@@ -85,7 +94,10 @@ pub(crate) fn run() -> ExitCode {
 
 fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> Result<()> {
     runtime::onnxruntime::load(ort_lib)?;
-    let profile = Profile::read(&arguments.profile)?;
+    let mut profile = Profile::read(&arguments.profile)?;
+    if let Some(precision) = arguments.precision {
+        profile.precision = precision;
+    }
     let source = Source::open(&arguments.model)?;
     let built = build(&source, &profile, &arguments.output)?;
     let manifest = &built.manifest;
