@@ -12,7 +12,6 @@ use runtime::onnxruntime;
 use runtime::session::{OptimisationLevel, Session, SessionOptions};
 use std::fs;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 const WEIGHTS_FILE: &str = "model.weights";
 const SELFTEST_FILE: &str = "selftest.safetensors";
@@ -40,15 +39,13 @@ pub struct Built {
 pub fn build(source: &Source, profile: &Profile, directory: &Path) -> Result<Built> {
     let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| Error::input(directory, "expected the name of an engine directory"))?;
-    refuse_to_replace_anything_but_an_engine(directory)?;
+    let parent = engine_files::place_for(directory)?;
     if profile.precision != Precision::Fp32 {
         let reason = format!("this version builds fp32 engines, and the profile {} asks for {}", profile.name, profile.precision);
         return Err(Error::input(source.path(), format!("{reason}; give --precision fp32")));
     }
-    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(parent).map_err(|e| Error::file(parent, "create the folder", e))?;
-    let staging = temporary(parent)?;
-    let scratch = temporary(parent)?;
+    let staging = engine_files::temporary(parent)?;
+    let scratch = engine_files::temporary(parent)?;
 
     let mut tiles = source.tiles(profile.tiles_for(source.task()));
     tiles.sort_by_key(|tile| tile.height * tile.width);
@@ -87,7 +84,7 @@ pub fn build(source: &Source, profile: &Profile, directory: &Path) -> Result<Bui
     };
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
     write_manifest(&manifest, staging.path())?;
-    put_in_place(staging, directory)?;
+    engine_files::put_in_place(staging, directory)?;
     Ok(Built { directory: directory.to_owned(), manifest, bytes })
 }
 
@@ -172,40 +169,4 @@ fn write_manifest(manifest: &Manifest, staging: &Path) -> Result<()> {
     // What the runtime would refuse must never be shipped.
     Manifest::parse(text.as_bytes())?;
     fs::write(&path, text + "\n").map_err(|e| Error::file(&path, "write", e))
-}
-
-fn refuse_to_replace_anything_but_an_engine(directory: &Path) -> Result<()> {
-    let Ok(mut entries) = directory.read_dir() else {
-        return if directory.exists() { Err(Error::input(directory, "expected a folder or nothing, found a file")) } else { Ok(()) };
-    };
-    if entries.next().is_some() && !directory.join(MANIFEST_FILE).is_file() {
-        return Err(Error::input(directory, "the folder is not empty and holds no engine; give another folder, or empty it"));
-    }
-    Ok(())
-}
-
-fn temporary(parent: &Path) -> Result<TempDir> {
-    tempfile::Builder::new().prefix(".building-").tempdir_in(parent).map_err(|e| Error::file(parent, "create a folder in", e))
-}
-
-fn put_in_place(staging: TempDir, directory: &Path) -> Result<()> {
-    engine_files::make_readable(staging.path())?;
-    let old = if directory.exists() {
-        // A folder cannot be renamed over one that is not empty: the old engine steps aside and goes when the new one is there.
-        let aside = temporary(directory.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
-        fs::rename(directory, aside.path().join("old")).map_err(|e| Error::file(directory, "replace", e))?;
-        Some(aside)
-    } else {
-        None
-    };
-    let made = staging.keep();
-    if let Err(error) = fs::rename(&made, directory) {
-        if let Some(aside) = old {
-            // Best effort: the error that is reported is the one that matters.
-            let _ = fs::rename(aside.path().join("old"), directory);
-        }
-        let _ = fs::remove_dir_all(&made);
-        return Err(Error::file(directory, "rename the finished engine to", error));
-    }
-    Ok(())
 }

@@ -4,9 +4,11 @@
 //! are run against their reference; and [`build`] writes the engine directory that the `runtime` crate opens.
 
 mod build;
+pub mod bundle;
 mod engine_files;
 mod error;
 mod gate;
+pub mod lint;
 mod model_file;
 mod optimise;
 pub mod profile;

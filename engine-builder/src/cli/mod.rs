@@ -1,5 +1,7 @@
 //! The command line: results on stdout, talk on stderr.
 
+mod bundle;
+mod lint;
 mod profiles;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -32,6 +34,13 @@ enum Command {
     /// Build an engine directory.
     #[command(after_help = "Example:\n  engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4")]
     Build(BuildArguments),
+    Pack(bundle::PackArguments),
+    Unpack(bundle::UnpackArguments),
+    Keygen(bundle::KeygenArguments),
+    Sign(bundle::SignArguments),
+    Verify(bundle::VerifyArguments),
+    Diff(bundle::DiffArguments),
+    Lint(lint::Arguments),
     Profiles(profiles::Arguments),
     /// Print the completions of a shell.
     #[command(after_help = "Example:\n  engine-builder completions bash > /etc/bash_completion.d/engine-builder")]
@@ -63,6 +72,13 @@ pub(crate) fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match &arguments.command {
         Command::Build(build) => run_build(build, arguments.ort_lib.as_deref()),
+        Command::Pack(arguments) => bundle::pack(arguments),
+        Command::Unpack(arguments) => bundle::unpack(arguments),
+        Command::Keygen(arguments) => bundle::keygen(arguments),
+        Command::Sign(arguments) => bundle::sign(arguments),
+        Command::Verify(arguments) => bundle::verify(arguments),
+        Command::Diff(arguments) => bundle::diff(arguments),
+        Command::Lint(arguments) => lint::run(arguments),
         Command::Profiles(arguments) => profiles::run(arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
