@@ -1,14 +1,17 @@
 //! Building an engine directory.
 
 use crate::gate::{self, Measurement};
+use crate::lint::{self, lint};
 use crate::optimise::optimised;
+use crate::profile::{Profile, Tile};
 use crate::test_image::test_image;
-use crate::{Error, Profile, Result, Source, Tile, engine_files};
+use crate::{Error, Result, Source, engine_files, portable};
 use graph::Model;
 use ndarray::ArrayD;
 use runtime::engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Precision, SCHEMA, SelfTest, Target};
 use runtime::engine::{MANIFEST_FILE, selftest};
 use runtime::onnxruntime;
+use runtime::provider::Provider;
 use runtime::session::{OptimisationLevel, Session, SessionOptions};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +52,8 @@ pub fn build(source: &Source, profile: &Profile, directory: &Path) -> Result<Bui
 
     let mut tiles = source.tiles(profile.tiles_for(source.task()));
     tiles.sort_by_key(|tile| tile.height * tile.width);
-    let (graphs, graph_sha256) = write_graphs(source, &tiles, staging.path(), scratch.path())?;
+    let (graphs, graph_sha256) = write_graphs(source, profile, &tiles, staging.path(), scratch.path())?;
+    check_for_tensorrt(profile, &graphs, staging.path())?;
     let (gates, selftest) = measure(source, profile, &graphs, staging.path(), scratch.path())?;
     gate::check(&gates)?;
 
@@ -71,6 +75,7 @@ pub fn build(source: &Source, profile: &Profile, directory: &Path) -> Result<Bui
             profile: profile.name.clone(),
             provider: profile.provider,
             compute_capability: profile.device.as_ref().map(|device| device.compute_capability.to_string()),
+            portable: portable::reason_for_portable(profile).is_some(),
         },
         built_with: BuiltWith {
             onnxruntime: onnxruntime::load(None)?.version().into(),
@@ -97,7 +102,7 @@ struct EngineGraph {
 }
 
 /// Writes the graph of each tile with one weight file for all, and returns them with the SHA-256 of the last one before optimisation.
-fn write_graphs(source: &Source, tiles: &[Tile], staging: &Path, scratch: &Path) -> Result<(Vec<EngineGraph>, String)> {
+fn write_graphs(source: &Source, profile: &Profile, tiles: &[Tile], staging: &Path, scratch: &Path) -> Result<(Vec<EngineGraph>, String)> {
     let models = tiles.iter().map(|tile| source.graph(*tile)).collect::<Result<Vec<Model>>>()?;
     let names = models.iter().map(file_name).collect::<Result<Vec<String>>>()?;
     let write = |models: &[&Model], folder: &Path| {
@@ -110,7 +115,8 @@ fn write_graphs(source: &Source, tiles: &[Tile], staging: &Path, scratch: &Path)
     let mut kept = Vec::new();
     for (model, name) in models.iter().zip(&names) {
         let reference = scratch.join(name);
-        let optimised = optimised(model, &reference)?;
+        // ONNX Runtime's own fused operators are unknown to TensorRT, which fuses by itself.
+        let optimised = if profile.provider == Provider::Cpu { optimised(model, &reference)? } else { None };
         let shapes = |ports: &[graph::Port]| ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect();
         let record =
             Graph { file: name.clone(), inputs: shapes(&model.inputs), outputs: shapes(&model.outputs), optimised: optimised.is_some() };
@@ -122,6 +128,17 @@ fn write_graphs(source: &Source, tiles: &[Tile], staging: &Path, scratch: &Path)
     write(&written, staging)?;
     let last = names.last().ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
     Ok((graphs, runtime::digest::sha256_file(&scratch.join(last))?.sha256))
+}
+
+/// That the TensorRT which ONNX Runtime uses takes the graphs, if they are for it.
+fn check_for_tensorrt(profile: &Profile, graphs: &[EngineGraph], staging: &Path) -> Result<()> {
+    if profile.provider == Provider::TensorRt {
+        for graph in graphs {
+            let file = &graph.record.file;
+            lint(&graph::load(staging.join(file))?, lint::Target::TensorRt10).check(file)?;
+        }
+    }
+    Ok(())
 }
 
 /// `model-1x3x256x256.onnx`: after the shape of the first input.

@@ -11,6 +11,7 @@ mod gate;
 pub mod lint;
 mod model_file;
 mod optimise;
+pub mod portable;
 pub mod profile;
 mod source;
 mod test_image;

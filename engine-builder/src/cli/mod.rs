@@ -5,7 +5,8 @@ mod lint;
 mod profiles;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use engine_builder::{Error, Profile, Result, Source, build};
+use engine_builder::bundle::share_files;
+use engine_builder::{Error, Profile, Result, Source, build, portable};
 use runtime::engine::manifest::Precision;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -63,6 +64,12 @@ struct BuildArguments {
     /// Where the engine directory goes
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
+    /// Fail with exit code 3 if the engine cannot be compiled here, instead of building a portable one
+    #[arg(long)]
+    require_compiled: bool,
+    /// Store files that engines below this folder have too only once, as hard links
+    #[arg(long, value_name = "DIR")]
+    share: Option<PathBuf>,
     /// Print the manifest as one JSON object
     #[arg(long)]
     json: bool,
@@ -112,10 +119,14 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
     runtime::onnxruntime::load(ort_lib)?;
     let mut profile = Profile::read(&arguments.profile)?;
     if let Some(precision) = arguments.precision {
-        profile.precision = precision;
+        profile.set_precision(precision);
+    }
+    if arguments.require_compiled {
+        portable::require_compiled(&profile)?;
     }
     let source = Source::open(&arguments.model)?;
     let built = build(&source, &profile, &arguments.output)?;
+    let shared = arguments.share.as_deref().map(|folder| share_files(&built.directory, folder)).transpose()?;
     let manifest = &built.manifest;
     if arguments.json {
         let text = serde_json::to_string(manifest).map_err(|e| Error::Input { path: arguments.output.clone(), reason: e.to_string() })?;
@@ -128,7 +139,13 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
     for gate in &manifest.gates {
         say(&format!("  gate {}: {} = {:.2} (at least {:.2})", gate.graph, gate.name, gate.value, gate.floor));
     }
+    if let Some(reason) = portable::reason_for_portable(&profile) {
+        say(&format!("  portable, not compiled for its GPU: {reason}"));
+    }
     say(&format!("  {:.1} MB in {} files", built.bytes as f64 / 1e6, manifest.files.len()));
+    if let Some(saved) = shared.filter(|saved| *saved > 0) {
+        say(&format!("  {:.1} MB of it shared with other engines", saved as f64 / 1e6));
+    }
     print(&format!("{}\n", built.directory.display()))
 }
 

@@ -101,6 +101,23 @@ pub struct Floors {
     pub psnr_db: f64,
 }
 
+impl Floors {
+    /// What an engine of a precision reaches unless something is wrong with it; docs/benchmarks.md has what engines do reach.
+    pub fn expected_of(precision: Precision) -> Self {
+        let psnr_db = match precision {
+            // The same arithmetic in another order.
+            Precision::Fp32 => 100.0,
+            // 11 bits: below half a level of 10 bits.
+            Precision::Fp16 => 60.0,
+            // 8 bits, and 8-bit codes: about a level of 8 bits.
+            Precision::Bf16 => 40.0,
+            Precision::Int8 => 35.0,
+            Precision::Fp8 => 35.0,
+        };
+        Floors { psnr_db }
+    }
+}
+
 /// Images in one run: beyond this, every GPU is busy and latency only grows.
 const LARGEST_BATCH: u32 = 64;
 
@@ -119,6 +136,14 @@ impl Profile {
         let profile = file.complete(families).map_err(|reason| Error::input(&path, reason))?;
         profile.check().map_err(|reason| Error::input(&path, reason))?;
         Ok(profile)
+    }
+
+    /// Asks for another precision than the profile's, with the quality that can be expected of it.
+    pub fn set_precision(&mut self, precision: Precision) {
+        if precision != self.precision {
+            self.precision = precision;
+            self.floors = Floors::expected_of(precision);
+        }
     }
 
     /// The tile shapes for a task; none where the profile does not serve it.

@@ -14,7 +14,7 @@ use runtime::session::SessionOptions;
 use runtime::tile::Blend;
 use serde_json::{Value, json};
 
-use super::chosen::Chosen;
+use super::chosen::{Chosen, say_fallback};
 use super::output::{peak_memory_bytes, print, print_json, report};
 use super::plan::{Assignment, assign};
 use super::{CommandResult, Failure, chain};
@@ -114,6 +114,9 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let library = library()?;
     let options = arguments.running.options();
     let provider = options.session.provider;
+    if provider == Provider::Cpu {
+        say_fallback(&engine, library);
+    }
     let mut upscaler = Upscaler::new(&engine, options);
 
     let mut files = Vec::new();

@@ -45,7 +45,7 @@ fn text(manifest: &Manifest) -> String {
         ),
         format!("receptive field  {reach}"),
         format!("precision        {}", manifest.precision),
-        format!("target           {} ({}{capability})", target.profile, target.provider),
+        format!("target           {} ({}{capability}){}", target.profile, target.provider, if target.portable { ", portable" } else { "" }),
         format!(
             "built by         {} with ONNX Runtime {} on {} {}",
             manifest.producer, built_with.onnxruntime, built_with.operating_system, built_with.processor

@@ -5,7 +5,7 @@ use runtime::onnxruntime::Library;
 use runtime::session::SessionOptions;
 use runtime::{Error, Result};
 
-use super::chosen::Chosen;
+use super::chosen::{Chosen, say_fallback};
 use super::output::{decibels, print, print_json};
 use super::{CommandResult, Failure};
 
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
     let engine = arguments.engine.open()?;
-    library()?;
+    say_fallback(&engine, library()?);
     let name = &engine.manifest().selftest.graph;
     let graph = engine.graph_named(name).ok_or_else(|| Error::Manifest(format!("no graph {name}")))?;
     let mut session = engine.session(graph, &SessionOptions::default())?;
