@@ -203,7 +203,7 @@ fn an_engine_for_a_gpu_that_is_not_here_is_portable() {
         let engine = work.path().join(profile);
         let path = repository(&format!("profiles/{profile}.yaml"));
         let build = |more: &[&str]| {
-            let arguments = words(&[&"build", &model, &"--profile", &path, &"--precision", &"fp32", &"-o", &engine]);
+            let arguments = words(&[&"build", &model, &"--profile", &path, &"-o", &engine]);
             run("engine-builder", arguments.into_iter().chain(more.iter().map(Into::into)))
         };
         let _ = build(&["--require-compiled"]).failure(3, &["cannot be compiled here: there is no NVIDIA GeForce RTX"]);
@@ -212,7 +212,7 @@ fn an_engine_for_a_gpu_that_is_not_here_is_portable() {
         let built = build(&["--share", share]).success();
         assert!(built.stderr.contains("portable, not compiled for its GPU"), "{}", built.stderr);
         let manifest = run("runtime", words(&[&"inspect", &"--engine", &engine, &"--json"])).success().json();
-        assert_eq!(manifest["target"]["portable"], true, "{manifest}");
+        assert_eq!((&manifest["target"]["portable"], &manifest["precision"]), (&true.into(), &"fp16".into()), "{manifest}");
         assert_eq!((&manifest["target"]["provider"], &manifest["target"]["compute_capability"]), (&"tensorrt".into(), &capability.into()));
         // Fused operators of ONNX Runtime are nothing for TensorRT.
         assert!(manifest["graphs"].as_array().unwrap().iter().all(|graph| graph["optimised"] == false), "{manifest}");

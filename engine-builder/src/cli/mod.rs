@@ -6,7 +6,7 @@ mod profiles;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use engine_builder::bundle::share_files;
-use engine_builder::{Error, Profile, Result, Source, build, portable};
+use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Source, build, portable};
 use runtime::engine::manifest::Precision;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -17,6 +17,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the engine does not fit this box,
 
 Examples:
   engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
+  engine-builder build models/compact-x4.yaml --profile cpu --precision int8 --calibration photos/ -o engines/cpu/compact-x4-int8
   engine-builder build x4plus.onnx --profile rtx4090 -o engines/rtx4090/x4plus --json
   engine-builder profiles";
 
@@ -58,9 +59,24 @@ struct BuildArguments {
     /// A name that `engine-builder profiles` lists, or the path of a .yaml file
     #[arg(long)]
     profile: String,
-    /// Another arithmetic than the profile's: fp32
+    /// Another arithmetic than the profile's: fp32, fp16, bf16, int8 or fp8
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
+    /// A folder of pictures like those that the engine will see, to measure activations on; otherwise the built-in test image
+    #[arg(long, value_name = "DIR")]
+    calibration: Option<PathBuf>,
+    /// Tiles that are drawn from the pictures
+    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    calibration_tiles: u32,
+    /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse
+    #[arg(long, value_name = "METHOD", default_value_t)]
+    range: RangeMethod,
+    /// INT8 and FP8: quantise the first and the last layer as well
+    #[arg(long)]
+    all_layers: bool,
+    /// Try every layer alone in the engine's precision, and print what each costs, the worst first
+    #[arg(long)]
+    sensitivity: bool,
     /// Where the engine directory goes
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
@@ -125,7 +141,14 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
         portable::require_compiled(&profile)?;
     }
     let source = Source::open(&arguments.model)?;
-    let built = build(&source, &profile, &arguments.output)?;
+    let options = PrecisionOptions {
+        calibration: arguments.calibration.clone(),
+        calibration_tiles: arguments.calibration_tiles as usize,
+        range: arguments.range,
+        all_layers: arguments.all_layers,
+        sensitivity: arguments.sensitivity,
+    };
+    let built = build(&source, &profile, &options, &arguments.output)?;
     let shared = arguments.share.as_deref().map(|folder| share_files(&built.directory, folder)).transpose()?;
     let manifest = &built.manifest;
     if arguments.json {
@@ -135,6 +158,15 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
     say(&format!("{}: {} ×{}, {}", source.name(), manifest.model.architecture, manifest.interface.scale, manifest.precision.name()));
     for graph in &manifest.graphs {
         say(&format!("  {}{}", graph.file, if graph.optimised { ", optimised offline" } else { "" }));
+    }
+    if !manifest.islands.is_empty() {
+        say(&format!("  not in {}: {}", manifest.precision.name(), shortened(&manifest.islands)));
+    }
+    if let Some(calibration) = &manifest.calibration {
+        say(&format!("  calibrated on {} tiles of {} pictures ({})", calibration.tiles, calibration.pictures, calibration.source));
+    }
+    for layer in &built.sensitivity {
+        say(&format!("  {layer}"));
     }
     for gate in &manifest.gates {
         say(&format!("  gate {}: {} = {:.2} (at least {:.2})", gate.graph, gate.name, gate.value, gate.floor));
@@ -147,6 +179,13 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
         say(&format!("  {:.1} MB of it shared with other engines", saved as f64 / 1e6));
     }
     print(&format!("{}\n", built.directory.display()))
+}
+
+/// The first of some names, and how many there are.
+fn shortened(names: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let first = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{first} and {} more (`islands` of the manifest)", names.len() - SHOWN) } else { first }
 }
 
 /// A result, on stdout. A reader that has gone away is no error: it has seen what it wanted.

@@ -29,6 +29,12 @@ pub struct Manifest {
     pub interface: Interface,
     /// The precision of most weights and activations.
     pub precision: Precision,
+    /// Names of the nodes that compute in FP32 although the engine does not; of INT8 and FP8, the layers that are not in 8 bits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub islands: Vec<String>,
+    /// What activations were measured on, where the precision depends on that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Calibration>,
     /// What it was built for.
     pub target: Target,
     /// What it was built with.
@@ -89,6 +95,22 @@ pub struct Interface {
     pub receptive_field: Option<u32>,
     /// The precisions that the architecture is known to keep its quality in.
     pub safe_precisions: Vec<Precision>,
+}
+
+/// What the ranges of activations were measured on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// "folder", or "built-in test image".
+    pub source: String,
+    /// Number of pictures that tiles were drawn from.
+    pub pictures: usize,
+    /// Number of tiles.
+    pub tiles: usize,
+    /// SHA-256 of all tiles' values.
+    pub sha256: String,
+    /// How ranges were chosen for INT8: "minmax", "percentile", "entropy" or "mse".
+    pub range: Option<String>,
 }
 
 /// What an engine was built for.
