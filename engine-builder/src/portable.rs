@@ -15,7 +15,7 @@ pub fn reason_for_portable(profile: &Profile) -> Option<String> {
 fn portable_because(profile: &Profile, gpus: &Result<Vec<Gpu>, String>) -> Option<String> {
     let device = profile.device.as_ref().filter(|_| profile.provider == Provider::TensorRt)?;
     let here = match gpus {
-        Err(problem) => return Some(format!("there is no {} here: {problem}", device.gpu)),
+        Err(problem) => return Some(format!("there is no {} here: the NVIDIA driver cannot be used: {problem}", device.gpu)),
         Ok(gpus) => gpus,
     };
     if here.iter().any(|gpu| device.is(gpu)) {
@@ -53,7 +53,7 @@ mod tests {
         };
         let gpu = |name: &str| Gpu { name: name.into(), compute_capability: "8.9".into(), memory_bytes: 1 };
         let reason = |gpus| portable_because(&profile("l4"), &gpus).unwrap();
-        assert_eq!(reason(Err("no driver".into())), "there is no NVIDIA L4 here: no driver");
+        assert_eq!(reason(Err("no driver".into())), "there is no NVIDIA L4 here: the NVIDIA driver cannot be used: no driver");
         assert!(reason(Ok(vec![gpu("NVIDIA L40S")])).ends_with("found NVIDIA L40S (8.9)"));
         assert!(reason(Ok(Vec::new())).ends_with("found no GPU at all"));
         assert!(reason(Ok(vec![gpu("NVIDIA L40S"), gpu("NVIDIA L4")])).contains("does not compile"));
