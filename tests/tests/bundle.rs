@@ -132,6 +132,29 @@ fn an_altered_archive_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn whatever_byte_of_an_archive_is_altered_the_engine_is_the_same_or_refused() {
+    let work = tempfile::tempdir().unwrap();
+    let (archive, engine) = (work.path().join("engine.tar"), work.path().join("engine"));
+    let _ = pack(demo_engine(), &archive).success();
+    let whole = fs::read(&archive).unwrap();
+    // All of the first header and of the manifest's beginning, and then here and there.
+    let positions = (0..2000).step_by(3).chain((2000..whole.len()).step_by(whole.len() / 200));
+    for position in positions {
+        let mut altered = whole.clone();
+        altered[position] ^= 0x41;
+        fs::write(&archive, altered).unwrap();
+        if engine_builder::bundle::unpack(&archive, &engine, None).is_err() {
+            assert_eq!(names_in(work.path()), ["engine.tar"], "byte {position}");
+            continue;
+        }
+        for name in names_in(demo_engine()).iter().filter(|name| *name != "manifest.json") {
+            assert!(fs::read(engine.join(name)).unwrap() == fs::read(demo_engine().join(name)).unwrap(), "byte {position}: {name}");
+        }
+        fs::remove_dir_all(&engine).unwrap();
+    }
+}
+
+#[test]
 fn entries_that_leave_the_folder_are_refused() {
     let work = tempfile::tempdir().unwrap();
     let (archive, engine) = (work.path().join("engine.tar"), work.path().join("engine"));
