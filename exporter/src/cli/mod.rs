@@ -47,6 +47,9 @@ struct Hints {
     /// Which graph, of a checkpoint that several are made of
     #[arg(long, value_name = "NAME")]
     component: Option<Task>,
+    /// Which chunk of a video, for networks with a memory: `first`, which is the default, or `next`; the same as --set chunk=NAME
+    #[arg(long, value_name = "NAME")]
+    chunk: Option<String>,
     /// A hyperparameter that the checkpoint does not tell, as NAME=VALUE; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
@@ -54,7 +57,8 @@ struct Hints {
 
 impl Hints {
     fn map(&self) -> BTreeMap<String, String> {
-        self.set.iter().cloned().collect()
+        let chunk = self.chunk.iter().map(|chunk| ("chunk".to_owned(), chunk.clone()));
+        self.set.iter().cloned().chain(chunk).collect()
     }
 }
 
