@@ -60,15 +60,15 @@ pub struct GoldenComponent {
     pub outputs: BTreeMap<String, ArrayD<f32>>,
 }
 
-/// Every golden input of every component, case by case.
-pub fn golden_components() -> Vec<GoldenComponent> {
+/// Every golden input of every component of a folder (`tests/golden-diffusers`, `tests/golden-video-vae`), case by case.
+pub fn golden_components(folder: &str) -> Vec<GoldenComponent> {
     let sorted = |folder: &Path| {
         let mut paths: Vec<PathBuf> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.sort();
         paths
     };
     let mut all = Vec::new();
-    for folder in sorted(&repository("tests/golden-diffusers")).into_iter().filter(|path| path.is_dir()) {
+    for folder in sorted(&repository(folder)).into_iter().filter(|path| path.is_dir()) {
         let files = sorted(&folder);
         let named = |end: &str| files.iter().find(|path| !is_golden(path) && path.to_string_lossy().ends_with(end)).cloned();
         let Some(checkpoint) = named(".safetensors.index.json").or_else(|| named(".safetensors")) else { continue };

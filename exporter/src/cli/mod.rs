@@ -47,8 +47,8 @@ struct Hints {
     /// Which graph, of a checkpoint that several are made of
     #[arg(long, value_name = "NAME")]
     component: Option<Task>,
-    /// Which chunk of a video, for networks with a memory: `first`, which is the default, or `next`; the same as --set chunk=NAME
-    #[arg(long, value_name = "NAME")]
+    /// Which chunk of a video the graph is for, the first one or any other; the same as --set chunk=NAME
+    #[arg(long, value_name = "NAME", value_parser = ["first", "next"])]
     chunk: Option<String>,
     /// A hyperparameter that the checkpoint does not tell, as NAME=VALUE; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
