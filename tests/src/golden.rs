@@ -60,8 +60,17 @@ pub struct GoldenComponent {
     pub outputs: BTreeMap<String, ArrayD<f32>>,
 }
 
-/// Every golden input of every component of a folder (`tests/golden-diffusers`, `tests/golden-video-vae`), case by case.
-pub fn golden_components(folder: &str) -> Vec<GoldenComponent> {
+/// Every golden input of every component, case by case.
+pub fn golden_components() -> Vec<GoldenComponent> {
+    components("tests/golden-diffusers")
+}
+
+/// Every golden input of every video autoencoder, case by case (`tests/golden-video-vae/README.md`).
+pub fn golden_video_autoencoders() -> Vec<GoldenComponent> {
+    components("tests/golden-video-vae")
+}
+
+fn components(folder: &str) -> Vec<GoldenComponent> {
     let sorted = |folder: &Path| {
         let mut paths: Vec<PathBuf> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.sort();

@@ -8,7 +8,6 @@ use ndarray::ArrayD;
 use runtime::session::{Session, SessionOptions};
 use std::collections::{BTreeMap, BTreeSet};
 
-const GOLDEN: &str = "tests/golden-diffusers";
 /// Largest absolute error over the range of the reference's output.
 const TOLERANCE: f32 = 2e-5;
 
@@ -52,7 +51,7 @@ fn check(golden: &GoldenComponent, shapes: &Shapes, storage: WeightStorage) -> f
 
 #[test]
 fn fixed_shapes_match_the_reference() {
-    let all = golden_components(GOLDEN);
+    let all = golden_components();
     for golden in &all {
         println!("{:<50} {:.1e}", golden.name, check(golden, &shapes(golden), WeightStorage::Link));
     }
@@ -61,7 +60,7 @@ fn fixed_shapes_match_the_reference() {
 
 #[test]
 fn dynamic_shapes_match_the_reference() {
-    for golden in &golden_components(GOLDEN) {
+    for golden in &golden_components() {
         // A text encoder's graph is of one number of tokens: the one that its tokenizer pads to, if nothing else is said.
         let tokens = golden.inputs.get("input_ids").filter(|ids| ids.shape()[1] != 11).map(|_| shapes(golden));
         let _ = check(golden, &tokens.unwrap_or_default(), WeightStorage::Copy);

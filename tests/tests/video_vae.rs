@@ -1,7 +1,7 @@
 //! Exported video autoencoders give what the reference gives, for a whole video and for the same video in chunks.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{GoldenComponent, golden_components, names_in, run, words};
+use end_to_end::{GoldenComponent, golden_video_autoencoders, names_in, run, words};
 use exporter::arch::{Keys, detect_task, registry};
 use exporter::nn::{Parameters, Scope};
 use exporter::{Checkpoint, Shapes, export_task};
@@ -19,7 +19,7 @@ const CHUNK_TOLERANCE: f32 = 1e-5;
 const TIME: Axis = Axis(2);
 
 fn golden() -> Vec<GoldenComponent> {
-    let all = golden_components("tests/golden-video-vae");
+    let all = golden_video_autoencoders();
     assert!(all.len() >= 14, "only {} golden inputs", all.len());
     all
 }

@@ -33,11 +33,12 @@ struct VideoAutoencoderKl {
     norm_num_groups: usize,
     attention_names: AttentionNames,
     /// What the diffusion model works on is `latent · scaling_factor`.
-    scaling_factor: f32,
+    scaling_factor: f64,
     chunk: Chunk,
 }
 
-/// A video to the mean and the logarithm of the variance of its latent video.
+/// A video to the mean and the logarithm of the variance of its latent video. The reference takes the mean as the latent video: it draws
+/// nothing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub(super) struct Encoder(VideoAutoencoderKl);
@@ -52,7 +53,7 @@ const EPSILON: f32 = 1e-6;
 /// That of the published autoencoder, from its configuration; no tensor tells it.
 const GROUPS: usize = 32;
 /// That of the published autoencoder, from the configuration of its pipeline; no tensor tells it.
-const SCALING_FACTOR: f32 = 0.9152;
+const SCALING_FACTOR: f64 = 0.9152;
 
 impl Architecture for Encoder {
     const NAME: &'static str = "VideoAutoencoderKLEncoder";
