@@ -79,7 +79,7 @@ impl Profile {
         match task {
             Task::Upscale => &self.tiles.upscale,
             // Engines of these are not built yet.
-            Task::Unet | Task::VaeEncoder | Task::VaeDecoder | Task::TextEncoder => &[],
+            Task::Unet | Task::VaeEncoder | Task::VaeDecoder | Task::TextEncoder | Task::Depth | Task::Realtime => &[],
         }
     }
 }

@@ -21,11 +21,16 @@ pub enum Task {
     VaeDecoder,
     /// A text's tokens to what conditions an image.
     TextEncoder,
+    /// An image, with or without a rough depth, to the depth of each of its pixels.
+    Depth,
+    /// A frame and the frame before it to the frame that is shown, many times a second.
+    Realtime,
 }
 
 impl Task {
     /// Every task.
-    pub const ALL: [Task; 5] = [Task::Upscale, Task::Unet, Task::VaeEncoder, Task::VaeDecoder, Task::TextEncoder];
+    pub const ALL: [Task; 7] =
+        [Task::Upscale, Task::Unet, Task::VaeEncoder, Task::VaeDecoder, Task::TextEncoder, Task::Depth, Task::Realtime];
 }
 
 /// How an image is extended to a size that the network takes.
@@ -153,6 +158,8 @@ impl fmt::Display for Task {
             Task::VaeEncoder => "vae_encoder",
             Task::VaeDecoder => "vae_decoder",
             Task::TextEncoder => "text_encoder",
+            Task::Depth => "depth",
+            Task::Realtime => "realtime",
         })
     }
 }

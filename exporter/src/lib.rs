@@ -10,8 +10,10 @@ pub mod checkpoint;
 mod contract;
 mod error;
 mod export;
+pub mod lora;
 pub mod nn;
 mod noise;
+pub mod pipeline;
 mod shapes;
 mod synthesise;
 
@@ -21,4 +23,4 @@ pub use error::{Error, Result};
 pub use export::{Export, export, export_task};
 pub use noise::Noise;
 pub use shapes::Shapes;
-pub use synthesise::synthesise;
+pub use synthesise::{parameters, synthesise};

@@ -21,6 +21,11 @@ impl Shapes {
         self.0.is_empty()
     }
 
+    /// Whether this input's shape is fixed.
+    pub fn is_given(&self, input: &str) -> bool {
+        self.0.contains_key(input)
+    }
+
     /// The shape of an image input: fixed, or `[batch, channels, height, width]` with all but the channels dynamic.
     ///
     /// # Errors

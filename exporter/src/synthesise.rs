@@ -54,6 +54,15 @@ pub fn synthesise(network: &dyn Network, data_type: DataType, seed: u64, path: &
     write().map_err(file_error)
 }
 
+/// Number of elements of the tensors that a network asks for.
+///
+/// # Errors
+/// The network cannot be built.
+pub fn parameters(network: &dyn Network) -> Result<u64> {
+    let elements = |declaration: Declaration| declaration.dims.iter().map(|dim| *dim as u64).product::<u64>();
+    Ok(declarations(network)?.into_iter().map(elements).sum())
+}
+
 /// The tensors that a network asks for, each once.
 fn declarations(network: &dyn Network) -> Result<Vec<Declaration>> {
     let parameters = Parameters::declared_only();
@@ -69,9 +78,13 @@ fn declarations(network: &dyn Network) -> Result<Vec<Declaration>> {
 fn write_tensor(out: &mut impl Write, declaration: &Declaration, data_type: DataType, noise: &mut Noise) -> io::Result<()> {
     let Declaration { path, dims } = declaration;
     let inputs: usize = dims.iter().skip(1).product();
-    // Vectors are biases, around 0, or scales and slopes, around a quarter; matrices keep the variance (He et al., 2015).
+    // Vectors are biases and means, around 0, scales of normalisations, around 1, or slopes, around a quarter; matrices keep the variance
+    // (He et al., 2015). Variances are a little less than 1, for what is normalised by them loses some of it in an activation.
+    let normalises = path.rsplit('.').nth(1).is_some_and(|layer| layer.contains("norm")) || path.contains(".norms.");
     let (centre, deviation) = match dims.len() {
-        0 | 1 if path.ends_with("bias") => (0.0, 0.05),
+        0 | 1 if path.ends_with("bias") || path.ends_with("running_mean") => (0.0, 0.05),
+        0 | 1 if path.ends_with("running_var") => (0.9, 0.05),
+        0 | 1 if normalises => (1.0, 0.1),
         0 | 1 => (0.25, 0.05),
         _ => (0.0, (2.0 / inputs.max(1) as f32).sqrt()),
     };

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 use exporter::arch::{detect, registry};
-use exporter::{Checkpoint, export, synthesise};
+use exporter::{Checkpoint, export, parameters, synthesise};
 use graph::{DataType, to_text};
 use std::collections::BTreeMap;
 
@@ -40,13 +40,44 @@ fn the_reference_implementation_reads_a_synthesised_file() {
     assert_eq!(read.len(), Checkpoint::open(&path).unwrap().tensors().len());
 }
 
+/// What diffusers and transformers count in the networks of the published configurations; no file is written.
+#[test]
+fn published_sizes_have_the_published_parameters() {
+    for (architecture, preset, expected) in [
+        ("UNet2DConditionModel", "sd15", 859_520_964),
+        ("UNet2DConditionModel", "sd15-inpainting", 859_535_364),
+        ("UNet2DConditionModel", "sd21", 865_910_724),
+        ("UNet2DConditionModel", "sdxl-base", 2_567_463_684),
+        ("UNet2DConditionModel", "sdxl-inpainting", 2_567_478_084),
+        ("UNet2DConditionModel", "sdxl-refiner", 2_259_526_660),
+        ("CLIPText", "clip-l", 123_060_480),
+        ("CLIPText", "sd21", 340_387_840),
+        ("CLIPText", "openclip-bigg", 694_659_840),
+    ] {
+        assert_eq!(published(architecture, preset), expected, "{architecture} {preset}");
+    }
+    for (preset, expected) in [("sd15", 83_653_863), ("sdxl", 83_653_863), ("sd3", 83_819_683), ("flux", 83_819_683)] {
+        let halves = ["AutoencoderKLEncoder", "AutoencoderKLDecoder"].map(|half| published(half, preset));
+        assert_eq!(halves[0] + halves[1], expected, "{preset}");
+    }
+}
+
+fn published(architecture: &str, preset: &str) -> u64 {
+    let entry = registry().iter().find(|entry| entry.name == architecture).unwrap();
+    let (_, network) = entry.presets().into_iter().find(|(name, _)| *name == preset).unwrap();
+    parameters(network.as_ref()).unwrap()
+}
+
 /// A graph changes only on purpose: `cargo insta review` shows how.
 #[test]
 fn graphs_are_as_reviewed() {
     let folder = tempfile::tempdir().unwrap();
     for entry in registry() {
         let presets = entry.presets();
-        for (preset, network) in presets.iter().filter(|(name, _)| ["tiny", "tiny-unshuffle-x2", "tiny-real-dysample"].contains(name)) {
+        for (preset, network) in presets
+            .iter()
+            .filter(|(name, _)| ["tiny", "tiny-unshuffle-x2", "tiny-real-dysample", "tiny-xl", "tiny-projection"].contains(name))
+        {
             let path = folder.path().join("checkpoint.safetensors");
             synthesise(network.as_ref(), DataType::F32, 1, &path).unwrap();
             let export = export(&Checkpoint::open(&path).unwrap(), &network.example_shapes(), &BTreeMap::new()).unwrap();

@@ -28,10 +28,12 @@ enum Source {
     Transpose { of: Arc<Weight>, permutation: Vec<usize> },
     Concat { parts: Arc<[Weight]>, axis: usize },
     Rows { of: Arc<Weight>, indices: Arc<[u32]> },
-    // The factors are kept as bits: floats have no `Eq`.
+    // Factors are kept as bits: floats have no `Eq`.
+    WeightedRows { of: Arc<Weight>, terms: Arc<[(u32, u64)]>, each: usize },
     ScaleRows { of: Arc<Weight>, factors: Arc<[u32]> },
     Product { left: Arc<Weight>, right: Arc<Weight> },
     Sum { left: Arc<Weight>, right: Arc<Weight> },
+    LowRank { base: Arc<Weight>, left: Arc<Weight>, right: Arc<Weight>, factor: u64 },
 }
 
 impl Weight {
@@ -202,7 +204,7 @@ impl Weight {
     /// Gives all bytes to `sink`, a piece at a time, in order.
     ///
     /// Memory is bounded by a small buffer; a transposition, a choice of rows or a concatenation on an inner axis of something that is
-    /// itself computed holds that one tensor, a product or a sum its two.
+    /// itself computed holds that one tensor, weighted rows theirs, a product or a sum its two, a product of low rank its factors.
     ///
     /// # Errors
     /// A file cannot be read, or `sink` fails.
@@ -217,8 +219,10 @@ impl Weight {
             Source::Concat { parts, axis } => concatenate(parts, *axis, sink),
             Source::Rows { of, indices } => gather_rows(of, indices, sink),
             Source::ScaleRows { of, factors } => scale_rows(of, factors, sink),
+            Source::WeightedRows { of, terms, each } => arithmetic::weighted_rows(of, terms, *each, sink),
             Source::Product { left, right } => arithmetic::product(left, right, sink),
             Source::Sum { left, right } => arithmetic::sum(left, right, sink),
+            Source::LowRank { base, left, right, factor } => arithmetic::low_rank(base, left, right, f64::from_bits(*factor), sink),
         }
     }
 

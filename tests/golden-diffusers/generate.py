@@ -17,6 +17,7 @@ import math
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +26,7 @@ import numpy
 import safetensors.torch
 import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
+from diffusers.loaders import lora_conversion_utils, single_file_utils
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
 FOLDER = Path(__file__).resolve().parent
@@ -136,6 +138,21 @@ CASES = [
 
 TEXT_EMBEDS = 12
 
+# Components whose weights are also in one file, under the names of their authors' code: the prefix there, and the case.
+SINGLE_FILES = {
+    "single-file-xl": {
+        "model.diffusion_model.": "unet-xl",
+        "first_stage_model.": "vae",
+        "conditioner.embedders.0.transformer.": "text-quick-gelu",
+        "conditioner.embedders.1.model.": "text-projection",
+    },
+    "single-file": {
+        "model.diffusion_model.": "unet",
+        "first_stage_model.": "vae-old-names",
+        "cond_stage_model.transformer.": "text-quick-gelu",
+    },
+}
+
 
 def build(case: Case) -> torch.nn.Module:
     if case.network is AutoencoderKL or case.network is UNet2DConditionModel:
@@ -234,8 +251,8 @@ def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, d
 File = tuple[dict, dict]  # tensors, metadata; or a JSON object and nothing
 
 
-def make(case: Case) -> tuple[dict[str, File], float]:
-    """The files of a case by name, and how far float32 arithmetic is from the golden output, as a share of its range."""
+def make(case: Case) -> tuple[dict[str, File], float, dict]:
+    """The files of a case by name, the weights under the reference's names, and how far float32 arithmetic is from the golden output, as a share of its range."""
     random = numpy.random.Generator(numpy.random.PCG64(case.seed))
     torch.manual_seed(0)
     with torch.no_grad():
@@ -262,7 +279,7 @@ def make(case: Case) -> tuple[dict[str, File], float]:
                 "generator": ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "safetensors")),
             }
         assert_alive(case, network.double(), graphs)
-    return files, worst
+    return files, worst, state
 
 
 def weight_files(case: Case, state: dict) -> dict[str, File]:
@@ -285,6 +302,192 @@ def weight_files(case: Case, state: dict) -> dict[str, File]:
     total = sum(tensor.nbytes for tensor in renamed.values())
     files[f"{stem}.safetensors.index.json"] = {"metadata": {"total_size": total}, "weight_map": places}, {}
     return files
+
+
+def original_names(prefix: str, case: Case, state: dict) -> dict:
+    """The weights of a case under the names, and in the forms, that its authors' code gives them; diffusers' own conversion from these
+    names must give the weights back."""
+    if "transformer." in prefix:
+        renamed = {"text_model." + key: tensor for key, tensor in state.items()}
+    elif case.network is CLIPTextModelWithProjection:
+        renamed = open_clip_names(state)
+        converted = single_file_utils.convert_open_clip_checkpoint(build(case), {prefix + key: value for key, value in renamed.items()}, prefix)
+        assert_equal(case, converted, state)
+    elif case.network is AutoencoderKL:
+        renamed = autoencoder_names(case, state)
+        converted = single_file_utils.convert_ldm_vae_checkpoint({prefix + key: value for key, value in renamed.items()}, case.config)
+        assert_equal(case, converted, state)
+    else:
+        renamed = unet_names(case, state)
+        config = {"class_embed_type": None, "addition_embed_type": None} | case.config
+        converted = single_file_utils.convert_ldm_unet_checkpoint({prefix + key: value for key, value in renamed.items()}, config)
+        assert_equal(case, converted, state)
+    return {prefix + key: tensor.contiguous() for key, tensor in renamed.items()}
+
+
+def assert_equal(case: Case, converted: dict, state: dict) -> None:
+    if set(converted) != set(state) or not all(torch.equal(converted[key], tensor) for key, tensor in state.items()):
+        raise AssertionError(f"{case.name}: diffusers converts {sorted(set(converted) ^ set(state))[:6]} differently")
+
+
+def replaced(key: str, rules: list[tuple[str, str]]) -> str:
+    for pattern, replacement in rules:
+        key = re.sub(pattern, replacement, key)
+    return key
+
+
+RESNET = [
+    (r"\.norm1\.", ".in_layers.0."), (r"\.conv1\.", ".in_layers.2."), (r"time_emb_proj", "emb_layers.1"),
+    (r"\.norm2\.", ".out_layers.0."), (r"\.conv2\.", ".out_layers.3."), ("conv_shortcut", "skip_connection"),
+]
+
+
+def unet_names(case: Case, state: dict) -> dict:
+    levels, layers = len(case.config["block_out_channels"]), case.config["layers_per_block"]
+    with_attention = ["CrossAttn" in block for block in case.config["up_block_types"]]
+
+    def renamed(key: str) -> str:
+        key = re.sub(r"^(\w+_blocks?\.\S*resnets\.\d+)(\..*)$", lambda match: match[1] + replaced(match[2], RESNET), key)
+        if match := re.match(r"down_blocks\.(\d+)\.(resnets|attentions)\.(\d+)\.(.*)", key):
+            return f"input_blocks.{1 + int(match[1]) * (layers + 1) + int(match[3])}.{int(match[2] == 'attentions')}.{match[4]}"
+        if match := re.match(r"down_blocks\.(\d+)\.downsamplers\.0\.conv\.(.*)", key):
+            return f"input_blocks.{(int(match[1]) + 1) * (layers + 1)}.0.op.{match[2]}"
+        if match := re.match(r"up_blocks\.(\d+)\.(resnets|attentions)\.(\d+)\.(.*)", key):
+            return f"output_blocks.{int(match[1]) * (layers + 1) + int(match[3])}.{int(match[2] == 'attentions')}.{match[4]}"
+        if match := re.match(r"up_blocks\.(\d+)\.upsamplers\.0\.(.*)", key):
+            place = 2 if with_attention[int(match[1])] else 1
+            return f"output_blocks.{(int(match[1]) + 1) * (layers + 1) - 1}.{place}.{match[2]}"
+        return replaced(key, [
+            (r"^time_embedding\.linear_1", "time_embed.0"), (r"^time_embedding\.linear_2", "time_embed.2"),
+            (r"^add_embedding\.linear_1", "label_emb.0.0"), (r"^add_embedding\.linear_2", "label_emb.0.2"),
+            (r"^conv_in", "input_blocks.0.0"), (r"^conv_norm_out", "out.0"), (r"^conv_out", "out.2"),
+            (r"^mid_block\.resnets\.0", "middle_block.0"), (r"^mid_block\.attentions\.0", "middle_block.1"),
+            (r"^mid_block\.resnets\.1", "middle_block.2"),
+        ])
+
+    assert levels > 1
+    return {renamed(key): tensor for key, tensor in state.items()}
+
+
+def autoencoder_names(case: Case, state: dict) -> dict:
+    last = len(case.config["block_out_channels"]) - 1
+
+    def renamed(key: str) -> str:
+        key = re.sub(r"up_blocks\.(\d+)", lambda match: f"up.{last - int(match[1])}", key)
+        return replaced(key, [
+            ("down_blocks", "down"), (r"(up|down)\.(\d+)\.resnets", r"\1.\2.block"), (r"(up|down)samplers\.0", r"\1sample"),
+            (r"mid_block\.resnets\.0", "mid.block_1"), (r"mid_block\.resnets\.1", "mid.block_2"), (r"mid_block\.attentions\.0", "mid.attn_1"),
+            ("group_norm", "norm"), ("to_q", "q"), ("to_k", "k"), ("to_v", "v"), (r"to_out\.0", "proj_out"),
+            ("conv_norm_out", "norm_out"), ("conv_shortcut", "nin_shortcut"),
+        ])
+
+    names = {renamed(key): tensor for key, tensor in state.items()}
+    convolved = re.compile(r"attn_1\.(q|k|v|proj_out)\.weight")
+    return {key: tensor[:, :, None, None] if convolved.search(key) else tensor for key, tensor in names.items()}
+
+
+def open_clip_names(state: dict) -> dict:
+    state = dict(state)
+    for query in [key for key in state if ".q_proj." in key]:
+        parts = [state.pop(query.replace("q_proj", part)) for part in ("q_proj", "k_proj", "v_proj")]
+        state[query.replace("q_proj.", "in_proj_")] = torch.cat(parts)
+    rules = [
+        (r"^text_model\.encoder\.layers\.(\d+)", r"transformer.resblocks.\1"), (r"layer_norm(\d)", r"ln_\1"), ("self_attn", "attn"),
+        (r"mlp\.fc1", "mlp.c_fc"), (r"mlp\.fc2", "mlp.c_proj"), (r"^text_model\.embeddings\.token_embedding", "token_embedding"),
+        (r"^text_model\.embeddings\.position_embedding\.weight", "positional_embedding"), (r"^text_model\.final_layer_norm", "ln_final"),
+        (r"^text_projection\.weight", "text_projection"),
+    ]
+    renamed = {replaced(key, rules): tensor for key, tensor in state.items()}
+    return renamed | {"text_projection": renamed["text_projection"].T, "logit_scale": torch.tensor(4.6)}
+
+
+def single_file(parts: dict[str, str], states: dict[str, dict]) -> dict[str, File]:
+    cases = {case.name: case for case in CASES}
+    tensors = {"betas": torch.linspace(0.1, 0.2, 4), "model_ema.num_updates": torch.tensor(7)}
+    for prefix, name in parts.items():
+        tensors |= original_names(prefix, cases[name], states[name])
+    return {"checkpoint.safetensors": (tensors, {"format": "pt"})}
+
+
+# ---- adaptations -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lora:
+    """A file of low-rank adaptations of a case's network, with its first input through the merged network."""
+
+    name: str
+    seed: int
+    case: str
+    naming: str  # kohya, sgm (kohya's with the original names of blocks), or peft
+    scale: float
+    layers: str  # pattern of the layers that are adapted
+
+
+ATTENTIONS = r"attn[12]\.(to_[qkv]|to_out\.0)|ff\.net\.(0\.proj|2)"
+LORAS = [
+    Lora("lora-kohya", 21, "unet", "kohya", 0.8, ATTENTIONS + r"|proj_(in|out)|resnets\.\d+\.(conv[12]|conv_shortcut|time_emb_proj)"),
+    Lora("lora-kohya-xl", 22, "unet-xl", "sgm", 1.0, ATTENTIONS),
+    Lora("lora-peft", 23, "unet-linear", "peft", -0.5, ATTENTIONS + "|proj_(in|out)"),
+]
+
+
+def draw_lora(lora: Lora, network: torch.nn.Module) -> dict:
+    """Factors of rank 2 to 4 without alphas, or of rank 4 with an alpha of 2. Files whose layers differ in both are no golden: diffusers
+    0.42.1 gives some layers the alpha of others."""
+    random = numpy.random.Generator(numpy.random.PCG64(lora.seed))
+    case = next(case for case in CASES if case.name == lora.case)
+    tensors = {}
+    for name, module in network.named_modules():
+        if not re.search(f"({lora.layers})$", name):
+            continue
+        weight, rank = module.weight, int(random.integers(2, 5)) if lora.naming == "peft" else 4
+        down = draw(random, rank, *weight.shape[1:]) * 0.5 / math.sqrt(weight[0].numel())
+        up = draw(random, weight.shape[0], rank, *[1] * (weight.ndim - 2)) * 0.8
+        if lora.naming == "peft":
+            tensors |= {f"unet.{name}.lora_A.weight": down, f"unet.{name}.lora_B.weight": up}
+            continue
+        key = name
+        if lora.naming == "sgm":
+            key = next(iter(unet_names(case, {name + ".weight": weight}))).removesuffix(".weight")
+        key = "lora_unet_" + key.replace(".", "_")
+        tensors |= {f"{key}.lora_down.weight": down.half(), f"{key}.lora_up.weight": up.half(), f"{key}.alpha": torch.tensor(2.0)}
+    return tensors
+
+
+def make_lora(lora: Lora, states: dict) -> dict[str, File]:
+    case = next(case for case in CASES if case.name == lora.case)
+    random = numpy.random.Generator(numpy.random.PCG64(lora.seed + 100))
+    with torch.no_grad():
+        network = build(case).eval()
+        network.load_state_dict({key: value.float() for key, value in states[lora.case].items()})
+        tensors = draw_lora(lora, network)
+        read, alphas = dict(tensors), None
+        if lora.naming == "sgm":
+            read = lora_conversion_utils._maybe_map_sgm_blocks_to_diffusers(read, network.config)
+        if lora.naming != "peft":
+            read, alphas = lora_conversion_utils._convert_non_diffusers_lora_to_diffusers(read)
+        network.load_lora_adapter({key: value.double() for key, value in read.items()}, prefix="unet", network_alphas=alphas)
+        network.double().fuse_lora(lora_scale=lora.scale)
+        merged = 0
+        for name, parameter in network.named_parameters():
+            if name.endswith(".base_layer.weight"):  # those that were merged are stored in the type of the checkpoint
+                parameter.copy_(parameter.to(case.dtype))
+                merged += 1
+        if merged * (2 if lora.naming == "peft" else 3) != len(tensors):
+            raise AssertionError(f"{lora.name}: diffusers has merged {merged} of {len(tensors)} tensors")
+        golden = case.inputs[0]
+        inputs = draw_inputs(case, golden, random)
+        outputs = run("unet", network, inputs, torch.float64)
+        network.unfuse_lora()
+        network.disable_lora()
+        plain = run("unet", network, inputs, torch.float64)["out_sample"]
+        if float((plain - outputs["out_sample"]).abs().max()) < 0.1 * extent(plain):
+            raise AssertionError(f"{lora.name}: the adaptation changes next to nothing")
+    golden_tensors = {f"input.{name}": value.float() for name, value in inputs.items()}
+    golden_tensors |= {f"output.{name}": value.float().contiguous() for name, value in outputs.items()}
+    metadata = {"case": lora.case, "scale": str(lora.scale), "reference": f"diffusers {version('diffusers')}, peft {version('peft')}, float64"}
+    return {"lora.safetensors": (tensors, {"format": "pt"}), "unet.0.golden.safetensors": (golden_tensors, metadata)}
 
 
 def encode(name: str, file: File) -> bytes:
@@ -328,22 +531,32 @@ def main() -> int:
     arguments = parser.parse_args()
 
     torch.use_deterministic_algorithms(True)
-    wrong, total, expected = [], 0, set()
-    for case in CASES:
-        files, single = make(case)
-        folder = FOLDER / case.name
+    torch.set_num_threads(1)  # more are slower on networks this small
+    wrong, total, expected, states = [], 0, set(), {}
+
+    def made() -> Iterator[tuple[str, dict[str, File], str]]:
+        for case in CASES:
+            files, single, states[case.name] = make(case)
+            yield case.name, files, f"float32 arithmetic differs by {single:.1e} of the range"
+        for name, parts in SINGLE_FILES.items():
+            yield name, single_file(parts, states), f"the weights of {', '.join(parts.values())}"
+        for lora in LORAS:
+            yield lora.name, make_lora(lora, states), f"adapts {lora.case}"
+
+    for case, files, remark in made():
+        folder = FOLDER / case
         encoded_files = {name: encode(name, file) for name, file in files.items()}
         expected |= {folder / name for name in files}
         size = sum(map(len, encoded_files.values()))
         total += size
         if arguments.check:
-            wrong += [f"{case.name}/{name} {text}" for name, file in files.items() for text in differences(folder / name, file)]
+            wrong += [f"{case}/{name} {text}" for name, file in files.items() for text in differences(folder / name, file)]
         else:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             for name, data in encoded_files.items():
                 (folder / name).write_bytes(data)
-        print(f"{case.name:20} {size:>8,} bytes   float32 arithmetic differs by {single:.1e} of the range")
+        print(f"{case:20} {size:>8,} bytes   {remark}")
     present = {path for path in FOLDER.glob("*/*") if path.parent.name != "__pycache__"}
     wrong += [f"{path.relative_to(FOLDER)} belongs to no case" for path in sorted(present - expected)]
     if total > TOTAL_BYTES:

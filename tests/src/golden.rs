@@ -50,7 +50,7 @@ pub struct GoldenComponent {
     pub name: String,
     /// The folder of the component, with its configuration.
     pub folder: PathBuf,
-    /// The weights: the file, or the index of its shards.
+    /// The weights: the file, or the index of its shards. For a case `lora-…` it is a file of adaptations.
     pub checkpoint: PathBuf,
     /// Which of the component's graphs.
     pub graph: String,

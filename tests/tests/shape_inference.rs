@@ -39,7 +39,7 @@ fn every_architecture_is_inferred_as_it_runs() {
                 synthesise(network.as_ref(), data_type, 1, &path).unwrap();
                 let checkpoint = Checkpoint::open(&path).unwrap();
                 let Some(contract) = network.contract().upscale().cloned() else {
-                    check_component(&checkpoint);
+                    check_component(&checkpoint, &network.example_shapes());
                     continue;
                 };
                 // 10 × 14 is no multiple of 4: the ×1 network pads and crops.
@@ -57,7 +57,11 @@ fn every_architecture_is_inferred_as_it_runs() {
 }
 
 /// A part of a pipeline, with its dynamic sizes fixed afterwards and from the beginning.
-fn check_component(checkpoint: &Checkpoint) {
+fn check_component(checkpoint: &Checkpoint, example: &Shapes) {
+    if !example.is_empty() {
+        let _ = check(export(checkpoint, example, &BTreeMap::new()).unwrap().model);
+        return;
+    }
     let dynamic = export(checkpoint, &Shapes::default(), &BTreeMap::new()).unwrap().model;
     for sizes in [[2, 3, 2, 5, 2], [1, 2, 1, 7, 1]] {
         let of_name =
@@ -107,7 +111,14 @@ fn every_rule_is_inferred_as_it_runs() {
     let rows = x.reshape(&[12, -1]);
     let transposed = [("transA", Attribute::from(1)), ("alpha", Attribute::from(0.5_f32))];
     let _ = trace.node("Gemm", &[&rows, &weight("plain", &[12, 3]), &weight("addend", &[72, 1])], transposed);
-    let _ = x.global_average_pool();
+    let _ = x.global_average_pool() + x.max_pool(2).global_average_pool();
+    let _ = x.conv_transpose(&weight("up", &[4, 3, 4, 4]), &weight("up_bias", &[3]), 2, 1).upsample_bilinear(3);
+    let dilated =
+        [("dilations", Attribute::Ints(vec![2, 1])), ("strides", Attribute::Ints(vec![1, 2])), ("pads", Attribute::Ints(vec![1, 0, 0, 1]))];
+    let more = [("output_padding", Attribute::Ints(vec![0, 1])), ("group", Attribute::from(2))];
+    let _ = trace.node("ConvTranspose", &[&x, &weight("grouped", &[4, 3, 3, 2])], dilated.clone().into_iter().chain(more));
+    let _ = trace.node("MaxPool", &[&x], dilated.into_iter().chain([("kernel_shape", Attribute::Ints(vec![3, 2]))]));
+    let _ = x.resize_bilinear_to_corners(5, 17).scale_channels(0.5);
     let _ = x.reshape(&[2, 36, 12]).attention(&weight("keys", &[2, 5, 12]), &weight("values", &[2, 5, 6]), 3, false);
     let _ = x.reshape(&[2, 36, 12]).attention(&weight("more_keys", &[2, 36, 12]), &weight("more_values", &[2, 36, 12]), 1, true);
     let largest = x.is_equal_to(0.5).arg_max(1);
@@ -151,9 +162,11 @@ fn every_rule_is_inferred_as_it_runs() {
         "Add",
         "ArgMax",
         "Attention",
+        "BatchNormalization",
         "Cast",
         "Concat",
         "Conv",
+        "ConvTranspose",
         "Cos",
         "CumSum",
         "DepthToSpace",
@@ -170,6 +183,7 @@ fn every_rule_is_inferred_as_it_runs() {
         "LayerNormalization",
         "LeakyRelu",
         "MatMul",
+        "MaxPool",
         "Mish",
         "Mul",
         "PRelu",

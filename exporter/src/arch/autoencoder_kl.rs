@@ -25,8 +25,8 @@ struct AutoencoderKl {
     mid_block_add_attention: bool,
     attention_names: AttentionNames,
     /// What the diffusion model works on is `(latent − shift_factor) · scaling_factor`.
-    scaling_factor: f32,
-    shift_factor: f32,
+    scaling_factor: f64,
+    shift_factor: f64,
 }
 
 /// An image to the mean and the logarithm of the variance of its latent image.
@@ -44,7 +44,7 @@ const EPSILON: f32 = 1e-6;
 /// The reference's default, which every published autoencoder has; no tensor tells it.
 const GROUPS: usize = 32;
 /// The reference's default: that of Stable Diffusion 1.
-const SCALING_FACTOR: f32 = 0.18215;
+const SCALING_FACTOR: f64 = 0.18215;
 
 impl Architecture for Encoder {
     const NAME: &'static str = "AutoencoderKLEncoder";

@@ -18,7 +18,7 @@ pub(super) struct ClipText {
     num_hidden_layers: usize,
     num_attention_heads: usize,
     hidden_act: Activation,
-    layer_norm_eps: f32,
+    layer_norm_eps: f64,
     /// The token behind a text, whose state stands for the whole.
     eos_token_id: usize,
     /// Width that this state is projected to, if it is.
@@ -121,8 +121,8 @@ impl Architecture for ClipText {
     }
 
     fn ignores(&self, name: &str) -> bool {
-        // A buffer of 0, 1, 2, … that older versions saved.
-        name.ends_with("embeddings.position_ids")
+        // A buffer of 0, 1, 2, … that older versions saved, and what training compared texts with pictures by.
+        name.ends_with("embeddings.position_ids") || name == "logit_scale"
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
@@ -204,7 +204,7 @@ impl ClipText {
             x = self.layer(&text(&format!("encoder.layers.{layer}")), &x, &sequences);
             states.push(sequences.restore(&x));
         }
-        let last = sequences.restore(&layer_norm(&text("final_layer_norm"), &x, self.layer_norm_eps));
+        let last = sequences.restore(&layer_norm(&text("final_layer_norm"), &x, self.layer_norm_eps as f32));
         let whole = self.whole(w, &last, ids);
         // Pipelines take the first output for the text, and others by their names.
         if self.projection_dim.is_some() {
@@ -222,11 +222,11 @@ impl ClipText {
     /// x + attention, and to that + two linear layers, each of the normalised sum before it. `x` are rows.
     fn layer(&self, w: &Scope<'_>, x: &Value, sequences: &Sequences) -> Value {
         let a = w.at("self_attn");
-        let normal = layer_norm(&w.at("layer_norm1"), x, self.layer_norm_eps);
+        let normal = layer_norm(&w.at("layer_norm1"), x, self.layer_norm_eps as f32);
         let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| linear(&a.at(name), &normal, self.hidden_size));
         let seen = attention_of_rows([&q, &k, &v], sequences, sequences, self.num_attention_heads, true);
         let x = x + linear(&a.at("out_proj"), &seen, self.hidden_size);
-        let normal = layer_norm(&w.at("layer_norm2"), &x, self.layer_norm_eps);
+        let normal = layer_norm(&w.at("layer_norm2"), &x, self.layer_norm_eps as f32);
         let wide = linear(&w.at("mlp.fc1"), &normal, self.intermediate_size);
         let active = match self.hidden_act {
             Activation::QuickGelu => &wide * wide.scale(1.702).sigmoid(),

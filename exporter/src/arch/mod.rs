@@ -2,11 +2,15 @@
 
 mod autoencoder_kl;
 mod clip_text;
+mod depth;
+mod depth_anything;
 mod drct;
 mod hat;
 mod keys;
+mod mirage;
 mod plksr;
 mod registry;
+mod rgbd_depth;
 mod rrdbnet;
 mod seedvr2_vae;
 mod span;

@@ -1,8 +1,8 @@
 //! Which architectures there are, in the order in which they are tried.
 
 use super::{
-    Architecture, Keys, Mismatch, Network, autoencoder_kl, clip_text, drct, hat, plksr, rrdbnet, seedvr2_vae, span, srvgg_net_compact,
-    swinir, unet_2d_condition,
+    Architecture, Keys, Mismatch, Network, autoencoder_kl, clip_text, depth_anything, drct, hat, mirage, plksr, rgbd_depth, rrdbnet,
+    seedvr2_vae, span, srvgg_net_compact, swinir, unet_2d_condition,
 };
 use crate::{Checkpoint, Error, Result, Task};
 use std::collections::BTreeMap;
@@ -43,6 +43,10 @@ static REGISTRY: &[Entry] = &[
     entry::<seedvr2_vae::Decoder>(),
     entry::<autoencoder_kl::Encoder>(),
     entry::<autoencoder_kl::Decoder>(),
+    entry::<rgbd_depth::RgbdDepth>(),
+    entry::<depth_anything::DepthAnything>(),
+    entry::<mirage::UnetPair>(),
+    entry::<mirage::SmallUnet>(),
     entry::<rrdbnet::RrdbNet>(),
     entry::<span::Span>(),
     entry::<plksr::Plksr>(),

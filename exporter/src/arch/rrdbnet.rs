@@ -230,7 +230,7 @@ impl RrdbNet {
         for dense in 1..=3 {
             y = self.dense(&w.at(self.naming.dense(block, dense)), &y);
         }
-        y.scale(RESIDUAL_SCALE) + x
+        y.scale_channels(RESIDUAL_SCALE) + x
     }
 
     /// x + 0.2 · (five convolutions, each of which sees x and what the earlier ones made).

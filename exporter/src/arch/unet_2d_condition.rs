@@ -33,7 +33,7 @@ pub(super) struct UNet2DConditionModel {
     /// Whether the layers around the transformers are stored as linear ones, and not as 1×1 convolutions.
     use_linear_projection: bool,
     norm_num_groups: usize,
-    norm_eps: f32,
+    norm_eps: f64,
     sinusoids: Sinusoids,
     added: Option<Added>,
 }
@@ -52,7 +52,7 @@ struct Added {
 /// The reference's, of the normalisation before a transformer.
 const TRANSFORMER_NORM_EPSILON: f32 = 1e-6;
 /// The reference's default, of all other normalisations of images.
-const EPSILON: f32 = 1e-5;
+const EPSILON: f64 = 1e-5;
 /// The reference's default, which every published model has; no tensor tells it.
 const GROUPS: usize = 32;
 /// The reference's default number of heads, which Stable Diffusion 1 has on all levels.
@@ -291,7 +291,7 @@ impl UNet2DConditionModel {
         let last = self.block_out_channels.len().saturating_sub(1);
         let levels = self.transformer_layers.iter().copied().enumerate().filter(|(_, layers)| *layers > 0);
         for (level, layers) in levels.chain([(last, self.middle_transformer_layers)]) {
-            if of_level(level) != Json::from(layers) {
+            if of_level(level) != layers {
                 let reason = format!("config.json says `{name}` is {said}, the weights say {layers} for level {level}");
                 return Err(Mismatch(format!("{reason}: they do not belong to each other")));
             }
@@ -309,7 +309,7 @@ impl UNet2DConditionModel {
     }
 
     fn groups(&self) -> Groups {
-        Groups { count: self.norm_num_groups, epsilon: self.norm_eps }
+        Groups { count: self.norm_num_groups, epsilon: self.norm_eps as f32 }
     }
 
     /// Two linear layers to four times the first level's filters.
@@ -349,7 +349,7 @@ impl UNet2DConditionModel {
                 x = upsample(&block.at("upsamplers.0.conv"), &x);
             }
         }
-        let normal = group_norm(&w.at("conv_norm_out"), &x, self.norm_num_groups, self.norm_eps);
+        let normal = group_norm(&w.at("conv_norm_out"), &x, self.norm_num_groups, self.norm_eps as f32);
         conv2d(&w.at("conv_out"), &normal.silu(), self.out_channels, 3)
     }
 

@@ -3,6 +3,7 @@
 mod keys;
 mod safetensors;
 mod sharded;
+pub(crate) mod single_file;
 
 pub use safetensors::{Header, TensorInfo, parse_header};
 
@@ -12,13 +13,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The tensors of a trained model, under normalised names.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Checkpoint {
     path: PathBuf,
     files: Vec<PathBuf>,
     tensors: BTreeMap<String, Weight>,
     metadata: BTreeMap<String, String>,
-    normalisation: keys::Normalisation,
+    names: Names,
+    /// Whether a `config.json` beside the weights is about them.
+    has_config: bool,
+}
+
+/// How the tensors' names came to be.
+#[derive(Debug, Clone)]
+enum Names {
+    /// A prefix was stripped.
+    Stripped(String),
+    /// They were translated: for each, the name in the file.
+    Translated(BTreeMap<String, String>),
 }
 
 impl Checkpoint {
@@ -40,7 +52,8 @@ impl Checkpoint {
         let names: BTreeSet<&str> = tensors.keys().map(String::as_str).collect();
         let normalisation = keys::Normalisation::of(&names);
         let tensors = tensors.into_iter().filter_map(|(name, weight)| Some((normalisation.apply(&name)?.to_owned(), weight))).collect();
-        Ok(Checkpoint { path: path.to_owned(), files, tensors, metadata, normalisation })
+        let names = Names::Stripped(normalisation.prefix().to_owned());
+        Ok(Checkpoint { path: path.to_owned(), files, tensors, metadata, names, has_config: true })
     }
 
     /// What was opened: the file, or the index of the shards.
@@ -59,6 +72,9 @@ impl Checkpoint {
     /// What is wrong with the file.
     pub fn config(&self) -> Result<Option<serde_json::Map<String, serde_json::Value>>, String> {
         let path = self.path.with_file_name("config.json");
+        if !self.has_config {
+            return Ok(None);
+        }
         match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| format!("{}: not a JSON object: {e}", path.display())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -71,6 +87,11 @@ impl Checkpoint {
         &self.tensors
     }
 
+    /// A tensor to put another one of the same sizes in the place of.
+    pub(crate) fn tensor_mut(&mut self, name: &str) -> Option<&mut Weight> {
+        self.tensors.get_mut(name)
+    }
+
     /// The header's free-form `__metadata__`.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
@@ -78,12 +99,18 @@ impl Checkpoint {
 
     /// The prefix that was stripped from every name: empty, or one that ends in a dot.
     pub fn stripped_prefix(&self) -> &str {
-        self.normalisation.prefix()
+        match &self.names {
+            Names::Stripped(prefix) => prefix,
+            Names::Translated(_) => "",
+        }
     }
 
     /// The name of a tensor as it stands in the file.
     pub fn original_name(&self, name: &str) -> String {
-        format!("{}{name}", self.stripped_prefix())
+        match &self.names {
+            Names::Stripped(prefix) => format!("{prefix}{name}"),
+            Names::Translated(originals) => originals.get(name).map_or(name, String::as_str).to_owned(),
+        }
     }
 
     /// Number of elements of all tensors together.

@@ -2,14 +2,14 @@
 
 use super::{Hints, print};
 use exporter::arch::detect_task;
-use exporter::{Checkpoint, Error, Result};
+use exporter::{Error, Result};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A .safetensors file, or the .safetensors.index.json of a sharded one
+    /// A .safetensors file, the .safetensors.index.json of a sharded one, or a folder with either and its config.json
     path: PathBuf,
     #[command(flatten)]
     hints: Hints,
@@ -19,8 +19,8 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
-    let checkpoint = Checkpoint::open(&arguments.path)?;
-    let network = detect_task(&checkpoint, arguments.hints.component, &arguments.hints.map())?;
+    let checkpoint = arguments.hints.open(&arguments.path)?;
+    let network = detect_task(&checkpoint, arguments.hints.task()?, &arguments.hints.map())?;
     let contract = network.contract();
     let upscale = contract.upscale();
     let hyperparameters = network.hyperparameters().map_err(|e| Error::Option(e.to_string()))?;

@@ -59,3 +59,12 @@ pub fn attention_of_pixels(w: &Scope<'_>, x: &Value, names: AttentionNames, grou
     let seen = attention_of_rows([&q, &k, &v], &pixels, &pixels, 1, false);
     x + pixels.restore(&linear(&w.at(names[3]), &seen, width)).transpose(&[0, 3, 1, 2])
 }
+
+/// Queries, keys and values of tokens `[tokens, width]`, whose layers are stored as one: `names` are those of its weight
+/// `[3 · width, width]` and of its bias, if it is `biased`. Apart, their results need no splitting.
+pub fn query_key_value(w: &Scope<'_>, x: &Value, [weight, bias]: [&str; 2], biased: bool) -> [Value; 3] {
+    let (width, parts) = (width(x), ["query", "key", "value"]);
+    let weights = w.parts(weight, [3 * width, width], parts);
+    let biases = biased.then(|| w.parts(bias, [3 * width], parts));
+    std::array::from_fn(|i| x.linear(&weights[i], biases.as_ref().map(|biases| &biases[i])))
+}

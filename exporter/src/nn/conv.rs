@@ -24,6 +24,32 @@ pub fn conv2d_dilated(w: &Scope<'_>, x: &Value, filters: usize, kernel: [usize; 
     x.conv(&weight, Some(&bias), &ConvOptions::same_dilated(kernel, dilation))
 }
 
+/// As [`conv2d`], followed by a BatchNormalization with the statistics that it kept from training, of PyTorch's default epsilon: `weight` and
+/// `bias` of `conv`, `weight`, `bias`, `running_mean` and `running_var` of `norm`.
+///
+/// The normalisation of a channel is a product and a sum, both of which fold into the convolution's filters while they are written.
+pub fn conv2d_batch_norm(conv: &Scope<'_>, norm: &Scope<'_>, x: &Value, filters: usize, kernel: usize) -> Value {
+    const EPSILON: f64 = 1e-5;
+    let vector = |w: &Scope<'_>, name: &str| Ok(w.stored(name, &[filters])?.to_f32s()?.into_iter().map(f64::from).collect::<Vec<f64>>());
+    let statistics = || -> graph::Result<(Vec<f32>, Vec<f32>)> {
+        let (scale, shift) = (vector(norm, "weight")?, vector(norm, "bias")?);
+        let (mean, variance) = (vector(norm, "running_mean")?, vector(norm, "running_var")?);
+        let factors: Vec<f64> = scale.iter().zip(variance).map(|(scale, variance)| scale / (variance + EPSILON).sqrt()).collect();
+        let biases = vector(conv, "bias")?.into_iter().zip(mean).map(|(bias, mean)| bias - mean);
+        let biases = biases.zip(shift).zip(&factors).map(|((bias, shift), factor)| (bias * factor + shift) as f32).collect();
+        Ok((factors.into_iter().map(|factor| factor as f32).collect(), biases))
+    };
+    let (factors, biases) = statistics().unwrap_or_else(|error| {
+        x.trace().fail(error);
+        (vec![1.0; filters], vec![0.0; filters])
+    });
+    let dims = [filters, channels(x), kernel, kernel];
+    let weight = conv.computed_from("weight", &dims, "weight", |weight| weight.cast(DataType::F32)?.rows_scaled(&factors));
+    let bytes: Vec<u8> = biases.iter().flat_map(|bias| bias.to_le_bytes()).collect();
+    let bias = conv.made("bias", graph::Weight::from_bytes(DataType::F32, vec![filters], bytes));
+    x.conv(&weight, Some(&bias), &ConvOptions::same(kernel))
+}
+
 /// The channels of an image `[batch, channels, height, width]`.
 pub fn channels(x: &Value) -> usize {
     let [_, channels, ..] = x.dims::<4>();

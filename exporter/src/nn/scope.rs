@@ -77,7 +77,8 @@ impl<'a> Scope<'a> {
         self.made(name, self.stored(stored, dims).and_then(compute))
     }
 
-    fn made(&self, name: &str, weight: graph::Result<Weight>) -> Value {
+    /// As [`Scope::computed`], of what may have failed: the error sticks.
+    pub(super) fn made(&self, name: &str, weight: graph::Result<Weight>) -> Value {
         match weight {
             Ok(weight) => self.computed(name, weight),
             Err(error) => {

@@ -8,7 +8,7 @@ pub struct Sinusoids {
     /// Whether the cosines stand before the sines.
     pub flip_sin_to_cos: bool,
     /// Taken from the number of frequencies when they are spread.
-    pub freq_shift: f32,
+    pub freq_shift: f64,
 }
 
 const MAX_PERIOD: f32 = 10_000.0;
@@ -19,7 +19,7 @@ impl Sinusoids {
     /// The frequencies are rounded as PyTorch rounds them in f32: at a timestep of 1000, another rounding would be another angle.
     pub fn embed(&self, numbers: &Value, width: usize) -> Value {
         let half = width / 2;
-        let exponent = |i: usize| -MAX_PERIOD.ln() * i as f32 / (half as f32 - self.freq_shift);
+        let exponent = |i: usize| -MAX_PERIOD.ln() * i as f32 / (half as f32 - self.freq_shift as f32);
         let frequencies: Vec<f32> = (0..half).map(|i| f64::from(exponent(i)).exp() as f32).collect();
         let angles = numbers * &numbers.trace().constant("frequencies", &[1, half], Constant::F32(&frequencies));
         let (sines, cosines) = (angles.sin(), angles.cos());

@@ -8,7 +8,12 @@ pub const LAYER_NORM_EPSILON: f32 = 1e-5;
 
 /// Two linear layers with GELU between them, of `hidden` width: `[tokens, width]` → the same. Parameters: `fc1`, `fc2`.
 pub fn mlp(w: &Scope<'_>, x: &Value, hidden: usize) -> Value {
-    linear(&w.at("fc2"), &linear(&w.at("fc1"), x, hidden).gelu(), width(x))
+    mlp_of([&w.at("fc1"), &w.at("fc2")], x, hidden)
+}
+
+/// As [`mlp`], with layers of other names.
+pub fn mlp_of([first, second]: [&Scope<'_>; 2], x: &Value, hidden: usize) -> Value {
+    linear(second, &linear(first, x, hidden).gelu(), width(x))
 }
 
 /// A block of a Swin Transformer.

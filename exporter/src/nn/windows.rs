@@ -4,7 +4,7 @@
 //! only where attention groups them, so that all window partitions, rolls and reversals of the original code come down to one gather of
 //! rows from one [`Order`] to another, and to none where the order stays.
 
-use super::{Scope, attention, linear, width};
+use super::{Scope, attention, linear, query_key_value, width};
 use graph::{Constant, Value};
 
 /// What is added to the scores of pixels that a roll made neighbours, so that they do not see each other.
@@ -67,7 +67,8 @@ impl Grid {
     /// with a bias if it is `biased`, `proj`, `relative_position_bias_table`.
     pub fn attention(&self, w: &Scope<'_>, x: &Value, heads: usize, roll: usize, biased: bool) -> Value {
         let (area, channels) = (self.window * self.window, width(x));
-        let [q, k, v] = query_key_value(w, x, biased).map(|x| x.reshape(&[-1, area as i64, channels as i64]));
+        let [q, k, v] =
+            query_key_value(&w.at("qkv"), x, ["weight", "bias"], biased).map(|x| x.reshape(&[-1, area as i64, channels as i64]));
         // The table has a row for each distance of two pixels in a window.
         let side = 2 * self.window as i64 - 1;
         let row = |query: [i64; 2], key: [i64; 2]| (query[0] - key[0] + side / 2) * side + query[1] - key[1] + side / 2;
@@ -93,7 +94,7 @@ impl Grid {
     /// raster order → the same. Beyond the maps, keys and values are 0. Parameters as for [`Grid::attention`].
     pub fn overlapping_attention(&self, w: &Scope<'_>, x: &Value, heads: usize, around: usize, biased: bool) -> Value {
         let channels = width(x);
-        let [q, k, v] = query_key_value(w, x, biased);
+        let [q, k, v] = query_key_value(&w.at("qkv"), x, ["weight", "bias"], biased);
         let q = self.reorder(&q, Order::Raster, Order::Windows(0)).reshape(&[-1, (self.window * self.window) as i64, channels as i64]);
         // One more token, of zeros, stands for all pixels beyond the maps.
         let beyond = w.trace().constant("beyond", &[1, channels], Constant::F32(&vec![0.0; channels]));
@@ -162,15 +163,6 @@ impl Grid {
         let follows: Vec<_> = self.rolled(window, roll).map(follows).collect();
         follows.iter().flat_map(|a| follows.iter().map(move |b| if a == b { 0.0 } else { MASKED })).collect()
     }
-}
-
-/// Queries, keys and values of tokens. Their three layers are stored as one; apart, their results need no splitting.
-fn query_key_value(w: &Scope<'_>, x: &Value, biased: bool) -> [Value; 3] {
-    let (w, channels) = (w.at("qkv"), width(x));
-    let names = ["query", "key", "value"];
-    let weights = w.parts("weight", [3 * channels, channels], names);
-    let biases = biased.then(|| w.parts("bias", [3 * channels], names));
-    std::array::from_fn(|i| x.linear(&weights[i], biases.as_ref().map(|biases| &biases[i])))
 }
 
 /// What is added to the scores of a window's pixels with those of a window of side `around`: `[1, heads, side², around²]`. `row` tells for

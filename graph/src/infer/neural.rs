@@ -22,19 +22,11 @@ pub(super) fn convolution(call: &Call<'_>) -> Inferred {
     if call.text("auto_pad").is_some_and(|mode| mode != "NOTSET") {
         return Err(Problem::Mismatch("expected explicit `pads`, found `auto_pad`".into()));
     }
-    let list = |name: &str, length: usize, default: usize| -> Inferred<Vec<usize>> {
-        let given = call.ints(name).map(|values| values.iter().map(|value| usize::try_from(*value).ok()).collect::<Option<Vec<_>>>());
-        let values = given.unwrap_or_else(|| Some(vec![default; length])).filter(|values| values.len() == length);
-        values.ok_or_else(|| format!("attribute `{name}` must be {length} integers of at least 0").into())
-    };
-    let (pads, strides, dilations) = (list("pads", 2 * spatial, 0)?, list("strides", spatial, 1)?, list("dilations", spatial, 1)?);
+    let (pads, strides) = (sizes(call, "pads", 2 * spatial, 0)?, sizes(call, "strides", spatial, 1)?);
+    let dilations = sizes(call, "dilations", spatial, 1)?;
     let mut dims = vec![x.dims[0].clone(), Dim::Fixed(kernel[0])];
     for i in 0..spatial {
-        // ⌊(size + pads − dilation · (kernel − 1) − 1) / stride⌋ + 1
-        let reach = kernel[i + 2].checked_sub(1).and_then(|k| k.checked_mul(dilations[i]));
-        let offset = reach.and_then(|reach| (pads[i] + pads[i + spatial]).checked_signed_diff(reach)).and_then(|o| o.checked_sub(1));
-        let windows = offset.and_then(|offset| x.dims[i + 2].plus(offset)).and_then(|d| d.divided_rounding_down(strides[i]));
-        dims.push(size(windows.and_then(|d| d.plus(1)))?);
+        dims.push(windows(&x.dims[i + 2], kernel[i + 2], pads[i] + pads[i + spatial], strides[i], dilations[i])?);
     }
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
@@ -49,6 +41,85 @@ pub(super) fn instance_normalization(call: &Call<'_>) -> Inferred {
         (scale, bias) if *scale == expected && *bias == expected => Ok(vec![x.clone()]),
         (scale, bias) => Err(format!("expected a scale and a bias of {expected}, found {scale} and {bias}").into()),
     }
+}
+
+/// `x` `[batch, channels, spatial…]`, `weight` `[channels, filters / groups, kernel…]`, optional `bias` `[filters]`.
+pub(super) fn transposed_convolution(call: &Call<'_>) -> Inferred {
+    let (x, weight) = (call.ty(0)?, call.ty(1)?);
+    let spatial = x.dims.len().saturating_sub(2);
+    let kernel = weight.fixed_dims().filter(|dims| dims.len() == x.dims.len() && spatial > 0);
+    let kernel = kernel.ok_or_else(|| format!("the weight {weight} does not fit the input {x}"))?;
+    let groups = call.int("group").and_then(|groups| usize::try_from(groups).ok()).unwrap_or(1);
+    let filters = kernel[1].checked_mul(groups).ok_or_else(|| Problem::Mismatch("a size overflows".into()))?;
+    if x.data_type != weight.data_type || x.dims[1].fixed() != Some(kernel[0]) {
+        return Err(format!("the weight {weight} does not fit the input {x}").into());
+    }
+    if let Some(bias) = call.optional(2)
+        && *bias.ty != TensorType::new(x.data_type, [filters])
+    {
+        return Err(format!("expected a bias of [{filters}], found {}", bias.ty).into());
+    }
+    if call.text("auto_pad").is_some_and(|mode| mode != "NOTSET") || call.ints("output_shape").is_some() {
+        return Err(Problem::Mismatch("expected explicit `pads`, found `auto_pad` or `output_shape`".into()));
+    }
+    let (pads, strides) = (sizes(call, "pads", 2 * spatial, 0)?, sizes(call, "strides", spatial, 1)?);
+    let (dilations, more) = (sizes(call, "dilations", spatial, 1)?, sizes(call, "output_padding", spatial, 0)?);
+    let mut dims = vec![x.dims[0].clone(), Dim::Fixed(filters)];
+    for i in 0..spatial {
+        // stride · (size − 1) + dilation · (kernel − 1) + 1 − pads + output padding
+        let reach = kernel[i + 2].checked_sub(1).and_then(|k| k.checked_mul(dilations[i])).and_then(|r| r.checked_add(1 + more[i]));
+        let offset = reach.and_then(|reach| reach.checked_signed_diff(pads[i] + pads[i + spatial]));
+        let steps = x.dims[i + 2].plus(-1).and_then(|steps| steps.times(strides[i]));
+        dims.push(size(steps.and_then(|steps| steps.plus(offset?)))?);
+    }
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+/// `x` `[batch, channels, spatial…]`; sizes are rounded down.
+pub(super) fn pooling(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let spatial = x.dims.len().saturating_sub(2);
+    let kernel = call.ints("kernel_shape").filter(|kernel| kernel.len() == spatial && spatial > 0);
+    let kernel = kernel.ok_or_else(|| format!("attribute `kernel_shape` does not fit the input {x}"))?;
+    if call.text("auto_pad").is_some_and(|mode| mode != "NOTSET") || call.int("ceil_mode").unwrap_or(0) != 0 {
+        return Err(Problem::Mismatch("expected explicit `pads` and sizes rounded down, found `auto_pad` or `ceil_mode`".into()));
+    }
+    let (pads, strides) = (sizes(call, "pads", 2 * spatial, 0)?, sizes(call, "strides", spatial, 1)?);
+    let dilations = sizes(call, "dilations", spatial, 1)?;
+    let mut dims = x.dims[..2].to_vec();
+    for i in 0..spatial {
+        let kernel = usize::try_from(kernel[i]).map_err(|_| Problem::Mismatch("attribute `kernel_shape` is negative".into()))?;
+        dims.push(windows(&x.dims[i + 2], kernel, pads[i] + pads[i + spatial], strides[i], dilations[i])?);
+    }
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+/// `x` `[batch, channels, …]`; `scale`, `bias`, `mean` and `variance` `[channels]`.
+pub(super) fn batch_normalization(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let channels = x.dims.get(1).ok_or_else(|| format!("expected [batch, channels, …], found {x}"))?;
+    for index in 1..5 {
+        let parameter = call.ty(index)?;
+        if parameter.dims != [channels.clone()] {
+            return Err(format!("expected parameters of [{channels}], found {parameter}").into());
+        }
+    }
+    Ok(vec![x.clone()])
+}
+
+/// A list attribute of sizes.
+fn sizes(call: &Call<'_>, name: &str, length: usize, default: usize) -> Inferred<Vec<usize>> {
+    let given = call.ints(name).map(|values| values.iter().map(|value| usize::try_from(*value).ok()).collect::<Option<Vec<_>>>());
+    let values = given.unwrap_or_else(|| Some(vec![default; length])).filter(|values| values.len() == length);
+    values.ok_or_else(|| format!("attribute `{name}` must be {length} integers of at least 0").into())
+}
+
+/// The number of windows along a dimension: ⌊(size + pads − dilation · (kernel − 1) − 1) / stride⌋ + 1.
+fn windows(dim: &Dim, kernel: usize, pads: usize, stride: usize, dilation: usize) -> Inferred<Dim> {
+    let reach = kernel.checked_sub(1).and_then(|k| k.checked_mul(dilation));
+    let offset = reach.and_then(|reach| pads.checked_signed_diff(reach)).and_then(|o| o.checked_sub(1));
+    let windows = offset.and_then(|offset| dim.plus(offset)).and_then(|d| d.divided_rounding_down(stride));
+    size(windows.and_then(|d| d.plus(1)))
 }
 
 /// `[batch, channels, spatial…]` → `[batch, channels, 1…]`.

@@ -4,6 +4,7 @@
 //! the [`Trace`] and is reported by [`Trace::finish`], so that the formulas of a network carry no `?`. After an error every
 //! operation returns a placeholder, and sizes read as 1.
 
+mod image;
 mod matrix;
 mod operations;
 mod shapes;

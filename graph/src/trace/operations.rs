@@ -68,6 +68,12 @@ impl Value {
         self.trace.node("Sigmoid", &[self], [])
     }
 
+    /// `(eˣ − e⁻ˣ) / (eˣ + e⁻ˣ)`.
+    #[must_use]
+    pub fn tanh(&self) -> Value {
+        self.trace.node("Tanh", &[self], [])
+    }
+
     /// `x · sigmoid(x)`; ONNX has no operator of its own for it before opset 24.
     #[must_use]
     pub fn silu(&self) -> Value {

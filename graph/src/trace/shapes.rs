@@ -45,7 +45,7 @@ impl Value {
                     next += 1;
                 }
                 let (from, to) = (axis as i64, (axis + next - start) as i64);
-                parts.push(self.from_shapes("Shape", &[value], vec![("start", from.into()), ("end", to.into())]));
+                parts.push(self.computed_once("Shape", &[value], vec![("start", from.into()), ("end", to.into())]));
             } else {
                 while next < sizes.len() && numbers[next].is_some() {
                     next += 1;
@@ -56,7 +56,7 @@ impl Value {
         }
         let shape = match parts.as_slice() {
             [one] => one.clone(),
-            parts => self.from_shapes("Concat", &parts.iter().collect::<Vec<_>>(), vec![("axis", 0.into())]),
+            parts => self.computed_once("Concat", &parts.iter().collect::<Vec<_>>(), vec![("axis", 0.into())]),
         };
         self.trace.node("Reshape", &[self, &shape], [])
     }
@@ -69,7 +69,7 @@ impl Value {
     }
 
     /// A value that is computed from shapes alone: the same one for the same computation.
-    fn from_shapes(&self, operator: &'static str, inputs: &[&Value], attributes: Vec<(&'static str, Attribute)>) -> Value {
+    fn computed_once(&self, operator: &'static str, inputs: &[&Value], attributes: Vec<(&'static str, Attribute)>) -> Value {
         let names: Vec<&str> = inputs.iter().map(|input| &*input.name).collect();
         let key = format!("{operator} {names:?} {attributes:?}");
         let state = self.trace.0.borrow();

@@ -1,0 +1,151 @@
+//! What the depth networks have in common: how they are told, and what they are fed.
+
+use super::{Keys, Mismatch};
+use crate::nn::{Dinov2, Dpt, Naming, PATCH};
+use crate::{Component, Contract, Error, Precision, Result, Shapes, Task};
+use graph::{Constant, Dim, Value};
+use serde::Serialize;
+
+/// Width of an attention head in every published DINOv2.
+const HEAD_WIDTH: usize = 64;
+/// Mean and deviation of ImageNet's red, green and blue.
+const IMAGENET: ([f32; 3], [f32; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
+
+/// Where an image of 0 … 1 becomes one of mean 0 and variance 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Preprocess {
+    /// Before the graph.
+    Outside,
+    /// In the graph.
+    InGraph,
+}
+
+impl Preprocess {
+    pub(super) fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
+        match keys.hint("preprocess") {
+            None | Some("outside") => Ok(Preprocess::Outside),
+            Some("in-graph") => Ok(Preprocess::InGraph),
+            Some(other) => Err(Mismatch(format!("expected `preprocess` to be outside or in-graph, found `{other}`"))),
+        }
+    }
+
+    pub(super) fn apply(self, pixels: &Value) -> Value {
+        let constant = |name, values: [f32; 3]| pixels.trace().constant(name, &[1, 3, 1, 1], Constant::F32(&values));
+        match self {
+            Preprocess::Outside => pixels.clone(),
+            Preprocess::InGraph => (pixels - &constant("mean", IMAGENET.0)) / constant("deviation", IMAGENET.1),
+        }
+    }
+}
+
+pub(super) fn contract(preprocess: Preprocess, more: Vec<(&'static str, String)>) -> Contract {
+    let ([red, green, blue], [r, g, b]) = IMAGENET;
+    let pixels = match preprocess {
+        Preprocess::Outside => format!("(0..1 − ({red}, {green}, {blue})) / ({r}, {g}, {b})"),
+        Preprocess::InGraph => "0..1".into(),
+    };
+    let mut facts = vec![("input.pixel_values", format!("[batch, 3, height, width], RGB, {pixels}")), ("size_multiple", PATCH.to_string())];
+    facts.extend(more);
+    // Transformers of this kind overflow half precision in some of their features.
+    Contract::Component(Component { task: Task::Depth, safe_precisions: &[Precision::Fp32, Precision::Bf16], facts })
+}
+
+/// The shape of an input, all sizes of which must be given.
+pub(super) fn depth_shape(shapes: &Shapes, input: &str, channels: usize) -> Result<[usize; 4]> {
+    let size = |name| Dim::symbol(name).times(PATCH).unwrap_or(Dim::Fixed(PATCH));
+    let [dims] = shapes.resolve([(input, &[Dim::symbol("batch"), Dim::Fixed(channels), size("height"), size("width")])])?;
+    let fixed: Option<Vec<usize>> = dims.iter().map(Dim::fixed).collect();
+    fixed.and_then(|dims| dims.try_into().ok()).ok_or_else(|| {
+        let example = format!("--shapes {input}:1x{channels}x518x686");
+        Error::Option(format!(
+            "this model's graph is of one size, for which its position embeddings are computed: give one, as in {example}"
+        ))
+    })
+}
+
+/// What tells two networks of one shape apart.
+pub(super) fn notes(backbone: &Dinov2) -> Vec<(&'static str, String)> {
+    vec![("heads", backbone.heads.to_string()), ("taps", backbone.taps.map(|tap| tap.to_string()).join(","))]
+}
+
+pub(super) fn detect_backbone(keys: &Keys<'_>, prefix: &str, naming: Naming) -> Result<Dinov2, Mismatch> {
+    let (positions, blocks, first) = match naming {
+        Naming::Original => ("pos_embed", "blocks.", "blocks.0.mlp.fc1.weight"),
+        Naming::Transformers => ("embeddings.position_embeddings", "encoder.layer.", "encoder.layer.0.mlp.fc1.weight"),
+    };
+    let [_, places, dim] = keys.dims::<3>(&format!("{prefix}.{positions}"))?;
+    let grid = places.saturating_sub(1).isqrt();
+    if grid * grid + 1 != places {
+        return Err(Mismatch(format!("expected `{prefix}.{positions}` to have a square number of places and one more, found {places}")));
+    }
+    let blocks = keys.count(&format!("{prefix}.{blocks}"));
+    let [hidden, _] = keys.dims::<2>(&format!("{prefix}.{first}"))?;
+    let heads = match keys.hint("heads") {
+        Some(hint) => hint.parse().ok().filter(|heads: &usize| *heads > 0 && dim.is_multiple_of(*heads)),
+        None => Some(dim / HEAD_WIDTH).filter(|heads| *heads > 0 && dim.is_multiple_of(HEAD_WIDTH)),
+    };
+    let heads = heads.ok_or_else(|| {
+        Mismatch(format!(
+            "tokens of width {dim} have no heads of width {HEAD_WIDTH}: give their number, a divisor of it, as in `--set heads=2`"
+        ))
+    })?;
+    Ok(Dinov2 { naming, dim, blocks, heads, hidden, grid, taps: taps(keys, blocks)? })
+}
+
+/// The blocks whose tokens the head sees: no tensor tells them.
+fn taps(keys: &Keys<'_>, blocks: usize) -> Result<[usize; 4], Mismatch> {
+    let Some(hint) = keys.hint("taps") else {
+        return published_taps(blocks).ok_or_else(|| {
+            Mismatch(format!(
+                "no published network has {blocks} blocks: say after which of them features are taken, as in `--set taps=2,5,8,11`"
+            ))
+        });
+    };
+    let taps: Option<Vec<usize>> = hint.split(',').map(|tap| tap.trim().parse().ok()).collect();
+    let taps = taps.and_then(|taps| <[usize; 4]>::try_from(taps).ok()).filter(|taps| taps.is_sorted_by(|a, b| a < b) && taps[3] < blocks);
+    taps.ok_or_else(|| Mismatch(format!("expected `taps` to be four ascending numbers below {blocks}, with commas, found `{hint}`")))
+}
+
+fn published_taps(blocks: usize) -> Option<[usize; 4]> {
+    match blocks {
+        12 => Some([2, 5, 8, 11]),
+        24 => Some([4, 11, 17, 23]),
+        40 => Some([9, 19, 29, 39]),
+        _ => None,
+    }
+}
+
+pub(super) fn detect_head(keys: &Keys<'_>, prefix: &str, naming: Naming) -> Result<Dpt, Mismatch> {
+    let dot = if prefix.is_empty() { "" } else { "." };
+    let filters = |name: &str| Ok(keys.dims::<4>(&format!("{prefix}{dot}{name}.weight"))?[0]);
+    let width = |i: usize| match naming {
+        Naming::Original => filters(&format!("projects.{i}")),
+        Naming::Transformers => filters(&format!("neck.reassemble_stage.layers.{i}.projection")),
+    };
+    let (features, head) = match naming {
+        Naming::Original => (filters("scratch.layer1_rn")?, filters("scratch.output_conv2.0")?),
+        Naming::Transformers => (filters("neck.convs.0")?, filters("head.conv2")?),
+    };
+    Ok(Dpt { naming, widths: [width(0)?, width(1)?, width(2)?, width(3)?], features, head })
+}
+
+/// DINOv2 in one of the published sizes.
+pub(super) fn published_backbone(variant: &str, naming: Naming) -> Dinov2 {
+    let (dim, blocks) = match variant {
+        "vits" => (384, 12),
+        "vitb" => (768, 12),
+        _ => (1024, 24),
+    };
+    let taps = published_taps(blocks).unwrap_or_default();
+    Dinov2 { naming, dim, blocks, heads: dim / HEAD_WIDTH, hidden: 4 * dim, grid: 37, taps }
+}
+
+/// Features and widths of the head that goes with it.
+pub(super) fn published_head(variant: &str) -> (usize, [usize; 4]) {
+    match variant {
+        "vits" => (64, [48, 96, 192, 384]),
+        "vitb" => (128, [96, 192, 384, 768]),
+        _ => (256, [256, 512, 1024, 1024]),
+    }
+}

@@ -1,0 +1,111 @@
+//! The head of a dense prediction transformer: from patches of several depths to one value for each pixel.
+//!
+//! Paper: <https://arxiv.org/abs/2103.13413>. Reference: transformers, `models/depth_anything/modeling_depth_anything.py`, and
+//! <https://github.com/DepthAnything/Depth-Anything-V2>, `depth_anything_v2/dpt.py`.
+
+use super::{Naming, Scope, channels, conv2d};
+use graph::{ConvOptions, Value};
+use serde::Serialize;
+
+/// Hyperparameters.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Dpt {
+    /// Names of the layers.
+    pub naming: Naming,
+    /// Channels of each of the four features once they are images.
+    pub widths: [usize; 4],
+    /// Channels while they are put together.
+    pub features: usize,
+    /// Channels before the last convolution.
+    pub head: usize,
+}
+
+impl Dpt {
+    /// `patches` `[batch, rows · columns, width]` from the first to the last → `[batch, 1, height, width]`, positive.
+    pub fn apply(&self, w: &Scope<'_>, patches: &[Value; 4], [rows, columns]: [usize; 2], [height, width]: [usize; 2]) -> Value {
+        let levels: [Value; 4] = std::array::from_fn(|i| self.level(w, &patches[i], i, [rows, columns]));
+        let mut x: Option<Value> = None;
+        for (number, level) in levels.iter().enumerate().rev() {
+            let [_, _, rows, columns] = level.dims::<4>().map(|dim| dim.fixed().unwrap_or(1));
+            let finer = match number.checked_sub(1) {
+                Some(next) => levels[next].dims::<4>().map(|dim| dim.fixed().unwrap_or(1)),
+                None => [0, 0, 2 * rows, 2 * columns],
+            };
+            x = Some(self.fuse(w, x.as_ref(), level, number, [finer[2], finer[3]]));
+        }
+        let x = x.unwrap_or_else(|| levels[0].clone());
+        let [first, second, third] = match self.naming {
+            Naming::Original => ["scratch.output_conv1", "scratch.output_conv2.0", "scratch.output_conv2.2"],
+            Naming::Transformers => ["head.conv1", "head.conv2", "head.conv3"],
+        };
+        let x = conv2d(&w.at(first), &x, self.features / 2, 3).resize_bilinear_to_corners(height, width);
+        let x = conv2d(&w.at(second), &x, self.head, 3).relu();
+        conv2d(&w.at(third), &x, 1, 1).relu()
+    }
+
+    /// Whether a tensor belongs to the one layer that the network has and does not use: what comes first has nothing to be added to.
+    pub fn ignores(&self, name: &str) -> bool {
+        let unused = match self.naming {
+            Naming::Original => "scratch.refinenet4.resConfUnit1.",
+            Naming::Transformers => "neck.fusion_stage.layers.0.residual_layer1.",
+        };
+        name.starts_with(unused)
+    }
+
+    /// One feature as an image, 4 times, twice, once or half as large as the patches, with [`Dpt::features`] channels.
+    fn level(&self, w: &Scope<'_>, patches: &Value, number: usize, [rows, columns]: [usize; 2]) -> Value {
+        let (project, resize, last) = match self.naming {
+            Naming::Original => {
+                (format!("projects.{number}"), format!("resize_layers.{number}"), format!("scratch.layer{}_rn", number + 1))
+            }
+            Naming::Transformers => {
+                let stage = format!("neck.reassemble_stage.layers.{number}");
+                (format!("{stage}.projection"), format!("{stage}.resize"), format!("neck.convs.{number}"))
+            }
+        };
+        let width = super::width(patches) as i64;
+        let image = patches.transpose(&[0, 2, 1]).reshape(&[0, width, rows as i64, columns as i64]);
+        let x = conv2d(&w.at(project), &image, self.widths[number], 1);
+        let x = match number {
+            0 => enlarge(&w.at(resize), &x, 4),
+            1 => enlarge(&w.at(resize), &x, 2),
+            2 => x,
+            _ => {
+                let (w, filters) = (w.at(resize), self.widths[number]);
+                let weight = w.tensor("weight", [filters, filters, 3, 3]);
+                x.conv(&weight, Some(&w.tensor("bias", [filters])), &ConvOptions { strides: vec![2; 2], ..ConvOptions::same(3) })
+            }
+        };
+        let weight = w.at(last).tensor("weight", [self.features, self.widths[number], 3, 3]);
+        x.conv(&weight, None, &ConvOptions::same(3))
+    }
+
+    /// A finer level added to what the coarser ones became, and that as large as the next finer one.
+    fn fuse(&self, w: &Scope<'_>, coarser: Option<&Value>, level: &Value, number: usize, [height, width]: [usize; 2]) -> Value {
+        let (w, units, output) = match self.naming {
+            Naming::Original => (w.at(format!("scratch.refinenet{}", number + 1)), ["resConfUnit1", "resConfUnit2"], "out_conv"),
+            Naming::Transformers => {
+                (w.at(format!("neck.fusion_stage.layers.{}", 3 - number)), ["residual_layer1", "residual_layer2"], "projection")
+            }
+        };
+        let x = coarser.map_or_else(|| level.clone(), |coarser| coarser + self.residual(&w.at(units[0]), level));
+        let x = self.residual(&w.at(units[1]), &x);
+        // The reference convolves after it has interpolated. A convolution of 1×1 and a mean of pixels can change places, and the image is
+        // smaller before.
+        conv2d(&w.at(output), &x, self.features, 1).resize_bilinear_to_corners(height, width)
+    }
+
+    /// `x` + two convolutions, each of the positive part.
+    fn residual(&self, w: &Scope<'_>, x: &Value) -> Value {
+        let names = if self.naming == Naming::Original { ["conv1", "conv2"] } else { ["convolution1", "convolution2"] };
+        let y = names.iter().fold(x.clone(), |y, name| conv2d(&w.at(name), &y.relu(), self.features, 3));
+        y + x
+    }
+}
+
+/// A transposed convolution whose windows do not overlap.
+fn enlarge(w: &Scope<'_>, x: &Value, factor: usize) -> Value {
+    let channels = channels(x);
+    let weight = w.tensor("weight", [channels, channels, factor, factor]);
+    x.conv_transpose(&weight, &w.tensor("bias", [channels]), factor, 0)
+}

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Measures the export of a full-size SDXL UNet, as docs/benchmarks.md reports it.
+
+    cargo build --release && cargo build --release --package runtime --example load_time
+    scripts/bench_export.py FOLDER      a folder on a disk with 16 GB to spare; what is made there is removed again
+
+Only the standard library. Times of copies are ratios to `cp` of the same file, alternated in one run; memory is the process's own peak.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+
+
+def measured(*command):
+    """Seconds, and peak resident memory in MB."""
+    start = time.monotonic()
+    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    talk = process.stderr.read().decode()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.monotonic() - start
+    if status != 0:
+        raise SystemExit(f"{command} failed:\n{talk}")
+    return seconds, usage.ru_maxrss / 1000, talk
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--runs", type=int, default=3)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+        folder = Path(name)
+        checkpoint = folder / "sdxl.safetensors"
+        subprocess.run(
+            ["cargo", "xtask", "synth", "UNet2DConditionModel", "--preset", "sdxl-base", "--data-type", "f16", "-o", checkpoint], cwd=ROOT, check=True
+        )
+        print(f"checkpoint: {checkpoint.stat().st_size:,} bytes")
+        links = [measured(BIN / "exporter", "export", checkpoint, "-o", folder / "link.onnx") for _ in range(5)]
+        print(links[0][2].strip())
+        print(f"link: {statistics.median(run[0] for run in links):.2f} s, at most {max(run[1] for run in links):.0f} MB (median of 5)")
+        load = measured(BIN / "examples" / "load_time", folder / "link.onnx", "--unoptimised")
+        print(f"ONNX Runtime loads it by path: {load[0]:.1f} s, {load[1]:.0f} MB")
+        copies, plain = [], []
+        for _ in range(arguments.runs):
+            plain.append(measured("cp", checkpoint, folder / "copy.safetensors")[0])
+            (folder / "copy.safetensors").unlink()
+            copies.append(measured(BIN / "exporter", "export", checkpoint, "-o", folder / "copy.onnx", "--weights", "copy"))
+            (folder / "copy.weights").unlink()
+        times = [run[0] for run in copies]
+        ratio = statistics.median(copy / cp for copy, cp in zip(times, plain))
+        print(f"copy: {[round(t, 1) for t in times]} s, cp: {[round(t, 1) for t in plain]} s, median ratio {ratio:.2f}, at most {max(run[1] for run in copies):.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
