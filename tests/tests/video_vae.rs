@@ -164,7 +164,7 @@ fn the_published_size_is_the_reference_s() {
 
 #[test]
 fn videos_and_images_are_told_apart() {
-    let of = |folder: &str, file: &str| Checkpoint::open(&end_to_end::repository(&format!("tests/{folder}/{file}"))).unwrap();
+    let of = |folder: &str, file: &str| Checkpoint::open(end_to_end::repository(&format!("tests/{folder}/{file}"))).unwrap();
     let found = |checkpoint: &Checkpoint, task: &str| {
         let network = detect_task(checkpoint, Some(task.parse().unwrap()), &BTreeMap::new()).unwrap();
         network.architecture().to_owned()

@@ -2,8 +2,9 @@
 //!
 //! A convolution over time is computed as one over images: the frames that it sees at once stand behind each other in the channels. The
 //! kernel `[filters, channels, time, height, width]` is then, as it is stored, the one over images `[filters, channels · time, height,
-//! width]`. On a CPU, ONNX Runtime takes 0.72 to 0.87 of the time of its own 3-D convolution for it, copies included
-//! (docs/benchmarks.md), normalisation and attention of single frames need no transposition, and the engine sees 2-D convolutions alone.
+//! width]`. On a CPU, ONNX Runtime takes 0.72 to 0.87 of the time of its own 3-D convolution for it, copies included, and several times
+//! the memory for what is stacked (docs/benchmarks.md). Normalisation and attention of single frames need no transposition, and the engine
+//! sees 2-D convolutions alone.
 
 use super::{Scope, channels};
 use crate::{Error, Result, Shapes};
