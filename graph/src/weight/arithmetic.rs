@@ -33,6 +33,23 @@ impl Weight {
         Ok(Weight { source, ..self.clone() })
     }
 
+    /// Rows that are sums of `N` rows of this floating-point weight, each times a factor: how a table is resampled. The result is f32.
+    ///
+    /// # Errors
+    /// This is no floating-point tensor, it is a scalar, or it has no row of such an index.
+    pub fn weighted_rows<const N: usize>(&self, rows: &[[(u32, f64); N]]) -> Result<Self> {
+        let Some((&count, rest)) = self.dims.split_first() else {
+            return Err(Error::weight("weighted rows", "expected rows, found a scalar"));
+        };
+        if let Some((wrong, _)) = rows.iter().flatten().find(|(row, _)| *row as usize >= count) {
+            return Err(Error::weight("weighted rows", format!("there is no row {wrong} in {self:?}")));
+        }
+        let of = Arc::new(self.cast(DataType::F64)?);
+        let terms = rows.iter().flatten().map(|(row, factor)| (*row, factor.to_bits())).collect();
+        let source = Source::WeightedRows { of, terms, each: N };
+        Ok(Weight { data_type: DataType::F32, dims: [&[rows.len()], rest].concat(), source })
+    }
+
     /// This weight, whose sizes after the first count as one, plus `factor` times the matrix product of `left` `[rows, rank]` and `right`
     /// `[rank, columns]`: of any floating-point types, computed in f64 and rounded once to this weight's. Only the factors are ever in
     /// memory as a whole.
@@ -50,23 +67,6 @@ impl Weight {
             }
             _ => Err(Error::weight("product", format!("{left:?} times {right:?} does not fit {self:?}"))),
         }
-    }
-
-    /// Rows that are sums of `N` rows of this floating-point weight, each times a factor: how a table is resampled. The result is f32.
-    ///
-    /// # Errors
-    /// This is no floating-point tensor, it is a scalar, or it has no row of such an index.
-    pub fn weighted_rows<const N: usize>(&self, rows: &[[(u32, f64); N]]) -> Result<Self> {
-        let Some((&count, rest)) = self.dims.split_first() else {
-            return Err(Error::weight("weighted rows", "expected rows, found a scalar"));
-        };
-        if let Some((wrong, _)) = rows.iter().flatten().find(|(row, _)| *row as usize >= count) {
-            return Err(Error::weight("weighted rows", format!("there is no row {wrong} in {self:?}")));
-        }
-        let of = Arc::new(self.cast(DataType::F64)?);
-        let terms = rows.iter().flatten().map(|(row, factor)| (*row, factor.to_bits())).collect();
-        let source = Source::WeightedRows { of, terms, each: N };
-        Ok(Weight { data_type: DataType::F32, dims: [&[rows.len()], rest].concat(), source })
     }
 
     fn is_f64(&self) -> bool {
