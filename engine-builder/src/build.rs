@@ -1,9 +1,11 @@
 //! Building an engine directory.
 
 use crate::gate;
+use crate::lint::{self, lint};
 use crate::optimise::optimised;
 use crate::precision::{self, Converted, Job, PrecisionOptions, Sensitivity, Trial};
-use crate::{Error, Profile, Result, Source, Tile, engine_files};
+use crate::profile::{Profile, Tile};
+use crate::{Error, Result, Source, engine_files, portable};
 use graph::Model;
 use runtime::engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Precision, SCHEMA, SelfTest, Target};
 use runtime::engine::{MANIFEST_FILE, selftest};
@@ -11,7 +13,6 @@ use runtime::onnxruntime;
 use runtime::provider::Provider;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 pub(crate) const WEIGHTS_FILE: &str = "model.weights";
 const SELFTEST_FILE: &str = "selftest.safetensors";
@@ -39,17 +40,16 @@ pub struct Built {
 pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, directory: &Path) -> Result<Built> {
     let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| Error::input(directory, "expected the name of an engine directory"))?;
-    refuse_to_replace_anything_but_an_engine(directory)?;
-    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(parent).map_err(|e| Error::file(parent, "create the folder", e))?;
-    let staging = temporary(parent)?;
-    let scratch = temporary(parent)?;
+    let parent = engine_files::place_for(directory)?;
+    let staging = engine_files::temporary(parent)?;
+    let scratch = engine_files::temporary(parent)?;
 
     let mut tiles = source.tiles(profile.tiles_for(source.task()));
     tiles.sort_by_key(|tile| tile.height * tile.width);
     let interface = source.interface();
     let job = Job { precision: profile.precision, provider: profile.provider, interface, floors: &profile.floors, options };
     let Written { graphs, graph_sha256, converted } = write_graphs(source, &job, &tiles, staging.path(), scratch.path())?;
+    check_for_tensorrt(profile, &graphs, staging.path())?;
     let (gates, selftest) = measure(source, &job, &graphs, staging.path(), scratch.path())?;
     gate::check(&gates).map_err(|error| with_blame(error, &converted, &job, scratch.path()))?;
     let manifest = Manifest {
@@ -67,7 +67,12 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
         precision: profile.precision,
         islands: converted.islands,
         calibration: converted.calibration,
-        target: Target { profile: profile.name.clone(), provider: profile.provider, compute_capability: None },
+        target: Target {
+            profile: profile.name.clone(),
+            provider: profile.provider,
+            compute_capability: profile.device.as_ref().map(|device| device.compute_capability.to_string()),
+            portable: portable::reason_for_portable(profile).is_some(),
+        },
         built_with: BuiltWith {
             onnxruntime: onnxruntime::load(None)?.version().into(),
             operating_system: std::env::consts::OS.into(),
@@ -80,7 +85,7 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
     };
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
     write_manifest(&manifest, staging.path())?;
-    put_in_place(staging, directory)?;
+    engine_files::put_in_place(staging, directory)?;
     Ok(Built { directory: directory.to_owned(), manifest, bytes, sensitivity: converted.sensitivity })
 }
 
@@ -117,8 +122,9 @@ fn write_graphs(source: &Source, job: &Job<'_>, tiles: &[Tile], staging: &Path, 
     for (model, reference) in converted.models.iter_mut().zip(references) {
         let name = file_name(model)?;
         // Fusions are stored of FP32 alone: of other types, ONNX Runtime would store what its CPU kernels lack as Casts, and 8 bits in
-        // this processor's form.
-        let optimised = if job.precision == Precision::Fp32 { optimised(model, &reference)? } else { None };
+        // this processor's form. And for CPUs alone: TensorRT fuses by itself, and does not know ONNX Runtime's own operators.
+        let for_cpu = job.precision == Precision::Fp32 && job.provider == Provider::Cpu;
+        let optimised = if for_cpu { optimised(model, &reference)? } else { None };
         let shapes = |ports: &[graph::Port]| ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect();
         let (inputs, outputs) = (shapes(&model.inputs), shapes(&model.outputs));
         let record = Graph { file: name.clone(), inputs, outputs, optimised: optimised.is_some() };
@@ -137,6 +143,17 @@ fn write_graphs(source: &Source, job: &Job<'_>, tiles: &[Tile], staging: &Path, 
     let last = names.last().ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
     let graph_sha256 = runtime::digest::sha256_file(&scratch.join(last))?.sha256;
     Ok(Written { graphs, graph_sha256, converted })
+}
+
+/// That the TensorRT which ONNX Runtime uses takes the graphs, if they are for it.
+fn check_for_tensorrt(profile: &Profile, graphs: &[EngineGraph], staging: &Path) -> Result<()> {
+    if profile.provider == Provider::TensorRt {
+        for graph in graphs {
+            let file = &graph.record.file;
+            lint(&graph::load(staging.join(file))?, lint::Target::TensorRt10).check(file)?;
+        }
+    }
+    Ok(())
 }
 
 /// `model-1x3x256x256.onnx`: after the shape of the first input.
@@ -199,40 +216,4 @@ fn write_manifest(manifest: &Manifest, staging: &Path) -> Result<()> {
     // What the runtime would refuse must never be shipped.
     Manifest::parse(text.as_bytes())?;
     fs::write(&path, text + "\n").map_err(|e| Error::file(&path, "write", e))
-}
-
-fn refuse_to_replace_anything_but_an_engine(directory: &Path) -> Result<()> {
-    let Ok(mut entries) = directory.read_dir() else {
-        return if directory.exists() { Err(Error::input(directory, "expected a folder or nothing, found a file")) } else { Ok(()) };
-    };
-    if entries.next().is_some() && !directory.join(MANIFEST_FILE).is_file() {
-        return Err(Error::input(directory, "the folder is not empty and holds no engine; give another folder, or empty it"));
-    }
-    Ok(())
-}
-
-fn temporary(parent: &Path) -> Result<TempDir> {
-    tempfile::Builder::new().prefix(".building-").tempdir_in(parent).map_err(|e| Error::file(parent, "create a folder in", e))
-}
-
-fn put_in_place(staging: TempDir, directory: &Path) -> Result<()> {
-    engine_files::make_readable(staging.path())?;
-    let old = if directory.exists() {
-        // A folder cannot be renamed over one that is not empty: the old engine steps aside and goes when the new one is there.
-        let aside = temporary(directory.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
-        fs::rename(directory, aside.path().join("old")).map_err(|e| Error::file(directory, "replace", e))?;
-        Some(aside)
-    } else {
-        None
-    };
-    let made = staging.keep();
-    if let Err(error) = fs::rename(&made, directory) {
-        if let Some(aside) = old {
-            // Best effort: the error that is reported is the one that matters.
-            let _ = fs::rename(aside.path().join("old"), directory);
-        }
-        let _ = fs::remove_dir_all(&made);
-        return Err(Error::file(directory, "rename the finished engine to", error));
-    }
-    Ok(())
 }

@@ -4,13 +4,16 @@
 //! are run against their reference; and [`build`] writes the engine directory that the `runtime` crate opens.
 
 mod build;
+pub mod bundle;
 mod engine_files;
 mod error;
 mod gate;
+pub mod lint;
 mod model_file;
 mod optimise;
+pub mod portable;
 mod precision;
-mod profile;
+pub mod profile;
 mod source;
 mod test_image;
 mod yaml;
@@ -20,5 +23,5 @@ pub use error::{Error, Result};
 pub use gate::Measurement;
 pub use model_file::ModelFile;
 pub use precision::{PrecisionOptions, RangeMethod, Sensitivity, convert_graph};
-pub use profile::{Floors, Profile, Tile};
+pub use profile::{Device, Floors, Profile, Tile};
 pub use source::Source;

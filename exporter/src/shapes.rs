@@ -57,12 +57,12 @@ impl Shapes {
             for (dim, &size) in pattern.iter().zip(dims) {
                 match dim {
                     Dim::Fixed(expected) if *expected != size => return Err(wrong("")),
-                    Dim::Symbol { names, multiply, .. } => {
-                        if !size.is_multiple_of(*multiply) {
-                            return Err(wrong(&format!(": {size} is no multiple of {multiply}")));
-                        }
-                        let (value, first) = *known.entry(names).or_insert((size / multiply, input));
-                        if value != size / multiply {
+                    Dim::Symbol { names, multiply, add, .. } => {
+                        let Some(value) = named_size(size, *multiply, *add) else {
+                            return Err(wrong(&format!(": {size} {}", misfit(size, *multiply, *add))));
+                        };
+                        let (known, first) = *known.entry(names).or_insert((value, input));
+                        if known != value {
                             return Err(wrong(&format!(", which contradicts the shape of `{first}`")));
                         }
                     }
@@ -71,8 +71,9 @@ impl Shapes {
             }
         }
         let fix = |dim: &Dim| match dim {
-            Dim::Symbol { names, multiply, .. } => {
-                known.get(&**names).map_or_else(|| dim.clone(), |(value, _)| Dim::Fixed(value * multiply))
+            Dim::Symbol { names, multiply, add, .. } => {
+                let size = known.get(&**names).and_then(|(value, _)| value.checked_mul(*multiply)?.checked_add_signed(*add));
+                size.map_or_else(|| dim.clone(), Dim::Fixed)
             }
             Dim::Fixed(_) => dim.clone(),
         };
@@ -104,6 +105,24 @@ impl Shapes {
             }
         }
     }
+}
+
+/// The `n` of `multiply · n + add`, which is at least 1; `None` if `size` is no such number.
+fn named_size(size: usize, multiply: usize, add: isize) -> Option<usize> {
+    let multiple = size.checked_add_signed(add.checked_neg()?)?;
+    multiple.checked_div(multiply).filter(|n| *n > 0 && multiple.is_multiple_of(multiply))
+}
+
+/// Why `size` is not `multiply · n + add`, and what would be.
+fn misfit(size: usize, multiply: usize, add: isize) -> String {
+    if add == 0 {
+        return format!("is no multiple of {multiply}");
+    }
+    let rest = isize::try_from(multiply).map_or(0, |multiply| add.rem_euclid(multiply));
+    let fits = |size: &usize| named_size(*size, multiply, add).is_some();
+    let below = (size.saturating_sub(multiply)..size).rev().find(fits);
+    let nearest: Vec<String> = below.into_iter().chain((size..=size.saturating_add(multiply)).find(fits)).map(|n| n.to_string()).collect();
+    format!("is no multiple of {multiply} plus {rest}; the nearest that fits: {}", nearest.join(" or "))
 }
 
 impl FromStr for Shapes {
@@ -153,6 +172,21 @@ mod tests {
             let error = resolve(wrong).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
+    }
+
+    #[test]
+    fn a_size_may_be_a_multiple_and_a_rest() {
+        let frames = Dim::symbol("frames").times(4).and_then(|frames| frames.plus(-3)).unwrap();
+        let resolve = |text: &str| text.parse::<Shapes>().and_then(|shapes| shapes.resolve([("sample", std::slice::from_ref(&frames))]));
+        for size in [1, 5, 17] {
+            assert_eq!(resolve(&format!("sample:{size}")).unwrap(), [[Dim::Fixed(size)]]);
+        }
+        assert_eq!(resolve("other:8").unwrap(), [[frames.clone()]]);
+        let error = resolve("sample:8").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "--shapes sample: expected 4*FRAMES-3 for this model, found 8: 8 is no multiple of 4 plus 1; the nearest that fits: 5 or 9"
+        );
     }
 
     #[test]

@@ -118,12 +118,24 @@ impl Dim {
                 let (multiply, divide) = (multiply.checked_mul(*over)?, divide.checked_mul(*times)?);
                 let common = greatest_common_divisor(multiply, divide);
                 let (multiply, divide) = (multiply / common, divide / common);
-                match rest.is_empty() {
-                    true => (divide == 1).then_some(Dim::Fixed(multiply)),
-                    false => Some(Dim::Symbol { names: rest.into(), multiply, divide, add: 0 }),
+                match rest.as_slice() {
+                    [] => (divide == 1).then_some(Dim::Fixed(multiply)),
+                    // A sum that was a factor of a product is that sum again.
+                    [sum] if divide == 1 => in_brackets(sum).map_or_else(|| Dim::symbol(sum), Dim::parse).times(multiply),
+                    _ => Some(Dim::Symbol { names: rest.into(), multiply, divide, add: 0 }),
                 }
             }
             _ => (self == divisor).then_some(Dim::Fixed(1)),
+        }
+    }
+
+    /// The smallest that the size can be, since every size that has a name is at least 1.
+    pub(crate) fn minimum(&self) -> usize {
+        match self {
+            Dim::Fixed(size) => *size,
+            // Names with brackets are formulas that have no normal form: `floor((n-1)/2)` may be 0.
+            Dim::Symbol { names, .. } if names.iter().any(|name| name.contains('(')) => 0,
+            Dim::Symbol { multiply, divide, add, .. } => multiply.div_ceil(*divide).saturating_add_signed(*add),
         }
     }
 
@@ -229,6 +241,11 @@ impl fmt::Display for TensorType {
     }
 }
 
+/// What stands in the one pair of brackets around a text.
+fn in_brackets(text: &str) -> Option<&str> {
+    text.strip_prefix('(')?.strip_suffix(')').filter(|inner| !inner.contains(['(', ')']))
+}
+
 fn greatest_common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
@@ -259,6 +276,7 @@ mod tests {
         assert_eq!(batch.divided_by(&pixels), None);
         let odd = Dim::product([&height.plus(1).unwrap(), &batch]).unwrap();
         assert_eq!(odd.to_string(), "(height+1)*batch");
+        assert_eq!(odd.times(2).unwrap().divided_by(&batch).unwrap().to_string(), "2*height+2");
         assert_eq!(Dim::product([&Dim::Fixed(3), &Dim::Fixed(5)]), Some(Dim::Fixed(15)));
     }
 
@@ -276,6 +294,14 @@ mod tests {
         // ⌊(8n + 2 − 2 − 1) / 2⌋ + 1
         let size = Dim::symbol("n").times(8).and_then(|d| d.plus(-1)).and_then(|d| d.divided_rounding_down(2));
         assert_eq!(size.and_then(|d| d.plus(1)).unwrap().to_string(), "4*n");
+    }
+
+    #[test]
+    fn named_sizes_are_at_least_one() {
+        let frames = Dim::symbol("frames");
+        let least = |dim: Option<Dim>| dim.unwrap().minimum();
+        assert_eq!([least(frames.times(4)), least(frames.plus(2)), least(frames.plus(-3))], [4, 3, 0]);
+        assert_eq!([least(frames.divided_exactly(2)), least(frames.divided_rounding_down(2)), Dim::Fixed(7).minimum()], [1, 0, 7]);
     }
 
     #[test]

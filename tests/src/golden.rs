@@ -62,13 +62,22 @@ pub struct GoldenComponent {
 
 /// Every golden input of every component, case by case.
 pub fn golden_components() -> Vec<GoldenComponent> {
+    components("tests/golden-diffusers")
+}
+
+/// Every golden input of every video autoencoder, case by case (`tests/golden-video-vae/README.md`).
+pub fn golden_video_autoencoders() -> Vec<GoldenComponent> {
+    components("tests/golden-video-vae")
+}
+
+fn components(folder: &str) -> Vec<GoldenComponent> {
     let sorted = |folder: &Path| {
         let mut paths: Vec<PathBuf> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.sort();
         paths
     };
     let mut all = Vec::new();
-    for folder in sorted(&repository("tests/golden-diffusers")).into_iter().filter(|path| path.is_dir()) {
+    for folder in sorted(&repository(folder)).into_iter().filter(|path| path.is_dir()) {
         let files = sorted(&folder);
         let named = |end: &str| files.iter().find(|path| !is_golden(path) && path.to_string_lossy().ends_with(end)).cloned();
         let Some(checkpoint) = named(".safetensors.index.json").or_else(|| named(".safetensors")) else { continue };

@@ -6,7 +6,7 @@
 mod golden;
 mod programs;
 
-pub use golden::{Golden, GoldenComponent, golden_cases, golden_components};
+pub use golden::{Golden, GoldenComponent, golden_cases, golden_components, golden_video_autoencoders};
 pub use programs::{Outcome, command, demo_engine, engine_of, run, words};
 
 use std::path::{Path, PathBuf};

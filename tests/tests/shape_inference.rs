@@ -63,11 +63,12 @@ fn check_component(checkpoint: &Checkpoint, example: &Shapes) {
         return;
     }
     let dynamic = export(checkpoint, &Shapes::default(), &BTreeMap::new()).unwrap().model;
-    for sizes in [[2, 3, 2, 5], [1, 2, 1, 7]] {
-        let of_name = |name: &str| sizes[["batch", "height", "width", "sequence"].iter().position(|known| *known == name).unwrap()];
+    for sizes in [[2, 3, 2, 5, 2], [1, 2, 1, 7, 1]] {
+        let of_name =
+            |name: &str| sizes[["batch", "height", "width", "sequence", "frames"].iter().position(|known| *known == name).unwrap()];
         let size = |dim: &Dim| match dim {
             Dim::Fixed(size) => *size,
-            Dim::Symbol { names, multiply, .. } => multiply * of_name(&names[0]),
+            Dim::Symbol { names, multiply, add, .. } => (multiply * of_name(&names[0])).checked_add_signed(*add).unwrap(),
         };
         let shapes = dynamic.inputs.iter().map(|input| (input.name.clone(), input.ty.dims.iter().map(size).collect::<Vec<usize>>()));
         let shapes: BTreeMap<String, Vec<usize>> = shapes.filter(|(_, dims)| !dims.is_empty()).collect();
@@ -96,6 +97,7 @@ fn every_rule_is_inferred_as_it_runs() {
     let _ = x.cast(DataType::F16).cast(DataType::F32).depth_to_space(2).pixel_unshuffle(2);
     let _ = x.pixel_unshuffle(3);
     let _ = x.upsample_nearest(3).crop(5, 7).pad_reflect(2, 3).scale(0.5);
+    let _ = x.depth_to_space_of_blocks(2).slice_by(2, [1, -2], 2).slice_by(3, [-3, i64::MAX], 1);
     let _ = x.gather(&[3, 0], 1).concat(&[&x, &x], 1);
     let _ = (&x + &weight("row", &[12])) * &weight("column", &[9, 1]) - &x;
     for operator in ["Tanh", "Identity"] {

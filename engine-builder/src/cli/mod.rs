@@ -1,7 +1,12 @@
 //! The command line: results on stdout, talk on stderr.
 
+mod bundle;
+mod lint;
+mod profiles;
+
 use clap::{CommandFactory, Parser, Subcommand};
-use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Source, build, convert_graph};
+use engine_builder::bundle::share_files;
+use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Source, build, convert_graph, portable};
 use runtime::engine::manifest::Precision;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,7 +18,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the engine does not fit this box,
 Examples:
   engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
   engine-builder build models/compact-x4.yaml --profile cpu --precision int8 --calibration photos/ -o engines/cpu/compact-x4-int8
-  engine-builder build x4plus.onnx --profile cpu -o engines/cpu/x4plus --json";
+  engine-builder build x4plus.onnx --profile rtx4090 -o engines/rtx4090/x4plus --json
+  engine-builder profiles";
 
 #[derive(Parser)]
 #[command(name = "engine-builder", version, about = "Builds engines of image models for one kind of machine", after_help = AFTER_HELP)]
@@ -33,6 +39,14 @@ enum Command {
     /// Write an exported graph in FP16 or BF16, and nothing else: no engine, no calibration, no gate.
     #[command(after_help = CONVERT_HELP)]
     Convert(ConvertArguments),
+    Pack(bundle::PackArguments),
+    Unpack(bundle::UnpackArguments),
+    Keygen(bundle::KeygenArguments),
+    Sign(bundle::SignArguments),
+    Verify(bundle::VerifyArguments),
+    Diff(bundle::DiffArguments),
+    Lint(lint::Arguments),
+    Profiles(profiles::Arguments),
     /// Print the completions of a shell.
     #[command(after_help = "Example:\n  engine-builder completions bash > /etc/bash_completion.d/engine-builder")]
     Completions {
@@ -66,7 +80,7 @@ struct ConvertArguments {
 struct BuildArguments {
     /// A checkpoint (.safetensors, .safetensors.index.json), an exported graph (.onnx) or a model file (.yaml)
     model: PathBuf,
-    /// A name in `profiles/`, or the path of a .yaml file
+    /// A name that `engine-builder profiles` lists, or the path of a .yaml file
     #[arg(long)]
     profile: String,
     /// Another arithmetic than the profile's: fp32, fp16, bf16, int8 or fp8
@@ -90,6 +104,12 @@ struct BuildArguments {
     /// Where the engine directory goes
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
+    /// Fail with exit code 3 if the engine cannot be compiled here, instead of building a portable one
+    #[arg(long)]
+    require_compiled: bool,
+    /// Store files that engines below this folder have too only once, as hard links
+    #[arg(long, value_name = "DIR")]
+    share: Option<PathBuf>,
     /// Print the manifest as one JSON object
     #[arg(long)]
     json: bool,
@@ -100,6 +120,14 @@ pub(crate) fn run() -> ExitCode {
     let result = match &arguments.command {
         Command::Build(build) => run_build(build, arguments.ort_lib.as_deref()),
         Command::Convert(convert) => run_convert(convert),
+        Command::Pack(arguments) => bundle::pack(arguments),
+        Command::Unpack(arguments) => bundle::unpack(arguments),
+        Command::Keygen(arguments) => bundle::keygen(arguments),
+        Command::Sign(arguments) => bundle::sign(arguments),
+        Command::Verify(arguments) => bundle::verify(arguments),
+        Command::Diff(arguments) => bundle::diff(arguments),
+        Command::Lint(arguments) => lint::run(arguments),
+        Command::Profiles(arguments) => profiles::run(arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "engine-builder", &mut script);
@@ -134,6 +162,9 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
     if let Some(precision) = arguments.precision {
         profile.set_precision(precision);
     }
+    if arguments.require_compiled {
+        portable::require_compiled(&profile)?;
+    }
     let source = Source::open(&arguments.model)?;
     let options = PrecisionOptions {
         calibration: arguments.calibration.clone(),
@@ -143,6 +174,7 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
         sensitivity: arguments.sensitivity,
     };
     let built = build(&source, &profile, &options, &arguments.output)?;
+    let shared = arguments.share.as_deref().map(|folder| share_files(&built.directory, folder)).transpose()?;
     let manifest = &built.manifest;
     if arguments.json {
         let text = serde_json::to_string(manifest).map_err(|e| Error::Input { path: arguments.output.clone(), reason: e.to_string() })?;
@@ -164,7 +196,13 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
     for gate in &manifest.gates {
         say(&format!("  gate {}: {} = {:.2} (at least {:.2})", gate.graph, gate.name, gate.value, gate.floor));
     }
+    if let Some(reason) = portable::reason_for_portable(&profile) {
+        say(&format!("  portable, not compiled for its GPU: {reason}"));
+    }
     say(&format!("  {:.1} MB in {} files", built.bytes as f64 / 1e6, manifest.files.len()));
+    if let Some(saved) = shared.filter(|saved| *saved > 0) {
+        say(&format!("  {:.1} MB of it shared with other engines", saved as f64 / 1e6));
+    }
     print(&format!("{}\n", built.directory.display()))
 }
 

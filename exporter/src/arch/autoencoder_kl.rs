@@ -3,7 +3,7 @@
 //! Paper: <https://arxiv.org/abs/2112.10752>. Reference: diffusers 0.42.1, `models/autoencoders/{autoencoder_kl,vae}.py`.
 
 use super::{Architecture, Keys, Mismatch};
-use crate::nn::{Groups, Scope, Sequences, attention_of_rows, conv2d, downsample, group_norm, linear, resnet, upsample};
+use crate::nn::{AttentionNames, Groups, Scope, attention_of_pixels, conv2d, downsample, group_norm, resnet, upsample};
 use crate::{Component, Contract, Precision, Result, Shapes, Task};
 use graph::{DataType, Dim, TensorType, Value};
 use serde::Serialize;
@@ -27,16 +27,6 @@ struct AutoencoderKl {
     /// What the diffusion model works on is `(latent − shift_factor) · scaling_factor`.
     scaling_factor: f64,
     shift_factor: f64,
-}
-
-/// How the layers of the attention are called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum AttentionNames {
-    /// `to_q`, `to_k`, `to_v`, `to_out.0`.
-    Current,
-    /// `query`, `key`, `value`, `proj_attn`: what older versions of diffusers saved.
-    Old,
 }
 
 /// An image to the mean and the logarithm of the variance of its latent image.
@@ -280,23 +270,9 @@ impl AutoencoderKl {
         let filters = self.filters(self.block_out_channels.len().saturating_sub(1));
         let mut x = resnet(&w.at("resnets.0"), x, filters, self.groups(), None);
         if self.mid_block_add_attention {
-            x = self.attention(&w.at("attentions.0"), &x, filters);
+            x = attention_of_pixels(&w.at("attentions.0"), &x, self.attention_names, self.groups());
         }
         resnet(&w.at("resnets.1"), &x, filters, self.groups(), None)
-    }
-
-    /// x + attention of one head between all pixels.
-    fn attention(&self, w: &Scope<'_>, x: &Value, width: usize) -> Value {
-        let names = match self.attention_names {
-            AttentionNames::Current => ["to_q", "to_k", "to_v", "to_out.0"],
-            AttentionNames::Old => ["query", "key", "value", "proj_attn"],
-        };
-        let normal = group_norm(&w.at("group_norm"), x, self.norm_num_groups, EPSILON);
-        let pixels = Sequences::of(&normal.transpose(&[0, 2, 3, 1]));
-        let rows = pixels.rows();
-        let [q, k, v] = [0, 1, 2].map(|i| linear(&w.at(names[i]), &rows, width));
-        let seen = attention_of_rows([&q, &k, &v], &pixels, &pixels, 1, false);
-        x + pixels.restore(&linear(&w.at(names[3]), &seen, width)).transpose(&[0, 3, 1, 2])
     }
 
     fn presets() -> Vec<(&'static str, Self)> {

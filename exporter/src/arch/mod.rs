@@ -12,6 +12,7 @@ mod plksr;
 mod registry;
 mod rgbd_depth;
 mod rrdbnet;
+mod seedvr2_vae;
 mod span;
 mod srvgg_net_compact;
 mod swin;
@@ -37,6 +38,11 @@ pub trait Architecture: Debug + PartialEq + serde::Serialize + Sized + 'static {
 
     /// Sets of tensor names of which one must be there completely: one set for each naming scheme in use.
     const SIGNATURES: &'static [&'static [&'static str]];
+
+    /// Whether shapes also speak for it, where another architecture has the same names.
+    fn shapes_fit(_keys: &Keys<'_>) -> bool {
+        true
+    }
 
     /// The hyperparameters, from names and shapes.
     ///

@@ -1,8 +1,8 @@
 //! Which architectures there are, in the order in which they are tried.
 
 use super::{
-    Architecture, Keys, Mismatch, Network, autoencoder_kl, clip_text, depth_anything, drct, hat, mirage, plksr, rgbd_depth, rrdbnet, span,
-    srvgg_net_compact, swinir, unet_2d_condition,
+    Architecture, Keys, Mismatch, Network, autoencoder_kl, clip_text, depth_anything, drct, hat, mirage, plksr, rgbd_depth, rrdbnet,
+    seedvr2_vae, span, srvgg_net_compact, swinir, unet_2d_condition,
 };
 use crate::{Checkpoint, Error, Result, Task};
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ pub struct Entry {
     /// What its graph does.
     pub task: Task,
     signatures: &'static [&'static [&'static str]],
+    shapes_fit: fn(&Keys<'_>) -> bool,
     detect: fn(&Keys<'_>) -> Result<Box<dyn Network>, Mismatch>,
     presets: fn() -> Presets,
 }
@@ -28,6 +29,7 @@ const fn entry<A: Architecture>() -> Entry {
         name: A::NAME,
         task: A::TASK,
         signatures: A::SIGNATURES,
+        shapes_fit: A::shapes_fit,
         detect: |keys| Ok(Box::new(A::detect(keys)?)),
         presets: || A::presets().into_iter().map(|(name, network)| (name, Box::new(network) as Box<dyn Network>)).collect(),
     }
@@ -37,6 +39,8 @@ const fn entry<A: Architecture>() -> Entry {
 static REGISTRY: &[Entry] = &[
     entry::<unet_2d_condition::UNet2DConditionModel>(),
     entry::<clip_text::ClipText>(),
+    entry::<seedvr2_vae::Encoder>(),
+    entry::<seedvr2_vae::Decoder>(),
     entry::<autoencoder_kl::Encoder>(),
     entry::<autoencoder_kl::Decoder>(),
     entry::<rgbd_depth::RgbdDepth>(),
@@ -89,7 +93,8 @@ pub fn detect(checkpoint: &Checkpoint, hints: &BTreeMap<String, String>) -> Resu
 pub fn detect_task(checkpoint: &Checkpoint, task: Option<Task>, hints: &BTreeMap<String, String>) -> Result<Box<dyn Network>> {
     let keys = Keys::new(checkpoint, hints);
     let path = checkpoint.path();
-    let mut complete = REGISTRY.iter().filter(|entry| task.is_none_or(|task| entry.task == task) && entry.missing(&keys).0.is_empty());
+    let fits = |entry: &&Entry| entry.missing(&keys).0.is_empty() && (entry.shapes_fit)(&keys);
+    let mut complete = REGISTRY.iter().filter(|entry| task.is_none_or(|task| entry.task == task)).filter(fits);
     let Some(entry) = complete.next() else {
         return Err(unknown(checkpoint, &keys, task));
     };

@@ -58,6 +58,9 @@ struct Hints {
     /// Where an image of 0 to 1 gets the mean and the deviation that a depth network was trained with [default: outside]
     #[arg(long, value_name = "PLACE", value_parser = ["outside", "in-graph"])]
     preprocess: Option<String>,
+    /// Which chunk of a video the graph is for, the first one or any other; the same as --set chunk=NAME
+    #[arg(long, value_name = "NAME", value_parser = ["first", "next"])]
+    chunk: Option<String>,
     /// A hyperparameter that the checkpoint does not tell, as NAME=VALUE; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
@@ -80,7 +83,8 @@ impl Hints {
 
     fn map(&self) -> BTreeMap<String, String> {
         let preprocess = self.preprocess.iter().map(|place| ("preprocess".to_owned(), place.clone()));
-        self.set.iter().cloned().chain(preprocess).collect()
+        let chunk = self.chunk.iter().map(|chunk| ("chunk".to_owned(), chunk.clone()));
+        self.set.iter().cloned().chain(preprocess).chain(chunk).collect()
     }
 }
 

@@ -4,8 +4,9 @@
 //! written out, for windows with biases that are learned; and as ONNX's own operator, for long sequences, where no runtime should have to
 //! find out what the scores are for.
 
-use super::{Scope, Sequences, width};
+use super::{Groups, Scope, Sequences, channels, group_norm, linear, width};
 use graph::Value;
+use serde::Serialize;
 
 /// `q` `[batch, queries, heads · width]`, `k` and `v` `[batch, keys, heads · width]` → `[batch, queries, heads · width]`. Each bias
 /// stretches to `[batch, heads, queries, keys]`; they are added in order.
@@ -31,6 +32,32 @@ pub fn attention(q: &Value, k: &Value, v: &Value, heads: usize, biases: &[&Value
 pub fn attention_of_rows([q, k, v]: [&Value; 3], queries: &Sequences, keys: &Sequences, heads: usize, causal: bool) -> Value {
     let seen = queries.of_rows(q).attention(&keys.of_rows(k), &keys.of_rows(v), heads, causal);
     seen.reshape(&[-1, width(q) as i64])
+}
+
+/// How the layers of an autoencoder's attention are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttentionNames {
+    /// `to_q`, `to_k`, `to_v`, `to_out.0`.
+    Current,
+    /// `query`, `key`, `value`, `proj_attn`: what older versions of diffusers saved.
+    Old,
+}
+
+/// x + attention of one head between all pixels of an image, as autoencoders of latent diffusion have it in their middle: `x`
+/// `[batch, channels, height, width]`.
+pub fn attention_of_pixels(w: &Scope<'_>, x: &Value, names: AttentionNames, groups: Groups) -> Value {
+    let names = match names {
+        AttentionNames::Current => ["to_q", "to_k", "to_v", "to_out.0"],
+        AttentionNames::Old => ["query", "key", "value", "proj_attn"],
+    };
+    let width = channels(x);
+    let normal = group_norm(&w.at("group_norm"), x, groups.count, groups.epsilon);
+    let pixels = Sequences::of(&normal.transpose(&[0, 2, 3, 1]));
+    let rows = pixels.rows();
+    let [q, k, v] = [0, 1, 2].map(|i| linear(&w.at(names[i]), &rows, width));
+    let seen = attention_of_rows([&q, &k, &v], &pixels, &pixels, 1, false);
+    x + pixels.restore(&linear(&w.at(names[3]), &seen, width)).transpose(&[0, 3, 1, 2])
 }
 
 /// Queries, keys and values of tokens `[tokens, width]`, whose layers are stored as one: `names` are those of its weight

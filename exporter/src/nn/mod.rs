@@ -1,6 +1,7 @@
 //! Layers as functions: each fetches its weights from a [`Scope`] and returns what it computes.
 
 mod attention;
+mod causal;
 mod conv;
 mod dinov2;
 mod dpt;
@@ -15,7 +16,8 @@ mod timestep;
 mod transformer;
 mod windows;
 
-pub use attention::{attention, attention_of_rows, query_key_value};
+pub use attention::{AttentionNames, attention, attention_of_pixels, attention_of_rows, query_key_value};
+pub use causal::{Chunk, Clip, causal_conv3d, causal_conv3d_strided};
 pub use conv::{channels, conv2d, conv2d_batch_norm, conv2d_dilated, image_input, prelu, repeat_channels};
 pub use dinov2::{Dinov2, Naming, PATCH};
 pub use dpt::Dpt;

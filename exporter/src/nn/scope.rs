@@ -26,6 +26,11 @@ impl<'a> Scope<'a> {
         Scope { path: self.join(name.as_ref()), ..self.clone() }
     }
 
+    /// Where this part of the network is: what stands before the names of its parameters.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The model that is traced.
     pub fn trace(&self) -> &Trace {
         &self.trace

@@ -29,19 +29,23 @@ pub(super) fn space_to_depth(call: &Call<'_>) -> Inferred {
 pub(super) fn concat(call: &Call<'_>) -> Inferred {
     let first = call.ty(0)?;
     let axis = axis_index(call.int("axis").ok_or_else(|| Problem::Mismatch("attribute `axis` is missing".into()))?, first.dims.len())?;
-    let mut total: Option<usize> = Some(0);
+    // At most one size may be dynamic: the fixed ones are added to it.
+    let (mut total, mut dynamic) = (0_usize, None);
     for index in 0..call.operands.len() {
         let part = call.ty(index)?;
         let same = |i: usize| i == axis || part.dims[i] == first.dims[i];
         if part.data_type != first.data_type || part.dims.len() != first.dims.len() || !(0..first.dims.len()).all(same) {
             return Err(format!("{part} does not fit {first} on axis {axis}").into());
         }
-        total = part.dims[axis].fixed().and_then(|size| total?.checked_add(size));
+        match (&part.dims[axis], &dynamic) {
+            (Dim::Fixed(size), _) => total = total.checked_add(*size).ok_or_else(|| Problem::Mismatch("a size overflows".into()))?,
+            (symbol, None) => dynamic = Some(symbol),
+            (_, Some(_)) => return Err(Problem::Mismatch(format!("at most one size on axis {axis} may be dynamic"))),
+        }
     }
-    let joined = match (total, call.operands.len()) {
-        (Some(total), _) => Dim::Fixed(total),
-        (None, 1) => first.dims[axis].clone(),
-        (None, _) => return Err(Problem::Mismatch(format!("axis {axis} must have fixed sizes"))),
+    let joined = match dynamic {
+        Some(symbol) => size(isize::try_from(total).ok().and_then(|total| symbol.plus(total)))?,
+        None => Dim::Fixed(total),
     };
     let mut dims = first.dims.clone();
     dims[axis] = joined;
@@ -158,10 +162,19 @@ pub(super) fn slice(call: &Call<'_>) -> Inferred {
 
 fn sliced(dim: &Dim, start: i64, end: i64, step: i64) -> Inferred<Dim> {
     let Some(length) = dim.fixed() else {
-        // Of a size that is not known, a cut from the front and a cut from the back can be told.
+        // Of a size that is not known, a cut from the front and a cut from the back can be told, and parts that it surely has.
+        let least = i64::try_from(dim.minimum()).unwrap_or(i64::MAX);
+        let (from, to) = (start.max(0), if end == i64::MAX { 0 } else { end });
         let cut = match (start, end, step) {
-            (0.., i64::MAX, 1) => size(start.checked_neg().and_then(|s| isize::try_from(s).ok()).and_then(|s| dim.plus(s))),
-            (0.., ..0, 1) => size(end.checked_sub(start).and_then(|s| isize::try_from(s).ok()).and_then(|s| dim.plus(s))),
+            (0.., i64::MAX, 1..) | (0.., ..0, 1..) => {
+                let windows = to.checked_sub(from).and_then(|cut| cut.checked_add(step - 1)).and_then(|cut| isize::try_from(cut).ok());
+                let windows = windows.and_then(|cut| dim.plus(cut));
+                size(windows.and_then(|cut| cut.divided_rounding_down(usize::try_from(step).ok()?)))
+            }
+            (0.., 0.., 1) if end <= least => size(usize::try_from(end - from.min(end)).ok().map(Dim::Fixed)),
+            (..0, i64::MAX, 1) if start.unsigned_abs() <= least.unsigned_abs() => {
+                size(usize::try_from(start.unsigned_abs()).ok().map(Dim::Fixed))
+            }
             _ => Err(Problem::Mismatch(format!("a slice {start}..{end} by {step} of the unknown size {dim} has no known size"))),
         };
         return cut;

@@ -160,6 +160,18 @@ impl Value {
         self.trace.node("Slice", &[self, &starts, &ends, &axes], [])
     }
 
+    /// As [`Value::slice`], every `step`-th entry; a negative position counts from the end, and `i64::MAX` is the end.
+    #[must_use]
+    pub fn slice_by(&self, axis: i64, [start, end]: [i64; 2], step: i64) -> Value {
+        let [starts, ends] = [start, end].map(|at| self.trace.constant("position", &[1], Constant::I64(&[at])));
+        let axes = self.trace.constant("axes", &[1], Constant::I64(&[axis]));
+        if step == 1 {
+            return self.trace.node("Slice", &[self, &starts, &ends, &axes], []);
+        }
+        let steps = self.trace.constant("step", &[1], Constant::I64(&[step]));
+        self.trace.node("Slice", &[self, &starts, &ends, &axes, &steps], [])
+    }
+
     /// Every entry plus all before it along `axis`.
     #[must_use]
     pub fn cumulative_sum(&self, axis: i64) -> Value {
@@ -186,6 +198,12 @@ impl Value {
     #[must_use]
     pub fn depth_to_space(&self, block: usize) -> Value {
         self.trace.node("DepthToSpace", &[self], [("blocksize", (block as i64).into()), ("mode", "CRD".into())])
+    }
+
+    /// As [`Value::depth_to_space`], from channels that stand in the order `[block, block, channels]` (ONNX calls it DCR).
+    #[must_use]
+    pub fn depth_to_space_of_blocks(&self, block: usize) -> Value {
+        self.trace.node("DepthToSpace", &[self], [("blocksize", (block as i64).into()), ("mode", "DCR".into())])
     }
 
     /// Pixel unshuffle in PyTorch's channel order: `[batch, channels, height, width]` →

@@ -123,6 +123,14 @@ pub struct Target {
     pub provider: Provider,
     /// The GPU's compute capability, such as "8.9"; `None` for a CPU.
     pub compute_capability: Option<String>,
+    /// Nothing in it was compiled for a GPU: it was built on a machine without the one that it is for.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub portable: bool,
+}
+
+/// What is seldom true is not written.
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// What an engine was built with.

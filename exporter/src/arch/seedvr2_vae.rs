@@ -1,0 +1,391 @@
+//! SeedVR2's VideoAutoencoderKL: a causal 3-D variational autoencoder of videos, as its encoder and its decoder.
+//!
+//! Paper: <https://arxiv.org/abs/2506.05301>. Reference: <https://github.com/naxci1/ComfyUI-SeedVR2.5>,
+//! `src/models/video_vae_v3/modules/{attn_video_vae,causal_inflation_lib}.py`, with `s8_c16_t4_inflation_sd3.yaml`.
+//!
+//! It is AutoencoderKL with convolutions that also go over time and see no later frame. Each of them keeps the last frames that it saw,
+//! so a video can be cut into chunks of time and nothing changes: the graph of the first chunk gives these frames as outputs
+//! `next_cache.LAYER`, and that of any other chunk takes them as inputs `cache.LAYER` and gives its own. Normalisation and attention see
+//! single frames. Cutting in space is no such thing: it changes what both see.
+//!
+//! In a first chunk `frames` latent frames belong to 4 · frames − 3 of the video, in any other one to 4 · frames.
+
+use super::{Architecture, Keys, Mismatch};
+use crate::nn::{
+    AttentionNames, Chunk, Clip, Groups, Scope, attention_of_pixels, causal_conv3d, causal_conv3d_strided, channels, group_norm,
+};
+use crate::{Component, Contract, Precision, Result, Shapes, Task};
+use graph::{ConvOptions, DataType, Dim, Size, TensorType};
+use serde::Serialize;
+
+/// Hyperparameters of one of the two halves; they are mirror images of each other.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct VideoAutoencoderKl {
+    /// Channels of the video.
+    image_channels: usize,
+    latent_channels: usize,
+    /// Filters of each level, from the video to the latent video.
+    block_out_channels: Vec<usize>,
+    /// Residual blocks of each level of the encoder; a level of the decoder has one more.
+    layers_per_block: usize,
+    /// How many of the levels, those next to the latent video, also halve the frames.
+    temporal_scale_num: usize,
+    norm_num_groups: usize,
+    attention_names: AttentionNames,
+    /// What the diffusion model works on is `latent · scaling_factor`.
+    scaling_factor: f64,
+    chunk: Chunk,
+}
+
+/// A video to the mean and the logarithm of the variance of its latent video. The reference takes the mean as the latent video: it draws
+/// nothing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(super) struct Encoder(VideoAutoencoderKl);
+
+/// A latent video to a video.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(super) struct Decoder(VideoAutoencoderKl);
+
+/// The reference's, for every normalisation.
+const EPSILON: f32 = 1e-6;
+/// That of the published autoencoder, from its configuration; no tensor tells it.
+const GROUPS: usize = 32;
+/// That of the published autoencoder, from the configuration of its pipeline; no tensor tells it.
+const SCALING_FACTOR: f64 = 0.9152;
+
+impl Architecture for Encoder {
+    const NAME: &'static str = "VideoAutoencoderKLEncoder";
+    const TASK: Task = Task::VaeEncoder;
+    const SIGNATURES: &'static [&'static [&'static str]] = &[&[
+        "encoder.conv_in.weight",
+        "encoder.down_blocks.0.resnets.0.conv1.weight",
+        "encoder.mid_block.resnets.1.conv1.weight",
+        "encoder.conv_out.weight",
+    ]];
+
+    /// The names are those of AutoencoderKL; its kernels have no time.
+    fn shapes_fit(keys: &Keys<'_>) -> bool {
+        keys.dims::<5>("encoder.conv_in.weight").is_ok()
+    }
+
+    fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
+        let [_, image_channels, ..] = keys.dims::<5>("encoder.conv_in.weight")?;
+        let [twice_latent, ..] = keys.dims::<5>("encoder.conv_out.weight")?;
+        let levels = keys.count("encoder.down_blocks.");
+        let filters = |level: usize| Ok(keys.dims::<5>(&format!("encoder.down_blocks.{level}.resnets.0.conv1.weight"))?[0]);
+        let time = |level: &usize| keys.dims::<5>(&format!("encoder.down_blocks.{level}.downsamplers.0.conv.weight")).map(|dims| dims[2]);
+        VideoAutoencoderKl {
+            image_channels,
+            latent_channels: twice_latent / 2,
+            block_out_channels: (0..levels).map(filters).collect::<Result<_, Mismatch>>()?,
+            layers_per_block: keys.count("encoder.down_blocks.0.resnets."),
+            temporal_scale_num: (0..levels).filter(|level| time(level) == Ok(3)).count(),
+            ..VideoAutoencoderKl::untold(keys, "encoder")?
+        }
+        .checked(keys)
+        .map(Encoder)
+    }
+
+    fn contract(&self) -> Contract {
+        self.0.contract(Self::TASK)
+    }
+
+    fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
+        let [dims] = shapes.resolve([("sample", &self.0.video_dims())])?;
+        let clip = Clip::of(&w.trace().input("sample", TensorType::new(DataType::F32, dims)), self.0.chunk);
+        w.trace().output("latent_parameters", &self.0.encode(w, &clip).video());
+        clip.output_caches(shapes)
+    }
+
+    fn ignores(&self, name: &str) -> bool {
+        name.starts_with("decoder.")
+    }
+
+    fn presets() -> Vec<(&'static str, Self)> {
+        VideoAutoencoderKl::presets().into_iter().map(|(name, network)| (name, Encoder(network))).collect()
+    }
+
+    fn notes(&self) -> Vec<(&'static str, String)> {
+        self.0.notes()
+    }
+}
+
+impl Architecture for Decoder {
+    const NAME: &'static str = "VideoAutoencoderKLDecoder";
+    const TASK: Task = Task::VaeDecoder;
+    const SIGNATURES: &'static [&'static [&'static str]] = &[&[
+        "decoder.conv_in.weight",
+        "decoder.mid_block.resnets.1.conv1.weight",
+        "decoder.up_blocks.0.resnets.0.conv1.weight",
+        "decoder.up_blocks.0.upsamplers.0.upscale_conv.weight",
+        "decoder.conv_out.weight",
+    ]];
+
+    fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
+        let [_, latent_channels, ..] = keys.dims::<5>("decoder.conv_in.weight")?;
+        let [image_channels, ..] = keys.dims::<5>("decoder.conv_out.weight")?;
+        let levels = keys.count("decoder.up_blocks.");
+        let filters = |level: usize| Ok(keys.dims::<5>(&format!("decoder.up_blocks.{level}.resnets.0.conv1.weight"))?[0]);
+        // 2 × 2 pixels of each, or 2 × 2 pixels of 2 frames.
+        let larger = |level: &usize| {
+            let [wide, inputs, ..] = keys.dims::<5>(&format!("decoder.up_blocks.{level}.upsamplers.0.upscale_conv.weight")).ok()?;
+            Some(wide / inputs)
+        };
+        VideoAutoencoderKl {
+            image_channels,
+            latent_channels,
+            block_out_channels: (0..levels).rev().map(filters).collect::<Result<_, Mismatch>>()?,
+            layers_per_block: keys.count("decoder.up_blocks.0.resnets.").saturating_sub(1),
+            temporal_scale_num: (0..levels).filter(|level| larger(level) == Some(8)).count(),
+            ..VideoAutoencoderKl::untold(keys, "decoder")?
+        }
+        .checked(keys)
+        .map(Decoder)
+    }
+
+    fn contract(&self) -> Contract {
+        self.0.contract(Self::TASK)
+    }
+
+    fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
+        let [batch, frames, height, width] = ["batch", "frames", "height", "width"].map(Dim::symbol);
+        let [dims] = shapes.resolve([("latent_sample", &[batch, Dim::Fixed(self.0.latent_channels), frames, height, width])])?;
+        let clip = Clip::of(&w.trace().input("latent_sample", TensorType::new(DataType::F32, dims)), self.0.chunk);
+        w.trace().output("sample", &self.0.decode(w, &clip).video());
+        clip.output_caches(shapes)
+    }
+
+    fn ignores(&self, name: &str) -> bool {
+        name.starts_with("encoder.")
+    }
+
+    fn presets() -> Vec<(&'static str, Self)> {
+        VideoAutoencoderKl::presets().into_iter().map(|(name, network)| (name, Decoder(network))).collect()
+    }
+
+    fn notes(&self) -> Vec<(&'static str, String)> {
+        self.0.notes()
+    }
+}
+
+impl VideoAutoencoderKl {
+    /// What neither half's sizes tell, with placeholders for what they do.
+    fn untold(keys: &Keys<'_>, half: &str) -> Result<Self, Mismatch> {
+        let old = keys.contains(&format!("{half}.mid_block.attentions.0.query.weight"));
+        keys.only("_class_name", "VideoAutoencoderKL")?;
+        keys.only("act_fn", "silu")?;
+        Ok(VideoAutoencoderKl {
+            image_channels: 0,
+            latent_channels: 0,
+            block_out_channels: Vec::new(),
+            layers_per_block: 0,
+            temporal_scale_num: 0,
+            norm_num_groups: keys.setting("norm_num_groups")?.unwrap_or(GROUPS),
+            attention_names: if old { AttentionNames::Old } else { AttentionNames::Current },
+            scaling_factor: keys.setting("scaling_factor")?.unwrap_or(SCALING_FACTOR),
+            chunk: keys.setting("chunk")?.unwrap_or_default(),
+        })
+    }
+
+    /// The hyperparameters, held to the configuration and to what such a network can have.
+    fn checked(self, keys: &Keys<'_>) -> Result<Self, Mismatch> {
+        let levels = self.block_out_channels.len();
+        keys.agree("block_out_channels", &self.block_out_channels)?;
+        keys.agree("layers_per_block", self.layers_per_block)?;
+        keys.agree("latent_channels", self.latent_channels)?;
+        keys.agree("temporal_scale_num", self.temporal_scale_num)?;
+        keys.only("time_receptive_field", "full")?;
+        // No network has nearly as many; more would overflow the size of a video.
+        if !(1..=8).contains(&levels) {
+            return Err(Mismatch(format!("expected 1 to 8 levels, found {levels}")));
+        }
+        match self.block_out_channels.iter().find(|filters| self.norm_num_groups == 0 || *filters % self.norm_num_groups != 0) {
+            Some(filters) => {
+                Err(Mismatch(format!("{filters} filters do not divide into {} groups (`norm_num_groups`)", self.norm_num_groups)))
+            }
+            None => Ok(self),
+        }
+    }
+
+    /// The level next to the latent video, which makes nothing smaller.
+    fn last(&self) -> usize {
+        self.block_out_channels.len().saturating_sub(1)
+    }
+
+    /// Pixels of the video for each of the latent video, in each direction.
+    fn factor(&self) -> usize {
+        1 << self.last()
+    }
+
+    /// Frames of the video for each of the latent video, but for the first of a video, which has one.
+    fn temporal_factor(&self) -> usize {
+        1 << self.temporal_scale_num
+    }
+
+    fn contract(&self, task: Task) -> Contract {
+        let chunk = match self.chunk {
+            Chunk::First => "first",
+            Chunk::Next => "next",
+        };
+        Contract::Component(Component {
+            task,
+            // The published weights are half precision; whether every activation fits it, no tensor tells.
+            safe_precisions: &[Precision::Fp32, Precision::Bf16],
+            facts: vec![
+                ("scale", self.factor().to_string()),
+                ("temporal_scale", self.temporal_factor().to_string()),
+                ("range", "-1..1".into()),
+                ("latent_channels", self.latent_channels.to_string()),
+                ("scaling_factor", self.scaling_factor.to_string()),
+                ("shift_factor", "0".into()),
+                ("chunk", chunk.into()),
+            ],
+        })
+    }
+
+    /// `[batch, channels, frames, height, width]`, of as many frames as a chunk has.
+    fn video_dims(&self) -> [Dim; 5] {
+        // With at most 8 levels nothing overflows.
+        let times = |name: &str, factor: usize| Dim::symbol(name).times(factor).unwrap_or(Dim::Fixed(factor));
+        let frames = times("frames", self.temporal_factor());
+        let frames = match self.chunk {
+            Chunk::First => frames.plus(1 - self.temporal_factor() as isize).unwrap_or(frames),
+            Chunk::Next => frames,
+        };
+        let [height, width] = ["height", "width"].map(|name| times(name, self.factor()));
+        [Dim::symbol("batch"), Dim::Fixed(self.image_channels), frames, height, width]
+    }
+
+    /// Frames of 2 · latent channels: first the means, which are the latent video, then the logarithms of the variances.
+    fn encode(&self, w: &Scope<'_>, video: &Clip) -> Clip {
+        let e = w.at("encoder");
+        let mut x = causal_conv3d(&e.at("conv_in"), video, self.filters(0), [3, 3]);
+        for (level, filters) in self.block_out_channels.iter().enumerate() {
+            let block = e.at(format!("down_blocks.{level}"));
+            for layer in 0..self.layers_per_block {
+                x = self.resnet(&block.at(format!("resnets.{layer}")), &x, *filters);
+            }
+            if level < self.last() {
+                let time = level + self.temporal_scale_num >= self.last();
+                x = downsample(&block.at("downsamplers.0.conv"), &x, *filters, time);
+            }
+        }
+        self.out(&e, &self.middle(&e.at("mid_block"), &x), 2 * self.latent_channels)
+    }
+
+    fn decode(&self, w: &Scope<'_>, latent: &Clip) -> Clip {
+        let d = w.at("decoder");
+        let x = causal_conv3d(&d.at("conv_in"), latent, self.filters(self.last()), [3, 3]);
+        let mut x = self.middle(&d.at("mid_block"), &x);
+        for (level, filters) in self.block_out_channels.iter().rev().enumerate() {
+            let block = d.at(format!("up_blocks.{level}"));
+            for layer in 0..=self.layers_per_block {
+                x = self.resnet(&block.at(format!("resnets.{layer}")), &x, *filters);
+            }
+            if level < self.last() {
+                x = upsample(&block.at("upsamplers.0"), &x, *filters, level < self.temporal_scale_num);
+            }
+        }
+        self.out(&d, &x, self.image_channels)
+    }
+
+    fn filters(&self, level: usize) -> usize {
+        self.block_out_channels.get(level).copied().unwrap_or_default()
+    }
+
+    fn groups(&self) -> Groups {
+        Groups { count: self.norm_num_groups, epsilon: EPSILON }
+    }
+
+    /// Groups of channels of each frame, then SiLU.
+    fn normal(&self, w: &Scope<'_>, x: &Clip) -> Clip {
+        x.map(|images| group_norm(w, images, self.norm_num_groups, EPSILON).silu())
+    }
+
+    fn out(&self, w: &Scope<'_>, x: &Clip, filters: usize) -> Clip {
+        causal_conv3d(&w.at("conv_out"), &self.normal(&w.at("conv_norm_out"), x), filters, [3, 3])
+    }
+
+    fn middle(&self, w: &Scope<'_>, x: &Clip) -> Clip {
+        let filters = self.filters(self.last());
+        let x = self.resnet(&w.at("resnets.0"), x, filters);
+        let x = x.map(|images| attention_of_pixels(&w.at("attentions.0"), images, self.attention_names, self.groups()));
+        self.resnet(&w.at("resnets.1"), &x, filters)
+    }
+
+    /// x + two convolutions, with x through a 1×1×1 convolution where the channels change.
+    fn resnet(&self, w: &Scope<'_>, x: &Clip, filters: usize) -> Clip {
+        let y = causal_conv3d(&w.at("conv1"), &self.normal(&w.at("norm1"), x), filters, [3, 3]);
+        let y = causal_conv3d(&w.at("conv2"), &self.normal(&w.at("norm2"), &y), filters, [3, 3]);
+        match channels(x.images()) == filters {
+            true => y.map(|images| x.images() + images),
+            false => causal_conv3d(&w.at("conv_shortcut"), x, filters, [1, 1]).map(|images| images + y.images()),
+        }
+    }
+
+    fn presets() -> Vec<(&'static str, Self)> {
+        let tiny = VideoAutoencoderKl {
+            image_channels: 3,
+            latent_channels: 4,
+            block_out_channels: vec![8, 8, 16],
+            layers_per_block: 1,
+            temporal_scale_num: 1,
+            norm_num_groups: 4,
+            attention_names: AttentionNames::Current,
+            scaling_factor: SCALING_FACTOR,
+            chunk: Chunk::First,
+        };
+        let seedvr2 = VideoAutoencoderKl {
+            latent_channels: 16,
+            block_out_channels: vec![128, 256, 512, 512],
+            layers_per_block: 2,
+            temporal_scale_num: 2,
+            norm_num_groups: GROUPS,
+            ..tiny.clone()
+        };
+        let old = AttentionNames::Old;
+        vec![
+            ("tiny", tiny.clone()),
+            ("tiny-next", VideoAutoencoderKl { chunk: Chunk::Next, ..tiny.clone() }),
+            ("tiny-old-names", VideoAutoencoderKl { attention_names: old, temporal_scale_num: 2, scaling_factor: 0.5, ..tiny.clone() }),
+            ("tiny-images", VideoAutoencoderKl { temporal_scale_num: 0, block_out_channels: vec![8, 16], ..tiny }),
+            ("seedvr2", seedvr2),
+        ]
+    }
+
+    fn notes(&self) -> Vec<(&'static str, String)> {
+        let mut notes = vec![("norm_num_groups", self.norm_num_groups.to_string()), ("scaling_factor", self.scaling_factor.to_string())];
+        // A checkpoint serves for both graphs; only the tests' ones are for one of them.
+        if self.chunk == Chunk::Next {
+            notes.push(("chunk", "next".into()));
+        }
+        notes
+    }
+}
+
+/// A convolution to half the size, and with `time` to half the frames.
+fn downsample(w: &Scope<'_>, x: &Clip, filters: usize, time: bool) -> Clip {
+    // The reference pads on one side only.
+    let options = ConvOptions { strides: vec![2, 2], pads: vec![0, 0, 1, 1], dilations: vec![1, 1], groups: 1 };
+    let (kernel, stride) = if time { (3, 2) } else { (1, 1) };
+    causal_conv3d_strided(w, x, filters, [kernel, 3], stride, &options)
+}
+
+/// Each pixel to 2 × 2, and with `time` each frame to two, by a convolution of its own; then a convolution over them.
+///
+/// The first frame of a video becomes one frame: the second of its two is dropped.
+fn upsample(w: &Scope<'_>, x: &Clip, filters: usize, time: bool) -> Clip {
+    let frames = if time { 2 } else { 1 };
+    // The channels are [2 rows, 2 columns, frames, filters].
+    let wide = causal_conv3d(&w.at("upscale_conv"), x, 4 * frames * filters, [1, 1]).map(|images| images.depth_to_space_of_blocks(2));
+    let larger = match time {
+        // The frames that were made of one stand behind each other, as they do in time.
+        true => wide
+            .map(|images| images.reshape_to(&[Size::Number(-1), Size::Number(filters as i64), Size::Of(images, 2), Size::Of(images, 3)])),
+        false => wide,
+    };
+    let larger = if time && x.chunk() == Chunk::First { larger.without_second_frame() } else { larger };
+    causal_conv3d(&w.at("conv"), &larger, filters, [3, 3])
+}

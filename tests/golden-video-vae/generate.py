@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Makes the golden data of this folder with SeedVR2's own video autoencoder (README.md says how to get it).
+
+    python3 -m pip install -r tests/golden-video-vae/requirements.txt
+    python3 tests/golden-video-vae/generate.py REFERENCE              writes every case
+    python3 tests/golden-video-vae/generate.py REFERENCE --check      makes every case in memory and compares it with the files
+
+A case is a row of CASES and nothing else: a small autoencoder with random weights, and what the reference makes of random videos and
+latent videos in float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy
+import safetensors.torch
+import torch
+
+FOLDER = Path(__file__).resolve().parent
+REFERENCE = "fe1b46978b2f6b8b08bd9d7fffed11b914ac527b"  # of naxci1/ComfyUI-SeedVR2.5
+CHECK_TOLERANCE = 1e-6  # of the range of a tensor's values, or of 1 where that is smaller
+TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
+TOTAL_BYTES = 2_000_000
+
+OLD_NAMES = [("to_q", "query"), ("to_k", "key"), ("to_v", "value"), (r"to_out\.0", "proj_attn")]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One autoencoder and what goes through it."""
+
+    name: str
+    seed: int
+    filters: list[int]
+    layers: int
+    temporal: int  # levels that halve the frames
+    groups: int
+    latent: int
+    inputs: list[tuple[str, int, int, int, int]]  # graph, batch, frames, height, width
+    dtype: torch.dtype = torch.float32  # of the weights; the golden output belongs to the rounded weights
+    names: list[tuple[str, str]] = field(default_factory=list)  # patterns and replacements of the tensors' names
+
+
+def both(temporal: int, factor: int, sizes: list[tuple[int, int, int, int]]) -> list[tuple[str, int, int, int, int]]:
+    """Latent videos of these sizes, `batch, frames, height, width`, and videos that become such."""
+    videos = [("vae_encoder", b, ((f - 1) << temporal) + 1, h * factor, w * factor) for b, f, h, w in sizes]
+    return videos + [("vae_decoder", *size) for size in sizes]
+
+
+CASES = [
+    # As published but for the widths: 1, 5, 9 and 17 frames.
+    Case("seedvr2", 1, [4, 8, 8, 8], 2, 2, 2, 16, both(2, 8, [(1, 1, 2, 3), (1, 2, 3, 2), (2, 3, 2, 2), (1, 5, 2, 2)]), torch.float16),
+    # One level that halves the frames; the old names of the attention.
+    Case("old-names", 2, [4, 8, 8], 1, 1, 2, 4, both(1, 4, [(1, 1, 3, 2), (1, 5, 2, 3)]), torch.bfloat16, OLD_NAMES),
+    # As deep in time as in space.
+    Case("all-temporal", 3, [4, 4, 8], 1, 2, 2, 4, both(2, 4, [(1, 3, 2, 3)])),
+]
+
+
+def load_reference(path: Path):
+    """The module of the reference, of the pinned commit and nothing else."""
+    head = subprocess.run(["git", "-C", str(path), "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    if head != REFERENCE:
+        raise SystemExit(f"{path}: expected a checkout of {REFERENCE}, found {head or 'no git repository'}; README.md says how to get it")
+    sys.path.insert(0, str(path))
+    return importlib.import_module("src.models.video_vae_v3.modules.attn_video_vae")
+
+
+def build(reference, case: Case) -> torch.nn.Module:
+    """The autoencoder as `s8_c16_t4_inflation_sd3.yaml` makes it, but for the case's sizes."""
+    levels = len(case.filters)
+    return reference.VideoAutoencoderKLWrapper(
+        spatial_downsample_factor=2 ** (levels - 1), temporal_downsample_factor=2**case.temporal, freeze_encoder=False, act_fn="silu",
+        block_out_channels=case.filters, down_block_types=["DownEncoderBlock3D"] * levels, up_block_types=["UpDecoderBlock3D"] * levels,
+        in_channels=3, out_channels=3, latent_channels=case.latent, layers_per_block=case.layers, norm_num_groups=case.groups,
+        slicing_sample_min_size=2**case.temporal, temporal_scale_num=case.temporal, inflation_mode="pad", use_quant_conv=False,
+        use_post_quant_conv=False,
+    ).eval()
+
+
+def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
+    """Random weights that keep every layer's values near 1, so that a mistake anywhere shows in the output."""
+    filled = {}
+    for key, tensor in state.items():
+        values = random.uniform(-1.0, 1.0, tuple(tensor.shape))
+        if tensor.ndim >= 2:
+            values *= 1.4 * math.sqrt(3.0 / tensor[0].numel())
+        elif key.endswith("weight"):
+            values = 0.9 + 0.5 * values
+        else:
+            values = numpy.copysign(0.1 + 0.2 * abs(values), values)
+        filled[key] = torch.from_numpy(values.astype(numpy.float32)).to(case.dtype)
+    return filled
+
+
+def run(graph: str, network: torch.nn.Module, value: torch.Tensor) -> torch.Tensor:
+    if graph == "vae_encoder":
+        return network.encode(value).posterior.parameters
+    # The reference takes the dimension of the frames away where there is one.
+    made = network.decode(value).sample
+    return made.unsqueeze(2) if made.ndim == 4 else made
+
+
+def extent(values: torch.Tensor) -> float:
+    return float(values.max() - values.min())
+
+
+def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, torch.Tensor, torch.Tensor]]) -> None:
+    """Every tensor must be visible in some output, far above the tests' tolerance."""
+    for name, parameter in network.named_parameters():
+        # A bias of the keys adds the same to every score of a query, and softmax takes it away again.
+        if name.endswith("to_k.bias"):
+            continue
+        kept = parameter.detach().clone()
+        parameter.zero_()
+        half = "vae_encoder" if name.startswith("encoder.") else "vae_decoder"
+        # Short ones first: two of them see every tensor.
+        seen = [known for known in graphs if known[0] == half][:2]
+        changes = [float((run(graph, network, value) - made).abs().max()) / extent(made) for graph, value, made in seen]
+        parameter.copy_(kept)
+        if max(changes) < 20 * TEST_TOLERANCE:
+            raise AssertionError(f"{case.name}: without {name} the output changes by {max(changes):.1e} of its range only")
+
+
+File = tuple[dict, dict]  # tensors, metadata
+
+
+def make(reference, case: Case) -> tuple[dict[str, File], float]:
+    """The files of a case by name, and how far float32 arithmetic is from the golden output, as a share of its range."""
+    random = numpy.random.Generator(numpy.random.PCG64(case.seed))
+    with torch.no_grad():
+        network = build(reference, case)
+        state = fill(case, network.state_dict(), random)
+        network.load_state_dict({key: value.float() for key, value in state.items()}, strict=True)
+        files: dict[str, File] = {"ema_vae.safetensors": (renamed(case, state), {"norm_num_groups": str(case.groups)})}
+        graphs, worst = [], 0.0
+        for graph, batch, frames, height, width in case.inputs:
+            channels = 3 if graph == "vae_encoder" else case.latent
+            value = torch.from_numpy(random.standard_normal((batch, channels, frames, height, width)).astype(numpy.float32))
+            network.double().set_causal_slicing(split_size=None, memory_device="same")
+            made = run(graph, network, value.double())
+            if not (torch.isfinite(made).all() and 0.3 <= extent(made) <= 100.0):
+                raise AssertionError(f"{case.name}: the range of {graph} is {extent(made):.3g}, not of order 1")
+            # The reference's own chunks, as its pipeline has them, change nothing.
+            network.set_causal_slicing(split_size=2**case.temporal, memory_device="same")
+            apart = float((run(graph, network, value.double()) - made).abs().max())
+            if apart > 1e-9:
+                raise AssertionError(f"{case.name}: {graph} in chunks differs by {apart:.1e}")
+            network.set_causal_slicing(split_size=None, memory_device="same")
+            worst = max(worst, float((run(graph, network.float(), value) - made).abs().max()) / extent(made))
+            number = sum(known == graph for known, _, _ in graphs)
+            graphs.append((graph, value.double(), made))
+            names = ("sample", "latent_parameters") if graph == "vae_encoder" else ("latent_sample", "sample")
+            files[f"{graph}.{number}.golden.safetensors"] = {f"input.{names[0]}": value, f"output.{names[1]}": made.float().contiguous()}, {
+                "reference": f"naxci1/ComfyUI-SeedVR2.5 {REFERENCE}, float64",
+                "generator": ", ".join(f"{package} {version(package)}" for package in ("torch", "diffusers", "numpy", "safetensors")),
+            }
+        assert_alive(case, network.double(), graphs)
+    return files, worst
+
+
+def renamed(case: Case, state: dict) -> dict:
+    tensors = {}
+    for key, tensor in state.items():
+        for pattern, replacement in case.names:
+            key = re.sub(pattern, replacement, key)
+        tensors[key] = tensor.contiguous()
+    return tensors
+
+
+def encode(file: File) -> bytes:
+    encoded = safetensors.torch.save(*file)
+    # The library writes the metadata in an order that changes from run to run: write the header again, sorted.
+    length = int.from_bytes(encoded[:8], "little")
+    header = json.dumps(json.loads(encoded[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + encoded[8 + length :]
+
+
+def differences(path: Path, file: File) -> list[str]:
+    """What a file of this folder has different from the one just made."""
+    if not path.is_file():
+        return ["is missing"]
+    found = []
+    with safetensors.safe_open(path, "pt") as stored:
+        if other := set(stored.keys()) ^ set(file[0]):
+            return [f"has other tensors: {sorted(other)}"]
+        for key, made in file[0].items():
+            tensor = stored.get_tensor(key)
+            if tensor.dtype != made.dtype or tensor.shape != made.shape:
+                found.append(f"{key} is {tensor.dtype} {list(tensor.shape)}, not {made.dtype} {list(made.shape)}")
+                continue
+            error = float((tensor.double() - made.double()).abs().max())
+            if not error <= CHECK_TOLERANCE * max(1.0, extent(made.double())):
+                found.append(f"{key} differs by {error:.2e}")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Make or check the golden data of SeedVR2's video autoencoder.")
+    parser.add_argument("reference", type=Path, help=f"a checkout of naxci1/ComfyUI-SeedVR2.5 at {REFERENCE}")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6")
+    arguments = parser.parse_args()
+
+    torch.use_deterministic_algorithms(True)
+    reference = load_reference(arguments.reference)
+    wrong, total, expected = [], 0, set()
+    for case in CASES:
+        files, single = make(reference, case)
+        folder = FOLDER / case.name
+        encoded = {name: encode(file) for name, file in files.items()}
+        expected |= {folder / name for name in files}
+        size = sum(map(len, encoded.values()))
+        total += size
+        if arguments.check:
+            wrong += [f"{case.name}/{name} {text}" for name, file in files.items() for text in differences(folder / name, file)]
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            for name, data in encoded.items():
+                (folder / name).write_bytes(data)
+        print(f"{case.name:20} {size:>8,} bytes   float32 arithmetic differs by {single:.1e} of the range")
+    present = {path for path in FOLDER.glob("*/*") if path.parent.name != "__pycache__"}
+    wrong += [f"{path.relative_to(FOLDER)} belongs to no case" for path in sorted(present - expected)]
+    if total > TOTAL_BYTES:
+        wrong.append(f"all files together take {total:,} bytes, more than {TOTAL_BYTES:,}")
+    print(f"{len(CASES)} cases, {total:,} bytes; torch {version('torch')}, diffusers {version('diffusers')}")
+    for text in wrong:
+        print(f"error: {text}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
