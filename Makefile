@@ -1,14 +1,15 @@
 # The only entrance: people and CI call the same targets. `make help` lists them.
 
-# What `engines` builds for: a profile's name (profiles/*.yaml). `make setup GPU=1` is something else: it takes the GPU library.
-GPU ?= cpu
+# What `engines` builds for: a name that `engine-builder profiles` lists, or nothing for that of this machine.
+# `make setup GPU=1` is something else: it takes the GPU library.
+GPU ?=
 MODELS ?= $(basename $(notdir $(wildcard models/*.yaml)))
 BIN := target/release
 ENGINES := $(foreach model,$(MODELS),engines/$(GPU)/$(model)/manifest.json)
 # Seconds for each fuzz target.
 SECONDS ?= 20
 
-.PHONY: help setup build demo engines test lint format fuzz bench docs clean
+.PHONY: help setup build demo engines engines-of-profile test conformance lint format fuzz bench docs clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -27,13 +28,20 @@ demo: setup build ## Upscale a photo through the whole line, and compare it with
 	$(BIN)/runtime evaluate --engine engines/cpu/compact-x4 --input tests/images/coffee.png --minimum-gain 0.8
 	@echo "The picture, four times as large: $(CURDIR)/demo/coffee-x4.png"
 
-engines: setup build $(ENGINES) ## Build every model (MODELS="a b": these) for a profile: GPU=cpu
+engines: setup build ## Build every model (MODELS="a b": these) for a profile: GPU=rtx4090; without GPU, for this machine
+	@$(MAKE) --no-print-directory engines-of-profile GPU=$(or $(GPU),$$($(BIN)/engine-builder profiles --here))
 
-engines/$(GPU)/%/manifest.json: models/%.yaml $(wildcard profiles/$(GPU).yaml) $(BIN)/engine-builder
-	$(BIN)/engine-builder build $< --profile $(GPU) -o $(@D)
+engines-of-profile: $(ENGINES)
 
-test: setup build ## Run all tests
+engines/$(GPU)/%/manifest.json: models/%.yaml $(wildcard profiles/$(GPU).yaml profiles/families/*.yaml) $(BIN)/engine-builder
+	$(BIN)/engine-builder build $< --profile $(GPU) -o $(@D) --share engines
+
+test: setup build ## Run all tests; with the GPU library set up, also `conformance`
 	cargo test --release --locked --workspace
+	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; fi
+
+conformance: ## Hold the provider options of all profiles to ONNX Runtime's own parsers (0.3 GB to download once)
+	scripts/conformance.sh
 
 lint: ## Formatting, lints, generated code, licences and advisories
 	cargo fmt --all --check

@@ -125,7 +125,7 @@ def main() -> int:
         tensorrt = tensorrt_from_file(arguments.tensorrt_wheel) if arguments.tensorrt_wheel else None
         arguments.destination.mkdir(parents=True, exist_ok=True)
         with only_run(arguments.destination):
-            provision(arguments.destination, machine, arguments.gpu, tensorrt)
+            provision(arguments.destination, machine, arguments.gpu, arguments.only_onnxruntime, tensorrt)
     except SetupError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -145,11 +145,14 @@ def parse_arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--gpu", action="store_true", help="the CUDA and TensorRT build, with CUDA 13 and cuDNN 9: 1.2 GB to download, 1.7 GB installed")
+    add("--only-onnxruntime", action="store_true", help="with --gpu: without NVIDIA's libraries, as `make conformance` needs it")
     add("--tensorrt-wheel", type=Path, metavar="FILE", help="with --gpu: NVIDIA's wheel of TensorRT's libraries, to add them")
     add("--destination", type=Path, default=REPOSITORY / ".onnxruntime", metavar="DIR", help="default: %(default)s")
     arguments = parser.parse_args()
     if arguments.tensorrt_wheel and not arguments.gpu:
         parser.error("--tensorrt-wheel needs --gpu")
+    if arguments.only_onnxruntime and (arguments.tensorrt_wheel or not arguments.gpu):
+        parser.error("--only-onnxruntime needs --gpu, and goes with no --tensorrt-wheel")
     return arguments
 
 
@@ -203,13 +206,15 @@ def only_run(destination: Path):
         yield
 
 
-def provision(destination: Path, machine: str, gpu: bool, tensorrt: Wheel | None) -> None:
+def provision(destination: Path, machine: str, gpu: bool, only_onnxruntime: bool, tensorrt: Wheel | None) -> None:
     """Brings `destination` to the wheels asked for, and reuses what is whole of an earlier run."""
     installed = read_installed(destination)
     whole = {name: record for name, record in installed.items() if is_whole(destination, record)}
 
     gpu = gpu or (machine in GPU_WHEELS and any(name.startswith("onnxruntime_gpu-") for name in installed))
     wheels = list(GPU_WHEELS[machine] if gpu else CPU_WHEELS[machine])
+    if only_onnxruntime:
+        del wheels[1:]
     if gpu:
         earlier = [tensorrt_wheel(name, record["sha256"], None) for name, record in whole.items()]
         wheels += [tensorrt] if tensorrt else filter(None, earlier)
@@ -221,7 +226,7 @@ def provision(destination: Path, machine: str, gpu: bool, tensorrt: Wheel | None
     changed = not linked or reusable.keys() != wanted.keys() or installed.keys() != wanted.keys()
     if changed:
         install(destination, wheels, reusable)
-    report(destination, wheels[0], gpu, changed)
+    report(destination, wheels[0], gpu and not only_onnxruntime, changed)
 
 
 def read_installed(destination: Path) -> dict:

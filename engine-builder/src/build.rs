@@ -1,23 +1,21 @@
 //! Building an engine directory.
 
-use crate::gate::{self, Measurement};
+use crate::gate;
+use crate::lint::{self, lint};
 use crate::optimise::optimised;
-use crate::test_image::test_image;
-use crate::{Error, Profile, Result, Source, Tile, engine_files};
+use crate::precision::{self, Converted, Job, PrecisionOptions, Sensitivity, Trial};
+use crate::profile::{Profile, Tile};
+use crate::{Error, Result, Source, engine_files, portable};
 use graph::Model;
-use ndarray::ArrayD;
-use runtime::engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, SCHEMA, SelfTest, Target};
+use runtime::engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Precision, SCHEMA, SelfTest, Target};
 use runtime::engine::{MANIFEST_FILE, selftest};
 use runtime::onnxruntime;
-use runtime::session::{OptimisationLevel, Session, SessionOptions};
+use runtime::provider::Provider;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
-const WEIGHTS_FILE: &str = "model.weights";
+pub(crate) const WEIGHTS_FILE: &str = "model.weights";
 const SELFTEST_FILE: &str = "selftest.safetensors";
-/// Largest error of the self-test on another box, over the output's range: other processors round differently in the last bits.
-const SELFTEST_TOLERANCE: f64 = 1e-4;
 
 /// An engine that was written.
 #[derive(Debug)]
@@ -28,6 +26,8 @@ pub struct Built {
     pub manifest: Manifest,
     /// Bytes of all its files together.
     pub bytes: u64,
+    /// What each layer costs, the most sensitive first: if it was asked for, or if layers had to fall back.
+    pub sensitivity: Vec<Sensitivity>,
 }
 
 /// Builds the engine of `source` for `profile` at `directory`, which may hold an older engine, and nothing else.
@@ -37,22 +37,21 @@ pub struct Built {
 /// # Errors
 /// The source does not give a graph for the profile's tiles, ONNX Runtime refuses one, a gate is not passed, or a file cannot be
 /// written.
-pub fn build(source: &Source, profile: &Profile, directory: &Path) -> Result<Built> {
+pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, directory: &Path) -> Result<Built> {
     let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| Error::input(directory, "expected the name of an engine directory"))?;
-    refuse_to_replace_anything_but_an_engine(directory)?;
-    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(parent).map_err(|e| Error::file(parent, "create the folder", e))?;
-    let staging = temporary(parent)?;
-    let scratch = temporary(parent)?;
+    let parent = engine_files::place_for(directory)?;
+    let staging = engine_files::temporary(parent)?;
+    let scratch = engine_files::temporary(parent)?;
 
     let mut tiles = source.tiles(profile.tiles_for(source.task()));
     tiles.sort_by_key(|tile| tile.height * tile.width);
-    let (graphs, graph_sha256) = write_graphs(source, &tiles, staging.path(), scratch.path())?;
-    let (gates, selftest) = measure(source, profile, &graphs, staging.path(), scratch.path())?;
-    gate::check(&gates)?;
-
     let interface = source.interface();
+    let job = Job { precision: profile.precision, provider: profile.provider, interface, floors: &profile.floors, options };
+    let Written { graphs, graph_sha256, converted } = write_graphs(source, &job, &tiles, staging.path(), scratch.path())?;
+    check_for_tensorrt(profile, &graphs, staging.path())?;
+    let (gates, selftest) = measure(source, &job, &graphs, staging.path(), scratch.path())?;
+    gate::check(&gates).map_err(|error| with_blame(error, &converted, &job, scratch.path()))?;
     let manifest = Manifest {
         schema: SCHEMA,
         name,
@@ -66,7 +65,14 @@ pub fn build(source: &Source, profile: &Profile, directory: &Path) -> Result<Bui
         },
         interface: interface.clone(),
         precision: profile.precision,
-        target: Target { profile: profile.name.clone(), provider: profile.provider, compute_capability: None },
+        islands: converted.islands,
+        calibration: converted.calibration,
+        target: Target {
+            profile: profile.name.clone(),
+            provider: profile.provider,
+            compute_capability: profile.device.as_ref().map(|device| device.compute_capability.to_string()),
+            portable: portable::reason_for_portable(profile).is_some(),
+        },
         built_with: BuiltWith {
             onnxruntime: onnxruntime::load(None)?.version().into(),
             operating_system: std::env::consts::OS.into(),
@@ -79,20 +85,28 @@ pub fn build(source: &Source, profile: &Profile, directory: &Path) -> Result<Bui
     };
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
     write_manifest(&manifest, staging.path())?;
-    put_in_place(staging, directory)?;
-    Ok(Built { directory: directory.to_owned(), manifest, bytes })
+    engine_files::put_in_place(staging, directory)?;
+    Ok(Built { directory: directory.to_owned(), manifest, bytes, sensitivity: converted.sensitivity })
 }
 
 /// A graph of the engine: its record, and the same graph before ONNX Runtime touched it.
 struct EngineGraph {
     record: Graph,
     reference: PathBuf,
-    /// The input's shape, `[1, channels, height, width]`.
-    input: Vec<usize>,
+    /// A graph in FP32 that rounds as this one does on its target, where running it here would not show that.
+    emulation: Option<PathBuf>,
 }
 
-/// Writes the graph of each tile with one weight file for all, and returns them with the SHA-256 of the last one before optimisation.
-fn write_graphs(source: &Source, tiles: &[Tile], staging: &Path, scratch: &Path) -> Result<(Vec<EngineGraph>, String)> {
+/// What [`write_graphs`] made.
+struct Written {
+    graphs: Vec<EngineGraph>,
+    /// SHA-256 of the last graph before any pass.
+    graph_sha256: String,
+    converted: Converted,
+}
+
+/// Writes the graph of each tile with one weight file for all.
+fn write_graphs(source: &Source, job: &Job<'_>, tiles: &[Tile], staging: &Path, scratch: &Path) -> Result<Written> {
     let models = tiles.iter().map(|tile| source.graph(*tile)).collect::<Result<Vec<Model>>>()?;
     let names = models.iter().map(file_name).collect::<Result<Vec<String>>>()?;
     let write = |models: &[&Model], folder: &Path| {
@@ -101,22 +115,45 @@ fn write_graphs(source: &Source, tiles: &[Tile], staging: &Path, scratch: &Path)
         graph::save_sharing_weights(&pairs, &folder.join(WEIGHTS_FILE))
     };
     write(&models.iter().collect::<Vec<_>>(), scratch)?;
+    let references: Vec<PathBuf> = names.iter().map(|name| scratch.join(name)).collect();
+    let mut converted = precision::convert(job, &models, &references, scratch)?;
     let mut graphs = Vec::new();
-    let mut kept = Vec::new();
-    for (model, name) in models.iter().zip(&names) {
-        let reference = scratch.join(name);
-        let optimised = optimised(model, &reference)?;
+    let mut emulations: Vec<(Model, PathBuf)> = Vec::new();
+    for (model, reference) in converted.models.iter_mut().zip(references) {
+        let name = file_name(model)?;
+        // Fusions are stored of FP32 alone: of other types, ONNX Runtime would store what its CPU kernels lack as Casts, and 8 bits in
+        // this processor's form. And for CPUs alone: TensorRT fuses by itself, and does not know ONNX Runtime's own operators.
+        let for_cpu = job.precision == Precision::Fp32 && job.provider == Provider::Cpu;
+        let optimised = if for_cpu { optimised(model, &reference)? } else { None };
         let shapes = |ports: &[graph::Port]| ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect();
-        let record =
-            Graph { file: name.clone(), inputs: shapes(&model.inputs), outputs: shapes(&model.outputs), optimised: optimised.is_some() };
-        let input = record.inputs.get(&source.interface().input).cloned().unwrap_or_default();
-        graphs.push(EngineGraph { record, reference, input });
-        kept.push(optimised);
+        let (inputs, outputs) = (shapes(&model.inputs), shapes(&model.outputs));
+        let record = Graph { file: name.clone(), inputs, outputs, optimised: optimised.is_some() };
+        let emulation = precision::emulation(model, job.provider)?.map(|emulation| (emulation, scratch.join(format!("emulated-{name}"))));
+        graphs.push(EngineGraph { record, reference, emulation: emulation.as_ref().map(|(_, path)| path.clone()) });
+        emulations.extend(emulation);
+        if let Some(optimised) = optimised {
+            *model = optimised;
+        }
     }
-    let written: Vec<&Model> = models.iter().zip(&kept).map(|(model, optimised)| optimised.as_ref().unwrap_or(model)).collect();
-    write(&written, staging)?;
+    write(&converted.models.iter().collect::<Vec<_>>(), staging)?;
+    if !emulations.is_empty() {
+        let pairs: Vec<(&Model, &Path)> = emulations.iter().map(|(model, path)| (model, path.as_path())).collect();
+        graph::save_sharing_weights(&pairs, &scratch.join("emulated.weights"))?;
+    }
     let last = names.last().ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
-    Ok((graphs, runtime::digest::sha256_file(&scratch.join(last))?.sha256))
+    let graph_sha256 = runtime::digest::sha256_file(&scratch.join(last))?.sha256;
+    Ok(Written { graphs, graph_sha256, converted })
+}
+
+/// That the TensorRT which ONNX Runtime uses takes the graphs, if they are for it.
+fn check_for_tensorrt(profile: &Profile, graphs: &[EngineGraph], staging: &Path) -> Result<()> {
+    if profile.provider == Provider::TensorRt {
+        for graph in graphs {
+            let file = &graph.record.file;
+            lint(&graph::load(staging.join(file))?, lint::Target::TensorRt10).check(file)?;
+        }
+    }
+    Ok(())
 }
 
 /// `model-1x3x256x256.onnx`: after the shape of the first input.
@@ -127,35 +164,50 @@ fn file_name(model: &Model) -> Result<String> {
 }
 
 /// Runs every graph of the engine against its reference, and keeps the smallest one's input and output as the self-test.
-fn measure(source: &Source, profile: &Profile, graphs: &[EngineGraph], staging: &Path, scratch: &Path) -> Result<(Vec<Gate>, SelfTest)> {
+fn measure(source: &Source, job: &Job<'_>, graphs: &[EngineGraph], staging: &Path, scratch: &Path) -> Result<(Vec<Gate>, SelfTest)> {
     let interface = source.interface();
-    // The reference is the graph as it was exported, computed operator by operator.
-    let plain = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
     let mut gates = Vec::new();
     let mut selftest = None;
-    for graph in graphs {
-        let [_, channels, height, width] = *graph.input.as_slice() else {
-            return Err(Error::input(scratch, format!("expected an image input, found {:?}", graph.input)));
-        };
-        let image = test_image(channels, height, width, interface.range);
-        let shape_error = |e: ndarray::ShapeError| graph::Error::Graph(e.to_string());
-        let image = ArrayD::from_shape_vec(graph.input.clone(), image).map_err(shape_error)?;
-        let run = |path: &Path, options: &SessionOptions| -> Result<ArrayD<f32>> {
-            let outputs = Session::open(path, options)?.run(&[(&interface.input, image.view())])?;
-            let output = outputs.into_iter().find(|(name, _)| *name == interface.output).map(|(_, output)| output);
-            output.ok_or_else(|| Error::input(path, format!("the graph gives no output `{}`", interface.output)))
-        };
-        let reference = run(&graph.reference, &plain)?;
-        let found = run(&staging.join(&graph.record.file), &SessionOptions::default())?;
-        gates.extend(Measurement::of(&found, &reference).gates(&graph.record.file, &profile.floors));
+    for (position, graph) in graphs.iter().enumerate() {
+        let trial = Trial::new(job, &graph.reference, scratch)?;
+        let file = graph.emulation.clone().unwrap_or_else(|| staging.join(&graph.record.file));
+        let measured = trial.measure_file(&file)?;
+        gates.extend(measured.gates(&graph.record.file, job.floors, graph.emulation.is_some()));
+        // Speed is what 8 bits are for. It is measured where the engine will run: of GPUs, a CPU says nothing.
+        if job.precision == Precision::Int8 && job.provider == Provider::Cpu && position + 1 == graphs.len() {
+            let ratio = precision::speed_ratio(&graph.reference, &file, &interface.input, trial.image())?;
+            gates.push(Gate { name: "speed_over_fp32".into(), graph: graph.record.file.clone(), value: ratio, floor: 1.0 });
+        }
         if selftest.is_none() {
             let path = staging.join(SELFTEST_FILE);
-            selftest::write(&path, &[(&interface.input, image.view())], &[(&interface.output, reference.view())])?;
-            selftest = Some(SelfTest { file: SELFTEST_FILE.into(), graph: graph.record.file.clone(), tolerance: SELFTEST_TOLERANCE });
+            // An engine proves elsewhere that it computes what it computed here, so its own output is what is expected, not FP32's.
+            let expected = if job.precision == Precision::Fp32 { trial.reference().clone() } else { trial.output_of(&file)? };
+            selftest::write(&path, &[(&interface.input, trial.image().view())], &[(&interface.output, expected.view())])?;
+            let tolerance = selftest_tolerance(job.precision);
+            selftest = Some(SelfTest { file: SELFTEST_FILE.into(), graph: graph.record.file.clone(), tolerance });
         }
     }
     let selftest = selftest.ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
     Ok((gates, selftest))
+}
+
+/// Largest error of the self-test on another box, over the output's range. Other processors round differently: in FP32 in the last bits,
+/// in 16 bits in the eleventh or eighth, and in 8 bits a value near the middle of two codes may become either.
+fn selftest_tolerance(precision: Precision) -> f64 {
+    match precision {
+        Precision::Fp32 => 1e-4,
+        Precision::Fp16 => 1e-2,
+        Precision::Bf16 | Precision::Int8 | Precision::Fp8 => 5e-2,
+    }
+}
+
+/// A failed gate together with the layer that has most to do with it.
+fn with_blame(error: Error, converted: &Converted, job: &Job<'_>, scratch: &Path) -> Error {
+    match (error, converted.worst_layer(job, scratch)) {
+        (Error::Gate(text), Ok(Some(worst))) => Error::Gate(format!("{text}\n  the layer that costs most: {worst}")),
+        // Nothing is known of layers: the failure itself is what matters.
+        (error, _) => error,
+    }
 }
 
 fn write_manifest(manifest: &Manifest, staging: &Path) -> Result<()> {
@@ -164,40 +216,4 @@ fn write_manifest(manifest: &Manifest, staging: &Path) -> Result<()> {
     // What the runtime would refuse must never be shipped.
     Manifest::parse(text.as_bytes())?;
     fs::write(&path, text + "\n").map_err(|e| Error::file(&path, "write", e))
-}
-
-fn refuse_to_replace_anything_but_an_engine(directory: &Path) -> Result<()> {
-    let Ok(mut entries) = directory.read_dir() else {
-        return if directory.exists() { Err(Error::input(directory, "expected a folder or nothing, found a file")) } else { Ok(()) };
-    };
-    if entries.next().is_some() && !directory.join(MANIFEST_FILE).is_file() {
-        return Err(Error::input(directory, "the folder is not empty and holds no engine; give another folder, or empty it"));
-    }
-    Ok(())
-}
-
-fn temporary(parent: &Path) -> Result<TempDir> {
-    tempfile::Builder::new().prefix(".building-").tempdir_in(parent).map_err(|e| Error::file(parent, "create a folder in", e))
-}
-
-fn put_in_place(staging: TempDir, directory: &Path) -> Result<()> {
-    engine_files::make_readable(staging.path())?;
-    let old = if directory.exists() {
-        // A folder cannot be renamed over one that is not empty: the old engine steps aside and goes when the new one is there.
-        let aside = temporary(directory.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
-        fs::rename(directory, aside.path().join("old")).map_err(|e| Error::file(directory, "replace", e))?;
-        Some(aside)
-    } else {
-        None
-    };
-    let made = staging.keep();
-    if let Err(error) = fs::rename(&made, directory) {
-        if let Some(aside) = old {
-            // Best effort: the error that is reported is the one that matters.
-            let _ = fs::rename(aside.path().join("old"), directory);
-        }
-        let _ = fs::remove_dir_all(&made);
-        return Err(Error::file(directory, "rename the finished engine to", error));
-    }
-    Ok(())
 }

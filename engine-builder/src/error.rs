@@ -26,8 +26,8 @@ pub enum Error {
         /// What was expected, what was found, and what to do next.
         reason: String,
     },
-    /// An engine did not pass its gates. Nothing was written.
-    #[error("the engine failed its gates; nothing was written\n{0}")]
+    /// A graph or an engine did not pass its gates. Nothing was written.
+    #[error("the gates were not passed; nothing was written\n{0}")]
     Gate(String),
     /// The checkpoint cannot be exported.
     #[error(transparent)]

@@ -16,7 +16,7 @@ pub struct Measurement {
 }
 
 /// Stands in for an infinite ratio, which JSON cannot write: more than FP32 can tell.
-const EXACT_DB: f64 = 200.0;
+pub(crate) const EXACT_DB: f64 = 200.0;
 
 impl Measurement {
     /// Compares two outputs of one shape.
@@ -38,13 +38,15 @@ impl Measurement {
         }
     }
 
-    /// The gates of one graph, with their figures.
-    pub fn gates(&self, graph: &str, floors: &Floors) -> Vec<Gate> {
+    /// The gates of one graph, with their figures. `emulated` says that the graph's arithmetic was measured in its emulation, because no
+    /// kernel here rounds as the target's do.
+    pub fn gates(&self, graph: &str, floors: &Floors, emulated: bool) -> Vec<Gate> {
+        let psnr = if emulated { "psnr_db_emulated" } else { "psnr_db" };
         let gate = |name: &str, value: f64, floor: f64| Gate { name: name.into(), graph: graph.into(), value, floor };
         vec![
             gate("finite", f64::from(u8::from(self.finite)), 1.0),
             // NaN compares as less than any floor.
-            gate("psnr_db", if self.psnr_db.is_nan() { 0.0 } else { self.psnr_db.min(EXACT_DB) }, floors.psnr_db),
+            gate(psnr, if self.psnr_db.is_nan() { 0.0 } else { self.psnr_db.min(EXACT_DB) }, floors.psnr_db),
         ]
     }
 }
@@ -83,8 +85,8 @@ mod tests {
     fn a_failed_gate_is_named() {
         let reference = array(&[0.0, 1.0]);
         let floors = Floors { psnr_db: 90.0 };
-        check(&Measurement::of(&reference, &reference).gates("g.onnx", &floors)).unwrap();
-        let black = Measurement::of(&array(&[f32::NAN, 0.0]), &reference).gates("g.onnx", &floors);
+        check(&Measurement::of(&reference, &reference).gates("g.onnx", &floors, false)).unwrap();
+        let black = Measurement::of(&array(&[f32::NAN, 0.0]), &reference).gates("g.onnx", &floors, false);
         let error = check(&black).unwrap_err().to_string();
         assert!(error.contains("g.onnx: finite is 0.00") && error.contains("psnr_db is 0.00, expected at least 90.00"), "{error}");
     }

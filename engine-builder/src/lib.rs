@@ -4,12 +4,16 @@
 //! are run against their reference; and [`build`] writes the engine directory that the `runtime` crate opens.
 
 mod build;
+pub mod bundle;
 mod engine_files;
 mod error;
 mod gate;
+pub mod lint;
 mod model_file;
 mod optimise;
-mod profile;
+pub mod portable;
+mod precision;
+pub mod profile;
 mod source;
 mod test_image;
 mod yaml;
@@ -18,5 +22,6 @@ pub use build::{Built, build};
 pub use error::{Error, Result};
 pub use gate::Measurement;
 pub use model_file::ModelFile;
-pub use profile::{Floors, Profile, Tile};
+pub use precision::{PrecisionOptions, RangeMethod, Sensitivity, convert_graph};
+pub use profile::{Device, Floors, Profile, Tile};
 pub use source::Source;

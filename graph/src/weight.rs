@@ -1,6 +1,7 @@
 //! Weights that are described, not loaded.
 
 mod arithmetic;
+mod quantised;
 
 use crate::{DataType, Error, MappedFile, Result};
 use bytes::Bytes;
@@ -33,6 +34,7 @@ enum Source {
     ScaleRows { of: Arc<Weight>, factors: Arc<[u32]> },
     Product { left: Arc<Weight>, right: Arc<Weight> },
     Sum { left: Arc<Weight>, right: Arc<Weight> },
+    Quantised { of: Arc<Weight>, axis: usize, scales: Arc<[u32]> },
     LowRank { base: Arc<Weight>, left: Arc<Weight>, right: Arc<Weight>, factor: u64 },
 }
 
@@ -125,7 +127,23 @@ impl Weight {
                 return Err(Error::weight("cast", format!("{} to {to}: {data_type} is not supported", self.data_type)));
             }
         }
+        // A wider type holds the stored values exactly, so the way back is the stored weight itself: no byte of it is computed.
+        if let Source::Cast(of) = &self.source
+            && of.widens_exactly_to(self.data_type)
+        {
+            return of.reshaped_as_is(self.dims.clone()).cast(to);
+        }
         Ok(Weight { data_type: to, dims: self.dims.clone(), source: Source::Cast(Arc::new(self.clone())) })
+    }
+
+    fn widens_exactly_to(&self, wider: DataType) -> bool {
+        use DataType::{Bf16, F16, F32, F64};
+        matches!((self.data_type, wider), (F16 | Bf16, F32) | (F16 | Bf16 | F32, F64))
+    }
+
+    /// The same elements with sizes whose product is known to be theirs.
+    fn reshaped_as_is(&self, dims: Vec<usize>) -> Self {
+        Weight { dims, ..self.clone() }
     }
 
     /// Dimensions in another order: dimension `i` of the result is dimension `permutation[i]` of this.
@@ -222,6 +240,7 @@ impl Weight {
             Source::WeightedRows { of, terms, each } => arithmetic::weighted_rows(of, terms, *each, sink),
             Source::Product { left, right } => arithmetic::product(left, right, sink),
             Source::Sum { left, right } => arithmetic::sum(left, right, sink),
+            Source::Quantised { of, axis, scales } => quantised::stream(of, *axis, scales, self.data_type, sink),
             Source::LowRank { base, left, right, factor } => arithmetic::low_rank(base, left, right, f64::from_bits(*factor), sink),
         }
     }

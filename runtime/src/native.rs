@@ -12,7 +12,12 @@ use libloading::{Library, Symbol};
 /// Opens a library and closes it again.
 pub(crate) fn opens(name: impl AsRef<OsStr>) -> Result<(), String> {
     // SAFETY: the initialisers of NVIDIA's and ONNX Runtime's libraries have no preconditions.
-    unsafe { Library::new(name.as_ref()) }.map(drop).map_err(|error| error.to_string())
+    unsafe { Library::new(name.as_ref()) }.map(drop).map_err(told)
+}
+
+/// The loader's error with its cause, which names the file and what is wrong with it.
+fn told(error: libloading::Error) -> String {
+    std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// What a shared library says about being ONNX Runtime.
@@ -30,7 +35,7 @@ pub(crate) enum OnnxRuntimeApi {
 /// `ort` does this too, but panics where a library is not what it seems.
 pub(crate) fn onnxruntime_api(path: &OsStr, wanted: u32) -> Result<OnnxRuntimeApi, String> {
     // SAFETY: as in `opens`; the library stays open while `base` is used.
-    let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
+    let library = unsafe { Library::new(path) }.map_err(told)?;
     // SAFETY: the signature of `OrtGetApiBase` has not changed since the first release.
     let entry: Result<Symbol<'_, unsafe extern "system" fn() -> *const ort::sys::OrtApiBase>, _> =
         unsafe { library.get(b"OrtGetApiBase\0") };
@@ -82,7 +87,7 @@ pub(crate) fn cuda_driver(library: &str) -> Result<CudaDriver, String> {
     type TotalMemory = unsafe extern "system" fn(*mut usize, c_int) -> c_int;
 
     // SAFETY: as in `opens`.
-    let driver = unsafe { Library::new(library) }.map_err(|error| error.to_string())?;
+    let driver = unsafe { Library::new(library) }.map_err(told)?;
     // SAFETY: for all symbols, signatures as in the CUDA driver API reference, stable since CUDA 4.
     let (init, version_of, count_of, device_at, name_of, attribute_of, memory_of) = unsafe {
         (

@@ -4,9 +4,10 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use ort::ep::{CUDA, ExecutionProvider, TensorRT};
+use ort::ep::{ArbitrarilyConfigurableExecutionProvider, CUDA, ExecutionProvider, TensorRT};
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, Result};
 use crate::native::{self, CudaDriver};
 use crate::onnxruntime::Library;
 
@@ -151,10 +152,45 @@ pub fn probe(library: &Library) -> Probe {
         ProviderStatus { provider, compiled_in, usable: obstacle.is_none(), reason: obstacle.unwrap_or_else(|| "always there".into()) }
     });
     let (driver_cuda_version, driver_problem, gpus) = match driver {
-        Ok(driver) => (Some(version_text(driver.version)), None, gpus(&driver)),
+        Ok(driver) => (Some(version_text(driver.version)), None, gpus_of(&driver)),
         Err(problem) => (None, Some(problem), Vec::new()),
     };
     Probe { providers: providers.into(), driver_cuda_version, driver_problem, gpus }
+}
+
+/// Hands options to a provider's own parser, by its own names, and makes no session.
+///
+/// The provider's libraries stay loaded, and they end a process that they do not like: use a process of its own. The parser knows every
+/// name and the form of every value, but few ranges.
+///
+/// # Errors
+/// [`Error::Library`] with the parser's words, or why the provider cannot be loaded.
+pub fn check_options<'o>(library: &Library, provider: Provider, options: impl IntoIterator<Item = (&'o str, &'o str)>) -> Result<()> {
+    let mut options = options.into_iter().inspect(|(name, value)| tracing::debug!("{provider}: {name} = {value}"));
+    let refused = |reason: &dyn fmt::Display| Error::Library(format!("{provider} does not take its options: {reason}"));
+    let dispatch = match provider {
+        Provider::TensorRt => with_options(TensorRT::default(), options).map(|ready| ready.build()),
+        Provider::Cuda => with_options(CUDA::default(), options).map(|ready| ready.build()),
+        Provider::Cpu => return options.next().map_or(Ok(()), |(name, _)| Err(refused(&format!("it has none, found {name}")))),
+    };
+    let dispatch = dispatch.map_err(|reason| refused(&reason))?.error_on_failure();
+    let builder = ort::session::Session::builder(library.environment()).map_err(|error| refused(&error))?;
+    builder.with_execution_providers([dispatch]).map_err(|error| refused(&error))?;
+    Ok(())
+}
+
+fn with_options<'o, P: ArbitrarilyConfigurableExecutionProvider>(
+    mut provider: P,
+    options: impl Iterator<Item = (&'o str, &'o str)>,
+) -> Result<P, String> {
+    for (name, value) in options {
+        // C strings, which end at a NUL.
+        if name.contains('\0') || value.contains('\0') {
+            return Err(format!("{}: expected text without NUL", name.escape_debug()));
+        }
+        provider = provider.with_arbitrary_config(name, value);
+    }
+    Ok(provider)
 }
 
 /// The first library of a GPU provider that cannot be opened.
@@ -190,7 +226,15 @@ fn version_text(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-fn gpus(driver: &CudaDriver) -> Vec<Gpu> {
+/// The GPUs that the NVIDIA driver sees, in its order. ONNX Runtime is not needed for this.
+///
+/// # Errors
+/// Why there is no driver, or why it cannot be used.
+pub fn gpus() -> Result<Vec<Gpu>, String> {
+    native::cuda_driver(DRIVER).map(|driver| gpus_of(&driver))
+}
+
+fn gpus_of(driver: &CudaDriver) -> Vec<Gpu> {
     let gpu = |device: &native::CudaDevice| Gpu {
         name: device.name.clone(),
         compute_capability: format!("{}.{}", device.compute_capability.0, device.compute_capability.1),

@@ -132,7 +132,7 @@ CASES = [
     Case("DepthAnything", "tiny", 2, DepthAnythingV2, lambda net, i: {"predicted_depth": net(i["pixel_values"])}, [depth(56, 56), depth(70, 98)]),
     Case("DepthAnything", "tiny-transformers", 3, depth_anything_of_transformers,
          lambda net, i: {"predicted_depth": net(i["pixel_values"]).predicted_depth}, [depth(56, 56), depth(42, 84)]),
-    Case("GPUStressTestModel", "tiny", 5, unet_pair,
+    Case("GPUStressTestModel", "tiny", 14, unet_pair,
          lambda net, i: {"output_frame": net(i["frame"], float(i["timestep"]), i["previous_frame"])}, FRAMES),
     Case("SimpleOptimizedUNet", "tiny", 6, small_unet, lambda net, i: {"output_frame": net(with_timestep(i["frame"], i["timestep"]))},
          [{name: shape for name, shape in frame.items() if name != "previous_frame"} for frame in FRAMES]),

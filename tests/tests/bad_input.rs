@@ -232,4 +232,11 @@ fn a_full_disk_leaves_nothing_behind() {
     let (yaml, profile, engine) = (repository("models/compact-x4.yaml"), repository("profiles/cpu.yaml"), work.path().join("engine"));
     full(&[&"build", &yaml, &"--profile", &profile, &"-o", &engine], "engine-builder", 100);
     full(&[&"build", &yaml, &"--profile", &profile, &"-o", &engine], "engine-builder", 700);
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (archive, tar) = (elsewhere.path().join("engine.tar"), work.path().join("engine.tar"));
+    let _ = run("engine-builder", words(&[&"pack", &demo_engine(), &"-o", &archive])).success();
+    full(&[&"pack", &demo_engine(), &"-o", &tar], "engine-builder", 100);
+    full(&[&"unpack", &archive, &"-o", &engine], "engine-builder", 100);
+    full(&[&"keygen", &"-o", &work.path().join("ours")], "engine-builder", 0);
 }

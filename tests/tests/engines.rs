@@ -76,7 +76,7 @@ fn a_failed_gate_writes_nothing_and_exits_with_4() {
     fs::write(&profile, text.replace("small-tiles", "strict").replace("psnr_db: 100", "psnr_db: 199")).unwrap();
     let engine = work.path().join("engine");
     let outcome = run("engine-builder", words(&[&"build", &repository("models/compact-x4.yaml"), &"--profile", &profile, &"-o", &engine]));
-    let _ = outcome.failure(4, &["failed its gates", "psnr_db", "expected at least 199.00"]);
+    let _ = outcome.failure(4, &["gates were not passed", "psnr_db", "expected at least 199.00"]);
     assert_eq!(names_in(work.path()), ["strict.yaml"]);
 }
 
@@ -193,4 +193,57 @@ fn a_library_that_is_too_old_is_refused_with_both_versions() {
     let library = library_of_version(work.path(), "1.18.0");
     let outcome = run("runtime", words(&[&"verify", &"--engine", &demo_engine(), &"--ort-lib", &library]));
     let _ = outcome.failure(1, &["is version 1.18.0", "1.24 or newer is needed", "make setup"]);
+}
+
+#[test]
+fn an_engine_for_a_gpu_that_is_not_here_is_portable() {
+    let work = tempfile::tempdir().unwrap();
+    let model = repository("models/compact-x4.yaml");
+    for (profile, capability) in [("rtx3080", "8.6"), ("rtx4090", "8.9"), ("rtx5070ti", "12.0")] {
+        let engine = work.path().join(profile);
+        let path = repository(&format!("profiles/{profile}.yaml"));
+        let build = |more: &[&str]| {
+            let arguments = words(&[&"build", &model, &"--profile", &path, &"-o", &engine]);
+            run("engine-builder", arguments.into_iter().chain(more.iter().map(Into::into)))
+        };
+        let _ = build(&["--require-compiled"]).failure(3, &["cannot be compiled here: there is no NVIDIA GeForce RTX"]);
+        assert!(!engine.exists());
+        let share = work.path().to_str().unwrap();
+        let built = build(&["--share", share]).success();
+        assert!(built.stderr.contains("portable, not compiled for its GPU"), "{}", built.stderr);
+        let manifest = run("runtime", words(&[&"inspect", &"--engine", &engine, &"--json"])).success().json();
+        assert_eq!((&manifest["target"]["portable"], &manifest["precision"]), (&true.into(), &"fp16".into()), "{manifest}");
+        assert_eq!((&manifest["target"]["provider"], &manifest["target"]["compute_capability"]), (&"tensorrt".into(), &capability.into()));
+        // Fused operators of ONNX Runtime are nothing for TensorRT.
+        assert!(manifest["graphs"].as_array().unwrap().iter().all(|graph| graph["optimised"] == false), "{manifest}");
+        let verified = run("runtime", words(&[&"verify", &"--engine", &engine])).success();
+        assert!(verified.stderr.contains("falls back to the CPU"), "{}", verified.stderr);
+    }
+    // The same weights, whatever the GPU.
+    let inode =
+        |profile: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(work.path().join(profile).join("model.weights")).unwrap());
+    assert_eq!(inode("rtx3080"), inode("rtx4090"));
+    let cpu = run(
+        "engine-builder",
+        words(&[&"build", &model, &"--profile", &repository("profiles/cpu.yaml"), &"--require-compiled", &"-o", &work.path().join("cpu")]),
+    );
+    assert!(!cpu.success().stderr.contains("portable"));
+}
+
+#[test]
+fn profiles_are_listed() {
+    let run = |arguments: &[&str]| {
+        let mut command = command("engine-builder", arguments);
+        let output = command.current_dir(repository(".")).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let listed = run(&["profiles"]);
+    assert_eq!(listed.lines().count(), 17, "{listed}");
+    assert!(listed.lines().any(|line| line.starts_with("rtx4090 ") && line.contains("8.9") && line.contains("1008 GB/s")), "{listed}");
+    let json: serde_json::Value = serde_json::from_str(&run(&["profiles", "--json"])).unwrap();
+    let thor = json.as_array().unwrap().iter().find(|profile| profile["name"] == "jetson-thor").unwrap();
+    assert_eq!(thor["device"]["compute_capability"], "11.0", "{thor}");
+    assert_eq!(thor["tensorrt"]["workspace"], "2 GiB", "{thor}");
+    assert!(json.as_array().unwrap().iter().any(|profile| run(&["profiles", "--here"]).trim() == profile["name"]));
 }

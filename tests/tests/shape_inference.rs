@@ -3,7 +3,7 @@
 
 use exporter::arch::registry;
 use exporter::{Checkpoint, Shapes, export, synthesise};
-use graph::{Attribute, Constant, ConvOptions, DataType, Dim, Model, Port, TensorType, Trace, Value, Weight, WeightStorage, save};
+use graph::{Attribute, Constant, ConvOptions, DataType, Dim, Model, Node, Port, TensorType, Trace, Value, Weight, WeightStorage, save};
 use ndarray::ArrayD;
 use runtime::session::{OptimisationLevel, Session, SessionOptions};
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,7 +156,28 @@ fn every_rule_is_inferred_as_it_runs() {
         &[&x, &empty, &trace.constant("no_scales", &[0], Constant::F32(&[])), &integers(&trace, &[2, 4, 20, 5])],
         linear(),
     );
-    let model = trace.finish().unwrap_or_else(|e| panic!("{e}"));
+    let _ = trace.node("Max", &[&x, &weight("row", &[12])], []);
+    let _ = trace.node("Min", &[&weight("column", &[9, 1]), &x], []);
+    let codes = trace.node("QuantizeLinear", &[&x, &trace.constant("step", &[], Constant::F32(&[0.5]))], []);
+    let _ =
+        trace.node("DequantizeLinear", &[&codes, &trace.constant("steps", &[9], Constant::F32(&[0.5; 9]))], [("axis", Attribute::from(2))]);
+    let mut model = trace.finish().unwrap_or_else(|e| panic!("{e}"));
+    // A trace gives every node one output.
+    let lengths: Vec<u8> = [2_i64, 3, 4].iter().flat_map(|length| length.to_le_bytes()).collect();
+    model.weights.insert("lengths".into(), Weight::from_bytes(DataType::I64, vec![3], lengths).unwrap());
+    for (name, inputs, outputs, attributes) in
+        [("halves", vec!["image"], 2, vec![("axis", 3), ("num_outputs", 2)]), ("thirds", vec!["image", "lengths"], 3, vec![("axis", -2)])]
+    {
+        model.nodes.push(Node {
+            name: name.into(),
+            operator: "Split".into(),
+            domain: String::new(),
+            inputs: inputs.into_iter().map(str::to_owned).collect(),
+            outputs: (0..outputs).map(|number| format!("{name}.{number}")).collect(),
+            attributes: attributes.into_iter().map(|(name, value)| (name.to_owned(), Attribute::from(value))).collect(),
+        });
+    }
+    model.infer_types().unwrap_or_else(|e| panic!("{e}"));
     let seen = check(model);
     let rules = [
         "Add",
@@ -170,6 +191,7 @@ fn every_rule_is_inferred_as_it_runs() {
         "Cos",
         "CumSum",
         "DepthToSpace",
+        "DequantizeLinear",
         "Div",
         "Equal",
         "Gather",
@@ -183,11 +205,14 @@ fn every_rule_is_inferred_as_it_runs() {
         "LayerNormalization",
         "LeakyRelu",
         "MatMul",
+        "Max",
         "MaxPool",
+        "Min",
         "Mish",
         "Mul",
         "PRelu",
         "Pad",
+        "QuantizeLinear",
         "Relu",
         "Reshape",
         "Resize",
@@ -197,6 +222,7 @@ fn every_rule_is_inferred_as_it_runs() {
         "Slice",
         "Softmax",
         "SpaceToDepth",
+        "Split",
         "Sub",
         "Tanh",
         "Transpose",

@@ -1,7 +1,13 @@
 //! The command line: results on stdout, talk on stderr.
 
+mod bundle;
+mod lint;
+mod profiles;
+
 use clap::{CommandFactory, Parser, Subcommand};
-use engine_builder::{Error, Profile, Result, Source, build};
+use engine_builder::bundle::share_files;
+use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Source, build, convert_graph, portable};
+use runtime::engine::manifest::Precision;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +17,9 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the engine does not fit this box,
 
 Examples:
   engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
-  engine-builder build x4plus.onnx --profile cpu -o engines/cpu/x4plus --json";
+  engine-builder build models/compact-x4.yaml --profile cpu --precision int8 --calibration photos/ -o engines/cpu/compact-x4-int8
+  engine-builder build x4plus.onnx --profile rtx4090 -o engines/rtx4090/x4plus --json
+  engine-builder profiles";
 
 #[derive(Parser)]
 #[command(name = "engine-builder", version, about = "Builds engines of image models for one kind of machine", after_help = AFTER_HELP)]
@@ -28,6 +36,17 @@ enum Command {
     /// Build an engine directory.
     #[command(after_help = "Example:\n  engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4")]
     Build(BuildArguments),
+    /// Write an exported graph in FP16 or BF16, and nothing else: no engine, no calibration, no gate.
+    #[command(after_help = CONVERT_HELP)]
+    Convert(ConvertArguments),
+    Pack(bundle::PackArguments),
+    Unpack(bundle::UnpackArguments),
+    Keygen(bundle::KeygenArguments),
+    Sign(bundle::SignArguments),
+    Verify(bundle::VerifyArguments),
+    Diff(bundle::DiffArguments),
+    Lint(lint::Arguments),
+    Profiles(profiles::Arguments),
     /// Print the completions of a shell.
     #[command(after_help = "Example:\n  engine-builder completions bash > /etc/bash_completion.d/engine-builder")]
     Completions {
@@ -36,16 +55,61 @@ enum Command {
     },
 }
 
+const CONVERT_HELP: &str = "\
+Example:
+  engine-builder convert unet.onnx --precision fp16 -o unet-fp16.onnx
+
+For graphs that engines are not built of yet. Whether FP16 holds their activations is not looked at: name what it does not with --island.";
+
+#[derive(clap::Args)]
+struct ConvertArguments {
+    /// An exported graph (.onnx)
+    graph: PathBuf,
+    /// fp16 or bf16
+    #[arg(long, value_name = "PRECISION")]
+    precision: Precision,
+    /// A node that computes in FP32; can be given again
+    #[arg(long, value_name = "NODE")]
+    island: Vec<String>,
+    /// Where the graph goes; weights that need no conversion stay in the file that they are in, under a second name
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
 #[derive(clap::Args)]
 struct BuildArguments {
     /// A checkpoint (.safetensors, .safetensors.index.json), an exported graph (.onnx) or a model file (.yaml)
     model: PathBuf,
-    /// A name in `profiles/`, or the path of a .yaml file
+    /// A name that `engine-builder profiles` lists, or the path of a .yaml file
     #[arg(long)]
     profile: String,
+    /// Another arithmetic than the profile's: fp32, fp16, bf16, int8 or fp8
+    #[arg(long, value_name = "PRECISION")]
+    precision: Option<Precision>,
+    /// A folder of pictures like those that the engine will see, to measure activations on; otherwise the built-in test image
+    #[arg(long, value_name = "DIR")]
+    calibration: Option<PathBuf>,
+    /// Tiles that are drawn from the pictures
+    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    calibration_tiles: u32,
+    /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse
+    #[arg(long, value_name = "METHOD", default_value_t)]
+    range: RangeMethod,
+    /// INT8 and FP8: quantise the first and the last layer as well
+    #[arg(long)]
+    all_layers: bool,
+    /// Try every layer alone in the engine's precision, and print what each costs, the worst first
+    #[arg(long)]
+    sensitivity: bool,
     /// Where the engine directory goes
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
+    /// Fail with exit code 3 if the engine cannot be compiled here, instead of building a portable one
+    #[arg(long)]
+    require_compiled: bool,
+    /// Store files that engines below this folder have too only once, as hard links
+    #[arg(long, value_name = "DIR")]
+    share: Option<PathBuf>,
     /// Print the manifest as one JSON object
     #[arg(long)]
     json: bool,
@@ -55,6 +119,15 @@ pub(crate) fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match &arguments.command {
         Command::Build(build) => run_build(build, arguments.ort_lib.as_deref()),
+        Command::Convert(convert) => run_convert(convert),
+        Command::Pack(arguments) => bundle::pack(arguments),
+        Command::Unpack(arguments) => bundle::unpack(arguments),
+        Command::Keygen(arguments) => bundle::keygen(arguments),
+        Command::Sign(arguments) => bundle::sign(arguments),
+        Command::Verify(arguments) => bundle::verify(arguments),
+        Command::Diff(arguments) => bundle::diff(arguments),
+        Command::Lint(arguments) => lint::run(arguments),
+        Command::Profiles(arguments) => profiles::run(arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "engine-builder", &mut script);
@@ -85,9 +158,23 @@ pub(crate) fn run() -> ExitCode {
 
 fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> Result<()> {
     runtime::onnxruntime::load(ort_lib)?;
-    let profile = Profile::read(&arguments.profile)?;
+    let mut profile = Profile::read(&arguments.profile)?;
+    if let Some(precision) = arguments.precision {
+        profile.set_precision(precision);
+    }
+    if arguments.require_compiled {
+        portable::require_compiled(&profile)?;
+    }
     let source = Source::open(&arguments.model)?;
-    let built = build(&source, &profile, &arguments.output)?;
+    let options = PrecisionOptions {
+        calibration: arguments.calibration.clone(),
+        calibration_tiles: arguments.calibration_tiles as usize,
+        range: arguments.range,
+        all_layers: arguments.all_layers,
+        sensitivity: arguments.sensitivity,
+    };
+    let built = build(&source, &profile, &options, &arguments.output)?;
+    let shared = arguments.share.as_deref().map(|folder| share_files(&built.directory, folder)).transpose()?;
     let manifest = &built.manifest;
     if arguments.json {
         let text = serde_json::to_string(manifest).map_err(|e| Error::Input { path: arguments.output.clone(), reason: e.to_string() })?;
@@ -97,11 +184,39 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
     for graph in &manifest.graphs {
         say(&format!("  {}{}", graph.file, if graph.optimised { ", optimised offline" } else { "" }));
     }
+    if !manifest.islands.is_empty() {
+        say(&format!("  not in {}: {}", manifest.precision.name(), shortened(&manifest.islands)));
+    }
+    if let Some(calibration) = &manifest.calibration {
+        say(&format!("  calibrated on {} tiles of {} pictures ({})", calibration.tiles, calibration.pictures, calibration.source));
+    }
+    for layer in &built.sensitivity {
+        say(&format!("  {layer}"));
+    }
     for gate in &manifest.gates {
         say(&format!("  gate {}: {} = {:.2} (at least {:.2})", gate.graph, gate.name, gate.value, gate.floor));
     }
+    if let Some(reason) = portable::reason_for_portable(&profile) {
+        say(&format!("  portable, not compiled for its GPU: {reason}"));
+    }
     say(&format!("  {:.1} MB in {} files", built.bytes as f64 / 1e6, manifest.files.len()));
+    if let Some(saved) = shared.filter(|saved| *saved > 0) {
+        say(&format!("  {:.1} MB of it shared with other engines", saved as f64 / 1e6));
+    }
     print(&format!("{}\n", built.directory.display()))
+}
+
+fn run_convert(arguments: &ConvertArguments) -> Result<()> {
+    let islands = arguments.island.iter().cloned().collect();
+    convert_graph(&arguments.graph, arguments.precision, &islands, &arguments.output)?;
+    print(&format!("{}\n", arguments.output.display()))
+}
+
+/// The first of some names, and how many there are.
+fn shortened(names: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let first = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{first} and {} more (`islands` of the manifest)", names.len() - SHOWN) } else { first }
 }
 
 /// A result, on stdout. A reader that has gone away is no error: it has seen what it wanted.

@@ -203,3 +203,29 @@ pub(super) fn transpose(call: &Call<'_>) -> Inferred {
     let dims = permutation.iter().map(|axis| x.dims[*axis as usize].clone()).collect();
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
+
+/// Equal parts along `axis`, as many as there are outputs, or of the constant sizes `split` (input 1).
+pub(super) fn split(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let axis = axis_index(call.int("axis").unwrap_or(0), x.dims.len())?;
+    let parts = call.node.outputs.len();
+    let part = |length: Dim| {
+        let mut dims = x.dims.clone();
+        dims[axis] = length;
+        TensorType { data_type: x.data_type, dims }
+    };
+    if let Some(lengths) = call.integers(1)? {
+        let total =
+            lengths.iter().try_fold(0_i64, |total, length| total.checked_add(*length)).and_then(|total| usize::try_from(total).ok());
+        let lengths = lengths.iter().map(|length| usize::try_from(*length).ok()).collect::<Option<Vec<_>>>();
+        return match lengths {
+            Some(lengths) if lengths.len() == parts && x.dims[axis].fixed() == total => {
+                Ok(lengths.into_iter().map(|length| part(Dim::Fixed(length))).collect())
+            }
+            _ => Err(format!("the parts do not make up {x}").into()),
+        };
+    }
+    // ONNX allows a smaller last part; nothing that we emit needs it.
+    let length = size(x.dims[axis].divided_exactly(parts))?;
+    Ok(vec![part(length); parts])
+}

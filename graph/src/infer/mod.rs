@@ -7,6 +7,7 @@ mod arithmetic;
 mod layout;
 mod matrix;
 mod neural;
+mod quantisation;
 
 use crate::{Attribute, Dim, Node, TensorType, Weight};
 
@@ -57,7 +58,7 @@ pub fn infer(node: &Node, operands: &[Option<Operand<'_>>]) -> Inferred {
         return Err(Problem::UnknownOperator);
     }
     match node.operator.as_str() {
-        "Add" | "Sub" | "Mul" | "Div" => arithmetic::broadcasting(&call),
+        "Add" | "Sub" | "Mul" | "Div" | "Max" | "Min" => arithmetic::broadcasting(&call),
         "PRelu" => arithmetic::prelu(&call),
         "Relu" | "LeakyRelu" | "Sigmoid" | "Tanh" | "Gelu" | "Mish" | "Sin" | "Cos" | "Identity" => arithmetic::elementwise(&call),
         "Cast" => arithmetic::cast(&call),
@@ -77,6 +78,8 @@ pub fn infer(node: &Node, operands: &[Option<Operand<'_>>]) -> Inferred {
         "LayerNormalization" => neural::layer_normalization(&call),
         "GridSample" => neural::grid_sample(&call),
         "Resize" => neural::resize(&call),
+        "QuantizeLinear" => quantisation::quantize_linear(&call),
+        "DequantizeLinear" => quantisation::dequantize_linear(&call),
         "Shape" => layout::shape(&call),
         "DepthToSpace" => layout::depth_to_space(&call),
         "SpaceToDepth" => layout::space_to_depth(&call),
@@ -86,6 +89,7 @@ pub fn infer(node: &Node, operands: &[Option<Operand<'_>>]) -> Inferred {
         "Pad" => layout::pad(&call),
         "Reshape" => layout::reshape(&call),
         "Slice" => layout::slice(&call),
+        "Split" => layout::split(&call),
         "Transpose" => layout::transpose(&call),
         _ => Err(Problem::UnknownOperator),
     }

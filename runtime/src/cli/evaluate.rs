@@ -10,6 +10,7 @@ use runtime::tile::Size;
 use runtime::{Error, Result};
 use serde_json::json;
 
+use super::chosen::Chosen;
 use super::infer::Running;
 use super::output::{decibels, print, print_json};
 use super::{CommandResult, Failure};
@@ -26,9 +27,8 @@ enlarged again by the engine and by bicubic, and both are compared with what it 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The engine's directory.
-    #[arg(long, value_name = "DIR")]
-    engine: PathBuf,
+    #[command(flatten)]
+    engine: Chosen,
     /// A photo: PNG, JPEG or WebP.
     #[arg(long, value_name = "PHOTO")]
     input: PathBuf,
@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
-    let engine = Engine::open(&arguments.engine)?;
+    let engine = arguments.engine.open()?;
     library()?;
     let limits = Limits::default();
     let scale = engine.manifest().interface.scale;
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     match (arguments.minimum_gain, gain) {
         (Some(minimum), Some(gain)) if gain < minimum => Err(Failure::Gate(format!(
             "{}: expected a gain of at least {minimum:.2} dB over bicubic, found {gain:+.2} dB",
-            arguments.engine.display()
+            arguments.engine.directory.display()
         ))),
         _ => Ok(()),
     }

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use runtime::Result;
-use runtime::engine::Engine;
 use runtime::engine::manifest::Provider;
 use runtime::image::{Depth, Format, ImageReader, ImageWriter, Limits};
 use runtime::onnxruntime::Library;
@@ -15,6 +14,7 @@ use runtime::session::SessionOptions;
 use runtime::tile::Blend;
 use serde_json::{Value, json};
 
+use super::chosen::{Chosen, say_fallback};
 use super::output::{peak_memory_bytes, print, print_json, report};
 use super::plan::{Assignment, assign};
 use super::{CommandResult, Failure, chain};
@@ -32,9 +32,8 @@ The output has the input's depth (8 or 16 bits), channels and colour profile.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The engine's directory.
-    #[arg(long, value_name = "DIR")]
-    engine: PathBuf,
+    #[command(flatten)]
+    engine: Chosen,
     /// Pictures, or folders of pictures: PNG, JPEG, WebP.
     #[arg(long, required = true, num_args = 1.., value_name = "IN")]
     input: Vec<PathBuf>,
@@ -110,11 +109,14 @@ impl Running {
 pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
     let started = Instant::now();
     let assignments = assign(&arguments.input, &arguments.output)?;
-    let engine = Engine::open(&arguments.engine)?;
+    let engine = arguments.engine.open()?;
     let engine_seconds = started.elapsed().as_secs_f64();
     let library = library()?;
     let options = arguments.running.options();
     let provider = options.session.provider;
+    if provider == Provider::Cpu {
+        say_fallback(&engine, library);
+    }
     let mut upscaler = Upscaler::new(&engine, options);
 
     let mut files = Vec::new();

@@ -1,10 +1,9 @@
 //! `runtime inspect`: what an engine is.
 
-use std::path::PathBuf;
-
-use runtime::engine::{Engine, Manifest};
+use runtime::engine::Manifest;
 
 use super::CommandResult;
+use super::chosen::Chosen;
 use super::output::{print, print_json};
 
 const EXAMPLES: &str = "\
@@ -16,16 +15,15 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The engine's directory.
-    #[arg(long, value_name = "DIR")]
-    engine: PathBuf,
+    #[command(flatten)]
+    engine: Chosen,
     /// Print the manifest as JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> CommandResult {
-    let engine = Engine::open(&arguments.engine)?;
+    let engine = arguments.engine.open()?;
     if arguments.json {
         return Ok(print_json(engine.manifest())?);
     }
@@ -47,7 +45,7 @@ fn text(manifest: &Manifest) -> String {
         ),
         format!("receptive field  {reach}"),
         format!("precision        {}", manifest.precision),
-        format!("target           {} ({}{capability})", target.profile, target.provider),
+        format!("target           {} ({}{capability}){}", target.profile, target.provider, if target.portable { ", portable" } else { "" }),
         format!(
             "built by         {} with ONNX Runtime {} on {} {}",
             manifest.producer, built_with.onnxruntime, built_with.operating_system, built_with.processor

@@ -1,5 +1,6 @@
 //! The command line: arguments, exit codes, and how errors are told.
 
+mod chosen;
 mod compare;
 mod doctor;
 mod evaluate;

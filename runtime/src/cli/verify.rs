@@ -1,35 +1,33 @@
 //! `runtime verify`: does the engine give the same pixels here?
 
-use std::path::PathBuf;
-
-use runtime::engine::{Engine, selftest};
+use runtime::engine::selftest;
 use runtime::onnxruntime::Library;
 use runtime::session::SessionOptions;
 use runtime::{Error, Result};
 
+use super::chosen::{Chosen, say_fallback};
 use super::output::{decibels, print, print_json};
 use super::{CommandResult, Failure};
 
 const EXAMPLES: &str = "\
 Examples:
   runtime verify --engine engines/compact-x4
-  runtime verify --engine engines/compact-x4 --json";
+  runtime verify --engine engines/compact-x4 --require-signature release.pub --json";
 
 /// Check an engine's files and run its self-test.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The engine's directory.
-    #[arg(long, value_name = "DIR")]
-    engine: PathBuf,
+    #[command(flatten)]
+    engine: Chosen,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
-    let engine = Engine::open(&arguments.engine)?;
-    library()?;
+    let engine = arguments.engine.open()?;
+    say_fallback(&engine, library()?);
     let name = &engine.manifest().selftest.graph;
     let graph = engine.graph_named(name).ok_or_else(|| Error::Manifest(format!("no graph {name}")))?;
     let mut session = engine.session(graph, &SessionOptions::default())?;
@@ -54,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let found = if result.finite { format!("{:.2e}", result.maximum_error) } else { "NaN or infinite values".into() };
     Err(Failure::Gate(format!(
         "{}: self-test of {}: expected a largest error of {:.2e}, found {found}; build the engine for this box",
-        arguments.engine.display(),
+        arguments.engine.directory.display(),
         result.graph,
         result.tolerance
     )))

@@ -29,6 +29,12 @@ pub struct Manifest {
     pub interface: Interface,
     /// The precision of most weights and activations.
     pub precision: Precision,
+    /// Names of the nodes that compute in FP32 although the engine does not; of INT8 and FP8, the layers that are not in 8 bits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub islands: Vec<String>,
+    /// What activations were measured on, where the precision depends on that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Calibration>,
     /// What it was built for.
     pub target: Target,
     /// What it was built with.
@@ -91,6 +97,22 @@ pub struct Interface {
     pub safe_precisions: Vec<Precision>,
 }
 
+/// What the ranges of activations were measured on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// "folder", or "built-in test image".
+    pub source: String,
+    /// Number of pictures that tiles were drawn from.
+    pub pictures: usize,
+    /// Number of tiles.
+    pub tiles: usize,
+    /// SHA-256 of all tiles' values.
+    pub sha256: String,
+    /// How ranges were chosen for INT8: "minmax", "percentile", "entropy" or "mse".
+    pub range: Option<String>,
+}
+
 /// What an engine was built for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -101,6 +123,14 @@ pub struct Target {
     pub provider: Provider,
     /// The GPU's compute capability, such as "8.9"; `None` for a CPU.
     pub compute_capability: Option<String>,
+    /// Nothing in it was compiled for a GPU: it was built on a machine without the one that it is for.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub portable: bool,
+}
+
+/// What is seldom true is not written.
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// What an engine was built with.

@@ -1,11 +1,12 @@
 //! The engine directory: what `engine-builder` writes and the runtime runs.
 //!
 //! `NAME/manifest.json`, one ONNX file for each tile shape (they share `model.weights` as external
-//! data) and `selftest.safetensors`.
+//! data), `selftest.safetensors`, and `manifest.sig` once it has been signed.
 
 mod interface;
 pub mod manifest;
 pub mod selftest;
+pub mod signature;
 mod validate;
 
 use std::fs;
@@ -20,12 +21,13 @@ use crate::session::{Session, SessionOptions};
 use crate::tile::Size;
 
 pub use manifest::{Graph, Manifest};
+pub use signature::PublicKey;
 
 /// The name of the manifest in an engine directory.
 pub const MANIFEST_FILE: &str = "manifest.json";
 
 /// Larger manifests are refused unread.
-const MANIFEST_MAXIMUM_BYTES: u64 = 16 << 20;
+pub const MANIFEST_MAXIMUM_BYTES: u64 = 16 << 20;
 
 const REBUILD: &str = "rebuild with engine-builder, or copy the engine again";
 
@@ -42,7 +44,15 @@ impl Engine {
     /// # Errors
     /// [`Error::Engine`] that names the file, what was expected and what was found.
     pub fn open(directory: &Path) -> Result<Self> {
-        let manifest = read_manifest(directory)?;
+        Self::open_of(directory, None)
+    }
+
+    /// As [`Engine::open`], of an engine whose signer is `key`, if one is given. Nothing is parsed before the signature has been verified.
+    ///
+    /// # Errors
+    /// As [`Engine::open`]; and there is no signature, or it is another one.
+    pub fn open_of(directory: &Path, key: Option<&PublicKey>) -> Result<Self> {
+        let manifest = read_manifest(directory, key)?;
         check_files(directory, &manifest)?;
         Ok(Self { directory: directory.to_owned(), manifest })
     }
@@ -83,7 +93,7 @@ impl Engine {
     }
 }
 
-fn read_manifest(directory: &Path) -> Result<Manifest> {
+fn read_manifest(directory: &Path, key: Option<&PublicKey>) -> Result<Manifest> {
     let path = directory.join(MANIFEST_FILE);
     let length = match fs::metadata(&path) {
         Ok(metadata) => metadata.len(),
@@ -98,6 +108,16 @@ fn read_manifest(directory: &Path) -> Result<Manifest> {
         return Err(Error::engine(&path, problem));
     }
     let bytes = fs::read(&path).map_err(|source| Error::file(&path, "read", source))?;
+    if let Some(key) = key {
+        let place = directory.join(signature::SIGNATURE_FILE);
+        let signature = match fs::read(&place) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::engine(&place, "a signature is required, and there is none; sign it with engine-builder sign"));
+            }
+            read => read.map_err(|source| Error::file(&place, "read", source))?,
+        };
+        key.verify(&bytes, &signature, &place)?;
+    }
     Manifest::parse(&bytes).map_err(|source| Error::Engine {
         path,
         problem: format!("not a valid engine manifest; {REBUILD}"),

@@ -48,6 +48,7 @@ impl Manifest {
     /// [`Error::Manifest`] with the first rule that is broken.
     pub fn validate(&self) -> Result<()> {
         rule(self.schema == SCHEMA, || format!("schema: expected {SCHEMA}, found {}", self.schema))?;
+        plain_name(&self.name)?;
         self.interface.validate()?;
         for (name, digest) in &self.files {
             plain_name(name)?;
@@ -221,6 +222,7 @@ pub(super) mod tests {
         let cases = [
             ("/schema", json!(2), "expected schema 1, found 2"),
             ("/unknown", json!(0), "unknown field"),
+            ("/name", json!("../compact"), "plain file name"),
             ("/interface/scale", json!(0), "interface.scale"),
             ("/interface/scale", json!(65), "interface.scale"),
             ("/interface/channels", json!(4), "interface.channels"),

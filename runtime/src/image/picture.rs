@@ -69,6 +69,11 @@ impl Picture {
         self.size
     }
 
+    /// The samples, `[height, width, 3]`.
+    pub fn samples(&self) -> &[u8] {
+        &self.samples
+    }
+
     /// The part of `size` whose top left corner is at (`x`, `y`); less where the picture ends.
     pub fn cropped(&self, x: u32, y: u32, size: Size) -> Self {
         let (x, y) = (x.min(self.size.width), y.min(self.size.height));

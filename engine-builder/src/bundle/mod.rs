@@ -1,0 +1,44 @@
+//! Engines on their way to other machines: as one file, signed, compared, and with weights that are stored once.
+
+mod diff;
+mod pack;
+mod share;
+mod sign;
+mod unpack;
+
+pub use diff::{Difference, diff};
+pub use pack::pack;
+pub use share::share_files;
+pub use sign::{Keys, keygen, sign};
+pub use unpack::unpack;
+
+use sha2::{Digest, Sha256};
+use std::io::{self, Read};
+
+/// A reader that digests what goes through it.
+struct Digesting<R> {
+    inner: R,
+    sha256: Sha256,
+    bytes: u64,
+}
+
+impl<R: Read> Digesting<R> {
+    fn new(inner: R) -> Self {
+        Self { inner, sha256: Sha256::new(), bytes: 0 }
+    }
+
+    /// SHA-256 of all that was read, as a manifest writes it, and the number of its bytes.
+    fn finish(self) -> (String, u64) {
+        let digest = self.sha256.finalize();
+        (digest.iter().map(|byte| format!("{byte:02x}")).collect(), self.bytes)
+    }
+}
+
+impl<R: Read> Read for Digesting<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.sha256.update(&buffer[..count]);
+        self.bytes += count as u64;
+        Ok(count)
+    }
+}

@@ -1,0 +1,157 @@
+//! One file to an engine directory, refusing whatever is not exactly that engine.
+
+use super::Digesting;
+use crate::{Error, Result, engine_files};
+use runtime::engine::signature::SIGNATURE_FILE;
+use runtime::engine::{MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, Manifest, PublicKey};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// More than any signature has.
+const SIGNATURE_MAXIMUM_BYTES: u64 = 1 << 10;
+
+/// Unpacks the tar file `archive` to the engine directory `directory`, which may hold an older engine, and nothing else.
+///
+/// The files are digested while they are written; none is used before all have been. With a `key`, the manifest is not parsed before its
+/// signature has been verified.
+///
+/// # Errors
+/// The archive is not one of an engine, a file is missing, additional or altered, the signature is not one of `key`, or the folder cannot
+/// be written. Then there is no folder, or still the older engine.
+pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Result<Manifest> {
+    let staging = engine_files::temporary(engine_files::place_for(directory)?)?;
+    let file = File::open(archive).map_err(|e| Error::file(archive, "open", e))?;
+    let mut tar = tar::Archive::new(BufReader::with_capacity(1 << 20, file));
+    let broken = |e: io::Error| Error::input(archive, format!("not a whole tar file of an engine: {e}; copy it again"));
+    let refused =
+        |name: &str, problem: String| Error::input(&archive.join(name), format!("{problem}; copy the file again, or pack it again"));
+
+    let mut head = Head { archive, key, bytes: Vec::new(), manifest: None };
+    let mut seen = BTreeSet::new();
+    for entry in tar.entries().map_err(broken)? {
+        let mut entry = entry.map_err(broken)?;
+        let name = plain_name(&entry).ok_or_else(|| {
+            let found = String::from_utf8_lossy(&entry.path_bytes()).escape_debug().to_string();
+            refused("", format!("expected files ENGINE/NAME, found `{found}`"))
+        })?;
+        if !seen.insert(name.clone()) {
+            return Err(refused(&name, "it is there twice".into()));
+        }
+        let length = entry.size();
+        let target = staging.path().join(&name);
+        if name == MANIFEST_FILE && seen.len() == 1 {
+            head.bytes = read_small(&mut entry, MANIFEST_MAXIMUM_BYTES)
+                .map_err(broken)?
+                .ok_or_else(|| refused(&name, format!("expected at most {MANIFEST_MAXIMUM_BYTES} bytes, found {length}")))?;
+            fs::write(&target, &head.bytes).map_err(|e| Error::file(&target, "write", e))?;
+            continue;
+        }
+        if name == SIGNATURE_FILE && seen.len() == 2 && !head.bytes.is_empty() {
+            let signature = read_small(&mut entry, SIGNATURE_MAXIMUM_BYTES).map_err(broken)?;
+            let signature = signature.ok_or_else(|| refused(&name, format!("expected a signature, found {length} bytes")))?;
+            head.verify(&signature)?;
+            fs::write(&target, &signature).map_err(|e| Error::file(&target, "write", e))?;
+            continue;
+        }
+        let manifest = head.manifest()?;
+        let Some(expected) = manifest.files.get(&name) else {
+            return Err(refused(&name, "the manifest does not list it".into()));
+        };
+        if length != expected.bytes {
+            return Err(refused(&name, format!("expected {} bytes, found {length}", expected.bytes)));
+        }
+        let mut out = File::create(&target).map_err(|e| Error::file(&target, "create", e))?;
+        let mut content = Digesting::new(&mut entry);
+        copy(&mut content, &mut out, &target).map_err(|problem| match problem {
+            Problem::Read(e) => broken(e),
+            Problem::Write(e) => e,
+        })?;
+        let (sha256, _) = content.finish();
+        if sha256 != expected.sha256 {
+            return Err(refused(&name, format!("expected SHA-256 {}, found {sha256}", expected.sha256)));
+        }
+    }
+    let manifest = head.manifest()?.clone();
+    if let Some(name) = manifest.files.keys().find(|name| !seen.contains(*name)) {
+        return Err(refused(name, "listed in the manifest, but missing".into()));
+    }
+    engine_files::put_in_place(staging, directory)?;
+    Ok(manifest)
+}
+
+/// What stands at the beginning of an archive.
+struct Head<'a> {
+    archive: &'a Path,
+    /// The key of which a signature is still to come.
+    key: Option<&'a PublicKey>,
+    bytes: Vec<u8>,
+    manifest: Option<Manifest>,
+}
+
+impl Head<'_> {
+    fn verify(&mut self, signature: &[u8]) -> Result<()> {
+        if let Some(key) = self.key.take() {
+            key.verify(&self.bytes, signature, &self.archive.join(SIGNATURE_FILE))?;
+        }
+        Ok(())
+    }
+
+    /// The manifest, parsed once it may be.
+    fn manifest(&mut self) -> Result<&Manifest> {
+        if self.bytes.is_empty() {
+            return Err(Error::input(
+                self.archive,
+                format!("expected {MANIFEST_FILE} first: not an engine that was packed; use engine-builder pack"),
+            ));
+        }
+        if self.key.is_some() {
+            let place = self.archive.join(SIGNATURE_FILE);
+            return Err(Error::input(&place, "a signature is required, and there is none; sign the engine, and pack it again"));
+        }
+        match &mut self.manifest {
+            Some(manifest) => Ok(manifest),
+            empty => Ok(empty.insert(Manifest::parse(&self.bytes)?)),
+        }
+    }
+}
+
+/// The file's name, if the entry is a file directly in one folder.
+fn plain_name(entry: &tar::Entry<'_, impl Read>) -> Option<String> {
+    let path: PathBuf = entry.path().ok()?.into_owned();
+    let mut parts = path.components();
+    let (Some(std::path::Component::Normal(_)), Some(std::path::Component::Normal(name)), None) =
+        (parts.next(), parts.next(), parts.next())
+    else {
+        return None;
+    };
+    entry.header().entry_type().is_file().then(|| name.to_str().map(str::to_owned)).flatten()
+}
+
+/// The whole content of an entry, or nothing if that is more than `most` bytes.
+fn read_small(entry: &mut tar::Entry<'_, impl Read>, most: u64) -> io::Result<Option<Vec<u8>>> {
+    if entry.size() > most {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    entry.read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// Which side of a copy failed: the archive is broken, or the disk is full.
+enum Problem {
+    Read(io::Error),
+    Write(Error),
+}
+
+fn copy(from: &mut impl Read, to: &mut File, target: &Path) -> Result<(), Problem> {
+    let mut buffer = vec![0; 1 << 18];
+    loop {
+        let count = from.read(&mut buffer).map_err(Problem::Read)?;
+        if count == 0 {
+            return Ok(());
+        }
+        io::Write::write_all(to, &buffer[..count]).map_err(|e| Problem::Write(Error::file(target, "write", e)))?;
+    }
+}

@@ -1,0 +1,132 @@
+//! `engine-builder pack`, `unpack`, `keygen`, `sign`, `verify` and `diff`.
+
+use super::{print, say};
+use engine_builder::bundle;
+use engine_builder::{Error, Result};
+use runtime::engine::{Engine, PublicKey};
+use std::path::PathBuf;
+
+/// Write an engine directory as one tar file; the same engine gives the same bytes.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  engine-builder pack engines/rtx4090/compact-x4 -o compact-x4.tar")]
+pub(super) struct PackArguments {
+    /// The engine directory
+    #[arg(value_name = "DIR")]
+    engine: PathBuf,
+    /// Where the tar file goes
+    #[arg(short, long, value_name = "FILE.tar")]
+    output: PathBuf,
+}
+
+/// Unpack an engine, refusing any file that is missing, additional or altered.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  engine-builder unpack compact-x4.tar -o engines/compact-x4 --require-signature release.pub")]
+pub(super) struct UnpackArguments {
+    /// The tar file of `engine-builder pack`
+    #[arg(value_name = "FILE.tar")]
+    archive: PathBuf,
+    /// Where the engine directory goes
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Refuse the engine unless it was signed with this key, before anything else of it is read
+    #[arg(long, value_name = "KEY")]
+    require_signature: Option<PathBuf>,
+    /// Store files that engines below this folder have too only once, as hard links
+    #[arg(long, value_name = "DIR")]
+    share: Option<PathBuf>,
+}
+
+/// Make a key to sign with: NAME.key, which stays secret, and NAME.pub.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  engine-builder keygen -o release")]
+pub(super) struct KeygenArguments {
+    /// The files' name, without .key and .pub
+    #[arg(short, long, value_name = "NAME")]
+    output: PathBuf,
+}
+
+/// Sign an engine.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  engine-builder sign engines/rtx4090/compact-x4 --key release.key")]
+pub(super) struct SignArguments {
+    /// The engine directory
+    #[arg(value_name = "DIR")]
+    engine: PathBuf,
+    /// A private key of `engine-builder keygen`
+    #[arg(long, value_name = "KEY")]
+    key: PathBuf,
+}
+
+/// Check that an engine is whole, and who signed it. `runtime verify` also runs it.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  engine-builder verify engines/rtx4090/compact-x4 --key release.pub")]
+pub(super) struct VerifyArguments {
+    /// The engine directory
+    #[arg(value_name = "DIR")]
+    engine: PathBuf,
+    /// The signer's public key
+    #[arg(long, value_name = "KEY")]
+    key: PathBuf,
+}
+
+/// Say in what two engines differ.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  engine-builder diff engines/rtx4090/compact-x4 engines/rtx3090/compact-x4")]
+pub(super) struct DiffArguments {
+    /// An engine directory
+    first: PathBuf,
+    /// Another one
+    second: PathBuf,
+    /// Print the differences as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn pack(arguments: &PackArguments) -> Result<()> {
+    bundle::pack(&arguments.engine, &arguments.output)?;
+    print(&format!("{}\n", arguments.output.display()))
+}
+
+pub(super) fn unpack(arguments: &UnpackArguments) -> Result<()> {
+    let key = arguments.require_signature.as_deref().map(PublicKey::read).transpose()?;
+    let manifest = bundle::unpack(&arguments.archive, &arguments.output, key.as_ref())?;
+    if let Some(folder) = &arguments.share {
+        let saved = bundle::share_files(&arguments.output, folder)?;
+        say(&format!("  {:.1} MB shared with other engines", saved as f64 / 1e6));
+    }
+    say(&format!("{}: {} files are whole", manifest.name, manifest.files.len()));
+    print(&format!("{}\n", arguments.output.display()))
+}
+
+pub(super) fn keygen(arguments: &KeygenArguments) -> Result<()> {
+    let keys = bundle::keygen(&arguments.output)?;
+    print(&format!("{}\n{}\n", keys.private.display(), keys.public.display()))
+}
+
+pub(super) fn sign(arguments: &SignArguments) -> Result<()> {
+    bundle::sign(&arguments.engine, &arguments.key)?;
+    say(&format!("{}: signed", arguments.engine.display()));
+    Ok(())
+}
+
+pub(super) fn verify(arguments: &VerifyArguments) -> Result<()> {
+    let key = PublicKey::read(&arguments.key)?;
+    let engine = Engine::open_of(&arguments.engine, Some(&key))?;
+    let files = engine.manifest().files.len();
+    print(&format!("{}: signed with {}, {files} files are whole\n", engine.manifest().name, arguments.key.display()))
+}
+
+pub(super) fn diff(arguments: &DiffArguments) -> Result<()> {
+    let differences = bundle::diff(&arguments.first, &arguments.second)?;
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&differences);
+        let text = text.map_err(|e| Error::Input { path: arguments.first.clone(), reason: format!("cannot be written as JSON: {e}") })?;
+        return print(&(text + "\n"));
+    }
+    if differences.is_empty() {
+        return print("the engines are equal\n");
+    }
+    let text = |value: &Option<serde_json::Value>| value.as_ref().map_or("nothing".into(), ToString::to_string);
+    let lines = differences.iter().map(|found| format!("{}: {} → {}\n", found.key, text(&found.first), text(&found.second)));
+    print(&lines.collect::<String>())
+}

@@ -1,0 +1,45 @@
+//! `engine-builder profiles`: the machines that engines can be built for.
+
+use super::{print, say};
+use engine_builder::profile::{self, Profile};
+use engine_builder::{Error, Result};
+
+/// List the profiles, or name the one of this machine.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  engine-builder profiles\n  engine-builder profiles --json | jq '.[].device'\n  engine-builder profiles --here"
+)]
+pub(super) struct Arguments {
+    /// Print the name of this machine's profile: that of its first GPU, or cpu
+    #[arg(long, conflicts_with = "json")]
+    here: bool,
+    /// Print all keys of all profiles, with what they inherit, as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.here {
+        let here = profile::here()?;
+        say(&format!("{}: {}", here.name, here.reason));
+        return print(&format!("{}\n", here.name));
+    }
+    let profiles = profile::names().iter().map(|name| Profile::read(name)).collect::<Result<Vec<Profile>>>()?;
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&profiles);
+        let text = text.map_err(|e| Error::Input { path: "profiles".into(), reason: format!("cannot be written as JSON: {e}") })?;
+        return print(&(text + "\n"));
+    }
+    let mut lines = String::new();
+    for profile in &profiles {
+        let device = match &profile.device {
+            Some(device) => {
+                let parts = [&device.compute_capability.to_string(), &device.memory.to_string(), &device.bandwidth.to_string()];
+                format!("{:>5} {:>7} {:>11}  {}", parts[0], parts[1], parts[2], device.gpu)
+            }
+            None => format!("{:25}  any processor", ""),
+        };
+        lines.push_str(&format!("{:<12} {:<9} {:<5}{device}\n", profile.name, profile.provider.name(), profile.precision.name()));
+    }
+    print(&lines)
+}

@@ -1,0 +1,279 @@
+//! What TensorRT's ONNX parser would refuse, or take and then run differently, said before a GPU is needed.
+//!
+//! The parser itself is the last judge; this knows the published table of operators and types, the restrictions beside it, and the rules
+//! of strongly typed networks, which are the only ones that TensorRT 11 has.
+
+mod operators;
+mod restrictions;
+
+use crate::{Error, Result};
+use clap::ValueEnum;
+use graph::{DataType, Model, Node};
+use operators::{Support, support, type_name};
+use serde::Serialize;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
+
+/// The TensorRT that a graph is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+pub enum Target {
+    /// TensorRT 10.14 and newer: what ONNX Runtime's provider uses.
+    #[value(name = "tensorrt-10")]
+    #[serde(rename = "tensorrt-10")]
+    TensorRt10,
+    /// TensorRT 11, which has strongly typed networks only.
+    #[value(name = "tensorrt-11")]
+    #[serde(rename = "tensorrt-11")]
+    TensorRt11,
+}
+
+impl Target {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::TensorRt10, Self::TensorRt11];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TensorRt10 => "tensorrt-10",
+            Self::TensorRt11 => "tensorrt-11",
+        }
+    }
+
+    /// Versions of ONNX's operator set. 11: NVIDIA's ONNX opset guide. 10: 20 is the table's; that 10.14 reads 23, with which Attention came,
+    /// is seen in NVIDIA/TensorRT#4705.
+    fn opsets(self) -> (i64, i64) {
+        match self {
+            Self::TensorRt10 => (9, 23),
+            Self::TensorRt11 => (9, 25),
+        }
+    }
+
+    /// Whether something that came with a version is there.
+    fn has(self, since: &str) -> bool {
+        let major = since.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        major.is_some_and(|major| major <= if self == Self::TensorRt10 { 10 } else { 11 })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// TensorRT refuses the graph, or a part of it goes to another provider.
+    Error,
+    /// It works, with something to know.
+    Warning,
+}
+
+/// One thing that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The node, if it is about one.
+    pub node: Option<String>,
+    /// The node's operator.
+    pub operator: Option<String>,
+    /// What was expected, and what was found.
+    pub message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if self.severity == Severity::Error { "error: " } else { "warning: " })?;
+        if let (Some(node), Some(operator)) = (&self.node, &self.operator) {
+            write!(formatter, "{node} ({operator}): ")?;
+        }
+        formatter.write_str(&self.message)
+    }
+}
+
+/// Everything that [`lint`] found, errors first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The TensorRT that was asked about.
+    pub target: Target,
+    /// Errors, then warnings, each in the graph's order.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Those that TensorRT refuses.
+    pub fn errors(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.severity == Severity::Error)
+    }
+
+    /// That there are no errors.
+    ///
+    /// # Errors
+    /// [`Error::Gate`] with all of them, about the graph `name`.
+    pub fn check(&self, name: &str) -> Result<()> {
+        let lines: Vec<String> = self.errors().map(|finding| format!("  {name}: {}: {finding}", self.target)).collect();
+        if lines.is_empty() { Ok(()) } else { Err(Error::Gate(lines.join("\n"))) }
+    }
+}
+
+/// Looks for what TensorRT does not take. The types of the model's values must have been inferred, as [`graph::load`] does it.
+pub fn lint(model: &Model, target: Target) -> Report {
+    let mut findings = Findings::default();
+    check_opsets(model, target, &mut findings);
+    check_names(model, &mut findings);
+    check_ports(model, &mut findings);
+    let context = Context::new(model);
+    for node in &model.nodes {
+        check_node(&context, node, target, &mut findings);
+    }
+    findings.0.sort_by_key(|finding| finding.severity);
+    Report { target, findings: findings.0 }
+}
+
+/// The findings so far.
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn about(&mut self, severity: Severity, node: Option<&Node>, message: String) {
+        let (name, operator) = (node.map(|node| node.name.clone()), node.map(|node| node.operator.clone()));
+        self.0.push(Finding { severity, node: name, operator, message });
+    }
+
+    fn error(&mut self, node: &Node, message: impl Into<String>) {
+        self.about(Severity::Error, Some(node), message.into());
+    }
+}
+
+/// A model with what several rules ask of it.
+struct Context<'m> {
+    model: &'m Model,
+    /// What `Constant` nodes make.
+    constants: HashSet<&'m str>,
+    opset: i64,
+}
+
+impl<'m> Context<'m> {
+    fn new(model: &'m Model) -> Self {
+        let constants = model.nodes.iter().filter(|node| node.operator == "Constant").flat_map(|node| &node.outputs);
+        let opset = model.opsets.iter().find(|set| set.domain.is_empty()).map_or(0, |set| set.version);
+        Self { model, constants: constants.map(String::as_str).collect(), opset }
+    }
+
+    /// The name of an input that is given.
+    fn input<'n>(&self, node: &'n Node, position: usize) -> Option<&'n str> {
+        node.inputs.get(position).map(String::as_str).filter(|name| !name.is_empty())
+    }
+
+    /// Whether a value is known when the engine is built.
+    fn is_constant(&self, name: &str) -> bool {
+        self.model.weights.contains_key(name) || self.constants.contains(name)
+    }
+
+    fn type_of(&self, name: &str) -> Option<DataType> {
+        self.model.type_of(name).map(|ty| ty.data_type)
+    }
+
+    fn rank(&self, name: &str) -> Option<usize> {
+        self.model.type_of(name).map(|ty| ty.dims.len())
+    }
+}
+
+fn check_opsets(model: &Model, target: Target, findings: &mut Findings) {
+    let (oldest, newest) = target.opsets();
+    for set in &model.opsets {
+        if set.domain.is_empty() && !(oldest..=newest).contains(&set.version) {
+            let message = format!("expected an opset of {oldest} to {newest}, found {}", set.version);
+            findings.about(Severity::Error, None, message);
+        }
+    }
+}
+
+/// Names are what messages, precision rules and timing caches speak of.
+fn check_names(model: &Model, findings: &mut Findings) {
+    let mut nodes = HashSet::new();
+    let mut values: HashSet<&str> =
+        model.inputs.iter().map(|port| port.name.as_str()).chain(model.weights.keys().map(String::as_str)).collect();
+    for node in &model.nodes {
+        if node.name.is_empty() {
+            findings.about(Severity::Warning, Some(node), "the node has no name; TensorRT gives it one that says nothing".into());
+        } else if !nodes.insert(node.name.as_str()) {
+            findings.about(Severity::Warning, Some(node), "another node has this name; layers cannot be told apart".into());
+        }
+        for output in node.outputs.iter().filter(|name| !name.is_empty()) {
+            if !values.insert(output) {
+                findings.error(node, format!("its output `{output}` has the name of another value"));
+            }
+        }
+    }
+}
+
+fn check_ports(model: &Model, findings: &mut Findings) {
+    for port in &model.inputs {
+        if port.ty.fixed_dims().is_none() {
+            let message =
+                format!("the input `{}` is {}: dynamic sizes need a profile of shapes, and give slower engines", port.name, port.ty);
+            findings.about(Severity::Warning, None, message);
+        }
+    }
+    for port in model.inputs.iter().chain(&model.outputs) {
+        if port.ty.data_type == DataType::I64 {
+            let message = format!("`{}` is INT64, which TensorRT computes in twice the memory of INT32", port.name);
+            findings.about(Severity::Warning, None, message);
+        }
+    }
+}
+
+fn check_node(context: &Context<'_>, node: &Node, target: Target, findings: &mut Findings) {
+    if !node.domain.is_empty() {
+        findings.error(node, format!("expected ONNX's own operators, found one of the domain `{}`", node.domain));
+        return;
+    }
+    match support(&node.operator, target) {
+        Support::No => findings.error(node, "TensorRT's parser does not take this operator"),
+        Support::Unknown => findings.error(node, "this operator is not in the parser's table"),
+        Support::Since(version) => findings.error(node, format!("TensorRT's parser takes this operator from {version} on")),
+        Support::Yes(types) => check_types(context, node, &types, findings),
+    }
+    check_strong_typing(context, node, findings);
+    restrictions::check(context, node, findings);
+}
+
+/// The table's types are those of the data, which is the first input (the second one of `Where`); what else there is are indices and shapes.
+fn check_types(context: &Context<'_>, node: &Node, types: &[&str], findings: &mut Findings) {
+    let data = context.input(node, usize::from(node.operator == "Where"));
+    let found = data.and_then(|name| context.type_of(name)).map(type_name);
+    if let Some(found) = found
+        && !types.contains(&found)
+        // Shapes and indices are INT64 in ONNX, and are computed on the host while the engine is built.
+        && !(found == "INT64" && data.is_some_and(|name| context.is_constant(name)))
+    {
+        findings.error(node, format!("expected data of {}, found {found}", types.join(", ")));
+    }
+    if node.operator == "Cast"
+        && let Some(to) = node.outputs.first().and_then(|name| context.type_of(name)).map(type_name)
+        && !types.contains(&to)
+    {
+        findings.error(node, format!("expected a cast to {}, found {to}", types.join(", ")));
+    }
+}
+
+/// A strongly typed network converts nothing by itself: floats of several types in one node are refused.
+fn check_strong_typing(context: &Context<'_>, node: &Node, findings: &mut Findings) {
+    // Scales and regions are FP32 whatever the data is; these operators change the type, by definition.
+    if matches!(node.operator.as_str(), "Resize" | "QuantizeLinear" | "DequantizeLinear" | "CastLike" | "Cast") {
+        return;
+    }
+    let floats = node.inputs.iter().filter_map(|name| context.type_of(name)).filter(|ty| ty.is_float());
+    let found: BTreeSet<&str> = floats.map(type_name).collect();
+    if found.len() > 1 {
+        let found: Vec<&str> = found.into_iter().collect();
+        findings.error(node, format!("expected inputs of one float type, found {}; a Cast is missing", found.join(" and ")));
+    }
+}
+
+#[cfg(test)]
+mod tests;

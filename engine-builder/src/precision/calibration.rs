@@ -1,0 +1,217 @@
+//! What activations look like on images: tiles drawn from a folder, and statistics of every value that a pass asks about.
+
+use super::histogram::Histogram;
+use super::rewrite::remove_unread;
+use crate::test_image::test_image;
+use crate::{Error, Result};
+use exporter::Noise;
+use graph::{DataType, Model, Port};
+use ndarray::ArrayD;
+use runtime::digest::sha256_file;
+use runtime::engine::manifest::Interface;
+use runtime::image::{Format, Limits, Picture};
+use runtime::session::{Session, SessionOptions};
+use runtime::tile::Size;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Tiles come from the same places in every build of the same images.
+const SEED: u64 = 0x7411_F0E6;
+/// Values of one run that are held at a time.
+const BYTES_AT_ONCE: usize = 128 << 20;
+/// Changes whenever the statistics do, so that what an older version kept is not used.
+const CACHE_VERSION: &str = "1";
+
+/// Images that activations are measured on.
+#[derive(Debug)]
+pub(crate) struct CalibrationTiles {
+    /// The folder, or `None` for the built-in test image.
+    pub(crate) folder: Option<PathBuf>,
+    /// Number of pictures that tiles were drawn from.
+    pub(crate) pictures: usize,
+    /// `[1, channels, height, width]` each, in the model's range.
+    pub(crate) tiles: Vec<ArrayD<f32>>,
+    /// Of all values.
+    pub(crate) sha256: String,
+}
+
+impl CalibrationTiles {
+    /// `count` tiles of `shape` `[1, channels, height, width]`, drawn from the pictures of `folder` or from the built-in test image.
+    ///
+    /// # Errors
+    /// The folder has no picture of at least the tile's size, or one cannot be read.
+    pub(crate) fn draw(folder: Option<&Path>, count: usize, shape: &[usize], interface: &Interface) -> Result<Self> {
+        let [_, channels, height, width] = *shape else {
+            return Err(Error::input(folder.unwrap_or(Path::new("calibration")), format!("expected an image input, found {shape:?}")));
+        };
+        let [low, high] = interface.range;
+        let mut noise = Noise::new(SEED);
+        let mut draw = |length: usize| ((noise.next_signed() * 0.5 + 0.5) * (length + 1) as f32).floor().min(length as f32) as usize;
+        let mut tiles = Vec::with_capacity(count);
+        let array =
+            |values: Vec<f32>| ArrayD::from_shape_vec(shape.to_vec(), values).map_err(|e| Error::Graph(graph::Error::Graph(e.to_string())));
+        let pictures = match folder {
+            None => {
+                // Larger than a tile, so that tiles differ.
+                let (rows, columns) = (height * 2, width * 2);
+                let image = test_image(channels, rows, columns, interface.range);
+                for _ in 0..count {
+                    let (x, y) = (draw(columns - width), draw(rows - height));
+                    let rows_of = |c: usize| (0..height).map(move |row| ((c * rows) + y + row) * columns + x);
+                    tiles.push(array((0..channels).flat_map(rows_of).flat_map(|at| image[at..at + width].to_vec()).collect())?);
+                }
+                1
+            }
+            Some(folder) => {
+                let paths = pictures_of(folder)?;
+                let limits = Limits::default();
+                let mut used = 0;
+                let mut smaller = Vec::new();
+                for (position, path) in paths.iter().enumerate() {
+                    let picture = Picture::read(path, &limits)?;
+                    let Size { width: columns, height: rows } = picture.size();
+                    let (columns, rows) = (columns as usize, rows as usize);
+                    let share = (count * (position + 1) / paths.len()) - (count * position / paths.len());
+                    if columns < width || rows < height {
+                        smaller.push(format!("{} ({columns}×{rows})", path.display()));
+                        continue;
+                    }
+                    used += 1;
+                    for _ in 0..share.max(1) {
+                        let (x, y) = (draw(columns - width), draw(rows - height));
+                        let sample = |c: usize, row: usize, column: usize| {
+                            let pixel = &picture.samples()[((y + row) * columns + x + column) * 3..][..3];
+                            // A network for grey pictures sees the mean of the colours.
+                            let level =
+                                if channels == 1 { pixel.iter().map(|v| f32::from(*v)).sum::<f32>() / 3.0 } else { f32::from(pixel[c]) };
+                            low + level / 255.0 * (high - low)
+                        };
+                        let values = (0..channels)
+                            .flat_map(|c| (0..height).flat_map(move |row| (0..width).map(move |column| (c, row, column))))
+                            .map(|(c, row, column)| sample(c, row, column));
+                        tiles.push(array(values.collect())?);
+                    }
+                }
+                if tiles.is_empty() {
+                    let found = if smaller.is_empty() { "none".into() } else { smaller.join(", ") };
+                    let expected = format!("expected pictures (.png, .jpg, .jpeg, .webp) of at least {width}×{height}");
+                    return Err(Error::input(folder, format!("{expected}, found {found}")));
+                }
+                used
+            }
+        };
+        let mut hash = Sha256::new();
+        tiles.iter().flatten().for_each(|value| hash.update(value.to_le_bytes()));
+        Ok(CalibrationTiles { folder: folder.map(Path::to_owned), pictures, tiles, sha256: hexadecimal(&hash.finalize()) })
+    }
+}
+
+fn pictures_of(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in folder.read_dir().map_err(|e| Error::file(folder, "list", e))? {
+        paths.push(entry.map_err(|e| Error::file(folder, "list", e))?.path());
+    }
+    paths.retain(|path| path.is_file() && Format::of_name(path).is_ok());
+    paths.sort();
+    Ok(paths)
+}
+
+/// Histograms by the values' names.
+pub(crate) type Statistics = BTreeMap<String, Histogram>;
+
+/// Statistics of every FP32 value of `model`, the input included, on `tiles`. What was measured before is taken from the user's cache.
+///
+/// `file` holds the model, and stands in a folder that it has to itself and its weight file.
+///
+/// # Errors
+/// A file cannot be read or written, or ONNX Runtime refuses the graph.
+pub(crate) fn statistics(model: &Model, file: &Path, input: &str, calibration: &CalibrationTiles) -> Result<Statistics> {
+    let cached = cache_folder().map(|folder| Ok::<_, Error>(folder.join(format!("{}.json", cache_key(file, calibration)?)))).transpose()?;
+    let known = cached.as_ref().and_then(|path| fs::read(path).ok()).and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let statistics = measure(model, file, input, &calibration.tiles)?;
+    if let Some(path) = cached {
+        // A cache that cannot be written costs time, and nothing else.
+        let _ = keep(&path, &statistics);
+    }
+    Ok(statistics)
+}
+
+fn measure(model: &Model, file: &Path, input: &str, tiles: &[ArrayD<f32>]) -> Result<Statistics> {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let scratch = tempfile::Builder::new().prefix("calibration-").tempdir_in(folder).map_err(|e| Error::file(folder, "write to", e))?;
+    let mut parts: Vec<Model> = Vec::new();
+    let mut bytes = usize::MAX;
+    for name in model.nodes.iter().flat_map(|node| &node.outputs) {
+        let Some(ty) = model.types.get(name).filter(|ty| ty.data_type == DataType::F32) else { continue };
+        let size = ty.fixed_dims().map_or(0, |dims| dims.iter().product::<usize>() * 4);
+        if bytes.saturating_add(size) > BYTES_AT_ONCE {
+            parts.push(Model { outputs: Vec::new(), ..model.clone() });
+            bytes = 0;
+        }
+        bytes += size;
+        if let Some(part) = parts.last_mut() {
+            part.outputs.push(Port { name: name.clone(), ty: ty.clone() });
+        }
+    }
+    parts.iter_mut().for_each(remove_unread);
+    let paths: Vec<PathBuf> = (0..parts.len()).map(|number| scratch.path().join(format!("part-{number}.onnx"))).collect();
+    let pairs: Vec<(&Model, &Path)> = parts.iter().zip(paths.iter().map(PathBuf::as_path)).collect();
+    graph::save_sharing_weights(&pairs, &scratch.path().join("weights"))?;
+    let mut statistics = Statistics::new();
+    for path in &paths {
+        let mut session = Session::open(path, &SessionOptions::default())?;
+        for tile in tiles {
+            for (name, values) in session.run(&[(input, tile.view())])? {
+                add(&mut statistics, &name, &values);
+            }
+        }
+    }
+    tiles.iter().for_each(|tile| add(&mut statistics, input, tile));
+    Ok(statistics)
+}
+
+fn add(statistics: &mut Statistics, name: &str, values: &ArrayD<f32>) {
+    let histogram = statistics.entry(name.to_owned()).or_default();
+    match values.as_slice() {
+        Some(values) => histogram.add(values),
+        None => histogram.add(&values.iter().copied().collect::<Vec<_>>()),
+    }
+}
+
+/// What the statistics depend on: the graph, its weights, the tiles, and this code.
+fn cache_key(file: &Path, calibration: &CalibrationTiles) -> Result<String> {
+    let mut hash = Sha256::new();
+    hash.update(CACHE_VERSION);
+    hash.update(&calibration.sha256);
+    hash.update(sha256_file(file)?.sha256);
+    let weights = file.with_file_name(crate::build::WEIGHTS_FILE);
+    if weights.exists() {
+        hash.update(sha256_file(&weights)?.sha256);
+    }
+    Ok(hexadecimal(&hash.finalize()))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// `tileforge/calibration` in the user's cache folder (<https://specifications.freedesktop.org/basedir-spec/latest/>), if there is one.
+fn cache_folder() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
+    Some(base.join("tileforge").join("calibration"))
+}
+
+fn keep(path: &Path, statistics: &Statistics) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    serde_json::to_writer(&mut file, statistics)?;
+    file.persist(path)?;
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! What is kept of a tensor's values: extremes, and a histogram that grows with them.
+
+use serde::{Deserialize, Serialize};
+
+/// Bins on each side of 0.
+const HALF: usize = 2048;
+
+/// How often which values occur, streamed in any number of pieces and in bounded memory.
+///
+/// The bins cover −limit … limit, a power of two that doubles, merging pairs of bins, when a larger value comes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Histogram {
+    /// Smallest value.
+    pub(super) low: f32,
+    /// Largest value.
+    pub(super) high: f32,
+    /// Whether a value was no number or infinite; those are not counted.
+    pub(super) non_finite: bool,
+    limit: f32,
+    bins: Vec<u64>,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        // The smallest limit whose bins are still normal numbers.
+        Histogram { low: 0.0, high: 0.0, non_finite: false, limit: 2_f32.powi(-100), bins: vec![0; 2 * HALF] }
+    }
+}
+
+impl Histogram {
+    /// Counts more values. 0 always belongs to the range: padding is 0, and a zero point must exist.
+    pub(super) fn add(&mut self, values: &[f32]) {
+        let (mut low, mut high) = (self.low, self.high);
+        for value in values {
+            if value.is_finite() {
+                low = low.min(*value);
+                high = high.max(*value);
+            } else {
+                self.non_finite = true;
+            }
+        }
+        (self.low, self.high) = (low, high);
+        self.grow_to(self.magnitude());
+        let scale = HALF as f32 / self.limit;
+        for value in values.iter().filter(|value| value.is_finite()) {
+            let bin = (value * scale).floor() as isize + HALF as isize;
+            self.bins[bin.clamp(0, 2 * HALF as isize - 1) as usize] += 1;
+        }
+    }
+
+    /// The largest magnitude.
+    pub(super) fn magnitude(&self) -> f32 {
+        self.high.max(-self.low)
+    }
+
+    fn grow_to(&mut self, magnitude: f32) {
+        if magnitude <= self.limit {
+            return;
+        }
+        if self.bins.iter().all(|count| *count == 0) {
+            while self.limit < magnitude && self.limit < f32::MAX / 4.0 {
+                self.limit *= 2.0;
+            }
+            return;
+        }
+        while self.limit < magnitude && self.limit < f32::MAX / 4.0 {
+            self.limit *= 2.0;
+            let mut merged = vec![0; 2 * HALF];
+            for (bin, count) in self.bins.iter().enumerate() {
+                merged[HALF / 2 + bin / 2] += count;
+            }
+            self.bins = merged;
+        }
+    }
+
+    /// The bins that are not empty: their middle and their count.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+        let width = f64::from(self.limit) / HALF as f64;
+        let middle = move |bin: usize| (bin as f64 - HALF as f64 + 0.5) * width;
+        self.bins.iter().enumerate().filter(|(_, count)| **count > 0).map(move |(bin, count)| (middle(bin), *count))
+    }
+
+    /// Number of values.
+    pub(super) fn total(&self) -> u64 {
+        self.bins.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_count_as_the_whole() {
+        let values: Vec<f32> = (0..10_000).map(|i| ((i * 7919 % 10_007) as f32 / 100.0 - 40.0).powi(3)).collect();
+        let mut whole = Histogram::default();
+        whole.add(&values);
+        let mut pieces = Histogram::default();
+        values.chunks(17).for_each(|piece| pieces.add(piece));
+        assert_eq!((whole.low, whole.high, whole.total()), (pieces.low, pieces.high, pieces.total()));
+        assert_eq!(whole.total(), 10_000);
+        let mean = |h: &Histogram| h.counts().map(|(value, count)| value * count as f64).sum::<f64>() / 10_000.0;
+        let exact = values.iter().map(|v| f64::from(*v)).sum::<f64>() / 10_000.0;
+        assert!(
+            (mean(&whole) - exact).abs() < 150.0 && (mean(&pieces) - exact).abs() < 300.0,
+            "{} {} {exact}",
+            mean(&whole),
+            mean(&pieces)
+        );
+    }
+
+    #[test]
+    fn what_is_no_number_is_noticed_and_not_counted() {
+        let mut histogram = Histogram::default();
+        histogram.add(&[1.0, f32::NAN, -3.0, f32::INFINITY]);
+        assert!(histogram.non_finite);
+        assert_eq!((histogram.low, histogram.high, histogram.total()), (-3.0, 1.0, 2));
+        histogram.add(&[f32::MAX, f32::MIN_POSITIVE]);
+        assert_eq!((histogram.magnitude(), histogram.total()), (f32::MAX, 4));
+    }
+}

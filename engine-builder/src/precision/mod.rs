@@ -1,0 +1,269 @@
+//! What an engine computes in: passes over its graphs, never flags of whoever builds or runs them.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `half` | FP16 and BF16, with islands of FP32 |
+//! | `islands` | which nodes FP16 cannot hold, from calibration |
+//! | `quantised` | INT8 and FP8 by QuantizeLinear and DequantizeLinear |
+//! | `calibration`, `histogram`, `range` | tiles of images, what activations look like on them, and the range that 8 bits cover |
+//! | `quality` | how far a graph is from its reference, and what each layer has to do with it |
+
+mod calibration;
+mod half;
+mod histogram;
+mod islands;
+mod quality;
+mod quantised;
+mod range;
+mod rewrite;
+
+pub use quality::Sensitivity;
+pub(crate) use quality::{Trial, emulation, speed_ratio};
+pub use range::RangeMethod;
+
+use crate::{Error, Floors, Result};
+use calibration::{CalibrationTiles, Statistics};
+use graph::{DataType, Model};
+use quantised::Scheme;
+use runtime::engine::manifest::{Calibration, Interface, Precision};
+use runtime::provider::Provider;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// How an engine is converted to its precision.
+#[derive(Debug, Clone)]
+pub struct PrecisionOptions {
+    /// A folder of pictures like those that the engine will see; `None` for the built-in test image.
+    pub calibration: Option<PathBuf>,
+    /// Tiles that are drawn from them.
+    pub calibration_tiles: usize,
+    /// How the range of an activation is chosen for INT8.
+    pub range: RangeMethod,
+    /// Whether the first and the last layer are quantised as well.
+    pub all_layers: bool,
+    /// Whether every layer is tried alone, for [`Sensitivity`].
+    pub sensitivity: bool,
+}
+
+impl Default for PrecisionOptions {
+    fn default() -> Self {
+        PrecisionOptions { calibration: None, calibration_tiles: 32, range: RangeMethod::default(), all_layers: false, sensitivity: false }
+    }
+}
+
+/// What a conversion needs to know.
+pub(crate) struct Job<'a> {
+    pub(crate) precision: Precision,
+    pub(crate) provider: Provider,
+    pub(crate) interface: &'a Interface,
+    pub(crate) floors: &'a Floors,
+    pub(crate) options: &'a PrecisionOptions,
+}
+
+/// The engine's graphs in its precision.
+pub(crate) struct Converted {
+    pub(crate) models: Vec<Model>,
+    /// Names of the nodes that compute in FP32 (of INT8 and FP8: the layers that were not quantised).
+    pub(crate) islands: Vec<String>,
+    pub(crate) calibration: Option<Calibration>,
+    /// The most sensitive layer first.
+    pub(crate) sensitivity: Vec<Sensitivity>,
+    /// How they were made, and the layers that are in 8 bits.
+    recipe: Recipe,
+    chosen: BTreeSet<String>,
+    /// The smallest graph before, and its file.
+    smallest: (Model, PathBuf),
+}
+
+impl Converted {
+    /// The layer that costs most quality, if the engine's precision costs any.
+    ///
+    /// # Errors
+    /// ONNX Runtime refuses a graph, or a file cannot be written.
+    pub(crate) fn worst_layer(&self, job: &Job<'_>, scratch: &Path) -> Result<Option<Sensitivity>> {
+        if job.precision == Precision::Fp32 {
+            return Ok(None);
+        }
+        if let Some(worst) = self.sensitivity.first() {
+            return Ok(Some(worst.clone()));
+        }
+        let (model, file) = &self.smallest;
+        let trial = Trial::new(job, file, scratch)?;
+        Ok(sensitivity(&self.recipe, model, &trial, &self.chosen)?.into_iter().next())
+    }
+}
+
+/// A precision together with what calibration found: makes the graph of any tile.
+struct Recipe {
+    precision: Precision,
+    provider: Provider,
+    range: RangeMethod,
+    statistics: Statistics,
+    /// Nodes that FP16 cannot hold.
+    outside: BTreeSet<String>,
+}
+
+impl Recipe {
+    /// The model with the named nodes in FP32, besides those that FP16 cannot hold; or with the named layers in 8 bits.
+    fn apply(&self, model: &Model, names: &BTreeSet<String>) -> Result<Model> {
+        let scheme = match (self.precision, self.provider) {
+            (Precision::Fp32, _) => return Ok(model.clone()),
+            (Precision::Fp16, _) => return half::to_half(model, DataType::F16, &(names | &self.outside)),
+            (Precision::Bf16, _) => return half::to_half(model, DataType::Bf16, names),
+            (Precision::Int8, Provider::Cpu) => Scheme::Cpu,
+            (Precision::Int8, _) => Scheme::TensorRt,
+            (Precision::Fp8, _) => Scheme::Fp8,
+        };
+        let quantised = quantised::quantised(model, scheme, names, &self.statistics, self.range)?;
+        match self.provider {
+            Provider::Cpu => Ok(quantised),
+            // Whatever is not in 8 bits is in 16, which is what such a GPU is fast at.
+            _ => half::to_half(&quantised, DataType::F16, &self.outside),
+        }
+    }
+
+    fn is_8_bits(&self) -> bool {
+        matches!(self.precision, Precision::Int8 | Precision::Fp8)
+    }
+
+    /// What [`Recipe::apply`] is given so that one layer alone is in the low precision.
+    fn only(&self, model: &Model, layer: &str) -> BTreeSet<String> {
+        if self.is_8_bits() { BTreeSet::from([layer.to_owned()]) } else { rewrite::all_but(model, layer) }
+    }
+}
+
+/// Converts the graphs of an engine, the smallest first, which calibration runs on. `files` hold them as they were exported.
+///
+/// In 8 bits, the layers that cost most quality fall back one after another until the profile's floor holds.
+///
+/// # Errors
+/// There are no pictures to calibrate on, a graph cannot be converted, or ONNX Runtime refuses it.
+pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratch: &Path) -> Result<Converted> {
+    let (Some(smallest), Some(file)) = (models.first(), files.first()) else {
+        return Err(Error::input(scratch, "expected at least one graph"));
+    };
+    if job.provider == Provider::Cpu && job.precision == Precision::Bf16 {
+        let reason =
+            "ONNX Runtime's CPU kernels do not compute in bf16; build it for a GPU's profile, or give --precision fp32, fp16 or int8";
+        return Err(Error::input(file, reason));
+    }
+    let mut recipe = Recipe {
+        precision: job.precision,
+        provider: job.provider,
+        range: job.options.range,
+        statistics: Statistics::new(),
+        outside: BTreeSet::new(),
+    };
+    let (mut calibration, mut ranking) = (None, Vec::new());
+    if job.precision == Precision::Fp32 {
+        let (models, islands, chosen, smallest) = (models.to_vec(), Vec::new(), BTreeSet::new(), (smallest.clone(), file.clone()));
+        return Ok(Converted { models, islands, calibration, sensitivity: ranking, recipe, chosen, smallest });
+    }
+    let input = &job.interface.input;
+    if job.precision != Precision::Bf16 {
+        let shape = smallest.inputs.iter().find(|port| port.name == *input).and_then(|port| port.ty.fixed_dims()).unwrap_or_default();
+        let options = job.options;
+        let tiles = CalibrationTiles::draw(options.calibration.as_deref(), options.calibration_tiles, &shape, job.interface)?;
+        recipe.statistics = calibration::statistics(smallest, file, input, &tiles)?;
+        if job.precision == Precision::Fp16 || job.provider != Provider::Cpu {
+            recipe.outside = islands::outside_f16(smallest, &recipe.statistics)?;
+        }
+        calibration = Some(Calibration {
+            source: tiles.folder.as_ref().map_or("built-in test image".into(), |_| "folder".into()),
+            pictures: tiles.pictures,
+            tiles: tiles.tiles.len(),
+            sha256: tiles.sha256,
+            range: (job.precision == Precision::Int8).then(|| job.options.range.to_string()),
+        });
+    }
+    let mut chosen: BTreeSet<String> = match (recipe.is_8_bits(), job.options.all_layers) {
+        (false, _) => BTreeSet::new(),
+        (true, false) => quantised::default_layers(smallest)?.into_iter().collect(),
+        (true, true) => rewrite::layers(&rewrite::with_plain_weights(smallest)?).into_iter().collect(),
+    };
+    let trial = Trial::new(job, file, scratch)?;
+    if recipe.is_8_bits() {
+        if chosen.is_empty() {
+            return Err(Error::input(file, format!("it has no inner layer that {} could be used for", job.precision)));
+        }
+        chosen = fallen_back(&recipe, smallest, &trial, chosen, job.floors.psnr_db, &mut ranking)?;
+    }
+    if job.options.sensitivity && ranking.is_empty() {
+        ranking = sensitivity(&recipe, smallest, &trial, &chosen)?;
+    }
+    let models = models.iter().map(|model| recipe.apply(model, &chosen)).collect::<Result<_>>()?;
+    let islands = if recipe.is_8_bits() {
+        let layers = rewrite::layers(&rewrite::with_plain_weights(smallest)?);
+        layers.into_iter().filter(|layer| !chosen.contains(layer)).collect()
+    } else {
+        smallest.nodes.iter().map(|node| node.name.clone()).filter(|name| recipe.outside.contains(name)).collect()
+    };
+    let smallest = (smallest.clone(), file.clone());
+    Ok(Converted { models, islands, calibration, sensitivity: ranking, recipe, chosen, smallest })
+}
+
+/// Writes the graph in a file in FP16 or BF16, with the nodes of `islands` in FP32, and nothing more: it is neither calibrated nor measured.
+/// Weights are converted while they are written, whatever their size; those that need no conversion are linked.
+///
+/// # Errors
+/// The file is no graph, it has no node of such a name, another precision is asked for, or a file cannot be written.
+pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<String>, output: &Path) -> Result<()> {
+    let half = match precision {
+        Precision::Fp16 => DataType::F16,
+        Precision::Bf16 => DataType::Bf16,
+        other => {
+            return Err(Error::input(file, format!("expected fp16 or bf16, found {other}: build an engine of it, which is calibrated")));
+        }
+    };
+    let model = graph::load(file)?;
+    if let Some(unknown) = islands.iter().find(|name| !model.nodes.iter().any(|node| node.name == **name)) {
+        return Err(Error::input(
+            file,
+            format!("it has no node `{unknown}`; nodes have the names that the graph's text or a viewer shows"),
+        ));
+    }
+    graph::save(&half::to_half(&model, half, islands)?, output, graph::WeightStorage::Link)?;
+    Ok(())
+}
+
+/// The largest choice of layers that reaches the floor, when the most sensitive ones are left out first.
+fn fallen_back(
+    recipe: &Recipe,
+    model: &Model,
+    trial: &Trial<'_>,
+    chosen: BTreeSet<String>,
+    floor: f64,
+    ranking: &mut Vec<Sensitivity>,
+) -> Result<BTreeSet<String>> {
+    let reaches = |chosen: &BTreeSet<String>| Ok::<_, Error>(trial.measure(&recipe.apply(model, chosen)?)?.psnr_db >= floor);
+    if reaches(&chosen)? {
+        return Ok(chosen);
+    }
+    *ranking = sensitivity(recipe, model, trial, &chosen)?;
+    let without = |count: usize| -> BTreeSet<String> { ranking.iter().skip(count).map(|layer| layer.layer.clone()).collect() };
+    // Leaving more out gives more quality, near enough; whether the end does is what the gate checks.
+    let (mut fails, mut holds) = (0, ranking.len());
+    while holds - fails > 1 {
+        let middle = usize::midpoint(fails, holds);
+        if reaches(&without(middle))? { holds = middle } else { fails = middle }
+    }
+    let left = without(holds);
+    if left.is_empty() {
+        let worst = ranking.first().map_or(String::new(), |layer| format!("; {layer}"));
+        let found = format!("  no layer can be in {} with a PSNR of at least {floor:.2} dB{worst}", recipe.precision);
+        return Err(Error::Gate(found));
+    }
+    Ok(left)
+}
+
+/// Every layer alone in the low precision, the one that costs most first. Of 16 bits, `chosen` is not looked at.
+fn sensitivity(recipe: &Recipe, model: &Model, trial: &Trial<'_>, chosen: &BTreeSet<String>) -> Result<Vec<Sensitivity>> {
+    let plain = rewrite::with_plain_weights(model)?;
+    let layers: Vec<String> = rewrite::layers(&plain).into_iter().filter(|layer| !recipe.is_8_bits() || chosen.contains(layer)).collect();
+    let models = layers.iter().map(|layer| recipe.apply(&plain, &recipe.only(&plain, layer))).collect::<Result<Vec<_>>>()?;
+    let measured = trial.measure_all(&models)?;
+    let mut ranking: Vec<Sensitivity> =
+        layers.into_iter().zip(measured).map(|(layer, measured)| Sensitivity::new(layer, &measured)).collect();
+    ranking.sort_by(|a, b| a.psnr_db.total_cmp(&b.psnr_db));
+    Ok(ranking)
+}

@@ -1,0 +1,200 @@
+//! From a histogram to the range that 8 bits cover.
+
+use super::histogram::Histogram;
+use std::fmt;
+use std::str::FromStr;
+
+/// How the range of an activation is chosen from what was seen of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RangeMethod {
+    /// From the smallest value to the largest: nothing is cut off.
+    MinMax,
+    /// All but one in 10,000 values.
+    Percentile,
+    /// The cut at which the rounded distribution tells most about the real one (Kullback-Leibler; Migacz, "8-bit Inference with
+    /// TensorRT", GTC 2017).
+    Entropy,
+    /// The cut with the smallest mean square of rounding and cutting errors together.
+    #[default]
+    Mse,
+}
+
+impl RangeMethod {
+    /// Every method.
+    pub const ALL: [Self; 4] = [Self::MinMax, Self::Percentile, Self::Entropy, Self::Mse];
+
+    /// The name on the command line and in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MinMax => "minmax",
+            Self::Percentile => "percentile",
+            Self::Entropy => "entropy",
+            Self::Mse => "mse",
+        }
+    }
+}
+
+impl fmt::Display for RangeMethod {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for RangeMethod {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|method| method.name() == text);
+        found.ok_or_else(|| format!("expected one of {}, found \"{text}\"", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
+/// Share of the values that [`RangeMethod::Percentile`] keeps.
+const KEPT: f64 = 0.9999;
+/// Cuts that are tried on each side.
+const CUTS: usize = 32;
+/// Levels of 8 bits.
+const LEVELS: f64 = 255.0;
+
+/// The values that the codes cover, `[low, high]`; symmetric around 0 if that is asked for. 0 is always inside.
+pub(super) fn range(histogram: &Histogram, method: RangeMethod, symmetric: bool) -> [f64; 2] {
+    let full = [f64::from(histogram.low), f64::from(histogram.high)];
+    let mirrored = |[low, high]: [f64; 2]| {
+        let magnitude = high.max(-low);
+        if symmetric { [-magnitude, magnitude] } else { [low, high] }
+    };
+    match method {
+        RangeMethod::MinMax => mirrored(full),
+        RangeMethod::Percentile => mirrored(percentile(histogram, full)),
+        RangeMethod::Entropy => best(mirrored(full), symmetric, |range| divergence(histogram, range)),
+        RangeMethod::Mse => best(mirrored(full), symmetric, |range| mean_square(histogram, range)),
+    }
+}
+
+fn percentile(histogram: &Histogram, [low, high]: [f64; 2]) -> [f64; 2] {
+    // Half of what may be cut off on each side.
+    let spare = (histogram.total() as f64 * (1.0 - KEPT) / 2.0) as u64;
+    let counts: Vec<(f64, u64)> = histogram.counts().collect();
+    fn cut<'a>(mut counts: impl Iterator<Item = &'a (f64, u64)>, spare: u64) -> Option<f64> {
+        let mut left_out = 0;
+        let stays = |(_, count): &&(f64, u64)| {
+            left_out += count;
+            left_out > spare
+        };
+        counts.find(stays).map(|(value, _)| *value)
+    }
+    let (from, to) = (cut(counts.iter(), spare), cut(counts.iter().rev(), spare));
+    [from.unwrap_or(low).max(low).min(0.0), to.unwrap_or(high).min(high).max(0.0)]
+}
+
+/// The part of `full` with the smallest cost: both sides are cut together first, and then each for itself.
+fn best(full: [f64; 2], symmetric: bool, cost: impl Fn([f64; 2]) -> f64) -> [f64; 2] {
+    let shares = |most: f64| (1..=CUTS).rev().map(move |step| most * step as f64 / CUTS as f64);
+    let mut chosen = full;
+    let mut least = f64::INFINITY;
+    let mut consider = |range: [f64; 2], chosen: &mut [f64; 2]| {
+        let cost = cost(range);
+        if cost < least {
+            (least, *chosen) = (cost, range);
+        }
+    };
+    shares(1.0).for_each(|share| consider(full.map(|side| side * share), &mut chosen));
+    if !symmetric {
+        let together = chosen;
+        shares(1.0).for_each(|share| consider([full[0] * share, together[1]], &mut chosen));
+        let lower = chosen;
+        shares(1.0).for_each(|share| consider([lower[0], full[1] * share], &mut chosen));
+    }
+    chosen
+}
+
+fn mean_square(histogram: &Histogram, [low, high]: [f64; 2]) -> f64 {
+    let step = (high - low) / LEVELS;
+    let rounding = step * step / 12.0;
+    let error = |value: f64| {
+        let cut = (low - value).max(value - high).max(0.0);
+        if cut > 0.0 { cut * cut } else { rounding }
+    };
+    histogram.counts().map(|(value, count)| error(value) * count as f64).sum()
+}
+
+/// Kullback-Leibler divergence of the distribution within `range`, with what is outside at its ends, from the same after rounding to codes:
+/// each code's count is spread over the bins that it stands for and that were not empty.
+fn divergence(histogram: &Histogram, [low, high]: [f64; 2]) -> f64 {
+    let total = histogram.total() as f64;
+    let step = (high - low) / LEVELS;
+    if step <= 0.0 || total == 0.0 {
+        return f64::INFINITY;
+    }
+    let code = |value: f64| ((value.clamp(low, high) - low) / step).round() as usize;
+    let bins: Vec<(f64, u64)> = histogram.counts().collect();
+    // Of the rounded distribution only what lies inside counts, so that cutting off has its price.
+    let mut inside = vec![(0.0, 0.0); LEVELS as usize + 1];
+    for (value, count) in bins.iter().filter(|(value, _)| (low..=high).contains(value)) {
+        let (sum, number) = &mut inside[code(*value)];
+        *sum += *count as f64;
+        *number += 1.0;
+    }
+    let kept: f64 = inside.iter().map(|(sum, _)| sum).sum();
+    let mut outside = [0.0; 2];
+    let mut first_and_last: [Option<usize>; 2] = [None; 2];
+    for (position, (value, count)) in bins.iter().enumerate() {
+        match (*value < low, *value > high) {
+            (true, _) => outside[0] += *count as f64,
+            (_, true) => outside[1] += *count as f64,
+            _ => {
+                first_and_last[0].get_or_insert(position);
+                first_and_last[1] = Some(position);
+            }
+        }
+    }
+    let mut divergence = 0.0;
+    for (position, (value, count)) in bins.iter().enumerate().filter(|(_, (value, _))| (low..=high).contains(value)) {
+        let ends = (0..2).filter(|end| first_and_last[*end] == Some(position)).map(|end| outside[end]).sum::<f64>();
+        let p = (*count as f64 + ends) / total;
+        let (sum, number) = inside[code(*value)];
+        let q = sum / number / kept;
+        divergence += p * (p / q).ln();
+    }
+    divergence
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bell of deviation 1 with one value far out.
+    fn with_outlier() -> Histogram {
+        let mut noise = exporter::Noise::new(3);
+        let values: Vec<f32> = (0..50_000).map(|_| (0..12).map(|_| noise.next_signed()).sum::<f32>() / 2.0).collect();
+        let mut histogram = Histogram::default();
+        histogram.add(&values);
+        histogram.add(&[60.0]);
+        histogram
+    }
+
+    #[test]
+    fn outliers_are_kept_or_cut() {
+        let histogram = with_outlier();
+        assert_eq!(range(&histogram, RangeMethod::MinMax, false)[1], 60.0);
+        for method in [RangeMethod::Percentile, RangeMethod::Entropy, RangeMethod::Mse] {
+            let [low, high] = range(&histogram, method, false);
+            assert!((-6.0..-2.0).contains(&low) && (2.0..20.0).contains(&high), "{method}: {low} {high}");
+            let [low, high] = range(&histogram, method, true);
+            assert!(low == -high && (2.0..20.0).contains(&high), "{method}: {low} {high}");
+        }
+    }
+
+    #[test]
+    fn zero_is_always_inside() {
+        let mut positive = Histogram::default();
+        positive.add(&[3.0, 5.0]);
+        for method in RangeMethod::ALL {
+            let [low, high] = range(&positive, method, false);
+            assert!(low == 0.0 && (4.0..=5.0).contains(&high), "{method}: {low} {high}");
+            assert_eq!(range(&Histogram::default(), method, true), [0.0, 0.0]);
+        }
+        assert_eq!("entropy".parse(), Ok(RangeMethod::Entropy));
+        assert!("best".parse::<RangeMethod>().unwrap_err().contains("minmax, percentile, entropy, mse"));
+    }
+}

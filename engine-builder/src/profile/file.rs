@@ -1,0 +1,138 @@
+//! One profile or family file, and what becomes of several of them.
+
+use super::options::{CudaKeys, TensorRtKeys};
+use super::{Bandwidth, ComputeCapability, Device, Floors, Memory, Profile, Tasks};
+use crate::{Error, Result, yaml};
+use runtime::engine::manifest::Precision;
+use runtime::provider::Provider;
+use serde::Deserialize;
+use std::path::Path;
+
+/// The keys of a file. All but the name may be left to the family that it extends.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProfileFile {
+    name: String,
+    extends: Option<String>,
+    gpu: Option<String>,
+    driver_names: Option<Vec<String>>,
+    architecture: Option<String>,
+    compute_capability: Option<ComputeCapability>,
+    memory: Option<Memory>,
+    bandwidth: Option<Bandwidth>,
+    provider: Option<Provider>,
+    precision: Option<Precision>,
+    #[serde(default)]
+    tasks: Tasks,
+    streams: Option<u32>,
+    cuda_graphs: Option<bool>,
+    #[serde(default)]
+    tensorrt: TensorRtKeys,
+    #[serde(default)]
+    cuda: CudaKeys,
+    floors: Option<Floors>,
+}
+
+/// The folder of families, beside the profiles.
+const FAMILIES: &str = "families";
+
+impl ProfileFile {
+    /// Reads a profile with all that it extends: the keys of the nearest file count. Returns the families' names, nearest first.
+    pub(super) fn read_with_families(path: &Path) -> Result<(Self, Vec<String>)> {
+        let mut merged = Self::read(path)?;
+        let folder = path.parent().unwrap_or(Path::new("")).join(FAMILIES);
+        let mut names = Vec::new();
+        let mut from = path.to_owned();
+        while let Some(name) = merged.extends.take() {
+            // A family's name is not looked for elsewhere, so that a profile means the same wherever it is read.
+            let family = folder.join(format!("{name}.yaml"));
+            if !family.is_file() {
+                let reason = format!("`extends: {name}`: there is no {}; families are in that folder", family.display());
+                return Err(Error::input(&from, reason));
+            }
+            if names.contains(&name) {
+                let chain = names.join(" → ");
+                return Err(Error::input(&from, format!("`extends: {name}` is circular: {chain} → {name}; remove one of them")));
+            }
+            let read = Self::read(&family)?;
+            names.push(name);
+            from = family;
+            merged = merged.over(read);
+        }
+        Ok((merged, names))
+    }
+
+    fn read(path: &Path) -> Result<Self> {
+        let file: Self = yaml::read(path)?;
+        if path.file_stem().is_none_or(|stem| stem != file.name.as_str()) {
+            return Err(Error::input(path, format!("expected the profile to have its file's name, found `name: {}`", file.name)));
+        }
+        Ok(file)
+    }
+
+    /// These keys where they are given, and those of `base` elsewhere.
+    fn over(self, base: Self) -> Self {
+        Self {
+            name: self.name,
+            extends: base.extends,
+            gpu: self.gpu.or(base.gpu),
+            driver_names: self.driver_names.or(base.driver_names),
+            architecture: self.architecture.or(base.architecture),
+            compute_capability: self.compute_capability.or(base.compute_capability),
+            memory: self.memory.or(base.memory),
+            bandwidth: self.bandwidth.or(base.bandwidth),
+            provider: self.provider.or(base.provider),
+            precision: self.precision.or(base.precision),
+            tasks: self.tasks.over(base.tasks),
+            streams: self.streams.or(base.streams),
+            cuda_graphs: self.cuda_graphs.or(base.cuda_graphs),
+            tensorrt: self.tensorrt.over(base.tensorrt),
+            cuda: self.cuda.over(base.cuda),
+            floors: self.floors.or(base.floors),
+        }
+    }
+
+    /// The profile, once nothing more is inherited.
+    pub(super) fn complete(self, families: Vec<String>) -> Result<Profile, String> {
+        let place =
+            if families.is_empty() { String::new() } else { format!(" or in the families that it extends ({})", families.join(", ")) };
+        let missing = |key: &str| format!("`{key}` is missing: expected in this file{place}");
+        let device = match self.gpu {
+            None => None,
+            Some(gpu) => Some(Device {
+                gpu,
+                driver_names: self.driver_names.ok_or_else(|| missing("driver_names"))?,
+                architecture: self.architecture.ok_or_else(|| missing("architecture"))?,
+                compute_capability: self.compute_capability.ok_or_else(|| missing("compute_capability"))?,
+                memory: self.memory.ok_or_else(|| missing("memory"))?,
+                bandwidth: self.bandwidth.ok_or_else(|| missing("bandwidth"))?,
+            }),
+        };
+        Ok(Profile {
+            name: self.name,
+            families,
+            provider: self.provider.ok_or_else(|| missing("provider"))?,
+            precision: self.precision.ok_or_else(|| missing("precision"))?,
+            device,
+            tasks: self.tasks,
+            streams: self.streams.unwrap_or(1),
+            cuda_graphs: self.cuda_graphs.unwrap_or(false),
+            tensorrt: self.tensorrt.complete()?,
+            cuda: self.cuda.complete(),
+            floors: self.floors.ok_or_else(|| missing("floors"))?,
+        })
+    }
+}
+
+impl Tasks {
+    fn over(self, base: Self) -> Self {
+        Self {
+            upscale: self.upscale.or(base.upscale),
+            vae_encoder: self.vae_encoder.or(base.vae_encoder),
+            vae_decoder: self.vae_decoder.or(base.vae_decoder),
+            unet: self.unet.or(base.unet),
+            depth: self.depth.or(base.depth),
+            realtime: self.realtime.or(base.realtime),
+        }
+    }
+}

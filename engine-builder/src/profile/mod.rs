@@ -1,0 +1,246 @@
+//! Profiles: what an engine for one kind of machine looks like.
+
+mod file;
+mod find;
+mod options;
+mod quantity;
+
+pub use find::{Here, here, names};
+pub use options::{ConvolutionSearch, CudaOptions, ProviderOptions, TensorRtOptions};
+pub use quantity::{Bandwidth, ComputeCapability, Memory, Tile};
+
+use crate::{Error, Result};
+use exporter::Task;
+use file::ProfileFile;
+use runtime::engine::manifest::Precision;
+use runtime::provider::Provider;
+use serde::{Deserialize, Serialize};
+
+/// A profile: the keys of `profiles/NAME.yaml` over those of the families that it extends.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Profile {
+    /// The name: that of the file.
+    pub name: String,
+    /// The families that it extends, nearest first.
+    pub families: Vec<String>,
+    /// What executes the engine.
+    pub provider: Provider,
+    /// The arithmetic of the engine, where the command line asks for no other.
+    pub precision: Precision,
+    /// The GPU; `None` for a CPU.
+    pub device: Option<Device>,
+    /// Shapes for each task.
+    pub tasks: Tasks,
+    /// Sessions that run at the same time.
+    pub streams: u32,
+    /// Whether launches are recorded as CUDA graphs and replayed.
+    pub cuda_graphs: bool,
+    /// How TensorRT builds and runs.
+    pub tensorrt: TensorRtOptions,
+    /// How ONNX Runtime's CUDA kernels run.
+    pub cuda: CudaOptions,
+    /// What an engine must reach against its FP32 reference.
+    pub floors: Floors,
+}
+
+/// What a GPU is: figures and sources are in docs/gpu-profiles.md.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Device {
+    /// The name that it is sold under.
+    pub gpu: String,
+    /// The names that the driver gives it.
+    pub driver_names: Vec<String>,
+    /// The architecture's name.
+    pub architecture: String,
+    /// What CUDA can do on it.
+    pub compute_capability: ComputeCapability,
+    /// Device memory.
+    pub memory: Memory,
+    /// Bandwidth of the device memory.
+    pub bandwidth: Bandwidth,
+}
+
+/// Tile shapes and batch for each task. A profile need not serve every task.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tasks {
+    /// Images to larger images, tile by tile; sizes in input pixels.
+    pub upscale: Option<Shapes>,
+    /// Images to latent images; sizes in image pixels.
+    pub vae_encoder: Option<Shapes>,
+    /// Latent images to images; sizes in latent pixels.
+    pub vae_decoder: Option<Shapes>,
+    /// Denoising of latent images; sizes in latent pixels. A batch of 2 holds both halves of classifier-free guidance.
+    pub unet: Option<Shapes>,
+    /// Depth of an image; sizes in input pixels.
+    pub depth: Option<Shapes>,
+    /// Video frames to larger frames, a whole frame at once; sizes in input pixels.
+    pub realtime: Option<Shapes>,
+}
+
+/// The input sizes of an engine's graphs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shapes {
+    /// One graph is built for each.
+    pub tiles: Vec<Tile>,
+    /// Images in one run.
+    #[serde(default = "one")]
+    pub batch: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Least quality of an engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Floors {
+    /// Peak signal-to-noise ratio against the FP32 reference, in dB; the peak is the reference's range.
+    pub psnr_db: f64,
+}
+
+impl Floors {
+    /// What an engine of a precision reaches unless something is wrong with it; docs/benchmarks.md has what engines do reach.
+    pub fn expected_of(precision: Precision) -> Self {
+        let psnr_db = match precision {
+            // The same arithmetic in another order.
+            Precision::Fp32 => 100.0,
+            // 11 bits: below half a level of 10 bits.
+            Precision::Fp16 => 60.0,
+            // 8 bits, and 8-bit codes: about a level of 8 bits.
+            Precision::Bf16 => 40.0,
+            Precision::Int8 => 35.0,
+            Precision::Fp8 => 35.0,
+        };
+        Floors { psnr_db }
+    }
+}
+
+/// Images in one run: beyond this, every GPU is busy and latency only grows.
+const LARGEST_BATCH: u32 = 64;
+
+/// Sessions at the same time: each one holds its own activations.
+const MOST_STREAMS: u32 = 16;
+
+impl Profile {
+    /// Reads the profile `name_or_path`: a path that ends in `.yaml`, or a name to look up in `profiles/` below the current folder or
+    /// any folder above the executable.
+    ///
+    /// # Errors
+    /// There is no such profile, or the file or a family that it extends is not a valid one.
+    pub fn read(name_or_path: &str) -> Result<Self> {
+        let path = find::path_of(name_or_path)?;
+        let (file, families) = ProfileFile::read_with_families(&path)?;
+        let profile = file.complete(families).map_err(|reason| Error::input(&path, reason))?;
+        profile.check().map_err(|reason| Error::input(&path, reason))?;
+        Ok(profile)
+    }
+
+    /// Asks for another precision than the profile's, with the quality that can be expected of it.
+    pub fn set_precision(&mut self, precision: Precision) {
+        if precision != self.precision {
+            self.precision = precision;
+            self.floors = Floors::expected_of(precision);
+        }
+    }
+
+    /// The tile shapes for a task; none where the profile does not serve it.
+    pub fn tiles_for(&self, task: Task) -> &[Tile] {
+        let shapes = match task {
+            Task::Upscale => &self.tasks.upscale,
+            Task::Unet => &self.tasks.unet,
+            Task::VaeEncoder => &self.tasks.vae_encoder,
+            Task::VaeDecoder => &self.tasks.vae_decoder,
+            Task::Depth => &self.tasks.depth,
+            Task::Realtime => &self.tasks.realtime,
+            // Its input is tokens, not an image.
+            Task::TextEncoder => &None,
+        };
+        shapes.as_ref().map_or(&[], |shapes| &shapes.tiles)
+    }
+
+    /// What ONNX Runtime's TensorRT provider is given.
+    pub fn tensorrt_options(&self) -> ProviderOptions {
+        self.tensorrt.provider_options(self.cuda_graphs)
+    }
+
+    /// What ONNX Runtime's CUDA provider is given.
+    pub fn cuda_options(&self) -> ProviderOptions {
+        self.cuda.provider_options(self.cuda_graphs)
+    }
+
+    /// The rules that no single key shows.
+    fn check(&self) -> Result<(), String> {
+        let within = |key: &str, value: u32, most: u32| {
+            if (1..=most).contains(&value) { Ok(()) } else { Err(format!("`{key}`: expected 1 to {most}, found {value}")) }
+        };
+        within("streams", self.streams, MOST_STREAMS)?;
+        let mut served = 0;
+        for (task, shapes, multiple) in self.tasks.entries() {
+            let Some(shapes) = shapes else { continue };
+            served += 1;
+            within(&format!("tasks: {task}: batch"), shapes.batch, LARGEST_BATCH)?;
+            if task == "upscale" && shapes.batch != 1 {
+                return Err(format!(
+                    "`tasks: upscale: batch`: this version builds upscalers for one image in a run, found {}",
+                    shapes.batch
+                ));
+            }
+            if shapes.tiles.is_empty() {
+                return Err(format!("`tasks: {task}: tiles`: expected at least one tile shape"));
+            }
+            if let Some(tile) = shapes.tiles.iter().find(|tile| tile.height % multiple != 0 || tile.width % multiple != 0) {
+                return Err(format!("`tasks: {task}: tiles`: expected multiples of {multiple}, found {tile}"));
+            }
+        }
+        if served == 0 {
+            return Err("`tasks`: expected the shapes of at least one task".into());
+        }
+        if !self.floors.psnr_db.is_finite() {
+            return Err(format!("`floors: psnr_db`: expected a number of decibels, found {}", self.floors.psnr_db));
+        }
+        match (&self.device, self.provider) {
+            (None, Provider::Cpu) if self.cuda_graphs => Err("`cuda_graphs`: expected false on a CPU".into()),
+            (None, Provider::Cpu) => Ok(()),
+            (None, provider) => Err(format!("`provider: {provider}`: expected `gpu`, `compute_capability` and the rest of a GPU's keys")),
+            (Some(_), Provider::Cpu) => Err("`provider: cpu`: expected tensorrt or cuda in the profile of a GPU".into()),
+            (Some(device), _) => self.check_capability(device.compute_capability),
+        }
+    }
+
+    /// What the GPU's arithmetic can do: CUDA programming guide, arithmetic of tensor cores by compute capability.
+    fn check_capability(&self, found: ComputeCapability) -> Result<(), String> {
+        let at_least = |key: &str, major: u32, minor: u32| {
+            let needed = ComputeCapability { major, minor };
+            if found >= needed { Ok(()) } else { Err(format!("`{key}`: needs compute capability {needed}, found {found}")) }
+        };
+        match self.precision {
+            Precision::Bf16 => at_least("precision: bf16", 8, 0)?,
+            Precision::Fp8 => at_least("precision: fp8", 8, 9)?,
+            Precision::Fp32 | Precision::Fp16 | Precision::Int8 => {}
+        }
+        if self.cuda.tf32 { at_least("cuda: tf32", 8, 0) } else { Ok(()) }
+    }
+}
+
+impl Tasks {
+    /// Each task with its key, its shapes, and what its sizes are multiples of.
+    fn entries(&self) -> [(&'static str, &Option<Shapes>, usize); 6] {
+        [
+            ("upscale", &self.upscale, 1),
+            // Three halvings between image and latent image.
+            ("vae_encoder", &self.vae_encoder, 8),
+            ("vae_decoder", &self.vae_decoder, 1),
+            // Three halvings within a UNet of four levels.
+            ("unet", &self.unet, 8),
+            // Patches of 14 pixels in vision transformers.
+            ("depth", &self.depth, 14),
+            ("realtime", &self.realtime, 1),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+use super::*;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+fn repository(path: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+fn shipped() -> BTreeMap<String, Profile> {
+    let mut profiles = BTreeMap::new();
+    for entry in repository("profiles").read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            let profile = Profile::read(path.to_str().unwrap()).unwrap_or_else(|error| panic!("{error}"));
+            profiles.insert(profile.name.clone(), profile);
+        }
+    }
+    profiles
+}
+
+#[test]
+fn every_profile_has_the_figures_of_the_document() {
+    let document = fs::read_to_string(repository("docs/gpu-profiles.md")).unwrap();
+    let rows = document.lines().filter(|line| line.starts_with("| `") && line.matches('|').count() == 8);
+    let documented: BTreeMap<String, Vec<&str>> = rows
+        .map(|line| {
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            (cells[0].trim_matches('`').to_owned(), cells[1..6].to_vec())
+        })
+        .collect();
+    let mut profiles = shipped();
+    let cpu = profiles.remove("cpu").unwrap();
+    assert_eq!((cpu.provider, cpu.precision, cpu.device), (Provider::Cpu, Precision::Fp32, None));
+    assert_eq!(profiles.len(), 16);
+    assert!(profiles.keys().eq(documented.keys()), "{:?}", documented.keys());
+    for (name, profile) in &profiles {
+        let device = profile.device.as_ref().unwrap();
+        let figures = [
+            device.gpu.clone(),
+            device.architecture.clone(),
+            device.compute_capability.to_string(),
+            device.memory.to_string(),
+            device.bandwidth.to_string(),
+        ];
+        assert_eq!(documented[name], figures, "{name}");
+        assert_eq!((profile.provider, profile.precision), (Provider::TensorRt, Precision::Fp16), "{name}");
+        assert!(profile.tasks.entries().iter().all(|(_, shapes, _)| shapes.is_some()), "{name}");
+        assert!(profile.families.contains(&"nvidia".to_owned()), "{name}");
+    }
+}
+
+#[test]
+fn no_two_profiles_claim_one_driver_name() {
+    let profiles = shipped();
+    let devices = profiles.values().filter_map(|profile| profile.device.as_ref());
+    let names: Vec<&String> = devices.flat_map(|device| &device.driver_names).collect();
+    let mut distinct = names.clone();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!(names.len(), distinct.len(), "{names:?}");
+}
+
+#[test]
+fn the_nearest_file_counts_for_each_key() {
+    let t4 = Profile::read(repository("profiles/t4.yaml").to_str().unwrap()).unwrap();
+    assert_eq!(t4.families, ["turing", "nvidia"]);
+    // From the profile, its family, and the family of that.
+    assert_eq!(t4.streams, 1);
+    assert!(!t4.cuda.tf32);
+    assert!(t4.cuda.nhwc);
+    assert_eq!(t4.tasks.upscale.as_ref().unwrap().tiles.len(), 2);
+    assert_eq!(t4.tensorrt.workspace.as_ref().unwrap().bytes, 4 << 30);
+}
+
+/// What reading a profile of this text gives, with families of these texts beside it.
+fn read(text: &str, families: &[(&str, &str)]) -> Result<Profile> {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("families")).unwrap();
+    for (name, text) in families {
+        fs::write(folder.path().join(format!("families/{name}.yaml")), text).unwrap();
+    }
+    let path = folder.path().join("test.yaml");
+    fs::write(&path, text).unwrap();
+    Profile::read(path.to_str().unwrap())
+}
+
+const GPU: &str = "name: test
+gpu: A GPU
+driver_names: [A GPU]
+architecture: Ampere
+compute_capability: 8.6
+memory: 24 GB
+bandwidth: 936 GB/s
+provider: tensorrt
+precision: fp16
+tasks:
+  upscale: { tiles: [64x64] }
+  unet: { tiles: [64x64], batch: 2 }
+streams: 2
+cuda_graphs: true
+tensorrt:
+  builder_optimization_level: 3
+cuda:
+  tf32: true
+floors:
+  psnr_db: 50
+";
+
+#[test]
+fn mistakes_are_named_with_their_place_and_what_was_meant() {
+    read(GPU, &[]).unwrap();
+    for (from, to, expected) in [
+        ("streams:", "stream:", &["line 13", "column 1", "did you mean `streams`?"][..]),
+        ("tf32:", "tf23:", &["line 18", "did you mean `tf32`?"]),
+        ("  unet:", "  unett:", &["line 12", "did you mean `unet`?"]),
+        ("fp16", "fp61", &["line 9", "did you mean `fp16`?"]),
+        ("24 GB", "24 GBit", &["line 6", "units MB, MiB, GB, GiB", "`24 GBit`"]),
+        ("24 GB", "24", &["line 6", "found `24`"]),
+        ("936 GB/s", "936 GB", &["line 7", "GB/s, TB/s"]),
+        ("8.6", "eight", &["line 5", "as in 8.9"]),
+        ("[64x64] }", "[64x0] }", &["line 11", "as in 256x256, found `64x0`"]),
+        ("[64x64] }", "[] }", &["tasks: upscale: tiles", "at least one"]),
+        ("[64x64], batch: 2", "[64x60], batch: 2", &["tasks: unet: tiles", "multiples of 8, found 64x60"]),
+        ("[64x64] }", "[64x64], batch: 4 }", &["tasks: upscale: batch", "for one image in a run, found 4"]),
+        ("batch: 2", "batch: 0", &["tasks: unet: batch", "expected 1 to 64, found 0"]),
+        ("level: 3", "level: 99", &["builder_optimization_level", "expected 0 to 5, found 99"]),
+        ("streams: 2", "streams: 0", &["`streams`: expected 1 to 16"]),
+        ("precision: fp16", "precision: fp8", &["needs compute capability 8.9, found 8.6"]),
+        ("capability: 8.6", "capability: 7.5", &["`cuda: tf32`: needs compute capability 8.0, found 7.5"]),
+        ("memory: 24 GB\n", "", &["`memory` is missing"]),
+        ("provider: tensorrt", "provider: cpu", &["expected tensorrt or cuda in the profile of a GPU"]),
+        ("gpu: A GPU\n", "", &["expected `gpu`"]),
+        ("name: test", "name: other", &["expected the profile to have its file's name"]),
+        ("name: test", "name: test\nextends: nobody", &["extends: nobody", "families are in that folder"]),
+    ] {
+        assert!(GPU.contains(from), "{from}");
+        let error = read(&GPU.replace(from, to), &[]).unwrap_err().to_string();
+        for words in expected {
+            assert!(error.contains(words), "{to}: expected `{words}` in: {error}");
+        }
+    }
+}
+
+#[test]
+fn families_in_a_circle_are_named() {
+    let error = read("name: test\nextends: a", &[("a", "name: a\nextends: b"), ("b", "name: b\nextends: a")]).unwrap_err().to_string();
+    assert!(error.contains("`extends: a` is circular: a → b → a"), "{error}");
+    let error = read("name: test\nextends: a", &[("a", "name: a\nextends: a")]).unwrap_err().to_string();
+    assert!(error.contains("circular: a → a"), "{error}");
+    // The file at fault is named, not the one that was asked for.
+    let error = read("name: test\nextends: a", &[("a", "name: a\nstreems: 1")]).unwrap_err().to_string();
+    assert!(error.contains("families/a.yaml") && error.contains("did you mean `streams`?"), "{error}");
+}
+
+#[test]
+fn options_have_the_providers_names() {
+    let profile = read(GPU, &[]).unwrap();
+    let options = profile.tensorrt_options();
+    assert_eq!(options["trt_builder_optimization_level"], "3");
+    assert_eq!(options["trt_cuda_graph_enable"], "1");
+    // Precision is in the graph: the provider's switches would change what was measured.
+    assert!(!options.keys().any(|name| name.contains("fp16") || name.contains("int8") || name.contains("bf16")), "{options:?}");
+    assert_eq!(profile.cuda_options()["use_tf32"], "1");
+}
+
+#[test]
+fn a_gpu_is_known_by_its_name_and_its_capability() {
+    let profiles: Vec<Profile> = shipped().into_values().collect();
+    let of = |name: &str, capability: &str| {
+        let gpu = runtime::provider::Gpu { name: name.into(), compute_capability: capability.into(), memory_bytes: 1 };
+        find::of_gpu(&gpu, &profiles).name
+    };
+    assert_eq!(of("NVIDIA L4", "8.9"), "l4");
+    assert_eq!(of("NVIDIA L40S", "8.9"), "l40s");
+    assert_eq!(of("NVIDIA GeForce RTX 4090", "8.9"), "rtx4090");
+    // A laptop's GPU has another chip under a similar name.
+    assert_eq!(of("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9"), "cpu");
+    assert_eq!(of("NVIDIA GeForce RTX 4090", "8.6"), "cpu");
+}

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Compares the engine-builder's FP16 and INT8 graphs with those of other converters, on the CPU.
+
+    python3 -m venv target/precision-venv
+    target/precision-venv/bin/pip install onnxruntime==1.31.1 onnx onnxconverter-common nvidia-modelopt[onnx] scikit-image
+    make build && target/precision-venv/bin/python scripts/bench_precision.py [--runs 9] [MODEL ...]
+
+Every converter gets the same exported graph and the same tiles of the same photos to calibrate on. What it makes is compared with the FP32
+graph on a photo that nothing was calibrated on, and for the trained model also with what the photo was before it was shrunk. All graphs
+take turns within one run, each once to warm up; speed is the median of the ratios to FP32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+import onnxruntime
+import skimage.data
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[1]
+CALIBRATION = ("astronaut", "chelsea", "cat", "rocket")  # coffee is the photo that is measured
+TILES = 16
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model file, or an architecture with a preset of `cargo xtask synth`; and the tile's size."""
+
+    source: str | tuple[str, str]
+    tile: int
+
+
+MODELS = {
+    "compact": Model("models/compact-x4.yaml", 256),
+    "rrdbnet": Model(("RRDBNet", "real-esrgan-x4plus"), 64),
+    "drct": Model(("DRCT", "drct-x4"), 64),
+    "swinir-m": Model(("SwinIR", "swinir-m-x4"), 64),
+}
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} {command[1]}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def planes(picture: numpy.ndarray) -> numpy.ndarray:
+    return (picture[..., :3].astype(numpy.float32) / 255).transpose(2, 0, 1)[None]
+
+
+class Tiles(CalibrationDataReader):
+    """Tiles from random places of the calibration photos."""
+
+    def __init__(self, name: str, size: int):
+        random = numpy.random.default_rng(0)
+        self.tiles = []
+        for number in range(TILES):
+            photo = getattr(skimage.data, CALIBRATION[number % len(CALIBRATION)])()
+            x, y = (int(random.integers(photo.shape[axis] - size + 1)) for axis in (1, 0))
+            self.tiles.append({name: planes(photo[y : y + size, x : x + size])})
+        self.rewind()
+
+    def rewind(self) -> None:
+        self.left = iter(self.tiles)
+
+    def get_next(self) -> dict | None:
+        return next(self.left, None)
+
+
+def session(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def decibels(found: numpy.ndarray, expected: numpy.ndarray, peak: float) -> float:
+    error = float(numpy.mean((found.astype(numpy.float64) - expected) ** 2))
+    return 200.0 if error == 0 else float(10 * numpy.log10(peak**2 / error))
+
+
+def measure(name: str, model: Model, runs: int, folder: Path) -> dict:
+    binaries = ROOT / "target/release"
+    if isinstance(model.source, tuple):
+        source = folder / f"{name}.safetensors"
+        run("cargo", "xtask", "synth", model.source[0], "--preset", model.source[1], "-o", source)
+    else:
+        source = ROOT / model.source
+    checkpoint = source.with_suffix(".safetensors")
+    graph = folder / f"{name}.onnx"
+    run(binaries / "exporter", "export", checkpoint, "-o", graph, "--shapes", f"image:1x3x{model.tile}x{model.tile}", "--weights", "inline")
+    profile = folder / "bench.yaml"
+    text = (ROOT / "profiles/cpu.yaml").read_text().replace("name: cpu", "name: bench")
+    profile.write_text(text.replace("64x64, 256x256", f"{model.tile}x{model.tile}"))
+    tiles = Tiles("image", model.tile)
+    photos = folder / "photos"
+    photos.mkdir(exist_ok=True)
+    for number, tile in enumerate(tiles.tiles):
+        picture = (tile["image"][0].transpose(1, 2, 0) * 255).round().astype(numpy.uint8)
+        Image.fromarray(picture).save(photos / f"{number:02}.png")
+
+    def engine(precision: str, *more: str) -> Path:
+        built = folder / f"{name}-{precision}{''.join(more)}"
+        options = ("--calibration", photos, "--calibration-tiles", str(TILES), "--json", *more)
+        run(binaries / "engine-builder", "build", source, "--profile", profile, "--precision", precision, *options, "-o", built)
+        return next(built.glob("*.onnx"))
+
+    def quantised_by_onnxruntime() -> Path:
+        prepared, made = folder / f"{name}-prepared.onnx", folder / f"{name}-static.onnx"
+        quant_pre_process(str(graph), str(prepared), skip_symbolic_shape=True)
+        tiles.rewind()
+        types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+        method = CalibrationMethod.MinMax
+        quantize_static(str(prepared), str(made), tiles, QuantFormat.QDQ, per_channel=True, calibrate_method=method, **types)
+        return made
+
+    def quantised_by_modelopt() -> Path:
+        from modelopt.onnx.quantization import quantize
+
+        made = folder / f"{name}-modelopt.onnx"
+        data = {"image": numpy.concatenate([tile["image"] for tile in tiles.tiles])}
+        quantize(str(graph), "int8", calibration_data=data, calibration_eps=["cpu"], output_path=str(made), high_precision_dtype="fp32")
+        return made
+
+    def halved_by_onnxconverter() -> Path:
+        import onnx
+        from onnxconverter_common import float16
+
+        made = folder / f"{name}-converter.onnx"
+        onnx.save(float16.convert_float_to_float16(onnx.load(graph), keep_io_types=True), made)
+        return made
+
+    ways: dict[str, Callable[[], Path]] = {
+        "FP32": lambda: engine("fp32"),
+        "FP16": lambda: engine("fp16"),
+        "FP16, onnxconverter-common": halved_by_onnxconverter,
+        "INT8": lambda: engine("int8"),
+        "INT8, all layers": lambda: engine("int8", "--all-layers"),
+        "INT8, quantize_static": quantised_by_onnxruntime,
+        "INT8, modelopt": quantised_by_modelopt,
+    }
+    sessions, failures = {}, {}
+    for way, make in ways.items():
+        try:
+            sessions[way] = session(make())
+        except Exception as error:  # what a peer cannot do is a result, too
+            if way == "FP32":
+                raise
+            failures[way] = f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:300] if str(error) else ''}"
+    coffee = skimage.data.coffee()
+    trained = not isinstance(model.source, tuple)
+    side = model.tile
+    if trained:
+        # The largest square that shrinks to at most the tile, padded by its mirror image; only the inside is compared.
+        truth = coffee[: coffee.shape[0] // 4 * 4, : coffee.shape[1] // 4 * 4]
+        small = numpy.asarray(Image.fromarray(truth).resize((truth.shape[1] // 4, truth.shape[0] // 4), Image.Resampling.BICUBIC))
+        pad = [(0, side - small.shape[0]), (0, side - small.shape[1]), (0, 0)]
+        image = planes(numpy.pad(small, pad, mode="reflect"))
+    else:
+        image = planes(coffee[100 : 100 + side, 200 : 200 + side])
+    outputs, ratios = {}, {way: [] for way in sessions}
+    for turn in range(runs + 1):
+        times = {}
+        for way, made in sessions.items():
+            begin = time.perf_counter()
+            outputs[way] = made.run(None, {"image": image})[0]
+            times[way] = time.perf_counter() - begin
+        if turn:
+            for way in sessions:
+                ratios[way].append(times["FP32"] / times[way])
+    reference = outputs["FP32"]
+    peak = float(reference.max() - reference.min())
+    result = {}
+    for way in sessions:
+        row = {"speed over FP32": round(statistics.median(ratios[way]), 2), "PSNR to FP32": round(decibels(outputs[way], reference, peak), 1)}
+        if trained:
+            inside = outputs[way][0, :, : truth.shape[0], : truth.shape[1]].clip(0, 1)
+            row["PSNR to the photo"] = round(decibels(inside, planes(truth)[0], 1.0), 2)
+        result[way] = row
+    return result | {way: {"failed": why} for way, why in failures.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compare FP16 and INT8 graphs with other converters' on the CPU.")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all of them if none is named")
+    parser.add_argument("--runs", type=int, default=9, help="timed runs of each graph (default 9)")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.models) - set(MODELS):
+        parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.models or MODELS:
+            print(json.dumps({name: measure(name, MODELS[name], arguments.runs, Path(folder))}, indent=2), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+//! Holds the provider options that profiles produce to ONNX Runtime's own parsers: `make conformance`.
+//!
+//! Each question is asked in a child process, because the providers' libraries are loaded for it, and NVIDIA's are stubs
+//! (`tests/conformance/`) that compute nothing. It proves that names are known and values well formed, and nothing about any GPU.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use engine_builder::Profile;
+use engine_builder::profile::{ProviderOptions, names};
+use runtime::onnxruntime;
+use runtime::provider::{self, Provider};
+use std::process::{Command, ExitCode};
+
+fn options_of(profile: &str, provider: Provider) -> ProviderOptions {
+    let profile = Profile::read(profile).unwrap_or_else(|error| fail(&error));
+    match provider {
+        Provider::TensorRt => profile.tensorrt_options(),
+        Provider::Cuda => profile.cuda_options(),
+        Provider::Cpu => ProviderOptions::new(),
+    }
+}
+
+fn fail(error: &dyn std::fmt::Display) -> ! {
+    println!("{error}");
+    std::process::exit(1)
+}
+
+/// In the child: asks the parser about a profile's options with one of them changed.
+fn ask(profile: &str, provider: &str, change: &str) -> ExitCode {
+    let provider: Provider = provider.parse().unwrap_or_else(|error: String| fail(&error));
+    let options = options_of(profile, provider);
+    let (name, value) = change.split_once('=').unwrap_or_default();
+    let changed = options.iter().map(|(name, value)| (*name, value.as_str())).filter(|(known, _)| *known != name);
+    let changed = changed.chain((!name.is_empty()).then_some((name, value)));
+    let library = onnxruntime::load(None).unwrap_or_else(|error| fail(&error));
+    match provider::check_options(library, provider, changed) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+/// What the child says: nothing when the options are taken.
+fn answer(profile: &str, provider: Provider, change: &str) -> Result<(), String> {
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new(program).args([profile, provider.name(), change]).output().unwrap();
+    match output.status.code() {
+        Some(0) => Ok(()),
+        Some(1) => Err(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        _ => Err(format!("the process died ({}): {}", output.status, String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [profile, provider, change] = arguments.as_slice() {
+        return ask(profile, provider, change);
+    }
+    let mut failures = Vec::new();
+    let mut asked = 0;
+    let mut expect = |profile: &str, provider: Provider, change: &str, refusal: Option<&str>| {
+        asked += 1;
+        match (answer(profile, provider, change), refusal) {
+            (Ok(()), None) => {}
+            (Err(said), Some(words)) if said.contains(words) => {}
+            (Ok(()), Some(words)) => failures.push(format!("{profile}, {provider}: {change} was taken; expected `{words}`")),
+            (Err(said), _) => failures.push(format!("{profile}, {provider}: {change}: {said}")),
+        }
+    };
+    let profiles = names();
+    for profile in profiles.iter().filter(|name| *name != "cpu") {
+        expect(profile, Provider::TensorRt, "", None);
+        expect(profile, Provider::Cuda, "", None);
+    }
+    // That the parser is there at all: it refuses what is wrong, in its own words.
+    expect("rtx4090", Provider::TensorRt, "trt_builder_optimisation_level=3", Some("Unknown provider option"));
+    expect("rtx4090", Provider::TensorRt, "trt_cuda_graph_enable=perhaps", Some("Failed to parse provider option"));
+    expect("rtx4090", Provider::TensorRt, "trt_max_workspace_size=4 GiB", Some("Failed to parse provider option"));
+    expect("rtx4090", Provider::Cuda, "use_tf33=1", Some("Unknown provider option"));
+    expect("rtx4090", Provider::Cuda, "cudnn_conv_algo_search=FASTEST", Some("Failed to"));
+    // What it does not refuse is why profiles are checked by us.
+    expect("rtx4090", Provider::TensorRt, "trt_builder_optimization_level=99", None);
+    println!("{asked} questions about {} profiles, {} wrong answers", profiles.len() - 1, failures.len());
+    for failure in &failures {
+        println!("{failure}");
+    }
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

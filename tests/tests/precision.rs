@@ -1,0 +1,292 @@
+//! Engines in fewer bits: what they are made of, what they proved, and what is refused.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use end_to_end::{Outcome, names_in, repository, run, words};
+use exporter::{Checkpoint, Noise, Shapes, arch::registry, export, synthesise};
+use graph::{ConvOptions, DataType, Model, TensorType, Trace, Value, Weight, WeightStorage, save};
+use serde_json::Value as Json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A profile for tiles of 24 and 48 pixels, of one precision with one floor.
+fn profile(folder: &Path, provider: &str, precision: &str, psnr_db: f64) -> PathBuf {
+    let text = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
+    let text = text
+        .replace("name: small-tiles", "name: few-bits")
+        .replace("96x96", "48x48")
+        .replace("psnr_db: 100", &format!("psnr_db: {psnr_db}"));
+    let text =
+        text.replace("provider: cpu", &format!("provider: {provider}")).replace("precision: fp32", &format!("precision: {precision}"));
+    let gpu =
+        "gpu: A GPU\ndriver_names: [A GPU]\narchitecture: Ada Lovelace\ncompute_capability: 8.9\nmemory: 24 GB\nbandwidth: 1008 GB/s\n";
+    let text = if provider == "cpu" { text } else { text + gpu };
+    let path = folder.join("few-bits.yaml");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// Builds with a calibration cache of its own.
+fn build(work: &Path, model: &Path, profile: &Path, more: &[&str]) -> Outcome {
+    let engine = work.join("engine");
+    let mut arguments: Vec<OsString> = words(&[&"build", &model, &"--profile", &profile, &"-o", &engine, &"--calibration-tiles", &"4"]);
+    arguments.extend(more.iter().map(OsString::from));
+    let mut command = end_to_end::command("engine-builder", arguments);
+    let output = command.env("XDG_CACHE_HOME", work.join("cache")).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Outcome { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+fn manifest(work: &Path) -> Json {
+    serde_json::from_slice(&fs::read(work.join("engine/manifest.json")).unwrap()).unwrap()
+}
+
+fn verified(work: &Path) {
+    let verified = run("runtime", words(&[&"verify", &"--engine", &work.join("engine"), &"--json"])).success().json();
+    assert_eq!(verified["passed"], true, "{verified}");
+}
+
+fn gate(manifest: &Json, name: &str) -> f64 {
+    let of_name = |gate: &&Json| gate["name"] == name;
+    manifest["gates"].as_array().unwrap().iter().filter(of_name).map(|gate| gate["value"].as_f64().unwrap()).fold(f64::INFINITY, f64::min)
+}
+
+fn graph_of(work: &Path, size: usize) -> Model {
+    graph::load(work.join(format!("engine/model-1x3x{size}x{size}.onnx"))).unwrap()
+}
+
+fn count(model: &Model, operator: &str) -> usize {
+    model.nodes.iter().filter(|node| node.operator == operator).count()
+}
+
+fn compact() -> PathBuf {
+    repository("models/compact-x4.yaml")
+}
+
+#[test]
+fn fp16_has_typed_tensors_and_casts_at_its_ends_alone() {
+    let work = tempfile::tempdir().unwrap();
+    let profile = profile(work.path(), "cpu", "fp16", 60.0);
+    let _ = build(work.path(), &compact(), &profile, &[]).success();
+    let (manifest, graph) = (manifest(work.path()), graph_of(work.path(), 24));
+    assert_eq!((manifest["precision"].as_str(), manifest.get("islands")), (Some("fp16"), None));
+    assert_eq!((manifest["calibration"]["tiles"].as_u64(), manifest["calibration"]["range"].as_str()), (Some(4), None));
+    assert!(gate(&manifest, "psnr_db") >= 60.0);
+    assert_eq!(count(&graph, "Cast"), 2);
+    assert!(graph.weights.values().all(|weight| !matches!(weight.data_type(), DataType::F32)), "{:?}", graph.weights);
+    assert_eq!(graph.inputs[0].ty.data_type, DataType::F32);
+    let bytes = fs::metadata(work.path().join("engine/model.weights")).unwrap().len();
+    assert!(bytes < 340_000, "{bytes} bytes of weights in 16 bits");
+    verified(work.path());
+    let (picture, output) = (repository("tests/images/coffee.png"), work.path().join("large.png"));
+    let engine = work.path().join("engine");
+    let _ = run("runtime", words(&[&"infer", &"--engine", &engine, &"--input", &picture, &"--output", &output])).success();
+}
+
+/// Convolutions whose activations leave FP16's range in the middle, as those of SDXL's VAE do, and come back; as an upscaler of scale 1.
+fn overflowing(folder: &Path) -> PathBuf {
+    let trace = Trace::new("overflowing", 9, 20);
+    let mut noise = Noise::new(5);
+    let mut weight = |name: &str, dims: &[usize], size: f32| {
+        let bytes: Vec<u8> = (0..dims.iter().product()).flat_map(|_| (noise.next_signed() * size).to_le_bytes()).collect();
+        trace.weight(name, Weight::from_bytes(DataType::F32, dims.to_vec(), bytes).unwrap())
+    };
+    let x = trace.input("image", TensorType::new(DataType::F32, [1, 3, 24, 24]));
+    let mut convolution = |name: &str, x: &Value, dims: [usize; 4], size: f32| {
+        x.conv(&weight(&format!("{name}.weight"), &dims, size), None, &ConvOptions::same(3))
+    };
+    let first = convolution("enter", &x, [16, 3, 3, 3], 0.3);
+    let large = convolution("grow", &first.silu(), [16, 16, 3, 3], 60_000.0).leaky_relu(0.1);
+    let small = convolution("shrink", &large, [16, 16, 3, 3], 1e-6);
+    let last = convolution("leave", &small.silu(), [3, 16, 3, 3], 0.1);
+    trace.output("upscaled", &last);
+    let mut model = trace.finish().unwrap_or_else(|e| panic!("{e}"));
+    let facts = [
+        ("architecture", "test"),
+        ("task", "upscale"),
+        ("input", "image"),
+        ("output", "upscaled"),
+        ("scale", "1"),
+        ("channels", "3"),
+        ("range", "0..1"),
+        ("size_multiple", "1"),
+        ("size_minimum", "1"),
+        ("padding", "reflect"),
+        ("receptive_field", "4"),
+        ("safe_precisions", "fp32"),
+    ];
+    model.metadata = facts.iter().map(|(key, value)| (format!("tileforge.{key}"), (*value).to_owned())).collect();
+    let path = folder.join("overflowing.onnx");
+    save(&model, &path, WeightStorage::Inline).unwrap();
+    path
+}
+
+#[test]
+fn an_overflow_becomes_an_island() {
+    let work = tempfile::tempdir().unwrap();
+    let model = overflowing(work.path());
+    let profile = profile(work.path(), "tensorrt", "fp16", 50.0);
+    let _ = build(work.path(), &model, &profile, &[]).success();
+    let manifest = manifest(work.path());
+    assert!(gate(&manifest, "psnr_db_emulated").is_finite());
+    assert_eq!(manifest["islands"], serde_json::json!(["grow/Conv", "grow/LeakyRelu", "shrink/Conv"]));
+    assert_eq!(gate(&manifest, "finite"), 1.0);
+    let graph = graph_of(work.path(), 24);
+    let type_of = |name: &str| graph.types[name].data_type;
+    assert_eq!(type_of("grow/LeakyRelu"), DataType::F32);
+    assert_eq!(type_of("enter/Conv"), DataType::F16);
+    // In at the image, out and in again around the island, out at the end.
+    assert_eq!(count(&graph, "Cast"), 4);
+    verified(work.path());
+}
+
+#[test]
+fn swinir_keeps_its_quality_in_fp16() {
+    let work = tempfile::tempdir().unwrap();
+    let path = work.path().join("swinir.safetensors");
+    let swin = registry().iter().find(|entry| entry.name == "SwinIR").unwrap();
+    let (_, tiny) = swin.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap();
+    // Stored in 16 bits: the engine's weights are then the checkpoint's own bytes.
+    synthesise(tiny.as_ref(), DataType::F16, 1, &path).unwrap();
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    let profile = profile(work.path(), "cpu", "fp16", 50.0);
+    let _ = build(work.path(), &path, &profile, &[]).success();
+    assert_eq!(gate(&manifest(work.path()), "finite"), 1.0);
+    let exported = export(&checkpoint, &Shapes::of("image", &[1, 3, 24, 24]), &BTreeMap::new()).unwrap().model;
+    let casts_of_weights = exported.nodes.iter().filter(|node| node.operator == "Cast" && exported.weights.contains_key(&node.inputs[0]));
+    assert!(casts_of_weights.count() > 10);
+    // The smallest multiple of the window that holds the tile.
+    let file = names_in(&work.path().join("engine")).into_iter().find(|name| name.ends_with(".onnx")).unwrap();
+    let graph = graph::load(work.path().join("engine").join(file)).unwrap();
+    assert!(graph.nodes.iter().all(|node| node.operator != "Cast" || !graph.weights.contains_key(&node.inputs[0])));
+    verified(work.path());
+}
+
+#[test]
+fn int8_of_a_cpu_is_made_of_what_onnxruntime_fuses() {
+    let work = tempfile::tempdir().unwrap();
+    let profile = profile(work.path(), "cpu", "int8", 40.0);
+    let photos = work.path().join("photos");
+    fs::create_dir(&photos).unwrap();
+    fs::copy(repository("tests/images/coffee.png"), photos.join("coffee.png")).unwrap();
+    let _ = build(work.path(), &compact(), &profile, &["--calibration", photos.to_str().unwrap(), "--range", "percentile"]).success();
+    let (manifest, graph) = (manifest(work.path()), graph_of(work.path(), 48));
+    assert_eq!(manifest["islands"], serde_json::json!(["body.0/Conv", "body.34/Conv"]));
+    assert_eq!((&manifest["calibration"]["source"], &manifest["calibration"]["range"]), (&"folder".into(), &"percentile".into()));
+    assert!(gate(&manifest, "speed_over_fp32") >= 1.0);
+    // 16 of the 18 convolutions, each with its PReLU as the larger of two halves; that of the first one stays.
+    assert_eq!((count(&graph, "Split"), count(&graph, "Max"), count(&graph, "PRelu")), (16, 16, 1));
+    assert!(graph.weights.values().filter(|weight| weight.data_type() == DataType::I8).any(|weight| weight.dims() == [64, 32, 3, 3]));
+    verified(work.path());
+    // The same again comes from the cache, to the byte.
+    let before = fs::read(work.path().join("engine/model.weights")).unwrap();
+    assert_eq!(names_in(&work.path().join("cache/tileforge/calibration")).len(), 1);
+    let _ = build(work.path(), &compact(), &profile, &["--calibration", photos.to_str().unwrap(), "--range", "percentile"]).success();
+    assert!(before == fs::read(work.path().join("engine/model.weights")).unwrap());
+}
+
+#[test]
+fn the_worst_layers_fall_back_until_the_floor_holds() {
+    let work = tempfile::tempdir().unwrap();
+    // All inner layers together reach 45 dB, the worst one alone 51.
+    let floor = 48.0;
+    let profile = profile(work.path(), "tensorrt", "fp8", floor);
+    let manifest = build(work.path(), &compact(), &profile, &["--json"]).success().json();
+    let islands = manifest["islands"].as_array().unwrap().len();
+    assert!((3..18).contains(&islands), "{islands} layers fell back");
+    assert!(gate(&manifest, "psnr_db") >= floor);
+}
+
+#[test]
+fn sensitivity_ranks_every_layer() {
+    let work = tempfile::tempdir().unwrap();
+    let profile = profile(work.path(), "cpu", "int8", 30.0);
+    let outcome = build(work.path(), &compact(), &profile, &["--sensitivity", "--all-layers"]).success();
+    let figures: Vec<f64> =
+        outcome.stderr.lines().filter_map(|line| line.trim().split_once(" alone gives ")?.1.strip_suffix(" dB")?.parse().ok()).collect();
+    assert_eq!(figures.len(), 18, "{}", outcome.stderr);
+    assert!(figures.is_sorted());
+}
+
+#[test]
+fn a_failed_gate_names_the_layer_to_blame() {
+    let work = tempfile::tempdir().unwrap();
+    for (precision, expected) in [("fp16", "the layer that costs most: body."), ("int8", "no layer can be in int8")] {
+        let profile = profile(work.path(), "cpu", precision, 150.0);
+        let _ = build(work.path(), &compact(), &profile, &[]).failure(4, &["gates were not passed", expected, "alone gives"]);
+        assert!(!work.path().join("engine").exists());
+    }
+}
+
+#[test]
+fn graphs_for_gpus_are_typed_throughout() {
+    let work = tempfile::tempdir().unwrap();
+    let expected: [(&str, DataType); 4] =
+        [("fp16", DataType::F16), ("bf16", DataType::Bf16), ("int8", DataType::I8), ("fp8", DataType::F8E4M3)];
+    let cpu = profile(work.path(), "cpu", "fp16", 30.0);
+    let _ = build(work.path(), &compact(), &cpu, &[]).success();
+    let unrounded = gate(&manifest(work.path()), "psnr_db");
+    for (precision, data_type) in expected {
+        let profile = profile(work.path(), "tensorrt", precision, 30.0);
+        let _ = build(work.path(), &compact(), &profile, &[]).success();
+        let (manifest, graph) = (manifest(work.path()), graph_of(work.path(), 24));
+        // Rounding shows: no activation of a CPU's FP16 engine is rounded.
+        let measured = gate(&manifest, "psnr_db_emulated");
+        assert!((30.0..unrounded).contains(&measured), "{precision}: {measured}, {unrounded} on the CPU");
+        let types: BTreeSet<DataType> = graph.weights.values().map(Weight::data_type).collect();
+        assert!(types.contains(&data_type) && !types.contains(&DataType::F32), "{precision}: {types:?}");
+        // TensorRT's zero points are 0.
+        let zero_points = graph.nodes.iter().filter(|node| node.operator == "QuantizeLinear").map(|node| &node.inputs[2]);
+        assert!(zero_points.map(|name| graph.weights[name].to_bytes().unwrap()[0]).all(|zero_point| zero_point == 0));
+        let outputs = graph.nodes.iter().filter(|node| node.operator == "PRelu").count();
+        assert_eq!(outputs, 17, "TensorRT fuses PReLU by itself");
+    }
+}
+
+#[test]
+fn what_cannot_be_built_is_refused() {
+    let work = tempfile::tempdir().unwrap();
+    let bf16 = profile(work.path(), "cpu", "bf16", 30.0);
+    let _ = build(work.path(), &compact(), &bf16, &[]).failure(1, &["do not compute in bf16", "give --precision"]);
+    let int8 = profile(work.path(), "cpu", "int8", 30.0);
+    let empty = work.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let arguments = ["--calibration", empty.to_str().unwrap()];
+    let _ = build(work.path(), &compact(), &int8, &arguments).failure(1, &["expected pictures", "at least 24×24", "found none"]);
+    let missing = work.path().join("missing");
+    let _ = build(work.path(), &compact(), &int8, &["--calibration", missing.to_str().unwrap()]).failure(1, &["missing: cannot list"]);
+    let _ = build(work.path(), &compact(), &int8, &["--precision", "int4"]).failure(2, &["expected one of fp32, fp16, bf16, int8, fp8"]);
+    let _ = build(work.path(), &compact(), &int8, &["--range", "best"]).failure(2, &["minmax, percentile, entropy, mse"]);
+    assert!(!work.path().join("engine").exists());
+}
+
+#[test]
+fn a_graph_of_every_architecture_converts_alone() {
+    let work = tempfile::tempdir().unwrap();
+    let [path, converted] = ["graph.onnx", "half.onnx"].map(|name| work.path().join(name));
+    for entry in registry() {
+        let checkpoint = work.path().join("checkpoint.safetensors");
+        let (_, tiny) = entry.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap();
+        synthesise(tiny.as_ref(), DataType::F32, 1, &checkpoint).unwrap();
+        let checkpoint = Checkpoint::open(&checkpoint).unwrap();
+        let model = export(&checkpoint, &tiny.example_shapes(), &BTreeMap::new()).unwrap().model;
+        save(&model, &path, WeightStorage::Link).unwrap();
+        for (precision, data_type) in [("fp16", DataType::F16), ("bf16", DataType::Bf16)] {
+            let arguments: [&dyn AsRef<std::ffi::OsStr>; 6] = [&"convert", &path, &"--precision", &precision, &"-o", &converted];
+            let _ = run("engine-builder", words(&arguments)).success();
+            let half = graph::load(&converted).unwrap();
+            assert!(half.weights.values().any(|weight| weight.data_type() == data_type), "{}", entry.name);
+            assert!(half.outputs.iter().zip(&model.outputs).all(|(half, port)| half == port), "{}: {:?}", entry.name, half.outputs);
+            if precision == "fp16" {
+                let session = runtime::session::Session::open(&converted, &runtime::session::SessionOptions::default());
+                let _ = session.unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+            }
+        }
+    }
+    let convert = |more: &[&dyn AsRef<std::ffi::OsStr>]| {
+        run("engine-builder", words(&[&[&"convert" as &dyn AsRef<_>, &path, &"-o", &converted], more].concat()))
+    };
+    let _ = convert(&[&"--precision", &"int8"]).failure(1, &["expected fp16 or bf16, found int8"]);
+    let _ = convert(&[&"--precision", &"fp16", &"--island", &"nothing"]).failure(1, &["it has no node `nothing`"]);
+}

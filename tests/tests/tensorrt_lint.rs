@@ -1,0 +1,59 @@
+//! TensorRT takes every graph that the exporter makes, as far as its table of operators tells.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use end_to_end::{repository, run, words};
+use engine_builder::lint::{Target, lint};
+use exporter::arch::registry;
+use exporter::{Checkpoint, Shapes, export, synthesise};
+use graph::DataType;
+use std::collections::BTreeMap;
+
+#[test]
+fn every_architecture_passes_for_both_versions() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("checkpoint.safetensors");
+    let mut problems = Vec::new();
+    for entry in registry() {
+        for (preset, network) in entry.presets().into_iter().filter(|(name, _)| name.starts_with("tiny")) {
+            for data_type in [DataType::F32, DataType::F16] {
+                synthesise(network.as_ref(), data_type, 1, &path).unwrap();
+                let checkpoint = Checkpoint::open(&path).unwrap();
+                let mut all_shapes = vec![network.example_shapes()];
+                if let (Some(contract), true) = (network.contract().upscale(), all_shapes[0].is_empty()) {
+                    all_shapes.push(Shapes::of("image", &[1, contract.channels, 16, 24]));
+                }
+                for shapes in all_shapes {
+                    let model = export(&checkpoint, &shapes, &BTreeMap::new()).unwrap().model;
+                    for target in Target::ALL {
+                        let report = lint(&model, target);
+                        let lines = report.errors().map(|error| format!("{} {preset} {data_type} {target}: {error}", entry.name));
+                        problems.extend(lines);
+                    }
+                }
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{} errors\n{}", problems.len(), problems.join("\n"));
+}
+
+#[test]
+fn the_command_says_what_it_finds_and_fails_with_4() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    let model = repository("models/compact-x4.safetensors");
+    let _ = run("exporter", words(&[&"export", &model, &"-o", &path])).success();
+    let lint = |more: &[&str]| {
+        let arguments = words(&[&"lint", &path, &"--target"]);
+        run("engine-builder", arguments.into_iter().chain(more.iter().map(Into::into)))
+    };
+    let said = lint(&["tensorrt-11"]).success();
+    assert!(said.stdout.contains("dynamic sizes") && said.stdout.contains("tensorrt-11: 0 errors, 1 warnings"), "{}", said.stdout);
+    let json = lint(&["tensorrt-10", "--json"]).success().json();
+    assert_eq!(json["findings"][0]["severity"], "warning", "{json}");
+    let _ = lint(&["tensorrt-9"]).failure(2, &["tensorrt-10, tensorrt-11"]);
+
+    let mut graph = graph::load(&path).unwrap();
+    graph.opsets[0].version = 8;
+    graph::save(&graph, &path, graph::WeightStorage::Inline).unwrap();
+    let _ = lint(&["tensorrt-10"]).failure(4, &["model.onnx: tensorrt-10: error: expected an opset of 9 to 23, found 8"]);
+}
