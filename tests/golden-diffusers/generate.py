@@ -12,10 +12,8 @@ transformers could load, and what the reference makes of random inputs in float6
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,14 +21,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy
-import safetensors.torch
 import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
 from diffusers.loaders import lora_conversion_utils, single_file_utils
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from golden_files import File, extent, write  # noqa: E402: the module stands beside this folder
+
 FOLDER = Path(__file__).resolve().parent
-CHECK_TOLERANCE = 1e-6  # of the range of a tensor's values, or of 1 where that is smaller
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
 TOTAL_BYTES = 4_000_000
 
@@ -227,10 +226,6 @@ def run(graph: str, network: torch.nn.Module, inputs: dict, dtype: torch.dtype) 
     return {"out_sample": network(cast["sample"], cast["timestep"], cast["encoder_hidden_states"], added_cond_kwargs=added).sample}
 
 
-def extent(values: torch.Tensor) -> float:
-    return float(values.max() - values.min())
-
-
 def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, dict, dict]]) -> None:
     """Every tensor must be visible in some output, far above the tests' tolerance."""
     for name, parameter in network.named_parameters():
@@ -248,7 +243,6 @@ def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, d
             raise AssertionError(f"{case.name}: without {name} the output changes by {change:.1e} of its range only")
 
 
-File = tuple[dict, dict]  # tensors, metadata; or a JSON object and nothing
 
 
 def make(case: Case) -> tuple[dict[str, File], float, dict]:
@@ -490,41 +484,6 @@ def make_lora(lora: Lora, states: dict) -> dict[str, File]:
     return {"lora.safetensors": (tensors, {"format": "pt"}), "unet.0.golden.safetensors": (golden_tensors, metadata)}
 
 
-def encode(name: str, file: File) -> bytes:
-    contents, metadata = file
-    if name.endswith(".json"):
-        return (json.dumps(contents, indent=2, sort_keys=True) + "\n").encode()
-    encoded = safetensors.torch.save(contents, metadata)
-    # The library writes the metadata in an order that changes from run to run: write the header again, sorted.
-    length = int.from_bytes(encoded[:8], "little")
-    header = json.dumps(json.loads(encoded[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + encoded[8 + length :]
-
-
-def differences(path: Path, file: File) -> list[str]:
-    """What a file of this folder has different from the one just made."""
-    contents, _ = file
-    if not path.is_file():
-        return ["is missing"]
-    if path.suffix == ".json":
-        return [] if json.loads(path.read_text()) == contents else ["has other contents"]
-    found = []
-    with safetensors.safe_open(path, "pt") as stored:
-        if other := set(stored.keys()) ^ set(contents):
-            return [f"has other tensors: {sorted(other)}"]
-        for key, made in contents.items():
-            tensor = stored.get_tensor(key)
-            if tensor.dtype != made.dtype or tensor.shape != made.shape:
-                found.append(f"{key} is {tensor.dtype} {list(tensor.shape)}, not {made.dtype} {list(made.shape)}")
-                continue
-            made = made.double()
-            error = float((tensor.double() - made).abs().max())
-            if not error <= CHECK_TOLERANCE * max(1.0, extent(made)):
-                found.append(f"{key} differs by {error:.2e}")
-    return found
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make or check the golden data of the networks of diffusion pipelines.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6")
@@ -532,7 +491,7 @@ def main() -> int:
 
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)  # more are slower on networks this small
-    wrong, total, expected, states = [], 0, set(), {}
+    states = {}
 
     def made() -> Iterator[tuple[str, dict[str, File], str]]:
         for case in CASES:
@@ -543,28 +502,7 @@ def main() -> int:
         for lora in LORAS:
             yield lora.name, make_lora(lora, states), f"adapts {lora.case}"
 
-    for case, files, remark in made():
-        folder = FOLDER / case
-        encoded_files = {name: encode(name, file) for name, file in files.items()}
-        expected |= {folder / name for name in files}
-        size = sum(map(len, encoded_files.values()))
-        total += size
-        if arguments.check:
-            wrong += [f"{case}/{name} {text}" for name, file in files.items() for text in differences(folder / name, file)]
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            for name, data in encoded_files.items():
-                (folder / name).write_bytes(data)
-        print(f"{case:20} {size:>8,} bytes   {remark}")
-    present = {path for path in FOLDER.glob("*/*") if path.parent.name != "__pycache__"}
-    wrong += [f"{path.relative_to(FOLDER)} belongs to no case" for path in sorted(present - expected)]
-    if total > TOTAL_BYTES:
-        wrong.append(f"all files together take {total:,} bytes, more than {TOTAL_BYTES:,}")
-    print(f"{len(CASES)} cases, {total:,} bytes; torch {version('torch')}, diffusers {version('diffusers')}")
-    for text in wrong:
-        print(f"error: {text}", file=sys.stderr)
-    return 1 if wrong else 0
+    return write(FOLDER, made(), TOTAL_BYTES, arguments.check)
 
 
 if __name__ == "__main__":

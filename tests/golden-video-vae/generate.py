@@ -13,23 +13,23 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import math
 import re
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy
-import safetensors.torch
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from golden_files import File, extent, write  # noqa: E402: the module stands beside this folder
 
 FOLDER = Path(__file__).resolve().parent
 REFERENCE = "fe1b46978b2f6b8b08bd9d7fffed11b914ac527b"  # of naxci1/ComfyUI-SeedVR2.5
-CHECK_TOLERANCE = 1e-6  # of the range of a tensor's values, or of 1 where that is smaller
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
 TOTAL_BYTES = 2_000_000
 
@@ -112,10 +112,6 @@ def run(graph: str, network: torch.nn.Module, value: torch.Tensor) -> torch.Tens
     return made.unsqueeze(2) if made.ndim == 4 else made
 
 
-def extent(values: torch.Tensor) -> float:
-    return float(values.max() - values.min())
-
-
 def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, torch.Tensor, torch.Tensor]]) -> None:
     """Every tensor must be visible in some output, far above the tests' tolerance."""
     for name, parameter in network.named_parameters():
@@ -133,7 +129,6 @@ def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, t
             raise AssertionError(f"{case.name}: without {name} the output changes by {max(changes):.1e} of its range only")
 
 
-File = tuple[dict, dict]  # tensors, metadata
 
 
 def make(reference, case: Case) -> tuple[dict[str, File], float]:
@@ -179,34 +174,6 @@ def renamed(case: Case, state: dict) -> dict:
     return tensors
 
 
-def encode(file: File) -> bytes:
-    encoded = safetensors.torch.save(*file)
-    # The library writes the metadata in an order that changes from run to run: write the header again, sorted.
-    length = int.from_bytes(encoded[:8], "little")
-    header = json.dumps(json.loads(encoded[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + encoded[8 + length :]
-
-
-def differences(path: Path, file: File) -> list[str]:
-    """What a file of this folder has different from the one just made."""
-    if not path.is_file():
-        return ["is missing"]
-    found = []
-    with safetensors.safe_open(path, "pt") as stored:
-        if other := set(stored.keys()) ^ set(file[0]):
-            return [f"has other tensors: {sorted(other)}"]
-        for key, made in file[0].items():
-            tensor = stored.get_tensor(key)
-            if tensor.dtype != made.dtype or tensor.shape != made.shape:
-                found.append(f"{key} is {tensor.dtype} {list(tensor.shape)}, not {made.dtype} {list(made.shape)}")
-                continue
-            error = float((tensor.double() - made.double()).abs().max())
-            if not error <= CHECK_TOLERANCE * max(1.0, extent(made.double())):
-                found.append(f"{key} differs by {error:.2e}")
-    return found
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make or check the golden data of SeedVR2's video autoencoder.")
     parser.add_argument("reference", type=Path, help=f"a checkout of naxci1/ComfyUI-SeedVR2.5 at {REFERENCE}")
@@ -215,30 +182,13 @@ def main() -> int:
 
     torch.use_deterministic_algorithms(True)
     reference = load_reference(arguments.reference)
-    wrong, total, expected = [], 0, set()
-    for case in CASES:
-        files, single = make(reference, case)
-        folder = FOLDER / case.name
-        encoded = {name: encode(file) for name, file in files.items()}
-        expected |= {folder / name for name in files}
-        size = sum(map(len, encoded.values()))
-        total += size
-        if arguments.check:
-            wrong += [f"{case.name}/{name} {text}" for name, file in files.items() for text in differences(folder / name, file)]
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            for name, data in encoded.items():
-                (folder / name).write_bytes(data)
-        print(f"{case.name:20} {size:>8,} bytes   float32 arithmetic differs by {single:.1e} of the range")
-    present = {path for path in FOLDER.glob("*/*") if path.parent.name != "__pycache__"}
-    wrong += [f"{path.relative_to(FOLDER)} belongs to no case" for path in sorted(present - expected)]
-    if total > TOTAL_BYTES:
-        wrong.append(f"all files together take {total:,} bytes, more than {TOTAL_BYTES:,}")
-    print(f"{len(CASES)} cases, {total:,} bytes; torch {version('torch')}, diffusers {version('diffusers')}")
-    for text in wrong:
-        print(f"error: {text}", file=sys.stderr)
-    return 1 if wrong else 0
+
+    def made() -> Iterator[tuple[str, dict[str, File], str]]:
+        for case in CASES:
+            files, single = make(reference, case)
+            yield case.name, files, f"float32 arithmetic differs by {single:.1e} of the range"
+
+    return write(FOLDER, made(), TOTAL_BYTES, arguments.check)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import json
 import math
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +24,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy
-import safetensors.torch
 import torch
 from spandrel.__helpers.canonicalize import canonicalize_state_dict
 from spandrel.architectures.Compact import Compact, CompactArch
@@ -38,8 +35,10 @@ from spandrel.architectures.PLKSR import PLKSR, PLKSRArch, RealPLKSR
 from spandrel.architectures.SPAN import SPAN, SPANArch
 from spandrel.architectures.SwinIR import SwinIR, SwinIRArch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from golden_files import File, write  # noqa: E402: the module stands beside this folder
+
 FOLDER = Path(__file__).resolve().parent
-CHECK_TOLERANCE = 1e-6  # of the range of a tensor's values, or of 1 where that is smaller
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
 TOTAL_BYTES = 6_000_000
 
@@ -362,7 +361,6 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
 
 # ---- a case's files ----------------------------------------------------------------------------------------------------------
 
-File = tuple[dict, dict]  # tensors, metadata; or for an index: the JSON object and nothing
 
 
 def make(case: Case) -> tuple[dict[str, File], float]:
@@ -417,75 +415,19 @@ def checkpoint_files(case: Case, checkpoint: dict) -> dict[str, File]:
     return files
 
 
-def encode(name: str, file: File) -> bytes:
-    contents, metadata = file
-    if name.endswith(".json"):
-        return (json.dumps(contents, indent=2, sort_keys=True) + "\n").encode()
-    encoded = safetensors.torch.save(contents, metadata)
-    # The library writes the metadata in an order that changes from run to run: write the header again, sorted.
-    length = int.from_bytes(encoded[:8], "little")
-    header = json.dumps(json.loads(encoded[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + encoded[8 + length :]
-
-
-def differences(path: Path, file: File) -> list[str]:
-    """What a file of this folder has different from the one just made."""
-    contents, metadata = file
-    if not path.is_file():
-        return ["is missing"]
-    if path.suffix == ".json":
-        return [] if json.loads(path.read_text()) == contents else ["has other contents"]
-    found = []
-    with safetensors.safe_open(path, "pt") as stored:
-        if other := set(stored.keys()) ^ set(contents):
-            return [f"has other tensors: {sorted(other)}"]
-        kept = stored.metadata() or {}
-        for key, value in metadata.items():
-            if key != "generator" and kept.get(key) != value:
-                found.append(f"has {key} {kept.get(key)!r}, not {value!r}")
-        for key, made in contents.items():
-            tensor = stored.get_tensor(key)
-            if tensor.dtype != made.dtype or tensor.shape != made.shape:
-                found.append(f"{key} is {tensor.dtype} {list(tensor.shape)}, not {made.dtype} {list(made.shape)}")
-                continue
-            made = made.double()
-            error = float((tensor.double() - made).abs().max())
-            if not error <= CHECK_TOLERANCE * max(1.0, float(made.max() - made.min())):
-                found.append(f"{key} differs by {error:.2e}")
-    return found
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make or check the golden data of the upscalers.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6")
     arguments = parser.parse_args()
 
     torch.use_deterministic_algorithms(True)
-    wrong, total, expected = [], 0, set()
-    for case in CASES:
-        files, single = make(case)
-        folder = FOLDER / case.name
-        encoded = {name: encode(name, file) for name, file in files.items()}
-        expected |= {folder / name for name in files}
-        size = sum(map(len, encoded.values()))
-        total += size
-        if arguments.check:
-            wrong += [f"{case.name}/{name} {text}" for name, file in files.items() for text in differences(folder / name, file)]
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            for name, data in encoded.items():
-                (folder / name).write_bytes(data)
-        print(f"{case.name:30} {size:>8,} bytes   float32 arithmetic differs by {single:.1e} of the range")
-    present = {path for path in FOLDER.glob("*/*") if path.parent.name != "__pycache__"}
-    wrong += [f"{path.relative_to(FOLDER)} belongs to no case" for path in sorted(present - expected)]
-    if total > TOTAL_BYTES:
-        wrong.append(f"all files together take {total:,} bytes, more than {TOTAL_BYTES:,}")
-    print(f"{len(CASES)} cases, {total:,} bytes; torch {version('torch')}, spandrel {version('spandrel')}")
-    for text in wrong:
-        print(f"error: {text}", file=sys.stderr)
-    return 1 if wrong else 0
+
+    def made() -> Iterator[tuple[str, dict[str, File], str]]:
+        for case in CASES:
+            files, single = make(case)
+            yield case.name, files, f"float32 arithmetic differs by {single:.1e} of the range"
+
+    return write(FOLDER, made(), TOTAL_BYTES, arguments.check)
 
 
 if __name__ == "__main__":

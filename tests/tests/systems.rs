@@ -23,8 +23,9 @@ struct Golden {
 
 /// Every golden input, with its checkpoint synthesised in `folder`.
 fn golden(folder: &Path) -> Vec<Golden> {
-    let entries = repository("tests/golden-systems").read_dir().unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = entries.filter(|path| path.to_string_lossy().ends_with(".golden.safetensors")).collect();
+    let entries = |folder: PathBuf| folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let cases = entries(repository("tests/golden-systems")).filter(|path| path.is_dir());
+    let mut files: Vec<PathBuf> = cases.flat_map(entries).filter(|path| path.to_string_lossy().ends_with(".golden.safetensors")).collect();
     files.sort();
     let mut all = Vec::new();
     for file in files {
@@ -49,7 +50,7 @@ fn golden(folder: &Path) -> Vec<Golden> {
                 })
                 .collect()
         };
-        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let name = format!("{architecture}-{preset}/{}", file.file_name().unwrap().to_string_lossy());
         all.push(Golden { name, checkpoint, inputs: of("input."), outputs: of("output.") });
     }
     assert!(all.len() >= 15, "only {} golden inputs", all.len());
