@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Runs the exporter's graphs of depth and real-time networks against PyTorch on the CPU, and says how they compare.
+
+    make build && python3 scripts/bench_systems.py REPOSITORIES [--runs 7] [small-unet depth-anything]
+
+Packages and repositories are those of tests/golden-systems/requirements.txt, and onnxruntime. A random-weight checkpoint of the published size goes
+through PyTorch eager, `torch.compile`, and ONNX Runtime on the graph of `exporter export`, which take turns; the medians of the ratios
+within a round are reported. All must give the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import onnxruntime
+import safetensors.torch
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+TOLERANCE = 1e-4  # of the output's range
+
+
+def small_unet() -> torch.nn.Module:
+    from day2_fixed import SimpleOptimizedUNet
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        return SimpleOptimizedUNet(in_channels=4, out_channels=3, base_channels=96)
+
+
+class DepthAnything(torch.nn.Module):
+    """Depth Anything V2, vits, of the parts that the RGB-D repository shares with it."""
+
+    def __init__(self) -> None:
+        from rgbddepth.dinov2 import DINOv2
+        from rgbddepth.dpt import DPTHead
+
+        super().__init__()
+        self.pretrained = DINOv2("vits")
+        self.depth_head = DPTHead(384, 64, out_channels=[48, 96, 192, 384])
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        features = self.pretrained.get_intermediate_layers(pixels, [2, 5, 8, 11], return_class_token=True)
+        return torch.relu(self.depth_head(features, pixels.shape[-2] // 14, pixels.shape[-1] // 14)).squeeze(1)
+
+
+def timed_frame(inputs: dict) -> torch.Tensor:
+    frame = inputs["frame"]
+    return torch.cat([frame, torch.full_like(frame[:, :1], float(inputs["timestep"]) / 100)], 1)
+
+
+# Architecture, preset, network, what of the inputs it takes, and the inputs.
+MODELS = {
+    "small-unet": ("SimpleOptimizedUNet", "base-96", small_unet, timed_frame,
+                   {"frame": torch.randn(1, 3, 64, 64), "timestep": torch.tensor([50.0])}),
+    "depth-anything": ("DepthAnything", "vits", DepthAnything, lambda inputs: inputs["pixel_values"],
+                       {"pixel_values": torch.randn(1, 3, 518, 686)}),
+}
+
+
+def measure(name: str, runs: int, folder: Path) -> None:
+    architecture, preset, build, taken, inputs = MODELS[name]
+    checkpoint, graph = folder / f"{name}.safetensors", folder / f"{name}.onnx"
+    subprocess.run(["cargo", "xtask", "synth", architecture, "--preset", preset, "-o", checkpoint], cwd=ROOT, check=True, capture_output=True)
+    shapes = ",".join(f"{key}:{'x'.join(map(str, value.shape))}" for key, value in inputs.items())
+    subprocess.run([ROOT / "target/release/exporter", "export", checkpoint, "-o", graph, "--shapes", shapes], check=True, capture_output=True)
+    network = build().eval()
+    if unexpected := network.load_state_dict(safetensors.torch.load_file(checkpoint), strict=False).unexpected_keys:
+        raise AssertionError(f"{name}: the reference has no tensors {unexpected[:3]}")
+    session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
+    feed = {key: value.numpy() for key, value in inputs.items()}
+    with torch.no_grad():
+        x, compiled = taken(inputs), torch.compile(network)
+        ways: dict[str, Callable] = {
+            "torch eager": lambda: network(x).numpy(),
+            "torch.compile": lambda: compiled(x).numpy(),
+            "exporter": lambda: session.run(None, feed)[0],
+        }
+        expected = ways["torch eager"]()
+        times: dict[str, list[float]] = {way: [] for way in ways}
+        for run in range(runs + 1):
+            for way, infer in ways.items():
+                begin = time.perf_counter()
+                found = infer()
+                if run:
+                    times[way].append(time.perf_counter() - begin)
+                elif not (error := abs(found - expected).max() / (expected.max() - expected.min())) <= TOLERANCE:
+                    raise AssertionError(f"{name}: {way} differs by {error:.1e} of the range")
+    ratios = {way: statistics.median(a / b for a, b in zip(times["exporter"], other)) for way, other in times.items() if way != "exporter"}
+    medians = ", ".join(f"{way} {statistics.median(all_times):.3f} s" for way, all_times in times.items())
+    print(f"{name}: {medians}; the exporter's graph takes {', '.join(f'{ratio:.2f}× {way}' for way, ratio in ratios.items())}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compare graphs of depth and real-time networks with PyTorch on the CPU.")
+    parser.add_argument("repositories", type=Path, help="the folder with the references' repositories")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all of them if none is named")
+    parser.add_argument("--runs", type=int, default=7, help="timed runs of each way (default 7)")
+    arguments = parser.parse_args()
+    for place in ("rgbd-depth", "mirage-hello/examples/advanced"):
+        sys.path.insert(0, str(arguments.repositories / place))
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.models or MODELS:
+            measure(name, arguments.runs, Path(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
