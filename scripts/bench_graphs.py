@@ -18,7 +18,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from spandrel.architectures.DRCT import DRCT
 from spandrel.architectures.ESRGAN import ESRGANArch
 from spandrel.architectures.HAT import HAT
 from spandrel.architectures.SwinIR import SwinIR
+from turns import ratios, take_turns
 
 ROOT = Path(__file__).resolve().parents[1]
 TOLERANCE = 1e-3  # of the output's range: random networks of this depth make more of rounding errors than trained ones
@@ -110,29 +110,17 @@ def measure(name: str, model: Model, runs: int, folder: Path) -> dict:
         }
         expected = network.double()(image.double()).numpy()
         network.float()
-        times: dict[str, list[float]] = {way: [] for way in ways}
-        for run in range(runs + 1):
-            for way, infer in ways.items():
-                begin = time.perf_counter()
-                found = infer()
-                if run:
-                    times[way].append(time.perf_counter() - begin)
-                    continue
-                error = float(numpy.abs(found - expected).max() / (expected.max() - expected.min()))
-                if not error <= TOLERANCE:
-                    raise AssertionError(f"{name}: {way} differs by {error:.1e} of the range")
-    seconds = {way: statistics.median(all_times) for way, all_times in times.items()}
-    # Round by round, since the load on a shared machine changes from one to the next.
-    ratios = {
-        way: statistics.median(ours / other for ours, other in zip(times["exporter"], others))
-        for way, others in times.items()
-        if way != "exporter"
-    }
+        outputs, times = take_turns(ways, runs)
+    for way, found in outputs.items():
+        error = float(numpy.abs(found - expected).max() / (expected.max() - expected.min()))
+        if not error <= TOLERANCE:
+            raise AssertionError(f"{name}: {way} differs by {error:.1e} of the range")
+    over = ratios(times, "exporter")
     (their_nodes, _), (our_nodes, left) = operators(traced), operators(graph)
     return {
-        "seconds": seconds,
-        "ratios": ratios,
-        "ratio": max(ratios.values()),
+        "seconds": {way: statistics.median(each) for way, each in times.items()},
+        "ratios": over,
+        "ratio": max(over.values()),
         "nodes": {"torch.onnx.export": their_nodes, "exporter": our_nodes, "after optimisation": sum(left.values())},
         "operators": dict(left.most_common()),
     }
@@ -152,9 +140,9 @@ def main() -> int:
             results[name] = result = measure(name, MODELS[name], arguments.runs, Path(folder))
             if not arguments.json:
                 times = ", ".join(f"{way} {value:.3f} s" for way, value in result["seconds"].items())
-                ratios = ", ".join(f"{value:.2f}× {way}" for way, value in result["ratios"].items())
+                over = ", ".join(f"{value:.2f}× {way}" for way, value in result["ratios"].items())
                 print(f"{name}: medians {times}")
-                print(f"  the exporter's graph takes {ratios}: {result['ratio']:.2f}× the best of the others")
+                print(f"  the exporter's graph takes {over}: {result['ratio']:.2f}× the best of the others")
                 print(f"  nodes: {result['nodes']}; left: {result['operators']}", flush=True)
     if arguments.json:
         print(json.dumps(results, indent=2))

@@ -13,12 +13,11 @@ take turns within one run, each once to warm up; speed is the median of the rati
 from __future__ import annotations
 
 import argparse
+import functools
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ import skimage.data
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from PIL import Image
+from turns import ratios, take_turns
 
 ROOT = Path(__file__).resolve().parents[1]
 CALIBRATION = ("astronaut", "chelsea", "cat", "rocket")  # coffee is the photo that is measured
@@ -171,21 +171,14 @@ def measure(name: str, model: Model, runs: int, folder: Path) -> dict:
         image = planes(numpy.pad(small, pad, mode="reflect"))
     else:
         image = planes(coffee[100 : 100 + side, 200 : 200 + side])
-    outputs, ratios = {}, {way: [] for way in sessions}
-    for turn in range(runs + 1):
-        times = {}
-        for way, made in sessions.items():
-            begin = time.perf_counter()
-            outputs[way] = made.run(None, {"image": image})[0]
-            times[way] = time.perf_counter() - begin
-        if turn:
-            for way in sessions:
-                ratios[way].append(times["FP32"] / times[way])
+    runners = {way: functools.partial(lambda made: made.run(None, {"image": image})[0], made) for way, made in sessions.items()}
+    outputs, times = take_turns(runners, runs)
+    speed = {"FP32": 1.0} | ratios(times, "FP32")
     reference = outputs["FP32"]
     peak = float(reference.max() - reference.min())
     result = {}
     for way in sessions:
-        row = {"speed over FP32": round(statistics.median(ratios[way]), 2), "PSNR to FP32": round(decibels(outputs[way], reference, peak), 1)}
+        row = {"speed over FP32": round(speed[way], 2), "PSNR to FP32": round(decibels(outputs[way], reference, peak), 1)}
         if trained:
             inside = outputs[way][0, :, : truth.shape[0], : truth.shape[1]].clip(0, 1)
             row["PSNR to the photo"] = round(decibels(inside, planes(truth)[0], 1.0), 2)

@@ -17,13 +17,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import onnxruntime
 import safetensors.torch
 import torch
+from turns import ratios, take_turns
 
 ROOT = Path(__file__).resolve().parents[1]
 TOLERANCE = 1e-4  # of the output's range
@@ -84,19 +84,13 @@ def measure(name: str, runs: int, folder: Path) -> None:
             "torch.compile": lambda: compiled(x).numpy(),
             "exporter": lambda: session.run(None, feed)[0],
         }
-        expected = ways["torch eager"]()
-        times: dict[str, list[float]] = {way: [] for way in ways}
-        for run in range(runs + 1):
-            for way, infer in ways.items():
-                begin = time.perf_counter()
-                found = infer()
-                if run:
-                    times[way].append(time.perf_counter() - begin)
-                elif not (error := abs(found - expected).max() / (expected.max() - expected.min())) <= TOLERANCE:
-                    raise AssertionError(f"{name}: {way} differs by {error:.1e} of the range")
-    ratios = {way: statistics.median(a / b for a, b in zip(times["exporter"], other)) for way, other in times.items() if way != "exporter"}
-    medians = ", ".join(f"{way} {statistics.median(all_times):.3f} s" for way, all_times in times.items())
-    print(f"{name}: {medians}; the exporter's graph takes {', '.join(f'{ratio:.2f}× {way}' for way, ratio in ratios.items())}", flush=True)
+        outputs, times = take_turns(ways, runs)
+    expected = outputs["torch eager"]
+    for way, found in outputs.items():
+        if not (error := abs(found - expected).max() / (expected.max() - expected.min())) <= TOLERANCE:
+            raise AssertionError(f"{name}: {way} differs by {error:.1e} of the range")
+    medians = ", ".join(f"{way} {statistics.median(each):.3f} s" for way, each in times.items())
+    print(f"{name}: {medians}; the exporter's graph takes {', '.join(f'{ratio:.2f}× {way}' for way, ratio in ratios(times, 'exporter').items())}", flush=True)
 
 
 def main() -> int:

@@ -1,11 +1,12 @@
 //! Weights that are described, not loaded.
 
 mod arithmetic;
+mod cast;
+mod layout;
 mod quantised;
 
 use crate::{DataType, Error, MappedFile, Result};
 use bytes::Bytes;
-use half::{bf16, f16};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -131,7 +132,7 @@ impl Weight {
         if let Source::Cast(of) = &self.source
             && of.widens_exactly_to(self.data_type)
         {
-            return of.reshaped_as_is(self.dims.clone()).cast(to);
+            return Weight { dims: self.dims.clone(), ..of.as_ref().clone() }.cast(to);
         }
         Ok(Weight { data_type: to, dims: self.dims.clone(), source: Source::Cast(Arc::new(self.clone())) })
     }
@@ -139,11 +140,6 @@ impl Weight {
     fn widens_exactly_to(&self, wider: DataType) -> bool {
         use DataType::{Bf16, F16, F32, F64};
         matches!((self.data_type, wider), (F16 | Bf16, F32) | (F16 | Bf16 | F32, F64))
-    }
-
-    /// The same elements with sizes whose product is known to be theirs.
-    fn reshaped_as_is(&self, dims: Vec<usize>) -> Self {
-        Weight { dims, ..self.clone() }
     }
 
     /// Dimensions in another order: dimension `i` of the result is dimension `permutation[i]` of this.
@@ -231,12 +227,12 @@ impl Weight {
             Source::Range { file, offset } => file.stream(*offset, self.byte_length(), sink),
             Source::Bytes(bytes) => sink(bytes),
             Source::Zeros => stream_zeros(self.byte_length(), sink),
-            Source::Cast(of) => of.stream_cast(self.data_type, sink),
-            Source::Transpose { of, permutation } => transpose(of, permutation, sink),
+            Source::Cast(of) => cast::stream(of, self.data_type, sink),
+            Source::Transpose { of, permutation } => layout::transpose(of, permutation, sink),
             Source::Concat { parts, axis: 0 } => parts.iter().try_for_each(|part| part.stream(sink)),
-            Source::Concat { parts, axis } => concatenate(parts, *axis, sink),
-            Source::Rows { of, indices } => gather_rows(of, indices, sink),
-            Source::ScaleRows { of, factors } => scale_rows(of, factors, sink),
+            Source::Concat { parts, axis } => layout::concatenate(parts, *axis, sink),
+            Source::Rows { of, indices } => layout::gather_rows(of, indices, sink),
+            Source::ScaleRows { of, factors } => layout::scale_rows(of, factors, sink),
             Source::WeightedRows { of, terms, each } => arithmetic::weighted_rows(of, terms, *each, sink),
             Source::Product { left, right } => arithmetic::product(left, right, sink),
             Source::Sum { left, right } => arithmetic::sum(left, right, sink),
@@ -293,31 +289,6 @@ impl Weight {
             other => Err(Error::weight("constant", format!("expected integers, found {other}"))),
         }
     }
-
-    fn stream_cast(&self, to: DataType, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let size = self.data_type.size();
-        let mut converted = Vec::new();
-        // A piece may end inside an element when the source is itself cut anyhow.
-        let mut left_over = Vec::new();
-        self.stream(&mut |piece| {
-            converted.clear();
-            let mut piece = piece;
-            if !left_over.is_empty() {
-                let missing = (size - left_over.len()).min(piece.len());
-                left_over.extend_from_slice(&piece[..missing]);
-                piece = &piece[missing..];
-                if left_over.len() < size {
-                    return Ok(());
-                }
-                cast(self.data_type, to, &left_over, &mut converted);
-                left_over.clear();
-            }
-            let whole = piece.len() - piece.len() % size;
-            cast(self.data_type, to, &piece[..whole], &mut converted);
-            left_over.extend_from_slice(&piece[whole..]);
-            sink(&converted)
-        })
-    }
 }
 
 impl fmt::Debug for Weight {
@@ -345,109 +316,10 @@ fn stream_zeros(length: u64, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Resul
     Ok(())
 }
 
-fn cast(from: DataType, to: DataType, bytes: &[u8], out: &mut Vec<u8>) {
-    // Every pair goes through f64, which holds each of the four types exactly, so that each value is rounded once.
-    let values = bytes.chunks_exact(from.size()).map(|b| match from {
-        DataType::F16 => f16::from_le_bytes([b[0], b[1]]).to_f64(),
-        DataType::Bf16 => bf16::from_le_bytes([b[0], b[1]]).to_f64(),
-        DataType::F32 => f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into(),
-        _ => f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]),
-    });
-    for value in values {
-        match to {
-            DataType::F16 => out.extend_from_slice(&f16::from_f64(value).to_le_bytes()),
-            DataType::Bf16 => out.extend_from_slice(&bf16::from_f64(value).to_le_bytes()),
-            DataType::F32 => out.extend_from_slice(&(value as f32).to_le_bytes()),
-            _ => out.extend_from_slice(&value.to_le_bytes()),
-        }
-    }
-}
-
-/// Strides in elements of a row-major tensor.
-fn strides(dims: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; dims.len()];
-    for axis in (1..dims.len()).rev() {
-        strides[axis - 1] = strides[axis] * dims[axis];
-    }
-    strides
-}
-
-fn transpose(of: &Weight, permutation: &[usize], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let bytes = of.to_bytes()?;
-    let size = of.data_type.size();
-    let source_strides = strides(&of.dims);
-    // Not the sizes of the result: it may have been reshaped since.
-    let dims: Vec<usize> = permutation.iter().map(|&axis| of.dims[axis]).collect();
-    let steps: Vec<usize> = permutation.iter().map(|&axis| source_strides[axis] * size).collect();
-    let (Some((&row_length, outer)), Some(&row_step)) = (dims.split_last(), steps.last()) else {
-        return sink(&bytes);
-    };
-    let mut row = Vec::with_capacity(row_length * size);
-    let mut index = vec![0; outer.len()];
-    for _ in 0..outer.iter().product() {
-        let start: usize = index.iter().zip(&steps).map(|(i, step)| i * step).sum();
-        row.clear();
-        for i in 0..row_length {
-            row.extend_from_slice(&bytes[start + i * row_step..][..size]);
-        }
-        sink(&row)?;
-        for axis in (0..outer.len()).rev() {
-            index[axis] += 1;
-            if index[axis] < outer[axis] {
-                break;
-            }
-            index[axis] = 0;
-        }
-    }
-    Ok(())
-}
-
-fn gather_rows(of: &Weight, indices: &[u32], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let bytes = of.to_bytes()?;
-    let row = bytes.len().checked_div(of.dims[0]).unwrap_or(0);
-    let mut piece = Vec::with_capacity((1 << 16) + row);
-    for index in indices {
-        piece.extend_from_slice(&bytes[*index as usize * row..][..row]);
-        if piece.len() >= 1 << 16 {
-            sink(&piece)?;
-            piece.clear();
-        }
-    }
-    sink(&piece)
-}
-
-fn concatenate(parts: &[Weight], axis: usize, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let bytes = parts.iter().map(Weight::to_bytes).collect::<Result<Vec<_>>>()?;
-    let block = |part: &Weight| part.dims[axis..].iter().product::<usize>() * part.data_type.size();
-    let outer: usize = parts.first().map_or(0, |part| part.dims[..axis].iter().product());
-    for i in 0..outer {
-        for (part, bytes) in parts.iter().zip(&bytes) {
-            let block = block(part);
-            sink(&bytes[i * block..][..block])?;
-        }
-    }
-    Ok(())
-}
-
-fn scale_rows(of: &Weight, factors: &[u32], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let row_length: usize = of.dims[1..].iter().product();
-    let mut scaled = Vec::new();
-    let mut position = 0;
-    // Pieces of f32 tensors are whole elements: every source is cut at a multiple of its element size, or is cast to one.
-    of.stream(&mut |piece| {
-        scaled.clear();
-        for b in piece.chunks_exact(4) {
-            let factor = f32::from_bits(factors[position / row_length]);
-            scaled.extend_from_slice(&(f32::from_le_bytes([b[0], b[1], b[2], b[3]]) * factor).to_le_bytes());
-            position += 1;
-        }
-        sink(&scaled)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use half::f16;
     use proptest::prelude::*;
 
     fn f32s(dims: &[usize]) -> Weight {

@@ -1,9 +1,13 @@
 //! Inputs and outputs of the reference implementations (`tests/golden/README.md`).
 
 use crate::repository;
+use exporter::arch::registry;
+use exporter::{Shapes, synthesise};
+use graph::{DataType, Model, WeightStorage, load, save};
 use ndarray::ArrayD;
+use runtime::session::{Session, SessionOptions};
 use safetensors::SafeTensors;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// One input with the output that the reference gives for it.
@@ -21,17 +25,15 @@ pub struct Golden {
 
 /// Every golden input, case by case.
 pub fn golden_cases() -> Vec<Golden> {
-    let mut cases: Vec<PathBuf> = repository("tests/golden").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut cases = sorted(&repository("tests/golden"));
     cases.retain(|path| path.is_dir());
-    cases.sort();
     let mut all = Vec::new();
     for case in cases {
         let checkpoint = [case.join("checkpoint.safetensors"), case.join("model.safetensors.index.json")];
         let checkpoint = checkpoint.into_iter().find(|path| path.exists());
         let Some(checkpoint) = checkpoint else { continue };
-        let mut files: Vec<PathBuf> = case.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut files = sorted(&case);
         files.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with("golden"));
-        files.sort();
         for file in files {
             let bytes = std::fs::read(&file).unwrap();
             let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -70,12 +72,78 @@ pub fn golden_video_autoencoders() -> Vec<GoldenComponent> {
     components("tests/golden-video-vae")
 }
 
+/// Every golden input of the depth and real-time networks, whose checkpoints are synthesised in `folder` (`tests/golden-systems/README.md`).
+pub fn golden_systems(folder: &Path) -> Vec<GoldenComponent> {
+    let mut all = Vec::new();
+    for case in sorted(&repository("tests/golden-systems")).into_iter().filter(|path| path.is_dir()) {
+        for file in sorted(&case) {
+            let bytes = std::fs::read(&file).unwrap();
+            let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+            let metadata = header.metadata().clone().unwrap();
+            let [architecture, preset, seed] = ["architecture", "preset", "seed"].map(|key| metadata[key].clone());
+            let checkpoint = folder.join(format!("{architecture}-{preset}-{seed}.safetensors"));
+            let entry = registry().iter().find(|entry| entry.name == architecture).unwrap();
+            if !checkpoint.exists() {
+                let (_, network) = entry.presets().into_iter().find(|(name, _)| *name == preset).unwrap();
+                synthesise(network.as_ref(), DataType::F32, seed.parse().unwrap(), &checkpoint).unwrap();
+            }
+            let tensors = SafeTensors::deserialize(&bytes).unwrap();
+            all.push(GoldenComponent {
+                name: format!("{architecture}-{preset}/{}", file.file_name().unwrap().to_string_lossy()),
+                graph: entry.task.to_string(),
+                inputs: arrays(&tensors, "input."),
+                outputs: arrays(&tensors, "output."),
+                folder: folder.to_owned(),
+                checkpoint,
+            });
+        }
+    }
+    all
+}
+
+impl GoldenComponent {
+    /// The shapes of the inputs, as `--shapes` has them; of a scalar there is nothing to say.
+    pub fn shapes(&self) -> Shapes {
+        let dims = |array: &ArrayD<f32>| array.shape().iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+        let named = self.inputs.iter().filter(|(_, array)| array.ndim() > 0);
+        named.map(|(name, array)| format!("{name}:{}", dims(array))).collect::<Vec<_>>().join(",").parse().unwrap()
+    }
+
+    /// The worst error of what a model gives for `inputs`, of all outputs, of which there must be exactly the golden ones.
+    pub fn error_of(&self, model: &Model, storage: WeightStorage, inputs: &BTreeMap<String, ArrayD<f32>>) -> f32 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        save(model, &path, storage).unwrap();
+        // What was written can be read again, with all types as they were inferred.
+        load(&path).unwrap_or_else(|e| panic!("{}: {e}", self.name));
+        let mut session = Session::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", self.name));
+        let inputs: Vec<_> = inputs.iter().map(|(name, array)| (name.as_str(), array.view())).collect();
+        let outputs = session.run(&inputs).unwrap_or_else(|e| panic!("{}: {e}", self.name));
+        let names: BTreeSet<&String> = outputs.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, self.outputs.keys().collect(), "{}", self.name);
+        largest(outputs.iter().map(|(name, found)| error_over_range(found, &self.outputs[name])))
+    }
+}
+
+/// The largest absolute difference, over the range of what is expected. Both must have one shape.
+pub fn error_over_range(found: &ArrayD<f32>, expected: &ArrayD<f32>) -> f32 {
+    assert_eq!(found.shape(), expected.shape());
+    let (low, high) = expected.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
+    largest(found.iter().zip(expected).map(|(a, b)| (a - b).abs())) / (high - low)
+}
+
+/// The largest of numbers from 0, or NaN if one of them is that, which `f32::max` would leave out.
+fn largest(numbers: impl Iterator<Item = f32>) -> f32 {
+    numbers.fold(0.0, |largest, number| if largest.is_nan() || number <= largest { largest } else { number })
+}
+
+fn sorted(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
 fn components(folder: &str) -> Vec<GoldenComponent> {
-    let sorted = |folder: &Path| {
-        let mut paths: Vec<PathBuf> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
-        paths.sort();
-        paths
-    };
     let mut all = Vec::new();
     for folder in sorted(&repository(folder)).into_iter().filter(|path| path.is_dir()) {
         let files = sorted(&folder);
@@ -84,16 +152,12 @@ fn components(folder: &str) -> Vec<GoldenComponent> {
         for file in files.iter().filter(|path| is_golden(path)) {
             let bytes = std::fs::read(file).unwrap();
             let tensors = SafeTensors::deserialize(&bytes).unwrap();
-            let of = |kind: &str| {
-                let names = tensors.names().into_iter().filter_map(|name| Some((name, name.strip_prefix(kind)?)));
-                names.map(|(name, short)| (short.to_owned(), array(&tensors, name))).collect()
-            };
             let name = file.file_name().unwrap().to_string_lossy();
             all.push(GoldenComponent {
                 name: format!("{}/{name}", folder.file_name().unwrap().to_string_lossy()),
                 graph: name.split('.').next().unwrap().to_owned(),
-                inputs: of("input."),
-                outputs: of("output."),
+                inputs: arrays(&tensors, "input."),
+                outputs: arrays(&tensors, "output."),
                 folder: folder.clone(),
                 checkpoint: checkpoint.clone(),
             });
@@ -104,6 +168,12 @@ fn components(folder: &str) -> Vec<GoldenComponent> {
 
 fn is_golden(path: &Path) -> bool {
     path.to_string_lossy().ends_with(".golden.safetensors")
+}
+
+/// The tensors whose names begin so, without that.
+fn arrays(tensors: &SafeTensors<'_>, kind: &str) -> BTreeMap<String, ArrayD<f32>> {
+    let names = tensors.names().into_iter().filter_map(|name| Some((name, name.strip_prefix(kind)?)));
+    names.map(|(name, short)| (short.to_owned(), array(tensors, name))).collect()
 }
 
 fn array(tensors: &SafeTensors<'_>, name: &str) -> ArrayD<f32> {

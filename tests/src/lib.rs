@@ -6,8 +6,8 @@
 mod golden;
 mod programs;
 
-pub use golden::{Golden, GoldenComponent, golden_cases, golden_components, golden_video_autoencoders};
-pub use programs::{Outcome, command, demo_engine, engine_of, run, words};
+pub use golden::{Golden, GoldenComponent, error_over_range, golden_cases, golden_components, golden_systems, golden_video_autoencoders};
+pub use programs::{Outcome, command, copied_engine, demo_engine, engine_of, run, words};
 
 use std::path::{Path, PathBuf};
 

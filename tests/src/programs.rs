@@ -1,6 +1,6 @@
 //! Running the three binaries as a user does.
 
-use crate::repository;
+use crate::{names_in, repository};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,4 +83,14 @@ pub fn demo_engine() -> &'static Path {
     static ENGINE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let model = repository("models/compact-x4.yaml");
     &ENGINE.get_or_init(|| engine_of(&model, "tests/profiles/small-tiles.yaml")).1
+}
+
+/// A copy of [`demo_engine`] in `folder`, to be changed.
+pub fn copied_engine(folder: &Path) -> PathBuf {
+    let engine = folder.join("engine");
+    std::fs::create_dir(&engine).unwrap();
+    for name in names_in(demo_engine()) {
+        std::fs::copy(demo_engine().join(&name), engine.join(&name)).unwrap();
+    }
+    engine
 }

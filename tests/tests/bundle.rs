@@ -1,20 +1,11 @@
 //! Engines as files that travel: the same bytes every time, whole or refused, and signed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{Outcome, command, demo_engine, names_in, repository, run, words};
+use end_to_end::{Outcome, command, copied_engine, demo_engine, names_in, repository, run, words};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-
-fn copied_engine(folder: &Path) -> PathBuf {
-    let engine = folder.join("engine");
-    fs::create_dir(&engine).unwrap();
-    for name in names_in(demo_engine()) {
-        fs::copy(demo_engine().join(&name), engine.join(&name)).unwrap();
-    }
-    engine
-}
 
 fn pack(engine: &Path, archive: &Path) -> Outcome {
     run("engine-builder", words(&[&"pack", &engine, &"-o", &archive]))

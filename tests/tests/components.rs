@@ -5,10 +5,8 @@ use end_to_end::{GoldenComponent, golden_components, repository};
 use exporter::lora::{Lora, merge};
 use exporter::pipeline::Pipeline;
 use exporter::{Checkpoint, Export, Shapes, export_task};
-use graph::{WeightStorage, save};
-use ndarray::ArrayD;
-use runtime::session::{Session, SessionOptions};
-use std::collections::{BTreeMap, BTreeSet};
+use graph::WeightStorage;
+use std::collections::BTreeMap;
 
 /// Largest absolute error over the range of the reference's output.
 const TOLERANCE: f32 = 2e-5;
@@ -19,13 +17,6 @@ fn hints(golden: &GoldenComponent) -> BTreeMap<String, String> {
     width.into_iter().map(|width| ("text_embeds_width".to_owned(), width)).collect()
 }
 
-/// The shapes of a golden input, as `--shapes` has them; of a scalar there is nothing to say.
-fn shapes(golden: &GoldenComponent) -> Shapes {
-    let dims = |array: &ArrayD<f32>| array.shape().iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
-    let named = golden.inputs.iter().filter(|(_, array)| array.ndim() > 0);
-    named.map(|(name, array)| format!("{name}:{}", dims(array))).collect::<Vec<_>>().join(",").parse().unwrap()
-}
-
 fn check(golden: &GoldenComponent, shapes: &Shapes, storage: WeightStorage) -> f32 {
     let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
     let export = export_task(&checkpoint, Some(golden.graph.parse().unwrap()), shapes, &hints(golden));
@@ -33,26 +24,9 @@ fn check(golden: &GoldenComponent, shapes: &Shapes, storage: WeightStorage) -> f
 }
 
 fn check_export(golden: &GoldenComponent, export: &Export, storage: WeightStorage) -> f32 {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.onnx");
-    save(&export.model, &path, storage).unwrap();
-    // What was written can be read again, with all types as they were inferred.
-    graph::load(&path).unwrap_or_else(|e| panic!("{}: {e}", golden.name));
-    let mut session = Session::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", golden.name));
-    let inputs: Vec<_> = golden.inputs.iter().map(|(name, array)| (name.as_str(), array.view())).collect();
-    let outputs = session.run(&inputs).unwrap_or_else(|e| panic!("{}: {e}", golden.name));
-    let names: BTreeSet<&String> = outputs.iter().map(|(name, _)| name).collect();
-    assert_eq!(names, golden.outputs.keys().collect(), "{}", golden.name);
-    let mut worst = 0.0_f32;
-    for (name, found) in &outputs {
-        let expected = &golden.outputs[name];
-        assert_eq!(found.shape(), expected.shape(), "{} {name}", golden.name);
-        let (low, high) = expected.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
-        let largest = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(largest / (high - low) <= TOLERANCE, "{} {name}: {}", golden.name, largest / (high - low));
-        worst = worst.max(largest / (high - low));
-    }
-    worst
+    let error = golden.error_of(&export.model, storage, &golden.inputs);
+    assert!(error <= TOLERANCE, "{}: {error}", golden.name);
+    error
 }
 
 /// The golden inputs of networks as they are, without adaptations.
@@ -64,7 +38,7 @@ fn golden_networks() -> Vec<GoldenComponent> {
 fn fixed_shapes_match_the_reference() {
     let all = golden_networks();
     for golden in &all {
-        println!("{:<50} {:.1e}", golden.name, check(golden, &shapes(golden), WeightStorage::Link));
+        println!("{:<50} {:.1e}", golden.name, check(golden, &golden.shapes(), WeightStorage::Link));
     }
     assert!(all.len() >= 19, "only {} golden inputs", all.len());
 }
@@ -73,7 +47,7 @@ fn fixed_shapes_match_the_reference() {
 fn dynamic_shapes_match_the_reference() {
     for golden in &golden_networks() {
         // A text encoder's graph is of one number of tokens: the one that its tokenizer pads to, if nothing else is said.
-        let tokens = golden.inputs.get("input_ids").filter(|ids| ids.shape()[1] != 11).map(|_| shapes(golden));
+        let tokens = golden.inputs.get("input_ids").filter(|ids| ids.shape()[1] != 11).map(|_| golden.shapes());
         let _ = check(golden, &tokens.unwrap_or_default(), WeightStorage::Copy);
     }
 }
@@ -103,7 +77,7 @@ fn networks_of_single_files_match_the_reference() {
                 let added: &[&str] = if golden.inputs.contains_key("time_ids") { &["addition_time_embed_dim"] } else { &[] };
                 let said = asked.iter().chain(added).filter_map(|name| Some((name.to_string(), config.get(*name)?.to_string())));
                 let said = said.map(|(name, value)| (name, value.trim_matches('"').to_owned())).chain(hints(golden)).collect();
-                let export = part.export(&shapes(golden), &said).unwrap_or_else(|e| panic!("{file} {}: {e}", part.name));
+                let export = part.export(&golden.shapes(), &said).unwrap_or_else(|e| panic!("{file} {}: {e}", part.name));
                 let _ = check_export(golden, &export, WeightStorage::Link);
                 seen += 1;
             }
@@ -126,7 +100,7 @@ fn merged_adaptations_match_the_reference() {
         let mut checkpoint = Checkpoint::open(&network.checkpoint).unwrap();
         let lora = Lora { path: golden.checkpoint.clone(), scale };
         assert_eq!(merge(&mut [("unet", &mut checkpoint)], &[lora]).unwrap(), [0]);
-        let export = export_task(&checkpoint, None, &shapes(golden), &hints(golden)).unwrap();
+        let export = export_task(&checkpoint, None, &golden.shapes(), &hints(golden)).unwrap();
         println!("{:<50} {:.1e}", golden.name, check_export(golden, &export, WeightStorage::Link));
     }
 }

@@ -1,18 +1,9 @@
 //! Engine directories: built from every kind of source, whole or refused.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{command, demo_engine, names_in, repository, run, words};
+use end_to_end::{command, copied_engine, demo_engine, names_in, repository, run, words};
 use std::fs;
 use std::path::{Path, PathBuf};
-
-fn copied_engine(folder: &Path) -> PathBuf {
-    let engine = folder.join("engine");
-    fs::create_dir(&engine).unwrap();
-    for name in names_in(demo_engine()) {
-        fs::copy(demo_engine().join(&name), engine.join(&name)).unwrap();
-    }
-    engine
-}
 
 #[test]
 fn checkpoint_graph_and_model_file_give_the_same_engine() {

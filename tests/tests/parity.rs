@@ -1,7 +1,7 @@
 //! Exported graphs give the pixels of the reference implementation.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{Golden, golden_cases};
+use end_to_end::{Golden, error_over_range, golden_cases};
 use exporter::{Checkpoint, Shapes, export};
 use graph::{WeightStorage, save};
 use ndarray::ArrayD;
@@ -10,13 +10,6 @@ use std::collections::BTreeMap;
 
 /// Largest absolute error over the range of the reference's output.
 const TOLERANCE: f32 = 2e-5;
-
-fn error(found: &ArrayD<f32>, golden: &Golden) -> f32 {
-    assert_eq!(found.shape(), golden.upscaled.shape(), "{}", golden.name);
-    let (low, high) = golden.upscaled.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
-    let largest = found.iter().zip(&golden.upscaled).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    largest / (high - low)
-}
 
 fn infer(golden: &Golden, shapes: &Shapes, storage: WeightStorage) -> ArrayD<f32> {
     let folder = tempfile::tempdir().unwrap();
@@ -36,7 +29,7 @@ fn fixed_shapes_match_the_reference() {
     assert!(cases.len() >= 35, "only {} golden inputs", cases.len());
     for golden in &cases {
         let found = infer(golden, &Shapes::of("image", golden.image.shape()), WeightStorage::Link);
-        let error = error(&found, golden);
+        let error = error_over_range(&found, &golden.upscaled);
         assert!(error <= TOLERANCE, "{}: {error}", golden.name);
         println!("{:<44} {error:.1e}", golden.name);
     }
@@ -52,7 +45,7 @@ fn dynamic_shapes_match_the_reference() {
         // A dynamic graph takes multiples only: that is its contract, and the runtime pads to them. Some graphs are of one size only.
         if network.example_shapes().is_empty() && golden.image.shape()[2..].iter().all(|size| size % multiple == 0) {
             let found = infer(&golden, &Shapes::default(), WeightStorage::Copy);
-            let error = error(&found, &golden);
+            let error = error_over_range(&found, &golden.upscaled);
             assert!(error <= TOLERANCE, "{}: {error}", golden.name);
             seen += 1;
         }

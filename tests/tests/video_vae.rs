@@ -1,7 +1,7 @@
 //! Exported video autoencoders give what the reference gives, for a whole video and for the same video in chunks.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{GoldenComponent, golden_video_autoencoders, names_in, run, words};
+use end_to_end::{GoldenComponent, error_over_range, golden_video_autoencoders, names_in, run, words};
 use exporter::arch::{Keys, detect_task, registry};
 use exporter::nn::{Parameters, Scope};
 use exporter::{Checkpoint, Shapes, export_task};
@@ -41,13 +41,6 @@ fn only<T>(map: &BTreeMap<String, T>) -> (&str, &T) {
     map.first_key_value().map(|(name, value)| (name.as_str(), value)).unwrap()
 }
 
-/// The largest difference, over the range of what is expected.
-fn difference(found: &ArrayD<f32>, expected: &ArrayD<f32>) -> f32 {
-    assert_eq!(found.shape(), expected.shape());
-    let (low, high) = expected.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
-    found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / (high - low)
-}
-
 /// What a session gives for a video: the output of this name, and what its layers keep, as inputs of the next chunk.
 fn give(session: &mut Session, video: (&str, ArrayViewD<'_, f32>), kept: &Kept, output: &str) -> (ArrayD<f32>, Kept) {
     let inputs: Vec<_> = std::iter::once(video).chain(kept.iter().map(|(name, value)| (name.as_str(), value.view()))).collect();
@@ -71,7 +64,7 @@ fn whole_videos_match_the_reference() {
         for (shapes, storage) in [(fixed, WeightStorage::Link), (Shapes::default(), WeightStorage::Copy)] {
             let mut session = session(golden, "first", &shapes, storage);
             let (found, kept) = give(&mut session, (input, video.view()), &Kept::new(), output);
-            let error = difference(&found, expected);
+            let error = error_over_range(&found, expected);
             println!("{:<45} {:<22} {} caches {error:.1e}", golden.name, dims(video.shape()), kept.len());
             assert!(error <= TOLERANCE, "{}: {error}", golden.name);
         }
@@ -117,7 +110,7 @@ fn chunks_give_what_the_whole_video_gives() {
             }
             assert_eq!(start, video.len_of(TIME));
             let joined = concatenate(TIME, &parts.iter().map(|part| part.view()).collect::<Vec<_>>()).unwrap();
-            let (apart, error) = (difference(&joined, &whole), difference(&joined, expected));
+            let (apart, error) = (error_over_range(&joined, &whole), error_over_range(&joined, expected));
             println!("{:<45} {cut:?}: {apart:.1e} from the whole, {error:.1e} from the reference", golden.name);
             assert!(apart <= CHUNK_TOLERANCE && error <= TOLERANCE, "{} {cut:?}: {apart}, {error}", golden.name);
             tried += 1;
@@ -141,7 +134,7 @@ fn chunks_of_fixed_shapes_give_it_too() {
         let (made, kept) = give(&mut session(golden, "first", &shapes(&first), WeightStorage::Link), (input, first), &Kept::new(), output);
         let (more, _) = give(&mut session(golden, "next", &shapes(&rest), WeightStorage::Link), (input, rest), &kept, output);
         let joined = concatenate(TIME, &[made.view(), more.view()]).unwrap();
-        assert!(difference(&joined, expected) <= TOLERANCE, "{}", golden.name);
+        assert!(error_over_range(&joined, expected) <= TOLERANCE, "{}", golden.name);
     }
 }
 

@@ -183,16 +183,8 @@ impl AutoencoderKl {
         keys.agree("mid_block_add_attention", self.mid_block_add_attention)?;
         keys.only("down_block_types", vec!["DownEncoderBlock2D"; levels])?;
         keys.only("up_block_types", vec!["UpDecoderBlock2D"; levels])?;
-        // No network has nearly as many; more would overflow the size of an image.
-        if !(1..=8).contains(&levels) {
-            return Err(Mismatch(format!("expected 1 to 8 levels, found {levels}")));
-        }
-        match self.block_out_channels.iter().find(|filters| self.norm_num_groups == 0 || *filters % self.norm_num_groups != 0) {
-            Some(filters) => {
-                Err(Mismatch(format!("{filters} filters do not divide into {} groups (`norm_num_groups`)", self.norm_num_groups)))
-            }
-            None => Ok(self),
-        }
+        Mismatch::unless_levels_fit(&self.block_out_channels, self.norm_num_groups)?;
+        Ok(self)
     }
 
     /// Pixels of the image for each of the latent image, in each direction.
@@ -230,7 +222,7 @@ impl AutoencoderKl {
             }
             if level < last {
                 // The reference pads on one side only.
-                x = downsample(&block.at("downsamplers.0.conv"), &x, [0, 1]);
+                x = downsample(&block.at("downsamplers.0.conv"), &x, *filters, [0, 1]);
             }
         }
         let moments = self.out(&e, &self.middle(&e.at("mid_block"), &x), 2 * self.latent_channels);

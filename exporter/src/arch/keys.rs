@@ -11,6 +11,21 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch(pub String);
 
+impl Mismatch {
+    /// Of a network that halves its image from level to level, each with so many channels: that sizes cannot overflow, and that the
+    /// channels can be normalised in groups.
+    pub(super) fn unless_levels_fit(channels: &[usize], norm_num_groups: usize) -> Result<(), Self> {
+        // No network has nearly as many.
+        if !(1..=8).contains(&channels.len()) {
+            return Err(Mismatch(format!("expected 1 to 8 levels, found {}", channels.len())));
+        }
+        match channels.iter().find(|filters| norm_num_groups == 0 || *filters % norm_num_groups != 0) {
+            Some(filters) => Err(Mismatch(format!("{filters} filters do not divide into {norm_num_groups} groups (`norm_num_groups`)"))),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The names and shapes of a checkpoint's tensors, and hints for what they do not tell.
 #[derive(Debug)]
 pub struct Keys<'a> {

@@ -4,9 +4,12 @@
 //! own there) and `examples/advanced/day2_fixed.py` (`SimpleOptimizedUNet`).
 
 use super::{Architecture, Keys, Mismatch};
-use crate::nn::{Scope, Sequences, attention_of_rows, channels, conv2d, conv2d_batch_norm, layer_norm, linear, mlp_of, query_key_value};
+use crate::nn::{
+    Scope, Sequences, attention_of_rows, channels, conv_transpose2d, conv2d, conv2d_batch_norm, downsample, layer_norm, linear, mlp_of,
+    query_key_value,
+};
 use crate::{Component, Contract, Precision, Result, Shapes, Task};
-use graph::{ConvOptions, DataType, Dim, TensorType, Value};
+use graph::{DataType, Dim, TensorType, Value};
 use serde::Serialize;
 
 /// The pair: one UNet after the other, and a network that weighs the result with the frame before.
@@ -122,11 +125,11 @@ impl Architecture for SmallUnet {
         let frame = w.trace().input("frame", TensorType::new(DataType::F32, dims));
         let timestep = w.trace().input("timestep", TensorType::new(DataType::F32, timestep));
         let first = conv2d(&w.at("conv_in"), &with_timestep(&frame, &timestep, self.num_timesteps), self.base, 3).silu();
-        let second = halved(&w.at("enc1"), &first, 2 * self.base).silu();
-        let x = halved(&w.at("enc2"), &second, 4 * self.base).silu();
+        let second = downsample(&w.at("enc1"), &first, 2 * self.base, [1, 1]).silu();
+        let x = downsample(&w.at("enc2"), &second, 4 * self.base, [1, 1]).silu();
         let x = self_attention(&w.at("attention"), &conv2d(&w.at("bottleneck_conv"), &x, 8 * self.base, 3).silu());
-        let x = doubled(&w.at("dec2"), &x, 2 * self.base).silu() + second;
-        let x = doubled(&w.at("dec1"), &x, self.base).silu() + first;
+        let x = conv_transpose2d(&w.at("dec2"), &x, 2 * self.base, 4, 2).silu() + second;
+        let x = conv_transpose2d(&w.at("dec1"), &x, self.base, 4, 2).silu() + first;
         w.trace().output("output_frame", &conv2d(&w.at("conv_out"), &x, self.channels, 3).tanh());
         Ok(())
     }
@@ -214,16 +217,4 @@ fn self_attention(w: &Scope<'_>, x: &Value) -> Value {
     let [q, k, v] = query_key_value(w, &rows, ["in_proj_weight", "in_proj_bias"], true);
     let seen = attention_of_rows([&q, &k, &v], &sequences, &sequences, width / HEAD_WIDTH, false);
     sequences.restore(&linear(&w.at("out_proj"), &seen, width)).transpose(&[0, 3, 1, 2])
-}
-
-/// A convolution of 3×3 that halves the size.
-fn halved(w: &Scope<'_>, x: &Value, filters: usize) -> Value {
-    let weight = w.tensor("weight", [filters, channels(x), 3, 3]);
-    x.conv(&weight, Some(&w.tensor("bias", [filters])), &ConvOptions { strides: vec![2; 2], ..ConvOptions::same(3) })
-}
-
-/// A transposed convolution of 4×4 that doubles the size.
-fn doubled(w: &Scope<'_>, x: &Value, filters: usize) -> Value {
-    let weight = w.tensor("weight", [channels(x), filters, 4, 4]);
-    x.conv_transpose(&weight, &w.tensor("bias", [filters]), 2, 1)
 }

@@ -191,22 +191,13 @@ impl VideoAutoencoderKl {
 
     /// The hyperparameters, held to the configuration and to what such a network can have.
     fn checked(self, keys: &Keys<'_>) -> Result<Self, Mismatch> {
-        let levels = self.block_out_channels.len();
         keys.agree("block_out_channels", &self.block_out_channels)?;
         keys.agree("layers_per_block", self.layers_per_block)?;
         keys.agree("latent_channels", self.latent_channels)?;
         keys.agree("temporal_scale_num", self.temporal_scale_num)?;
         keys.only("time_receptive_field", "full")?;
-        // No network has nearly as many; more would overflow the size of a video.
-        if !(1..=8).contains(&levels) {
-            return Err(Mismatch(format!("expected 1 to 8 levels, found {levels}")));
-        }
-        match self.block_out_channels.iter().find(|filters| self.norm_num_groups == 0 || *filters % self.norm_num_groups != 0) {
-            Some(filters) => {
-                Err(Mismatch(format!("{filters} filters do not divide into {} groups (`norm_num_groups`)", self.norm_num_groups)))
-            }
-            None => Ok(self),
-        }
+        Mismatch::unless_levels_fit(&self.block_out_channels, self.norm_num_groups)?;
+        Ok(self)
     }
 
     /// The level next to the latent video, which makes nothing smaller.

@@ -218,7 +218,6 @@ impl Context {
 impl UNet2DConditionModel {
     /// The hyperparameters, held to the configuration and to what such a network can have.
     fn checked(self, keys: &Keys<'_>) -> Result<Self, Mismatch> {
-        let levels = self.block_out_channels.len();
         let types = |with: &'static str, without: &'static str| -> Vec<&str> {
             self.transformer_layers.iter().map(|layers| if *layers > 0 { with } else { without }).collect()
         };
@@ -268,16 +267,8 @@ impl UNet2DConditionModel {
         ] {
             keys.only(name, Json::Null)?;
         }
-        // No network has nearly as many levels; more would overflow the size of an image.
-        if !(1..=8).contains(&levels) {
-            return Err(Mismatch(format!("expected 1 to 8 levels, found {levels}")));
-        }
-        match self.block_out_channels.iter().find(|filters| self.norm_num_groups == 0 || *filters % self.norm_num_groups != 0) {
-            Some(filters) => {
-                Err(Mismatch(format!("{filters} filters do not divide into {} groups (`norm_num_groups`)", self.norm_num_groups)))
-            }
-            None => Ok(self),
-        }
+        Mismatch::unless_levels_fit(&self.block_out_channels, self.norm_num_groups)?;
+        Ok(self)
     }
 
     /// The configuration has one number for all levels, or one for each, of which those of levels without attention say nothing.
@@ -330,7 +321,7 @@ impl UNet2DConditionModel {
                 skips.push(x.clone());
             }
             if level < last {
-                x = downsample(&block.at("downsamplers.0.conv"), &x, [1, 1]);
+                x = downsample(&block.at("downsamplers.0.conv"), &x, self.filters(level), [1, 1]);
                 skips.push(x.clone());
             }
         }

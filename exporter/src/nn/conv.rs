@@ -24,6 +24,13 @@ pub fn conv2d_dilated(w: &Scope<'_>, x: &Value, filters: usize, kernel: [usize; 
     x.conv(&weight, Some(&bias), &ConvOptions::same_dilated(kernel, dilation))
 }
 
+/// A transposed convolution with bias that makes an image `stride` times as large: `x` `[batch, inputs, height, width]` →
+/// `[batch, filters, stride · height, stride · width]`. What the `kernel` adds beyond that is cut from both sides alike.
+pub fn conv_transpose2d(w: &Scope<'_>, x: &Value, filters: usize, kernel: usize, stride: usize) -> Value {
+    let weight = w.tensor("weight", [channels(x), filters, kernel, kernel]);
+    x.conv_transpose(&weight, &w.tensor("bias", [filters]), stride, kernel.saturating_sub(stride) / 2)
+}
+
 /// As [`conv2d`], followed by a BatchNormalization with the statistics that it kept from training, of PyTorch's default epsilon: `weight` and
 /// `bias` of `conv`, `weight`, `bias`, `running_mean` and `running_var` of `norm`.
 ///

@@ -3,7 +3,7 @@
 //! Paper: <https://arxiv.org/abs/2103.13413>. Reference: transformers, `models/depth_anything/modeling_depth_anything.py`, and
 //! <https://github.com/DepthAnything/Depth-Anything-V2>, `depth_anything_v2/dpt.py`.
 
-use super::{Naming, Scope, channels, conv2d};
+use super::{Naming, Scope, conv_transpose2d, conv2d, downsample};
 use graph::{ConvOptions, Value};
 use serde::Serialize;
 
@@ -67,14 +67,10 @@ impl Dpt {
         let image = patches.transpose(&[0, 2, 1]).reshape(&[0, width, rows as i64, columns as i64]);
         let x = conv2d(&w.at(project), &image, self.widths[number], 1);
         let x = match number {
-            0 => enlarge(&w.at(resize), &x, 4),
-            1 => enlarge(&w.at(resize), &x, 2),
+            0 => conv_transpose2d(&w.at(resize), &x, self.widths[0], 4, 4),
+            1 => conv_transpose2d(&w.at(resize), &x, self.widths[1], 2, 2),
             2 => x,
-            _ => {
-                let (w, filters) = (w.at(resize), self.widths[number]);
-                let weight = w.tensor("weight", [filters, filters, 3, 3]);
-                x.conv(&weight, Some(&w.tensor("bias", [filters])), &ConvOptions { strides: vec![2; 2], ..ConvOptions::same(3) })
-            }
+            _ => downsample(&w.at(resize), &x, self.widths[number], [1, 1]),
         };
         let weight = w.at(last).tensor("weight", [self.features, self.widths[number], 3, 3]);
         x.conv(&weight, None, &ConvOptions::same(3))
@@ -101,11 +97,4 @@ impl Dpt {
         let y = names.iter().fold(x.clone(), |y, name| conv2d(&w.at(name), &y.relu(), self.features, 3));
         y + x
     }
-}
-
-/// A transposed convolution whose windows do not overlap.
-fn enlarge(w: &Scope<'_>, x: &Value, factor: usize) -> Value {
-    let channels = channels(x);
-    let weight = w.tensor("weight", [channels, channels, factor, factor]);
-    x.conv_transpose(&weight, &w.tensor("bias", [channels]), factor, 0)
 }

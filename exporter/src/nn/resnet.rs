@@ -26,10 +26,9 @@ pub fn resnet(w: &Scope<'_>, x: &Value, filters: usize, groups: Groups, time: Op
     if channels(x) == filters { x + y } else { conv2d(&w.at("conv_shortcut"), x, filters, 1) + y }
 }
 
-/// A convolution to half the size, of as many channels, with `pads` zeros before and after rows and columns.
-pub fn downsample(w: &Scope<'_>, x: &Value, [before, after]: [i64; 2]) -> Value {
-    let channels = channels(x);
-    let (weight, bias) = (w.tensor("weight", [channels, channels, 3, 3]), w.tensor("bias", [channels]));
+/// A convolution of 3×3 to half the size, with zeros before and after rows and columns.
+pub fn downsample(w: &Scope<'_>, x: &Value, filters: usize, [before, after]: [i64; 2]) -> Value {
+    let (weight, bias) = (w.tensor("weight", [filters, channels(x), 3, 3]), w.tensor("bias", [filters]));
     let options = ConvOptions { strides: vec![2, 2], pads: vec![before, before, after, after], dilations: vec![1, 1], groups: 1 };
     x.conv(&weight, Some(&bias), &options)
 }
