@@ -2,7 +2,7 @@
 """Measures the export of a full-size SDXL UNet, as docs/benchmarks.md reports it.
 
     cargo build --release && cargo build --release --package runtime --example load_time
-    scripts/bench_export.py FOLDER      a folder on a disk with 16 GB to spare; what is made there is removed again
+    scripts/bench_export.py FOLDER [--runs 5]      a folder on a disk with 16 GB to spare; what is made there is removed again
 
 Only the standard library. Times of copies are ratios to `cp` of the same file, alternated in one run; memory is the process's own peak.
 """
@@ -34,7 +34,7 @@ def measured(*command):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
@@ -52,8 +52,11 @@ def main():
         print(f"ONNX Runtime loads it by path: {load[0]:.1f} s, {load[1]:.0f} MB")
         copies, plain = [], []
         for _ in range(arguments.runs):
+            # What the one before left for the disk to do is done: it would slow the next one down.
+            os.sync()
             plain.append(measured("cp", checkpoint, folder / "copy.safetensors")[0])
             (folder / "copy.safetensors").unlink()
+            os.sync()
             copies.append(measured(BIN / "exporter", "export", checkpoint, "-o", folder / "copy.onnx", "--weights", "copy"))
             (folder / "copy.weights").unlink()
         times = [run[0] for run in copies]

@@ -6,8 +6,10 @@
 #![allow(unsafe_code)]
 
 use crate::{Error, Result};
+use rustix::io::Errno;
 use std::fs::File;
 use std::hash::{Hash, Hasher};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,6 +72,29 @@ impl MappedFile {
             self.file.read_exact_at(piece, offset + done).map_err(|e| Error::file(&self.path, "read", e))?;
             sink(piece)?;
             done += step as u64;
+        }
+        Ok(())
+    }
+
+    /// Appends `length` bytes from `offset` to `target` without passing them through this process, which a file system that shares blocks
+    /// does without copying them.
+    ///
+    /// # Errors
+    /// The file ends before the range does; or with [`io::ErrorKind::Unsupported`] and nothing appended where the system cannot do this
+    /// between these files, and with the system's reason where it fails.
+    pub(crate) fn append_to(&self, offset: u64, length: u64, target: &File) -> io::Result<()> {
+        let (mut from, end) = (offset, offset + length);
+        while from < end {
+            let step = usize::try_from(end - from).unwrap_or(usize::MAX);
+            match rustix::fs::copy_file_range(&self.file, Some(&mut from), target, None, step) {
+                Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("{} ends too early", self.path.display()))),
+                Ok(_) | Err(Errno::INTR) => {}
+                // Another file system, one that knows no ranges, or an old kernel.
+                Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if from == offset => {
+                    return Err(io::ErrorKind::Unsupported.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Writing a model, with its weights in one of three places.
 //!
 //! Everything is written under temporary names beside the target and renamed at the end, weights first: whenever a graph is there, so
-//! are its weights.
+//! are its weights, whatever kills the process. Nothing waits for the disk: what a power cut damages is made again from the checkpoint.
 
 use crate::proto::tensor_proto::DataLocation;
 use crate::proto::tensor_shape_proto::{Dimension, dimension};
@@ -24,6 +24,8 @@ use tempfile::{NamedTempFile, TempDir};
 const EXTERNAL_FROM: u64 = 1024;
 /// Where a tensor may begin in a weight file: any vector load is aligned, and a large one can be mapped on its own.
 const ALIGNMENT: u64 = 64;
+/// From this size on, a range of a checkpoint is copied by the system instead of through a buffer.
+const COPIED_BY_SYSTEM_FROM: u64 = 64 << 10;
 const PAGE: u64 = 4096;
 const PAGE_ALIGNED_FROM: u64 = 1 << 20;
 /// A protobuf message cannot be larger; half of the last megabyte is left to the graph around the weights.
@@ -115,7 +117,7 @@ fn save_into(models: &[(&Model, &Path)], mut store: WeightStore<'_>) -> Result<S
     for (model, path) in models {
         let encoded = to_onnx(model, &mut store)?.encode_to_vec();
         let mut file = temporary(store.folder)?;
-        file.write_all(&encoded).and_then(|()| file.as_file().sync_data()).map_err(|e| Error::file(path, "write the graph", e))?;
+        file.write_all(&encoded).map_err(|e| Error::file(path, "write the graph", e))?;
         graphs.push((Staged::File(file), path.to_path_buf()));
     }
     let (mut staged, report) = store.finish()?;
@@ -200,11 +202,23 @@ impl<'a> WeightStore<'a> {
             Some(writer) => writer,
             None => self.file.insert(BufWriter::with_capacity(1 << 20, temporary(self.folder)?)),
         };
+        let stream =
+            |weight: &Weight, writer: &mut BufWriter<NamedTempFile>| weight.stream(&mut |piece| writer.write_all(piece).map_err(fail));
         let length = weight.byte_length();
         let offset = self.position.next_multiple_of(if length >= PAGE_ALIGNED_FROM { PAGE } else { ALIGNMENT });
         let padding = [0; PAGE as usize];
         writer.write_all(&padding[..(offset - self.position) as usize]).map_err(fail)?;
-        weight.stream(&mut |piece| writer.write_all(piece).map_err(fail))?;
+        match weight.file_range().filter(|_| length >= COPIED_BY_SYSTEM_FROM) {
+            Some((file, start)) => {
+                // The system appends behind what stands in the file, so nothing may wait in the buffer.
+                writer.flush().map_err(fail)?;
+                match file.append_to(start, length, writer.get_ref().as_file()) {
+                    Err(error) if error.kind() == std::io::ErrorKind::Unsupported => stream(weight, writer)?,
+                    done => done.map_err(fail)?,
+                }
+            }
+            None => stream(weight, writer)?,
+        }
         self.position = offset + length;
         Ok(offset)
     }
@@ -215,7 +229,6 @@ impl<'a> WeightStore<'a> {
         if let Some(writer) = self.file {
             let path = self.folder.join(&self.name);
             let file = writer.into_inner().map_err(|e| Error::file(&path, "write the weights", e.error()))?;
-            file.as_file().sync_data().map_err(|e| Error::file(&path, "write the weights", e))?;
             staged.push((Staged::File(file), path.clone()));
             report.weights = Some((path, self.position));
         }

@@ -218,9 +218,10 @@ fn a_single_file_becomes_the_same_folders() {
     let _ = export(&foreign, &work.path().join("third"), &[]).failure(1, &["belong to no component", "control_model.betas", "--component"]);
 }
 
-/// A file of adaptations with one layer of this name, for a weight of `[outputs, inputs]`.
+/// A file of adaptations with one layer of this name, for a weight of `[outputs, inputs]`: of rank 2 and all ones, it adds 2 to every
+/// element.
 fn lora(folder: &Path, layer: &str, [outputs, inputs]: [usize; 2]) -> PathBuf {
-    let tensor = |rows: usize, columns: usize| (safetensors::Dtype::F32, vec![rows, columns], vec![0_u8; 4 * rows * columns]);
+    let tensor = |rows: usize, columns: usize| (safetensors::Dtype::F32, vec![rows, columns], 1_f32.to_le_bytes().repeat(rows * columns));
     let tensors = [(format!("{layer}.lora_down.weight"), tensor(2, inputs)), (format!("{layer}.lora_up.weight"), tensor(outputs, 2))];
     let views = tensors
         .iter()
@@ -251,8 +252,25 @@ fn adaptations_are_merged_or_refused() {
     ] {
         let _ = merged(&layer, [16, 12], &[]).success();
     }
-    for layer in ["lora_te1_text_model_encoder_layers_1_mlp_fc1", "lora_te2_text_model_encoder_layers_0_mlp_fc1"] {
+    let elements = |component: &str| {
+        let model = graph::load(to.join(component).join("model.onnx")).unwrap();
+        let weights = model.weights.values().filter(|weight| weight.data_type().is_float());
+        weights.flat_map(|weight| weight.to_f32s().unwrap()).map(f64::from).sum::<f64>()
+    };
+    fs::remove_dir_all(&to).unwrap();
+    let _ = export(&from, &to, &[]).success();
+    let components = ["unet", "text_encoder", "text_encoder_2"];
+    let plain = components.map(elements);
+    for (adapted, layer) in
+        ["", "lora_te1_text_model_encoder_layers_1_mlp_fc1", "lora_te2_text_model_encoder_layers_0_mlp_fc1"].iter().enumerate().skip(1)
+    {
         let _ = merged(layer, [24, 16], &[]).success();
+        for (component, plain) in plain.iter().enumerate() {
+            let added = if component == adapted { 0.5 * 2.0 * 24.0 * 16.0 } else { 0.0 };
+            let found = elements(components[component]) - plain;
+            // The encoders are stored in 16 bits (BF16 the second), which round each sum: by 2e-3, and those errors do not all point one way.
+            assert!((found - added).abs() < 0.2, "{layer} adds {found} to {}", components[component]);
+        }
     }
     let elsewhere = merged("lora_te2_text_model_encoder_layers_0_mlp_fc1", [24, 16], &["--component", "unet"]).success();
     assert!(elsewhere.stderr.contains("2 tensors are of components that are not exported"), "{}", elsewhere.stderr);
