@@ -12,7 +12,7 @@
 //!
 //! ```no_run
 //! use runtime::engine::Engine;
-//! use runtime::image::{Format, ImageReader, ImageWriter, Limits};
+//! use runtime::image::{Format, ImageReader, ImageWriter, Limits, RowSource};
 //! use runtime::pipeline::{Cancel, Options, Upscaler};
 //! # fn main() -> runtime::Result<()> {
 //! let engine = Engine::open("engines/compact-x4".as_ref())?;

@@ -162,6 +162,27 @@ fn alpha_is_kept() {
 }
 
 #[test]
+fn alpha_goes_through_the_model_or_is_dropped_where_that_is_asked_for() {
+    let (image, tensor) = photo(150, 120);
+    let with_alpha = ImageBuffer::from_fn(150, 120, |x, y| {
+        let Rgb([r, g, b]) = *image.get_pixel(x, y);
+        Rgba([r, g, b, g])
+    });
+    let with_alpha = DynamicImage::ImageRgba16(with_alpha);
+    let (found, _) = upscaled(&with_alpha, &["--overlap", "52", "--alpha", "model"]);
+    let DynamicImage::ImageRgba16(found) = found else { panic!("expected 16-bit RGBA, found {:?}", found.color()) };
+    let alpha = Array4::from_shape_fn(tensor.dim(), |(_, _, y, x)| tensor[[0, 1, y, x]]);
+    let expected = whole(alpha.view()).mapv(|v| v.clamp(0.0, 1.0)).mean_axis(ndarray::Axis(1)).unwrap().insert_axis(ndarray::Axis(1));
+    let largest = difference(|x, y, _| f32::from(found.get_pixel(x, y).0[3]) / 65535.0, &expected, (0, 0));
+    assert!(largest <= TOLERANCE, "{largest}");
+    let colours = difference(|x, y, c| f32::from(found.get_pixel(x, y).0[c]) / 65535.0, &whole(tensor.view()), (0, 0));
+    assert!(colours <= TOLERANCE, "{colours}");
+
+    let (dropped, _) = upscaled(&with_alpha, &["--overlap", "52", "--alpha", "drop"]);
+    assert_eq!(dropped.as_rgb16().unwrap(), &upscaled(&image.into(), &["--overlap", "52"]).0.into_rgb16());
+}
+
+#[test]
 fn eight_bits_are_those_of_sixteen_rounded() {
     let (image, tensor) = photo(150, 120);
     let eight = DynamicImage::from(image).into_rgb8();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use runtime::engine::Engine;
-use runtime::image::{Format, ImageReader, ImageWriter, Limits, Picture};
+use runtime::image::{Format, ImageReader, ImageWriter, Limits, Picture, RowSource};
 use runtime::onnxruntime::Library;
 use runtime::pipeline::{Cancel, Upscaler};
 use runtime::tile::Size;

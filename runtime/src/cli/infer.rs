@@ -7,7 +7,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use runtime::Result;
 use runtime::engine::manifest::Provider;
-use runtime::image::{Depth, Format, ImageReader, ImageWriter, Limits};
+use runtime::image::{Alpha, Depth, Format, ImageReader, ImageWriter, Limits, RowSource};
 use runtime::onnxruntime::Library;
 use runtime::pipeline::{Cancel, Options, Progress, Statistics, Upscaler};
 use runtime::session::SessionOptions;
@@ -65,6 +65,9 @@ pub(crate) struct Running {
     /// How one tile hands over to the next: hann, cosine, linear or none.
     #[arg(long, value_name = "CURVE", default_value = "hann", value_parser = str::parse::<Blend>)]
     blend: Blend,
+    /// How transparency is enlarged: bicubic, model (as a grey picture through the engine) or drop.
+    #[arg(long, value_name = "HOW", default_value = "bicubic", value_parser = str::parse::<Alpha>)]
+    alpha: Alpha,
     /// Threads of the engine [default: one for each core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -102,7 +105,7 @@ impl Running {
             ProviderChoice::Only(provider) => provider,
         };
         let session = SessionOptions { provider, threads: self.threads.map(usize::from), ..SessionOptions::default() };
-        Options { session, overlap: self.overlap, margin: self.margin, blend: self.blend }
+        Options { session, overlap: self.overlap, margin: self.margin, blend: self.blend, alpha: self.alpha }
     }
 }
 

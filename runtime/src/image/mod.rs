@@ -2,14 +2,17 @@
 
 mod picture;
 mod reader;
+mod rows;
 mod writer;
 
 use std::path::Path;
+use std::str::FromStr;
 
 use serde::Serialize;
 
 pub use picture::{Difference, Picture};
 pub use reader::{ImageReader, Limits};
+pub use rows::{RowSink, RowSource};
 pub use writer::ImageWriter;
 
 use crate::error::{Error, Result};
@@ -70,6 +73,9 @@ pub enum Depth {
     /// 16 bits, two bytes, big-endian.
     #[serde(rename = "16")]
     Sixteen,
+    /// A number of 32 bits, four bytes in this machine's order; 0 is black and 1 is white. Never NaN.
+    #[serde(rename = "32")]
+    Float,
 }
 
 impl Depth {
@@ -78,6 +84,7 @@ impl Depth {
         match self {
             Self::Eight => 1,
             Self::Sixteen => 2,
+            Self::Float => 4,
         }
     }
 
@@ -86,6 +93,7 @@ impl Depth {
         match self {
             Self::Eight => 255.0,
             Self::Sixteen => 65_535.0,
+            Self::Float => 1.0,
         }
     }
 }
@@ -118,9 +126,43 @@ impl Colour {
         matches!(self, Self::GreyAlpha | Self::Rgba)
     }
 
+    /// The same colours without alpha.
+    pub fn without_alpha(self) -> Self {
+        match self {
+            Self::Grey | Self::GreyAlpha => Self::Grey,
+            Self::Rgb | Self::Rgba => Self::Rgb,
+        }
+    }
+
     /// Channels with alpha: 1 to 4.
     pub fn channels(self) -> usize {
         self.colour_channels() + usize::from(self.has_alpha())
+    }
+}
+
+/// How transparency is enlarged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Alpha {
+    /// Through the model, as a grey picture: sharp edges, one more run for each tile.
+    Model,
+    /// Around the model, with bicubic interpolation.
+    #[default]
+    Bicubic,
+    /// Not at all: the output has no alpha, and the colours under it are shown.
+    Drop,
+}
+
+impl FromStr for Alpha {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "model" => Ok(Self::Model),
+            "bicubic" => Ok(Self::Bicubic),
+            "drop" => Ok(Self::Drop),
+            _ => Err("expected model, bicubic or drop".into()),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use serde::Serialize;
 
-use super::{Colour, Depth, Format, Header, ImageReader, ImageWriter, Limits};
+use super::{Colour, Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSink, RowSource};
 use crate::error::{Error, Result};
 use crate::tile::Size;
 
@@ -30,7 +30,7 @@ pub struct Difference {
 }
 
 impl Picture {
-    /// Reads a picture. Grey becomes red, green and blue; 16 bits are rounded to 8; alpha is left out.
+    /// Reads a picture. Grey becomes red, green and blue; deeper samples are rounded to 8 bits; alpha is left out.
     ///
     /// # Errors
     /// Those of [`ImageReader`].
@@ -137,6 +137,11 @@ fn level(pixel: &[u8], channel: usize, depth: Depth) -> u8 {
             let value = u32::from(u16::from_be_bytes([pixel[2 * channel], pixel[2 * channel + 1]]));
             // 65,535 = 255 · 257, so this rounds to the nearest level.
             ((value + 128) / 257) as u8
+        }
+        Depth::Float => {
+            let (samples, _) = pixel.as_chunks::<4>();
+            // The cast saturates, which is the clamping.
+            (f32::from_ne_bytes(samples[channel]) * 255.0 + 0.5) as u8
         }
     }
 }

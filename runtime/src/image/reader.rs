@@ -8,7 +8,7 @@ use image::codecs::jpeg::JpegDecoder;
 use image::codecs::webp::WebPDecoder;
 use image::{DynamicImage, ImageDecoder};
 
-use super::{Colour, Depth, Format, Header};
+use super::{Colour, Depth, Format, Header, RowSource};
 use crate::error::{Error, Result};
 use crate::tile::Size;
 
@@ -62,26 +62,22 @@ impl ImageReader {
         Ok(Self { path: path.to_owned(), format, header, rows })
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The file's format.
     pub fn format(&self) -> Format {
         self.format
     }
+}
 
-    /// What the picture is.
-    pub fn header(&self) -> &Header {
+impl RowSource for ImageReader {
+    fn name(&self) -> &Path {
+        &self.path
+    }
+
+    fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Reads the next row: [`Header::row_bytes`] bytes, interleaved; 16-bit samples big-endian.
-    ///
-    /// # Errors
-    /// [`Error::Image`] when the file is truncated or damaged.
-    pub fn read_row(&mut self, row: &mut [u8]) -> Result<()> {
+    fn read_row(&mut self, row: &mut [u8]) -> Result<()> {
         match &mut self.rows {
             Rows::Streamed(reader) => match reader.read_row(row) {
                 Ok(Some(_)) => Ok(()),

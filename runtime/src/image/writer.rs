@@ -10,7 +10,7 @@ use image::codecs::webp::WebPEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use tempfile::NamedTempFile;
 
-use super::{Colour, Depth, Format, Header};
+use super::{Colour, Depth, Format, Header, RowSink};
 use crate::error::{Error, Result};
 
 /// Barely visible loss; see libjpeg's scale of 1 to 100.
@@ -21,7 +21,7 @@ const PNG_CHUNK_BYTES: usize = 1 << 20;
 
 /// A picture that is written from its first row to its last.
 ///
-/// Rows go to a temporary file beside the output, which [`ImageWriter::finish`] renames. Dropped
+/// Rows go to a temporary file beside the output, which [`finish`](RowSink::finish) renames. Dropped
 /// before that, nothing is left behind.
 pub struct ImageWriter {
     path: PathBuf,
@@ -38,8 +38,8 @@ enum Encoder {
 }
 
 impl ImageWriter {
-    /// Starts a picture. Formats of 8 bits take 8 bits, whatever `header` says; ask
-    /// [`ImageWriter::header`] what rows should look like.
+    /// Starts a picture. A format that does not hold the depth of `header` takes the deepest that it holds; ask
+    /// [`ImageWriter::header`](RowSink::header) what rows should look like.
     ///
     /// # Errors
     /// [`Error::Image`] for what the format cannot hold: alpha in JPEG, too many pixels a side;
@@ -58,11 +58,15 @@ impl ImageWriter {
             ));
         }
         if format == Format::Jpeg && header.colour.has_alpha() {
-            return Err(Error::image(path, "JPEG cannot hold transparency, which this picture has; write a PNG or WebP"));
+            return Err(Error::image(
+                path,
+                "JPEG cannot hold transparency, which this picture has; write another format, or leave it out with --alpha drop",
+            ));
         }
-        if format != Format::Png {
-            header.depth = Depth::Eight;
-        }
+        header.depth = match format {
+            Format::Png if header.depth != Depth::Eight => Depth::Sixteen,
+            Format::Png | Format::Jpeg | Format::WebP => Depth::Eight,
+        };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = temporary_file(folder).map_err(|source| Error::file(folder, "create a file in it", source))?;
         let encoder = match format {
@@ -82,17 +86,14 @@ impl ImageWriter {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
 
-    /// What rows should look like.
-    pub fn header(&self) -> &Header {
+impl RowSink for ImageWriter {
+    fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Writes one or more whole rows, interleaved; 16-bit samples big-endian.
-    ///
-    /// # Errors
-    /// The disk is full, or there are more rows than the picture has.
-    pub fn write_rows(&mut self, rows: &[u8]) -> Result<()> {
+    fn write_rows(&mut self, rows: &[u8]) -> Result<()> {
         let row_bytes = self.header.row_bytes().unwrap_or(usize::MAX);
         let count = u32::try_from(rows.len() / row_bytes).unwrap_or(u32::MAX);
         self.rows_left = self
@@ -109,11 +110,8 @@ impl ImageWriter {
         }
     }
 
-    /// Completes the file and gives it its name, in one step.
-    ///
-    /// # Errors
-    /// Rows are missing, or the disk is full; nothing is left behind.
-    pub fn finish(mut self) -> Result<()> {
+    /// Completes the file and gives it its name, in one step; nothing is left behind where that fails.
+    fn finish(mut self) -> Result<()> {
         if self.rows_left > 0 {
             return Err(Error::image(&self.path, format!("{} rows are missing at its end", self.rows_left)));
         }
@@ -155,7 +153,7 @@ fn png_stream(target: Reporting, header: &Header) -> Result<png::StreamWriter<'s
     };
     info.bit_depth = match header.depth {
         Depth::Eight => png::BitDepth::Eight,
-        Depth::Sixteen => png::BitDepth::Sixteen,
+        Depth::Sixteen | Depth::Float => png::BitDepth::Sixteen,
     };
     info.icc_profile = header.icc_profile.clone().map(Into::into);
     let mut encoder = png::Encoder::with_info(target, info)?;

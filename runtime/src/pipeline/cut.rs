@@ -1,8 +1,8 @@
 //! Decoded rows to tiles.
 
-use super::{Decoding, Routing};
+use super::{ColourRouting, Decoding, Routing};
 use crate::error::{Error, Result};
-use crate::image::ImageReader;
+use crate::image::{Alpha, RowSource};
 use crate::session::{Session, Tensor};
 use crate::tile::{Size, Tile, TilePlan};
 
@@ -11,23 +11,23 @@ const WINDOW_BYTES_MAXIMUM: usize = 1 << 30;
 
 /// The tensors of one tile, filled by [`Cutter::cut`] again and again.
 pub(super) struct TileInput {
-    /// One for each run of the model, `[1, channels, height, width]`.
-    pub(super) colour: Vec<Tensor>,
-    /// `[height, width]`, in the model's range; empty for a picture without alpha.
+    /// One for each run of the model, `[1, channels, height, width]`; the last one is alpha's, where the model enlarges it.
+    pub(super) runs: Vec<Tensor>,
+    /// `[height, width]`, in the model's range; empty unless alpha goes around the model.
     pub(super) alpha: Vec<f32>,
 }
 
 impl TileInput {
     pub(super) fn new(session: &Session, routing: Routing, model_channels: u32, tile: Size) -> Result<Self> {
         let shape = [1, model_channels as usize, tile.height as usize, tile.width as usize];
-        let colour = (0..routing.runs()).map(|_| session.tensor(&shape)).collect::<Result<_>>()?;
-        Ok(Self { colour, alpha: Vec::new() })
+        let runs = (0..routing.runs()).map(|_| session.tensor(&shape)).collect::<Result<_>>()?;
+        Ok(Self { runs, alpha: Vec::new() })
     }
 }
 
 /// Reads a picture row by row and cuts it into tiles, keeping the rows of one tile's height.
-pub(super) struct Cutter {
-    reader: ImageReader,
+pub(super) struct Cutter<R> {
+    reader: R,
     routing: Routing,
     decoding: Decoding,
     size: Size,
@@ -38,15 +38,15 @@ pub(super) struct Cutter {
     rows_read: u32,
 }
 
-impl Cutter {
-    pub(super) fn new(reader: ImageReader, routing: Routing, range: [f32; 2], plan: &TilePlan) -> Result<Self> {
+impl<R: RowSource> Cutter<R> {
+    pub(super) fn new(reader: R, routing: Routing, range: [f32; 2], plan: &TilePlan) -> Result<Self> {
         let header = reader.header();
         let rows = plan.tile().height.min(header.size.height) as usize;
         let row_bytes = header.row_bytes();
         let window = row_bytes.and_then(|bytes| bytes.checked_mul(rows)).filter(|&bytes| bytes <= WINDOW_BYTES_MAXIMUM);
         let (Some(row_bytes), Some(window)) = (row_bytes, window) else {
             return Err(Error::image(
-                reader.path(),
+                reader.name(),
                 format!("{} rows of {} do not fit into {WINDOW_BYTES_MAXIMUM} bytes; split the image", rows, header.size),
             ));
         };
@@ -67,17 +67,18 @@ impl Cutter {
         self.read_to(tile.y.saturating_add(self.tile.height).min(self.size.height))?;
         let area = (self.tile.width * self.tile.height) as usize;
         let colour = self.reader.header().colour;
-        for (run, tensor) in input.colour.iter_mut().enumerate() {
+        for (run, tensor) in input.runs.iter_mut().enumerate() {
             for (plane, values) in tensor.as_mut_slice().chunks_exact_mut(area).enumerate() {
-                let channel = match self.routing {
-                    Routing::Direct => plane,
-                    Routing::Replicated => 0,
-                    Routing::Separate => run,
+                let channel = match self.routing.colour {
+                    _ if run == self.routing.colour_runs() => colour.colour_channels(),
+                    ColourRouting::Direct => plane,
+                    ColourRouting::Replicated => 0,
+                    ColourRouting::Separate => run,
                 };
                 self.plane(tile, channel, values);
             }
         }
-        if colour.has_alpha() {
+        if self.routing.alpha == Some(Alpha::Bicubic) {
             let mut alpha = std::mem::take(&mut input.alpha);
             alpha.resize(area, 0.0);
             self.plane(tile, colour.colour_channels(), &mut alpha);

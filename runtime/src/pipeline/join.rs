@@ -4,8 +4,9 @@ use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::F32;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 
-use super::Routing;
+use super::{ColourRouting, Routing};
 use crate::error::{Error, Result};
+use crate::image::Alpha;
 use crate::session::Tensor;
 use crate::tile::{Size, Tile};
 
@@ -13,8 +14,8 @@ use crate::tile::{Size, Tile};
 pub(super) struct TileOutput {
     pub(super) tile: Tile,
     /// One for each run, `[1, channels, height · scale, width · scale]`.
-    pub(super) colour: Vec<Tensor>,
-    /// `[height, width]`, not yet enlarged; empty for a picture without alpha.
+    pub(super) runs: Vec<Tensor>,
+    /// `[height, width]`, not yet enlarged; empty unless alpha goes around the model.
     pub(super) alpha: Vec<f32>,
 }
 
@@ -37,12 +38,15 @@ impl Joiner {
     /// The planes of a tile, each `[height · scale, width · scale]`: colour first, then alpha.
     pub(super) fn planes<'p>(&'p mut self, output: &'p mut TileOutput) -> Result<Vec<&'p [f32]>> {
         let area = (self.output.width as usize) * (self.output.height as usize);
-        if self.routing == Routing::Replicated {
-            output.colour.iter_mut().for_each(|tensor| mean_into_first(tensor.as_mut_slice(), area));
-        }
-        let kept = if self.routing == Routing::Replicated { 1 } else { usize::MAX };
-        let mut planes: Vec<&[f32]> = output.colour.iter().flat_map(|tensor| tensor.as_slice().chunks_exact(area).take(kept)).collect();
-        if !output.alpha.is_empty() {
+        let (colour, alpha) = output.runs.split_at_mut(self.routing.colour_runs());
+        let grey = self.routing.colour == ColourRouting::Replicated;
+        // What went in as three equal channels comes out as their mean.
+        let replicated = colour.iter_mut().filter(|_| grey).chain(alpha.iter_mut());
+        replicated.for_each(|tensor| mean_into_first(tensor.as_mut_slice(), area));
+        let kept = if grey { 1 } else { usize::MAX };
+        let mut planes: Vec<&[f32]> = colour.iter().flat_map(|tensor| tensor.as_slice().chunks_exact(area).take(kept)).collect();
+        planes.extend(alpha.iter().filter_map(|tensor| tensor.as_slice().get(..area)));
+        if self.routing.alpha == Some(Alpha::Bicubic) {
             self.enlarge(&output.alpha)?;
             planes.push(&self.alpha);
         }
@@ -63,9 +67,12 @@ impl Joiner {
     }
 }
 
-/// Replaces the first of three planes by the mean of all.
+/// Replaces the first of three planes by the mean of all; one plane stays.
 fn mean_into_first(planes: &mut [f32], area: usize) {
     let (first, rest) = planes.split_at_mut(area);
+    if rest.is_empty() {
+        return;
+    }
     let (second, third) = rest.split_at(area);
     for ((first, second), third) in first.iter_mut().zip(second).zip(third) {
         *first = (*first + second + third) / 3.0;
@@ -78,6 +85,8 @@ mod tests {
     fn grey_is_the_mean_of_three() {
         let mut planes = [1.0, 2.0, 4.0, 5.0, 7.0, 8.0];
         super::mean_into_first(&mut planes, 2);
+        assert_eq!(planes[..2], [4.0, 5.0]);
+        super::mean_into_first(&mut planes, 6);
         assert_eq!(planes[..2], [4.0, 5.0]);
     }
 }

@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::engine::manifest::Provider;
 use crate::engine::{Engine, Graph};
 use crate::error::Result;
-use crate::image::{Depth, Header, ImageReader, ImageWriter};
+use crate::image::{Alpha, Depth, Header, RowSink, RowSource};
 use crate::session::{Session, SessionOptions};
 use crate::tile::{Blend, Overlap, Size, TilePlan};
 
@@ -32,6 +32,8 @@ pub struct Options {
     pub margin: Option<u32>,
     /// How one tile hands over to the next.
     pub blend: Blend,
+    /// How transparency is enlarged.
+    pub alpha: Alpha,
 }
 
 /// A flag that stops a run between two tiles. Clones share it.
@@ -136,13 +138,14 @@ impl<'e> Upscaler<'e> {
         TilePlan::new(size, tile, overlap, interface.scale, interface.receptive_field)
     }
 
-    /// What the output of a picture is: the same but larger.
+    /// What the output of a picture is: the same but larger, and without alpha where it is dropped.
     ///
     /// # Errors
     /// As [`Upscaler::plan`].
     pub fn output_of(&self, input: &Header) -> Result<Header> {
         let size = input.size.scaled(self.engine.manifest().interface.scale)?;
-        Ok(Header { size, ..input.clone() })
+        let colour = if self.options.alpha == Alpha::Drop { input.colour.without_alpha() } else { input.colour };
+        Ok(Header { size, colour, ..input.clone() })
     }
 
     /// Upscales one picture. `writer` is for what [`Upscaler::output_of`] says, and may have
@@ -152,8 +155,8 @@ impl<'e> Upscaler<'e> {
     /// The first error of any stage; then every stage has stopped, and nothing was written.
     pub fn upscale(
         &mut self,
-        reader: ImageReader,
-        writer: ImageWriter,
+        reader: impl RowSource,
+        writer: impl RowSink,
         progress: impl Fn(Progress),
         cancel: &Cancel,
     ) -> Result<Statistics> {
@@ -166,7 +169,7 @@ impl<'e> Upscaler<'e> {
             std::collections::btree_map::Entry::Vacant(place) => place.insert(self.engine.session(graph, &self.options.session)?),
         };
         let started = Instant::now();
-        let job = stages::Job { plan, interface, blend: self.options.blend, cancel };
+        let job = stages::Job { plan, interface, blend: self.options.blend, alpha: self.options.alpha, cancel };
         let mut seconds = job.run(reader, writer, session, progress)?;
         seconds.total = started.elapsed().as_secs_f64();
         Ok(Statistics { size, tiles: plan.count(), tile: plan.tile(), overlap: plan.overlap(), exact: plan.is_exact(), seconds })
@@ -178,9 +181,17 @@ impl<'e> Upscaler<'e> {
     }
 }
 
+/// How the channels of a picture go through the model.
+#[derive(Clone, Copy, Debug)]
+struct Routing {
+    colour: ColourRouting,
+    /// `None` for a picture without alpha, or where it is dropped.
+    alpha: Option<Alpha>,
+}
+
 /// How colour goes through the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Routing {
+enum ColourRouting {
     /// The picture has the model's channels.
     Direct,
     /// A grey picture and a model for colours: three equal channels in, their mean out.
@@ -190,21 +201,32 @@ enum Routing {
 }
 
 impl Routing {
-    fn new(model_channels: u32, header: &Header) -> Self {
-        match (model_channels, header.colour.colour_channels()) {
-            (3, 1) => Self::Replicated,
-            (1, 3) => Self::Separate,
-            _ => Self::Direct,
-        }
+    fn new(model_channels: u32, header: &Header, alpha: Alpha) -> Self {
+        let colour = match (model_channels, header.colour.colour_channels()) {
+            (3, 1) => ColourRouting::Replicated,
+            (1, 3) => ColourRouting::Separate,
+            _ => ColourRouting::Direct,
+        };
+        Self { colour, alpha: Some(alpha).filter(|&alpha| header.colour.has_alpha() && alpha != Alpha::Drop) }
     }
 
-    /// Runs of the model for each tile.
+    /// Runs of the model for the colours of each tile.
+    fn colour_runs(self) -> usize {
+        if self.colour == ColourRouting::Separate { 3 } else { 1 }
+    }
+
+    /// Runs of the model for each tile; the last one is that of alpha, where the model enlarges it.
     fn runs(self) -> usize {
-        if self == Self::Separate { 3 } else { 1 }
+        self.colour_runs() + usize::from(self.alpha == Some(Alpha::Model))
+    }
+
+    /// Channels of the output.
+    fn output_channels(self, header: &Header) -> usize {
+        header.colour.colour_channels() + usize::from(self.alpha.is_some())
     }
 }
 
-/// Samples of `depth` as values of `range`.
+/// Samples of `depth` as values of `range`; floats outside of 0 … 1 are clamped.
 #[derive(Clone, Copy)]
 struct Decoding {
     gain: f32,
@@ -229,6 +251,12 @@ impl Decoding {
             Depth::Sixteen => {
                 for (into, pixel) in into.iter_mut().zip(row.chunks_exact(2 * channels)) {
                     *into = value(f32::from(u16::from_be_bytes([pixel[2 * channel], pixel[2 * channel + 1]])));
+                }
+            }
+            Depth::Float => {
+                let (samples, _) = row.as_chunks::<4>();
+                for (into, pixel) in into.iter_mut().zip(samples.chunks_exact(channels)) {
+                    *into = value(f32::from_ne_bytes(pixel[channel]).clamp(0.0, 1.0));
                 }
             }
         }

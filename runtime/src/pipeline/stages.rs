@@ -11,7 +11,7 @@ use super::join::{Joiner, TileOutput};
 use super::{Cancel, Progress, Routing, Seconds};
 use crate::engine::manifest::Interface;
 use crate::error::{Error, Result};
-use crate::image::{ImageReader, ImageWriter};
+use crate::image::{Alpha, RowSink, RowSource};
 use crate::session::{Session, Tensor};
 use crate::tile::{Blend, Blender, RowBand, SampleEncoding, Tile, TilePlan};
 
@@ -24,6 +24,7 @@ pub(super) struct Job<'j> {
     pub(super) plan: TilePlan,
     pub(super) interface: &'j Interface,
     pub(super) blend: Blend,
+    pub(super) alpha: Alpha,
     pub(super) cancel: &'j Cancel,
 }
 
@@ -98,16 +99,16 @@ struct RunTimes {
 impl Job<'_> {
     pub(super) fn run(
         &self,
-        reader: ImageReader,
-        writer: ImageWriter,
+        reader: impl RowSource,
+        writer: impl RowSink,
         session: &mut Session,
         progress: impl Fn(Progress),
     ) -> Result<Seconds> {
         let header = reader.header().clone();
-        let routing = Routing::new(self.interface.channels, &header);
+        let routing = Routing::new(self.interface.channels, &header, self.alpha);
         let tile = self.plan.tile();
         let encoding = SampleEncoding { range: self.interface.range, depth: writer.header().depth };
-        let blender = Blender::new(&self.plan, self.blend, header.colour.channels(), encoding)?;
+        let blender = Blender::new(&self.plan, self.blend, routing.output_channels(&header), encoding)?;
         let joiner = Joiner::new(routing, tile, tile.scaled(self.plan.scale())?);
         let cutter = Cutter::new(reader, routing, self.interface.range, &self.plan)?;
 
@@ -141,7 +142,7 @@ impl Job<'_> {
         Ok(Seconds { decode, run: run.run, blend, encode, total: 0.0, span_first_to_last_tile: run.span })
     }
 
-    fn cut(&self, mut cutter: Cutter, spare: Receiver<TileInput>, filled: Sender<(Tile, TileInput)>) -> StageResult<f64> {
+    fn cut(&self, mut cutter: Cutter<impl RowSource>, spare: Receiver<TileInput>, filled: Sender<(Tile, TileInput)>) -> StageResult<f64> {
         let mut busy = Busy::default();
         for tile in self.plan.tiles() {
             let mut input = spare.recv()?;
@@ -167,10 +168,10 @@ impl Job<'_> {
             }
             first.get_or_insert_with(Instant::now);
             let run = |tensor: &Tensor| session.run_one((&self.interface.input, tensor), &self.interface.output);
-            let colour = busy.measure(|| input.colour.iter().map(run).collect::<Result<Vec<_>>>())?;
+            let runs = busy.measure(|| input.runs.iter().map(run).collect::<Result<Vec<_>>>())?;
             last = Instant::now();
             let alpha = std::mem::take(&mut input.alpha);
-            finished.send(TileOutput { tile, colour, alpha })?;
+            finished.send(TileOutput { tile, runs, alpha })?;
             // The cutter is gone after the last tile, and needs no buffer then.
             let _ = spare.send(input);
         }
@@ -211,7 +212,7 @@ impl Job<'_> {
     }
 }
 
-fn encode(mut writer: ImageWriter, bands: Receiver<RowBand>, spare: Sender<Vec<u8>>) -> StageResult<f64> {
+fn encode(mut writer: impl RowSink, bands: Receiver<RowBand>, spare: Sender<Vec<u8>>) -> StageResult<f64> {
     let mut busy = Busy::default();
     let mut rows_left = writer.header().size.height as usize;
     let row_bytes = writer.header().row_bytes().unwrap_or(usize::MAX);

@@ -21,7 +21,7 @@ const WORKING_BYTES_MAXIMUM: u64 = 4 << 30;
 pub struct RowBand {
     /// The first of them.
     pub first_row: u32,
-    /// Samples, interleaved by channel; those of 16 bits are big-endian.
+    /// Samples, interleaved by channel, as [`Depth`] says.
     pub bytes: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ pub struct SampleEncoding {
 }
 
 impl SampleEncoding {
-    /// Writes `values` as samples of channel `channel`, rounding half up and clamping.
+    /// Writes `values` as samples of channel `channel`, clamping, and rounding half up where samples are whole numbers.
     fn encode(self, values: impl Iterator<Item = f32>, into: &mut [u8], channels: usize, channel: usize) {
         let [low, high] = self.range;
         let gain = self.depth.maximum() / (high - low);
@@ -50,6 +50,12 @@ impl SampleEncoding {
             Depth::Sixteen => {
                 for (pixel, value) in into.chunks_exact_mut(2 * channels).zip(values) {
                     pixel[2 * channel..][..2].copy_from_slice(&(level(value) as u16).to_be_bytes());
+                }
+            }
+            Depth::Float => {
+                let (samples, _) = into.as_chunks_mut::<4>();
+                for (pixel, value) in samples.chunks_exact_mut(channels).zip(values) {
+                    pixel[channel] = ((value - low) * gain).clamp(0.0, 1.0).to_ne_bytes();
                 }
             }
         }
@@ -345,6 +351,10 @@ mod tests {
         let mut into = [0; 4];
         SIXTEEN.encode([0.5, 1.0].into_iter(), &mut into, 1, 0);
         assert_eq!(into, [0x80, 0x00, 0xff, 0xff]);
+        let mut into = [0; 12];
+        let float = SampleEncoding { range: [-1.0, 1.0], depth: Depth::Float };
+        float.encode([-1.5, 0.0, 0.5].into_iter(), &mut into, 1, 0);
+        assert_eq!(into.as_chunks::<4>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect::<Vec<_>>(), [0.0, 0.5, 0.75]);
     }
 
     #[test]

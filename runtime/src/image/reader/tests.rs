@@ -3,7 +3,7 @@ use std::fs;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::super::ImageWriter;
+use super::super::{ImageWriter, RowSink};
 use super::*;
 
 fn read_all(path: &Path, limits: &Limits) -> Result<(Header, Vec<u8>)> {

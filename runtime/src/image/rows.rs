@@ -1,0 +1,41 @@
+//! What the pipeline needs of a picture, wherever it comes from and goes to.
+
+use std::path::Path;
+
+use super::Header;
+use crate::error::Result;
+
+/// A picture that is read from its first row to its last: a file, or a frame of a stream.
+pub trait RowSource: Send {
+    /// What errors call the picture.
+    fn name(&self) -> &Path;
+
+    /// What the picture is.
+    fn header(&self) -> &Header;
+
+    /// Reads the next row: [`Header::row_bytes`] bytes, interleaved, each sample as [`Depth`](super::Depth) says.
+    ///
+    /// # Errors
+    /// [`Error::Image`](crate::Error::Image) when the source is truncated or damaged.
+    fn read_row(&mut self, row: &mut [u8]) -> Result<()>;
+}
+
+/// A picture that is written from its first row to its last: a file, or a frame of a stream.
+pub trait RowSink: Send {
+    /// What rows should look like.
+    fn header(&self) -> &Header;
+
+    /// Writes one or more whole rows, interleaved, each sample as [`Depth`](super::Depth) says.
+    ///
+    /// # Errors
+    /// The disk is full, or there are more rows than the picture has.
+    fn write_rows(&mut self, rows: &[u8]) -> Result<()>;
+
+    /// Completes the picture.
+    ///
+    /// # Errors
+    /// Rows are missing, or the disk is full.
+    fn finish(self) -> Result<()>
+    where
+        Self: Sized;
+}
