@@ -5,28 +5,33 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use runtime::Result;
 use runtime::engine::manifest::Provider;
-use runtime::image::{Alpha, Depth, Format, ImageReader, ImageWriter, Limits, RowSource};
+use runtime::image::frames::{Matrix, RawFrames};
+use runtime::image::{Alpha, Depth, Format, ImageReader, ImageWriter, JPEG_QUALITY, Limits, RowSink, RowSource};
 use runtime::onnxruntime::Library;
 use runtime::pipeline::{Cancel, Options, Progress, Statistics, Upscaler};
 use runtime::session::SessionOptions;
 use runtime::tile::Blend;
+use runtime::{Error, Result};
 use serde_json::{Value, json};
 
 use super::chosen::{Chosen, say_fallback};
-use super::output::{peak_memory_bytes, print, print_json, report};
-use super::plan::{Assignment, assign};
-use super::{CommandResult, Failure, chain};
+use super::output::{peak_memory_bytes, print, report};
+use super::plan::{Assignment, assign, is_standard_stream};
+use super::{CommandResult, Failure, chain, frames};
 
 const EXAMPLES: &str = "\
 Examples:
   runtime infer --engine engines/compact-x4 --input photo.png --output large.png
   runtime infer --engine engines/compact-x4 --input photos/ --output large/
   runtime infer --engine engines/compact-x4 --input a.jpg b.webp --output large/ --json
+  ffmpeg -i in.mp4 -f yuv4mpegpipe - | runtime infer --engine engines/compact-x4 --input - --output - | ffmpeg -i - out.mp4
+  runtime infer --engine engines/compact-x4 --raw rgb24:640x480 --input frames.rgb --output large.rgb
 
-PNG is read and written by rows, so its height costs no memory; JPEG and WebP are held whole.
-The output has the input's depth (8 or 16 bits), channels and colour profile.";
+PNG and TIFF are read and written by rows, so their height costs no memory; JPEG, WebP, interlaced PNGs and
+pictures that EXIF turns or mirrors are held whole. The output has the input's depth (8 or 16 bits, or float in
+TIFF), channels and colour profile. Frames keep their number, rate, aspect ratio and colour space; what is said
+about them goes to standard error where they go to standard output.";
 
 /// Send pictures through an engine.
 #[derive(clap::Args)]
@@ -34,20 +39,32 @@ The output has the input's depth (8 or 16 bits), channels and colour profile.";
 pub(crate) struct Arguments {
     #[command(flatten)]
     engine: Chosen,
-    /// Pictures, or folders of pictures: PNG, JPEG, WebP.
+    /// Pictures, or folders of pictures: PNG, JPEG, WebP, TIFF; or one stream of frames, a .y4m file or - for standard input.
     #[arg(long, required = true, num_args = 1.., value_name = "IN")]
-    input: Vec<PathBuf>,
-    /// The output file; a folder for several inputs.
+    pub(super) input: Vec<PathBuf>,
+    /// The output file; a folder for several inputs; for frames, a file or - for standard output.
     #[arg(long, value_name = "OUT")]
     output: PathBuf,
     #[command(flatten)]
     running: Running,
-    /// Bits of the output's samples: 8 or 16 [default: as the input].
+    /// Frames are nothing but samples: the format, by ffmpeg's name, and the size (rgb24:1920x1080).
+    #[arg(long, value_name = "FORMAT:WxH", value_parser = str::parse::<RawFrames>)]
+    pub(super) raw: Option<RawFrames>,
+    /// What .y4m frames were made with, which they do not say: bt601 or bt709 [default: bt601 up to 576 lines].
+    #[arg(long, value_name = "MATRIX", value_parser = str::parse::<Matrix>)]
+    pub(super) matrix: Option<Matrix>,
+    /// Convert to sRGB by the picture's colour profile, instead of keeping both.
+    #[arg(long)]
+    pub(super) srgb: bool,
+    /// Quality of JPEG outputs, 1 to 100.
+    #[arg(long, value_name = "N", default_value_t = JPEG_QUALITY, value_parser = clap::value_parser!(u8).range(1..=100))]
+    quality: u8,
+    /// Bits of the output's samples: 8, 16 or 32 (float, TIFF only) [default: as the input].
     #[arg(long, value_name = "BITS", value_parser = depth)]
-    bit_depth: Option<Depth>,
+    pub(super) bit_depth: Option<Depth>,
     /// Refuse larger inputs.
     #[arg(long, value_name = "N", default_value_t = Limits::default().megapixels)]
-    max_megapixels: u32,
+    pub(super) max_megapixels: u32,
     /// Print one JSON object about everything.
     #[arg(long)]
     json: bool,
@@ -93,7 +110,8 @@ fn depth(text: &str) -> Result<Depth, String> {
     match text {
         "8" => Ok(Depth::Eight),
         "16" => Ok(Depth::Sixteen),
-        _ => Err("expected 8 or 16".into()),
+        "32" => Ok(Depth::Float),
+        _ => Err("expected 8, 16 or 32".into()),
     }
 }
 
@@ -112,6 +130,15 @@ impl Running {
 pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
     let started = Instant::now();
     let assignments = assign(&arguments.input, &arguments.output)?;
+    assignments.iter().try_for_each(|assignment| frames::check(assignment, arguments))?;
+    // Standard output is for frames where they go there.
+    let say = |text: &str| {
+        if is_standard_stream(&arguments.output) {
+            report(text);
+            return Ok(());
+        }
+        print(text)
+    };
     let engine = arguments.engine.open()?;
     let engine_seconds = started.elapsed().as_secs_f64();
     let library = library()?;
@@ -125,12 +152,17 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let mut files = Vec::new();
     let mut failures = Vec::new();
     for assignment in &assignments {
-        match upscale(&mut upscaler, assignment, arguments) {
-            Ok(statistics) => {
+        let made = if frames::are_in(assignment, arguments) {
+            frames::upscale(&mut upscaler, assignment, arguments)
+        } else {
+            upscale(&mut upscaler, assignment, arguments).map(|statistics| (statistics, 1))
+        };
+        match made {
+            Ok((statistics, frames)) => {
                 if !arguments.json {
-                    print(&line(assignment, &statistics))?;
+                    say(&line(assignment, &statistics, frames))?;
                 }
-                files.push(entry(assignment, &statistics));
+                files.push(entry(assignment, &statistics, frames));
             }
             Err(error) => {
                 if assignments.len() > 1 {
@@ -142,7 +174,7 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
         }
     }
     if arguments.json {
-        print_json(&json!({
+        let everything = json!({
             "provider": provider,
             "engine": engine.manifest().name,
             "onnxruntime": library.version(),
@@ -153,7 +185,8 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
             "load_seconds": library.load_time().as_secs_f64(),
             "session_seconds": upscaler.session_time().as_secs_f64(),
             "total_seconds": started.elapsed().as_secs_f64(),
-        }))?;
+        });
+        say(&serde_json::to_string_pretty(&everything).map_err(std::io::Error::from)?)?;
     }
     match (failures.len(), assignments.len()) {
         (0, _) => Ok(()),
@@ -166,9 +199,14 @@ fn upscale(upscaler: &mut Upscaler<'_>, assignment: &Assignment, arguments: &Arg
     let format = Format::of_name(&assignment.output)?;
     let limits = Limits { megapixels: arguments.max_megapixels, ..Limits::default() };
     let reader = ImageReader::open(&assignment.input, &limits)?;
+    let reader = if arguments.srgb { reader.into_srgb()? } else { reader };
     let mut header = upscaler.output_of(reader.header())?;
     header.depth = arguments.bit_depth.unwrap_or(header.depth);
-    let writer = ImageWriter::create(&assignment.output, format, header)?;
+    let writer = ImageWriter::create(&assignment.output, format, header)?.with_jpeg_quality(arguments.quality);
+    if arguments.bit_depth.is_some_and(|depth| depth != writer.header().depth) {
+        let problem = format!("{} does not hold samples of that many bits; leave --bit-depth out, or write a TIFF", format.name());
+        return Err(Error::Image { path: assignment.output.clone(), problem });
+    }
     let bar = bar(&assignment.input.file_name().unwrap_or_default().to_string_lossy());
     let progress = |Progress { done, total }| {
         bar.set_length(total);
@@ -180,7 +218,7 @@ fn upscale(upscaler: &mut Upscaler<'_>, assignment: &Assignment, arguments: &Arg
 }
 
 /// A progress bar on a terminal, and nothing elsewhere.
-fn bar(name: &str) -> ProgressBar {
+pub(super) fn bar(name: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -192,11 +230,12 @@ fn bar(name: &str) -> ProgressBar {
     bar
 }
 
-fn line(assignment: &Assignment, statistics: &Statistics) -> String {
+fn line(assignment: &Assignment, statistics: &Statistics, frames: u64) -> String {
     let Statistics { size, tiles, tile, overlap, exact, seconds } = statistics;
     let blended = if *exact { "exact" } else { "blended" };
+    let frames = if frames == 1 { String::new() } else { format!("{frames} frames of ") };
     format!(
-        "{} → {}: {size}, {tiles} tiles of {tile} (overlap {}, {blended}), {:.2} s",
+        "{} → {}: {frames}{size}, {tiles} tiles of {tile} (overlap {}, {blended}), {:.2} s",
         assignment.input.display(),
         assignment.output.display(),
         overlap.pixels,
@@ -204,10 +243,11 @@ fn line(assignment: &Assignment, statistics: &Statistics) -> String {
     )
 }
 
-fn entry(assignment: &Assignment, statistics: &Statistics) -> Value {
+fn entry(assignment: &Assignment, statistics: &Statistics, frames: u64) -> Value {
     json!({
         "input": assignment.input,
         "output": assignment.output,
+        "frames": frames,
         "size": statistics.size,
         "tiles": statistics.tiles,
         "tile": statistics.tile,

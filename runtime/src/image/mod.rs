@@ -1,5 +1,6 @@
 //! Pictures in files: PNG and TIFF by rows, JPEG and WebP whole.
 
+pub mod frames;
 mod picture;
 mod reader;
 mod rows;
@@ -13,7 +14,7 @@ use serde::Serialize;
 pub use picture::{Difference, Picture};
 pub use reader::{ImageReader, Limits};
 pub use rows::{RowSink, RowSource};
-pub use writer::ImageWriter;
+pub use writer::{ImageWriter, JPEG_QUALITY};
 
 use crate::error::{Error, Result};
 use crate::tile::Size;

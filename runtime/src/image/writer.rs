@@ -15,8 +15,8 @@ use tempfile::NamedTempFile;
 use super::{Colour, Depth, Format, Header, RowSink};
 use crate::error::{Error, Result};
 
-/// Barely visible loss; see libjpeg's scale of 1 to 100.
-const JPEG_QUALITY: u8 = 95;
+/// The quality of a JPEG unless another is asked for: barely visible loss, by libjpeg's scale of 1 to 100.
+pub const JPEG_QUALITY: u8 = 95;
 
 /// Most bytes of samples that are held until they can be encoded.
 const WHOLE_BYTES_MAXIMUM: u64 = 4 << 30;
@@ -86,8 +86,7 @@ impl ImageWriter {
                 ),
             ));
         }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = temporary_file(folder).map_err(|source| Error::file(folder, "create a file in it", source))?;
+        let file = temporary_file_for(path)?;
         let handle = file.reopen().map_err(|source| Error::file(path, "create", source))?;
         let failure = Failure::default();
         let target = Reporting { file: handle, failure: failure.clone() };
@@ -164,13 +163,15 @@ impl RowSink for ImageWriter {
     }
 }
 
-fn temporary_file(folder: &Path) -> io::Result<NamedTempFile> {
+/// A file beside `path`, to be renamed.
+pub(super) fn temporary_file_for(path: &Path) -> Result<NamedTempFile> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
     builder.prefix(".tileforge-").suffix(".partial");
     // As for any new file; the default would keep the picture from other users.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder)
+    builder.tempfile_in(folder).map_err(|source| Error::file(folder, "create a file in it", source))
 }
 
 fn png_stream(target: Reporting, header: &Header) -> Result<::png::StreamWriter<'static, Reporting>, ::png::EncodingError> {

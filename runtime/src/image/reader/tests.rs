@@ -329,7 +329,7 @@ fn directories_that_lead_in_circles_end() {
     let page: [Entry; 4] = [(WIDTH, &[1]), (HEIGHT, &[1]), (BITS, &[8]), (INTERPRETATION, &[1])];
     assert!(message(circle(&page)).contains("several pages"));
     let reduced = [&page[..], &[(254, &[1])]].concat();
-    assert_eq!(circle(&reduced).unwrap().1, [7]);
+    assert!(message(circle(&reduced)).contains("cycle"));
 }
 
 /// EXIF of nothing but an orientation.
