@@ -85,11 +85,10 @@ fn y4m(parameters: &str, frames: &[RgbImage]) -> Vec<u8> {
     for frame in frames {
         stream.extend_from_slice(b"FRAME\n");
         let luma = |[r, g, b]: [f64; 3]| 0.299 * r + 0.587 * g + 0.114 * b;
-        let planes: [&dyn Fn([f64; 3]) -> f64; 3] = [
-            &|pixel| 16.0 + 219.0 / 255.0 * luma(pixel),
-            &|pixel| 128.0 + 224.0 / 255.0 * (pixel[2] - luma(pixel)) / 1.772,
-            &|pixel| 128.0 + 224.0 / 255.0 * (pixel[0] - luma(pixel)) / 1.402,
-        ];
+        let planes: [&dyn Fn([f64; 3]) -> f64; 3] =
+            [&|pixel| 16.0 + 219.0 / 255.0 * luma(pixel), &|pixel| 128.0 + 224.0 / 255.0 * (pixel[2] - luma(pixel)) / 1.772, &|pixel| {
+                128.0 + 224.0 / 255.0 * (pixel[0] - luma(pixel)) / 1.402
+            }];
         for plane in planes {
             stream.extend(frame.pixels().map(|pixel| plane(pixel.0.map(f64::from)).round() as u8));
         }
@@ -222,8 +221,7 @@ fn options_that_do_not_go_together_are_usage() {
 #[test]
 fn a_reader_that_leaves_ends_it_quietly() {
     let arguments = words(&[&"infer", &"--engine", &demo_engine(), &"--input", &"-", &"--output", &"-", &"--raw", &"rgb24:60x44"]);
-    let mut child =
-        command("runtime", arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command("runtime", arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let mut stdin = child.stdin.take().unwrap();
     let frame = photo(100).into_raw();

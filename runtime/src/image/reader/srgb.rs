@@ -1,9 +1,12 @@
-//! Colours converted to sRGB by a colour profile.
+//! Colours converted to sRGB by a colour profile, relative to the white of its medium, without compensation of black points.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use moxcms::{ColorProfile, DataColorSpace, Layout, Transform8BitExecutor, Transform16BitExecutor, TransformF32Executor, TransformOptions};
+use moxcms::{
+    ColorProfile, DataColorSpace, Layout, RenderingIntent, Transform8BitExecutor, Transform16BitExecutor, TransformF32Executor,
+    TransformOptions,
+};
 
 use super::{Colour, Depth, Header, Rows};
 use crate::error::{Error, Result};
@@ -44,14 +47,18 @@ fn converting(
     if source.color_space != space {
         return Err(refused(format!("it is for {:?}, and the picture is {space:?}", source.color_space)));
     }
-    // Precision before speed: the model takes far longer than this.
-    let options = TransformOptions { prefer_fixed_point: false, ..TransformOptions::default() };
     let srgb = ColorProfile::new_srgb();
-    let converter = match header.depth {
-        Depth::Eight => source.create_transform_8bit(layout, &srgb, Layout::Rgb, options).map(Converter::Eight),
-        Depth::Sixteen => source.create_transform_16bit(layout, &srgb, Layout::Rgb, options).map(Converter::Sixteen),
-        Depth::Float => source.create_transform_f32(layout, &srgb, Layout::Rgb, options).map(Converter::Float),
+    let converter = |rendering_intent| {
+        // Precision before speed: the model takes far longer than this.
+        let options = TransformOptions { rendering_intent, prefer_fixed_point: false, ..TransformOptions::default() };
+        match header.depth {
+            Depth::Eight => source.create_transform_8bit(layout, &srgb, Layout::Rgb, options).map(Converter::Eight),
+            Depth::Sixteen => source.create_transform_16bit(layout, &srgb, Layout::Rgb, options).map(Converter::Sixteen),
+            Depth::Float => source.create_transform_f32(layout, &srgb, Layout::Rgb, options).map(Converter::Float),
+        }
     };
+    // The perceptual table stands for those that a profile does not have (ICC.1:2022, 9.1).
+    let converter = converter(RenderingIntent::RelativeColorimetric).or_else(|_| converter(RenderingIntent::Perceptual));
     let converter = converter.map_err(|error| refused(error.to_string()))?;
     let inks = if space == DataColorSpace::Cmyk { 4 } else { header.colour.colour_channels() };
     Ok(Box::new(Converted { path: path.to_owned(), converter, colour: header.colour, inks, channels_in, rows, row: Vec::new() }))
