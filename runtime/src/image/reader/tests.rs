@@ -357,15 +357,17 @@ fn directories_that_lead_in_circles_end() {
     assert!(message(circle(&reduced)).contains("cycle"));
 }
 
-/// A colour profile for inks that only make grey: cyan, magenta and yellow each darken by 60 of 255, black to 51 (ICC.1:2001-04, 6.5.9).
+/// A colour profile for inks that only make grey: cyan, magenta and yellow each darken by 60 of 255, black to 51 (lut16Type, ICC.1:2001-04, 6.5.7).
 fn grey_inks() -> Vec<u8> {
     let four = |value: u32| value.to_be_bytes();
     let lightness = |corner: u8| if corner & 1 == 1 { 51 } else { 255 - 60 * (corner >> 1).count_ones() as u8 };
     let identity: Vec<u8> = (0..9).flat_map(|index| four(if index % 4 == 0 { 0x1_0000 } else { 0 })).collect();
-    let ramp: Vec<u8> = (0..=255).collect();
+    // Two entries in each curve, and 16 bits of which 0xff00 is L* of 100 and 0x8000 is a* and b* of 0.
+    let entries = [0, 2, 0, 2];
+    let ramp = [0, 0, 0xff, 0xff];
     // The last channel varies fastest, so black is bit 0 of a corner.
-    let corners = (0..16).flat_map(|corner| [lightness(corner), 128, 128]).collect();
-    let table = [b"mft1\0\0\0\0\x04\x03\x02\0".to_vec(), identity, ramp.repeat(4), corners, ramp.repeat(3)].concat();
+    let corners = (0..16).flat_map(|corner| [lightness(corner), 0, 0x80, 0, 0x80, 0]).collect();
+    let table = [b"mft2\0\0\0\0\x04\x03\x02\0".to_vec(), identity, entries.to_vec(), ramp.repeat(4), corners, ramp.repeat(3)].concat();
     let length = 128 + 4 + 12 + table.len();
     let mut header = vec![0; 128];
     let fields: [(usize, &[u8]); 8] = [
