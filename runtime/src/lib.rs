@@ -10,7 +10,7 @@
 //! | [`ladder`] | sessions on the best provider that takes the engine |
 //! | [`session`] | a loaded graph and its tensors |
 //! | [`tile`] | where the tiles of an image lie, and how they are blended again |
-//! | [`image`] | row-wise reading and writing of PNG, JPEG and WebP; comparing; shrinking |
+//! | [`image`] | row-wise reading and writing of PNG, TIFF, JPEG, WebP and streams of frames; comparing; shrinking |
 //! | [`pipeline`] | decode → tile → run → blend → encode, in bounded memory |
 //!
 //! ```no_run

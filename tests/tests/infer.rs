@@ -6,7 +6,9 @@ use exporter::{Checkpoint, Shapes, export};
 use graph::{WeightStorage, save};
 use image::{DynamicImage, ImageBuffer, Luma, Rgb, Rgba};
 use ndarray::{Array4, ArrayView4, s};
+use runtime::image::{Colour, Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSink, RowSource};
 use runtime::session::{Session, SessionOptions};
+use runtime::tile::Size;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -191,6 +193,44 @@ fn eight_bits_are_those_of_sixteen_rounded() {
     let DynamicImage::ImageRgb8(found) = found else { panic!("expected 8-bit RGB, found {:?}", found.color()) };
     let largest = difference(|x, y, c| f32::from(found.get_pixel(x, y).0[c]) / 255.0, &whole(tensor.view()), (0, 0));
     assert!(largest <= 0.5 / 255.0 + TOLERANCE, "{largest}");
+}
+
+#[test]
+fn tiff_holds_what_png_holds_and_floats() {
+    let work = tempfile::tempdir().unwrap();
+    let at = |name: &str| work.path().join(name);
+    let (image, tensor) = photo(150, 120);
+    let header = |depth| Header { size: Size { width: 150, height: 120 }, colour: Colour::Rgb, depth, icc_profile: Some(vec![7; 200]) };
+    let write = |name: &str, depth, samples: &[u8]| {
+        let mut writer = ImageWriter::create(&at(name), Format::Tiff, header(depth)).unwrap();
+        writer.write_rows(samples).unwrap();
+        Box::new(writer).finish().unwrap();
+    };
+    let read = |name: &str| {
+        let mut reader = ImageReader::open(&at(name), &Limits::default()).unwrap();
+        let header = reader.header().clone();
+        let mut bytes = vec![0; header.row_bytes().unwrap() * header.size.height as usize];
+        bytes.chunks_exact_mut(header.row_bytes().unwrap()).for_each(|row| reader.read_row(row).unwrap());
+        (header, bytes)
+    };
+    write("sixteen.tif", Depth::Sixteen, &image.as_raw().iter().flat_map(|sample| sample.to_be_bytes()).collect::<Vec<_>>());
+    let _ = infer(demo_engine(), &at("sixteen.tif"), &at("sixteen-x4.tif"), &["--overlap", "52"]);
+    let (found, samples) = read("sixteen-x4.tif");
+    assert_eq!(found, Header { size: Size { width: 600, height: 480 }, ..header(Depth::Sixteen) });
+    let (expected, _) = upscaled(&image.clone().into(), &["--overlap", "52"]);
+    assert!(samples == expected.into_rgb16().iter().flat_map(|sample| sample.to_be_bytes()).collect::<Vec<_>>());
+
+    // Values outside of the model's range are clamped.
+    let floats: Vec<f32> = image.as_raw().iter().map(|&sample| f32::from(sample) / 65535.0).collect();
+    let brighter: Vec<u8> = floats.iter().flat_map(|value| (if *value > 0.6 { value + 3.0 } else { *value }).to_ne_bytes()).collect();
+    write("float.tif", Depth::Float, &brighter);
+    let _ = infer(demo_engine(), &at("float.tif"), &at("float-x4.tif"), &["--overlap", "52"]);
+    let (found, samples) = read("float-x4.tif");
+    assert_eq!(found.depth, Depth::Float);
+    let value = |x: u32, y: u32, c: usize| f32::from_ne_bytes(samples[((y * 600 + x) as usize * 3 + c) * 4..][..4].try_into().unwrap());
+    let expected = whole(tensor.mapv(|value| if value > 0.6 { 1.0 } else { value }).view());
+    let largest = difference(value, &expected, (0, 0));
+    assert!(largest <= TOLERANCE, "{largest}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ enlarged again by the engine and by bicubic, and both are compared with what it 
 pub(crate) struct Arguments {
     #[command(flatten)]
     engine: Chosen,
-    /// A photo: PNG, JPEG or WebP.
+    /// A photo: PNG, JPEG, WebP or TIFF.
     #[arg(long, value_name = "PHOTO")]
     input: PathBuf,
     /// Keep what the engine made, as a PNG.

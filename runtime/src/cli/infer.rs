@@ -1,11 +1,14 @@
 //! `runtime infer`: pictures through an engine.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use runtime::image::{Alpha, Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSource};
+use runtime::image::frames::{FrameWriter, Matrix, RawFrames};
+use runtime::image::{Alpha, Depth, Format, Header, ImageReader, ImageWriter, JPEG_QUALITY, Limits, RowSink, RowSource};
 use runtime::onnxruntime::Library;
 use runtime::pipeline::{Cancel, Event, Open, Options, Pictures, Progress, Statistics, Upscaler};
 use runtime::tile::{Blend, Size};
@@ -13,9 +16,9 @@ use runtime::{Error, Result};
 use serde_json::{Value, json};
 
 use super::chosen::{Chosen, Placing};
-use super::output::{peak_memory_bytes, print, print_json, report};
-use super::plan::{Assignment, assign};
-use super::{CommandResult, Failure, chain};
+use super::output::{peak_memory_bytes, print, report};
+use super::plan::{Assignment, assign, is_standard_stream};
+use super::{CommandResult, Failure, chain, frames};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,9 +27,13 @@ Examples:
   runtime infer --engine engines/compact-x4 --input a.jpg b.webp --output large/ --json
   runtime infer --engine engines/compact-x4 --input 'photos/*.png' --output large/ --resume
   runtime infer --engine engines/compact-x4 --input photos/ --output large/ --provider tensorrt --strict --streams 2
+  ffmpeg -i in.mp4 -f yuv4mpegpipe - | runtime infer --engine engines/compact-x4 --input - --output - | ffmpeg -i - out.mp4
+  runtime infer --engine engines/compact-x4 --raw rgb24:640x480 --input frames.rgb --output large.rgb
 
-PNG is read and written by rows, so its height costs no memory; JPEG and WebP are held whole.
-The output has the input's depth (8 or 16 bits), channels and colour profile.";
+PNG and TIFF are read and written by rows, so their height costs no memory; JPEG, WebP, interlaced PNGs and
+pictures that EXIF turns or mirrors are held whole. The output has the input's depth (8 or 16 bits, or float in
+TIFF), channels and colour profile. Frames keep their number, rate, aspect ratio and colour space; what is said
+about them goes to standard error where they go to standard output.";
 
 /// Send pictures through an engine.
 #[derive(clap::Args)]
@@ -34,20 +41,32 @@ The output has the input's depth (8 or 16 bits), channels and colour profile.";
 pub(crate) struct Arguments {
     #[command(flatten)]
     engine: Chosen,
-    /// Pictures, or folders of pictures: PNG, JPEG, WebP.
+    /// Pictures, or folders of pictures: PNG, JPEG, WebP, TIFF; or one stream of frames, a .y4m file or - for standard input.
     #[arg(long, required = true, num_args = 1.., value_name = "IN")]
     input: Vec<PathBuf>,
-    /// The output file; a folder for several inputs.
+    /// The output file; a folder for several inputs; for frames, a file or - for standard output.
     #[arg(long, value_name = "OUT")]
     output: PathBuf,
     #[command(flatten)]
     running: Running,
-    /// Bits of the output's samples: 8 or 16 [default: as the input].
+    /// Frames are nothing but samples: the format, by ffmpeg's name, and the size (rgb24:1920x1080).
+    #[arg(long, value_name = "FORMAT:WxH", value_parser = str::parse::<RawFrames>)]
+    pub(super) raw: Option<RawFrames>,
+    /// What .y4m frames were made with, which they do not say: bt601 or bt709 [default: bt601 up to 576 lines].
+    #[arg(long, value_name = "MATRIX", value_parser = str::parse::<Matrix>)]
+    pub(super) matrix: Option<Matrix>,
+    /// Convert to sRGB by the picture's colour profile, instead of keeping both.
+    #[arg(long)]
+    pub(super) srgb: bool,
+    /// Quality of JPEG outputs, 1 to 100.
+    #[arg(long, value_name = "N", default_value_t = JPEG_QUALITY, value_parser = clap::value_parser!(u8).range(1..=100))]
+    quality: u8,
+    /// Bits of the output's samples: 8, 16 or 32 (float, TIFF only) [default: as the input].
     #[arg(long, value_name = "BITS", value_parser = depth)]
-    bit_depth: Option<Depth>,
+    pub(super) bit_depth: Option<Depth>,
     /// Refuse larger inputs.
     #[arg(long, value_name = "N", default_value_t = Limits::default().megapixels)]
-    max_megapixels: u32,
+    pub(super) max_megapixels: u32,
     /// Leave out pictures whose output is there already: it is finished, as every output gets its name at the very end.
     #[arg(long)]
     resume: bool,
@@ -106,7 +125,8 @@ fn depth(text: &str) -> Result<Depth, String> {
     match text {
         "8" => Ok(Depth::Eight),
         "16" => Ok(Depth::Sixteen),
-        _ => Err("expected 8 or 16".into()),
+        "32" => Ok(Depth::Float),
+        _ => Err("expected 8, 16 or 32".into()),
     }
 }
 
@@ -131,6 +151,7 @@ impl Running {
 pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
     let started = Instant::now();
     let mut assignments = assign(&arguments.input, &arguments.output)?;
+    assignments.iter().try_for_each(|assignment| frames::check(assignment, arguments))?;
     let all = assignments.len();
     if arguments.resume {
         assignments.retain(|assignment| !assignment.output.exists());
@@ -142,22 +163,25 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let cancel = stopped_by_signals()?;
     let mut upscaler = Upscaler::new(&engine, arguments.running.options())?;
 
-    let mut told =
-        Told { arguments, assignments: &assignments, cancel: &cancel, bar: bar(), files: Vec::new(), failures: Vec::new(), unheard: None };
-    let queue = Queue { assignments: assignments.iter(), arguments };
-    let ran = upscaler.run(queue, |event| told.hear(event), &cancel);
-    let Told { bar, files, mut failures, unheard, .. } = told;
-    bar.finish_and_clear();
-    if let Some(error) = unheard {
+    let owners = Mutex::default();
+    let mut told = Told::new(arguments, &assignments, &owners, &cancel);
+    let mut queue = Queue { assignments: &assignments, arguments, next: 0, stream: None, ended: Vec::new(), owners: &owners };
+    let ran = upscaler.run(&mut queue, |event| told.hear(event), &cancel);
+    told.bar.finish_and_clear();
+    if let Some(error) = told.unheard {
         return Err(error.into());
     }
     let used = match ran {
         // The first failure is what ended it.
-        Err(Error::Cancelled) if arguments.fail_fast && !failures.is_empty() => None,
+        Err(Error::Cancelled) if told.stopped => None,
         ran => Some(ran?),
     };
+    for (assignment, writer) in queue.ended {
+        told.end_stream(assignment, writer);
+    }
+    let (files, mut failures) = (told.files.into_values().collect::<Vec<_>>(), told.failures);
     if arguments.json {
-        print_json(&json!({
+        let everything = json!({
             "provider": upscaler.verdict().chosen()?,
             "verdict": upscaler.verdict(),
             "used": used,
@@ -171,17 +195,27 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
             "load_seconds": library.load_time().as_secs_f64(),
             "session_seconds": upscaler.session_time().as_secs_f64(),
             "total_seconds": started.elapsed().as_secs_f64(),
-        }))?;
+        });
+        say(arguments, &serde_json::to_string_pretty(&everything).map_err(io::Error::from)?)?;
     }
     match (failures.len(), all) {
         (0, _) => Ok(()),
         (1, 1) => Err(failures.remove(0).into()),
         (failed, all) => {
             let left = assignments.len() - files.len();
-            let left = if left > 0 { format!(", {left} were not begun") } else { String::new() };
+            let left = if left > 0 { format!(", {left} were not finished") } else { String::new() };
             Err(Failure::Partly(format!("{failed} of {all} pictures failed{left}; see above")))
         }
     }
+}
+
+/// Prints a result; on standard error where standard output is for frames.
+fn say(arguments: &Arguments, text: &str) -> io::Result<()> {
+    if is_standard_stream(&arguments.output) {
+        report(text);
+        return Ok(());
+    }
+    print(text)
 }
 
 /// A flag that Ctrl-C and the signals that ask a process to end set.
@@ -193,25 +227,68 @@ fn stopped_by_signals() -> Result<Cancel, Failure> {
     Ok(cancel)
 }
 
-/// The pictures that are still to be opened.
+/// The pictures and frames that are still to be opened.
 struct Queue<'q> {
-    assignments: std::slice::Iter<'q, Assignment>,
+    assignments: &'q [Assignment],
     arguments: &'q Arguments,
+    /// The assignment that comes next.
+    next: usize,
+    /// The stream that is being read, which is that of the assignment before.
+    stream: Option<frames::Stream>,
+    /// Streams of which every frame has been read, by their assignments.
+    ended: Vec<(usize, FrameWriter)>,
+    /// The assignment of each picture so far.
+    owners: &'q Mutex<Vec<usize>>,
 }
 
-impl Pictures for Queue<'_> {
+impl Queue<'_> {
+    /// `None` after the last picture, with the assignment that it is of.
+    fn open(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Option<(usize, Result<Open>)> {
+        loop {
+            if let Some(mut stream) = self.stream.take() {
+                let owner = self.next - 1;
+                match stream.next() {
+                    Ok(Some(frame)) => {
+                        self.stream = Some(stream);
+                        return Some((owner, Ok(frame)));
+                    }
+                    Ok(None) => self.ended.push((owner, stream.writer)),
+                    Err(error) => return Some((owner, Err(error))),
+                }
+            }
+            let assignment = self.assignments.get(self.next)?;
+            self.next += 1;
+            if !frames::are_in(assignment, self.arguments) {
+                return Some((self.next - 1, self.picture(assignment, output_of)));
+            }
+            match frames::Stream::open(assignment, self.arguments, output_of) {
+                Ok(stream) => self.stream = Some(stream),
+                Err(error) => return Some((self.next - 1, Err(error))),
+            }
+        }
+    }
+
+    fn picture(&self, Assignment { input, output }: &Assignment, output_of: &dyn Fn(&Header) -> Result<Header>) -> Result<Open> {
+        let format = Format::of_name(output)?;
+        let limits = Limits { megapixels: self.arguments.max_megapixels, ..Limits::default() };
+        let source = ImageReader::open(input, &limits)?;
+        let source = if self.arguments.srgb { source.into_srgb()? } else { source };
+        let mut header = output_of(source.header())?;
+        header.depth = self.arguments.bit_depth.unwrap_or(header.depth);
+        let sink = ImageWriter::create(output, format, header)?.with_jpeg_quality(self.arguments.quality);
+        if self.arguments.bit_depth.is_some_and(|depth| depth != sink.header().depth) {
+            let problem = format!("{} does not hold samples of that many bits; leave --bit-depth out, or write a TIFF", format.name());
+            return Err(Error::Image { path: output.clone(), problem });
+        }
+        Ok(Open { source: Box::new(source), sink: Box::new(sink) })
+    }
+}
+
+impl Pictures for &mut Queue<'_> {
     fn next(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Option<Result<Open>> {
-        let Assignment { input, output } = self.assignments.next()?;
-        let open = || {
-            let format = Format::of_name(output)?;
-            let limits = Limits { megapixels: self.arguments.max_megapixels, ..Limits::default() };
-            let source = ImageReader::open(input, &limits)?;
-            let mut header = output_of(source.header())?;
-            header.depth = self.arguments.bit_depth.unwrap_or(header.depth);
-            let sink = ImageWriter::create(output, format, header)?;
-            Ok(Open { source: Box::new(source), sink: Box::new(sink) })
-        };
-        Some(open())
+        let (owner, opened) = self.open(output_of)?;
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+        Some(opened)
     }
 }
 
@@ -219,44 +296,90 @@ impl Pictures for Queue<'_> {
 struct Told<'t> {
     arguments: &'t Arguments,
     assignments: &'t [Assignment],
+    owners: &'t Mutex<Vec<usize>>,
     cancel: &'t Cancel,
     bar: ProgressBar,
-    files: Vec<Value>,
+    /// What each assignment became.
+    files: BTreeMap<usize, Value>,
+    /// Streams so far: their frames together, and how many they are.
+    streams: BTreeMap<usize, (Statistics, u64)>,
     failures: Vec<Error>,
+    /// A failure has ended the run.
+    stopped: bool,
     /// Why results cannot be printed.
     unheard: Option<io::Error>,
 }
 
-impl Told<'_> {
+impl<'t> Told<'t> {
+    fn new(arguments: &'t Arguments, assignments: &'t [Assignment], owners: &'t Mutex<Vec<usize>>, cancel: &'t Cancel) -> Self {
+        let (files, streams) = (BTreeMap::new(), BTreeMap::new());
+        Self { arguments, assignments, owners, cancel, bar: bar(), files, streams, failures: Vec::new(), stopped: false, unheard: None }
+    }
+
     fn hear(&mut self, event: Event) {
+        let owner = |picture: usize| self.owners.lock().unwrap_or_else(PoisonError::into_inner)[picture];
         match event {
             Event::Progress(Progress { picture, done, total }) => {
-                let name = self.assignments[picture].input.file_name().unwrap_or_default().to_string_lossy();
+                let name = self.assignments[owner(picture)].input.file_name().unwrap_or_default().to_string_lossy();
                 self.bar.set_message(name.into_owned());
                 self.bar.set_length(total);
                 self.bar.set_position(done);
             }
             Event::Finished(picture, Ok(statistics)) => {
-                let assignment = &self.assignments[picture];
-                if !self.arguments.json
-                    && let Err(error) = self.bar.suspend(|| print(&line(assignment, &statistics)))
-                {
-                    self.unheard = Some(error);
-                    self.cancel.cancel();
+                let owner = owner(picture);
+                if frames::are_in(&self.assignments[owner], self.arguments) {
+                    let (sum, frames) = match self.streams.remove(&owner) {
+                        Some((sum, frames)) => (frames::added(sum, &statistics), frames + 1),
+                        None => (statistics, 1),
+                    };
+                    self.streams.insert(owner, (sum, frames));
+                } else {
+                    self.made(owner, &statistics, 1);
                 }
-                self.files.push(entry(assignment, &statistics));
             }
             Event::Finished(picture, Err(error)) => {
-                let Assignment { input, output } = &self.assignments[picture];
-                if self.assignments.len() > 1 {
-                    self.bar.suspend(|| report(&format!("error: {}", chain(&error))));
-                }
-                self.files.push(json!({ "input": input, "output": output, "error": chain(&error) }));
-                self.failures.push(error);
-                if self.arguments.fail_fast {
-                    self.cancel.cancel();
-                }
+                let owner = owner(picture);
+                self.failed(owner, error);
             }
+        }
+    }
+
+    fn made(&mut self, owner: usize, statistics: &Statistics, frames: u64) {
+        let assignment = &self.assignments[owner];
+        if !self.arguments.json
+            && let Err(error) = self.bar.suspend(|| say(self.arguments, &line(assignment, statistics, frames)))
+        {
+            self.unheard = Some(error);
+            self.cancel.cancel();
+        }
+        self.files.insert(owner, entry(assignment, statistics, frames));
+    }
+
+    fn failed(&mut self, owner: usize, error: Error) {
+        if self.files.contains_key(&owner) {
+            // A stream has one failure; the frames behind it only follow from that.
+            return;
+        }
+        let assignment = &self.assignments[owner];
+        let Assignment { input, output } = assignment;
+        if self.assignments.len() > 1 {
+            self.bar.suspend(|| report(&format!("error: {}", chain(&error))));
+        }
+        self.files.insert(owner, json!({ "input": input, "output": output, "error": chain(&error) }));
+        self.failures.push(error);
+        // Without a frame, those behind it are worth nothing.
+        if self.arguments.fail_fast || frames::are_in(assignment, self.arguments) {
+            self.stopped = true;
+            self.cancel.cancel();
+        }
+    }
+
+    /// Gives a stream of which every frame has been written its name.
+    fn end_stream(&mut self, owner: usize, writer: FrameWriter) {
+        let Some((sum, frames)) = self.streams.remove(&owner).filter(|_| !self.files.contains_key(&owner)) else { return };
+        match writer.finish() {
+            Ok(()) => self.made(owner, &sum, frames),
+            Err(error) => self.failed(owner, error),
         }
     }
 }
@@ -273,12 +396,13 @@ fn bar() -> ProgressBar {
     bar
 }
 
-fn line(assignment: &Assignment, statistics: &Statistics) -> String {
+fn line(assignment: &Assignment, statistics: &Statistics, frames: u64) -> String {
     let Statistics { size, tiles, tile, overlap, exact, seconds, assigned } = statistics;
     let blended = if *exact { "exact" } else { "blended" };
     let provider = assigned.first().map_or("none", |assigned| assigned.provider.trim_end_matches("ExecutionProvider"));
+    let frames = if frames == 1 { String::new() } else { format!("{frames} frames of ") };
     format!(
-        "{} → {}: {size}, {tiles} tiles of {tile} (overlap {}, {blended}), {:.2} s on {provider}",
+        "{} → {}: {frames}{size}, {tiles} tiles of {tile} (overlap {}, {blended}), {:.2} s on {provider}",
         assignment.input.display(),
         assignment.output.display(),
         overlap.pixels,
@@ -286,10 +410,11 @@ fn line(assignment: &Assignment, statistics: &Statistics) -> String {
     )
 }
 
-fn entry(assignment: &Assignment, statistics: &Statistics) -> Value {
+fn entry(assignment: &Assignment, statistics: &Statistics, frames: u64) -> Value {
     json!({
         "input": assignment.input,
         "output": assignment.output,
+        "frames": frames,
         "size": statistics.size,
         "tiles": statistics.tiles,
         "tile": statistics.tile,

@@ -4,6 +4,7 @@ mod chosen;
 mod compare;
 mod doctor;
 mod evaluate;
+mod frames;
 mod infer;
 mod inspect;
 mod output;
@@ -130,6 +131,8 @@ pub(crate) fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads has seen enough; that is not our failure.
         Err(Failure::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        // The same of frames, but they are what was asked for.
+        Err(Failure::Runtime(Error::File { source, .. })) if source.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
         Err(failure) => {
             report(&format!("error: {}", failure.text()));
             ExitCode::from(failure.exit_code())

@@ -16,6 +16,13 @@ pub(crate) struct Assignment {
     pub(crate) output: PathBuf,
 }
 
+/// The name that stands for standard input and standard output.
+pub(crate) const STANDARD_STREAM: &str = "-";
+
+pub(crate) fn is_standard_stream(path: &Path) -> bool {
+    path == Path::new(STANDARD_STREAM)
+}
+
 /// Pairs each input with its output, and creates the output folder if there is to be one.
 ///
 /// One file goes to a file, unless the output is a folder or ends with a separator; several files,
@@ -24,6 +31,12 @@ pub(crate) struct Assignment {
 pub(crate) fn assign(inputs: &[PathBuf], output: &Path) -> Result<Vec<Assignment>, Failure> {
     let single = matches!(inputs, [input] if !input.is_dir() && !is_pattern(input));
     let to_folder = !single || output.is_dir() || ends_with_separator(output);
+    if to_folder && inputs.iter().any(|input| is_standard_stream(input)) {
+        return Err(Failure::Usage("standard input (-) goes alone, and to a file or standard output".into()));
+    }
+    if to_folder && is_standard_stream(output) {
+        return Err(Failure::Usage("expected one stream of frames for standard output (-), found several inputs".into()));
+    }
     let mut assignments = Vec::new();
     for input in pictures(inputs)? {
         let output = if to_folder { output.join(name_for(&input)) } else { output.to_owned() };
@@ -73,7 +86,7 @@ fn pictures(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         found.retain(|path| path.is_file() && Format::of_name(path).is_ok());
         if found.is_empty() {
             return Err(Failure::Usage(format!(
-                "{}: expected pictures (.png, .jpg, .jpeg, .webp) in this folder, found none",
+                "{}: expected pictures (.png, .jpg, .jpeg, .webp, .tif, .tiff) in this folder, found none",
                 input.display()
             )));
         }
@@ -123,7 +136,7 @@ mod tests {
     #[test]
     fn one_file_goes_to_a_file_or_into_a_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let (input, made) = (Path::new("photo.tiff"), folder.path().join("made/"));
+        let (input, made) = (Path::new("photo.bmp"), folder.path().join("made/"));
         assert_eq!(assigned(&[input], Path::new("x.jpg")).unwrap(), [PathBuf::from("x.jpg")]);
         assert_eq!(assigned(&[input], folder.path()).unwrap(), [folder.path().join("photo.png")]);
         assert_eq!(assigned(&[input], &made).unwrap(), [made.join("photo.png")]);

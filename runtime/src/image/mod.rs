@@ -1,5 +1,6 @@
-//! Pictures in files: PNG by rows, JPEG and WebP whole.
+//! Pictures in files: PNG and TIFF by rows, JPEG and WebP whole.
 
+pub mod frames;
 mod picture;
 mod reader;
 mod rows;
@@ -13,7 +14,7 @@ use serde::Serialize;
 pub use picture::{Difference, Picture};
 pub use reader::{ImageReader, Limits};
 pub use rows::{RowSink, RowSource};
-pub use writer::ImageWriter;
+pub use writer::{ImageWriter, JPEG_QUALITY};
 
 use crate::error::{Error, Result};
 use crate::tile::Size;
@@ -24,7 +25,9 @@ use crate::tile::Size;
 pub enum Format {
     /// Read (unless interlaced) and written by rows; 8 and 16 bits.
     Png,
-    /// Whole in memory; 8 bits, no alpha, at most 65,535 pixels a side. Written with quality 95.
+    /// Read by strips or rows of tiles, written by strips, as BigTIFF from 4 GB on; 8 and 16 bits, and floats.
+    Tiff,
+    /// Whole in memory; 8 bits, no alpha, at most 65,535 pixels a side. Written with quality 95 unless asked otherwise.
     Jpeg,
     /// Whole in memory; 8 bits, at most 16,383 pixels a side. Written lossless.
     WebP,
@@ -41,14 +44,15 @@ impl Format {
             "png" => Ok(Self::Png),
             "jpg" | "jpeg" => Ok(Self::Jpeg),
             "webp" => Ok(Self::WebP),
-            _ => Err(Error::image(path, "expected a name that ends in .png, .jpg, .jpeg or .webp")),
+            "tif" | "tiff" => Ok(Self::Tiff),
+            _ => Err(Error::image(path, "expected a name that ends in .png, .jpg, .jpeg, .webp, .tif or .tiff")),
         }
     }
 
     /// Longest side of a picture.
     pub fn side_maximum(self) -> u32 {
         match self {
-            Self::Png => i32::MAX as u32,
+            Self::Png | Self::Tiff => i32::MAX as u32,
             Self::Jpeg => 65_535,
             Self::WebP => 16_383,
         }
@@ -58,6 +62,7 @@ impl Format {
     pub fn name(self) -> &'static str {
         match self {
             Self::Png => "PNG",
+            Self::Tiff => "TIFF",
             Self::Jpeg => "JPEG",
             Self::WebP => "WebP",
         }

@@ -1,12 +1,18 @@
 //! Reading pictures by rows.
 
+mod jpeg;
+mod orientation;
+mod png;
+mod srgb;
+mod tiff;
+mod tiff_directory;
+mod webp;
+
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use image::codecs::jpeg::JpegDecoder;
-use image::codecs::webp::WebPDecoder;
-use image::{DynamicImage, ImageDecoder};
+use ::image::metadata::Orientation;
 
 use super::{Colour, Depth, Format, Header, RowSource};
 use crate::error::{Error, Result};
@@ -17,7 +23,7 @@ use crate::tile::Size;
 pub struct Limits {
     /// Most pixels of a picture, in millions.
     pub megapixels: u32,
-    /// Most bytes of a picture that has to be decoded whole.
+    /// Most bytes of a picture, or of a strip, row of tiles or frame of one, that has to be decoded whole.
     pub decoded_bytes: u64,
 }
 
@@ -28,38 +34,74 @@ impl Default for Limits {
     }
 }
 
-/// A picture that is read from its first row to its last.
+impl Limits {
+    pub(super) fn check_size(&self, name: &Path, size: Size) -> Result<()> {
+        if size.width == 0 || size.height == 0 {
+            return Err(Error::image(name, format!("expected a picture of at least one pixel, found {size}")));
+        }
+        if size.pixels() > u64::from(self.megapixels) * 1_000_000 {
+            return Err(Error::image(
+                name,
+                format!("expected at most {} megapixels, found {size}; raise --max-megapixels if it is genuine", self.megapixels),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A picture in a file that is read from its first row to its last.
 pub struct ImageReader {
     path: PathBuf,
     format: Format,
     header: Header,
-    rows: Rows,
+    rows: Box<dyn Rows>,
 }
 
-enum Rows {
-    Streamed(Box<png::Reader<BufReader<File>>>),
-    Whole { bytes: Vec<u8>, position: usize },
+/// Decoded rows, from the first to the last, in the form that a [`Header`] says.
+trait Rows: Send {
+    fn next(&mut self, row: &mut [u8]) -> Result<()>;
+}
+
+/// What a decoder finds before the first row.
+struct Decoded {
+    header: Header,
+    orientation: Orientation,
+    rows: Box<dyn Rows>,
 }
 
 impl ImageReader {
     /// Opens a picture; its format is told by its content.
     ///
     /// Palettes and samples below 8 bits are expanded, and transparent colours become alpha. The
-    /// EXIF orientation of JPEG and WebP is applied.
+    /// EXIF orientation is applied, for which a picture that is turned or mirrored is held whole. CMYK becomes
+    /// sRGB by the picture's own colour profile.
     ///
     /// # Errors
-    /// [`Error::Image`] for another format, a damaged file, an animation, or a picture beyond
-    /// `limits`; [`Error::File`] where it cannot be opened.
+    /// [`Error::Image`] for another format, a damaged file, an animation or several pages, CMYK without a
+    /// profile, or a picture beyond `limits`; [`Error::File`] where it cannot be opened.
     pub fn open(path: &Path, limits: &Limits) -> Result<Self> {
         let mut file = BufReader::new(File::open(path).map_err(|source| Error::file(path, "open", source))?);
         let format = format_of(&mut file, path)?;
         let opening = Opening { path, format, limits };
-        let (header, rows) = match format {
+        let decoded = match format {
             Format::Png => opening.png(file)?,
             Format::Jpeg => opening.jpeg(file)?,
             Format::WebP => opening.webp(file)?,
+            Format::Tiff => opening.tiff(file)?,
         };
+        let (header, rows) = opening.upright(decoded)?;
         Ok(Self { path: path.to_owned(), format, header, rows })
+    }
+
+    /// The same picture in sRGB, by its colour profile, which it then has no more; without a profile it is taken as sRGB.
+    ///
+    /// # Errors
+    /// [`Error::Image`] for a profile that is damaged or not for the picture's channels.
+    pub fn into_srgb(mut self) -> Result<Self> {
+        if let Some(profile) = self.header.icc_profile.take() {
+            self.rows = srgb::converted(&self.path, &self.header, &profile, self.rows)?;
+        }
+        Ok(self)
     }
 
     /// The file's format.
@@ -78,19 +120,7 @@ impl RowSource for ImageReader {
     }
 
     fn read_row(&mut self, row: &mut [u8]) -> Result<()> {
-        match &mut self.rows {
-            Rows::Streamed(reader) => match reader.read_row(row) {
-                Ok(Some(_)) => Ok(()),
-                Ok(None) => Err(damaged(&self.path, self.format, "rows are missing")),
-                Err(error) => Err(damaged(&self.path, self.format, error)),
-            },
-            Rows::Whole { bytes, position } => {
-                let next = bytes.get(*position..*position + row.len());
-                row.copy_from_slice(next.ok_or_else(|| damaged(&self.path, self.format, "rows are missing"))?);
-                *position += row.len();
-                Ok(())
-            }
-        }
+        self.rows.next(row)
     }
 }
 
@@ -106,8 +136,9 @@ fn format_of(file: &mut BufReader<File>, path: &Path) -> Result<Format> {
         [0x89, b'P', b'N', b'G', ..] => Ok(Format::Png),
         [0xff, 0xd8, 0xff, ..] => Ok(Format::Jpeg),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Ok(Format::WebP),
+        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => Ok(Format::Tiff),
         [] => Err(Error::image(path, "expected a picture, found an empty file")),
-        _ => Err(Error::image(path, "expected a PNG, JPEG or WebP file, found something else; convert it first")),
+        _ => Err(Error::image(path, "expected a PNG, JPEG, WebP or TIFF file, found something else; convert it first")),
     }
 }
 
@@ -122,119 +153,56 @@ impl Opening<'_> {
         damaged(self.path, self.format, problem)
     }
 
+    fn refused(&self, problem: impl Into<String>) -> Error {
+        Error::image(self.path, problem)
+    }
+
+    fn unread(&self, source: std::io::Error) -> Error {
+        Error::file(self.path, "read", source)
+    }
+
     fn check_size(&self, size: Size) -> Result<()> {
-        if size.pixels() > u64::from(self.limits.megapixels) * 1_000_000 {
-            return Err(Error::image(
-                self.path,
-                format!("expected at most {} megapixels, found {size}; raise --max-megapixels if it is genuine", self.limits.megapixels),
-            ));
-        }
-        Ok(())
+        self.limits.check_size(self.path, size)
     }
 
-    fn check_decoded(&self, bytes: u64) -> Result<()> {
-        if bytes > self.limits.decoded_bytes {
-            return Err(Error::image(
-                self.path,
-                format!(
-                    "this {} has to be decoded whole, into {bytes} bytes, and {} are allowed; convert it to a PNG that is not interlaced",
-                    self.format.name(),
-                    self.limits.decoded_bytes
-                ),
-            ));
-        }
-        Ok(())
+    /// The length of something that has to be in memory at once; `what` is "this PNG has to be decoded whole".
+    fn check_decoded(&self, what: &str, bytes: Option<u64>) -> Result<usize> {
+        let length = bytes.filter(|&bytes| bytes <= self.limits.decoded_bytes).and_then(|bytes| usize::try_from(bytes).ok());
+        length.ok_or_else(|| {
+            let bytes = bytes.map_or("too many".into(), |bytes| bytes.to_string());
+            self.refused(format!(
+                "{what}, into {bytes} bytes, and {} are allowed; convert it to a PNG that is not interlaced, upright",
+                self.limits.decoded_bytes
+            ))
+        })
     }
 
-    fn png(&self, file: BufReader<File>) -> Result<(Header, Rows)> {
-        let bytes = usize::try_from(self.limits.decoded_bytes).unwrap_or(usize::MAX);
-        let mut decoder = png::Decoder::new_with_limits(file, png::Limits { bytes });
-        // Palettes to colours, fewer bits to 8, transparent colours to alpha; 16 bits stay.
-        decoder.set_transformations(png::Transformations::EXPAND);
-        let info = decoder.read_header_info().map_err(|error| self.damaged(error))?;
-        self.check_size(Size { width: info.width, height: info.height })?;
-
-        let mut reader = decoder.read_info().map_err(|error| self.damaged(error))?;
-        let info = reader.info();
-        if info.is_animated() {
-            return Err(Error::image(self.path, "expected a still picture, found an animation; extract its frames first"));
-        }
-        let (colour, depth) = reader.output_color_type();
-        let header = Header {
-            size: Size { width: info.width, height: info.height },
-            colour: match colour {
-                png::ColorType::Grayscale => Colour::Grey,
-                png::ColorType::GrayscaleAlpha => Colour::GreyAlpha,
-                png::ColorType::Rgb | png::ColorType::Indexed => Colour::Rgb,
-                png::ColorType::Rgba => Colour::Rgba,
-            },
-            depth: if depth == png::BitDepth::Sixteen { Depth::Sixteen } else { Depth::Eight },
-            icc_profile: info.icc_profile.as_ref().map(|profile| profile.to_vec()),
-        };
-        if !info.interlaced {
-            return Ok((header, Rows::Streamed(Box::new(reader))));
-        }
-        let length = reader.output_buffer_size().unwrap_or(usize::MAX);
-        self.check_decoded(length as u64)?;
-        let mut bytes = vec![0; length];
-        reader.next_frame(&mut bytes).map_err(|error| self.damaged(error))?;
-        Ok((header, Rows::Whole { bytes, position: 0 }))
+    /// The length of all rows, which have to be in memory at once.
+    fn check_whole(&self, header: &Header, why: &str) -> Result<usize> {
+        let bytes = header.row_bytes().map(|bytes| bytes as u64).and_then(|bytes| bytes.checked_mul(header.size.height.into()));
+        self.check_decoded(&format!("this {} {why}", self.format.name()), bytes)
     }
 
-    fn jpeg(&self, mut file: BufReader<File>) -> Result<(Header, Rows)> {
-        // The decoder fills what is missing with grey instead of failing.
-        if !jpeg_is_whole(&mut file).map_err(|source| Error::file(self.path, "read", source))? {
-            return Err(self.damaged("the end of the image is missing"));
-        }
-        let decoder = JpegDecoder::new(file).map_err(|error| self.damaged(error))?;
-        self.whole(decoder)
-    }
-
-    fn webp(&self, file: BufReader<File>) -> Result<(Header, Rows)> {
-        let decoder = WebPDecoder::new(file).map_err(|error| self.damaged(error))?;
-        if decoder.has_animation() {
-            return Err(Error::image(self.path, "expected a still picture, found an animation; extract its frames first"));
-        }
-        self.whole(decoder)
-    }
-
-    fn whole(&self, mut decoder: impl ImageDecoder) -> Result<(Header, Rows)> {
-        let (width, height) = decoder.dimensions();
-        self.check_size(Size { width, height })?;
-        self.check_decoded(decoder.total_bytes())?;
-        let icc_profile = decoder.icc_profile().unwrap_or_default();
-        let orientation = decoder.orientation().map_err(|error| self.damaged(error))?;
-        let mut picture = DynamicImage::from_decoder(decoder).map_err(|error| self.damaged(error))?;
-        picture.apply_orientation(orientation);
-
-        let size = Size { width: picture.width(), height: picture.height() };
-        let (colour, bytes) = match picture {
-            DynamicImage::ImageLuma8(grey) => (Colour::Grey, grey.into_raw()),
-            DynamicImage::ImageLumaA8(grey) => (Colour::GreyAlpha, grey.into_raw()),
-            DynamicImage::ImageRgba8(rgb) => (Colour::Rgba, rgb.into_raw()),
-            other => (Colour::Rgb, other.into_rgb8().into_raw()),
-        };
-        let header = Header { size, colour, depth: Depth::Eight, icc_profile };
-        Ok((header, Rows::Whole { bytes, position: 0 }))
+    /// Rows of samples that are all there.
+    fn whole(&self, bytes: Vec<u8>) -> Box<dyn Rows> {
+        Box::new(Whole { path: self.path.to_owned(), format: self.format, bytes, position: 0 })
     }
 }
 
-/// Whether the marker "end of image" follows the last scan.
-///
-/// Within a scan, 0xFF is followed by 0 or a restart marker, so neither marker is found by chance.
-fn jpeg_is_whole(file: &mut BufReader<File>) -> std::io::Result<bool> {
-    const START_OF_SCAN: [u8; 2] = [0xff, 0xda];
-    const END_OF_IMAGE: [u8; 2] = [0xff, 0xd9];
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    file.rewind()?;
-    let last = |marker| bytes.windows(2).rposition(|pair| pair == marker);
-    Ok(match (last(START_OF_SCAN), last(END_OF_IMAGE)) {
-        (Some(scan), Some(end)) => end > scan,
-        // Something else is wrong, for the decoder to say.
-        (None, _) => true,
-        (Some(_), None) => false,
-    })
+struct Whole {
+    path: PathBuf,
+    format: Format,
+    bytes: Vec<u8>,
+    position: usize,
+}
+
+impl Rows for Whole {
+    fn next(&mut self, row: &mut [u8]) -> Result<()> {
+        let next = self.bytes.get(self.position..self.position + row.len());
+        row.copy_from_slice(next.ok_or_else(|| damaged(&self.path, self.format, "rows are missing"))?);
+        self.position += row.len();
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -1,20 +1,25 @@
 //! Writing pictures by rows, into a file that appears only when it is whole.
 
+mod tiff;
+
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use image::codecs::jpeg::JpegEncoder;
-use image::codecs::webp::WebPEncoder;
-use image::{ExtendedColorType, ImageEncoder};
+use ::image::codecs::jpeg::JpegEncoder;
+use ::image::codecs::webp::WebPEncoder;
+use ::image::{ExtendedColorType, ImageEncoder, ImageResult};
 use tempfile::NamedTempFile;
 
 use super::{Colour, Depth, Format, Header, RowSink};
 use crate::error::{Error, Result};
 
-/// Barely visible loss; see libjpeg's scale of 1 to 100.
-const JPEG_QUALITY: u8 = 95;
+/// The quality of a JPEG unless another is asked for: barely visible loss, by libjpeg's scale of 1 to 100.
+pub const JPEG_QUALITY: u8 = 95;
+
+/// Most bytes of samples that are held until they can be encoded.
+const WHOLE_BYTES_MAXIMUM: u64 = 4 << 30;
 
 /// Compressed bytes of a PNG that are gathered before they are written.
 const PNG_CHUNK_BYTES: usize = 1 << 20;
@@ -29,11 +34,13 @@ pub struct ImageWriter {
     header: Header,
     file: NamedTempFile,
     encoder: Encoder,
+    jpeg_quality: u8,
     rows_left: u32,
 }
 
 enum Encoder {
-    Png { stream: Box<png::StreamWriter<'static, Reporting>>, failure: Failure },
+    Png { stream: Box<::png::StreamWriter<'static, Reporting>>, failure: Failure },
+    Tiff { strips: Box<tiff::Strips>, failure: Failure },
     Whole(Vec<u8>),
 }
 
@@ -64,22 +71,42 @@ impl ImageWriter {
             ));
         }
         header.depth = match format {
+            Format::Tiff => header.depth,
             Format::Png if header.depth != Depth::Eight => Depth::Sixteen,
             Format::Png | Format::Jpeg | Format::WebP => Depth::Eight,
         };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = temporary_file(folder).map_err(|source| Error::file(folder, "create a file in it", source))?;
+        let bytes = header.row_bytes().map_or(u64::MAX, |bytes| (bytes as u64).saturating_mul(header.size.height.into()));
+        if matches!(format, Format::Jpeg | Format::WebP) && bytes > WHOLE_BYTES_MAXIMUM {
+            return Err(Error::image(
+                path,
+                format!(
+                    "{} is encoded whole, and {} takes {bytes} bytes of {WHOLE_BYTES_MAXIMUM}; write a PNG or TIFF",
+                    format.name(),
+                    header.size
+                ),
+            ));
+        }
+        let file = temporary_file_for(path)?;
+        let handle = file.reopen().map_err(|source| Error::file(path, "create", source))?;
+        let failure = Failure::default();
+        let target = Reporting { file: handle, failure: failure.clone() };
         let encoder = match format {
             Format::Png => {
-                let handle = file.reopen().map_err(|source| Error::file(path, "create", source))?;
-                let failure = Failure::default();
-                let target = Reporting { file: handle, failure: failure.clone() };
                 let stream = png_stream(target, &header).map_err(|error| cannot_write(path, &failure, error))?;
                 Encoder::Png { stream: Box::new(stream), failure }
             }
+            Format::Tiff => {
+                let strips = tiff::Strips::new(target, &header, bytes).map_err(|error| cannot_write(path, &failure, error))?;
+                Encoder::Tiff { strips: Box::new(strips), failure }
+            }
             Format::Jpeg | Format::WebP => Encoder::Whole(Vec::new()),
         };
-        Ok(Self { path: path.to_owned(), format, rows_left: header.size.height, header, file, encoder })
+        Ok(Self { path: path.to_owned(), format, rows_left: header.size.height, header, file, encoder, jpeg_quality: JPEG_QUALITY })
+    }
+
+    /// The quality of a JPEG, 1 to 100 by libjpeg's scale, instead of 95; other formats are written without loss.
+    pub fn with_jpeg_quality(self, quality: u8) -> Self {
+        Self { jpeg_quality: quality.clamp(1, 100), ..self }
     }
 
     /// Where the picture will be.
@@ -103,6 +130,7 @@ impl RowSink for ImageWriter {
             .ok_or_else(|| Error::image(&self.path, "more rows were written than the picture has"))?;
         match &mut self.encoder {
             Encoder::Png { stream, failure } => stream.write_all(rows).map_err(|error| cannot_write(&self.path, failure, error)),
+            Encoder::Tiff { strips, failure } => strips.write_rows(rows).map_err(|error| cannot_write(&self.path, failure, error)),
             Encoder::Whole(bytes) => {
                 bytes.extend_from_slice(rows);
                 Ok(())
@@ -123,8 +151,9 @@ impl RowSink for ImageWriter {
                     return Err(Error::file(&self.path, "write", error));
                 }
             }
+            Encoder::Tiff { strips, failure } => strips.finish().map_err(|error| cannot_write(&self.path, &failure, error))?,
             Encoder::Whole(samples) => {
-                let bytes = encode_whole(self.format, &self.header, &samples)
+                let bytes = encode_whole(self.format, self.jpeg_quality, &self.header, &samples)
                     .map_err(|error| Error::image(&self.path, format!("cannot be encoded: {error}")))?;
                 self.file.write_all(&bytes).map_err(|source| Error::file(&self.path, "write", source))?;
             }
@@ -134,34 +163,36 @@ impl RowSink for ImageWriter {
     }
 }
 
-fn temporary_file(folder: &Path) -> io::Result<NamedTempFile> {
+/// A file beside `path`, to be renamed.
+pub(super) fn temporary_file_for(path: &Path) -> Result<NamedTempFile> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
     builder.prefix(".tileforge-").suffix(".partial");
     // As for any new file; the default would keep the picture from other users.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder)
+    builder.tempfile_in(folder).map_err(|source| Error::file(folder, "create a file in it", source))
 }
 
-fn png_stream(target: Reporting, header: &Header) -> Result<png::StreamWriter<'static, Reporting>, png::EncodingError> {
-    let mut info = png::Info::with_size(header.size.width, header.size.height);
+fn png_stream(target: Reporting, header: &Header) -> Result<::png::StreamWriter<'static, Reporting>, ::png::EncodingError> {
+    let mut info = ::png::Info::with_size(header.size.width, header.size.height);
     info.color_type = match header.colour {
-        Colour::Grey => png::ColorType::Grayscale,
-        Colour::GreyAlpha => png::ColorType::GrayscaleAlpha,
-        Colour::Rgb => png::ColorType::Rgb,
-        Colour::Rgba => png::ColorType::Rgba,
+        Colour::Grey => ::png::ColorType::Grayscale,
+        Colour::GreyAlpha => ::png::ColorType::GrayscaleAlpha,
+        Colour::Rgb => ::png::ColorType::Rgb,
+        Colour::Rgba => ::png::ColorType::Rgba,
     };
     info.bit_depth = match header.depth {
-        Depth::Eight => png::BitDepth::Eight,
-        Depth::Sixteen | Depth::Float => png::BitDepth::Sixteen,
+        Depth::Eight => ::png::BitDepth::Eight,
+        Depth::Sixteen | Depth::Float => ::png::BitDepth::Sixteen,
     };
     info.icc_profile = header.icc_profile.clone().map(Into::into);
-    let mut encoder = png::Encoder::with_info(target, info)?;
-    encoder.set_compression(png::Compression::Fast);
+    let mut encoder = ::png::Encoder::with_info(target, info)?;
+    encoder.set_compression(::png::Compression::Fast);
     encoder.write_header()?.into_stream_writer_with_size(PNG_CHUNK_BYTES)
 }
 
-fn encode_whole(format: Format, header: &Header, samples: &[u8]) -> image::ImageResult<Vec<u8>> {
+fn encode_whole(format: Format, quality: u8, header: &Header, samples: &[u8]) -> ImageResult<Vec<u8>> {
     let colour = match header.colour {
         Colour::Grey => ExtendedColorType::L8,
         Colour::GreyAlpha => ExtendedColorType::La8,
@@ -170,14 +201,14 @@ fn encode_whole(format: Format, header: &Header, samples: &[u8]) -> image::Image
     };
     let mut bytes = Vec::new();
     if format == Format::Jpeg {
-        encode_with(JpegEncoder::new_with_quality(&mut bytes, JPEG_QUALITY), header, samples, colour)?;
+        encode_with(JpegEncoder::new_with_quality(&mut bytes, quality), header, samples, colour)?;
     } else {
         encode_with(WebPEncoder::new_lossless(&mut bytes), header, samples, colour)?;
     }
     Ok(bytes)
 }
 
-fn encode_with(mut encoder: impl ImageEncoder, header: &Header, samples: &[u8], colour: ExtendedColorType) -> image::ImageResult<()> {
+fn encode_with(mut encoder: impl ImageEncoder, header: &Header, samples: &[u8], colour: ExtendedColorType) -> ImageResult<()> {
     if let Some(profile) = &header.icc_profile {
         // The only error is that a format has no profiles, and these formats do.
         let _ = encoder.set_icc_profile(profile.clone());
@@ -200,13 +231,19 @@ impl From<io::Error> for EncodingFailure {
     }
 }
 
-impl From<png::EncodingError> for EncodingFailure {
-    fn from(error: png::EncodingError) -> Self {
+impl From<::png::EncodingError> for EncodingFailure {
+    fn from(error: ::png::EncodingError) -> Self {
         Self(error.to_string())
     }
 }
 
-/// A file that remembers its first error, because the PNG encoder drops some of them.
+impl From<::tiff::TiffError> for EncodingFailure {
+    fn from(error: ::tiff::TiffError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// A file that remembers its first error, because encoders drop some of them or turn them into text.
 struct Reporting {
     file: File,
     failure: Failure,
@@ -239,5 +276,11 @@ impl Write for Reporting {
 
     fn flush(&mut self) -> io::Result<()> {
         self.failure.note(self.file.flush())
+    }
+}
+
+impl Seek for Reporting {
+    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
+        self.failure.note(self.file.seek(position))
     }
 }

@@ -1,0 +1,23 @@
+//! Pictures that follow each other in one stream: raw samples, or YUV4MPEG2.
+//!
+//! A frame is held whole while it is read, and one in luma and chroma also while it is written.
+
+mod raw;
+mod reader;
+mod writer;
+mod y4m;
+mod yuv;
+
+pub use raw::{RawFormat, RawFrames};
+pub use reader::{Frame, FrameReader};
+pub use writer::{FrameSink, FrameWriter};
+pub use yuv::Matrix;
+
+use y4m::StreamHeader;
+
+/// How a stream stores its frames.
+#[derive(Clone, Debug)]
+enum Layout {
+    Raw(RawFormat),
+    Y4m(StreamHeader, Matrix),
+}

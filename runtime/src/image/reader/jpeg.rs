@@ -1,0 +1,106 @@
+//! JPEG, held whole.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+
+use ::image::metadata::Orientation;
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::zune_core::bytestream::ZCursor;
+use zune_jpeg::zune_core::colorspace::ColorSpace;
+use zune_jpeg::zune_core::options::DecoderOptions;
+
+use super::{Colour, Decoded, Depth, Header, Opening, srgb};
+use crate::error::Result;
+use crate::tile::Size;
+
+impl Opening<'_> {
+    pub(super) fn jpeg(&self, mut file: BufReader<File>) -> Result<Decoded> {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|source| self.unread(source))?;
+        // The decoder fills what is missing with grey instead of failing.
+        if !is_whole(&bytes) {
+            return Err(self.damaged("the end of the image is missing"));
+        }
+        let options = DecoderOptions::default().set_strict_mode(false).set_max_width(usize::MAX).set_max_height(usize::MAX);
+        let mut decoder = JpegDecoder::new_with_options(ZCursor::new(&bytes[..]), options);
+        decoder.decode_headers().map_err(|error| self.damaged(error))?;
+        let (width, height) = decoder.dimensions().unwrap_or_default();
+        // No file of this format is wider than 16 bits can say.
+        let size = Size { width: width as u32, height: height as u32 };
+        self.check_size(size)?;
+        let orientation = decoder.exif().and_then(|exif| Orientation::from_exif_chunk(exif)).unwrap_or(Orientation::NoTransforms);
+        let (colour, decoded_as) = match decoder.input_colorspace() {
+            Some(ColorSpace::Luma) => (Colour::Grey, ColorSpace::Luma),
+            Some(ColorSpace::YCbCr | ColorSpace::RGB) => (Colour::Rgb, ColorSpace::RGB),
+            // Four channels, whose colours are made of them below.
+            Some(inks @ (ColorSpace::CMYK | ColorSpace::YCCK)) => (Colour::Rgba, inks),
+            other => return Err(self.refused(format!("expected a JPEG in grey, RGB or CMYK, found {other:?}; convert it first"))),
+        };
+        let mut header = Header { size, colour, depth: Depth::Eight, icc_profile: decoder.icc_profile() };
+        let length = self.check_whole(&header, "has to be decoded whole")?;
+        decoder.set_options(options.jpeg_set_out_colorspace(decoded_as));
+        let mut samples = decoder.decode().map_err(|error| self.damaged(error))?;
+        if samples.len() != length {
+            return Err(self.damaged(format!("expected {length} samples, found {}", samples.len())));
+        }
+        if colour != Colour::Rgba {
+            return Ok(Decoded { header, orientation, rows: self.whole(samples) });
+        }
+        if decoded_as == ColorSpace::YCCK {
+            samples.as_chunks_mut().0.iter_mut().for_each(cmyk_of_ycck);
+        }
+        if is_inverted(&bytes) {
+            samples.iter_mut().for_each(|sample| *sample = !*sample);
+        }
+        header.colour = Colour::Rgb;
+        let rows = srgb::from_cmyk(self.path, &mut header, self.whole(samples))?;
+        Ok(Decoded { header, orientation, rows })
+    }
+}
+
+/// Luma, chroma and black as inks: those of JFIF's red, green and blue, and black as it is.
+/// <https://www.itu.int/rec/T-REC-T.872-201206-I>, 6.5.3
+fn cmyk_of_ycck(pixel: &mut [u8; 4]) {
+    let [red, green, blue] = rgb_of_ycbcr([pixel[0], pixel[1], pixel[2]]);
+    *pixel = [!red, !green, !blue, pixel[3]];
+}
+
+/// JFIF's conversion, <https://www.w3.org/Graphics/JPEG/jfif3.pdf>, page 3.
+pub(super) fn rgb_of_ycbcr([luma, cb, cr]: [u8; 3]) -> [u8; 3] {
+    let (luma, cb, cr) = (f32::from(luma), f32::from(cb) - 128.0, f32::from(cr) - 128.0);
+    // Casts saturate.
+    [luma + 1.402 * cr, luma - 0.344_14 * cb - 0.714_14 * cr, luma + 1.772 * cb].map(|value| (value + 0.5) as u8)
+}
+
+/// Adobe's programs write 255 for no ink, and mark their files by a segment APP14 of this name.
+fn is_inverted(bytes: &[u8]) -> bool {
+    const APP14: u8 = 0xee;
+    const START_OF_SCAN: u8 = 0xda;
+    let mut rest = bytes.get(2..).unwrap_or_default();
+    while let [0xff, marker, high, low, after @ ..] = rest {
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        match *marker {
+            APP14 if after.starts_with(b"Adobe") => return true,
+            START_OF_SCAN => return false,
+            // A byte that fills up to the next marker.
+            0xff => rest = &rest[1..],
+            _ => rest = rest.get(2 + length..).unwrap_or_default(),
+        }
+    }
+    false
+}
+
+/// Whether the marker "end of image" follows the last scan.
+///
+/// Within a scan, 0xFF is followed by 0 or a restart marker, so neither marker is found by chance.
+fn is_whole(bytes: &[u8]) -> bool {
+    const START_OF_SCAN: [u8; 2] = [0xff, 0xda];
+    const END_OF_IMAGE: [u8; 2] = [0xff, 0xd9];
+    let last = |marker| bytes.windows(2).rposition(|pair| pair == marker);
+    match (last(START_OF_SCAN), last(END_OF_IMAGE)) {
+        (Some(scan), Some(end)) => end > scan,
+        // Something else is wrong, for the decoder to say.
+        (None, _) => true,
+        (Some(_), None) => false,
+    }
+}
