@@ -50,7 +50,7 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
     let job = Job { precision: profile.precision, provider: profile.provider, interface, floors: &profile.floors, options };
     let Written { graphs, graph_sha256, converted } = write_graphs(source, &job, &tiles, staging.path(), scratch.path())?;
     check_for_tensorrt(profile, &graphs, staging.path())?;
-    let (gates, selftest) = measure(source, &job, &graphs, staging.path(), scratch.path())?;
+    let (gates, selftest) = measure(source, &job, &graphs, &converted, staging.path(), scratch.path())?;
     gate::check(&gates).map_err(|error| with_blame(error, &converted, &job, scratch.path()))?;
     let manifest = Manifest {
         schema: SCHEMA,
@@ -117,14 +117,19 @@ fn write_graphs(source: &Source, job: &Job<'_>, tiles: &[Tile], staging: &Path, 
     write(&models.iter().collect::<Vec<_>>(), scratch)?;
     let references: Vec<PathBuf> = names.iter().map(|name| scratch.join(name)).collect();
     let mut converted = precision::convert(job, &models, &references, scratch)?;
+    // Fusions are stored of FP32 alone: of other types, ONNX Runtime would store what its CPU kernels lack as Casts, and 8 bits in
+    // this processor's form. And for CPUs alone: TensorRT fuses by itself, and does not know ONNX Runtime's own operators.
+    let optimise = job.precision == Precision::Fp32 && job.provider == Provider::Cpu;
+    let unfused = scratch.join("unfused");
+    if optimise {
+        fs::create_dir(&unfused).map_err(|e| Error::file(&unfused, "create", e))?;
+        write(&converted.models.iter().collect::<Vec<_>>(), &unfused)?;
+    }
     let mut graphs = Vec::new();
     let mut emulations: Vec<(Model, PathBuf)> = Vec::new();
     for (model, reference) in converted.models.iter_mut().zip(references) {
         let name = file_name(model)?;
-        // Fusions are stored of FP32 alone: of other types, ONNX Runtime would store what its CPU kernels lack as Casts, and 8 bits in
-        // this processor's form. And for CPUs alone: TensorRT fuses by itself, and does not know ONNX Runtime's own operators.
-        let for_cpu = job.precision == Precision::Fp32 && job.provider == Provider::Cpu;
-        let optimised = if for_cpu { optimised(model, &reference)? } else { None };
+        let optimised = if optimise { optimised(model, &unfused.join(&name))? } else { None };
         let shapes = |ports: &[graph::Port]| ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect();
         let (inputs, outputs) = (shapes(&model.inputs), shapes(&model.outputs));
         let record = Graph { file: name.clone(), inputs, outputs, optimised: optimised.is_some() };
@@ -164,7 +169,14 @@ fn file_name(model: &Model) -> Result<String> {
 }
 
 /// Runs every graph of the engine against its reference, and keeps the smallest one's input and output as the self-test.
-fn measure(source: &Source, job: &Job<'_>, graphs: &[EngineGraph], staging: &Path, scratch: &Path) -> Result<(Vec<Gate>, SelfTest)> {
+fn measure(
+    source: &Source,
+    job: &Job<'_>,
+    graphs: &[EngineGraph],
+    converted: &Converted,
+    staging: &Path,
+    scratch: &Path,
+) -> Result<(Vec<Gate>, SelfTest)> {
     let interface = source.interface();
     let mut gates = Vec::new();
     let mut selftest = None;
@@ -175,8 +187,15 @@ fn measure(source: &Source, job: &Job<'_>, graphs: &[EngineGraph], staging: &Pat
         gates.extend(measured.gates(&graph.record.file, job.floors, graph.emulation.is_some()));
         // Speed is what 8 bits are for. It is measured where the engine will run: of GPUs, a CPU says nothing.
         if job.precision == Precision::Int8 && job.provider == Provider::Cpu && position + 1 == graphs.len() {
-            let ratio = precision::speed_ratio(&graph.reference, &file, &interface.input, trial.image())?;
-            gates.push(Gate { name: "speed_over_fp32".into(), graph: graph.record.file.clone(), value: ratio, floor: 1.0 });
+            let rivals = converted.rivals(&graph.reference, scratch)?;
+            let paths: Vec<&Path> = rivals.iter().map(|(_, path)| path.as_path()).collect();
+            let ratios = precision::speed_ratios(&paths, &file, &[(&interface.input, trial.image().view())])?;
+            gates.extend(rivals.iter().zip(ratios).map(|((name, _), ratio)| Gate {
+                name: (*name).into(),
+                graph: graph.record.file.clone(),
+                value: ratio,
+                floor: job.floors.speed,
+            }));
         }
         if selftest.is_none() {
             let path = staging.join(SELFTEST_FILE);

@@ -6,7 +6,7 @@ mod profiles;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use engine_builder::bundle::share_files;
-use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Source, build, convert_graph, portable};
+use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Source, build, convert_graph, figure, portable};
 use runtime::engine::manifest::Precision;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -194,7 +194,7 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
         say(&format!("  {layer}"));
     }
     for gate in &manifest.gates {
-        say(&format!("  gate {}: {} = {:.2} (at least {:.2})", gate.graph, gate.name, gate.value, gate.floor));
+        say(&format!("  gate {}: {} = {} (at least {})", gate.graph, gate.name, figure(gate.value), figure(gate.floor)));
     }
     if let Some(reason) = portable::reason_for_portable(&profile) {
         say(&format!("  portable, not compiled for its GPU: {reason}"));

@@ -6,19 +6,22 @@
 //! | `islands` | which nodes FP16 cannot hold, from calibration |
 //! | `quantised` | INT8 and FP8 by QuantizeLinear and DequantizeLinear |
 //! | `calibration`, `histogram`, `range` | tiles of images, what activations look like on them, and the range that 8 bits cover |
+//! | `prelu`, `repeated` | forms that ONNX Runtime's CPU kernels are faster at |
 //! | `quality` | how far a graph is from its reference, and what each layer has to do with it |
 
 mod calibration;
 mod half;
 mod histogram;
 mod islands;
+mod prelu;
 mod quality;
 mod quantised;
 mod range;
+mod repeated;
 mod rewrite;
 
 pub use quality::Sensitivity;
-pub(crate) use quality::{Trial, emulation, speed_ratio};
+pub(crate) use quality::{Trial, emulation, speed_ratios};
 pub use range::RangeMethod;
 
 use crate::{Error, Floors, Result};
@@ -91,6 +94,21 @@ impl Converted {
         let trial = Trial::new(job, file, scratch)?;
         Ok(sensitivity(&self.recipe, model, &trial, &self.chosen)?.into_iter().next())
     }
+
+    /// Graphs in more bits of the one in `file`, which one in 8 bits should be no slower than, with the names of their gates; written to
+    /// `scratch`.
+    ///
+    /// # Errors
+    /// A graph cannot be converted or written.
+    pub(crate) fn rivals(&self, file: &Path, scratch: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
+        let model = graph::load(file)?;
+        let outside = islands::outside_f16(&model, &self.recipe.statistics)?;
+        let models = [("speed_over_fp32", for_cpu(&model)?), ("speed_over_fp16", half::to_half(&model, DataType::F16, &outside)?)];
+        let paths = models.each_ref().map(|(name, _)| (*name, scratch.join(name).with_extension("onnx")));
+        let pairs: Vec<(&Model, &Path)> = models.iter().zip(&paths).map(|((_, model), (_, path))| (model, path.as_path())).collect();
+        graph::save_sharing_weights(&pairs, &scratch.join("rivals.weights"))?;
+        Ok(paths.to_vec())
+    }
 }
 
 /// A precision together with what calibration found: makes the graph of any tile.
@@ -106,30 +124,47 @@ struct Recipe {
 impl Recipe {
     /// The model with the named nodes in FP32, besides those that FP16 cannot hold; or with the named layers in 8 bits.
     fn apply(&self, model: &Model, names: &BTreeSet<String>) -> Result<Model> {
-        let scheme = match (self.precision, self.provider) {
-            (Precision::Fp32, _) => return Ok(model.clone()),
-            (Precision::Fp16, _) => return half::to_half(model, DataType::F16, &(names | &self.outside)),
-            (Precision::Bf16, _) => return half::to_half(model, DataType::Bf16, names),
-            (Precision::Int8, Provider::Cpu) => Scheme::Cpu,
-            (Precision::Int8, _) => Scheme::TensorRt,
-            (Precision::Fp8, _) => Scheme::Fp8,
+        let scheme = match (self.scheme(), self.precision, self.provider) {
+            (Some(scheme), ..) => scheme,
+            (None, Precision::Fp16, _) => return half::to_half(model, DataType::F16, &(names | &self.outside)),
+            (None, Precision::Bf16, _) => return half::to_half(model, DataType::Bf16, names),
+            (None, _, Provider::Cpu) => return for_cpu(model),
+            (None, ..) => return Ok(model.clone()),
         };
         let quantised = quantised::quantised(model, scheme, names, &self.statistics, self.range)?;
         match self.provider {
-            Provider::Cpu => Ok(quantised),
+            Provider::Cpu => for_cpu(&quantised),
             // Whatever is not in 8 bits is in 16, which is what such a GPU is fast at.
             _ => half::to_half(&quantised, DataType::F16, &self.outside),
         }
     }
 
+    /// How 8 bits are used, of the precisions that do.
+    fn scheme(&self) -> Option<Scheme> {
+        match (self.precision, self.provider) {
+            (Precision::Int8, Provider::Cpu) => Some(Scheme::Cpu),
+            (Precision::Int8, _) => Some(Scheme::TensorRt),
+            (Precision::Fp8, _) => Some(Scheme::Fp8),
+            (Precision::Fp32 | Precision::Fp16 | Precision::Bf16, _) => None,
+        }
+    }
+
     fn is_8_bits(&self) -> bool {
-        matches!(self.precision, Precision::Int8 | Precision::Fp8)
+        self.scheme().is_some()
     }
 
     /// What [`Recipe::apply`] is given so that one layer alone is in the low precision.
     fn only(&self, model: &Model, layer: &str) -> BTreeSet<String> {
         if self.is_8_bits() { BTreeSet::from([layer.to_owned()]) } else { rewrite::all_but(model, layer) }
     }
+}
+
+/// What computes in FP32 in the forms that ONNX Runtime's CPU kernels are fastest at; of other processors', none are known to gain.
+fn for_cpu(model: &Model) -> Result<Model> {
+    let plain = rewrite::with_plain_weights(model)?;
+    let faster = repeated::as_convolutions(&prelu::blocked(&plain)?)?;
+    // Where nothing is gained, half-precision weights stay as they are stored.
+    Ok(if faster.nodes == plain.nodes { model.clone() } else { faster })
 }
 
 /// Converts the graphs of an engine, the smallest first, which calibration runs on. `files` hold them as they were exported.
@@ -156,7 +191,8 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
     };
     let (mut calibration, mut ranking) = (None, Vec::new());
     if job.precision == Precision::Fp32 {
-        let (models, islands, chosen, smallest) = (models.to_vec(), Vec::new(), BTreeSet::new(), (smallest.clone(), file.clone()));
+        let models = models.iter().map(|model| recipe.apply(model, &BTreeSet::new())).collect::<Result<_>>()?;
+        let (islands, chosen, smallest) = (Vec::new(), BTreeSet::new(), (smallest.clone(), file.clone()));
         return Ok(Converted { models, islands, calibration, sensitivity: ranking, recipe, chosen, smallest });
     }
     let input = &job.interface.input;
@@ -165,6 +201,8 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
         let options = job.options;
         let tiles = CalibrationTiles::draw(options.calibration.as_deref(), options.calibration_tiles, &shape, job.interface)?;
         recipe.statistics = calibration::statistics(smallest, file, input, &tiles)?;
+        // Whatever the tiles show, pictures reach from black to white; and the codes of the whole range are the levels of 8-bit pictures.
+        recipe.statistics.entry(input.clone()).or_default().add(&job.interface.range);
         if job.precision == Precision::Fp16 || job.provider != Provider::Cpu {
             recipe.outside = islands::outside_f16(smallest, &recipe.statistics)?;
         }
@@ -176,17 +214,17 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
             range: (job.precision == Precision::Int8).then(|| job.options.range.to_string()),
         });
     }
-    let mut chosen: BTreeSet<String> = match (recipe.is_8_bits(), job.options.all_layers) {
-        (false, _) => BTreeSet::new(),
-        (true, false) => quantised::default_layers(smallest)?.into_iter().collect(),
-        (true, true) => rewrite::layers(&rewrite::with_plain_weights(smallest)?).into_iter().collect(),
+    let mut chosen: BTreeSet<String> = match (recipe.scheme(), job.options.all_layers) {
+        (None, _) => BTreeSet::new(),
+        (Some(scheme), false) => quantised::default_layers(smallest, scheme)?.into_iter().collect(),
+        (Some(_), true) => rewrite::layers(&rewrite::with_plain_weights(smallest)?).into_iter().collect(),
     };
     let trial = Trial::new(job, file, scratch)?;
     if recipe.is_8_bits() {
         if chosen.is_empty() {
             return Err(Error::input(file, format!("it has no inner layer that {} could be used for", job.precision)));
         }
-        chosen = fallen_back(&recipe, smallest, &trial, chosen, job.floors.psnr_db, &mut ranking)?;
+        chosen = fallen_back(&recipe, smallest, &trial, chosen, job.floors, &mut ranking)?;
     }
     if job.options.sensitivity && ranking.is_empty() {
         ranking = sensitivity(&recipe, smallest, &trial, &chosen)?;
@@ -232,10 +270,10 @@ fn fallen_back(
     model: &Model,
     trial: &Trial<'_>,
     chosen: BTreeSet<String>,
-    floor: f64,
+    floors: &Floors,
     ranking: &mut Vec<Sensitivity>,
 ) -> Result<BTreeSet<String>> {
-    let reaches = |chosen: &BTreeSet<String>| Ok::<_, Error>(trial.measure(&recipe.apply(model, chosen)?)?.psnr_db >= floor);
+    let reaches = |chosen: &BTreeSet<String>| Ok::<_, Error>(trial.measure(&recipe.apply(model, chosen)?)?.reaches(floors));
     if reaches(&chosen)? {
         return Ok(chosen);
     }
@@ -250,7 +288,9 @@ fn fallen_back(
     let left = without(holds);
     if left.is_empty() {
         let worst = ranking.first().map_or(String::new(), |layer| format!("; {layer}"));
-        let found = format!("  no layer can be in {} with a PSNR of at least {floor:.2} dB{worst}", recipe.precision);
+        let Floors { psnr_db, cosine, .. } = floors;
+        let found =
+            format!("  no layer can be in {} with a PSNR of at least {psnr_db:.2} dB and a cosine of {cosine}{worst}", recipe.precision);
         return Err(Error::Gate(found));
     }
     Ok(left)
