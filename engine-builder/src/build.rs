@@ -4,7 +4,8 @@ use crate::gate;
 use crate::lint::{self, lint};
 use crate::optimise::optimised;
 use crate::precision::{self, Converted, Job, PrecisionOptions, Sensitivity, Trial};
-use crate::profile::{Profile, Tile};
+use crate::profile::Profile;
+use crate::samples::{Purpose, views};
 use crate::{Error, Result, Source, engine_files, portable};
 use graph::Model;
 use runtime::engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Precision, SCHEMA, SelfTest, Target};
@@ -44,11 +45,10 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
     let staging = engine_files::temporary(parent)?;
     let scratch = engine_files::temporary(parent)?;
 
-    let mut tiles = source.tiles(profile.tiles_for(source.task()));
-    tiles.sort_by_key(|tile| tile.height * tile.width);
-    let interface = source.interface();
-    let job = Job { precision: profile.precision, provider: profile.provider, interface, floors: &profile.floors, options };
-    let Written { graphs, graph_sha256, converted } = write_graphs(source, &job, &tiles, staging.path(), scratch.path())?;
+    let models = source.graphs(profile)?;
+    let purpose = source.purpose();
+    let job = Job { precision: profile.precision, provider: profile.provider, purpose, floors: &profile.floors, options };
+    let Written { graphs, graph_sha256, converted } = write_graphs(source, &job, &models, staging.path(), scratch.path())?;
     check_for_tensorrt(profile, &graphs, staging.path())?;
     let (gates, selftest) = measure(source, &job, &graphs, &converted, staging.path(), scratch.path())?;
     gate::check(&gates).map_err(|error| with_blame(error, &converted, &job, scratch.path()))?;
@@ -63,7 +63,11 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
             graph_sha256,
             parameters: source.parameters(),
         },
-        interface: interface.clone(),
+        interface: purpose.images().cloned(),
+        component: match purpose {
+            Purpose::Images(_) => None,
+            Purpose::Tensors(component) => Some(component.clone()),
+        },
         precision: profile.precision,
         islands: converted.islands,
         calibration: converted.calibration,
@@ -106,8 +110,7 @@ struct Written {
 }
 
 /// Writes the graph of each tile with one weight file for all.
-fn write_graphs(source: &Source, job: &Job<'_>, tiles: &[Tile], staging: &Path, scratch: &Path) -> Result<Written> {
-    let models = tiles.iter().map(|tile| source.graph(*tile)).collect::<Result<Vec<Model>>>()?;
+fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path, scratch: &Path) -> Result<Written> {
     let names = models.iter().map(file_name).collect::<Result<Vec<String>>>()?;
     let write = |models: &[&Model], folder: &Path| {
         let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
@@ -116,7 +119,7 @@ fn write_graphs(source: &Source, job: &Job<'_>, tiles: &[Tile], staging: &Path, 
     };
     write(&models.iter().collect::<Vec<_>>(), scratch)?;
     let references: Vec<PathBuf> = names.iter().map(|name| scratch.join(name)).collect();
-    let mut converted = precision::convert(job, &models, &references, scratch)?;
+    let mut converted = precision::convert(job, models, &references, scratch)?;
     // Fusions are stored of FP32 alone: of other types, ONNX Runtime would store what its CPU kernels lack as Casts, and 8 bits in
     // this processor's form. And for CPUs alone: TensorRT fuses by itself, and does not know ONNX Runtime's own operators.
     let optimise = job.precision == Precision::Fp32 && job.provider == Provider::Cpu;
@@ -177,7 +180,6 @@ fn measure(
     staging: &Path,
     scratch: &Path,
 ) -> Result<(Vec<Gate>, SelfTest)> {
-    let interface = source.interface();
     let mut gates = Vec::new();
     let mut selftest = None;
     for (position, graph) in graphs.iter().enumerate() {
@@ -189,7 +191,7 @@ fn measure(
         if job.precision == Precision::Int8 && job.provider == Provider::Cpu && position + 1 == graphs.len() {
             let rivals = converted.rivals(&graph.reference, scratch)?;
             let paths: Vec<&Path> = rivals.iter().map(|(_, path)| path.as_path()).collect();
-            let ratios = precision::speed_ratios(&paths, &file, &[(&interface.input, trial.image().view())])?;
+            let ratios = precision::speed_ratios(&paths, &file, trial.sample())?;
             gates.extend(rivals.iter().zip(ratios).map(|((name, _), ratio)| Gate {
                 name: (*name).into(),
                 graph: graph.record.file.clone(),
@@ -200,8 +202,8 @@ fn measure(
         if selftest.is_none() {
             let path = staging.join(SELFTEST_FILE);
             // An engine proves elsewhere that it computes what it computed here, so its own output is what is expected, not FP32's.
-            let expected = if job.precision == Precision::Fp32 { trial.reference().clone() } else { trial.output_of(&file)? };
-            selftest::write(&path, &[(&interface.input, trial.image().view())], &[(&interface.output, expected.view())])?;
+            let expected = if job.precision == Precision::Fp32 { trial.reference().clone() } else { trial.outputs_of(&file)? };
+            selftest::write(&path, &views(trial.sample()), &views(&expected))?;
             let tolerance = selftest_tolerance(job.precision);
             selftest = Some(SelfTest { file: SELFTEST_FILE.into(), graph: graph.record.file.clone(), tolerance });
         }

@@ -46,6 +46,18 @@ impl Measurement {
         }
     }
 
+    /// The worse of two in each respect.
+    pub(crate) fn or_worse(&self, other: &Measurement) -> Measurement {
+        // What is no number is the worst of all, and stays.
+        let least = |a: f64, b: f64| if a.is_nan() || a < b { a } else { b };
+        Measurement {
+            finite: self.finite && other.finite,
+            psnr_db: least(self.psnr_db, other.psnr_db),
+            cosine: least(self.cosine, other.cosine),
+            maximum_error: -least(-self.maximum_error, -other.maximum_error),
+        }
+    }
+
     /// Whether the quality is at least that of the floors.
     pub fn reaches(&self, floors: &Floors) -> bool {
         self.finite && self.psnr_db >= floors.psnr_db && self.cosine >= floors.cosine

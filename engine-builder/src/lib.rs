@@ -14,6 +14,7 @@ mod optimise;
 pub mod portable;
 mod precision;
 pub mod profile;
+mod samples;
 mod source;
 mod test_image;
 mod yaml;

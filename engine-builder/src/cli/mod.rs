@@ -19,6 +19,7 @@ Examples:
   engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
   engine-builder build models/compact-x4.yaml --profile cpu --precision int8 --calibration photos/ -o engines/cpu/compact-x4-int8
   engine-builder build x4plus.onnx --profile rtx4090 -o engines/rtx4090/x4plus --json
+  engine-builder build vae_decoder.onnx --profile rtx4090 --precision fp16 -o engines/rtx4090/vae-decoder
   engine-builder profiles";
 
 #[derive(Parser)]
@@ -59,7 +60,7 @@ const CONVERT_HELP: &str = "\
 Example:
   engine-builder convert unet.onnx --precision fp16 -o unet-fp16.onnx
 
-For graphs that engines are not built of yet. Whether FP16 holds their activations is not looked at: name what it does not with --island.";
+For graphs that are too large to be measured here. Whether FP16 holds their activations is not looked at: name what it does not with --island.";
 
 #[derive(clap::Args)]
 struct ConvertArguments {
@@ -86,10 +87,11 @@ struct BuildArguments {
     /// Another arithmetic than the profile's: fp32, fp16, bf16, int8 or fp8
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
-    /// A folder of pictures like those that the engine will see, to measure activations on; otherwise the built-in test image
+    /// A folder of pictures like those that the engine will see, to measure activations on, or of .safetensors files with the inputs of a
+    /// network that takes tensors; otherwise the built-in test image, or random tensors
     #[arg(long, value_name = "DIR")]
     calibration: Option<PathBuf>,
-    /// Tiles that are drawn from the pictures
+    /// Tiles that are drawn from the pictures, or random tensors that are made
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     calibration_tiles: u32,
     /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse
@@ -180,7 +182,8 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
         let text = serde_json::to_string(manifest).map_err(|e| Error::Input { path: arguments.output.clone(), reason: e.to_string() })?;
         return print(&(text + "\n"));
     }
-    say(&format!("{}: {} ×{}, {}", source.name(), manifest.model.architecture, manifest.interface.scale, manifest.precision.name()));
+    let enlarges = manifest.interface.as_ref().map_or(String::new(), |interface| format!(" ×{}", interface.scale));
+    say(&format!("{}: {}{enlarges}, {}", source.name(), manifest.model.architecture, manifest.precision.name()));
     for graph in &manifest.graphs {
         say(&format!("  {}{}", graph.file, if graph.optimised { ", optimised offline" } else { "" }));
     }

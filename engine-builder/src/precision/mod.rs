@@ -24,11 +24,12 @@ pub use quality::Sensitivity;
 pub(crate) use quality::{Trial, emulation, speed_ratios};
 pub use range::RangeMethod;
 
+use crate::samples::Purpose;
 use crate::{Error, Floors, Result};
-use calibration::{CalibrationTiles, Statistics};
+use calibration::{CalibrationSamples, Statistics};
 use graph::{DataType, Model};
 use quantised::Scheme;
-use runtime::engine::manifest::{Calibration, Interface, Precision};
+use runtime::engine::manifest::{Calibration, Precision};
 use runtime::provider::Provider;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -58,7 +59,7 @@ impl Default for PrecisionOptions {
 pub(crate) struct Job<'a> {
     pub(crate) precision: Precision,
     pub(crate) provider: Provider,
-    pub(crate) interface: &'a Interface,
+    pub(crate) purpose: &'a Purpose,
     pub(crate) floors: &'a Floors,
     pub(crate) options: &'a PrecisionOptions,
 }
@@ -195,22 +196,22 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
         let (islands, chosen, smallest) = (Vec::new(), BTreeSet::new(), (smallest.clone(), file.clone()));
         return Ok(Converted { models, islands, calibration, sensitivity: ranking, recipe, chosen, smallest });
     }
-    let input = &job.interface.input;
     if job.precision != Precision::Bf16 {
-        let shape = smallest.inputs.iter().find(|port| port.name == *input).and_then(|port| port.ty.fixed_dims()).unwrap_or_default();
         let options = job.options;
-        let tiles = CalibrationTiles::draw(options.calibration.as_deref(), options.calibration_tiles, &shape, job.interface)?;
-        recipe.statistics = calibration::statistics(smallest, file, input, &tiles)?;
+        let samples = CalibrationSamples::draw(options.calibration.as_deref(), options.calibration_tiles, smallest, job.purpose)?;
+        recipe.statistics = calibration::statistics(smallest, file, &samples)?;
         // Whatever the tiles show, pictures reach from black to white; and the codes of the whole range are the levels of 8-bit pictures.
-        recipe.statistics.entry(input.clone()).or_default().add(&job.interface.range);
+        if let Some(interface) = job.purpose.images() {
+            recipe.statistics.entry(interface.input.clone()).or_default().add(&interface.range);
+        }
         if job.precision == Precision::Fp16 || job.provider != Provider::Cpu {
             recipe.outside = islands::outside_f16(smallest, &recipe.statistics)?;
         }
         calibration = Some(Calibration {
-            source: tiles.folder.as_ref().map_or("built-in test image".into(), |_| "folder".into()),
-            pictures: tiles.pictures,
-            tiles: tiles.tiles.len(),
-            sha256: tiles.sha256,
+            source: samples.source.into(),
+            pictures: samples.pictures,
+            tiles: samples.samples.len(),
+            sha256: samples.sha256,
             range: (job.precision == Precision::Int8).then(|| job.options.range.to_string()),
         });
     }

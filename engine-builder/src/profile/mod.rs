@@ -154,9 +154,9 @@ impl Profile {
         }
     }
 
-    /// The tile shapes for a task; none where the profile does not serve it.
-    pub fn tiles_for(&self, task: Task) -> &[Tile] {
-        let shapes = match task {
+    /// The shapes for a task; none where the profile does not serve it.
+    pub fn shapes_for(&self, task: Task) -> Option<&Shapes> {
+        match task {
             Task::Upscale => &self.tasks.upscale,
             Task::Unet => &self.tasks.unet,
             Task::VaeEncoder => &self.tasks.vae_encoder,
@@ -165,8 +165,8 @@ impl Profile {
             Task::Realtime => &self.tasks.realtime,
             // Its input is tokens, not an image.
             Task::TextEncoder => &None,
-        };
-        shapes.as_ref().map_or(&[], |shapes| &shapes.tiles)
+        }
+        .as_ref()
     }
 
     /// What ONNX Runtime's TensorRT provider is given.

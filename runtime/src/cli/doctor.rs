@@ -72,8 +72,7 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
 fn verdict(engine: &Engine, probe: &Probe) -> Value {
     let manifest = engine.manifest();
     let target = manifest.target.provider;
-    let size = manifest.graphs[0].tile(&manifest.interface);
-    let text = match engine.session(engine.graph_for(size), &runtime::session::SessionOptions::default()) {
+    let text = match engine.session(&manifest.graphs[0], &runtime::session::SessionOptions::default()) {
         Err(error) => return json!({ "name": manifest.name, "runs_on": null, "text": chain(&error) }),
         Ok(_) if target == Provider::Cpu => format!("{}: runs here, on the CPU", manifest.name),
         Ok(_) => format!("{}: falls back to the CPU, because {}", manifest.name, probe.reason_against(target)),

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::session::{Session, SessionOptions};
 use crate::tile::Size;
 
+pub use interface::task;
 pub use manifest::{Graph, Manifest};
 pub use signature::PublicKey;
 
@@ -70,7 +71,8 @@ impl Engine {
     /// The graph for an image of `size`: the one with the smallest tile that holds it whole, and
     /// otherwise the one with the largest tile.
     pub fn graph_for(&self, size: Size) -> &Graph {
-        let tile = |graph: &&Graph| graph.tile(&self.manifest.interface);
+        let tile =
+            |graph: &&Graph| self.manifest.interface.as_ref().map_or(Size { width: 0, height: 0 }, |interface| graph.tile(interface));
         let area = |graph: &&Graph| u64::from(tile(graph).width) * u64::from(tile(graph).height);
         let holds = |graph: &&Graph| tile(graph).width >= size.width && tile(graph).height >= size.height;
         let graphs = &self.manifest.graphs;

@@ -132,7 +132,7 @@ impl<'e> Upscaler<'e> {
     }
 
     fn plan_with(&self, graph: &Graph, size: Size) -> Result<TilePlan> {
-        let interface = &self.engine.manifest().interface;
+        let interface = self.engine.manifest().images()?;
         let tile = graph.tile(interface);
         let overlap = Overlap::choose(self.options.overlap, self.options.margin, interface.receptive_field, tile)?;
         TilePlan::new(size, tile, overlap, interface.scale, interface.receptive_field)
@@ -143,7 +143,7 @@ impl<'e> Upscaler<'e> {
     /// # Errors
     /// As [`Upscaler::plan`].
     pub fn output_of(&self, input: &Header) -> Result<Header> {
-        let size = input.size.scaled(self.engine.manifest().interface.scale)?;
+        let size = input.size.scaled(self.engine.manifest().images()?.scale)?;
         let colour = if self.options.alpha == Alpha::Drop { input.colour.without_alpha() } else { input.colour };
         Ok(Header { size, colour, ..input.clone() })
     }
@@ -162,7 +162,7 @@ impl<'e> Upscaler<'e> {
     ) -> Result<Statistics> {
         let graph = self.engine.graph_for(reader.header().size);
         let plan = self.plan_with(graph, reader.header().size)?;
-        let interface = &self.engine.manifest().interface;
+        let interface = self.engine.manifest().images()?;
         let size = writer.header().size;
         let session = match self.sessions.entry(graph.file.clone()) {
             std::collections::btree_map::Entry::Occupied(open) => open.into_mut(),
