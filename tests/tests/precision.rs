@@ -358,6 +358,52 @@ fn a_graph_of_every_architecture_converts_alone() {
     let convert = |more: &[&dyn AsRef<std::ffi::OsStr>]| {
         run("engine-builder", words(&[&[&"convert" as &dyn AsRef<_>, &path, &"-o", &converted], more].concat()))
     };
-    let _ = convert(&[&"--precision", &"int8"]).failure(1, &["expected fp16 or bf16, found int8"]);
+    let _ = convert(&[&"--precision", &"fp8"]).failure(1, &["expected fp16, bf16 or int8, found fp8"]);
     let _ = convert(&[&"--precision", &"fp16", &"--island", &"nothing"]).failure(1, &["it has no node `nothing`"]);
+}
+
+/// Weights of every layer in 8 bits, read by DequantizeLinear, of a checkpoint in half precision: close to what it was, in half its bytes.
+#[test]
+fn weights_alone_go_to_8_bits() {
+    let work = tempfile::tempdir().unwrap();
+    let [path, converted, checkpoint] = ["graph.onnx", "int8.onnx", "checkpoint.safetensors"].map(|name| work.path().join(name));
+    let unet = registry().iter().find(|entry| entry.name == "UNet2DConditionModel").unwrap();
+    let (_, tiny) = unet.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap();
+    synthesise(tiny.as_ref(), DataType::F16, 1, &checkpoint).unwrap();
+    let model = export(&Checkpoint::open(&checkpoint).unwrap(), &tiny.example_shapes(), &BTreeMap::new()).unwrap().model;
+    save(&model, &path, WeightStorage::Link).unwrap();
+    let island = "conv_out/Conv";
+    let arguments = words(&[&"convert", &path, &"--precision", &"int8", &"--island", &island, &"-o", &converted]);
+    let _ = run("engine-builder", arguments).success();
+    let found = graph::load(&converted).unwrap();
+    let layers: Vec<_> = found.nodes.iter().filter(|node| matches!(node.operator.as_str(), "Conv" | "Gemm" | "MatMul")).collect();
+    let read = |name: &str| found.nodes.iter().find(|node| node.outputs[0] == name).unwrap();
+    let mut quantised = 0;
+    for layer in layers.iter().filter(|layer| found.nodes.iter().any(|node| node.outputs[0] == layer.inputs[1])) {
+        let source = read(&layer.inputs[1]);
+        if layer.name == island || source.operator != "DequantizeLinear" {
+            assert!(source.operator != "DequantizeLinear", "{}", layer.name);
+            continue;
+        }
+        let [codes, scales, zero_points] = [0, 1, 2].map(|input| &found.weights[&source.inputs[input]]);
+        assert_eq!((codes.data_type(), scales.dims()), (DataType::I8, zero_points.dims()));
+        // The weight as it was, behind its Cast.
+        let name = layer.inputs[1].strip_suffix("/DequantizeLinear").unwrap();
+        let original = model
+            .weights
+            .get(name)
+            .unwrap_or_else(|| &model.weights[&model.nodes.iter().find(|node| node.outputs[0] == name).unwrap().inputs[0]]);
+        let (original, codes, scales) =
+            (original.cast(DataType::F32).unwrap().to_f32s().unwrap(), codes.to_bytes().unwrap(), scales.to_f32s().unwrap());
+        let Some(graph::Attribute::Int(axis)) = source.attributes.get("axis") else { panic!("{source:?}") };
+        let inner: usize = found.weights[&source.inputs[0]].dims()[*axis as usize + 1..].iter().product();
+        for (at, (value, code)) in original.iter().zip(codes.iter()).enumerate() {
+            let scale = scales[at / inner % scales.len()];
+            assert!((value - f32::from(*code as i8) * scale).abs() <= 0.501 * scale, "{name} at {at}");
+        }
+        quantised += 1;
+    }
+    assert!(quantised > 20, "{quantised} layers");
+    // Biases and normalisations keep their halves.
+    assert!(found.weights.values().any(|weight| weight.data_type() == DataType::F16));
 }

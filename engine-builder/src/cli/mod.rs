@@ -37,7 +37,7 @@ enum Command {
     /// Build an engine directory.
     #[command(after_help = "Example:\n  engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4")]
     Build(BuildArguments),
-    /// Write an exported graph in FP16 or BF16, and nothing else: no engine, no calibration, no gate.
+    /// Write an exported graph in FP16 or BF16, or with INT8 weights, and nothing else: no engine, no calibration, no gate.
     #[command(after_help = CONVERT_HELP)]
     Convert(ConvertArguments),
     Pack(bundle::PackArguments),
@@ -59,6 +59,7 @@ enum Command {
 const CONVERT_HELP: &str = "\
 Example:
   engine-builder convert unet.onnx --precision fp16 -o unet-fp16.onnx
+  engine-builder convert unet.onnx --precision int8 -o unet-int8-weights.onnx
 
 For graphs that are too large to be measured here. Whether FP16 holds their activations is not looked at: name what it does not with --island.";
 
@@ -66,10 +67,10 @@ For graphs that are too large to be measured here. Whether FP16 holds their acti
 struct ConvertArguments {
     /// An exported graph (.onnx)
     graph: PathBuf,
-    /// fp16 or bf16
+    /// fp16, bf16, or int8: weights of convolutions and matrix products in 8 bits, with one scale for each output channel, and activations in FP32
     #[arg(long, value_name = "PRECISION")]
     precision: Precision,
-    /// A node that computes in FP32; can be given again
+    /// A node that computes in FP32, or a layer whose weights stay as they are; can be given again
     #[arg(long, value_name = "NODE")]
     island: Vec<String>,
     /// Where the graph goes; weights that need no conversion stay in the file that they are in, under a second name

@@ -5,6 +5,7 @@
 //! | `half` | FP16 and BF16, with islands of FP32 |
 //! | `islands` | which nodes FP16 cannot hold, from calibration |
 //! | `quantised` | INT8 and FP8 by QuantizeLinear and DequantizeLinear |
+//! | `weights` | weights in 8 bits, alone or as a part of the above |
 //! | `calibration`, `histogram`, `range` | tiles of images, what activations look like on them, and the range that 8 bits cover |
 //! | `prelu`, `repeated` | forms that ONNX Runtime's CPU kernels are faster at |
 //! | `quality` | how far a graph is from its reference, and what each layer has to do with it |
@@ -19,6 +20,7 @@ mod quantised;
 mod range;
 mod repeated;
 mod rewrite;
+mod weights;
 
 pub use quality::Sensitivity;
 pub(crate) use quality::{Trial, emulation, speed_ratios};
@@ -241,19 +243,13 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
     Ok(Converted { models, islands, calibration, sensitivity: ranking, recipe, chosen, smallest })
 }
 
-/// Writes the graph in a file in FP16 or BF16, with the nodes of `islands` in FP32, and nothing more: it is neither calibrated nor measured.
+/// Writes the graph in a file in FP16 or BF16, with the nodes of `islands` in FP32; or with the weights of its layers in INT8, but for
+/// those of `islands`, and activations as they are. Nothing more: it is neither calibrated nor measured.
 /// Weights are converted while they are written, whatever their size; those that need no conversion are linked.
 ///
 /// # Errors
 /// The file is no graph, it has no node of such a name, another precision is asked for, or a file cannot be written.
 pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<String>, output: &Path) -> Result<()> {
-    let half = match precision {
-        Precision::Fp16 => DataType::F16,
-        Precision::Bf16 => DataType::Bf16,
-        other => {
-            return Err(Error::input(file, format!("expected fp16 or bf16, found {other}: build an engine of it, which is calibrated")));
-        }
-    };
     let model = graph::load(file)?;
     if let Some(unknown) = islands.iter().find(|name| !model.nodes.iter().any(|node| node.name == **name)) {
         return Err(Error::input(
@@ -261,7 +257,18 @@ pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<Strin
             format!("it has no node `{unknown}`; nodes have the names that the graph's text or a viewer shows"),
         ));
     }
-    graph::save(&half::to_half(&model, half, islands)?, output, graph::WeightStorage::Link)?;
+    let converted = match precision {
+        Precision::Fp16 => half::to_half(&model, DataType::F16, islands)?,
+        Precision::Bf16 => half::to_half(&model, DataType::Bf16, islands)?,
+        Precision::Int8 => weights::weights_only(&model, islands)?,
+        Precision::Fp32 | Precision::Fp8 => {
+            return Err(Error::input(
+                file,
+                format!("expected fp16, bf16 or int8, found {precision}: build an engine of it, which is calibrated"),
+            ));
+        }
+    };
+    graph::save(&converted, output, graph::WeightStorage::Link)?;
     Ok(())
 }
 

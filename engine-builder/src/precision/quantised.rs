@@ -4,7 +4,8 @@ use super::calibration::Statistics;
 use super::prelu::Prelu;
 use super::range::{RangeMethod, range};
 use super::rewrite::{Rewrite, is_layer, layers, readers, with_plain_weights};
-use crate::{Error, Result};
+use super::weights::{channel_axis, channel_scales, dequantised_weight};
+use crate::Result;
 use graph::{Attribute, DataType, Model, Node, Weight};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -193,20 +194,13 @@ impl Pass<'_> {
             weight = Weight::concatenated(&[weight, Weight::zeros(DataType::F32, dims)?], 1)?;
         }
         let bias = node.inputs.get(2).and_then(|name| plain(name));
-        let axis = match (node.operator.as_str(), node.attributes.get("transB")) {
-            ("Conv", _) | ("Gemm", Some(Attribute::Int(1))) => 0,
-            _ => 1,
-        };
+        let axis = channel_axis(&node);
         let (data_type, most) = self.scheme.weights();
-        let maxima = weight.channel_maxima(axis)?;
-        if maxima.iter().any(|maximum| !maximum.is_finite()) {
-            return Err(Error::Graph(graph::Error::Graph(format!("the weight `{}` is not finite", node.inputs[1]))));
-        }
-        let scales: Vec<f32> = maxima.iter().map(|maximum| (maximum / most).max(f32::MIN_POSITIVE)).collect();
-        node.inputs[1] = self.dequantised_weight(&node.inputs[1].clone(), &weight, axis, &scales, data_type)?;
+        let scales = channel_scales(&node.inputs[1], &weight, axis, most)?;
+        node.inputs[1] = dequantised_weight(&mut self.rewrite, &node.inputs[1], &weight, axis, &scales, data_type)?;
         if let (Some(bias), Some(input_scale), Scheme::Cpu) = (bias, input_scale, self.scheme) {
             let scales: Vec<f32> = scales.iter().map(|scale| (scale * input_scale).max(f32::MIN_POSITIVE)).collect();
-            node.inputs[2] = self.dequantised_weight(&node.inputs[2].clone(), &bias, 0, &scales, DataType::I32)?;
+            node.inputs[2] = dequantised_weight(&mut self.rewrite, &node.inputs[2], &bias, 0, &scales, DataType::I32)?;
         }
         let output = node.outputs[0].clone();
         if self.scheme != Scheme::Cpu || node.operator != "Conv" {
@@ -265,7 +259,7 @@ impl Pass<'_> {
             let (data_type, most) = self.scheme.weights();
             let scales: Vec<f32> = stage.factors.iter().map(|factor| (factor.abs() / most).max(f32::MIN_POSITIVE)).collect();
             let base = format!("{}/{}", node.name, stage.operator);
-            let weight = self.dequantised_weight(&format!("{base}/factors"), &weight, 0, &scales, data_type)?;
+            let weight = dequantised_weight(&mut self.rewrite, &format!("{base}/factors"), &weight, 0, &scales, data_type)?;
             let (scale, zero_point) = self.parameters(&node.name, code)?;
             let x = self.rewrite.node(&format!("{base}/DequantizeLinear"), "DequantizeLinear", &[&codes, &scale, &zero_point], &[]);
             let attributes = [("group", Attribute::from(channels as i64)), ("kernel_shape", Attribute::from(vec![1_i64, 1]))];
@@ -377,15 +371,5 @@ impl Pass<'_> {
             }
         };
         Ok((placed("scale", scale), placed("zero_point", zero_point)))
-    }
-
-    fn dequantised_weight(&mut self, name: &str, weight: &Weight, axis: usize, scales: &[f32], to: DataType) -> Result<String> {
-        let codes = self.rewrite.weight(&format!("{name}/{to}"), weight.quantised(axis, scales, to)?);
-        let bytes: Vec<u8> = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
-        let scales = self.rewrite.weight(&format!("{name}/scales"), Weight::from_bytes(DataType::F32, vec![scales.len()], bytes)?);
-        let zero_points = Weight::from_bytes(to, vec![weight.dims()[axis]], vec![0; weight.dims()[axis] * to.size()])?;
-        let zero_points = self.rewrite.weight(&format!("{name}/zero_points"), zero_points);
-        let attributes = [("axis", Attribute::from(axis as i64))];
-        Ok(self.rewrite.node(&format!("{name}/DequantizeLinear"), "DequantizeLinear", &[&codes, &scales, &zero_points], &attributes))
     }
 }
