@@ -4,7 +4,7 @@ use crate::gate;
 use crate::lint::{self, lint};
 use crate::optimise::optimised;
 use crate::precision::{self, Converted, Job, PrecisionOptions, Sensitivity, Trial};
-use crate::profile::Profile;
+use crate::profile::{Profile, ProviderOptions};
 use crate::samples::{Purpose, views};
 use crate::{Error, Result, Source, engine_files, portable};
 use graph::Model;
@@ -12,6 +12,7 @@ use runtime::engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as Model
 use runtime::engine::{MANIFEST_FILE, selftest};
 use runtime::onnxruntime;
 use runtime::provider::Provider;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -76,6 +77,9 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
             provider: profile.provider,
             compute_capability: profile.device.as_ref().map(|device| device.compute_capability.to_string()),
             portable: portable::reason_for_portable(profile).is_some(),
+            streams: profile.streams,
+            tensorrt: if profile.provider == Provider::TensorRt { owned(profile.tensorrt_options()) } else { BTreeMap::new() },
+            cuda: if profile.provider == Provider::Cpu { BTreeMap::new() } else { owned(profile.cuda_options()) },
         },
         built_with: BuiltWith {
             onnxruntime: onnxruntime::load(None)?.version().into(),
@@ -91,6 +95,10 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
     write_manifest(&manifest, staging.path())?;
     engine_files::put_in_place(staging, directory)?;
     Ok(Built { directory: directory.to_owned(), manifest, bytes, sensitivity: converted.sensitivity })
+}
+
+fn owned(options: ProviderOptions) -> BTreeMap<String, String> {
+    options.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// A graph of the engine: its record, and the same graph before ONNX Runtime touched it.

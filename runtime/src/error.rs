@@ -78,6 +78,13 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether memory, of this machine or of a GPU, did not suffice for what ONNX Runtime was asked to do.
+    pub fn is_out_of_memory(&self) -> bool {
+        // ONNX Runtime has no code of its own for this: these are the words of its arenas, of CUDA, and of C++.
+        const WORDS: [&str; 5] = ["failed to allocate", "out of memory", "cudaerrormemoryallocation", "bad_alloc", "could not allocate"];
+        matches!(self, Self::Session { message, .. } if WORDS.iter().any(|words| message.to_lowercase().contains(words)))
+    }
+
     pub(crate) fn file(path: &Path, action: &'static str, source: io::Error) -> Self {
         Self::File { path: path.to_owned(), action, source }
     }

@@ -5,6 +5,9 @@
 //! | [`engine`] | the engine directory: manifest, validation, digests, self-test |
 //! | [`onnxruntime`] | finding and loading the ONNX Runtime library, once a process |
 //! | [`provider`] | what could run the engine on this box, and why not |
+//! | [`fit`] | whether an engine fits this box, before anything is loaded |
+//! | [`compiled`] | what TensorRT compiled for this GPU, kept for the next time |
+//! | [`ladder`] | sessions on the best provider that takes the engine |
 //! | [`session`] | a loaded graph and its tensors |
 //! | [`tile`] | where the tiles of an image lie, and how they are blended again |
 //! | [`image`] | row-wise reading and writing of PNG, JPEG and WebP; comparing; shrinking |
@@ -16,7 +19,7 @@
 //! use runtime::pipeline::{Cancel, Options, Upscaler};
 //! # fn main() -> runtime::Result<()> {
 //! let engine = Engine::open("engines/compact-x4".as_ref())?;
-//! let mut upscaler = Upscaler::new(&engine, Options::default());
+//! let mut upscaler = Upscaler::new(&engine, Options::default())?;
 //!
 //! let reader = ImageReader::open("photo.png".as_ref(), &Limits::default())?;
 //! let output = upscaler.output_of(reader.header())?;
@@ -26,11 +29,14 @@
 //! # Ok(()) }
 //! ```
 
+pub mod compiled;
 pub mod digest;
 pub mod engine;
 pub mod error;
 mod file_map;
+pub mod fit;
 pub mod image;
+pub mod ladder;
 mod native;
 pub mod onnxruntime;
 pub mod pipeline;

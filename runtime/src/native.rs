@@ -5,14 +5,41 @@
 //! the CUDA driver from NVIDIA's driver API reference. Every pointer that comes back is checked.
 #![allow(unsafe_code)]
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
+use std::path::Path;
+use std::{mem, ptr};
 
 use libloading::{Library, Symbol};
+use ort::AsPointer;
+
+use crate::session::Assigned;
 
 /// Opens a library and closes it again.
 pub(crate) fn opens(name: impl AsRef<OsStr>) -> Result<(), String> {
     // SAFETY: the initialisers of NVIDIA's and ONNX Runtime's libraries have no preconditions.
     unsafe { Library::new(name.as_ref()) }.map(drop).map_err(told)
+}
+
+/// Opens a library for the rest of the process.
+pub(crate) fn load_for_good(name: impl AsRef<OsStr>) -> Result<(), String> {
+    // SAFETY: as in `opens`.
+    let library = unsafe { Library::new(name.as_ref()) }.map_err(told)?;
+    mem::forget(library);
+    Ok(())
+}
+
+/// The version of TensorRT, such as "10.14.1".
+pub(crate) fn tensorrt_version(path: &Path) -> Result<String, String> {
+    // SAFETY: as in `opens`; the library stays open while its function is called.
+    let library = unsafe { Library::new(path) }.map_err(told)?;
+    // SAFETY: the signature is that of NvInferRuntimeBase.h: no argument, a 32-bit integer back.
+    let version = unsafe { symbol::<unsafe extern "C" fn() -> c_int>(&library, "getInferLibVersion") }?;
+    // SAFETY: as above.
+    let version = unsafe { version() };
+    // From TensorRT 10 on: 10,000 · major + 100 · minor + patch.
+    Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
 }
 
 /// The loader's error with its cause, which names the file and what is wrong with it.
@@ -58,6 +85,39 @@ pub(crate) fn onnxruntime_api(path: &OsStr, wanted: u32) -> Result<OnnxRuntimeAp
     // SAFETY: `GetApi` returns null for a version that it does not have.
     let api = unsafe { (base.GetApi)(wanted) };
     Ok(if api.is_null() { OnnxRuntimeApi::TooOld(version) } else { OnnxRuntimeApi::Usable(version) })
+}
+
+/// Which providers took the nodes of a session's graph, with the number of nodes, the largest first.
+///
+/// `ort` has no function for this yet.
+pub(crate) fn assignment(session: &ort::session::Session) -> Result<Vec<Assigned>, String> {
+    let api = ort::api();
+    let text = |text: *const c_char| {
+        // SAFETY: ONNX Runtime gives terminated strings, which live as long as the session.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()).ok_or("no name".to_owned())
+    };
+    let (mut subgraphs, mut count) = (ptr::null(), 0);
+    // SAFETY: the session is alive; both results are written through pointers to live locals.
+    succeeded(unsafe { (api.Session_GetEpGraphAssignmentInfo)(session.ptr(), &mut subgraphs, &mut count) })?;
+    let mut nodes: BTreeMap<String, usize> = BTreeMap::new();
+    for position in 0..count {
+        // SAFETY: `subgraphs` has `count` entries that live as long as the session.
+        let subgraph = unsafe { *subgraphs.add(position) };
+        let (mut name, mut members, mut size) = (ptr::null(), ptr::null(), 0);
+        // SAFETY: as above, with `subgraph` from that list.
+        succeeded(unsafe { (api.EpAssignedSubgraph_GetEpName)(subgraph, &mut name) })?;
+        // SAFETY: as above.
+        succeeded(unsafe { (api.EpAssignedSubgraph_GetNodes)(subgraph, &mut members, &mut size) })?;
+        *nodes.entry(text(name)?).or_default() += size;
+    }
+    let mut assigned: Vec<_> = nodes.into_iter().map(|(provider, nodes)| Assigned { provider, nodes }).collect();
+    assigned.sort_by_key(|assigned| Reverse(assigned.nodes));
+    Ok(assigned)
+}
+
+fn succeeded(status: ort::sys::OrtStatusPtr) -> Result<(), String> {
+    // SAFETY: the status comes from ONNX Runtime and is given up here.
+    unsafe { ort::Error::<()>::result_from_status(status) }.map_err(|error| error.to_string())
 }
 
 /// What the CUDA driver says about itself and its devices.
@@ -137,7 +197,7 @@ pub(crate) fn cuda_driver(library: &str) -> Result<CudaDriver, String> {
 /// `T` must be the function's signature.
 unsafe fn symbol<'l, T>(library: &'l Library, name: &str) -> Result<Symbol<'l, T>, String> {
     // SAFETY: the caller vouches for the signature.
-    unsafe { library.get(name) }.map_err(|_| format!("the driver lacks {name}"))
+    unsafe { library.get(name) }.map_err(|_| format!("the library lacks {name}"))
 }
 
 fn check(call: &str, status: c_int) -> Result<(), String> {

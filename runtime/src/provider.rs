@@ -1,15 +1,16 @@
 //! Execution providers: what this box could run an engine with, and why not.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ort::ep::{ArbitrarilyConfigurableExecutionProvider, CUDA, ExecutionProvider, TensorRT};
+use ort::ep::{ArbitrarilyConfigurableExecutionProvider, CUDA, ExecutionProvider, ExecutionProviderDispatch, TensorRT};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::native::{self, CudaDriver};
 use crate::onnxruntime::Library;
+use crate::session::SessionOptions;
 
 /// What executes a graph's nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -33,6 +34,15 @@ impl Provider {
             Self::TensorRt => "tensorrt",
             Self::Cuda => "cuda",
             Self::Cpu => "cpu",
+        }
+    }
+
+    /// The name that ONNX Runtime has for it.
+    pub fn onnxruntime_name(self) -> &'static str {
+        match self {
+            Self::TensorRt => "TensorrtExecutionProvider",
+            Self::Cuda => "CUDAExecutionProvider",
+            Self::Cpu => "CPUExecutionProvider",
         }
     }
 }
@@ -61,7 +71,7 @@ pub struct ProviderStatus {
     pub provider: Provider,
     /// The loaded ONNX Runtime library was built with it.
     pub compiled_in: bool,
-    /// This version of the runtime can run an engine with it on this box.
+    /// Everything that it needs is on this box.
     pub usable: bool,
     /// Why, or why not: the first thing that is missing, and what brings it.
     pub reason: String,
@@ -78,6 +88,14 @@ pub struct Gpu {
     pub memory_bytes: u64,
 }
 
+impl Gpu {
+    /// The compute capability as numbers that compare; 0.0 for a text that is none.
+    pub fn capability(&self) -> (u32, u32) {
+        let parts = self.compute_capability.split_once('.');
+        parts.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?))).unwrap_or((0, 0))
+    }
+}
+
 /// What [`probe`] found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Probe {
@@ -87,6 +105,8 @@ pub struct Probe {
     pub driver_cuda_version: Option<String>,
     /// Why the driver cannot be used, where it cannot.
     pub driver_problem: Option<String>,
+    /// The version of the TensorRT library, such as "10.14.1".
+    pub tensorrt_version: Option<String>,
     /// The GPUs that the driver sees.
     pub gpus: Vec<Gpu>,
 }
@@ -112,10 +132,13 @@ struct Needed {
 
 const DRIVER: &str = "libcuda.so.1";
 
-/// Besides the driver. ONNX Runtime's GPU builds since 1.24 are made with CUDA 13 and cuDNN 9.
-const CUDA_LIBRARIES: [Needed; 3] = [
+/// Besides the driver, in the order in which they are loaded: what others link to comes first. ONNX Runtime's GPU builds since 1.24 are
+/// made with CUDA 13 and cuDNN 9.
+const CUDA_LIBRARIES: [Needed; 5] = [
     Needed { file: "libcudart.so.13", from: "the CUDA 13 runtime (pip: nvidia-cuda-runtime)" },
+    Needed { file: "libcublasLt.so.13", from: "cuBLAS of CUDA 13 (pip: nvidia-cublas)" },
     Needed { file: "libcublas.so.13", from: "cuBLAS of CUDA 13 (pip: nvidia-cublas)" },
+    Needed { file: "libcurand.so.10", from: "cuRAND of CUDA 13 (pip: nvidia-curand)" },
     Needed { file: "libcudnn.so.9", from: "cuDNN 9 for CUDA 13 (pip: nvidia-cudnn-cu13)" },
 ];
 
@@ -145,17 +168,52 @@ pub fn probe(library: &Library) -> Probe {
                  onnxruntime-gpu package",
                 library.version()
             )),
-            gpu => missing_library(gpu, folder)
-                .or_else(|| driver_obstacle(&driver))
-                .or_else(|| Some("this version of the runtime runs engines on the CPU only".into())),
+            gpu => missing_library(gpu, folder).or_else(|| driver_obstacle(&driver)),
         };
-        ProviderStatus { provider, compiled_in, usable: obstacle.is_none(), reason: obstacle.unwrap_or_else(|| "always there".into()) }
+        let there = if provider == Provider::Cpu { "always there" } else { "library, driver and GPU are there" };
+        ProviderStatus { provider, compiled_in, usable: obstacle.is_none(), reason: obstacle.unwrap_or_else(|| there.into()) }
     });
     let (driver_cuda_version, driver_problem, gpus) = match driver {
         Ok(driver) => (Some(version_text(driver.version)), None, gpus_of(&driver)),
         Err(problem) => (None, Some(problem), Vec::new()),
     };
-    Probe { providers: providers.into(), driver_cuda_version, driver_problem, gpus }
+    let tensorrt_version = located(TENSORRT_LIBRARIES[0].file, folder).ok().and_then(|file| native::tensorrt_version(&file).ok());
+    Probe { providers: providers.into(), driver_cuda_version, driver_problem, tensorrt_version, gpus }
+}
+
+/// That a provider can be used on this box; its libraries are loaded then, for the rest of the process.
+///
+/// # Errors
+/// [`Error::DoesNotFit`] with what is missing.
+pub fn require(library: &Library, provider: Provider) -> Result<()> {
+    let reason = probe(library).reason_against(provider);
+    if !reason.is_empty() {
+        return Err(Error::DoesNotFit(format!("provider {provider}: cannot be used on this box: {reason}; use --provider cpu")));
+    }
+    // ONNX Runtime's own search knows the system's folders alone; what is loaded already is not searched for.
+    let folder = library.path().parent().unwrap_or(Path::new(""));
+    let needed = needed_by(provider).filter_map(|needed| located(needed.file, folder).ok());
+    needed.into_iter().try_for_each(|file| native::load_for_good(&file)).map_err(Error::Library)
+}
+
+/// The providers of a session, in the order in which nodes are offered to them; the CPU comes last by itself.
+///
+/// # Errors
+/// An option that is no C string.
+pub(crate) fn dispatch(options: &SessionOptions) -> Result<Vec<ExecutionProviderDispatch>, String> {
+    let device = options.device.to_string();
+    let given = options.provider_options.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let given: Vec<(&str, &str)> = given.chain([("device_id", device.as_str())]).collect();
+    let cuda =
+        |options: &[(&str, &str)]| Ok::<_, String>(with_options(CUDA::default(), options.iter().copied())?.build().error_on_failure());
+    Ok(match options.provider {
+        Provider::Cpu => Vec::new(),
+        Provider::Cuda => vec![cuda(&given)?],
+        Provider::TensorRt => {
+            let tensorrt = with_options(TensorRT::default(), given.into_iter())?.build().error_on_failure();
+            if options.strict { vec![tensorrt] } else { vec![tensorrt, cuda(&[("device_id", device.as_str())])?] }
+        }
+    })
 }
 
 /// Hands options to a provider's own parser, by its own names, and makes no session.
@@ -193,11 +251,27 @@ fn with_options<'o, P: ArbitrarilyConfigurableExecutionProvider>(
     Ok(provider)
 }
 
+/// The libraries of a GPU provider, besides ONNX Runtime's own.
+fn needed_by(provider: Provider) -> impl Iterator<Item = &'static Needed> {
+    let (cuda, tensorrt): (&[Needed], &[Needed]) = match provider {
+        Provider::TensorRt => (&CUDA_LIBRARIES, &TENSORRT_LIBRARIES),
+        Provider::Cuda => (&CUDA_LIBRARIES, &[]),
+        Provider::Cpu => (&[], &[]),
+    };
+    cuda.iter().chain(tensorrt)
+}
+
+/// The file of a library: beside ONNX Runtime's, where `make setup GPU=1` puts it, or where the system finds it.
+fn located(file: &str, folder: &Path) -> Result<PathBuf, String> {
+    let beside = folder.join(file);
+    let found = if beside.is_file() { beside } else { file.into() };
+    native::opens(&found).map(|()| found)
+}
+
 /// The first library of a GPU provider that cannot be opened.
 fn missing_library(provider: Provider, folder: &Path) -> Option<String> {
-    let tensorrt: &[Needed] = if provider == Provider::TensorRt { &TENSORRT_LIBRARIES } else { &[] };
-    let missing = CUDA_LIBRARIES.iter().chain(tensorrt).find_map(|needed| {
-        let reason = native::opens(needed.file).err()?;
+    let missing = needed_by(provider).find_map(|needed| {
+        let reason = located(needed.file, folder).err()?;
         Some(format!("{} is missing: install {} ({reason})", needed.file, needed.from))
     });
     missing.or_else(|| {

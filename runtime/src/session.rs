@@ -1,16 +1,21 @@
 //! A graph loaded into ONNX Runtime, and the tensors that go through it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ndarray::{ArrayD, ArrayViewD};
 use ort::logging::LogLevel;
-use ort::session::SessionInputValue;
+use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::GraphOptimizationLevel;
-use ort::value::{Outlet, TensorElementType, TensorRef, TensorValueType, ValueType};
+use ort::session::{IoBinding, SessionInputValue};
+use ort::value::{Outlet, TensorElementType, TensorRef, ValueType};
+use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::native;
 use crate::onnxruntime;
 use crate::provider::{self, Provider};
 
@@ -29,20 +34,46 @@ pub enum OptimisationLevel {
 /// How a [`Session`] is opened.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// What executes the nodes. Only [`Provider::Cpu`] can be used in this version.
+    /// What executes the nodes.
     pub provider: Provider,
+    /// What the provider is given, by its own names; empty for the CPU.
+    pub provider_options: BTreeMap<String, String>,
+    /// The GPU, by the driver's number.
+    pub device: u32,
+    /// Every node runs on `provider`, or the session is not opened. Otherwise TensorRT leaves to CUDA, and CUDA to the CPU, what they lack.
+    pub strict: bool,
     /// Threads within one operator; `None`: one for each physical core.
     pub threads: Option<usize>,
     /// How far the graph is rewritten.
     pub optimisation: OptimisationLevel,
     /// Where to write the rewritten graph, for offline optimisation.
     pub optimised_model_path: Option<PathBuf>,
+    /// How the name of ONNX Runtime's profile begins, if one is to be written; see [`Session::end_profile`].
+    pub profile: Option<PathBuf>,
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { provider: Provider::Cpu, threads: None, optimisation: OptimisationLevel::All, optimised_model_path: None }
+        Self {
+            provider: Provider::Cpu,
+            provider_options: BTreeMap::new(),
+            device: 0,
+            strict: false,
+            threads: None,
+            optimisation: OptimisationLevel::All,
+            optimised_model_path: None,
+            profile: None,
+        }
     }
+}
+
+/// Nodes that one execution provider took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Assigned {
+    /// ONNX Runtime's name, such as "CUDAExecutionProvider".
+    pub provider: String,
+    /// Number of nodes.
+    pub nodes: usize,
 }
 
 /// One input or output of a graph.
@@ -56,7 +87,7 @@ pub struct TensorInfo {
     pub shape: Vec<Option<usize>>,
 }
 
-/// A dense float32 tensor in host memory, owned, that ONNX Runtime reads and writes in place.
+/// A dense float32 tensor that ONNX Runtime owns, reads and writes in place.
 #[derive(Debug)]
 pub struct Tensor(ort::value::Tensor<f32>);
 
@@ -72,14 +103,47 @@ impl Tensor {
     }
 }
 
+/// Makes tensors for [`Session::run_into`]: in pinned memory where a GPU copies from it and to it.
+pub struct Tensors(Allocator);
+
+impl Tensors {
+    /// A tensor of zeros, to be used again and again.
+    ///
+    /// # Errors
+    /// [`Error::Tiling`] when there is no memory for it.
+    pub fn zeros(&self, shape: &[usize]) -> Result<Tensor> {
+        let made = ort::value::Tensor::<f32>::new(&self.0, shape);
+        let mut tensor = made.map_err(|error| Error::Tiling(format!("no memory for a tensor of {shape:?}: {error}")))?;
+        tensor.extract_tensor_mut().1.fill(0.0);
+        Ok(Tensor(tensor))
+    }
+}
+
+/// Where the tensors of a [`Session`] are bound to.
+enum Bound {
+    /// To the caller's, again for each run.
+    Host(IoBinding),
+    /// To two on the device, for good: CUDA graphs replay the very addresses that they were recorded with.
+    Device { binding: IoBinding, input: Tensor, output: Tensor },
+}
+
 /// A graph that is ready to run.
-#[derive(Debug)]
 pub struct Session {
     session: ort::session::Session,
     path: PathBuf,
     inputs: Vec<TensorInfo>,
     outputs: Vec<TensorInfo>,
+    assigned: Vec<Assigned>,
+    device: Option<u32>,
+    replays: bool,
+    bound: Option<Bound>,
     open_time: Duration,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Session").field("path", &self.path).field("assigned", &self.assigned).finish_non_exhaustive()
+    }
 }
 
 impl Session {
@@ -88,27 +152,44 @@ impl Session {
     /// Always by path: a graph passed as bytes may not exceed 2 GiB with its weights.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] for a provider that cannot be used here, with the reason;
-    /// [`Error::Session`] when ONNX Runtime refuses the graph; those of [`onnxruntime::load`].
+    /// [`Error::DoesNotFit`] for a provider that cannot be used here, with the reason, and for a strict session of which another provider
+    /// would run nodes; [`Error::Session`] when ONNX Runtime refuses the graph; those of [`onnxruntime::load`].
     pub fn open(path: &Path, options: &SessionOptions) -> Result<Self> {
         let library = onnxruntime::load(None)?;
         if options.provider != Provider::Cpu {
-            let reason = provider::probe(library).reason_against(options.provider);
+            provider::require(library, options.provider)?;
+        }
+        let started = Instant::now();
+        let failed = |message: String| Error::Session { path: path.to_owned(), action: "load the graph", message };
+        let session = build(library, path, options).map_err(failed)?;
+        let assigned = native::assignment(&session).map_err(|message| failed(format!("tell which provider took its nodes: {message}")))?;
+        let taken_by_others = |assigned: &&Assigned| assigned.provider != options.provider.onnxruntime_name();
+        if let Some(other) = assigned.iter().find(taken_by_others).filter(|_| options.strict) {
             return Err(Error::DoesNotFit(format!(
-                "provider {}: cannot be used on this box: {reason}; use --provider cpu",
+                "{}: {} nodes would run on {} instead of {}; leave out --strict to allow that",
+                path.display(),
+                other.nodes,
+                other.provider,
                 options.provider
             )));
         }
-        let started = Instant::now();
-        let session =
-            build(library, path, options).map_err(|message| Error::Session { path: path.to_owned(), action: "load the graph", message })?;
+        let on = |key: &str| options.provider_options.get(key).is_some_and(|value| value == "1");
         Ok(Self {
             inputs: session.inputs().iter().map(tensor_info).collect(),
             outputs: session.outputs().iter().map(tensor_info).collect(),
             session,
             path: path.to_owned(),
+            assigned,
+            device: (options.provider != Provider::Cpu).then_some(options.device),
+            replays: on("enable_cuda_graph") || on("trt_cuda_graph_enable"),
+            bound: None,
             open_time: started.elapsed(),
         })
+    }
+
+    /// Which providers took the graph's nodes, by ONNX Runtime's own record: that with most nodes first.
+    pub fn assigned(&self) -> &[Assigned] {
+        &self.assigned
     }
 
     /// The graph's inputs, in its order.
@@ -152,33 +233,69 @@ impl Session {
         outputs.iter().map(|(name, value)| Ok((name.to_owned(), value.try_extract_array::<f32>().map_err(failed)?.into_owned()))).collect()
     }
 
-    /// A tensor of zeros that can be filled and passed to [`Session::run_one`] again and again.
+    /// What makes tensors for [`Session::run_into`].
     ///
     /// # Errors
-    /// [`Error::Session`] when ONNX Runtime refuses the shape.
-    pub fn tensor(&self, shape: &[usize]) -> Result<Tensor> {
-        let zeros = ArrayD::zeros(shape);
-        let tensor = ort::value::Tensor::from_array(zeros).map_err(|error| run_error(&self.path, error))?;
-        Ok(Tensor(tensor))
+    /// [`Error::Session`] when ONNX Runtime has no such memory.
+    pub fn tensors(&self) -> Result<Tensors> {
+        let allocator = match self.device {
+            None => Ok(Allocator::default()),
+            Some(device) => self.allocator(AllocationDevice::CUDA_PINNED, device, MemoryType::CPUInput),
+        };
+        allocator.map(Tensors).map_err(|error| run_error(&self.path, error))
     }
 
-    /// Runs a graph on one input and returns one of its outputs, copying neither.
-    ///
-    /// The output is allocated from ONNX Runtime's arena and goes back to it when it is dropped,
-    /// on whichever thread that is.
+    fn allocator(&self, memory: AllocationDevice<'_>, device: u32, kind: MemoryType) -> ort::Result<Allocator> {
+        let device = i32::try_from(device).unwrap_or(i32::MAX);
+        Allocator::new(&self.session, MemoryInfo::new(memory, device, AllocatorType::Device, kind)?)
+    }
+
+    /// Runs the graph from one tensor into another, both of [`Session::tensors`] and of fixed shape; nothing is allocated, and on a CPU
+    /// nothing is copied.
     ///
     /// # Errors
     /// As [`Session::run`].
-    pub fn run_one(&mut self, input: (&str, &Tensor), output: &str) -> Result<Tensor> {
-        let path = &self.path;
-        let mut outputs = self.session.run(vec![(input.0, &input.1.0)]).map_err(|error| run_error(path, error))?;
-        let value = outputs.remove(output).ok_or_else(|| Error::Session {
-            path: path.clone(),
-            action: "run",
-            message: format!("the graph has no output \"{output}\""),
-        })?;
-        let tensor = value.downcast::<TensorValueType<f32>>().map_err(|error| run_error(path, error))?;
-        Ok(Tensor(tensor))
+    pub fn run_into(&mut self, input: (&str, &Tensor), output: (&str, &mut Tensor)) -> Result<()> {
+        self.run_bound(input, output).map_err(|error| run_error(&self.path, error))
+    }
+
+    fn run_bound(&mut self, (input, from): (&str, &Tensor), (output, to): (&str, &mut Tensor)) -> ort::Result<()> {
+        if self.bound.is_none() {
+            self.bound = Some(self.bind((input, from), (output, to))?);
+        }
+        match &mut self.bound {
+            Some(Bound::Device { binding, input: on_device, output: made }) => {
+                from.0.copy_into(&mut on_device.0)?;
+                self.session.run_binding(binding)?;
+                made.0.copy_into(&mut to.0)
+            }
+            Some(Bound::Host(binding)) => {
+                binding.bind_input(input, &from.0)?;
+                binding.bind_output(output, &mut to.0)?;
+                self.session.run_binding(binding)?;
+                binding.synchronize_outputs()
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn bind(&self, (input, from): (&str, &Tensor), (output, to): (&str, &Tensor)) -> ort::Result<Bound> {
+        let mut binding = self.session.create_binding()?;
+        let Some(device) = self.device.filter(|_| self.replays) else { return Ok(Bound::Host(binding)) };
+        let memory = self.allocator(AllocationDevice::CUDA, device, MemoryType::Default)?;
+        let on_device = |like: &Tensor| ort::value::Tensor::<f32>::new(&memory, like.0.shape().to_vec());
+        let (from, mut to) = (on_device(from)?, on_device(to)?);
+        binding.bind_input(input, &from)?;
+        binding.bind_output(output, &mut to)?;
+        Ok(Bound::Device { binding, input: Tensor(from), output: Tensor(to) })
+    }
+
+    /// Ends the profile that [`SessionOptions::profile`] began, and returns its file: JSON, one object for each event.
+    ///
+    /// # Errors
+    /// [`Error::Session`] when ONNX Runtime cannot write it.
+    pub fn end_profile(&mut self) -> Result<PathBuf> {
+        self.session.end_profiling().map(PathBuf::from).map_err(|error| run_error(&self.path, error))
     }
 }
 
@@ -197,7 +314,17 @@ fn build(library: &onnxruntime::Library, path: &Path, options: &SessionOptions) 
         .with_log_level(LogLevel::Warning)
         .map_err(text)?
         .with_optimization_level(level)
+        .map_err(text)?
+        .with_config_entry("session.record_ep_graph_assignment_info", "1")
+        .map_err(text)?
+        .with_execution_providers(provider::dispatch(options)?)
         .map_err(text)?;
+    if options.strict && options.provider != Provider::Cpu {
+        builder = builder.with_disable_cpu_fallback().map_err(text)?;
+    }
+    if let Some(prefix) = &options.profile {
+        builder = builder.with_profiling(prefix).map_err(text)?;
+    }
     if let Some(threads) = options.threads {
         builder = builder.with_intra_threads(threads).map_err(text)?;
     }

@@ -1,13 +1,12 @@
-//! The engine that a command is about.
+//! The engine that a command is about, and where it runs.
 
 use std::path::PathBuf;
 
 use runtime::Result;
 use runtime::engine::{Engine, PublicKey};
-use runtime::onnxruntime::Library;
-use runtime::provider::{self, Provider};
-
-use super::output::report;
+use runtime::ladder::Placement;
+use runtime::provider::Provider;
+use runtime::session::SessionOptions;
 
 /// The engine, and whose it must be; shared by the commands that open one.
 #[derive(clap::Args)]
@@ -28,12 +27,46 @@ impl Chosen {
     }
 }
 
-/// Says once that an engine for a GPU runs on the CPU, and why.
-pub(crate) fn say_fallback(engine: &Engine, library: &Library) {
-    let target = &engine.manifest().target;
-    if target.provider != Provider::Cpu {
-        let reason = provider::probe(library).reason_against(target.provider);
-        let name = &engine.manifest().name;
-        report(&format!("{name}: built for {} ({}), falls back to the CPU: {reason}", target.profile, target.provider));
+/// Where an engine runs; shared by the commands that run one.
+#[derive(clap::Args)]
+pub(crate) struct Placing {
+    /// auto (the best that fits, from the one that the engine was built for down to the CPU), tensorrt, cuda or cpu.
+    #[arg(long, default_value = "auto", value_parser = provider)]
+    provider: ProviderChoice,
+    /// Take no step down: exit with code 3 where the first provider does not fit, or does not take every node.
+    #[arg(long)]
+    strict: bool,
+    /// Numbers of the GPUs to use, such as 0,1 [default: 0].
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    devices: Vec<u32>,
+    /// Sessions that run at the same time [default: by the engine's profile; 1 on the CPU].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    streams: Option<u16>,
+    /// Threads of each session on the CPU [default: all cores, shared by the streams].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum ProviderChoice {
+    Auto,
+    Only(Provider),
+}
+
+fn provider(text: &str) -> Result<ProviderChoice, String> {
+    match text {
+        "auto" => Ok(ProviderChoice::Auto),
+        _ => text.parse().map(ProviderChoice::Only).map_err(|_| "expected auto, tensorrt, cuda or cpu".into()),
+    }
+}
+
+impl Placing {
+    pub(crate) fn placement(&self) -> Placement {
+        let provider = match self.provider {
+            ProviderChoice::Auto => None,
+            ProviderChoice::Only(provider) => Some(provider),
+        };
+        let session = SessionOptions { strict: self.strict, threads: self.threads.map(usize::from), ..SessionOptions::default() };
+        Placement { provider, streams: self.streams.map(usize::from), devices: self.devices.clone(), session }
     }
 }

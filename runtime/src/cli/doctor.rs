@@ -6,12 +6,16 @@ use std::thread;
 
 use runtime::Result;
 use runtime::engine::Engine;
+use runtime::fit::Verdict;
+use runtime::ladder::{Ladder, Placement};
 use runtime::onnxruntime::Library;
-use runtime::provider::{self, Probe, Provider};
-use serde_json::{Value, json};
+use runtime::provider;
+use runtime::session::Assigned;
+use serde_json::json;
 
+use super::CommandResult;
+use super::chosen::Placing;
 use super::output::{print, print_json};
-use super::{CommandResult, chain};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,9 +26,11 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Also say whether this engine runs here.
+    /// Also say whether this engine fits here, and exit with code 3 if it does not.
     #[arg(long, value_name = "DIR")]
     engine: Option<PathBuf>,
+    #[command(flatten)]
+    placing: Placing,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -34,7 +40,11 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let library = library()?;
     let probe = provider::probe(library);
     let engine = arguments.engine.as_deref().map(Engine::open).transpose()?;
-    let verdict = engine.as_ref().map(|engine| verdict(engine, &probe));
+    let placement = arguments.placing.placement();
+    let device = placement.devices.first().copied().unwrap_or(0);
+    let verdict = engine.as_ref().map(|engine| Verdict::of(engine, library, &probe, placement.provider, device));
+    // What the verdict promises is tried, too.
+    let opened = engine.as_ref().map(|engine| open(engine, placement));
     if arguments.json {
         print_json(&json!({
             "onnxruntime": { "path": library.path(), "version": library.version() },
@@ -44,8 +54,9 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
             "gpus": probe.gpus,
             "cpu": { "name": processor(), "threads": threads(), "architecture": std::env::consts::ARCH },
             "engine": verdict,
+            "assigned": opened.as_ref().and_then(|opened| opened.as_ref().ok()),
         }))?;
-        return Ok(());
+        return opened.map_or(Ok(()), |opened| opened.map(drop).map_err(Into::into));
     }
     let mut lines = vec![
         format!("ONNX Runtime  {} at {}", library.version(), library.path().display()),
@@ -63,21 +74,22 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
         let usable = if status.usable { "usable" } else { "not usable" };
         format!("{:<13} {usable}: {}", status.provider.name(), status.reason)
     }));
+    lines.push(format!("TensorRT      {}", probe.tensorrt_version.as_deref().unwrap_or("none")));
     if let Some(verdict) = verdict {
-        lines.push(format!("engine        {}", verdict["text"].as_str().unwrap_or_default()));
+        lines.push(format!("engine        {verdict}"));
     }
-    Ok(print(&lines.join("\n"))?)
+    if let Some(Ok(assigned)) = &opened {
+        let nodes = assigned.iter().map(|each| format!("{} {}", each.nodes, each.provider)).collect::<Vec<_>>();
+        lines.push(format!("nodes         {}", nodes.join(", ")));
+    }
+    print(&lines.join("\n"))?;
+    opened.map_or(Ok(()), |opened| opened.map(drop).map_err(Into::into))
 }
 
-fn verdict(engine: &Engine, probe: &Probe) -> Value {
-    let manifest = engine.manifest();
-    let target = manifest.target.provider;
-    let text = match engine.session(&manifest.graphs[0], &runtime::session::SessionOptions::default()) {
-        Err(error) => return json!({ "name": manifest.name, "runs_on": null, "text": chain(&error) }),
-        Ok(_) if target == Provider::Cpu => format!("{}: runs here, on the CPU", manifest.name),
-        Ok(_) => format!("{}: falls back to the CPU, because {}", manifest.name, probe.reason_against(target)),
-    };
-    json!({ "name": manifest.name, "runs_on": Provider::Cpu, "text": text })
+/// Opens the engine's first graph, and tells which providers took its nodes.
+fn open(engine: &Engine, placement: Placement) -> Result<Vec<Assigned>> {
+    let session = Ladder::new(engine, placement)?.session(&engine.manifest().graphs[0], 0)?;
+    Ok(session.assigned().to_vec())
 }
 
 fn threads() -> usize {

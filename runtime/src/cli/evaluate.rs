@@ -95,7 +95,7 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
 }
 
 fn enlarge(engine: &Engine, arguments: &Arguments, from: &Path, to: &Path) -> Result<()> {
-    let mut upscaler = Upscaler::new(engine, arguments.running.options());
+    let mut upscaler = Upscaler::new(engine, arguments.running.options())?;
     let reader = ImageReader::open(from, &Limits::default())?;
     let writer = ImageWriter::create(to, Format::Png, upscaler.output_of(reader.header())?)?;
     upscaler.upscale(reader, writer, |_| (), &Cancel::new())?;

@@ -27,7 +27,8 @@ Exit codes:
   1  failed
   2  wrong usage
   3  the engine does not fit this box
-  4  a gate or a self-test failed";
+  4  a gate or a self-test failed
+  130  stopped by Ctrl-C or a signal; what was not finished is not there";
 
 /// Runs image engines: engines to pixels.
 #[derive(Parser)]
@@ -95,6 +96,7 @@ impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Runtime(Error::DoesNotFit(_)) => 3,
+            Self::Runtime(Error::Cancelled) => 130,
             Self::Runtime(_) | Self::Partly(_) | Self::Print(_) => 1,
             Self::Usage(_) => 2,
             Self::Gate(_) => 4,
@@ -177,6 +179,6 @@ mod tests {
             Failure::Gate(String::new()),
         ]
         .map(|failure| failure.exit_code());
-        assert_eq!(codes, [1, 2, 3, 4]);
+        assert_eq!(codes, [130, 2, 3, 4]);
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Assignment {
 /// or a folder, go to a folder. Two inputs for one output, and an output that is an input, are
 /// refused before any work.
 pub(crate) fn assign(inputs: &[PathBuf], output: &Path) -> Result<Vec<Assignment>, Failure> {
-    let single = matches!(inputs, [input] if !input.is_dir());
+    let single = matches!(inputs, [input] if !input.is_dir() && !is_pattern(input));
     let to_folder = !single || output.is_dir() || ends_with_separator(output);
     let mut assignments = Vec::new();
     for input in pictures(inputs)? {
@@ -41,10 +41,28 @@ fn ends_with_separator(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().last().is_some_and(|&byte| std::path::is_separator(byte as char))
 }
 
-/// The inputs, with folders replaced by the pictures in them, sorted by name.
+/// A name with the wildcards of a shell, and no file of that very name.
+fn is_pattern(input: &Path) -> bool {
+    input.to_str().is_some_and(|text| text.contains(['*', '?', '['])) && !input.exists()
+}
+
+/// The files that a pattern stands for, sorted by name.
+fn matching(pattern: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let refused = |problem: &dyn std::fmt::Display| Failure::Usage(format!("{}: {problem}", pattern.display()));
+    let paths = glob::glob(&pattern.to_string_lossy()).map_err(|error| refused(&error))?;
+    let mut found = paths.collect::<Result<Vec<PathBuf>, _>>().map_err(|error| refused(&error))?;
+    found.retain(|path| path.is_file());
+    if found.is_empty() { Err(refused(&"expected files of this pattern, found none")) } else { Ok(found) }
+}
+
+/// The inputs, with patterns and folders replaced by the pictures that they stand for, sorted by name.
 fn pictures(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut pictures = Vec::new();
     for input in inputs {
+        if is_pattern(input) {
+            pictures.append(&mut matching(input)?);
+            continue;
+        }
         if !input.is_dir() {
             pictures.push(input.clone());
             continue;
@@ -121,6 +139,20 @@ mod tests {
         let output = folder.path().join("out");
         let expected = ["a.jpg", "b.png", "c.WEBP"].map(|name| output.join(name));
         assert_eq!(assigned(&[folder.path()], &output).unwrap(), expected);
+    }
+
+    #[test]
+    fn patterns_are_expanded_where_the_shell_did_not() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b.png", "a.png", "c.jpg", "odd[1].png"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let output = folder.path().join("out");
+        let expected = ["a.png", "b.png", "odd[1].png"].map(|name| output.join(name));
+        assert_eq!(assigned(&[&folder.path().join("*.png")], &output).unwrap(), expected);
+        assert_eq!(assigned(&[&folder.path().join("odd[1].png")], &output).unwrap(), [output.join("odd[1].png")]);
+        let none = assigned(&[&folder.path().join("*.webp")], &output);
+        assert!(matches!(none, Err(Failure::Usage(text)) if text.contains("found none")));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! `runtime verify`: does the engine give the same pixels here?
 
 use runtime::engine::selftest;
+use runtime::ladder::Ladder;
 use runtime::onnxruntime::Library;
-use runtime::session::SessionOptions;
 use runtime::{Error, Result};
 
-use super::chosen::{Chosen, say_fallback};
+use super::chosen::{Chosen, Placing};
 use super::output::{decibels, print, print_json};
 use super::{CommandResult, Failure};
 
@@ -20,6 +20,8 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     engine: Chosen,
+    #[command(flatten)]
+    placing: Placing,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -27,10 +29,10 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
     let engine = arguments.engine.open()?;
-    say_fallback(&engine, library()?);
+    library()?;
     let name = &engine.manifest().selftest.graph;
     let graph = engine.graph_named(name).ok_or_else(|| Error::Manifest(format!("no graph {name}")))?;
-    let mut session = engine.session(graph, &SessionOptions::default())?;
+    let mut session = Ladder::new(&engine, arguments.placing.placement())?.session(graph, 0)?;
     let result = selftest::verify(&engine, &mut session)?;
     if arguments.json {
         print_json(&result)?;

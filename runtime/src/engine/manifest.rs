@@ -49,7 +49,7 @@ pub struct Manifest {
     pub gates: Vec<Gate>,
     /// Known inputs and outputs.
     pub selftest: SelfTest,
-    /// Every other file of the directory, by name.
+    /// Every other file of the directory, by name; those that TensorRT compiled as `tensorrt/KEY/NAME`.
     pub files: BTreeMap<String, FileDigest>,
 }
 
@@ -142,6 +142,24 @@ pub struct Target {
     /// Nothing in it was compiled for a GPU: it was built on a machine without the one that it is for.
     #[serde(default, skip_serializing_if = "is_false")]
     pub portable: bool,
+    /// Sessions that run at the same time, where the user does not choose.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub streams: u32,
+    /// What ONNX Runtime's TensorRT provider is given, by its own names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tensorrt: BTreeMap<String, String>,
+    /// What ONNX Runtime's CUDA provider is given, by its own names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cuda: BTreeMap<String, String>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// What is mostly so is not written.
+fn is_one(value: &u32) -> bool {
+    *value == 1
 }
 
 /// What is seldom true is not written.
@@ -177,6 +195,11 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Images in one run. Zero for a graph that does not go with `interface`, which [`Manifest::parse`] refuses.
+    pub fn batch(&self, interface: &Interface) -> usize {
+        self.inputs.get(&interface.input).and_then(|shape| shape.first()).copied().unwrap_or(0)
+    }
+
     /// The tile's size in input pixels. Zero for a graph that does not go with `interface`, which
     /// [`Manifest::parse`] refuses.
     pub fn tile(&self, interface: &Interface) -> Size {

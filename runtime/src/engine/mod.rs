@@ -7,7 +7,7 @@ mod interface;
 pub mod manifest;
 pub mod selftest;
 pub mod signature;
-mod validate;
+pub(crate) mod validate;
 
 use std::fs;
 use std::io;
@@ -18,7 +18,6 @@ use std::thread;
 use crate::digest::{self, FileDigest};
 use crate::error::{Error, Result};
 use crate::session::{Session, SessionOptions};
-use crate::tile::Size;
 
 pub use interface::task;
 pub use manifest::{Graph, Manifest};
@@ -66,19 +65,6 @@ impl Engine {
     /// The manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
-    }
-
-    /// The graph for an image of `size`: the one with the smallest tile that holds it whole, and
-    /// otherwise the one with the largest tile.
-    pub fn graph_for(&self, size: Size) -> &Graph {
-        let tile =
-            |graph: &&Graph| self.manifest.interface.as_ref().map_or(Size { width: 0, height: 0 }, |interface| graph.tile(interface));
-        let area = |graph: &&Graph| u64::from(tile(graph).width) * u64::from(tile(graph).height);
-        let holds = |graph: &&Graph| tile(graph).width >= size.width && tile(graph).height >= size.height;
-        let graphs = &self.manifest.graphs;
-        let chosen = graphs.iter().filter(holds).min_by_key(area).or_else(|| graphs.iter().max_by_key(area));
-        // A manifest without graphs is invalid, so there always is one.
-        chosen.unwrap_or(&graphs[0])
     }
 
     /// The graph with this file name.
@@ -167,24 +153,6 @@ fn check_file(path: &Path, expected: &FileDigest) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::validate::tests::manifest;
-
-    fn engine_with(tiles: &[(usize, usize)]) -> Engine {
-        Engine { directory: PathBuf::new(), manifest: manifest(tiles) }
-    }
-
-    fn chosen(engine: &Engine, width: u32, height: u32) -> &str {
-        &engine.graph_for(Size { width, height }).file
-    }
-
-    #[test]
-    fn the_smallest_tile_that_holds_the_image_is_chosen_and_otherwise_the_largest() {
-        let engine = engine_with(&[(256, 256), (64, 64), (128, 64)]);
-        assert_eq!(chosen(&engine, 64, 64), "64x64.onnx");
-        assert_eq!(chosen(&engine, 65, 60), "128x64.onnx");
-        assert_eq!(chosen(&engine, 60, 65), "256x256.onnx");
-        assert_eq!(chosen(&engine, 1000, 10), "256x256.onnx");
-    }
 
     #[test]
     fn a_changed_byte_and_a_missing_file_are_named() {

@@ -5,7 +5,8 @@ use std::path::{self, Path};
 
 use serde::Deserialize;
 
-use super::manifest::{Component, Graph, Interface, Manifest, SCHEMA, Task};
+use super::manifest::{Component, Graph, Interface, Manifest, SCHEMA, Target, Task};
+use crate::compiled;
 use crate::error::{Error, Result};
 
 /// Longest side of a tile, in input pixels.
@@ -13,6 +14,30 @@ const TILE_MAXIMUM: usize = 1 << 14;
 
 /// Largest tensor of a graph's interface, in elements: 2 GiB of float32.
 const TENSOR_MAXIMUM: usize = 1 << 29;
+
+/// Most images in one run.
+const BATCH_MAXIMUM: usize = 64;
+
+/// Most sessions that run at the same time.
+const STREAMS_MAXIMUM: u32 = 16;
+
+/// What a manifest may give to providers. Not among them are paths, of libraries for one.
+const PROVIDER_OPTIONS: [&str; 14] = [
+    "trt_builder_optimization_level",
+    "trt_auxiliary_streams",
+    "trt_min_subgraph_size",
+    "trt_max_partition_iterations",
+    "trt_timing_cache_enable",
+    "trt_engine_hw_compatible",
+    "trt_sparsity_enable",
+    "trt_context_memory_sharing_enable",
+    "trt_cuda_graph_enable",
+    "trt_max_workspace_size",
+    "use_tf32",
+    "cudnn_conv_algo_search",
+    "prefer_nhwc",
+    "enable_cuda_graph",
+];
 
 /// Longest reach of a receptive field that is not "unbounded", in input pixels.
 const RECEPTIVE_FIELD_MAXIMUM: u32 = 1 << 14;
@@ -56,7 +81,10 @@ impl Manifest {
             (None, None) => rule(false, || "expected an interface or a component, found neither".into())?,
         }
         for (name, digest) in &self.files {
-            plain_name(name)?;
+            match compiled_name(name) {
+                Some(parts) => parts.split('/').try_for_each(plain_name)?,
+                None => plain_name(name)?,
+            }
             let sound = digest.sha256.len() == 64 && digest.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
             rule(sound, || format!("files.{name}.sha256: expected 64 lower-case hexadecimal digits"))?;
         }
@@ -74,6 +102,15 @@ impl Manifest {
         rule(tolerance.is_finite() && tolerance >= 0.0, || {
             format!("selftest.tolerance: expected a number of at least 0, found {tolerance}")
         })?;
+        let Target { streams, tensorrt, cuda, .. } = &self.target;
+        rule((1..=STREAMS_MAXIMUM).contains(streams), || format!("target.streams: expected 1 to {STREAMS_MAXIMUM}, found {streams}"))?;
+        for (name, value) in tensorrt.iter().chain(cuda) {
+            rule(PROVIDER_OPTIONS.contains(&name.as_str()), || {
+                format!("target: \"{}\" is no option that an engine may ask for", name.escape_debug())
+            })?;
+            let sound = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+            rule(sound, || format!("target: expected a word or a number for {name}, found \"{}\"", value.escape_debug()))?;
+        }
         self.gates.iter().try_for_each(|gate| self.graph_exists("gates", &gate.graph))
     }
 
@@ -158,11 +195,10 @@ impl Graph {
         let output = only(&self.file, "outputs", &self.outputs, &interface.output)?;
         let channels = interface.channels as usize;
         let scale = interface.scale as usize;
-        let &[1, found, height, width] = input else {
-            return Err(self.shape(input, &format!("[1, {channels}, height, width]")));
-        };
-        if found != channels {
-            return Err(self.shape(input, &format!("[1, {channels}, height, width]")));
+        let expected = || self.shape(input, &format!("[batch of 1 to {BATCH_MAXIMUM}, {channels}, height, width]"));
+        let &[batch, found, height, width] = input else { return Err(expected()) };
+        if found != channels || !(1..=BATCH_MAXIMUM).contains(&batch) {
+            return Err(expected());
         }
         let (multiple, minimum) = (interface.size_multiple as usize, interface.size_minimum as usize);
         let fits = |length: usize| (minimum.max(1)..=TILE_MAXIMUM).contains(&length) && length.is_multiple_of(multiple);
@@ -174,7 +210,7 @@ impl Graph {
             )
         })?;
         // Both factors are bounded by now, so that nothing overflows.
-        let expected = [1, channels, height * scale, width * scale];
+        let expected = [batch, channels, height * scale, width * scale];
         if output != expected {
             return Err(self.shape(output, &format!("{expected:?} for the output")));
         }
@@ -199,6 +235,11 @@ fn only<'g>(file: &str, key: &str, tensors: &'g BTreeMap<String, Vec<usize>>, na
 }
 
 /// A file name that stays in its directory on every system.
+/// The part behind `tensorrt/` of a file that TensorRT compiled, which is in a folder of its own.
+fn compiled_name(name: &str) -> Option<&str> {
+    name.strip_prefix(compiled::FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() == 1)
+}
+
 fn plain_name(name: &str) -> Result<()> {
     let mut parts = Path::new(name).components();
     let plain = matches!(parts.next(), Some(path::Component::Normal(part)) if part == name)
@@ -212,7 +253,7 @@ fn rule(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
@@ -254,7 +295,7 @@ pub(super) mod tests {
         })
     }
 
-    pub(in crate::engine) fn manifest(tiles: &[(usize, usize)]) -> Manifest {
+    pub(crate) fn manifest(tiles: &[(usize, usize)]) -> Manifest {
         Manifest::parse(value(tiles).to_string().as_bytes()).unwrap()
     }
 
@@ -291,6 +332,11 @@ pub(super) mod tests {
             ("/selftest/tolerance", json!(-1.0), "selftest.tolerance"),
             ("/gates/0/graph", json!("other.onnx"), "gates"),
             ("/files/64x64.onnx/sha256", json!("00"), "64 lower-case"),
+            ("/target/streams", json!(0), "target.streams"),
+            ("/target/tensorrt", json!({ "trt_extra_plugin_lib_paths": "x" }), "no option that an engine may ask for"),
+            ("/target/cuda", json!({ "use_tf32": "../x" }), "a word or a number"),
+            ("/files/tensorrt~1..~1x", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
+            ("/files/tensorrt~1x", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
             ("/files/a~1b", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
         ];
         for (pointer, replacement, expected) in cases {

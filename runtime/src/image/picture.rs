@@ -61,7 +61,7 @@ impl Picture {
         let header = Header { size: self.size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
         let mut writer = ImageWriter::create(path, Format::Png, header)?;
         writer.write_rows(&self.samples)?;
-        writer.finish()
+        Box::new(writer).finish()
     }
 
     /// Width and height.

@@ -35,7 +35,5 @@ pub trait RowSink: Send {
     ///
     /// # Errors
     /// Rows are missing, or the disk is full.
-    fn finish(self) -> Result<()>
-    where
-        Self: Sized;
+    fn finish(self: Box<Self>) -> Result<()>;
 }

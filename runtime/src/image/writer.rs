@@ -111,7 +111,7 @@ impl RowSink for ImageWriter {
     }
 
     /// Completes the file and gives it its name, in one step; nothing is left behind where that fails.
-    fn finish(mut self) -> Result<()> {
+    fn finish(mut self: Box<Self>) -> Result<()> {
         if self.rows_left > 0 {
             return Err(Error::image(&self.path, format!("{} rows are missing at its end", self.rows_left)));
         }

@@ -1,34 +1,16 @@
 //! Decoded rows to tiles.
 
-use super::{ColourRouting, Decoding, Routing};
+use super::routing::{Decoding, Run};
 use crate::error::{Error, Result};
-use crate::image::{Alpha, RowSource};
-use crate::session::{Session, Tensor};
+use crate::image::RowSource;
 use crate::tile::{Size, Tile, TilePlan};
 
 /// More memory than this for the rows that one row of tiles needs is refused.
 const WINDOW_BYTES_MAXIMUM: usize = 1 << 30;
 
-/// The tensors of one tile, filled by [`Cutter::cut`] again and again.
-pub(super) struct TileInput {
-    /// One for each run of the model, `[1, channels, height, width]`; the last one is alpha's, where the model enlarges it.
-    pub(super) runs: Vec<Tensor>,
-    /// `[height, width]`, in the model's range; empty unless alpha goes around the model.
-    pub(super) alpha: Vec<f32>,
-}
-
-impl TileInput {
-    pub(super) fn new(session: &Session, routing: Routing, model_channels: u32, tile: Size) -> Result<Self> {
-        let shape = [1, model_channels as usize, tile.height as usize, tile.width as usize];
-        let runs = (0..routing.runs()).map(|_| session.tensor(&shape)).collect::<Result<_>>()?;
-        Ok(Self { runs, alpha: Vec::new() })
-    }
-}
-
 /// Reads a picture row by row and cuts it into tiles, keeping the rows of one tile's height.
-pub(super) struct Cutter<R> {
-    reader: R,
-    routing: Routing,
+pub(super) struct Cutter {
+    reader: Box<dyn RowSource>,
     decoding: Decoding,
     size: Size,
     tile: Size,
@@ -38,8 +20,8 @@ pub(super) struct Cutter<R> {
     rows_read: u32,
 }
 
-impl<R: RowSource> Cutter<R> {
-    pub(super) fn new(reader: R, routing: Routing, range: [f32; 2], plan: &TilePlan) -> Result<Self> {
+impl Cutter {
+    pub(super) fn new(reader: Box<dyn RowSource>, range: [f32; 2], plan: &TilePlan) -> Result<Self> {
         let header = reader.header();
         let rows = plan.tile().height.min(header.size.height) as usize;
         let row_bytes = header.row_bytes();
@@ -51,7 +33,6 @@ impl<R: RowSource> Cutter<R> {
             ));
         };
         Ok(Self {
-            routing,
             decoding: Decoding::new(range, header.depth),
             size: header.size,
             tile: plan.tile(),
@@ -62,38 +43,38 @@ impl<R: RowSource> Cutter<R> {
         })
     }
 
-    /// Fills `input` with one tile. Tiles come row by row, from the top.
-    pub(super) fn cut(&mut self, tile: Tile, input: &mut TileInput) -> Result<()> {
-        self.read_to(tile.y.saturating_add(self.tile.height).min(self.size.height))?;
-        let area = (self.tile.width * self.tile.height) as usize;
-        let colour = self.reader.header().colour;
-        for (run, tensor) in input.runs.iter_mut().enumerate() {
-            for (plane, values) in tensor.as_mut_slice().chunks_exact_mut(area).enumerate() {
-                let channel = match self.routing.colour {
-                    _ if run == self.routing.colour_runs() => colour.colour_channels(),
-                    ColourRouting::Direct => plane,
-                    ColourRouting::Replicated => 0,
-                    ColourRouting::Separate => run,
-                };
-                self.plane(tile, channel, values);
-            }
-        }
-        if self.routing.alpha == Some(Alpha::Bicubic) {
-            let mut alpha = std::mem::take(&mut input.alpha);
-            alpha.resize(area, 0.0);
-            self.plane(tile, colour.colour_channels(), &mut alpha);
-            input.alpha = alpha;
-        }
-        Ok(())
-    }
-
-    fn read_to(&mut self, end: u32) -> Result<()> {
+    /// Reads the rows of a tile. Tiles come row by row, from the top.
+    pub(super) fn advance(&mut self, tile: Tile) -> Result<()> {
+        let end = tile.y.saturating_add(self.tile.height).min(self.size.height);
         while self.rows_read < end {
             let slot = self.slot(self.rows_read);
             self.reader.read_row(&mut self.window[slot..][..self.row_bytes])?;
             self.rows_read += 1;
         }
         Ok(())
+    }
+
+    /// Fills `into`, `[model channels, height, width]`, with what one run is given of the tile that was advanced to.
+    pub(super) fn fill(&self, tile: Tile, run: &Run, into: &mut [f32]) {
+        let area = self.area();
+        for (position, &channel) in run.channels.iter().enumerate() {
+            if position > 0 && run.is_replicated() {
+                into.copy_within(..area, position * area);
+            } else {
+                self.plane(tile, channel, &mut into[position * area..][..area]);
+            }
+        }
+    }
+
+    /// One channel of the tile that was advanced to, `[height, width]`.
+    pub(super) fn channel(&self, tile: Tile, channel: usize) -> Vec<f32> {
+        let mut values = vec![0.0; self.area()];
+        self.plane(tile, channel, &mut values);
+        values
+    }
+
+    fn area(&self) -> usize {
+        self.tile.width as usize * self.tile.height as usize
     }
 
     fn slot(&self, row: u32) -> usize {

@@ -2,91 +2,98 @@
 
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::F32;
-use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::{FilterType, ImageView, ResizeAlg, ResizeOptions, Resizer};
 
-use super::{ColourRouting, Routing};
+use super::routing::Run;
 use crate::error::{Error, Result};
-use crate::image::Alpha;
-use crate::session::Tensor;
-use crate::tile::{Size, Tile};
+use crate::tile::Size;
 
-/// What the model gave for one tile, and what went around it.
-pub(super) struct TileOutput {
-    pub(super) tile: Tile,
-    /// One for each run, `[1, channels, height · scale, width · scale]`.
-    pub(super) runs: Vec<Tensor>,
-    /// `[height, width]`, not yet enlarged; empty unless alpha goes around the model.
-    pub(super) alpha: Vec<f32>,
-}
-
-/// Turns outputs into planes.
+/// Collects what the model gives for the runs of a tile, and enlarges what went around it.
 pub(super) struct Joiner {
-    routing: Routing,
     tile: Size,
-    output: Size,
+    /// Of a tile's output.
+    area: usize,
     resizer: Resizer,
     /// `[height · scale, width · scale]`, made over for each tile.
-    enlarged: Option<TypedImage<'static, F32>>,
-    alpha: Vec<f32>,
+    enlarged: TypedImage<'static, F32>,
+    /// `[height · scale, width · scale]` each, of the runs so far; as many as the picture has, with those that are not in use at the end.
+    planes: Vec<Vec<f32>>,
+    used: usize,
 }
 
 impl Joiner {
-    pub(super) fn new(routing: Routing, tile: Size, output: Size) -> Self {
-        Self { routing, tile, output, resizer: Resizer::new(), enlarged: None, alpha: Vec::new() }
+    pub(super) fn new(tile: Size, output: Size) -> Self {
+        let area = output.width as usize * output.height as usize;
+        Self { tile, area, resizer: Resizer::new(), enlarged: TypedImage::new(1, 1), planes: Vec::new(), used: 0 }
     }
 
-    /// The planes of a tile, each `[height · scale, width · scale]`: colour first, then alpha.
-    pub(super) fn planes<'p>(&'p mut self, output: &'p mut TileOutput) -> Result<Vec<&'p [f32]>> {
-        let area = (self.output.width as usize) * (self.output.height as usize);
-        let (colour, alpha) = output.runs.split_at_mut(self.routing.colour_runs());
-        let grey = self.routing.colour == ColourRouting::Replicated;
-        // What went in as three equal channels comes out as their mean.
-        let replicated = colour.iter_mut().filter(|_| grey).chain(alpha.iter_mut());
-        replicated.for_each(|tensor| mean_into_first(tensor.as_mut_slice(), area));
-        let kept = if grey { 1 } else { usize::MAX };
-        let mut planes: Vec<&[f32]> = colour.iter().flat_map(|tensor| tensor.as_slice().chunks_exact(area).take(kept)).collect();
-        planes.extend(alpha.iter().filter_map(|tensor| tensor.as_slice().get(..area)));
-        if self.routing.alpha == Some(Alpha::Bicubic) {
-            self.enlarge(&output.alpha)?;
-            planes.push(&self.alpha);
+    /// Adds the output of one run, `[channels, height · scale, width · scale]`.
+    pub(super) fn add(&mut self, run: &Run, output: &[f32]) {
+        if run.is_replicated() {
+            let plane = self.plane();
+            let mut planes = output.chunks_exact(plane.len());
+            plane.copy_from_slice(planes.next().unwrap_or_default());
+            for other in planes {
+                plane.iter_mut().zip(other).for_each(|(sum, value)| *sum += value);
+            }
+            let count = run.channels.len() as f32;
+            if count > 1.0 {
+                plane.iter_mut().for_each(|value| *value /= count);
+            }
+        } else {
+            for channel in output.chunks_exact(self.area) {
+                self.plane().copy_from_slice(channel);
+            }
         }
-        Ok(planes)
     }
 
-    /// Bicubic, over the same tile as colour, so that both hand over at the same places.
-    fn enlarge(&mut self, alpha: &[f32]) -> Result<()> {
+    /// Adds a channel that went around the model, `[height, width]`: bicubic, over the same tile as colour, so that both hand over at the
+    /// same places.
+    pub(super) fn enlarge(&mut self, channel: &[f32], output: Size) -> Result<()> {
         let failed = |error: &dyn std::fmt::Display| Error::Tiling(format!("cannot enlarge alpha: {error}"));
-        let pixels: Vec<F32> = alpha.iter().map(|&value| F32::new(value)).collect();
+        let pixels: Vec<F32> = channel.iter().map(|&value| F32::new(value)).collect();
         let source = TypedImageRef::new(self.tile.width, self.tile.height, &pixels).map_err(|error| failed(&error))?;
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::CatmullRom));
-        let enlarged = self.enlarged.get_or_insert_with(|| TypedImage::new(self.output.width, self.output.height));
-        self.resizer.resize_typed(&source, enlarged, &options).map_err(|error| failed(&error))?;
-        self.alpha.clear();
-        self.alpha.extend(enlarged.pixels().iter().map(|pixel| pixel.0));
+        if (self.enlarged.width(), self.enlarged.height()) != (output.width, output.height) {
+            self.enlarged = TypedImage::new(output.width, output.height);
+        }
+        self.resizer.resize_typed(&source, &mut self.enlarged, &options).map_err(|error| failed(&error))?;
+        let enlarged = std::mem::replace(&mut self.enlarged, TypedImage::new(1, 1));
+        let plane = self.plane();
+        plane.iter_mut().zip(enlarged.pixels()).for_each(|(value, pixel)| *value = pixel.0);
+        self.enlarged = enlarged;
         Ok(())
     }
-}
 
-/// Replaces the first of three planes by the mean of all; one plane stays.
-fn mean_into_first(planes: &mut [f32], area: usize) {
-    let (first, rest) = planes.split_at_mut(area);
-    if rest.is_empty() {
-        return;
+    /// The planes of all runs since the last tile was taken.
+    pub(super) fn take(&mut self) -> Vec<&[f32]> {
+        let used = std::mem::take(&mut self.used);
+        self.planes[..used].iter().map(Vec::as_slice).collect()
     }
-    let (second, third) = rest.split_at(area);
-    for ((first, second), third) in first.iter_mut().zip(second).zip(third) {
-        *first = (*first + second + third) / 3.0;
+
+    /// The next plane that is not in use.
+    fn plane(&mut self) -> &mut [f32] {
+        if self.used == self.planes.len() {
+            self.planes.push(vec![0.0; self.area]);
+        }
+        self.used += 1;
+        &mut self.planes[self.used - 1]
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn grey_is_the_mean_of_three() {
-        let mut planes = [1.0, 2.0, 4.0, 5.0, 7.0, 8.0];
-        super::mean_into_first(&mut planes, 2);
-        assert_eq!(planes[..2], [4.0, 5.0]);
-        super::mean_into_first(&mut planes, 6);
-        assert_eq!(planes[..2], [4.0, 5.0]);
+        let one = Size { width: 2, height: 1 };
+        let mut joiner = Joiner::new(one, one);
+        joiner.add(&Run { channels: vec![0; 3] }, &[1.0, 2.0, 4.0, 5.0, 7.0, 8.0]);
+        assert_eq!(joiner.take(), [[4.0, 5.0]]);
+        joiner.add(&Run { channels: vec![0, 1] }, &[1.0, 2.0, 3.0, 4.0]);
+        joiner.enlarge(&[0.5, 0.5], one).unwrap();
+        assert_eq!(joiner.take(), [[1.0, 2.0], [3.0, 4.0], [0.5, 0.5]]);
+        assert!(joiner.take().is_empty());
     }
 }

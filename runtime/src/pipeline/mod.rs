@@ -1,31 +1,47 @@
 //! Pictures through an engine: decode → tile → run → blend → encode.
 //!
-//! Each stage has its thread; bounded channels between them carry buffers that are made once and
-//! go around. Memory depends on the tile and the picture's width, never on its height.
+//! Each stage has its thread, and the run stage one for each stream; bounded channels between them carry buffers that are made once and go
+//! around. Memory depends on tile, batch, streams and the pictures' width, never on their height. Tiles of consecutive pictures share
+//! batches; what comes out is blended in the order in which it went in, so that neither batches nor streams change a picture.
 
+mod clock;
 mod cut;
 mod join;
+mod model;
+mod routing;
+mod run;
 mod stages;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::engine::manifest::Provider;
+pub use clock::Seconds;
+
+use crate::engine::manifest::Interface;
 use crate::engine::{Engine, Graph};
-use crate::error::Result;
-use crate::image::{Alpha, Depth, Header, RowSink, RowSource};
-use crate::session::{Session, SessionOptions};
+use crate::error::{Error, Result};
+use crate::fit::Verdict;
+use crate::image::{Alpha, Header, RowSink, RowSource};
+use crate::ladder::{Ladder, Placement};
+use crate::session::Assigned;
 use crate::tile::{Blend, Overlap, Size, TilePlan};
+use model::{Limits, Model};
+
+/// How long a stage waits before it looks whether it should stop.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// How pictures are cut and run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// How sessions are opened.
-    pub session: SessionOptions,
+    /// Where the engine runs.
+    pub placement: Placement,
+    /// Most images in one run; `None`: as many as the engine has graphs for.
+    pub batch: Option<usize>,
+    /// The tile's size in input pixels, one of the engine's; `None`: the best for each picture.
+    pub tile: Option<Size>,
     /// Overlap of neighbouring tiles in input pixels; `None`: [`Overlap::automatic`].
     pub overlap: Option<u32>,
     /// Pixels thrown away at each inner border of a tile; `None`: as [`Overlap::choose`] says.
@@ -60,32 +76,16 @@ impl Cancel {
 /// How far a picture has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
+    /// The picture's number, from 0.
+    pub picture: usize,
     /// Tiles that are blended.
     pub done: u64,
     /// All tiles of the picture.
     pub total: u64,
 }
 
-/// Time that each stage was at work, in seconds. Stages run at the same time, so the parts sum to
-/// more than the total.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Seconds {
-    /// Decoding rows and cutting tiles.
-    pub decode: f64,
-    /// Within ONNX Runtime.
-    pub run: f64,
-    /// Blending tiles to rows.
-    pub blend: f64,
-    /// Encoding and writing.
-    pub encode: f64,
-    /// From the first row read to the file in its place, without opening the session.
-    pub total: f64,
-    /// From the start of the first tile's run to the end of the last one's.
-    pub span_first_to_last_tile: f64,
-}
-
 /// What a picture took.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Statistics {
     /// Size of the output.
     pub size: Size,
@@ -97,45 +97,84 @@ pub struct Statistics {
     pub overlap: Overlap,
     /// The result equals that of the whole picture at once, up to rounding.
     pub exact: bool,
+    /// Which providers took the graph's nodes.
+    pub assigned: Vec<Assigned>,
     /// Where the time went.
     pub seconds: Seconds,
 }
 
-/// An engine that is ready for pictures. Sessions are opened when a picture first needs their
-/// tile shape, and kept.
-pub struct Upscaler<'e> {
-    engine: &'e Engine,
-    options: Options,
-    sessions: BTreeMap<String, Session>,
+/// What the calling thread is told during a run.
+#[derive(Debug)]
+pub enum Event {
+    /// A picture has begun, or one more of its tiles is blended.
+    Progress(Progress),
+    /// The picture of this number is in its place, or has failed, which leaves the others alone.
+    Finished(usize, Result<Statistics>),
 }
 
-impl<'e> Upscaler<'e> {
-    /// An upscaler for an engine.
-    pub fn new(engine: &'e Engine, options: Options) -> Self {
-        if options.session.provider == Provider::Cpu && engine.manifest().target.provider != Provider::Cpu {
-            tracing::warn!(
-                "engine {} was built for {} and runs on the CPU, far slower: this version of the runtime runs engines on the CPU only",
-                engine.manifest().name,
-                engine.manifest().target.provider
-            );
-        }
-        Self { engine, options, sessions: BTreeMap::new() }
+/// A picture that has been opened.
+pub struct Open {
+    /// Where it comes from.
+    pub source: Box<dyn RowSource>,
+    /// Where its enlargement goes; for what `output_of` said, or for another depth.
+    pub sink: Box<dyn RowSink>,
+}
+
+/// Pictures to make, one after the other.
+pub trait Pictures: Send {
+    /// Opens the next picture; `None` after the last. `output_of` says what its enlargement is. An error is of this picture alone.
+    ///
+    /// Called on another thread, while earlier pictures are still on their way.
+    fn next(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Option<Result<Open>>;
+}
+
+/// One picture that is open already.
+impl Pictures for Option<Open> {
+    fn next(&mut self, _: &dyn Fn(&Header) -> Result<Header>) -> Option<Result<Open>> {
+        self.take().map(Ok)
+    }
+}
+
+/// What memory allowed to run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Used {
+    /// Sessions.
+    pub streams: usize,
+    /// Most images in one run.
+    pub batch: usize,
+}
+
+/// An engine that is ready for pictures. Sessions are opened when a picture first needs their tile shape, and kept.
+pub struct Upscaler {
+    models: Models,
+}
+
+impl Upscaler {
+    /// An upscaler for an engine, on the best provider that fits this box.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for does; [`Error::Manifest`]: it is no upscaler; those of [`crate::onnxruntime::load`].
+    pub fn new(engine: &Engine, options: Options) -> Result<Self> {
+        let interface = engine.manifest().images()?.clone();
+        let largest = engine.manifest().graphs.iter().map(|graph| graph.batch(&interface)).max().unwrap_or(1);
+        let ladder = Arc::new(Ladder::new(engine, options.placement.clone())?);
+        let limits = Limits { streams: ladder.streams(), batch: options.batch.unwrap_or(largest).max(1) };
+        let models = Models { engine: engine.clone(), interface, options, limits, ladder, open: Mutex::default() };
+        Ok(Self { models })
+    }
+
+    /// How the engine fits this box.
+    pub fn verdict(&self) -> &Verdict {
+        self.models.ladder.verdict()
     }
 
     /// How a picture will be cut.
     ///
     /// # Errors
-    /// [`Error::Tiling`](crate::Error::Tiling) for an overlap that does not go with the tile, or a
-    /// picture that is too large.
+    /// [`Error::Tiling`] for an overlap that does not go with the tile, a tile that the engine does not have, or a picture that is too
+    /// large.
     pub fn plan(&self, size: Size) -> Result<TilePlan> {
-        self.plan_with(self.engine.graph_for(size), size)
-    }
-
-    fn plan_with(&self, graph: &Graph, size: Size) -> Result<TilePlan> {
-        let interface = self.engine.manifest().images()?;
-        let tile = graph.tile(interface);
-        let overlap = Overlap::choose(self.options.overlap, self.options.margin, interface.receptive_field, tile)?;
-        TilePlan::new(size, tile, overlap, interface.scale, interface.receptive_field)
+        self.models.plan(size)
     }
 
     /// What the output of a picture is: the same but larger, and without alpha where it is dropped.
@@ -143,122 +182,115 @@ impl<'e> Upscaler<'e> {
     /// # Errors
     /// As [`Upscaler::plan`].
     pub fn output_of(&self, input: &Header) -> Result<Header> {
-        let size = input.size.scaled(self.engine.manifest().images()?.scale)?;
-        let colour = if self.options.alpha == Alpha::Drop { input.colour.without_alpha() } else { input.colour };
-        Ok(Header { size, colour, ..input.clone() })
+        self.models.output_of(input)
     }
 
-    /// Upscales one picture. `writer` is for what [`Upscaler::output_of`] says, and may have
-    /// another depth. `progress` is called after each tile, on the calling thread.
+    /// Sends pictures through the engine. Each has its own result among the `events`, which come in the order of the pictures, on the
+    /// calling thread; this returns what memory allowed to run at the same time.
+    ///
+    /// # Errors
+    /// What ends the run: the engine fails, or [`Error::Cancelled`]. Pictures that have not been told of as finished are not written.
+    pub fn run(&mut self, pictures: impl Pictures, events: impl FnMut(Event), cancel: &Cancel) -> Result<Used> {
+        let Limits { streams, batch } = stages::run(&self.models, self.models.limits, pictures, events, cancel)?;
+        Ok(Used { streams, batch })
+    }
+
+    /// Enlarges one picture. `sink` is for what [`Upscaler::output_of`] says, and may have another depth. `progress` is called after each
+    /// tile, on the calling thread.
     ///
     /// # Errors
     /// The first error of any stage; then every stage has stopped, and nothing was written.
     pub fn upscale(
         &mut self,
-        reader: impl RowSource,
-        writer: impl RowSink,
+        source: impl RowSource + 'static,
+        sink: impl RowSink + 'static,
         progress: impl Fn(Progress),
         cancel: &Cancel,
     ) -> Result<Statistics> {
-        let graph = self.engine.graph_for(reader.header().size);
-        let plan = self.plan_with(graph, reader.header().size)?;
-        let interface = self.engine.manifest().images()?;
-        let size = writer.header().size;
-        let session = match self.sessions.entry(graph.file.clone()) {
-            std::collections::btree_map::Entry::Occupied(open) => open.into_mut(),
-            std::collections::btree_map::Entry::Vacant(place) => place.insert(self.engine.session(graph, &self.options.session)?),
+        let mut result = Err(Error::Internal("pipeline"));
+        let one = Some(Open { source: Box::new(source), sink: Box::new(sink) });
+        let event = |event| match event {
+            Event::Progress(made) => progress(made),
+            Event::Finished(_, finished) => result = finished,
         };
-        let started = Instant::now();
-        let job = stages::Job { plan, interface, blend: self.options.blend, alpha: self.options.alpha, cancel };
-        let mut seconds = job.run(reader, writer, session, progress)?;
-        seconds.total = started.elapsed().as_secs_f64();
-        Ok(Statistics { size, tiles: plan.count(), tile: plan.tile(), overlap: plan.overlap(), exact: plan.is_exact(), seconds })
+        self.run(one, event, cancel)?;
+        result
     }
 
     /// How long all sessions so far took to open.
     pub fn session_time(&self) -> Duration {
-        self.sessions.values().map(Session::open_time).sum()
+        self.models.ladder.opening()
     }
 }
 
-/// How the channels of a picture go through the model.
-#[derive(Clone, Copy, Debug)]
-struct Routing {
-    colour: ColourRouting,
-    /// `None` for a picture without alpha, or where it is dropped.
-    alpha: Option<Alpha>,
+/// An engine's tile shapes, and those that have been opened.
+struct Models {
+    engine: Engine,
+    interface: Interface,
+    options: Options,
+    limits: Limits,
+    ladder: Arc<Ladder>,
+    open: Mutex<Vec<Arc<Model>>>,
 }
 
-/// How colour goes through the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ColourRouting {
-    /// The picture has the model's channels.
-    Direct,
-    /// A grey picture and a model for colours: three equal channels in, their mean out.
-    Replicated,
-    /// A colour picture and a model for grey: each channel on its own.
-    Separate,
-}
-
-impl Routing {
-    fn new(model_channels: u32, header: &Header, alpha: Alpha) -> Self {
-        let colour = match (model_channels, header.colour.colour_channels()) {
-            (3, 1) => ColourRouting::Replicated,
-            (1, 3) => ColourRouting::Separate,
-            _ => ColourRouting::Direct,
-        };
-        Self { colour, alpha: Some(alpha).filter(|&alpha| header.colour.has_alpha() && alpha != Alpha::Drop) }
+impl Models {
+    fn interface(&self) -> &Interface {
+        &self.interface
     }
 
-    /// Runs of the model for the colours of each tile.
-    fn colour_runs(self) -> usize {
-        if self.colour == ColourRouting::Separate { 3 } else { 1 }
+    /// Those that have sessions.
+    fn opened(&self) -> MutexGuard<'_, Vec<Arc<Model>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs of the model for each tile; the last one is that of alpha, where the model enlarges it.
-    fn runs(self) -> usize {
-        self.colour_runs() + usize::from(self.alpha == Some(Alpha::Model))
+    fn options(&self) -> &Options {
+        &self.options
     }
 
-    /// Channels of the output.
-    fn output_channels(self, header: &Header) -> usize {
-        header.colour.colour_channels() + usize::from(self.alpha.is_some())
-    }
-}
-
-/// Samples of `depth` as values of `range`; floats outside of 0 … 1 are clamped.
-#[derive(Clone, Copy)]
-struct Decoding {
-    gain: f32,
-    low: f32,
-    depth: Depth,
-}
-
-impl Decoding {
-    fn new([low, high]: [f32; 2], depth: Depth) -> Self {
-        Self { gain: (high - low) / depth.maximum(), low, depth }
+    fn output_of(&self, input: &Header) -> Result<Header> {
+        let size = input.size.scaled(self.interface().scale)?;
+        let colour = if self.options.alpha == Alpha::Drop { input.colour.without_alpha() } else { input.colour };
+        Ok(Header { size, colour, ..input.clone() })
     }
 
-    /// Channel `channel` of a row of interleaved pixels.
-    fn decode(self, row: &[u8], channels: usize, channel: usize, into: &mut [f32]) {
-        let value = |sample: f32| sample * self.gain + self.low;
-        match self.depth {
-            Depth::Eight => {
-                for (into, pixel) in into.iter_mut().zip(row.chunks_exact(channels)) {
-                    *into = value(f32::from(pixel[channel]));
-                }
-            }
-            Depth::Sixteen => {
-                for (into, pixel) in into.iter_mut().zip(row.chunks_exact(2 * channels)) {
-                    *into = value(f32::from(u16::from_be_bytes([pixel[2 * channel], pixel[2 * channel + 1]])));
-                }
-            }
-            Depth::Float => {
-                let (samples, _) = row.as_chunks::<4>();
-                for (into, pixel) in into.iter_mut().zip(samples.chunks_exact(channels)) {
-                    *into = value(f32::from_ne_bytes(pixel[channel]).clamp(0.0, 1.0));
-                }
+    fn tiles(&self) -> Vec<Size> {
+        let mut tiles: Vec<Size> = Vec::new();
+        for graph in &self.engine.manifest().graphs {
+            let tile = graph.tile(self.interface());
+            if !tiles.contains(&tile) {
+                tiles.push(tile);
             }
         }
+        tiles
+    }
+
+    fn plan(&self, size: Size) -> Result<TilePlan> {
+        let mut tiles = self.tiles();
+        if let Some(wanted) = self.options.tile {
+            let known = tiles.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            tiles.retain(|tile| *tile == wanted);
+            if tiles.is_empty() {
+                return Err(Error::Tiling(format!("the engine has no tiles of {wanted}, only of {known}; choose one of them with --tile")));
+            }
+        }
+        let plan = |tile: &Size| {
+            let overlap = Overlap::choose(self.options.overlap, self.options.margin, self.interface().receptive_field, *tile)?;
+            TilePlan::new(size, *tile, overlap, self.interface().scale, self.interface().receptive_field)
+        };
+        TilePlan::best(tiles.iter().map(plan))
+    }
+
+    /// What runs pictures of a size, opened if it has not been, and how these are cut.
+    fn for_size(&self, size: Size) -> Result<(Arc<Model>, TilePlan)> {
+        let plan = self.plan(size)?;
+        let mut open = self.opened();
+        if let Some(model) = open.iter().find(|model| model.tile == plan.tile()) {
+            return Ok((model.clone(), plan));
+        }
+        let of_tile = |graph: &&Graph| graph.tile(self.interface()) == plan.tile();
+        let graphs: Vec<Graph> = self.engine.manifest().graphs.iter().filter(of_tile).cloned().collect();
+        let model = Arc::new(Model::open(self.ladder.clone(), self.interface(), &graphs, self.limits)?);
+        open.push(model.clone());
+        Ok((model, plan))
     }
 }

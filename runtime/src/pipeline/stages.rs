@@ -1,234 +1,460 @@
-//! The threads of one picture, and how they stop.
+//! The threads of a run, and how they stop.
 
-use std::sync::{Mutex, PoisonError};
-use std::thread::{self, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use crossbeam_channel::{Receiver, RecvError, SendError, Sender, bounded, unbounded};
 
-use super::cut::{Cutter, TileInput};
-use super::join::{Joiner, TileOutput};
-use super::{Cancel, Progress, Routing, Seconds};
-use crate::engine::manifest::Interface;
+use super::clock::Clock;
+use super::cut::Cutter;
+use super::join::Joiner;
+use super::model::{Batch, Limits, Model, Slot, Ticket};
+use super::routing::Routing;
+use super::run::Streams;
+use super::{Cancel, Event, Models, Open, Pictures, Progress, Statistics};
 use crate::error::{Error, Result};
-use crate::image::{Alpha, RowSink, RowSource};
-use crate::session::{Session, Tensor};
-use crate::tile::{Blend, Blender, RowBand, SampleEncoding, Tile, TilePlan};
+use crate::image::RowSink;
+use crate::tile::{Blender, RowBand, SampleEncoding, Size, TilePlan};
 
-/// Tiles that are cut ahead, and tiles that wait to be blended: two, so that the run stage never
-/// waits for either neighbour as long as it is slower than each.
-const AHEAD: usize = 2;
-
-/// One picture's way through an engine.
-pub(super) struct Job<'j> {
-    pub(super) plan: TilePlan,
-    pub(super) interface: &'j Interface,
-    pub(super) blend: Blend,
-    pub(super) alpha: Alpha,
-    pub(super) cancel: &'j Cancel,
-}
+/// Batches that are cut ahead: one that is being filled and one that waits, so that no stream waits as long as cutting is faster.
+const AHEAD: usize = 1;
 
 /// Why a stage ended before its work was done.
-enum Stop {
+pub(super) enum Ended {
     /// It failed, or was cancelled.
     Failed(Error),
     /// A neighbour ended, and has or will have the reason.
     Abandoned,
 }
 
-impl From<Error> for Stop {
+impl From<Error> for Ended {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl<T> From<SendError<T>> for Stop {
+impl<T> From<SendError<T>> for Ended {
     fn from(_: SendError<T>) -> Self {
         Self::Abandoned
     }
 }
 
-impl From<RecvError> for Stop {
+impl From<RecvError> for Ended {
     fn from(_: RecvError) -> Self {
         Self::Abandoned
     }
 }
 
-type StageResult<T> = std::result::Result<T, Stop>;
+pub(super) type StageResult<T> = std::result::Result<T, Ended>;
 
-/// The first error of all stages.
+/// The first error that ends all stages.
 #[derive(Default)]
-struct FirstError(Mutex<Option<Error>>);
+pub(super) struct Stop {
+    set: AtomicBool,
+    error: Mutex<Option<Error>>,
+}
 
-impl FirstError {
+impl Stop {
+    pub(super) fn is_set(&self) -> bool {
+        self.set.load(Ordering::SeqCst)
+    }
+
     /// Runs a stage. Its channels close when it returns, which ends its neighbours.
-    fn watch<T>(&self, stage: impl FnOnce() -> StageResult<T>) -> Option<T> {
-        match stage() {
-            Ok(result) => Some(result),
-            Err(Stop::Abandoned) => None,
-            Err(Stop::Failed(error)) => {
-                self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                None
+    fn watch(&self, stage: impl FnOnce() -> StageResult<()>) {
+        if let Err(ended) = stage() {
+            if let Ended::Failed(error) = ended {
+                self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }
+            self.set.store(true, Ordering::SeqCst);
         }
     }
 }
 
-/// A stopwatch that runs while a stage works, and not while it waits.
-#[derive(Default)]
-struct Busy(Duration);
-
-impl Busy {
-    fn measure<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        let started = Instant::now();
-        let result = work();
-        self.0 += started.elapsed();
-        result
-    }
-
-    fn seconds(self) -> f64 {
-        self.0.as_secs_f64()
-    }
+/// What the decoding stage tells the blending stage, in the order in which pictures are blended.
+enum Order {
+    Begin(Box<Begun>),
+    /// The batch of this number comes next.
+    Batch,
+    Failed(Arc<Ticket>, Error),
 }
 
-struct RunTimes {
-    run: f64,
-    span: f64,
+/// A picture of which tiles are on their way.
+struct Begun {
+    ticket: Arc<Ticket>,
+    model: Arc<Model>,
+    plan: TilePlan,
+    routing: Routing,
+    blender: Blender,
+    joiner: Joiner,
+    /// Until the first rows are finished.
+    sink: Option<Box<dyn RowSink>>,
+    size: Size,
+    output: Size,
 }
 
-impl Job<'_> {
-    pub(super) fn run(
-        &self,
-        reader: impl RowSource,
-        writer: impl RowSink,
-        session: &mut Session,
-        progress: impl Fn(Progress),
-    ) -> Result<Seconds> {
-        let header = reader.header().clone();
-        let routing = Routing::new(self.interface.channels, &header, self.alpha);
-        let tile = self.plan.tile();
-        let encoding = SampleEncoding { range: self.interface.range, depth: writer.header().depth };
-        let blender = Blender::new(&self.plan, self.blend, routing.output_channels(&header), encoding)?;
-        let joiner = Joiner::new(routing, tile, tile.scaled(self.plan.scale())?);
-        let cutter = Cutter::new(reader, routing, self.interface.range, &self.plan)?;
+/// A picture whose rows are on their way to its sink.
+struct Rows {
+    ticket: Arc<Ticket>,
+    sink: Box<dyn RowSink>,
+    bands: Receiver<RowBand>,
+    spare: Sender<Vec<u8>>,
+    statistics: Statistics,
+}
 
-        // Buffers of inputs go around: one is being run, the others are filled or wait.
-        let (spare_inputs, inputs_to_fill) = unbounded();
-        for _ in 0..=AHEAD {
-            let input = TileInput::new(session, routing, self.interface.channels, tile)?;
-            // Cannot fail: the receiver is right here.
-            let _ = spare_inputs.send(input);
-        }
-        let (filled_inputs, inputs) = bounded(AHEAD);
-        let (finished_outputs, outputs) = bounded(AHEAD);
-        // One row of tiles may finish while the one before it is still being encoded.
-        let (finished_bands, bands) = bounded(blender.bands_of_a_row());
-        let (spare_bands, bands_to_fill) = unbounded();
+/// Sends pictures through an engine, and tells the calling thread about them.
+pub(super) fn run(
+    models: &Models,
+    limits: Limits,
+    pictures: impl Pictures,
+    mut events: impl FnMut(Event),
+    cancel: &Cancel,
+) -> Result<Limits> {
+    let stop = Stop::default();
+    let streams = Streams::new(limits, cancel, &stop, models);
+    let (orders, ordered) = unbounded();
+    let (filled, batches) = bounded(AHEAD);
+    // Bounded by the tensors that there are.
+    let (ran, finished) = unbounded();
+    let (written, to_write) = bounded(1);
+    let (told, heard) = unbounded();
 
-        let first_error = FirstError::default();
-        let (decode, run, blend, encode) = thread::scope(|scope| {
-            let decode = scope.spawn(|| first_error.watch(|| self.cut(cutter, inputs_to_fill, filled_inputs)));
-            let run = scope.spawn(|| first_error.watch(|| self.execute(session, inputs, spare_inputs, finished_outputs)));
-            let encode = scope.spawn(|| first_error.watch(|| encode(writer, bands, spare_bands)));
-            let blend = first_error.watch(|| self.blend(blender, joiner, outputs, finished_bands, bands_to_fill, progress));
-            (finished("decode", decode), finished("run", run), Ok(blend), finished("encode", encode))
+    let panicked = thread::scope(|scope| {
+        let decoding = scope.spawn(|| {
+            stop.watch(|| Decoding { models, cancel, stop: &stop, orders, filled, pending: None, batches: 0 }.run(pictures));
         });
-        if let Some(error) = first_error.0.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(error);
+        let mut stages = vec![("decode", decoding)];
+        for stream in 0..limits.streams {
+            let (streams, stop, batches, ran) = (&streams, &stop, batches.clone(), ran.clone());
+            stages.push(("run", scope.spawn(move || stop.watch(|| streams.work(stream, &batches, &ran)))));
         }
-        let (Some(decode), Some(run), Some(blend), Some(encode)) = (decode?, run?, blend?, encode?) else {
-            return Err(Error::Internal("pipeline"));
+        drop((batches, ran));
+        stages.push(("encode", scope.spawn(|| stop.watch(|| encode(to_write, told)))));
+        let blending = Blending {
+            active: VecDeque::new(),
+            finished,
+            early: BTreeMap::new(),
+            next: 0,
+            written,
+            heard: heard.clone(),
+            events: &mut events,
         };
-        Ok(Seconds { decode, run: run.run, blend, encode, total: 0.0, span_first_to_last_tile: run.span })
+        stop.watch(|| blending.run(ordered));
+        stages.into_iter().filter_map(|(name, stage)| stage.join().is_err().then_some(name)).next()
+    });
+    heard.try_iter().for_each(&mut events);
+    let error = stop.error.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match (error, panicked) {
+        (Some(error), _) => Err(error),
+        (None, Some(stage)) => Err(Error::Internal(stage)),
+        (None, None) if stop.is_set() => Err(Error::Internal("pipeline")),
+        (None, None) => Ok(streams.limits()),
     }
+}
 
-    fn cut(&self, mut cutter: Cutter<impl RowSource>, spare: Receiver<TileInput>, filled: Sender<(Tile, TileInput)>) -> StageResult<f64> {
-        let mut busy = Busy::default();
-        for tile in self.plan.tiles() {
-            let mut input = spare.recv()?;
-            busy.measure(|| cutter.cut(tile, &mut input))?;
-            filled.send((tile, input))?;
-        }
-        Ok(busy.seconds())
-    }
+/// A picture that is being cut.
+struct Cutting {
+    cutter: Cutter,
+    plan: TilePlan,
+    model: Arc<Model>,
+    routing: Routing,
+}
 
-    /// Does nothing but run, so that the engine is never kept waiting.
-    fn execute(
-        &self,
-        session: &mut Session,
-        inputs: Receiver<(Tile, TileInput)>,
-        spare: Sender<TileInput>,
-        finished: Sender<TileOutput>,
-    ) -> StageResult<RunTimes> {
-        let mut busy = Busy::default();
-        let (mut first, mut last) = (None, Instant::now());
-        for (tile, mut input) in inputs {
+/// Opens pictures, and cuts them into batches.
+struct Decoding<'d> {
+    models: &'d Models,
+    cancel: &'d Cancel,
+    stop: &'d Stop,
+    orders: Sender<Order>,
+    filled: Sender<Batch>,
+    /// A batch that is not full yet.
+    pending: Option<Batch>,
+    /// Those that have gone.
+    batches: u64,
+}
+
+impl Decoding<'_> {
+    fn run(mut self, mut pictures: impl Pictures) -> StageResult<()> {
+        for number in 0.. {
+            let ticket = Arc::new(Ticket { number, clock: Clock::start(), abandoned: AtomicBool::new(false) });
+            let opened = ticket.clock.measure(|seconds| &mut seconds.decode, || pictures.next(&|header| self.models.output_of(header)));
+            let Some(opened) = opened else { break };
+            match opened.and_then(|open| self.begin(open, &ticket)) {
+                Ok(cutting) => {
+                    if let Err(error) = self.cut(cutting, &ticket)? {
+                        self.orders.send(Order::Failed(ticket, error))?;
+                    }
+                }
+                Err(error) => self.orders.send(Order::Failed(ticket, error))?,
+            }
             if self.cancel.is_cancelled() {
                 return Err(Error::Cancelled.into());
             }
-            first.get_or_insert_with(Instant::now);
-            let run = |tensor: &Tensor| session.run_one((&self.interface.input, tensor), &self.interface.output);
-            let runs = busy.measure(|| input.runs.iter().map(run).collect::<Result<Vec<_>>>())?;
-            last = Instant::now();
-            let alpha = std::mem::take(&mut input.alpha);
-            finished.send(TileOutput { tile, runs, alpha })?;
-            // The cutter is gone after the last tile, and needs no buffer then.
-            let _ = spare.send(input);
         }
-        let span = first.map_or(0.0, |first| (last - first).as_secs_f64());
-        Ok(RunTimes { run: busy.seconds(), span })
+        self.dispatch()
     }
 
-    fn blend(
-        &self,
-        mut blender: Blender,
-        mut joiner: Joiner,
-        outputs: Receiver<TileOutput>,
-        bands: Sender<RowBand>,
-        spare: Receiver<Vec<u8>>,
-        progress: impl Fn(Progress),
-    ) -> StageResult<f64> {
-        let mut busy = Busy::default();
-        let (mut done, total) = (0, self.plan.count());
-        progress(Progress { done, total });
-        for mut output in outputs {
-            spare.try_iter().for_each(|bytes| blender.recycle(bytes));
+    fn begin(&mut self, open: Open, ticket: &Arc<Ticket>) -> Result<Cutting> {
+        let Open { source, sink } = open;
+        let header = source.header().clone();
+        let (model, plan) = self.models.for_size(header.size)?;
+        let interface = self.models.interface();
+        let routing = Routing::new(interface.channels, &header, self.models.options().alpha);
+        let encoding = SampleEncoding { range: interface.range, depth: sink.header().depth };
+        let blender = Blender::new(&plan, self.models.options().blend, routing.planes, encoding)?;
+        let output = plan.tile().scaled(plan.scale())?;
+        let joiner = Joiner::new(plan.tile(), output);
+        let size = sink.header().size;
+        let cutter = Cutter::new(source, interface.range, &plan)?;
+        let begun = Begun {
+            ticket: ticket.clone(),
+            model: model.clone(),
+            plan,
+            routing: routing.clone(),
+            blender,
+            joiner,
+            sink: Some(sink),
+            size,
+            output,
+        };
+        // Cannot fail as long as the blending stage is there, and matters to nobody afterwards.
+        let _ = self.orders.send(Order::Begin(Box::new(begun)));
+        Ok(Cutting { cutter, plan, model, routing })
+    }
+
+    /// Cuts one picture; the inner error is that of the picture alone.
+    fn cut(&mut self, cutting: Cutting, ticket: &Arc<Ticket>) -> StageResult<Result<()>> {
+        let Cutting { mut cutter, plan, model, routing } = cutting;
+        for tile in plan.tiles() {
+            if self.cancel.is_cancelled() {
+                return Err(Error::Cancelled.into());
+            }
+            if ticket.is_abandoned() {
+                break;
+            }
+            if let Err(error) = ticket.clock.measure(|seconds| &mut seconds.decode, || cutter.advance(tile)) {
+                return Ok(Err(error));
+            }
+            for (position, run) in routing.runs.iter().enumerate() {
+                let last = position + 1 == routing.runs.len();
+                let mut batch = self.batch_of(&model)?;
+                ticket.clock.measure(
+                    |seconds| &mut seconds.decode,
+                    || {
+                        let place = batch.slots.len();
+                        cutter.fill(tile, run, batch.input(place));
+                        let around = routing.around.filter(|_| last).map(|channel| cutter.channel(tile, channel));
+                        batch.slots.push(Slot { ticket: ticket.clone(), tile, run: run.clone(), around, last });
+                    },
+                );
+                let full = batch.slots.len() >= model.batch();
+                self.pending = Some(batch);
+                if full {
+                    self.dispatch()?;
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// The batch that is being filled, if it is one of this model, or another.
+    fn batch_of(&mut self, model: &Arc<Model>) -> StageResult<Batch> {
+        match self.pending.take() {
+            Some(batch) if Arc::ptr_eq(&batch.model, model) => Ok(batch),
+            other => {
+                self.pending = other;
+                self.dispatch()?;
+                let tensors = model.pair(|| self.cancel.is_cancelled() || self.stop.is_set())?;
+                Ok(Batch { number: self.batches, model: model.clone(), slots: Vec::new(), tensors })
+            }
+        }
+    }
+
+    fn dispatch(&mut self) -> StageResult<()> {
+        let Some(batch) = self.pending.take() else { return Ok(()) };
+        self.batches += 1;
+        self.orders.send(Order::Batch)?;
+        Ok(self.filled.send(batch)?)
+    }
+}
+
+/// Blends what comes out of the streams, in the order in which it went in.
+struct Blending<'b, E> {
+    /// Pictures that have begun, in their order.
+    active: VecDeque<Active>,
+    finished: Receiver<Batch>,
+    /// Batches that came before their turn.
+    early: BTreeMap<u64, Batch>,
+    next: u64,
+    written: Sender<Rows>,
+    heard: Receiver<Event>,
+    events: &'b mut E,
+}
+
+struct Active {
+    begun: Begun,
+    done: u64,
+    bands: Option<(Sender<RowBand>, Receiver<Vec<u8>>)>,
+}
+
+impl<E: FnMut(Event)> Blending<'_, E> {
+    fn run(mut self, orders: Receiver<Order>) -> StageResult<()> {
+        for order in orders {
+            match order {
+                Order::Begin(begun) => {
+                    (self.events)(Event::Progress(Progress { picture: begun.ticket.number, done: 0, total: begun.plan.count() }));
+                    self.active.push_back(Active { begun: *begun, done: 0, bands: None });
+                }
+                Order::Batch => {
+                    let batch = self.next_batch()?;
+                    self.blend(batch)?;
+                }
+                Order::Failed(ticket, error) => self.give_up(&ticket, error),
+            }
+            self.heard.try_iter().for_each(&mut self.events);
+        }
+        Ok(())
+    }
+
+    fn next_batch(&mut self) -> StageResult<Batch> {
+        let number = self.next;
+        self.next += 1;
+        loop {
+            if let Some(batch) = self.early.remove(&number) {
+                return Ok(batch);
+            }
+            let batch = self.finished.recv()?;
+            self.early.insert(batch.number, batch);
+        }
+    }
+
+    fn blend(&mut self, mut batch: Batch) -> StageResult<()> {
+        for (place, mut slot) in std::mem::take(&mut batch.slots).into_iter().enumerate() {
+            let around = slot.around.take();
+            let Some(active) = self.active.iter_mut().find(|active| active.begun.ticket.number == slot.ticket.number) else { continue };
+            if slot.ticket.is_abandoned() {
+                // Its encoding failed, which has been told.
+                self.forget(&slot.ticket);
+                continue;
+            }
             let mut finished = Vec::new();
-            busy.measure(|| {
-                let tile = output.tile;
-                let planes = joiner.planes(&mut output)?;
-                blender.push(tile, &planes, |band| {
-                    finished.push(band);
-                    Ok::<_, Error>(())
-                })
-            })?;
-            // The tensors go back to ONNX Runtime before this stage may have to wait.
-            drop(output);
-            finished.into_iter().try_for_each(|band| bands.send(band))?;
-            done += 1;
-            progress(Progress { done, total });
+            let blended =
+                slot.ticket.clock.measure(|seconds| &mut seconds.blend, || active.add(&slot, around, batch.output(place), &mut finished));
+            if let Err(error) = blended {
+                self.give_up(&slot.ticket, error);
+                continue;
+            }
+            if !slot.last {
+                continue;
+            }
+            if !finished.is_empty() {
+                active.hand_on(finished, &self.written)?;
+            }
+            active.done += 1;
+            let progress = Progress { picture: slot.ticket.number, done: active.done, total: active.begun.plan.count() };
+            (self.events)(Event::Progress(progress));
+            if active.begun.blender.is_complete() {
+                self.forget(&slot.ticket);
+            }
         }
-        if blender.is_complete() { Ok(busy.seconds()) } else { Err(Stop::Abandoned) }
+        batch.model.recycle(batch.tensors);
+        Ok(())
+    }
+
+    /// Ends the picture's bands, and with them its encoding.
+    fn forget(&mut self, ticket: &Ticket) {
+        self.active.retain(|active| active.begun.ticket.number != ticket.number);
+    }
+
+    fn give_up(&mut self, ticket: &Ticket, error: Error) {
+        self.forget(ticket);
+        if ticket.abandon() {
+            (self.events)(Event::Finished(ticket.number, Err(error)));
+        }
     }
 }
 
-fn encode(mut writer: impl RowSink, bands: Receiver<RowBand>, spare: Sender<Vec<u8>>) -> StageResult<f64> {
-    let mut busy = Busy::default();
-    let mut rows_left = writer.header().size.height as usize;
-    let row_bytes = writer.header().row_bytes().unwrap_or(usize::MAX);
-    for band in bands {
-        busy.measure(|| writer.write_rows(&band.bytes))?;
-        rows_left = rows_left.saturating_sub(band.bytes.len() / row_bytes);
-        // The blender is gone after the last row, and needs no buffer then.
-        let _ = spare.send(band.bytes);
+impl Active {
+    /// Adds the output of one slot; with the last run of a tile, that is blended.
+    fn add(&mut self, slot: &Slot, around: Option<Vec<f32>>, output: &[f32], finished: &mut Vec<RowBand>) -> Result<()> {
+        let Begun { blender, joiner, routing, output: size, .. } = &mut self.begun;
+        if let Some((_, spare)) = &self.bands {
+            spare.try_iter().for_each(|bytes| blender.recycle(bytes));
+        }
+        let mut keep = |band| {
+            finished.push(band);
+            Ok::<_, Error>(())
+        };
+        if routing.runs.len() == 1 && routing.around.is_none() && routing.planes == slot.run.channels.len() {
+            // The model's output is the tile.
+            let area = output.len() / routing.planes;
+            return blender.push(slot.tile, &output.chunks_exact(area).collect::<Vec<_>>(), &mut keep);
+        }
+        joiner.add(&slot.run, output);
+        if let Some(channel) = around {
+            joiner.enlarge(&channel, *size)?;
+        }
+        if slot.last { blender.push(slot.tile, &joiner.take(), &mut keep) } else { Ok(()) }
     }
-    if rows_left > 0 {
-        return Err(Stop::Abandoned);
+
+    /// Gives finished rows to the encoding stage.
+    fn hand_on(&mut self, finished: Vec<RowBand>, written: &Sender<Rows>) -> StageResult<()> {
+        if let Some(sink) = self.begun.sink.take() {
+            // One row of tiles may finish while the one before it is still being encoded.
+            let (bands, to_write) = bounded(self.begun.blender.bands_of_a_row());
+            let (spare, to_fill) = unbounded();
+            let Begun { ticket, model, plan, size, .. } = &self.begun;
+            let statistics = Statistics {
+                size: *size,
+                tiles: plan.count(),
+                tile: plan.tile(),
+                overlap: plan.overlap(),
+                exact: plan.is_exact(),
+                assigned: model.assigned().to_vec(),
+                seconds: super::Seconds::default(),
+            };
+            written.send(Rows { ticket: ticket.clone(), sink, bands: to_write, spare, statistics })?;
+            self.bands = Some((bands, to_fill));
+        }
+        if let Some((bands, _)) = &self.bands {
+            for band in finished {
+                // Nobody listens when the encoding stage has given this picture up, which it tells itself.
+                if bands.send(band).is_err() {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
-    busy.measure(|| writer.finish())?;
-    Ok(busy.seconds())
 }
 
-fn finished<T>(stage: &'static str, handle: ScopedJoinHandle<'_, Option<T>>) -> Result<Option<T>> {
-    handle.join().map_err(|_| Error::Internal(stage))
+/// Writes pictures one after the other.
+fn encode(pictures: Receiver<Rows>, told: Sender<Event>) -> StageResult<()> {
+    for Rows { ticket, mut sink, bands, spare, mut statistics } in pictures {
+        let row_bytes = sink.header().row_bytes().unwrap_or(usize::MAX);
+        let mut rows_left = sink.header().size.height as usize;
+        let write = || -> Result<()> {
+            for band in bands {
+                ticket.clock.measure(|seconds| &mut seconds.encode, || sink.write_rows(&band.bytes))?;
+                rows_left = rows_left.saturating_sub(band.bytes.len() / row_bytes);
+                // The blender is gone after the last row, and needs no buffer then.
+                let _ = spare.send(band.bytes);
+            }
+            Ok(())
+        };
+        let result = match write() {
+            // The picture was given up on the way; whoever did that tells.
+            Ok(()) if rows_left > 0 => continue,
+            Ok(()) => ticket.clock.measure(|seconds| &mut seconds.encode, || sink.finish()),
+            Err(error) => Err(error),
+        };
+        if result.is_err() && !ticket.abandon() {
+            continue;
+        }
+        statistics.seconds = ticket.clock.stop();
+        // The caller has gone if nobody listens.
+        let _ = told.send(Event::Finished(ticket.number, result.map(|()| statistics)));
+    }
+    Ok(())
 }

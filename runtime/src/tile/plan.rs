@@ -231,6 +231,31 @@ impl TilePlan {
         Ok(Self { columns, rows, tile, overlap, scale, exact: whole || overlap.is_exact(receptive_field) })
     }
 
+    /// The plan with the least to compute, of those that are exact if any is: one tile that holds the image where there is such a tile, and
+    /// otherwise that with the fewest pixels in all its tiles; of equal ones, that with the largest tile.
+    ///
+    /// # Errors
+    /// The last error where there is no plan; [`Error::Tiling`] for no candidate at all.
+    pub fn best(candidates: impl IntoIterator<Item = Result<Self>>) -> Result<Self> {
+        let mut best: Result<Self> = Err(Error::Tiling("expected at least one tile shape, found none".into()));
+        for candidate in candidates {
+            let better = match (&best, &candidate) {
+                (Ok(best), Ok(candidate)) => candidate.cost() < best.cost(),
+                (Ok(_), Err(_)) => false,
+                (Err(_), _) => true,
+            };
+            if better {
+                best = candidate;
+            }
+        }
+        best
+    }
+
+    /// Compares plans of one image: the less the better.
+    fn cost(&self) -> (bool, u64, std::cmp::Reverse<u64>) {
+        (!self.exact, self.count().saturating_mul(self.tile.pixels()), std::cmp::Reverse(self.tile.pixels()))
+    }
+
     /// The tiles along the width.
     pub fn columns(&self) -> &Axis {
         &self.columns
@@ -311,6 +336,23 @@ mod tests {
         assert!(!exact(1000, 52, 17, Some(18)));
         assert!(!exact(1000, 52, 18, None));
         assert!(exact(256, 0, 0, None));
+    }
+
+    #[test]
+    fn the_least_work_is_chosen_and_what_is_exact_before_it() {
+        let tile = |width, height| Size { width, height };
+        let best = |width, height, radius| {
+            let plan = |tile| TilePlan::new(Size { width, height }, tile, Overlap::automatic(radius, tile), 4, radius);
+            let best = TilePlan::best([tile(256, 256), tile(64, 64), tile(128, 64)].map(plan)).unwrap().tile();
+            (best.width, best.height)
+        };
+        assert_eq!(best(64, 64, Some(18)), (64, 64));
+        assert_eq!(best(65, 60, Some(18)), (128, 64));
+        assert_eq!(best(60, 65, Some(18)), (256, 256));
+        // Small tiles would have less to compute, but their overlap does not cover the receptive field.
+        assert_eq!(best(1000, 10, Some(18)), (256, 256));
+        assert_eq!(best(1000, 10, None), (128, 64));
+        assert!(TilePlan::best([]).is_err());
     }
 
     proptest! {

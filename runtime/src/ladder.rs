@@ -1,0 +1,140 @@
+//! Sessions on the best provider that takes an engine, stepping down where one fails.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::compiled;
+use crate::engine::manifest::Precision;
+use crate::engine::{Engine, Graph};
+use crate::error::{Error, Result};
+use crate::fit::Verdict;
+use crate::onnxruntime::{self, Library};
+use crate::provider::{self, Probe, Provider};
+use crate::session::{Session, SessionOptions};
+
+/// Where an engine runs.
+#[derive(Clone, Debug, Default)]
+pub struct Placement {
+    /// The provider; `None`: the best that fits, from the one that the engine was built for down to the CPU.
+    pub provider: Option<Provider>,
+    /// Sessions that run at the same time; `None`: on a GPU as many as the engine's profile says, on the CPU one.
+    pub streams: Option<usize>,
+    /// Numbers of the GPUs that streams are dealt to; empty: the first.
+    pub devices: Vec<u32>,
+    /// How sessions are opened. Provider, its options and the device are chosen for each.
+    pub session: SessionOptions,
+}
+
+/// The providers that an engine can run on here, the best first, and where it stands.
+pub struct Ladder {
+    engine: Engine,
+    placement: Placement,
+    library: &'static Library,
+    probe: Probe,
+    verdict: Verdict,
+    streams: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    rungs: VecDeque<Provider>,
+    opening: Duration,
+}
+
+impl Ladder {
+    /// Judges the engine, says once where it does not run on what it was built for, and opens nothing yet.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for fits; those of [`onnxruntime::load`].
+    pub fn new(engine: &Engine, placement: Placement) -> Result<Self> {
+        let library = onnxruntime::load(None)?;
+        let probe = provider::probe(library);
+        let manifest = engine.manifest();
+        let device = placement.devices.first().copied().unwrap_or(0);
+        let verdict = Verdict::of(engine, library, &probe, placement.provider, device);
+        let chosen = verdict.chosen()?;
+        if placement.session.strict && chosen != verdict.steps[0].provider {
+            return Err(Error::DoesNotFit(format!("{verdict}; leave out --strict to allow that")));
+        }
+        if let Some(missing) = placement.devices.iter().find(|device| chosen != Provider::Cpu && **device as usize >= probe.gpus.len()) {
+            return Err(Error::DoesNotFit(format!("expected GPU numbers below {}, found {missing}; see runtime doctor", probe.gpus.len())));
+        }
+        if chosen != verdict.steps[0].provider {
+            tracing::warn!("{verdict}");
+        }
+        if chosen == Provider::Cpu && manifest.precision == Precision::Fp16 {
+            tracing::warn!("{}: an fp16 engine computes in fp32 on the CPU", manifest.name);
+        }
+        let profiled = if chosen == Provider::Cpu { 1 } else { manifest.target.streams as usize };
+        let streams = placement.streams.unwrap_or(profiled).max(1);
+        let mut rungs: VecDeque<Provider> = verdict.rungs().into();
+        if placement.session.strict {
+            rungs.truncate(1);
+        }
+        let state = Mutex::new(State { rungs, opening: Duration::ZERO });
+        Ok(Self { engine: engine.clone(), placement, library, probe, verdict, streams, state })
+    }
+
+    /// How the engine fits this box.
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// Sessions that run at the same time.
+    pub fn streams(&self) -> usize {
+        self.streams
+    }
+
+    /// How long all sessions so far took to open.
+    pub fn opening(&self) -> Duration {
+        self.state().opening
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Both fields are whole between any two statements.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a session of one of the engine's graphs for the stream of this number.
+    ///
+    /// # Errors
+    /// As [`Session::open`] for the last provider that is left.
+    pub fn session(&self, graph: &Graph, stream: usize) -> Result<Session> {
+        // One at a time: opening takes every core, and a step down is for all.
+        let mut state = self.state();
+        loop {
+            let provider = state.rungs.front().copied().unwrap_or(Provider::Cpu);
+            match self.open(graph, provider, stream) {
+                Err(error) if state.rungs.len() > 1 && !error.is_out_of_memory() => {
+                    state.rungs.pop_front();
+                    let next = state.rungs.front().copied().unwrap_or(Provider::Cpu);
+                    tracing::warn!("{}: steps down from {provider} to {next}: {error}", self.engine.manifest().name);
+                }
+                opened => return opened.inspect(|session| state.opening += session.open_time()),
+            }
+        }
+    }
+
+    fn open(&self, graph: &Graph, provider: Provider, stream: usize) -> Result<Session> {
+        let target = &self.engine.manifest().target;
+        let provider_options = match provider {
+            Provider::TensorRt => target.tensorrt.clone(),
+            Provider::Cuda => target.cuda.clone(),
+            Provider::Cpu => Default::default(),
+        };
+        let devices = &self.placement.devices;
+        let device = devices.get(stream % devices.len().max(1)).copied().unwrap_or_default();
+        // Streams share the cores.
+        let cores = || (thread::available_parallelism().map_or(1, usize::from) / self.streams).max(1);
+        let threads = self.placement.session.threads.or_else(|| (self.streams > 1).then(cores));
+        let options = SessionOptions { provider, provider_options, device, threads, ..self.placement.session.clone() };
+        if provider == Provider::TensorRt {
+            let path = compiled::of(&self.engine, graph, &options, self.library, &self.probe)?;
+            return Session::open(&path, &options);
+        }
+        self.engine.session(graph, &options)
+    }
+}

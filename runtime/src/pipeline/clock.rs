@@ -1,0 +1,66 @@
+//! Where the time of a picture went.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+/// Time that each stage was at work on a picture, in seconds. Stages run at the same time, so the parts sum to more than the total. A run
+/// for several pictures counts for each with its share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Seconds {
+    /// Decoding rows and cutting tiles.
+    pub decode: f64,
+    /// Within ONNX Runtime, over all streams.
+    pub run: f64,
+    /// Blending tiles to rows.
+    pub blend: f64,
+    /// Encoding and writing.
+    pub encode: f64,
+    /// From the picture's opening to the file in its place; the first picture's has the opening of its sessions in it.
+    pub total: f64,
+    /// From the start of the first tile's run to the end of the last one's.
+    pub span_first_to_last_tile: f64,
+}
+
+/// Collects [`Seconds`] from all stages.
+pub(super) struct Clock(Mutex<State>);
+
+struct State {
+    started: Instant,
+    seconds: Seconds,
+    runs: Option<(Instant, Instant)>,
+}
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        Self(Mutex::new(State { started: Instant::now(), seconds: Seconds::default(), runs: None }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Numbers are whole after every step, so a poisoned lock is as good as any.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does some work of a stage.
+    pub(super) fn measure<T>(&self, stage: impl Fn(&mut Seconds) -> &mut f64, work: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let result = work();
+        *stage(&mut self.state().seconds) += started.elapsed().as_secs_f64();
+        result
+    }
+
+    /// Counts a share of a run of the model.
+    pub(super) fn ran(&self, from: Instant, to: Instant, share: f64) {
+        let mut state = self.state();
+        state.seconds.run += (to - from).as_secs_f64() * share;
+        let (first, last) = state.runs.unwrap_or((from, to));
+        state.runs = Some((first.min(from), last.max(to)));
+    }
+
+    pub(super) fn stop(&self) -> Seconds {
+        let state = self.state();
+        let span = state.runs.map_or(Duration::ZERO, |(first, last)| last - first);
+        Seconds { total: state.started.elapsed().as_secs_f64(), span_first_to_last_tile: span.as_secs_f64(), ..state.seconds }
+    }
+}

@@ -1,0 +1,247 @@
+//! The sessions of one tile shape, and batches on their way through them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::clock::Clock;
+use super::routing::Run;
+use crate::engine::Graph;
+use crate::engine::manifest::Interface;
+use crate::error::{Error, Result};
+use crate::ladder::Ladder;
+use crate::session::{Assigned, Session, Tensor, Tensors};
+use crate::tile::{Size, Tile};
+
+/// One picture, as the stages between its first and its last row see it.
+pub(super) struct Ticket {
+    /// Its place among all pictures.
+    pub(super) number: usize,
+    pub(super) clock: Clock,
+    /// Nobody wants its tiles any more.
+    pub(super) abandoned: AtomicBool,
+}
+
+impl Ticket {
+    /// Gives the picture up, and returns whether nobody had: whoever did tells why.
+    pub(super) fn abandon(&self) -> bool {
+        !self.abandoned.swap(true, Ordering::SeqCst)
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::SeqCst)
+    }
+}
+
+/// One run of the model on one tile: a place in a batch.
+pub(super) struct Slot {
+    pub(super) ticket: Arc<Ticket>,
+    pub(super) tile: Tile,
+    pub(super) run: Run,
+    /// The tile's channel that goes around the model, with the tile's last run.
+    pub(super) around: Option<Vec<f32>>,
+    /// No run of this tile follows.
+    pub(super) last: bool,
+}
+
+/// Tiles that run together.
+pub(super) struct Batch {
+    /// Its place in the order of all batches.
+    pub(super) number: u64,
+    pub(super) model: Arc<Model>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) tensors: Pair,
+}
+
+impl Batch {
+    /// What the model gave for one slot, `[channels, height, width]`.
+    pub(super) fn output(&self, slot: usize) -> &[f32] {
+        let length = self.model.output_length;
+        &self.tensors.output.as_slice()[slot * length..][..length]
+    }
+
+    /// Where one slot's input goes, `[channels, height, width]`.
+    pub(super) fn input(&mut self, slot: usize) -> &mut [f32] {
+        let length = self.model.input_length;
+        &mut self.tensors.input.as_mut_slice()[slot * length..][..length]
+    }
+}
+
+/// The input and the output of one run.
+pub(super) struct Pair {
+    input: Tensor,
+    output: Tensor,
+}
+
+/// A graph of the model for some number of images, and a session of it for each stream.
+struct Variant {
+    graph: Graph,
+    batch: usize,
+    sessions: Vec<Mutex<Option<Session>>>,
+}
+
+/// Everything that runs tiles of one shape.
+pub(super) struct Model {
+    pub(super) tile: Size,
+    interface: Interface,
+    ladder: Arc<Ladder>,
+    /// By batch, the smallest first; never empty.
+    variants: Vec<Variant>,
+    /// Of one image.
+    input_length: usize,
+    output_length: usize,
+    spare: Spare,
+    assigned: Vec<Assigned>,
+}
+
+/// Pairs of tensors that are not in use.
+struct Spare {
+    tensors: Mutex<Tensors>,
+    pairs: Mutex<(VecDeque<Pair>, usize)>,
+    returned: Condvar,
+    limit: usize,
+    shapes: [Vec<usize>; 2],
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What the locks guard is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Model {
+    /// Opens the first session. `graphs` are those of one tile shape, with at most `batch` images in a run; if all have more, the smallest.
+    pub(super) fn open(ladder: Arc<Ladder>, interface: &Interface, graphs: &[Graph], limits: Limits) -> Result<Self> {
+        let mut graphs: Vec<&Graph> = graphs.iter().collect();
+        graphs.sort_by_key(|graph| graph.batch(interface));
+        let fitting = graphs.iter().filter(|graph| graph.batch(interface) <= limits.batch).count().max(1);
+        let variants: Vec<Variant> = graphs[..fitting.min(graphs.len())]
+            .iter()
+            .map(|graph| Variant {
+                graph: (*graph).clone(),
+                batch: graph.batch(interface),
+                sessions: (0..limits.streams).map(|_| Mutex::new(None)).collect(),
+            })
+            .collect();
+        let Some(largest) = variants.last() else { return Err(Error::Internal("model")) };
+        let shape = |shapes: &std::collections::BTreeMap<String, Vec<usize>>, name: &str| shapes.get(name).cloned().unwrap_or_default();
+        let shapes = [shape(&largest.graph.inputs, &interface.input), shape(&largest.graph.outputs, &interface.output)];
+        let length = |shape: &[usize]| shape.iter().skip(1).product::<usize>();
+        let session = ladder.session(&largest.graph, 0)?;
+        let (assigned, tensors) = (session.assigned().to_vec(), Mutex::new(session.tensors()?));
+        *locked(&largest.sessions[0]) = Some(session);
+        let spare = Spare {
+            tensors,
+            pairs: Mutex::default(),
+            returned: Condvar::new(),
+            // One that is filled, one that waits and one that is blended, besides those that run.
+            limit: limits.streams + 3,
+            shapes: shapes.clone(),
+        };
+        let tile = largest.graph.tile(interface);
+        let (input_length, output_length) = (length(&shapes[0]), length(&shapes[1]));
+        Ok(Self { tile, interface: interface.clone(), ladder, variants, input_length, output_length, spare, assigned })
+    }
+
+    /// Images in the largest run.
+    pub(super) fn batch(&self) -> usize {
+        self.variants.last().map_or(1, |variant| variant.batch)
+    }
+
+    /// Which providers took the nodes of the first session.
+    pub(super) fn assigned(&self) -> &[Assigned] {
+        &self.assigned
+    }
+
+    /// Tensors for the largest run; waits while all are in use, unless `cancelled`.
+    pub(super) fn pair(&self, cancelled: impl Fn() -> bool) -> Result<Pair> {
+        let Spare { tensors, pairs, returned, limit, shapes } = &self.spare;
+        let mut spare = locked(pairs);
+        loop {
+            if let Some(pair) = spare.0.pop_front() {
+                return Ok(pair);
+            }
+            if spare.1 < *limit {
+                spare.1 += 1;
+                drop(spare);
+                let tensors = locked(tensors);
+                return Ok(Pair { input: tensors.zeros(&shapes[0])?, output: tensors.zeros(&shapes[1])? });
+            }
+            if cancelled() {
+                return Err(Error::Cancelled);
+            }
+            spare = returned.wait_timeout(spare, super::PATIENCE).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Takes tensors back.
+    pub(super) fn recycle(&self, pair: Pair) {
+        locked(&self.spare.pairs).0.push_back(pair);
+        self.spare.returned.notify_one();
+    }
+
+    /// Closes the sessions of a stream that has ended.
+    pub(super) fn close(&self, stream: usize) {
+        self.variants.iter().for_each(|variant| *locked(&variant.sessions[stream]) = None);
+    }
+
+    /// Runs a batch on a stream: at once if it is full, and otherwise in pieces of the sizes that there are graphs for, with at most
+    /// `most` images each.
+    pub(super) fn run(&self, batch: &mut Batch, stream: usize, most: usize) -> Result<()> {
+        let Some(largest) = self.variants.last() else { return Err(Error::Internal("model")) };
+        let count = batch.slots.len();
+        let started = Instant::now();
+        if count == largest.batch && largest.batch <= most.max(self.variants[0].batch) {
+            let Pair { input, output } = &mut batch.tensors;
+            self.run_variant(largest, stream, input, output)?;
+        } else {
+            let mut position = 0;
+            while position < count {
+                let room = most.min(count - position);
+                let variant = self.variants.iter().rev().find(|variant| variant.batch <= room).unwrap_or(&self.variants[0]);
+                let images = variant.batch.min(count - position);
+                self.run_piece(variant, stream, &mut batch.tensors, position..position + images)?;
+                position += images;
+            }
+        }
+        let ended = Instant::now();
+        batch.slots.iter().for_each(|slot| slot.ticket.clock.ran(started, ended, 1.0 / count as f64));
+        Ok(())
+    }
+
+    /// Runs some images of a batch on a graph for fewer, through tensors of that size.
+    fn run_piece(&self, variant: &Variant, stream: usize, pair: &mut Pair, images: std::ops::Range<usize>) -> Result<()> {
+        let shape = |whole: &[usize]| [&[variant.batch], &whole[1..]].concat();
+        let tensors = locked(&self.spare.tensors);
+        let (mut input, mut output) = (tensors.zeros(&shape(&self.spare.shapes[0]))?, tensors.zeros(&shape(&self.spare.shapes[1]))?);
+        drop(tensors);
+        let range = |length: usize| images.start * length..images.end * length;
+        let given = &pair.input.as_slice()[range(self.input_length)];
+        input.as_mut_slice()[..given.len()].copy_from_slice(given);
+        self.run_variant(variant, stream, &input, &mut output)?;
+        let taken = &mut pair.output.as_mut_slice()[range(self.output_length)];
+        taken.copy_from_slice(&output.as_slice()[..taken.len()]);
+        Ok(())
+    }
+
+    fn run_variant(&self, variant: &Variant, stream: usize, input: &Tensor, output: &mut Tensor) -> Result<()> {
+        let mut place = locked(&variant.sessions[stream]);
+        let session = match &mut *place {
+            Some(session) => session,
+            empty => empty.insert(self.ladder.session(&variant.graph, stream)?),
+        };
+        session.run_into((&self.interface.input, input), (&self.interface.output, output))
+    }
+
+    /// The next smaller number of images in a run, if there is one.
+    pub(super) fn smaller_than(&self, batch: usize) -> Option<usize> {
+        self.variants.iter().rev().map(|variant| variant.batch).find(|smaller| *smaller < batch)
+    }
+}
+
+/// How much runs at the same time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) streams: usize,
+    pub(super) batch: usize,
+}

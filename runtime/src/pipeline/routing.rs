@@ -1,0 +1,105 @@
+//! How the channels of a picture go through a model, and back.
+
+use crate::image::{Alpha, Depth, Header};
+
+/// One run of the model on a tile: which channel of the picture each channel of the model is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) channels: Vec<usize>,
+}
+
+impl Run {
+    /// The same channel for each of the model's: what comes back is the mean of all, one plane.
+    pub(super) fn is_replicated(&self) -> bool {
+        self.channels.iter().all(|channel| *channel == self.channels[0])
+    }
+}
+
+/// All runs of the model on a tile, and what goes around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Routing {
+    /// In the order of the output's planes.
+    pub(super) runs: Vec<Run>,
+    /// The channel that is enlarged around the model, and comes last: alpha.
+    pub(super) around: Option<usize>,
+    /// Channels of the output.
+    pub(super) planes: usize,
+}
+
+impl Routing {
+    /// A picture with the model's channels goes through at once; grey goes through a model for colours as three equal channels; colours go
+    /// through a model for grey one by one.
+    pub(super) fn new(model_channels: u32, header: &Header, alpha: Alpha) -> Self {
+        let (model, colours) = (model_channels as usize, header.colour.colour_channels());
+        let replicated = |channel: usize| Run { channels: vec![channel; model] };
+        let mut runs =
+            if model == colours { vec![Run { channels: (0..colours).collect() }] } else { (0..colours).map(replicated).collect() };
+        let alpha = Some(alpha).filter(|&alpha| header.colour.has_alpha() && alpha != Alpha::Drop);
+        if alpha == Some(Alpha::Model) {
+            runs.push(replicated(colours));
+        }
+        let around = (alpha == Some(Alpha::Bicubic)).then_some(colours);
+        Self { runs, around, planes: colours + usize::from(alpha.is_some()) }
+    }
+}
+
+/// Samples of `depth` as values of `range`; floats outside of 0 … 1 are clamped.
+#[derive(Clone, Copy)]
+pub(super) struct Decoding {
+    gain: f32,
+    low: f32,
+    depth: Depth,
+}
+
+impl Decoding {
+    pub(super) fn new([low, high]: [f32; 2], depth: Depth) -> Self {
+        Self { gain: (high - low) / depth.maximum(), low, depth }
+    }
+
+    /// Channel `channel` of a row of interleaved pixels.
+    pub(super) fn decode(self, row: &[u8], channels: usize, channel: usize, into: &mut [f32]) {
+        let value = |sample: f32| sample * self.gain + self.low;
+        match self.depth {
+            Depth::Eight => {
+                for (into, pixel) in into.iter_mut().zip(row.chunks_exact(channels)) {
+                    *into = value(f32::from(pixel[channel]));
+                }
+            }
+            Depth::Sixteen => {
+                for (into, pixel) in into.iter_mut().zip(row.chunks_exact(2 * channels)) {
+                    *into = value(f32::from(u16::from_be_bytes([pixel[2 * channel], pixel[2 * channel + 1]])));
+                }
+            }
+            Depth::Float => {
+                let (samples, _) = row.as_chunks::<4>();
+                for (into, pixel) in into.iter_mut().zip(samples.chunks_exact(channels)) {
+                    *into = value(f32::from_ne_bytes(pixel[channel]).clamp(0.0, 1.0));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::Colour;
+    use crate::tile::Size;
+
+    fn runs(model: u32, colour: Colour, alpha: Alpha) -> (Vec<Vec<usize>>, Option<usize>, usize) {
+        let header = Header { size: Size { width: 1, height: 1 }, colour, depth: Depth::Eight, icc_profile: None };
+        let routing = Routing::new(model, &header, alpha);
+        (routing.runs.into_iter().map(|run| run.channels).collect(), routing.around, routing.planes)
+    }
+
+    #[test]
+    fn every_channel_finds_its_way() {
+        assert_eq!(runs(3, Colour::Rgb, Alpha::Bicubic), (vec![vec![0, 1, 2]], None, 3));
+        assert_eq!(runs(3, Colour::Rgba, Alpha::Bicubic), (vec![vec![0, 1, 2]], Some(3), 4));
+        assert_eq!(runs(3, Colour::Rgba, Alpha::Model), (vec![vec![0, 1, 2], vec![3, 3, 3]], None, 4));
+        assert_eq!(runs(3, Colour::Rgba, Alpha::Drop), (vec![vec![0, 1, 2]], None, 3));
+        assert_eq!(runs(3, Colour::GreyAlpha, Alpha::Model), (vec![vec![0, 0, 0], vec![1, 1, 1]], None, 2));
+        assert_eq!(runs(1, Colour::Rgba, Alpha::Bicubic), (vec![vec![0], vec![1], vec![2]], Some(3), 4));
+        assert_eq!(runs(1, Colour::Grey, Alpha::Model), (vec![vec![0]], None, 1));
+    }
+}
