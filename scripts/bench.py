@@ -59,7 +59,7 @@ def offline_optimisation(folder):
     run(BIN / "exporter", "export", checkpoint, "-o", plain / "plain.onnx", "--shapes", "image:1x3x64x64")
     # Only the small tile: gates run the network, and a random one tells as much at any size.
     profile = folder / "one-tile.yaml"
-    profile.write_text("name: one-tile\nprovider: cpu\nprecision: fp32\ntiles:\n  upscale: [64x64]\nfloors:\n  psnr_db: 100\n")
+    profile.write_text("name: one-tile\nprovider: cpu\nprecision: fp32\ntasks:\n  upscale: { tiles: [64x64] }\nfloors:\n  psnr_db: 100\n  cosine: 0.999999\n")
     engine = folder / "engine"
     run(BIN / "engine-builder", "build", checkpoint, "--profile", profile, "-o", engine)
     graphs = {"exported": plain / "plain.onnx", "engine": engine / "model-1x3x64x64.onnx"}

@@ -9,6 +9,9 @@ from typing import TypeVar
 
 Output = TypeVar("Output")
 
+# Threads of a session go on looking for work after a run for some time: the next way's run may not meet that.
+SETTLING = 0.03
+
 
 def take_turns(ways: Mapping[str, Callable[[], Output]], runs: int) -> tuple[dict[str, Output], dict[str, list[float]]]:
     """What each way gives in a first round, which warms up, and its seconds in each of the rounds after it."""
@@ -16,6 +19,7 @@ def take_turns(ways: Mapping[str, Callable[[], Output]], runs: int) -> tuple[dic
     times: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(runs):
         for way, compute in ways.items():
+            time.sleep(SETTLING)
             begin = time.perf_counter()
             compute()
             times[way].append(time.perf_counter() - begin)

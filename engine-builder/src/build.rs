@@ -4,7 +4,8 @@ use crate::gate;
 use crate::lint::{self, lint};
 use crate::optimise::optimised;
 use crate::precision::{self, Converted, Job, PrecisionOptions, Sensitivity, Trial};
-use crate::profile::{Profile, ProviderOptions, Tile};
+use crate::profile::{Profile, ProviderOptions};
+use crate::samples::{Purpose, views};
 use crate::{Error, Result, Source, engine_files, portable};
 use graph::Model;
 use runtime::engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Precision, SCHEMA, SelfTest, Target};
@@ -45,13 +46,12 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
     let staging = engine_files::temporary(parent)?;
     let scratch = engine_files::temporary(parent)?;
 
-    let mut tiles = source.tiles(profile.tiles_for(source.task()));
-    tiles.sort_by_key(|tile| tile.height * tile.width);
-    let interface = source.interface();
-    let job = Job { precision: profile.precision, provider: profile.provider, interface, floors: &profile.floors, options };
-    let Written { graphs, graph_sha256, converted } = write_graphs(source, &job, &tiles, staging.path(), scratch.path())?;
+    let models = source.graphs(profile)?;
+    let purpose = source.purpose();
+    let job = Job { precision: profile.precision, provider: profile.provider, purpose, floors: &profile.floors, options };
+    let Written { graphs, graph_sha256, converted } = write_graphs(source, &job, &models, staging.path(), scratch.path())?;
     check_for_tensorrt(profile, &graphs, staging.path())?;
-    let (gates, selftest) = measure(source, &job, &graphs, staging.path(), scratch.path())?;
+    let (gates, selftest) = measure(source, &job, &graphs, &converted, staging.path(), scratch.path())?;
     gate::check(&gates).map_err(|error| with_blame(error, &converted, &job, scratch.path()))?;
     let manifest = Manifest {
         schema: SCHEMA,
@@ -64,7 +64,11 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
             graph_sha256,
             parameters: source.parameters(),
         },
-        interface: interface.clone(),
+        interface: purpose.images().cloned(),
+        component: match purpose {
+            Purpose::Images(_) => None,
+            Purpose::Tensors(component) => Some(component.clone()),
+        },
         precision: profile.precision,
         islands: converted.islands,
         calibration: converted.calibration,
@@ -114,8 +118,7 @@ struct Written {
 }
 
 /// Writes the graph of each tile with one weight file for all.
-fn write_graphs(source: &Source, job: &Job<'_>, tiles: &[Tile], staging: &Path, scratch: &Path) -> Result<Written> {
-    let models = tiles.iter().map(|tile| source.graph(*tile)).collect::<Result<Vec<Model>>>()?;
+fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path, scratch: &Path) -> Result<Written> {
     let names = models.iter().map(file_name).collect::<Result<Vec<String>>>()?;
     let write = |models: &[&Model], folder: &Path| {
         let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
@@ -124,15 +127,20 @@ fn write_graphs(source: &Source, job: &Job<'_>, tiles: &[Tile], staging: &Path, 
     };
     write(&models.iter().collect::<Vec<_>>(), scratch)?;
     let references: Vec<PathBuf> = names.iter().map(|name| scratch.join(name)).collect();
-    let mut converted = precision::convert(job, &models, &references, scratch)?;
+    let mut converted = precision::convert(job, models, &references, scratch)?;
+    // Fusions are stored of FP32 alone: of other types, ONNX Runtime would store what its CPU kernels lack as Casts, and 8 bits in
+    // this processor's form. And for CPUs alone: TensorRT fuses by itself, and does not know ONNX Runtime's own operators.
+    let optimise = job.precision == Precision::Fp32 && job.provider == Provider::Cpu;
+    let unfused = scratch.join("unfused");
+    if optimise {
+        fs::create_dir(&unfused).map_err(|e| Error::file(&unfused, "create", e))?;
+        write(&converted.models.iter().collect::<Vec<_>>(), &unfused)?;
+    }
     let mut graphs = Vec::new();
     let mut emulations: Vec<(Model, PathBuf)> = Vec::new();
     for (model, reference) in converted.models.iter_mut().zip(references) {
         let name = file_name(model)?;
-        // Fusions are stored of FP32 alone: of other types, ONNX Runtime would store what its CPU kernels lack as Casts, and 8 bits in
-        // this processor's form. And for CPUs alone: TensorRT fuses by itself, and does not know ONNX Runtime's own operators.
-        let for_cpu = job.precision == Precision::Fp32 && job.provider == Provider::Cpu;
-        let optimised = if for_cpu { optimised(model, &reference)? } else { None };
+        let optimised = if optimise { optimised(model, &unfused.join(&name))? } else { None };
         let shapes = |ports: &[graph::Port]| ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect();
         let (inputs, outputs) = (shapes(&model.inputs), shapes(&model.outputs));
         let record = Graph { file: name.clone(), inputs, outputs, optimised: optimised.is_some() };
@@ -172,8 +180,14 @@ fn file_name(model: &Model) -> Result<String> {
 }
 
 /// Runs every graph of the engine against its reference, and keeps the smallest one's input and output as the self-test.
-fn measure(source: &Source, job: &Job<'_>, graphs: &[EngineGraph], staging: &Path, scratch: &Path) -> Result<(Vec<Gate>, SelfTest)> {
-    let interface = source.interface();
+fn measure(
+    source: &Source,
+    job: &Job<'_>,
+    graphs: &[EngineGraph],
+    converted: &Converted,
+    staging: &Path,
+    scratch: &Path,
+) -> Result<(Vec<Gate>, SelfTest)> {
     let mut gates = Vec::new();
     let mut selftest = None;
     for (position, graph) in graphs.iter().enumerate() {
@@ -183,14 +197,21 @@ fn measure(source: &Source, job: &Job<'_>, graphs: &[EngineGraph], staging: &Pat
         gates.extend(measured.gates(&graph.record.file, job.floors, graph.emulation.is_some()));
         // Speed is what 8 bits are for. It is measured where the engine will run: of GPUs, a CPU says nothing.
         if job.precision == Precision::Int8 && job.provider == Provider::Cpu && position + 1 == graphs.len() {
-            let ratio = precision::speed_ratio(&graph.reference, &file, &interface.input, trial.image())?;
-            gates.push(Gate { name: "speed_over_fp32".into(), graph: graph.record.file.clone(), value: ratio, floor: 1.0 });
+            let rivals = converted.rivals(&graph.reference, scratch)?;
+            let paths: Vec<&Path> = rivals.iter().map(|(_, path)| path.as_path()).collect();
+            let ratios = precision::speed_ratios(&paths, &file, trial.sample())?;
+            gates.extend(rivals.iter().zip(ratios).map(|((name, _), ratio)| Gate {
+                name: (*name).into(),
+                graph: graph.record.file.clone(),
+                value: ratio,
+                floor: job.floors.speed,
+            }));
         }
         if selftest.is_none() {
             let path = staging.join(SELFTEST_FILE);
             // An engine proves elsewhere that it computes what it computed here, so its own output is what is expected, not FP32's.
-            let expected = if job.precision == Precision::Fp32 { trial.reference().clone() } else { trial.output_of(&file)? };
-            selftest::write(&path, &[(&interface.input, trial.image().view())], &[(&interface.output, expected.view())])?;
+            let expected = if job.precision == Precision::Fp32 { trial.reference().clone() } else { trial.outputs_of(&file)? };
+            selftest::write(&path, &views(trial.sample()), &views(&expected))?;
             let tolerance = selftest_tolerance(job.precision);
             selftest = Some(SelfTest { file: SELFTEST_FILE.into(), graph: graph.record.file.clone(), tolerance });
         }

@@ -11,6 +11,8 @@ pub struct Measurement {
     pub finite: bool,
     /// Peak signal-to-noise ratio in dB; the peak is the range of the reference. Infinite for equal outputs.
     pub psnr_db: f64,
+    /// Cosine of the angle between the two, as vectors: 1 for equal ones, whatever their scale.
+    pub cosine: f64,
     /// Largest absolute difference over the range of the reference.
     pub maximum_error: f64,
 }
@@ -25,8 +27,12 @@ impl Measurement {
         // A constant reference has no range of its own.
         let range = f64::from(high - low).max(f64::from(f32::EPSILON));
         let (mut squares, mut largest) = (0.0, 0.0_f64);
+        let (mut product, mut lengths) = (0.0, [0.0; 2]);
         for (a, b) in found.iter().zip(reference) {
-            let difference = (f64::from(*a) - f64::from(*b)).abs();
+            let (a, b) = (f64::from(*a), f64::from(*b));
+            product += a * b;
+            lengths = [lengths[0] + a * a, lengths[1] + b * b];
+            let difference = (a - b).abs();
             squares += difference * difference;
             largest = largest.max(difference);
         }
@@ -34,19 +40,39 @@ impl Measurement {
         Measurement {
             finite: found.iter().all(|value| value.is_finite()),
             psnr_db: 10.0 * (range * range / mean).log10(),
+            // Zeros have no direction; two of them are equal.
+            cosine: if squares == 0.0 { 1.0 } else { product / (lengths[0] * lengths[1]).sqrt().max(f64::MIN_POSITIVE) },
             maximum_error: largest / range,
         }
+    }
+
+    /// The worse of two in each respect.
+    pub(crate) fn or_worse(&self, other: &Measurement) -> Measurement {
+        // What is no number is the worst of all, and stays.
+        let least = |a: f64, b: f64| if a.is_nan() || a < b { a } else { b };
+        Measurement {
+            finite: self.finite && other.finite,
+            psnr_db: least(self.psnr_db, other.psnr_db),
+            cosine: least(self.cosine, other.cosine),
+            maximum_error: -least(-self.maximum_error, -other.maximum_error),
+        }
+    }
+
+    /// Whether the quality is at least that of the floors.
+    pub fn reaches(&self, floors: &Floors) -> bool {
+        self.finite && self.psnr_db >= floors.psnr_db && self.cosine >= floors.cosine
     }
 
     /// The gates of one graph, with their figures. `emulated` says that the graph's arithmetic was measured in its emulation, because no
     /// kernel here rounds as the target's do.
     pub fn gates(&self, graph: &str, floors: &Floors, emulated: bool) -> Vec<Gate> {
-        let psnr = if emulated { "psnr_db_emulated" } else { "psnr_db" };
+        let [psnr, cosine] = if emulated { ["psnr_db_emulated", "cosine_emulated"] } else { ["psnr_db", "cosine"] };
         let gate = |name: &str, value: f64, floor: f64| Gate { name: name.into(), graph: graph.into(), value, floor };
         vec![
             gate("finite", f64::from(u8::from(self.finite)), 1.0),
-            // NaN compares as less than any floor.
+            // What is no number reaches no floor.
             gate(psnr, if self.psnr_db.is_nan() { 0.0 } else { self.psnr_db.min(EXACT_DB) }, floors.psnr_db),
+            gate(cosine, if self.cosine.is_nan() { -1.0 } else { self.cosine }, floors.cosine),
         ]
     }
 }
@@ -59,9 +85,14 @@ pub(crate) fn check(gates: &[Gate]) -> Result<()> {
     let failed: Vec<String> = gates
         .iter()
         .filter(|gate| gate.value < gate.floor)
-        .map(|gate| format!("  {}: {} is {:.2}, expected at least {:.2}", gate.graph, gate.name, gate.value, gate.floor))
+        .map(|gate| format!("  {}: {} is {}, expected at least {}", gate.graph, gate.name, figure(gate.value), figure(gate.floor)))
         .collect();
     if failed.is_empty() { Ok(()) } else { Err(Error::Gate(failed.join("\n"))) }
+}
+
+/// A figure with two digits behind the point, or with as many as tell it from 1.
+pub fn figure(value: f64) -> String {
+    if (1e-8..0.01).contains(&(1.0 - value).abs()) { format!("{value:.8}").trim_end_matches('0').to_owned() } else { format!("{value:.2}") }
 }
 
 #[cfg(test)]
@@ -82,9 +113,32 @@ mod tests {
     }
 
     #[test]
+    fn the_cosine_is_that_of_the_angle() {
+        let cosine = |found: &[f32], reference: &[f32]| Measurement::of(&array(found), &array(reference)).cosine;
+        assert!((cosine(&[1.0, 1.0], &[1.0, 0.0]) - 0.5_f64.sqrt()).abs() < 1e-12);
+        assert_eq!((cosine(&[-2.0, 0.0], &[1.0, 0.0]), cosine(&[0.0], &[0.0]), cosine(&[1.0], &[0.0])), (-1.0, 1.0, 0.0));
+        let floors = Floors { psnr_db: 0.0, cosine: 0.99, speed: 1.0 };
+        let reference = array(&[1.0, 0.0, 1.0]);
+        assert!(Measurement::of(&reference, &reference).reaches(&floors));
+        let turned = Measurement::of(&array(&[1.0, 0.3, 1.0]), &reference);
+        assert!(!turned.reaches(&floors), "{turned:?}");
+        let error = check(&turned.gates("g.onnx", &floors, false)).unwrap_err().to_string();
+        assert!(error.contains("g.onnx: cosine is 0.98, expected at least 0.99"), "{error}");
+    }
+
+    #[test]
+    fn an_engine_in_8_bits_that_is_slower_is_refused() {
+        let gate = |value: f64, floor: f64| Gate { name: "speed_over_fp32".into(), graph: "g.onnx".into(), value, floor };
+        check(&[gate(1.0, 1.0), gate(0.5, 0.0)]).unwrap();
+        let error = check(&[gate(0.97, 1.0)]).unwrap_err().to_string();
+        assert!(error.contains("g.onnx: speed_over_fp32 is 0.97, expected at least 1.00"), "{error}");
+        assert_eq!([figure(0.9999), figure(1.0), figure(1.25), figure(1.0 - 1e-12)], ["0.9999", "1.00", "1.25", "1.00"]);
+    }
+
+    #[test]
     fn a_failed_gate_is_named() {
         let reference = array(&[0.0, 1.0]);
-        let floors = Floors { psnr_db: 90.0 };
+        let floors = Floors { psnr_db: 90.0, cosine: 0.999, speed: 1.0 };
         check(&Measurement::of(&reference, &reference).gates("g.onnx", &floors, false)).unwrap();
         let black = Measurement::of(&array(&[f32::NAN, 0.0]), &reference).gates("g.onnx", &floors, false);
         let error = check(&black).unwrap_err().to_string();

@@ -14,13 +14,14 @@ mod optimise;
 pub mod portable;
 mod precision;
 pub mod profile;
+mod samples;
 mod source;
 mod test_image;
 mod yaml;
 
 pub use build::{Built, build};
 pub use error::{Error, Result};
-pub use gate::Measurement;
+pub use gate::{Measurement, figure};
 pub use model_file::ModelFile;
 pub use precision::{PrecisionOptions, RangeMethod, Sensitivity, convert_graph};
 pub use profile::{Device, Floors, Profile, Tile};

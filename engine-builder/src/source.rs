@@ -1,9 +1,11 @@
 //! Where the graphs of an engine come from.
 
+use crate::profile::{Profile, Shapes as ProfileShapes};
+use crate::samples::Purpose;
 use crate::{Error, ModelFile, Result, Tile};
 use exporter::{Checkpoint, Shapes, Task};
-use graph::Model;
-use runtime::engine::manifest::Interface;
+use graph::{Dim, Model};
+use runtime::engine::manifest::{Component, Interface, Task as EngineTask};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +16,7 @@ pub struct Source {
     path: PathBuf,
     licence: Option<String>,
     kind: Kind,
-    interface: Interface,
+    purpose: Purpose,
     architecture: String,
     parameters: u64,
 }
@@ -38,7 +40,7 @@ impl Source {
             "yaml" | "yml" => {
                 let file = ModelFile::read(path)?;
                 let source = Self::of_checkpoint(file.name.clone(), &file.checkpoint, file.set)?;
-                let task = source.interface.task.name();
+                let task = source.purpose.task().name();
                 if source.architecture != file.architecture || task != file.task {
                     let expected = format!("{} for {}", file.architecture, file.task);
                     return Err(Error::input(path, format!("expected {expected}, found {} for {task}", source.architecture)));
@@ -57,12 +59,17 @@ impl Source {
         let checkpoint = Checkpoint::open(path)?;
         let shapes = exporter::arch::detect(&checkpoint, &hints)?.example_shapes();
         let export = exporter::export(&checkpoint, &shapes, &hints)?;
-        let interface = interface(path, &export.model)?;
+        let purpose = purpose(&export.model)?;
+        if purpose.images().is_none() {
+            let task = purpose.task();
+            let reason = format!("it is a checkpoint of task `{task}`: make its graph with `exporter export`, and give that");
+            return Err(Error::input(path, reason));
+        }
         Ok(Source {
             name,
             path: path.to_owned(),
             licence: None,
-            interface,
+            purpose,
             architecture: export.network.architecture().into(),
             parameters: checkpoint.parameters(),
             kind: Kind::Checkpoint { checkpoint: Box::new(checkpoint), hints },
@@ -80,7 +87,7 @@ impl Source {
             name: name_of(path),
             path: path.to_owned(),
             licence: None,
-            interface: interface(path, &model)?,
+            purpose: purpose(&model)?,
             architecture,
             parameters: model.parameters(),
             kind: Kind::Graph(Box::new(model)),
@@ -107,15 +114,21 @@ impl Source {
         self.parameters
     }
 
-    /// How pixels become tensors and tensors pixels.
-    pub fn interface(&self) -> &Interface {
-        &self.interface
+    /// What its inputs are.
+    pub(crate) fn purpose(&self) -> &Purpose {
+        &self.purpose
     }
 
     /// The task, as profiles key it.
     pub fn task(&self) -> Task {
-        match self.interface.task {
-            runtime::engine::manifest::Task::Upscale => Task::Upscale,
+        match self.purpose.task() {
+            EngineTask::Upscale => Task::Upscale,
+            EngineTask::Unet => Task::Unet,
+            EngineTask::VaeEncoder => Task::VaeEncoder,
+            EngineTask::VaeDecoder => Task::VaeDecoder,
+            EngineTask::TextEncoder => Task::TextEncoder,
+            EngineTask::Depth => Task::Depth,
+            EngineTask::Realtime => Task::Realtime,
         }
     }
 
@@ -133,37 +146,84 @@ impl Source {
         }
     }
 
-    /// The tile shapes that an engine of this source can have: those of the profile, rounded up to what the network takes; or the one
-    /// shape of a graph whose sizes are fixed.
-    pub fn tiles(&self, wanted: &[Tile]) -> Vec<Tile> {
+    /// The graphs of an engine for `profile`, the smallest first: one for each of its tiles, or the one of a graph whose sizes are fixed.
+    ///
+    /// # Errors
+    /// The network does not take such a size, or the profile says nothing of the task.
+    pub fn graphs(&self, profile: &Profile) -> Result<Vec<Model>> {
+        let shapes = profile.shapes_for(self.task());
+        match (&self.purpose, &self.kind) {
+            (Purpose::Images(interface), _) => {
+                let tiles = self.tiles(interface, shapes.map_or(&[], |shapes| &shapes.tiles));
+                tiles.into_iter().map(|tile| self.graph(interface, tile)).collect()
+            }
+            (Purpose::Tensors(component), Kind::Graph(model)) => self.graphs_of_tensors(component, model, shapes, &profile.name),
+            (Purpose::Tensors(_), Kind::Checkpoint { .. }) => Ok(Vec::new()),
+        }
+    }
+
+    /// The tiles of the profile, rounded up to what the network takes, the smallest first.
+    fn tiles(&self, interface: &Interface, wanted: &[Tile]) -> Vec<Tile> {
         if let Kind::Graph(model) = &self.kind
             && let Some([_, _, height, width]) = model.inputs.first().and_then(|port| port.ty.fixed_dims()).as_deref()
         {
             return vec![Tile { height: *height, width: *width }];
         }
-        let (multiple, minimum) = (self.interface.size_multiple as usize, self.interface.size_minimum as usize);
-        let fit = |side: usize| side.max(minimum).next_multiple_of(multiple);
-        let mut tiles = Vec::new();
-        for tile in wanted {
-            let tile = Tile { height: fit(tile.height), width: fit(tile.width) };
-            if !tiles.contains(&tile) {
-                tiles.push(tile);
-            }
-        }
-        tiles
+        fitted(wanted, interface.size_multiple as usize, interface.size_minimum as usize)
     }
 
-    /// The graph for one tile: batch 1.
-    ///
-    /// # Errors
-    /// The network does not take this size.
-    pub fn graph(&self, tile: Tile) -> Result<Model> {
-        let dims = [1, self.interface.channels as usize, tile.height, tile.width];
-        let input = &self.interface.input;
+    /// The graph for one tile of an image: batch 1.
+    fn graph(&self, interface: &Interface, tile: Tile) -> Result<Model> {
+        let dims = [1, interface.channels as usize, tile.height, tile.width];
+        let input = &interface.input;
         match &self.kind {
             Kind::Checkpoint { checkpoint, hints } => Ok(exporter::export(checkpoint, &Shapes::of(input, &dims), hints)?.model),
             Kind::Graph(model) => Ok(model.specialised(&BTreeMap::from([(input.clone(), dims.to_vec())]))?),
         }
+    }
+
+    fn graphs_of_tensors(&self, component: &Component, model: &Model, shapes: Option<&ProfileShapes>, profile: &str) -> Result<Vec<Model>> {
+        if model.inputs.iter().all(|port| port.ty.fixed_dims().is_some()) {
+            return Ok(vec![model.clone()]);
+        }
+        let shapes = match (shapes, component.task) {
+            (Some(shapes), _) => shapes.clone(),
+            // Its sizes are those of its tokens.
+            (None, EngineTask::TextEncoder) => ProfileShapes { tiles: vec![Tile { height: 1, width: 1 }], batch: 1 },
+            (None, task) => {
+                let reason =
+                    format!("the profile {profile} has no `tasks: {task}`, which says its sizes; add them, or export it with --shapes");
+                return Err(Error::input(&self.path, reason));
+            }
+        };
+        let multiple = component.facts.get("size_multiple").and_then(|text| text.parse().ok()).unwrap_or(1);
+        let tiles = fitted(&shapes.tiles, multiple, 1);
+        tiles.into_iter().map(|tile| self.graph_of_tensors(model, tile, shapes.batch as usize)).collect()
+    }
+
+    /// The graph with the sizes that the first input has at a tile; of others, sizes of the same names.
+    fn graph_of_tensors(&self, model: &Model, tile: Tile, batch: usize) -> Result<Model> {
+        let mut fixed = BTreeMap::new();
+        for (position, port) in model.inputs.iter().enumerate() {
+            let size = |(axis, dim): (usize, &Dim)| match dim {
+                Dim::Fixed(size) => Some(*size),
+                Dim::Symbol { .. } if position == 0 && port.ty.dims.len() == 4 && axis == 2 => Some(tile.height),
+                Dim::Symbol { .. } if position == 0 && port.ty.dims.len() == 4 && axis == 3 => Some(tile.width),
+                Dim::Symbol { .. } if dim.to_string() == "sequence" => Some(TOKENS),
+                Dim::Symbol { .. } if dim.to_string() == "batch" => Some(batch),
+                // Of other inputs, those are the first one's.
+                Dim::Symbol { .. } if dim.to_string().contains("height") => Some(tile.height),
+                Dim::Symbol { .. } if dim.to_string().contains("width") => Some(tile.width),
+                Dim::Symbol { .. } => None,
+            };
+            let dims: Option<Vec<usize>> = port.ty.dims.iter().enumerate().map(size).collect();
+            let dims = dims.ok_or_else(|| {
+                let reason = format!("the input `{}` is {}: no profile says such sizes; export it with --shapes", port.name, port.ty);
+                Error::input(&self.path, reason)
+            })?;
+            fixed.insert(port.name.clone(), dims);
+        }
+        Ok(model.specialised(&fixed)?)
     }
 
     /// What was opened.
@@ -172,12 +232,29 @@ impl Source {
     }
 }
 
-/// How the pixels of an engine become tensors; engines are built of upscalers only, so far.
-fn interface(path: &Path, model: &Model) -> Result<Interface> {
-    match model.metadata.get("tileforge.task").filter(|task| **task != Task::Upscale.to_string()) {
-        Some(task) => Err(Error::input(path, format!("engines of task `{task}` are not built yet, only of `{}`", Task::Upscale))),
-        None => Ok(Interface::from_metadata(&model.metadata)?),
+/// Tokens of a text, as tokenizers pad it.
+const TOKENS: usize = 77;
+
+/// Tiles rounded up to what a network takes, each once, the smallest first.
+fn fitted(wanted: &[Tile], multiple: usize, minimum: usize) -> Vec<Tile> {
+    let fit = |side: usize| side.max(minimum).next_multiple_of(multiple.max(1));
+    let mut tiles: Vec<Tile> = Vec::new();
+    for tile in wanted {
+        let tile = Tile { height: fit(tile.height), width: fit(tile.width) };
+        if !tiles.contains(&tile) {
+            tiles.push(tile);
+        }
     }
+    tiles.sort_by_key(|tile| tile.height * tile.width);
+    tiles
+}
+
+/// What the inputs of an exported model are.
+fn purpose(model: &Model) -> Result<Purpose> {
+    Ok(match runtime::engine::task(&model.metadata)? {
+        EngineTask::Upscale => Purpose::Images(Interface::from_metadata(&model.metadata)?),
+        _ => Purpose::Tensors(Component::from_metadata(&model.metadata)?),
+    })
 }
 
 /// A file's name without its extensions.

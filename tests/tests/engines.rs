@@ -80,6 +80,7 @@ fn a_wrong_profile_or_model_file_is_refused_with_its_line() {
     let good = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
     for (from, to, expected) in [
         ("psnr_db: 100", "psnr_db: loud", "psnr_db"),
+        ("cosine: 0.999999", "cosine: 2", "expected a number from -1 to 1, found 2"),
         ("24x24", "24 pixels", "as in 256x256, found `24 pixels`"),
         ("24x24", "0x24", "as in 256x256, found `0x24`"),
         ("floors:", "flors:", "flors"),

@@ -169,18 +169,6 @@ fn the_safety_checker_is_left_out_and_said() {
 }
 
 #[test]
-fn engines_of_components_are_not_built_yet() {
-    let work = tempfile::tempdir().unwrap();
-    let graph = work.path().join("unet.onnx");
-    let _ = export(&repository("tests/golden-diffusers/unet"), &graph, &[]).success();
-    for source in [graph.clone(), repository("tests/golden-diffusers/text/model.safetensors")] {
-        let arguments =
-            words(&[&"build", &source, &"--profile", &repository("tests/profiles/small-tiles.yaml"), &"-o", &work.path().join("engine")]);
-        let _ = run("engine-builder", arguments).failure(1, &["engines of task `", "are not built yet"]);
-    }
-}
-
-#[test]
 fn a_single_file_becomes_the_same_folders() {
     let work = tempfile::tempdir().unwrap();
     let file = repository("tests/golden-diffusers/single-file-xl/checkpoint.safetensors");

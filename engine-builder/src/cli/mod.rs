@@ -6,7 +6,7 @@ mod profiles;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use engine_builder::bundle::share_files;
-use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Source, build, convert_graph, portable};
+use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Source, build, convert_graph, figure, portable};
 use runtime::engine::manifest::Precision;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -19,6 +19,7 @@ Examples:
   engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
   engine-builder build models/compact-x4.yaml --profile cpu --precision int8 --calibration photos/ -o engines/cpu/compact-x4-int8
   engine-builder build x4plus.onnx --profile rtx4090 -o engines/rtx4090/x4plus --json
+  engine-builder build vae_decoder.onnx --profile rtx4090 --precision fp16 -o engines/rtx4090/vae-decoder
   engine-builder profiles";
 
 #[derive(Parser)]
@@ -36,7 +37,7 @@ enum Command {
     /// Build an engine directory.
     #[command(after_help = "Example:\n  engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4")]
     Build(BuildArguments),
-    /// Write an exported graph in FP16 or BF16, and nothing else: no engine, no calibration, no gate.
+    /// Write an exported graph in FP16 or BF16, or with INT8 weights, and nothing else: no engine, no calibration, no gate.
     #[command(after_help = CONVERT_HELP)]
     Convert(ConvertArguments),
     Pack(bundle::PackArguments),
@@ -58,17 +59,18 @@ enum Command {
 const CONVERT_HELP: &str = "\
 Example:
   engine-builder convert unet.onnx --precision fp16 -o unet-fp16.onnx
+  engine-builder convert unet.onnx --precision int8 -o unet-int8-weights.onnx
 
-For graphs that engines are not built of yet. Whether FP16 holds their activations is not looked at: name what it does not with --island.";
+For graphs that are too large to be measured here. Whether FP16 holds their activations is not looked at: name what it does not with --island.";
 
 #[derive(clap::Args)]
 struct ConvertArguments {
     /// An exported graph (.onnx)
     graph: PathBuf,
-    /// fp16 or bf16
+    /// fp16, bf16, or int8: weights of convolutions and matrix products in 8 bits, with one scale for each output channel, and activations in FP32
     #[arg(long, value_name = "PRECISION")]
     precision: Precision,
-    /// A node that computes in FP32; can be given again
+    /// A node that computes in FP32, or a layer whose weights stay as they are; can be given again
     #[arg(long, value_name = "NODE")]
     island: Vec<String>,
     /// Where the graph goes; weights that need no conversion stay in the file that they are in, under a second name
@@ -86,10 +88,11 @@ struct BuildArguments {
     /// Another arithmetic than the profile's: fp32, fp16, bf16, int8 or fp8
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
-    /// A folder of pictures like those that the engine will see, to measure activations on; otherwise the built-in test image
+    /// A folder of pictures like those that the engine will see, to measure activations on, or of .safetensors files with the inputs of a
+    /// network that takes tensors; otherwise the built-in test image, or random tensors
     #[arg(long, value_name = "DIR")]
     calibration: Option<PathBuf>,
-    /// Tiles that are drawn from the pictures
+    /// Tiles that are drawn from the pictures, or random tensors that are made
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     calibration_tiles: u32,
     /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse
@@ -180,7 +183,8 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
         let text = serde_json::to_string(manifest).map_err(|e| Error::Input { path: arguments.output.clone(), reason: e.to_string() })?;
         return print(&(text + "\n"));
     }
-    say(&format!("{}: {} ×{}, {}", source.name(), manifest.model.architecture, manifest.interface.scale, manifest.precision.name()));
+    let enlarges = manifest.interface.as_ref().map_or(String::new(), |interface| format!(" ×{}", interface.scale));
+    say(&format!("{}: {}{enlarges}, {}", source.name(), manifest.model.architecture, manifest.precision.name()));
     for graph in &manifest.graphs {
         say(&format!("  {}{}", graph.file, if graph.optimised { ", optimised offline" } else { "" }));
     }
@@ -194,7 +198,7 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
         say(&format!("  {layer}"));
     }
     for gate in &manifest.gates {
-        say(&format!("  gate {}: {} = {:.2} (at least {:.2})", gate.graph, gate.name, gate.value, gate.floor));
+        say(&format!("  gate {}: {} = {} (at least {})", gate.graph, gate.name, figure(gate.value), figure(gate.floor)));
     }
     if let Some(reason) = portable::reason_for_portable(&profile) {
         say(&format!("  portable, not compiled for its GPU: {reason}"));

@@ -1,8 +1,8 @@
-//! What activations look like on images: tiles drawn from a folder, and statistics of every value that a pass asks about.
+//! What activations look like: tiles or tensors from a folder, and statistics of every value that a pass asks about.
 
 use super::histogram::Histogram;
 use super::rewrite::remove_unread;
-use crate::test_image::test_image;
+use crate::samples::{Purpose, Sample, read_samples, views};
 use crate::{Error, Result};
 use exporter::Noise;
 use graph::{DataType, Model, Port};
@@ -22,90 +22,90 @@ const SEED: u64 = 0x7411_F0E6;
 /// Values of one run that are held at a time.
 const BYTES_AT_ONCE: usize = 128 << 20;
 /// Changes whenever the statistics do, so that what an older version kept is not used.
-const CACHE_VERSION: &str = "1";
+const CACHE_VERSION: &str = "2";
 
-/// Images that activations are measured on.
+/// What activations are measured on.
 #[derive(Debug)]
-pub(crate) struct CalibrationTiles {
-    /// The folder, or `None` for the built-in test image.
-    pub(crate) folder: Option<PathBuf>,
-    /// Number of pictures that tiles were drawn from.
+pub(crate) struct CalibrationSamples {
+    /// Where they come from, as manifests say it.
+    pub(crate) source: &'static str,
+    /// Number of files that they were read or drawn from.
     pub(crate) pictures: usize,
-    /// `[1, channels, height, width]` each, in the model's range.
-    pub(crate) tiles: Vec<ArrayD<f32>>,
+    pub(crate) samples: Vec<Sample>,
     /// Of all values.
     pub(crate) sha256: String,
 }
 
-impl CalibrationTiles {
-    /// `count` tiles of `shape` `[1, channels, height, width]`, drawn from the pictures of `folder` or from the built-in test image.
+impl CalibrationSamples {
+    /// `count` samples for `model`: tiles of the pictures of `folder`, or what its files hold; without a folder, parts of the built-in test
+    /// image, or tensors of the kinds that the model takes.
     ///
     /// # Errors
-    /// The folder has no picture of at least the tile's size, or one cannot be read.
-    pub(crate) fn draw(folder: Option<&Path>, count: usize, shape: &[usize], interface: &Interface) -> Result<Self> {
-        let [_, channels, height, width] = *shape else {
-            return Err(Error::input(folder.unwrap_or(Path::new("calibration")), format!("expected an image input, found {shape:?}")));
-        };
-        let [low, high] = interface.range;
-        let mut noise = Noise::new(SEED);
-        let mut draw = |length: usize| ((noise.next_signed() * 0.5 + 0.5) * (length + 1) as f32).floor().min(length as f32) as usize;
-        let mut tiles = Vec::with_capacity(count);
-        let array =
-            |values: Vec<f32>| ArrayD::from_shape_vec(shape.to_vec(), values).map_err(|e| Error::Graph(graph::Error::Graph(e.to_string())));
-        let pictures = match folder {
-            None => {
-                // Larger than a tile, so that tiles differ.
-                let (rows, columns) = (height * 2, width * 2);
-                let image = test_image(channels, rows, columns, interface.range);
-                for _ in 0..count {
-                    let (x, y) = (draw(columns - width), draw(rows - height));
-                    let rows_of = |c: usize| (0..height).map(move |row| ((c * rows) + y + row) * columns + x);
-                    tiles.push(array((0..channels).flat_map(rows_of).flat_map(|at| image[at..at + width].to_vec()).collect())?);
-                }
-                1
+    /// The folder has nothing that fits, or a file cannot be read.
+    pub(crate) fn draw(folder: Option<&Path>, count: usize, model: &Model, purpose: &Purpose) -> Result<Self> {
+        let made = || (1..=count).map(|number| purpose.sample(model, number)).collect::<Result<Vec<_>>>();
+        let (source, pictures, samples) = match (folder, purpose) {
+            (None, Purpose::Images(_)) => ("built-in test image", 1, made()?),
+            (None, Purpose::Tensors(_)) => ("random tensors", 0, made()?),
+            (Some(folder), Purpose::Images(interface)) => {
+                let shape = model.inputs.iter().find(|port| port.name == interface.input).and_then(|port| port.ty.fixed_dims());
+                let (pictures, tiles) = tiles_of(folder, count, &shape.unwrap_or_default(), interface)?;
+                ("folder", pictures, tiles.into_iter().map(|tile| vec![(interface.input.clone(), tile)]).collect())
             }
-            Some(folder) => {
-                let paths = pictures_of(folder)?;
-                let limits = Limits::default();
-                let mut used = 0;
-                let mut smaller = Vec::new();
-                for (position, path) in paths.iter().enumerate() {
-                    let picture = Picture::read(path, &limits)?;
-                    let Size { width: columns, height: rows } = picture.size();
-                    let (columns, rows) = (columns as usize, rows as usize);
-                    let share = (count * (position + 1) / paths.len()) - (count * position / paths.len());
-                    if columns < width || rows < height {
-                        smaller.push(format!("{} ({columns}×{rows})", path.display()));
-                        continue;
-                    }
-                    used += 1;
-                    for _ in 0..share.max(1) {
-                        let (x, y) = (draw(columns - width), draw(rows - height));
-                        let sample = |c: usize, row: usize, column: usize| {
-                            let pixel = &picture.samples()[((y + row) * columns + x + column) * 3..][..3];
-                            // A network for grey pictures sees the mean of the colours.
-                            let level =
-                                if channels == 1 { pixel.iter().map(|v| f32::from(*v)).sum::<f32>() / 3.0 } else { f32::from(pixel[c]) };
-                            low + level / 255.0 * (high - low)
-                        };
-                        let values = (0..channels)
-                            .flat_map(|c| (0..height).flat_map(move |row| (0..width).map(move |column| (c, row, column))))
-                            .map(|(c, row, column)| sample(c, row, column));
-                        tiles.push(array(values.collect())?);
-                    }
-                }
-                if tiles.is_empty() {
-                    let found = if smaller.is_empty() { "none".into() } else { smaller.join(", ") };
-                    let expected = format!("expected pictures (.png, .jpg, .jpeg, .webp) of at least {width}×{height}");
-                    return Err(Error::input(folder, format!("{expected}, found {found}")));
-                }
-                used
+            (Some(folder), Purpose::Tensors(_)) => {
+                let samples = read_samples(folder, model)?;
+                ("folder", samples.len(), samples)
             }
         };
         let mut hash = Sha256::new();
-        tiles.iter().flatten().for_each(|value| hash.update(value.to_le_bytes()));
-        Ok(CalibrationTiles { folder: folder.map(Path::to_owned), pictures, tiles, sha256: hexadecimal(&hash.finalize()) })
+        samples.iter().flatten().flat_map(|(_, values)| values).for_each(|value| hash.update(value.to_le_bytes()));
+        Ok(CalibrationSamples { source, pictures, samples, sha256: hexadecimal(&hash.finalize()) })
     }
+}
+
+/// How many pictures of a folder are large enough, and about `count` tiles `[1, channels, height, width]` of them.
+fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface) -> Result<(usize, Vec<ArrayD<f32>>)> {
+    let [_, channels, height, width] = *shape else {
+        return Err(Error::input(folder, format!("expected an image input, found {shape:?}")));
+    };
+    let [low, high] = interface.range;
+    let mut noise = Noise::new(SEED);
+    let mut draw = |length: usize| ((noise.next_signed() * 0.5 + 0.5) * (length + 1) as f32).floor().min(length as f32) as usize;
+    let array =
+        |values: Vec<f32>| ArrayD::from_shape_vec(shape.to_vec(), values).map_err(|e| Error::Graph(graph::Error::Graph(e.to_string())));
+    let paths = pictures_of(folder)?;
+    let limits = Limits::default();
+    let (mut used, mut tiles, mut smaller) = (0, Vec::with_capacity(count), Vec::new());
+    for (position, path) in paths.iter().enumerate() {
+        let picture = Picture::read(path, &limits)?;
+        let Size { width: columns, height: rows } = picture.size();
+        let (columns, rows) = (columns as usize, rows as usize);
+        let share = (count * (position + 1) / paths.len()) - (count * position / paths.len());
+        if columns < width || rows < height {
+            smaller.push(format!("{} ({columns}×{rows})", path.display()));
+            continue;
+        }
+        used += 1;
+        for _ in 0..share.max(1) {
+            let (x, y) = (draw(columns - width), draw(rows - height));
+            let sample = |c: usize, row: usize, column: usize| {
+                let pixel = &picture.samples()[((y + row) * columns + x + column) * 3..][..3];
+                // A network for grey pictures sees the mean of the colours.
+                let level = if channels == 1 { pixel.iter().map(|v| f32::from(*v)).sum::<f32>() / 3.0 } else { f32::from(pixel[c]) };
+                low + level / 255.0 * (high - low)
+            };
+            let values = (0..channels)
+                .flat_map(|c| (0..height).flat_map(move |row| (0..width).map(move |column| (c, row, column))))
+                .map(|(c, row, column)| sample(c, row, column));
+            tiles.push(array(values.collect())?);
+        }
+    }
+    if tiles.is_empty() {
+        let found = if smaller.is_empty() { "none".into() } else { smaller.join(", ") };
+        let expected = format!("expected pictures (.png, .jpg, .jpeg, .webp) of at least {width}×{height}");
+        return Err(Error::input(folder, format!("{expected}, found {found}")));
+    }
+    Ok((used, tiles))
 }
 
 fn pictures_of(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -121,19 +121,19 @@ fn pictures_of(folder: &Path) -> Result<Vec<PathBuf>> {
 /// Histograms by the values' names.
 pub(crate) type Statistics = BTreeMap<String, Histogram>;
 
-/// Statistics of every FP32 value of `model`, the input included, on `tiles`. What was measured before is taken from the user's cache.
+/// Statistics of every FP32 value of `model`, the inputs included, on `calibration`. What was measured before is taken from the user's cache.
 ///
 /// `file` holds the model, and stands in a folder that it has to itself and its weight file.
 ///
 /// # Errors
 /// A file cannot be read or written, or ONNX Runtime refuses the graph.
-pub(crate) fn statistics(model: &Model, file: &Path, input: &str, calibration: &CalibrationTiles) -> Result<Statistics> {
+pub(crate) fn statistics(model: &Model, file: &Path, calibration: &CalibrationSamples) -> Result<Statistics> {
     let cached = cache_folder().map(|folder| Ok::<_, Error>(folder.join(format!("{}.json", cache_key(file, calibration)?)))).transpose()?;
     let known = cached.as_ref().and_then(|path| fs::read(path).ok()).and_then(|bytes| serde_json::from_slice(&bytes).ok());
     if let Some(known) = known {
         return Ok(known);
     }
-    let statistics = measure(model, file, input, &calibration.tiles)?;
+    let statistics = measure(model, file, &calibration.samples)?;
     if let Some(path) = cached {
         // A cache that cannot be written costs time, and nothing else.
         let _ = keep(&path, &statistics);
@@ -141,7 +141,7 @@ pub(crate) fn statistics(model: &Model, file: &Path, input: &str, calibration: &
     Ok(statistics)
 }
 
-fn measure(model: &Model, file: &Path, input: &str, tiles: &[ArrayD<f32>]) -> Result<Statistics> {
+fn measure(model: &Model, file: &Path, samples: &[Sample]) -> Result<Statistics> {
     let folder = file.parent().unwrap_or(Path::new("."));
     let scratch = tempfile::Builder::new().prefix("calibration-").tempdir_in(folder).map_err(|e| Error::file(folder, "write to", e))?;
     let mut parts: Vec<Model> = Vec::new();
@@ -165,13 +165,13 @@ fn measure(model: &Model, file: &Path, input: &str, tiles: &[ArrayD<f32>]) -> Re
     let mut statistics = Statistics::new();
     for path in &paths {
         let mut session = Session::open(path, &SessionOptions::default())?;
-        for tile in tiles {
-            for (name, values) in session.run(&[(input, tile.view())])? {
+        for sample in samples {
+            for (name, values) in session.run(&views(sample))? {
                 add(&mut statistics, &name, &values);
             }
         }
     }
-    tiles.iter().for_each(|tile| add(&mut statistics, input, tile));
+    samples.iter().flatten().for_each(|(name, values)| add(&mut statistics, name, values));
     Ok(statistics)
 }
 
@@ -184,7 +184,7 @@ fn add(statistics: &mut Statistics, name: &str, values: &ArrayD<f32>) {
 }
 
 /// What the statistics depend on: the graph, its weights, the tiles, and this code.
-fn cache_key(file: &Path, calibration: &CalibrationTiles) -> Result<String> {
+fn cache_key(file: &Path, calibration: &CalibrationSamples) -> Result<String> {
     let mut hash = Sha256::new();
     hash.update(CACHE_VERSION);
     hash.update(&calibration.sha256);

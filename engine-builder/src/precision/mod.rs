@@ -5,27 +5,33 @@
 //! | `half` | FP16 and BF16, with islands of FP32 |
 //! | `islands` | which nodes FP16 cannot hold, from calibration |
 //! | `quantised` | INT8 and FP8 by QuantizeLinear and DequantizeLinear |
+//! | `weights` | weights in 8 bits, alone or as a part of the above |
 //! | `calibration`, `histogram`, `range` | tiles of images, what activations look like on them, and the range that 8 bits cover |
+//! | `prelu`, `repeated` | forms that ONNX Runtime's CPU kernels are faster at |
 //! | `quality` | how far a graph is from its reference, and what each layer has to do with it |
 
 mod calibration;
 mod half;
 mod histogram;
 mod islands;
+mod prelu;
 mod quality;
 mod quantised;
 mod range;
+mod repeated;
 mod rewrite;
+mod weights;
 
 pub use quality::Sensitivity;
-pub(crate) use quality::{Trial, emulation, speed_ratio};
+pub(crate) use quality::{Trial, emulation, speed_ratios};
 pub use range::RangeMethod;
 
+use crate::samples::Purpose;
 use crate::{Error, Floors, Result};
-use calibration::{CalibrationTiles, Statistics};
+use calibration::{CalibrationSamples, Statistics};
 use graph::{DataType, Model};
 use quantised::Scheme;
-use runtime::engine::manifest::{Calibration, Interface, Precision};
+use runtime::engine::manifest::{Calibration, Precision};
 use runtime::provider::Provider;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -55,7 +61,7 @@ impl Default for PrecisionOptions {
 pub(crate) struct Job<'a> {
     pub(crate) precision: Precision,
     pub(crate) provider: Provider,
-    pub(crate) interface: &'a Interface,
+    pub(crate) purpose: &'a Purpose,
     pub(crate) floors: &'a Floors,
     pub(crate) options: &'a PrecisionOptions,
 }
@@ -91,6 +97,21 @@ impl Converted {
         let trial = Trial::new(job, file, scratch)?;
         Ok(sensitivity(&self.recipe, model, &trial, &self.chosen)?.into_iter().next())
     }
+
+    /// Graphs in more bits of the one in `file`, which one in 8 bits should be no slower than, with the names of their gates; written to
+    /// `scratch`.
+    ///
+    /// # Errors
+    /// A graph cannot be converted or written.
+    pub(crate) fn rivals(&self, file: &Path, scratch: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
+        let model = graph::load(file)?;
+        let outside = islands::outside_f16(&model, &self.recipe.statistics)?;
+        let models = [("speed_over_fp32", for_cpu(&model)?), ("speed_over_fp16", half::to_half(&model, DataType::F16, &outside)?)];
+        let paths = models.each_ref().map(|(name, _)| (*name, scratch.join(name).with_extension("onnx")));
+        let pairs: Vec<(&Model, &Path)> = models.iter().zip(&paths).map(|((_, model), (_, path))| (model, path.as_path())).collect();
+        graph::save_sharing_weights(&pairs, &scratch.join("rivals.weights"))?;
+        Ok(paths.to_vec())
+    }
 }
 
 /// A precision together with what calibration found: makes the graph of any tile.
@@ -106,30 +127,47 @@ struct Recipe {
 impl Recipe {
     /// The model with the named nodes in FP32, besides those that FP16 cannot hold; or with the named layers in 8 bits.
     fn apply(&self, model: &Model, names: &BTreeSet<String>) -> Result<Model> {
-        let scheme = match (self.precision, self.provider) {
-            (Precision::Fp32, _) => return Ok(model.clone()),
-            (Precision::Fp16, _) => return half::to_half(model, DataType::F16, &(names | &self.outside)),
-            (Precision::Bf16, _) => return half::to_half(model, DataType::Bf16, names),
-            (Precision::Int8, Provider::Cpu) => Scheme::Cpu,
-            (Precision::Int8, _) => Scheme::TensorRt,
-            (Precision::Fp8, _) => Scheme::Fp8,
+        let scheme = match (self.scheme(), self.precision, self.provider) {
+            (Some(scheme), ..) => scheme,
+            (None, Precision::Fp16, _) => return half::to_half(model, DataType::F16, &(names | &self.outside)),
+            (None, Precision::Bf16, _) => return half::to_half(model, DataType::Bf16, names),
+            (None, _, Provider::Cpu) => return for_cpu(model),
+            (None, ..) => return Ok(model.clone()),
         };
         let quantised = quantised::quantised(model, scheme, names, &self.statistics, self.range)?;
         match self.provider {
-            Provider::Cpu => Ok(quantised),
+            Provider::Cpu => for_cpu(&quantised),
             // Whatever is not in 8 bits is in 16, which is what such a GPU is fast at.
             _ => half::to_half(&quantised, DataType::F16, &self.outside),
         }
     }
 
+    /// How 8 bits are used, of the precisions that do.
+    fn scheme(&self) -> Option<Scheme> {
+        match (self.precision, self.provider) {
+            (Precision::Int8, Provider::Cpu) => Some(Scheme::Cpu),
+            (Precision::Int8, _) => Some(Scheme::TensorRt),
+            (Precision::Fp8, _) => Some(Scheme::Fp8),
+            (Precision::Fp32 | Precision::Fp16 | Precision::Bf16, _) => None,
+        }
+    }
+
     fn is_8_bits(&self) -> bool {
-        matches!(self.precision, Precision::Int8 | Precision::Fp8)
+        self.scheme().is_some()
     }
 
     /// What [`Recipe::apply`] is given so that one layer alone is in the low precision.
     fn only(&self, model: &Model, layer: &str) -> BTreeSet<String> {
         if self.is_8_bits() { BTreeSet::from([layer.to_owned()]) } else { rewrite::all_but(model, layer) }
     }
+}
+
+/// What computes in FP32 in the forms that ONNX Runtime's CPU kernels are fastest at; of other processors', none are known to gain.
+fn for_cpu(model: &Model) -> Result<Model> {
+    let plain = rewrite::with_plain_weights(model)?;
+    let faster = repeated::as_convolutions(&prelu::blocked(&plain)?)?;
+    // Where nothing is gained, half-precision weights stay as they are stored.
+    Ok(if faster.nodes == plain.nodes { model.clone() } else { faster })
 }
 
 /// Converts the graphs of an engine, the smallest first, which calibration runs on. `files` hold them as they were exported.
@@ -156,37 +194,40 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
     };
     let (mut calibration, mut ranking) = (None, Vec::new());
     if job.precision == Precision::Fp32 {
-        let (models, islands, chosen, smallest) = (models.to_vec(), Vec::new(), BTreeSet::new(), (smallest.clone(), file.clone()));
+        let models = models.iter().map(|model| recipe.apply(model, &BTreeSet::new())).collect::<Result<_>>()?;
+        let (islands, chosen, smallest) = (Vec::new(), BTreeSet::new(), (smallest.clone(), file.clone()));
         return Ok(Converted { models, islands, calibration, sensitivity: ranking, recipe, chosen, smallest });
     }
-    let input = &job.interface.input;
     if job.precision != Precision::Bf16 {
-        let shape = smallest.inputs.iter().find(|port| port.name == *input).and_then(|port| port.ty.fixed_dims()).unwrap_or_default();
         let options = job.options;
-        let tiles = CalibrationTiles::draw(options.calibration.as_deref(), options.calibration_tiles, &shape, job.interface)?;
-        recipe.statistics = calibration::statistics(smallest, file, input, &tiles)?;
+        let samples = CalibrationSamples::draw(options.calibration.as_deref(), options.calibration_tiles, smallest, job.purpose)?;
+        recipe.statistics = calibration::statistics(smallest, file, &samples)?;
+        // Whatever the tiles show, pictures reach from black to white; and the codes of the whole range are the levels of 8-bit pictures.
+        if let Some(interface) = job.purpose.images() {
+            recipe.statistics.entry(interface.input.clone()).or_default().add(&interface.range);
+        }
         if job.precision == Precision::Fp16 || job.provider != Provider::Cpu {
             recipe.outside = islands::outside_f16(smallest, &recipe.statistics)?;
         }
         calibration = Some(Calibration {
-            source: tiles.folder.as_ref().map_or("built-in test image".into(), |_| "folder".into()),
-            pictures: tiles.pictures,
-            tiles: tiles.tiles.len(),
-            sha256: tiles.sha256,
+            source: samples.source.into(),
+            pictures: samples.pictures,
+            tiles: samples.samples.len(),
+            sha256: samples.sha256,
             range: (job.precision == Precision::Int8).then(|| job.options.range.to_string()),
         });
     }
-    let mut chosen: BTreeSet<String> = match (recipe.is_8_bits(), job.options.all_layers) {
-        (false, _) => BTreeSet::new(),
-        (true, false) => quantised::default_layers(smallest)?.into_iter().collect(),
-        (true, true) => rewrite::layers(&rewrite::with_plain_weights(smallest)?).into_iter().collect(),
+    let mut chosen: BTreeSet<String> = match (recipe.scheme(), job.options.all_layers) {
+        (None, _) => BTreeSet::new(),
+        (Some(scheme), false) => quantised::default_layers(smallest, scheme)?.into_iter().collect(),
+        (Some(_), true) => rewrite::layers(&rewrite::with_plain_weights(smallest)?).into_iter().collect(),
     };
     let trial = Trial::new(job, file, scratch)?;
     if recipe.is_8_bits() {
         if chosen.is_empty() {
             return Err(Error::input(file, format!("it has no inner layer that {} could be used for", job.precision)));
         }
-        chosen = fallen_back(&recipe, smallest, &trial, chosen, job.floors.psnr_db, &mut ranking)?;
+        chosen = fallen_back(&recipe, smallest, &trial, chosen, job.floors, &mut ranking)?;
     }
     if job.options.sensitivity && ranking.is_empty() {
         ranking = sensitivity(&recipe, smallest, &trial, &chosen)?;
@@ -202,19 +243,13 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
     Ok(Converted { models, islands, calibration, sensitivity: ranking, recipe, chosen, smallest })
 }
 
-/// Writes the graph in a file in FP16 or BF16, with the nodes of `islands` in FP32, and nothing more: it is neither calibrated nor measured.
+/// Writes the graph in a file in FP16 or BF16, with the nodes of `islands` in FP32; or with the weights of its layers in INT8, but for
+/// those of `islands`, and activations as they are. Nothing more: it is neither calibrated nor measured.
 /// Weights are converted while they are written, whatever their size; those that need no conversion are linked.
 ///
 /// # Errors
 /// The file is no graph, it has no node of such a name, another precision is asked for, or a file cannot be written.
 pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<String>, output: &Path) -> Result<()> {
-    let half = match precision {
-        Precision::Fp16 => DataType::F16,
-        Precision::Bf16 => DataType::Bf16,
-        other => {
-            return Err(Error::input(file, format!("expected fp16 or bf16, found {other}: build an engine of it, which is calibrated")));
-        }
-    };
     let model = graph::load(file)?;
     if let Some(unknown) = islands.iter().find(|name| !model.nodes.iter().any(|node| node.name == **name)) {
         return Err(Error::input(
@@ -222,7 +257,18 @@ pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<Strin
             format!("it has no node `{unknown}`; nodes have the names that the graph's text or a viewer shows"),
         ));
     }
-    graph::save(&half::to_half(&model, half, islands)?, output, graph::WeightStorage::Link)?;
+    let converted = match precision {
+        Precision::Fp16 => half::to_half(&model, DataType::F16, islands)?,
+        Precision::Bf16 => half::to_half(&model, DataType::Bf16, islands)?,
+        Precision::Int8 => weights::weights_only(&model, islands)?,
+        Precision::Fp32 | Precision::Fp8 => {
+            return Err(Error::input(
+                file,
+                format!("expected fp16, bf16 or int8, found {precision}: build an engine of it, which is calibrated"),
+            ));
+        }
+    };
+    graph::save(&converted, output, graph::WeightStorage::Link)?;
     Ok(())
 }
 
@@ -232,10 +278,10 @@ fn fallen_back(
     model: &Model,
     trial: &Trial<'_>,
     chosen: BTreeSet<String>,
-    floor: f64,
+    floors: &Floors,
     ranking: &mut Vec<Sensitivity>,
 ) -> Result<BTreeSet<String>> {
-    let reaches = |chosen: &BTreeSet<String>| Ok::<_, Error>(trial.measure(&recipe.apply(model, chosen)?)?.psnr_db >= floor);
+    let reaches = |chosen: &BTreeSet<String>| Ok::<_, Error>(trial.measure(&recipe.apply(model, chosen)?)?.reaches(floors));
     if reaches(&chosen)? {
         return Ok(chosen);
     }
@@ -250,7 +296,9 @@ fn fallen_back(
     let left = without(holds);
     if left.is_empty() {
         let worst = ranking.first().map_or(String::new(), |layer| format!("; {layer}"));
-        let found = format!("  no layer can be in {} with a PSNR of at least {floor:.2} dB{worst}", recipe.precision);
+        let Floors { psnr_db, cosine, .. } = floors;
+        let found =
+            format!("  no layer can be in {} with a PSNR of at least {psnr_db:.2} dB and a cosine of {cosine}{worst}", recipe.precision);
         return Err(Error::Gate(found));
     }
     Ok(left)

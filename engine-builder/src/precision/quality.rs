@@ -3,11 +3,9 @@
 use super::Job;
 use super::half::emulated;
 use crate::gate::{EXACT_DB, Measurement};
-use crate::test_image::test_image;
+use crate::samples::{Sample, views};
 use crate::{Error, Result};
 use graph::{DataType, Model};
-use ndarray::ArrayD;
-use runtime::engine::manifest::Interface;
 use runtime::provider::Provider;
 use runtime::session::{OptimisationLevel, Session, SessionOptions};
 use serde::Serialize;
@@ -37,50 +35,49 @@ impl fmt::Display for Sensitivity {
     }
 }
 
-/// A graph's reference output on the test image, to which others are compared.
+/// A graph's reference outputs for a sample of inputs, to which others are compared.
 pub(crate) struct Trial<'a> {
-    interface: &'a Interface,
     provider: Provider,
     scratch: &'a Path,
-    image: ArrayD<f32>,
-    reference: ArrayD<f32>,
+    sample: Sample,
+    reference: Sample,
 }
 
 impl<'a> Trial<'a> {
     /// Runs the graph in `file`, operator by operator without any optimisation, as it was exported.
     pub(crate) fn new(job: &Job<'a>, file: &Path, scratch: &'a Path) -> Result<Self> {
-        let (interface, provider) = (job.interface, job.provider);
         let plain = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
-        let mut session = Session::open(file, &plain)?;
-        let shape = session.inputs().iter().find(|input| input.name == interface.input).map(|input| input.shape.clone());
-        let shape: Vec<usize> = shape.unwrap_or_default().into_iter().flatten().collect();
-        let [_, channels, height, width] = *shape.as_slice() else {
-            return Err(Error::input(file, format!("expected an image input of fixed shape, found {shape:?}")));
-        };
-        let image = test_image(channels, height, width, interface.range);
-        let image = ArrayD::from_shape_vec(shape, image).map_err(|e| graph::Error::Graph(e.to_string()))?;
-        let reference = output(&mut session, interface, file, &image)?;
-        Ok(Trial { interface, provider, scratch, image, reference })
+        let sample = job.purpose.sample(&graph::load(file)?, 0)?;
+        let reference = Session::open(file, &plain)?.run(&views(&sample))?;
+        Ok(Trial { provider: job.provider, scratch, sample, reference })
     }
 
-    /// The image.
-    pub(crate) fn image(&self) -> &ArrayD<f32> {
-        &self.image
+    /// The inputs.
+    pub(crate) fn sample(&self) -> &Sample {
+        &self.sample
     }
 
-    /// What the reference makes of it.
-    pub(crate) fn reference(&self) -> &ArrayD<f32> {
+    /// What the reference makes of them.
+    pub(crate) fn reference(&self) -> &Sample {
         &self.reference
     }
 
-    /// What the graph in a file makes of it.
-    pub(crate) fn output_of(&self, file: &Path) -> Result<ArrayD<f32>> {
-        output(&mut Session::open(file, &SessionOptions::default())?, self.interface, file, &self.image)
+    /// What the graph in a file makes of them.
+    pub(crate) fn outputs_of(&self, file: &Path) -> Result<Sample> {
+        Ok(Session::open(file, &SessionOptions::default())?.run(&views(&self.sample))?)
     }
 
-    /// Measures the graph in a file.
+    /// Measures the graph in a file: the worst of its outputs.
     pub(crate) fn measure_file(&self, file: &Path) -> Result<Measurement> {
-        Ok(Measurement::of(&self.output_of(file)?, &self.reference))
+        let outputs = self.outputs_of(file)?;
+        let mut worst: Option<Measurement> = None;
+        for (name, reference) in &self.reference {
+            let found = outputs.iter().find(|(output, values)| output == name && values.shape() == reference.shape());
+            let (_, found) = found.ok_or_else(|| Error::input(file, format!("it gives no output `{name}` of {:?}", reference.shape())))?;
+            let measured = Measurement::of(found, reference);
+            worst = Some(worst.map_or(measured, |worst| worst.or_worse(&measured)));
+        }
+        worst.ok_or_else(|| Error::input(file, "it gives no output"))
     }
 
     pub(super) fn measure(&self, model: &Model) -> Result<Measurement> {
@@ -114,33 +111,28 @@ pub(crate) fn emulation(model: &Model, provider: Provider) -> Result<Option<Mode
     }
 }
 
-fn output(session: &mut Session, interface: &Interface, file: &Path, image: &ArrayD<f32>) -> Result<ArrayD<f32>> {
-    let outputs = session.run(&[(&interface.input, image.view())])?;
-    let output = outputs.into_iter().find(|(name, _)| *name == interface.output).map(|(_, output)| output);
-    output.ok_or_else(|| Error::input(file, format!("the graph gives no output `{}`", interface.output)))
-}
-
 /// Runs that are timed of each graph.
 const TIMED_RUNS: usize = 9;
 
-/// How many times as fast as the graph in `reference` the one in `file` is here: the fastest of runs that take
+/// How long a session's threads go on looking for work after a run, at most: nobody else's run may meet that.
+const SETTLING: Duration = Duration::from_millis(30);
+
+/// How many times as fast as each of the graphs in `others` the one in `file` is here: the fastest of runs that take
 /// turns, after one each to warm up, since whatever else the machine does only makes a run slower.
-pub(crate) fn speed_ratio(reference: &Path, file: &Path, input: &str, image: &ArrayD<f32>) -> Result<f64> {
-    let mut sessions = [reference, file].map(|path| Session::open(path, &SessionOptions::default()));
-    let mut times = [Vec::<Duration>::new(), Vec::new()];
+pub(crate) fn speed_ratios(others: &[&Path], file: &Path, sample: &Sample) -> Result<Vec<f64>> {
+    let paths = [file].into_iter().chain(others.iter().copied());
+    let mut sessions = paths.map(|path| Ok(Session::open(path, &SessionOptions::default())?)).collect::<Result<Vec<_>>>()?;
+    let mut fastest = vec![Duration::MAX; sessions.len()];
     for run in 0..=TIMED_RUNS {
-        for (session, times) in sessions.iter_mut().zip(&mut times) {
-            let session = match session {
-                Ok(session) => session,
-                Err(error) => return Err(Error::input(file, error.to_string())),
-            };
+        for (session, fastest) in sessions.iter_mut().zip(&mut fastest) {
+            std::thread::sleep(SETTLING);
             let started = Instant::now();
-            session.run(&[(input, image.view())])?;
+            session.run(&views(sample))?;
             if run > 0 {
-                times.push(started.elapsed());
+                *fastest = (*fastest).min(started.elapsed());
             }
         }
     }
-    let [reference, found] = times.map(|times| times.into_iter().min().unwrap_or_default().as_secs_f64());
-    Ok(reference / found.max(f64::MIN_POSITIVE))
+    let seconds: Vec<f64> = fastest.iter().map(|time| time.as_secs_f64().max(f64::MIN_POSITIVE)).collect();
+    Ok(seconds.iter().skip(1).map(|other| other / seconds[0]).collect())
 }

@@ -1,9 +1,11 @@
 //! INT8 and FP8 by explicit QuantizeLinear and DequantizeLinear, placed where the target fuses them.
 
 use super::calibration::Statistics;
+use super::prelu::Prelu;
 use super::range::{RangeMethod, range};
 use super::rewrite::{Rewrite, is_layer, layers, readers, with_plain_weights};
-use crate::{Error, Result};
+use super::weights::{channel_axis, channel_scales, dequantised_weight};
+use crate::Result;
 use graph::{Attribute, DataType, Model, Node, Weight};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -32,27 +34,26 @@ struct Code {
 }
 
 impl Scheme {
-    fn code(self, statistics: &Statistics, value: &str, method: RangeMethod) -> Result<Code> {
-        let missing = || graph::Error::Graph(format!("calibration saw nothing of `{value}`"));
-        let histogram = statistics.get(value).ok_or_else(missing)?;
+    /// The code of values that share one: its range is that of all of them together.
+    fn code(self, statistics: &Statistics, values: &[&str], method: RangeMethod) -> Result<Code> {
+        // Floats keep their precision however far they reach: nothing is gained by cutting.
+        let method = if self == Scheme::Fp8 { RangeMethod::MinMax } else { method };
+        let [mut low, mut high] = [0.0_f64; 2];
+        for value in values {
+            let missing = || graph::Error::Graph(format!("calibration saw nothing of `{value}`"));
+            let found = range(statistics.get(*value).ok_or_else(missing)?, method, self != Scheme::Cpu);
+            (low, high) = (low.min(found[0]), high.max(found[1]));
+        }
         // Scales are at least the smallest normal number, which is only reached by values that are 0 throughout.
         let scale = |width: f64, steps: f64| ((width / steps) as f32).max(f32::MIN_POSITIVE);
         Ok(match self {
             Scheme::Cpu => {
-                let [low, high] = range(histogram, method, false);
                 let scale = scale(high - low, 255.0);
                 let zero_point = (-low / f64::from(scale)).round_ties_even().clamp(0.0, 255.0) as u8;
                 Code { scale, zero_point, data_type: DataType::U8 }
             }
-            Scheme::TensorRt => {
-                let [_, high] = range(histogram, method, true);
-                Code { scale: scale(high, 127.0), zero_point: 0, data_type: DataType::I8 }
-            }
-            // Floats keep their precision however far they reach: nothing is gained by cutting.
-            Scheme::Fp8 => {
-                let [_, high] = range(histogram, RangeMethod::MinMax, true);
-                Code { scale: scale(high, F8_MAXIMUM), zero_point: 0, data_type: DataType::F8E4M3 }
-            }
+            Scheme::TensorRt => Code { scale: scale(high, 127.0), zero_point: 0, data_type: DataType::I8 },
+            Scheme::Fp8 => Code { scale: scale(high, F8_MAXIMUM), zero_point: 0, data_type: DataType::F8E4M3 },
         })
     }
 
@@ -64,11 +65,21 @@ impl Scheme {
     }
 }
 
-/// The layers that are quantised unless they are asked to stay: all but the first and the last, which see pixels.
-pub(crate) fn default_layers(model: &Model) -> Result<Vec<String>> {
-    let layers = layers(&with_plain_weights(model)?);
-    Ok(match layers.as_slice() {
-        [_, inner @ .., _] => inner.to_vec(),
+/// The layers that are quantised unless all are asked for: not the last one, of whose pixels 8 bits would leave 256 levels, and bands in
+/// smooth skies. In unsigned codes it is quantised, too, where it makes a residual, which is added to pixels in FP32. In signed ones the first
+/// one is not either, since pixels of 8 bits have no sign; unsigned codes of the whole range are those very pixels.
+pub(crate) fn default_layers(model: &Model, scheme: Scheme) -> Result<Vec<String>> {
+    let model = with_plain_weights(model)?;
+    let layers = layers(&model);
+    let is_residual = |layer: &String| {
+        let makes = |node: &&Node| node.name == *layer;
+        let outputs = model.nodes.iter().find(makes).map_or(&[][..], |node| node.outputs.as_slice());
+        let mut readers = model.nodes.iter().filter(|node| outputs.iter().any(|output| node.inputs.contains(output))).peekable();
+        readers.peek().is_some() && readers.all(|node| node.operator == "Add")
+    };
+    Ok(match (layers.as_slice(), scheme) {
+        ([.., last], Scheme::Cpu) if is_residual(last) => layers,
+        ([but_last @ .., _], Scheme::Cpu) | ([_, but_last @ .., _], _) => but_last.to_vec(),
         _ => Vec::new(),
     })
 }
@@ -166,34 +177,30 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     fn layer(&mut self, mut node: Node) -> Result<()> {
-        node.inputs[0] = self.dequantised(&node.inputs[0].clone())?;
+        let padding = self.missing_channels(&node);
+        node.inputs[0] = self.dequantised_with(&node.inputs[0].clone(), padding)?;
         let input_scale = self.codes.values().find(|(.., value)| *value == node.inputs[0]).map(|(_, code, _)| code.scale);
-        let prelu = if self.scheme == Scheme::Cpu { self.prelu_behind(&node)? } else { None };
+        let prelu = match self.scheme {
+            Scheme::Cpu => Prelu::behind(self.model, &node, self.only_reader(&node.outputs[0]))?,
+            _ => None,
+        };
         let plain = |name: &str| self.model.weights.get(name).cloned();
         let Some(mut weight) = plain(&node.inputs[1]) else {
             self.rewrite.model.nodes.push(node);
             return Ok(());
         };
-        let mut bias = node.inputs.get(2).and_then(|name| plain(name));
-        let axis = match (node.operator.as_str(), node.attributes.get("transB")) {
-            ("Conv", _) | ("Gemm", Some(Attribute::Int(1))) => 0,
-            _ => 1,
-        };
-        if let Some((_, slopes)) = &prelu {
-            // x, and below it the slope times x, of which the larger one is PReLU's result where no slope is above 1.
-            weight = Weight::concatenated(&[weight.clone(), weight.rows_scaled(slopes)?], 0)?;
-            bias = bias.map(|bias| Weight::concatenated(&[bias.clone(), bias.rows_scaled(slopes)?], 0)).transpose()?;
+        if padding > 0 {
+            let dims = weight.dims().iter().enumerate().map(|(axis, size)| if axis == 1 { padding } else { *size }).collect();
+            weight = Weight::concatenated(&[weight, Weight::zeros(DataType::F32, dims)?], 1)?;
         }
+        let bias = node.inputs.get(2).and_then(|name| plain(name));
+        let axis = channel_axis(&node);
         let (data_type, most) = self.scheme.weights();
-        let maxima = weight.channel_maxima(axis)?;
-        if maxima.iter().any(|maximum| !maximum.is_finite()) {
-            return Err(Error::Graph(graph::Error::Graph(format!("the weight `{}` is not finite", node.inputs[1]))));
-        }
-        let scales: Vec<f32> = maxima.iter().map(|maximum| (maximum / most).max(f32::MIN_POSITIVE)).collect();
-        node.inputs[1] = self.dequantised_weight(&node.inputs[1].clone(), &weight, axis, &scales, data_type)?;
+        let scales = channel_scales(&node.inputs[1], &weight, axis, most)?;
+        node.inputs[1] = dequantised_weight(&mut self.rewrite, &node.inputs[1], &weight, axis, &scales, data_type)?;
         if let (Some(bias), Some(input_scale), Scheme::Cpu) = (bias, input_scale, self.scheme) {
             let scales: Vec<f32> = scales.iter().map(|scale| (scale * input_scale).max(f32::MIN_POSITIVE)).collect();
-            node.inputs[2] = self.dequantised_weight(&node.inputs[2].clone(), &bias, 0, &scales, DataType::I32)?;
+            node.inputs[2] = dequantised_weight(&mut self.rewrite, &node.inputs[2], &bias, 0, &scales, DataType::I32)?;
         }
         let output = node.outputs[0].clone();
         if self.scheme != Scheme::Cpu || node.operator != "Conv" {
@@ -201,8 +208,8 @@ impl Pass<'_> {
             self.rewrite.model.nodes.push(node);
             return Ok(());
         }
-        if let Some((position, _)) = prelu {
-            return self.doubled(node, position);
+        if let Some(prelu) = prelu {
+            return self.prelu(node, &prelu);
         }
         if let Some(position) = self.only_reader(&output).filter(|position| self.model.nodes[*position].operator == "Relu") {
             self.rewrite.model.nodes.push(node);
@@ -210,6 +217,21 @@ impl Pass<'_> {
             return self.quantise_output(self.model.nodes[position].clone());
         }
         self.quantise_output(node)
+    }
+
+    /// Channels of zeros that an image is given before a convolution: ONNX Runtime's fast 8-bit kernels take four channels at a time, and leave
+    /// pictures of 3 to slow ones.
+    fn missing_channels(&self, node: &Node) -> usize {
+        let is_image = self.scheme == Scheme::Cpu && self.is_input(&node.inputs[0]);
+        let grouped = node.attributes.get("group").is_some_and(|groups| *groups != Attribute::Int(1));
+        match self.model.weights.get(&node.inputs[1]).map(Weight::dims) {
+            Some([_, channels, _, _]) if is_image && !grouped => channels.next_multiple_of(4) - channels,
+            _ => 0,
+        }
+    }
+
+    fn is_input(&self, value: &str) -> bool {
+        self.model.inputs.iter().any(|port| port.name == value)
     }
 
     /// The one node that reads a value which is no output.
@@ -221,37 +243,31 @@ impl Pass<'_> {
         }
     }
 
-    /// The PRelu that alone reads a convolution, with its slopes, if none of them is above 1.
-    fn prelu_behind(&self, node: &Node) -> Result<Option<(usize, Vec<f32>)>> {
-        let Some(position) = self.only_reader(&node.outputs[0]).filter(|_| node.operator == "Conv") else { return Ok(None) };
-        let reader = &self.model.nodes[position];
-        let Some(slope) = self.model.weights.get(reader.inputs.get(1).map_or("", String::as_str)) else { return Ok(None) };
-        let filters = self.model.weights.get(&node.inputs[1]).map_or(0, |weight| weight.dims()[0]);
-        let grouped = node.attributes.get("group").is_some_and(|groups| *groups != Attribute::Int(1));
-        let per_channel = slope.dims().first() == Some(&slope.elements()) && slope.dims().len() + 1 == 4;
-        if reader.operator != "PRelu" || grouped || !per_channel || slope.elements() != filters {
-            return Ok(None);
-        }
-        let slopes = slope.to_f32s()?;
-        Ok(slopes.iter().all(|slope| *slope <= 1.0).then_some((position, slopes)))
-    }
-
-    /// PReLU as the larger of x and slope · x: ONNX Runtime has no 8-bit PReLU, and would go to floats and back. A maximum of codes is
-    /// the code of the maximum, and both halves take the range of the result, so that this also rounds once instead of twice.
-    fn doubled(&mut self, mut convolution: Node, position: usize) -> Result<()> {
-        let prelu = self.model.nodes[position].clone();
-        self.done.insert(position);
-        let code = self.scheme.code(self.statistics, &prelu.outputs[0], self.method)?;
-        let both = self.rewrite.name(&format!("{}/doubled", convolution.name));
-        convolution.outputs = vec![both.clone()];
+    /// PReLU in 8 bits: x and its products share a code, whose range is that of x and of the result together.
+    fn prelu(&mut self, mut convolution: Node, prelu: &Prelu) -> Result<()> {
+        let node = self.model.nodes[prelu.position].clone();
+        self.done.insert(prelu.position);
+        let code = self.scheme.code(self.statistics, &[&convolution.outputs[0], &node.outputs[0]], self.method)?;
+        let exact = self.rewrite.name(&format!("{}/exact", convolution.name));
+        convolution.outputs = vec![exact.clone()];
         self.rewrite.model.nodes.push(convolution);
-        let codes = self.quantise(&both, &prelu.name, code)?;
-        let split = self.rewrite.name(&format!("{}/Split", prelu.name));
-        let halves = ["positive", "negative"].map(|half| self.rewrite.name(&format!("{}/{half}", prelu.name)));
-        let attributes = [("axis", Attribute::from(1)), ("num_outputs", Attribute::from(2))];
-        self.rewrite.node_with_outputs(&split, "Split", &[&codes], &attributes, &halves);
-        let larger = self.rewrite.node(&format!("{}/Max", prelu.name), "Max", &[&halves[0], &halves[1]], &[]);
-        self.dequantise_as(&larger, code, &prelu.outputs[0])
+        let mut codes = self.quantise(&exact, &node.name, code)?;
+        for stage in prelu.stages() {
+            let factors: Vec<u8> = stage.factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
+            let channels = stage.factors.len();
+            let weight = Weight::from_bytes(DataType::F32, vec![channels, 1, 1, 1], factors)?;
+            let (data_type, most) = self.scheme.weights();
+            let scales: Vec<f32> = stage.factors.iter().map(|factor| (factor.abs() / most).max(f32::MIN_POSITIVE)).collect();
+            let base = format!("{}/{}", node.name, stage.operator);
+            let weight = dequantised_weight(&mut self.rewrite, &format!("{base}/factors"), &weight, 0, &scales, data_type)?;
+            let (scale, zero_point) = self.parameters(&node.name, code)?;
+            let x = self.rewrite.node(&format!("{base}/DequantizeLinear"), "DequantizeLinear", &[&codes, &scale, &zero_point], &[]);
+            let attributes = [("group", Attribute::from(channels as i64)), ("kernel_shape", Attribute::from(vec![1_i64, 1]))];
+            let product = self.rewrite.node(&format!("{base}/Conv"), "Conv", &[&x, &weight], &attributes);
+            let product = self.quantise(&product, &base, code)?;
+            codes = self.rewrite.node(&base, stage.operator, &[&codes, &product], &[]);
+        }
+        self.dequantise_as(&codes, code, &node.outputs[0])
     }
 
     /// An operator between layers: in 8 bits if it continues from codes, and something behind it goes on with them.
@@ -293,7 +309,7 @@ impl Pass<'_> {
     /// Adds a node whose output goes through 8 bits and keeps its name.
     fn quantise_output(&mut self, mut node: Node) -> Result<()> {
         let output = node.outputs[0].clone();
-        let code = self.scheme.code(self.statistics, &output, self.method)?;
+        let code = self.scheme.code(self.statistics, &[&output], self.method)?;
         let exact = self.rewrite.name(&format!("{output}/exact"));
         node.outputs = vec![exact.clone()];
         self.rewrite.model.nodes.push(node);
@@ -303,14 +319,29 @@ impl Pass<'_> {
 
     /// A value after 8 bits; each goes through them once.
     fn dequantised(&mut self, value: &str) -> Result<String> {
-        if let Some((.., dequantised)) = self.codes.get(value) {
+        self.dequantised_with(value, 0)
+    }
+
+    /// A value after 8 bits, with a number of channels of zeros behind its own.
+    fn dequantised_with(&mut self, value: &str, padding: usize) -> Result<String> {
+        let key = if padding == 0 { value.to_owned() } else { format!("{value}/Pad") };
+        if let Some((.., dequantised)) = self.codes.get(&key) {
             return Ok(dequantised.clone());
         }
-        let code = self.scheme.code(self.statistics, value, self.method)?;
-        let codes = self.quantise(value, value, code)?;
-        let (scale, zero_point) = self.parameters(value, code)?;
-        let dequantised = self.rewrite.node(&format!("{value}/DequantizeLinear"), "DequantizeLinear", &[&codes, &scale, &zero_point], &[]);
-        self.codes.insert(value.to_owned(), (codes, code, dequantised.clone()));
+        // What the model is given has its range from the interface: nothing of that may be cut.
+        let method = if self.is_input(value) { RangeMethod::MinMax } else { self.method };
+        let code = self.scheme.code(self.statistics, &[value], method)?;
+        let mut from = value.to_owned();
+        if padding > 0 {
+            // Nothing before each of the four dimensions, and channels behind.
+            let bytes: Vec<u8> = [0, 0, 0, 0, 0, padding as i64, 0, 0].iter().flat_map(|pad: &i64| pad.to_le_bytes()).collect();
+            let pads = self.rewrite.weight(&format!("{key}/pads"), Weight::from_bytes(DataType::I64, vec![8], bytes)?);
+            from = self.rewrite.node(&key, "Pad", &[value, &pads], &[]);
+        }
+        let codes = self.quantise(&from, &key, code)?;
+        let (scale, zero_point) = self.parameters(&key, code)?;
+        let dequantised = self.rewrite.node(&format!("{key}/DequantizeLinear"), "DequantizeLinear", &[&codes, &scale, &zero_point], &[]);
+        self.codes.insert(key, (codes, code, dequantised.clone()));
         Ok(dequantised)
     }
 
@@ -340,15 +371,5 @@ impl Pass<'_> {
             }
         };
         Ok((placed("scale", scale), placed("zero_point", zero_point)))
-    }
-
-    fn dequantised_weight(&mut self, name: &str, weight: &Weight, axis: usize, scales: &[f32], to: DataType) -> Result<String> {
-        let codes = self.rewrite.weight(&format!("{name}/{to}"), weight.quantised(axis, scales, to)?);
-        let bytes: Vec<u8> = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
-        let scales = self.rewrite.weight(&format!("{name}/scales"), Weight::from_bytes(DataType::F32, vec![scales.len()], bytes)?);
-        let zero_points = Weight::from_bytes(to, vec![weight.dims()[axis]], vec![0; weight.dims()[axis] * to.size()])?;
-        let zero_points = self.rewrite.weight(&format!("{name}/zero_points"), zero_points);
-        let attributes = [("axis", Attribute::from(axis as i64))];
-        Ok(self.rewrite.node(&format!("{name}/DequantizeLinear"), "DequantizeLinear", &[&codes, &scales, &zero_points], &attributes))
     }
 }

@@ -99,22 +99,30 @@ fn one() -> u32 {
 pub struct Floors {
     /// Peak signal-to-noise ratio against the FP32 reference, in dB; the peak is the reference's range.
     pub psnr_db: f64,
+    /// Cosine similarity with the FP32 reference: at most 1.
+    pub cosine: f64,
+    /// How many times as fast as FP32 and FP16 an INT8 engine is where it can be measured, on a CPU.
+    #[serde(default = "not_slower")]
+    pub speed: f64,
+}
+
+fn not_slower() -> f64 {
+    1.0
 }
 
 impl Floors {
     /// What an engine of a precision reaches unless something is wrong with it; docs/benchmarks.md has what engines do reach.
     pub fn expected_of(precision: Precision) -> Self {
-        let psnr_db = match precision {
+        let (psnr_db, cosine) = match precision {
             // The same arithmetic in another order.
-            Precision::Fp32 => 100.0,
+            Precision::Fp32 => (100.0, 0.999_999),
             // 11 bits: below half a level of 10 bits.
-            Precision::Fp16 => 60.0,
+            Precision::Fp16 => (60.0, 0.9999),
             // 8 bits, and 8-bit codes: about a level of 8 bits.
-            Precision::Bf16 => 40.0,
-            Precision::Int8 => 35.0,
-            Precision::Fp8 => 35.0,
+            Precision::Bf16 => (40.0, 0.999),
+            Precision::Int8 | Precision::Fp8 => (35.0, 0.99),
         };
-        Floors { psnr_db }
+        Floors { psnr_db, cosine, speed: not_slower() }
     }
 }
 
@@ -142,13 +150,13 @@ impl Profile {
     pub fn set_precision(&mut self, precision: Precision) {
         if precision != self.precision {
             self.precision = precision;
-            self.floors = Floors::expected_of(precision);
+            self.floors = Floors { speed: self.floors.speed, ..Floors::expected_of(precision) };
         }
     }
 
-    /// The tile shapes for a task; none where the profile does not serve it.
-    pub fn tiles_for(&self, task: Task) -> &[Tile] {
-        let shapes = match task {
+    /// The shapes for a task; none where the profile does not serve it.
+    pub fn shapes_for(&self, task: Task) -> Option<&Shapes> {
+        match task {
             Task::Upscale => &self.tasks.upscale,
             Task::Unet => &self.tasks.unet,
             Task::VaeEncoder => &self.tasks.vae_encoder,
@@ -157,8 +165,8 @@ impl Profile {
             Task::Realtime => &self.tasks.realtime,
             // Its input is tokens, not an image.
             Task::TextEncoder => &None,
-        };
-        shapes.as_ref().map_or(&[], |shapes| &shapes.tiles)
+        }
+        .as_ref()
     }
 
     /// What ONNX Runtime's TensorRT provider is given.
@@ -200,6 +208,12 @@ impl Profile {
         }
         if !self.floors.psnr_db.is_finite() {
             return Err(format!("`floors: psnr_db`: expected a number of decibels, found {}", self.floors.psnr_db));
+        }
+        if !(-1.0..=1.0).contains(&self.floors.cosine) {
+            return Err(format!("`floors: cosine`: expected a number from -1 to 1, found {}", self.floors.cosine));
+        }
+        if !(self.floors.speed.is_finite() && self.floors.speed >= 0.0) {
+            return Err(format!("`floors: speed`: expected a factor of at least 0, found {}", self.floors.speed));
         }
         match (&self.device, self.provider) {
             (None, Provider::Cpu) if self.cuda_graphs => Err("`cuda_graphs`: expected false on a CPU".into()),

@@ -105,6 +105,7 @@ cuda:
   tf32: true
 floors:
   psnr_db: 50
+  cosine: 0.99
 ";
 
 #[test]
@@ -128,6 +129,10 @@ fn mistakes_are_named_with_their_place_and_what_was_meant() {
         ("streams: 2", "streams: 0", &["`streams`: expected 1 to 16"]),
         ("precision: fp16", "precision: fp8", &["needs compute capability 8.9, found 8.6"]),
         ("capability: 8.6", "capability: 7.5", &["`cuda: tf32`: needs compute capability 8.0, found 7.5"]),
+        ("cosine: 0.99", "cosine: 99", &["`floors: cosine`: expected a number from -1 to 1, found 99"]),
+        ("cosine: 0.99", "cosine: 0.99\n  speed: -1", &["`floors: speed`: expected a factor of at least 0, found -1"]),
+        ("  cosine: 0.99\n", "", &["missing field `cosine`"]),
+        ("cosine:", "cosin:", &["line 21", "did you mean `cosine`?"]),
         ("memory: 24 GB\n", "", &["`memory` is missing"]),
         ("provider: tensorrt", "provider: cpu", &["expected tensorrt or cuda in the profile of a GPU"]),
         ("gpu: A GPU\n", "", &["expected `gpu`"]),

@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let engine = arguments.engine.open()?;
     library()?;
     let limits = Limits::default();
-    let scale = engine.manifest().interface.scale;
+    let scale = engine.manifest().images()?.scale;
     let photo = Picture::read(&arguments.input, &limits)?;
     let small = Size { width: photo.size().width / scale, height: photo.size().height / scale };
     if small.width == 0 || small.height == 0 {

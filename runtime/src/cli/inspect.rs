@@ -1,5 +1,7 @@
 //! `runtime inspect`: what an engine is.
 
+use std::collections::BTreeMap;
+
 use runtime::engine::Manifest;
 
 use super::CommandResult;
@@ -31,19 +33,27 @@ pub(crate) fn run(arguments: &Arguments) -> CommandResult {
 }
 
 fn text(manifest: &Manifest) -> String {
-    let Manifest { model, interface, target, built_with, .. } = manifest;
+    let Manifest { model, target, built_with, .. } = manifest;
     let bytes: u64 = manifest.files.values().map(|file| file.bytes).sum();
-    let reach = interface.receptive_field.map_or("unbounded or unknown".into(), |radius| format!("{radius} pixels"));
     let capability = target.compute_capability.as_ref().map_or(String::new(), |version| format!(", compute {version}"));
     let mut lines = vec![
         format!("name             {}", manifest.name),
         format!("model            {}, {} parameters", model.architecture, model.parameters),
         format!("licence          {}", model.licence.as_deref().unwrap_or("not stated")),
-        format!(
+    ];
+    if let Some(interface) = &manifest.interface {
+        let reach = interface.receptive_field.map_or("unbounded or unknown".into(), |radius| format!("{radius} pixels"));
+        lines.push(format!(
             "task             {} ×{}, {} channels, values {} to {}",
             interface.task, interface.scale, interface.channels, interface.range[0], interface.range[1]
-        ),
-        format!("receptive field  {reach}"),
+        ));
+        lines.push(format!("receptive field  {reach}"));
+    }
+    if let Some(component) = &manifest.component {
+        lines.push(format!("task             {}", component.task));
+        lines.extend(component.facts.iter().map(|(key, value)| format!("{key:<16} {value}")));
+    }
+    lines.extend([
         format!("precision        {}", manifest.precision),
         format!("target           {} ({}{capability}){}", target.profile, target.provider, if target.portable { ", portable" } else { "" }),
         format!(
@@ -51,10 +61,17 @@ fn text(manifest: &Manifest) -> String {
             manifest.producer, built_with.onnxruntime, built_with.operating_system, built_with.processor
         ),
         format!("files            {}, {:.1} MB, all whole", manifest.files.len(), bytes as f64 / 1e6),
-    ];
+    ]);
     for graph in &manifest.graphs {
         let optimised = if graph.optimised { ", optimised" } else { "" };
-        lines.push(format!("graph            {}: tiles of {}{optimised}", graph.file, graph.tile(interface)));
+        let tensors = |shapes: &BTreeMap<String, Vec<usize>>| {
+            shapes.iter().map(|(name, shape)| format!("{name} {shape:?}")).collect::<Vec<_>>().join(", ")
+        };
+        let takes = match &manifest.interface {
+            Some(interface) => format!("tiles of {}", graph.tile(interface)),
+            None => format!("{} to {}", tensors(&graph.inputs), tensors(&graph.outputs)),
+        };
+        lines.push(format!("graph            {}: {takes}{optimised}", graph.file));
     }
     for gate in &manifest.gates {
         lines.push(format!("gate             {} on {}: {} (at least {})", gate.name, gate.graph, gate.value, gate.floor));

@@ -1,10 +1,10 @@
-//! Reading an [`Interface`] from the metadata that the exporter writes into an ONNX file.
+//! Reading an [`Interface`] or a [`Component`] from the metadata that the exporter writes into an ONNX file.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
-use super::manifest::Interface;
+use super::manifest::{Component, Interface, Task};
 use crate::error::{Error, Result};
 
 impl Interface {
@@ -35,6 +35,31 @@ impl Interface {
         interface.validate()?;
         Ok(interface)
     }
+}
+
+impl Component {
+    /// Reads the keys `tileforge.task` and `.safe_precisions`, and keeps what else there is but `.architecture`, `.hyperparameters` and
+    /// `.parameters`.
+    ///
+    /// # Errors
+    /// [`Error::Manifest`] that names the key which is missing or cannot be understood.
+    pub fn from_metadata(metadata: &BTreeMap<String, String>) -> Result<Self> {
+        const ELSEWHERE: [&str; 5] = ["task", "safe_precisions", "architecture", "hyperparameters", "parameters"];
+        let facts = metadata.iter().filter_map(|(key, value)| Some((key.strip_prefix("tileforge.")?.to_owned(), value.clone())));
+        let facts = facts.filter(|(key, _)| !ELSEWHERE.contains(&key.as_str())).collect();
+        let metadata = Metadata(metadata);
+        let component = Self { task: metadata.parse("task")?, facts, safe_precisions: metadata.list("safe_precisions")? };
+        component.validate()?;
+        Ok(component)
+    }
+}
+
+/// The task that the metadata of a graph names.
+///
+/// # Errors
+/// [`Error::Manifest`]: there is none, or it is unknown.
+pub fn task(metadata: &BTreeMap<String, String>) -> Result<Task> {
+    Metadata(metadata).parse("task")
 }
 
 struct Metadata<'m>(&'m BTreeMap<String, String>);
@@ -103,6 +128,21 @@ mod tests {
         let mut metadata = metadata();
         metadata.insert("tileforge.receptive_field".into(), "unbounded".into());
         assert_eq!(Interface::from_metadata(&metadata).unwrap().receptive_field, None);
+    }
+
+    #[test]
+    fn a_component_keeps_what_is_said_of_it() {
+        let mut metadata = metadata();
+        metadata.extend(
+            [("task", "vae_decoder"), ("scaling_factor", "0.13025"), ("architecture", "AutoencoderKL")]
+                .map(|(key, value)| (format!("tileforge.{key}"), value.to_owned())),
+        );
+        let component = Component::from_metadata(&metadata).unwrap();
+        assert_eq!((component.task, component.facts["scaling_factor"].as_str()), (Task::VaeDecoder, "0.13025"));
+        assert!(!component.facts.contains_key("architecture") && !component.facts.contains_key("task"));
+        assert!(Interface::from_metadata(&metadata).unwrap_err().to_string().contains("interface.task"));
+        metadata.insert("tileforge.task".into(), "upscale".into());
+        assert!(Component::from_metadata(&metadata).unwrap_err().to_string().contains("component.task"));
     }
 
     #[test]

@@ -25,8 +25,12 @@ pub struct Manifest {
     pub producer: String,
     /// The model that it came from.
     pub model: Model,
-    /// How pixels become tensors and tensors pixels.
-    pub interface: Interface,
+    /// How pixels become tensors and tensors pixels, of an engine that takes pictures; see [`Manifest::images`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<Interface>,
+    /// What any other engine is: each has this or an interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component: Option<Component>,
     /// The precision of most weights and activations.
     pub precision: Precision,
     /// Names of the nodes that compute in FP32 although the engine does not; of INT8 and FP8, the layers that are not in 8 bits.
@@ -97,15 +101,27 @@ pub struct Interface {
     pub safe_precisions: Vec<Precision>,
 }
 
+/// What an engine of tensors is: a part of a system of several networks, which hands them on. Names and shapes are the graphs'.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Component {
+    /// What it does: anything but [`Task::Upscale`].
+    pub task: Task,
+    /// What else must be known, by the keys of docs/metadata.md without `tileforge.`: `scaling_factor`, `sequence`, `input.NAME`, …
+    pub facts: BTreeMap<String, String>,
+    /// The precisions that the architecture is known to keep its quality in.
+    pub safe_precisions: Vec<Precision>,
+}
+
 /// What the ranges of activations were measured on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// "folder", or "built-in test image".
+    /// "folder", "built-in test image" or "random tensors".
     pub source: String,
-    /// Number of pictures that tiles were drawn from.
+    /// Number of pictures that tiles were drawn from, or of files with tensors.
     pub pictures: usize,
-    /// Number of tiles.
+    /// Number of tiles, or of sets of tensors.
     pub tiles: usize,
     /// SHA-256 of all tiles' values.
     pub sha256: String,
@@ -169,9 +185,9 @@ pub struct BuiltWith {
 pub struct Graph {
     /// The ONNX file, a plain name.
     pub file: String,
-    /// Input shapes by tensor name, `[batch, channels, height, width]`.
+    /// Input shapes by tensor name; of pictures `[batch, channels, height, width]`.
     pub inputs: BTreeMap<String, Vec<usize>>,
-    /// Output shapes by tensor name, `[batch, channels, height, width]`.
+    /// Output shapes by tensor name; of pictures `[batch, channels, height, width]`.
     pub outputs: BTreeMap<String, Vec<usize>>,
     /// ONNX Runtime fused its operators offline, in ways that hold for any processor; memory layouts
     /// for the one at hand are still chosen on loading.
@@ -260,6 +276,18 @@ named! {
     Task {
         /// A picture to the same picture with more pixels (or cleaner ones, at scale 1).
         Upscale = "upscale",
+        /// The noise in a noisy latent image, under the condition of a text.
+        Unet = "unet",
+        /// An image or a video to a latent one.
+        VaeEncoder = "vae_encoder",
+        /// A latent image or video to one of pixels.
+        VaeDecoder = "vae_decoder",
+        /// A text's tokens to what conditions an image.
+        TextEncoder = "text_encoder",
+        /// A picture to the depth of each of its pixels.
+        Depth = "depth",
+        /// A frame and the one before it to the frame that is shown.
+        Realtime = "realtime",
     }
 }
 

@@ -19,6 +19,7 @@ use crate::digest::{self, FileDigest};
 use crate::error::{Error, Result};
 use crate::session::{Session, SessionOptions};
 
+pub use interface::task;
 pub use manifest::{Graph, Manifest};
 pub use signature::PublicKey;
 

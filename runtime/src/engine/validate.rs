@@ -1,11 +1,11 @@
 //! The rules of schema 1. Nothing here touches the file system.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path};
+use std::path::{self, Path};
 
 use serde::Deserialize;
 
-use super::manifest::{Graph, Interface, Manifest, SCHEMA, Target};
+use super::manifest::{Component, Graph, Interface, Manifest, SCHEMA, Target, Task};
 use crate::compiled;
 use crate::error::{Error, Result};
 
@@ -74,7 +74,12 @@ impl Manifest {
     pub fn validate(&self) -> Result<()> {
         rule(self.schema == SCHEMA, || format!("schema: expected {SCHEMA}, found {}", self.schema))?;
         plain_name(&self.name)?;
-        self.interface.validate()?;
+        match (&self.interface, &self.component) {
+            (Some(interface), None) => interface.validate()?,
+            (None, Some(component)) => component.validate()?,
+            (Some(_), Some(_)) => rule(false, || "expected an interface or a component, found both".into())?,
+            (None, None) => rule(false, || "expected an interface or a component, found neither".into())?,
+        }
         for (name, digest) in &self.files {
             match compiled_name(name) {
                 Some(parts) => parts.split('/').try_for_each(plain_name)?,
@@ -86,7 +91,10 @@ impl Manifest {
         rule(!self.graphs.is_empty(), || "graphs: expected at least one, found none".into())?;
         for graph in &self.graphs {
             self.listed("graphs", &graph.file)?;
-            graph.validate(&self.interface)?;
+            match &self.interface {
+                Some(interface) => graph.validate(interface)?,
+                None => graph.validate_tensors()?,
+            }
         }
         self.listed("selftest.file", &self.selftest.file)?;
         self.graph_exists("selftest.graph", &self.selftest.graph)?;
@@ -104,6 +112,21 @@ impl Manifest {
             rule(sound, || format!("target: expected a word or a number for {name}, found \"{}\"", value.escape_debug()))?;
         }
         self.gates.iter().try_for_each(|gate| self.graph_exists("gates", &gate.graph))
+    }
+
+    /// How pictures go through the engine.
+    ///
+    /// # Errors
+    /// [`Error::Manifest`]: it is one of tensors.
+    pub fn images(&self) -> Result<&Interface> {
+        let what = self.component.as_ref().map_or("no upscaler", |component| component.task.name());
+        self.interface.as_ref().ok_or_else(|| {
+            Error::Manifest(format!(
+                "{}: expected an engine of task upscale, found {what}: its tensors are those of a program that runs the whole system; \
+                 `runtime verify` runs its self-test",
+                self.name
+            ))
+        })
     }
 
     fn listed(&self, key: &str, file: &str) -> Result<()> {
@@ -126,6 +149,7 @@ impl Interface {
         let within = |key: &str, value: u32, low: u32, high: u32| {
             rule((low..=high).contains(&value), || format!("interface.{key}: expected {low} to {high}, found {value}"))
         };
+        rule(self.task == Task::Upscale, || format!("interface.task: expected upscale, found {}", self.task))?;
         within("scale", self.scale, 1, 64)?;
         rule(matches!(self.channels, 1 | 3), || format!("interface.channels: expected 1 or 3, found {}", self.channels))?;
         let [low, high] = self.range;
@@ -141,7 +165,31 @@ impl Interface {
     }
 }
 
+impl Component {
+    /// Checks that it is no upscaler, which has an interface.
+    ///
+    /// # Errors
+    /// [`Error::Manifest`] if it is.
+    pub fn validate(&self) -> Result<()> {
+        rule(self.task != Task::Upscale, || "component.task: expected another task than upscale, which has an interface".into())
+    }
+}
+
 impl Graph {
+    /// That there are inputs and outputs, none of them too large.
+    fn validate_tensors(&self) -> Result<()> {
+        for (key, tensors) in [("inputs", &self.inputs), ("outputs", &self.outputs)] {
+            rule(!tensors.is_empty(), || format!("graphs.{}.{key}: expected at least one, found none", self.file))?;
+            for (name, shape) in tensors {
+                let elements = shape.iter().try_fold(1_usize, |product, size| product.checked_mul(*size));
+                rule(!name.is_empty() && elements.is_some_and(|elements| (1..=TENSOR_MAXIMUM).contains(&elements)), || {
+                    format!("graphs.{}.{key}: expected 1 to {TENSOR_MAXIMUM} elements, found \"{name}\" of {shape:?}", self.file)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     fn validate(&self, interface: &Interface) -> Result<()> {
         let input = only(&self.file, "inputs", &self.inputs, &interface.input)?;
         let output = only(&self.file, "outputs", &self.outputs, &interface.output)?;
@@ -194,7 +242,7 @@ fn compiled_name(name: &str) -> Option<&str> {
 
 fn plain_name(name: &str) -> Result<()> {
     let mut parts = Path::new(name).components();
-    let plain = matches!(parts.next(), Some(Component::Normal(part)) if part == name)
+    let plain = matches!(parts.next(), Some(path::Component::Normal(part)) if part == name)
         && parts.next().is_none()
         && !name.contains(['/', '\\', ':', '\0']);
     rule(plain, || format!("files: expected a plain file name, found \"{}\"", name.escape_debug()))
@@ -303,6 +351,42 @@ pub(crate) mod tests {
             let error = Manifest::parse(value.to_string().as_bytes()).unwrap_err().to_string();
             assert!(error.contains(expected), "{pointer}: {error}");
         }
+    }
+
+    /// The manifest of an engine of tensors.
+    fn component() -> Value {
+        let mut value = value(&[(64, 64)]);
+        let manifest = value.as_object_mut().unwrap();
+        manifest.remove("interface");
+        let facts = json!({ "size_multiple": "8" });
+        manifest.insert("component".into(), json!({ "task": "unet", "facts": facts, "safe_precisions": ["fp32"] }));
+        value["graphs"][0]["inputs"] = json!({ "sample": [2, 4, 64, 64], "timestep": [] });
+        value["graphs"][0]["outputs"] = json!({ "out_sample": [2, 4, 64, 64] });
+        value
+    }
+
+    #[test]
+    fn an_engine_of_tensors_is_no_upscaler() {
+        let parse = |value: &Value| Manifest::parse(value.to_string().as_bytes());
+        let error = parse(&component()).unwrap().images().unwrap_err().to_string();
+        assert!(error.contains("expected an engine of task upscale, found unet") && error.contains("runtime verify"), "{error}");
+        for (pointer, replacement, expected) in [
+            ("/component/task", json!("upscale"), "component.task"),
+            ("/component/task", json!("sing"), "unknown variant"),
+            ("/graphs/0/inputs", json!({}), "graphs.64x64.onnx.inputs: expected at least one"),
+            ("/graphs/0/outputs/out_sample", json!([u64::MAX, 2]), "graphs.64x64.onnx.outputs"),
+            ("/graphs/0/inputs/sample", json!([0, 4]), "graphs.64x64.onnx.inputs"),
+        ] {
+            let mut value = component();
+            *value.pointer_mut(pointer).unwrap() = replacement;
+            let error = parse(&value).unwrap_err().to_string();
+            assert!(error.contains(expected), "{pointer}: {error}");
+        }
+        let mut both = component();
+        both["interface"] = value(&[(64, 64)])["interface"].clone();
+        assert!(parse(&both).unwrap_err().to_string().contains("found both"));
+        both.as_object_mut().unwrap().retain(|key, _| key != "interface" && key != "component");
+        assert!(parse(&both).unwrap_err().to_string().contains("found neither"));
     }
 
     #[test]

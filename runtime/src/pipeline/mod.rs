@@ -153,13 +153,13 @@ impl Upscaler {
     /// An upscaler for an engine, on the best provider that fits this box.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for does; those of [`crate::onnxruntime::load`].
+    /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for does; [`Error::Manifest`]: it is no upscaler; those of [`crate::onnxruntime::load`].
     pub fn new(engine: &Engine, options: Options) -> Result<Self> {
-        let manifest = engine.manifest();
-        let largest = manifest.graphs.iter().map(|graph| graph.batch(&manifest.interface)).max().unwrap_or(1);
+        let interface = engine.manifest().images()?.clone();
+        let largest = engine.manifest().graphs.iter().map(|graph| graph.batch(&interface)).max().unwrap_or(1);
         let ladder = Arc::new(Ladder::new(engine, options.placement.clone())?);
         let limits = Limits { streams: ladder.streams(), batch: options.batch.unwrap_or(largest).max(1) };
-        let models = Models { engine: engine.clone(), options, limits, ladder, open: Mutex::default() };
+        let models = Models { engine: engine.clone(), interface, options, limits, ladder, open: Mutex::default() };
         Ok(Self { models })
     }
 
@@ -226,6 +226,7 @@ impl Upscaler {
 /// An engine's tile shapes, and those that have been opened.
 struct Models {
     engine: Engine,
+    interface: Interface,
     options: Options,
     limits: Limits,
     ladder: Arc<Ladder>,
@@ -234,7 +235,7 @@ struct Models {
 
 impl Models {
     fn interface(&self) -> &Interface {
-        &self.engine.manifest().interface
+        &self.interface
     }
 
     /// Those that have sessions.
