@@ -8,10 +8,12 @@ use crate::profile::{Profile, ProviderOptions};
 use crate::samples::{Purpose, views};
 use crate::{Error, Result, Source, engine_files, portable};
 use graph::Model;
+use runtime::compiled::{self, Facts, Store};
 use runtime::engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Precision, SCHEMA, SelfTest, Target};
 use runtime::engine::{MANIFEST_FILE, selftest};
 use runtime::onnxruntime;
-use runtime::provider::Provider;
+use runtime::provider::{self, Provider};
+use runtime::session::SessionOptions;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +55,8 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
     check_for_tensorrt(profile, &graphs, staging.path())?;
     let (gates, selftest) = measure(source, &job, &graphs, &converted, staging.path(), scratch.path())?;
     gate::check(&gates).map_err(|error| with_blame(error, &converted, &job, scratch.path()))?;
-    let manifest = Manifest {
+    let compiles_on = portable::compiles_on(profile);
+    let mut manifest = Manifest {
         schema: SCHEMA,
         name,
         producer: format!("engine-builder {}", env!("CARGO_PKG_VERSION")),
@@ -76,7 +79,7 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
             profile: profile.name.clone(),
             provider: profile.provider,
             compute_capability: profile.device.as_ref().map(|device| device.compute_capability.to_string()),
-            portable: portable::reason_for_portable(profile).is_some(),
+            portable: compiles_on.is_err(),
             streams: profile.streams,
             tensorrt: if profile.provider == Provider::TensorRt { owned(profile.tensorrt_options()) } else { BTreeMap::new() },
             cuda: if profile.provider == Provider::Cpu { BTreeMap::new() } else { owned(profile.cuda_options()) },
@@ -91,10 +94,31 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
         selftest,
         files: engine_files::files(staging.path())?,
     };
+    if let Ok(Some(gpu)) = compiles_on {
+        compile(&manifest, gpu, staging.path())?;
+        manifest.files = engine_files::files(staging.path())?;
+    }
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
     write_manifest(&manifest, staging.path())?;
     engine_files::put_in_place(staging, directory)?;
     Ok(Built { directory: directory.to_owned(), manifest, bytes, sensitivity: converted.sensitivity })
+}
+
+/// Compiles every graph of the engine in `staging` on a GPU of this machine, with its timing cache beside the plan.
+fn compile(manifest: &Manifest, gpu: u32, staging: &Path) -> Result<()> {
+    let library = onnxruntime::load(None)?;
+    let probe = provider::probe(library);
+    let folder = staging.join(compiled::FOLDER);
+    let provider_options = manifest.target.tensorrt.clone();
+    let options = SessionOptions { provider: Provider::TensorRt, provider_options, device: gpu, ..SessionOptions::default() };
+    for graph in &manifest.graphs {
+        let facts = Facts::new(manifest, graph, &options.provider_options, library, &probe, gpu);
+        let facts = facts.ok_or_else(|| Error::input(&folder, "TensorRT or its GPU cannot be asked for its version"))?;
+        Store::at(&folder).get_or_make(&facts, |place| compiled::compile(&staging.join(&graph.file), &options, place))?;
+        let lock = Store::at(&folder).lock_file(&facts);
+        fs::remove_file(&lock).map_err(|e| Error::file(&lock, "remove", e))?;
+    }
+    Ok(())
 }
 
 fn owned(options: ProviderOptions) -> BTreeMap<String, String> {

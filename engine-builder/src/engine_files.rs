@@ -6,18 +6,31 @@ use runtime::engine::MANIFEST_FILE;
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Size and SHA-256 of every file in a folder, by name.
+/// Size and SHA-256 of every file in a folder and the folders in it, by name: `NAME`, or `FOLDER/NAME`.
 pub(crate) fn files(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
     let mut files = BTreeMap::new();
-    for entry in folder.read_dir().map_err(|e| Error::file(folder, "list", e))? {
-        let entry = entry.map_err(|e| Error::file(folder, "list", e))?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        files.insert(name, sha256_file(&entry.path())?);
+    for (path, is_folder) in entries(folder)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if is_folder {
+            files.extend(self::files(&path)?.into_iter().map(|(inner, digest)| (format!("{name}/{inner}"), digest)));
+        } else {
+            files.insert(name, sha256_file(&path)?);
+        }
     }
     Ok(files)
+}
+
+/// What is in a folder, and whether that is a folder.
+fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>> {
+    let fail = |e| Error::file(folder, "list", e);
+    let entry = |entry: std::io::Result<fs::DirEntry>| {
+        let entry = entry.map_err(fail)?;
+        Ok((entry.path(), entry.file_type().map_err(fail)?.is_dir()))
+    };
+    folder.read_dir().map_err(fail)?.map(entry).collect()
 }
 
 /// Gives the folder and its files the permissions that the system gives new ones: temporary ones are private to their owner.
@@ -27,8 +40,12 @@ fn make_readable(folder: &Path) -> Result<()> {
     let probe = folder.join(".permissions");
     let mode = fs::File::create(&probe).and_then(|file| file.metadata()).map_err(fail)?.permissions().mode();
     fs::remove_file(&probe).map_err(fail)?;
-    for entry in folder.read_dir().map_err(fail)? {
-        fs::set_permissions(entry.map_err(fail)?.path(), Permissions::from_mode(mode)).map_err(fail)?;
+    for (path, is_folder) in entries(folder)? {
+        if is_folder {
+            make_readable(&path)?;
+        } else {
+            fs::set_permissions(path, Permissions::from_mode(mode)).map_err(fail)?;
+        }
     }
     // Whoever may read the files may enter the folder.
     fs::set_permissions(folder, Permissions::from_mode(mode | 0o100 | ((mode & 0o444) >> 2))).map_err(fail)

@@ -5,25 +5,34 @@
 
 use crate::profile::Profile;
 use crate::{Error, Result};
+use runtime::onnxruntime;
 use runtime::provider::{self, Gpu, Provider};
 
-/// Why an engine of `profile` that is built here is portable; `None` if there is nothing to compile.
-pub fn reason_for_portable(profile: &Profile) -> Option<String> {
-    portable_because(profile, &provider::gpus())
+/// The GPU that an engine of `profile` is compiled on here, by the driver's number; `None` for a profile that needs no compiling.
+///
+/// # Errors
+/// Why the engine is portable.
+pub fn compiles_on(profile: &Profile) -> Result<Option<u32>, String> {
+    let gpu = gpu_here(profile, &provider::gpus())?;
+    if gpu.is_some() {
+        let library = onnxruntime::load(None).map_err(|error| error.to_string())?;
+        let missing = provider::probe(library).reason_against(Provider::TensorRt);
+        if !missing.is_empty() {
+            return Err(missing);
+        }
+    }
+    Ok(gpu)
 }
 
-fn portable_because(profile: &Profile, gpus: &Result<Vec<Gpu>, String>) -> Option<String> {
-    let device = profile.device.as_ref().filter(|_| profile.provider == Provider::TensorRt)?;
-    let here = match gpus {
-        Err(problem) => return Some(format!("there is no {} here: the NVIDIA driver cannot be used: {problem}", device.gpu)),
-        Ok(gpus) => gpus,
-    };
-    if here.iter().any(|gpu| device.is(gpu)) {
-        return Some(format!("this version does not compile engines while it builds them, although there is a {} here", device.gpu));
+fn gpu_here(profile: &Profile, gpus: &Result<Vec<Gpu>, String>) -> Result<Option<u32>, String> {
+    let Some(device) = profile.device.as_ref().filter(|_| profile.provider == Provider::TensorRt) else { return Ok(None) };
+    let here = gpus.as_ref().map_err(|problem| format!("there is no {} here: the NVIDIA driver cannot be used: {problem}", device.gpu))?;
+    if let Some(number) = (0..).zip(here).find_map(|(number, gpu)| device.is(gpu).then_some(number)) {
+        return Ok(Some(number));
     }
     let names: Vec<String> = here.iter().map(|gpu| format!("{} ({})", gpu.name, gpu.compute_capability)).collect();
     let found = if names.is_empty() { "no GPU at all".into() } else { names.join(", ") };
-    Some(format!("expected a {} (compute capability {}) here, found {found}", device.gpu, device.compute_capability))
+    Err(format!("expected a {} (compute capability {}) here, found {found}", device.gpu, device.compute_capability))
 }
 
 /// That an engine of `profile` will not be portable.
@@ -31,9 +40,9 @@ fn portable_because(profile: &Profile, gpus: &Result<Vec<Gpu>, String>) -> Optio
 /// # Errors
 /// It will be, with the reason: the machine does not fit.
 pub fn require_compiled(profile: &Profile) -> Result<()> {
-    match reason_for_portable(profile) {
-        None => Ok(()),
-        Some(reason) => Err(Error::Runtime(runtime::Error::DoesNotFit(format!(
+    match compiles_on(profile) {
+        Ok(_) => Ok(()),
+        Err(reason) => Err(Error::Runtime(runtime::Error::DoesNotFit(format!(
             "{}: an engine cannot be compiled here: {reason}; build it on that machine, or without --require-compiled for a portable one",
             profile.name
         )))),
@@ -52,11 +61,11 @@ mod tests {
             Profile::read(path.to_str().unwrap()).unwrap()
         };
         let gpu = |name: &str| Gpu { name: name.into(), compute_capability: "8.9".into(), memory_bytes: 1 };
-        let reason = |gpus| portable_because(&profile("l4"), &gpus).unwrap();
+        let reason = |gpus| gpu_here(&profile("l4"), &gpus).unwrap_err();
         assert_eq!(reason(Err("no driver".into())), "there is no NVIDIA L4 here: the NVIDIA driver cannot be used: no driver");
         assert!(reason(Ok(vec![gpu("NVIDIA L40S")])).ends_with("found NVIDIA L40S (8.9)"));
         assert!(reason(Ok(Vec::new())).ends_with("found no GPU at all"));
-        assert!(reason(Ok(vec![gpu("NVIDIA L40S"), gpu("NVIDIA L4")])).contains("does not compile"));
-        assert_eq!(portable_because(&profile("cpu"), &Err("no driver".into())), None);
+        assert_eq!(gpu_here(&profile("l4"), &Ok(vec![gpu("NVIDIA L40S"), gpu("NVIDIA L4")])), Ok(Some(1)));
+        assert_eq!(gpu_here(&profile("cpu"), &Err("no driver".into())), Ok(None));
     }
 }

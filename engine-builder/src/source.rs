@@ -146,7 +146,8 @@ impl Source {
         }
     }
 
-    /// The graphs of an engine for `profile`, the smallest first: one for each of its tiles, or the one of a graph whose sizes are fixed.
+    /// The graphs of an engine for `profile`, the smallest first: for each of its tiles one for one image and one for its batch, or the one of
+    /// a graph whose sizes are fixed.
     ///
     /// # Errors
     /// The network does not take such a size, or the profile says nothing of the task.
@@ -154,27 +155,26 @@ impl Source {
         let shapes = profile.shapes_for(self.task());
         match (&self.purpose, &self.kind) {
             (Purpose::Images(interface), _) => {
-                let tiles = self.tiles(interface, shapes.map_or(&[], |shapes| &shapes.tiles));
-                tiles.into_iter().map(|tile| self.graph(interface, tile)).collect()
+                if let Kind::Graph(model) = &self.kind
+                    && model.inputs.iter().all(|port| port.ty.fixed_dims().is_some())
+                {
+                    return Ok(vec![model.as_ref().clone()]);
+                }
+                let (tiles, batch) = shapes.map_or((&[][..], 1), |shapes| (&shapes.tiles[..], shapes.batch as usize));
+                let tiles = fitted(tiles, interface.size_multiple as usize, interface.size_minimum as usize);
+                // What is left over of a picture runs one by one.
+                let batches = if batch == 1 { vec![1] } else { vec![1, batch] };
+                let sizes = tiles.iter().flat_map(|tile| batches.iter().map(move |batch| (*tile, *batch)));
+                sizes.map(|(tile, batch)| self.graph(interface, tile, batch)).collect()
             }
             (Purpose::Tensors(component), Kind::Graph(model)) => self.graphs_of_tensors(component, model, shapes, &profile.name),
             (Purpose::Tensors(_), Kind::Checkpoint { .. }) => Ok(Vec::new()),
         }
     }
 
-    /// The tiles of the profile, rounded up to what the network takes, the smallest first.
-    fn tiles(&self, interface: &Interface, wanted: &[Tile]) -> Vec<Tile> {
-        if let Kind::Graph(model) = &self.kind
-            && let Some([_, _, height, width]) = model.inputs.first().and_then(|port| port.ty.fixed_dims()).as_deref()
-        {
-            return vec![Tile { height: *height, width: *width }];
-        }
-        fitted(wanted, interface.size_multiple as usize, interface.size_minimum as usize)
-    }
-
-    /// The graph for one tile of an image: batch 1.
-    fn graph(&self, interface: &Interface, tile: Tile) -> Result<Model> {
-        let dims = [1, interface.channels as usize, tile.height, tile.width];
+    /// The graph for some images of one tile.
+    fn graph(&self, interface: &Interface, tile: Tile, batch: usize) -> Result<Model> {
+        let dims = [batch, interface.channels as usize, tile.height, tile.width];
         let input = &interface.input;
         match &self.kind {
             Kind::Checkpoint { checkpoint, hints } => Ok(exporter::export(checkpoint, &Shapes::of(input, &dims), hints)?.model),

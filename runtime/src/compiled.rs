@@ -116,6 +116,11 @@ impl Store {
         cache.map(|cache| Self(cache.join("tileforge").join(FOLDER)))
     }
 
+    /// The file that a process locks while it makes these facts' entry.
+    pub fn lock_file(&self, facts: &Facts) -> PathBuf {
+        self.0.join(format!("{}.lock", facts.key()))
+    }
+
     /// The EPContext model of these facts, if there is a whole one.
     pub fn get(&self, facts: &Facts) -> Option<PathBuf> {
         let folder = self.0.join(facts.key());
@@ -133,7 +138,7 @@ impl Store {
         let failed = |action: &'static str| move |source: io::Error| Error::file(&self.0, action, source);
         fs::create_dir_all(&self.0).map_err(failed("create the folder"))?;
         let key = facts.key();
-        let lock = File::create(self.0.join(format!("{key}.lock"))).map_err(failed("create a lock in"))?;
+        let lock = File::create(self.lock_file(facts)).map_err(failed("create a lock in"))?;
         if lock.try_lock().is_err() {
             tracing::info!("another process compiles the same graph; waiting for it");
             lock.lock().map_err(failed("wait for a lock in"))?;

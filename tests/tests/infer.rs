@@ -267,10 +267,11 @@ fn a_folder_is_upscaled_file_by_file() {
 #[test]
 fn the_report_says_what_ran() {
     let (image, _) = photo(120, 100);
-    let (_, report) = upscaled(&image.into(), &[]);
+    let (_, report) = upscaled(&image.into(), &["--tile", "96x96"]);
     assert_eq!(report["provider"], "cpu");
     let file = &report["files"][0];
     assert_eq!(file["tiles"], 4);
+    assert_eq!(file["assigned"][0]["provider"], "CPUExecutionProvider");
     for stage in ["decode", "run", "blend", "encode", "total"] {
         assert!(file["seconds"][stage].as_f64().unwrap() > 0.0, "{stage}: {file}");
     }

@@ -32,7 +32,7 @@ pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Resu
     let mut seen = BTreeSet::new();
     for entry in tar.entries().map_err(broken)? {
         let mut entry = entry.map_err(broken)?;
-        let name = plain_name(&entry).ok_or_else(|| {
+        let name = name_in_engine(&entry).ok_or_else(|| {
             let found = String::from_utf8_lossy(&entry.path_bytes()).escape_debug().to_string();
             refused("", format!("expected files ENGINE/NAME, found `{found}`"))
         })?;
@@ -61,6 +61,10 @@ pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Resu
         };
         if length != expected.bytes {
             return Err(refused(&name, format!("expected {} bytes, found {length}", expected.bytes)));
+        }
+        // Only names that the manifest lists come this far, and those it checks.
+        if let Some(folder) = target.parent() {
+            fs::create_dir_all(folder).map_err(|e| Error::file(folder, "create", e))?;
         }
         let mut out = File::create(&target).map_err(|e| Error::file(&target, "create", e))?;
         let mut content = Digesting::new(&mut entry);
@@ -117,16 +121,16 @@ impl Head<'_> {
     }
 }
 
-/// The file's name, if the entry is a file directly in one folder.
-fn plain_name(entry: &tar::Entry<'_, impl Read>) -> Option<String> {
+/// The file's name without that of the engine's folder, which comes first, if the entry is a file and nothing leads out of the folder.
+fn name_in_engine(entry: &tar::Entry<'_, impl Read>) -> Option<String> {
     let path: PathBuf = entry.path().ok()?.into_owned();
-    let mut parts = path.components();
-    let (Some(std::path::Component::Normal(_)), Some(std::path::Component::Normal(name)), None) =
-        (parts.next(), parts.next(), parts.next())
-    else {
-        return None;
-    };
-    entry.header().entry_type().is_file().then(|| name.to_str().map(str::to_owned)).flatten()
+    let parts = path.components().map(|part| match part {
+        std::path::Component::Normal(part) => part.to_str(),
+        _ => None,
+    });
+    let parts = parts.collect::<Option<Vec<&str>>>()?;
+    let (_engine, name) = parts.split_first().filter(|(_, name)| !name.is_empty())?;
+    entry.header().entry_type().is_file().then(|| name.join("/"))
 }
 
 /// The whole content of an entry, or nothing if that is more than `most` bytes.

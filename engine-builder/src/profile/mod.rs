@@ -190,12 +190,6 @@ impl Profile {
             let Some(shapes) = shapes else { continue };
             served += 1;
             within(&format!("tasks: {task}: batch"), shapes.batch, LARGEST_BATCH)?;
-            if task == "upscale" && shapes.batch != 1 {
-                return Err(format!(
-                    "`tasks: upscale: batch`: this version builds upscalers for one image in a run, found {}",
-                    shapes.batch
-                ));
-            }
             if shapes.tiles.is_empty() {
                 return Err(format!("`tasks: {task}: tiles`: expected at least one tile shape"));
             }

@@ -123,7 +123,6 @@ fn mistakes_are_named_with_their_place_and_what_was_meant() {
         ("[64x64] }", "[64x0] }", &["line 11", "as in 256x256, found `64x0`"]),
         ("[64x64] }", "[] }", &["tasks: upscale: tiles", "at least one"]),
         ("[64x64], batch: 2", "[64x60], batch: 2", &["tasks: unet: tiles", "multiples of 8, found 64x60"]),
-        ("[64x64] }", "[64x64], batch: 4 }", &["tasks: upscale: batch", "for one image in a run, found 4"]),
         ("batch: 2", "batch: 0", &["tasks: unet: batch", "expected 1 to 64, found 0"]),
         ("level: 3", "level: 99", &["builder_optimization_level", "expected 0 to 5, found 99"]),
         ("streams: 2", "streams: 0", &["`streams`: expected 1 to 16"]),

@@ -16,8 +16,12 @@ impl Interface {
     /// [`Error::Manifest`] that names the key which is missing or cannot be understood.
     pub fn from_metadata(metadata: &BTreeMap<String, String>) -> Result<Self> {
         let metadata = Metadata(metadata);
+        let task: Task = metadata.parse("task")?;
+        if task != Task::Upscale {
+            return Err(bad("task", task.name(), format!("expected {}, as other networks take no pictures", Task::Upscale)));
+        }
         let interface = Self {
-            task: metadata.parse("task")?,
+            task,
             input: metadata.text("input")?.to_owned(),
             output: metadata.text("output")?.to_owned(),
             scale: metadata.parse("scale")?,

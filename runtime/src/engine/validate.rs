@@ -234,12 +234,12 @@ fn only<'g>(file: &str, key: &str, tensors: &'g BTreeMap<String, Vec<usize>>, na
     }
 }
 
-/// A file name that stays in its directory on every system.
 /// The part behind `tensorrt/` of a file that TensorRT compiled, which is in a folder of its own.
 fn compiled_name(name: &str) -> Option<&str> {
     name.strip_prefix(compiled::FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() == 1)
 }
 
+/// A file name that stays in its directory on every system.
 fn plain_name(name: &str) -> Result<()> {
     let mut parts = Path::new(name).components();
     let plain = matches!(parts.next(), Some(path::Component::Normal(part)) if part == name)

@@ -88,18 +88,20 @@ impl<'s> Streams<'s> {
         loop {
             let most = self.batch.load(Ordering::SeqCst);
             match batch.model.clone().run(&mut batch, stream, most) {
-                Ok(()) => return finished.send(batch).map_err(Into::into),
+                Ok(()) => {
+                    tracing::debug!("stream {stream} ran batch {} of {} tiles", batch.number, batch.slots.len());
+                    return finished.send(batch).map_err(Into::into);
+                }
                 Err(error) if error.is_out_of_memory() => {
                     if let Some(smaller) = batch.model.smaller_than(most.min(batch.model.batch())) {
                         self.batch.fetch_min(smaller, Ordering::SeqCst);
                         tracing::warn!("out of memory: goes on with {smaller} images in a run");
                     } else if self.alive.load(Ordering::SeqCst) > 1 {
                         self.halve_streams();
-                        if stream >= self.allowed.load(Ordering::SeqCst) && self.alive.load(Ordering::SeqCst) > 1 {
+                        if !self.wait_for_others(stream)? {
                             self.returned().push(batch);
                             return Ok(());
                         }
-                        self.wait_for_others()?;
                     } else {
                         return Err(error.into());
                     }
@@ -116,14 +118,20 @@ impl<'s> Streams<'s> {
         }
     }
 
-    /// Until those that may not go on have given their memory back.
-    fn wait_for_others(&self) -> StageResult<()> {
-        while self.alive.load(Ordering::SeqCst) > self.allowed.load(Ordering::SeqCst) {
+    /// Until those that may not go on have given their memory back; false if this is one of them.
+    fn wait_for_others(&self, stream: usize) -> StageResult<bool> {
+        loop {
+            let (alive, allowed) = (self.alive.load(Ordering::SeqCst), self.allowed.load(Ordering::SeqCst));
+            if alive <= allowed || alive == 1 {
+                return Ok(true);
+            }
+            if stream >= allowed {
+                return Ok(false);
+            }
             if self.cancel.is_cancelled() || self.stop.is_set() {
                 return Err(Error::Cancelled.into());
             }
             thread::sleep(PATIENCE / 10);
         }
-        Ok(())
     }
 }

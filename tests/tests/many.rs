@@ -1,0 +1,285 @@
+//! Many pictures through one run: batches and streams change nothing, and what fails takes nothing else with it.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use end_to_end::{Outcome, command, engine_of, names_in, repository, run, words};
+use graph::{Attribute, DataType, Model, Node, Weight, WeightStorage};
+use image::DynamicImage;
+use runtime::digest::sha256_file;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// compact-x4 with tiles of 48 × 48, one and four in a run.
+fn batched() -> &'static Path {
+    static ENGINE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    &ENGINE.get_or_init(|| engine_of(&repository("models/compact-x4.yaml"), "tests/profiles/batched.yaml")).1
+}
+
+fn infer(engine: &Path, input: &Path, output: &Path, more: &[&str]) -> Outcome {
+    let arguments = words(&[&"infer", &"--engine", &engine, &"--input", &input, &"--output", &output]);
+    run("runtime", arguments.into_iter().chain(more.iter().map(OsString::from)))
+}
+
+fn photo(x: u32, y: u32, width: u32, height: u32) -> DynamicImage {
+    image::open(repository("tests/images/coffee.png")).unwrap().crop_imm(x, y, width, height)
+}
+
+/// Every file of a folder by its name; without those that a killed run may leave, which are hidden.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let shown = names_in(folder).into_iter().filter(|name| !name.starts_with('.'));
+    shown.map(|name| (name.clone(), fs::read(folder.join(&name)).unwrap())).collect()
+}
+
+#[test]
+fn batches_streams_and_folders_change_no_byte() {
+    let work = tempfile::tempdir().unwrap();
+    let input = work.path().join("in");
+    fs::create_dir(&input).unwrap();
+    let pictures = [
+        ("a.png", photo(0, 0, 101, 67)),
+        ("b.png", photo(100, 50, 30, 20)),
+        ("c.png", photo(50, 80, 90, 50).into_luma8().into()),
+        ("d.png", photo(10, 90, 60, 120).into_rgba8().into()),
+        ("e.png", photo(200, 10, 49, 48).into_rgb16().into()),
+    ];
+    for (name, picture) in &pictures {
+        picture.save(input.join(name)).unwrap();
+    }
+    let folder = |name: &str, more: &[&str]| {
+        let output = work.path().join(name);
+        let report = infer(batched(), &input, &output, &[&["--json"], more].concat()).success().json();
+        (contents(&output), report)
+    };
+    let (plain, report) = folder("plain", &[]);
+    assert_eq!(plain.keys().collect::<Vec<_>>(), pictures.iter().map(|(name, _)| name).collect::<Vec<_>>());
+    assert_eq!(report["used"], json!({ "streams": 1, "batch": 4 }));
+    let alternatives: [&[&str]; 4] = [&["--batch", "1"], &["--streams", "2"], &["--streams", "3", "--batch", "1"], &["--batch", "3"]];
+    for (number, more) in alternatives.into_iter().enumerate() {
+        assert!(folder(&number.to_string(), more).0 == plain, "{more:?}");
+    }
+    for (name, _) in &pictures {
+        let alone = work.path().join(format!("alone-{name}"));
+        let _ = infer(batched(), &input.join(name), &alone, &[]).success();
+        assert!(fs::read(&alone).unwrap() == plain[*name], "{name}");
+    }
+}
+
+/// A folder of as many pictures, small and all different.
+fn folder_of(work: &Path, count: u32) -> PathBuf {
+    let input = work.join("in");
+    fs::create_dir(&input).unwrap();
+    for number in 0..count {
+        photo(number * 7, number * 5, 60 + number, 50).save(input.join(format!("{number:02}.png"))).unwrap();
+    }
+    input
+}
+
+#[test]
+fn a_damaged_picture_leaves_the_others_alone() {
+    let work = tempfile::tempdir().unwrap();
+    let (input, output) = (folder_of(work.path(), 20), work.path().join("out"));
+    let bytes = fs::read(input.join("07.png")).unwrap();
+    fs::write(input.join("07.png"), &bytes[..bytes.len() / 2]).unwrap();
+    fs::write(input.join("13.png"), "no picture").unwrap();
+    let failed = infer(batched(), &input, &output, &["--streams", "2"]).failure(1, &["07.png", "13.png", "2 of 20 pictures failed"]);
+    assert_eq!(failed.stdout.lines().count(), 18);
+    assert_eq!(names_in(&output).len(), 18);
+    assert!(!output.join("07.png").exists() && !output.join("13.png").exists());
+
+    let first = work.path().join("first");
+    let _ = infer(batched(), &input, &first, &["--fail-fast"]).failure(1, &["07.png", "were not finished"]);
+    assert!(names_in(&first).iter().all(|name| name.as_str() < "13.png"), "{:?}", names_in(&first));
+
+    // What is there is left as it is; what is missing is made.
+    fs::write(output.join("00.png"), "mine").unwrap();
+    fs::remove_file(output.join("19.png")).unwrap();
+    let report = infer(batched(), &input, &output, &["--resume", "--json"]);
+    assert_eq!(report.code, 1);
+    assert_eq!((&report.json()["skipped"], &report.json()["failed"]), (&json!(17), &json!(2)));
+    assert_eq!(fs::read(output.join("00.png")).unwrap(), b"mine");
+    assert!(output.join("19.png").exists());
+}
+
+#[test]
+fn whatever_kills_it_leaves_whole_pictures_and_resume_completes() {
+    let work = tempfile::tempdir().unwrap();
+    let input = folder_of(work.path(), 6);
+    let expected = work.path().join("expected");
+    let started = Instant::now();
+    let _ = infer(batched(), &input, &expected, &[]).success();
+    let (whole, expected) = (started.elapsed(), contents(&expected));
+    let output = work.path().join("out");
+    // Spread over the run by the golden ratio: no two alike, and the same each time.
+    for run in 0..50_u32 {
+        let moment = whole.mul_f64(f64::from(run) * 0.618_034 % 1.0);
+        let arguments = words(&[&"infer", &"--engine", &batched(), &"--input", &input, &"--output", &output, &"--resume"]);
+        let mut child = command("runtime", arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        thread::sleep(moment);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if !output.exists() {
+            continue;
+        }
+        let found = contents(&output);
+        assert!(found.iter().all(|(name, bytes)| expected.get(name) == Some(bytes)), "after {moment:?}: {:?}", found.keys());
+        if found.len() == expected.len() {
+            fs::remove_dir_all(&output).unwrap();
+        }
+    }
+    let _ = infer(batched(), &input, &output, &["--resume"]).success();
+    assert!(contents(&output) == expected);
+}
+
+#[test]
+fn a_signal_stops_it_with_nothing_half_made() {
+    let work = tempfile::tempdir().unwrap();
+    let (input, output) = (work.path().join("large.png"), work.path().join("out.png"));
+    // Hours of work, were it not stopped.
+    image::RgbImage::from_fn(6000, 6000, |x, y| image::Rgb([x as u8, y as u8, (x ^ y) as u8])).save(&input).unwrap();
+    let arguments = words(&[&"infer", &"--engine", &batched(), &"--input", &input, &"--output", &output]);
+    let mut command = command("runtime", arguments);
+    command.env("RUST_LOG", "runtime=debug").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut talk = BufReader::new(child.stderr.take().unwrap()).lines();
+    talk.find(|line| line.as_ref().is_ok_and(|line| line.contains("ran batch 0"))).unwrap().unwrap();
+    let signalled = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(signalled.success());
+    let asked = Instant::now();
+    let rest: Vec<String> = talk.map_while(Result::ok).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+    // A tile takes milliseconds; a slow machine is given seconds.
+    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+    assert!(rest.iter().any(|line| line.contains("stopped before the end")), "{rest:?}");
+    assert_eq!(names_in(work.path()), ["large.png"]);
+}
+
+/// Nodes that add nothing to the output, but fail on the way.
+struct Sabotage<'m> {
+    model: &'m mut Model,
+    number: usize,
+}
+
+impl Sabotage<'_> {
+    fn node(&mut self, operator: &str, inputs: &[&str], attributes: &[(&str, Attribute)]) -> String {
+        self.number += 1;
+        let name = format!("sabotage{}", self.number);
+        self.model.nodes.push(Node {
+            name: name.clone(),
+            operator: operator.into(),
+            domain: String::new(),
+            inputs: inputs.iter().map(|input| (*input).to_owned()).collect(),
+            outputs: vec![name.clone()],
+            attributes: attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+        });
+        name
+    }
+
+    fn number(&mut self, value: f32) -> String {
+        self.number += 1;
+        let name = format!("sabotage{}", self.number);
+        let weight = Weight::from_bytes(DataType::F32, vec![1], value.to_le_bytes().to_vec()).unwrap();
+        self.model.weights.insert(name.clone(), weight);
+        name
+    }
+
+    /// One value of the input that is not known before it is there.
+    fn least(&mut self) -> String {
+        let input = self.model.inputs[0].name.clone();
+        self.node("ReduceMin", &[&input], &[("keepdims", Attribute::from(0))])
+    }
+
+    /// Adds 0 · `value`, a tensor of one element, to the output.
+    fn into_output(mut self, value: &str) {
+        let output = self.model.outputs[0].name.clone();
+        let maker = self.model.nodes.iter_mut().find(|node| node.outputs.contains(&output)).unwrap();
+        maker.outputs = vec!["before".into()];
+        let zero = self.number(0.0);
+        let nothing = self.node("Mul", &[value, &zero], &[]);
+        let sum = self.node("Add", &["before", &nothing], &[]);
+        self.model.nodes.last_mut().unwrap().outputs = vec![output];
+        assert!(sum.starts_with("sabotage"));
+    }
+}
+
+/// A copy of [`batched`] with its graph for `batch` images changed.
+fn sabotaged(folder: &Path, batch: usize, change: impl Fn(&mut Model)) -> PathBuf {
+    let engine = folder.join("engine");
+    fs::create_dir(&engine).unwrap();
+    for name in names_in(batched()) {
+        fs::copy(batched().join(&name), engine.join(&name)).unwrap();
+    }
+    let name = format!("model-{batch}x3x48x48.onnx");
+    let mut model = graph::load(batched().join(&name)).unwrap();
+    change(&mut model);
+    graph::save(&model, &engine.join(&name), WeightStorage::Inline).unwrap();
+    let path = engine.join("manifest.json");
+    let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    manifest["files"][&name] = serde_json::to_value(sha256_file(&engine.join(&name)).unwrap()).unwrap();
+    fs::write(&path, manifest.to_string()).unwrap();
+    engine
+}
+
+#[test]
+fn a_session_that_fails_in_the_middle_ends_everything() {
+    let work = tempfile::tempdir().unwrap();
+    // A row that the table does not have, for a tile whose darkest value is at least one half.
+    let engine = sabotaged(work.path(), 4, |model| {
+        let mut sabotage = Sabotage { model, number: 0 };
+        let (least, two, table) = (sabotage.least(), sabotage.number(2.0), sabotage.number(1.0));
+        let doubled = sabotage.node("Mul", &[&least, &two], &[]);
+        let row = sabotage.node("Cast", &[&doubled], &[("to", Attribute::from(7))]);
+        let found = sabotage.node("Gather", &[&table, &row], &[]);
+        sabotage.into_output(&found);
+    });
+    let (input, output) = (work.path().join("in"), work.path().join("out"));
+    fs::create_dir(&input).unwrap();
+    photo(0, 0, 150, 100).save(input.join("a.png")).unwrap();
+    let mut white = photo(0, 0, 300, 200).into_rgb8();
+    image::imageops::replace(&mut white, &image::RgbImage::from_pixel(300, 100, image::Rgb([255; 3])), 0, 100);
+    white.save(input.join("b.png")).unwrap();
+    photo(0, 0, 60, 50).save(input.join("c.png")).unwrap();
+    for streams in ["1", "2"] {
+        let _ = infer(&engine, &input, &output, &["--streams", streams]).failure(1, &["ONNX Runtime cannot run", "Gather"]);
+        assert!(names_in(&output).iter().all(|name| name == "a.png"), "{:?}", names_in(&output));
+    }
+}
+
+/// Asks for far more memory than there is, which cannot be known before it runs.
+fn greedy(model: &mut Model) {
+    let mut sabotage = Sabotage { model, number: 0 };
+    let (least, tiny, huge, one) = (sabotage.least(), sabotage.number(1e-30), sabotage.number((1_u64 << 44) as f32), sabotage.number(1.0));
+    let almost_nothing = sabotage.node("Mul", &[&least, &tiny], &[]);
+    let length = sabotage.node("Add", &[&almost_nothing, &huge], &[]);
+    let shape = sabotage.node("Cast", &[&length], &[("to", Attribute::from(7))]);
+    let all = sabotage.node("Expand", &[&one, &shape], &[]);
+    let one_of_them = sabotage.node("ReduceMax", &[&all], &[("keepdims", Attribute::from(0))]);
+    sabotage.into_output(&one_of_them);
+}
+
+#[test]
+fn memory_that_does_not_suffice_makes_batches_and_streams_smaller() {
+    let work = tempfile::tempdir().unwrap();
+    let input = folder_of(work.path(), 3);
+    let (expected, output) = (work.path().join("expected"), work.path().join("out"));
+    let _ = infer(batched(), &input, &expected, &[]).success();
+    let engine = sabotaged(work.path(), 4, greedy);
+    let ran = infer(&engine, &input, &output, &["--streams", "2", "--json"]).success();
+    assert!(ran.stderr.contains("out of memory: goes on with 1 images in a run"), "{}", ran.stderr);
+    assert_eq!(ran.json()["used"], json!({ "streams": 2, "batch": 1 }));
+    assert!(contents(&output) == contents(&expected));
+
+    // Nothing helps where one image alone is too much.
+    fs::remove_dir_all(&engine).unwrap();
+    let engine = sabotaged(work.path(), 1, greedy);
+    let none = work.path().join("none");
+    let _ = infer(&engine, &input, &none, &["--streams", "4", "--batch", "1"])
+        .failure(1, &["goes on with 2 streams", "goes on with 1 streams", "allocate memory"]);
+    assert!(contents(&none).is_empty());
+}
