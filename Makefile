@@ -9,7 +9,7 @@ ENGINES := $(foreach model,$(MODELS),engines/$(GPU)/$(model)/manifest.json)
 # Seconds for each fuzz target.
 SECONDS ?= 20
 
-.PHONY: help setup build demo engines engines-of-profile test conformance lint format fuzz bench docs clean
+.PHONY: help setup build demo engines engines-of-profile test conformance gpu-check lint format fuzz bench docs clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -43,6 +43,10 @@ test: setup build ## Run all tests; with the GPU library set up, also `conforman
 conformance: ## Hold the provider options of all profiles to ONNX Runtime's own parsers (0.3 GB to download once)
 	scripts/conformance.sh
 
+gpu-check: build ## Prove parity and speed on the NVIDIA GPU of this machine; exits 3 without one
+	cargo build --release --locked --package xtask
+	@python3 scripts/gpu_check.py
+
 lint: ## Formatting, lints, generated code, licences and advisories
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets -- --deny warnings
@@ -64,4 +68,4 @@ docs: ## Build the API documentation in target/doc/
 
 clean: ## Remove everything that was built
 	cargo clean
-	rm -rf demo engines .onnxruntime
+	rm -rf demo engines gpu-check .onnxruntime

@@ -91,6 +91,13 @@ impl Facts {
     }
 }
 
+/// Where this program keeps what it can make again: `tileforge` in `XDG_CACHE_HOME`, or in `~/.cache`.
+pub(crate) fn user_cache() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
+    cache.map(|cache| cache.join("tileforge"))
+}
+
 /// What stands in [`RECORD`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,9 +118,7 @@ impl Store {
 
     /// The store in the user's cache; `None` where the system names no place for one.
     pub fn of_user() -> Option<Self> {
-        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
-        cache.map(|cache| Self(cache.join("tileforge").join(FOLDER)))
+        user_cache().map(|cache| Self(cache.join(FOLDER)))
     }
 
     /// The file that a process locks while it makes these facts' entry.

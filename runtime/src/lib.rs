@@ -9,6 +9,7 @@
 //! | [`compiled`] | what TensorRT compiled for this GPU, kept for the next time |
 //! | [`ladder`] | sessions on the best provider that takes the engine |
 //! | [`session`] | a loaded graph and its tensors |
+//! | [`throughput`] | what was measured of an engine's tiles here |
 //! | [`tile`] | where the tiles of an image lie, and how they are blended again |
 //! | [`image`] | row-wise reading and writing of PNG, TIFF, JPEG, WebP and streams of frames; comparing; shrinking |
 //! | [`pipeline`] | decode → tile → run → blend → encode, in bounded memory |
@@ -42,6 +43,7 @@ pub mod onnxruntime;
 pub mod pipeline;
 pub mod provider;
 pub mod session;
+pub mod throughput;
 pub mod tile;
 
 pub use error::{Error, Result};

@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::{mem, ptr};
 
@@ -191,6 +191,43 @@ pub(crate) fn cuda_driver(library: &str) -> Result<CudaDriver, String> {
         });
     }
     Ok(CudaDriver { version, devices })
+}
+
+/// Bytes in use on a GPU, by NVML.
+pub(crate) fn gpu_memory_used(library: &str, device: c_uint) -> Result<u64, String> {
+    /// `nvmlMemory_t` of nvml.h.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Memory {
+        total: u64,
+        free: u64,
+        used: u64,
+    }
+    type Init = unsafe extern "C" fn() -> c_int;
+    type Handle = unsafe extern "C" fn(c_uint, *mut *mut c_void) -> c_int;
+    type Info = unsafe extern "C" fn(*mut c_void, *mut Memory) -> c_int;
+
+    // SAFETY: as in `opens`.
+    let nvml = unsafe { Library::new(library) }.map_err(told)?;
+    // SAFETY: for all symbols, signatures as in NVIDIA's nvml.h, stable since their `_v2`.
+    let (init, handle_of, memory_of, shutdown) = unsafe {
+        (
+            symbol::<Init>(&nvml, "nvmlInit_v2")?,
+            symbol::<Handle>(&nvml, "nvmlDeviceGetHandleByIndex_v2")?,
+            symbol::<Info>(&nvml, "nvmlDeviceGetMemoryInfo")?,
+            symbol::<Init>(&nvml, "nvmlShutdown")?,
+        )
+    };
+    let said = |call: &str, status: c_int| if status == 0 { Ok(()) } else { Err(format!("{call} failed with code {status}")) };
+    // SAFETY: no pointers are passed.
+    said("nvmlInit", unsafe { init() })?;
+    let (mut handle, mut memory) = (ptr::null_mut(), Memory::default());
+    // SAFETY: the results are written through pointers to live locals; the handle is used only if it was given.
+    let asked = said("nvmlDeviceGetHandleByIndex", unsafe { handle_of(device, &mut handle) })
+        .and_then(|()| said("nvmlDeviceGetMemoryInfo", unsafe { memory_of(handle, &mut memory) }));
+    // SAFETY: it was initialised above.
+    let ended = said("nvmlShutdown", unsafe { shutdown() });
+    asked.and(ended).map(|()| memory.used)
 }
 
 /// # Safety

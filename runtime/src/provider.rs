@@ -308,6 +308,14 @@ pub fn gpus() -> Result<Vec<Gpu>, String> {
     native::cuda_driver(DRIVER).map(|driver| gpus_of(&driver))
 }
 
+/// Bytes of a GPU's memory that are in use, by all processes, as NVML tells it.
+///
+/// # Errors
+/// Why NVML cannot be asked.
+pub fn gpu_memory_used(device: u32) -> Result<u64, String> {
+    native::gpu_memory_used("libnvidia-ml.so.1", device)
+}
+
 fn gpus_of(driver: &CudaDriver) -> Vec<Gpu> {
     let gpu = |device: &native::CudaDevice| Gpu {
         name: device.name.clone(),

@@ -4,6 +4,7 @@
 //! (`tests/conformance/`) that compute nothing. It proves that names are known and values well formed, and nothing about any GPU.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use end_to_end::{command, engine_of, repository, words};
 use engine_builder::Profile;
 use engine_builder::profile::{ProviderOptions, names};
 use runtime::onnxruntime;
@@ -49,6 +50,48 @@ fn answer(profile: &str, provider: Provider, change: &str) -> Result<(), String>
     }
 }
 
+/// What the runtime does with an engine for a GPU where the GPU library is set up, and NVIDIA's libraries are missing, or stubs that know of
+/// no device. Gives what it did wrong.
+fn ladder() -> Vec<String> {
+    let (_folder, engine) = engine_of(&repository("models/compact-x4.yaml"), "profiles/rtx4090.yaml");
+    let work = tempfile::tempdir().unwrap();
+    let picture = work.path().join("small.png");
+    let output = work.path().join("large.png");
+    image::open(repository("tests/images/coffee.png")).unwrap().crop_imm(0, 0, 64, 64).save(&picture).unwrap();
+    let infer = |more: &'static str| {
+        let line = words(&[&"infer", &"--engine", &engine, &"--input", &picture, &"--output", &output]);
+        line.into_iter().chain(more.split_whitespace().map(Into::into)).collect::<Vec<_>>()
+    };
+    let mut failures = Vec::new();
+    for (libraries, stubs, reason) in [("none", false, "libcudart.so.13 is missing: install the CUDA 13 runtime"), ("stubs", true, "sees no GPU")] {
+        let questions = [
+            (words(&[&"doctor"]), 0, "", reason),
+            (words(&[&"doctor", &"--engine", &engine]), 0, "", "falls back to cpu, because tensorrt: "),
+            (words(&[&"doctor", &"--engine", &engine, &"--provider", &"tensorrt"]), 3, reason, "refused, because tensorrt: "),
+            (infer("--provider tensorrt --strict"), 3, reason, ""),
+            (infer("--provider cuda"), 3, reason, ""),
+            (infer("--strict"), 3, "leave out --strict", ""),
+            (infer(""), 0, reason, " on CPU"),
+        ];
+        for (line, code, talk, result) in questions {
+            let mut command = command("runtime", &line);
+            if !stubs {
+                command.env_remove("LD_LIBRARY_PATH");
+            }
+            let outcome = command.output().unwrap();
+            let (said, found) = (String::from_utf8_lossy(&outcome.stderr), String::from_utf8_lossy(&outcome.stdout));
+            if outcome.status.code() != Some(code) || !said.contains(talk) || !found.contains(result) {
+                failures.push(format!(
+                    "libraries: {libraries}: {line:?}: expected code {code}, `{talk}` and `{result}`, found {}, {said}{found}",
+                    outcome.status
+                ));
+            }
+        }
+    }
+    println!("14 questions to the runtime without a GPU, {} wrong answers", failures.len());
+    failures
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [profile, provider, change] = arguments.as_slice() {
@@ -79,6 +122,7 @@ fn main() -> ExitCode {
     // What it does not refuse is why profiles are checked by us.
     expect("rtx4090", Provider::TensorRt, "trt_builder_optimization_level=99", None);
     println!("{asked} questions about {} profiles, {} wrong answers", profiles.len() - 1, failures.len());
+    failures.extend(ladder());
     for failure in &failures {
         println!("{failure}");
     }

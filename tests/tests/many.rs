@@ -283,3 +283,37 @@ fn memory_that_does_not_suffice_makes_batches_and_streams_smaller() {
         .failure(1, &["goes on with 2 streams", "goes on with 1 streams", "allocate memory"]);
     assert!(contents(&none).is_empty());
 }
+
+#[test]
+fn figures_are_saved_compared_and_swept() {
+    let work = tempfile::tempdir().unwrap();
+    let bench = |more: &[&dyn AsRef<std::ffi::OsStr>]| {
+        let line = words(&[&"bench", &"--engine", &batched(), &"--size", &"60x50", &"--runs", &"2", &"--warm-up", &"1"]);
+        let mut command = command("runtime", line.into_iter().chain(words(more)));
+        // What a sweep keeps for later choices is not for this machine's user.
+        let output = command.env("XDG_CACHE_HOME", work.path().join("cache")).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Outcome { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+    };
+    let base = work.path().join("base.json");
+    let first = bench(&[&"--save", &base, &"--json"]).success().json();
+    assert_eq!((&first["tiles"], &first["batch"], &first["runs"]), (&json!(4), &json!(4), &json!(2)));
+    assert!(first["latency"]["p50_ms"].as_f64().unwrap() > 0.0 && first["tiles_per_second"].as_f64().unwrap() > 0.0, "{first}");
+    // Timing is not tested: any speed passes the one threshold, and none the other.
+    let _ = bench(&[&"--compare", &base, &"--threshold", &"0"]).success();
+    let _ = bench(&[&"--compare", &base, &"--threshold", &"1e9"]).failure(4, &["expected a speed of at least"]);
+    let _ = bench(&[&"--compare", &base, &"--streams", &"2"]).failure(2, &["of another setting"]);
+    let _ = bench(&[&"--compare", &work.path().join("none.json")]).failure(1, &["none.json"]);
+
+    let profile = bench(&[&"--profile", &"--json"]).success().json();
+    let names = |key: &str| profile[key].as_array().unwrap().iter().map(|sum| sum["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    assert!(names("operators").contains(&"Conv".to_owned()), "{profile}");
+    assert!(names("layers").iter().any(|name| name.starts_with("Conv ")), "{profile}");
+
+    let report = work.path().join("report");
+    let swept = bench(&[&"--sweep", &"--report", &report]).success();
+    // One tile, one and four in a run, three numbers of streams, in two tables.
+    assert_eq!(swept.stdout.matches("| 48×48 |").count(), 12, "{}", swept.stdout);
+    assert_eq!(names_in(&report), ["sweep.json", "sweep.md", "sweep.svg"]);
+    assert!(fs::read_to_string(report.join("sweep.svg")).unwrap().starts_with("<svg"));
+}

@@ -110,15 +110,19 @@ enum TileChoice {
 }
 
 fn tile(text: &str) -> Result<TileChoice, String> {
+    match text {
+        "auto" => Ok(TileChoice::Auto),
+        _ => size(text).map(TileChoice::Only).map_err(|_| "expected auto, or a size such as 256x256".into()),
+    }
+}
+
+/// "256x128": width and height.
+pub(super) fn size(text: &str) -> Result<Size, String> {
     let size = || {
         let (width, height) = text.split_once('x')?;
-        Some(Size { width: width.parse().ok()?, height: height.parse().ok()? })
+        Some(Size { width: width.parse().ok()?, height: height.parse().ok()? }).filter(|size| size.pixels() > 0)
     };
-    if text == "auto" {
-        Ok(TileChoice::Auto)
-    } else {
-        size().map(TileChoice::Only).ok_or("expected auto, or a size such as 256x256".into())
-    }
+    size().ok_or("expected a width and a height, such as 1024x1024".into())
 }
 
 fn depth(text: &str) -> Result<Depth, String> {

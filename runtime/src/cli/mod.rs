@@ -1,5 +1,6 @@
 //! The command line: arguments, exit codes, and how errors are told.
 
+mod bench;
 mod chosen;
 mod compare;
 mod doctor;
@@ -48,6 +49,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Infer(infer::Arguments),
+    Bench(bench::Arguments),
     Evaluate(evaluate::Arguments),
     Compare(compare::Arguments),
     Inspect(inspect::Arguments),
@@ -144,6 +146,7 @@ fn run(cli: Cli) -> CommandResult {
     let library = || onnxruntime::load(cli.ort_lib.as_deref());
     match &cli.command {
         Command::Infer(arguments) => infer::run(arguments, library),
+        Command::Bench(arguments) => bench::run(arguments, library),
         Command::Evaluate(arguments) => evaluate::run(arguments, library),
         Command::Compare(arguments) => compare::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),

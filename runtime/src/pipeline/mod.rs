@@ -27,6 +27,7 @@ use crate::fit::Verdict;
 use crate::image::{Alpha, Header, RowSink, RowSource};
 use crate::ladder::{Ladder, Placement};
 use crate::session::Assigned;
+use crate::throughput::Throughput;
 use crate::tile::{Blend, Overlap, Size, TilePlan};
 use model::{Limits, Model};
 
@@ -159,7 +160,7 @@ impl Upscaler {
         let largest = engine.manifest().graphs.iter().map(|graph| graph.batch(&interface)).max().unwrap_or(1);
         let ladder = Arc::new(Ladder::new(engine, options.placement.clone())?);
         let limits = Limits { streams: ladder.streams(), batch: options.batch.unwrap_or(largest).max(1) };
-        let models = Models { engine: engine.clone(), interface, options, limits, ladder, open: Mutex::default() };
+        let models = Models { engine: engine.clone(), interface, options, limits, ladder, throughput: Throughput::load(engine), open: Mutex::default() };
         Ok(Self { models })
     }
 
@@ -230,6 +231,8 @@ struct Models {
     options: Options,
     limits: Limits,
     ladder: Arc<Ladder>,
+    /// By which tiles are chosen, where all were measured.
+    throughput: Throughput,
     open: Mutex<Vec<Arc<Model>>>,
 }
 
@@ -277,7 +280,10 @@ impl Models {
             let overlap = Overlap::choose(self.options.overlap, self.options.margin, self.interface().receptive_field, *tile)?;
             TilePlan::new(size, *tile, overlap, self.interface().scale, self.interface().receptive_field)
         };
-        TilePlan::best(tiles.iter().map(plan))
+        let provider = self.ladder.verdict().chosen()?;
+        let seconds = self.throughput.of(&tiles, provider);
+        let seconds = (0..tiles.len()).map(|tile| seconds.as_ref().map(|seconds| seconds[tile]));
+        TilePlan::best(tiles.iter().map(plan).zip(seconds))
     }
 
     /// What runs pictures of a size, opened if it has not been, and how these are cut.

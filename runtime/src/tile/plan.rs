@@ -231,16 +231,21 @@ impl TilePlan {
         Ok(Self { columns, rows, tile, overlap, scale, exact: whole || overlap.is_exact(receptive_field) })
     }
 
-    /// The plan with the least to compute, of those that are exact if any is: one tile that holds the image where there is such a tile, and
-    /// otherwise that with the fewest pixels in all its tiles; of equal ones, that with the largest tile.
+    /// The plan that takes least time, of those that are exact if any is; each comes with the seconds that one of its tiles takes, or with
+    /// none at all: then every pixel of every tile counts the same, and of equal plans that with the largest tile is taken.
     ///
     /// # Errors
     /// The last error where there is no plan; [`Error::Tiling`] for no candidate at all.
-    pub fn best(candidates: impl IntoIterator<Item = Result<Self>>) -> Result<Self> {
-        let mut best: Result<Self> = Err(Error::Tiling("expected at least one tile shape, found none".into()));
-        for candidate in candidates {
+    pub fn best(candidates: impl IntoIterator<Item = (Result<Self>, Option<f64>)>) -> Result<Self> {
+        let mut best: Result<(Self, f64)> = Err(Error::Tiling("expected at least one tile shape, found none".into()));
+        for (candidate, seconds) in candidates {
+            let cost = |plan: &Self| plan.count() as f64 * seconds.unwrap_or(plan.tile.pixels() as f64);
+            let candidate = candidate.map(|plan| (plan, cost(&plan)));
             let better = match (&best, &candidate) {
-                (Ok(best), Ok(candidate)) => candidate.cost() < best.cost(),
+                (Ok((best, least)), Ok((candidate, cost))) => {
+                    let order = (!candidate.exact).cmp(&!best.exact).then(cost.total_cmp(least));
+                    order.then(best.tile.pixels().cmp(&candidate.tile.pixels())).is_lt()
+                }
                 (Ok(_), Err(_)) => false,
                 (Err(_), _) => true,
             };
@@ -248,12 +253,7 @@ impl TilePlan {
                 best = candidate;
             }
         }
-        best
-    }
-
-    /// Compares plans of one image: the less the better.
-    fn cost(&self) -> (bool, u64, std::cmp::Reverse<u64>) {
-        (!self.exact, self.count().saturating_mul(self.tile.pixels()), std::cmp::Reverse(self.tile.pixels()))
+        best.map(|(plan, _)| plan)
     }
 
     /// The tiles along the width.
@@ -343,7 +343,7 @@ mod tests {
         let tile = |width, height| Size { width, height };
         let best = |width, height, radius| {
             let plan = |tile| TilePlan::new(Size { width, height }, tile, Overlap::automatic(radius, tile), 4, radius);
-            let best = TilePlan::best([tile(256, 256), tile(64, 64), tile(128, 64)].map(plan)).unwrap().tile();
+            let best = TilePlan::best([tile(256, 256), tile(64, 64), tile(128, 64)].map(|tile| (plan(tile), None))).unwrap().tile();
             (best.width, best.height)
         };
         assert_eq!(best(64, 64, Some(18)), (64, 64));
@@ -353,6 +353,11 @@ mod tests {
         assert_eq!(best(1000, 10, Some(18)), (256, 256));
         assert_eq!(best(1000, 10, None), (128, 64));
         assert!(TilePlan::best([]).is_err());
+        let measured = [(tile(64, 64), 1.0), (tile(256, 256), 9.0)].map(|(tile, seconds)| {
+            let size = Size { width: 256, height: 256 };
+            (TilePlan::new(size, tile, Overlap::automatic(None, tile), 4, None), Some(seconds))
+        });
+        assert_eq!(TilePlan::best(measured).unwrap().tile(), tile(256, 256));
     }
 
     proptest! {

@@ -1,0 +1,251 @@
+//! One engine in one setting.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Instant;
+
+use runtime::Result;
+use runtime::engine::Engine;
+use runtime::image::{Colour, Depth, Header, RowSink, RowSource};
+use runtime::pipeline::{Cancel, Event, Open, Options, Pictures, Seconds, Upscaler, Used};
+use runtime::provider;
+use runtime::tile::Size;
+use serde::{Deserialize, Serialize};
+
+use super::super::output::peak_memory_bytes;
+
+/// The figures of an engine in one setting.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Measured {
+    pub(super) engine: String,
+    pub(super) precision: String,
+    /// What took most of the nodes.
+    pub(super) provider: String,
+    pub(super) picture: String,
+    pub(super) tile: String,
+    pub(super) tiles: u64,
+    pub(super) batch: usize,
+    pub(super) streams: usize,
+    pub(super) runs: u32,
+    /// Pictures in a row, as many at the same time as the pipeline holds.
+    pub(super) images_per_second: f64,
+    pub(super) tiles_per_second: f64,
+    /// Of input.
+    pub(super) megapixels_per_second: f64,
+    /// Of one picture alone, from its first row in to its last row out.
+    pub(super) latency: Latency,
+    /// Of one picture alone, the median of each stage.
+    pub(super) stages: Stages,
+    pub(super) session_seconds: f64,
+    pub(super) peak_memory_bytes: Option<u64>,
+    /// In use on the GPU at the end, by all processes.
+    pub(super) device_memory_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Latency {
+    pub(super) p50_ms: f64,
+    pub(super) p90_ms: f64,
+    pub(super) p99_ms: f64,
+    /// Between the quarters of the runs: how far they are spread.
+    pub(super) interquartile_ms: f64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Stages {
+    cut_ms: f64,
+    run_ms: f64,
+    blend_ms: f64,
+    encode_ms: f64,
+}
+
+impl Measured {
+    /// What figures must share to be comparable.
+    pub(super) fn setting(&self) -> String {
+        let Self { provider, precision, picture, tile, batch, streams, .. } = self;
+        format!("{precision} on {provider}, {picture}, tiles of {tile}, batch {batch}, {streams} streams")
+    }
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Latency { p50_ms, p90_ms, p99_ms, interquartile_ms } = self.latency;
+        let Stages { cut_ms, run_ms, blend_ms, encode_ms } = self.stages;
+        let mebibytes = |bytes: Option<u64>| bytes.map_or("unknown".into(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)));
+        writeln!(formatter, "engine              {}: {}", self.engine, self.setting())?;
+        writeln!(
+            formatter,
+            "throughput          {:.3} images/s, {:.2} tiles/s, {:.3} megapixels/s of input",
+            self.images_per_second, self.tiles_per_second, self.megapixels_per_second
+        )?;
+        writeln!(formatter, "one picture         {p50_ms:.1} ms (p90 {p90_ms:.1}, p99 {p99_ms:.1}; interquartile {interquartile_ms:.1}; {} runs)", self.runs)?;
+        writeln!(formatter, "stages              cut {cut_ms:.1}, run {run_ms:.1}, blend {blend_ms:.1}, encode {encode_ms:.1} ms")?;
+        write!(
+            formatter,
+            "memory              {} at most; on the GPU {}",
+            mebibytes(self.peak_memory_bytes),
+            self.device_memory_bytes.map_or("none".into(), |bytes| mebibytes(Some(bytes)))
+        )
+    }
+}
+
+/// Runs pictures one after the other for latency, and then in a row for throughput.
+pub(super) fn measure(engine: &Engine, options: Options, size: Size, warm_up: u32, runs: u32) -> Result<Measured> {
+    let device = options.placement.devices.first().copied().unwrap_or(0);
+    let mut upscaler = Upscaler::new(engine, options)?;
+    let (mut alone, mut last, mut used) = (Vec::new(), None, None);
+    for run in 0..warm_up + runs {
+        let mut made = None;
+        let ran = upscaler.run(Synthetic::new(size, 1), |event| finished(event, &mut made), &Cancel::new())?;
+        let statistics = made.unwrap_or(Err(runtime::Error::Internal("bench")))?;
+        if run >= warm_up {
+            alone.push(statistics.seconds);
+        }
+        (last, used) = (Some(statistics), Some(ran));
+    }
+    let (started, mut done, mut failed) = (Instant::now(), 0, None);
+    upscaler.run(
+        Synthetic::new(size, runs),
+        |event| {
+            if let Event::Finished(_, result) = event {
+                done += 1;
+                failed = failed.take().or(result.err());
+            }
+        },
+        &Cancel::new(),
+    )?;
+    let elapsed = started.elapsed().as_secs_f64();
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let (Some(statistics), Some(Used { streams, batch })) = (last, used) else { return Err(runtime::Error::Internal("bench")) };
+    let provider = statistics.assigned.first().map_or("none".into(), |assigned| assigned.provider.clone());
+    let images_per_second = f64::from(done) / elapsed;
+    let totals = sorted(&alone, |seconds| seconds.total);
+    let on_gpu = !provider.starts_with("CPU");
+    Ok(Measured {
+        engine: engine.manifest().name.clone(),
+        precision: engine.manifest().precision.to_string(),
+        provider,
+        picture: size.to_string(),
+        tile: statistics.tile.to_string(),
+        tiles: statistics.tiles,
+        batch,
+        streams,
+        runs,
+        images_per_second,
+        tiles_per_second: images_per_second * statistics.tiles as f64,
+        megapixels_per_second: images_per_second * size.pixels() as f64 / 1e6,
+        latency: Latency {
+            p50_ms: percentile(&totals, 0.5),
+            p90_ms: percentile(&totals, 0.9),
+            p99_ms: percentile(&totals, 0.99),
+            interquartile_ms: percentile(&totals, 0.75) - percentile(&totals, 0.25),
+        },
+        stages: Stages {
+            cut_ms: percentile(&sorted(&alone, |seconds| seconds.decode), 0.5),
+            run_ms: percentile(&sorted(&alone, |seconds| seconds.run), 0.5),
+            blend_ms: percentile(&sorted(&alone, |seconds| seconds.blend), 0.5),
+            encode_ms: percentile(&sorted(&alone, |seconds| seconds.encode), 0.5),
+        },
+        session_seconds: upscaler.session_time().as_secs_f64(),
+        peak_memory_bytes: peak_memory_bytes(),
+        device_memory_bytes: on_gpu.then(|| provider::gpu_memory_used(device).ok()).flatten(),
+    })
+}
+
+fn finished(event: Event, into: &mut Option<Result<runtime::pipeline::Statistics>>) {
+    if let Event::Finished(_, result) = event {
+        *into = Some(result);
+    }
+}
+
+/// In milliseconds, the least first.
+fn sorted(runs: &[Seconds], of: impl Fn(&Seconds) -> f64) -> Vec<f64> {
+    let mut values: Vec<f64> = runs.iter().map(|seconds| of(seconds) * 1e3).collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// Of sorted values, interpolated between the two next to it; 0 for none.
+fn percentile(sorted: &[f64], part: f64) -> f64 {
+    let at = part * sorted.len().saturating_sub(1) as f64;
+    let (low, high) = (at.floor() as usize, at.ceil() as usize);
+    let value = |position: usize| sorted.get(position).copied().unwrap_or(0.0);
+    value(low) + (value(high) - value(low)) * at.fract()
+}
+
+/// Pictures that are made in memory.
+struct Synthetic {
+    header: Header,
+    left: u32,
+}
+
+impl Synthetic {
+    fn new(size: Size, count: u32) -> Self {
+        Self { header: Header { size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None }, left: count }
+    }
+}
+
+impl Pictures for Synthetic {
+    fn next(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Option<Result<Open>> {
+        self.left = self.left.checked_sub(1)?;
+        let open = |header| Open { source: Box::new(Made { header: self.header.clone(), row: 0 }), sink: Box::new(Nowhere { header }) };
+        Some(output_of(&self.header).map(open))
+    }
+}
+
+/// Slopes and edges of all directions: no two tiles are alike.
+struct Made {
+    header: Header,
+    row: u32,
+}
+
+impl RowSource for Made {
+    fn name(&self) -> &Path {
+        Path::new("synthetic picture")
+    }
+
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn read_row(&mut self, row: &mut [u8]) -> Result<()> {
+        let y = self.row;
+        self.row += 1;
+        for (x, pixel) in (0_u32..).zip(row.chunks_exact_mut(3)) {
+            pixel.copy_from_slice(&[(x ^ y) as u8, (x / 3 + y / 2) as u8, ((x * y) >> 8) as u8]);
+        }
+        Ok(())
+    }
+}
+
+struct Nowhere {
+    header: Header,
+}
+
+impl RowSink for Nowhere {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn write_rows(&mut self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percentile;
+
+    #[test]
+    fn percentiles_lie_between_the_values() {
+        let values = [1.0, 2.0, 4.0];
+        assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(|part| percentile(&values, part)), [1.0, 1.5, 2.0, 3.0, 4.0]);
+        assert_eq!(percentile(&[], 0.5), 0.0);
+    }
+}

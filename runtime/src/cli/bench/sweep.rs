@@ -1,0 +1,94 @@
+//! Every setting of some engines.
+
+use std::fs;
+use std::path::Path;
+
+use runtime::engine::Engine;
+use runtime::throughput::Throughput;
+use runtime::tile::Size;
+use runtime::{Error, Result};
+
+use super::super::CommandResult;
+use super::super::output::{print, print_json, report};
+use super::Arguments;
+use super::chart;
+use super::measure::{Measured, measure};
+
+/// Numbers of streams that are tried.
+const STREAMS: [usize; 3] = [1, 2, 4];
+
+pub(super) fn run(arguments: &Arguments, engines: &[Engine]) -> CommandResult {
+    let mut all = Vec::new();
+    for engine in engines {
+        let interface = engine.manifest().images()?;
+        let mut shapes: Vec<(Size, usize)> =
+            engine.manifest().graphs.iter().map(|graph| (graph.tile(interface), graph.batch(interface))).collect();
+        shapes.sort_by_key(|(tile, batch)| (tile.pixels(), *batch));
+        let mut best = Throughput::default();
+        for (tile, batch) in shapes {
+            for streams in STREAMS {
+                let mut options = arguments.running.options();
+                (options.tile, options.batch, options.placement.streams) = (Some(tile), Some(batch), Some(streams));
+                let measured = measure(engine, options, arguments.size, arguments.warm_up, arguments.runs)?;
+                report(&format!("{}: {:.2} tiles/s", measured.setting(), measured.tiles_per_second));
+                best.add(tile, &measured.provider, 1.0 / measured.tiles_per_second);
+                all.push(measured);
+            }
+        }
+        // What `--tile auto` goes by from now on.
+        best.save(engine)?;
+    }
+    let tables = tables(&all);
+    if let Some(folder) = &arguments.report {
+        write(folder, &all, &tables)?;
+    }
+    if arguments.json { print_json(&all)? } else { print(&tables)? }
+    Ok(())
+}
+
+/// What a setting gains over the first, and what it costs.
+fn tables(all: &[Measured]) -> String {
+    let Some(first) = all.first() else { return String::new() };
+    let relative = |measured: &Measured| measured.megapixels_per_second / first.megapixels_per_second;
+    let memory = |bytes: Option<u64>| bytes.map_or("–".into(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)));
+    let mut lines = vec![
+        format!("Throughput on {} ({}), relative to the first row", first.provider, first.picture),
+        String::new(),
+        "| engine | tile | batch | streams | precision | megapixels/s | relative |".into(),
+        "|---|---|---|---|---|---|---|".into(),
+    ];
+    lines.extend(all.iter().map(|measured| {
+        let Measured { engine, tile, batch, streams, precision, megapixels_per_second, .. } = measured;
+        format!("| {engine} | {tile} | {batch} | {streams} | {precision} | {megapixels_per_second:.3} | {:.2} |", relative(measured))
+    }));
+    lines.extend([
+        String::new(),
+        "Memory (that of the process is the most so far, so it only grows from row to row)".into(),
+        String::new(),
+        "| engine | tile | batch | streams | precision | device | process |".into(),
+        "|---|---|---|---|---|---|---|".into(),
+    ]);
+    lines.extend(all.iter().map(|measured| {
+        let Measured { engine, tile, batch, streams, precision, device_memory_bytes, peak_memory_bytes, .. } = measured;
+        format!("| {engine} | {tile} | {batch} | {streams} | {precision} | {} | {} |", memory(*device_memory_bytes), memory(*peak_memory_bytes))
+    }));
+    lines.join("\n")
+}
+
+fn write(folder: &Path, all: &[Measured], tables: &str) -> Result<()> {
+    fs::create_dir_all(folder).map_err(|source| Error::File { path: folder.to_owned(), action: "create", source })?;
+    let bars = all.iter().map(|measured| {
+        let Measured { engine, tile, batch, streams, precision, megapixels_per_second, .. } = measured;
+        (format!("{engine} {precision}, {tile}, batch {batch}, {streams} streams"), *megapixels_per_second)
+    });
+    let json = serde_json::to_vec_pretty(all).map_err(|error| Error::File { path: folder.to_owned(), action: "describe", source: error.into() })?;
+    let files = [
+        ("sweep.md", format!("{tables}\n").into_bytes()),
+        ("sweep.json", json),
+        ("sweep.svg", chart::bars("Megapixels of input per second", &bars.collect::<Vec<_>>()).into_bytes()),
+    ];
+    files.into_iter().try_for_each(|(name, bytes)| {
+        let path = folder.join(name);
+        fs::write(&path, bytes).map_err(|source| Error::File { path, action: "write", source })
+    })
+}
