@@ -63,7 +63,10 @@ fn ladder() -> Vec<String> {
         line.into_iter().chain(more.split_whitespace().map(Into::into)).collect::<Vec<_>>()
     };
     let mut failures = Vec::new();
-    for (libraries, stubs, reason) in [("none", false, "libcudart.so.13 is missing: install the CUDA 13 runtime"), ("stubs", true, "sees no GPU")] {
+    for (libraries, stubs, reason) in [
+        ("none", false, "libcudart.so.13 is missing: install the CUDA 13 runtime"),
+        ("stubs", true, "cuInit failed with code 100 (no device)"),
+    ] {
         let questions = [
             (words(&[&"doctor"]), 0, "", reason),
             (words(&[&"doctor", &"--engine", &engine]), 0, "", "falls back to cpu, because tensorrt: "),

@@ -7,7 +7,9 @@ mod golden;
 mod programs;
 
 pub use golden::{Golden, GoldenComponent, error_over_range, golden_cases, golden_components, golden_systems, golden_video_autoencoders};
-pub use programs::{Outcome, command, copied_engine, demo_engine, engine_of, run, words};
+pub use programs::{
+    Outcome, assert_verified, build_engine, command, copied_engine, demo_engine, engine_of, manifest_in, run, run_with_cache_in, words,
+};
 
 use std::path::{Path, PathBuf};
 

@@ -18,6 +18,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// What a command of [`command`] does.
+    pub fn of(command: &mut Command) -> Self {
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Outcome { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
     /// The outcome of a command that must have succeeded.
     #[must_use]
     pub fn success(self) -> Self {
@@ -63,9 +70,29 @@ pub fn command<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item
 
 /// Runs a binary of the product.
 pub fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> Outcome {
-    let output = command(program, arguments).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Outcome { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+    Outcome::of(&mut command(program, arguments))
+}
+
+/// Runs it with a cache of its own in `work`, so that nothing depends on what this machine's user has kept, nor adds to it.
+pub fn run_with_cache_in<A: AsRef<OsStr>>(work: &Path, program: &str, arguments: impl IntoIterator<Item = A>) -> Outcome {
+    Outcome::of(command(program, arguments).env("XDG_CACHE_HOME", work.join("cache")))
+}
+
+/// Builds `work/engine`, calibrated on few tiles.
+pub fn build_engine(work: &Path, model: &Path, profile: &Path, more: &[&str]) -> Outcome {
+    let arguments = words(&[&"build", &model, &"--profile", &profile, &"-o", &work.join("engine"), &"--calibration-tiles", &"4"]);
+    run_with_cache_in(work, "engine-builder", arguments.into_iter().chain(more.iter().map(OsString::from)))
+}
+
+/// The manifest of `work/engine`.
+pub fn manifest_in(work: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(work.join("engine/manifest.json")).unwrap()).unwrap()
+}
+
+/// That the self-test of `work/engine` passes.
+pub fn assert_verified(work: &Path) {
+    let verified = run("runtime", words(&[&"verify", &"--engine", &work.join("engine"), &"--json"])).success().json();
+    assert_eq!(verified["passed"], true, "{verified}");
 }
 
 /// The engine of a model for a profile, in a temporary folder that goes when it is dropped.

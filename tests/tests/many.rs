@@ -1,7 +1,7 @@
 //! Many pictures through one run: batches and streams change nothing, and what fails takes nothing else with it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{Outcome, command, engine_of, names_in, repository, run, words};
+use end_to_end::{Outcome, command, engine_of, names_in, repository, run, run_with_cache_in, words};
 use graph::{Attribute, DataType, Model, Node, Weight, WeightStorage};
 use image::DynamicImage;
 use runtime::digest::sha256_file;
@@ -289,11 +289,7 @@ fn figures_are_saved_compared_and_swept() {
     let work = tempfile::tempdir().unwrap();
     let bench = |more: &[&dyn AsRef<std::ffi::OsStr>]| {
         let line = words(&[&"bench", &"--engine", &batched(), &"--size", &"60x50", &"--runs", &"2", &"--warm-up", &"1"]);
-        let mut command = command("runtime", line.into_iter().chain(words(more)));
-        // What a sweep keeps for later choices is not for this machine's user.
-        let output = command.env("XDG_CACHE_HOME", work.path().join("cache")).output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Outcome { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+        run_with_cache_in(work.path(), "runtime", line.into_iter().chain(words(more)))
     };
     let base = work.path().join("base.json");
     let first = bench(&[&"--save", &base, &"--json"]).success().json();

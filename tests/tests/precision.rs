@@ -1,12 +1,11 @@
 //! Engines in fewer bits: what they are made of, what they proved, and what is refused.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{Outcome, names_in, repository, run, words};
+use end_to_end::{assert_verified, build_engine, manifest_in, names_in, repository, run, words};
 use exporter::{Checkpoint, Noise, Shapes, arch::registry, export, synthesise};
 use graph::{ConvOptions, DataType, Model, TensorType, Trace, Value, Weight, WeightStorage, save};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -27,26 +26,6 @@ fn profile(folder: &Path, provider: &str, precision: &str, psnr_db: f64) -> Path
     let path = folder.join("few-bits.yaml");
     fs::write(&path, text).unwrap();
     path
-}
-
-/// Builds with a calibration cache of its own.
-fn build(work: &Path, model: &Path, profile: &Path, more: &[&str]) -> Outcome {
-    let engine = work.join("engine");
-    let mut arguments: Vec<OsString> = words(&[&"build", &model, &"--profile", &profile, &"-o", &engine, &"--calibration-tiles", &"4"]);
-    arguments.extend(more.iter().map(OsString::from));
-    let mut command = end_to_end::command("engine-builder", arguments);
-    let output = command.env("XDG_CACHE_HOME", work.join("cache")).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Outcome { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
-}
-
-fn manifest(work: &Path) -> Json {
-    serde_json::from_slice(&fs::read(work.join("engine/manifest.json")).unwrap()).unwrap()
-}
-
-fn verified(work: &Path) {
-    let verified = run("runtime", words(&[&"verify", &"--engine", &work.join("engine"), &"--json"])).success().json();
-    assert_eq!(verified["passed"], true, "{verified}");
 }
 
 fn gate(manifest: &Json, name: &str) -> f64 {
@@ -70,8 +49,8 @@ fn compact() -> PathBuf {
 fn fp16_has_typed_tensors_and_casts_at_its_ends_alone() {
     let work = tempfile::tempdir().unwrap();
     let profile = profile(work.path(), "cpu", "fp16", 60.0);
-    let _ = build(work.path(), &compact(), &profile, &[]).success();
-    let (manifest, graph) = (manifest(work.path()), graph_of(work.path(), 24));
+    let _ = build_engine(work.path(), &compact(), &profile, &[]).success();
+    let (manifest, graph) = (manifest_in(work.path()), graph_of(work.path(), 24));
     assert_eq!((manifest["precision"].as_str(), manifest.get("islands")), (Some("fp16"), None));
     assert_eq!((manifest["calibration"]["tiles"].as_u64(), manifest["calibration"]["range"].as_str()), (Some(4), None));
     assert!(gate(&manifest, "psnr_db") >= 60.0);
@@ -80,7 +59,7 @@ fn fp16_has_typed_tensors_and_casts_at_its_ends_alone() {
     assert_eq!(graph.inputs[0].ty.data_type, DataType::F32);
     let bytes = fs::metadata(work.path().join("engine/model.weights")).unwrap().len();
     assert!(bytes < 340_000, "{bytes} bytes of weights in 16 bits");
-    verified(work.path());
+    assert_verified(work.path());
     let (picture, output) = (repository("tests/images/coffee.png"), work.path().join("large.png"));
     let engine = work.path().join("engine");
     let _ = run("runtime", words(&[&"infer", &"--engine", &engine, &"--input", &picture, &"--output", &output])).success();
@@ -134,8 +113,8 @@ fn an_overflow_becomes_an_island() {
     let work = tempfile::tempdir().unwrap();
     let model = overflowing(work.path());
     let profile = profile(work.path(), "tensorrt", "fp16", 50.0);
-    let _ = build(work.path(), &model, &profile, &[]).success();
-    let manifest = manifest(work.path());
+    let _ = build_engine(work.path(), &model, &profile, &[]).success();
+    let manifest = manifest_in(work.path());
     assert!(gate(&manifest, "psnr_db_emulated").is_finite());
     assert_eq!(manifest["islands"], serde_json::json!(["grow/Conv", "grow/LeakyRelu", "shrink/Conv"]));
     assert_eq!(gate(&manifest, "finite"), 1.0);
@@ -145,7 +124,7 @@ fn an_overflow_becomes_an_island() {
     assert_eq!(type_of("enter/Conv"), DataType::F16);
     // In at the image, out and in again around the island, out at the end.
     assert_eq!(count(&graph, "Cast"), 4);
-    verified(work.path());
+    assert_verified(work.path());
 }
 
 /// Convolutions with PReLU between them, as an upscaler of scale 1.
@@ -173,15 +152,15 @@ fn prelu_of_any_slopes_stays_in_the_convolutions_form() {
     for (slopes, stages) in [(below, (2, 0)), ([1.5; 16], (0, 2)), (mixed, (2, 2))] {
         let model = with_slopes(work.path(), slopes);
         let fp32 = profile(work.path(), "cpu", "fp32", 120.0);
-        let _ = build(work.path(), &model, &fp32, &[]).success();
+        let _ = build_engine(work.path(), &model, &fp32, &[]).success();
         let graph = graph_of(work.path(), 24);
         assert_eq!((count(&graph, "PRelu"), count(&graph, "Relu"), count(&graph, "Mul")), (0, 2, 4));
         let int8 = profile(work.path(), "cpu", "int8", 35.0);
-        let _ = build(work.path(), &model, &int8, &[]).success();
+        let _ = build_engine(work.path(), &model, &int8, &[]).success();
         let graph = graph_of(work.path(), 24);
         assert_eq!((count(&graph, "PRelu"), (count(&graph, "Max"), count(&graph, "Min"))), (0, stages), "{slopes:?}");
-        assert_eq!(manifest(work.path())["islands"], serde_json::json!(["leave/Conv"]));
-        verified(work.path());
+        assert_eq!(manifest_in(work.path())["islands"], serde_json::json!(["leave/Conv"]));
+        assert_verified(work.path());
     }
 }
 
@@ -189,14 +168,14 @@ fn prelu_of_any_slopes_stays_in_the_convolutions_form() {
 fn fp32_of_a_cpu_has_no_operator_that_leaves_the_convolutions_layout() {
     let work = tempfile::tempdir().unwrap();
     let profile = profile(work.path(), "cpu", "fp32", 120.0);
-    let _ = build(work.path(), &compact(), &profile, &[]).success();
+    let _ = build_engine(work.path(), &compact(), &profile, &[]).success();
     let graph = graph_of(work.path(), 48);
     assert_eq!((count(&graph, "PRelu"), count(&graph, "Gather")), (0, 0));
     // Each of 48 channels of the residual takes one of the image's three.
     let filters: Vec<&Weight> = graph.weights.values().filter(|weight| weight.dims() == [48, 3, 1, 1]).collect();
     let expected: Vec<f32> = (0..48 * 3).map(|at| if at % 3 == at / 3 / 16 { 1.0 } else { 0.0 }).collect();
     assert_eq!(filters.iter().map(|filters| filters.to_f32s().unwrap()).collect::<Vec<_>>(), [expected]);
-    verified(work.path());
+    assert_verified(work.path());
 }
 
 #[test]
@@ -209,8 +188,8 @@ fn swinir_keeps_its_quality_in_fp16() {
     synthesise(tiny.as_ref(), DataType::F16, 1, &path).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
     let profile = profile(work.path(), "cpu", "fp16", 50.0);
-    let _ = build(work.path(), &path, &profile, &[]).success();
-    assert_eq!(gate(&manifest(work.path()), "finite"), 1.0);
+    let _ = build_engine(work.path(), &path, &profile, &[]).success();
+    assert_eq!(gate(&manifest_in(work.path()), "finite"), 1.0);
     let exported = export(&checkpoint, &Shapes::of("image", &[1, 3, 24, 24]), &BTreeMap::new()).unwrap().model;
     let casts_of_weights = exported.nodes.iter().filter(|node| node.operator == "Cast" && exported.weights.contains_key(&node.inputs[0]));
     assert!(casts_of_weights.count() > 10);
@@ -218,7 +197,7 @@ fn swinir_keeps_its_quality_in_fp16() {
     let file = names_in(&work.path().join("engine")).into_iter().find(|name| name.ends_with(".onnx")).unwrap();
     let graph = graph::load(work.path().join("engine").join(file)).unwrap();
     assert!(graph.nodes.iter().all(|node| node.operator != "Cast" || !graph.weights.contains_key(&node.inputs[0])));
-    verified(work.path());
+    assert_verified(work.path());
 }
 
 #[test]
@@ -228,8 +207,9 @@ fn int8_of_a_cpu_is_made_of_what_onnxruntime_fuses() {
     let photos = work.path().join("photos");
     fs::create_dir(&photos).unwrap();
     fs::copy(repository("tests/images/coffee.png"), photos.join("coffee.png")).unwrap();
-    let _ = build(work.path(), &compact(), &profile, &["--calibration", photos.to_str().unwrap(), "--range", "percentile"]).success();
-    let (manifest, graph) = (manifest(work.path()), graph_of(work.path(), 48));
+    let _ =
+        build_engine(work.path(), &compact(), &profile, &["--calibration", photos.to_str().unwrap(), "--range", "percentile"]).success();
+    let (manifest, graph) = (manifest_in(work.path()), graph_of(work.path(), 48));
     // The last layer, too, since it makes a residual.
     assert_eq!(manifest.get("islands"), None);
     assert_eq!((&manifest["calibration"]["source"], &manifest["calibration"]["range"]), (&"folder".into(), &"percentile".into()));
@@ -249,11 +229,12 @@ fn int8_of_a_cpu_is_made_of_what_onnxruntime_fuses() {
     let codes =
         |dims: [usize; 4]| graph.weights.values().filter(|weight| weight.data_type() == DataType::I8 && weight.dims() == dims).count();
     assert_eq!((codes([32, 1, 1, 1]), codes([32, 4, 3, 3]), codes([32, 32, 3, 3]), codes([48, 32, 3, 3])), (17, 1, 16, 1));
-    verified(work.path());
+    assert_verified(work.path());
     // The same again comes from the cache, to the byte.
     let before = fs::read(work.path().join("engine/model.weights")).unwrap();
     assert_eq!(names_in(&work.path().join("cache/tileforge/calibration")).len(), 1);
-    let _ = build(work.path(), &compact(), &profile, &["--calibration", photos.to_str().unwrap(), "--range", "percentile"]).success();
+    let _ =
+        build_engine(work.path(), &compact(), &profile, &["--calibration", photos.to_str().unwrap(), "--range", "percentile"]).success();
     assert!(before == fs::read(work.path().join("engine/model.weights")).unwrap());
 }
 
@@ -263,7 +244,7 @@ fn the_worst_layers_fall_back_until_the_floor_holds() {
     // All inner layers together reach 45 dB, the worst one alone 51.
     let floor = 48.0;
     let profile = profile(work.path(), "tensorrt", "fp8", floor);
-    let manifest = build(work.path(), &compact(), &profile, &["--json"]).success().json();
+    let manifest = build_engine(work.path(), &compact(), &profile, &["--json"]).success().json();
     let islands = manifest["islands"].as_array().unwrap().len();
     assert!((3..18).contains(&islands), "{islands} layers fell back");
     assert!(gate(&manifest, "psnr_db") >= floor);
@@ -273,7 +254,7 @@ fn the_worst_layers_fall_back_until_the_floor_holds() {
 fn sensitivity_ranks_every_layer() {
     let work = tempfile::tempdir().unwrap();
     let profile = profile(work.path(), "cpu", "int8", 30.0);
-    let outcome = build(work.path(), &compact(), &profile, &["--sensitivity", "--all-layers"]).success();
+    let outcome = build_engine(work.path(), &compact(), &profile, &["--sensitivity", "--all-layers"]).success();
     let figures: Vec<f64> =
         outcome.stderr.lines().filter_map(|line| line.trim().split_once(" alone gives ")?.1.strip_suffix(" dB")?.parse().ok()).collect();
     assert_eq!(figures.len(), 18, "{}", outcome.stderr);
@@ -285,7 +266,7 @@ fn a_failed_gate_names_the_layer_to_blame() {
     let work = tempfile::tempdir().unwrap();
     for (precision, expected) in [("fp16", "the layer that costs most: body."), ("int8", "no layer can be in int8")] {
         let profile = profile(work.path(), "cpu", precision, 150.0);
-        let _ = build(work.path(), &compact(), &profile, &[]).failure(4, &["gates were not passed", expected, "alone gives"]);
+        let _ = build_engine(work.path(), &compact(), &profile, &[]).failure(4, &["gates were not passed", expected, "alone gives"]);
         assert!(!work.path().join("engine").exists());
     }
 }
@@ -296,12 +277,12 @@ fn graphs_for_gpus_are_typed_throughout() {
     let expected: [(&str, DataType); 4] =
         [("fp16", DataType::F16), ("bf16", DataType::Bf16), ("int8", DataType::I8), ("fp8", DataType::F8E4M3)];
     let cpu = profile(work.path(), "cpu", "fp16", 30.0);
-    let _ = build(work.path(), &compact(), &cpu, &[]).success();
-    let unrounded = gate(&manifest(work.path()), "psnr_db");
+    let _ = build_engine(work.path(), &compact(), &cpu, &[]).success();
+    let unrounded = gate(&manifest_in(work.path()), "psnr_db");
     for (precision, data_type) in expected {
         let profile = profile(work.path(), "tensorrt", precision, 30.0);
-        let _ = build(work.path(), &compact(), &profile, &[]).success();
-        let (manifest, graph) = (manifest(work.path()), graph_of(work.path(), 24));
+        let _ = build_engine(work.path(), &compact(), &profile, &[]).success();
+        let (manifest, graph) = (manifest_in(work.path()), graph_of(work.path(), 24));
         // Rounding shows: no activation of a CPU's FP16 engine is rounded.
         let measured = gate(&manifest, "psnr_db_emulated");
         assert!((30.0..unrounded).contains(&measured), "{precision}: {measured}, {unrounded} on the CPU");
@@ -319,16 +300,18 @@ fn graphs_for_gpus_are_typed_throughout() {
 fn what_cannot_be_built_is_refused() {
     let work = tempfile::tempdir().unwrap();
     let bf16 = profile(work.path(), "cpu", "bf16", 30.0);
-    let _ = build(work.path(), &compact(), &bf16, &[]).failure(1, &["do not compute in bf16", "give --precision"]);
+    let _ = build_engine(work.path(), &compact(), &bf16, &[]).failure(1, &["do not compute in bf16", "give --precision"]);
     let int8 = profile(work.path(), "cpu", "int8", 30.0);
     let empty = work.path().join("empty");
     fs::create_dir(&empty).unwrap();
     let arguments = ["--calibration", empty.to_str().unwrap()];
-    let _ = build(work.path(), &compact(), &int8, &arguments).failure(1, &["expected pictures", "at least 24×24", "found none"]);
+    let _ = build_engine(work.path(), &compact(), &int8, &arguments).failure(1, &["expected pictures", "at least 24×24", "found none"]);
     let missing = work.path().join("missing");
-    let _ = build(work.path(), &compact(), &int8, &["--calibration", missing.to_str().unwrap()]).failure(1, &["missing: cannot list"]);
-    let _ = build(work.path(), &compact(), &int8, &["--precision", "int4"]).failure(2, &["expected one of fp32, fp16, bf16, int8, fp8"]);
-    let _ = build(work.path(), &compact(), &int8, &["--range", "best"]).failure(2, &["minmax, percentile, entropy, mse"]);
+    let _ =
+        build_engine(work.path(), &compact(), &int8, &["--calibration", missing.to_str().unwrap()]).failure(1, &["missing: cannot list"]);
+    let _ =
+        build_engine(work.path(), &compact(), &int8, &["--precision", "int4"]).failure(2, &["expected one of fp32, fp16, bf16, int8, fp8"]);
+    let _ = build_engine(work.path(), &compact(), &int8, &["--range", "best"]).failure(2, &["minmax, percentile, entropy, mse"]);
     assert!(!work.path().join("engine").exists());
 }
 

@@ -1,12 +1,11 @@
 //! Engines of the components of larger systems: what is built of tensors, what it proves, and what is refused.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{Outcome, repository, run, words};
+use end_to_end::{assert_verified, build_engine, manifest_in, repository, run, words};
 use exporter::{Checkpoint, Shapes, arch::registry, export, synthesise};
 use graph::{DataType, Model, Weight, WeightStorage, save};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,25 +18,6 @@ fn profile(folder: &Path, precision: &str, psnr_db: f64) -> PathBuf {
     let path = folder.join("few-bits.yaml");
     fs::write(&path, text).unwrap();
     path
-}
-
-fn build(work: &Path, model: &Path, profile: &Path, more: &[&str]) -> Outcome {
-    let engine = work.join("engine");
-    let mut arguments: Vec<OsString> = words(&[&"build", &model, &"--profile", &profile, &"-o", &engine, &"--calibration-tiles", &"2"]);
-    arguments.extend(more.iter().map(OsString::from));
-    let mut command = end_to_end::command("engine-builder", arguments);
-    let output = command.env("XDG_CACHE_HOME", work.join("cache")).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Outcome { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
-}
-
-fn manifest(work: &Path) -> Json {
-    serde_json::from_slice(&fs::read(work.join("engine/manifest.json")).unwrap()).unwrap()
-}
-
-fn verified(work: &Path) {
-    let verified = run("runtime", words(&[&"verify", &"--engine", &work.join("engine"), &"--json"])).success().json();
-    assert_eq!(verified["passed"], true, "{verified}");
 }
 
 /// The tiny network of an architecture as a graph, of dynamic sizes where it can have them, after a change to its weights.
@@ -70,14 +50,14 @@ fn every_task_has_engines_in_every_precision_of_a_cpu() {
         let model = graph(work.path(), architecture, |_| {});
         for (precision, floor) in [("fp32", 100.0), ("fp16", 50.0), ("int8", 20.0)] {
             let profile = profile(work.path(), precision, floor);
-            let _ = build(work.path(), &model, &profile, &[]).success();
-            let manifest = manifest(work.path());
+            let _ = build_engine(work.path(), &model, &profile, &[]).success();
+            let manifest = manifest_in(work.path());
             assert_eq!((&manifest["component"]["task"], manifest.get("interface")), (&json!(task), None));
             let inputs = manifest["graphs"][0]["inputs"].as_object().unwrap();
             assert!(shape.is_null() || inputs.values().any(|found| *found == shape), "{task}: {inputs:?}");
             let source = manifest.get("calibration").map(|calibration| calibration["source"].clone());
             assert_eq!(source, (precision != "fp32").then(|| json!("random tensors")), "{task}");
-            verified(work.path());
+            assert_verified(work.path());
         }
         let inspected = run("runtime", words(&[&"inspect", &"--engine", &work.path().join("engine")])).success().stdout;
         assert!(inspected.contains(&format!("task             {task}")), "{inspected}");
@@ -88,8 +68,8 @@ fn every_task_has_engines_in_every_precision_of_a_cpu() {
 fn a_graph_for_each_size_has_the_batch_of_the_profile() {
     let work = tempfile::tempdir().unwrap();
     let model = graph(work.path(), "UNet2DConditionModel", |_| {});
-    let _ = build(work.path(), &model, &profile(work.path(), "fp32", 100.0), &[]).success();
-    let manifest = manifest(work.path());
+    let _ = build_engine(work.path(), &model, &profile(work.path(), "fp32", 100.0), &[]).success();
+    let manifest = manifest_in(work.path());
     let shape = |graph: usize, input: &str| manifest["graphs"][graph]["inputs"][input].clone();
     assert_eq!((shape(0, "sample"), shape(1, "sample")), (json!([2, 4, 8, 8]), json!([2, 4, 16, 8])));
     assert_eq!((shape(1, "encoder_hidden_states")[1].clone(), shape(1, "timestep")), (json!(77), json!([])));
@@ -107,15 +87,15 @@ fn an_overflow_in_an_autoencoder_becomes_an_island() {
         *weight = Weight::from_bytes(DataType::F32, weight.dims().to_vec(), values).unwrap();
     };
     let model = graph(work.path(), "AutoencoderKLDecoder", plant);
-    let _ = build(work.path(), &model, &profile(work.path(), "fp16", 50.0), &[]).success();
-    let islands: Vec<String> = serde_json::from_value(manifest(work.path())["islands"].clone()).unwrap();
+    let _ = build_engine(work.path(), &model, &profile(work.path(), "fp16", 50.0), &[]).success();
+    let islands: Vec<String> = serde_json::from_value(manifest_in(work.path())["islands"].clone()).unwrap();
     assert!(islands.contains(&format!("{planted}/Conv")), "{islands:?}");
     // It, the normalisation behind it, and nothing else.
     assert!(islands.iter().all(|name| name.contains("up_blocks.0.resnets.0.")) && islands.len() < 10, "{islands:?}");
-    verified(work.path());
+    assert_verified(work.path());
     let plain = graph(work.path(), "AutoencoderKLDecoder", |_| {});
-    let _ = build(work.path(), &plain, &profile(work.path(), "fp16", 50.0), &[]).success();
-    assert_eq!(manifest(work.path()).get("islands"), None);
+    let _ = build_engine(work.path(), &plain, &profile(work.path(), "fp16", 50.0), &[]).success();
+    assert_eq!(manifest_in(work.path()).get("islands"), None);
 }
 
 #[test]
@@ -126,7 +106,7 @@ fn calibration_takes_tensors_from_files() {
     let model = graph(work.path(), "AutoencoderKLDecoder", |_| {});
     let profile = profile(work.path(), "int8", 20.0);
     let arguments = ["--calibration", folder.to_str().unwrap()];
-    let _ = build(work.path(), &model, &profile, &arguments)
+    let _ = build_engine(work.path(), &model, &profile, &arguments)
         .failure(1, &["latents: expected .safetensors files with the tensors latent_sample"]);
     let write = |name: &str, shape: [usize; 4]| {
         let bytes: Vec<u8> = (0..shape.iter().product()).flat_map(|at: usize| (at as f32 * 0.37).sin().to_le_bytes()).collect();
@@ -134,13 +114,14 @@ fn calibration_takes_tensors_from_files() {
         safetensors::serialize_to_file([(name, tensor)], None, &folder.join("0.safetensors")).unwrap();
     };
     write("latent", [1, 4, 8, 8]);
-    let _ = build(work.path(), &model, &profile, &arguments).failure(1, &["0.safetensors: expected a tensor `latent_sample`, found none"]);
+    let _ = build_engine(work.path(), &model, &profile, &arguments)
+        .failure(1, &["0.safetensors: expected a tensor `latent_sample`, found none"]);
     write("latent_sample", [1, 4, 8, 9]);
-    let _ = build(work.path(), &model, &profile, &arguments)
+    let _ = build_engine(work.path(), &model, &profile, &arguments)
         .failure(1, &["`latent_sample`: expected the shape [1, 4, 8, 8], found [1, 4, 8, 9]"]);
     write("latent_sample", [1, 4, 8, 8]);
-    let _ = build(work.path(), &model, &profile, &arguments).success();
-    let calibration = &manifest(work.path())["calibration"];
+    let _ = build_engine(work.path(), &model, &profile, &arguments).success();
+    let calibration = &manifest_in(work.path())["calibration"];
     assert_eq!((&calibration["source"], &calibration["tiles"]), (&json!("folder"), &json!(1)));
 }
 
@@ -148,7 +129,7 @@ fn calibration_takes_tensors_from_files() {
 fn what_has_no_pictures_is_not_inferred() {
     let work = tempfile::tempdir().unwrap();
     let model = graph(work.path(), "AutoencoderKLDecoder", |_| {});
-    let _ = build(work.path(), &model, &profile(work.path(), "fp32", 100.0), &[]).success();
+    let _ = build_engine(work.path(), &model, &profile(work.path(), "fp32", 100.0), &[]).success();
     let (picture, output) = (repository("tests/images/coffee.png"), work.path().join("large.png"));
     let engine = work.path().join("engine");
     let expected = ["expected an engine of task upscale, found vae_decoder", "runtime verify"];
@@ -162,8 +143,8 @@ fn sizes_that_nobody_says_are_asked_for() {
     let work = tempfile::tempdir().unwrap();
     let model = graph(work.path(), "SimpleOptimizedUNet", |_| {});
     let upscalers = repository("tests/profiles/small-tiles.yaml");
-    let _ = build(work.path(), &model, &upscalers, &[]).failure(1, &["small-tiles has no `tasks: realtime`", "--shapes"]);
+    let _ = build_engine(work.path(), &model, &upscalers, &[]).failure(1, &["small-tiles has no `tasks: realtime`", "--shapes"]);
     let checkpoint = work.path().join("checkpoint.safetensors");
-    let _ = build(work.path(), &checkpoint, &upscalers, &[]).failure(1, &["task `realtime`", "exporter export"]);
+    let _ = build_engine(work.path(), &checkpoint, &upscalers, &[]).failure(1, &["task `realtime`", "exporter export"]);
     assert!(!work.path().join("engine").exists());
 }

@@ -160,7 +160,15 @@ impl Upscaler {
         let largest = engine.manifest().graphs.iter().map(|graph| graph.batch(&interface)).max().unwrap_or(1);
         let ladder = Arc::new(Ladder::new(engine, options.placement.clone())?);
         let limits = Limits { streams: ladder.streams(), batch: options.batch.unwrap_or(largest).max(1) };
-        let models = Models { engine: engine.clone(), interface, options, limits, ladder, throughput: Throughput::load(engine), open: Mutex::default() };
+        let models = Models {
+            engine: engine.clone(),
+            interface,
+            options,
+            limits,
+            ladder,
+            throughput: Throughput::load(engine),
+            open: Mutex::default(),
+        };
         Ok(Self { models })
     }
 

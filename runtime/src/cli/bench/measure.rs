@@ -71,14 +71,19 @@ impl fmt::Display for Measured {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Latency { p50_ms, p90_ms, p99_ms, interquartile_ms } = self.latency;
         let Stages { cut_ms, run_ms, blend_ms, encode_ms } = self.stages;
-        let mebibytes = |bytes: Option<u64>| bytes.map_or("unknown".into(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)));
+        let mebibytes =
+            |bytes: Option<u64>| bytes.map_or("unknown".into(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)));
         writeln!(formatter, "engine              {}: {}", self.engine, self.setting())?;
         writeln!(
             formatter,
             "throughput          {:.3} images/s, {:.2} tiles/s, {:.3} megapixels/s of input",
             self.images_per_second, self.tiles_per_second, self.megapixels_per_second
         )?;
-        writeln!(formatter, "one picture         {p50_ms:.1} ms (p90 {p90_ms:.1}, p99 {p99_ms:.1}; interquartile {interquartile_ms:.1}; {} runs)", self.runs)?;
+        writeln!(
+            formatter,
+            "one picture         {p50_ms:.1} ms (p90 {p90_ms:.1}, p99 {p99_ms:.1}; interquartile {interquartile_ms:.1}; {} runs)",
+            self.runs
+        )?;
         writeln!(formatter, "stages              cut {cut_ms:.1}, run {run_ms:.1}, blend {blend_ms:.1}, encode {encode_ms:.1} ms")?;
         write!(
             formatter,

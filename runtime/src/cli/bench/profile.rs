@@ -38,8 +38,10 @@ pub(super) fn run(arguments: &Arguments, engine: &Engine) -> CommandResult {
     let tile = options.tile;
     let chosen = |graph: &&runtime::engine::Graph| tile.is_none_or(|tile| graph.tile(interface) == tile);
     let graph = engine.manifest().graphs.iter().filter(chosen).max_by_key(|graph| graph.tile(interface).pixels());
-    let graph = graph.ok_or_else(|| Error::Tiling(format!("the engine has no tiles of {}", tile.map_or("any".into(), |tile| tile.to_string()))))?;
-    let folder = tempfile::tempdir().map_err(|source| Error::File { path: std::env::temp_dir(), action: "create a folder in it", source })?;
+    let graph =
+        graph.ok_or_else(|| Error::Tiling(format!("the engine has no tiles of {}", tile.map_or("any".into(), |tile| tile.to_string()))))?;
+    let folder =
+        tempfile::tempdir().map_err(|source| Error::File { path: std::env::temp_dir(), action: "create a folder in it", source })?;
     let mut placement = options.placement;
     placement.session.profile = Some(folder.path().join("profile"));
     let mut session = Ladder::new(engine, placement)?.session(graph, 0)?;
@@ -48,7 +50,8 @@ pub(super) fn run(arguments: &Arguments, engine: &Engine) -> CommandResult {
     let (operators, layers) = (by(&events, |event| text(event, "op_name")), by(&events, layer));
     let total: u64 = operators.iter().map(|(_, time)| time).sum();
     if arguments.json {
-        let object = |sums: &[(String, u64)]| sums.iter().map(|(name, time)| json!({ "name": name, "microseconds": time })).collect::<Vec<_>>();
+        let object =
+            |sums: &[(String, u64)]| sums.iter().map(|(name, time)| json!({ "name": name, "microseconds": time })).collect::<Vec<_>>();
         print_json(&json!({ "graph": graph.file, "operators": object(&operators), "layers": object(&layers) }))?;
         return Ok(());
     }
@@ -83,8 +86,11 @@ fn events(session: &mut Session, interface: &Interface, shapes: (&Vec<usize>, &V
 
 fn parse(path: &Path) -> Result<Vec<Event>> {
     let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), action: "read", source })?;
-    let events: Vec<Event> =
-        serde_json::from_slice(&bytes).map_err(|error| Error::File { path: path.to_owned(), action: "understand", source: error.into() })?;
+    let events: Vec<Event> = serde_json::from_slice(&bytes).map_err(|error| Error::File {
+        path: path.to_owned(),
+        action: "understand",
+        source: error.into(),
+    })?;
     Ok(events.into_iter().filter(|event| event.cat == "Node" && event.name.ends_with("_kernel_time")).collect())
 }
 

@@ -42,7 +42,11 @@ pub(super) fn run(arguments: &Arguments, engines: &[Engine]) -> CommandResult {
     if let Some(folder) = &arguments.report {
         write(folder, &all, &tables)?;
     }
-    if arguments.json { print_json(&all)? } else { print(&tables)? }
+    if arguments.json {
+        print_json(&all)?
+    } else {
+        print(&tables)?
+    }
     Ok(())
 }
 
@@ -70,7 +74,11 @@ fn tables(all: &[Measured]) -> String {
     ]);
     lines.extend(all.iter().map(|measured| {
         let Measured { engine, tile, batch, streams, precision, device_memory_bytes, peak_memory_bytes, .. } = measured;
-        format!("| {engine} | {tile} | {batch} | {streams} | {precision} | {} | {} |", memory(*device_memory_bytes), memory(*peak_memory_bytes))
+        format!(
+            "| {engine} | {tile} | {batch} | {streams} | {precision} | {} | {} |",
+            memory(*device_memory_bytes),
+            memory(*peak_memory_bytes)
+        )
     }));
     lines.join("\n")
 }
@@ -81,7 +89,11 @@ fn write(folder: &Path, all: &[Measured], tables: &str) -> Result<()> {
         let Measured { engine, tile, batch, streams, precision, megapixels_per_second, .. } = measured;
         (format!("{engine} {precision}, {tile}, batch {batch}, {streams} streams"), *megapixels_per_second)
     });
-    let json = serde_json::to_vec_pretty(all).map_err(|error| Error::File { path: folder.to_owned(), action: "describe", source: error.into() })?;
+    let json = serde_json::to_vec_pretty(all).map_err(|error| Error::File {
+        path: folder.to_owned(),
+        action: "describe",
+        source: error.into(),
+    })?;
     let files = [
         ("sweep.md", format!("{tables}\n").into_bytes()),
         ("sweep.json", json),
