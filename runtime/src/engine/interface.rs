@@ -144,7 +144,7 @@ mod tests {
         let component = Component::from_metadata(&metadata).unwrap();
         assert_eq!((component.task, component.facts["scaling_factor"].as_str()), (Task::VaeDecoder, "0.13025"));
         assert!(!component.facts.contains_key("architecture") && !component.facts.contains_key("task"));
-        assert!(Interface::from_metadata(&metadata).unwrap_err().to_string().contains("interface.task"));
+        assert!(Interface::from_metadata(&metadata).unwrap_err().to_string().contains("tileforge.task"));
         metadata.insert("tileforge.task".into(), "upscale".into());
         assert!(Component::from_metadata(&metadata).unwrap_err().to_string().contains("component.task"));
     }
