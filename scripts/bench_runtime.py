@@ -61,13 +61,14 @@ class Case:
 CASES = {
     "compact-512": Case("compact", 256, 512, clipped=True),
     "compact-2048": Case("compact", 256, 2048, clipped=True),
+    "drct-128": Case("drct", 64, 128, clipped=False),
     "drct-256": Case("drct", 64, 256, clipped=False),
 }
 # Width and height of the pictures whose memory is measured: height should not matter, so wide ones are also low.
 SIZES = {
-    "tiny-x1": [(2048, 2048), (8192, 8192), (16384, 16384), (16384, 2048)],
-    "tiny-x2": [(2048, 2048), (8192, 8192), (16384, 2048)],
-    "compact-x4": [(2048, 2048), (8192, 1024), (16384, 1024)],
+    "tiny-x1": [(2048, 2048), (16384, 2048), (8192, 8192), (16384, 16384)],
+    "tiny-x2": [(2048, 2048), (16384, 2048), (8192, 8192)],
+    "compact-x4": [(2048, 664), (16384, 664)],
 }
 
 
