@@ -240,8 +240,8 @@ pub fn compile(path: &Path, options: &SessionOptions, folder: &Path) -> Result<(
             ("trt_dump_ep_context_model", "1"),
             ("trt_ep_context_embed_mode", "0"),
             ("trt_ep_context_file_path", &format!("{place}/{CONTEXT}")),
+            // Without a path of its own: the plan goes beside the context, which then names it relatively. ONNX Runtime loads no other names.
             ("trt_engine_cache_enable", "1"),
-            ("trt_engine_cache_path", &place),
             ("trt_timing_cache_path", &place),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned())),
