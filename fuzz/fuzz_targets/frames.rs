@@ -25,10 +25,10 @@ fuzz_target!(|bytes: &[u8]| {
 /// Writes what is read, as many rows as were there.
 fn copied(mut reader: FrameReader) {
     let header = reader.header().clone();
-    let Ok(mut writer) = FrameWriter::to_stream(Box::new(std::io::sink()), Path::new("sink"), &reader, header.clone()) else { return };
+    let Ok(writer) = FrameWriter::to_stream(Box::new(std::io::sink()), Path::new("sink"), &reader, header.clone()) else { return };
     let mut row = vec![0; header.row_bytes().expect("a row of a frame within limits")];
     while let Ok(Some(mut frame)) = reader.next_frame() {
-        let mut sink = writer.next_frame(&frame);
+        let mut sink = Box::new(writer.frame(&frame));
         for _ in 0..header.size.height {
             frame.read_row(&mut row).expect("a frame that was read has all rows");
             sink.write_rows(&row).expect("nothing is refused");
