@@ -63,6 +63,16 @@ impl Stop {
 
     /// Runs a stage. Its channels close when it returns, which ends its neighbours.
     fn watch(&self, stage: impl FnOnce() -> StageResult<()>) {
+        /// Streams wait for each other, so that one that panics must tell.
+        struct Watched<'s>(&'s Stop);
+        impl Drop for Watched<'_> {
+            fn drop(&mut self) {
+                if thread::panicking() {
+                    self.0.set.store(true, Ordering::SeqCst);
+                }
+            }
+        }
+        let _watched = Watched(self);
         if let Err(ended) = stage() {
             if let Ended::Failed(error) = ended {
                 self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
