@@ -126,12 +126,21 @@ impl Store {
         self.0.join(format!("{}.lock", facts.key()))
     }
 
+    /// Whether there is an entry of these facts, by its record alone: its files have not been looked at.
+    pub fn has(&self, facts: &Facts) -> bool {
+        self.record(facts).is_some()
+    }
+
     /// The EPContext model of these facts, if there is a whole one.
     pub fn get(&self, facts: &Facts) -> Option<PathBuf> {
-        let folder = self.0.join(facts.key());
-        let record: Record = serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()?;
-        let whole = record.facts == *facts && record.files.iter().all(|(name, expected)| is_whole(&folder.join(name), expected));
-        (whole && record.files.contains_key(CONTEXT)).then(|| folder.join(CONTEXT))
+        let (record, folder) = (self.record(facts)?, self.0.join(facts.key()));
+        let whole = record.files.iter().all(|(name, expected)| is_whole(&folder.join(name), expected));
+        whole.then(|| folder.join(CONTEXT))
+    }
+
+    fn record(&self, facts: &Facts) -> Option<Record> {
+        let record: Record = serde_json::from_slice(&fs::read(self.0.join(facts.key()).join(RECORD)).ok()?).ok()?;
+        (record.facts == *facts && record.files.contains_key(CONTEXT)).then_some(record)
     }
 
     /// The EPContext model of these facts, made by `make` in the folder that it is given if there is none. Of processes that want the same
@@ -193,17 +202,17 @@ fn plan_and_context(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
     }
 }
 
-/// What the engine came with, if that is for these facts, or what was compiled here. Of the engine's own folder, only what its manifest
+/// What the engine came with, if that is for these facts, and what was compiled here. Of the engine's own folder, only what its manifest
 /// lists counts, which a signature covers.
-fn known(engine: &Engine, facts: &Facts) -> Option<PathBuf> {
+fn stores(engine: &Engine, facts: &Facts) -> impl Iterator<Item = Store> {
     let listed = engine.manifest().files.contains_key(&format!("{FOLDER}/{}/{RECORD}", facts.key()));
     let shipped = listed.then(|| Store::at(engine.directory().join(FOLDER)));
-    shipped.into_iter().chain(Store::of_user()).find_map(|store| store.get(facts))
+    shipped.into_iter().chain(Store::of_user())
 }
 
-/// Whether a graph has still to be compiled for these facts.
+/// Whether a graph has still to be compiled for these facts. Plans are large, so they are digested only before they are used.
 pub(crate) fn is_missing(engine: &Engine, facts: &Facts) -> bool {
-    known(engine, facts).is_none()
+    !stores(engine, facts).any(|store| store.has(facts))
 }
 
 /// The EPContext model of a graph for the GPU of `options`: one that was compiled before, here or where the engine was built, or a new one,
@@ -214,7 +223,7 @@ pub(crate) fn is_missing(engine: &Engine, facts: &Facts) -> bool {
 pub(crate) fn of(engine: &Engine, graph: &Graph, options: &SessionOptions, library: &Library, probe: &Probe) -> Result<PathBuf> {
     let facts = Facts::new(engine.manifest(), graph, &options.provider_options, library, probe, options.device);
     let facts = facts.ok_or_else(|| Error::DoesNotFit("TensorRT, its version or the GPU is not known".into()))?;
-    if let Some(found) = known(engine, &facts) {
+    if let Some(found) = stores(engine, &facts).find_map(|store| store.get(&facts)) {
         return Ok(found);
     }
     let store = Store::of_user();
@@ -329,13 +338,13 @@ mod tests {
         let nothing =
             store.get_or_make(&facts(), |folder| fs::write(folder.join(CONTEXT), b"graph").map_err(|e| Error::file(folder, "write", e)));
         assert!(matches!(nothing, Err(Error::DoesNotFit(text)) if text.contains("0 plans")));
-        assert_eq!(store.get(&facts()), None);
+        assert_eq!((store.get(&facts()), store.has(&facts())), (None, false));
         let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, [format!("{}.lock", facts().key()).as_str()]);
 
         let made = store.get_or_make(&facts(), make).unwrap();
         fs::write(made.with_file_name("plan.engine"), b"ftrt and less").unwrap();
-        assert_eq!(store.get(&facts()), None);
+        assert_eq!((store.get(&facts()), store.has(&facts())), (None, true));
         store.get_or_make(&facts(), make).unwrap();
         assert_eq!(store.get(&facts()), Some(made));
     }

@@ -51,8 +51,10 @@ impl Ladder {
     /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for fits; those of [`onnxruntime::load`].
     pub fn new(engine: &Engine, placement: Placement) -> Result<Self> {
         let library = onnxruntime::load(None)?;
-        let probe = provider::probe(library);
         let manifest = engine.manifest();
+        // NVIDIA's libraries are large, and nothing of them is wanted for the CPU alone.
+        let on_cpu = [Some(manifest.target.provider), placement.provider].contains(&Some(Provider::Cpu));
+        let probe = if on_cpu { Probe::default() } else { provider::probe(library) };
         let device = placement.devices.first().copied().unwrap_or(0);
         let verdict = Verdict::of(engine, library, &probe, placement.provider, device);
         let chosen = verdict.chosen()?;

@@ -96,8 +96,8 @@ impl Gpu {
     }
 }
 
-/// What [`probe`] found.
-#[derive(Clone, Debug, Serialize)]
+/// What [`probe`] found; by default nothing.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Probe {
     /// One entry for each of [`Provider::LADDER`], in that order.
     pub providers: Vec<ProviderStatus>,
