@@ -1,12 +1,15 @@
-//! The engine that a command is about, and where it runs.
+//! The engine that a command is about, where it runs, and how.
 
 use std::path::PathBuf;
 
 use runtime::Result;
 use runtime::engine::{Engine, PublicKey};
+use runtime::image::Alpha;
 use runtime::ladder::Placement;
+use runtime::pipeline::Options;
 use runtime::provider::Provider;
 use runtime::session::SessionOptions;
+use runtime::tile::{Blend, Size};
 
 /// The engine, and whose it must be; shared by the commands that open one.
 #[derive(clap::Args)]
@@ -68,5 +71,70 @@ impl Placing {
         };
         let session = SessionOptions { strict: self.strict, threads: self.threads.map(usize::from), ..SessionOptions::default() };
         Placement { provider, streams: self.streams.map(usize::from), devices: self.devices.clone(), session }
+    }
+}
+
+/// How pictures go through it; shared by the commands that send some.
+#[derive(clap::Args)]
+pub(crate) struct Running {
+    /// Pixels that neighbouring tiles share [default: by the model's receptive field].
+    #[arg(long, value_name = "N")]
+    overlap: Option<u32>,
+    /// Pixels thrown away at each inner border of a tile [default: by the model's receptive field].
+    #[arg(long, value_name = "N")]
+    margin: Option<u32>,
+    /// How one tile hands over to the next: hann, cosine, linear or none.
+    #[arg(long, value_name = "CURVE", default_value = "hann", value_parser = str::parse::<Blend>)]
+    blend: Blend,
+    /// How transparency is enlarged: bicubic, model (as a grey picture through the engine) or drop.
+    #[arg(long, value_name = "HOW", default_value = "bicubic", value_parser = str::parse::<Alpha>)]
+    alpha: Alpha,
+    /// The engine's tile to use, WIDTHxHEIGHT, or auto: the one with the least to compute [default: auto].
+    #[arg(long, value_name = "TILE", default_value = "auto", value_parser = tile)]
+    tile: TileChoice,
+    /// Most images in one run [default: as many as the engine has graphs for].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    batch: Option<u16>,
+    #[command(flatten)]
+    placing: Placing,
+}
+
+#[derive(Clone, Copy)]
+enum TileChoice {
+    Auto,
+    Only(Size),
+}
+
+fn tile(text: &str) -> Result<TileChoice, String> {
+    match text {
+        "auto" => Ok(TileChoice::Auto),
+        _ => size(text).map(TileChoice::Only).map_err(|_| "expected auto, or a size such as 256x256".into()),
+    }
+}
+
+/// "256x128": width and height.
+pub(super) fn size(text: &str) -> Result<Size, String> {
+    let size = || {
+        let (width, height) = text.split_once('x')?;
+        Some(Size { width: width.parse().ok()?, height: height.parse().ok()? }).filter(|size| size.pixels() > 0)
+    };
+    size().ok_or("expected a width and a height, such as 1024x1024".into())
+}
+
+impl Running {
+    pub(crate) fn options(&self) -> Options {
+        let tile = match self.tile {
+            TileChoice::Auto => None,
+            TileChoice::Only(size) => Some(size),
+        };
+        Options {
+            placement: self.placing.placement(),
+            batch: self.batch.map(usize::from),
+            tile,
+            overlap: self.overlap,
+            margin: self.margin,
+            blend: self.blend,
+            alpha: self.alpha,
+        }
     }
 }

@@ -10,8 +10,7 @@ use runtime::tile::Size;
 use runtime::{Error, Result};
 use serde_json::json;
 
-use super::chosen::Chosen;
-use super::infer::Running;
+use super::chosen::{Chosen, Running};
 use super::output::{decibels, print, print_json};
 use super::{CommandResult, Failure};
 

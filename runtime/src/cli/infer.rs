@@ -8,14 +8,13 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use runtime::image::frames::{FrameWriter, Matrix, RawFrames};
-use runtime::image::{Alpha, Depth, Format, Header, ImageReader, ImageWriter, JPEG_QUALITY, Limits, RowSink, RowSource};
+use runtime::image::{Depth, Format, Header, ImageReader, ImageWriter, JPEG_QUALITY, Limits, RowSink, RowSource};
 use runtime::onnxruntime::Library;
-use runtime::pipeline::{Cancel, Event, Open, Options, Pictures, Progress, Statistics, Upscaler};
-use runtime::tile::{Blend, Size};
+use runtime::pipeline::{Cancel, Event, Open, Pictures, Progress, Statistics, Upscaler};
 use runtime::{Error, Result};
 use serde_json::{Value, json};
 
-use super::chosen::{Chosen, Placing};
+use super::chosen::{Chosen, Running};
 use super::output::{peak_memory_bytes, print, report};
 use super::plan::{Assignment, assign, is_standard_stream};
 use super::{CommandResult, Failure, chain, frames};
@@ -78,77 +77,12 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// How an engine is run; shared by the commands that run one.
-#[derive(clap::Args)]
-pub(crate) struct Running {
-    /// Pixels that neighbouring tiles share [default: by the model's receptive field].
-    #[arg(long, value_name = "N")]
-    overlap: Option<u32>,
-    /// Pixels thrown away at each inner border of a tile [default: by the model's receptive field].
-    #[arg(long, value_name = "N")]
-    margin: Option<u32>,
-    /// How one tile hands over to the next: hann, cosine, linear or none.
-    #[arg(long, value_name = "CURVE", default_value = "hann", value_parser = str::parse::<Blend>)]
-    blend: Blend,
-    /// How transparency is enlarged: bicubic, model (as a grey picture through the engine) or drop.
-    #[arg(long, value_name = "HOW", default_value = "bicubic", value_parser = str::parse::<Alpha>)]
-    alpha: Alpha,
-    /// The engine's tile to use, WIDTHxHEIGHT, or auto: the one with the least to compute [default: auto].
-    #[arg(long, value_name = "TILE", default_value = "auto", value_parser = tile)]
-    tile: TileChoice,
-    /// Most images in one run [default: as many as the engine has graphs for].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    batch: Option<u16>,
-    #[command(flatten)]
-    placing: Placing,
-}
-
-#[derive(Clone, Copy)]
-enum TileChoice {
-    Auto,
-    Only(Size),
-}
-
-fn tile(text: &str) -> Result<TileChoice, String> {
-    match text {
-        "auto" => Ok(TileChoice::Auto),
-        _ => size(text).map(TileChoice::Only).map_err(|_| "expected auto, or a size such as 256x256".into()),
-    }
-}
-
-/// "256x128": width and height.
-pub(super) fn size(text: &str) -> Result<Size, String> {
-    let size = || {
-        let (width, height) = text.split_once('x')?;
-        Some(Size { width: width.parse().ok()?, height: height.parse().ok()? }).filter(|size| size.pixels() > 0)
-    };
-    size().ok_or("expected a width and a height, such as 1024x1024".into())
-}
-
 fn depth(text: &str) -> Result<Depth, String> {
     match text {
         "8" => Ok(Depth::Eight),
         "16" => Ok(Depth::Sixteen),
         "32" => Ok(Depth::Float),
         _ => Err("expected 8, 16 or 32".into()),
-    }
-}
-
-impl Running {
-    pub(crate) fn options(&self) -> Options {
-        let tile = match self.tile {
-            TileChoice::Auto => None,
-            TileChoice::Only(size) => Some(size),
-        };
-        Options {
-            placement: self.placing.placement(),
-            batch: self.batch.map(usize::from),
-            tile,
-            overlap: self.overlap,
-            margin: self.margin,
-            blend: self.blend,
-            alpha: self.alpha,
-        }
     }
 }
 

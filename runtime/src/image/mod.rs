@@ -185,6 +185,11 @@ pub struct Header {
 }
 
 impl Header {
+    /// Bytes of all rows, where they can be counted.
+    pub fn bytes(&self) -> Option<u64> {
+        (self.row_bytes()? as u64).checked_mul(self.size.height.into())
+    }
+
     /// Bytes of one row, where they can be counted.
     pub fn row_bytes(&self) -> Option<usize> {
         let pixel = self.colour.channels() * self.depth.bytes();

@@ -179,8 +179,7 @@ impl Opening<'_> {
 
     /// The length of all rows, which have to be in memory at once.
     fn check_whole(&self, header: &Header, why: &str) -> Result<usize> {
-        let bytes = header.row_bytes().map(|bytes| bytes as u64).and_then(|bytes| bytes.checked_mul(header.size.height.into()));
-        self.check_decoded(&format!("this {} {why}", self.format.name()), bytes)
+        self.check_decoded(&format!("this {} {why}", self.format.name()), header.bytes())
     }
 
     /// Rows of samples that are all there.

@@ -75,7 +75,7 @@ impl ImageWriter {
             Format::Png if header.depth != Depth::Eight => Depth::Sixteen,
             Format::Png | Format::Jpeg | Format::WebP => Depth::Eight,
         };
-        let bytes = header.row_bytes().map_or(u64::MAX, |bytes| (bytes as u64).saturating_mul(header.size.height.into()));
+        let bytes = header.bytes().unwrap_or(u64::MAX);
         if matches!(format, Format::Jpeg | Format::WebP) && bytes > WHOLE_BYTES_MAXIMUM {
             return Err(Error::image(
                 path,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use runtime::Result;
 use runtime::engine::Engine;
 use runtime::image::{Colour, Depth, Header, RowSink, RowSource};
-use runtime::pipeline::{Cancel, Event, Open, Options, Pictures, Seconds, Upscaler, Used};
+use runtime::pipeline::{Cancel, Event, Open, Options, Pictures, Seconds, Statistics, Upscaler, Used};
 use runtime::provider;
 use runtime::tile::Size;
 use serde::{Deserialize, Serialize};
@@ -98,19 +98,18 @@ impl fmt::Display for Measured {
 pub(super) fn measure(engine: &Engine, options: Options, size: Size, warm_up: u32, runs: u32) -> Result<Measured> {
     let device = options.placement.devices.first().copied().unwrap_or(0);
     let mut upscaler = Upscaler::new(engine, options)?;
-    let (mut alone, mut last, mut used) = (Vec::new(), None, None);
+    let header = Header { size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
+    let mut alone = Vec::new();
     for run in 0..warm_up + runs {
-        let mut made = None;
-        let ran = upscaler.run(Synthetic::new(size, 1), |event| finished(event, &mut made), &Cancel::new())?;
-        let statistics = made.unwrap_or(Err(runtime::Error::Internal("bench")))?;
+        let sink = Nowhere { header: upscaler.output_of(&header)? };
+        let statistics = upscaler.upscale(Made { header: header.clone(), row: 0 }, sink, |_| (), &Cancel::new())?;
         if run >= warm_up {
-            alone.push(statistics.seconds);
+            alone.push(statistics);
         }
-        (last, used) = (Some(statistics), Some(ran));
     }
     let (started, mut done, mut failed) = (Instant::now(), 0, None);
-    upscaler.run(
-        Synthetic::new(size, runs),
+    let Used { streams, batch } = upscaler.run(
+        Synthetic { header, left: runs },
         |event| {
             if let Event::Finished(_, result) = event {
                 done += 1;
@@ -123,7 +122,7 @@ pub(super) fn measure(engine: &Engine, options: Options, size: Size, warm_up: u3
     if let Some(error) = failed {
         return Err(error);
     }
-    let (Some(statistics), Some(Used { streams, batch })) = (last, used) else { return Err(runtime::Error::Internal("bench")) };
+    let statistics = alone.last().ok_or(runtime::Error::Internal("bench"))?;
     let provider = statistics.assigned.first().map_or("none".into(), |assigned| assigned.provider.clone());
     let images_per_second = f64::from(done) / elapsed;
     let totals = sorted(&alone, |seconds| seconds.total);
@@ -159,15 +158,9 @@ pub(super) fn measure(engine: &Engine, options: Options, size: Size, warm_up: u3
     })
 }
 
-fn finished(event: Event, into: &mut Option<Result<runtime::pipeline::Statistics>>) {
-    if let Event::Finished(_, result) = event {
-        *into = Some(result);
-    }
-}
-
 /// In milliseconds, the least first.
-fn sorted(runs: &[Seconds], of: impl Fn(&Seconds) -> f64) -> Vec<f64> {
-    let mut values: Vec<f64> = runs.iter().map(|seconds| of(seconds) * 1e3).collect();
+fn sorted(runs: &[Statistics], of: impl Fn(&Seconds) -> f64) -> Vec<f64> {
+    let mut values: Vec<f64> = runs.iter().map(|statistics| of(&statistics.seconds) * 1e3).collect();
     values.sort_by(f64::total_cmp);
     values
 }
@@ -184,12 +177,6 @@ fn percentile(sorted: &[f64], part: f64) -> f64 {
 struct Synthetic {
     header: Header,
     left: u32,
-}
-
-impl Synthetic {
-    fn new(size: Size, count: u32) -> Self {
-        Self { header: Header { size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None }, left: count }
-    }
 }
 
 impl Pictures for Synthetic {

@@ -13,7 +13,7 @@ use runtime::onnxruntime::Library;
 use runtime::tile::Size;
 use runtime::{Error, Result};
 
-use super::infer::Running;
+use super::chosen::Running;
 use super::output::{print, print_json};
 use super::{CommandResult, Failure};
 use measure::{Measured, measure};
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     running: Running,
     /// The picture's size.
-    #[arg(long, value_name = "WxH", default_value = "1024x1024", value_parser = super::infer::size)]
+    #[arg(long, value_name = "WxH", default_value = "1024x1024", value_parser = super::chosen::size)]
     size: Size,
     /// Pictures that are measured, after the warm-up.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]

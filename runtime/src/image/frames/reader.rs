@@ -30,7 +30,7 @@ impl FrameReader {
     pub fn raw(input: Box<dyn Read + Send>, name: &Path, frames: RawFrames, limits: &Limits) -> Result<Self> {
         let RawFrames { format, size } = frames;
         let header = Header { size, colour: format.colour, depth: format.depth, icc_profile: None };
-        let bytes = header.row_bytes().and_then(|bytes| (bytes as u64).checked_mul(size.height.into()));
+        let bytes = header.bytes();
         Self::new(input, name, Layout::Raw(format), header, bytes, limits)
     }
 
