@@ -28,6 +28,8 @@ pub struct Built {
     pub directory: PathBuf,
     /// Its manifest, with the gates' figures.
     pub manifest: Manifest,
+    /// Why nothing in it was compiled for its GPU, if it is for one.
+    pub portable: Option<String>,
     /// Bytes of all its files together.
     pub bytes: u64,
     /// What each layer costs, the most sensitive first: if it was asked for, or if layers had to fall back.
@@ -94,14 +96,14 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
         selftest,
         files: engine_files::files(staging.path())?,
     };
-    if let Ok(Some(gpu)) = compiles_on {
-        compile(&manifest, gpu, staging.path())?;
+    if let Ok(Some(gpu)) = &compiles_on {
+        compile(&manifest, *gpu, staging.path())?;
         manifest.files = engine_files::files(staging.path())?;
     }
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
     write_manifest(&manifest, staging.path())?;
     engine_files::put_in_place(staging, directory)?;
-    Ok(Built { directory: directory.to_owned(), manifest, bytes, sensitivity: converted.sensitivity })
+    Ok(Built { directory: directory.to_owned(), manifest, portable: compiles_on.err(), bytes, sensitivity: converted.sensitivity })
 }
 
 /// Compiles every graph of the engine in `staging` on a GPU of this machine, with its timing cache beside the plan.

@@ -200,7 +200,7 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
     for gate in &manifest.gates {
         say(&format!("  gate {}: {} = {} (at least {})", gate.graph, gate.name, figure(gate.value), figure(gate.floor)));
     }
-    if let Err(reason) = portable::compiles_on(&profile) {
+    if let Some(reason) = &built.portable {
         say(&format!("  portable, not compiled for its GPU: {reason}"));
     }
     say(&format!("  {:.1} MB in {} files", built.bytes as f64 / 1e6, manifest.files.len()));

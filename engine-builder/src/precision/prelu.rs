@@ -5,7 +5,7 @@
 //! | [`Stage`]s | 8 bits | the larger or smaller of x and slope · x, where both have one code: an extreme of codes is the code of the extreme |
 //! | [`blocked`] | FP32 | (1 − slope) · relu(x) + slope · x: ONNX Runtime makes 1×1 convolutions of the products, and adds within one |
 
-use super::rewrite::{Rewrite, readers};
+use super::rewrite::{Rewrite, only_reader, readers};
 use crate::Result;
 use graph::{DataType, Model, Node, Weight};
 
@@ -55,10 +55,7 @@ pub(super) fn blocked(model: &Model) -> Result<Model> {
     let readers = readers(&model.nodes);
     let mut found = vec![None; model.nodes.len()];
     for node in &model.nodes {
-        let only = node.outputs.first().and_then(|output| match readers.get(output.as_str()).map(Vec::as_slice) {
-            Some([position]) => Some(*position),
-            _ => None,
-        });
+        let only = node.outputs.first().and_then(|output| only_reader(&readers, output));
         if let Some(prelu) = Prelu::behind(model, node, only)? {
             found[prelu.position] = Some(prelu.slopes);
         }

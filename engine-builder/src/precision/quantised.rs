@@ -3,7 +3,7 @@
 use super::calibration::Statistics;
 use super::prelu::Prelu;
 use super::range::{RangeMethod, range};
-use super::rewrite::{Rewrite, is_layer, layers, readers, with_plain_weights};
+use super::rewrite::{Rewrite, is_layer, layers, only_reader, readers, with_plain_weights};
 use super::weights::{channel_axis, channel_scales, dequantised_weight};
 use crate::Result;
 use graph::{Attribute, DataType, Model, Node, Weight};
@@ -237,10 +237,7 @@ impl Pass<'_> {
     /// The one node that reads a value which is no output.
     fn only_reader(&self, value: &str) -> Option<usize> {
         let is_output = self.model.outputs.iter().any(|port| port.name == value);
-        match self.readers.get(value).map(Vec::as_slice) {
-            Some([position]) if !is_output => Some(*position),
-            _ => None,
-        }
+        only_reader(&self.readers, value).filter(|_| !is_output)
     }
 
     /// PReLU in 8 bits: x and its products share a code, whose range is that of x and of the result together.

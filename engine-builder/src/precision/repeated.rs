@@ -2,16 +2,18 @@
 //! blocked layout of convolutions. A 1×1 convolution with a single 1 in each filter is the same, to the bit, and the sum that it goes into
 //! is then computed within the other convolution.
 
-use super::rewrite::{Rewrite, readers};
+use super::rewrite::{Rewrite, only_reader, readers};
 use crate::Result;
 use graph::{Attribute, DataType, Model, Node, Weight};
+use std::collections::HashMap;
 
 /// The model with a convolution for every Gather of channels whose one reader adds it to a convolution's output.
 ///
 /// # Errors
 /// Indices cannot be read, or the result does not fit the operators' rules.
 pub(super) fn as_convolutions(model: &Model) -> Result<Model> {
-    let chosen = model.nodes.iter().map(|node| one_hot(model, node)).collect::<Result<Vec<_>>>()?;
+    let readers = readers(&model.nodes);
+    let chosen = model.nodes.iter().map(|node| one_hot(model, node, &readers)).collect::<Result<Vec<_>>>()?;
     let (mut rewrite, nodes) = Rewrite::of(model);
     for (mut node, weight) in nodes.into_iter().zip(chosen) {
         if let Some(weight) = weight {
@@ -26,7 +28,7 @@ pub(super) fn as_convolutions(model: &Model) -> Result<Model> {
 }
 
 /// The filters `[filters, channels, 1, 1]` that do what a node does, if it is such a Gather.
-fn one_hot(model: &Model, node: &Node) -> Result<Option<Weight>> {
+fn one_hot(model: &Model, node: &Node, readers: &HashMap<&str, Vec<usize>>) -> Result<Option<Weight>> {
     let channels = match model.type_of(node.inputs.first().map_or("", String::as_str)).and_then(|ty| ty.fixed_dims()).as_deref() {
         Some([_, channels, _, _]) => *channels,
         _ => return Ok(None),
@@ -36,10 +38,7 @@ fn one_hot(model: &Model, node: &Node) -> Result<Option<Weight>> {
         return Ok(None);
     };
     let makes = |name: &String| model.nodes.iter().any(|other| other.operator == "Conv" && other.outputs.contains(name));
-    let sum = match readers(&model.nodes).get(node.outputs[0].as_str()).map(Vec::as_slice) {
-        Some([position]) => &model.nodes[*position],
-        _ => return Ok(None),
-    };
+    let Some(sum) = only_reader(readers, &node.outputs[0]).map(|position| &model.nodes[position]) else { return Ok(None) };
     if sum.operator != "Add" || !sum.inputs.iter().any(makes) {
         return Ok(None);
     }

@@ -89,6 +89,14 @@ pub(super) fn readers(nodes: &[Node]) -> HashMap<&str, Vec<usize>> {
     readers
 }
 
+/// The position of the one node that reads a value, if it is one alone.
+pub(super) fn only_reader(readers: &HashMap<&str, Vec<usize>>, value: &str) -> Option<usize> {
+    match readers.get(value).map(Vec::as_slice) {
+        Some([position]) => Some(*position),
+        _ => None,
+    }
+}
+
 /// Drops nodes and weights that no output depends on.
 pub(super) fn remove_unread(model: &mut Model) {
     let mut needed: HashSet<String> = model.outputs.iter().map(|port| port.name.clone()).collect();
