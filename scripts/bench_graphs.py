@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -29,6 +28,7 @@ import onnx
 import onnxruntime
 import safetensors.torch
 import torch
+from commands import ROOT, run
 from spandrel.architectures.Compact import CompactArch
 from spandrel.architectures.DRCT import DRCT
 from spandrel.architectures.ESRGAN import ESRGANArch
@@ -36,7 +36,6 @@ from spandrel.architectures.HAT import HAT
 from spandrel.architectures.SwinIR import SwinIR
 from turns import ratios, take_turns
 
-ROOT = Path(__file__).resolve().parents[1]
 TOLERANCE = 1e-3  # of the output's range: random networks of this depth make more of rounding errors than trained ones
 
 
@@ -92,10 +91,9 @@ def operators(session_path: Path) -> tuple[int, Counter]:
 
 def measure(name: str, model: Model, runs: int, folder: Path) -> dict:
     checkpoint, graph, traced = folder / f"{name}.safetensors", folder / f"{name}.onnx", folder / f"{name}-torch.onnx"
-    xtask = ["cargo", "xtask", "synth", model.architecture, "--preset", model.preset, "-o", str(checkpoint)]
-    subprocess.run(xtask, cwd=ROOT, check=True, capture_output=True)
+    run("cargo", "xtask", "synth", model.architecture, "--preset", model.preset, "-o", checkpoint)
     shape = f"image:1x3x{model.tile}x{model.tile}"
-    subprocess.run([ROOT / "target/release/exporter", "export", checkpoint, "-o", graph, "--shapes", shape], check=True, capture_output=True)
+    run(ROOT / "target/release/exporter", "export", checkpoint, "-o", graph, "--shapes", shape)
     network = model.network(safetensors.torch.load_file(checkpoint)).eval()
     image = torch.from_numpy(numpy.random.default_rng(0).random((1, 3, model.tile, model.tile), dtype=numpy.float32))
     with torch.no_grad():

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -27,12 +26,12 @@ import onnx
 import onnxruntime
 import safetensors.numpy
 import skimage.data
+from commands import ROOT, run
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from PIL import Image
 from turns import ratios, take_turns
 
-ROOT = Path(__file__).resolve().parents[1]
 CALIBRATION = ("astronaut", "chelsea", "cat", "rocket")  # coffee is the photo that is measured
 TILES = 16
 
@@ -64,13 +63,6 @@ MODELS = {
     "vae-decoder": Tensors("AutoencoderKLDecoder", "sdxl", "latent_sample:1x4x16x16", "decoder.up_blocks.2.resnets.0.conv1"),
     "realtime-unet": Tensors("SimpleOptimizedUNet", "base-96", "frame:1x3x64x64"),
 }
-
-
-def run(*command: str | Path) -> str:
-    done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{command[0]} {command[1]}: {done.stderr[-2000:]}")
-    return done.stdout
 
 
 def planes(picture: numpy.ndarray) -> numpy.ndarray:

@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,10 +34,10 @@ import safetensors.torch
 import torch
 from bench_graphs import MODELS as NETWORKS
 from bench_graphs import session
+from commands import ROOT, run
 from PIL import Image
 from turns import ratios, take_turns
 
-ROOT = Path(__file__).resolve().parents[1]
 BINARIES = ROOT / "target/release"
 PHOTO = ROOT / "tests/images/coffee.png"
 OURS = "runtime infer"
@@ -70,13 +69,6 @@ SIZES = {
     "tiny-x2": [(2048, 2048), (16384, 2048), (8192, 8192)],
     "compact-x4": [(2048, 664), (16384, 664)],
 }
-
-
-def run(*command: str | Path) -> str:
-    done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stderr.strip()}")
-    return done.stdout
 
 
 def xtask(*words: str | Path) -> None:

@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import io
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -23,9 +22,9 @@ from pathlib import Path
 import onnxruntime
 import safetensors.torch
 import torch
+from commands import ROOT, run
 from turns import ratios, take_turns
 
-ROOT = Path(__file__).resolve().parents[1]
 TOLERANCE = 1e-4  # of the output's range
 
 
@@ -69,9 +68,9 @@ MODELS = {
 def measure(name: str, runs: int, folder: Path) -> None:
     architecture, preset, build, taken, inputs = MODELS[name]
     checkpoint, graph = folder / f"{name}.safetensors", folder / f"{name}.onnx"
-    subprocess.run(["cargo", "xtask", "synth", architecture, "--preset", preset, "-o", checkpoint], cwd=ROOT, check=True, capture_output=True)
+    run("cargo", "xtask", "synth", architecture, "--preset", preset, "-o", checkpoint)
     shapes = ",".join(f"{key}:{'x'.join(map(str, value.shape))}" for key, value in inputs.items())
-    subprocess.run([ROOT / "target/release/exporter", "export", checkpoint, "-o", graph, "--shapes", shapes], check=True, capture_output=True)
+    run(ROOT / "target/release/exporter", "export", checkpoint, "-o", graph, "--shapes", shapes)
     network = build().eval()
     if unexpected := network.load_state_dict(safetensors.torch.load_file(checkpoint), strict=False).unexpected_keys:
         raise AssertionError(f"{name}: the reference has no tensors {unexpected[:3]}")

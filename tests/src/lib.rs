@@ -8,7 +8,8 @@ mod programs;
 
 pub use golden::{Golden, GoldenComponent, error_over_range, golden_cases, golden_components, golden_systems, golden_video_autoencoders};
 pub use programs::{
-    Outcome, assert_verified, build_engine, command, copied_engine, demo_engine, engine_of, manifest_in, run, run_with_cache_in, words,
+    Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in, run, run_with_cache_in,
+    words,
 };
 
 use std::path::{Path, PathBuf};

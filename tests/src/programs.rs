@@ -114,10 +114,15 @@ pub fn demo_engine() -> &'static Path {
 
 /// A copy of [`demo_engine`] in `folder`, to be changed.
 pub fn copied_engine(folder: &Path) -> PathBuf {
-    let engine = folder.join("engine");
-    std::fs::create_dir(&engine).unwrap();
-    for name in names_in(demo_engine()) {
-        std::fs::copy(demo_engine().join(&name), engine.join(&name)).unwrap();
+    copy_of(demo_engine(), folder)
+}
+
+/// A copy of an engine, `folder/engine`, to be changed.
+pub fn copy_of(engine: &Path, folder: &Path) -> PathBuf {
+    let copy = folder.join("engine");
+    std::fs::create_dir(&copy).unwrap();
+    for name in names_in(engine) {
+        std::fs::copy(engine.join(&name), copy.join(&name)).unwrap();
     }
-    engine
+    copy
 }

@@ -1,7 +1,7 @@
 //! Many pictures through one run: batches and streams change nothing, and what fails takes nothing else with it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{Outcome, command, engine_of, names_in, repository, run, run_with_cache_in, words};
+use end_to_end::{Outcome, command, copy_of, engine_of, names_in, repository, run, run_with_cache_in, words};
 use graph::{Attribute, DataType, Model, Node, Weight, WeightStorage};
 use image::DynamicImage;
 use runtime::digest::sha256_file;
@@ -210,11 +210,7 @@ impl Sabotage<'_> {
 
 /// A copy of [`batched`] with its graph for `batch` images changed.
 fn sabotaged(folder: &Path, batch: usize, change: impl Fn(&mut Model)) -> PathBuf {
-    let engine = folder.join("engine");
-    fs::create_dir(&engine).unwrap();
-    for name in names_in(batched()) {
-        fs::copy(batched().join(&name), engine.join(&name)).unwrap();
-    }
+    let engine = copy_of(batched(), folder);
     let name = format!("model-{batch}x3x48x48.onnx");
     let mut model = graph::load(batched().join(&name)).unwrap();
     change(&mut model);
