@@ -61,6 +61,7 @@ MODELS = {
     "drct": Model(("DRCT", "drct-x4"), 64),
     "swinir-m": Model(("SwinIR", "swinir-m-x4"), 64),
     "vae-decoder": Tensors("AutoencoderKLDecoder", "sdxl", "latent_sample:1x4x16x16", "decoder.up_blocks.2.resnets.0.conv1"),
+    "unet": Tensors("UNet2DConditionModel", "sd15", "sample:1x4x16x16,timestep:1,encoder_hidden_states:1x77x768"),
     "realtime-unet": Tensors("SimpleOptimizedUNet", "base-96", "frame:1x3x64x64"),
 }
 
@@ -201,7 +202,8 @@ def measure_tensors(name: str, model: Tensors, runs: int, threads: int, folder: 
     binaries = ROOT / "target/release"
     checkpoint, graph, profile = (folder / f"{name}.{kind}" for kind in ("safetensors", "onnx", "yaml"))
     run("cargo", "xtask", "synth", model.architecture, "--preset", model.preset, "-o", checkpoint)
-    run(binaries / "exporter", "export", checkpoint, "-o", graph, "--shapes", model.shapes, "--weights", "inline")
+    weights = "inline" if model.planted else "link"
+    run(binaries / "exporter", "export", checkpoint, "-o", graph, "--shapes", model.shapes, "--weights", weights)
     if model.planted:
         loaded = onnx.load(graph)
         weight = next(weight for weight in loaded.graph.initializer if weight.name == f"{model.planted}.weight")
