@@ -1,11 +1,11 @@
 //! What activations look like: tiles or tensors from a folder, and statistics of every value that a pass asks about.
 
 use super::histogram::Histogram;
-use super::rewrite::remove_unread;
-use crate::samples::{Purpose, Sample, read_samples, views};
+use super::segments::{kept_bytes, segments};
+use crate::samples::{Purpose, Sample, read_samples};
 use crate::{Error, Result};
 use exporter::Noise;
-use graph::{DataType, Model, Port};
+use graph::Model;
 use ndarray::ArrayD;
 use runtime::digest::sha256_file;
 use runtime::engine::manifest::Interface;
@@ -13,7 +13,7 @@ use runtime::image::{Format, Limits, Picture};
 use runtime::session::{Session, SessionOptions};
 use runtime::tile::Size;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -21,8 +21,10 @@ use std::path::{Path, PathBuf};
 const SEED: u64 = 0x7411_F0E6;
 /// Values of one run that are held at a time.
 const BYTES_AT_ONCE: usize = 128 << 20;
+/// Values that are held between runs, of all samples.
+const KEPT_BYTES: usize = 512 << 20;
 /// Changes whenever the statistics do, so that what an older version kept is not used.
-const CACHE_VERSION: &str = "2";
+const CACHE_VERSION: &str = "3";
 
 /// What activations are measured on.
 #[derive(Debug)]
@@ -133,7 +135,7 @@ pub(crate) fn statistics(model: &Model, file: &Path, calibration: &CalibrationSa
     if let Some(known) = known {
         return Ok(known);
     }
-    let statistics = measure(model, file, &calibration.samples)?;
+    let statistics = measure(model, file, &calibration.samples, BYTES_AT_ONCE)?;
     if let Some(path) = cached {
         // A cache that cannot be written costs time, and nothing else.
         let _ = keep(&path, &statistics);
@@ -141,37 +143,34 @@ pub(crate) fn statistics(model: &Model, file: &Path, calibration: &CalibrationSa
     Ok(statistics)
 }
 
-fn measure(model: &Model, file: &Path, samples: &[Sample]) -> Result<Statistics> {
+/// Runs the model in segments, of which each makes about `bytes` of values, and computes every value once.
+fn measure(model: &Model, file: &Path, samples: &[Sample], bytes: usize) -> Result<Statistics> {
     let folder = file.parent().unwrap_or(Path::new("."));
     let scratch = tempfile::Builder::new().prefix("calibration-").tempdir_in(folder).map_err(|e| Error::file(folder, "write to", e))?;
-    let mut parts: Vec<Model> = Vec::new();
-    let mut bytes = usize::MAX;
-    for name in model.nodes.iter().flat_map(|node| &node.outputs) {
-        let Some(ty) = model.types.get(name).filter(|ty| ty.data_type == DataType::F32) else { continue };
-        let size = ty.fixed_dims().map_or(0, |dims| dims.iter().product::<usize>() * 4);
-        if bytes.saturating_add(size) > BYTES_AT_ONCE {
-            parts.push(Model { outputs: Vec::new(), ..model.clone() });
-            bytes = 0;
-        }
-        bytes += size;
-        if let Some(part) = parts.last_mut() {
-            part.outputs.push(Port { name: name.clone(), ty: ty.clone() });
-        }
-    }
-    parts.iter_mut().for_each(remove_unread);
-    let paths: Vec<PathBuf> = (0..parts.len()).map(|number| scratch.path().join(format!("part-{number}.onnx"))).collect();
-    let pairs: Vec<(&Model, &Path)> = parts.iter().zip(paths.iter().map(PathBuf::as_path)).collect();
+    let segments = segments(model, bytes);
+    let paths: Vec<PathBuf> = (0..segments.len()).map(|number| scratch.path().join(format!("segment-{number}.onnx"))).collect();
+    let pairs: Vec<(&Model, &Path)> = segments.iter().map(|segment| &segment.model).zip(paths.iter().map(PathBuf::as_path)).collect();
     graph::save_sharing_weights(&pairs, &scratch.path().join("weights"))?;
     let mut statistics = Statistics::new();
-    for path in &paths {
-        let mut session = Session::open(path, &SessionOptions::default())?;
-        for sample in samples {
-            for (name, values) in session.run(&views(sample))? {
-                add(&mut statistics, &name, &values);
+    samples.iter().flatten().for_each(|(name, values)| add(&mut statistics, name, values));
+    // As many samples side by side as what is kept of them between two segments allows.
+    for samples in samples.chunks((KEPT_BYTES / kept_bytes(model, &segments).max(1)).max(1)) {
+        let mut kept: Vec<HashMap<String, ArrayD<f32>>> = samples.iter().map(|sample| sample.iter().cloned().collect()).collect();
+        for (segment, path) in segments.iter().zip(&paths) {
+            let mut session = Session::open(path, &SessionOptions::default())?;
+            for values in &mut kept {
+                let ports = segment.model.inputs.iter();
+                let inputs: Vec<_> = ports.filter_map(|port| Some((port.name.as_str(), values.get(&port.name)?.view()))).collect();
+                for (name, made) in session.run(&inputs)? {
+                    add(&mut statistics, &name, &made);
+                    if segment.kept.contains(&name) {
+                        values.insert(name, made);
+                    }
+                }
+                values.retain(|name, _| segment.kept.contains(name));
             }
         }
     }
-    samples.iter().flatten().for_each(|(name, values)| add(&mut statistics, name, values));
     Ok(statistics)
 }
 
@@ -214,4 +213,49 @@ fn keep(path: &Path, statistics: &Statistics) -> std::io::Result<()> {
     serde_json::to_writer(&mut file, statistics)?;
     file.persist(path)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::Sample;
+    use graph::{Attribute, DataType, TensorType, Trace, Weight, WeightStorage};
+
+    /// Values that skip over others, a shape that is computed, and an integer input.
+    fn model() -> Model {
+        let trace = Trace::new("test", 8, 17);
+        let float = |dims: &[usize]| TensorType::new(DataType::F32, dims.iter().copied());
+        let x = trace.input("x", float(&[1, 2, 3, 4]));
+        let row = trace.input("row", TensorType::new(DataType::I64, [1_usize]));
+        let values: Vec<u8> = [0.5_f32, -1.0, 2.0, 3.0, -4.0, 1.5, 0.25, 8.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+        let table = trace.weight("table", Weight::from_bytes(DataType::F32, vec![2, 4], values).unwrap());
+        let shape = trace.node("Shape", &[&x], []);
+        let first = x.relu();
+        let second = first.scale_channels(3.0).sin();
+        let picked = trace.node("Gather", &[&table, &row], [("axis", Attribute::Int(0))]);
+        let third = second + picked + &first;
+        let flat = third.reshape(&[1, 24]);
+        let back = trace.node("Reshape", &[&flat, &shape], []);
+        trace.output("y", &(back + &x));
+        trace.finish().unwrap()
+    }
+
+    #[test]
+    fn segments_see_what_the_whole_sees() {
+        let model = model();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("model.onnx");
+        graph::save(&model, &file, WeightStorage::Inline).unwrap();
+        let sample = |seed: f32| -> Sample {
+            let x = ArrayD::from_shape_fn(vec![1, 2, 3, 4], |at| (at[1] * 12 + at[2] * 4 + at[3]) as f32 * 0.3 - seed);
+            vec![("x".into(), x), ("row".into(), ArrayD::from_elem(vec![1], 1.0))]
+        };
+        let samples = [sample(2.0), sample(4.5)];
+        let whole = measure(&model, &file, &samples, usize::MAX).unwrap();
+        assert!(whole.len() >= 8, "{:?}", whole.keys());
+        for bytes in [1, 200, 300] {
+            assert!(segments(&model, bytes).len() > 2);
+            assert_eq!(measure(&model, &file, &samples, bytes).unwrap(), whole);
+        }
+    }
 }

@@ -43,8 +43,9 @@ impl Histogram {
         self.grow_to(self.magnitude());
         let scale = HALF as f32 / self.limit;
         for value in values.iter().filter(|value| value.is_finite()) {
-            let bin = (value * scale).floor() as isize + HALF as isize;
-            self.bins[bin.clamp(0, 2 * HALF as isize - 1) as usize] += 1;
+            // From 0 on, the whole part is the floor.
+            let bin = (value * scale + HALF as f32) as usize;
+            self.bins[bin.min(2 * HALF - 1)] += 1;
         }
     }
 

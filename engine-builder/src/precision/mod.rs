@@ -20,6 +20,7 @@ mod quantised;
 mod range;
 mod repeated;
 mod rewrite;
+mod segments;
 mod weights;
 
 pub use quality::Sensitivity;

@@ -1,0 +1,91 @@
+//! A graph cut into pieces that follow each other, so that every value of it can be looked at in bounded memory and computed once.
+
+use super::rewrite::{reads, remove_unread};
+use graph::{DataType, Model, Node, Port};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// Some nodes of a model, which give all FP32 values that they make.
+pub(super) struct Segment {
+    /// Its inputs are those of the model, and FP32 values of earlier segments.
+    pub(super) model: Model,
+    /// The values that later segments take, with those of earlier ones.
+    pub(super) kept: BTreeSet<String>,
+}
+
+/// The segments of a model, in the order in which they run; each makes about `bytes` of FP32 values for one sample, or one node's.
+///
+/// Values of other types do not cross a cut: the nodes that make them, such as those that compute shapes, are repeated where they are read.
+pub(super) fn segments(model: &Model, bytes: usize) -> Vec<Segment> {
+    let makers: HashMap<&str, usize> =
+        model.nodes.iter().enumerate().flat_map(|(at, node)| node.outputs.iter().map(move |output| (output.as_str(), at))).collect();
+    let mut segments: Vec<Segment> = cuts(model, bytes).windows(2).map(|cut| segment(model, &makers, cut[0]..cut[1])).collect();
+    let mut wanted = BTreeSet::new();
+    for Segment { model, kept } in segments.iter_mut().rev() {
+        *kept = wanted.clone();
+        wanted.extend(model.inputs.iter().map(|port| port.name.clone()));
+    }
+    segments
+}
+
+/// The most bytes that a sample's values take between two of the segments.
+pub(super) fn kept_bytes(model: &Model, segments: &[Segment]) -> usize {
+    segments.iter().map(|segment| segment.kept.iter().map(|name| size(model, name)).sum()).max().unwrap_or(0)
+}
+
+/// Where segments begin, and the end of the last.
+fn cuts(model: &Model, bytes: usize) -> Vec<usize> {
+    let (mut cuts, mut made) = (vec![0], 0);
+    for (at, node) in model.nodes.iter().enumerate() {
+        let size: usize = node.outputs.iter().map(|output| size(model, output)).sum();
+        if made > 0 && made + size > bytes {
+            cuts.push(at);
+            made = 0;
+        }
+        made += size;
+    }
+    cuts.push(model.nodes.len());
+    cuts
+}
+
+fn size(model: &Model, value: &str) -> usize {
+    let dims = model.type_of(value).filter(|ty| ty.data_type == DataType::F32).and_then(|ty| ty.fixed_dims());
+    dims.map_or(0, |dims| dims.iter().product::<usize>() * 4)
+}
+
+fn is_f32(model: &Model, value: &str) -> bool {
+    model.types.get(value).is_some_and(|ty| ty.data_type == DataType::F32)
+}
+
+fn segment(model: &Model, makers: &HashMap<&str, usize>, range: std::ops::Range<usize>) -> Segment {
+    let mut positions: BTreeSet<usize> = range.clone().collect();
+    let (mut left, mut inputs): (Vec<usize>, HashSet<&str>) = (range.clone().collect(), HashSet::new());
+    while let Some(at) = left.pop() {
+        for value in reads(&model.nodes[at]) {
+            match makers.get(value) {
+                Some(maker) if range.contains(maker) => {}
+                Some(_) if is_f32(model, value) => {
+                    inputs.insert(value);
+                }
+                Some(&maker) => {
+                    if positions.insert(maker) {
+                        left.push(maker);
+                    }
+                }
+                None => {
+                    inputs.insert(value);
+                }
+            }
+        }
+    }
+    let port = |name: &str| model.types.get(name).map(|ty| Port { name: name.to_owned(), ty: ty.clone() });
+    let of_model = model.inputs.iter().filter(|port| inputs.contains(port.name.as_str())).cloned();
+    // In the order of the nodes, so that two runs give the same graph.
+    let of_nodes = model.nodes.iter().flat_map(|node| &node.outputs).filter(|output| inputs.contains(output.as_str()));
+    let inputs = of_model.chain(of_nodes.filter_map(|output| port(output))).collect();
+    let made = model.nodes[range].iter().flat_map(|node| &node.outputs).filter(|output| is_f32(model, output));
+    let outputs = made.filter_map(|output| port(output)).collect();
+    let nodes: Vec<Node> = positions.into_iter().map(|at| model.nodes[at].clone()).collect();
+    let mut model = Model { inputs, outputs, nodes, ..model.clone() };
+    remove_unread(&mut model);
+    Segment { model, kept: BTreeSet::new() }
+}
