@@ -60,9 +60,12 @@ pub enum Error {
         /// What is wrong, and what to do.
         problem: String,
     },
-    /// Tile, overlap and margin that do not go together, or sizes beyond what fits in memory.
+    /// Tile, overlap and margin that do not go together, or a picture that is too large for them.
     #[error("tiles: {0}")]
     Tiling(String),
+    /// Memory, of this machine or of a GPU, does not suffice.
+    #[error("{0}")]
+    OutOfMemory(String),
     /// Pictures whose sizes do not go together.
     #[error("{0}")]
     Sizes(String),
@@ -70,7 +73,7 @@ pub enum Error {
     #[error("{0}")]
     Output(String),
     /// The caller asked to stop.
-    #[error("stopped before the end; nothing was written")]
+    #[error("stopped before the end; what was not finished is not there")]
     Cancelled,
     /// A thread of this program panicked: a defect of ours.
     #[error("internal: the {0} stage stopped without an error; please report this")]
@@ -82,7 +85,11 @@ impl Error {
     pub fn is_out_of_memory(&self) -> bool {
         // ONNX Runtime has no code of its own for this: these are the words of its arenas, of CUDA, and of C++.
         const WORDS: [&str; 5] = ["failed to allocate", "out of memory", "cudaerrormemoryallocation", "bad_alloc", "could not allocate"];
-        matches!(self, Self::Session { message, .. } if WORDS.iter().any(|words| message.to_lowercase().contains(words)))
+        match self {
+            Self::OutOfMemory(_) => true,
+            Self::Session { message, .. } => WORDS.iter().any(|words| message.to_lowercase().contains(words)),
+            _ => false,
+        }
     }
 
     pub(crate) fn file(path: &Path, action: &'static str, source: io::Error) -> Self {

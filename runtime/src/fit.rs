@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::compiled::{self, Facts};
-use crate::engine::Engine;
+use crate::engine::{Engine, Graph};
 use crate::engine::manifest::{Manifest, Precision};
 use crate::error::{Error, Result};
 use crate::onnxruntime::Library;
@@ -45,12 +45,20 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Judges an engine: on the provider `only`, or on all from that which it was built for down to the CPU. `device` is the GPU's number.
-    pub fn of(engine: &Engine, library: &Library, probe: &Probe, only: Option<Provider>, device: u32) -> Self {
+    /// Judges an engine: on the provider `only`, or on all from that which it was built for down to the CPU. `devices` are the numbers of
+    /// the GPUs, all of which have to fit; none stands for the first.
+    pub fn of(engine: &Engine, library: &Library, probe: &Probe, only: Option<Provider>, devices: &[u32]) -> Self {
         let manifest = engine.manifest();
         let from = Provider::LADDER.iter().position(|provider| *provider == manifest.target.provider).unwrap_or(0);
         let ladder = only.map_or_else(|| Provider::LADDER[from..].to_vec(), |only| vec![only]);
-        let steps = ladder.into_iter().map(|provider| Step { provider, fit: fit(engine, library, probe, provider, device) }).collect();
+        let devices = if devices.is_empty() { &[0] } else { devices };
+        let worst = |provider| {
+            let mut fits: Vec<Fit> = devices.iter().map(|device| fit(engine, library, probe, provider, *device)).collect();
+            let (refused, after) = (|fit: &Fit| matches!(fit, Fit::Refused(_)), |fit: &Fit| matches!(fit, Fit::AfterCompiling(_)));
+            let worst = fits.iter().position(refused).or_else(|| fits.iter().position(after)).unwrap_or(0);
+            fits.swap_remove(worst)
+        };
+        let steps = ladder.into_iter().map(|provider| Step { provider, fit: worst(provider) }).collect();
         Self { engine: manifest.name.clone(), target: manifest.target.provider, steps }
     }
 
@@ -141,21 +149,18 @@ fn against_gpu(manifest: &Manifest, gpu: &Gpu) -> Option<String> {
             manifest.precision, gpu.name, gpu.compute_capability
         ));
     }
-    let needed = memory_at_least(manifest);
+    let needed = manifest.graphs.iter().map(|graph| memory_at_least(manifest, graph)).min().unwrap_or(0);
     (needed > gpu.memory_bytes).then(|| {
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         format!("its weights and tensors alone need {:.1} GiB, {} has {:.1} GiB", gib(needed), gpu.name, gib(gpu.memory_bytes))
     })
 }
 
-/// Bytes of the weights, and of the inputs and outputs of the smallest graph: activations come on top.
-fn memory_at_least(manifest: &Manifest) -> u64 {
+/// Bytes of the weights, and of a graph's inputs and outputs: activations come on top.
+pub(crate) fn memory_at_least(manifest: &Manifest, graph: &Graph) -> u64 {
     let weights = manifest.files.iter().filter(|(name, _)| name.ends_with(".weights")).map(|(_, file)| file.bytes).sum::<u64>();
-    let tensors = |graph: &crate::engine::Graph| {
-        let elements = |shape: &Vec<usize>| shape.iter().map(|&length| length as u64).product::<u64>();
-        4 * graph.inputs.values().chain(graph.outputs.values()).map(elements).sum::<u64>()
-    };
-    weights + manifest.graphs.iter().map(tensors).min().unwrap_or(0)
+    let elements = |shape: &Vec<usize>| shape.iter().map(|&length| length as u64).product::<u64>();
+    weights + 4 * graph.inputs.values().chain(graph.outputs.values()).map(elements).sum::<u64>()
 }
 
 fn on_tensorrt(engine: &Engine, library: &Library, probe: &Probe, gpu: &Gpu, device: u32) -> Fit {

@@ -1,15 +1,17 @@
 //! Sessions on the best provider that takes an engine, stepping down where one fails.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use crate::compiled;
-use crate::engine::manifest::Precision;
+use crate::engine::manifest::{Manifest, Precision};
 use crate::engine::{Engine, Graph};
 use crate::error::{Error, Result};
-use crate::fit::Verdict;
+use crate::fit::{Fit, Verdict, memory_at_least};
 use crate::onnxruntime::{self, Library};
 use crate::provider::{self, Probe, Provider};
 use crate::session::{Session, SessionOptions};
@@ -55,22 +57,21 @@ impl Ladder {
         // NVIDIA's libraries are large, and nothing of them is wanted for the CPU alone.
         let on_cpu = [Some(manifest.target.provider), placement.provider].contains(&Some(Provider::Cpu));
         let probe = if on_cpu { Probe::default() } else { provider::probe(library) };
-        let device = placement.devices.first().copied().unwrap_or(0);
-        let verdict = Verdict::of(engine, library, &probe, placement.provider, device);
+        let verdict = Verdict::of(engine, library, &probe, placement.provider, &placement.devices);
         let chosen = verdict.chosen()?;
         if placement.session.strict && chosen != verdict.steps[0].provider {
             return Err(Error::DoesNotFit(format!("{verdict}; leave out --strict to allow that")));
         }
-        if let Some(missing) = placement.devices.iter().find(|device| chosen != Provider::Cpu && **device as usize >= probe.gpus.len()) {
-            return Err(Error::DoesNotFit(format!("expected GPU numbers below {}, found {missing}; see runtime doctor", probe.gpus.len())));
+        for (step, next) in verdict.steps.iter().zip(verdict.steps.iter().skip(1)).take_while(|(step, _)| step.provider != chosen) {
+            if let Fit::Refused(reason) = &step.fit {
+                stepped_down(manifest, step.provider, next.provider, reason);
+            }
         }
-        if chosen != verdict.steps[0].provider {
-            tracing::warn!("{verdict}");
+        if chosen == Provider::Cpu && manifest.target.provider == Provider::Cpu {
+            warn_of_fp16(manifest);
         }
-        if chosen == Provider::Cpu && manifest.precision == Precision::Fp16 {
-            tracing::warn!("{}: an fp16 engine computes in fp32 on the CPU", manifest.name);
-        }
-        let profiled = if chosen == Provider::Cpu { 1 } else { manifest.target.streams as usize };
+        // Each GPU that was asked for has a stream.
+        let profiled = if chosen == Provider::Cpu { 1 } else { (manifest.target.streams as usize).max(placement.devices.len()) };
         let streams = placement.streams.unwrap_or(profiled).max(1);
         let mut rungs: VecDeque<Provider> = verdict.rungs().into();
         if placement.session.strict {
@@ -83,6 +84,21 @@ impl Ladder {
     /// How the engine fits this box.
     pub fn verdict(&self) -> &Verdict {
         &self.verdict
+    }
+
+    /// The provider that sessions are opened on now.
+    pub fn provider(&self) -> Provider {
+        self.state().rungs.front().copied().unwrap_or(Provider::Cpu)
+    }
+
+    /// Whether memory may hold a session of this graph: what it needs at least is no more than the GPUs have, or than is left on this machine.
+    pub fn may_hold(&self, graph: &Graph) -> bool {
+        let needed = memory_at_least(self.engine.manifest(), graph);
+        if self.provider() == Provider::Cpu {
+            return available_memory().is_none_or(|available| needed <= available);
+        }
+        let devices = if self.placement.devices.is_empty() { &[0] } else { self.placement.devices.as_slice() };
+        devices.iter().filter_map(|device| self.probe.gpus.get(*device as usize)).all(|gpu| needed <= gpu.memory_bytes)
     }
 
     /// Sessions that run at the same time.
@@ -113,7 +129,7 @@ impl Ladder {
                 Err(error) if state.rungs.len() > 1 && !error.is_out_of_memory() => {
                     state.rungs.pop_front();
                     let next = state.rungs.front().copied().unwrap_or(Provider::Cpu);
-                    tracing::warn!("{}: steps down from {provider} to {next}: {error}", self.engine.manifest().name);
+                    stepped_down(self.engine.manifest(), provider, next, &error);
                 }
                 opened => return opened.inspect(|session| state.opening += session.open_time()),
             }
@@ -139,4 +155,25 @@ impl Ladder {
         }
         self.engine.session(graph, &options)
     }
+}
+
+fn stepped_down(manifest: &Manifest, from: Provider, to: Provider, reason: &dyn fmt::Display) {
+    tracing::warn!("{}: steps down from {from} to {to}: {reason}", manifest.name);
+    if to == Provider::Cpu {
+        warn_of_fp16(manifest);
+    }
+}
+
+fn warn_of_fp16(manifest: &Manifest) {
+    if manifest.precision == Precision::Fp16 {
+        tracing::warn!("{}: an fp16 engine computes in fp32 on the CPU", manifest.name);
+    }
+}
+
+/// Bytes that this machine can still give, where the system says it.
+fn available_memory() -> Option<u64> {
+    // See proc_meminfo(5); in kibibytes.
+    let information = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = information.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

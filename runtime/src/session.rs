@@ -110,10 +110,10 @@ impl Tensors {
     /// A tensor of zeros, to be used again and again.
     ///
     /// # Errors
-    /// [`Error::Tiling`] when there is no memory for it.
+    /// [`Error::OutOfMemory`] when there is no memory for it.
     pub fn zeros(&self, shape: &[usize]) -> Result<Tensor> {
         let made = ort::value::Tensor::<f32>::new(&self.0, shape);
-        let mut tensor = made.map_err(|error| Error::Tiling(format!("no memory for a tensor of {shape:?}: {error}")))?;
+        let mut tensor = made.map_err(|error| Error::OutOfMemory(format!("no memory for a tensor of {shape:?}: {error}")))?;
         tensor.extract_tensor_mut().1.fill(0.0);
         Ok(Tensor(tensor))
     }
@@ -134,6 +134,7 @@ pub struct Session {
     inputs: Vec<TensorInfo>,
     outputs: Vec<TensorInfo>,
     assigned: Vec<Assigned>,
+    provider: Provider,
     device: Option<u32>,
     replays: bool,
     bound: Option<Bound>,
@@ -180,6 +181,7 @@ impl Session {
             session,
             path: path.to_owned(),
             assigned,
+            provider: options.provider,
             device: (options.provider != Provider::Cpu).then_some(options.device),
             replays: on("enable_cuda_graph") || on("trt_cuda_graph_enable"),
             bound: None,
@@ -190,6 +192,11 @@ impl Session {
     /// Which providers took the graph's nodes, by ONNX Runtime's own record: that with most nodes first.
     pub fn assigned(&self) -> &[Assigned] {
         &self.assigned
+    }
+
+    /// The provider that it was opened on.
+    pub fn provider(&self) -> Provider {
+        self.provider
     }
 
     /// The graph's inputs, in its order.
@@ -319,9 +326,6 @@ fn build(library: &onnxruntime::Library, path: &Path, options: &SessionOptions) 
         .map_err(text)?
         .with_execution_providers(provider::dispatch(options)?)
         .map_err(text)?;
-    if options.strict && options.provider != Provider::Cpu {
-        builder = builder.with_disable_cpu_fallback().map_err(text)?;
-    }
     if let Some(prefix) = &options.profile {
         builder = builder.with_profiling(prefix).map_err(text)?;
     }

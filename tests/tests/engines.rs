@@ -209,7 +209,7 @@ fn an_engine_for_a_gpu_that_is_not_here_is_portable() {
         // Fused operators of ONNX Runtime are nothing for TensorRT.
         assert!(manifest["graphs"].as_array().unwrap().iter().all(|graph| graph["optimised"] == false), "{manifest}");
         let verified = run("runtime", words(&[&"verify", &"--engine", &engine])).success();
-        assert!(verified.stderr.contains("falls back to cpu, because tensorrt:"), "{}", verified.stderr);
+        assert!(verified.stderr.contains("steps down from tensorrt to cuda:"), "{}", verified.stderr);
     }
     // The same weights, whatever the GPU.
     let inode =

@@ -41,8 +41,7 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let probe = provider::probe(library);
     let engine = arguments.engine.as_deref().map(Engine::open).transpose()?;
     let placement = arguments.placing.placement();
-    let device = placement.devices.first().copied().unwrap_or(0);
-    let verdict = engine.as_ref().map(|engine| Verdict::of(engine, library, &probe, placement.provider, device));
+    let verdict = engine.as_ref().map(|engine| Verdict::of(engine, library, &probe, placement.provider, &placement.devices));
     // What the verdict promises is tried, too.
     let opened = engine.as_ref().map(|engine| open(engine, placement));
     if arguments.json {

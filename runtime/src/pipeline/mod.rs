@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::fit::Verdict;
 use crate::image::{Alpha, Header, RowSink, RowSource};
 use crate::ladder::{Ladder, Placement};
+use crate::provider::Provider;
 use crate::session::Assigned;
 use crate::throughput::Throughput;
 use crate::tile::{Blend, Overlap, Size, TilePlan};
@@ -121,18 +122,29 @@ pub struct Open {
     pub sink: Box<dyn RowSink>,
 }
 
+/// What [`Pictures`] have next.
+pub enum Next {
+    /// A picture; an error is of this picture alone.
+    Picture(Result<Open>),
+    /// Nothing yet, after a little while: what there is so far goes on its way, and the question comes again.
+    NotYet,
+    /// Nothing more.
+    End,
+}
+
 /// Pictures to make, one after the other.
 pub trait Pictures: Send {
-    /// Opens the next picture; `None` after the last. `output_of` says what its enlargement is. An error is of this picture alone.
+    /// Opens the next picture; `output_of` says what its enlargement is.
     ///
-    /// Called on another thread, while earlier pictures are still on their way.
-    fn next(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Option<Result<Open>>;
+    /// Called on another thread, while earlier pictures are still on their way. A run can only be stopped between two calls, so whoever
+    /// waits for others says [`Next::NotYet`] after some milliseconds.
+    fn next(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Next;
 }
 
 /// One picture that is open already.
 impl Pictures for Option<Open> {
-    fn next(&mut self, _: &dyn Fn(&Header) -> Result<Header>) -> Option<Result<Open>> {
-        self.take().map(Ok)
+    fn next(&mut self, _: &dyn Fn(&Header) -> Result<Header>) -> Next {
+        self.take().map_or(Next::End, |open| Next::Picture(Ok(open)))
     }
 }
 
@@ -154,18 +166,21 @@ impl Upscaler {
     /// An upscaler for an engine, on the best provider that fits this box.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for does; [`Error::Manifest`]: it is no upscaler; those of [`crate::onnxruntime::load`].
+    /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for does; [`Error::Manifest`]: it is no upscaler;
+    /// [`Error::Tiling`]: it has no tiles of the size that was asked for; those of [`crate::onnxruntime::load`].
     pub fn new(engine: &Engine, options: Options) -> Result<Self> {
         let interface = engine.manifest().images()?.clone();
         let largest = engine.manifest().graphs.iter().map(|graph| graph.batch(&interface)).max().unwrap_or(1);
         let ladder = Arc::new(Ladder::new(engine, options.placement.clone())?);
         let limits = Limits { streams: ladder.streams(), batch: options.batch.unwrap_or(largest).max(1) };
+        let tiles = tiles(engine, &interface, options.tile, &ladder)?;
         let models = Models {
             engine: engine.clone(),
             interface,
             options,
             limits,
             ladder,
+            tiles,
             throughput: Throughput::load(engine),
             open: Mutex::default(),
         };
@@ -177,11 +192,15 @@ impl Upscaler {
         self.models.ladder.verdict()
     }
 
+    /// The provider that sessions are opened on: the verdict's, or one below it where that could not open one.
+    pub fn provider(&self) -> Provider {
+        self.models.ladder.provider()
+    }
+
     /// How a picture will be cut.
     ///
     /// # Errors
-    /// [`Error::Tiling`] for an overlap that does not go with the tile, a tile that the engine does not have, or a picture that is too
-    /// large.
+    /// [`Error::Tiling`] for an overlap that does not go with the tile, or a picture that is too large.
     pub fn plan(&self, size: Size) -> Result<TilePlan> {
         self.models.plan(size)
     }
@@ -208,7 +227,7 @@ impl Upscaler {
     /// tile, on the calling thread.
     ///
     /// # Errors
-    /// The first error of any stage; then every stage has stopped, and nothing was written.
+    /// The first error of any stage; then every stage has stopped, and the sink has not been finished.
     pub fn upscale(
         &mut self,
         source: impl RowSource + 'static,
@@ -239,6 +258,9 @@ struct Models {
     options: Options,
     limits: Limits,
     ladder: Arc<Ladder>,
+    /// Those that pictures may be cut into: the one that was asked for, or all that memory may hold. Decided once, so that it is the same
+    /// for all pictures.
+    tiles: Vec<Size>,
     /// By which tiles are chosen, where all were measured.
     throughput: Throughput,
     open: Mutex<Vec<Arc<Model>>>,
@@ -264,47 +286,50 @@ impl Models {
         Ok(Header { size, colour, ..input.clone() })
     }
 
-    fn tiles(&self) -> Vec<Size> {
-        let mut tiles: Vec<Size> = Vec::new();
-        for graph in &self.engine.manifest().graphs {
-            let tile = graph.tile(self.interface());
-            if !tiles.contains(&tile) {
-                tiles.push(tile);
-            }
-        }
-        tiles
-    }
-
     fn plan(&self, size: Size) -> Result<TilePlan> {
-        let mut tiles = self.tiles();
-        if let Some(wanted) = self.options.tile {
-            let known = tiles.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            tiles.retain(|tile| *tile == wanted);
-            if tiles.is_empty() {
-                return Err(Error::Tiling(format!("the engine has no tiles of {wanted}, only of {known}; choose one of them with --tile")));
-            }
-        }
+        let tiles = &self.tiles;
         let plan = |tile: &Size| {
             let overlap = Overlap::choose(self.options.overlap, self.options.margin, self.interface().receptive_field, *tile)?;
             TilePlan::new(size, *tile, overlap, self.interface().scale, self.interface().receptive_field)
         };
-        let provider = self.ladder.verdict().chosen()?;
-        let seconds = self.throughput.of(&tiles, provider);
+        let seconds = self.throughput.of(tiles, self.ladder.provider());
         let seconds = (0..tiles.len()).map(|tile| seconds.as_ref().map(|seconds| seconds[tile]));
         TilePlan::best(tiles.iter().map(plan).zip(seconds))
     }
 
-    /// What runs pictures of a size, opened if it has not been, and how these are cut.
-    fn for_size(&self, size: Size) -> Result<(Arc<Model>, TilePlan)> {
-        let plan = self.plan(size)?;
+    /// What runs tiles of a size, opened if it has not been.
+    fn of_tile(&self, tile: Size) -> Result<Arc<Model>> {
         let mut open = self.opened();
-        if let Some(model) = open.iter().find(|model| model.tile == plan.tile()) {
-            return Ok((model.clone(), plan));
+        if let Some(model) = open.iter().find(|model| model.tile == tile) {
+            return Ok(model.clone());
         }
-        let of_tile = |graph: &&Graph| graph.tile(self.interface()) == plan.tile();
-        let graphs: Vec<Graph> = self.engine.manifest().graphs.iter().filter(of_tile).cloned().collect();
-        let model = Arc::new(Model::open(self.ladder.clone(), self.interface(), &graphs, self.limits)?);
+        let graphs: Vec<&Graph> = self.engine.manifest().graphs.iter().filter(|graph| graph.tile(self.interface()) == tile).collect();
+        let model = Arc::new(Model::open(self.ladder.clone(), self.interface(), graphs, self.limits)?);
         open.push(model.clone());
-        Ok((model, plan))
+        Ok(model)
+    }
+}
+
+/// The tiles that pictures may be cut into.
+fn tiles(engine: &Engine, interface: &Interface, wanted: Option<Size>, ladder: &Ladder) -> Result<Vec<Size>> {
+    let (mut all, mut held): (Vec<Size>, Vec<Size>) = (Vec::new(), Vec::new());
+    for graph in &engine.manifest().graphs {
+        let tile = graph.tile(interface);
+        if !all.contains(&tile) {
+            all.push(tile);
+        }
+        if !held.contains(&tile) && ladder.may_hold(graph) {
+            held.push(tile);
+        }
+    }
+    match wanted {
+        Some(wanted) if all.contains(&wanted) => Ok(vec![wanted]),
+        Some(wanted) => {
+            let known = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            Err(Error::Tiling(format!("the engine has no tiles of {wanted}, only of {known}; choose one of them with --tile")))
+        }
+        // Where none seems to be held, the attempt will tell.
+        None if held.is_empty() => Ok(all),
+        None => Ok(held),
     }
 }

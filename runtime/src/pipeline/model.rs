@@ -78,7 +78,13 @@ pub(super) struct Pair {
 struct Variant {
     graph: Graph,
     batch: usize,
-    sessions: Vec<Mutex<Option<Session>>>,
+    sessions: Vec<Mutex<Option<Opened>>>,
+}
+
+/// A session, and tensors for the pieces of larger batches that it runs.
+struct Opened {
+    session: Session,
+    piece: Option<Pair>,
 }
 
 /// Everything that runs tiles of one shape.
@@ -92,16 +98,22 @@ pub(super) struct Model {
     input_length: usize,
     output_length: usize,
     spare: Spare,
-    assigned: Vec<Assigned>,
+    /// Of the session that was opened last.
+    assigned: Mutex<Vec<Assigned>>,
 }
 
 /// Pairs of tensors that are not in use.
 struct Spare {
     tensors: Mutex<Tensors>,
-    pairs: Mutex<(VecDeque<Pair>, usize)>,
+    pairs: Mutex<Pairs>,
     returned: Condvar,
-    limit: usize,
     shapes: [Vec<usize>; 2],
+}
+
+struct Pairs {
+    unused: VecDeque<Pair>,
+    made: usize,
+    limit: usize,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -110,34 +122,38 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Model {
-    /// Opens the first session. `graphs` are those of one tile shape, with at most `batch` images in a run; if all have more, the smallest.
-    pub(super) fn open(ladder: Arc<Ladder>, interface: &Interface, graphs: &[Graph], limits: Limits) -> Result<Self> {
-        let mut graphs: Vec<&Graph> = graphs.iter().collect();
+    /// Opens the first session. `graphs` are those of one tile shape; used are those with at most the limit's images in a run, or the
+    /// smallest if all have more, as far as memory holds them.
+    pub(super) fn open(ladder: Arc<Ladder>, interface: &Interface, mut graphs: Vec<&Graph>, limits: Limits) -> Result<Self> {
         graphs.sort_by_key(|graph| graph.batch(interface));
         let fitting = graphs.iter().filter(|graph| graph.batch(interface) <= limits.batch).count().max(1);
-        let variants: Vec<Variant> = graphs[..fitting.min(graphs.len())]
-            .iter()
-            .map(|graph| Variant {
-                graph: (*graph).clone(),
-                batch: graph.batch(interface),
-                sessions: (0..limits.streams).map(|_| Mutex::new(None)).collect(),
-            })
-            .collect();
+        graphs.truncate(fitting);
+        let session = loop {
+            let Some(largest) = graphs.last() else { return Err(Error::Internal("model")) };
+            match ladder.session(largest, 0) {
+                Err(error) if error.is_out_of_memory() && graphs.len() > 1 => {
+                    graphs.pop();
+                    let smaller = graphs.last().map_or(1, |graph| graph.batch(interface));
+                    tracing::warn!("out of memory: goes on with {smaller} images in a run");
+                }
+                opened => break opened?,
+            }
+        };
+        let variant = |graph: &&Graph| Variant {
+            graph: (*graph).clone(),
+            batch: graph.batch(interface),
+            sessions: (0..limits.streams).map(|_| Mutex::new(None)).collect(),
+        };
+        let variants: Vec<Variant> = graphs.iter().map(variant).collect();
         let Some(largest) = variants.last() else { return Err(Error::Internal("model")) };
         let shape = |shapes: &std::collections::BTreeMap<String, Vec<usize>>, name: &str| shapes.get(name).cloned().unwrap_or_default();
         let shapes = [shape(&largest.graph.inputs, &interface.input), shape(&largest.graph.outputs, &interface.output)];
         let length = |shape: &[usize]| shape.iter().skip(1).product::<usize>();
-        let session = ladder.session(&largest.graph, 0)?;
-        let (assigned, tensors) = (session.assigned().to_vec(), Mutex::new(session.tensors()?));
-        *locked(&largest.sessions[0]) = Some(session);
-        let spare = Spare {
-            tensors,
-            pairs: Mutex::default(),
-            returned: Condvar::new(),
-            // One that is filled, one that waits and one that is blended, besides those that run.
-            limit: limits.streams + 3,
-            shapes: shapes.clone(),
-        };
+        let (assigned, tensors) = (Mutex::new(session.assigned().to_vec()), Mutex::new(session.tensors()?));
+        *locked(&largest.sessions[0]) = Some(Opened { session, piece: None });
+        // One that is filled, one that waits and one that is blended, besides those that run.
+        let pairs = Pairs { unused: VecDeque::new(), made: 0, limit: limits.streams + 3 };
+        let spare = Spare { tensors, pairs: Mutex::new(pairs), returned: Condvar::new(), shapes: shapes.clone() };
         let tile = largest.graph.tile(interface);
         let (input_length, output_length) = (length(&shapes[0]), length(&shapes[1]));
         Ok(Self { tile, interface: interface.clone(), ladder, variants, input_length, output_length, spare, assigned })
@@ -148,35 +164,38 @@ impl Model {
         self.variants.last().map_or(1, |variant| variant.batch)
     }
 
-    /// Which providers took the nodes of the first session.
-    pub(super) fn assigned(&self) -> &[Assigned] {
-        &self.assigned
+    /// Which providers took the nodes of the session that was opened last.
+    pub(super) fn assigned(&self) -> Vec<Assigned> {
+        locked(&self.assigned).clone()
     }
 
     /// Tensors for the largest run; waits while all are in use, unless `cancelled`.
     pub(super) fn pair(&self, cancelled: impl Fn() -> bool) -> Result<Pair> {
-        let Spare { tensors, pairs, returned, limit, shapes } = &self.spare;
-        let mut spare = locked(pairs);
+        let mut pairs = locked(&self.spare.pairs);
         loop {
-            if let Some(pair) = spare.0.pop_front() {
+            if let Some(pair) = pairs.unused.pop_front() {
                 return Ok(pair);
             }
-            if spare.1 < *limit {
-                spare.1 += 1;
-                drop(spare);
-                let tensors = locked(tensors);
-                return Ok(Pair { input: tensors.zeros(&shapes[0])?, output: tensors.zeros(&shapes[1])? });
+            if pairs.made < pairs.limit {
+                match self.spare.make(self.batch()) {
+                    // Fewer on their way at the same time are slower, and enough.
+                    Err(error) if error.is_out_of_memory() && pairs.made > 0 => pairs.limit = pairs.made,
+                    made => {
+                        pairs.made += 1;
+                        return made;
+                    }
+                }
             }
             if cancelled() {
                 return Err(Error::Cancelled);
             }
-            spare = returned.wait_timeout(spare, super::PATIENCE).unwrap_or_else(PoisonError::into_inner).0;
+            pairs = self.spare.returned.wait_timeout(pairs, super::PATIENCE).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Takes tensors back.
     pub(super) fn recycle(&self, pair: Pair) {
-        locked(&self.spare.pairs).0.push_back(pair);
+        locked(&self.spare.pairs).unused.push_back(pair);
         self.spare.returned.notify_one();
     }
 
@@ -190,10 +209,12 @@ impl Model {
     pub(super) fn run(&self, batch: &mut Batch, stream: usize, most: usize) -> Result<()> {
         let Some(largest) = self.variants.last() else { return Err(Error::Internal("model")) };
         let count = batch.slots.len();
+        let most = most.max(self.variants[0].batch);
+        // What memory did not hold shall not take any.
+        self.variants.iter().filter(|variant| variant.batch > most).for_each(|variant| *locked(&variant.sessions[stream]) = None);
         let started = Instant::now();
-        if count == largest.batch && largest.batch <= most.max(self.variants[0].batch) {
-            let Pair { input, output } = &mut batch.tensors;
-            self.run_variant(largest, stream, input, output)?;
+        if count == largest.batch && largest.batch <= most {
+            self.with_session(largest, stream, |opened| self.run_session(&mut opened.session, &mut batch.tensors))?;
         } else {
             let mut position = 0;
             while position < count {
@@ -211,31 +232,63 @@ impl Model {
 
     /// Runs some images of a batch on a graph for fewer, through tensors of that size.
     fn run_piece(&self, variant: &Variant, stream: usize, pair: &mut Pair, images: std::ops::Range<usize>) -> Result<()> {
-        let shape = |whole: &[usize]| [&[variant.batch], &whole[1..]].concat();
-        let tensors = locked(&self.spare.tensors);
-        let (mut input, mut output) = (tensors.zeros(&shape(&self.spare.shapes[0]))?, tensors.zeros(&shape(&self.spare.shapes[1]))?);
-        drop(tensors);
         let range = |length: usize| images.start * length..images.end * length;
-        let given = &pair.input.as_slice()[range(self.input_length)];
-        input.as_mut_slice()[..given.len()].copy_from_slice(given);
-        self.run_variant(variant, stream, &input, &mut output)?;
-        let taken = &mut pair.output.as_mut_slice()[range(self.output_length)];
-        taken.copy_from_slice(&output.as_slice()[..taken.len()]);
-        Ok(())
+        self.with_session(variant, stream, |Opened { session, piece }| {
+            let piece = match piece {
+                Some(piece) => piece,
+                none => none.insert(self.spare.make(variant.batch)?),
+            };
+            let given = &pair.input.as_slice()[range(self.input_length)];
+            let (filled, rest) = piece.input.as_mut_slice().split_at_mut(given.len());
+            filled.copy_from_slice(given);
+            rest.fill(0.0);
+            self.run_session(session, piece)?;
+            let taken = &mut pair.output.as_mut_slice()[range(self.output_length)];
+            taken.copy_from_slice(&piece.output.as_slice()[..taken.len()]);
+            Ok(())
+        })
     }
 
-    fn run_variant(&self, variant: &Variant, stream: usize, input: &Tensor, output: &mut Tensor) -> Result<()> {
-        let mut place = locked(&variant.sessions[stream]);
-        let session = match &mut *place {
-            Some(session) => session,
-            empty => empty.insert(self.ladder.session(&variant.graph, stream)?),
-        };
+    fn run_session(&self, session: &mut Session, Pair { input, output }: &mut Pair) -> Result<()> {
         session.run_into((&self.interface.input, input), (&self.interface.output, output))
+    }
+
+    /// Does something with a stream's session, which is opened if it is not, and again if it is of a provider that the ladder has left: all
+    /// streams run on one.
+    fn with_session(&self, variant: &Variant, stream: usize, work: impl FnOnce(&mut Opened) -> Result<()>) -> Result<()> {
+        let mut place = locked(&variant.sessions[stream]);
+        if place.as_ref().is_some_and(|opened| opened.session.provider() != self.ladder.provider()) {
+            *place = None;
+        }
+        let opened = match &mut *place {
+            Some(opened) => opened,
+            empty => {
+                let session = self.ladder.session(&variant.graph, stream)?;
+                *locked(&self.assigned) = session.assigned().to_vec();
+                empty.insert(Opened { session, piece: None })
+            }
+        };
+        work(opened)
+    }
+
+    /// Images in the largest run, where memory holds at most this many; if all graphs have more, the smallest graph's.
+    pub(super) fn largest_run(&self, most: usize) -> usize {
+        let batches = || self.variants.iter().map(|variant| variant.batch);
+        batches().filter(|batch| *batch <= most).max().or_else(|| batches().min()).unwrap_or(most)
     }
 
     /// The next smaller number of images in a run, if there is one.
     pub(super) fn smaller_than(&self, batch: usize) -> Option<usize> {
         self.variants.iter().rev().map(|variant| variant.batch).find(|smaller| *smaller < batch)
+    }
+}
+
+impl Spare {
+    /// Tensors for a run of some images.
+    fn make(&self, batch: usize) -> Result<Pair> {
+        let tensors = locked(&self.tensors);
+        let zeros = |shape: &[usize]| tensors.zeros(&[&[batch], &shape[1..]].concat());
+        Ok(Pair { input: zeros(&self.shapes[0])?, output: zeros(&self.shapes[1])? })
     }
 }
 

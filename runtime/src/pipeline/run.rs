@@ -1,12 +1,12 @@
 //! The streams: each takes batches and does nothing but run them, so that the engine is never kept waiting.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
-use super::model::{Batch, Limits};
+use super::model::{Batch, Limits, Model};
 use super::stages::{StageResult, Stop};
 use super::{Cancel, Models, PATIENCE};
 use crate::error::Error;
@@ -38,7 +38,9 @@ impl<'s> Streams<'s> {
 
     /// What is in use now.
     pub(super) fn limits(&self) -> Limits {
-        Limits { streams: self.allowed.load(Ordering::SeqCst), batch: self.batch.load(Ordering::SeqCst) }
+        let most = self.batch.load(Ordering::SeqCst);
+        let largest = self.models.opened().iter().map(|model| model.largest_run(most)).max();
+        Limits { streams: self.allowed.load(Ordering::SeqCst), batch: largest.unwrap_or(most) }
     }
 
     fn returned(&self) -> MutexGuard<'_, Vec<Batch>> {
@@ -64,22 +66,20 @@ impl<'s> Streams<'s> {
                 self.models.opened().iter().for_each(|model| model.close(stream));
                 return Ok(());
             }
+            // Before a batch is taken, so that there is none that nobody counts.
+            self.running.fetch_add(1, Ordering::SeqCst);
             let returned = self.returned().pop();
-            match returned.map_or_else(|| batches.recv_timeout(PATIENCE), Ok) {
-                Ok(batch) => {
-                    self.running.fetch_add(1, Ordering::SeqCst);
-                    let result = self.run(batch, stream, finished);
-                    self.running.fetch_sub(1, Ordering::SeqCst);
-                    result?;
+            let taken = returned.map_or_else(|| batches.recv_timeout(PATIENCE), Ok);
+            let none_follows = matches!(taken, Err(RecvTimeoutError::Disconnected));
+            let result = taken.map_or(Ok(()), |batch| self.run(batch, stream, finished));
+            self.running.fetch_sub(1, Ordering::SeqCst);
+            result?;
+            if none_follows {
+                if self.running.load(Ordering::SeqCst) == 0 && self.returned().is_empty() {
+                    return Ok(());
                 }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    if self.running.load(Ordering::SeqCst) == 0 && self.returned().is_empty() {
-                        return Ok(());
-                    }
-                    // A stream that is running may still give its batch back.
-                    thread::sleep(PATIENCE / 10);
-                }
+                // A stream that is running may still give its batch back.
+                thread::sleep(PATIENCE / 10);
             }
         }
     }
@@ -93,6 +93,9 @@ impl<'s> Streams<'s> {
                     return finished.send(batch).map_err(Into::into);
                 }
                 Err(error) if error.is_out_of_memory() => {
+                    // Tiles of other shapes may come again, and can be opened again.
+                    let others = |model: &&Arc<Model>| !Arc::ptr_eq(model, &batch.model);
+                    self.models.opened().iter().filter(others).for_each(|model| model.close(stream));
                     if let Some(smaller) = batch.model.smaller_than(most.min(batch.model.batch())) {
                         self.batch.fetch_min(smaller, Ordering::SeqCst);
                         tracing::warn!("out of memory: goes on with {smaller} images in a run");

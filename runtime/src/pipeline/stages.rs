@@ -13,7 +13,7 @@ use super::join::Joiner;
 use super::model::{Batch, Limits, Model, Slot, Ticket};
 use super::routing::Routing;
 use super::run::Streams;
-use super::{Cancel, Event, Models, Open, Pictures, Progress, Statistics};
+use super::{Cancel, Event, Models, Next, Open, Pictures, Progress, Statistics};
 use crate::error::{Error, Result};
 use crate::image::RowSink;
 use crate::tile::{Blender, RowBand, SampleEncoding, Size, TilePlan};
@@ -156,8 +156,9 @@ pub(super) fn run(
     heard.try_iter().for_each(&mut events);
     let error = stop.error.lock().unwrap_or_else(PoisonError::into_inner).take();
     match (error, panicked) {
-        (Some(error), _) => Err(error),
-        (None, Some(stage)) => Err(Error::Internal(stage)),
+        // What the others say then only follows from it.
+        (_, Some(stage)) => Err(Error::Internal(stage)),
+        (Some(error), None) => Err(error),
         (None, None) if stop.is_set() => Err(Error::Internal("pipeline")),
         (None, None) => Ok(streams.limits()),
     }
@@ -186,29 +187,48 @@ struct Decoding<'d> {
 
 impl Decoding<'_> {
     fn run(mut self, mut pictures: impl Pictures) -> StageResult<()> {
-        for number in 0.. {
-            let ticket = Arc::new(Ticket { number, clock: Clock::start(), abandoned: AtomicBool::new(false) });
-            let opened = ticket.clock.measure(|seconds| &mut seconds.decode, || pictures.next(&|header| self.models.output_of(header)));
-            let Some(opened) = opened else { break };
-            match opened.and_then(|open| self.begin(open, &ticket)) {
-                Ok(cutting) => {
-                    if let Err(error) = self.cut(cutting, &ticket)? {
-                        self.orders.send(Order::Failed(ticket, error))?;
-                    }
-                }
-                Err(error) => self.orders.send(Order::Failed(ticket, error))?,
-            }
+        let mut number = 0;
+        loop {
             if self.cancel.is_cancelled() {
                 return Err(Error::Cancelled.into());
             }
+            if self.stop.is_set() {
+                return Err(Ended::Abandoned);
+            }
+            let ticket = Arc::new(Ticket { number, clock: Clock::start(), abandoned: AtomicBool::new(false) });
+            let opened = match ticket.clock.measure(|seconds| &mut seconds.decode, || pictures.next(&|header| self.models.output_of(header)))
+            {
+                Next::Picture(opened) => opened,
+                Next::NotYet => {
+                    self.dispatch()?;
+                    continue;
+                }
+                Next::End => return self.dispatch(),
+            };
+            number += 1;
+            if let Err(error) = self.make(opened, &ticket)? {
+                self.orders.send(Order::Failed(ticket, error))?;
+            }
         }
-        self.dispatch()
     }
 
-    fn begin(&mut self, open: Open, ticket: &Arc<Ticket>) -> Result<Cutting> {
+    /// One picture; the inner error is that of the picture alone.
+    fn make(&mut self, opened: Result<Open>, ticket: &Arc<Ticket>) -> StageResult<Result<()>> {
+        let planned = opened.and_then(|open| Ok((self.models.plan(open.source.header().size)?, open)));
+        let (plan, open) = match planned {
+            Ok(planned) => planned,
+            Err(error) => return Ok(Err(error)),
+        };
+        let model = self.models.of_tile(plan.tile())?;
+        match self.begin(open, plan, model, ticket) {
+            Ok(cutting) => self.cut(cutting, ticket),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn begin(&mut self, open: Open, plan: TilePlan, model: Arc<Model>, ticket: &Arc<Ticket>) -> Result<Cutting> {
         let Open { source, sink } = open;
         let header = source.header().clone();
-        let (model, plan) = self.models.for_size(header.size)?;
         let interface = self.models.interface();
         let routing = Routing::new(interface.channels, &header, self.models.options().alpha);
         let encoding = SampleEncoding { range: interface.range, depth: sink.header().depth };
@@ -421,7 +441,7 @@ impl Active {
                 tile: plan.tile(),
                 overlap: plan.overlap(),
                 exact: plan.is_exact(),
-                assigned: model.assigned().to_vec(),
+                assigned: model.assigned(),
                 seconds: super::Seconds::default(),
             };
             written.send(Rows { ticket: ticket.clone(), sink, bands: to_write, spare, statistics })?;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use runtime::Result;
 use runtime::engine::Engine;
 use runtime::image::{Colour, Depth, Header, RowSink, RowSource};
-use runtime::pipeline::{Cancel, Event, Open, Options, Pictures, Seconds, Statistics, Upscaler, Used};
+use runtime::pipeline::{Cancel, Event, Next, Open, Options, Pictures, Seconds, Statistics, Upscaler, Used};
 use runtime::provider;
 use runtime::tile::Size;
 use serde::{Deserialize, Serialize};
@@ -180,10 +180,11 @@ struct Synthetic {
 }
 
 impl Pictures for Synthetic {
-    fn next(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Option<Result<Open>> {
-        self.left = self.left.checked_sub(1)?;
+    fn next(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Next {
+        let Some(left) = self.left.checked_sub(1) else { return Next::End };
+        self.left = left;
         let open = |header| Open { source: Box::new(Made { header: self.header.clone(), row: 0 }), sink: Box::new(Nowhere { header }) };
-        Some(output_of(&self.header).map(open))
+        Next::Picture(output_of(&self.header).map(open))
     }
 }
 
