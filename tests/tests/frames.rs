@@ -1,12 +1,12 @@
 //! Streams of frames through an engine: raw samples and YUV4MPEG2, in and out.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{command, demo_engine, names_in, repository, run, words};
+use end_to_end::{command, demo_engine, engine_of, names_in, repository, run, words};
 use image::RgbImage;
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// Runs `runtime infer` with `input` on standard input and frames on standard output.
 fn piped(input: &[u8], more: &[&str]) -> Output {
@@ -184,6 +184,66 @@ fn files_of_frames_appear_when_they_are_whole() {
     std::fs::write(&input, &stream[..stream.len() - 1]).unwrap();
     let _ = infer(&output).failure(1, &["in.y4m: frame 1: truncated"]);
     assert_eq!(names_in(folder.path()), ["in.y4m"]);
+}
+
+#[test]
+fn frames_do_not_wait_for_those_behind_them() {
+    let (_folder, batched) = engine_of(&repository("models/compact-x4.yaml"), "tests/profiles/batched.yaml");
+    let more = words(&[&"--raw", &"rgb24:60x44", &"--input", &"-", &"--output", &"-"]);
+    let mut command = command("runtime", words(&[&"infer", &"--engine", &batched]).into_iter().chain(more));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    // Two tiles each, and four in a run: the third frame fills half a run.
+    let frames = [photo(100), photo(200), photo(300)];
+    for frame in &frames {
+        stdin.write_all(frame.as_raw()).unwrap();
+    }
+    let mut made = vec![0; 3 * 240 * 176 * 3];
+    stdout.read_exact(&mut made).unwrap();
+    // Nor is what came before a damaged frame lost.
+    stdin.write_all(photo(150).as_raw()).unwrap();
+    stdin.write_all(&[0; 10]).unwrap();
+    drop(stdin);
+    let mut rest = Vec::new();
+    stdout.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest.len(), 240 * 176 * 3);
+    let _ = refused(child.wait_with_output().unwrap(), 1, &["standard input: frame 5: truncated"]);
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_frames() {
+    for more in [&[][..], &["--raw", "rgb24:60x44"]] {
+        let arguments = words(&[&"infer", &"--engine", &demo_engine(), &"--input", &"-", &"--output", &"-"]);
+        let mut command = command("runtime", arguments.into_iter().chain(more.iter().map(OsString::from)));
+        command.env("RUST_LOG", "runtime=debug").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // It has been waiting for some time, or is about to.
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        let signalled = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+        assert!(signalled.success());
+        // Standard input stays open until it has ended.
+        let stdin = child.stdin.take();
+        assert!(refused(child.wait_with_output().unwrap(), 130, &["stopped before the end"]).is_empty());
+        drop(stdin);
+    }
+}
+
+#[test]
+fn streams_go_into_a_folder_by_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two, output) = (folder.path().join("a.y4m"), folder.path().join("b.y4m"), folder.path().join("out"));
+    std::fs::write(&one, y4m("F24:1 C444", &[photo(100), photo(150)])).unwrap();
+    std::fs::write(&two, y4m("F24:1 C444", &[photo(200)])).unwrap();
+    let made = run("runtime", words(&[&"infer", &"--engine", &demo_engine(), &"--input", &one, &two, &"--output", &output, &"--json"]));
+    let report = made.success().json();
+    assert_eq!((&report["files"][0]["frames"], &report["files"][1]["frames"]), (&2.into(), &1.into()), "{report}");
+    assert_eq!(names_in(&output), ["a.y4m", "b.y4m"]);
+    // A damaged stream leaves the others alone, and has no output.
+    std::fs::write(&one, &y4m("F24:1 C444", &[photo(100), photo(150)])[..9000]).unwrap();
+    std::fs::remove_dir_all(&output).unwrap();
+    let failed = run("runtime", words(&[&"infer", &"--engine", &demo_engine(), &"--input", &one, &two, &"--output", &output]));
+    let _ = failed.failure(1, &["a.y4m: frame 2: truncated", "1 of 2 pictures failed"]);
+    assert_eq!(names_in(&output), ["b.y4m"]);
 }
 
 #[test]

@@ -160,6 +160,20 @@ fn a_signal_stops_it_with_nothing_half_made() {
     assert_eq!(names_in(work.path()), ["large.png"]);
 }
 
+#[test]
+fn whoever_stops_listening_stops_nothing() {
+    let work = tempfile::tempdir().unwrap();
+    let (input, output) = (folder_of(work.path(), 6), work.path().join("out"));
+    fs::write(input.join("damaged.png"), "no picture").unwrap();
+    let arguments = words(&[&"infer", &"--engine", &batched(), &"--input", &input, &"--output", &output]);
+    let mut child = command("runtime", arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(contents(&output).len(), 6);
+    // What is left to do is one picture, of several that were asked for.
+    let _ = infer(batched(), &input, &output, &["--resume"]).failure(1, &["damaged.png", "1 of 7 pictures failed; see above"]);
+}
+
 /// Nodes that add nothing to the output, but fail on the way.
 struct Sabotage<'m> {
     model: &'m mut Model,

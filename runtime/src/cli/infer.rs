@@ -1,23 +1,25 @@
 //! `runtime infer`: pictures through an engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use runtime::image::frames::{FrameWriter, Matrix, RawFrames};
 use runtime::image::{Depth, Format, Header, ImageReader, ImageWriter, JPEG_QUALITY, Limits, RowSink, RowSource};
 use runtime::onnxruntime::Library;
-use runtime::pipeline::{Cancel, Event, Open, Pictures, Progress, Statistics, Upscaler};
+use runtime::pipeline::{Cancel, Event, Next, Open, Pictures, Progress, Statistics, Upscaler};
 use runtime::{Error, Result};
 use serde_json::{Value, json};
 
 use super::chosen::{Chosen, Running};
 use super::output::{peak_memory_bytes, print, report};
 use super::plan::{Assignment, assign, is_standard_stream};
-use super::{CommandResult, Failure, chain, frames};
+use super::frames::{self, NextFrame};
+use super::{CommandResult, Failure, chain};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -88,8 +90,11 @@ fn depth(text: &str) -> Result<Depth, String> {
 
 pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
     let started = Instant::now();
-    let mut assignments = assign(&arguments.input, &arguments.output)?;
+    let (mut assignments, folder) = assign(&arguments.input, &arguments.output, arguments.raw)?;
     assignments.iter().try_for_each(|assignment| frames::check(assignment, arguments))?;
+    if let Some(folder) = folder {
+        fs::create_dir_all(&folder).map_err(|source| Error::File { path: folder, action: "create the folder", source })?;
+    }
     let all = assignments.len();
     if arguments.resume {
         assignments.retain(|assignment| !assignment.output.exists());
@@ -101,9 +106,9 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let cancel = stopped_by_signals()?;
     let mut upscaler = Upscaler::new(&engine, arguments.running.options())?;
 
-    let owners = Mutex::default();
-    let mut told = Told::new(arguments, &assignments, &owners, &cancel);
-    let mut queue = Queue { assignments: &assignments, arguments, next: 0, stream: None, ended: Vec::new(), owners: &owners };
+    let shared = Mutex::default();
+    let mut told = Told::new(arguments, &assignments, all, &shared, &cancel);
+    let mut queue = Queue { assignments: &assignments, arguments, next: 0, stream: None, ended: Vec::new(), shared: &shared };
     let ran = upscaler.run(&mut queue, |event| told.hear(event), &cancel);
     told.bar.finish_and_clear();
     if let Some(error) = told.unheard {
@@ -120,7 +125,7 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let (files, mut failures) = (told.files.into_values().collect::<Vec<_>>(), told.failures);
     if arguments.json {
         let everything = json!({
-            "provider": upscaler.verdict().chosen()?,
+            "provider": upscaler.provider(),
             "verdict": upscaler.verdict(),
             "used": used,
             "engine": engine.manifest().name,
@@ -156,13 +161,33 @@ fn say(arguments: &Arguments, text: &str) -> io::Result<()> {
     print(text)
 }
 
-/// A flag that Ctrl-C and the signals that ask a process to end set.
+/// A flag that Ctrl-C and the signals that ask a process to end set; the second of them ends it at once.
 fn stopped_by_signals() -> Result<Cancel, Failure> {
     let cancel = Cancel::new();
     let flag = cancel.clone();
-    let set = ctrlc::set_handler(move || flag.cancel());
+    let set = ctrlc::set_handler(move || {
+        if flag.is_cancelled() {
+            // Something waits that nothing here can end, such as a pipe that nobody reads.
+            std::process::exit(130);
+        }
+        flag.cancel();
+    });
     set.map_err(|error| Failure::Usage(format!("signals cannot be handled: {error}")))?;
     Ok(cancel)
+}
+
+/// What those that open pictures and those that hear of them tell each other.
+#[derive(Default)]
+struct Shared {
+    /// The assignment of each picture so far.
+    owners: Vec<usize>,
+    /// Assignments that have failed: no more frames of these are wanted.
+    failed: BTreeSet<usize>,
+}
+
+fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    // Both fields are whole between any two statements.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The pictures and frames that are still to be opened.
@@ -175,34 +200,25 @@ struct Queue<'q> {
     stream: Option<frames::Stream>,
     /// Streams of which every frame has been read, by their assignments.
     ended: Vec<(usize, FrameWriter)>,
-    /// The assignment of each picture so far.
-    owners: &'q Mutex<Vec<usize>>,
+    shared: &'q Mutex<Shared>,
 }
 
 impl Queue<'_> {
-    /// `None` after the last picture, with the assignment that it is of.
-    fn open(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Option<(usize, Result<Open>)> {
-        loop {
-            if let Some(mut stream) = self.stream.take() {
-                let owner = self.next - 1;
-                match stream.next() {
-                    Ok(Some(frame)) => {
-                        self.stream = Some(stream);
-                        return Some((owner, Ok(frame)));
-                    }
-                    Ok(None) => self.ended.push((owner, stream.writer)),
-                    Err(error) => return Some((owner, Err(error))),
-                }
+    /// What the stream of an assignment has next; `None` after its end.
+    fn frame(&mut self, stream: frames::Stream, owner: usize, output_of: &dyn Fn(&Header) -> Result<Header>) -> Option<Next> {
+        if locked(self.shared).failed.contains(&owner) {
+            return None;
+        }
+        let (stream, next) = stream.next(&self.assignments[owner], self.arguments, output_of);
+        self.stream = stream;
+        match next {
+            Ok(NextFrame::Frame(frame)) => Some(Next::Picture(Ok(frame))),
+            Ok(NextFrame::NotYet) => Some(Next::NotYet),
+            Ok(NextFrame::End(writer)) => {
+                self.ended.push((owner, writer));
+                None
             }
-            let assignment = self.assignments.get(self.next)?;
-            self.next += 1;
-            if !frames::are_in(assignment, self.arguments) {
-                return Some((self.next - 1, self.picture(assignment, output_of)));
-            }
-            match frames::Stream::open(assignment, self.arguments, output_of) {
-                Ok(stream) => self.stream = Some(stream),
-                Err(error) => return Some((self.next - 1, Err(error))),
-            }
+            Err(error) => Some(Next::Picture(Err(error))),
         }
     }
 
@@ -223,10 +239,28 @@ impl Queue<'_> {
 }
 
 impl Pictures for &mut Queue<'_> {
-    fn next(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Option<Result<Open>> {
-        let (owner, opened) = self.open(output_of)?;
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
-        Some(opened)
+    fn next(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Next {
+        loop {
+            let next = match self.stream.take() {
+                Some(stream) => self.frame(stream, self.next - 1, output_of),
+                None => {
+                    let Some(assignment) = self.assignments.get(self.next) else { return Next::End };
+                    self.next += 1;
+                    if frames::are_in(&assignment.input, self.arguments.raw) {
+                        self.stream = Some(frames::Stream::open(assignment, self.arguments));
+                        None
+                    } else {
+                        Some(Next::Picture(self.picture(assignment, output_of)))
+                    }
+                }
+            };
+            if let Some(Next::Picture(_)) = &next {
+                locked(self.shared).owners.push(self.next - 1);
+            }
+            if let Some(next) = next {
+                return next;
+            }
+        }
     }
 }
 
@@ -234,11 +268,15 @@ impl Pictures for &mut Queue<'_> {
 struct Told<'t> {
     arguments: &'t Arguments,
     assignments: &'t [Assignment],
-    owners: &'t Mutex<Vec<usize>>,
+    /// How many pictures were asked for, with those that are left out.
+    all: usize,
+    shared: &'t Mutex<Shared>,
     cancel: &'t Cancel,
     bar: ProgressBar,
     /// What each assignment became.
     files: BTreeMap<usize, Value>,
+    /// When streams began.
+    begun: BTreeMap<usize, Instant>,
     /// Streams so far: their frames together, and how many they are.
     streams: BTreeMap<usize, (Statistics, u64)>,
     failures: Vec<Error>,
@@ -249,25 +287,35 @@ struct Told<'t> {
 }
 
 impl<'t> Told<'t> {
-    fn new(arguments: &'t Arguments, assignments: &'t [Assignment], owners: &'t Mutex<Vec<usize>>, cancel: &'t Cancel) -> Self {
-        let (files, streams) = (BTreeMap::new(), BTreeMap::new());
-        Self { arguments, assignments, owners, cancel, bar: bar(), files, streams, failures: Vec::new(), stopped: false, unheard: None }
+    fn new(
+        arguments: &'t Arguments,
+        assignments: &'t [Assignment],
+        all: usize,
+        shared: &'t Mutex<Shared>,
+        cancel: &'t Cancel,
+    ) -> Self {
+        let (files, begun, streams) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (failures, stopped, unheard) = (Vec::new(), false, None);
+        Self { arguments, assignments, all, shared, cancel, bar: bar(), files, begun, streams, failures, stopped, unheard }
     }
 
     fn hear(&mut self, event: Event) {
-        let owner = |picture: usize| self.owners.lock().unwrap_or_else(PoisonError::into_inner)[picture];
+        let owner = |picture: usize| locked(self.shared).owners[picture];
         match event {
             Event::Progress(Progress { picture, done, total }) => {
-                let name = self.assignments[owner(picture)].input.file_name().unwrap_or_default().to_string_lossy();
+                let owner = owner(picture);
+                self.begun.entry(owner).or_insert_with(Instant::now);
+                let name = self.assignments[owner].input.file_name().unwrap_or_default().to_string_lossy();
                 self.bar.set_message(name.into_owned());
                 self.bar.set_length(total);
                 self.bar.set_position(done);
             }
             Event::Finished(picture, Ok(statistics)) => {
                 let owner = owner(picture);
-                if frames::are_in(&self.assignments[owner], self.arguments) {
+                if frames::are_in(&self.assignments[owner].input, self.arguments.raw) {
+                    let elapsed = self.begun.get(&owner).map_or(0.0, |begun| begun.elapsed().as_secs_f64());
                     let (sum, frames) = match self.streams.remove(&owner) {
-                        Some((sum, frames)) => (frames::added(sum, &statistics), frames + 1),
+                        Some((sum, frames)) => (frames::added(sum, &statistics, elapsed), frames + 1),
                         None => (statistics, 1),
                     };
                     self.streams.insert(owner, (sum, frames));
@@ -298,15 +346,14 @@ impl<'t> Told<'t> {
             // A stream has one failure; the frames behind it only follow from that.
             return;
         }
-        let assignment = &self.assignments[owner];
-        let Assignment { input, output } = assignment;
-        if self.assignments.len() > 1 {
+        let Assignment { input, output } = &self.assignments[owner];
+        if self.all > 1 {
             self.bar.suspend(|| report(&format!("error: {}", chain(&error))));
         }
         self.files.insert(owner, json!({ "input": input, "output": output, "error": chain(&error) }));
         self.failures.push(error);
-        // Without a frame, those behind it are worth nothing.
-        if self.arguments.fail_fast || frames::are_in(assignment, self.arguments) {
+        locked(self.shared).failed.insert(owner);
+        if self.arguments.fail_fast {
             self.stopped = true;
             self.cancel.cancel();
         }

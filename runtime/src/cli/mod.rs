@@ -131,9 +131,7 @@ pub(crate) fn main() -> ExitCode {
     start_log();
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads has seen enough; that is not our failure.
-        Err(Failure::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        // The same of frames, but they are what was asked for.
+        // Whoever reads frames has seen enough, but they are what was asked for.
         Err(Failure::Runtime(Error::File { source, .. })) if source.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
         Err(failure) => {
             report(&format!("error: {}", failure.text()));

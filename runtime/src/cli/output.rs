@@ -5,13 +5,13 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// Prints a result.
-///
-/// Unlike `println!`, it gives the error when nobody reads any more.
+/// Prints a result. Where nobody reads any more, the work goes on, and the exit code tells of it.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
-    writeln!(output, "{text}")?;
-    output.flush()
+    match writeln!(output, "{text}").and_then(|()| output.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
 }
 
 /// Prints a result for machines.

@@ -1,13 +1,14 @@
 //! Which picture goes where.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use runtime::Error;
 use runtime::image::Format;
+use runtime::image::frames::RawFrames;
 
-use super::Failure;
+use super::{Failure, frames};
 
 /// One picture to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,12 +24,16 @@ pub(crate) fn is_standard_stream(path: &Path) -> bool {
     path == Path::new(STANDARD_STREAM)
 }
 
-/// Pairs each input with its output, and creates the output folder if there is to be one.
+/// Pairs each input with its output, and says which folder has to be there for them.
 ///
 /// One file goes to a file, unless the output is a folder or ends with a separator; several files,
 /// or a folder, go to a folder. Two inputs for one output, and an output that is an input, are
 /// refused before any work.
-pub(crate) fn assign(inputs: &[PathBuf], output: &Path) -> Result<Vec<Assignment>, Failure> {
+pub(crate) fn assign(
+    inputs: &[PathBuf],
+    output: &Path,
+    raw: Option<RawFrames>,
+) -> Result<(Vec<Assignment>, Option<PathBuf>), Failure> {
     let single = matches!(inputs, [input] if !input.is_dir() && !is_pattern(input));
     let to_folder = !single || output.is_dir() || ends_with_separator(output);
     if to_folder && inputs.iter().any(|input| is_standard_stream(input)) {
@@ -39,15 +44,11 @@ pub(crate) fn assign(inputs: &[PathBuf], output: &Path) -> Result<Vec<Assignment
     }
     let mut assignments = Vec::new();
     for input in pictures(inputs)? {
-        let output = if to_folder { output.join(name_for(&input)) } else { output.to_owned() };
+        let output = if to_folder { output.join(name_for(&input, raw)) } else { output.to_owned() };
         assignments.push(Assignment { input, output });
     }
     refuse_collisions(&assignments)?;
-    if to_folder {
-        let failed = |source| Error::File { path: output.to_owned(), action: "create the folder", source };
-        fs::create_dir_all(output).map_err(failed)?;
-    }
-    Ok(assignments)
+    Ok((assignments, to_folder.then(|| output.to_owned())))
 }
 
 fn ends_with_separator(path: &Path) -> bool {
@@ -96,10 +97,10 @@ fn pictures(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(pictures)
 }
 
-/// The input's name; with `.png` where its ending says nothing that can be written.
-fn name_for(input: &Path) -> PathBuf {
+/// The input's name; with `.png` where it is a picture whose ending says nothing that can be written.
+fn name_for(input: &Path, raw: Option<RawFrames>) -> PathBuf {
     let name = PathBuf::from(input.file_name().unwrap_or_default());
-    if Format::of_name(&name).is_ok() { name } else { name.with_extension("png") }
+    if frames::are_in(input, raw) || Format::of_name(&name).is_ok() { name } else { name.with_extension("png") }
 }
 
 fn refuse_collisions(assignments: &[Assignment]) -> Result<(), Failure> {
@@ -115,7 +116,7 @@ fn refuse_collisions(assignments: &[Assignment]) -> Result<(), Failure> {
         }
     }
     let existing = |path: &PathBuf| path.canonicalize().ok();
-    let inputs: Vec<_> = assignments.iter().filter_map(|assignment| existing(&assignment.input)).collect();
+    let inputs: BTreeSet<_> = assignments.iter().filter_map(|assignment| existing(&assignment.input)).collect();
     match assignments.iter().find(|pair| existing(&pair.output).is_some_and(|path| inputs.contains(&path))) {
         Some(Assignment { output, .. }) => {
             Err(Failure::Usage(format!("{}: this output is also an input; give another --output", output.display())))
@@ -130,7 +131,7 @@ mod tests {
 
     fn assigned(inputs: &[&Path], output: &Path) -> Result<Vec<PathBuf>, Failure> {
         let inputs: Vec<_> = inputs.iter().map(|path| path.to_path_buf()).collect();
-        Ok(assign(&inputs, output)?.into_iter().map(|pair| pair.output).collect())
+        Ok(assign(&inputs, output, None)?.0.into_iter().map(|pair| pair.output).collect())
     }
 
     #[test]
@@ -140,7 +141,8 @@ mod tests {
         assert_eq!(assigned(&[input], Path::new("x.jpg")).unwrap(), [PathBuf::from("x.jpg")]);
         assert_eq!(assigned(&[input], folder.path()).unwrap(), [folder.path().join("photo.png")]);
         assert_eq!(assigned(&[input], &made).unwrap(), [made.join("photo.png")]);
-        assert!(made.is_dir());
+        assert_eq!(assigned(&[Path::new("clip.y4m")], &made).unwrap(), [made.join("clip.y4m")]);
+        assert!(!made.exists(), "a folder is made when all has been checked");
     }
 
     #[test]
@@ -163,7 +165,7 @@ mod tests {
         let output = folder.path().join("out");
         let expected = ["a.png", "b.png", "odd[1].png"].map(|name| output.join(name));
         assert_eq!(assigned(&[&folder.path().join("*.png")], &output).unwrap(), expected);
-        assert_eq!(assigned(&[&folder.path().join("odd[1].png")], &output).unwrap(), [output.join("odd[1].png")]);
+        assert_eq!(assigned(&[&folder.path().join("odd[1].png")], &output.join("")).unwrap(), [output.join("odd[1].png")]);
         let none = assigned(&[&folder.path().join("*.webp")], &output);
         assert!(matches!(none, Err(Failure::Usage(text)) if text.contains("found none")));
     }
