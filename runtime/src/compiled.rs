@@ -244,6 +244,8 @@ pub fn compile(path: &Path, options: &SessionOptions, folder: &Path) -> Result<(
     let place = folder.to_string_lossy().into_owned();
     let mut options = options.clone();
     options.provider = Provider::TensorRt;
+    // It is asked for of the session that runs.
+    options.profile = None;
     options.provider_options.extend(
         [
             ("trt_dump_ep_context_model", "1"),
