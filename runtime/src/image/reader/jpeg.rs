@@ -18,9 +18,8 @@ impl Opening<'_> {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|source| self.unread(source))?;
         // The decoder fills what is missing with grey instead of failing.
-        if !is_whole(&bytes) {
-            return Err(self.damaged("the end of the image is missing"));
-        }
+        let length = length_of_image(&bytes).ok_or_else(|| self.damaged("the end of the image is missing"))?;
+        bytes.truncate(length);
         let options = DecoderOptions::default().set_strict_mode(false).set_max_width(usize::MAX).set_max_height(usize::MAX);
         let mut decoder = JpegDecoder::new_with_options(ZCursor::new(&bytes[..]), options);
         decoder.decode_headers().map_err(|error| self.damaged(error))?;
@@ -74,33 +73,56 @@ pub(super) fn rgb_of_ycbcr([luma, cb, cr]: [u8; 3]) -> [u8; 3] {
 
 /// Adobe's programs write 255 for no ink, and mark their files by a segment APP14 of this name.
 fn is_inverted(bytes: &[u8]) -> bool {
-    const APP14: u8 = 0xee;
-    const START_OF_SCAN: u8 = 0xda;
-    let mut rest = bytes.get(2..).unwrap_or_default();
-    while let [0xff, marker, high, low, after @ ..] = rest {
-        let length = usize::from(u16::from_be_bytes([*high, *low]));
-        match *marker {
-            APP14 if after.starts_with(b"Adobe") => return true,
-            START_OF_SCAN => return false,
-            // A byte that fills up to the next marker.
-            0xff => rest = &rest[1..],
-            _ => rest = rest.get(2 + length..).unwrap_or_default(),
-        }
-    }
-    false
+    let mut before_scans = Segments::of(bytes).take_while(|(marker, _)| *marker != START_OF_SCAN);
+    before_scans.any(|(marker, data)| marker == APP14 && data.starts_with(b"Adobe"))
 }
 
-/// Whether the marker "end of image" follows the last scan.
+/// The length of the picture that the file begins with, to the end of its marker "end of image"; `None` where that is missing.
 ///
-/// Within a scan, 0xFF is followed by 0 or a restart marker, so neither marker is found by chance.
-fn is_whole(bytes: &[u8]) -> bool {
-    const START_OF_SCAN: [u8; 2] = [0xff, 0xda];
-    const END_OF_IMAGE: [u8; 2] = [0xff, 0xd9];
-    let last = |marker| bytes.windows(2).rposition(|pair| pair == marker);
-    match (last(START_OF_SCAN), last(END_OF_IMAGE)) {
-        (Some(scan), Some(end)) => end > scan,
-        // Something else is wrong, for the decoder to say.
-        (None, _) => true,
-        (Some(_), None) => false,
+/// What follows is something else: the next picture of several, a film, or whatever a camera or an editor has left there.
+fn length_of_image(bytes: &[u8]) -> Option<usize> {
+    let mut segments = Segments::of(bytes);
+    segments.find(|(marker, _)| *marker == END_OF_IMAGE)?;
+    Some(segments.position)
+}
+
+const START_OF_SCAN: u8 = 0xda;
+const START_OF_IMAGE: u8 = 0xd8;
+const END_OF_IMAGE: u8 = 0xd9;
+const TEMPORARY: u8 = 0x01;
+const APP14: u8 = 0xee;
+
+/// Each marker of a file behind its first one, with what its segment holds; up to the end of the file, or of what is left of it.
+/// <https://www.w3.org/Graphics/JPEG/itu-t81.pdf>, B.1.1
+struct Segments<'b> {
+    bytes: &'b [u8],
+    /// Behind the segment that came last.
+    position: usize,
+}
+
+impl<'b> Segments<'b> {
+    fn of(bytes: &'b [u8]) -> Self {
+        Self { bytes, position: 2 }
+    }
+}
+
+impl<'b> Iterator for Segments<'b> {
+    type Item = (u8, &'b [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // A scan's entropy-coded data has no length. In it, 0xFF is followed by 0, which stands for 0xFF itself, or by one of the eight
+        // restart markers. Before any marker, 0xFF may be repeated.
+        let begins = |pair: &[u8]| pair[0] == 0xff && !matches!(pair[1], 0x00 | 0xd0..=0xd7 | 0xff);
+        let rest = self.bytes.get(self.position..)?;
+        let found = rest.windows(2).position(begins)?;
+        let (marker, behind) = (rest[found + 1], self.position + found + 2);
+        let length = match marker {
+            START_OF_IMAGE | END_OF_IMAGE | TEMPORARY => 0,
+            _ => usize::from(u16::from_be_bytes(self.bytes.get(behind..behind + 2)?.try_into().ok()?)),
+        };
+        // The length counts itself.
+        let data = if length == 0 { &[][..] } else { self.bytes.get(behind + 2..behind + length)? };
+        self.position = behind + length;
+        Some((marker, data))
     }
 }
