@@ -94,6 +94,29 @@ impl Scaled {
 }
 
 /// Blends tiles into finished rows.
+///
+/// ```
+/// use runtime::image::Depth;
+/// use runtime::tile::{Blend, Blender, Overlap, SampleEncoding, Size, TilePlan};
+///
+/// # fn main() -> runtime::Result<()> {
+/// let (image, tile) = (Size { width: 100, height: 60 }, Size { width: 64, height: 60 });
+/// let plan = TilePlan::new(image, tile, Overlap { pixels: 16, margin: 0 }, 2, None)?;
+/// let encoding = SampleEncoding { range: [0.0, 1.0], depth: Depth::Eight };
+/// let mut blender = Blender::new(&plan, Blend::Hann, 1, encoding)?;
+/// let mut rows = Vec::new();
+/// for tile in plan.tiles() {
+///     // What a model gave for this tile: one plane of 128×120.
+///     let plane = vec![0.2; 128 * 120];
+///     blender.push(tile, &[&plane], |band| {
+///         rows.extend(band.bytes);
+///         Ok::<_, runtime::Error>(())
+///     })?;
+/// }
+/// // Twice the image, and the weights of tiles sum to one everywhere.
+/// assert_eq!(rows, vec![51; 200 * 120]);
+/// # Ok(()) }
+/// ```
 pub struct Blender {
     columns: Scaled,
     rows: Scaled,
@@ -103,6 +126,8 @@ pub struct Blender {
     width: usize,
     /// The tile that must come next.
     next: (u32, u32),
+    /// Weights of the columns of each tile of a row: the same in every row of tiles.
+    column_weights: Vec<Vec<f32>>,
     /// Weights of the rows of the current row of tiles.
     row_weights: Vec<f32>,
     /// `[tile row, channel, column]`: columns of the current row of tiles that the next tile adds to.
@@ -135,6 +160,7 @@ impl Blender {
         let parts = [
             product(&[4, row_carry_height, channels, width]),
             product(&[4, tile_height, channels, column_carry_width]),
+            product(&[4, columns.count() as usize, columns.settled_maximum() as usize, scale as usize]),
             // One band is blended while the one before it is encoded.
             product(&[2, tile_height, channels, width, encoding.depth.bytes()]),
         ];
@@ -153,6 +179,7 @@ impl Blender {
             encoding,
             width,
             next: (0, 0),
+            column_weights: (0..columns.count()).map(|column| columns.window(column, scale, blend)).collect(),
             row_weights: Vec::new(),
             column_carry: vec![0.0; tile_height * channels * column_carry_width],
             column_carry_width,
@@ -234,7 +261,6 @@ impl Blender {
     }
 
     fn add(&mut self, tile: Tile, planes: &[&[f32]]) {
-        let weights = self.columns.axis.window(tile.column, self.columns.scale, self.blend);
         let stride = (self.columns.axis.tile() * self.columns.scale) as usize;
         let left = self.columns.start(tile.column);
         let from = self.columns.settled_before(tile.column);
@@ -246,7 +272,8 @@ impl Blender {
         for y in self.rows.settled_before(tile.row)..self.rows.end(tile.row) {
             for (channel, plane) in planes.iter().enumerate() {
                 let source = &plane[(y - top) * stride..][from - left..to - left];
-                let weighted = source.iter().zip(&weights[from - left..]).map(|(value, weight)| value * weight);
+                let weights = &self.column_weights[tile.column as usize][from - left..];
+                let weighted = source.iter().zip(weights).map(|(value, weight)| value * weight);
                 self.line.clear();
                 self.line.extend(weighted);
 

@@ -197,6 +197,19 @@ pub struct Tile {
 }
 
 /// All tiles of an image.
+///
+/// ```
+/// use runtime::tile::{Overlap, Size, TilePlan};
+///
+/// # fn main() -> runtime::Result<()> {
+/// let (image, tile) = (Size { width: 1000, height: 600 }, Size { width: 256, height: 256 });
+/// // A model that sees 18 pixels to each side, and makes four pixels of one along each axis.
+/// let overlap = Overlap::automatic(Some(18), tile);
+/// let plan = TilePlan::new(image, tile, overlap, 4, Some(18))?;
+/// assert_eq!((plan.columns().count(), plan.rows().count()), (5, 3));
+/// assert!(plan.is_exact());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TilePlan {
     columns: Axis,
@@ -292,6 +305,17 @@ impl TilePlan {
     }
 
     /// The tiles, row by row.
+    ///
+    /// ```
+    /// use runtime::tile::{Overlap, Size, TilePlan};
+    ///
+    /// # fn main() -> runtime::Result<()> {
+    /// let (image, tile) = (Size { width: 100, height: 60 }, Size { width: 64, height: 64 });
+    /// let plan = TilePlan::new(image, tile, Overlap { pixels: 16, margin: 0 }, 4, None)?;
+    /// // The first begins at one edge of the image, and the last ends at the other.
+    /// assert_eq!(plan.tiles().map(|tile| (tile.x, tile.y)).collect::<Vec<_>>(), [(0, 0), (36, 0)]);
+    /// # Ok(()) }
+    /// ```
     pub fn tiles(&self) -> impl Iterator<Item = Tile> + use<> {
         let Self { columns, rows, .. } = *self;
         (0..rows.count)
