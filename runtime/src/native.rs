@@ -2,12 +2,12 @@
 //!
 //! `unsafe` because a library's initialisers run when it is opened and because C signatures are
 //! taken on trust: those of ONNX Runtime from `onnxruntime_c_api.h` (through `ort::sys`), those of
-//! the CUDA driver from NVIDIA's driver API reference. Every pointer that comes back is checked.
+//! the CUDA driver from NVIDIA's driver API reference, those of NVML from `nvml.h`. Every pointer that comes back is checked.
 #![allow(unsafe_code)]
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::{mem, ptr};
 
@@ -193,41 +193,98 @@ pub(crate) fn cuda_driver(library: &str) -> Result<CudaDriver, String> {
     Ok(CudaDriver { version, devices })
 }
 
-/// Bytes in use on a GPU, by NVML.
-pub(crate) fn gpu_memory_used(library: &str, device: c_uint) -> Result<u64, String> {
-    /// `nvmlMemory_t` of nvml.h.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Memory {
-        total: u64,
-        free: u64,
-        used: u64,
+/// `nvmlMemory_t` of nvml.h.
+#[repr(C)]
+#[derive(Default)]
+struct NvmlMemory {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+type NvmlMemoryInfo = unsafe extern "C" fn(*mut c_void, *mut NvmlMemory) -> c_int;
+type NvmlCall = unsafe extern "C" fn() -> c_int;
+
+/// The memory of one GPU, by NVML, which is open for as long as this lives.
+pub(crate) struct GpuMemory {
+    handle: *mut c_void,
+    memory_of: NvmlMemoryInfo,
+    shutdown: NvmlCall,
+    /// Where the functions are.
+    _nvml: Library,
+}
+
+impl GpuMemory {
+    /// Of the GPU that the CUDA driver gives this number. NVML numbers GPUs in another way, and knows nothing of `CUDA_VISIBLE_DEVICES`, so
+    /// it is asked by the place on the PCI bus.
+    pub(crate) fn open(nvml: &str, driver: &str, device: u32) -> Result<Self, String> {
+        type Handle = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
+
+        let place = pci_bus_id(driver, device)?;
+        // SAFETY: as in `opens`.
+        let nvml = unsafe { Library::new(nvml) }.map_err(told)?;
+        // SAFETY: for all symbols, signatures as in NVIDIA's nvml.h, stable since their `_v2`.
+        let (init, handle_of, memory_of, shutdown) = unsafe {
+            (
+                *symbol::<NvmlCall>(&nvml, "nvmlInit_v2")?,
+                *symbol::<Handle>(&nvml, "nvmlDeviceGetHandleByPciBusId_v2")?,
+                *symbol::<NvmlMemoryInfo>(&nvml, "nvmlDeviceGetMemoryInfo")?,
+                *symbol::<NvmlCall>(&nvml, "nvmlShutdown")?,
+            )
+        };
+        // SAFETY: no pointers are passed.
+        nvml_check("nvmlInit", unsafe { init() })?;
+        // From here on, dropping it ends NVML.
+        let mut memory = Self { handle: ptr::null_mut(), memory_of, shutdown, _nvml: nvml };
+        // SAFETY: the place is terminated; the result is written through a pointer to a live value.
+        nvml_check("nvmlDeviceGetHandleByPciBusId", unsafe { handle_of(place.as_ptr(), &mut memory.handle) })?;
+        Ok(memory)
     }
-    type Init = unsafe extern "C" fn() -> c_int;
-    type Handle = unsafe extern "C" fn(c_uint, *mut *mut c_void) -> c_int;
-    type Info = unsafe extern "C" fn(*mut c_void, *mut Memory) -> c_int;
+
+    /// Bytes in use, by all processes.
+    pub(crate) fn used(&self) -> Result<u64, String> {
+        let mut memory = NvmlMemory::default();
+        // SAFETY: the handle is NVML's, which is open; the result is written through a pointer to a live local.
+        nvml_check("nvmlDeviceGetMemoryInfo", unsafe { (self.memory_of)(self.handle, &mut memory) })?;
+        Ok(memory.used)
+    }
+}
+
+impl Drop for GpuMemory {
+    fn drop(&mut self) {
+        // SAFETY: NVML is open, and nothing uses the handle any more. That it does not close is of no consequence.
+        let _ = unsafe { (self.shutdown)() };
+    }
+}
+
+/// Where a GPU is, such as "0000:65:00.0", by the CUDA driver's number.
+fn pci_bus_id(library: &str, ordinal: u32) -> Result<CString, String> {
+    type Init = unsafe extern "system" fn(c_uint) -> c_int;
+    type GetDevice = unsafe extern "system" fn(*mut c_int, c_int) -> c_int;
+    type GetPlace = unsafe extern "system" fn(*mut c_char, c_int, c_int) -> c_int;
 
     // SAFETY: as in `opens`.
-    let nvml = unsafe { Library::new(library) }.map_err(told)?;
-    // SAFETY: for all symbols, signatures as in NVIDIA's nvml.h, stable since their `_v2`.
-    let (init, handle_of, memory_of, shutdown) = unsafe {
+    let driver = unsafe { Library::new(library) }.map_err(told)?;
+    // SAFETY: for all symbols, signatures as in the CUDA driver API reference, stable since CUDA 4.1.
+    let (init, device_at, place_of) = unsafe {
         (
-            symbol::<Init>(&nvml, "nvmlInit_v2")?,
-            symbol::<Handle>(&nvml, "nvmlDeviceGetHandleByIndex_v2")?,
-            symbol::<Info>(&nvml, "nvmlDeviceGetMemoryInfo")?,
-            symbol::<Init>(&nvml, "nvmlShutdown")?,
+            symbol::<Init>(&driver, "cuInit")?,
+            symbol::<GetDevice>(&driver, "cuDeviceGet")?,
+            symbol::<GetPlace>(&driver, "cuDeviceGetPCIBusId")?,
         )
     };
-    let said = |call: &str, status: c_int| if status == 0 { Ok(()) } else { Err(format!("{call} failed with code {status}")) };
     // SAFETY: no pointers are passed.
-    said("nvmlInit", unsafe { init() })?;
-    let (mut handle, mut memory) = (ptr::null_mut(), Memory::default());
-    // SAFETY: the results are written through pointers to live locals; the handle is used only if it was given.
-    let asked = said("nvmlDeviceGetHandleByIndex", unsafe { handle_of(device, &mut handle) })
-        .and_then(|()| said("nvmlDeviceGetMemoryInfo", unsafe { memory_of(handle, &mut memory) }));
-    // SAFETY: it was initialised above.
-    let ended = said("nvmlShutdown", unsafe { shutdown() });
-    asked.and(ended).map(|()| memory.used)
+    check("cuInit", unsafe { init(0) })?;
+    let (mut device, mut place) = (0, [0_u8; 64]);
+    // SAFETY: one value is written through a pointer to a live local.
+    check("cuDeviceGet", unsafe { device_at(&mut device, c_int::try_from(ordinal).unwrap_or(c_int::MAX)) })?;
+    // SAFETY: the driver writes at most 63 bytes and a terminator into 64.
+    check("cuDeviceGetPCIBusId", unsafe { place_of(place.as_mut_ptr().cast(), 64, device) })?;
+    Ok(CStr::from_bytes_until_nul(&place).unwrap_or_default().to_owned())
+}
+
+fn nvml_check(call: &str, status: c_int) -> Result<(), String> {
+    if status == 0 { Ok(()) } else { Err(format!("{call} failed with code {status}")) }
 }
 
 /// # Safety

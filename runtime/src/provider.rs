@@ -1,8 +1,10 @@
 //! Execution providers: what this box could run an engine with, and why not.
 
 use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use ort::ep::{ArbitrarilyConfigurableExecutionProvider, CUDA, ExecutionProvider, ExecutionProviderDispatch, TensorRT};
 use serde::{Deserialize, Serialize};
@@ -10,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::native::{self, CudaDriver};
 use crate::onnxruntime::Library;
-use crate::session::SessionOptions;
+use crate::session::{Assigned, SessionOptions};
 
 /// What executes a graph's nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,6 +37,12 @@ impl Provider {
             Self::Cuda => "cuda",
             Self::Cpu => "cpu",
         }
+    }
+
+    /// That which took most nodes of a graph, by what [`Session::assigned`](crate::session::Session::assigned) says.
+    pub fn of_most_nodes(assigned: &[Assigned]) -> Option<Self> {
+        let most = assigned.first()?;
+        Self::LADDER.into_iter().find(|provider| provider.onnxruntime_name() == most.provider)
     }
 
     /// The name that ONNX Runtime has for it.
@@ -308,12 +316,48 @@ pub fn gpus() -> Result<Vec<Gpu>, String> {
     native::cuda_driver(DRIVER).map(|driver| gpus_of(&driver))
 }
 
-/// Bytes of a GPU's memory that are in use, by all processes, as NVML tells it.
-///
-/// # Errors
-/// Why NVML cannot be asked.
-pub fn gpu_memory_used(device: u32) -> Result<u64, String> {
-    native::gpu_memory_used("libnvidia-ml.so.1", device)
+/// The memory of one GPU, as NVML tells it.
+pub struct GpuMemory(native::GpuMemory);
+
+impl GpuMemory {
+    /// Asks for the GPU of this number, by the CUDA driver's order.
+    ///
+    /// # Errors
+    /// Why NVML cannot be asked.
+    pub fn open(device: u32) -> Result<Self, String> {
+        native::GpuMemory::open("libnvidia-ml.so.1", DRIVER, device).map(Self)
+    }
+
+    /// Bytes in use now, by all processes.
+    ///
+    /// # Errors
+    /// Why NVML does not say.
+    pub fn used(&self) -> Result<u64, String> {
+        self.0.used()
+    }
+}
+
+/// What a provider computes on: the processor's model, or name and compute capability of the GPU of this number, by the driver's order.
+/// "unknown" where the system does not say.
+pub fn device_name(provider: Provider, device: u32) -> String {
+    if provider == Provider::Cpu {
+        return processor();
+    }
+    static GPUS: OnceLock<Vec<Gpu>> = OnceLock::new();
+    let gpu = GPUS.get_or_init(|| gpus().unwrap_or_default()).get(device as usize);
+    gpu.map_or("unknown".into(), |gpu| format!("{}, compute {}", gpu.name, gpu.compute_capability))
+}
+
+/// The processor's model; "unknown" where the system does not say.
+pub fn processor() -> String {
+    static MODEL: OnceLock<String> = OnceLock::new();
+    let read = || {
+        // See proc_cpuinfo(5).
+        let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        model.map_or("unknown".into(), |(_, name)| name.trim().to_owned())
+    };
+    MODEL.get_or_init(read).clone()
 }
 
 fn gpus_of(driver: &CudaDriver) -> Vec<Gpu> {

@@ -297,10 +297,11 @@ fn memory_that_does_not_suffice_makes_batches_and_streams_smaller() {
 #[test]
 fn figures_are_saved_compared_and_swept() {
     let work = tempfile::tempdir().unwrap();
-    let bench = |more: &[&dyn AsRef<std::ffi::OsStr>]| {
-        let line = words(&[&"bench", &"--engine", &batched(), &"--size", &"60x50", &"--runs", &"2", &"--warm-up", &"1"]);
+    let bench_of = |size: &str, more: &[&dyn AsRef<std::ffi::OsStr>]| {
+        let line = words(&[&"bench", &"--engine", &batched(), &"--size", &size, &"--runs", &"2", &"--warm-up", &"1"]);
         run_with_cache_in(work.path(), "runtime", line.into_iter().chain(words(more)))
     };
+    let bench = |more: &[&dyn AsRef<std::ffi::OsStr>]| bench_of("60x50", more);
     let base = work.path().join("base.json");
     let first = bench(&[&"--save", &base, &"--json"]).success().json();
     assert_eq!((&first["tiles"], &first["batch"], &first["runs"]), (&json!(4), &json!(4), &json!(2)));
@@ -308,18 +309,47 @@ fn figures_are_saved_compared_and_swept() {
     // Timing is not tested: any speed passes the one threshold, and none the other.
     let _ = bench(&[&"--compare", &base, &"--threshold", &"0"]).success();
     let _ = bench(&[&"--compare", &base, &"--threshold", &"1e9"]).failure(4, &["expected a speed of at least"]);
-    let _ = bench(&[&"--compare", &base, &"--streams", &"2"]).failure(2, &["of another setting"]);
+    assert_eq!((first["passes"].as_array().unwrap().len(), &first["provider"]), (3, &json!("cpu")));
+    for other in [["--streams", "2"], ["--overlap", "20"]] {
+        let _ = bench(&[&"--compare", &base, &other[0], &other[1]]).failure(2, &["of another setting"]);
+    }
+    let mut elsewhere = first.clone();
+    elsewhere["device"] = json!("another processor");
+    let moved = work.path().join("moved.json");
+    fs::write(&moved, elsewhere.to_string()).unwrap();
+    let _ = bench(&[&"--compare", &moved]).failure(2, &["of another setting", "another processor"]);
     let _ = bench(&[&"--compare", &work.path().join("none.json")]).failure(1, &["none.json"]);
 
     let profile = bench(&[&"--profile", &"--json"]).success().json();
+    // Two pictures of four tiles: in one run each, or in four; what warmed it up does not count.
+    assert_eq!((&profile["runs"], &profile["pictures"]), (&json!(2), &json!(2)));
+    assert_eq!(bench(&[&"--profile", &"--json", &"--batch", &"1"]).success().json()["runs"], 8);
+    assert_eq!(bench_of("48x48", &[&"--profile", &"--json", &"--batch", &"1"]).success().json()["runs"], 2);
     let names = |key: &str| profile[key].as_array().unwrap().iter().map(|sum| sum["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
     assert!(names("operators").contains(&"Conv".to_owned()), "{profile}");
     assert!(names("layers").iter().any(|name| name.starts_with("Conv ")), "{profile}");
 
     let report = work.path().join("report");
-    let swept = bench(&[&"--sweep", &"--report", &report]).success();
+    let sweep = || bench(&[&"--sweep", &"--report", &report, &"--passes", &"1"]).success();
+    let swept = sweep();
     // One tile, one and four in a run, three numbers of streams, in two tables.
     assert_eq!(swept.stdout.matches("| 48×48 |").count(), 12, "{}", swept.stdout);
     assert_eq!(names_in(&report), ["sweep.json", "sweep.md", "sweep.svg"]);
     assert!(fs::read_to_string(report.join("sweep.svg")).unwrap().starts_with("<svg"));
+
+    // What was measured in other places stays, and what was here is replaced.
+    let folder = work.path().join("cache/tileforge/throughput");
+    let kept = folder.join(&names_in(&folder)[0]);
+    let measured = || serde_json::from_slice::<BTreeMap<String, BTreeMap<String, f64>>>(&fs::read(&kept).unwrap()).unwrap();
+    let mut edited = measured();
+    assert_eq!(edited.len(), 1);
+    let (here, tiles) = edited.iter_mut().next().unwrap();
+    let here = here.clone();
+    assert!(here.starts_with("cpu on ") && here.contains(", ONNX Runtime 1."), "{here}");
+    tiles.insert("48×48".into(), 1e-9);
+    edited.insert("cuda on a GPU".into(), BTreeMap::from([("48×48".into(), 1.0)]));
+    fs::write(&kept, serde_json::to_vec(&edited).unwrap()).unwrap();
+    let _ = sweep();
+    assert_eq!(measured()["cuda on a GPU"], edited["cuda on a GPU"]);
+    assert!(measured()[&here]["48×48"] > 1e-9, "{:?}", measured());
 }

@@ -1,6 +1,6 @@
 //! The engine that a command is about, where it runs, and how.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use runtime::Result;
 use runtime::engine::{Engine, PublicKey};
@@ -8,7 +8,7 @@ use runtime::image::Alpha;
 use runtime::ladder::Placement;
 use runtime::pipeline::Options;
 use runtime::provider::Provider;
-use runtime::session::SessionOptions;
+use runtime::session::{Assigned, SessionOptions};
 use runtime::tile::{Blend, Size};
 
 /// The engine, and whose it must be; shared by the commands that open one.
@@ -17,16 +17,30 @@ pub(crate) struct Chosen {
     /// The engine's directory.
     #[arg(long = "engine", value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// Refuse the engine unless it was signed with this key, before anything else of it is read: a .pub file of `engine-builder keygen`.
-    #[arg(long, value_name = "KEY")]
-    require_signature: Option<PathBuf>,
+    #[command(flatten)]
+    signed: Signed,
 }
 
 impl Chosen {
     /// Opens it, after checking its signature and that its files are whole.
     pub(crate) fn open(&self) -> Result<Engine> {
+        self.signed.open(&self.directory)
+    }
+}
+
+/// Whose engines must be; shared by all commands that open any.
+#[derive(clap::Args)]
+pub(crate) struct Signed {
+    /// Refuse the engine unless it was signed with this key, before anything else of it is read: a .pub file of `engine-builder keygen`.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) require_signature: Option<PathBuf>,
+}
+
+impl Signed {
+    /// Opens an engine, after checking its signature and that its files are whole.
+    pub(crate) fn open(&self, directory: &Path) -> Result<Engine> {
         let key = self.require_signature.as_deref().map(PublicKey::read).transpose()?;
-        Engine::open_of(&self.directory, key.as_ref())
+        Engine::open_of(directory, key.as_ref())
     }
 }
 
@@ -72,6 +86,12 @@ impl Placing {
         let session = SessionOptions { strict: self.strict, threads: self.threads.map(usize::from), ..SessionOptions::default() };
         Placement { provider, streams: self.streams.map(usize::from), devices: self.devices.clone(), session }
     }
+}
+
+/// "CPUExecutionProvider (57 nodes)": what a session's nodes run on, by ONNX Runtime's names.
+pub(crate) fn nodes(assigned: &[Assigned]) -> String {
+    let each = assigned.iter().map(|Assigned { provider, nodes }| format!("{provider} ({nodes} nodes)")).collect::<Vec<_>>();
+    if each.is_empty() { "no provider (0 nodes)".into() } else { each.join(", ") }
 }
 
 /// How pictures go through it; shared by the commands that send some.

@@ -2,13 +2,15 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::Instant;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use runtime::Result;
 use runtime::engine::Engine;
 use runtime::image::{Colour, Depth, Header, RowSink, RowSource};
 use runtime::pipeline::{Cancel, Event, Next, Open, Options, Pictures, Seconds, Statistics, Upscaler, Used};
-use runtime::provider;
+use runtime::provider::{self, GpuMemory, Provider};
 use runtime::tile::Size;
 use serde::{Deserialize, Serialize};
 
@@ -20,15 +22,23 @@ pub(super) struct Measured {
     pub(super) engine: String,
     pub(super) precision: String,
     /// What took most of the nodes.
-    pub(super) provider: String,
+    pub(super) provider: Provider,
+    /// What that computes on.
+    pub(super) device: String,
     pub(super) picture: String,
     pub(super) tile: String,
+    pub(super) overlap: u32,
+    pub(super) margin: u32,
     pub(super) tiles: u64,
     pub(super) batch: usize,
     pub(super) streams: usize,
+    /// Of each session, on the CPU.
+    pub(super) threads: usize,
     pub(super) runs: u32,
-    /// Pictures in a row, as many at the same time as the pipeline holds.
+    /// Pictures in a row, as many at the same time as the pipeline holds: the median of the passes.
     pub(super) images_per_second: f64,
+    /// The same of each pass, in their order.
+    pub(super) passes: Vec<f64>,
     pub(super) tiles_per_second: f64,
     /// Of input.
     pub(super) megapixels_per_second: f64,
@@ -38,7 +48,7 @@ pub(super) struct Measured {
     pub(super) stages: Stages,
     pub(super) session_seconds: f64,
     pub(super) peak_memory_bytes: Option<u64>,
-    /// In use on the GPU at the end, by all processes.
+    /// The most in use at once on the GPUs that it runs on, by all processes, after the warm-up.
     pub(super) device_memory_bytes: Option<u64>,
 }
 
@@ -62,8 +72,9 @@ pub(super) struct Stages {
 impl Measured {
     /// What figures must share to be comparable.
     pub(super) fn setting(&self) -> String {
-        let Self { provider, precision, picture, tile, batch, streams, .. } = self;
-        format!("{precision} on {provider}, {picture}, tiles of {tile}, batch {batch}, {streams} streams")
+        let Self { provider, device, precision, picture, tile, overlap, margin, batch, streams, threads, .. } = self;
+        let tiles = format!("tiles of {tile} (overlap {overlap}, margin {margin})");
+        format!("{precision} on {provider} ({device}), {picture}, {tiles}, batch {batch}, {streams} streams of {threads} threads")
     }
 }
 
@@ -76,8 +87,13 @@ impl fmt::Display for Measured {
         writeln!(formatter, "engine              {}: {}", self.engine, self.setting())?;
         writeln!(
             formatter,
-            "throughput          {:.3} images/s, {:.2} tiles/s, {:.3} megapixels/s of input",
-            self.images_per_second, self.tiles_per_second, self.megapixels_per_second
+            "throughput          {:.3} images/s, {:.2} tiles/s, {:.3} megapixels/s of input (median of {} passes, {:.3} to {:.3} images/s)",
+            self.images_per_second,
+            self.tiles_per_second,
+            self.megapixels_per_second,
+            self.passes.len(),
+            self.passes.iter().copied().fold(f64::INFINITY, f64::min),
+            self.passes.iter().copied().fold(0.0, f64::max)
         )?;
         writeln!(
             formatter,
@@ -94,50 +110,57 @@ impl fmt::Display for Measured {
     }
 }
 
+/// How often something is measured.
+#[derive(Clone, Copy)]
+pub(super) struct Repeats {
+    /// Pictures before anything is measured.
+    pub(super) warm_up: u32,
+    /// Pictures alone, and pictures in a row.
+    pub(super) runs: u32,
+    /// How often there are so many in a row.
+    pub(super) passes: u32,
+}
+
 /// Runs pictures one after the other for latency, and then in a row for throughput.
-pub(super) fn measure(engine: &Engine, options: Options, size: Size, warm_up: u32, runs: u32) -> Result<Measured> {
-    let device = options.placement.devices.first().copied().unwrap_or(0);
+pub(super) fn measure(engine: &Engine, options: Options, size: Size, repeats: Repeats) -> Result<Measured> {
+    let devices = if options.placement.devices.is_empty() { vec![0] } else { options.placement.devices.clone() };
+    let threads = options.placement.session.threads;
     let mut upscaler = Upscaler::new(engine, options)?;
     let header = Header { size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
-    let mut alone = Vec::new();
-    for run in 0..warm_up + runs {
-        let sink = Nowhere { header: upscaler.output_of(&header)? };
-        let statistics = upscaler.upscale(Made { header: header.clone(), row: 0 }, sink, |_| (), &Cancel::new())?;
-        if run >= warm_up {
-            alone.push(statistics);
-        }
+    for _ in 0..repeats.warm_up {
+        upscale(&mut upscaler, &header)?;
     }
-    let (started, mut done, mut failed) = (Instant::now(), 0, None);
-    let Used { streams, batch } = upscaler.run(
-        Synthetic { header, left: runs },
-        |event| {
-            if let Event::Finished(_, result) = event {
-                done += 1;
-                failed = failed.take().or(result.err());
-            }
-        },
-        &Cancel::new(),
-    )?;
-    let elapsed = started.elapsed().as_secs_f64();
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    let statistics = alone.last().ok_or(runtime::Error::Internal("bench"))?;
-    let provider = statistics.assigned.first().map_or("none".into(), |assigned| assigned.provider.clone());
-    let images_per_second = f64::from(done) / elapsed;
+    let gpus = if upscaler.provider() == Provider::Cpu { &[][..] } else { &devices };
+    let (measured, device_memory_bytes) = with_most_used(gpus, || {
+        let alone = (0..repeats.runs).map(|_| upscale(&mut upscaler, &header)).collect::<Result<Vec<_>>>()?;
+        let passes = (0..repeats.passes).map(|_| in_a_row(&mut upscaler, &header, repeats.runs)).collect::<Result<Vec<_>>>()?;
+        Ok((alone, passes))
+    });
+    let (alone, passes) = measured?;
+    let (statistics, (Used { streams, batch }, _)) = alone.last().zip(passes.last()).ok_or(runtime::Error::Internal("bench"))?;
+    let provider = Provider::of_most_nodes(&statistics.assigned).unwrap_or(upscaler.provider());
+    let cores = || thread::available_parallelism().map_or(1, usize::from);
+    let passes: Vec<f64> = passes.iter().map(|(_, images_per_second)| *images_per_second).collect();
+    let mut in_order = passes.clone();
+    in_order.sort_by(f64::total_cmp);
+    let images_per_second = percentile(&in_order, 0.5);
     let totals = sorted(&alone, |seconds| seconds.total);
-    let on_gpu = !provider.starts_with("CPU");
     Ok(Measured {
         engine: engine.manifest().name.clone(),
         precision: engine.manifest().precision.to_string(),
         provider,
+        device: provider::device_name(provider, devices[0]),
         picture: size.to_string(),
         tile: statistics.tile.to_string(),
+        overlap: statistics.overlap.pixels,
+        margin: statistics.overlap.margin,
         tiles: statistics.tiles,
-        batch,
-        streams,
-        runs,
+        batch: *batch,
+        streams: *streams,
+        threads: threads.unwrap_or_else(|| (cores() / streams).max(1)),
+        runs: repeats.runs,
         images_per_second,
+        passes,
         tiles_per_second: images_per_second * statistics.tiles as f64,
         megapixels_per_second: images_per_second * size.pixels() as f64 / 1e6,
         latency: Latency {
@@ -154,8 +177,61 @@ pub(super) fn measure(engine: &Engine, options: Options, size: Size, warm_up: u3
         },
         session_seconds: upscaler.session_time().as_secs_f64(),
         peak_memory_bytes: peak_memory_bytes(),
-        device_memory_bytes: on_gpu.then(|| provider::gpu_memory_used(device).ok()).flatten(),
+        device_memory_bytes: device_memory_bytes.filter(|_| provider != Provider::Cpu),
     })
+}
+
+/// One picture alone.
+pub(super) fn upscale(upscaler: &mut Upscaler, header: &Header) -> Result<Statistics> {
+    let sink = Nowhere { header: upscaler.output_of(header)? };
+    upscaler.upscale(Made { header: header.clone(), row: 0 }, sink, |_| (), &Cancel::new())
+}
+
+/// Pictures in a row: what memory allowed, and how many a second.
+fn in_a_row(upscaler: &mut Upscaler, header: &Header, pictures: u32) -> Result<(Used, f64)> {
+    let mut failed = None;
+    let started = Instant::now();
+    let used = upscaler.run(
+        Synthetic { header: header.clone(), left: pictures },
+        |event| {
+            if let Event::Finished(_, Err(error)) = event {
+                failed.get_or_insert(error);
+            }
+        },
+        &Cancel::new(),
+    )?;
+    let elapsed = started.elapsed().as_secs_f64();
+    failed.map_or(Ok((used, f64::from(pictures) / elapsed)), Err)
+}
+
+/// How often it is asked how much of a GPU's memory is in use.
+const SAMPLING: Duration = Duration::from_millis(20);
+
+/// Does some work, and gives the most memory that was in use on these GPUs together meanwhile, where NVML tells it.
+fn with_most_used<T>(devices: &[u32], work: impl FnOnce() -> T) -> (T, Option<u64>) {
+    if devices.is_empty() {
+        return (work(), None);
+    }
+    thread::scope(|scope| {
+        let (working, ended) = mpsc::channel();
+        let sampling = scope.spawn(move || most_used(devices, &ended));
+        let made = work();
+        drop(working);
+        (made, sampling.join().ok().flatten())
+    })
+}
+
+/// Until the other end of the channel is gone.
+fn most_used(devices: &[u32], ended: &Receiver<()>) -> Option<u64> {
+    let memories = devices.iter().map(|device| GpuMemory::open(*device).ok()).collect::<Option<Vec<_>>>()?;
+    let mut most = 0;
+    loop {
+        let over = ended.recv_timeout(SAMPLING) != Err(RecvTimeoutError::Timeout);
+        most = most.max(memories.iter().map(|memory| memory.used().ok()).sum::<Option<u64>>()?);
+        if over {
+            return Some(most);
+        }
+    }
 }
 
 /// In milliseconds, the least first.

@@ -8,15 +8,14 @@ mod sweep;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use runtime::engine::Engine;
 use runtime::onnxruntime::Library;
 use runtime::tile::Size;
 use runtime::{Error, Result};
 
-use super::chosen::Running;
+use super::chosen::{Running, Signed};
 use super::output::{print, print_json};
 use super::{CommandResult, Failure};
-use measure::{Measured, measure};
+use measure::{Measured, Repeats, measure};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,6 +36,8 @@ pub(crate) struct Arguments {
     #[arg(long = "engine", value_name = "DIR", required = true, num_args = 1..)]
     engines: Vec<PathBuf>,
     #[command(flatten)]
+    signed: Signed,
+    #[command(flatten)]
     running: Running,
     /// The picture's size.
     #[arg(long, value_name = "WxH", default_value = "1024x1024", value_parser = super::chosen::size)]
@@ -47,6 +48,9 @@ pub(crate) struct Arguments {
     /// Pictures before that.
     #[arg(long, value_name = "N", default_value_t = 2)]
     warm_up: u32,
+    /// How often throughput is measured, with that many pictures in a row; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    passes: u32,
     /// Write the figures to this file.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -56,7 +60,7 @@ pub(crate) struct Arguments {
     /// Least speed relative to --compare: 0.9 allows a tenth less.
     #[arg(long, value_name = "RATIO", default_value_t = 0.9)]
     threshold: f64,
-    /// Show the time of each operator and of each layer, by ONNX Runtime's own profile.
+    /// Show the time of each operator and of each layer in what runs for that size, by ONNX Runtime's own profile; on one stream.
     #[arg(long, conflicts_with_all = ["sweep", "save", "compare"])]
     profile: bool,
     /// Measure every tile, batch and number of streams (1, 2 and 4) of every engine.
@@ -70,9 +74,15 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+impl Arguments {
+    fn repeats(&self) -> Repeats {
+        Repeats { warm_up: self.warm_up, runs: self.runs, passes: self.passes }
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
     library()?;
-    let engines = arguments.engines.iter().map(|directory| Engine::open(directory)).collect::<Result<Vec<_>>>()?;
+    let engines = arguments.engines.iter().map(|directory| arguments.signed.open(directory)).collect::<Result<Vec<_>>>()?;
     if arguments.sweep {
         return sweep::run(arguments, &engines);
     }
@@ -83,7 +93,7 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
         return profile::run(arguments, engine);
     }
     let base = arguments.compare.as_deref().map(read).transpose()?;
-    let measured = measure(engine, arguments.running.options(), arguments.size, arguments.warm_up, arguments.runs)?;
+    let measured = measure(engine, arguments.running.options(), arguments.size, arguments.repeats())?;
     if let Some(path) = &arguments.save {
         let text = serde_json::to_vec_pretty(&measured).map_err(std::io::Error::from)?;
         fs::write(path, text).map_err(|source| Error::File { path: path.clone(), action: "write", source })?;

@@ -5,109 +5,187 @@ use std::fs;
 use std::path::Path;
 
 use runtime::engine::Engine;
-use runtime::engine::manifest::Interface;
-use runtime::ladder::Ladder;
-use runtime::session::Session;
+use runtime::image::{Colour, Depth, Header};
+use runtime::pipeline::Upscaler;
 use runtime::{Error, Result};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::super::CommandResult;
-use super::super::output::{print, print_json};
+use super::super::output::{print, print_json, report};
 use super::Arguments;
+use super::measure::upscale;
 
 /// Layers that are shown.
 const SHOWN: usize = 20;
 
-/// One event of a profile; those of other kinds lack the operator.
+/// What ONNX Runtime's profile of a session holds at most; what comes later is not in it.
+const EVENTS_MAXIMUM: usize = 1_000_000;
+
+/// One event of a profile.
 #[derive(Deserialize)]
 struct Event {
     #[serde(default)]
     cat: String,
     name: String,
+    /// When it began, in microseconds.
+    #[serde(default)]
+    ts: u64,
     /// Microseconds.
     #[serde(default)]
     dur: u64,
     #[serde(default)]
-    args: BTreeMap<String, serde_json::Value>,
+    args: Details,
 }
 
+/// Events of other kinds than operators have no such thing.
+#[derive(Default, Deserialize)]
+struct Details {
+    #[serde(default)]
+    op_name: Option<String>,
+}
+
+impl Event {
+    /// An operator's computation.
+    fn is_operator(&self) -> bool {
+        self.cat == "Node" && self.name.ends_with("_kernel_time")
+    }
+
+    /// A run of the whole graph.
+    fn is_run(&self) -> bool {
+        self.cat == "Session" && self.name == "model_run"
+    }
+
+    fn operator(&self) -> String {
+        self.args.op_name.as_deref().unwrap_or("unknown").to_owned()
+    }
+
+    fn layer(&self) -> String {
+        format!("{} {}", self.operator(), self.name.trim_end_matches("_kernel_time"))
+    }
+}
+
+/// Runs pictures one after the other, through whatever the pipeline runs for their size.
 pub(super) fn run(arguments: &Arguments, engine: &Engine) -> CommandResult {
-    let interface = engine.manifest().images()?;
-    let options = arguments.running.options();
-    let tile = options.tile;
-    let chosen = |graph: &&runtime::engine::Graph| tile.is_none_or(|tile| graph.tile(interface) == tile);
-    let graph = engine.manifest().graphs.iter().filter(chosen).max_by_key(|graph| graph.tile(interface).pixels());
-    let graph =
-        graph.ok_or_else(|| Error::Tiling(format!("the engine has no tiles of {}", tile.map_or("any".into(), |tile| tile.to_string()))))?;
     let folder =
         tempfile::tempdir().map_err(|source| Error::File { path: std::env::temp_dir(), action: "create a folder in it", source })?;
-    let mut placement = options.placement;
-    placement.session.profile = Some(folder.path().join("profile"));
-    let mut session = Ladder::new(engine, placement)?.session(graph, 0)?;
-    let shapes = (&graph.inputs[&interface.input], &graph.outputs[&interface.output]);
-    let events = events(&mut session, interface, shapes, arguments.runs + arguments.warm_up)?;
-    let (operators, layers) = (by(&events, |event| text(event, "op_name")), by(&events, layer));
-    let total: u64 = operators.iter().map(|(_, time)| time).sum();
+    let mut options = arguments.running.options();
+    // Streams would wait for each other within the operators.
+    options.placement.streams = Some(1);
+    options.placement.devices.truncate(1);
+    options.placement.session.profile = Some(folder.path().join("profile"));
+    let mut upscaler = Upscaler::new(engine, options)?;
+    let header = Header { size: arguments.size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
+    for _ in 0..arguments.warm_up {
+        upscale(&mut upscaler, &header)?;
+    }
+    let made = (0..arguments.runs).map(|_| upscale(&mut upscaler, &header)).collect::<Result<Vec<_>>>()?;
+    let statistics = made.last().ok_or(Error::Internal("bench"))?;
+    // A session writes its profile when it is closed.
+    drop(upscaler);
+
+    let (mut operators, mut layers, mut runs) = (Sums::default(), Sums::default(), 0);
+    for path in profiles(folder.path())? {
+        let events = read(&path)?;
+        if events.len() >= EVENTS_MAXIMUM {
+            report("warning: ONNX Runtime's profile is full, and does not hold all pictures; choose a smaller --size or fewer --runs");
+        }
+        let (from, counted) = after_warm_up(&events, arguments.warm_up, arguments.runs);
+        runs += counted;
+        for event in events.iter().filter(|event| event.is_operator() && event.ts >= from) {
+            operators.add(event.operator(), event.dur);
+            layers.add(event.layer(), event.dur);
+        }
+    }
+    let (operators, layers) = (operators.sorted(), layers.sorted());
     if arguments.json {
         let object =
             |sums: &[(String, u64)]| sums.iter().map(|(name, time)| json!({ "name": name, "microseconds": time })).collect::<Vec<_>>();
-        print_json(&json!({ "graph": graph.file, "operators": object(&operators), "layers": object(&layers) }))?;
+        print_json(&json!({
+            "engine": engine.manifest().name,
+            "tile": statistics.tile,
+            "assigned": statistics.assigned,
+            "pictures": arguments.runs,
+            "runs": runs,
+            "operators": object(&operators),
+            "layers": object(&layers),
+        }))?;
         return Ok(());
     }
+    let total: u64 = operators.iter().map(|(_, time)| time).sum();
     let table = |title: &str, sums: &[(String, u64)]| {
         let rows = sums.iter().take(SHOWN).map(|(name, time)| format!("{:>6.1} %  {name}", *time as f64 / total.max(1) as f64 * 100.0));
         [title.to_owned()].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
     };
-    let runs = f64::from(arguments.runs + arguments.warm_up);
     print(&format!(
-        "{}: {:.1} ms in operators for each run\n\n{}\n\n{}",
-        graph.file,
-        total as f64 / 1e3 / runs,
+        "{}: {} pictures of {} in tiles of {}, {runs} runs of the graph, {:.1} ms in operators for each\n\n{}\n\n{}",
+        engine.manifest().name,
+        arguments.runs,
+        arguments.size,
+        statistics.tile,
+        total as f64 / 1e3 / f64::from(runs.max(1)),
         table("operators", &operators),
         table("layers", &layers)
     ))?;
     Ok(())
 }
 
-fn events(session: &mut Session, interface: &Interface, shapes: (&Vec<usize>, &Vec<usize>), runs: u32) -> Result<Vec<Event>> {
-    let tensors = session.tensors()?;
-    let (mut input, mut output) = (tensors.zeros(shapes.0)?, tensors.zeros(shapes.1)?);
-    let [low, high] = interface.range;
-    for (position, value) in input.as_mut_slice().iter_mut().enumerate() {
-        *value = low + (high - low) * (position * 7 % 256) as f32 / 255.0;
-    }
-    for _ in 0..runs {
-        session.run_into((&interface.input, &input), (&interface.output, &mut output))?;
-    }
-    let path = session.end_profile()?;
-    parse(&path)
+/// The files that the sessions have written.
+fn profiles(folder: &Path) -> Result<Vec<std::path::PathBuf>> {
+    let entries = folder.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let entries = entries.map_err(|source| Error::File { path: folder.to_owned(), action: "list", source })?;
+    Ok(entries.iter().map(fs::DirEntry::path).collect())
 }
 
-fn parse(path: &Path) -> Result<Vec<Event>> {
+fn read(path: &Path) -> Result<Vec<Event>> {
     let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), action: "read", source })?;
-    let events: Vec<Event> = serde_json::from_slice(&bytes).map_err(|error| Error::File {
-        path: path.to_owned(),
-        action: "understand",
-        source: error.into(),
-    })?;
-    Ok(events.into_iter().filter(|event| event.cat == "Node" && event.name.ends_with("_kernel_time")).collect())
+    serde_json::from_slice(&bytes).map_err(|error| Error::File { path: path.to_owned(), action: "understand", source: error.into() })
 }
 
-fn text(event: &Event, key: &str) -> String {
-    event.args.get(key).and_then(|value| value.as_str()).unwrap_or("unknown").to_owned()
+/// When the first run began that is not of the warm-up, and how many there are from then on. Each picture takes as many runs.
+fn after_warm_up(events: &[Event], warm_up: u32, measured: u32) -> (u64, u32) {
+    let mut runs: Vec<u64> = events.iter().filter(|event| event.is_run()).map(|event| event.ts).collect();
+    runs.sort_unstable();
+    let skipped = runs.len() * warm_up as usize / (warm_up + measured) as usize;
+    (runs.get(skipped).copied().unwrap_or(u64::MAX), (runs.len() - skipped) as u32)
 }
 
-fn layer(event: &Event) -> String {
-    let name = event.name.trim_end_matches("_kernel_time");
-    format!("{} {name}", text(event, "op_name"))
+/// The microseconds of each name.
+#[derive(Default)]
+struct Sums(BTreeMap<String, u64>);
+
+impl Sums {
+    fn add(&mut self, name: String, microseconds: u64) {
+        *self.0.entry(name).or_default() += microseconds;
+    }
+
+    /// The largest first.
+    fn sorted(self) -> Vec<(String, u64)> {
+        let mut sums: Vec<_> = self.0.into_iter().collect();
+        sums.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+        sums
+    }
 }
 
-/// The sum of each name, the largest first.
-fn by(events: &[Event], name: impl Fn(&Event) -> String) -> Vec<(String, u64)> {
-    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
-    events.iter().for_each(|event| *sums.entry(name(event)).or_default() += event.dur);
-    let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-    sums
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(cat: &str, name: &str, ts: u64) -> Event {
+        Event { cat: cat.into(), name: name.into(), ts, dur: 1, args: Details::default() }
+    }
+
+    #[test]
+    fn the_warm_up_is_a_share_of_the_runs() {
+        // Three pictures of two runs each; a run begins before its operators.
+        let events: Vec<_> = (0..6)
+            .flat_map(|run| [event("Node", "conv_kernel_time", 10 * run + 1), event("Session", "model_run", 10 * run)])
+            .chain([event("Session", "session_initialization", 0)])
+            .collect();
+        assert_eq!(after_warm_up(&events, 1, 2), (20, 4));
+        assert_eq!(after_warm_up(&events, 0, 3), (0, 6));
+        let kept = events.iter().filter(|event| event.is_operator() && event.ts >= 20).count();
+        assert_eq!(kept, 4);
+        assert_eq!(after_warm_up(&[], 1, 1), (u64::MAX, 0));
+    }
 }

@@ -24,14 +24,14 @@ pub(super) fn run(arguments: &Arguments, engines: &[Engine]) -> CommandResult {
         let mut shapes: Vec<(Size, usize)> =
             engine.manifest().graphs.iter().map(|graph| (graph.tile(interface), graph.batch(interface))).collect();
         shapes.sort_by_key(|(tile, batch)| (tile.pixels(), *batch));
-        let mut best = Throughput::default();
+        let mut best = Throughput::default().on_device(arguments.running.options().placement.devices.first().copied().unwrap_or(0));
         for (tile, batch) in shapes {
             for streams in STREAMS {
                 let mut options = arguments.running.options();
                 (options.tile, options.batch, options.placement.streams) = (Some(tile), Some(batch), Some(streams));
-                let measured = measure(engine, options, arguments.size, arguments.warm_up, arguments.runs)?;
+                let measured = measure(engine, options, arguments.size, arguments.repeats())?;
                 report(&format!("{}: {:.2} tiles/s", measured.setting(), measured.tiles_per_second));
-                best.add(tile, &measured.provider, 1.0 / measured.tiles_per_second);
+                best.add(tile, measured.provider, 1.0 / measured.tiles_per_second)?;
                 all.push(measured);
             }
         }
@@ -53,17 +53,28 @@ pub(super) fn run(arguments: &Arguments, engines: &[Engine]) -> CommandResult {
 /// What a setting gains over the first, and what it costs.
 fn tables(all: &[Measured]) -> String {
     let Some(first) = all.first() else { return String::new() };
+    let off = |measured: &Measured| {
+        let relative = |value: &f64| value / measured.images_per_second - 1.0;
+        measured.passes.iter().map(relative).map(f64::abs).fold(0.0, f64::max) * 100.0
+    };
     let relative = |measured: &Measured| measured.megapixels_per_second / first.megapixels_per_second;
     let memory = |bytes: Option<u64>| bytes.map_or("–".into(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)));
     let mut lines = vec![
-        format!("Throughput on {} ({}), relative to the first row", first.provider, first.picture),
+        format!(
+            "Throughput on {} ({}), {}, relative to the first row; the median of {} passes, and the most that one of them is off",
+            first.provider,
+            first.device,
+            first.picture,
+            first.passes.len()
+        ),
         String::new(),
-        "| engine | tile | batch | streams | precision | megapixels/s | relative |".into(),
-        "|---|---|---|---|---|---|---|".into(),
+        "| engine | tile | batch | streams | precision | megapixels/s | off | relative |".into(),
+        "|---|---|---|---|---|---|---|---|".into(),
     ];
     lines.extend(all.iter().map(|measured| {
         let Measured { engine, tile, batch, streams, precision, megapixels_per_second, .. } = measured;
-        format!("| {engine} | {tile} | {batch} | {streams} | {precision} | {megapixels_per_second:.3} | {:.2} |", relative(measured))
+        let setting = format!("| {engine} | {tile} | {batch} | {streams} | {precision} |");
+        format!("{setting} {megapixels_per_second:.3} | {:.1} % | {:.2} |", off(measured), relative(measured))
     }));
     lines.extend([
         String::new(),
