@@ -181,9 +181,18 @@ fn only_engines_signed_with_the_key_are_opened() {
         let arguments = words(&[&"infer", &"--engine", &engine, &"--input", &input, &"--output", &output, &"--require-signature", &key]);
         run("runtime", arguments)
     };
-    let _ = verify(&public).failure(1, &["manifest.sig", "a signature is required, and there is none"]);
+    let doctor = |key: &Path| run("runtime", words(&[&"doctor", &"--engine", &engine, &"--require-signature", &key]));
+    let bench = |key: &Path| {
+        let few: [&dyn AsRef<std::ffi::OsStr>; 8] = [&"--size", &"24x24", &"--runs", &"1", &"--warm-up", &"0", &"--passes", &"1"];
+        run("runtime", words(&[&[&"bench", &"--engine", &engine, &"--require-signature", &key], &few[..]].concat()))
+    };
+    for unsigned in [verify(&public), doctor(&public), bench(&public)] {
+        let _ = unsigned.failure(1, &["manifest.sig", "a signature is required, and there is none"]);
+    }
     let _ = sign(&engine, &private).success();
-    let _ = verify(&public).success();
+    for signed in [verify(&public), doctor(&public), bench(&public)] {
+        let _ = signed.success();
+    }
     let _ = infer(&public).success();
     let _ = run("engine-builder", words(&[&"verify", &engine, &"--key", &public])).success();
     fs::remove_file(&output).unwrap();
@@ -192,7 +201,13 @@ fn only_engines_signed_with_the_key_are_opened() {
     let _ = sign(&engine, &private).success();
     assert_eq!(fs::read(engine.join("manifest.sig")).unwrap(), signature);
 
-    for refused in [verify(&foreign), infer(&foreign), run("engine-builder", words(&[&"verify", &engine, &"--key", &foreign]))] {
+    for refused in [
+        verify(&foreign),
+        infer(&foreign),
+        doctor(&foreign),
+        bench(&foreign),
+        run("engine-builder", words(&[&"verify", &engine, &"--key", &foreign])),
+    ] {
         let _ = refused.failure(1, &["manifest.sig", "not one of this key"]);
     }
     let _ = verify(&private).failure(1, &["ours.key", "found a private key"]);

@@ -163,6 +163,56 @@ fn the_library_is_found_or_its_absence_explained() {
     assert_eq!(doctor["onnxruntime"]["version"], "1.31.1", "{doctor}");
 }
 
+#[test]
+fn what_took_the_nodes_is_in_every_result() {
+    let (engine, photo) = (demo_engine(), repository("tests/images/coffee.png"));
+    let work = tempfile::tempdir().unwrap();
+    let small = work.path().join("small.png");
+    image::open(photo).unwrap().crop_imm(100, 50, 96, 96).save(&small).unwrap();
+    let verify = words(&[&"verify", &"--engine", &engine]);
+    let evaluate = words(&[&"evaluate", &"--engine", &engine, &"--input", &small]);
+    for line in [verify, evaluate] {
+        let text = run("runtime", &line).success().stdout;
+        assert!(text.contains(" on CPUExecutionProvider ("), "{text}");
+        let json = run("runtime", line.into_iter().chain(["--json".into()])).success().json();
+        assert_eq!((&json["provider"], &json["assigned"][0]["provider"]), (&"cpu".into(), &"CPUExecutionProvider".into()), "{json}");
+        assert!(json["assigned"][0]["nodes"].as_u64().unwrap() > 10, "{json}");
+    }
+}
+
+#[test]
+fn doctor_judges_before_it_opens() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = copied_engine(work.path());
+    let doctor = |more: &[&str]| {
+        let line = words(&[&"doctor", &"--engine", &engine]);
+        run("runtime", line.into_iter().chain(more.iter().map(Into::into)))
+    };
+    let told = doctor(&[]).success().stdout;
+    let (verdict, nodes) =
+        (told.find("engine        engine: fits cpu\n").unwrap(), told.find("nodes         CPUExecutionProvider (").unwrap());
+    assert!(verdict < nodes, "{told}");
+    // Each of several devices; of a CPU's engine they do not matter.
+    let several = doctor(&["--devices", "0,1"]).success().stdout;
+    for line in ["engine        GPU 0: engine: fits cpu", "engine        GPU 1: engine: fits cpu", "nodes         GPU 1: CPU"] {
+        assert!(several.contains(line), "expected `{line}` in: {several}");
+    }
+    let json = doctor(&["--devices", "0,1", "--json"]).success().json();
+    assert_eq!((&json["engine"][1]["device"], &json["engine"][1]["verdict"]["engine"]), (&1.into(), &"engine".into()), "{json}");
+    assert!(json["engine"][0]["assigned"][0]["nodes"].as_u64().unwrap() > 10, "{json}");
+    let _ = run("runtime", ["doctor", "--require-signature", "some.pub"]).failure(2, &["--engine"]);
+
+    // Where opening fails, the verdict has been told.
+    let graph = engine.join("model-1x3x24x24.onnx");
+    fs::write(&graph, "no graph").unwrap();
+    let path = engine.join("manifest.json");
+    let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    manifest["files"]["model-1x3x24x24.onnx"] = serde_json::to_value(runtime::digest::sha256_file(&graph).unwrap()).unwrap();
+    fs::write(&path, manifest.to_string()).unwrap();
+    let failed = doctor(&[]).failure(1, &["ONNX Runtime cannot load the graph"]);
+    assert!(failed.stdout.contains("fits cpu") && !failed.stdout.contains("nodes"), "{}", failed.stdout);
+}
+
 /// A library that says it is ONNX Runtime of some version, and has no API to give.
 fn library_of_version(folder: &Path, version: &str) -> PathBuf {
     let (source, library) = (folder.join("old.c"), folder.join("libonnxruntime.so"));

@@ -1,6 +1,6 @@
 //! `runtime doctor`: what this box can run, and why not more.
 
-use std::fs;
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::thread;
 
@@ -9,26 +9,29 @@ use runtime::engine::Engine;
 use runtime::fit::Verdict;
 use runtime::ladder::{Ladder, Placement};
 use runtime::onnxruntime::Library;
-use runtime::provider;
+use runtime::provider::{self, Probe, processor};
 use runtime::session::Assigned;
 use serde_json::json;
 
-use super::CommandResult;
-use super::chosen::Placing;
-use super::output::{print, print_json};
+use super::chosen::{Placing, Signed, nodes};
+use super::output::{print, print_json, report};
+use super::{CommandResult, Failure, chain};
 
 const EXAMPLES: &str = "\
 Examples:
   runtime doctor
-  runtime doctor --engine engines/compact-x4 --json";
+  runtime doctor --engine engines/compact-x4 --json
+  runtime doctor --engine engines/compact-x4 --devices 0,1";
 
 /// Show ONNX Runtime, providers, GPU and CPU of this box. No GPU is no failure.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Also say whether this engine fits here, and exit with code 3 if it does not.
+    /// Also say whether this engine fits here, on each of --devices, and exit with code 3 if it does not.
     #[arg(long, value_name = "DIR")]
     engine: Option<PathBuf>,
+    #[command(flatten)]
+    signed: Signed,
     #[command(flatten)]
     placing: Placing,
     /// Print JSON.
@@ -36,15 +39,48 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// How an engine fits one device, before and after it has been tried.
+struct Judged {
+    device: u32,
+    verdict: Verdict,
+    /// What opened, with the providers that took its nodes.
+    opened: Option<Result<Vec<Assigned>>>,
+}
+
 pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
+    if arguments.engine.is_none() && arguments.signed.require_signature.is_some() {
+        return Err(Failure::Usage("--require-signature is about an engine; expected --engine, too".into()));
+    }
     let library = library()?;
     let probe = provider::probe(library);
-    let engine = arguments.engine.as_deref().map(Engine::open).transpose()?;
+    let engine = arguments.engine.as_deref().map(|directory| arguments.signed.open(directory)).transpose()?;
     let placement = arguments.placing.placement();
-    let verdict = engine.as_ref().map(|engine| Verdict::of(engine, library, &probe, placement.provider, &placement.devices));
-    // What the verdict promises is tried, too.
-    let opened = engine.as_ref().map(|engine| open(engine, placement));
+    let devices = if placement.devices.is_empty() { vec![0] } else { placement.devices.clone() };
+    let judge = |engine: &Engine| {
+        let verdict = |device: u32| Verdict::of(engine, library, &probe, placement.provider, &[device]);
+        devices.iter().map(|&device| Judged { device, verdict: verdict(device), opened: None }).collect()
+    };
+    let mut judged: Vec<Judged> = engine.as_ref().map(judge).unwrap_or_default();
+    // First all that is known at once: TensorRT may take minutes to open an engine, and libraries may end the process.
+    if !arguments.json {
+        print(&known(library, &probe, &judged))?;
+    }
+    // What the verdicts promise is tried, too.
+    if let Some(engine) = &engine {
+        let several = judged.len() > 1;
+        for judged in &mut judged {
+            let opened = open(engine, Placement { devices: vec![judged.device], ..placement.clone() });
+            if let (Ok(assigned), false) = (&opened, arguments.json) {
+                print(&format!("nodes         {}{}", on(several, judged.device), nodes(assigned)))?;
+            }
+            judged.opened = Some(opened);
+        }
+    }
     if arguments.json {
+        let engine = judged.iter().map(|Judged { device, verdict, opened }| {
+            let assigned = opened.as_ref().and_then(|opened| opened.as_ref().ok());
+            json!({ "device": device, "verdict": verdict, "assigned": assigned })
+        });
         print_json(&json!({
             "onnxruntime": { "path": library.path(), "version": library.version() },
             "providers": probe.providers,
@@ -52,11 +88,19 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
             "driver_problem": probe.driver_problem,
             "gpus": probe.gpus,
             "cpu": { "name": processor(), "threads": threads(), "architecture": std::env::consts::ARCH },
-            "engine": verdict,
-            "assigned": opened.as_ref().and_then(|opened| opened.as_ref().ok()),
+            "engine": engine.collect::<Vec<_>>(),
         }))?;
-        return opened.map_or(Ok(()), |opened| opened.map(drop).map_err(Into::into));
     }
+    let failed = judged.into_iter().filter_map(|each| Some((each.device, each.opened?.err()?)));
+    let mut failed: VecDeque<_> = failed.collect();
+    // The first one is how it ends; the others are told here.
+    let first = failed.pop_front();
+    failed.iter().for_each(|(device, error)| report(&format!("error: {}{}", on(true, *device), chain(error))));
+    first.map_or(Ok(()), |(_, error)| Err(error.into()))
+}
+
+/// What this box has, and how an engine fits.
+fn known(library: &Library, probe: &Probe, judged: &[Judged]) -> String {
     let mut lines = vec![
         format!("ONNX Runtime  {} at {}", library.version(), library.path().display()),
         format!("CPU           {}, {} threads, {}", processor(), threads(), std::env::consts::ARCH),
@@ -65,24 +109,22 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
             (None, problem) => format!("driver        none: {}", problem.as_deref().unwrap_or("not found")),
         },
     ];
-    lines.extend(probe.gpus.iter().map(|gpu| {
+    lines.extend(probe.gpus.iter().enumerate().map(|(number, gpu)| {
         let gibibytes = gpu.memory_bytes as f64 / f64::from(1 << 30);
-        format!("GPU           {}, compute {}, {gibibytes:.1} GiB", gpu.name, gpu.compute_capability)
+        format!("{:<13} {}, compute {}, {gibibytes:.1} GiB", format!("GPU {number}"), gpu.name, gpu.compute_capability)
     }));
     lines.extend(probe.providers.iter().map(|status| {
         let usable = if status.usable { "usable" } else { "not usable" };
         format!("{:<13} {usable}: {}", status.provider.name(), status.reason)
     }));
     lines.push(format!("TensorRT      {}", probe.tensorrt_version.as_deref().unwrap_or("none")));
-    if let Some(verdict) = verdict {
-        lines.push(format!("engine        {verdict}"));
-    }
-    if let Some(Ok(assigned)) = &opened {
-        let nodes = assigned.iter().map(|each| format!("{} {}", each.nodes, each.provider)).collect::<Vec<_>>();
-        lines.push(format!("nodes         {}", nodes.join(", ")));
-    }
-    print(&lines.join("\n"))?;
-    opened.map_or(Ok(()), |opened| opened.map(drop).map_err(Into::into))
+    lines.extend(judged.iter().map(|each| format!("engine        {}{}", on(judged.len() > 1, each.device), each.verdict)));
+    lines.join("\n")
+}
+
+/// "GPU 1: " where there are several.
+fn on(several: bool, device: u32) -> String {
+    if several { format!("GPU {device}: ") } else { String::new() }
 }
 
 /// Opens the engine's first graph, and tells which providers took its nodes.
@@ -93,11 +135,4 @@ fn open(engine: &Engine, placement: Placement) -> Result<Vec<Assigned>> {
 
 fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
-}
-
-fn processor() -> String {
-    // See proc_cpuinfo(5).
-    let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    model.map_or("unknown".into(), |(_, name)| name.trim().to_owned())
 }

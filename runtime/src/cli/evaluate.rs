@@ -6,11 +6,13 @@ use runtime::engine::Engine;
 use runtime::image::{Format, ImageReader, ImageWriter, Limits, Picture, RowSource};
 use runtime::onnxruntime::Library;
 use runtime::pipeline::{Cancel, Upscaler};
+use runtime::provider::Provider;
+use runtime::session::Assigned;
 use runtime::tile::Size;
 use runtime::{Error, Result};
 use serde_json::json;
 
-use super::chosen::{Chosen, Running};
+use super::chosen::{Chosen, Running, nodes};
 use super::output::{decibels, print, print_json};
 use super::{CommandResult, Failure};
 
@@ -63,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let shrunk_path = folder.path().join("shrunk.png");
     shrunk.write(&shrunk_path)?;
     let enlarged_path = arguments.output.clone().unwrap_or_else(|| folder.path().join("enlarged.png"));
-    enlarge(&engine, arguments, &shrunk_path, &enlarged_path)?;
+    let assigned = enlarge(&engine, arguments, &shrunk_path, &enlarged_path)?;
 
     let by_engine = Picture::read(&enlarged_path, &limits)?.difference(&original, 0)?;
     let by_bicubic = shrunk.resized(original.size())?.difference(&original, 0)?;
@@ -79,10 +81,13 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
             "bicubic_psnr_db": by_bicubic.psnr_db,
             "gain_db": gain,
             "minimum_gain_db": arguments.minimum_gain,
+            "provider": Provider::of_most_nodes(&assigned),
+            "assigned": assigned,
         }))?;
     } else {
         let gain = gain.map_or("none".into(), |gain| format!("{gain:+.2} dB"));
-        print(&format!("engine  {}\nbicubic {}\ngain    {gain}", decibels(by_engine.psnr_db), decibels(by_bicubic.psnr_db)))?;
+        let (engine, bicubic) = (decibels(by_engine.psnr_db), decibels(by_bicubic.psnr_db));
+        print(&format!("engine  {engine}, on {}\nbicubic {bicubic}\ngain    {gain}", nodes(&assigned)))?;
     }
     match (arguments.minimum_gain, gain) {
         (Some(minimum), Some(gain)) if gain < minimum => Err(Failure::Gate(format!(
@@ -93,10 +98,10 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     }
 }
 
-fn enlarge(engine: &Engine, arguments: &Arguments, from: &Path, to: &Path) -> Result<()> {
+/// Tells which providers took the nodes.
+fn enlarge(engine: &Engine, arguments: &Arguments, from: &Path, to: &Path) -> Result<Vec<Assigned>> {
     let mut upscaler = Upscaler::new(engine, arguments.running.options())?;
     let reader = ImageReader::open(from, &Limits::default())?;
     let writer = ImageWriter::create(to, Format::Png, upscaler.output_of(reader.header())?)?;
-    upscaler.upscale(reader, writer, |_| (), &Cancel::new())?;
-    Ok(())
+    Ok(upscaler.upscale(reader, writer, |_| (), &Cancel::new())?.assigned)
 }

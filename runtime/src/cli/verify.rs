@@ -3,9 +3,12 @@
 use runtime::engine::selftest;
 use runtime::ladder::Ladder;
 use runtime::onnxruntime::Library;
+use runtime::provider::Provider;
+use runtime::session::Assigned;
 use runtime::{Error, Result};
+use serde::Serialize;
 
-use super::chosen::{Chosen, Placing};
+use super::chosen::{Chosen, Placing, nodes};
 use super::output::{decibels, print, print_json};
 use super::{CommandResult, Failure};
 
@@ -27,6 +30,16 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// The self-test, and where it ran.
+#[derive(Serialize)]
+struct Verified<'v> {
+    /// That which took most nodes.
+    provider: Option<Provider>,
+    assigned: &'v [Assigned],
+    #[serde(flatten)]
+    report: &'v selftest::Report,
+}
+
 pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
     let engine = arguments.engine.open()?;
     library()?;
@@ -34,14 +47,16 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let graph = engine.graph_named(name).ok_or_else(|| Error::Manifest(format!("no graph {name}")))?;
     let mut session = Ladder::new(&engine, arguments.placing.placement())?.session(graph, 0)?;
     let result = selftest::verify(&engine, &mut session)?;
+    let assigned = session.assigned();
     if arguments.json {
-        print_json(&result)?;
+        print_json(&Verified { provider: Provider::of_most_nodes(assigned), assigned, report: &result })?;
     } else {
         print(&format!(
-            "{}: {} files are whole; self-test {}: largest error {:.2e} (at most {:.2e}), mean {:.2e}, PSNR {}",
+            "{}: {} files are whole; self-test {} on {}: largest error {:.2e} (at most {:.2e}), mean {:.2e}, PSNR {}",
             engine.manifest().name,
             engine.manifest().files.len(),
             if result.passed { "passed" } else { "failed" },
+            nodes(assigned),
             result.maximum_error,
             result.tolerance,
             result.mean_error,
