@@ -1,7 +1,7 @@
 //! Streams of frames through an engine: raw samples and YUV4MPEG2, in and out.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{command, demo_engine, engine_of, names_in, repository, run, words};
+use end_to_end::{Outcome, command, demo_engine, engine_of, names_in, repository, run, words};
 use image::RgbImage;
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -276,6 +276,37 @@ fn options_that_do_not_go_together_are_usage() {
     usage(&[&"--input", &"-", &"--output", &"-", &"--bit-depth", &"16"], "--bit-depth");
     usage(&[&"--input", &"-", &"--output", &"-", &"--raw", &"rgb24:4x4", &"--matrix", &"bt709"], "--matrix");
     usage(&[&"--input", &"-", &"--output", &"-", &"--raw", &"yuv420p:4x4"], "expected one of gray");
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_leaves_nothing() {
+    let work = tempfile::tempdir().unwrap();
+    let (input, outputs) = (work.path().join("in"), work.path().join("out"));
+    std::fs::create_dir(&input).unwrap();
+    std::fs::create_dir(&outputs).unwrap();
+    photo(100).save(input.join("in.png")).unwrap();
+    std::fs::write(input.join("in.y4m"), y4m("F24:1 C444", &[photo(100), photo(200)])).unwrap();
+    std::fs::write(input.join("in.rgb"), photo(100).into_raw()).unwrap();
+    // Files of at most so many KiB, and an error instead of a signal beyond; the first lets a part be written.
+    for limit in ["16", "0"] {
+        for (from, to) in
+            [("in.png", "out.tif"), ("in.png", "out.png"), ("in.png", "out.jpg"), ("in.y4m", "out.y4m"), ("in.rgb", "out.rgb")]
+        {
+            let limited = "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\"";
+            let arguments = words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input.join(from), &"--output", &outputs.join(to)]);
+            let raw: &[&str] = if from == "in.rgb" { &["--raw", "rgb24:60x44"] } else { &[] };
+            let infer = command("runtime", arguments);
+            let mut shell = Command::new("bash");
+            shell.args(["-c", limited, limit]).arg(infer.get_program()).args(infer.get_args()).args(raw);
+            let _ = Outcome::of(&mut shell).failure(1, &[&format!("{to}: cannot write"), "File too large"]);
+            assert!(names_in(&outputs).is_empty(), "{to}: {:?}", names_in(&outputs));
+        }
+    }
+    // A stream has no name, but an end: a device that is always full.
+    let arguments = words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input.join("in.y4m"), &"--output", &"-"]);
+    let mut full = command("runtime", arguments);
+    let output = full.stdout(std::fs::File::create("/dev/full").unwrap()).output().unwrap();
+    let _ = refused(output, 1, &["standard output: cannot write", "No space left on device"]);
 }
 
 #[test]
