@@ -1,0 +1,34 @@
+//! Enlarges a picture with an engine, with its progress, until Ctrl-C stops it:
+//!
+//!     cargo run --release -p runtime --example upscale -- ENGINE IN OUT
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use runtime::engine::Engine;
+use runtime::image::{Format, ImageReader, ImageWriter, Limits, RowSource};
+use runtime::pipeline::{Cancel, Options, Statistics, Upscaler};
+use std::path::Path;
+
+/// The engine's best tiles on the best provider that fits this box, by rows: a picture of any height takes as much memory.
+pub(crate) fn upscale(engine: &Path, input: &Path, output: &Path, cancel: &Cancel) -> runtime::Result<Statistics> {
+    let engine = Engine::open(engine)?;
+    let mut upscaler = Upscaler::new(&engine, Options::default())?;
+
+    let reader = ImageReader::open(input, &Limits::default())?;
+    let header = upscaler.output_of(reader.header())?;
+    let writer = ImageWriter::create(output, Format::of_name(output)?, header)?;
+    // The file gets its name at the very end. Stopped or failed, nothing is left of it.
+    upscaler.upscale(reader, writer, |progress| eprint!("\r{} of {} tiles", progress.done, progress.total), cancel)
+}
+
+#[allow(dead_code)] // where a test takes this file as a module
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let [engine, input, output] = arguments.as_slice() else { return Err("expected ENGINE IN OUT".into()) };
+    let cancel = Cancel::new();
+    let flag = cancel.clone();
+    ctrlc::set_handler(move || flag.cancel())?;
+    let Statistics { size, tiles, tile, assigned, seconds, .. } = upscale(engine.as_ref(), input.as_ref(), output.as_ref(), &cancel)?;
+    println!("\n{size} from {tiles} tiles of {tile} in {:.2} s", seconds.total);
+    assigned.iter().for_each(|each| println!("{} nodes on {}", each.nodes, each.provider));
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! The examples of the runtime's library do what they say; their files are compiled into this test.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../runtime/examples/tiles.rs"]
+mod tiles;
+#[path = "../../runtime/examples/upscale.rs"]
+mod upscale;
+
+use end_to_end::{demo_engine, names_in, repository, run, words};
+use runtime::Error;
+use runtime::image::{Limits, Picture};
+use runtime::pipeline::Cancel;
+
+#[test]
+fn upscale_makes_what_the_command_makes() {
+    let work = tempfile::tempdir().unwrap();
+    let at = |name: &str| work.path().join(name);
+    image::open(repository("tests/images/coffee.png")).unwrap().crop_imm(100, 50, 150, 120).save(at("in.png")).unwrap();
+    let arguments = words(&[&"infer", &"--engine", &demo_engine(), &"--input", &at("in.png"), &"--output", &at("command.png")]);
+    let _ = run("runtime", arguments).success();
+    let statistics = upscale::upscale(demo_engine(), &at("in.png"), &at("example.png"), &Cancel::new()).unwrap();
+    assert_eq!((statistics.size.width, statistics.size.height), (600, 480));
+    assert!(std::fs::read(at("example.png")).unwrap() == std::fs::read(at("command.png")).unwrap());
+
+    let cancel = Cancel::new();
+    cancel.cancel();
+    let stopped = upscale::upscale(demo_engine(), &at("in.png"), &at("stopped.png"), &cancel);
+    assert!(matches!(stopped, Err(Error::Cancelled)));
+    assert_eq!(names_in(work.path()), ["command.png", "example.png", "in.png"]);
+}
+
+#[test]
+fn tiles_make_what_the_whole_picture_makes() {
+    let work = tempfile::tempdir().unwrap();
+    let photo = image::open(repository("tests/images/coffee.png")).unwrap();
+    let (input, output) = (work.path().join("in.png"), work.path().join("out.png"));
+    // Many tiles, and less than one.
+    for (width, height, count) in [(301, 217, 9), (40, 30, 1)] {
+        photo.crop_imm(100, 50, width, height).into_rgb8().save(&input).unwrap();
+        let plan = tiles::enlarge(&input, &output).unwrap();
+        assert_eq!((plan.count(), plan.is_exact()), (count, true));
+        let [whole, tiled] = [&input, &output].map(|path| Picture::read(path, &Limits::default()).unwrap());
+        assert_eq!(whole.resized(tiled.size()).unwrap().difference(&tiled, 0).unwrap().maximum, 0);
+    }
+}
