@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::compiled::{self, Facts};
-use crate::engine::{Engine, Graph};
 use crate::engine::manifest::{Manifest, Precision};
+use crate::engine::{Engine, Graph};
 use crate::error::{Error, Result};
 use crate::onnxruntime::Library;
 use crate::provider::{Gpu, Probe, Provider};

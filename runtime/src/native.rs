@@ -307,3 +307,52 @@ fn check(call: &str, status: c_int) -> Result<(), String> {
     };
     Err(format!("{call} failed with code {status} ({meaning})"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::process::Command;
+
+    use super::*;
+
+    /// A shared library of this C code.
+    fn library(folder: &Path, name: &str, code: &str) -> PathBuf {
+        let (source, library) = (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
+        std::fs::write(&source, code).unwrap();
+        let output = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        library
+    }
+
+    #[test]
+    fn memory_is_that_of_the_gpu_that_cuda_means() {
+        let folder = tempfile::tempdir().unwrap();
+        // Of two GPUs, CUDA_VISIBLE_DEVICES shows CUDA the second alone, which is its first.
+        let driver = library(
+            folder.path(),
+            "cuda",
+            "#include <stdio.h>\n\
+             int cuInit(unsigned flags) { return flags; }\n\
+             int cuDeviceGet(int *device, int ordinal) { *device = 7; return ordinal == 0 ? 0 : 101; }\n\
+             int cuDeviceGetPCIBusId(char *place, int length, int device) { return snprintf(place, length, \"0000:%02d:00.0\", device) < 0; }\n",
+        );
+        let nvml = library(
+            folder.path(),
+            "nvml",
+            "#include <string.h>\n\
+             static int open;\n\
+             int nvmlInit_v2(void) { open += 1; return 0; }\n\
+             int nvmlShutdown(void) { open -= 1; return 0; }\n\
+             int nvmlDeviceGetHandleByPciBusId_v2(const char *place, void **device) {\n\
+                 *device = (void *)\"a GPU\"; return strcmp(place, \"0000:07:00.0\") ? 6 : 0; }\n\
+             int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *memory) {\n\
+                 memory[0] = 1000; memory[1] = 700; memory[2] = 300; return open && !strcmp(device, \"a GPU\") ? 0 : 999; }\n",
+        );
+        let open = |device| GpuMemory::open(nvml.to_str().unwrap(), driver.to_str().unwrap(), device);
+        let memory = open(0).unwrap();
+        assert_eq!((memory.used(), memory.used()), (Ok(300), Ok(300)));
+        drop(memory);
+        assert!(open(1).is_err_and(|problem| problem.contains("cuDeviceGet failed with code 101")));
+        assert!(GpuMemory::open("libnone.so", driver.to_str().unwrap(), 0).is_err());
+    }
+}

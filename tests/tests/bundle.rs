@@ -183,8 +183,9 @@ fn only_engines_signed_with_the_key_are_opened() {
     };
     let doctor = |key: &Path| run("runtime", words(&[&"doctor", &"--engine", &engine, &"--require-signature", &key]));
     let bench = |key: &Path| {
-        let few: [&dyn AsRef<std::ffi::OsStr>; 8] = [&"--size", &"24x24", &"--runs", &"1", &"--warm-up", &"0", &"--passes", &"1"];
-        run("runtime", words(&[&[&"bench", &"--engine", &engine, &"--require-signature", &key], &few[..]].concat()))
+        let line = words(&[&"bench", &"--engine", &engine, &"--require-signature", &key]);
+        let few = ["--size", "24x24", "--runs", "1", "--warm-up", "0", "--passes", "1"];
+        run("runtime", line.into_iter().chain(few.map(Into::into)))
     };
     for unsigned in [verify(&public), doctor(&public), bench(&public)] {
         let _ = unsigned.failure(1, &["manifest.sig", "a signature is required, and there is none"]);

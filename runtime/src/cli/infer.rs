@@ -16,9 +16,9 @@ use runtime::{Error, Result};
 use serde_json::{Value, json};
 
 use super::chosen::{Chosen, Running};
+use super::frames::{self, NextFrame};
 use super::output::{peak_memory_bytes, print, report};
 use super::plan::{Assignment, assign, is_standard_stream};
-use super::frames::{self, NextFrame};
 use super::{CommandResult, Failure, chain};
 
 const EXAMPLES: &str = "\
@@ -287,13 +287,7 @@ struct Told<'t> {
 }
 
 impl<'t> Told<'t> {
-    fn new(
-        arguments: &'t Arguments,
-        assignments: &'t [Assignment],
-        all: usize,
-        shared: &'t Mutex<Shared>,
-        cancel: &'t Cancel,
-    ) -> Self {
+    fn new(arguments: &'t Arguments, assignments: &'t [Assignment], all: usize, shared: &'t Mutex<Shared>, cancel: &'t Cancel) -> Self {
         let (files, begun, streams) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (failures, stopped, unheard) = (Vec::new(), false, None);
         Self { arguments, assignments, all, shared, cancel, bar: bar(), files, begun, streams, failures, stopped, unheard }

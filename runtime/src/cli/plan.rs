@@ -29,11 +29,7 @@ pub(crate) fn is_standard_stream(path: &Path) -> bool {
 /// One file goes to a file, unless the output is a folder or ends with a separator; several files,
 /// or a folder, go to a folder. Two inputs for one output, and an output that is an input, are
 /// refused before any work.
-pub(crate) fn assign(
-    inputs: &[PathBuf],
-    output: &Path,
-    raw: Option<RawFrames>,
-) -> Result<(Vec<Assignment>, Option<PathBuf>), Failure> {
+pub(crate) fn assign(inputs: &[PathBuf], output: &Path, raw: Option<RawFrames>) -> Result<(Vec<Assignment>, Option<PathBuf>), Failure> {
     let single = matches!(inputs, [input] if !input.is_dir() && !is_pattern(input));
     let to_folder = !single || output.is_dir() || ends_with_separator(output);
     if to_folder && inputs.iter().any(|input| is_standard_stream(input)) {

@@ -196,15 +196,15 @@ impl Decoding<'_> {
                 return Err(Ended::Abandoned);
             }
             let ticket = Arc::new(Ticket { number, clock: Clock::start(), abandoned: AtomicBool::new(false) });
-            let opened = match ticket.clock.measure(|seconds| &mut seconds.decode, || pictures.next(&|header| self.models.output_of(header)))
-            {
-                Next::Picture(opened) => opened,
-                Next::NotYet => {
-                    self.dispatch()?;
-                    continue;
-                }
-                Next::End => return self.dispatch(),
-            };
+            let opened =
+                match ticket.clock.measure(|seconds| &mut seconds.decode, || pictures.next(&|header| self.models.output_of(header))) {
+                    Next::Picture(opened) => opened,
+                    Next::NotYet => {
+                        self.dispatch()?;
+                        continue;
+                    }
+                    Next::End => return self.dispatch(),
+                };
             number += 1;
             if let Err(error) = self.make(opened, &ticket)? {
                 self.orders.send(Order::Failed(ticket, error))?;
