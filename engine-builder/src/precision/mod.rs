@@ -21,6 +21,8 @@ mod range;
 mod repeated;
 mod rewrite;
 mod segments;
+#[cfg(test)]
+mod tests;
 mod weights;
 
 pub use quality::Sensitivity;
@@ -106,7 +108,7 @@ impl Converted {
     /// A graph cannot be converted or written.
     pub(crate) fn rivals(&self, file: &Path, scratch: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
         let model = graph::load(file)?;
-        let outside = islands::outside_f16(&model, &self.recipe.statistics)?;
+        let outside = islands::touching(&model, &islands::outside_f16(&model, &self.recipe.statistics)?);
         let models = [("speed_over_fp32", for_cpu(&model)?), ("speed_over_fp16", half::to_half(&model, DataType::F16, &outside)?)];
         let paths = models.each_ref().map(|(name, _)| (*name, scratch.join(name).with_extension("onnx")));
         let pairs: Vec<(&Model, &Path)> = models.iter().zip(&paths).map(|((_, model), (_, path))| (model, path.as_path())).collect();
@@ -121,16 +123,18 @@ struct Recipe {
     provider: Provider,
     range: RangeMethod,
     statistics: Statistics,
-    /// Nodes that FP16 cannot hold.
+    /// Values that FP16 cannot hold.
     outside: BTreeSet<String>,
 }
 
 impl Recipe {
-    /// The model with the named nodes in FP32, besides those that FP16 cannot hold; or with the named layers in 8 bits.
+    /// The model with the named nodes in FP32, besides those whose values FP16 cannot hold; or with the named layers in 8 bits.
     fn apply(&self, model: &Model, names: &BTreeSet<String>) -> Result<Model> {
         let scheme = match (self.scheme(), self.precision, self.provider) {
             (Some(scheme), ..) => scheme,
-            (None, Precision::Fp16, _) => return half::to_half(model, DataType::F16, &(names | &self.outside)),
+            (None, Precision::Fp16, _) => {
+                return half::to_half(model, DataType::F16, &(names | &islands::touching(model, &self.outside)));
+            }
             (None, Precision::Bf16, _) => return half::to_half(model, DataType::Bf16, names),
             (None, _, Provider::Cpu) => return for_cpu(model),
             (None, ..) => return Ok(model.clone()),
@@ -138,8 +142,12 @@ impl Recipe {
         let quantised = quantised::quantised(model, scheme, names, &self.statistics, self.range)?;
         match self.provider {
             Provider::Cpu => for_cpu(&quantised),
-            // Whatever is not in 8 bits is in 16, which is what such a GPU is fast at.
-            _ => half::to_half(&quantised, DataType::F16, &self.outside),
+            // Whatever is not in 8 bits is in 16, which is what such a GPU is fast at. Of a layer whose input FP16 cannot hold, that input is
+            // now read by the QuantizeLinear before it.
+            _ => {
+                let islands = &islands::touching(model, &self.outside) | &islands::touching(&quantised, &self.outside);
+                half::to_half(&quantised, DataType::F16, &islands)
+            }
         }
     }
 
@@ -238,7 +246,8 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
         let layers = rewrite::layers(&rewrite::with_plain_weights(smallest)?);
         layers.into_iter().filter(|layer| !chosen.contains(layer)).collect()
     } else {
-        smallest.nodes.iter().map(|node| node.name.clone()).filter(|name| recipe.outside.contains(name)).collect()
+        let outside = islands::touching(smallest, &recipe.outside);
+        smallest.nodes.iter().map(|node| node.name.clone()).filter(|name| outside.contains(name)).collect()
     };
     let smallest = (smallest.clone(), file.clone());
     Ok(Converted { models, islands, calibration, sensitivity: ranking, recipe, chosen, smallest })
