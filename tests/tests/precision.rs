@@ -300,7 +300,10 @@ fn graphs_for_gpus_are_typed_throughout() {
 fn what_cannot_be_built_is_refused() {
     let work = tempfile::tempdir().unwrap();
     let bf16 = profile(work.path(), "cpu", "bf16", 30.0);
-    let _ = build_engine(work.path(), &compact(), &bf16, &[]).failure(1, &["do not compute in bf16", "give --precision"]);
+    let _ = build_engine(work.path(), &compact(), &bf16, &[]).failure(1, &["`precision: bf16`: ONNX Runtime's CPU kernels do not compute in it"]);
+    let rtx3080 = repository("profiles/rtx3080.yaml");
+    let _ = build_engine(work.path(), &compact(), &rtx3080, &["--precision", "fp8"])
+        .failure(2, &["--precision fp8: needs compute capability 8.9, found 8.6", "rtx3080 has: fp32, fp16, bf16, int8"]);
     let int8 = profile(work.path(), "cpu", "int8", 30.0);
     let empty = work.path().join("empty");
     fs::create_dir(&empty).unwrap();

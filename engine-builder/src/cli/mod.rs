@@ -151,6 +151,7 @@ pub(crate) fn run() -> ExitCode {
             }
             say(&text);
             ExitCode::from(match error {
+                Error::Usage(_) => 2,
                 Error::Gate(_) => 4,
                 Error::Runtime(runtime::Error::DoesNotFit(_)) => 3,
                 _ => 1,
@@ -163,7 +164,7 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
     runtime::onnxruntime::load(ort_lib)?;
     let mut profile = Profile::read(&arguments.profile)?;
     if let Some(precision) = arguments.precision {
-        profile.set_precision(precision);
+        profile.set_precision(precision)?;
     }
     if arguments.require_compiled {
         portable::require_compiled(&profile)?;

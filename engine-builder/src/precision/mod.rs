@@ -189,11 +189,6 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
     let (Some(smallest), Some(file)) = (models.first(), files.first()) else {
         return Err(Error::input(scratch, "expected at least one graph"));
     };
-    if job.provider == Provider::Cpu && job.precision == Precision::Bf16 {
-        let reason =
-            "ONNX Runtime's CPU kernels do not compute in bf16; build it for a GPU's profile, or give --precision fp32, fp16 or int8";
-        return Err(Error::input(file, reason));
-    }
     let mut recipe = Recipe {
         precision: job.precision,
         provider: job.provider,
