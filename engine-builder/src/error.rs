@@ -32,6 +32,9 @@ pub enum Error {
     /// A graph or an engine did not pass its gates. Nothing was written.
     #[error("the gates were not passed; nothing was written\n{0}")]
     Gate(String),
+    /// TensorRT would not take a graph.
+    #[error("{0}")]
+    Lint(String),
     /// The checkpoint cannot be exported.
     #[error(transparent)]
     Export(#[from] exporter::Error),

@@ -207,23 +207,18 @@ fn int8_of_a_cpu_is_made_of_what_onnxruntime_fuses() {
     let photos = work.path().join("photos");
     fs::create_dir(&photos).unwrap();
     fs::copy(repository("tests/images/coffee.png"), photos.join("coffee.png")).unwrap();
-    let _ =
-        build_engine(work.path(), &compact(), &profile, &["--calibration", photos.to_str().unwrap(), "--range", "percentile"]).success();
+    let calibrated = ["--calibration", photos.to_str().unwrap(), "--range", "percentile"];
+    let report = build_engine(work.path(), &compact(), &profile, &[&calibrated[..], &["--json"]].concat()).success().json();
     let (manifest, graph) = (manifest_in(work.path()), graph_of(work.path(), 48));
     // The last layer, too, since it makes a residual.
     assert_eq!(manifest.get("islands"), None);
     assert_eq!((&manifest["calibration"]["source"], &manifest["calibration"]["range"]), (&"folder".into(), &"percentile".into()));
     // What was measured is there; that a floor which is not reached refuses is tested where no time is taken.
-    let speed = |gate: &&Json| gate["name"].as_str().unwrap().starts_with("speed_over_");
-    let floors: Vec<(&str, f64)> = manifest["gates"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(speed)
-        .map(|gate| (gate["name"].as_str().unwrap(), gate["floor"].as_f64().unwrap()))
-        .collect();
+    let speed = report["speed"].as_array().unwrap();
+    let floors: Vec<(&str, f64)> = speed.iter().map(|gate| (gate["name"].as_str().unwrap(), gate["floor"].as_f64().unwrap())).collect();
     assert_eq!(floors, [("speed_over_fp32", 0.0), ("speed_over_fp16", 0.0)]);
-    assert!(gate(&manifest, "speed_over_fp32") > 0.0 && gate(&manifest, "cosine") > 0.99);
+    assert!(speed.iter().all(|gate| gate["value"].as_f64().unwrap() > 0.0) && gate(&manifest, "cosine") > 0.99);
+    assert!(manifest["gates"].as_array().unwrap().iter().all(|gate| !gate["name"].as_str().unwrap().contains("speed")), "{manifest}");
     // PReLU is the larger of x and slope · x, where the product is a convolution of each channel alone; the image has four channels.
     assert_eq!((count(&graph, "Max"), count(&graph, "PRelu"), count(&graph, "Pad")), (17, 0, 1));
     let codes =
@@ -233,8 +228,7 @@ fn int8_of_a_cpu_is_made_of_what_onnxruntime_fuses() {
     // The same again comes from the cache, to the byte.
     let before = fs::read(work.path().join("engine/model.weights")).unwrap();
     assert_eq!(names_in(&work.path().join("cache/tileforge/calibration")).len(), 1);
-    let _ =
-        build_engine(work.path(), &compact(), &profile, &["--calibration", photos.to_str().unwrap(), "--range", "percentile"]).success();
+    let _ = build_engine(work.path(), &compact(), &profile, &calibrated).success();
     assert!(before == fs::read(work.path().join("engine/model.weights")).unwrap());
 }
 
@@ -259,6 +253,11 @@ fn sensitivity_ranks_every_layer() {
         outcome.stderr.lines().filter_map(|line| line.trim().split_once(" alone gives ")?.1.strip_suffix(" dB")?.parse().ok()).collect();
     assert_eq!(figures.len(), 18, "{}", outcome.stderr);
     assert!(figures.is_sorted());
+    let report = build_engine(work.path(), &compact(), &profile, &["--sensitivity", "--all-layers", "--json"]).success().json();
+    let ranking: Vec<f64> = report["sensitivity"].as_array().unwrap().iter().map(|layer| layer["psnr_db"].as_f64().unwrap()).collect();
+    assert!(ranking.iter().zip(&figures).all(|(exact, printed)| (exact - printed).abs() < 0.006) && ranking.len() == 18, "{ranking:?}");
+    // What was measured besides is no part of the engine.
+    assert_eq!(manifest_in(work.path()).get("sensitivity"), None);
 }
 
 #[test]
@@ -300,7 +299,8 @@ fn graphs_for_gpus_are_typed_throughout() {
 fn what_cannot_be_built_is_refused() {
     let work = tempfile::tempdir().unwrap();
     let bf16 = profile(work.path(), "cpu", "bf16", 30.0);
-    let _ = build_engine(work.path(), &compact(), &bf16, &[]).failure(1, &["`precision: bf16`: ONNX Runtime's CPU kernels do not compute in it"]);
+    let _ = build_engine(work.path(), &compact(), &bf16, &[])
+        .failure(1, &["`precision: bf16`: ONNX Runtime's CPU kernels do not compute in it"]);
     let rtx3080 = repository("profiles/rtx3080.yaml");
     let _ = build_engine(work.path(), &compact(), &rtx3080, &["--precision", "fp8"])
         .failure(2, &["--precision fp8: needs compute capability 8.9, found 8.6", "rtx3080 has: fp32, fp16, bf16, int8"]);
@@ -312,6 +312,16 @@ fn what_cannot_be_built_is_refused() {
     let missing = work.path().join("missing");
     let _ =
         build_engine(work.path(), &compact(), &int8, &["--calibration", missing.to_str().unwrap()]).failure(1, &["missing: cannot list"]);
+    let fp32 = repository("tests/profiles/small-tiles.yaml");
+    let _ =
+        build_engine(work.path(), &compact(), &fp32, &["--calibration", missing.to_str().unwrap()]).failure(1, &["missing: cannot list"]);
+    for (option, expected) in [
+        (&arguments[..], "--calibration says nothing about an engine in fp32: leave it out, or build fp16, int8 or fp8"),
+        (&["--sensitivity"], "--sensitivity says nothing about an engine in fp32"),
+        (&["--precision", "fp16", "--all-layers"], "--all-layers says nothing about an engine in fp16"),
+    ] {
+        let _ = build_engine(work.path(), &compact(), &fp32, option).failure(2, &[expected]);
+    }
     let _ =
         build_engine(work.path(), &compact(), &int8, &["--precision", "int4"]).failure(2, &["expected one of fp32, fp16, bf16, int8, fp8"]);
     let _ = build_engine(work.path(), &compact(), &int8, &["--range", "best"]).failure(2, &["minmax, percentile, entropy, mse"]);

@@ -153,7 +153,11 @@ fn a_precision_that_the_machine_lacks_is_refused_with_what_it_has() {
         profile.set_precision(precision).map(|()| profile)
     };
     for (name, precision, expected) in [
-        ("rtx3080", Precision::Fp8, "needs compute capability 8.9, found 8.6; expected one that the profile rtx3080 has: fp32, fp16, bf16, int8"),
+        (
+            "rtx3080",
+            Precision::Fp8,
+            "needs compute capability 8.9, found 8.6; expected one that the profile rtx3080 has: fp32, fp16, bf16, int8",
+        ),
         ("t4", Precision::Bf16, "needs compute capability 8.0, found 7.5; expected one that the profile t4 has: fp32, fp16, int8"),
         ("cpu", Precision::Fp8, "do not compute in it; expected one that the profile cpu has: fp32, fp16, int8"),
         ("cpu", Precision::Bf16, "--precision bf16: ONNX Runtime's CPU kernels"),
