@@ -1,7 +1,7 @@
 //! Engines in fewer bits: what they are made of, what they proved, and what is refused.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{assert_verified, build_engine, manifest_in, names_in, repository, run, words};
+use end_to_end::{assert_verified, build_engine, manifest_in, names_in, repository, run, run_with_cache_in, words};
 use exporter::{Checkpoint, Noise, Shapes, arch::registry, export, synthesise};
 use graph::{ConvOptions, DataType, Model, TensorType, Trace, Value, Weight, WeightStorage, save};
 use serde_json::Value as Json;
@@ -230,6 +230,55 @@ fn int8_of_a_cpu_is_made_of_what_onnxruntime_fuses() {
     assert_eq!(names_in(&work.path().join("cache/tileforge/calibration")).len(), 1);
     let _ = build_engine(work.path(), &compact(), &profile, &calibrated).success();
     assert!(before == fs::read(work.path().join("engine/model.weights")).unwrap());
+}
+
+#[test]
+fn a_graph_of_one_batch_is_calibrated_on_a_tile_for_each_image() {
+    let work = tempfile::tempdir().unwrap();
+    let (graph, photos) = (work.path().join("two.onnx"), work.path().join("photos"));
+    let model = repository("models/compact-x4.safetensors");
+    let arguments = words(&[&"export", &model, &"-o", &graph, &"--weights", &"inline", &"--shapes", &"image:2x3x24x24"]);
+    let _ = run("exporter", arguments).success();
+    fs::create_dir(&photos).unwrap();
+    fs::copy(repository("tests/images/coffee.png"), photos.join("coffee.png")).unwrap();
+    let profile = profile(work.path(), "cpu", "int8", 35.0);
+    let arguments = ["--calibration", photos.to_str().unwrap(), "--calibration-tiles", "5"];
+    let tiled = run_with_cache_in(
+        work.path(),
+        "engine-builder",
+        words(&[&"build", &graph, &"--profile", &profile, &"-o", &work.path().join("engine")]).into_iter().chain(arguments.map(Into::into)),
+    );
+    let _ = tiled.success();
+    assert_eq!(manifest_in(work.path())["calibration"]["tiles"], 6);
+    assert_verified(work.path());
+}
+
+#[test]
+fn quality_is_judged_on_tiles_of_the_calibration_too() {
+    let work = tempfile::tempdir().unwrap();
+    let trace = Trace::new("normalised", 9, 20);
+    let mut noise = Noise::new(3);
+    let mut weight = |name: &str, dims: &[usize]| {
+        let bytes: Vec<u8> = (0..dims.iter().product()).flat_map(|_| (noise.next_signed() * 0.2).to_le_bytes()).collect();
+        trace.weight(name, Weight::from_bytes(DataType::F32, dims.to_vec(), bytes).unwrap())
+    };
+    let x = trace.input("image", TensorType::new(DataType::F32, [1, 3, 24, 24]));
+    let x = x.conv(&weight("enter.weight", &[16, 3, 3, 3]), None, &ConvOptions::same(3));
+    // Without an epsilon, a black picture is divided by 0.
+    let x = x.instance_norm(&weight("norm.weight", &[16]), &weight("norm.bias", &[16]), 0.0);
+    trace.output("upscaled", &x.conv(&weight("leave.weight", &[3, 16, 3, 3]), None, &ConvOptions::same(3)));
+    let model = upscaler(trace, work.path());
+    let profile = profile(work.path(), "cpu", "fp16", 40.0);
+    let _ = build_engine(work.path(), &model, &profile, &[]).success();
+    let photos = work.path().join("photos");
+    fs::create_dir(&photos).unwrap();
+    let arguments = ["--calibration", photos.to_str().unwrap()];
+    for name in ["0.png", "1.png", "2.png"] {
+        fs::copy(repository("tests/images/coffee.png"), photos.join(name)).unwrap();
+    }
+    let _ = build_engine(work.path(), &model, &profile, &arguments).success();
+    image::RgbImage::new(24, 24).save(photos.join("black.png")).unwrap();
+    let _ = build_engine(work.path(), &model, &profile, &arguments).failure(4, &["finite is 0.00, expected at least 1.00"]);
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface)
         return Err(Error::input(folder, format!("{expected}, found {found}")));
     }
     let chosen = evenly(large.len(), count, &mut noise);
-    let mut values = Vec::with_capacity(count * channels * height * width);
+    let (mut batches, mut values) = (Vec::with_capacity(count / batch.max(1)), Vec::new());
     for (position, at) in chosen.iter().enumerate() {
         let picture = Picture::read(&large[*at], &limits)?;
         let Size { width: columns, height: rows } = picture.size();
@@ -105,13 +105,13 @@ fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface)
         for _ in 0..share {
             let (x, y) = (drawn(&mut noise, columns as usize - width + 1), drawn(&mut noise, rows as usize - height + 1));
             add_tile(&mut values, &picture, [x, y], [channels, height, width], interface.range);
+            if values.len() == shape.iter().product::<usize>() {
+                let filled = ArrayD::from_shape_vec(shape.to_vec(), std::mem::take(&mut values));
+                batches.push(filled.map_err(|e| Error::Graph(graph::Error::Graph(e.to_string())))?);
+            }
         }
     }
-    let batches = values.chunks_exact((batch * channels * height * width).max(1));
-    let array = |values: &[f32]| {
-        ArrayD::from_shape_vec(shape.to_vec(), values.to_vec()).map_err(|e| Error::Graph(graph::Error::Graph(e.to_string())))
-    };
-    Ok((chosen.len(), batches.map(array).collect::<Result<_>>()?))
+    Ok((chosen.len(), batches))
 }
 
 /// Adds the tile of `[channels, height, width]` whose top left corner is at `[x, y]`, in the values of black and white.

@@ -116,8 +116,8 @@ impl Floors {
         let (psnr_db, cosine) = match precision {
             // The same arithmetic in another order.
             Precision::Fp32 => (100.0, 0.999_999),
-            // 11 bits: below half a level of 10 bits.
-            Precision::Fp16 => (60.0, 0.9999),
+            // 11 bits: below half a level of 10 bits. The cosine is what 60 dB come to for noise, the least of all kinds of outputs.
+            Precision::Fp16 => (60.0, 0.99995),
             // 8 bits, and 8-bit codes: about a level of 8 bits.
             Precision::Bf16 => (40.0, 0.999),
             Precision::Int8 | Precision::Fp8 => (35.0, 0.99),
