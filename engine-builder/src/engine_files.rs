@@ -78,7 +78,7 @@ fn refuse_to_replace_anything_but_an_engine(directory: &Path) -> Result<()> {
 }
 
 /// What the names of unfinished folders begin with.
-pub(crate) const UNFINISHED: &str = ".building-";
+const UNFINISHED: &str = ".building-";
 
 /// A folder that vanishes unless it is put in its place. While it is in use it is locked, so that one which a killed build left can be told.
 pub(crate) struct Temporary {

@@ -125,6 +125,16 @@ fn an_overflow_becomes_an_island() {
     // In at the image, out and in again around the island, out at the end.
     assert_eq!(count(&graph, "Cast"), 4);
     assert_verified(work.path());
+    // In 8 bits, its codes are made and read in FP32, too.
+    for precision in ["int8", "fp8"] {
+        let profile = self::profile(work.path(), "tensorrt", precision, 25.0);
+        let _ = build_engine(work.path(), &model, &profile, &[]).success();
+        let graph = graph_of(work.path(), 24);
+        let quantise = graph.nodes.iter().find(|node| node.operator == "QuantizeLinear" && node.inputs[0] == "grow/LeakyRelu").unwrap();
+        let dequantise = graph.nodes.iter().find(|node| node.inputs[0] == quantise.outputs[0]).unwrap();
+        let types = ["grow/LeakyRelu", &quantise.inputs[1], &dequantise.outputs[0]].map(|name| graph.type_of(name).unwrap().data_type);
+        assert_eq!(types, [DataType::F32; 3]);
+    }
 }
 
 /// Convolutions with PReLU between them, as an upscaler of scale 1.
