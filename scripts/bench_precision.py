@@ -129,7 +129,8 @@ def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> d
 
     def engine(precision: str, *more: str) -> Path:
         built = folder / f"{name}-{precision}{''.join(more)}"
-        options = ("--calibration", photos, "--calibration-tiles", str(model.calibration_tiles), "--json", *more)
+        measured = () if precision == "fp32" else ("--calibration", photos, "--calibration-tiles", str(model.calibration_tiles))
+        options = (*measured, "--json", *more)
         run(binaries / "engine-builder", "build", source, "--profile", profile, "--precision", precision, *options, "-o", built)
         return next(built.glob("*.onnx"))
 

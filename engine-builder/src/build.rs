@@ -14,6 +14,7 @@ use runtime::engine::{MANIFEST_FILE, selftest};
 use runtime::onnxruntime;
 use runtime::provider::{self, Provider};
 use runtime::session::SessionOptions;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ pub struct Built {
     pub portable: Option<String>,
     /// Bytes of all its files together.
     pub bytes: u64,
+    /// How fast it is here, as gates that it passed: of an INT8 engine for CPUs. Time is no part of the engine, whose bytes repeat.
+    pub speed: Vec<Gate>,
     /// What each layer costs, the most sensitive first: if it was asked for, or if layers had to fall back.
     pub sensitivity: Vec<Sensitivity>,
 }
@@ -41,22 +44,27 @@ pub struct Built {
 /// The engine is written beside its place and renamed at the end: a build that fails or is killed leaves no half engine.
 ///
 /// # Errors
-/// The source does not give a graph for the profile's tiles, ONNX Runtime refuses one, a gate is not passed, or a file cannot be
+/// The options do not go with the profile's precision, the source does not give a graph for the profile's tiles, ONNX Runtime refuses one, a gate is not passed, or a file cannot be
 /// written.
 pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, directory: &Path) -> Result<Built> {
     let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| Error::input(directory, "expected the name of an engine directory"))?;
+    options.check(profile.precision)?;
+    let models = source.graphs(profile)?;
+    // What cannot become an engine is refused before anything is measured.
+    check_for_tensorrt(profile, models.iter().map(|model| Ok((file_name(model)?, Cow::Borrowed(model)))))?;
     let parent = engine_files::place_for(directory)?;
     let staging = engine_files::temporary(parent)?;
     let scratch = engine_files::temporary(parent)?;
 
-    let models = source.graphs(profile)?;
     let purpose = source.purpose();
     let job = Job { precision: profile.precision, provider: profile.provider, purpose, floors: &profile.floors, options };
     let Written { graphs, graph_sha256, converted } = write_graphs(source, &job, &models, staging.path(), scratch.path())?;
-    check_for_tensorrt(profile, &graphs, staging.path())?;
-    let (gates, selftest) = measure(source, &job, &graphs, &converted, staging.path(), scratch.path())?;
-    gate::check(&gates).map_err(|error| with_blame(error, &converted, &job, scratch.path()))?;
+    let written = |graph: &EngineGraph| Ok((graph.record.file.clone(), Cow::Owned(graph::load(staging.path().join(&graph.record.file))?)));
+    check_for_tensorrt(profile, graphs.iter().map(written))?;
+    let Measured { gates, speed, selftest } = measure(source, &job, &graphs, &converted, staging.path(), scratch.path())?;
+    let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
+    gate::check(&all).map_err(|error| with_blame(error, &converted, &job, scratch.path()))?;
     let compiles_on = portable::compiles_on(profile);
     let mut manifest = Manifest {
         schema: SCHEMA,
@@ -103,7 +111,8 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
     write_manifest(&manifest, staging.path())?;
     engine_files::put_in_place(staging, directory)?;
-    Ok(Built { directory: directory.to_owned(), manifest, portable: compiles_on.err(), bytes, sensitivity: converted.sensitivity })
+    let (directory, portable) = (directory.to_owned(), compiles_on.err());
+    Ok(Built { directory, manifest, portable, bytes, speed, sensitivity: converted.sensitivity })
 }
 
 /// Compiles every graph of the engine in `staging` on a GPU of this machine, with its timing cache beside the plan.
@@ -188,14 +197,14 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
 }
 
 /// That the TensorRT which ONNX Runtime uses takes the graphs, if they are for it.
-fn check_for_tensorrt(profile: &Profile, graphs: &[EngineGraph], staging: &Path) -> Result<()> {
-    if profile.provider == Provider::TensorRt {
-        for graph in graphs {
-            let file = &graph.record.file;
-            lint(&graph::load(staging.join(file))?, lint::Target::TensorRt10).check(file)?;
-        }
+fn check_for_tensorrt<'m>(profile: &Profile, mut graphs: impl Iterator<Item = Result<(String, Cow<'m, Model>)>>) -> Result<()> {
+    if profile.provider != Provider::TensorRt {
+        return Ok(());
     }
-    Ok(())
+    graphs.try_for_each(|graph| {
+        let (name, model) = graph?;
+        lint(&model, lint::Target::TensorRt10).check(&name)
+    })
 }
 
 /// `model-1x3x256x256.onnx`: after the shape of the first input.
@@ -203,6 +212,15 @@ fn file_name(model: &Model) -> Result<String> {
     let dims = model.inputs.first().and_then(|port| port.ty.fixed_dims());
     let dims = dims.ok_or_else(|| graph::Error::Graph("expected a first input of fixed shape".into()))?;
     Ok(format!("model-{}.onnx", dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")))
+}
+
+/// What [`measure`] found.
+struct Measured {
+    /// Of quality, which is the same in every build.
+    gates: Vec<Gate>,
+    /// Of speed.
+    speed: Vec<Gate>,
+    selftest: SelfTest,
 }
 
 /// Runs every graph of the engine against its reference, and keeps the smallest one's input and output as the self-test.
@@ -213,11 +231,11 @@ fn measure(
     converted: &Converted,
     staging: &Path,
     scratch: &Path,
-) -> Result<(Vec<Gate>, SelfTest)> {
-    let mut gates = Vec::new();
+) -> Result<Measured> {
+    let (mut gates, mut speed) = (Vec::new(), Vec::new());
     let mut selftest = None;
     for (position, graph) in graphs.iter().enumerate() {
-        let trial = Trial::new(job, &graph.reference, scratch)?;
+        let trial = Trial::new(job, &graph.reference, &converted.judged, scratch)?;
         let file = graph.emulation.clone().unwrap_or_else(|| staging.join(&graph.record.file));
         let measured = trial.measure_file(&file)?;
         gates.extend(measured.gates(&graph.record.file, job.floors, graph.emulation.is_some()));
@@ -226,7 +244,7 @@ fn measure(
             let rivals = converted.rivals(&graph.reference, scratch)?;
             let paths: Vec<&Path> = rivals.iter().map(|(_, path)| path.as_path()).collect();
             let ratios = precision::speed_ratios(&paths, &file, trial.sample())?;
-            gates.extend(rivals.iter().zip(ratios).map(|((name, _), ratio)| Gate {
+            speed.extend(rivals.iter().zip(ratios).map(|((name, _), ratio)| Gate {
                 name: (*name).into(),
                 graph: graph.record.file.clone(),
                 value: ratio,
@@ -243,7 +261,7 @@ fn measure(
         }
     }
     let selftest = selftest.ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
-    Ok((gates, selftest))
+    Ok(Measured { gates, speed, selftest })
 }
 
 /// Largest error of the self-test on another box, over the output's range. Other processors round differently: in FP32 in the last bits,

@@ -26,9 +26,15 @@ pub enum Error {
         /// What was expected, what was found, and what to do next.
         reason: String,
     },
+    /// What was asked for does not go together.
+    #[error("{0}")]
+    Usage(String),
     /// A graph or an engine did not pass its gates. Nothing was written.
     #[error("the gates were not passed; nothing was written\n{0}")]
     Gate(String),
+    /// TensorRT would not take a graph.
+    #[error("{0}")]
+    Lint(String),
     /// The checkpoint cannot be exported.
     #[error(transparent)]
     Export(#[from] exporter::Error),

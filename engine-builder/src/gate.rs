@@ -23,25 +23,37 @@ pub(crate) const EXACT_DB: f64 = 200.0;
 impl Measurement {
     /// Compares two outputs of one shape.
     pub fn of(found: &ArrayD<f32>, reference: &ArrayD<f32>) -> Self {
-        let (low, high) = reference.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)));
+        Self::of_all(&[(found, reference)])
+    }
+
+    /// Compares outputs of several inputs. The ratio is that of the worst one; the peak and the cosine are those of all together, since a tile
+    /// of one colour has neither a range nor a direction of its own.
+    pub(crate) fn of_all(pairs: &[(&ArrayD<f32>, &ArrayD<f32>)]) -> Self {
+        let references = pairs.iter().flat_map(|(_, reference)| reference.iter());
+        let (low, high) = references.fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)));
         // A constant reference has no range of its own.
         let range = f64::from(high - low).max(f64::from(f32::EPSILON));
-        let (mut squares, mut largest) = (0.0, 0.0_f64);
+        let (mut worst_mean, mut largest) = (0.0_f64, 0.0_f64);
         let (mut product, mut lengths) = (0.0, [0.0; 2]);
-        for (a, b) in found.iter().zip(reference) {
-            let (a, b) = (f64::from(*a), f64::from(*b));
-            product += a * b;
-            lengths = [lengths[0] + a * a, lengths[1] + b * b];
-            let difference = (a - b).abs();
-            squares += difference * difference;
-            largest = largest.max(difference);
+        for (found, reference) in pairs {
+            let mut squares = 0.0;
+            for (a, b) in found.iter().zip(*reference) {
+                let (a, b) = (f64::from(*a), f64::from(*b));
+                product += a * b;
+                lengths = [lengths[0] + a * a, lengths[1] + b * b];
+                let difference = (a - b).abs();
+                squares += difference * difference;
+                largest = largest.max(difference);
+            }
+            let mean = squares / reference.len().max(1) as f64;
+            // What is no number is the worst of all, and stays.
+            worst_mean = if worst_mean.is_nan() || mean <= worst_mean { worst_mean } else { mean };
         }
-        let mean = squares / reference.len().max(1) as f64;
         Measurement {
-            finite: found.iter().all(|value| value.is_finite()),
-            psnr_db: 10.0 * (range * range / mean).log10(),
+            finite: pairs.iter().flat_map(|(found, _)| found.iter()).all(|value| value.is_finite()),
+            psnr_db: 10.0 * (range * range / worst_mean).log10(),
             // Zeros have no direction; two of them are equal.
-            cosine: if squares == 0.0 { 1.0 } else { product / (lengths[0] * lengths[1]).sqrt().max(f64::MIN_POSITIVE) },
+            cosine: if worst_mean == 0.0 { 1.0 } else { product / (lengths[0] * lengths[1]).sqrt().max(f64::MIN_POSITIVE) },
             maximum_error: largest / range,
         }
     }
@@ -81,7 +93,7 @@ impl Measurement {
 ///
 /// # Errors
 /// [`Error::Gate`] with the ones that were not.
-pub(crate) fn check(gates: &[Gate]) -> Result<()> {
+pub(crate) fn check(gates: &[&Gate]) -> Result<()> {
     let failed: Vec<String> = gates
         .iter()
         .filter(|gate| gate.value < gate.floor)
@@ -103,6 +115,10 @@ mod tests {
         ArrayD::from_shape_vec(vec![values.len()], values.to_vec()).unwrap()
     }
 
+    fn all(gates: &[Gate]) -> Vec<&Gate> {
+        gates.iter().collect()
+    }
+
     #[test]
     fn the_ratio_is_that_of_range_and_error() {
         let reference = array(&[0.0, 1.0, 2.0, 0.0]);
@@ -110,6 +126,18 @@ mod tests {
         assert!((measured.psnr_db - 40.0).abs() < 1e-3, "{measured:?}");
         assert!((measured.maximum_error - 0.01).abs() < 1e-6);
         assert_eq!(Measurement::of(&reference, &reference).psnr_db, f64::INFINITY);
+    }
+
+    #[test]
+    fn of_several_tiles_the_worst_one_counts() {
+        let [colourful, dark] = [array(&[0.0, 1.0]), array(&[0.01, 0.01])];
+        let off = |tile: &ArrayD<f32>, by: f32| tile.mapv(|value| value + by);
+        let [better, worse] = [0.01, 0.1].map(|by| Measurement::of_all(&[(&colourful, &colourful), (&off(&dark, by), &dark)]));
+        // The peak is that of both, not the dark one's.
+        assert!((better.psnr_db - 40.0).abs() < 1e-3 && (worse.psnr_db - 20.0).abs() < 1e-3, "{better:?} {worse:?}");
+        assert!(better.cosine > 0.9999, "{better:?}");
+        let broken = Measurement::of_all(&[(&array(&[f32::NAN, 0.0]), &dark), (&colourful, &colourful)]);
+        assert!(!broken.finite && broken.psnr_db.is_nan(), "{broken:?}");
     }
 
     #[test]
@@ -122,15 +150,15 @@ mod tests {
         assert!(Measurement::of(&reference, &reference).reaches(&floors));
         let turned = Measurement::of(&array(&[1.0, 0.3, 1.0]), &reference);
         assert!(!turned.reaches(&floors), "{turned:?}");
-        let error = check(&turned.gates("g.onnx", &floors, false)).unwrap_err().to_string();
+        let error = check(&all(&turned.gates("g.onnx", &floors, false))).unwrap_err().to_string();
         assert!(error.contains("g.onnx: cosine is 0.98, expected at least 0.99"), "{error}");
     }
 
     #[test]
     fn an_engine_in_8_bits_that_is_slower_is_refused() {
         let gate = |value: f64, floor: f64| Gate { name: "speed_over_fp32".into(), graph: "g.onnx".into(), value, floor };
-        check(&[gate(1.0, 1.0), gate(0.5, 0.0)]).unwrap();
-        let error = check(&[gate(0.97, 1.0)]).unwrap_err().to_string();
+        check(&[&gate(1.0, 1.0), &gate(0.5, 0.0)]).unwrap();
+        let error = check(&[&gate(0.97, 1.0)]).unwrap_err().to_string();
         assert!(error.contains("g.onnx: speed_over_fp32 is 0.97, expected at least 1.00"), "{error}");
         assert_eq!([figure(0.9999), figure(1.0), figure(1.25), figure(1.0 - 1e-12)], ["0.9999", "1.00", "1.25", "1.00"]);
     }
@@ -139,9 +167,9 @@ mod tests {
     fn a_failed_gate_is_named() {
         let reference = array(&[0.0, 1.0]);
         let floors = Floors { psnr_db: 90.0, cosine: 0.999, speed: 1.0 };
-        check(&Measurement::of(&reference, &reference).gates("g.onnx", &floors, false)).unwrap();
+        check(&all(&Measurement::of(&reference, &reference).gates("g.onnx", &floors, false))).unwrap();
         let black = Measurement::of(&array(&[f32::NAN, 0.0]), &reference).gates("g.onnx", &floors, false);
-        let error = check(&black).unwrap_err().to_string();
+        let error = check(&all(&black)).unwrap_err().to_string();
         assert!(error.contains("g.onnx: finite is 0.00") && error.contains("psnr_db is 0.00, expected at least 90.00"), "{error}");
     }
 }

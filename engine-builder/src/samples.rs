@@ -8,7 +8,7 @@ use ndarray::{ArrayD, ArrayViewD};
 use runtime::engine::manifest::{Component, Interface, Task};
 use safetensors::tensor::{Dtype, SafeTensors};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A value for each input of a graph. Whole numbers, such as tokens, are floats here, as [`runtime::session::Session::run`] takes them.
 pub(crate) type Sample = Vec<(String, ArrayD<f32>)>;
@@ -133,11 +133,11 @@ fn tokens(model: &Model, port: &Port, noise: &mut Noise, count: usize) -> Vec<f3
         .collect()
 }
 
-/// The samples in a folder of safetensors files, each of which has a tensor for each input, under its name.
+/// The safetensors files in a folder, sorted by name.
 ///
 /// # Errors
-/// There are none, or a file lacks an input, or has it in another shape or type.
-pub(crate) fn read_samples(folder: &Path, model: &Model) -> Result<Vec<Sample>> {
+/// There are none.
+pub(crate) fn sample_files(folder: &Path, model: &Model) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in folder.read_dir().map_err(|e| Error::file(folder, "list", e))? {
         paths.push(entry.map_err(|e| Error::file(folder, "list", e))?.path());
@@ -148,10 +148,14 @@ pub(crate) fn read_samples(folder: &Path, model: &Model) -> Result<Vec<Sample>> 
         let names = model.inputs.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
         return Err(Error::input(folder, format!("expected .safetensors files with the tensors {names}, found none")));
     }
-    paths.iter().map(|path| read_sample(path, model)).collect()
+    Ok(paths)
 }
 
-fn read_sample(path: &Path, model: &Model) -> Result<Sample> {
+/// The sample in a safetensors file, which has a tensor for each input, under its name.
+///
+/// # Errors
+/// It lacks an input, or has it in another shape or type.
+pub(crate) fn read_sample(path: &Path, model: &Model) -> Result<Sample> {
     let bytes = fs::read(path).map_err(|e| Error::file(path, "read", e))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| Error::input(path, format!("not a safetensors file: {e}")))?;
     let read = |port: &Port| {

@@ -160,8 +160,9 @@ impl Source {
                 {
                     return Ok(vec![model.as_ref().clone()]);
                 }
-                let (tiles, batch) = shapes.map_or((&[][..], 1), |shapes| (&shapes.tiles[..], shapes.batch as usize));
-                let tiles = fitted(tiles, interface.size_multiple as usize, interface.size_minimum as usize);
+                let shapes = shapes.ok_or_else(|| self.no_shapes(&profile.name))?;
+                let batch = shapes.batch as usize;
+                let tiles = fitted(&shapes.tiles, interface.size_multiple as usize, interface.size_minimum as usize);
                 // What is left over of a picture runs one by one.
                 let batches = if batch == 1 { vec![1] } else { vec![1, batch] };
                 let sizes = tiles.iter().flat_map(|tile| batches.iter().map(move |batch| (*tile, *batch)));
@@ -170,6 +171,16 @@ impl Source {
             (Purpose::Tensors(component), Kind::Graph(model)) => self.graphs_of_tensors(component, model, shapes, &profile.name),
             (Purpose::Tensors(_), Kind::Checkpoint { .. }) => Ok(Vec::new()),
         }
+    }
+
+    /// That the profile does not say the sizes of the graph's inputs.
+    fn no_shapes(&self, profile: &str) -> Error {
+        let task = self.purpose.task();
+        let remedy = match self.kind {
+            Kind::Graph(_) => "add them, or export it with --shapes",
+            Kind::Checkpoint { .. } => "add them, or give a profile that has them",
+        };
+        Error::input(&self.path, format!("the profile {profile} has no shapes for task {task} (`tasks: {task}`); {remedy}"))
     }
 
     /// The graph for some images of one tile.
@@ -190,11 +201,7 @@ impl Source {
             (Some(shapes), _) => shapes.clone(),
             // Its sizes are those of its tokens.
             (None, EngineTask::TextEncoder) => ProfileShapes { tiles: vec![Tile { height: 1, width: 1 }], batch: 1 },
-            (None, task) => {
-                let reason =
-                    format!("the profile {profile} has no `tasks: {task}`, which says its sizes; add them, or export it with --shapes");
-                return Err(Error::input(&self.path, reason));
-            }
+            (None, _) => return Err(self.no_shapes(profile)),
         };
         let multiple = component.facts.get("size_multiple").and_then(|text| text.parse().ok()).unwrap_or(1);
         let tiles = fitted(&shapes.tiles, multiple, 1);

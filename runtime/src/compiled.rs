@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::digest::{FileDigest, sha256_file};
+use crate::digest::{FileDigest, hexadecimal, sha256_file};
 use crate::engine::Engine;
 use crate::engine::manifest::{Graph, Manifest};
 use crate::error::{Error, Result};
@@ -87,12 +87,12 @@ impl Facts {
         self.weights_sha256.iter().for_each(|weights| add(weights));
         [&self.gpu, &self.compute_capability, &self.tensorrt, &self.driver_cuda, &self.onnxruntime].into_iter().for_each(|text| add(text));
         self.options.iter().flat_map(|(name, value)| [name, value]).for_each(|text| add(text));
-        digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+        hexadecimal(&digest.finalize()[..16])
     }
 }
 
 /// Where this program keeps what it can make again: `tileforge` in `XDG_CACHE_HOME`, or in `~/.cache`.
-pub(crate) fn user_cache() -> Option<PathBuf> {
+pub fn user_cache() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
     cache.map(|cache| cache.join("tileforge"))

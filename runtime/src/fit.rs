@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::compiled::{self, Facts};
-use crate::engine::manifest::{Manifest, Precision};
+use crate::engine::manifest::Manifest;
 use crate::engine::{Engine, Graph};
 use crate::error::{Error, Result};
 use crate::onnxruntime::Library;
@@ -126,22 +126,16 @@ fn fit(engine: &Engine, library: &Library, probe: &Probe, provider: Provider, de
 }
 
 fn on_cpu(manifest: &Manifest) -> Fit {
-    match manifest.precision {
-        Precision::Fp32 | Precision::Fp16 | Precision::Int8 => Fit::Fits,
-        other => Fit::Refused(format!("ONNX Runtime's CPU kernels cannot compute in {other}; build an fp32 or int8 engine for the CPU")),
+    let precision = manifest.precision;
+    if precision.runs_on_cpu() {
+        return Fit::Fits;
     }
+    Fit::Refused(format!("ONNX Runtime's CPU kernels cannot compute in {precision}; build an fp32 or int8 engine for the CPU"))
 }
-
-/// The oldest GPUs that TensorRT 10 and CUDA 13 run on: Turing.
-const OLDEST_CAPABILITY: (u32, u32) = (7, 5);
 
 fn against_gpu(manifest: &Manifest, gpu: &Gpu) -> Option<String> {
     let capability = gpu.capability();
-    let needs = match manifest.precision {
-        Precision::Fp8 => (8, 9),
-        Precision::Bf16 => (8, 0),
-        Precision::Fp32 | Precision::Fp16 | Precision::Int8 => OLDEST_CAPABILITY,
-    };
+    let needs = manifest.precision.least_capability();
     if capability < needs {
         let (major, minor) = needs;
         return Some(format!(
@@ -184,6 +178,7 @@ fn on_tensorrt(engine: &Engine, library: &Library, probe: &Probe, gpu: &Gpu, dev
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::manifest::Precision;
     use crate::engine::validate::tests::manifest;
 
     fn gpu(capability: &str, memory_bytes: u64) -> Gpu {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::digest::hexadecimal;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::onnxruntime;
@@ -92,7 +93,7 @@ fn file_of(engine: &Engine) -> Option<PathBuf> {
     let manifest = engine.manifest();
     let mut digest = Sha256::new();
     manifest.graphs.iter().filter_map(|graph| manifest.files.get(&graph.file)).for_each(|file| digest.update(&file.sha256));
-    let key: String = digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let key = hexadecimal(&digest.finalize()[..16]);
     Some(crate::compiled::user_cache()?.join("throughput").join(format!("{key}.json")))
 }
 

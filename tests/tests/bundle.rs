@@ -1,7 +1,7 @@
 //! Engines as files that travel: the same bytes every time, whole or refused, and signed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{Outcome, command, copied_engine, demo_engine, names_in, repository, run, words};
+use end_to_end::{Outcome, build_engine, command, copied_engine, demo_engine, names_in, repository, run, words};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -46,6 +46,29 @@ fn the_same_inputs_give_the_same_bytes() {
     let _ = pack(demo_engine(), &one).success();
     let _ = pack(&engine, &other).success();
     assert!(fs::read(one).unwrap() == fs::read(other).unwrap());
+}
+
+#[test]
+fn the_same_inputs_give_the_same_bytes_in_8_bits() {
+    let profile = repository("tests/profiles/small-tiles.yaml");
+    let model = repository("models/compact-x4.yaml");
+    let built = [(); 2].map(|()| {
+        let work = tempfile::tempdir().unwrap();
+        // No test depends on time, and each build measures activations itself.
+        let text = fs::read_to_string(&profile)
+            .unwrap()
+            .replace("psnr_db: 100", "psnr_db: 40")
+            .replace("cosine: 0.999999", "cosine: 0.99\n  speed: 0");
+        let profile = work.path().join("small-tiles.yaml");
+        fs::write(&profile, text.replace("precision: fp32", "precision: int8")).unwrap();
+        let _ = build_engine(work.path(), &model, &profile, &[]).success();
+        work
+    });
+    let [one, other] = built.each_ref().map(|work| work.path().join("engine"));
+    for name in names_in(&one) {
+        assert!(fs::read(one.join(&name)).unwrap() == fs::read(other.join(&name)).unwrap(), "{name}");
+    }
+    assert_eq!(names_in(&one), names_in(&other));
 }
 
 #[test]
@@ -301,6 +324,12 @@ fn the_same_weights_are_stored_once() {
     let inode = |engine: &Path, name: &str| fs::metadata(engine.join(name)).unwrap().ino();
     assert_eq!(inode(&one, "model.weights"), inode(&two, "model.weights"));
     assert_ne!(inode(&one, "manifest.json"), inode(&two, "manifest.json"));
+    // What a killed command may have left is in nobody's way.
+    fs::write(one.join("model.weights.linking"), "x").unwrap();
+    let again = unpack("two");
+    assert_eq!(inode(&one, "model.weights"), inode(&again, "model.weights"));
+    assert_eq!(names_in(&two), names_in(demo_engine()));
+    fs::remove_file(one.join("model.weights.linking")).unwrap();
     // A replaced engine lets go of the shared file, and a damaged one is not linked to.
     fs::remove_file(one.join("model.weights")).unwrap();
     fs::copy(two.join("model.weights"), one.join("model.weights")).unwrap();
@@ -310,6 +339,11 @@ fn the_same_weights_are_stored_once() {
     assert_ne!(inode(&one, "model.weights"), inode(&three, "model.weights"));
     let _ = run("runtime", words(&[&"verify", &"--engine", &three])).success();
     let _ = run("runtime", words(&[&"verify", &"--engine", &one])).failure(1, &["model.weights"]);
+    // Nor is one that is not finished.
+    let unfinished = engines.join(".building-x");
+    fs::rename(&three, &unfinished).unwrap();
+    let four = unpack("four");
+    assert_ne!(inode(&unfinished, "model.weights"), inode(&four, "model.weights"));
 }
 
 #[test]

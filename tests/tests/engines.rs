@@ -72,6 +72,31 @@ fn a_failed_gate_writes_nothing_and_exits_with_4() {
 }
 
 #[test]
+fn what_cannot_become_an_engine_is_refused_before_anything_is_made() {
+    let work = tempfile::tempdir().unwrap();
+    let (graph, profile) = (work.path().join("x4.onnx"), work.path().join("depth.yaml"));
+    let _ = run("exporter", words(&[&"export", &repository("models/compact-x4.safetensors"), &"-o", &graph, &"--weights", &"inline"]))
+        .success();
+    let text = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
+    fs::write(&profile, text.replace("name: small-tiles", "name: depth").replace("upscale:", "depth:").replace("24x24, 96x96", "14x14"))
+        .unwrap();
+    let build = |model: &Path, profile: &Path| {
+        let engine = work.path().join("engines").join("x4");
+        run("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine]))
+    };
+    for model in [&repository("models/compact-x4.yaml"), &graph] {
+        let _ = build(model, &profile).failure(1, &["the profile depth has no shapes for task upscale"]);
+    }
+    let mut model = graph::load(&graph).unwrap();
+    model.opsets[0].version = 8;
+    graph::save(&model, &graph, graph::WeightStorage::Inline).unwrap();
+    let refused = build(&graph, &repository("profiles/rtx4090.yaml"))
+        .failure(4, &["tensorrt-10 would not take this graph", "error: expected an opset of 9 to 23, found 8"]);
+    assert!(!refused.stderr.contains("gate"), "{refused:?}");
+    assert_eq!(names_in(work.path()), ["depth.yaml", "x4.onnx"]);
+}
+
+#[test]
 fn a_wrong_profile_or_model_file_is_refused_with_its_line() {
     let work = tempfile::tempdir().unwrap();
     let engine = work.path().join("engine");

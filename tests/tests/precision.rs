@@ -1,7 +1,7 @@
 //! Engines in fewer bits: what they are made of, what they proved, and what is refused.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{assert_verified, build_engine, manifest_in, names_in, repository, run, words};
+use end_to_end::{assert_verified, build_engine, manifest_in, names_in, repository, run, run_with_cache_in, words};
 use exporter::{Checkpoint, Noise, Shapes, arch::registry, export, synthesise};
 use graph::{ConvOptions, DataType, Model, TensorType, Trace, Value, Weight, WeightStorage, save};
 use serde_json::Value as Json;
@@ -125,6 +125,16 @@ fn an_overflow_becomes_an_island() {
     // In at the image, out and in again around the island, out at the end.
     assert_eq!(count(&graph, "Cast"), 4);
     assert_verified(work.path());
+    // In 8 bits, its codes are made and read in FP32, too.
+    for precision in ["int8", "fp8"] {
+        let profile = self::profile(work.path(), "tensorrt", precision, 25.0);
+        let _ = build_engine(work.path(), &model, &profile, &[]).success();
+        let graph = graph_of(work.path(), 24);
+        let quantise = graph.nodes.iter().find(|node| node.operator == "QuantizeLinear" && node.inputs[0] == "grow/LeakyRelu").unwrap();
+        let dequantise = graph.nodes.iter().find(|node| node.inputs[0] == quantise.outputs[0]).unwrap();
+        let types = ["grow/LeakyRelu", &quantise.inputs[1], &dequantise.outputs[0]].map(|name| graph.type_of(name).unwrap().data_type);
+        assert_eq!(types, [DataType::F32; 3]);
+    }
 }
 
 /// Convolutions with PReLU between them, as an upscaler of scale 1.
@@ -207,23 +217,18 @@ fn int8_of_a_cpu_is_made_of_what_onnxruntime_fuses() {
     let photos = work.path().join("photos");
     fs::create_dir(&photos).unwrap();
     fs::copy(repository("tests/images/coffee.png"), photos.join("coffee.png")).unwrap();
-    let _ =
-        build_engine(work.path(), &compact(), &profile, &["--calibration", photos.to_str().unwrap(), "--range", "percentile"]).success();
+    let calibrated = ["--calibration", photos.to_str().unwrap(), "--range", "percentile"];
+    let report = build_engine(work.path(), &compact(), &profile, &[&calibrated[..], &["--json"]].concat()).success().json();
     let (manifest, graph) = (manifest_in(work.path()), graph_of(work.path(), 48));
     // The last layer, too, since it makes a residual.
     assert_eq!(manifest.get("islands"), None);
     assert_eq!((&manifest["calibration"]["source"], &manifest["calibration"]["range"]), (&"folder".into(), &"percentile".into()));
     // What was measured is there; that a floor which is not reached refuses is tested where no time is taken.
-    let speed = |gate: &&Json| gate["name"].as_str().unwrap().starts_with("speed_over_");
-    let floors: Vec<(&str, f64)> = manifest["gates"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(speed)
-        .map(|gate| (gate["name"].as_str().unwrap(), gate["floor"].as_f64().unwrap()))
-        .collect();
+    let speed = report["speed"].as_array().unwrap();
+    let floors: Vec<(&str, f64)> = speed.iter().map(|gate| (gate["name"].as_str().unwrap(), gate["floor"].as_f64().unwrap())).collect();
     assert_eq!(floors, [("speed_over_fp32", 0.0), ("speed_over_fp16", 0.0)]);
-    assert!(gate(&manifest, "speed_over_fp32") > 0.0 && gate(&manifest, "cosine") > 0.99);
+    assert!(speed.iter().all(|gate| gate["value"].as_f64().unwrap() > 0.0) && gate(&manifest, "cosine") > 0.99);
+    assert!(manifest["gates"].as_array().unwrap().iter().all(|gate| !gate["name"].as_str().unwrap().contains("speed")), "{manifest}");
     // PReLU is the larger of x and slope · x, where the product is a convolution of each channel alone; the image has four channels.
     assert_eq!((count(&graph, "Max"), count(&graph, "PRelu"), count(&graph, "Pad")), (17, 0, 1));
     let codes =
@@ -233,9 +238,57 @@ fn int8_of_a_cpu_is_made_of_what_onnxruntime_fuses() {
     // The same again comes from the cache, to the byte.
     let before = fs::read(work.path().join("engine/model.weights")).unwrap();
     assert_eq!(names_in(&work.path().join("cache/tileforge/calibration")).len(), 1);
-    let _ =
-        build_engine(work.path(), &compact(), &profile, &["--calibration", photos.to_str().unwrap(), "--range", "percentile"]).success();
+    let _ = build_engine(work.path(), &compact(), &profile, &calibrated).success();
     assert!(before == fs::read(work.path().join("engine/model.weights")).unwrap());
+}
+
+#[test]
+fn a_graph_of_one_batch_is_calibrated_on_a_tile_for_each_image() {
+    let work = tempfile::tempdir().unwrap();
+    let (graph, photos) = (work.path().join("two.onnx"), work.path().join("photos"));
+    let model = repository("models/compact-x4.safetensors");
+    let arguments = words(&[&"export", &model, &"-o", &graph, &"--weights", &"inline", &"--shapes", &"image:2x3x24x24"]);
+    let _ = run("exporter", arguments).success();
+    fs::create_dir(&photos).unwrap();
+    fs::copy(repository("tests/images/coffee.png"), photos.join("coffee.png")).unwrap();
+    let profile = profile(work.path(), "cpu", "int8", 35.0);
+    let arguments = ["--calibration", photos.to_str().unwrap(), "--calibration-tiles", "5"];
+    let tiled = run_with_cache_in(
+        work.path(),
+        "engine-builder",
+        words(&[&"build", &graph, &"--profile", &profile, &"-o", &work.path().join("engine")]).into_iter().chain(arguments.map(Into::into)),
+    );
+    let _ = tiled.success();
+    assert_eq!(manifest_in(work.path())["calibration"]["tiles"], 6);
+    assert_verified(work.path());
+}
+
+#[test]
+fn quality_is_judged_on_tiles_of_the_calibration_too() {
+    let work = tempfile::tempdir().unwrap();
+    let trace = Trace::new("normalised", 9, 20);
+    let mut noise = Noise::new(3);
+    let mut weight = |name: &str, dims: &[usize]| {
+        let bytes: Vec<u8> = (0..dims.iter().product()).flat_map(|_| (noise.next_signed() * 0.2).to_le_bytes()).collect();
+        trace.weight(name, Weight::from_bytes(DataType::F32, dims.to_vec(), bytes).unwrap())
+    };
+    let x = trace.input("image", TensorType::new(DataType::F32, [1, 3, 24, 24]));
+    let x = x.conv(&weight("enter.weight", &[16, 3, 3, 3]), None, &ConvOptions::same(3));
+    // Without an epsilon, a black picture is divided by 0.
+    let x = x.instance_norm(&weight("norm.weight", &[16]), &weight("norm.bias", &[16]), 0.0);
+    trace.output("upscaled", &x.conv(&weight("leave.weight", &[3, 16, 3, 3]), None, &ConvOptions::same(3)));
+    let model = upscaler(trace, work.path());
+    let profile = profile(work.path(), "cpu", "fp16", 40.0);
+    let _ = build_engine(work.path(), &model, &profile, &[]).success();
+    let photos = work.path().join("photos");
+    fs::create_dir(&photos).unwrap();
+    let arguments = ["--calibration", photos.to_str().unwrap()];
+    for name in ["0.png", "1.png", "2.png"] {
+        fs::copy(repository("tests/images/coffee.png"), photos.join(name)).unwrap();
+    }
+    let _ = build_engine(work.path(), &model, &profile, &arguments).success();
+    image::RgbImage::new(24, 24).save(photos.join("black.png")).unwrap();
+    let _ = build_engine(work.path(), &model, &profile, &arguments).failure(4, &["finite is 0.00, expected at least 1.00"]);
 }
 
 #[test]
@@ -259,6 +312,11 @@ fn sensitivity_ranks_every_layer() {
         outcome.stderr.lines().filter_map(|line| line.trim().split_once(" alone gives ")?.1.strip_suffix(" dB")?.parse().ok()).collect();
     assert_eq!(figures.len(), 18, "{}", outcome.stderr);
     assert!(figures.is_sorted());
+    let report = build_engine(work.path(), &compact(), &profile, &["--sensitivity", "--all-layers", "--json"]).success().json();
+    let ranking: Vec<f64> = report["sensitivity"].as_array().unwrap().iter().map(|layer| layer["psnr_db"].as_f64().unwrap()).collect();
+    assert!(ranking.iter().zip(&figures).all(|(exact, printed)| (exact - printed).abs() < 0.006) && ranking.len() == 18, "{ranking:?}");
+    // What was measured besides is no part of the engine.
+    assert_eq!(manifest_in(work.path()).get("sensitivity"), None);
 }
 
 #[test]
@@ -300,7 +358,11 @@ fn graphs_for_gpus_are_typed_throughout() {
 fn what_cannot_be_built_is_refused() {
     let work = tempfile::tempdir().unwrap();
     let bf16 = profile(work.path(), "cpu", "bf16", 30.0);
-    let _ = build_engine(work.path(), &compact(), &bf16, &[]).failure(1, &["do not compute in bf16", "give --precision"]);
+    let _ = build_engine(work.path(), &compact(), &bf16, &[])
+        .failure(1, &["`precision: bf16`: ONNX Runtime's CPU kernels do not compute in it"]);
+    let rtx3080 = repository("profiles/rtx3080.yaml");
+    let _ = build_engine(work.path(), &compact(), &rtx3080, &["--precision", "fp8"])
+        .failure(2, &["--precision fp8: needs compute capability 8.9, found 8.6", "rtx3080 has: fp32, fp16, bf16, int8"]);
     let int8 = profile(work.path(), "cpu", "int8", 30.0);
     let empty = work.path().join("empty");
     fs::create_dir(&empty).unwrap();
@@ -309,6 +371,16 @@ fn what_cannot_be_built_is_refused() {
     let missing = work.path().join("missing");
     let _ =
         build_engine(work.path(), &compact(), &int8, &["--calibration", missing.to_str().unwrap()]).failure(1, &["missing: cannot list"]);
+    let fp32 = repository("tests/profiles/small-tiles.yaml");
+    let _ =
+        build_engine(work.path(), &compact(), &fp32, &["--calibration", missing.to_str().unwrap()]).failure(1, &["missing: cannot list"]);
+    for (option, expected) in [
+        (&arguments[..], "--calibration says nothing about an engine in fp32: leave it out, or build fp16, int8 or fp8"),
+        (&["--sensitivity"], "--sensitivity says nothing about an engine in fp32"),
+        (&["--precision", "fp16", "--all-layers"], "--all-layers says nothing about an engine in fp16"),
+    ] {
+        let _ = build_engine(work.path(), &compact(), &fp32, option).failure(2, &[expected]);
+    }
     let _ =
         build_engine(work.path(), &compact(), &int8, &["--precision", "int4"]).failure(2, &["expected one of fp32, fp16, bf16, int8, fp8"]);
     let _ = build_engine(work.path(), &compact(), &int8, &["--range", "best"]).failure(2, &["minmax, percentile, entropy, mse"]);

@@ -143,7 +143,8 @@ fn sizes_that_nobody_says_are_asked_for() {
     let work = tempfile::tempdir().unwrap();
     let model = graph(work.path(), "SimpleOptimizedUNet", |_| {});
     let upscalers = repository("tests/profiles/small-tiles.yaml");
-    let _ = build_engine(work.path(), &model, &upscalers, &[]).failure(1, &["small-tiles has no `tasks: realtime`", "--shapes"]);
+    let _ = build_engine(work.path(), &model, &upscalers, &[])
+        .failure(1, &["the profile small-tiles has no shapes for task realtime", "--shapes"]);
     let checkpoint = work.path().join("checkpoint.safetensors");
     let _ = build_engine(work.path(), &checkpoint, &upscalers, &[]).failure(1, &["task `realtime`", "exporter export"]);
     assert!(!work.path().join("engine").exists());

@@ -12,6 +12,7 @@ pub use share::share_files;
 pub use sign::{Keys, keygen, sign};
 pub use unpack::unpack;
 
+use runtime::digest::hexadecimal;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read};
 
@@ -30,7 +31,7 @@ impl<R: Read> Digesting<R> {
     /// SHA-256 of all that was read, as a manifest writes it, and the number of its bytes.
     fn finish(self) -> (String, u64) {
         let digest = self.sha256.finalize();
-        (digest.iter().map(|byte| format!("{byte:02x}")).collect(), self.bytes)
+        (hexadecimal(&digest), self.bytes)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The same file in several engines, stored once.
 
-use crate::{Error, Result};
+use crate::{Error, Result, engine_files};
 use runtime::digest::{FileDigest, sha256_file};
 use runtime::engine::{MANIFEST_FILE, Manifest};
 use std::collections::HashMap;
@@ -43,12 +43,15 @@ pub fn share_files(directory: &Path, folder: &Path) -> Result<u64> {
     Ok(saved)
 }
 
-/// Calls `found` for every engine directory in `folder`.
+/// Calls `found` for every engine directory in `folder`; of unfinished ones, nothing is used.
 fn find(folder: &Path, depth: usize, found: &mut impl FnMut(&Path)) {
     let Ok(entries) = folder.read_dir() else { return };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
+        if engine_files::is_unfinished(&path) {
+            continue;
+        }
         if path.join(MANIFEST_FILE).is_file() {
             found(&path);
         } else if depth > 1 && path.is_dir() {
@@ -72,12 +75,8 @@ fn link(other: &Path, own: &Path, digest: &FileDigest) -> Result<bool> {
         return Ok(false);
     }
     // The link is made beside its place and renamed over it: there is always a whole file of this name.
-    let mut beside = own.as_os_str().to_owned();
-    beside.push(".linking");
-    let beside = PathBuf::from(beside);
-    if fs::hard_link(other, &beside).is_err() {
-        return Ok(false);
-    }
-    fs::rename(&beside, own).map_err(|e| Error::file(own, "replace", e))?;
+    let beside = tempfile::Builder::new().prefix(".linking-").make_in(engine_files::parent_of(own), |place| fs::hard_link(other, place));
+    let Ok(beside) = beside else { return Ok(false) };
+    beside.into_temp_path().persist(own).map_err(|e| Error::file(own, "replace", e.error))?;
     Ok(true)
 }

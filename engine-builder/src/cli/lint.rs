@@ -35,5 +35,5 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         lines.push_str(&format!("{}: {errors} errors, {} warnings\n", report.target, report.findings.len() - errors));
         print(&lines)?;
     }
-    report.check(&path.to_string_lossy())
+    report.check_shown(&path.to_string_lossy())
 }

@@ -6,8 +6,8 @@ mod profiles;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use engine_builder::bundle::share_files;
-use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Source, build, convert_graph, figure, portable};
-use runtime::engine::manifest::Precision;
+use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Sensitivity, Source, build, convert_graph, figure, portable};
+use runtime::engine::manifest::{Gate, Manifest, Precision};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -92,7 +92,7 @@ struct BuildArguments {
     /// network that takes tensors; otherwise the built-in test image, or random tensors
     #[arg(long, value_name = "DIR")]
     calibration: Option<PathBuf>,
-    /// Tiles that are drawn from the pictures, or random tensors that are made
+    /// Tiles that are drawn from the pictures (a graph's batch is filled), files of tensors that are read, or random tensors that are made
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     calibration_tiles: u32,
     /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse
@@ -113,7 +113,7 @@ struct BuildArguments {
     /// Store files that engines below this folder have too only once, as hard links
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
-    /// Print the manifest as one JSON object
+    /// Print the manifest as one JSON object, and in it what was measured besides: `speed`, and as `sensitivity` what each layer costs
     #[arg(long)]
     json: bool,
 }
@@ -151,7 +151,8 @@ pub(crate) fn run() -> ExitCode {
             }
             say(&text);
             ExitCode::from(match error {
-                Error::Gate(_) => 4,
+                Error::Usage(_) => 2,
+                Error::Gate(_) | Error::Lint(_) => 4,
                 Error::Runtime(runtime::Error::DoesNotFit(_)) => 3,
                 _ => 1,
             })
@@ -163,7 +164,7 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
     runtime::onnxruntime::load(ort_lib)?;
     let mut profile = Profile::read(&arguments.profile)?;
     if let Some(precision) = arguments.precision {
-        profile.set_precision(precision);
+        profile.set_precision(precision)?;
     }
     if arguments.require_compiled {
         portable::require_compiled(&profile)?;
@@ -180,7 +181,8 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
     let shared = arguments.share.as_deref().map(|folder| share_files(&built.directory, folder)).transpose()?;
     let manifest = &built.manifest;
     if arguments.json {
-        let text = serde_json::to_string(manifest).map_err(|e| Error::Input { path: arguments.output.clone(), reason: e.to_string() })?;
+        let text = serde_json::to_string(&Report { manifest, speed: &built.speed, sensitivity: &built.sensitivity })
+            .map_err(|e| Error::Input { path: arguments.output.clone(), reason: e.to_string() })?;
         return print(&(text + "\n"));
     }
     let enlarges = manifest.interface.as_ref().map_or(String::new(), |interface| format!(" ×{}", interface.scale));
@@ -197,7 +199,7 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
     for layer in &built.sensitivity {
         say(&format!("  {layer}"));
     }
-    for gate in &manifest.gates {
+    for gate in manifest.gates.iter().chain(&built.speed) {
         say(&format!("  gate {}: {} = {} (at least {})", gate.graph, gate.name, figure(gate.value), figure(gate.floor)));
     }
     if let Some(reason) = &built.portable {
@@ -208,6 +210,17 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
         say(&format!("  {:.1} MB of it shared with other engines", saved as f64 / 1e6));
     }
     print(&format!("{}\n", built.directory.display()))
+}
+
+/// What `build --json` prints: the manifest, and what was measured besides.
+#[derive(serde::Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    manifest: &'a Manifest,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    speed: &'a [Gate],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    sensitivity: &'a [Sensitivity],
 }
 
 fn run_convert(arguments: &ConvertArguments) -> Result<()> {

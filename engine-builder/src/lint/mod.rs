@@ -112,10 +112,23 @@ impl Report {
     /// That there are no errors.
     ///
     /// # Errors
-    /// [`Error::Gate`] with all of them, about the graph `name`.
+    /// [`Error::Lint`] with all of them, about the graph `name`.
     pub fn check(&self, name: &str) -> Result<()> {
-        let lines: Vec<String> = self.errors().map(|finding| format!("  {name}: {}: {finding}", self.target)).collect();
-        if lines.is_empty() { Ok(()) } else { Err(Error::Gate(lines.join("\n"))) }
+        let lines: String = self.errors().map(|finding| format!("\n  {finding}")).collect();
+        if lines.is_empty() { Ok(()) } else { Err(self.refusal(name, &lines)) }
+    }
+
+    /// That there are no errors, for whom they have been shown to.
+    ///
+    /// # Errors
+    /// [`Error::Lint`], about the graph `name`, without the errors themselves.
+    pub fn check_shown(&self, name: &str) -> Result<()> {
+        let count = self.errors().count();
+        if count == 0 { Ok(()) } else { Err(self.refusal(name, &format!(" {count} errors"))) }
+    }
+
+    fn refusal(&self, name: &str, errors: &str) -> Error {
+        Error::Lint(format!("{name}: {} would not take this graph:{errors}", self.target))
     }
 }
 

@@ -121,8 +121,15 @@ fn pool(context: &Context<'_>, node: &Node, findings: &mut Findings) {
     }
 }
 
-/// TensorRT's integers are symmetric: signed, with a zero point of 0.
+/// TensorRT's integers are symmetric: signed, with a zero point of 0; and scales divide.
 fn quantisation(context: &Context<'_>, node: &Node, findings: &mut Findings) {
+    let scales = context.input(node, 1).and_then(|name| Some((name, context.model.weights.get(name)?)));
+    if let Some((name, scales)) = scales
+        && let Ok(values) = scales.cast(DataType::F32).and_then(|scales| scales.to_f32s())
+        && let Some(wrong) = values.into_iter().find(|scale| !(scale.is_finite() && *scale > 0.0))
+    {
+        findings.error(node, format!("expected scales above 0, found {wrong} in `{name}`"));
+    }
     // Without a zero point, the quantised type is UINT8 by ONNX's definition, unless opset 21's attribute says otherwise.
     let Some(zero_point) = context.input(node, 2) else {
         if node.operator == "QuantizeLinear" && integer(node, "output_dtype", 0) == 0 {

@@ -27,7 +27,8 @@ fn model(nodes: Vec<Node>) -> Model {
         ..Model::default()
     };
     let weights = [
-        ("scale", DataType::F32, vec![0; 4]),
+        ("scale", DataType::F32, 1_f32.to_le_bytes().to_vec()),
+        ("nought", DataType::F16, vec![0; 2]),
         ("zero", DataType::I8, vec![0]),
         ("one", DataType::I8, vec![1]),
         ("unsigned", DataType::U8, vec![0]),
@@ -68,12 +69,18 @@ fn what_is_refused_is_named_with_its_reason() {
         (node("QuantizeLinear", &["x", "scale", "unsigned"], &["y"]), "expected a zero point of INT8 or FP8, found UINT8"),
         (node("QuantizeLinear", &["x", "scale"], &["y"]), "found none, which means UINT8"),
         (node("QuantizeLinear", &["x", "scale", "i"], &["y"]), "found the computed value `i`"),
+        (node("QuantizeLinear", &["h", "nought", "zero"], &["y"]), "expected scales above 0, found 0 in `nought`"),
+        (node("DequantizeLinear", &["zero", "nought", "zero"], &["y"]), "expected scales above 0"),
         (node("Relu", &["x"], &["x"]), "its output `x` has the name of another value"),
     ] {
         let report = lint(&model(vec![node.clone()]), Target::TensorRt10);
         assert!(report.errors().any(|error| error.message.contains(expected)), "{node:?}: expected `{expected}` in {report:?}");
         let error = report.check("g.onnx").unwrap_err().to_string();
-        assert!(error.contains("g.onnx: tensorrt-10: error: ") && error.contains(&node.operator), "{error}");
+        assert!(
+            error.starts_with("g.onnx: tensorrt-10 would not take this graph:\n  error: ") && error.contains(&node.operator),
+            "{error}"
+        );
+        assert!(!report.check_shown("g.onnx").unwrap_err().to_string().contains("error:"));
     }
 }
 

@@ -2,14 +2,16 @@
 
 use super::histogram::Histogram;
 use super::segments::{kept_bytes, segments};
-use crate::samples::{Purpose, Sample, read_samples};
+use crate::samples::{Purpose, Sample, read_sample, sample_files};
 use crate::{Error, Result};
 use exporter::Noise;
 use graph::Model;
 use ndarray::ArrayD;
-use runtime::digest::sha256_file;
+use runtime::compiled::user_cache;
+use runtime::digest::{hexadecimal, sha256_file};
 use runtime::engine::manifest::Interface;
-use runtime::image::{Format, Limits, Picture};
+use runtime::image::{Format, ImageReader, Limits, Picture, RowSource};
+use runtime::onnxruntime;
 use runtime::session::{Session, SessionOptions};
 use runtime::tile::Size;
 use sha2::{Digest, Sha256};
@@ -33,81 +35,112 @@ pub(crate) struct CalibrationSamples {
     pub(crate) source: &'static str,
     /// Number of files that they were read or drawn from.
     pub(crate) pictures: usize,
+    /// Number of tiles, of which a graph with a batch takes several in one sample; or of sets of tensors.
+    pub(crate) tiles: usize,
     pub(crate) samples: Vec<Sample>,
     /// Of all values.
     pub(crate) sha256: String,
 }
 
 impl CalibrationSamples {
-    /// `count` samples for `model`: tiles of the pictures of `folder`, or what its files hold; without a folder, parts of the built-in test
-    /// image, or tensors of the kinds that the model takes.
+    /// `count` tiles of the pictures of `folder` for `model`, and as many more as fill its batch; or what at most `count` of its files hold.
+    /// Without a folder, `count` parts of the built-in test image, or sets of tensors of the kinds that the model takes.
     ///
     /// # Errors
     /// The folder has nothing that fits, or a file cannot be read.
     pub(crate) fn draw(folder: Option<&Path>, count: usize, model: &Model, purpose: &Purpose) -> Result<Self> {
         let made = || (1..=count).map(|number| purpose.sample(model, number)).collect::<Result<Vec<_>>>();
-        let (source, pictures, samples) = match (folder, purpose) {
-            (None, Purpose::Images(_)) => ("built-in test image", 1, made()?),
-            (None, Purpose::Tensors(_)) => ("random tensors", 0, made()?),
+        let (source, pictures, tiles, samples) = match (folder, purpose) {
+            (None, Purpose::Images(_)) => ("built-in test image", 1, count, made()?),
+            (None, Purpose::Tensors(_)) => ("random tensors", 0, count, made()?),
             (Some(folder), Purpose::Images(interface)) => {
                 let shape = model.inputs.iter().find(|port| port.name == interface.input).and_then(|port| port.ty.fixed_dims());
-                let (pictures, tiles) = tiles_of(folder, count, &shape.unwrap_or_default(), interface)?;
-                ("folder", pictures, tiles.into_iter().map(|tile| vec![(interface.input.clone(), tile)]).collect())
+                let (pictures, batches) = tiles_of(folder, count, &shape.unwrap_or_default(), interface)?;
+                let tiles = batches.iter().map(|batch| batch.shape()[0]).sum();
+                ("folder", pictures, tiles, batches.into_iter().map(|batch| vec![(interface.input.clone(), batch)]).collect())
             }
             (Some(folder), Purpose::Tensors(_)) => {
-                let samples = read_samples(folder, model)?;
-                ("folder", samples.len(), samples)
+                let paths = sample_files(folder, model)?;
+                let chosen = evenly(paths.len(), count, &mut Noise::new(SEED));
+                let samples = chosen.into_iter().map(|at| read_sample(&paths[at], model)).collect::<Result<Vec<_>>>()?;
+                ("folder", samples.len(), samples.len(), samples)
             }
         };
         let mut hash = Sha256::new();
         samples.iter().flatten().flat_map(|(_, values)| values).for_each(|value| hash.update(value.to_le_bytes()));
-        Ok(CalibrationSamples { source, pictures, samples, sha256: hexadecimal(&hash.finalize()) })
+        Ok(CalibrationSamples { source, pictures, tiles, samples, sha256: hexadecimal(&hash.finalize()) })
     }
 }
 
-/// How many pictures of a folder are large enough, and about `count` tiles `[1, channels, height, width]` of them.
+/// How many pictures of a folder were drawn from, and batches `[batch, channels, height, width]` of tiles: `count` of them, or as many more
+/// as fill the last batch.
 fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface) -> Result<(usize, Vec<ArrayD<f32>>)> {
-    let [_, channels, height, width] = *shape else {
+    let [batch, channels, height, width] = *shape else {
         return Err(Error::input(folder, format!("expected an image input, found {shape:?}")));
     };
-    let [low, high] = interface.range;
+    let count = count.next_multiple_of(batch.max(1));
     let mut noise = Noise::new(SEED);
-    let mut draw = |length: usize| ((noise.next_signed() * 0.5 + 0.5) * (length + 1) as f32).floor().min(length as f32) as usize;
-    let array =
-        |values: Vec<f32>| ArrayD::from_shape_vec(shape.to_vec(), values).map_err(|e| Error::Graph(graph::Error::Graph(e.to_string())));
-    let paths = pictures_of(folder)?;
     let limits = Limits::default();
-    let (mut used, mut tiles, mut smaller) = (0, Vec::with_capacity(count), Vec::new());
-    for (position, path) in paths.iter().enumerate() {
-        let picture = Picture::read(path, &limits)?;
-        let Size { width: columns, height: rows } = picture.size();
-        let (columns, rows) = (columns as usize, rows as usize);
-        let share = (count * (position + 1) / paths.len()) - (count * position / paths.len());
-        if columns < width || rows < height {
+    let (mut large, mut smaller) = (Vec::new(), Vec::new());
+    for path in pictures_of(folder)? {
+        let Size { width: columns, height: rows } = ImageReader::open(&path, &limits)?.header().size;
+        if (columns as usize) < width || (rows as usize) < height {
             smaller.push(format!("{} ({columns}×{rows})", path.display()));
-            continue;
-        }
-        used += 1;
-        for _ in 0..share.max(1) {
-            let (x, y) = (draw(columns - width), draw(rows - height));
-            let sample = |c: usize, row: usize, column: usize| {
-                let pixel = &picture.samples()[((y + row) * columns + x + column) * 3..][..3];
-                // A network for grey pictures sees the mean of the colours.
-                let level = if channels == 1 { pixel.iter().map(|v| f32::from(*v)).sum::<f32>() / 3.0 } else { f32::from(pixel[c]) };
-                low + level / 255.0 * (high - low)
-            };
-            let values = (0..channels)
-                .flat_map(|c| (0..height).flat_map(move |row| (0..width).map(move |column| (c, row, column))))
-                .map(|(c, row, column)| sample(c, row, column));
-            tiles.push(array(values.collect())?);
+        } else {
+            large.push(path);
         }
     }
-    if tiles.is_empty() {
+    if large.is_empty() {
         let found = if smaller.is_empty() { "none".into() } else { smaller.join(", ") };
-        let expected = format!("expected pictures (.png, .jpg, .jpeg, .webp) of at least {width}×{height}");
+        let expected = format!("expected pictures (.png, .jpg, .jpeg, .webp, .tif, .tiff) of at least {width}×{height}");
         return Err(Error::input(folder, format!("{expected}, found {found}")));
     }
-    Ok((used, tiles))
+    let chosen = evenly(large.len(), count, &mut noise);
+    let (mut batches, mut values) = (Vec::with_capacity(count / batch.max(1)), Vec::new());
+    for (position, at) in chosen.iter().enumerate() {
+        let picture = Picture::read(&large[*at], &limits)?;
+        let Size { width: columns, height: rows } = picture.size();
+        // Each has its share of the tiles; of pictures chosen among more, that is one.
+        let share = (count * (position + 1) / chosen.len()) - (count * position / chosen.len());
+        for _ in 0..share {
+            let (x, y) = (drawn(&mut noise, columns as usize - width + 1), drawn(&mut noise, rows as usize - height + 1));
+            add_tile(&mut values, &picture, [x, y], [channels, height, width], interface.range);
+            if values.len() == shape.iter().product::<usize>() {
+                let filled = ArrayD::from_shape_vec(shape.to_vec(), std::mem::take(&mut values));
+                batches.push(filled.map_err(|e| Error::Graph(graph::Error::Graph(e.to_string())))?);
+            }
+        }
+    }
+    Ok((chosen.len(), batches))
+}
+
+/// Adds the tile of `[channels, height, width]` whose top left corner is at `[x, y]`, in the values of black and white.
+fn add_tile(values: &mut Vec<f32>, picture: &Picture, [x, y]: [usize; 2], [channels, height, width]: [usize; 3], [low, high]: [f32; 2]) {
+    let columns = picture.size().width as usize;
+    for channel in 0..channels {
+        for row in 0..height {
+            let pixels = picture.samples()[((y + row) * columns + x) * 3..][..width * 3].chunks_exact(3);
+            values.extend(pixels.map(|pixel| {
+                // A network for grey pictures sees the mean of the colours.
+                let level = if channels == 1 { pixel.iter().map(|v| f32::from(*v)).sum::<f32>() / 3.0 } else { f32::from(pixel[channel]) };
+                low + level / 255.0 * (high - low)
+            }));
+        }
+    }
+}
+
+/// A number below `count`, from `noise`.
+fn drawn(noise: &mut Noise, count: usize) -> usize {
+    ((noise.next_signed() * 0.5 + 0.5) * count as f32).floor().min(count as f32 - 1.0) as usize
+}
+
+/// At most `most` of the numbers below `count`: all of them, or one of each equal part.
+fn evenly(count: usize, most: usize, noise: &mut Noise) -> Vec<usize> {
+    if count <= most {
+        return (0..count).collect();
+    }
+    let start = |part: usize| part * count / most;
+    (0..most).map(|part| start(part) + drawn(noise, start(part + 1) - start(part))).collect()
 }
 
 fn pictures_of(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -130,7 +163,8 @@ pub(crate) type Statistics = BTreeMap<String, Histogram>;
 /// # Errors
 /// A file cannot be read or written, or ONNX Runtime refuses the graph.
 pub(crate) fn statistics(model: &Model, file: &Path, calibration: &CalibrationSamples) -> Result<Statistics> {
-    let cached = cache_folder().map(|folder| Ok::<_, Error>(folder.join(format!("{}.json", cache_key(file, calibration)?)))).transpose()?;
+    let place = |cache: PathBuf| Ok::<_, Error>(cache.join("calibration").join(format!("{}.json", cache_key(file, calibration)?)));
+    let cached = user_cache().map(place).transpose()?;
     let known = cached.as_ref().and_then(|path| fs::read(path).ok()).and_then(|bytes| serde_json::from_slice(&bytes).ok());
     if let Some(known) = known {
         return Ok(known);
@@ -182,10 +216,13 @@ fn add(statistics: &mut Statistics, name: &str, values: &ArrayD<f32>) {
     }
 }
 
-/// What the statistics depend on: the graph, its weights, the tiles, and this code.
+/// What the statistics depend on: the graph, its weights, the tiles, what runs them, and this code.
 fn cache_key(file: &Path, calibration: &CalibrationSamples) -> Result<String> {
     let mut hash = Sha256::new();
     hash.update(CACHE_VERSION);
+    hash.update(onnxruntime::load(None)?.version());
+    // A version's length varies; what follows are digests.
+    hash.update([0]);
     hash.update(&calibration.sha256);
     hash.update(sha256_file(file)?.sha256);
     let weights = file.with_file_name(crate::build::WEIGHTS_FILE);
@@ -193,17 +230,6 @@ fn cache_key(file: &Path, calibration: &CalibrationSamples) -> Result<String> {
         hash.update(sha256_file(&weights)?.sha256);
     }
     Ok(hexadecimal(&hash.finalize()))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// `tileforge/calibration` in the user's cache folder (<https://specifications.freedesktop.org/basedir-spec/latest/>), if there is one.
-fn cache_folder() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
-    Some(base.join("tileforge").join("calibration"))
 }
 
 fn keep(path: &Path, statistics: &Statistics) -> std::io::Result<()> {
@@ -218,8 +244,8 @@ fn keep(path: &Path, statistics: &Statistics) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::Sample;
-    use graph::{Attribute, DataType, TensorType, Trace, Weight, WeightStorage};
+    use graph::{Attribute, DataType, Port, TensorType, Trace, Weight, WeightStorage};
+    use runtime::engine::manifest::{Padding, Task};
 
     /// Values that skip over others, a shape that is computed, and an integer input.
     fn model() -> Model {
@@ -257,5 +283,76 @@ mod tests {
             assert!(segments(&model, bytes).len() > 2);
             assert_eq!(measure(&model, &file, &samples, bytes).unwrap(), whole);
         }
+    }
+
+    fn interface() -> Interface {
+        Interface {
+            task: Task::Upscale,
+            input: "image".into(),
+            output: "upscaled".into(),
+            scale: 1,
+            channels: 3,
+            range: [0.0, 1.0],
+            size_multiple: 1,
+            size_minimum: 1,
+            padding: Padding::Reflect,
+            receptive_field: None,
+            safe_precisions: Vec::new(),
+        }
+    }
+
+    /// `count` pictures of 12×10, all pixels of each of its number's level.
+    fn pictures(count: u8) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..count {
+            write_png(&folder.path().join(format!("{number:03}.png")), [12, 10], number);
+        }
+        folder
+    }
+
+    fn write_png(path: &Path, [width, height]: [u32; 2], level: u8) {
+        use runtime::image::{Colour, Depth, Header, ImageWriter, RowSink};
+        let header = Header { size: Size { width, height }, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
+        let mut writer = ImageWriter::create(path, Format::Png, header).unwrap();
+        writer.write_rows(&vec![level; (width * height * 3) as usize]).unwrap();
+        Box::new(writer).finish().unwrap();
+    }
+
+    fn draw(folder: &Path, count: usize, batch: usize) -> CalibrationSamples {
+        let port = Port { name: "image".into(), ty: TensorType::new(DataType::F32, [batch, 3, 8, 8]) };
+        let model = Model { inputs: vec![port], ..Model::default() };
+        CalibrationSamples::draw(Some(folder), count, &model, &Purpose::Images(interface())).unwrap()
+    }
+
+    /// The level of each tile.
+    fn levels(drawn: &CalibrationSamples) -> Vec<u8> {
+        let tiles = drawn.samples.iter().flat_map(|sample| sample[0].1.outer_iter());
+        tiles.map(|tile| (tile[[0, 0, 0]] * 255.0).round() as u8).collect()
+    }
+
+    #[test]
+    fn as_many_tiles_as_asked_for_come_evenly_from_the_pictures() {
+        let folder = pictures(20);
+        // Too small for a tile.
+        write_png(&folder.path().join("100.png"), [7, 30], 100);
+        for count in [1, 3, 8, 20, 47] {
+            let drawn = draw(folder.path(), count, 1);
+            assert_eq!((drawn.tiles, drawn.samples.len(), drawn.pictures), (count, count, count.min(20)));
+            assert_eq!(drawn.sha256, draw(folder.path(), count, 1).sha256);
+            // Equal parts of the folder have equal shares, but for one.
+            let levels = levels(&drawn);
+            let parts = count.min(20);
+            let mut shares = vec![0; parts];
+            levels.iter().for_each(|level| shares[(usize::from(*level) * parts + parts - 1) / 20] += 1);
+            assert!(shares.iter().all(|share| (count / parts..=count.div_ceil(parts)).contains(share)), "{count}: {levels:?}");
+        }
+    }
+
+    #[test]
+    fn each_image_of_a_batch_is_a_tile_of_its_own() {
+        let folder = pictures(6);
+        let drawn = draw(folder.path(), 5, 3);
+        assert_eq!((drawn.tiles, drawn.samples.len(), levels(&drawn)), (6, 2, vec![0, 1, 2, 3, 4, 5]));
+        assert_eq!(drawn.samples[0][0].1.shape(), [3, 3, 8, 8]);
     }
 }

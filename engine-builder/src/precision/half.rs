@@ -90,11 +90,12 @@ fn fp32_nodes(model: &Model, islands: &BTreeSet<String>) -> Vec<bool> {
             single[index] = islands.contains(&node.name);
         }
     }
-    // What only moves values between FP32 nodes does so in FP32, which saves a Cast at both ends.
+    // What only moves values between FP32 nodes does so in FP32, which saves a Cast at both ends; and codes that they alone read become FP32
+    // at once, since they may stand for what FP16 cannot hold.
     let readers = readers(nodes);
     for (index, node) in nodes.iter().enumerate().rev() {
         let mut next = node.outputs.iter().flat_map(|name| readers.get(name.as_str()).into_iter().flatten()).peekable();
-        if only_moves(node) && next.peek().is_some() && next.all(|reader| single[*reader]) {
+        if (only_moves(node) || node.operator == "DequantizeLinear") && next.peek().is_some() && next.all(|reader| single[*reader]) {
             single[index] = true;
         }
     }

@@ -21,13 +21,15 @@ mod range;
 mod repeated;
 mod rewrite;
 mod segments;
+#[cfg(test)]
+mod tests;
 mod weights;
 
 pub use quality::Sensitivity;
 pub(crate) use quality::{Trial, emulation, speed_ratios};
 pub use range::RangeMethod;
 
-use crate::samples::Purpose;
+use crate::samples::{Purpose, Sample};
 use crate::{Error, Floors, Result};
 use calibration::{CalibrationSamples, Statistics};
 use graph::{DataType, Model};
@@ -58,6 +60,33 @@ impl Default for PrecisionOptions {
     }
 }
 
+/// Samples of the calibration that quality is judged on, evenly of all: each of them is run once for every graph that is tried.
+const JUDGED: usize = 4;
+
+impl PrecisionOptions {
+    /// That a precision uses what was asked for, and that there is something to calibrate on.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for what would have no effect; [`Error::File`] if the folder cannot be listed.
+    pub(crate) fn check(&self, precision: Precision) -> Result<()> {
+        if let Some(folder) = &self.calibration {
+            folder.read_dir().map_err(|e| Error::file(folder, "list", e))?;
+        }
+        let measures = matches!(precision, Precision::Fp16 | Precision::Int8 | Precision::Fp8);
+        let in_8_bits = matches!(precision, Precision::Int8 | Precision::Fp8);
+        for (option, given, used, users) in [
+            ("--calibration", self.calibration.is_some(), measures, "fp16, int8 or fp8"),
+            ("--all-layers", self.all_layers, in_8_bits, "int8 or fp8"),
+            ("--sensitivity", self.sensitivity, precision != Precision::Fp32, "fp16, bf16, int8 or fp8"),
+        ] {
+            if given && !used {
+                return Err(Error::Usage(format!("{option} says nothing about an engine in {precision}: leave it out, or build {users}")));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What a conversion needs to know.
 pub(crate) struct Job<'a> {
     pub(crate) precision: Precision,
@@ -73,6 +102,8 @@ pub(crate) struct Converted {
     /// Names of the nodes that compute in FP32 (of INT8 and FP8: the layers that were not quantised).
     pub(crate) islands: Vec<String>,
     pub(crate) calibration: Option<Calibration>,
+    /// Some of what activations were measured on, if that was given: quality is judged on it, too.
+    pub(crate) judged: Vec<Sample>,
     /// The most sensitive layer first.
     pub(crate) sensitivity: Vec<Sensitivity>,
     /// How they were made, and the layers that are in 8 bits.
@@ -95,7 +126,7 @@ impl Converted {
             return Ok(Some(worst.clone()));
         }
         let (model, file) = &self.smallest;
-        let trial = Trial::new(job, file, scratch)?;
+        let trial = Trial::new(job, file, &self.judged, scratch)?;
         Ok(sensitivity(&self.recipe, model, &trial, &self.chosen)?.into_iter().next())
     }
 
@@ -106,7 +137,7 @@ impl Converted {
     /// A graph cannot be converted or written.
     pub(crate) fn rivals(&self, file: &Path, scratch: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
         let model = graph::load(file)?;
-        let outside = islands::outside_f16(&model, &self.recipe.statistics)?;
+        let outside = islands::touching(&model, &islands::outside_f16(&model, &self.recipe.statistics)?);
         let models = [("speed_over_fp32", for_cpu(&model)?), ("speed_over_fp16", half::to_half(&model, DataType::F16, &outside)?)];
         let paths = models.each_ref().map(|(name, _)| (*name, scratch.join(name).with_extension("onnx")));
         let pairs: Vec<(&Model, &Path)> = models.iter().zip(&paths).map(|((_, model), (_, path))| (model, path.as_path())).collect();
@@ -121,16 +152,18 @@ struct Recipe {
     provider: Provider,
     range: RangeMethod,
     statistics: Statistics,
-    /// Nodes that FP16 cannot hold.
+    /// Values that FP16 cannot hold.
     outside: BTreeSet<String>,
 }
 
 impl Recipe {
-    /// The model with the named nodes in FP32, besides those that FP16 cannot hold; or with the named layers in 8 bits.
+    /// The model with the named nodes in FP32, besides those whose values FP16 cannot hold; or with the named layers in 8 bits.
     fn apply(&self, model: &Model, names: &BTreeSet<String>) -> Result<Model> {
         let scheme = match (self.scheme(), self.precision, self.provider) {
             (Some(scheme), ..) => scheme,
-            (None, Precision::Fp16, _) => return half::to_half(model, DataType::F16, &(names | &self.outside)),
+            (None, Precision::Fp16, _) => {
+                return half::to_half(model, DataType::F16, &(names | &islands::touching(model, &self.outside)));
+            }
             (None, Precision::Bf16, _) => return half::to_half(model, DataType::Bf16, names),
             (None, _, Provider::Cpu) => return for_cpu(model),
             (None, ..) => return Ok(model.clone()),
@@ -138,8 +171,12 @@ impl Recipe {
         let quantised = quantised::quantised(model, scheme, names, &self.statistics, self.range)?;
         match self.provider {
             Provider::Cpu => for_cpu(&quantised),
-            // Whatever is not in 8 bits is in 16, which is what such a GPU is fast at.
-            _ => half::to_half(&quantised, DataType::F16, &self.outside),
+            // Whatever is not in 8 bits is in 16, which is what such a GPU is fast at. Of a layer whose input FP16 cannot hold, that input is
+            // now read by the QuantizeLinear before it.
+            _ => {
+                let islands = &islands::touching(model, &self.outside) | &islands::touching(&quantised, &self.outside);
+                half::to_half(&quantised, DataType::F16, &islands)
+            }
         }
     }
 
@@ -181,11 +218,6 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
     let (Some(smallest), Some(file)) = (models.first(), files.first()) else {
         return Err(Error::input(scratch, "expected at least one graph"));
     };
-    if job.provider == Provider::Cpu && job.precision == Precision::Bf16 {
-        let reason =
-            "ONNX Runtime's CPU kernels do not compute in bf16; build it for a GPU's profile, or give --precision fp32, fp16 or int8";
-        return Err(Error::input(file, reason));
-    }
     let mut recipe = Recipe {
         precision: job.precision,
         provider: job.provider,
@@ -193,11 +225,11 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
         statistics: Statistics::new(),
         outside: BTreeSet::new(),
     };
-    let (mut calibration, mut ranking) = (None, Vec::new());
+    let (mut calibration, mut judged, mut ranking) = (None, Vec::new(), Vec::new());
     if job.precision == Precision::Fp32 {
         let models = models.iter().map(|model| recipe.apply(model, &BTreeSet::new())).collect::<Result<_>>()?;
         let (islands, chosen, smallest) = (Vec::new(), BTreeSet::new(), (smallest.clone(), file.clone()));
-        return Ok(Converted { models, islands, calibration, sensitivity: ranking, recipe, chosen, smallest });
+        return Ok(Converted { models, islands, calibration, judged, sensitivity: ranking, recipe, chosen, smallest });
     }
     if job.precision != Precision::Bf16 {
         let options = job.options;
@@ -210,10 +242,14 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
         if job.precision == Precision::Fp16 || job.provider != Provider::Cpu {
             recipe.outside = islands::outside_f16(smallest, &recipe.statistics)?;
         }
+        if options.calibration.is_some() {
+            let count = samples.samples.len();
+            judged = (0..count.min(JUDGED)).map(|part| samples.samples[part * count / count.min(JUDGED)].clone()).collect();
+        }
         calibration = Some(Calibration {
             source: samples.source.into(),
             pictures: samples.pictures,
-            tiles: samples.samples.len(),
+            tiles: samples.tiles,
             sha256: samples.sha256,
             range: (job.precision == Precision::Int8).then(|| job.options.range.to_string()),
         });
@@ -223,7 +259,7 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
         (Some(scheme), false) => quantised::default_layers(smallest, scheme)?.into_iter().collect(),
         (Some(_), true) => rewrite::layers(&rewrite::with_plain_weights(smallest)?).into_iter().collect(),
     };
-    let trial = Trial::new(job, file, scratch)?;
+    let trial = Trial::new(job, file, &judged, scratch)?;
     if recipe.is_8_bits() {
         if chosen.is_empty() {
             return Err(Error::input(file, format!("it has no inner layer that {} could be used for", job.precision)));
@@ -238,10 +274,11 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
         let layers = rewrite::layers(&rewrite::with_plain_weights(smallest)?);
         layers.into_iter().filter(|layer| !chosen.contains(layer)).collect()
     } else {
-        smallest.nodes.iter().map(|node| node.name.clone()).filter(|name| recipe.outside.contains(name)).collect()
+        let outside = islands::touching(smallest, &recipe.outside);
+        smallest.nodes.iter().map(|node| node.name.clone()).filter(|name| outside.contains(name)).collect()
     };
     let smallest = (smallest.clone(), file.clone());
-    Ok(Converted { models, islands, calibration, sensitivity: ranking, recipe, chosen, smallest })
+    Ok(Converted { models, islands, calibration, judged, sensitivity: ranking, recipe, chosen, smallest })
 }
 
 /// Writes the graph in a file in FP16 or BF16, with the nodes of `islands` in FP32; or with the weights of its layers in INT8, but for

@@ -35,46 +35,68 @@ impl fmt::Display for Sensitivity {
     }
 }
 
-/// A graph's reference outputs for a sample of inputs, to which others are compared.
+/// A graph's reference outputs for some samples of inputs, to which others are compared.
 pub(crate) struct Trial<'a> {
     provider: Provider,
     scratch: &'a Path,
+    /// The built-in one, which is the self-test's.
+    known: Judged,
+    /// Those of the calibration.
+    others: Vec<Judged>,
+}
+
+struct Judged {
     sample: Sample,
     reference: Sample,
 }
 
 impl<'a> Trial<'a> {
-    /// Runs the graph in `file`, operator by operator without any optimisation, as it was exported.
-    pub(crate) fn new(job: &Job<'a>, file: &Path, scratch: &'a Path) -> Result<Self> {
+    /// Runs the graph in `file`, operator by operator without any optimisation, as it was exported: on the built-in sample, and on those of
+    /// `others` that have its shapes.
+    pub(crate) fn new(job: &Job<'a>, file: &Path, others: &[Sample], scratch: &'a Path) -> Result<Self> {
         let plain = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
-        let sample = job.purpose.sample(&graph::load(file)?, 0)?;
-        let reference = Session::open(file, &plain)?.run(&views(&sample))?;
-        Ok(Trial { provider: job.provider, scratch, sample, reference })
+        let mut session = Session::open(file, &plain)?;
+        let mut judged = |sample: Sample| {
+            let reference = session.run(&views(&sample))?;
+            Ok::<_, Error>(Judged { sample, reference })
+        };
+        let known = judged(job.purpose.sample(&graph::load(file)?, 0)?)?;
+        let fit =
+            |other: &&Sample| known.sample.iter().map(|(_, values)| values.shape()).eq(other.iter().map(|(_, values)| values.shape()));
+        let others = others.iter().filter(fit).map(|other| judged(other.clone())).collect::<Result<_>>()?;
+        Ok(Trial { provider: job.provider, scratch, known, others })
     }
 
-    /// The inputs.
+    /// The built-in inputs.
     pub(crate) fn sample(&self) -> &Sample {
-        &self.sample
+        &self.known.sample
     }
 
     /// What the reference makes of them.
     pub(crate) fn reference(&self) -> &Sample {
-        &self.reference
+        &self.known.reference
     }
 
     /// What the graph in a file makes of them.
     pub(crate) fn outputs_of(&self, file: &Path) -> Result<Sample> {
-        Ok(Session::open(file, &SessionOptions::default())?.run(&views(&self.sample))?)
+        Ok(Session::open(file, &SessionOptions::default())?.run(&views(&self.known.sample))?)
     }
 
-    /// Measures the graph in a file: the worst of its outputs.
+    /// Measures the graph in a file on all samples: the worst of its outputs.
     pub(crate) fn measure_file(&self, file: &Path) -> Result<Measurement> {
-        let outputs = self.outputs_of(file)?;
+        let mut session = Session::open(file, &SessionOptions::default())?;
+        let judged: Vec<&Judged> = [&self.known].into_iter().chain(&self.others).collect();
+        let outputs = judged.iter().map(|judged| Ok(session.run(&views(&judged.sample))?)).collect::<Result<Vec<Sample>>>()?;
         let mut worst: Option<Measurement> = None;
-        for (name, reference) in &self.reference {
-            let found = outputs.iter().find(|(output, values)| output == name && values.shape() == reference.shape());
-            let (_, found) = found.ok_or_else(|| Error::input(file, format!("it gives no output `{name}` of {:?}", reference.shape())))?;
-            let measured = Measurement::of(found, reference);
+        for (position, (name, _)) in self.known.reference.iter().enumerate() {
+            let mut pairs = Vec::with_capacity(judged.len());
+            for (judged, outputs) in judged.iter().zip(&outputs) {
+                let reference = &judged.reference[position].1;
+                let found = outputs.iter().find(|(output, values)| output == name && values.shape() == reference.shape());
+                let missing = || Error::input(file, format!("it gives no output `{name}` of {:?}", reference.shape()));
+                pairs.push((&found.ok_or_else(missing)?.1, reference));
+            }
+            let measured = Measurement::of_all(&pairs);
             worst = Some(worst.map_or(measured, |worst| worst.or_worse(&measured)));
         }
         worst.ok_or_else(|| Error::input(file, "it gives no output"))

@@ -4,7 +4,7 @@ use super::calibration::Statistics;
 use super::prelu::Prelu;
 use super::range::{RangeMethod, range};
 use super::rewrite::{Rewrite, is_layer, layers, only_reader, readers, with_plain_weights};
-use super::weights::{channel_axis, channel_scales, dequantised_weight};
+use super::weights::{channel_axis, channel_scales, dequantised_weight, stored_scale};
 use crate::Result;
 use graph::{Attribute, DataType, Model, Node, Weight};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -44,8 +44,7 @@ impl Scheme {
             let found = range(statistics.get(*value).ok_or_else(missing)?, method, self != Scheme::Cpu);
             (low, high) = (low.min(found[0]), high.max(found[1]));
         }
-        // Scales are at least the smallest normal number, which is only reached by values that are 0 throughout.
-        let scale = |width: f64, steps: f64| ((width / steps) as f32).max(f32::MIN_POSITIVE);
+        let scale = |width: f64, steps: f64| stored_scale((width / steps) as f32, self.scales());
         Ok(match self {
             Scheme::Cpu => {
                 let scale = scale(high - low, 255.0);
@@ -55,6 +54,15 @@ impl Scheme {
             Scheme::TensorRt => Code { scale: scale(high, 127.0), zero_point: 0, data_type: DataType::I8 },
             Scheme::Fp8 => Code { scale: scale(high, F8_MAXIMUM), zero_point: 0, data_type: DataType::F8E4M3 },
         })
+    }
+
+    /// The type that the finished graph has its scales in: for GPUs, what is not in 8 bits is in FP16, and scales are of the type that
+    /// DequantizeLinear gives.
+    fn scales(self) -> DataType {
+        match self {
+            Scheme::Cpu => DataType::F32,
+            Scheme::TensorRt | Scheme::Fp8 => DataType::F16,
+        }
     }
 
     fn weights(self) -> (DataType, f32) {
@@ -146,6 +154,19 @@ fn factor<'a>(model: &Model, node: &'a Node) -> Option<(f32, &'a String)> {
     (value > 0.0 && value.is_finite() && !model.weights.contains_key(other)).then_some((value, other))
 }
 
+/// The largest code of a bias in 32 bits: half of what they hold, so that there is room for the products that are added to it.
+const LARGEST_BIAS: f64 = (1_u64 << 30) as f64;
+
+/// Raises the weight's scale of each channel whose bias would not fit: a bias has the scale of input and weight together, and in a channel of
+/// weights near 0 that is far too small for it. What coarser codes lose of such weights is nothing beside the bias.
+fn make_room_for_bias(scales: &mut [f32], bias: &Weight, input_scale: f32) -> Result<()> {
+    for (scale, magnitude) in scales.iter_mut().zip(bias.channel_maxima(0)?) {
+        let least = f64::from(magnitude) / (LARGEST_BIAS * f64::from(input_scale));
+        *scale = scale.max((least as f32).min(f32::MAX));
+    }
+    Ok(())
+}
+
 /// The values that a chosen layer reads, at once or after operators that fuse: only those are worth 8 bits.
 fn wanted(model: &Model, chosen: &BTreeSet<String>) -> HashSet<String> {
     let mut wanted = HashSet::new();
@@ -196,9 +217,13 @@ impl Pass<'_> {
         let bias = node.inputs.get(2).and_then(|name| plain(name));
         let axis = channel_axis(&node);
         let (data_type, most) = self.scheme.weights();
-        let scales = channel_scales(&node.inputs[1], &weight, axis, most)?;
+        let mut scales = channel_scales(&node.inputs[1], &weight, axis, most, self.scheme.scales())?;
+        let bias = bias.zip(input_scale).filter(|_| self.scheme == Scheme::Cpu);
+        if let Some((bias, input_scale)) = &bias {
+            make_room_for_bias(&mut scales, bias, *input_scale)?;
+        }
         node.inputs[1] = dequantised_weight(&mut self.rewrite, &node.inputs[1], &weight, axis, &scales, data_type)?;
-        if let (Some(bias), Some(input_scale), Scheme::Cpu) = (bias, input_scale, self.scheme) {
+        if let Some((bias, input_scale)) = bias {
             let scales: Vec<f32> = scales.iter().map(|scale| (scale * input_scale).max(f32::MIN_POSITIVE)).collect();
             node.inputs[2] = dequantised_weight(&mut self.rewrite, &node.inputs[2], &bias, 0, &scales, DataType::I32)?;
         }

@@ -2,6 +2,7 @@
 
 use super::rewrite::{Rewrite, is_layer, with_plain_weights};
 use crate::{Error, Result};
+use ::half::f16;
 use graph::{Attribute, DataType, Model, Node, Weight};
 use std::collections::BTreeSet;
 
@@ -23,7 +24,7 @@ pub(super) fn weights_only(model: &Model, islands: &BTreeSet<String>) -> Result<
             && let Some(weight) = plain.weights.get(&node.inputs[1])
         {
             let axis = channel_axis(&node);
-            let scales = channel_scales(&node.inputs[1], weight, axis, LARGEST)?;
+            let scales = channel_scales(&node.inputs[1], weight, axis, LARGEST, DataType::F32)?;
             node.inputs[1] = dequantised_weight(&mut rewrite, &node.inputs[1], weight, axis, &scales, DataType::I8)?;
         }
         rewrite.model.nodes.push(node);
@@ -39,13 +40,25 @@ pub(super) fn channel_axis(layer: &Node) -> usize {
     }
 }
 
-/// The scale of each channel's codes, whose largest is `most`.
-pub(super) fn channel_scales(name: &str, weight: &Weight, axis: usize, most: f32) -> Result<Vec<f32>> {
+/// A scale as it is stored in `data_type`, f32 or f16, so that codes are made by the very number that they are read with. It is at least the
+/// smallest normal number: what is 0 throughout, or nearly, still has a scale, and hardware may take smaller numbers for 0.
+pub(super) fn stored_scale(scale: f32, data_type: DataType) -> f32 {
+    if data_type != DataType::F16 {
+        return scale.max(f32::MIN_POSITIVE);
+    }
+    let rounded = f16::from_f32(scale).max(f16::MIN_POSITIVE).to_f32();
+    // What is beyond FP16 stays FP32, and so does its scale.
+    if rounded.is_finite() { rounded } else { scale }
+}
+
+/// The scale of each channel's codes, whose largest is `most`, as `data_type` stores it.
+pub(super) fn channel_scales(name: &str, weight: &Weight, axis: usize, most: f32, data_type: DataType) -> Result<Vec<f32>> {
     let maxima = weight.channel_maxima(axis)?;
     if maxima.iter().any(|maximum| !maximum.is_finite()) {
-        return Err(Error::Graph(graph::Error::Graph(format!("the weight `{name}` is not finite"))));
+        let problem = format!("the weight `{name}` has values that are infinite or no numbers: expected a checkpoint without them");
+        return Err(Error::Graph(graph::Error::Graph(problem)));
     }
-    Ok(maxima.iter().map(|maximum| (maximum / most).max(f32::MIN_POSITIVE)).collect())
+    Ok(maxima.iter().map(|maximum| stored_scale(maximum / most, data_type)).collect())
 }
 
 /// The name of the weight after it went through codes of type `to`.

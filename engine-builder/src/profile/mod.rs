@@ -116,8 +116,8 @@ impl Floors {
         let (psnr_db, cosine) = match precision {
             // The same arithmetic in another order.
             Precision::Fp32 => (100.0, 0.999_999),
-            // 11 bits: below half a level of 10 bits.
-            Precision::Fp16 => (60.0, 0.9999),
+            // 11 bits: below half a level of 10 bits. The cosine is what 60 dB come to for noise, the least of all kinds of outputs.
+            Precision::Fp16 => (60.0, 0.99995),
             // 8 bits, and 8-bit codes: about a level of 8 bits.
             Precision::Bf16 => (40.0, 0.999),
             Precision::Int8 | Precision::Fp8 => (35.0, 0.99),
@@ -147,11 +147,20 @@ impl Profile {
     }
 
     /// Asks for another precision than the profile's, with the quality that can be expected of it.
-    pub fn set_precision(&mut self, precision: Precision) {
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the profile's machine does not compute in it.
+    pub fn set_precision(&mut self, precision: Precision) -> Result<()> {
         if precision != self.precision {
+            self.check_precision(precision).map_err(|reason| {
+                let can = Precision::ALL.iter().filter(|other| self.check_precision(**other).is_ok());
+                let can = can.map(|other| other.name()).collect::<Vec<_>>().join(", ");
+                Error::Usage(format!("--precision {precision}: {reason}; expected one that the profile {} has: {can}", self.name))
+            })?;
             self.precision = precision;
             self.floors = Floors { speed: self.floors.speed, ..Floors::expected_of(precision) };
         }
+        Ok(())
     }
 
     /// The shapes for a task; none where the profile does not serve it.
@@ -210,27 +219,34 @@ impl Profile {
             return Err(format!("`floors: speed`: expected a factor of at least 0, found {}", self.floors.speed));
         }
         match (&self.device, self.provider) {
-            (None, Provider::Cpu) if self.cuda_graphs => Err("`cuda_graphs`: expected false on a CPU".into()),
-            (None, Provider::Cpu) => Ok(()),
-            (None, provider) => Err(format!("`provider: {provider}`: expected `gpu`, `compute_capability` and the rest of a GPU's keys")),
-            (Some(_), Provider::Cpu) => Err("`provider: cpu`: expected tensorrt or cuda in the profile of a GPU".into()),
-            (Some(device), _) => self.check_capability(device.compute_capability),
+            (None, Provider::Cpu) if self.cuda_graphs => return Err("`cuda_graphs`: expected false on a CPU".into()),
+            (None, Provider::Cpu) => {}
+            (None, provider) => {
+                return Err(format!("`provider: {provider}`: expected `gpu`, `compute_capability` and the rest of a GPU's keys"));
+            }
+            (Some(_), Provider::Cpu) => return Err("`provider: cpu`: expected tensorrt or cuda in the profile of a GPU".into()),
+            (Some(device), _) if self.cuda.tf32 => {
+                needs(ComputeCapability { major: 8, minor: 0 }, device).map_err(|reason| format!("`cuda: tf32`: {reason}"))?;
+            }
+            (Some(_), _) => {}
         }
+        self.check_precision(self.precision).map_err(|reason| format!("`precision: {}`: {reason}", self.precision))
     }
 
-    /// What the GPU's arithmetic can do: CUDA programming guide, arithmetic of tensor cores by compute capability.
-    fn check_capability(&self, found: ComputeCapability) -> Result<(), String> {
-        let at_least = |key: &str, major: u32, minor: u32| {
-            let needed = ComputeCapability { major, minor };
-            if found >= needed { Ok(()) } else { Err(format!("`{key}`: needs compute capability {needed}, found {found}")) }
-        };
-        match self.precision {
-            Precision::Bf16 => at_least("precision: bf16", 8, 0)?,
-            Precision::Fp8 => at_least("precision: fp8", 8, 9)?,
-            Precision::Fp32 | Precision::Fp16 | Precision::Int8 => {}
+    /// That the profile's machine computes in a precision.
+    fn check_precision(&self, precision: Precision) -> Result<(), String> {
+        let (major, minor) = precision.least_capability();
+        match &self.device {
+            Some(device) => needs(ComputeCapability { major, minor }, device),
+            None if precision.runs_on_cpu() => Ok(()),
+            None => Err("ONNX Runtime's CPU kernels do not compute in it".into()),
         }
-        if self.cuda.tf32 { at_least("cuda: tf32", 8, 0) } else { Ok(()) }
     }
+}
+
+fn needs(least: ComputeCapability, device: &Device) -> Result<(), String> {
+    let found = device.compute_capability;
+    if found >= least { Ok(()) } else { Err(format!("needs compute capability {least}, found {found}")) }
 }
 
 impl Tasks {

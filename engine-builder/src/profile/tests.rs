@@ -147,6 +147,28 @@ fn mistakes_are_named_with_their_place_and_what_was_meant() {
 }
 
 #[test]
+fn a_precision_that_the_machine_lacks_is_refused_with_what_it_has() {
+    let with = |name: &str, precision: Precision| {
+        let mut profile = Profile::read(repository(&format!("profiles/{name}.yaml")).to_str().unwrap()).unwrap();
+        profile.set_precision(precision).map(|()| profile)
+    };
+    for (name, precision, expected) in [
+        (
+            "rtx3080",
+            Precision::Fp8,
+            "needs compute capability 8.9, found 8.6; expected one that the profile rtx3080 has: fp32, fp16, bf16, int8",
+        ),
+        ("t4", Precision::Bf16, "needs compute capability 8.0, found 7.5; expected one that the profile t4 has: fp32, fp16, int8"),
+        ("cpu", Precision::Fp8, "do not compute in it; expected one that the profile cpu has: fp32, fp16, int8"),
+        ("cpu", Precision::Bf16, "--precision bf16: ONNX Runtime's CPU kernels"),
+    ] {
+        let error = with(name, precision).unwrap_err();
+        assert!(matches!(error, Error::Usage(_)) && error.to_string().contains(expected), "{error}");
+    }
+    assert_eq!(with("rtx4090", Precision::Fp8).unwrap().floors, Floors::expected_of(Precision::Fp8));
+}
+
+#[test]
 fn families_in_a_circle_are_named() {
     let error = read("name: test\nextends: a", &[("a", "name: a\nextends: b"), ("b", "name: b\nextends: a")]).unwrap_err().to_string();
     assert!(error.contains("`extends: a` is circular: a → b → a"), "{error}");

@@ -5,7 +5,7 @@ use crate::{DataType, Error, Result};
 use std::sync::Arc;
 
 impl Weight {
-    /// The largest magnitude of each channel, an index of `axis`: what symmetric scales are made of.
+    /// The largest magnitude of each channel, an index of `axis`: what symmetric scales are made of. NaN where the channel has one.
     ///
     /// Everything is read once, a piece at a time.
     ///
@@ -16,8 +16,8 @@ impl Weight {
         let mut maxima = vec![0.0_f32; self.dims[axis]];
         for_each_f32(self, &mut |position, value| {
             let maximum = &mut maxima[channels.of(position)];
-            // A value that is no number stays in sight.
-            *maximum = if value.is_nan() { f32::NAN } else { maximum.max(value.abs()) };
+            // A value that is no number stays in sight, which `f32::max` alone would drop.
+            *maximum = if value.is_nan() || maximum.is_nan() { f32::NAN } else { maximum.max(value.abs()) };
         })?;
         Ok(maxima)
     }
@@ -129,6 +129,12 @@ mod tests {
         assert_eq!(integers, [2, -2, 0, 20, 127, -150]);
         assert!(weight.quantised(0, &[1.0], DataType::I8).is_err() && weight.quantised(0, &[1.0, 0.0], DataType::I8).is_err());
         assert!(weight.channel_maxima(2).is_err());
+    }
+
+    #[test]
+    fn a_value_that_is_no_number_stays_in_sight() {
+        let maxima = f32s(&[2, 3], &[1.0, f32::NAN, 0.5, 10.0, f32::INFINITY, -3.0]).channel_maxima(0).unwrap();
+        assert!(maxima[0].is_nan() && maxima[1] == f32::INFINITY, "{maxima:?}");
     }
 
     /// The value of an E4M3 number, by its definition.

@@ -314,3 +314,20 @@ named! {
         Fp8 = "fp8",
     }
 }
+
+impl Precision {
+    /// The least compute capability of GPUs that compute in it, `(major, minor)`: what tensor cores multiply by compute capability is in the
+    /// CUDA programming guide, and TensorRT 10 and CUDA 13 begin with Turing.
+    pub fn least_capability(self) -> (u32, u32) {
+        match self {
+            Self::Fp8 => (8, 9),
+            Self::Bf16 => (8, 0),
+            Self::Fp32 | Self::Fp16 | Self::Int8 => (7, 5),
+        }
+    }
+
+    /// Whether ONNX Runtime's CPU kernels compute in it.
+    pub fn runs_on_cpu(self) -> bool {
+        matches!(self, Self::Fp32 | Self::Fp16 | Self::Int8)
+    }
+}

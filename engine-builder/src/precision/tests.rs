@@ -1,0 +1,143 @@
+//! What the passes write, on a few layers, with statistics that are said instead of measured.
+
+use super::*;
+use calibration::Statistics;
+use graph::{ConvOptions, Node, TensorType, Trace, Weight};
+
+const LAYERS: [&str; 4] = ["enter", "grow", "shrink", "leave"];
+
+fn f32s(dims: &[usize], values: &[f32]) -> Weight {
+    Weight::from_bytes(DataType::F32, dims.to_vec(), values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()).unwrap()
+}
+
+fn values_of(weight: &Weight) -> Vec<f32> {
+    weight.cast(DataType::F32).unwrap().to_f32s().unwrap()
+}
+
+/// Convolutions of two channels one after another, the second one with these filters and this bias.
+fn chain(filters: [f32; 4], bias: [f32; 2]) -> Model {
+    let trace = Trace::new("chain", 9, 20);
+    let mut x = trace.input("image", TensorType::new(DataType::F32, [1, 2, 4, 4]));
+    for name in LAYERS {
+        let (filters, bias) = if name == "grow" { (filters, bias) } else { ([0.3, -0.2, 0.1, 0.4], [0.0, 0.1]) };
+        let [filters, bias] = [("weight", &[2, 2, 1, 1][..], &filters[..]), ("bias", &[2], &bias)]
+            .map(|(kind, dims, values)| trace.weight(&format!("{name}.{kind}"), f32s(dims, values)));
+        x = x.conv(&filters, Some(&bias), &ConvOptions::same(1));
+    }
+    trace.output("upscaled", &x);
+    trace.finish().unwrap()
+}
+
+/// What is made of the two inner layers in 8 bits, where `value` reaches from `low` to `high`, and all others from -1 to 1.
+fn converted(model: &Model, (precision, provider): (Precision, Provider), value: &str, [low, high]: [f32; 2]) -> Result<Model> {
+    let mut statistics = Statistics::new();
+    for name in model.nodes.iter().map(|node| node.outputs[0].as_str()).chain(["image"]) {
+        let extremes = if name == value { [low, high] } else { [-1.0, 1.0] };
+        statistics.entry(name.to_owned()).or_default().add(&extremes);
+    }
+    let outside = islands::outside_f16(model, &statistics)?;
+    let recipe = Recipe { precision, provider, range: RangeMethod::MinMax, statistics, outside };
+    recipe.apply(model, &["grow/Conv", "shrink/Conv"].map(str::to_owned).into())
+}
+
+const FOR_GPUS: [(Precision, Provider); 2] = [(Precision::Int8, Provider::TensorRt), (Precision::Fp8, Provider::TensorRt)];
+
+fn with_codes(model: &Model) -> impl Iterator<Item = &Node> {
+    model.nodes.iter().filter(|node| matches!(node.operator.as_str(), "QuantizeLinear" | "DequantizeLinear"))
+}
+
+#[test]
+fn scales_are_the_numbers_that_the_graph_holds_and_above_0() {
+    // A filter of zeros beside one of small weights, behind an activation of zeros.
+    let filters = [0.0, 0.0, 0.013, -0.005];
+    let model = chain(filters, [0.5, 0.0]);
+    for target in FOR_GPUS {
+        let made = converted(&model, target, "enter/Conv", [0.0, 0.0]).unwrap();
+        let scales: Vec<&Weight> = with_codes(&made).map(|node| &made.weights[&node.inputs[1]]).collect();
+        // Two activations there and back, and two weights.
+        assert_eq!(scales.len(), 6);
+        for scales in &scales {
+            assert_eq!(scales.data_type(), DataType::F16);
+            assert!(values_of(scales).iter().all(|scale| *scale >= 2_f32.powi(-14)), "{:?}", values_of(scales));
+        }
+        assert_eq!(crate::lint::lint(&made, crate::lint::Target::TensorRt10).errors().count(), 0);
+        if target.0 == Precision::Int8 {
+            let of_filters = |node: &&Node| made.weights.get(&node.inputs[0]).is_some_and(|codes| codes.dims() == [2, 2, 1, 1]);
+            let node = with_codes(&made).find(of_filters).unwrap();
+            let (codes, scales) = (made.weights[&node.inputs[0]].to_bytes().unwrap(), values_of(&made.weights[&node.inputs[1]]));
+            for (at, (code, value)) in codes.iter().zip(filters).enumerate() {
+                let scale = scales[at / 2];
+                assert!((f32::from(*code as i8) * scale - value).abs() <= 0.5 * scale, "{value} as {code} of {scale}");
+            }
+        }
+    }
+}
+
+#[test]
+fn codes_of_what_fp16_cannot_hold_are_made_and_read_in_fp32() {
+    let model = chain([0.3; 4], [0.0; 2]);
+    for target in FOR_GPUS {
+        let made = converted(&model, target, "grow/Conv", [-1e5, 1e5]).unwrap();
+        let found = |operator: &str, input: &str| {
+            let reads = |node: &&Node| node.operator == operator && node.inputs[0] == input;
+            made.nodes.iter().find(reads).unwrap_or_else(|| panic!("no {operator} of {input} in {:?}", made.nodes)).clone()
+        };
+        let quantise = found("QuantizeLinear", "grow/Conv");
+        let dequantise = found("DequantizeLinear", &quantise.outputs[0]);
+        let type_of = |name: &str| made.type_of(name).unwrap().data_type;
+        let types = ["grow/Conv", &quantise.inputs[1], &dequantise.inputs[1], &dequantise.outputs[0], "shrink/Conv"].map(type_of);
+        assert_eq!(types, [DataType::F32; 5]);
+        // What FP16 holds stays in it.
+        assert_eq!(type_of(&found("QuantizeLinear", "enter/Conv").inputs[1]), DataType::F16);
+        assert_eq!(type_of("enter/Conv"), DataType::F16);
+    }
+}
+
+#[test]
+fn a_channel_of_no_weight_keeps_its_bias() {
+    for bias in [[0.5, -0.25], [1e4, -1e-6]] {
+        let model = chain([0.0, 0.0, 1e-30, 0.0], bias);
+        for range in [[-1.0, 1.0], [0.0, 0.0]] {
+            let made = converted(&model, (Precision::Int8, Provider::Cpu), "enter/Conv", range).unwrap();
+            let layer = made.nodes.iter().find(|node| node.name == "grow/Conv").unwrap();
+            let source = |input: usize| made.nodes.iter().find(|node| node.outputs[0] == layer.inputs[input]).unwrap();
+            let scales = [0, 1, 2].map(|input| values_of(&made.weights[&source(input).inputs[1]]));
+            let codes = made.weights[&source(2).inputs[0]].to_bytes().unwrap();
+            for (channel, code) in codes.chunks_exact(4).enumerate() {
+                let code = i32::from_le_bytes(code.try_into().unwrap());
+                // Kernels take the products' scale for the bias's.
+                let scale = f64::from(scales[0][0]) * f64::from(scales[1][channel]);
+                assert!((scale / f64::from(scales[2][channel]) - 1.0).abs() < 1e-6, "{scales:?}");
+                let error = (f64::from(code) * scale - f64::from(bias[channel])).abs();
+                assert!(error <= 1e-6 * f64::from(bias[channel].abs()), "{code} of {scale} for {}", bias[channel]);
+                assert!(code.unsigned_abs() <= 1 << 30);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_weight_that_is_no_number_is_named() {
+    let model = chain([0.3, f32::NAN, 0.2, 0.1], [0.0; 2]);
+    for target in [FOR_GPUS[0], FOR_GPUS[1], (Precision::Int8, Provider::Cpu)] {
+        let error = converted(&model, target, "", [0.0; 2]).unwrap_err().to_string();
+        assert!(error.contains("`grow.weight` has values that are infinite or no numbers"), "{error}");
+    }
+}
+
+#[test]
+fn tokens_are_no_activations() {
+    let trace = Trace::new("tokens", 9, 20);
+    let ids = trace.input("ids", TensorType::new(DataType::I64, [1, 4]));
+    let table = trace.weight("table.weight", f32s(&[3, 2], &[0.1; 6]));
+    trace.output("embeddings", &table.gather_by(&ids, 0).scale(2.0));
+    let model = trace.finish().unwrap();
+    let mut statistics = Statistics::new();
+    statistics.entry("ids".into()).or_default().add(&[49_407.0]);
+    assert_eq!(islands::outside_f16(&model, &statistics).unwrap(), BTreeSet::new());
+    let made = model.nodes[0].outputs[0].clone();
+    statistics.entry(made.clone()).or_default().add(&[49_407.0]);
+    let outside = islands::outside_f16(&model, &statistics).unwrap();
+    assert_eq!(outside, BTreeSet::from([made]));
+    assert!(islands::touching(&model, &outside).contains(&model.nodes[0].name));
+}
