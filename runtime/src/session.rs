@@ -48,7 +48,7 @@ pub struct SessionOptions {
     pub optimisation: OptimisationLevel,
     /// Where to write the rewritten graph, for offline optimisation.
     pub optimised_model_path: Option<PathBuf>,
-    /// How the name of ONNX Runtime's profile begins, if one is to be written; see [`Session::end_profile`].
+    /// How the name of ONNX Runtime's profile begins, if one is to be written, which it is when the session is closed.
     pub profile: Option<PathBuf>,
 }
 
@@ -295,14 +295,6 @@ impl Session {
         binding.bind_input(input, &from)?;
         binding.bind_output(output, &mut to)?;
         Ok(Bound::Device { binding, input: Tensor(from), output: Tensor(to) })
-    }
-
-    /// Ends the profile that [`SessionOptions::profile`] began, and returns its file: JSON, one object for each event.
-    ///
-    /// # Errors
-    /// [`Error::Session`] when ONNX Runtime cannot write it.
-    pub fn end_profile(&mut self) -> Result<PathBuf> {
-        self.session.end_profiling().map(PathBuf::from).map_err(|error| run_error(&self.path, error))
     }
 }
 

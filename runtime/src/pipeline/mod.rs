@@ -174,6 +174,7 @@ impl Upscaler {
         let ladder = Arc::new(Ladder::new(engine, options.placement.clone())?);
         let limits = Limits { streams: ladder.streams(), batch: options.batch.unwrap_or(largest).max(1) };
         let tiles = tiles(engine, &interface, options.tile, &ladder)?;
+        let device = options.placement.devices.first().copied().unwrap_or(0);
         let models = Models {
             engine: engine.clone(),
             interface,
@@ -181,7 +182,7 @@ impl Upscaler {
             limits,
             ladder,
             tiles,
-            throughput: Throughput::load(engine),
+            throughput: Throughput::load(engine).on_device(device),
             open: Mutex::default(),
         };
         Ok(Self { models })
