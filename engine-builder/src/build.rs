@@ -276,10 +276,11 @@ fn selftest_tolerance(precision: Precision) -> f64 {
 
 /// A failed gate together with the layer that has most to do with it.
 fn with_blame(error: Error, converted: &Converted, job: &Job<'_>, scratch: &Path) -> Error {
-    match (error, converted.worst_layer(job, scratch)) {
-        (Error::Gate(text), Ok(Some(worst))) => Error::Gate(format!("{text}\n  the layer that costs most: {worst}")),
+    let Error::Gate(text) = error else { return error };
+    match converted.worst_layer(job, scratch) {
+        Ok(Some(worst)) => Error::Gate(format!("{text}\n  the layer that costs most: {worst}")),
         // Nothing is known of layers: the failure itself is what matters.
-        (error, _) => error,
+        _ => Error::Gate(text),
     }
 }
 

@@ -26,11 +26,12 @@ mod tests;
 mod weights;
 
 pub use quality::Sensitivity;
+use quality::psnr_db;
 pub(crate) use quality::{Trial, emulation, speed_ratios};
 pub use range::RangeMethod;
 
 use crate::samples::{Purpose, Sample};
-use crate::{Error, Floors, Result};
+use crate::{Error, Floors, Measurement, Result};
 use calibration::{CalibrationSamples, Statistics};
 use graph::{DataType, Model};
 use quantised::Scheme;
@@ -114,7 +115,8 @@ pub(crate) struct Converted {
 }
 
 impl Converted {
-    /// The layer that costs most quality, if the engine's precision costs any.
+    /// The layer that costs most quality, if the engine's precision costs any: the first of the ranking, or what halving the suspects leads
+    /// to, which takes a few runs where a ranking of hundreds takes as many.
     ///
     /// # Errors
     /// ONNX Runtime refuses a graph, or a file cannot be written.
@@ -127,7 +129,15 @@ impl Converted {
         }
         let (model, file) = &self.smallest;
         let trial = Trial::new(job, file, &self.judged, scratch)?;
-        Ok(sensitivity(&self.recipe, model, &trial, &self.chosen)?.into_iter().next())
+        let plain = rewrite::with_plain_weights(model)?;
+        let measured = |suspects: &[String]| self.recipe.measured(&plain, suspects, &trial);
+        let mut suspects = self.recipe.layers(&plain, &self.chosen);
+        while suspects.len() > 1 {
+            let (one, other) = suspects.split_at(suspects.len() / 2);
+            suspects = if measured(one)? <= measured(other)? { one } else { other }.to_vec();
+        }
+        let worst = suspects.pop().map(|layer| Ok::<_, Error>(Sensitivity { psnr_db: measured(std::slice::from_ref(&layer))?, layer }));
+        worst.transpose()
     }
 
     /// Graphs in more bits of the one in `file`, which one in 8 bits should be no slower than, with the names of their gates; written to
@@ -194,9 +204,20 @@ impl Recipe {
         self.scheme().is_some()
     }
 
-    /// What [`Recipe::apply`] is given so that one layer alone is in the low precision.
-    fn only(&self, model: &Model, layer: &str) -> BTreeSet<String> {
-        if self.is_8_bits() { BTreeSet::from([layer.to_owned()]) } else { rewrite::all_but(model, layer) }
+    /// The layers that can be in the low precision; of 8 bits, those that are `chosen`.
+    fn layers(&self, plain: &Model, chosen: &BTreeSet<String>) -> Vec<String> {
+        rewrite::layers(plain).into_iter().filter(|layer| !self.is_8_bits() || chosen.contains(layer)).collect()
+    }
+
+    /// The model with these layers alone in the low precision.
+    fn only(&self, plain: &Model, layers: &[String]) -> Result<Model> {
+        let layers = layers.iter().cloned().collect();
+        self.apply(plain, &if self.is_8_bits() { layers } else { rewrite::all_but(plain, &layers) })
+    }
+
+    /// The PSNR of [`Recipe::only`].
+    fn measured(&self, plain: &Model, layers: &[String], trial: &Trial<'_>) -> Result<f64> {
+        Ok(psnr_db(&trial.measure(&self.only(plain, layers)?)?))
     }
 }
 
@@ -342,14 +363,19 @@ fn fallen_back(
     Ok(left)
 }
 
+/// Graphs that are held at a time, each of which describes the whole model.
+const AT_ONCE: usize = 16;
+
 /// Every layer alone in the low precision, the one that costs most first. Of 16 bits, `chosen` is not looked at.
 fn sensitivity(recipe: &Recipe, model: &Model, trial: &Trial<'_>, chosen: &BTreeSet<String>) -> Result<Vec<Sensitivity>> {
     let plain = rewrite::with_plain_weights(model)?;
-    let layers: Vec<String> = rewrite::layers(&plain).into_iter().filter(|layer| !recipe.is_8_bits() || chosen.contains(layer)).collect();
-    let models = layers.iter().map(|layer| recipe.apply(&plain, &recipe.only(&plain, layer))).collect::<Result<Vec<_>>>()?;
-    let measured = trial.measure_all(&models)?;
-    let mut ranking: Vec<Sensitivity> =
-        layers.into_iter().zip(measured).map(|(layer, measured)| Sensitivity::new(layer, &measured)).collect();
+    let mut ranking = Vec::new();
+    for layers in recipe.layers(&plain, chosen).chunks(AT_ONCE) {
+        let models = layers.iter().map(|layer| recipe.only(&plain, std::slice::from_ref(layer))).collect::<Result<Vec<_>>>()?;
+        let measured = trial.measure_all(&models)?;
+        let one = |(layer, measured): (&String, &Measurement)| Sensitivity { layer: layer.clone(), psnr_db: psnr_db(measured) };
+        ranking.extend(layers.iter().zip(&measured).map(one));
+    }
     ranking.sort_by(|a, b| a.psnr_db.total_cmp(&b.psnr_db));
     Ok(ranking)
 }

@@ -22,11 +22,9 @@ pub struct Sensitivity {
     pub psnr_db: f64,
 }
 
-impl Sensitivity {
-    pub(super) fn new(layer: String, measured: &Measurement) -> Self {
-        let psnr_db = if measured.finite { measured.psnr_db.min(EXACT_DB) } else { 0.0 };
-        Sensitivity { layer, psnr_db }
-    }
+/// What a [`Sensitivity`] says of a measurement.
+pub(super) fn psnr_db(measured: &Measurement) -> f64 {
+    if measured.finite { measured.psnr_db.min(EXACT_DB) } else { 0.0 }
 }
 
 impl fmt::Display for Sensitivity {

@@ -154,6 +154,6 @@ pub(super) fn is_layer(model: &Model, node: &Node) -> bool {
 }
 
 /// Names of the nodes that are not in `chosen`.
-pub(super) fn all_but(model: &Model, chosen: &str) -> BTreeSet<String> {
-    model.nodes.iter().map(|node| node.name.clone()).filter(|name| name != chosen).collect()
+pub(super) fn all_but(model: &Model, chosen: &BTreeSet<String>) -> BTreeSet<String> {
+    model.nodes.iter().map(|node| node.name.clone()).filter(|name| !chosen.contains(name)).collect()
 }
