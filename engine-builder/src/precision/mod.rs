@@ -178,13 +178,14 @@ impl Recipe {
             (None, _, Provider::Cpu) => return for_cpu(model),
             (None, ..) => return Ok(model.clone()),
         };
-        let quantised = quantised::quantised(model, scheme, names, &self.statistics, self.range)?;
+        let islands = islands::touching(model, &self.outside);
+        let quantised = quantised::quantised(model, scheme, names, &islands, &self.statistics, self.range)?;
         match self.provider {
             Provider::Cpu => for_cpu(&quantised),
             // Whatever is not in 8 bits is in 16, which is what such a GPU is fast at. Of a layer whose input FP16 cannot hold, that input is
             // now read by the QuantizeLinear before it.
             _ => {
-                let islands = &islands::touching(model, &self.outside) | &islands::touching(&quantised, &self.outside);
+                let islands = &islands | &islands::touching(&quantised, &self.outside);
                 half::to_half(&quantised, DataType::F16, &islands)
             }
         }

@@ -92,7 +92,7 @@ pub(crate) fn default_layers(model: &Model, scheme: Scheme) -> Result<Vec<String
     })
 }
 
-/// The model with the layers `chosen` in 8 bits.
+/// The model with the layers `chosen` in 8 bits, of which those of `islands` read FP32 in the finished graph.
 ///
 /// # Errors
 /// Calibration saw nothing of a layer's input, a weight is no number, or the result does not fit the operators' rules.
@@ -100,6 +100,7 @@ pub(crate) fn quantised(
     model: &Model,
     scheme: Scheme,
     chosen: &BTreeSet<String>,
+    islands: &BTreeSet<String>,
     statistics: &Statistics,
     method: RangeMethod,
 ) -> Result<Model> {
@@ -108,6 +109,7 @@ pub(crate) fn quantised(
     let mut pass = Pass {
         rewrite,
         scheme,
+        islands,
         statistics,
         method,
         model: &model,
@@ -182,6 +184,7 @@ fn wanted(model: &Model, chosen: &BTreeSet<String>) -> HashSet<String> {
 struct Pass<'a> {
     rewrite: Rewrite,
     scheme: Scheme,
+    islands: &'a BTreeSet<String>,
     statistics: &'a Statistics,
     method: RangeMethod,
     /// The model before.
@@ -217,7 +220,9 @@ impl Pass<'_> {
         let bias = node.inputs.get(2).and_then(|name| plain(name));
         let axis = channel_axis(&node);
         let (data_type, most) = self.scheme.weights();
-        let mut scales = channel_scales(&node.inputs[1], &weight, axis, most, self.scheme.scales())?;
+        // What takes values beyond FP16 back has weights that are as small as those are large.
+        let stored_as = if self.islands.contains(&node.name) { DataType::F32 } else { self.scheme.scales() };
+        let mut scales = channel_scales(&node.inputs[1], &weight, axis, most, stored_as)?;
         let bias = bias.zip(input_scale).filter(|_| self.scheme == Scheme::Cpu);
         if let Some((bias, input_scale)) = &bias {
             make_room_for_bias(&mut scales, bias, *input_scale)?;

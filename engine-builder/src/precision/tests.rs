@@ -14,12 +14,14 @@ fn values_of(weight: &Weight) -> Vec<f32> {
     weight.cast(DataType::F32).unwrap().to_f32s().unwrap()
 }
 
-/// Convolutions of two channels one after another, the second one with these filters and this bias.
+/// Convolutions of two channels one after another, the second one with these filters and this bias, and the third one with weights of
+/// a thousandth.
 fn chain(filters: [f32; 4], bias: [f32; 2]) -> Model {
     let trace = Trace::new("chain", 9, 20);
     let mut x = trace.input("image", TensorType::new(DataType::F32, [1, 2, 4, 4]));
     for name in LAYERS {
-        let (filters, bias) = if name == "grow" { (filters, bias) } else { ([0.3, -0.2, 0.1, 0.4], [0.0, 0.1]) };
+        let size = if name == "shrink" { 1e-3 } else { 1.0 };
+        let (filters, bias) = if name == "grow" { (filters, bias) } else { ([0.3, -0.2, 0.1, 0.4].map(|value| value * size), [0.0, 0.1]) };
         let [filters, bias] = [("weight", &[2, 2, 1, 1][..], &filters[..]), ("bias", &[2], &bias)]
             .map(|(kind, dims, values)| trace.weight(&format!("{name}.{kind}"), f32s(dims, values)));
         x = x.conv(&filters, Some(&bias), &ConvOptions::same(1));
@@ -87,6 +89,10 @@ fn codes_of_what_fp16_cannot_hold_are_made_and_read_in_fp32() {
         let type_of = |name: &str| made.type_of(name).unwrap().data_type;
         let types = ["grow/Conv", &quantise.inputs[1], &dequantise.inputs[1], &dequantise.outputs[0], "shrink/Conv"].map(type_of);
         assert_eq!(types, [DataType::F32; 5]);
+        // The weights that take such values back are small beyond FP16's normal numbers.
+        let weight = made.nodes.iter().find(|node| node.outputs[0] == "shrink.weight/DequantizeLinear").unwrap();
+        let scales = values_of(&made.weights[&weight.inputs[1]]);
+        assert!(type_of(&weight.inputs[1]) == DataType::F32 && scales.iter().all(|scale| *scale < 1e-5), "{scales:?}");
         // What FP16 holds stays in it.
         assert_eq!(type_of(&found("QuantizeLinear", "enter/Conv").inputs[1]), DataType::F16);
         assert_eq!(type_of("enter/Conv"), DataType::F16);
