@@ -44,8 +44,8 @@ pub struct Built {
 /// The engine is written beside its place and renamed at the end: a build that fails or is killed leaves no half engine.
 ///
 /// # Errors
-/// The options do not go with the profile's precision, the source does not give a graph for the profile's tiles, ONNX Runtime refuses one, a gate is not passed, or a file cannot be
-/// written.
+/// The options do not go with the profile's precision, the source does not give a graph for the profile's tiles, ONNX Runtime refuses
+/// one, a gate is not passed, or a file cannot be written.
 pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, directory: &Path) -> Result<Built> {
     let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| Error::input(directory, "expected the name of an engine directory"))?;
