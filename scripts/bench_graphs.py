@@ -89,6 +89,13 @@ def operators(session_path: Path) -> tuple[int, Counter]:
     return nodes, Counter(node.op_type for node in optimised.graph.node)
 
 
+def traced_session(network: torch.nn.Module, image: torch.Tensor, path: Path) -> onnxruntime.InferenceSession:
+    """The graph of `torch.onnx.export`, written to a file."""
+    with torch.no_grad():
+        torch.onnx.export(network, (image,), str(path), opset_version=20, dynamo=True, verbose=False)
+    return session(path)
+
+
 def measure(name: str, model: Model, runs: int, folder: Path) -> dict:
     checkpoint, graph, traced = folder / f"{name}.safetensors", folder / f"{name}.onnx", folder / f"{name}-torch.onnx"
     run("cargo", "xtask", "synth", model.architecture, "--preset", model.preset, "-o", checkpoint)
@@ -96,10 +103,9 @@ def measure(name: str, model: Model, runs: int, folder: Path) -> dict:
     run(ROOT / "target/release/exporter", "export", checkpoint, "-o", graph, "--shapes", shape)
     network = model.network(safetensors.torch.load_file(checkpoint)).eval()
     image = torch.from_numpy(numpy.random.default_rng(0).random((1, 3, model.tile, model.tile), dtype=numpy.float32))
+    theirs, ours = traced_session(network, image, traced), session(graph)
     with torch.no_grad():
-        torch.onnx.export(network, (image,), str(traced), opset_version=20, dynamo=True, verbose=False)
         compiled = torch.compile(network)
-        theirs, ours = session(traced), session(graph)
         ways: dict[str, Callable[[], numpy.ndarray]] = {
             "torch eager": lambda: network(image).numpy(),
             "torch.compile": lambda: compiled(image).numpy(),

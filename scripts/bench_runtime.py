@@ -7,7 +7,7 @@
     target/golden-venv/bin/python scripts/bench_runtime.py [--runs 5] [PART ...]
 
 A picture goes from PNG to PNG in turns: through `runtime infer`, from the start of its process to the file in its place; through PyTorch and through
-ONNX Runtime in Python, where imports, loading and the session are not counted. All compute the same tiles at the same places; the Python loops cut
+ONNX Runtime in Python, on the graph of `exporter export` and on that of `torch.onnx.export` ("traced"), where imports, loading and the session are not counted. All compute the same tiles at the same places; the Python loops cut
 them in the middle of their overlap, and `runtime infer` blends. "torch, clipped tiles" instead takes tiles with 10 pixels around that end at the picture's
 edge, as Real-ESRGAN's script does by default: less to compute, and seams wherever the receptive field is larger than that.
 
@@ -33,7 +33,7 @@ import onnxruntime
 import safetensors.torch
 import torch
 from bench_graphs import MODELS as NETWORKS
-from bench_graphs import session
+from bench_graphs import session, traced_session
 from commands import ROOT, run
 from PIL import Image
 from turns import ratios, take_turns
@@ -157,6 +157,7 @@ def compare(case: Case, runs: int, folder: Path) -> dict:
     run(BINARIES / "exporter", "export", checkpoint, "-o", graph, "--shapes", f"image:1x3x{case.tile}x{case.tile}", "--weights", "inline")
     network = model.network(safetensors.torch.load_file(checkpoint)).eval()
     opened = session(graph)
+    traced = traced_session(network, torch.zeros(1, 3, case.tile, case.tile), folder / f"{case.network}-torch.onnx")
     source = repeated_photo(folder, case.picture, case.picture)
 
     def in_torch(tile: numpy.ndarray) -> numpy.ndarray:
@@ -165,6 +166,9 @@ def compare(case: Case, runs: int, folder: Path) -> dict:
 
     def in_onnxruntime(tile: numpy.ndarray) -> numpy.ndarray:
         return opened.run(None, {"image": tile})[0]
+
+    def in_traced(tile: numpy.ndarray) -> numpy.ndarray:
+        return traced.run(None, {traced.get_inputs()[0].name: tile})[0]
 
     def ours() -> Path:
         reports.append(infer(engine, source, folder / "ours.png"))
@@ -186,6 +190,7 @@ def compare(case: Case, runs: int, folder: Path) -> dict:
         OURS: ours,
         "torch eager": lambda: loop("torch eager", pieces, in_torch),
         "ONNX Runtime in Python": lambda: loop("ONNX Runtime in Python", pieces, in_onnxruntime),
+        "ONNX Runtime in Python, traced": lambda: loop("ONNX Runtime in Python, traced", pieces, in_traced),
     }
     if case.clipped:
         clipped = clipped_tiles(case.picture, case.tile)
@@ -194,7 +199,7 @@ def compare(case: Case, runs: int, folder: Path) -> dict:
     reports, parts = reports[1:], {way: each[1:] for way, each in parts.items()}
 
     # Who computes the same tiles makes the same picture; the runtime's is only the same where tiles do not depend on what is around them.
-    same = [OURS] * plan["exact"] + ["torch eager", "ONNX Runtime in Python"]
+    same = [OURS] * plan["exact"] + ["torch eager", "ONNX Runtime in Python", "ONNX Runtime in Python, traced"]
     pictures = [numpy.asarray(Image.open(outputs[way])).astype(numpy.int16) for way in same]
     for way, picture in zip(same[1:], pictures[1:]):
         if (most := int(numpy.abs(picture - pictures[0]).max())) > LEVELS:

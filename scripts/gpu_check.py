@@ -55,6 +55,9 @@ def main() -> int:
         print(f"gpu-check: not run: no profile is for this GPU: {here.stderr.strip()}", file=sys.stderr)
         return DOES_NOT_FIT
 
+    # Random weights say nothing of quality: what is asked here is whether this GPU computes what the CPU does.
+    without_quality = WORK / "gpu-check.yaml"
+    without_quality.write_text(f"extends: {profile}\nname: gpu-check\nfloors: {{ psnr_db: 20, cosine: 0.9 }}\n")
     failures = 0
     for architecture in architectures():
         checkpoint, graph = WORK / f"{architecture}.safetensors", WORK / f"{architecture}.onnx"
@@ -71,7 +74,7 @@ def main() -> int:
             continue
         for precision in ("fp32", "fp16"):
             engine = WORK / "engines" / f"{architecture}-{precision}"
-            built = run("engine-builder", "build", graph, "--profile", profile, "--precision", precision, "-o", engine)
+            built = run("engine-builder", "build", graph, "--profile", without_quality, "--precision", precision, "-o", engine)
             if built.returncode:
                 failures += 1
                 say(f"{architecture} {precision}: not built: {built.stderr.strip()}")
