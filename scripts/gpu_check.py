@@ -56,8 +56,11 @@ def main() -> int:
         return DOES_NOT_FIT
 
     # Random weights say nothing of quality: what is asked here is whether this GPU computes what the CPU does.
-    without_quality = WORK / "gpu-check.yaml"
-    without_quality.write_text(f"extends: {profile}\nname: gpu-check\nfloors: {{ psnr_db: 20, cosine: 0.9 }}\n")
+    without_quality = WORK / f"{profile}.yaml"
+    floors = "floors: { psnr_db: 20, cosine: 0.9 }\n"
+    without_quality.write_text((ROOT / "profiles" / f"{profile}.yaml").read_text() + floors)
+    if not (families := WORK / "families").exists():
+        families.symlink_to(ROOT / "profiles" / "families")
     failures = 0
     for architecture in architectures():
         checkpoint, graph = WORK / f"{architecture}.safetensors", WORK / f"{architecture}.onnx"
