@@ -37,13 +37,15 @@ pub struct Ladder {
     probe: Probe,
     verdict: Verdict,
     streams: usize,
-    state: Mutex<State>,
+    /// The best that is left comes first.
+    rungs: Mutex<VecDeque<Provider>>,
+    /// How long sessions took to open; locked while one is being opened.
+    opening: Mutex<Duration>,
 }
 
-#[derive(Default)]
-struct State {
-    rungs: VecDeque<Provider>,
-    opening: Duration,
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What the locks guard is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Ladder {
@@ -77,8 +79,8 @@ impl Ladder {
         if placement.session.strict {
             rungs.truncate(1);
         }
-        let state = Mutex::new(State { rungs, opening: Duration::ZERO });
-        Ok(Self { engine: engine.clone(), placement, library, probe, verdict, streams, state })
+        let (rungs, opening) = (Mutex::new(rungs), Mutex::default());
+        Ok(Self { engine: engine.clone(), placement, library, probe, verdict, streams, rungs, opening })
     }
 
     /// How the engine fits this box.
@@ -88,7 +90,7 @@ impl Ladder {
 
     /// The provider that sessions are opened on now.
     pub fn provider(&self) -> Provider {
-        self.state().rungs.front().copied().unwrap_or(Provider::Cpu)
+        locked(&self.rungs).front().copied().unwrap_or(Provider::Cpu)
     }
 
     /// Whether memory may hold a session of this graph: what it needs at least is no more than the GPUs have, or than is left on this machine.
@@ -108,12 +110,7 @@ impl Ladder {
 
     /// How long all sessions so far took to open.
     pub fn opening(&self) -> Duration {
-        self.state().opening
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Both fields are whole between any two statements.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.opening)
     }
 
     /// Opens a session of one of the engine's graphs for the stream of this number.
@@ -122,16 +119,15 @@ impl Ladder {
     /// As [`Session::open`] for the last provider that is left.
     pub fn session(&self, graph: &Graph, stream: usize) -> Result<Session> {
         // One at a time: opening takes every core, and a step down is for all.
-        let mut state = self.state();
+        let mut opening = locked(&self.opening);
         loop {
-            let provider = state.rungs.front().copied().unwrap_or(Provider::Cpu);
+            let provider = self.provider();
             match self.open(graph, provider, stream) {
-                Err(error) if state.rungs.len() > 1 && !error.is_out_of_memory() => {
-                    state.rungs.pop_front();
-                    let next = state.rungs.front().copied().unwrap_or(Provider::Cpu);
-                    stepped_down(self.engine.manifest(), provider, next, &error);
+                Err(error) if locked(&self.rungs).len() > 1 && !error.is_out_of_memory() => {
+                    locked(&self.rungs).pop_front();
+                    stepped_down(self.engine.manifest(), provider, self.provider(), &error);
                 }
-                opened => return opened.inspect(|session| state.opening += session.open_time()),
+                opened => return opened.inspect(|session| *opening += session.open_time()),
             }
         }
     }
