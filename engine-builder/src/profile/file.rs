@@ -1,11 +1,11 @@
 //! One profile or family file, and what becomes of several of them.
 
 use super::options::{CudaKeys, TensorRtKeys};
-use super::{Bandwidth, ComputeCapability, Device, Floors, Memory, Profile, Tasks};
+use super::{Bandwidth, ComputeCapability, Device, Floors, MOST_STREAMS, Memory, Profile, Tasks, within};
 use crate::{Error, Result, yaml};
 use runtime::engine::manifest::Precision;
 use runtime::provider::Provider;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use std::path::Path;
 
 /// The keys of a file. All but the name may be left to the family that it extends.
@@ -24,6 +24,7 @@ pub(super) struct ProfileFile {
     precision: Option<Precision>,
     #[serde(default)]
     tasks: Tasks,
+    #[serde(default, deserialize_with = "streams")]
     streams: Option<u32>,
     cuda_graphs: Option<bool>,
     #[serde(default)]
@@ -31,6 +32,10 @@ pub(super) struct ProfileFile {
     #[serde(default)]
     cuda: CudaKeys,
     floors: Option<Floors>,
+}
+
+fn streams<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    within(deserializer, &format!("1 to {MOST_STREAMS}"), 1..=MOST_STREAMS).map(Some)
 }
 
 /// The folder of families, beside the profiles.

@@ -14,7 +14,9 @@ use exporter::Task;
 use file::ProfileFile;
 use runtime::engine::manifest::Precision;
 use runtime::provider::Provider;
+use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A profile: the keys of `profiles/NAME.yaml` over those of the families that it extends.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -65,16 +67,23 @@ pub struct Device {
 #[serde(deny_unknown_fields, default)]
 pub struct Tasks {
     /// Images to larger images, tile by tile; sizes in input pixels.
+    #[serde(deserialize_with = "shapes::<_, 1>")]
     pub upscale: Option<Shapes>,
-    /// Images to latent images; sizes in image pixels.
+    /// Images to latent images; sizes in image pixels, with three halvings on the way.
+    #[serde(deserialize_with = "shapes::<_, 8>")]
     pub vae_encoder: Option<Shapes>,
     /// Latent images to images; sizes in latent pixels.
+    #[serde(deserialize_with = "shapes::<_, 1>")]
     pub vae_decoder: Option<Shapes>,
-    /// Denoising of latent images; sizes in latent pixels. A batch of 2 holds both halves of classifier-free guidance.
+    /// Denoising of latent images; sizes in latent pixels, with three halvings within a UNet of four levels. A batch of 2 holds both halves of
+    /// classifier-free guidance.
+    #[serde(deserialize_with = "shapes::<_, 8>")]
     pub unet: Option<Shapes>,
-    /// Depth of an image; sizes in input pixels.
+    /// Depth of an image; sizes in input pixels, in patches of 14 of vision transformers.
+    #[serde(deserialize_with = "shapes::<_, 14>")]
     pub depth: Option<Shapes>,
     /// Video frames to larger frames, a whole frame at once; sizes in input pixels.
+    #[serde(deserialize_with = "shapes::<_, 1>")]
     pub realtime: Option<Shapes>,
 }
 
@@ -93,16 +102,57 @@ fn one() -> u32 {
     1
 }
 
+/// Shapes whose sizes are multiples of `MULTIPLE`. Checked while they are read, so that an error has its line and column.
+fn shapes<'de, D: Deserializer<'de>, const MULTIPLE: usize>(deserializer: D) -> Result<Option<Shapes>, D::Error> {
+    let shapes = Option::<Shapes>::deserialize(deserializer)?;
+    if let Some(Shapes { tiles, batch }) = &shapes {
+        if !(1..=LARGEST_BATCH).contains(batch) {
+            return Err(D::Error::custom(format!("`batch`: expected 1 to {LARGEST_BATCH}, found {batch}")));
+        }
+        if tiles.is_empty() {
+            return Err(D::Error::custom("`tiles`: expected at least one tile shape"));
+        }
+        if let Some(tile) = tiles.iter().find(|tile| tile.height % MULTIPLE != 0 || tile.width % MULTIPLE != 0) {
+            return Err(D::Error::custom(format!("`tiles`: expected multiples of {MULTIPLE}, found {tile}")));
+        }
+    }
+    Ok(shapes)
+}
+
+/// A number between two others, checked while it is read.
+fn within<'de, D: Deserializer<'de>, T: Deserialize<'de> + PartialOrd + fmt::Display>(
+    deserializer: D,
+    expected: &str,
+    range: std::ops::RangeInclusive<T>,
+) -> Result<T, D::Error> {
+    let value = T::deserialize(deserializer)?;
+    if range.contains(&value) { Ok(value) } else { Err(D::Error::custom(format!("expected {expected}, found {value}"))) }
+}
+
+fn decibels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    within(deserializer, "a number of decibels", f64::MIN..=f64::MAX)
+}
+
+fn cosine<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    within(deserializer, "a number from -1 to 1", -1.0..=1.0)
+}
+
+fn factor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    within(deserializer, "a factor of at least 0", 0.0..=f64::MAX)
+}
+
 /// Least quality of an engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Floors {
     /// Peak signal-to-noise ratio against the FP32 reference, in dB; the peak is the reference's range.
+    #[serde(deserialize_with = "decibels")]
     pub psnr_db: f64,
     /// Cosine similarity with the FP32 reference: at most 1.
+    #[serde(deserialize_with = "cosine")]
     pub cosine: f64,
     /// How many times as fast as FP32 and FP16 an INT8 engine is where it can be measured, on a CPU.
-    #[serde(default = "not_slower")]
+    #[serde(default = "not_slower", deserialize_with = "factor")]
     pub speed: f64,
 }
 
@@ -190,33 +240,8 @@ impl Profile {
 
     /// The rules that no single key shows.
     fn check(&self) -> Result<(), String> {
-        let within = |key: &str, value: u32, most: u32| {
-            if (1..=most).contains(&value) { Ok(()) } else { Err(format!("`{key}`: expected 1 to {most}, found {value}")) }
-        };
-        within("streams", self.streams, MOST_STREAMS)?;
-        let mut served = 0;
-        for (task, shapes, multiple) in self.tasks.entries() {
-            let Some(shapes) = shapes else { continue };
-            served += 1;
-            within(&format!("tasks: {task}: batch"), shapes.batch, LARGEST_BATCH)?;
-            if shapes.tiles.is_empty() {
-                return Err(format!("`tasks: {task}: tiles`: expected at least one tile shape"));
-            }
-            if let Some(tile) = shapes.tiles.iter().find(|tile| tile.height % multiple != 0 || tile.width % multiple != 0) {
-                return Err(format!("`tasks: {task}: tiles`: expected multiples of {multiple}, found {tile}"));
-            }
-        }
-        if served == 0 {
+        if self.tasks == Tasks::default() {
             return Err("`tasks`: expected the shapes of at least one task".into());
-        }
-        if !self.floors.psnr_db.is_finite() {
-            return Err(format!("`floors: psnr_db`: expected a number of decibels, found {}", self.floors.psnr_db));
-        }
-        if !(-1.0..=1.0).contains(&self.floors.cosine) {
-            return Err(format!("`floors: cosine`: expected a number from -1 to 1, found {}", self.floors.cosine));
-        }
-        if !(self.floors.speed.is_finite() && self.floors.speed >= 0.0) {
-            return Err(format!("`floors: speed`: expected a factor of at least 0, found {}", self.floors.speed));
         }
         match (&self.device, self.provider) {
             (None, Provider::Cpu) if self.cuda_graphs => return Err("`cuda_graphs`: expected false on a CPU".into()),
@@ -247,23 +272,6 @@ impl Profile {
 fn needs(least: ComputeCapability, device: &Device) -> Result<(), String> {
     let found = device.compute_capability;
     if found >= least { Ok(()) } else { Err(format!("needs compute capability {least}, found {found}")) }
-}
-
-impl Tasks {
-    /// Each task with its key, its shapes, and what its sizes are multiples of.
-    fn entries(&self) -> [(&'static str, &Option<Shapes>, usize); 6] {
-        [
-            ("upscale", &self.upscale, 1),
-            // Three halvings between image and latent image.
-            ("vae_encoder", &self.vae_encoder, 8),
-            ("vae_decoder", &self.vae_decoder, 1),
-            // Three halvings within a UNet of four levels.
-            ("unet", &self.unet, 8),
-            // Patches of 14 pixels in vision transformers.
-            ("depth", &self.depth, 14),
-            ("realtime", &self.realtime, 1),
-        ]
-    }
 }
 
 #[cfg(test)]

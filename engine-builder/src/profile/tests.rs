@@ -45,7 +45,8 @@ fn every_profile_has_the_figures_of_the_document() {
         ];
         assert_eq!(documented[name], figures, "{name}");
         assert_eq!((profile.provider, profile.precision), (Provider::TensorRt, Precision::Fp16), "{name}");
-        assert!(profile.tasks.entries().iter().all(|(_, shapes, _)| shapes.is_some()), "{name}");
+        let Tasks { upscale, vae_encoder, vae_decoder, unet, depth, realtime } = &profile.tasks;
+        assert!([upscale, vae_encoder, vae_decoder, unet, depth, realtime].into_iter().all(Option::is_some), "{name}");
         assert!(profile.families.contains(&"nvidia".to_owned()), "{name}");
     }
 }
@@ -121,15 +122,15 @@ fn mistakes_are_named_with_their_place_and_what_was_meant() {
         ("936 GB/s", "936 GB", &["line 7", "GB/s, TB/s"]),
         ("8.6", "eight", &["line 5", "as in 8.9"]),
         ("[64x64] }", "[64x0] }", &["line 11", "as in 256x256, found `64x0`"]),
-        ("[64x64] }", "[] }", &["tasks: upscale: tiles", "at least one"]),
-        ("[64x64], batch: 2", "[64x60], batch: 2", &["tasks: unet: tiles", "multiples of 8, found 64x60"]),
-        ("batch: 2", "batch: 0", &["tasks: unet: batch", "expected 1 to 64, found 0"]),
+        ("[64x64] }", "[] }", &["line 11", "`tiles`: expected at least one"]),
+        ("[64x64], batch: 2", "[64x60], batch: 2", &["line 12", "column", "`tiles`: expected multiples of 8, found 64x60"]),
+        ("batch: 2", "batch: 0", &["line 12", "`batch`: expected 1 to 64, found 0"]),
         ("level: 3", "level: 99", &["builder_optimization_level", "expected 0 to 5, found 99"]),
-        ("streams: 2", "streams: 0", &["`streams`: expected 1 to 16"]),
+        ("streams: 2", "streams: 0", &["line 13", "expected 1 to 16, found 0"]),
         ("precision: fp16", "precision: fp8", &["needs compute capability 8.9, found 8.6"]),
         ("capability: 8.6", "capability: 7.5", &["`cuda: tf32`: needs compute capability 8.0, found 7.5"]),
-        ("cosine: 0.99", "cosine: 99", &["`floors: cosine`: expected a number from -1 to 1, found 99"]),
-        ("cosine: 0.99", "cosine: 0.99\n  speed: -1", &["`floors: speed`: expected a factor of at least 0, found -1"]),
+        ("cosine: 0.99", "cosine: 99", &["line 21", "expected a number from -1 to 1, found 99"]),
+        ("cosine: 0.99", "cosine: 0.99\n  speed: -1", &["line 22", "expected a factor of at least 0, found -1"]),
         ("  cosine: 0.99\n", "", &["missing field `cosine`"]),
         ("cosine:", "cosin:", &["line 21", "did you mean `cosine`?"]),
         ("memory: 24 GB\n", "", &["`memory` is missing"]),
