@@ -69,9 +69,7 @@ impl Ladder {
                 stepped_down(manifest, step.provider, next.provider, reason);
             }
         }
-        if chosen == Provider::Cpu && manifest.target.provider == Provider::Cpu {
-            warn_of_fp16(manifest);
-        }
+        warn_of_fp16(manifest, chosen);
         // Each GPU that was asked for has a stream.
         let profiled = if chosen == Provider::Cpu { 1 } else { (manifest.target.streams as usize).max(placement.devices.len()) };
         let streams = placement.streams.unwrap_or(profiled).max(1);
@@ -126,6 +124,7 @@ impl Ladder {
                 Err(error) if locked(&self.rungs).len() > 1 && !error.is_out_of_memory() => {
                     locked(&self.rungs).pop_front();
                     stepped_down(self.engine.manifest(), provider, self.provider(), &error);
+                    warn_of_fp16(self.engine.manifest(), self.provider());
                 }
                 opened => return opened.inspect(|session| *opening += session.open_time()),
             }
@@ -155,13 +154,10 @@ impl Ladder {
 
 fn stepped_down(manifest: &Manifest, from: Provider, to: Provider, reason: &dyn fmt::Display) {
     tracing::warn!("{}: steps down from {from} to {to}: {reason}", manifest.name);
-    if to == Provider::Cpu {
-        warn_of_fp16(manifest);
-    }
 }
 
-fn warn_of_fp16(manifest: &Manifest) {
-    if manifest.precision == Precision::Fp16 {
+fn warn_of_fp16(manifest: &Manifest, provider: Provider) {
+    if provider == Provider::Cpu && manifest.precision == Precision::Fp16 {
         tracing::warn!("{}: an fp16 engine computes in fp32 on the CPU", manifest.name);
     }
 }

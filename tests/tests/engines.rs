@@ -285,6 +285,11 @@ fn an_engine_for_a_gpu_that_is_not_here_is_portable() {
         assert!(manifest["graphs"].as_array().unwrap().iter().all(|graph| graph["optimised"] == false), "{manifest}");
         let verified = run("runtime", words(&[&"verify", &"--engine", &engine])).success();
         assert!(verified.stderr.contains("steps down from tensorrt to cuda:"), "{}", verified.stderr);
+        let on_cpu = run("runtime", words(&[&"verify", &"--engine", &engine, &"--provider", &"cpu"])).success();
+        for (found, steps) in [(&verified.stderr, 2), (&on_cpu.stderr, 0)] {
+            assert_eq!(found.matches("an fp16 engine computes in fp32 on the CPU").count(), 1, "{found}");
+            assert_eq!(found.matches("steps down").count(), steps, "{found}");
+        }
     }
     // The same weights, whatever the GPU.
     let inode =
