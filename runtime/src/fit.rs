@@ -8,6 +8,7 @@ use crate::compiled::{self, Facts};
 use crate::engine::manifest::Manifest;
 use crate::engine::{Engine, Graph};
 use crate::error::{Error, Result};
+use crate::ladder::Placement;
 use crate::onnxruntime::Library;
 use crate::provider::{Gpu, Probe, Provider};
 
@@ -45,15 +46,14 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Judges an engine: on the provider `only`, or on all from that which it was built for down to the CPU. `devices` are the numbers of
-    /// the GPUs, all of which have to fit; none stands for the first.
-    pub fn of(engine: &Engine, library: &Library, probe: &Probe, only: Option<Provider>, devices: &[u32]) -> Self {
+    /// Judges an engine: on the provider that is asked for, or on all from that which it was built for down to the CPU; all GPUs in use have
+    /// to fit.
+    pub fn of(engine: &Engine, library: &Library, probe: &Probe, placement: &Placement) -> Self {
         let manifest = engine.manifest();
         let from = Provider::LADDER.iter().position(|provider| *provider == manifest.target.provider).unwrap_or(0);
-        let ladder = only.map_or_else(|| Provider::LADDER[from..].to_vec(), |only| vec![only]);
-        let devices = if devices.is_empty() { &[0] } else { devices };
+        let ladder = placement.provider.map_or_else(|| Provider::LADDER[from..].to_vec(), |only| vec![only]);
         let worst = |provider| {
-            let mut fits: Vec<Fit> = devices.iter().map(|device| fit(engine, library, probe, provider, *device)).collect();
+            let mut fits: Vec<Fit> = placement.gpus().iter().map(|device| fit(engine, library, probe, provider, *device)).collect();
             let (refused, after) = (|fit: &Fit| matches!(fit, Fit::Refused(_)), |fit: &Fit| matches!(fit, Fit::AfterCompiling(_)));
             let worst = fits.iter().position(refused).or_else(|| fits.iter().position(after)).unwrap_or(0);
             fits.swap_remove(worst)

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use crate::engine::manifest::{Manifest, Precision};
 use crate::engine::{Engine, Graph};
 use crate::error::{Error, Result};
 use crate::fit::{Fit, Verdict, memory_at_least};
+use crate::lock::locked;
 use crate::onnxruntime::{self, Library};
 use crate::provider::{self, Probe, Provider};
 use crate::session::{Session, SessionOptions};
@@ -29,6 +30,13 @@ pub struct Placement {
     pub session: SessionOptions,
 }
 
+impl Placement {
+    /// Numbers of the GPUs in use, at least one.
+    pub fn gpus(&self) -> &[u32] {
+        if self.devices.is_empty() { &[0] } else { &self.devices }
+    }
+}
+
 /// The providers that an engine can run on here, the best first, and where it stands.
 pub struct Ladder {
     engine: Engine,
@@ -43,11 +51,6 @@ pub struct Ladder {
     opening: Mutex<Duration>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What the locks guard is whole between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Ladder {
     /// Judges the engine, says once where it does not run on what it was built for, and opens nothing yet.
     ///
@@ -59,7 +62,7 @@ impl Ladder {
         // NVIDIA's libraries are large, and nothing of them is wanted for the CPU alone.
         let on_cpu = [Some(manifest.target.provider), placement.provider].contains(&Some(Provider::Cpu));
         let probe = if on_cpu { Probe::default() } else { provider::probe(library) };
-        let verdict = Verdict::of(engine, library, &probe, placement.provider, &placement.devices);
+        let verdict = Verdict::of(engine, library, &probe, &placement);
         let chosen = verdict.chosen()?;
         if placement.session.strict && chosen != verdict.steps[0].provider {
             return Err(Error::DoesNotFit(format!("{verdict}; leave out --strict to allow that")));
@@ -71,7 +74,7 @@ impl Ladder {
         }
         warn_of_fp16(manifest, chosen);
         // Each GPU that was asked for has a stream.
-        let profiled = if chosen == Provider::Cpu { 1 } else { (manifest.target.streams as usize).max(placement.devices.len()) };
+        let profiled = if chosen == Provider::Cpu { 1 } else { (manifest.target.streams as usize).max(placement.gpus().len()) };
         let streams = placement.streams.unwrap_or(profiled).max(1);
         let mut rungs: VecDeque<Provider> = verdict.rungs().into();
         if placement.session.strict {
@@ -97,13 +100,18 @@ impl Ladder {
         if self.provider() == Provider::Cpu {
             return available_memory().is_none_or(|available| needed <= available);
         }
-        let devices = if self.placement.devices.is_empty() { &[0] } else { self.placement.devices.as_slice() };
-        devices.iter().filter_map(|device| self.probe.gpus.get(*device as usize)).all(|gpu| needed <= gpu.memory_bytes)
+        self.placement.gpus().iter().filter_map(|device| self.probe.gpus.get(*device as usize)).all(|gpu| needed <= gpu.memory_bytes)
     }
 
     /// Sessions that run at the same time.
     pub fn streams(&self) -> usize {
         self.streams
+    }
+
+    /// Threads of each session on the CPU: streams share the cores. `None`: those that ONNX Runtime takes for one session.
+    pub fn threads(&self) -> Option<usize> {
+        let share = || (thread::available_parallelism().map_or(1, usize::from) / self.streams).max(1);
+        self.placement.session.threads.or_else(|| (self.streams > 1).then(share))
     }
 
     /// How long all sessions so far took to open.
@@ -138,12 +146,9 @@ impl Ladder {
             Provider::Cuda => target.cuda.clone(),
             Provider::Cpu => Default::default(),
         };
-        let devices = &self.placement.devices;
-        let device = devices.get(stream % devices.len().max(1)).copied().unwrap_or_default();
-        // Streams share the cores.
-        let cores = || (thread::available_parallelism().map_or(1, usize::from) / self.streams).max(1);
-        let threads = self.placement.session.threads.or_else(|| (self.streams > 1).then(cores));
-        let options = SessionOptions { provider, provider_options, device, threads, ..self.placement.session.clone() };
+        let gpus = self.placement.gpus();
+        let device = gpus[stream % gpus.len()];
+        let options = SessionOptions { provider, provider_options, device, threads: self.threads(), ..self.placement.session.clone() };
         if provider == Provider::TensorRt {
             let path = compiled::of(&self.engine, graph, &options, self.library, &self.probe)?;
             return Session::open(&path, &options);

@@ -38,6 +38,7 @@ mod file_map;
 pub mod fit;
 pub mod image;
 pub mod ladder;
+mod lock;
 mod native;
 pub mod onnxruntime;
 pub mod pipeline;

@@ -3,13 +3,14 @@
 use std::env;
 use std::env::consts::{DLL_EXTENSION, DLL_PREFIX};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 
 use crate::error::{Error, Result};
+use crate::lock::locked;
 use crate::native::{self, OnnxRuntimeApi};
 
 /// The number of the C API that this crate is compiled for (`ort`'s feature `api-24`), which is
@@ -59,8 +60,7 @@ impl Library {
 pub fn load(explicit: Option<&Path>) -> Result<&'static Library> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     static LOADING: Mutex<()> = Mutex::new(());
-    // Nothing is guarded but the order of events, so a poisoned lock is as good as any.
-    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = locked(&LOADING);
     if let Some(library) = LIBRARY.get() {
         return Ok(library);
     }

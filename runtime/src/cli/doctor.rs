@@ -55,10 +55,10 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let probe = provider::probe(library);
     let engine = arguments.engine.as_deref().map(|directory| arguments.signed.open(directory)).transpose()?;
     let placement = arguments.placing.placement();
-    let devices = if placement.devices.is_empty() { vec![0] } else { placement.devices.clone() };
+    let on_one = |device: u32| Placement { devices: vec![device], ..placement.clone() };
     let judge = |engine: &Engine| {
-        let verdict = |device: u32| Verdict::of(engine, library, &probe, placement.provider, &[device]);
-        devices.iter().map(|&device| Judged { device, verdict: verdict(device), opened: None }).collect()
+        let verdict = |device: u32| Verdict::of(engine, library, &probe, &on_one(device));
+        placement.gpus().iter().map(|&device| Judged { device, verdict: verdict(device), opened: None }).collect()
     };
     let mut judged: Vec<Judged> = engine.as_ref().map(judge).unwrap_or_default();
     // First all that is known at once: TensorRT may take minutes to open an engine, and libraries may end the process.
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     if let Some(engine) = &engine {
         let several = judged.len() > 1;
         for judged in &mut judged {
-            let opened = open(engine, Placement { devices: vec![judged.device], ..placement.clone() });
+            let opened = open(engine, on_one(judged.device));
             if let (Ok(assigned), false) = (&opened, arguments.json) {
                 print(&format!("nodes         {}{}", on(several, judged.device), nodes(assigned)))?;
             }

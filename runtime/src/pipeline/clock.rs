@@ -1,9 +1,11 @@
 //! Where the time of a picture went.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+
+use crate::lock::locked;
 
 /// Time that each stage was at work on a picture, in seconds. Stages run at the same time, so the parts sum to more than the total. A run
 /// for several pictures counts for each with its share.
@@ -37,29 +39,24 @@ impl Clock {
         Self(Mutex::new(State { started: Instant::now(), seconds: Seconds::default(), runs: None }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Numbers are whole after every step, so a poisoned lock is as good as any.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Does some work of a stage.
     pub(super) fn measure<T>(&self, stage: impl Fn(&mut Seconds) -> &mut f64, work: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = work();
-        *stage(&mut self.state().seconds) += started.elapsed().as_secs_f64();
+        *stage(&mut locked(&self.0).seconds) += started.elapsed().as_secs_f64();
         result
     }
 
     /// Counts a share of a run of the model.
     pub(super) fn ran(&self, from: Instant, to: Instant, share: f64) {
-        let mut state = self.state();
+        let mut state = locked(&self.0);
         state.seconds.run += (to - from).as_secs_f64() * share;
         let (first, last) = state.runs.unwrap_or((from, to));
         state.runs = Some((first.min(from), last.max(to)));
     }
 
     pub(super) fn stop(&self) -> Seconds {
-        let state = self.state();
+        let state = locked(&self.0);
         let span = state.runs.map_or(Duration::ZERO, |(first, last)| last - first);
         Seconds { total: state.started.elapsed().as_secs_f64(), span_first_to_last_tile: span.as_secs_f64(), ..state.seconds }
     }

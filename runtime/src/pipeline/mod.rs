@@ -13,7 +13,7 @@ mod run;
 mod stages;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::fit::Verdict;
 use crate::image::{Alpha, Header, RowSink, RowSource};
 use crate::ladder::{Ladder, Placement};
+use crate::lock::locked;
 use crate::provider::Provider;
 use crate::session::Assigned;
 use crate::throughput::Throughput;
@@ -174,7 +175,7 @@ impl Upscaler {
         let ladder = Arc::new(Ladder::new(engine, options.placement.clone())?);
         let limits = Limits { streams: ladder.streams(), batch: options.batch.unwrap_or(largest).max(1) };
         let tiles = tiles(engine, &interface, options.tile, &ladder)?;
-        let device = options.placement.devices.first().copied().unwrap_or(0);
+        let device = options.placement.gpus()[0];
         let models = Models {
             engine: engine.clone(),
             interface,
@@ -246,6 +247,11 @@ impl Upscaler {
         result
     }
 
+    /// Threads of each session on the CPU; `None`: those that ONNX Runtime takes for one session.
+    pub fn threads(&self) -> Option<usize> {
+        self.models.ladder.threads()
+    }
+
     /// How long all sessions so far took to open.
     pub fn session_time(&self) -> Duration {
         self.models.ladder.opening()
@@ -274,7 +280,7 @@ impl Models {
 
     /// Those that have sessions.
     fn opened(&self) -> MutexGuard<'_, Vec<Arc<Model>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.open)
     }
 
     fn options(&self) -> &Options {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::clock::Clock;
@@ -11,6 +11,7 @@ use crate::engine::Graph;
 use crate::engine::manifest::Interface;
 use crate::error::{Error, Result};
 use crate::ladder::Ladder;
+use crate::lock::locked;
 use crate::session::{Assigned, Session, Tensor, Tensors};
 use crate::tile::{Size, Tile};
 
@@ -114,11 +115,6 @@ struct Pairs {
     unused: VecDeque<Pair>,
     made: usize,
     limit: usize,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What the locks guard is whole between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Model {

@@ -1,7 +1,7 @@
 //! The streams: each takes batches and does nothing but run them, so that the engine is never kept waiting.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -10,6 +10,7 @@ use super::model::{Batch, Limits, Model};
 use super::stages::{StageResult, Stop};
 use super::{Cancel, Models, PATIENCE};
 use crate::error::Error;
+use crate::lock::locked;
 
 /// What the streams of a run share.
 pub(super) struct Streams<'s> {
@@ -44,7 +45,7 @@ impl<'s> Streams<'s> {
     }
 
     fn returned(&self) -> MutexGuard<'_, Vec<Batch>> {
-        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.returned)
     }
 
     /// Runs batches until there are no more.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crossbeam_channel::{Receiver, RecvError, SendError, Sender, bounded, unbounded};
@@ -16,6 +16,7 @@ use super::run::Streams;
 use super::{Cancel, Event, Models, Next, Open, Pictures, Progress, Statistics};
 use crate::error::{Error, Result};
 use crate::image::RowSink;
+use crate::lock::locked;
 use crate::tile::{Blender, RowBand, SampleEncoding, Size, TilePlan};
 
 /// Batches that are cut ahead: one that is being filled and one that waits, so that no stream waits as long as cutting is faster.
@@ -75,7 +76,7 @@ impl Stop {
         let _watched = Watched(self);
         if let Err(ended) = stage() {
             if let Ended::Failed(error) = ended {
-                self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                locked(&self.error).get_or_insert(error);
             }
             self.set.store(true, Ordering::SeqCst);
         }
@@ -154,7 +155,7 @@ pub(super) fn run(
         stages.into_iter().filter_map(|(name, stage)| stage.join().is_err().then_some(name)).next()
     });
     heard.try_iter().for_each(&mut events);
-    let error = stop.error.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let error = locked(&stop.error).take();
     match (error, panicked) {
         // What the others say then only follows from it.
         (_, Some(stage)) => Err(Error::Internal(stage)),

@@ -123,10 +123,9 @@ pub(super) struct Repeats {
 
 /// Runs pictures one after the other for latency, and then in a row for throughput.
 pub(super) fn measure(engine: &Engine, options: Options, size: Size, repeats: Repeats) -> Result<Measured> {
-    let devices = if options.placement.devices.is_empty() { vec![0] } else { options.placement.devices.clone() };
-    let threads = options.placement.session.threads;
+    let devices = options.placement.gpus().to_vec();
     let mut upscaler = Upscaler::new(engine, options)?;
-    let header = Header { size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
+    let header = header_of(size);
     for _ in 0..repeats.warm_up {
         upscale(&mut upscaler, &header)?;
     }
@@ -157,7 +156,7 @@ pub(super) fn measure(engine: &Engine, options: Options, size: Size, repeats: Re
         tiles: statistics.tiles,
         batch: *batch,
         streams: *streams,
-        threads: threads.unwrap_or_else(|| (cores() / streams).max(1)),
+        threads: upscaler.threads().unwrap_or_else(cores),
         runs: repeats.runs,
         images_per_second,
         passes,
@@ -179,6 +178,11 @@ pub(super) fn measure(engine: &Engine, options: Options, size: Size, repeats: Re
         peak_memory_bytes: peak_memory_bytes(),
         device_memory_bytes: device_memory_bytes.filter(|_| provider != Provider::Cpu),
     })
+}
+
+/// What every picture is.
+pub(super) fn header_of(size: Size) -> Header {
+    Header { size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None }
 }
 
 /// One picture alone.

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 
 use runtime::engine::Engine;
-use runtime::image::{Colour, Depth, Header};
 use runtime::pipeline::Upscaler;
 use runtime::{Error, Result};
 use serde::Deserialize;
@@ -14,7 +13,7 @@ use serde_json::json;
 use super::super::CommandResult;
 use super::super::output::{print, print_json, report};
 use super::Arguments;
-use super::measure::upscale;
+use super::measure::{header_of, upscale};
 
 /// Layers that are shown.
 const SHOWN: usize = 20;
@@ -75,7 +74,7 @@ pub(super) fn run(arguments: &Arguments, engine: &Engine) -> CommandResult {
     options.placement.devices.truncate(1);
     options.placement.session.profile = Some(folder.path().join("profile"));
     let mut upscaler = Upscaler::new(engine, options)?;
-    let header = Header { size: arguments.size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
+    let header = header_of(arguments.size);
     for _ in 0..arguments.warm_up {
         upscale(&mut upscaler, &header)?;
     }

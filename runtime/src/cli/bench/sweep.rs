@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &Arguments, engines: &[Engine]) -> CommandResult {
         let mut shapes: Vec<(Size, usize)> =
             engine.manifest().graphs.iter().map(|graph| (graph.tile(interface), graph.batch(interface))).collect();
         shapes.sort_by_key(|(tile, batch)| (tile.pixels(), *batch));
-        let mut best = Throughput::default().on_device(arguments.running.options().placement.devices.first().copied().unwrap_or(0));
+        let mut best = Throughput::default().on_device(arguments.running.options().placement.gpus()[0]);
         for (tile, batch) in shapes {
             for streams in STREAMS {
                 let mut options = arguments.running.options();

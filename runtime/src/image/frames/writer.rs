@@ -12,6 +12,7 @@ use super::raw::{RawFormat, swap_bytes};
 use super::yuv::PlaneWriter;
 use super::{Frame, FrameReader, Layout};
 use crate::error::{Error, Result};
+use crate::lock::locked;
 
 /// A frame in luma and chroma that takes more is refused, as it has to be held whole.
 const FRAME_BYTES_MAXIMUM: u64 = 4 << 30;
@@ -143,7 +144,7 @@ impl RowSink for FrameSink {
     }
 
     fn write_rows(&mut self, rows: &[u8]) -> Result<()> {
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stream = locked(&self.stream);
         let Stream { name, target, header, form, row: swapped, finished } = &mut *stream;
         let row_bytes = header.row_bytes().unwrap_or(usize::MAX);
         let count = rows.len() / row_bytes;
@@ -172,7 +173,7 @@ impl RowSink for FrameSink {
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stream = locked(&self.stream);
         let Stream { name, target, header, form, finished, .. } = &mut *stream;
         if self.rows < header.size.height {
             return Err(Error::image(name, format!("{} rows are missing at the end of a frame", header.size.height - self.rows)));
