@@ -60,7 +60,7 @@ fuzz: ## Fuzz everything that is parsed from a file, SECONDS=20 each
 	scripts/fuzz.sh $(SECONDS)
 
 bench: setup build ## Measure what docs/benchmarks.md says (LARGE=1: with a photo of 144 megapixels)
-	cargo build --release --locked --package runtime --example load_time
+	cargo build --release --locked --package tileforge-runtime --example load_time
 	scripts/bench.py $(if $(filter 1,$(LARGE)),--large)
 
 docs: ## Build the API documentation in target/doc/

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the export of a full-size SDXL UNet, as docs/benchmarks.md reports it.
 
-    cargo build --release && cargo build --release --package runtime --example load_time
+    cargo build --release && cargo build --release --package tileforge-runtime --example load_time
     scripts/bench_export.py FOLDER [--runs 5]      a folder on a disk with 16 GB to spare; what is made there is removed again
 
 Only the standard library. Times of copies are ratios to `cp` of the same file, alternated in one run; memory is the process's own peak.

@@ -7,17 +7,19 @@ use crate::precision::{self, Converted, Job, PrecisionOptions, Sensitivity, Tria
 use crate::profile::{Profile, ProviderOptions};
 use crate::samples::{Purpose, views};
 use crate::{Error, Result, Source, engine_files, portable};
-use graph::Model;
-use runtime::compiled::{self, Facts, Store};
-use runtime::engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Precision, SCHEMA, SelfTest, Target};
-use runtime::engine::{MANIFEST_FILE, selftest};
-use runtime::onnxruntime;
-use runtime::provider::{self, Provider};
-use runtime::session::SessionOptions;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tileforge_graph::Model;
+use tileforge_runtime::compiled::{self, Facts, Store};
+use tileforge_runtime::engine::manifest::{
+    BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Precision, SCHEMA, SelfTest, Target,
+};
+use tileforge_runtime::engine::{MANIFEST_FILE, selftest};
+use tileforge_runtime::onnxruntime;
+use tileforge_runtime::provider::{self, Provider};
+use tileforge_runtime::session::SessionOptions;
 
 pub(crate) const WEIGHTS_FILE: &str = "model.weights";
 const SELFTEST_FILE: &str = "selftest.safetensors";
@@ -33,7 +35,8 @@ pub struct Built {
     pub portable: Option<String>,
     /// Bytes of all its files together.
     pub bytes: u64,
-    /// How fast it is here, as gates that it passed: of an INT8 engine for CPUs. Time is no part of the engine, whose bytes repeat.
+    /// How fast it is here, as gates that it passed: of an INT8 engine for CPUs. Time is no part of the engine, whose
+    /// bytes repeat.
     pub speed: Vec<Gate>,
     /// What each layer costs, the most sensitive first: if it was asked for, or if layers had to fall back.
     pub sensitivity: Vec<Sensitivity>,
@@ -41,11 +44,12 @@ pub struct Built {
 
 /// Builds the engine of `source` for `profile` at `directory`, which may hold an older engine, and nothing else.
 ///
-/// The engine is written beside its place and renamed at the end: a build that fails or is killed leaves no half engine.
+/// The engine is written beside its place and renamed at the end: a build that fails or is killed leaves no half
+/// engine.
 ///
 /// # Errors
-/// The options do not go with the profile's precision, the source does not give a graph for the profile's tiles, ONNX Runtime refuses
-/// one, a gate is not passed, or a file cannot be written.
+/// The options do not go with the profile's precision, the source does not give a graph for the profile's tiles, ONNX
+/// Runtime refuses one, a gate is not passed, or a file cannot be written.
 pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, directory: &Path) -> Result<Built> {
     let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| Error::input(directory, "expected the name of an engine directory"))?;
@@ -58,11 +62,16 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
     let scratch = engine_files::temporary(parent)?;
 
     let purpose = source.purpose();
-    let job = Job { precision: profile.precision, provider: profile.provider, purpose, floors: &profile.floors, options };
-    let Written { graphs, graph_sha256, converted } = write_graphs(source, &job, &models, staging.path(), scratch.path())?;
-    let written = |graph: &EngineGraph| Ok((graph.record.file.clone(), Cow::Owned(graph::load(staging.path().join(&graph.record.file))?)));
+    let job =
+        Job { precision: profile.precision, provider: profile.provider, purpose, floors: &profile.floors, options };
+    let Written { graphs, graph_sha256, converted } =
+        write_graphs(source, &job, &models, staging.path(), scratch.path())?;
+    let written = |graph: &EngineGraph| {
+        Ok((graph.record.file.clone(), Cow::Owned(tileforge_graph::load(staging.path().join(&graph.record.file))?)))
+    };
     check_for_tensorrt(profile, graphs.iter().map(written))?;
-    let Measured { gates, speed, selftest } = measure(source, &job, &graphs, &converted, staging.path(), scratch.path())?;
+    let Measured { gates, speed, selftest } =
+        measure(source, &job, &graphs, &converted, staging.path(), scratch.path())?;
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
     gate::check(&all).map_err(|error| with_blame(error, &converted, &job, scratch.path()))?;
     let compiles_on = portable::compiles_on(profile);
@@ -91,7 +100,11 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
             compute_capability: profile.device.as_ref().map(|device| device.compute_capability.to_string()),
             portable: compiles_on.is_err(),
             streams: profile.streams,
-            tensorrt: if profile.provider == Provider::TensorRt { owned(profile.tensorrt_options()) } else { BTreeMap::new() },
+            tensorrt: if profile.provider == Provider::TensorRt {
+                owned(profile.tensorrt_options())
+            } else {
+                BTreeMap::new()
+            },
             cuda: if profile.provider == Provider::Cpu { BTreeMap::new() } else { owned(profile.cuda_options()) },
         },
         built_with: BuiltWith {
@@ -121,11 +134,14 @@ fn compile(manifest: &Manifest, gpu: u32, staging: &Path) -> Result<()> {
     let probe = provider::probe(library);
     let folder = staging.join(compiled::FOLDER);
     let provider_options = manifest.target.tensorrt.clone();
-    let options = SessionOptions { provider: Provider::TensorRt, provider_options, device: gpu, ..SessionOptions::default() };
+    let options =
+        SessionOptions { provider: Provider::TensorRt, provider_options, device: gpu, ..SessionOptions::default() };
     for graph in &manifest.graphs {
         let facts = Facts::new(manifest, graph, &options.provider_options, library, &probe, gpu);
-        let facts = facts.ok_or_else(|| Error::input(&folder, "TensorRT or its GPU cannot be asked for its version"))?;
-        Store::at(&folder).get_or_make(&facts, |place| compiled::compile(&staging.join(&graph.file), &options, place))?;
+        let facts =
+            facts.ok_or_else(|| Error::input(&folder, "TensorRT or its GPU cannot be asked for its version"))?;
+        Store::at(&folder)
+            .get_or_make(&facts, |place| compiled::compile(&staging.join(&graph.file), &options, place))?;
         let lock = Store::at(&folder).lock_file(&facts);
         fs::remove_file(&lock).map_err(|e| Error::file(&lock, "remove", e))?;
     }
@@ -158,13 +174,14 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
     let write = |models: &[&Model], folder: &Path| {
         let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
         let pairs: Vec<(&Model, &Path)> = models.iter().copied().zip(paths.iter().map(PathBuf::as_path)).collect();
-        graph::save_sharing_weights(&pairs, &folder.join(WEIGHTS_FILE))
+        tileforge_graph::save_sharing_weights(&pairs, &folder.join(WEIGHTS_FILE))
     };
     write(&models.iter().collect::<Vec<_>>(), scratch)?;
     let references: Vec<PathBuf> = names.iter().map(|name| scratch.join(name)).collect();
     let mut converted = precision::convert(job, models, &references, scratch)?;
-    // Fusions are stored of FP32 alone: of other types, ONNX Runtime would store what its CPU kernels lack as Casts, and 8 bits in
-    // this processor's form. And for CPUs alone: TensorRT fuses by itself, and does not know ONNX Runtime's own operators.
+    // Fusions are stored of FP32 alone: of other types, ONNX Runtime would store what its CPU kernels lack as Casts,
+    // and 8 bits in this processor's form. And for CPUs alone: TensorRT fuses by itself, and does not know ONNX
+    // Runtime's own operators.
     let optimise = job.precision == Precision::Fp32 && job.provider == Provider::Cpu;
     let unfused = scratch.join("unfused");
     if optimise {
@@ -176,10 +193,13 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
     for (model, reference) in converted.models.iter_mut().zip(references) {
         let name = file_name(model)?;
         let optimised = if optimise { optimised(model, &unfused.join(&name))? } else { None };
-        let shapes = |ports: &[graph::Port]| ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect();
+        let shapes = |ports: &[tileforge_graph::Port]| {
+            ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect()
+        };
         let (inputs, outputs) = (shapes(&model.inputs), shapes(&model.outputs));
         let record = Graph { file: name.clone(), inputs, outputs, optimised: optimised.is_some() };
-        let emulation = precision::emulation(model, job.provider)?.map(|emulation| (emulation, scratch.join(format!("emulated-{name}"))));
+        let emulation = precision::emulation(model, job.provider)?
+            .map(|emulation| (emulation, scratch.join(format!("emulated-{name}"))));
         graphs.push(EngineGraph { record, reference, emulation: emulation.as_ref().map(|(_, path)| path.clone()) });
         emulations.extend(emulation);
         if let Some(optimised) = optimised {
@@ -189,15 +209,18 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
     write(&converted.models.iter().collect::<Vec<_>>(), staging)?;
     if !emulations.is_empty() {
         let pairs: Vec<(&Model, &Path)> = emulations.iter().map(|(model, path)| (model, path.as_path())).collect();
-        graph::save_sharing_weights(&pairs, &scratch.join("emulated.weights"))?;
+        tileforge_graph::save_sharing_weights(&pairs, &scratch.join("emulated.weights"))?;
     }
     let last = names.last().ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
-    let graph_sha256 = runtime::digest::sha256_file(&scratch.join(last))?.sha256;
+    let graph_sha256 = tileforge_runtime::digest::sha256_file(&scratch.join(last))?.sha256;
     Ok(Written { graphs, graph_sha256, converted })
 }
 
 /// That the TensorRT which ONNX Runtime uses takes the graphs, if they are for it.
-fn check_for_tensorrt<'m>(profile: &Profile, mut graphs: impl Iterator<Item = Result<(String, Cow<'m, Model>)>>) -> Result<()> {
+fn check_for_tensorrt<'m>(
+    profile: &Profile,
+    mut graphs: impl Iterator<Item = Result<(String, Cow<'m, Model>)>>,
+) -> Result<()> {
     if profile.provider != Provider::TensorRt {
         return Ok(());
     }
@@ -210,7 +233,7 @@ fn check_for_tensorrt<'m>(profile: &Profile, mut graphs: impl Iterator<Item = Re
 /// `model-1x3x256x256.onnx`: after the shape of the first input.
 fn file_name(model: &Model) -> Result<String> {
     let dims = model.inputs.first().and_then(|port| port.ty.fixed_dims());
-    let dims = dims.ok_or_else(|| graph::Error::Graph("expected a first input of fixed shape".into()))?;
+    let dims = dims.ok_or_else(|| tileforge_graph::Error::Graph("expected a first input of fixed shape".into()))?;
     Ok(format!("model-{}.onnx", dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")))
 }
 
@@ -223,7 +246,8 @@ struct Measured {
     selftest: SelfTest,
 }
 
-/// Runs every graph of the engine against its reference, and keeps the smallest one's input and output as the self-test.
+/// Runs every graph of the engine against its reference, and keeps the smallest one's input and output as the
+/// self-test.
 fn measure(
     source: &Source,
     job: &Job<'_>,
@@ -253,8 +277,10 @@ fn measure(
         }
         if selftest.is_none() {
             let path = staging.join(SELFTEST_FILE);
-            // An engine proves elsewhere that it computes what it computed here, so its own output is what is expected, not FP32's.
-            let expected = if job.precision == Precision::Fp32 { trial.reference().clone() } else { trial.outputs_of(&file)? };
+            // An engine proves elsewhere that it computes what it computed here, so its own output is what is expected,
+            // not FP32's.
+            let expected =
+                if job.precision == Precision::Fp32 { trial.reference().clone() } else { trial.outputs_of(&file)? };
             selftest::write(&path, &views(trial.sample()), &views(&expected))?;
             let tolerance = selftest_tolerance(job.precision);
             selftest = Some(SelfTest { file: SELFTEST_FILE.into(), graph: graph.record.file.clone(), tolerance });
@@ -264,8 +290,9 @@ fn measure(
     Ok(Measured { gates, speed, selftest })
 }
 
-/// Largest error of the self-test on another box, over the output's range. Other processors round differently: in FP32 in the last bits,
-/// in 16 bits in the eleventh or eighth, and in 8 bits a value near the middle of two codes may become either.
+/// Largest error of the self-test on another box, over the output's range. Other processors round differently: in FP32
+/// in the last bits, in 16 bits in the eleventh or eighth, and in 8 bits a value near the middle of two codes may
+/// become either.
 fn selftest_tolerance(precision: Precision) -> f64 {
     match precision {
         Precision::Fp32 => 1e-4,
@@ -286,7 +313,8 @@ fn with_blame(error: Error, converted: &Converted, job: &Job<'_>, scratch: &Path
 
 fn write_manifest(manifest: &Manifest, staging: &Path) -> Result<()> {
     let path = staging.join(MANIFEST_FILE);
-    let text = serde_json::to_string_pretty(manifest).map_err(|e| Error::input(&path, format!("cannot be written as JSON: {e}")))?;
+    let text = serde_json::to_string_pretty(manifest)
+        .map_err(|e| Error::input(&path, format!("cannot be written as JSON: {e}")))?;
     // What the runtime would refuse must never be shipped.
     Manifest::parse(text.as_bytes())?;
     fs::write(&path, text + "\n").map_err(|e| Error::file(&path, "write", e))

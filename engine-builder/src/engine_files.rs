@@ -1,8 +1,6 @@
 //! The files of an engine directory, and how a finished one gets its place.
 
 use crate::{Error, Result};
-use runtime::digest::{FileDigest, sha256_file};
-use runtime::engine::MANIFEST_FILE;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -11,6 +9,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use tileforge_runtime::digest::{FileDigest, sha256_file};
+use tileforge_runtime::engine::MANIFEST_FILE;
 
 /// Size and SHA-256 of every file in a folder and the folders in it, by name: `NAME`, or `FOLDER/NAME`.
 pub(crate) fn files(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
@@ -36,7 +36,8 @@ fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>> {
     folder.read_dir().map_err(fail)?.map(entry).collect()
 }
 
-/// Gives the folder and its files the permissions that the system gives new ones: temporary ones are private to their owner.
+/// Gives the folder and its files the permissions that the system gives new ones: temporary ones are private to their
+/// owner.
 fn make_readable(folder: &Path) -> Result<()> {
     let fail = |e| Error::file(folder, "set the permissions", e);
     // What a new file gets is seen by making one.
@@ -59,7 +60,8 @@ pub(crate) fn parent_of(directory: &Path) -> &Path {
     directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes the folder that an engine's `directory` is to be in, and returns it. The place itself is free, or holds an older engine.
+/// Makes the folder that an engine's `directory` is to be in, and returns it. The place itself is free, or holds an
+/// older engine.
 pub(crate) fn place_for(directory: &Path) -> Result<&Path> {
     refuse_to_replace_anything_but_an_engine(directory)?;
     let parent = parent_of(directory);
@@ -69,10 +71,17 @@ pub(crate) fn place_for(directory: &Path) -> Result<&Path> {
 
 fn refuse_to_replace_anything_but_an_engine(directory: &Path) -> Result<()> {
     let Ok(mut entries) = directory.read_dir() else {
-        return if directory.exists() { Err(Error::input(directory, "expected a folder or nothing, found a file")) } else { Ok(()) };
+        return if directory.exists() {
+            Err(Error::input(directory, "expected a folder or nothing, found a file"))
+        } else {
+            Ok(())
+        };
     };
     if entries.next().is_some() && !directory.join(MANIFEST_FILE).is_file() {
-        return Err(Error::input(directory, "the folder is not empty and holds no engine; give another folder, or empty it"));
+        return Err(Error::input(
+            directory,
+            "the folder is not empty and holds no engine; give another folder, or empty it",
+        ));
     }
     Ok(())
 }
@@ -80,7 +89,8 @@ fn refuse_to_replace_anything_but_an_engine(directory: &Path) -> Result<()> {
 /// What the names of unfinished folders begin with.
 const UNFINISHED: &str = ".building-";
 
-/// A folder that vanishes unless it is put in its place. While it is in use it is locked, so that one which a killed build left can be told.
+/// A folder that vanishes unless it is put in its place. While it is in use it is locked, so that one which a killed
+/// build left can be told.
 pub(crate) struct Temporary {
     folder: TempDir,
     /// None where the file system has no locks of folders; such folders are left alone.
@@ -97,8 +107,10 @@ impl Temporary {
 pub(crate) fn temporary(parent: &Path) -> Result<Temporary> {
     remove_litter(parent);
     loop {
-        let folder =
-            tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(parent).map_err(|e| Error::file(parent, "create a folder in", e))?;
+        let folder = tempfile::Builder::new()
+            .prefix(UNFINISHED)
+            .tempdir_in(parent)
+            .map_err(|e| Error::file(parent, "create a folder in", e))?;
         // Before it is locked, another build may take it for litter: then there is a next one.
         match File::open(folder.path()) {
             Ok(lock) => match lock.try_lock() {
@@ -117,7 +129,8 @@ fn is_still_there(path: &Path, opened: &File) -> bool {
     matches!((fs::metadata(path), opened.metadata()), (Ok(a), Ok(b)) if same(&a, &b))
 }
 
-/// Removes unfinished folders that nobody has locked. Whatever cannot be looked at or removed is somebody else's, and in nobody's way.
+/// Removes unfinished folders that nobody has locked. Whatever cannot be looked at or removed is somebody else's, and
+/// in nobody's way.
 fn remove_litter(parent: &Path) {
     for path in parent.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()) {
         if is_unfinished(&path)
@@ -134,7 +147,8 @@ pub(crate) fn is_unfinished(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED))
 }
 
-/// Puts a finished engine in its place; an older engine there is replaced, at one moment where the file system can exchange two folders.
+/// Puts a finished engine in its place; an older engine there is replaced, at one moment where the file system can
+/// exchange two folders.
 pub(crate) fn put_in_place(staging: Temporary, directory: &Path) -> Result<()> {
     make_readable(staging.path())?;
     if directory.exists() {
@@ -166,7 +180,8 @@ mod tests {
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {
-        let mut names: Vec<String> = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> =
+            folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }

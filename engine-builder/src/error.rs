@@ -37,13 +37,13 @@ pub enum Error {
     Lint(String),
     /// The checkpoint cannot be exported.
     #[error(transparent)]
-    Export(#[from] exporter::Error),
+    Export(#[from] tileforge_exporter::Error),
     /// The graph cannot be made, read or written.
     #[error(transparent)]
-    Graph(#[from] graph::Error),
+    Graph(#[from] tileforge_graph::Error),
     /// ONNX Runtime, or the engine's own format.
     #[error(transparent)]
-    Runtime(#[from] runtime::Error),
+    Runtime(#[from] tileforge_runtime::Error),
 }
 
 impl Error {

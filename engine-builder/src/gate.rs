@@ -2,7 +2,7 @@
 
 use crate::{Error, Floors, Result};
 use ndarray::ArrayD;
-use runtime::engine::manifest::Gate;
+use tileforge_runtime::engine::manifest::Gate;
 
 /// An engine's output against its reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,11 +26,12 @@ impl Measurement {
         Self::of_all(&[(found, reference)])
     }
 
-    /// Compares outputs of several inputs. The ratio is that of the worst one; the peak and the cosine are those of all together, since a tile
-    /// of one colour has neither a range nor a direction of its own.
+    /// Compares outputs of several inputs. The ratio is that of the worst one; the peak and the cosine are those of all
+    /// together, since a tile of one colour has neither a range nor a direction of its own.
     pub(crate) fn of_all(pairs: &[(&ArrayD<f32>, &ArrayD<f32>)]) -> Self {
         let references = pairs.iter().flat_map(|(_, reference)| reference.iter());
-        let (low, high) = references.fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)));
+        let (low, high) =
+            references.fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)));
         // A constant reference has no range of its own.
         let range = f64::from(high - low).max(f64::from(f32::EPSILON));
         let (mut worst_mean, mut largest) = (0.0_f64, 0.0_f64);
@@ -53,7 +54,11 @@ impl Measurement {
             finite: pairs.iter().flat_map(|(found, _)| found.iter()).all(|value| value.is_finite()),
             psnr_db: 10.0 * (range * range / worst_mean).log10(),
             // Zeros have no direction; two of them are equal.
-            cosine: if worst_mean == 0.0 { 1.0 } else { product / (lengths[0] * lengths[1]).sqrt().max(f64::MIN_POSITIVE) },
+            cosine: if worst_mean == 0.0 {
+                1.0
+            } else {
+                product / (lengths[0] * lengths[1]).sqrt().max(f64::MIN_POSITIVE)
+            },
             maximum_error: largest / range,
         }
     }
@@ -75,8 +80,8 @@ impl Measurement {
         self.finite && self.psnr_db >= floors.psnr_db && self.cosine >= floors.cosine
     }
 
-    /// The gates of one graph, with their figures. `emulated` says that the graph's arithmetic was measured in its emulation, because no
-    /// kernel here rounds as the target's do.
+    /// The gates of one graph, with their figures. `emulated` says that the graph's arithmetic was measured in its
+    /// emulation, because no kernel here rounds as the target's do.
     pub fn gates(&self, graph: &str, floors: &Floors, emulated: bool) -> Vec<Gate> {
         let [psnr, cosine] = if emulated { ["psnr_db_emulated", "cosine_emulated"] } else { ["psnr_db", "cosine"] };
         let gate = |name: &str, value: f64, floor: f64| Gate { name: name.into(), graph: graph.into(), value, floor };
@@ -97,14 +102,26 @@ pub(crate) fn check(gates: &[&Gate]) -> Result<()> {
     let failed: Vec<String> = gates
         .iter()
         .filter(|gate| gate.value < gate.floor)
-        .map(|gate| format!("  {}: {} is {}, expected at least {}", gate.graph, gate.name, figure(gate.value), figure(gate.floor)))
+        .map(|gate| {
+            format!(
+                "  {}: {} is {}, expected at least {}",
+                gate.graph,
+                gate.name,
+                figure(gate.value),
+                figure(gate.floor)
+            )
+        })
         .collect();
     if failed.is_empty() { Ok(()) } else { Err(Error::Gate(failed.join("\n"))) }
 }
 
 /// A figure with two digits behind the point, or with as many as tell it from 1.
 pub fn figure(value: f64) -> String {
-    if (1e-8..0.01).contains(&(1.0 - value).abs()) { format!("{value:.8}").trim_end_matches('0').to_owned() } else { format!("{value:.2}") }
+    if (1e-8..0.01).contains(&(1.0 - value).abs()) {
+        format!("{value:.8}").trim_end_matches('0').to_owned()
+    } else {
+        format!("{value:.2}")
+    }
 }
 
 #[cfg(test)]
@@ -132,7 +149,8 @@ mod tests {
     fn of_several_tiles_the_worst_one_counts() {
         let [colourful, dark] = [array(&[0.0, 1.0]), array(&[0.01, 0.01])];
         let off = |tile: &ArrayD<f32>, by: f32| tile.mapv(|value| value + by);
-        let [better, worse] = [0.01, 0.1].map(|by| Measurement::of_all(&[(&colourful, &colourful), (&off(&dark, by), &dark)]));
+        let [better, worse] =
+            [0.01, 0.1].map(|by| Measurement::of_all(&[(&colourful, &colourful), (&off(&dark, by), &dark)]));
         // The peak is that of both, not the dark one's.
         assert!((better.psnr_db - 40.0).abs() < 1e-3 && (worse.psnr_db - 20.0).abs() < 1e-3, "{better:?} {worse:?}");
         assert!(better.cosine > 0.9999, "{better:?}");
@@ -144,7 +162,10 @@ mod tests {
     fn the_cosine_is_that_of_the_angle() {
         let cosine = |found: &[f32], reference: &[f32]| Measurement::of(&array(found), &array(reference)).cosine;
         assert!((cosine(&[1.0, 1.0], &[1.0, 0.0]) - 0.5_f64.sqrt()).abs() < 1e-12);
-        assert_eq!((cosine(&[-2.0, 0.0], &[1.0, 0.0]), cosine(&[0.0], &[0.0]), cosine(&[1.0], &[0.0])), (-1.0, 1.0, 0.0));
+        assert_eq!(
+            (cosine(&[-2.0, 0.0], &[1.0, 0.0]), cosine(&[0.0], &[0.0]), cosine(&[1.0], &[0.0])),
+            (-1.0, 1.0, 0.0)
+        );
         let floors = Floors { psnr_db: 0.0, cosine: 0.99, speed: 1.0 };
         let reference = array(&[1.0, 0.0, 1.0]);
         assert!(Measurement::of(&reference, &reference).reaches(&floors));
@@ -156,11 +177,15 @@ mod tests {
 
     #[test]
     fn an_engine_in_8_bits_that_is_slower_is_refused() {
-        let gate = |value: f64, floor: f64| Gate { name: "speed_over_fp32".into(), graph: "g.onnx".into(), value, floor };
+        let gate =
+            |value: f64, floor: f64| Gate { name: "speed_over_fp32".into(), graph: "g.onnx".into(), value, floor };
         check(&[&gate(1.0, 1.0), &gate(0.5, 0.0)]).unwrap();
         let error = check(&[&gate(0.97, 1.0)]).unwrap_err().to_string();
         assert!(error.contains("g.onnx: speed_over_fp32 is 0.97, expected at least 1.00"), "{error}");
-        assert_eq!([figure(0.9999), figure(1.0), figure(1.25), figure(1.0 - 1e-12)], ["0.9999", "1.00", "1.25", "1.00"]);
+        assert_eq!(
+            [figure(0.9999), figure(1.0), figure(1.25), figure(1.0 - 1e-12)],
+            ["0.9999", "1.00", "1.25", "1.00"]
+        );
     }
 
     #[test]
@@ -170,6 +195,9 @@ mod tests {
         check(&all(&Measurement::of(&reference, &reference).gates("g.onnx", &floors, false))).unwrap();
         let black = Measurement::of(&array(&[f32::NAN, 0.0]), &reference).gates("g.onnx", &floors, false);
         let error = check(&all(&black)).unwrap_err().to_string();
-        assert!(error.contains("g.onnx: finite is 0.00") && error.contains("psnr_db is 0.00, expected at least 90.00"), "{error}");
+        assert!(
+            error.contains("g.onnx: finite is 0.00") && error.contains("psnr_db is 0.00, expected at least 90.00"),
+            "{error}"
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! Graphs to engines: what a model becomes for one kind of machine, with the proof that it still gives the right pixels.
+//! Graphs to engines: what a model becomes for one kind of machine, with the proof that it still gives the right
+//! pixels.
 //!
-//! Data flows one way: a [`Source`] (checkpoint, graph or model file) gives one graph for each tile shape of a [`Profile`]; the graphs
-//! are run against their reference; and [`build`] writes the engine directory that the `runtime` crate opens.
+//! Data flows one way: a [`Source`] (checkpoint, graph or model file) gives one graph for each tile shape of a
+//! [`Profile`]; the graphs are run against their reference; and [`build`] writes the engine directory that the
+//! `runtime` crate opens.
 
 mod build;
 pub mod bundle;

@@ -38,15 +38,25 @@ impl ModelFile {
     pub fn read(path: &Path) -> Result<Self> {
         let mut model: ModelFile = yaml::read(path)?;
         if path.file_stem().is_none_or(|stem| stem != model.name.as_str()) {
-            return Err(Error::input(path, format!("expected the model to have its file's name, found `name: {}`", model.name)));
+            return Err(Error::input(
+                path,
+                format!("expected the model to have its file's name, found `name: {}`", model.name),
+            ));
         }
         model.checkpoint = path.parent().unwrap_or(Path::new("")).join(&model.checkpoint);
         if !model.checkpoint.exists() {
-            return Err(Error::input(path, format!("its checkpoint {} is missing; put it there", model.checkpoint.display())));
+            return Err(Error::input(
+                path,
+                format!("its checkpoint {} is missing; put it there", model.checkpoint.display()),
+            ));
         }
-        let found = runtime::digest::sha256_file(&model.checkpoint)?.sha256;
+        let found = tileforge_runtime::digest::sha256_file(&model.checkpoint)?.sha256;
         if found != model.sha256 {
-            let reason = format!("expected the SHA-256 {}, found {found}: it is another checkpoint than {}", model.sha256, path.display());
+            let reason = format!(
+                "expected the SHA-256 {}, found {found}: it is another checkpoint than {}",
+                model.sha256,
+                path.display()
+            );
             return Err(Error::input(&model.checkpoint, reason));
         }
         Ok(model)

@@ -1,16 +1,17 @@
 //! Letting ONNX Runtime optimise a graph once, while the engine is built, instead of at every start.
 
 use crate::Result;
-use graph::{Model, Weight};
-use runtime::session::{OptimisationLevel, Session, SessionOptions};
 use std::path::Path;
+use tileforge_graph::{Model, Weight};
+use tileforge_runtime::session::{OptimisationLevel, Session, SessionOptions};
 
-/// The optimised graph is kept when it has at most this share of the nodes. A count and not a time, so that the same inputs give the
-/// same engine; docs/benchmarks.md has the loading times that it stands for.
+/// The optimised graph is kept when it has at most this share of the nodes. A count and not a time, so that the same
+/// inputs give the same engine; docs/benchmarks.md has the loading times that it stands for.
 const WORTH_KEEPING: f64 = 0.9;
 
 /// The model with ONNX Runtime's fusions, or `None` where those make too little difference. `path` holds the model, and
-/// the result's file is written beside it, because what ONNX Runtime left unchanged still points into the model's weight file.
+/// the result's file is written beside it, because what ONNX Runtime left unchanged still points into the model's
+/// weight file.
 ///
 /// The fusions are those that hold for any processor; layouts for this one are still chosen when the engine is opened.
 pub(crate) fn optimised(model: &Model, path: &Path) -> Result<Option<Model>> {
@@ -21,7 +22,7 @@ pub(crate) fn optimised(model: &Model, path: &Path) -> Result<Option<Model>> {
         ..SessionOptions::default()
     };
     Session::open(path, &options)?;
-    let mut optimised = graph::load(&target)?;
+    let mut optimised = tileforge_graph::load(&target)?;
     if optimised.nodes.len() as f64 > WORTH_KEEPING * model.nodes.len() as f64 {
         return Ok(None);
     }

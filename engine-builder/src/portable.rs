@@ -1,14 +1,15 @@
 //! Whether an engine can be compiled where it is built.
 //!
-//! TensorRT's code is for one GPU: it is made on a machine that has that GPU, from the graphs that the engine holds. An engine without it is
-//! *portable*: it is whole, its gates were passed, and the graphs run on any machine.
+//! TensorRT's code is for one GPU: it is made on a machine that has that GPU, from the graphs that the engine holds. An
+//! engine without it is *portable*: it is whole, its gates were passed, and the graphs run on any machine.
 
 use crate::profile::Profile;
 use crate::{Error, Result};
-use runtime::onnxruntime;
-use runtime::provider::{self, Gpu, Provider};
+use tileforge_runtime::onnxruntime;
+use tileforge_runtime::provider::{self, Gpu, Provider};
 
-/// The GPU that an engine of `profile` is compiled on here, by the driver's number; `None` for a profile that needs no compiling.
+/// The GPU that an engine of `profile` is compiled on here, by the driver's number; `None` for a profile that needs no
+/// compiling.
 ///
 /// # Errors
 /// Why the engine is portable.
@@ -25,8 +26,12 @@ pub fn compiles_on(profile: &Profile) -> Result<Option<u32>, String> {
 }
 
 fn gpu_here(profile: &Profile, gpus: &Result<Vec<Gpu>, String>) -> Result<Option<u32>, String> {
-    let Some(device) = profile.device.as_ref().filter(|_| profile.provider == Provider::TensorRt) else { return Ok(None) };
-    let here = gpus.as_ref().map_err(|problem| format!("there is no {} here: the NVIDIA driver cannot be used: {problem}", device.gpu))?;
+    let Some(device) = profile.device.as_ref().filter(|_| profile.provider == Provider::TensorRt) else {
+        return Ok(None);
+    };
+    let here = gpus
+        .as_ref()
+        .map_err(|problem| format!("there is no {} here: the NVIDIA driver cannot be used: {problem}", device.gpu))?;
     if let Some(number) = (0..).zip(here).find_map(|(number, gpu)| device.is(gpu).then_some(number)) {
         return Ok(Some(number));
     }
@@ -42,7 +47,7 @@ fn gpu_here(profile: &Profile, gpus: &Result<Vec<Gpu>, String>) -> Result<Option
 pub fn require_compiled(profile: &Profile) -> Result<()> {
     match compiles_on(profile) {
         Ok(_) => Ok(()),
-        Err(reason) => Err(Error::Runtime(runtime::Error::DoesNotFit(format!(
+        Err(reason) => Err(Error::Runtime(tileforge_runtime::Error::DoesNotFit(format!(
             "{}: an engine cannot be compiled here: {reason}; build it on that machine, or without --require-compiled for a portable one",
             profile.name
         )))),
@@ -62,7 +67,10 @@ mod tests {
         };
         let gpu = |name: &str| Gpu { name: name.into(), compute_capability: "8.9".into(), memory_bytes: 1 };
         let reason = |gpus| gpu_here(&profile("l4"), &gpus).unwrap_err();
-        assert_eq!(reason(Err("no driver".into())), "there is no NVIDIA L4 here: the NVIDIA driver cannot be used: no driver");
+        assert_eq!(
+            reason(Err("no driver".into())),
+            "there is no NVIDIA L4 here: the NVIDIA driver cannot be used: no driver"
+        );
         assert!(reason(Ok(vec![gpu("NVIDIA L40S")])).ends_with("found NVIDIA L40S (8.9)"));
         assert!(reason(Ok(Vec::new())).ends_with("found no GPU at all"));
         assert_eq!(gpu_here(&profile("l4"), &Ok(vec![gpu("NVIDIA L40S"), gpu("NVIDIA L4")])), Ok(Some(1)));

@@ -1,16 +1,18 @@
-//! What a graph is run on to measure it: test images, tiles of pictures, and tensors for the components of larger systems.
+//! What a graph is run on to measure it: test images, tiles of pictures, and tensors for the components of larger
+//! systems.
 
 use crate::test_image::test_image;
 use crate::{Error, Result};
-use exporter::Noise;
-use graph::{DataType, Model, Port};
 use ndarray::{ArrayD, ArrayViewD};
-use runtime::engine::manifest::{Component, Interface, Task};
 use safetensors::tensor::{Dtype, SafeTensors};
 use std::fs;
 use std::path::{Path, PathBuf};
+use tileforge_exporter::Noise;
+use tileforge_graph::{DataType, Model, Port};
+use tileforge_runtime::engine::manifest::{Component, Interface, Task};
 
-/// A value for each input of a graph. Whole numbers, such as tokens, are floats here, as [`runtime::session::Session::run`] takes them.
+/// A value for each input of a graph. Whole numbers, such as tokens, are floats here, as
+/// [`tileforge_runtime::session::Session::run`] takes them.
 pub(crate) type Sample = Vec<(String, ArrayD<f32>)>;
 
 /// A sample as a session takes it.
@@ -50,8 +52,8 @@ impl Purpose {
         }
     }
 
-    /// The sample of a number for a graph of fixed shapes, always the same. Pictures are test images; latent images and what texts become
-    /// are noise of deviation 1, as systems make them.
+    /// The sample of a number for a graph of fixed shapes, always the same. Pictures are test images; latent images and
+    /// what texts become are noise of deviation 1, as systems make them.
     ///
     /// # Errors
     /// An input has a size that is not fixed.
@@ -60,7 +62,8 @@ impl Purpose {
     }
 
     fn values(&self, model: &Model, port: &Port, number: usize) -> Result<ArrayD<f32>> {
-        let open = || graph::Error::Graph(format!("the input `{}` is {}: expected fixed sizes", port.name, port.ty));
+        let open =
+            || tileforge_graph::Error::Graph(format!("the input `{}` is {}: expected fixed sizes", port.name, port.ty));
         let dims = port.ty.fixed_dims().ok_or_else(open)?;
         let count = dims.iter().product();
         let mut noise = Noise::new(number as u64);
@@ -69,14 +72,17 @@ impl Purpose {
         let image = |range: [f32; 2]| match *dims.as_slice() {
             // Each sample is another part of a larger image; one alone is the whole.
             [batch, channels, height, width] if number == 0 => test_image(channels, height, width, range).repeat(batch),
-            [batch, channels, height, width] => part_of_test_image([channels, height, width], range, number as u64).repeat(batch),
+            [batch, channels, height, width] => {
+                part_of_test_image([channels, height, width], range, number as u64).repeat(batch)
+            }
             _ => (0..count).map(|at| range[0] + (range[1] - range[0]) * (at as f32 / count as f32)).collect(),
         };
         let values: Vec<f32> = match (self, port.name.as_str()) {
             (Purpose::Images(interface), _) => image(interface.range),
             (Purpose::Tensors(component), name) => match (component.task, name) {
                 (_, "timestep") => vec![(0.5 + 0.5 * phase) * TIMESTEPS; count],
-                // The size of the original, where it was cut, and the size that is asked for; the refiner's last one is a score.
+                // The size of the original, where it was cut, and the size that is asked for; the refiner's last one is
+                // a score.
                 (_, "time_ids") => [1024.0, 1024.0, 0.0, 0.0, 1024.0, 1024.0].into_iter().cycle().take(count).collect(),
                 (Task::TextEncoder, _) => tokens(model, port, &mut noise, count),
                 (Task::VaeEncoder, "sample") => image([-1.0, 1.0]),
@@ -96,7 +102,7 @@ impl Purpose {
                 _ => (0..count).map(|_| (0..12).map(|_| noise.next_signed()).sum::<f32>() / 2.0).collect(),
             },
         };
-        Ok(ArrayD::from_shape_vec(dims, values).map_err(|e| graph::Error::Graph(e.to_string()))?)
+        Ok(ArrayD::from_shape_vec(dims, values).map_err(|e| tileforge_graph::Error::Graph(e.to_string()))?)
     }
 }
 
@@ -105,7 +111,8 @@ fn part_of_test_image([channels, height, width]: [usize; 3], range: [f32; 2], se
     let (rows, columns) = (height * 2, width * 2);
     let image = test_image(channels, rows, columns, range);
     let mut noise = Noise::new(seed);
-    let mut draw = |length: usize| ((noise.next_signed() * 0.5 + 0.5) * (length + 1) as f32).floor().min(length as f32) as usize;
+    let mut draw =
+        |length: usize| ((noise.next_signed() * 0.5 + 0.5) * (length + 1) as f32).floor().min(length as f32) as usize;
     let (x, y) = (draw(columns - width), draw(rows - height));
     let rows_of = |c: usize| (0..height).map(move |row| ((c * rows) + y + row) * columns + x);
     (0..channels).flat_map(rows_of).flat_map(|at| &image[at..at + width]).copied().collect()
@@ -157,20 +164,33 @@ pub(crate) fn sample_files(folder: &Path, model: &Model) -> Result<Vec<PathBuf>>
 /// It lacks an input, or has it in another shape or type.
 pub(crate) fn read_sample(path: &Path, model: &Model) -> Result<Sample> {
     let bytes = fs::read(path).map_err(|e| Error::file(path, "read", e))?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| Error::input(path, format!("not a safetensors file: {e}")))?;
+    let file =
+        SafeTensors::deserialize(&bytes).map_err(|e| Error::input(path, format!("not a safetensors file: {e}")))?;
     let read = |port: &Port| {
         let expected = port.ty.fixed_dims().unwrap_or_default();
-        let tensor = file.tensor(&port.name).map_err(|_| Error::input(path, format!("expected a tensor `{}`, found none", port.name)))?;
+        let tensor = file
+            .tensor(&port.name)
+            .map_err(|_| Error::input(path, format!("expected a tensor `{}`, found none", port.name)))?;
         if tensor.shape() != expected {
-            return Err(Error::input(path, format!("`{}`: expected the shape {expected:?}, found {:?}", port.name, tensor.shape())));
+            return Err(Error::input(
+                path,
+                format!("`{}`: expected the shape {expected:?}, found {:?}", port.name, tensor.shape()),
+            ));
         }
-        let of = |data_type: DataType| Ok::<_, Error>(graph::Weight::from_bytes(data_type, expected.clone(), tensor.data().to_vec())?);
+        let of = |data_type: DataType| {
+            Ok::<_, Error>(tileforge_graph::Weight::from_bytes(data_type, expected.clone(), tensor.data().to_vec())?)
+        };
         let values = match tensor.dtype() {
             Dtype::F32 => of(DataType::F32)?.to_f32s()?,
             Dtype::F16 => of(DataType::F16)?.cast(DataType::F32)?.to_f32s()?,
             Dtype::BF16 => of(DataType::Bf16)?.cast(DataType::F32)?.to_f32s()?,
             Dtype::I64 => of(DataType::I64)?.to_i64s()?.into_iter().map(|value| value as f32).collect(),
-            other => return Err(Error::input(path, format!("`{}`: expected F32, F16, BF16 or I64, found {other:?}", port.name))),
+            other => {
+                return Err(Error::input(
+                    path,
+                    format!("`{}`: expected F32, F16, BF16 or I64, found {other:?}", port.name),
+                ));
+            }
         };
         let values = ArrayD::from_shape_vec(expected, values).map_err(|e| Error::input(path, e.to_string()))?;
         Ok((port.name.clone(), values))

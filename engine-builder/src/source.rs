@@ -3,11 +3,11 @@
 use crate::profile::{Profile, Shapes as ProfileShapes};
 use crate::samples::Purpose;
 use crate::{Error, ModelFile, Result, Tile};
-use exporter::{Checkpoint, Shapes, Task};
-use graph::{Dim, Model};
-use runtime::engine::manifest::{Component, Interface, Task as EngineTask};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tileforge_exporter::{Checkpoint, Shapes, Task};
+use tileforge_graph::{Dim, Model};
+use tileforge_runtime::engine::manifest::{Component, Interface, Task as EngineTask};
 
 /// A model that an engine can be built of.
 #[derive(Debug)]
@@ -30,7 +30,8 @@ enum Kind {
 }
 
 impl Source {
-    /// Opens a checkpoint (`.safetensors`, `.safetensors.index.json`), an exported graph (`.onnx`) or a model file (`.yaml`).
+    /// Opens a checkpoint (`.safetensors`, `.safetensors.index.json`), an exported graph (`.onnx`) or a model file
+    /// (`.yaml`).
     ///
     /// # Errors
     /// It is none of them, it cannot be read, or it is not what its model file says.
@@ -43,26 +44,31 @@ impl Source {
                 let task = source.purpose.task().name();
                 if source.architecture != file.architecture || task != file.task {
                     let expected = format!("{} for {}", file.architecture, file.task);
-                    return Err(Error::input(path, format!("expected {expected}, found {} for {task}", source.architecture)));
+                    return Err(Error::input(
+                        path,
+                        format!("expected {expected}, found {} for {task}", source.architecture),
+                    ));
                 }
                 Ok(Source { licence: Some(file.licence), ..source })
             }
             "onnx" => Self::of_graph(path),
             "safetensors" | "json" => Self::of_checkpoint(name_of(path), path, BTreeMap::new()),
-            _ => {
-                Err(Error::input(path, "expected a checkpoint (.safetensors, .safetensors.index.json), a graph (.onnx) or a model (.yaml)"))
-            }
+            _ => Err(Error::input(
+                path,
+                "expected a checkpoint (.safetensors, .safetensors.index.json), a graph (.onnx) or a model (.yaml)",
+            )),
         }
     }
 
     fn of_checkpoint(name: String, path: &Path, hints: BTreeMap<String, String>) -> Result<Self> {
         let checkpoint = Checkpoint::open(path)?;
-        let shapes = exporter::arch::detect(&checkpoint, &hints)?.example_shapes();
-        let export = exporter::export(&checkpoint, &shapes, &hints)?;
+        let shapes = tileforge_exporter::arch::detect(&checkpoint, &hints)?.example_shapes();
+        let export = tileforge_exporter::export(&checkpoint, &shapes, &hints)?;
         let purpose = purpose(&export.model)?;
         if purpose.images().is_none() {
             let task = purpose.task();
-            let reason = format!("it is a checkpoint of task `{task}`: make its graph with `exporter export`, and give that");
+            let reason =
+                format!("it is a checkpoint of task `{task}`: make its graph with `exporter export`, and give that");
             return Err(Error::input(path, reason));
         }
         Ok(Source {
@@ -77,11 +83,16 @@ impl Source {
     }
 
     fn of_graph(path: &Path) -> Result<Self> {
-        let model = graph::load(path)?;
+        let model = tileforge_graph::load(path)?;
         let key = "tileforge.architecture";
         let architecture = model.metadata.get(key).cloned();
         let architecture = architecture.ok_or_else(|| {
-            Error::input(path, format!("expected a graph made by `exporter`, found none of its metadata (`{key}`); export the checkpoint"))
+            Error::input(
+                path,
+                format!(
+                    "expected a graph made by `exporter`, found none of its metadata (`{key}`); export the checkpoint"
+                ),
+            )
         })?;
         Ok(Source {
             name: name_of(path),
@@ -139,15 +150,15 @@ impl Source {
     pub fn checkpoint_sha256(&self) -> Result<Option<String>> {
         match &self.kind {
             Kind::Checkpoint { checkpoint, .. } => match checkpoint.files() {
-                [file] => Ok(Some(runtime::digest::sha256_file(file)?.sha256)),
+                [file] => Ok(Some(tileforge_runtime::digest::sha256_file(file)?.sha256)),
                 _ => Ok(None),
             },
             Kind::Graph(_) => Ok(None),
         }
     }
 
-    /// The graphs of an engine for `profile`, the smallest first: for each of its tiles one for one image and one for its batch, or the one of
-    /// a graph whose sizes are fixed.
+    /// The graphs of an engine for `profile`, the smallest first: for each of its tiles one for one image and one for
+    /// its batch, or the one of a graph whose sizes are fixed.
     ///
     /// # Errors
     /// The network does not take such a size, or the profile says nothing of the task.
@@ -168,7 +179,9 @@ impl Source {
                 let sizes = tiles.iter().flat_map(|tile| batches.iter().map(move |batch| (*tile, *batch)));
                 sizes.map(|(tile, batch)| self.graph(interface, tile, batch)).collect()
             }
-            (Purpose::Tensors(component), Kind::Graph(model)) => self.graphs_of_tensors(component, model, shapes, &profile.name),
+            (Purpose::Tensors(component), Kind::Graph(model)) => {
+                self.graphs_of_tensors(component, model, shapes, &profile.name)
+            }
             (Purpose::Tensors(_), Kind::Checkpoint { .. }) => Ok(Vec::new()),
         }
     }
@@ -180,7 +193,10 @@ impl Source {
             Kind::Graph(_) => "add them, or export it with --shapes",
             Kind::Checkpoint { .. } => "add them, or give a profile that has them",
         };
-        Error::input(&self.path, format!("the profile {profile} has no shapes for task {task} (`tasks: {task}`); {remedy}"))
+        Error::input(
+            &self.path,
+            format!("the profile {profile} has no shapes for task {task} (`tasks: {task}`); {remedy}"),
+        )
     }
 
     /// The graph for some images of one tile.
@@ -188,12 +204,20 @@ impl Source {
         let dims = [batch, interface.channels as usize, tile.height, tile.width];
         let input = &interface.input;
         match &self.kind {
-            Kind::Checkpoint { checkpoint, hints } => Ok(exporter::export(checkpoint, &Shapes::of(input, &dims), hints)?.model),
+            Kind::Checkpoint { checkpoint, hints } => {
+                Ok(tileforge_exporter::export(checkpoint, &Shapes::of(input, &dims), hints)?.model)
+            }
             Kind::Graph(model) => Ok(model.specialised(&BTreeMap::from([(input.clone(), dims.to_vec())]))?),
         }
     }
 
-    fn graphs_of_tensors(&self, component: &Component, model: &Model, shapes: Option<&ProfileShapes>, profile: &str) -> Result<Vec<Model>> {
+    fn graphs_of_tensors(
+        &self,
+        component: &Component,
+        model: &Model,
+        shapes: Option<&ProfileShapes>,
+        profile: &str,
+    ) -> Result<Vec<Model>> {
         if model.inputs.iter().all(|port| port.ty.fixed_dims().is_some()) {
             return Ok(vec![model.clone()]);
         }
@@ -225,7 +249,10 @@ impl Source {
             };
             let dims: Option<Vec<usize>> = port.ty.dims.iter().enumerate().map(size).collect();
             let dims = dims.ok_or_else(|| {
-                let reason = format!("the input `{}` is {}: no profile says such sizes; export it with --shapes", port.name, port.ty);
+                let reason = format!(
+                    "the input `{}` is {}: no profile says such sizes; export it with --shapes",
+                    port.name, port.ty
+                );
                 Error::input(&self.path, reason)
             })?;
             fixed.insert(port.name.clone(), dims);
@@ -258,7 +285,7 @@ fn fitted(wanted: &[Tile], multiple: usize, minimum: usize) -> Vec<Tile> {
 
 /// What the inputs of an exported model are.
 fn purpose(model: &Model) -> Result<Purpose> {
-    Ok(match runtime::engine::task(&model.metadata)? {
+    Ok(match tileforge_runtime::engine::task(&model.metadata)? {
         EngineTask::Upscale => Purpose::Images(Interface::from_metadata(&model.metadata)?),
         _ => Purpose::Tensors(Component::from_metadata(&model.metadata)?),
     })

@@ -1,9 +1,10 @@
 //! Images for measuring: always the same, and with something of everything that photos have.
 
-use exporter::Noise;
 use std::f32::consts::TAU;
+use tileforge_exporter::Noise;
 
-/// An image `[1, channels, height, width]` with values in `range`: slopes, waves of every length, hard edges, and noise.
+/// An image `[1, channels, height, width]` with values in `range`: slopes, waves of every length, hard edges, and
+/// noise.
 pub(crate) fn test_image(channels: usize, height: usize, width: usize, range: [f32; 2]) -> Vec<f32> {
     let mut noise = Noise::new(0);
     let mut image = Vec::with_capacity(channels * height * width);

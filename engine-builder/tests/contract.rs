@@ -1,9 +1,9 @@
 //! What the exporter writes about a graph is what the runtime reads.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
-use exporter::ReceptiveField;
-use exporter::arch::registry;
-use runtime::engine::manifest::Interface;
+use tileforge_exporter::ReceptiveField;
+use tileforge_exporter::arch::registry;
+use tileforge_runtime::engine::manifest::Interface;
 
 #[test]
 fn every_contract_becomes_the_same_interface() {
@@ -15,8 +15,8 @@ fn every_contract_becomes_the_same_interface() {
                 assert!(refused.contains(&format!("\"{}\"", entry.task)), "{refused}");
                 continue;
             };
-            let interface =
-                Interface::from_metadata(&network.contract().metadata()).unwrap_or_else(|e| panic!("{} {preset}: {e}", entry.name));
+            let interface = Interface::from_metadata(&network.contract().metadata())
+                .unwrap_or_else(|e| panic!("{} {preset}: {e}", entry.name));
             assert_eq!(interface.task.name(), entry.task.to_string());
             assert_eq!((interface.input.as_str(), interface.output.as_str()), (contract.input, contract.output));
             assert_eq!((interface.scale as usize, interface.channels as usize), (contract.scale, contract.channels));

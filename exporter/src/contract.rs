@@ -1,7 +1,7 @@
 //! What a graph promises to whoever runs it.
 //!
-//! An architecture states its contract once; it travels as metadata of the ONNX file (`tileforge.*`) into the engine's manifest, and
-//! the runtime acts on it. docs/metadata.md describes every key.
+//! An architecture states its contract once; it travels as metadata of the ONNX file (`tileforge.*`) into the engine's
+//! manifest, and the runtime acts on it. docs/metadata.md describes every key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -69,7 +69,8 @@ pub enum Contract {
     Component(Component),
 }
 
-/// What the runtime must know of a part of a pipeline. Its inputs and outputs have the names that pipelines load them by.
+/// What the runtime must know of a part of a pipeline. Its inputs and outputs have the names that pipelines load them
+/// by.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Component {
     /// What it does.
@@ -169,7 +170,10 @@ impl FromStr for Task {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let names = || Self::ALL.map(|task| task.to_string()).join(", ");
-        Self::ALL.into_iter().find(|task| task.to_string() == text).ok_or_else(|| format!("expected one of {}, found `{text}`", names()))
+        Self::ALL
+            .into_iter()
+            .find(|task| task.to_string() == text)
+            .ok_or_else(|| format!("expected one of {}, found `{text}`", names()))
     }
 }
 

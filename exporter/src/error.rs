@@ -63,7 +63,7 @@ pub enum Error {
     Option(String),
     /// The graph cannot be made or written.
     #[error(transparent)]
-    Graph(#[from] graph::Error),
+    Graph(#[from] tileforge_graph::Error),
 }
 
 impl Error {

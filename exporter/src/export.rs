@@ -3,11 +3,11 @@
 use crate::arch::{Network, detect_task};
 use crate::nn::{Parameters, Scope};
 use crate::{Checkpoint, Error, Result, Shapes, Task};
-use graph::{Model, Trace};
 use std::collections::BTreeMap;
+use tileforge_graph::{Model, Trace};
 
-/// The operator set of our graphs and the file format that goes with it: the lowest with the operators that we emit (Gelu came with 20),
-/// since TensorRT's parsers lag behind.
+/// The operator set of our graphs and the file format that goes with it: the lowest with the operators that we emit
+/// (Gelu came with 20), since TensorRT's parsers lag behind.
 pub(crate) const OPSET: i64 = 20;
 pub(crate) const IR_VERSION: i64 = 9;
 /// Those of graphs with the operator Attention.
@@ -35,7 +35,12 @@ pub fn export(checkpoint: &Checkpoint, shapes: &Shapes, hints: &BTreeMap<String,
 ///
 /// # Errors
 /// As [`export`].
-pub fn export_task(checkpoint: &Checkpoint, task: Option<Task>, shapes: &Shapes, hints: &BTreeMap<String, String>) -> Result<Export> {
+pub fn export_task(
+    checkpoint: &Checkpoint,
+    task: Option<Task>,
+    shapes: &Shapes,
+    hints: &BTreeMap<String, String>,
+) -> Result<Export> {
     let network = detect_task(checkpoint, task, hints)?;
     let parameters = Parameters::of(checkpoint);
     let trace = Trace::new(network.architecture(), IR_VERSION, OPSET);
@@ -58,7 +63,8 @@ pub fn export_task(checkpoint: &Checkpoint, task: Option<Task>, shapes: &Shapes,
     model.producer = ("Tileforge exporter".into(), env!("CARGO_PKG_VERSION").into());
     model.metadata = network.contract().metadata();
     model.metadata.insert("tileforge.architecture".into(), network.architecture().into());
-    let hyperparameters = network.hyperparameters().map_err(|e| Error::Option(format!("{}: {e}", network.architecture())))?;
+    let hyperparameters =
+        network.hyperparameters().map_err(|e| Error::Option(format!("{}: {e}", network.architecture())))?;
     model.metadata.insert("tileforge.hyperparameters".into(), hyperparameters.to_string());
     model.metadata.insert("tileforge.parameters".into(), parameters.elements().to_string());
     Ok(Export { network, model })

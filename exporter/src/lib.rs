@@ -1,9 +1,9 @@
 //! Checkpoints of trained image models to ONNX graphs, without Python and without PyTorch.
 //!
-//! Data flows one way: a [`Checkpoint`] is mapped and its keys are normalised, the [`registry`](arch::registry) finds the
-//! architecture from names and shapes, and the architecture traces its graph with the checkpoint's tensors as weights. Nothing is
-//! approximated: a tensor that is missing, left over or of another shape is an error, and the graph computes in FP32 with the weights
-//! as they are stored.
+//! Data flows one way: a [`Checkpoint`] is mapped and its keys are normalised, the [`registry`](arch::registry) finds
+//! the architecture from names and shapes, and the architecture traces its graph with the checkpoint's tensors as
+//! weights. Nothing is approximated: a tensor that is missing, left over or of another shape is an error, and the graph
+//! computes in FP32 with the weights as they are stored.
 
 pub mod arch;
 pub mod checkpoint;

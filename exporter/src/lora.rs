@@ -1,17 +1,18 @@
-//! Low-rank adaptations of networks (LoRA, <https://arxiv.org/abs/2106.09685>), merged into the weights while these are written.
+//! Low-rank adaptations of networks (LoRA, <https://arxiv.org/abs/2106.09685>), merged into the weights while these are
+//! written.
 //!
-//! Of a layer's weight `W` `[outputs, inputs…]`, a file holds `down` `[rank, inputs…]`, `up` `[outputs, rank]` and `alpha`: the merged
-//! weight is `W + scale · alpha / rank · up · down`, rounded to the type of `W`. Files name layers in one of two ways: kohya's
-//! (<https://github.com/kohya-ss/sd-scripts>, `networks/lora.py`), with underscores for dots and a prefix for each network, and
-//! diffusers' and PEFT's, with dots.
+//! Of a layer's weight `W` `[outputs, inputs…]`, a file holds `down` `[rank, inputs…]`, `up` `[outputs, rank]` and
+//! `alpha`: the merged weight is `W + scale · alpha / rank · up · down`, rounded to the type of `W`. Files name layers
+//! in one of two ways: kohya's (<https://github.com/kohya-ss/sd-scripts>, `networks/lora.py`), with underscores for
+//! dots and a prefix for each network, and diffusers' and PEFT's, with dots.
 
 use crate::checkpoint::single_file::original_unet_layer;
 use crate::{Checkpoint, Error, Result};
-use graph::Weight;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
+use tileforge_graph::Weight;
 
 /// A file of adaptations, and how strongly they are applied.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,16 +85,18 @@ struct Factors<'a> {
 /// A layer in a file: its component, and its name there, with underscores for dots.
 type Layer = (&'static str, String);
 
-/// Merges files of adaptations into the checkpoints of components. Returns, for each file, how many tensors are of components that are
-/// not among these.
+/// Merges files of adaptations into the checkpoints of components. Returns, for each file, how many tensors are of
+/// components that are not among these.
 ///
 /// # Errors
-/// A file cannot be read; a tensor is of no layer of its component, does not fit its weight, or is of another kind of adaptation.
+/// A file cannot be read; a tensor is of no layer of its component, does not fit its weight, or is of another kind of
+/// adaptation.
 pub fn merge(components: &mut [(&str, &mut Checkpoint)], files: &[Lora]) -> Result<Vec<usize>> {
     if files.is_empty() {
         return Ok(Vec::new());
     }
-    let targets: Vec<BTreeMap<String, String>> = components.iter().map(|(name, checkpoint)| targets(name, checkpoint)).collect();
+    let targets: Vec<BTreeMap<String, String>> =
+        components.iter().map(|(name, checkpoint)| targets(name, checkpoint)).collect();
     let mut elsewhere = Vec::new();
     for lora in files {
         let file = Checkpoint::open(&lora.path)?;
@@ -123,7 +126,8 @@ fn layers(file: &Checkpoint) -> (BTreeMap<Layer, Factors<'_>>, Vec<String>) {
     for (name, weight) in file.tensors() {
         let parsed = ENDINGS.iter().find_map(|(ending, role)| Some((name.strip_suffix(ending)?, role)));
         let parsed = parsed.and_then(|(layer, role)| {
-            let prefixed = PREFIXES.iter().find_map(|(prefix, component)| Some((*component, layer.strip_prefix(prefix)?)));
+            let prefixed =
+                PREFIXES.iter().find_map(|(prefix, component)| Some((*component, layer.strip_prefix(prefix)?)));
             let (component, layer) = prefixed?;
             Some(((component, layer.replace(".processor.", ".").replace('.', "_")), role))
         });

@@ -1,6 +1,7 @@
 //! Random numbers that are the same on every machine.
 
-/// Xorshift (<https://www.jstatsoft.org/article/view/v008i14>): fast enough to fill a checkpoint of billions of weights.
+/// Xorshift (<https://www.jstatsoft.org/article/view/v008i14>): fast enough to fill a checkpoint of billions of
+/// weights.
 #[derive(Debug, Clone)]
 pub struct Noise(u64);
 

@@ -1,19 +1,19 @@
 //! Pipelines: several networks that make pictures together, as diffusers saves them in a folder.
 //!
-//! What is written has the layout and the names that the ecosystem's pipelines for ONNX Runtime load: a folder for each graph with
-//! `model.onnx` and the component's `config.json`, and everything that is no network as it was. Pipelines in one file become the same
-//! folders, but for what such a file does not hold.
+//! What is written has the layout and the names that the ecosystem's pipelines for ONNX Runtime load: a folder for each
+//! graph with `model.onnx` and the component's `config.json`, and everything that is no network as it was. Pipelines in
+//! one file become the same folders, but for what such a file does not hold.
 
 use crate::checkpoint::single_file;
 use crate::lora::{self, Lora};
 use crate::{Checkpoint, Error, Export, Result, Shapes, Task, export_task};
-use graph::{SaveReport, WeightStorage};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tileforge_graph::{SaveReport, WeightStorage};
 
 /// The file that makes a folder a pipeline.
 const INDEX: &str = "model_index.json";
@@ -74,8 +74,8 @@ impl Pipeline {
         folder.join(INDEX).is_file()
     }
 
-    /// Opens a pipeline's folder. `wanted` names the graphs or components to take, and is empty for all; `variant` is the one of the
-    /// weights, such as `fp16`.
+    /// Opens a pipeline's folder. `wanted` names the graphs or components to take, and is empty for all; `variant` is
+    /// the one of the weights, such as `fp16`.
     ///
     /// # Errors
     /// The index or a component cannot be read, a component is not supported, or there is none of a wanted name.
@@ -84,13 +84,16 @@ impl Pipeline {
         let mut pipeline = Pipeline { parts: Vec::new(), copied: Vec::new(), left_out: Vec::new() };
         let mut known = Vec::new();
         for (name, entry) in index.iter().filter(|(name, _)| !name.starts_with('_')) {
-            // Anything but a library and a class is a setting of the pipeline; two nulls are a component that it does without.
+            // Anything but a library and a class is a setting of the pipeline; two nulls are a component that it does
+            // without.
             let Some([Value::String(_), Value::String(class)]) = entry.as_array().map(Vec::as_slice) else { continue };
             pipeline.add(&folder.join(name), name, class, wanted, variant, &mut known)?;
         }
         if let Some(missing) = wanted.iter().find(|wanted| !known.contains(*wanted)) {
             let (folder, known) = (folder.display(), known.join(", "));
-            return Err(Error::Option(format!("--component {missing}: {folder} has no such component; it has {known}")));
+            return Err(Error::Option(format!(
+                "--component {missing}: {folder} has no such component; it has {known}"
+            )));
         }
         if wanted.is_empty() {
             pipeline.copied.push((folder.join(INDEX), INDEX.into()));
@@ -98,8 +101,8 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// The pipeline in a single file, with the names of its authors' code; `None` if the file is not one. `wanted` is as for
-    /// [`Pipeline::open`].
+    /// The pipeline in a single file, with the names of its authors' code; `None` if the file is not one. `wanted` is
+    /// as for [`Pipeline::open`].
     ///
     /// # Errors
     /// There is no component of a wanted name, or the file holds tensors of none that is supported.
@@ -117,7 +120,10 @@ impl Pipeline {
                 known.push(name.clone());
                 if wanted.is_empty() || wanted.contains(&name) {
                     let is_vae = matches!(task, Task::VaeEncoder | Task::VaeDecoder);
-                    let hints = (is_xl && is_vae).then(|| ("scaling_factor".into(), SCALING_FACTOR_OF_XL.into())).into_iter().collect();
+                    let hints = (is_xl && is_vae)
+                        .then(|| ("scaling_factor".into(), SCALING_FACTOR_OF_XL.into()))
+                        .into_iter()
+                        .collect();
                     parts.push(Part { name, task: *task, checkpoint: checkpoint.clone(), config: None, hints });
                 }
             }
@@ -149,7 +155,8 @@ impl Pipeline {
     ) -> Result<()> {
         let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
         if let Some((_, graphs)) = CLASSES.iter().find(|(known, _)| *known == class) {
-            let graphs: Vec<(String, Task)> = graphs.iter().map(|(ending, task)| (format!("{name}{ending}"), *task)).collect();
+            let graphs: Vec<(String, Task)> =
+                graphs.iter().map(|(ending, task)| (format!("{name}{ending}"), *task)).collect();
             known.extend(graphs.iter().map(|(graph, _)| graph.clone()));
             let taken: Vec<(String, Task)> = graphs.into_iter().filter(|(graph, _)| is_wanted(graph)).collect();
             if taken.is_empty() {
@@ -180,8 +187,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Merges files of low-rank adaptations into the networks' weights. Returns, for each file, how many tensors are of components that
-    /// are not exported.
+    /// Merges files of low-rank adaptations into the networks' weights. Returns, for each file, how many tensors are of
+    /// components that are not exported.
     ///
     /// # Errors
     /// As [`lora::merge`].
@@ -199,8 +206,15 @@ impl Pipeline {
     /// Writes the only graph of a pipeline to one file.
     ///
     /// # Errors
-    /// There are more graphs than one, the network cannot be exported, or a file cannot be written. Nothing is left behind then.
-    pub fn save_one(&self, path: &Path, shapes: &Shapes, hints: &BTreeMap<String, String>, storage: WeightStorage) -> Result<PartReport> {
+    /// There are more graphs than one, the network cannot be exported, or a file cannot be written. Nothing is left
+    /// behind then.
+    pub fn save_one(
+        &self,
+        path: &Path,
+        shapes: &Shapes,
+        hints: &BTreeMap<String, String>,
+        storage: WeightStorage,
+    ) -> Result<PartReport> {
         let [part] = self.parts.as_slice() else {
             let names = self.parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>().join(", ");
             let path = path.display();
@@ -209,7 +223,7 @@ impl Pipeline {
             )));
         };
         let export = part.export(shapes, hints)?;
-        let report = graph::save(&export.model, path, storage)?;
+        let report = tileforge_graph::save(&export.model, path, storage)?;
         Ok(PartReport { name: part.name.clone(), export, report })
     }
 
@@ -218,7 +232,8 @@ impl Pipeline {
         &self.left_out
     }
 
-    /// Writes every graph into a folder of its own below `folder`, which must not be there yet, and copies what is no network.
+    /// Writes every graph into a folder of its own below `folder`, which must not be there yet, and copies what is no
+    /// network.
     ///
     /// # Errors
     /// `folder` is there, a network cannot be exported, or a file cannot be written. Nothing is left behind then.
@@ -230,11 +245,15 @@ impl Pipeline {
         storage: WeightStorage,
     ) -> Result<Vec<PartReport>> {
         if folder.symlink_metadata().is_ok() {
-            let source = io::Error::new(io::ErrorKind::AlreadyExists, "it is there already; name another folder, or remove it");
+            let source =
+                io::Error::new(io::ErrorKind::AlreadyExists, "it is there already; name another folder, or remove it");
             return Err(failed(folder, "create")(source));
         }
         let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let staging = tempfile::Builder::new().prefix(".saving-").tempdir_in(parent).map_err(failed(parent, "create a folder in"))?;
+        let staging = tempfile::Builder::new()
+            .prefix(".saving-")
+            .tempdir_in(parent)
+            .map_err(failed(parent, "create a folder in"))?;
         // Not the temporary folder itself, which is private to its owner.
         let staged = staging.path().join("pipeline");
         fs::create_dir(&staged).map_err(failed(&staged, "create"))?;
@@ -243,7 +262,7 @@ impl Pipeline {
             let into = staged.join(&part.name);
             fs::create_dir(&into).map_err(failed(&into, "create"))?;
             let export = part.export(shapes, hints)?;
-            let report = graph::save(&export.model, &into.join("model.onnx"), storage)?;
+            let report = tileforge_graph::save(&export.model, &into.join("model.onnx"), storage)?;
             if let Some(config) = &part.config {
                 fs::copy(config, into.join(CONFIG)).map_err(failed(config, "copy"))?;
             }
@@ -263,7 +282,8 @@ impl Part {
     /// # Errors
     /// As [`export_task`].
     pub fn export(&self, shapes: &Shapes, hints: &BTreeMap<String, String>) -> Result<Export> {
-        let all: BTreeMap<String, String> = self.hints.iter().chain(hints).map(|(name, value)| (name.clone(), value.clone())).collect();
+        let all: BTreeMap<String, String> =
+            self.hints.iter().chain(hints).map(|(name, value)| (name.clone(), value.clone())).collect();
         export_task(&self.checkpoint, Some(self.task), shapes, &all)
     }
 }
@@ -281,10 +301,14 @@ fn moved(mut report: SaveReport, from: &Path, to: &Path) -> SaveReport {
     report
 }
 
-/// What another component of the same pipeline tells of a network: SDXL's second text encoder, how wide its embeddings are.
+/// What another component of the same pipeline tells of a network: SDXL's second text encoder, how wide its embeddings
+/// are.
 fn hints(folder: &Path, task: Task) -> Result<BTreeMap<String, String>> {
     let other = folder.with_file_name("text_encoder_2").join(CONFIG);
-    if task != Task::Unet || !other.is_file() || read_object(&folder.join(CONFIG))?.get("addition_embed_type").is_none_or(Value::is_null) {
+    if task != Task::Unet
+        || !other.is_file()
+        || read_object(&folder.join(CONFIG))?.get("addition_embed_type").is_none_or(Value::is_null)
+    {
         return Ok(BTreeMap::new());
     }
     let width = read_object(&other)?.get("projection_dim").map(ToString::to_string);
@@ -302,7 +326,10 @@ pub fn weights_in(folder: &Path, variant: Option<&str>) -> Result<PathBuf> {
         && CLASSES.iter().all(|(known, _)| known != class)
     {
         let supported = CLASSES.map(|(class, _)| class).join(", ");
-        return Err(Error::checkpoint(folder, format!("this is a {class}, which is not supported; supported are {supported}")));
+        return Err(Error::checkpoint(
+            folder,
+            format!("this is a {class}, which is not supported; supported are {supported}"),
+        ));
     }
     let variant = variant.map_or_else(String::new, |variant| format!(".{variant}"));
     let names: Vec<String> = ["diffusion_pytorch_model", "model"]
@@ -314,7 +341,10 @@ pub fn weights_in(folder: &Path, variant: Option<&str>) -> Result<PathBuf> {
     }
     let found: Vec<String> = names_in(folder)?.into_iter().filter(|name| is_weights(name)).collect();
     let found = if found.is_empty() { "none".into() } else { found.join(", ") };
-    let reason = format!("expected weights named {}, found {found}; `--variant fp16` takes those for half precision", names.join(" or "));
+    let reason = format!(
+        "expected weights named {}, found {found}; `--variant fp16` takes those for half precision",
+        names.join(" or ")
+    );
     Err(Error::checkpoint(folder, reason))
 }
 
@@ -329,8 +359,10 @@ fn holds_weights(folder: &Path) -> Result<bool> {
 fn names_in(folder: &Path) -> Result<Vec<String>> {
     let failed = |source| Error::File { path: folder.to_owned(), action: "read the folder", source };
     let entries = fs::read_dir(folder).map_err(failed)?;
-    let mut names =
-        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<io::Result<Vec<_>>>().map_err(failed)?;
+    let mut names = entries
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(failed)?;
     names.sort();
     Ok(names)
 }

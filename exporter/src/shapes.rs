@@ -1,10 +1,10 @@
 //! The input shapes that a graph is made for.
 
 use crate::{Error, Result};
-use graph::{Dim, Port};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::Arc;
+use tileforge_graph::{Dim, Port};
 
 /// Fixed shapes of inputs by name; an input that is not named stays dynamic where the network allows it.
 #[derive(Debug, Clone, Default)]
@@ -36,8 +36,8 @@ impl Shapes {
         Ok(image)
     }
 
-    /// The shapes of all inputs of a network, each given with its dynamic sizes. A size that is fixed for one input is fixed for all
-    /// inputs that have it.
+    /// The shapes of all inputs of a network, each given with its dynamic sizes. A size that is fixed for one input is
+    /// fixed for all inputs that have it.
     ///
     /// # Errors
     /// A fixed shape is not one of this input, or two of them contradict each other.
@@ -72,7 +72,8 @@ impl Shapes {
         }
         let fix = |dim: &Dim| match dim {
             Dim::Symbol { names, multiply, add, .. } => {
-                let size = known.get(&**names).and_then(|(value, _)| value.checked_mul(*multiply)?.checked_add_signed(*add));
+                let size =
+                    known.get(&**names).and_then(|(value, _)| value.checked_mul(*multiply)?.checked_add_signed(*add));
                 size.map_or_else(|| dim.clone(), Dim::Fixed)
             }
             Dim::Fixed(_) => dim.clone(),
@@ -121,7 +122,8 @@ fn misfit(size: usize, multiply: usize, add: isize) -> String {
     let rest = isize::try_from(multiply).map_or(0, |multiply| add.rem_euclid(multiply));
     let fits = |size: &usize| named_size(*size, multiply, add).is_some();
     let below = (size.saturating_sub(multiply)..size).rev().find(fits);
-    let nearest: Vec<String> = below.into_iter().chain((size..=size.saturating_add(multiply)).find(fits)).map(|n| n.to_string()).collect();
+    let nearest: Vec<String> =
+        below.into_iter().chain((size..=size.saturating_add(multiply)).find(fits)).map(|n| n.to_string()).collect();
     format!("is no multiple of {multiply} plus {rest}; the nearest that fits: {}", nearest.join(" or "))
 }
 
@@ -135,7 +137,8 @@ impl FromStr for Shapes {
             let wrong = || Error::Option(format!("expected NAME:SIZExSIZE…, as in image:1x3x256x256, found `{part}`"));
             let (name, sizes) = part.split_once(':').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
             // Larger sizes are typing errors, and their products would overflow in any runtime.
-            let size = |size: &str| size.parse::<usize>().ok().filter(|size| (1..=1 << 20).contains(size)).ok_or_else(wrong);
+            let size =
+                |size: &str| size.parse::<usize>().ok().filter(|size| (1..=1 << 20).contains(size)).ok_or_else(wrong);
             let dims = sizes.split('x').map(size).collect::<Result<Vec<_>>>()?;
             if shapes.0.insert(name.to_owned(), dims).is_some() {
                 return Err(Error::Option(format!("the input `{name}` is given two shapes")));
@@ -154,7 +157,9 @@ mod tests {
         let shapes: Shapes = "image:1x3x256x128".parse().unwrap();
         assert_eq!(shapes.image("image", 3).unwrap(), [1, 3, 256, 128].map(Dim::Fixed));
         assert!(shapes.image("image", 1).unwrap_err().to_string().contains("BATCHx1xHEIGHTxWIDTH"));
-        for wrong in ["", "image", "image:", "image:1x", "image:0x3x2x2", ":1x2", "image:1xax3", "image:1x3x4x4,image:1x3x4x4"] {
+        for wrong in
+            ["", "image", "image:", "image:1x", "image:0x3x2x2", ":1x2", "image:1xax3", "image:1x3x4x4,image:1x3x4x4"]
+        {
             assert!(wrong.parse::<Shapes>().is_err(), "{wrong}");
         }
     }
@@ -163,12 +168,16 @@ mod tests {
     fn a_size_that_is_fixed_once_is_fixed_everywhere() {
         let (batch, height) = (Dim::symbol("batch"), Dim::symbol("height").times(8).unwrap());
         let inputs = [("sample", [batch.clone(), height.clone()]), ("text", [batch, Dim::Fixed(5)])];
-        let resolve = |text: &str| text.parse::<Shapes>().and_then(|shapes| shapes.resolve(inputs.each_ref().map(|(n, d)| (*n, &d[..]))));
+        let resolve = |text: &str| {
+            text.parse::<Shapes>().and_then(|shapes| shapes.resolve(inputs.each_ref().map(|(n, d)| (*n, &d[..]))))
+        };
         assert_eq!(resolve("sample:2x16").unwrap(), [[2, 16].map(Dim::Fixed), [2, 5].map(Dim::Fixed)]);
         assert_eq!(resolve("text:3x5").unwrap()[0], [Dim::Fixed(3), height]);
-        for (wrong, reason) in
-            [("sample:2x12", "12 is no multiple of 8"), ("sample:2x8,text:1x5", "contradicts"), ("text:1x4", "expected BATCHx5")]
-        {
+        for (wrong, reason) in [
+            ("sample:2x12", "12 is no multiple of 8"),
+            ("sample:2x8,text:1x5", "contradicts"),
+            ("text:1x4", "expected BATCHx5"),
+        ] {
             let error = resolve(wrong).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
@@ -177,7 +186,9 @@ mod tests {
     #[test]
     fn a_size_may_be_a_multiple_and_a_rest() {
         let frames = Dim::symbol("frames").times(4).and_then(|frames| frames.plus(-3)).unwrap();
-        let resolve = |text: &str| text.parse::<Shapes>().and_then(|shapes| shapes.resolve([("sample", std::slice::from_ref(&frames))]));
+        let resolve = |text: &str| {
+            text.parse::<Shapes>().and_then(|shapes| shapes.resolve([("sample", std::slice::from_ref(&frames))]))
+        };
         for size in [1, 5, 17] {
             assert_eq!(resolve(&format!("sample:{size}")).unwrap(), [[Dim::Fixed(size)]]);
         }

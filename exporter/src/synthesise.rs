@@ -4,17 +4,17 @@ use crate::arch::Network;
 use crate::export::{IR_VERSION, OPSET};
 use crate::nn::{Declaration, Parameters, Scope};
 use crate::{Error, Noise, Result};
-use graph::{DataType, Trace};
 use half::{bf16, f16};
 use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use tileforge_graph::{DataType, Trace};
 
 /// Writes a safetensors file with every tensor that `network` asks for, filled from `seed`.
 ///
-/// Weights are scaled by what they sum over, so that activations neither vanish nor explode. The same network, type and seed give the
-/// same bytes.
+/// Weights are scaled by what they sum over, so that activations neither vanish nor explode. The same network, type and
+/// seed give the same bytes.
 ///
 /// # Errors
 /// The network cannot be built, `data_type` is not f32, f16 or bf16, or the file cannot be written.
@@ -22,7 +22,8 @@ pub fn synthesise(network: &dyn Network, data_type: DataType, seed: u64, path: &
     let file_error = |source| Error::File { path: path.to_owned(), action: "write", source };
     let declarations = declarations(network)?;
     let mut header = Map::new();
-    let notes: Map<String, Value> = network.notes().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let notes: Map<String, Value> =
+        network.notes().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     if !notes.is_empty() {
         header.insert("__metadata__".into(), notes.into());
     }
@@ -75,11 +76,17 @@ fn declarations(network: &dyn Network) -> Result<Vec<Declaration>> {
     Ok(declarations)
 }
 
-fn write_tensor(out: &mut impl Write, declaration: &Declaration, data_type: DataType, noise: &mut Noise) -> io::Result<()> {
+fn write_tensor(
+    out: &mut impl Write,
+    declaration: &Declaration,
+    data_type: DataType,
+    noise: &mut Noise,
+) -> io::Result<()> {
     let Declaration { path, dims } = declaration;
     let inputs: usize = dims.iter().skip(1).product();
-    // Vectors are biases and means, around 0, scales of normalisations, around 1, or slopes, around a quarter; matrices keep the variance
-    // (He et al., 2015). Variances are a little less than 1, for what is normalised by them loses some of it in an activation.
+    // Vectors are biases and means, around 0, scales of normalisations, around 1, or slopes, around a quarter; matrices
+    // keep the variance (He et al., 2015). Variances are a little less than 1, for what is normalised by them loses
+    // some of it in an activation.
     let normalises = path.rsplit('.').nth(1).is_some_and(|layer| layer.contains("norm")) || path.contains(".norms.");
     let (centre, deviation) = match dims.len() {
         0 | 1 if path.ends_with("bias") || path.ends_with("running_mean") => (0.0, 0.05),

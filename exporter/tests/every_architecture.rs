@@ -1,10 +1,10 @@
 //! What holds of every architecture and configuration in the registry.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
-use exporter::arch::{detect, registry};
-use exporter::{Checkpoint, export, parameters, synthesise};
-use graph::{DataType, to_text};
 use std::collections::BTreeMap;
+use tileforge_exporter::arch::{detect, registry};
+use tileforge_exporter::{Checkpoint, export, parameters, synthesise};
+use tileforge_graph::{DataType, to_text};
 
 /// Configurations small enough to write in a test; the published sizes are for benchmarks.
 const SMALL: &str = "tiny";
@@ -19,9 +19,15 @@ fn a_synthesised_checkpoint_is_detected_as_what_it_is() {
                 let path = folder.path().join("checkpoint.safetensors");
                 synthesise(network.as_ref(), data_type, 1, &path).unwrap();
                 let checkpoint = Checkpoint::open(&path).unwrap();
-                let detected = detect(&checkpoint, &BTreeMap::new()).unwrap_or_else(|e| panic!("{} {preset}: {e}", entry.name));
+                let detected =
+                    detect(&checkpoint, &BTreeMap::new()).unwrap_or_else(|e| panic!("{} {preset}: {e}", entry.name));
                 assert_eq!(detected.architecture(), entry.name, "{preset}");
-                assert_eq!(detected.hyperparameters().unwrap(), network.hyperparameters().unwrap(), "{} {preset}", entry.name);
+                assert_eq!(
+                    detected.hyperparameters().unwrap(),
+                    network.hyperparameters().unwrap(),
+                    "{} {preset}",
+                    entry.name
+                );
                 seen += 1;
             }
         }
@@ -74,13 +80,13 @@ fn graphs_are_as_reviewed() {
     let folder = tempfile::tempdir().unwrap();
     for entry in registry() {
         let presets = entry.presets();
-        for (preset, network) in presets
-            .iter()
-            .filter(|(name, _)| ["tiny", "tiny-unshuffle-x2", "tiny-real-dysample", "tiny-xl", "tiny-projection"].contains(name))
-        {
+        for (preset, network) in presets.iter().filter(|(name, _)| {
+            ["tiny", "tiny-unshuffle-x2", "tiny-real-dysample", "tiny-xl", "tiny-projection"].contains(name)
+        }) {
             let path = folder.path().join("checkpoint.safetensors");
             synthesise(network.as_ref(), DataType::F32, 1, &path).unwrap();
-            let export = export(&Checkpoint::open(&path).unwrap(), &network.example_shapes(), &BTreeMap::new()).unwrap();
+            let export =
+                export(&Checkpoint::open(&path).unwrap(), &network.example_shapes(), &BTreeMap::new()).unwrap();
             insta::assert_snapshot!(format!("{}-{preset}", entry.name), to_text(&export.model));
         }
     }

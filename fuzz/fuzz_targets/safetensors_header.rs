@@ -1,7 +1,7 @@
 //! Any bytes have an answer, and it is the one of the reference implementation.
 #![no_main]
 
-use exporter::checkpoint::parse_header;
+use tileforge_exporter::checkpoint::parse_header;
 use libfuzzer_sys::fuzz_target;
 use safetensors::SafeTensors;
 

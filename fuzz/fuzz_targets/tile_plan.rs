@@ -3,7 +3,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use runtime::tile::{Axis, Blend, Overlap, Size, TilePlan};
+use tileforge_runtime::tile::{Axis, Blend, Overlap, Size, TilePlan};
 
 #[derive(Arbitrary, Debug)]
 struct Input {

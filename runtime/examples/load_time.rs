@@ -1,9 +1,9 @@
-//! Prints the seconds that ONNX Runtime takes to load a graph, without loading itself: `load_time GRAPH.onnx`; with `--unoptimised` behind
-//! it, without rewriting the graph.
+//! Prints the seconds that ONNX Runtime takes to load a graph, without loading itself: `load_time GRAPH.onnx`; with
+//! `--unoptimised` behind it, without rewriting the graph.
 
-use runtime::session::{OptimisationLevel, Session, SessionOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
+use tileforge_runtime::session::{OptimisationLevel, Session, SessionOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let graph = PathBuf::from(std::env::args_os().nth(1).ok_or("expected the path of a graph")?);

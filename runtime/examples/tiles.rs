@@ -1,18 +1,18 @@
 //! Cuts a picture into tiles, enlarges each by something of its own, and blends them again; no engine is needed:
 //!
-//!     cargo run --release -p runtime --example tiles -- IN OUT
+//!     cargo run --release -p tileforge-runtime --example tiles -- IN OUT
 #![allow(clippy::print_stdout)]
 
-use runtime::image::{Colour, Depth, Format, Header, ImageWriter, Limits, Picture, RowSink};
-use runtime::tile::{Blend, Blender, Overlap, SampleEncoding, Size, TilePlan};
 use std::path::Path;
+use tileforge_runtime::image::{Colour, Depth, Format, Header, ImageWriter, Limits, Picture, RowSink};
+use tileforge_runtime::tile::{Blend, Blender, Overlap, SampleEncoding, Size, TilePlan};
 
 const SCALE: u32 = 2;
 
 /// How far bicubic interpolation, which stands for a model here, looks to each side.
 const RADIUS: u32 = 2;
 
-pub(crate) fn enlarge(input: &Path, output: &Path) -> runtime::Result<TilePlan> {
+pub(crate) fn enlarge(input: &Path, output: &Path) -> tileforge_runtime::Result<TilePlan> {
     let photo = Picture::read(input, &Limits::default())?;
     let size = photo.size();
     let tile_size = Size { width: size.width.min(128), height: size.height.min(96) };
@@ -23,7 +23,9 @@ pub(crate) fn enlarge(input: &Path, output: &Path) -> runtime::Result<TilePlan> 
     let mut blender = Blender::new(&plan, Blend::Hann, 3, SampleEncoding { range: [0.0, 255.0], depth: Depth::Eight })?;
     for tile in plan.tiles() {
         let large = photo.cropped(tile.x, tile.y, tile_size).resized(tile_size.scaled(SCALE)?)?;
-        let plane = |channel| large.samples().iter().skip(channel).step_by(3).map(|&sample| f32::from(sample)).collect::<Vec<_>>();
+        let plane = |channel| {
+            large.samples().iter().skip(channel).step_by(3).map(|&sample| f32::from(sample)).collect::<Vec<_>>()
+        };
         let planes = [plane(0), plane(1), plane(2)];
         // Rows come out as soon as no later tile adds to them.
         blender.push(tile, &planes.each_ref().map(Vec::as_slice), |band| writer.write_rows(&band.bytes))?;

@@ -1,15 +1,21 @@
 //! Enlarges a picture with an engine, with its progress, until Ctrl-C stops it:
 //!
-//!     cargo run --release -p runtime --example upscale -- ENGINE IN OUT
+//!     cargo run --release -p tileforge-runtime --example upscale -- ENGINE IN OUT
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use runtime::engine::Engine;
-use runtime::image::{Format, ImageReader, ImageWriter, Limits, RowSource};
-use runtime::pipeline::{Cancel, Options, Statistics, Upscaler};
 use std::path::Path;
+use tileforge_runtime::engine::Engine;
+use tileforge_runtime::image::{Format, ImageReader, ImageWriter, Limits, RowSource};
+use tileforge_runtime::pipeline::{Cancel, Options, Statistics, Upscaler};
 
-/// The engine's best tiles on the best provider that fits this box, by rows: a picture of any height takes as much memory.
-pub(crate) fn upscale(engine: &Path, input: &Path, output: &Path, cancel: &Cancel) -> runtime::Result<Statistics> {
+/// The engine's best tiles on the best provider that fits this box, by rows: a picture of any height takes as much
+/// memory.
+pub(crate) fn upscale(
+    engine: &Path,
+    input: &Path,
+    output: &Path,
+    cancel: &Cancel,
+) -> tileforge_runtime::Result<Statistics> {
     let engine = Engine::open(engine)?;
     let mut upscaler = Upscaler::new(&engine, Options::default())?;
 
@@ -27,7 +33,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cancel = Cancel::new();
     let flag = cancel.clone();
     ctrlc::set_handler(move || flag.cancel())?;
-    let Statistics { size, tiles, tile, assigned, seconds, .. } = upscale(engine.as_ref(), input.as_ref(), output.as_ref(), &cancel)?;
+    let Statistics { size, tiles, tile, assigned, seconds, .. } =
+        upscale(engine.as_ref(), input.as_ref(), output.as_ref(), &cancel)?;
     println!("\n{size} from {tiles} tiles of {tile} in {:.2} s", seconds.total);
     assigned.iter().for_each(|each| println!("{} nodes on {}", each.nodes, each.provider));
     Ok(())

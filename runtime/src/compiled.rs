@@ -1,8 +1,9 @@
 //! Graphs that TensorRT has compiled for one GPU: EPContext models with their plans.
 //!
-//! ONNX Runtime's own cache of engines goes by names and not by weights, so that two engines of one graph's name would share it
-//! (<https://github.com/microsoft/onnxruntime/issues/32254>). Here, an entry is found by the digest of everything that it depends on, holds the
-//! digests of its files, and appears whole or not at all; a lock beside it makes two processes compile once.
+//! ONNX Runtime's own cache of engines goes by names and not by weights, so that two engines of one graph's name would
+//! share it (<https://github.com/microsoft/onnxruntime/issues/32254>). Here, an entry is found by the digest of
+//! everything that it depends on, holds the digests of its files, and appears whole or not at all; a lock beside it
+//! makes two processes compile once.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -85,7 +86,9 @@ impl Facts {
         };
         add(&self.graph_sha256);
         self.weights_sha256.iter().for_each(|weights| add(weights));
-        [&self.gpu, &self.compute_capability, &self.tensorrt, &self.driver_cuda, &self.onnxruntime].into_iter().for_each(|text| add(text));
+        [&self.gpu, &self.compute_capability, &self.tensorrt, &self.driver_cuda, &self.onnxruntime]
+            .into_iter()
+            .for_each(|text| add(text));
         self.options.iter().flat_map(|(name, value)| [name, value]).for_each(|text| add(text));
         hexadecimal(&digest.finalize()[..16])
     }
@@ -143,8 +146,8 @@ impl Store {
         (record.facts == *facts && record.files.contains_key(CONTEXT)).then_some(record)
     }
 
-    /// The EPContext model of these facts, made by `make` in the folder that it is given if there is none. Of processes that want the same
-    /// one at the same time, one makes it, and the others wait.
+    /// The EPContext model of these facts, made by `make` in the folder that it is given if there is none. Of processes
+    /// that want the same one at the same time, one makes it, and the others wait.
     ///
     /// # Errors
     /// `make` fails or makes no EPContext model with a plan, or a file cannot be written.
@@ -160,11 +163,13 @@ impl Store {
         if let Some(made) = self.get(facts) {
             return Ok(made);
         }
-        let staging = tempfile::Builder::new().prefix(".compiling-").tempdir_in(&self.0).map_err(failed("create a folder in"))?;
+        let staging =
+            tempfile::Builder::new().prefix(".compiling-").tempdir_in(&self.0).map_err(failed("create a folder in"))?;
         make(staging.path())?;
         let files = plan_and_context(staging.path())?;
         let record = Record { facts: facts.clone(), files };
-        let text = serde_json::to_vec_pretty(&record).map_err(|error| failed("describe what was compiled in")(error.into()))?;
+        let text = serde_json::to_vec_pretty(&record)
+            .map_err(|error| failed("describe what was compiled in")(error.into()))?;
         fs::write(staging.path().join(RECORD), text).map_err(failed("write to"))?;
         let folder = self.0.join(&key);
         if folder.exists() {
@@ -180,7 +185,8 @@ fn is_whole(path: &Path, expected: &FileDigest) -> bool {
     sha256_file(path).is_ok_and(|found| found == *expected)
 }
 
-/// The files that TensorRT left, which are a context and at least one plan. ONNX Runtime itself looks at neither before it runs them.
+/// The files that TensorRT left, which are a context and at least one plan. ONNX Runtime itself looks at neither before
+/// it runs them.
 fn plan_and_context(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
     let failed = |source: io::Error| Error::file(folder, "list", source);
     let mut files = BTreeMap::new();
@@ -202,41 +208,54 @@ fn plan_and_context(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
     }
 }
 
-/// What the engine came with, if that is for these facts, and what was compiled here. Of the engine's own folder, only what its manifest
-/// lists counts, which a signature covers.
+/// What the engine came with, if that is for these facts, and what was compiled here. Of the engine's own folder, only
+/// what its manifest lists counts, which a signature covers.
 fn stores(engine: &Engine, facts: &Facts) -> impl Iterator<Item = Store> {
     let listed = engine.manifest().files.contains_key(&format!("{FOLDER}/{}/{RECORD}", facts.key()));
     let shipped = listed.then(|| Store::at(engine.directory().join(FOLDER)));
     shipped.into_iter().chain(Store::of_user())
 }
 
-/// Whether a graph has still to be compiled for these facts. Plans are large, so they are digested only before they are used.
+/// Whether a graph has still to be compiled for these facts. Plans are large, so they are digested only before they are
+/// used.
 pub(crate) fn is_missing(engine: &Engine, facts: &Facts) -> bool {
     !stores(engine, facts).any(|store| store.has(facts))
 }
 
-/// The EPContext model of a graph for the GPU of `options`: one that was compiled before, here or where the engine was built, or a new one,
-/// which goes to the user's cache.
+/// The EPContext model of a graph for the GPU of `options`: one that was compiled before, here or where the engine was
+/// built, or a new one, which goes to the user's cache.
 ///
 /// # Errors
 /// TensorRT does not take the graph, or the cache cannot be written.
-pub(crate) fn of(engine: &Engine, graph: &Graph, options: &SessionOptions, library: &Library, probe: &Probe) -> Result<PathBuf> {
+pub(crate) fn of(
+    engine: &Engine,
+    graph: &Graph,
+    options: &SessionOptions,
+    library: &Library,
+    probe: &Probe,
+) -> Result<PathBuf> {
     let facts = Facts::new(engine.manifest(), graph, &options.provider_options, library, probe, options.device);
     let facts = facts.ok_or_else(|| Error::DoesNotFit("TensorRT, its version or the GPU is not known".into()))?;
     if let Some(found) = stores(engine, &facts).find_map(|store| store.get(&facts)) {
         return Ok(found);
     }
     let store = Store::of_user();
-    let store =
-        store.ok_or_else(|| Error::DoesNotFit("there is no place to keep compiled graphs in; set HOME or XDG_CACHE_HOME".into()))?;
+    let store = store.ok_or_else(|| {
+        Error::DoesNotFit("there is no place to keep compiled graphs in; set HOME or XDG_CACHE_HOME".into())
+    })?;
     store.get_or_make(&facts, |folder| {
-        tracing::warn!("{}: compiling {} for {} once; this takes minutes", engine.manifest().name, graph.file, facts.gpu);
+        tracing::warn!(
+            "{}: compiling {} for {} once; this takes minutes",
+            engine.manifest().name,
+            graph.file,
+            facts.gpu
+        );
         compile(&engine.directory().join(&graph.file), options, folder)
     })
 }
 
-/// Compiles the graph at `path` on the GPU of `options` to an EPContext model with its plan and timing cache in `folder`. The nodes that
-/// TensorRT does not take stay in that model, for CUDA.
+/// Compiles the graph at `path` on the GPU of `options` to an EPContext model with its plan and timing cache in
+/// `folder`. The nodes that TensorRT does not take stay in that model, for CUDA.
 ///
 /// # Errors
 /// TensorRT cannot be used here, or does not take the graph.
@@ -251,7 +270,8 @@ pub fn compile(path: &Path, options: &SessionOptions, folder: &Path) -> Result<(
             ("trt_dump_ep_context_model", "1"),
             ("trt_ep_context_embed_mode", "0"),
             ("trt_ep_context_file_path", &format!("{place}/{CONTEXT}")),
-            // Without a path of its own: the plan goes beside the context, which then names it relatively. ONNX Runtime loads no other names.
+            // Without a path of its own: the plan goes beside the context, which then names it relatively. ONNX Runtime
+            // loads no other names.
             ("trt_engine_cache_enable", "1"),
             ("trt_timing_cache_path", &place),
         ]
@@ -337,8 +357,9 @@ mod tests {
         let store = Store::at(folder.path());
         let failed = store.get_or_make(&facts(), |_| Err(Error::Cancelled));
         assert!(matches!(failed, Err(Error::Cancelled)));
-        let nothing =
-            store.get_or_make(&facts(), |folder| fs::write(folder.join(CONTEXT), b"graph").map_err(|e| Error::file(folder, "write", e)));
+        let nothing = store.get_or_make(&facts(), |folder| {
+            fs::write(folder.join(CONTEXT), b"graph").map_err(|e| Error::file(folder, "write", e))
+        });
         assert!(matches!(nothing, Err(Error::DoesNotFit(text)) if text.contains("0 plans")));
         assert_eq!((store.get(&facts()), store.has(&facts())), (None, false));
         let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -84,7 +84,8 @@ impl Error {
     /// Whether memory, of this machine or of a GPU, did not suffice for what ONNX Runtime was asked to do.
     pub fn is_out_of_memory(&self) -> bool {
         // ONNX Runtime has no code of its own for this: these are the words of its arenas, of CUDA, and of C++.
-        const WORDS: [&str; 5] = ["failed to allocate", "out of memory", "cudaerrormemoryallocation", "bad_alloc", "could not allocate"];
+        const WORDS: [&str; 5] =
+            ["failed to allocate", "out of memory", "cudaerrormemoryallocation", "bad_alloc", "could not allocate"];
         match self {
             Self::OutOfMemory(_) => true,
             Self::Session { message, .. } => WORDS.iter().any(|words| message.to_lowercase().contains(words)),

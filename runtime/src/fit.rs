@@ -46,15 +46,17 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Judges an engine: on the provider that is asked for, or on all from that which it was built for down to the CPU; all GPUs in use have
-    /// to fit.
+    /// Judges an engine: on the provider that is asked for, or on all from that which it was built for down to the CPU;
+    /// all GPUs in use have to fit.
     pub fn of(engine: &Engine, library: &Library, probe: &Probe, placement: &Placement) -> Self {
         let manifest = engine.manifest();
         let from = Provider::LADDER.iter().position(|provider| *provider == manifest.target.provider).unwrap_or(0);
         let ladder = placement.provider.map_or_else(|| Provider::LADDER[from..].to_vec(), |only| vec![only]);
         let worst = |provider| {
-            let mut fits: Vec<Fit> = placement.gpus().iter().map(|device| fit(engine, library, probe, provider, *device)).collect();
-            let (refused, after) = (|fit: &Fit| matches!(fit, Fit::Refused(_)), |fit: &Fit| matches!(fit, Fit::AfterCompiling(_)));
+            let mut fits: Vec<Fit> =
+                placement.gpus().iter().map(|device| fit(engine, library, probe, provider, *device)).collect();
+            let (refused, after) =
+                (|fit: &Fit| matches!(fit, Fit::Refused(_)), |fit: &Fit| matches!(fit, Fit::AfterCompiling(_)));
             let worst = fits.iter().position(refused).or_else(|| fits.iter().position(after)).unwrap_or(0);
             fits.swap_remove(worst)
         };
@@ -78,7 +80,8 @@ impl Verdict {
 }
 
 impl fmt::Display for Verdict {
-    /// `fits`, `fits after compiling here: …`, `falls back to cpu, because …` or `refused, because …`, with every reason on the way.
+    /// `fits`, `fits after compiling here: …`, `falls back to cpu, because …` or `refused, because …`, with every
+    /// reason on the way.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let refusals = self.steps.iter().map_while(|step| match &step.fit {
             Fit::Refused(reason) => Some(format!("{}: {reason}", step.provider)),
@@ -109,7 +112,10 @@ fn fit(engine: &Engine, library: &Library, probe: &Probe, provider: Provider, de
         return on_cpu(manifest);
     }
     if manifest.target.provider == Provider::Cpu {
-        return Fit::Refused(format!("it was built for the CPU ({}); build it for the profile of this GPU", manifest.target.profile));
+        return Fit::Refused(format!(
+            "it was built for the CPU ({}); build it for the profile of this GPU",
+            manifest.target.profile
+        ));
     }
     let missing = probe.reason_against(provider);
     if !missing.is_empty() {
@@ -130,7 +136,9 @@ fn on_cpu(manifest: &Manifest) -> Fit {
     if precision.runs_on_cpu() {
         return Fit::Fits;
     }
-    Fit::Refused(format!("ONNX Runtime's CPU kernels cannot compute in {precision}; build an fp32 or int8 engine for the CPU"))
+    Fit::Refused(format!(
+        "ONNX Runtime's CPU kernels cannot compute in {precision}; build an fp32 or int8 engine for the CPU"
+    ))
 }
 
 fn against_gpu(manifest: &Manifest, gpu: &Gpu) -> Option<String> {
@@ -146,13 +154,19 @@ fn against_gpu(manifest: &Manifest, gpu: &Gpu) -> Option<String> {
     let needed = manifest.graphs.iter().map(|graph| memory_at_least(manifest, graph)).min().unwrap_or(0);
     (needed > gpu.memory_bytes).then(|| {
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-        format!("its weights and tensors alone need {:.1} GiB, {} has {:.1} GiB", gib(needed), gpu.name, gib(gpu.memory_bytes))
+        format!(
+            "its weights and tensors alone need {:.1} GiB, {} has {:.1} GiB",
+            gib(needed),
+            gpu.name,
+            gib(gpu.memory_bytes)
+        )
     })
 }
 
 /// Bytes of the weights, and of a graph's inputs and outputs: activations come on top.
 pub(crate) fn memory_at_least(manifest: &Manifest, graph: &Graph) -> u64 {
-    let weights = manifest.files.iter().filter(|(name, _)| name.ends_with(".weights")).map(|(_, file)| file.bytes).sum::<u64>();
+    let weights =
+        manifest.files.iter().filter(|(name, _)| name.ends_with(".weights")).map(|(_, file)| file.bytes).sum::<u64>();
     let elements = |shape: &Vec<usize>| shape.iter().map(|&length| length as u64).product::<u64>();
     weights + 4 * graph.inputs.values().chain(graph.outputs.values()).map(elements).sum::<u64>()
 }
@@ -170,8 +184,11 @@ fn on_tensorrt(engine: &Engine, library: &Library, probe: &Probe, gpu: &Gpu, dev
         return Fit::Fits;
     }
     let built_for = manifest.target.compute_capability.as_deref().unwrap_or("no GPU");
-    let why =
-        if manifest.target.portable { "it is portable".to_owned() } else { format!("it was compiled for compute capability {built_for}") };
+    let why = if manifest.target.portable {
+        "it is portable".to_owned()
+    } else {
+        format!("it was compiled for compute capability {built_for}")
+    };
     Fit::AfterCompiling(format!("{why}, and this is {} ({}) with TensorRT {version}", gpu.name, gpu.compute_capability))
 }
 
@@ -208,11 +225,18 @@ mod tests {
     fn the_text_says_what_happens_and_why() {
         let verdict = |fits: &[Fit]| {
             let steps = Provider::LADDER.into_iter().zip(fits.iter().cloned());
-            Verdict { engine: "x".into(), target: Provider::TensorRt, steps: steps.map(|(provider, fit)| Step { provider, fit }).collect() }
+            Verdict {
+                engine: "x".into(),
+                target: Provider::TensorRt,
+                steps: steps.map(|(provider, fit)| Step { provider, fit }).collect(),
+            }
         };
         let no = || Fit::Refused("no GPU".into());
         assert_eq!(verdict(&[Fit::Fits, no(), Fit::Fits]).to_string(), "x: fits tensorrt");
-        assert_eq!(verdict(&[Fit::AfterCompiling("portable".into())]).to_string(), "x: fits tensorrt after compiling here: portable");
+        assert_eq!(
+            verdict(&[Fit::AfterCompiling("portable".into())]).to_string(),
+            "x: fits tensorrt after compiling here: portable"
+        );
         let fallen = verdict(&[no(), no(), Fit::Fits]);
         assert_eq!(fallen.to_string(), "x: falls back to cpu, because tensorrt: no GPU; cuda: no GPU");
         assert_eq!(fallen.chosen().unwrap(), Provider::Cpu);

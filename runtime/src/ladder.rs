@@ -55,7 +55,8 @@ impl Ladder {
     /// Judges the engine, says once where it does not run on what it was built for, and opens nothing yet.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for fits; those of [`onnxruntime::load`].
+    /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for fits; those of
+    /// [`onnxruntime::load`].
     pub fn new(engine: &Engine, placement: Placement) -> Result<Self> {
         let library = onnxruntime::load(None)?;
         let manifest = engine.manifest();
@@ -67,14 +68,17 @@ impl Ladder {
         if placement.session.strict && chosen != verdict.steps[0].provider {
             return Err(Error::DoesNotFit(format!("{verdict}; leave out --strict to allow that")));
         }
-        for (step, next) in verdict.steps.iter().zip(verdict.steps.iter().skip(1)).take_while(|(step, _)| step.provider != chosen) {
+        for (step, next) in
+            verdict.steps.iter().zip(verdict.steps.iter().skip(1)).take_while(|(step, _)| step.provider != chosen)
+        {
             if let Fit::Refused(reason) = &step.fit {
                 stepped_down(manifest, step.provider, next.provider, reason);
             }
         }
         warn_of_fp16(manifest, chosen);
         // Each GPU that was asked for has a stream.
-        let profiled = if chosen == Provider::Cpu { 1 } else { (manifest.target.streams as usize).max(placement.gpus().len()) };
+        let profiled =
+            if chosen == Provider::Cpu { 1 } else { (manifest.target.streams as usize).max(placement.gpus().len()) };
         let streams = placement.streams.unwrap_or(profiled).max(1);
         let mut rungs: VecDeque<Provider> = verdict.rungs().into();
         if placement.session.strict {
@@ -94,13 +98,18 @@ impl Ladder {
         locked(&self.rungs).front().copied().unwrap_or(Provider::Cpu)
     }
 
-    /// Whether memory may hold a session of this graph: what it needs at least is no more than the GPUs have, or than is left on this machine.
+    /// Whether memory may hold a session of this graph: what it needs at least is no more than the GPUs have, or than
+    /// is left on this machine.
     pub fn may_hold(&self, graph: &Graph) -> bool {
         let needed = memory_at_least(self.engine.manifest(), graph);
         if self.provider() == Provider::Cpu {
             return available_memory().is_none_or(|available| needed <= available);
         }
-        self.placement.gpus().iter().filter_map(|device| self.probe.gpus.get(*device as usize)).all(|gpu| needed <= gpu.memory_bytes)
+        self.placement
+            .gpus()
+            .iter()
+            .filter_map(|device| self.probe.gpus.get(*device as usize))
+            .all(|gpu| needed <= gpu.memory_bytes)
     }
 
     /// Sessions that run at the same time.
@@ -108,7 +117,8 @@ impl Ladder {
         self.streams
     }
 
-    /// Threads of each session on the CPU: streams share the cores. `None`: those that ONNX Runtime takes for one session.
+    /// Threads of each session on the CPU: streams share the cores. `None`: those that ONNX Runtime takes for one
+    /// session.
     pub fn threads(&self) -> Option<usize> {
         let share = || (thread::available_parallelism().map_or(1, usize::from) / self.streams).max(1);
         self.placement.session.threads.or_else(|| (self.streams > 1).then(share))
@@ -148,7 +158,13 @@ impl Ladder {
         };
         let gpus = self.placement.gpus();
         let device = gpus[stream % gpus.len()];
-        let options = SessionOptions { provider, provider_options, device, threads: self.threads(), ..self.placement.session.clone() };
+        let options = SessionOptions {
+            provider,
+            provider_options,
+            device,
+            threads: self.threads(),
+            ..self.placement.session.clone()
+        };
         if provider == Provider::TensorRt {
             let path = compiled::of(&self.engine, graph, &options, self.library, &self.probe)?;
             return Session::open(&path, &options);

@@ -15,10 +15,10 @@
 //! | [`pipeline`] | decode → tile → run → blend → encode, in bounded memory |
 //!
 //! ```no_run
-//! use runtime::engine::Engine;
-//! use runtime::image::{Format, ImageReader, ImageWriter, Limits, RowSource};
-//! use runtime::pipeline::{Cancel, Options, Upscaler};
-//! # fn main() -> runtime::Result<()> {
+//! use tileforge_runtime::engine::Engine;
+//! use tileforge_runtime::image::{Format, ImageReader, ImageWriter, Limits, RowSource};
+//! use tileforge_runtime::pipeline::{Cancel, Options, Upscaler};
+//! # fn main() -> tileforge_runtime::Result<()> {
 //! let engine = Engine::open("engines/compact-x4".as_ref())?;
 //! let mut upscaler = Upscaler::new(&engine, Options::default())?;
 //!

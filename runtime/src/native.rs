@@ -1,8 +1,8 @@
 //! Calls into shared libraries that are looked at before anything relies on them.
 //!
-//! `unsafe` because a library's initialisers run when it is opened and because C signatures are
-//! taken on trust: those of ONNX Runtime from `onnxruntime_c_api.h` (through `ort::sys`), those of
-//! the CUDA driver from NVIDIA's driver API reference, those of NVML from `nvml.h`. Every pointer that comes back is checked.
+//! `unsafe` because a library's initialisers run when it is opened and because C signatures are taken on trust: those
+//! of ONNX Runtime from `onnxruntime_c_api.h` (through `ort::sys`), those of the CUDA driver from NVIDIA's driver API
+//! reference, those of NVML from `nvml.h`. Every pointer that comes back is checked.
 #![allow(unsafe_code)]
 
 use std::cmp::Reverse;
@@ -94,7 +94,9 @@ pub(crate) fn assignment(session: &ort::session::Session) -> Result<Vec<Assigned
     let api = ort::api();
     let text = |text: *const c_char| {
         // SAFETY: ONNX Runtime gives terminated strings, which live as long as the session.
-        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()).ok_or("no name".to_owned())
+        (!text.is_null())
+            .then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+            .ok_or("no name".to_owned())
     };
     let (mut subgraphs, mut count) = (ptr::null(), 0);
     // SAFETY: the session is alive; both results are written through pointers to live locals.
@@ -177,7 +179,9 @@ pub(crate) fn cuda_driver(library: &str) -> Result<CudaDriver, String> {
         check("cuDeviceGet", unsafe { device_at(&mut device, ordinal) })?;
         // SAFETY: the driver writes at most 255 bytes and a terminator into 256.
         check("cuDeviceGetName", unsafe { name_of(name.as_mut_ptr().cast(), 255, device) })?;
-        for (value, attribute) in [(&mut major, ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR), (&mut minor, ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)] {
+        for (value, attribute) in
+            [(&mut major, ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR), (&mut minor, ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)]
+        {
             // SAFETY: as above.
             check("cuDeviceGetAttribute", unsafe { attribute_of(value, attribute, device) })?;
         }
@@ -215,8 +219,8 @@ pub(crate) struct GpuMemory {
 }
 
 impl GpuMemory {
-    /// Of the GPU that the CUDA driver gives this number. NVML numbers GPUs in another way, and knows nothing of `CUDA_VISIBLE_DEVICES`, so
-    /// it is asked by the place on the PCI bus.
+    /// Of the GPU that the CUDA driver gives this number. NVML numbers GPUs in another way, and knows nothing of
+    /// `CUDA_VISIBLE_DEVICES`, so it is asked by the place on the PCI bus.
     pub(crate) fn open(nvml: &str, driver: &str, device: u32) -> Result<Self, String> {
         type Handle = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
 

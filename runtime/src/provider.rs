@@ -140,8 +140,8 @@ struct Needed {
 
 const DRIVER: &str = "libcuda.so.1";
 
-/// Besides the driver, in the order in which they are loaded: what others link to comes first. ONNX Runtime's GPU builds since 1.24 are
-/// made with CUDA 13 and cuDNN 9.
+/// Besides the driver, in the order in which they are loaded: what others link to comes first. ONNX Runtime's GPU
+/// builds since 1.24 are made with CUDA 13 and cuDNN 9.
 const CUDA_LIBRARIES: [Needed; 5] = [
     Needed { file: "libcudart.so.13", from: "the CUDA 13 runtime (pip: nvidia-cuda-runtime)" },
     Needed { file: "libcublasLt.so.13", from: "cuBLAS of CUDA 13 (pip: nvidia-cublas)" },
@@ -179,13 +179,19 @@ pub fn probe(library: &Library) -> Probe {
             gpu => missing_library(gpu, folder).or_else(|| driver_obstacle(&driver)),
         };
         let there = if provider == Provider::Cpu { "always there" } else { "library, driver and GPU are there" };
-        ProviderStatus { provider, compiled_in, usable: obstacle.is_none(), reason: obstacle.unwrap_or_else(|| there.into()) }
+        ProviderStatus {
+            provider,
+            compiled_in,
+            usable: obstacle.is_none(),
+            reason: obstacle.unwrap_or_else(|| there.into()),
+        }
     });
     let (driver_cuda_version, driver_problem, gpus) = match driver {
         Ok(driver) => (Some(version_text(driver.version)), None, gpus_of(&driver)),
         Err(problem) => (None, Some(problem), Vec::new()),
     };
-    let tensorrt_version = located(TENSORRT_LIBRARIES[0].file, folder).ok().and_then(|file| native::tensorrt_version(&file).ok());
+    let tensorrt_version =
+        located(TENSORRT_LIBRARIES[0].file, folder).ok().and_then(|file| native::tensorrt_version(&file).ok());
     Probe { providers: providers.into(), driver_cuda_version, driver_problem, tensorrt_version, gpus }
 }
 
@@ -196,7 +202,9 @@ pub fn probe(library: &Library) -> Probe {
 pub fn require(library: &Library, provider: Provider) -> Result<()> {
     let reason = probe(library).reason_against(provider);
     if !reason.is_empty() {
-        return Err(Error::DoesNotFit(format!("provider {provider}: cannot be used on this box: {reason}; use --provider cpu")));
+        return Err(Error::DoesNotFit(format!(
+            "provider {provider}: cannot be used on this box: {reason}; use --provider cpu"
+        )));
     }
     // ONNX Runtime's own search knows the system's folders alone; what is loaded already is not searched for.
     let folder = library.path().parent().unwrap_or(Path::new(""));
@@ -212,8 +220,9 @@ pub(crate) fn dispatch(options: &SessionOptions) -> Result<Vec<ExecutionProvider
     let device = options.device.to_string();
     let given = options.provider_options.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let given: Vec<(&str, &str)> = given.chain([("device_id", device.as_str())]).collect();
-    let cuda =
-        |options: &[(&str, &str)]| Ok::<_, String>(with_options(CUDA::default(), options.iter().copied())?.build().error_on_failure());
+    let cuda = |options: &[(&str, &str)]| {
+        Ok::<_, String>(with_options(CUDA::default(), options.iter().copied())?.build().error_on_failure())
+    };
     Ok(match options.provider {
         Provider::Cpu => Vec::new(),
         Provider::Cuda => vec![cuda(&given)?],
@@ -226,18 +235,24 @@ pub(crate) fn dispatch(options: &SessionOptions) -> Result<Vec<ExecutionProvider
 
 /// Hands options to a provider's own parser, by its own names, and makes no session.
 ///
-/// The provider's libraries stay loaded, and they end a process that they do not like: use a process of its own. The parser knows every
-/// name and the form of every value, but few ranges.
+/// The provider's libraries stay loaded, and they end a process that they do not like: use a process of its own. The
+/// parser knows every name and the form of every value, but few ranges.
 ///
 /// # Errors
 /// [`Error::Library`] with the parser's words, or why the provider cannot be loaded.
-pub fn check_options<'o>(library: &Library, provider: Provider, options: impl IntoIterator<Item = (&'o str, &'o str)>) -> Result<()> {
+pub fn check_options<'o>(
+    library: &Library,
+    provider: Provider,
+    options: impl IntoIterator<Item = (&'o str, &'o str)>,
+) -> Result<()> {
     let mut options = options.into_iter().inspect(|(name, value)| tracing::debug!("{provider}: {name} = {value}"));
     let refused = |reason: &dyn fmt::Display| Error::Library(format!("{provider} does not take its options: {reason}"));
     let dispatch = match provider {
         Provider::TensorRt => with_options(TensorRT::default(), options).map(|ready| ready.build()),
         Provider::Cuda => with_options(CUDA::default(), options).map(|ready| ready.build()),
-        Provider::Cpu => return options.next().map_or(Ok(()), |(name, _)| Err(refused(&format!("it has none, found {name}")))),
+        Provider::Cpu => {
+            return options.next().map_or(Ok(()), |(name, _)| Err(refused(&format!("it has none, found {name}"))));
+        }
     };
     let dispatch = dispatch.map_err(|reason| refused(&reason))?.error_on_failure();
     let builder = ort::session::Session::builder(library.environment()).map_err(|error| refused(&error))?;
@@ -337,8 +352,8 @@ impl GpuMemory {
     }
 }
 
-/// What a provider computes on: the processor's model, or name and compute capability of the GPU of this number, by the driver's order.
-/// "unknown" where the system does not say.
+/// What a provider computes on: the processor's model, or name and compute capability of the GPU of this number, by the
+/// driver's order. "unknown" where the system does not say.
 pub fn device_name(provider: Provider, device: u32) -> String {
     if provider == Provider::Cpu {
         return processor();

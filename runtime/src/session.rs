@@ -40,7 +40,8 @@ pub struct SessionOptions {
     pub provider_options: BTreeMap<String, String>,
     /// The GPU, by the driver's number.
     pub device: u32,
-    /// Every node runs on `provider`, or the session is not opened. Otherwise TensorRT leaves to CUDA, and CUDA to the CPU, what they lack.
+    /// Every node runs on `provider`, or the session is not opened. Otherwise TensorRT leaves to CUDA, and CUDA to the
+    /// CPU, what they lack.
     pub strict: bool,
     /// Threads within one operator; `None`: one for each physical core.
     pub threads: Option<usize>,
@@ -113,7 +114,8 @@ impl Tensors {
     /// [`Error::OutOfMemory`] when there is no memory for it.
     pub fn zeros(&self, shape: &[usize]) -> Result<Tensor> {
         let made = ort::value::Tensor::<f32>::new(&self.0, shape);
-        let mut tensor = made.map_err(|error| Error::OutOfMemory(format!("no memory for a tensor of {shape:?}: {error}")))?;
+        let mut tensor =
+            made.map_err(|error| Error::OutOfMemory(format!("no memory for a tensor of {shape:?}: {error}")))?;
         tensor.extract_tensor_mut().1.fill(0.0);
         Ok(Tensor(tensor))
     }
@@ -143,7 +145,11 @@ pub struct Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Session").field("path", &self.path).field("assigned", &self.assigned).finish_non_exhaustive()
+        formatter
+            .debug_struct("Session")
+            .field("path", &self.path)
+            .field("assigned", &self.assigned)
+            .finish_non_exhaustive()
     }
 }
 
@@ -153,8 +159,9 @@ impl Session {
     /// Always by path: a graph passed as bytes may not exceed 2 GiB with its weights.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] for a provider that cannot be used here, with the reason, and for a strict session of which another provider
-    /// would run nodes; [`Error::Session`] when ONNX Runtime refuses the graph; those of [`onnxruntime::load`].
+    /// [`Error::DoesNotFit`] for a provider that cannot be used here, with the reason, and for a strict session of
+    /// which another provider would run nodes; [`Error::Session`] when ONNX Runtime refuses the graph; those of
+    /// [`onnxruntime::load`].
     pub fn open(path: &Path, options: &SessionOptions) -> Result<Self> {
         let library = onnxruntime::load(None)?;
         if options.provider != Provider::Cpu {
@@ -163,7 +170,8 @@ impl Session {
         let started = Instant::now();
         let failed = |message: String| Error::Session { path: path.to_owned(), action: "load the graph", message };
         let session = build(library, path, options).map_err(failed)?;
-        let assigned = native::assignment(&session).map_err(|message| failed(format!("tell which provider took its nodes: {message}")))?;
+        let assigned = native::assignment(&session)
+            .map_err(|message| failed(format!("tell which provider took its nodes: {message}")))?;
         let taken_by_others = |assigned: &&Assigned| assigned.provider != options.provider.onnxruntime_name();
         if let Some(other) = assigned.iter().find(taken_by_others).filter(|_| options.strict) {
             return Err(Error::DoesNotFit(format!(
@@ -216,8 +224,8 @@ impl Session {
 
     /// Runs the graph on named inputs and returns all outputs by name, in its order.
     ///
-    /// An input that the graph takes as int64, such as the tokens of a text, is given as float32 too, which holds whole numbers up to
-    /// 2^24 exactly.
+    /// An input that the graph takes as int64, such as the tokens of a text, is given as float32 too, which holds whole
+    /// numbers up to 2^24 exactly.
     ///
     /// # Errors
     /// [`Error::Session`] for a name, shape or element type that the graph does not have, an
@@ -225,8 +233,9 @@ impl Session {
     pub fn run(&mut self, inputs: &[(&str, ArrayViewD<'_, f32>)]) -> Result<Vec<(String, ArrayD<f32>)>> {
         let path = &self.path;
         let failed = |error: ort::Error| run_error(path, error);
-        let is_integer =
-            |name: &str| self.inputs.iter().any(|input| input.name == name && input.element == TensorElementType::Int64.to_string());
+        let is_integer = |name: &str| {
+            self.inputs.iter().any(|input| input.name == name && input.element == TensorElementType::Int64.to_string())
+        };
         let inputs: Vec<_> = inputs.iter().map(|(name, view)| (*name, view.as_standard_layout())).collect();
         let values = inputs.iter().map(|(name, array)| -> ort::Result<(Cow<'_, str>, SessionInputValue<'_>)> {
             let value = match is_integer(name) {
@@ -237,7 +246,10 @@ impl Session {
         });
         let values = values.collect::<ort::Result<Vec<(Cow<'_, str>, SessionInputValue<'_>)>>>();
         let outputs = self.session.run(values.map_err(failed)?).map_err(failed)?;
-        outputs.iter().map(|(name, value)| Ok((name.to_owned(), value.try_extract_array::<f32>().map_err(failed)?.into_owned()))).collect()
+        outputs
+            .iter()
+            .map(|(name, value)| Ok((name.to_owned(), value.try_extract_array::<f32>().map_err(failed)?.into_owned())))
+            .collect()
     }
 
     /// What makes tensors for [`Session::run_into`].
@@ -257,8 +269,8 @@ impl Session {
         Allocator::new(&self.session, MemoryInfo::new(memory, device, AllocatorType::Device, kind)?)
     }
 
-    /// Runs the graph from one tensor into another, both of [`Session::tensors`] and of fixed shape; nothing is allocated, and on a CPU
-    /// nothing is copied.
+    /// Runs the graph from one tensor into another, both of [`Session::tensors`] and of fixed shape; nothing is
+    /// allocated, and on a CPU nothing is copied.
     ///
     /// # Errors
     /// As [`Session::run`].
@@ -298,7 +310,11 @@ impl Session {
     }
 }
 
-fn build(library: &onnxruntime::Library, path: &Path, options: &SessionOptions) -> Result<ort::session::Session, String> {
+fn build(
+    library: &onnxruntime::Library,
+    path: &Path,
+    options: &SessionOptions,
+) -> Result<ort::session::Session, String> {
     // Builder errors carry the builder, which cannot cross threads: only their text goes on.
     fn text<R>(error: ort::Error<R>) -> String {
         error.to_string()

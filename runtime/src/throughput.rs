@@ -14,8 +14,9 @@ use crate::onnxruntime;
 use crate::provider::{self, Provider};
 use crate::tile::Size;
 
-/// Seconds that a tile takes, the least of all settings that were tried: of each provider, with what it computes on and the version of ONNX
-/// Runtime, and of each tile. What was measured on another processor or GPU, or with another version, says nothing of this one.
+/// Seconds that a tile takes, the least of all settings that were tried: of each provider, with what it computes on and
+/// the version of ONNX Runtime, and of each tile. What was measured on another processor or GPU, or with another
+/// version, says nothing of this one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Throughput {
@@ -53,7 +54,12 @@ impl Throughput {
 
     fn of_place(&self, tiles: &[Size], place: &str) -> Option<Vec<f64>> {
         let measured = self.measured.get(place)?;
-        tiles.iter().map(|tile| measured.get(&tile.to_string()).copied().filter(|seconds| *seconds > 0.0 && seconds.is_finite())).collect()
+        tiles
+            .iter()
+            .map(|tile| {
+                measured.get(&tile.to_string()).copied().filter(|seconds| *seconds > 0.0 && seconds.is_finite())
+            })
+            .collect()
     }
 
     /// What was measured of an engine before; nothing where nothing was, or where it cannot be read.
@@ -62,7 +68,8 @@ impl Throughput {
         read().unwrap_or_default()
     }
 
-    /// Keeps this in the user's cache, in place of what was measured in the same places before, and beside what was in others.
+    /// Keeps this in the user's cache, in place of what was measured in the same places before, and beside what was in
+    /// others.
     ///
     /// # Errors
     /// [`Error::File`] where it cannot be written. A box without a cache keeps nothing.
@@ -92,7 +99,11 @@ fn place(provider: Provider, device: u32) -> Result<String> {
 fn file_of(engine: &Engine) -> Option<PathBuf> {
     let manifest = engine.manifest();
     let mut digest = Sha256::new();
-    manifest.graphs.iter().filter_map(|graph| manifest.files.get(&graph.file)).for_each(|file| digest.update(&file.sha256));
+    manifest
+        .graphs
+        .iter()
+        .filter_map(|graph| manifest.files.get(&graph.file))
+        .for_each(|file| digest.update(&file.sha256));
     let key = hexadecimal(&digest.finalize()[..16]);
     Some(crate::compiled::user_cache()?.join("throughput").join(format!("{key}.json")))
 }

@@ -3,7 +3,7 @@
 
     python3 -m venv target/clients-venv
     target/clients-venv/bin/pip install -r tests/clients/requirements.txt
-    cargo build --release --package exporter
+    cargo build --release --package tileforge-exporter
     target/clients-venv/bin/python tests/clients/optimum_pipelines.py
 
 Outside of CI: it installs PyTorch. The pipelines are small and have random weights; both sides get the same prompts, seeds and pictures.

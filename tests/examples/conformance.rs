@@ -1,15 +1,16 @@
 //! Holds the provider options that profiles produce to ONNX Runtime's own parsers: `make conformance`.
 //!
-//! Each question is asked in a child process, because the providers' libraries are loaded for it, and NVIDIA's are stubs
-//! (`tests/conformance/`) that compute nothing. It proves that names are known and values well formed, and nothing about any GPU.
+//! Each question is asked in a child process, because the providers' libraries are loaded for it, and NVIDIA's are
+//! stubs (`tests/conformance/`) that compute nothing. It proves that names are known and values well formed, and
+//! nothing about any GPU.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use end_to_end::{command, engine_of, repository, words};
-use engine_builder::Profile;
-use engine_builder::profile::{ProviderOptions, names};
-use runtime::onnxruntime;
-use runtime::provider::{self, Provider};
 use std::process::{Command, ExitCode};
+use tileforge_engine_builder::Profile;
+use tileforge_engine_builder::profile::{ProviderOptions, names};
+use tileforge_runtime::onnxruntime;
+use tileforge_runtime::provider::{self, Provider};
 
 fn options_of(profile: &str, provider: Provider) -> ProviderOptions {
     let profile = Profile::read(profile).unwrap_or_else(|error| fail(&error));
@@ -50,8 +51,8 @@ fn answer(profile: &str, provider: Provider, change: &str) -> Result<(), String>
     }
 }
 
-/// What the runtime does with an engine for a GPU where the GPU library is set up, and NVIDIA's libraries are missing, or stubs that know of
-/// no device. Gives what it did wrong.
+/// What the runtime does with an engine for a GPU where the GPU library is set up, and NVIDIA's libraries are missing,
+/// or stubs that know of no device. Gives what it did wrong.
 fn ladder() -> Vec<String> {
     let (_folder, engine) = engine_of(&repository("models/compact-x4.yaml"), "profiles/rtx4090.yaml");
     let work = tempfile::tempdir().unwrap();
@@ -70,7 +71,12 @@ fn ladder() -> Vec<String> {
         let questions = [
             (words(&[&"doctor"]), 0, "", reason),
             (words(&[&"doctor", &"--engine", &engine]), 0, "", "falls back to cpu, because tensorrt: "),
-            (words(&[&"doctor", &"--engine", &engine, &"--provider", &"tensorrt"]), 3, reason, "refused, because tensorrt: "),
+            (
+                words(&[&"doctor", &"--engine", &engine, &"--provider", &"tensorrt"]),
+                3,
+                reason,
+                "refused, because tensorrt: ",
+            ),
             (infer("--provider tensorrt --strict"), 3, reason, ""),
             (infer("--provider cuda"), 3, reason, ""),
             (infer("--strict"), 3, "leave out --strict", ""),
@@ -107,7 +113,9 @@ fn main() -> ExitCode {
         match (answer(profile, provider, change), refusal) {
             (Ok(()), None) => {}
             (Err(said), Some(words)) if said.contains(words) => {}
-            (Ok(()), Some(words)) => failures.push(format!("{profile}, {provider}: {change} was taken; expected `{words}`")),
+            (Ok(()), Some(words)) => {
+                failures.push(format!("{profile}, {provider}: {change} was taken; expected `{words}`"))
+            }
             (Err(said), _) => failures.push(format!("{profile}, {provider}: {change}: {said}")),
         }
     };

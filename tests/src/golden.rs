@@ -1,14 +1,14 @@
 //! Inputs and outputs of the reference implementations (`tests/golden/README.md`).
 
 use crate::repository;
-use exporter::arch::registry;
-use exporter::{Shapes, synthesise};
-use graph::{DataType, Model, WeightStorage, load, save};
 use ndarray::ArrayD;
-use runtime::session::{Session, SessionOptions};
 use safetensors::SafeTensors;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use tileforge_exporter::arch::registry;
+use tileforge_exporter::{Shapes, synthesise};
+use tileforge_graph::{DataType, Model, WeightStorage, load, save};
+use tileforge_runtime::session::{Session, SessionOptions};
 
 /// One input with the output that the reference gives for it.
 #[derive(Debug)]
@@ -37,7 +37,11 @@ pub fn golden_cases() -> Vec<Golden> {
         for file in files {
             let bytes = std::fs::read(&file).unwrap();
             let tensors = SafeTensors::deserialize(&bytes).unwrap();
-            let name = format!("{}/{}", case.file_name().unwrap().to_string_lossy(), file.file_name().unwrap().to_string_lossy());
+            let name = format!(
+                "{}/{}",
+                case.file_name().unwrap().to_string_lossy(),
+                file.file_name().unwrap().to_string_lossy()
+            );
             let (image, upscaled) = (array(&tensors, "image"), array(&tensors, "upscaled"));
             all.push(Golden { name, checkpoint: checkpoint.clone(), image, upscaled });
         }
@@ -45,7 +49,8 @@ pub fn golden_cases() -> Vec<Golden> {
     all
 }
 
-/// One graph of a component of a pipeline, with inputs and what the reference makes of them (`tests/golden-diffusers/README.md`).
+/// One graph of a component of a pipeline, with inputs and what the reference makes of them
+/// (`tests/golden-diffusers/README.md`).
 #[derive(Debug)]
 pub struct GoldenComponent {
     /// Case and file, for messages.
@@ -72,7 +77,8 @@ pub fn golden_video_autoencoders() -> Vec<GoldenComponent> {
     components("tests/golden-video-vae")
 }
 
-/// Every golden input of the depth and real-time networks, whose checkpoints are synthesised in `folder` (`tests/golden-systems/README.md`).
+/// Every golden input of the depth and real-time networks, whose checkpoints are synthesised in `folder`
+/// (`tests/golden-systems/README.md`).
 pub fn golden_systems(folder: &Path) -> Vec<GoldenComponent> {
     let mut all = Vec::new();
     for case in sorted(&repository("tests/golden-systems")).into_iter().filter(|path| path.is_dir()) {
@@ -109,14 +115,16 @@ impl GoldenComponent {
         named.map(|(name, array)| format!("{name}:{}", dims(array))).collect::<Vec<_>>().join(",").parse().unwrap()
     }
 
-    /// The worst error of what a model gives for `inputs`, of all outputs, of which there must be exactly the golden ones.
+    /// The worst error of what a model gives for `inputs`, of all outputs, of which there must be exactly the golden
+    /// ones.
     pub fn error_of(&self, model: &Model, storage: WeightStorage, inputs: &BTreeMap<String, ArrayD<f32>>) -> f32 {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
         save(model, &path, storage).unwrap();
         // What was written can be read again, with all types as they were inferred.
         load(&path).unwrap_or_else(|e| panic!("{}: {e}", self.name));
-        let mut session = Session::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", self.name));
+        let mut session =
+            Session::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", self.name));
         let inputs: Vec<_> = inputs.iter().map(|(name, array)| (name.as_str(), array.view())).collect();
         let outputs = session.run(&inputs).unwrap_or_else(|e| panic!("{}: {e}", self.name));
         let names: BTreeSet<&String> = outputs.iter().map(|(name, _)| name).collect();
@@ -147,7 +155,8 @@ fn components(folder: &str) -> Vec<GoldenComponent> {
     let mut all = Vec::new();
     for folder in sorted(&repository(folder)).into_iter().filter(|path| path.is_dir()) {
         let files = sorted(&folder);
-        let named = |end: &str| files.iter().find(|path| !is_golden(path) && path.to_string_lossy().ends_with(end)).cloned();
+        let named =
+            |end: &str| files.iter().find(|path| !is_golden(path) && path.to_string_lossy().ends_with(end)).cloned();
         let Some(checkpoint) = named(".safetensors.index.json").or_else(|| named(".safetensors")) else { continue };
         for file in files.iter().filter(|path| is_golden(path)) {
             let bytes = std::fs::read(file).unwrap();

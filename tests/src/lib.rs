@@ -6,10 +6,13 @@
 mod golden;
 mod programs;
 
-pub use golden::{Golden, GoldenComponent, error_over_range, golden_cases, golden_components, golden_systems, golden_video_autoencoders};
+pub use golden::{
+    Golden, GoldenComponent, error_over_range, golden_cases, golden_components, golden_systems,
+    golden_video_autoencoders,
+};
 pub use programs::{
-    Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in, run, run_with_cache_in,
-    words,
+    Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in, run,
+    run_with_cache_in, words,
 };
 
 use std::path::{Path, PathBuf};
@@ -21,7 +24,8 @@ pub fn repository(path: &str) -> PathBuf {
 
 /// Names in a folder, sorted: what a failed command must not have added to.
 pub fn names_in(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> =
+        folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }

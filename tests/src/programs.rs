@@ -52,7 +52,11 @@ impl Outcome {
 fn binaries() -> PathBuf {
     // target/PROFILE/deps/test-HASH
     let folder = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned();
-    assert!(folder.join("runtime").exists(), "the binaries are not in {}; run `make test`, which builds them first", folder.display());
+    assert!(
+        folder.join("runtime").exists(),
+        "the binaries are not in {}; run `make test`, which builds them first",
+        folder.display()
+    );
     folder
 }
 
@@ -73,14 +77,20 @@ pub fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A
     Outcome::of(&mut command(program, arguments))
 }
 
-/// Runs it with a cache of its own in `work`, so that nothing depends on what this machine's user has kept, nor adds to it.
-pub fn run_with_cache_in<A: AsRef<OsStr>>(work: &Path, program: &str, arguments: impl IntoIterator<Item = A>) -> Outcome {
+/// Runs it with a cache of its own in `work`, so that nothing depends on what this machine's user has kept, nor adds to
+/// it.
+pub fn run_with_cache_in<A: AsRef<OsStr>>(
+    work: &Path,
+    program: &str,
+    arguments: impl IntoIterator<Item = A>,
+) -> Outcome {
     Outcome::of(command(program, arguments).env("XDG_CACHE_HOME", work.join("cache")))
 }
 
 /// Builds `work/engine`, calibrated on few tiles.
 pub fn build_engine(work: &Path, model: &Path, profile: &Path, more: &[&str]) -> Outcome {
-    let arguments = words(&[&"build", &model, &"--profile", &profile, &"-o", &work.join("engine"), &"--calibration-tiles", &"4"]);
+    let arguments =
+        words(&[&"build", &model, &"--profile", &profile, &"-o", &work.join("engine"), &"--calibration-tiles", &"4"]);
     run_with_cache_in(work, "engine-builder", arguments.into_iter().chain(more.iter().map(OsString::from)))
 }
 

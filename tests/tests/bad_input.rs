@@ -12,7 +12,8 @@ fn refused_checkpoint(bytes: &[u8], expected: &[&str]) {
     let work = tempfile::tempdir().unwrap();
     let (path, out) = (work.path().join("model.safetensors"), work.path().join("model.onnx"));
     fs::write(&path, bytes).unwrap();
-    let _ = run("exporter", words(&[&"export", &path, &"-o", &out])).failure(1, &[&["model.safetensors"], expected].concat());
+    let _ = run("exporter", words(&[&"export", &path, &"-o", &out]))
+        .failure(1, &[&["model.safetensors"], expected].concat());
     assert_eq!(names_in(work.path()), ["model.safetensors"]);
 }
 
@@ -34,8 +35,14 @@ fn damaged_checkpoints_are_refused() {
     refused_checkpoint(&good[..good.len() - 100], &["truncated"]);
     refused_checkpoint(&good[..5], &["at least 8 bytes, found 5"]);
     refused_checkpoint(&[], &["at least 8 bytes, found 0"]);
-    refused_checkpoint(&[&u64::MAX.to_le_bytes(), &good[8..]].concat(), &["its header should have 18446744073709551615 bytes"]);
-    refused_checkpoint(&with_header(|header| header.replace("\"F32\"", "\"F31\"")), &["element type `F31` is not supported"]);
+    refused_checkpoint(
+        &[&u64::MAX.to_le_bytes(), &good[8..]].concat(),
+        &["its header should have 18446744073709551615 bytes"],
+    );
+    refused_checkpoint(
+        &with_header(|header| header.replace("\"F32\"", "\"F31\"")),
+        &["element type `F31` is not supported"],
+    );
     refused_checkpoint(&with_header(|header| header.replacen('{', "[", 1)), &["does not begin with `{`"]);
     let mut not_text = good.clone();
     not_text[20] = 0xff;
@@ -55,7 +62,10 @@ fn a_graph_of_one_size_needs_its_shape() {
     let dynamic = run("exporter", words(&[&"export", &path, &"-o", &out]));
     let _ = dynamic.failure(2, &["of one size", "--shapes image:1x3x256x256"]);
     let small = run("exporter", words(&[&"export", &path, &"-o", &out, &"--shapes", &"image:1x3x1x64"]));
-    let _ = small.failure(2, &["a height or width of 1 is too small to be extended to 4 by reflection; this model takes 3 and more"]);
+    let _ = small.failure(
+        2,
+        &["a height or width of 1 is too small to be extended to 4 by reflection; this model takes 3 and more"],
+    );
     assert!(names_in(work.path()).is_empty());
 }
 
@@ -82,7 +92,10 @@ fn tensors_that_do_not_fit_are_all_listed() {
 #[test]
 fn an_unknown_architecture_names_the_nearest_candidate() {
     let renamed = with_header(|header| header.replace("\"conv_body.weight\"", "\"body_conv.weight\""));
-    refused_checkpoint(&renamed, &["no known architecture fits", "nearest candidate RRDBNet", "missing: `conv_body.weight`"]);
+    refused_checkpoint(
+        &renamed,
+        &["no known architecture fits", "nearest candidate RRDBNet", "missing: `conv_body.weight`"],
+    );
 }
 
 #[test]
@@ -110,7 +123,8 @@ fn an_activation_that_nothing_tells_must_be_said() {
     let header = String::from_utf8(case[8..8 + length].to_vec()).unwrap().replace("\"activation\"", "\"activatiom\"");
     let path = work.path().join("model.safetensors");
     fs::write(&path, [&case[..8], header.as_bytes(), &case[8 + length..]].concat()).unwrap();
-    let _ = run("exporter", words(&[&"inspect", &path])).failure(1, &["do not tell ReLU from LeakyReLU", "--set activation=relu"]);
+    let _ = run("exporter", words(&[&"inspect", &path]))
+        .failure(1, &["do not tell ReLU from LeakyReLU", "--set activation=relu"]);
     let said = run("exporter", words(&[&"inspect", &path, &"--json", &"--set", &"activation=relu"])).success().json();
     assert_eq!(said["hyperparameters"]["activation"], "relu");
 }
@@ -142,7 +156,8 @@ fn refused_image(name: &str, bytes: &[u8], more: &[&str], expected: &[&str]) {
     let (input, output) = (work.path().join(name), work.path().join("out.png"));
     fs::write(&input, bytes).unwrap();
     let arguments = words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input, &"--output", &output]);
-    let _ = run("runtime", arguments.into_iter().chain(more.iter().map(OsString::from))).failure(1, &[&[name], expected].concat());
+    let _ = run("runtime", arguments.into_iter().chain(more.iter().map(OsString::from)))
+        .failure(1, &[&[name], expected].concat());
     assert_eq!(names_in(work.path()), [name]);
 }
 
@@ -159,7 +174,10 @@ fn damaged_images_are_refused() {
     refused_image("empty.jpg", b"", &[], &[]);
     let jpeg = {
         let mut bytes = std::io::Cursor::new(Vec::new());
-        image::open(repository("tests/images/coffee.png")).unwrap().write_to(&mut bytes, image::ImageFormat::Jpeg).unwrap();
+        image::open(repository("tests/images/coffee.png"))
+            .unwrap()
+            .write_to(&mut bytes, image::ImageFormat::Jpeg)
+            .unwrap();
         bytes.into_inner()
     };
     refused_image("truncated.jpg", &jpeg[..300], &[], &[]);
@@ -195,7 +213,9 @@ fn image_bombs_are_refused_before_they_go_off() {
 #[test]
 fn places_that_cannot_be_written_are_refused() {
     let input = repository("tests/images/coffee.png");
-    let infer = |output: &Path| run("runtime", words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input, &"--output", &output]));
+    let infer = |output: &Path| {
+        run("runtime", words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input, &"--output", &output]))
+    };
     let _ = infer(Path::new("/proc/out.png")).failure(1, &["/proc"]);
     let _ = infer(Path::new("/dev/null/out.png")).failure(1, &["/dev/null"]);
     let work = tempfile::tempdir().unwrap();
@@ -204,7 +224,8 @@ fn places_that_cannot_be_written_are_refused() {
     let model = repository("models/compact-x4.safetensors");
     let _ = run("exporter", words(&[&"export", &model, &"-o", &"/proc/out.onnx"])).failure(1, &["/proc"]);
     let (file, profile) = (repository("models/compact-x4.yaml"), repository("profiles/cpu.yaml"));
-    let _ = run("engine-builder", words(&[&"build", &file, &"--profile", &profile, &"-o", &"/proc/engine"])).failure(1, &["/proc"]);
+    let _ = run("engine-builder", words(&[&"build", &file, &"--profile", &profile, &"-o", &"/proc/engine"]))
+        .failure(1, &["/proc"]);
 }
 
 /// Runs a binary with a limit on the size of files, which fails a write in the middle as a full disk does.
@@ -229,7 +250,8 @@ fn a_full_disk_leaves_nothing_behind() {
     let (model, file) = (repository("models/compact-x4.safetensors"), work.path().join("model.onnx"));
     full(&[&"export", &model, &"-o", &file, &"--weights", &"copy"], "exporter", 100);
     full(&[&"export", &model, &"-o", &file, &"--weights", &"inline"], "exporter", 100);
-    let (yaml, profile, engine) = (repository("models/compact-x4.yaml"), repository("profiles/cpu.yaml"), work.path().join("engine"));
+    let (yaml, profile, engine) =
+        (repository("models/compact-x4.yaml"), repository("profiles/cpu.yaml"), work.path().join("engine"));
     full(&[&"build", &yaml, &"--profile", &profile, &"-o", &engine], "engine-builder", 100);
     full(&[&"build", &yaml, &"--profile", &profile, &"-o", &engine], "engine-builder", 700);
 

@@ -157,12 +157,15 @@ fn whatever_byte_of_an_archive_is_altered_the_engine_is_the_same_or_refused() {
         let mut altered = whole.clone();
         altered[position] ^= 0x41;
         fs::write(&archive, altered).unwrap();
-        if engine_builder::bundle::unpack(&archive, &engine, None).is_err() {
+        if tileforge_engine_builder::bundle::unpack(&archive, &engine, None).is_err() {
             assert_eq!(names_in(work.path()), ["engine.tar"], "byte {position}");
             continue;
         }
         for name in names_in(demo_engine()).iter().filter(|name| *name != "manifest.json") {
-            assert!(fs::read(engine.join(name)).unwrap() == fs::read(demo_engine().join(name)).unwrap(), "byte {position}: {name}");
+            assert!(
+                fs::read(engine.join(name)).unwrap() == fs::read(demo_engine().join(name)).unwrap(),
+                "byte {position}: {name}"
+            );
         }
         fs::remove_dir_all(&engine).unwrap();
     }
@@ -195,13 +198,24 @@ fn only_engines_signed_with_the_key_are_opened() {
     let [_, foreign] = key(work.path(), "theirs");
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!(mode(&private), 0o600);
-    let _ = run("engine-builder", words(&[&"keygen", &"-o", &work.path().join("ours")])).failure(1, &["ours.key", "the file exists"]);
+    let _ = run("engine-builder", words(&[&"keygen", &"-o", &work.path().join("ours")]))
+        .failure(1, &["ours.key", "the file exists"]);
 
     let output = work.path().join("out.png");
     let input = repository("tests/images/coffee.png");
     let verify = |key: &Path| run("runtime", words(&[&"verify", &"--engine", &engine, &"--require-signature", &key]));
     let infer = |key: &Path| {
-        let arguments = words(&[&"infer", &"--engine", &engine, &"--input", &input, &"--output", &output, &"--require-signature", &key]);
+        let arguments = words(&[
+            &"infer",
+            &"--engine",
+            &engine,
+            &"--input",
+            &input,
+            &"--output",
+            &output,
+            &"--require-signature",
+            &key,
+        ]);
         run("runtime", arguments)
     };
     let doctor = |key: &Path| run("runtime", words(&[&"doctor", &"--engine", &engine, &"--require-signature", &key]));
@@ -264,7 +278,9 @@ fn a_signature_travels_with_the_engine() {
     let [private, public] = key(work.path(), "ours");
     let [_, foreign] = key(work.path(), "theirs");
     let (archive, unpacked) = (work.path().join("engine.tar"), work.path().join("unpacked"));
-    let unpack = |key: &Path| run("engine-builder", words(&[&"unpack", &archive, &"-o", &unpacked, &"--require-signature", &key]));
+    let unpack = |key: &Path| {
+        run("engine-builder", words(&[&"unpack", &archive, &"-o", &unpacked, &"--require-signature", &key]))
+    };
     let _ = pack(&engine, &archive).success();
     let _ = unpack(&public).failure(1, &["manifest.sig", "a signature is required, and there is none"]);
     let _ = sign(&engine, &private).success();
@@ -280,10 +296,12 @@ fn killed_at_any_point_there_is_no_half_engine() {
     let work = tempfile::tempdir().unwrap();
     let engine = copied_engine(work.path());
     let [private, public] = key(work.path(), "ours");
-    let (archive, packed, unpacked) = (work.path().join("engine.tar"), work.path().join("packed.tar"), work.path().join("unpacked"));
+    let (archive, packed, unpacked) =
+        (work.path().join("engine.tar"), work.path().join("packed.tar"), work.path().join("unpacked"));
     let _ = pack(&engine, &archive).success();
     let killed = |arguments: &[&dyn AsRef<std::ffi::OsStr>], microseconds: u64| {
-        let mut child = command("engine-builder", words(arguments)).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child =
+            command("engine-builder", words(arguments)).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_micros(microseconds));
         child.kill().unwrap();
         child.wait().unwrap();

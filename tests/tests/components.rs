@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{GoldenComponent, golden_components, repository};
-use exporter::lora::{Lora, merge};
-use exporter::pipeline::Pipeline;
-use exporter::{Checkpoint, Export, Shapes, export_task};
-use graph::WeightStorage;
 use std::collections::BTreeMap;
+use tileforge_exporter::lora::{Lora, merge};
+use tileforge_exporter::pipeline::Pipeline;
+use tileforge_exporter::{Checkpoint, Export, Shapes, export_task};
+use tileforge_graph::WeightStorage;
 
 /// Largest absolute error over the range of the reference's output.
 const TOLERANCE: f32 = 2e-5;
@@ -46,7 +46,8 @@ fn fixed_shapes_match_the_reference() {
 #[test]
 fn dynamic_shapes_match_the_reference() {
     for golden in &golden_networks() {
-        // A text encoder's graph is of one number of tokens: the one that its tokenizer pads to, if nothing else is said.
+        // A text encoder's graph is of one number of tokens: the one that its tokenizer pads to, if nothing else is
+        // said.
         let tokens = golden.inputs.get("input_ids").filter(|ids| ids.shape()[1] != 11).map(|_| golden.shapes());
         let _ = check(golden, &tokens.unwrap_or_default(), WeightStorage::Copy);
     }
@@ -58,26 +59,43 @@ fn networks_of_single_files_match_the_reference() {
     let files = [
         (
             "single-file-xl",
-            [("unet", "unet-xl"), ("vae", "vae"), ("text_encoder", "text-quick-gelu"), ("text_encoder_2", "text-projection")].as_slice(),
+            [
+                ("unet", "unet-xl"),
+                ("vae", "vae"),
+                ("text_encoder", "text-quick-gelu"),
+                ("text_encoder_2", "text-projection"),
+            ]
+            .as_slice(),
         ),
         ("single-file", &[("unet", "unet"), ("vae", "vae-old-names"), ("text_encoder", "text-quick-gelu")]),
     ];
     let mut seen = 0;
     for (file, cases) in files {
-        let checkpoint = Checkpoint::open(repository(&format!("tests/golden-diffusers/{file}/checkpoint.safetensors"))).unwrap();
+        let checkpoint =
+            Checkpoint::open(repository(&format!("tests/golden-diffusers/{file}/checkpoint.safetensors"))).unwrap();
         let pipeline = Pipeline::of_single_file(&checkpoint, &[]).unwrap().unwrap();
         assert_eq!(pipeline.parts().len(), cases.len() + 1);
         for part in pipeline.parts() {
             let component = part.name.trim_end_matches("_encoder").trim_end_matches("_decoder");
             let (_, case) = cases.iter().find(|(name, _)| *name == component || *name == part.name).unwrap();
-            for golden in golden_networks().iter().filter(|golden| golden.folder.ends_with(case) && golden.graph == part.task.to_string()) {
+            for golden in golden_networks()
+                .iter()
+                .filter(|golden| golden.folder.ends_with(case) && golden.graph == part.task.to_string())
+            {
                 let config: BTreeMap<String, serde_json::Value> =
                     serde_json::from_slice(&std::fs::read(golden.folder.join("config.json")).unwrap()).unwrap();
-                let asked = ["norm_num_groups", "num_attention_heads", "attention_head_dim", "hidden_act", "eos_token_id"];
-                let added: &[&str] = if golden.inputs.contains_key("time_ids") { &["addition_time_embed_dim"] } else { &[] };
-                let said = asked.iter().chain(added).filter_map(|name| Some((name.to_string(), config.get(*name)?.to_string())));
-                let said = said.map(|(name, value)| (name, value.trim_matches('"').to_owned())).chain(hints(golden)).collect();
-                let export = part.export(&golden.shapes(), &said).unwrap_or_else(|e| panic!("{file} {}: {e}", part.name));
+                let asked =
+                    ["norm_num_groups", "num_attention_heads", "attention_head_dim", "hidden_act", "eos_token_id"];
+                let added: &[&str] =
+                    if golden.inputs.contains_key("time_ids") { &["addition_time_embed_dim"] } else { &[] };
+                let said = asked
+                    .iter()
+                    .chain(added)
+                    .filter_map(|name| Some((name.to_string(), config.get(*name)?.to_string())));
+                let said =
+                    said.map(|(name, value)| (name, value.trim_matches('"').to_owned())).chain(hints(golden)).collect();
+                let export =
+                    part.export(&golden.shapes(), &said).unwrap_or_else(|e| panic!("{file} {}: {e}", part.name));
                 let _ = check_export(golden, &export, WeightStorage::Link);
                 seen += 1;
             }
@@ -88,7 +106,8 @@ fn networks_of_single_files_match_the_reference() {
 
 #[test]
 fn merged_adaptations_match_the_reference() {
-    let adaptations: Vec<GoldenComponent> = golden_components().into_iter().filter(|golden| golden.name.starts_with("lora-")).collect();
+    let adaptations: Vec<GoldenComponent> =
+        golden_components().into_iter().filter(|golden| golden.name.starts_with("lora-")).collect();
     assert_eq!(adaptations.len(), 3);
     for golden in &adaptations {
         let (case, scale) = match golden.name.split('/').next().unwrap() {

@@ -17,7 +17,10 @@ fn checkpoint_graph_and_model_file_give_the_same_engine() {
         let _ = run("engine-builder", words(&[&"build", source, &"--profile", &profile, &"-o", &engine])).success();
         let verified = run("runtime", words(&[&"verify", &"--engine", &engine, &"--json"])).success().json();
         assert_eq!(verified["passed"], true, "{verified}");
-        weights.push(["model-1x3x24x24.onnx", "model-1x3x96x96.onnx", "model.weights"].map(|name| fs::read(engine.join(name)).unwrap()));
+        weights.push(
+            ["model-1x3x24x24.onnx", "model-1x3x96x96.onnx", "model.weights"]
+                .map(|name| fs::read(engine.join(name)).unwrap()),
+        );
     }
     assert!(weights[0] == weights[1] && weights[1] == weights[2]);
 }
@@ -46,14 +49,17 @@ fn a_killed_build_leaves_no_half_engine() {
     for milliseconds in [0, 5, 20, 60, 150, 300, 600] {
         let work = tempfile::tempdir().unwrap();
         let engine = work.path().join("engine");
-        let mut child = command("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine])).spawn().unwrap();
+        let mut child = command("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine]))
+            .spawn()
+            .unwrap();
         std::thread::sleep(std::time::Duration::from_millis(milliseconds));
         child.kill().unwrap();
         child.wait().unwrap();
         if engine.exists() {
             let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).success();
         }
-        let foreign = names_in(work.path()).into_iter().find(|name| name != "engine" && !name.starts_with(".building-"));
+        let foreign =
+            names_in(work.path()).into_iter().find(|name| name != "engine" && !name.starts_with(".building-"));
         assert_eq!(foreign, None, "after {milliseconds} ms");
     }
 }
@@ -66,7 +72,10 @@ fn a_failed_gate_writes_nothing_and_exits_with_4() {
     // More than FP32 can reach: the arithmetic is the same, its order is not.
     fs::write(&profile, text.replace("small-tiles", "strict").replace("psnr_db: 100", "psnr_db: 199")).unwrap();
     let engine = work.path().join("engine");
-    let outcome = run("engine-builder", words(&[&"build", &repository("models/compact-x4.yaml"), &"--profile", &profile, &"-o", &engine]));
+    let outcome = run(
+        "engine-builder",
+        words(&[&"build", &repository("models/compact-x4.yaml"), &"--profile", &profile, &"-o", &engine]),
+    );
     let _ = outcome.failure(4, &["gates were not passed", "psnr_db", "expected at least 199.00"]);
     assert_eq!(names_in(work.path()), ["strict.yaml"]);
 }
@@ -75,11 +84,17 @@ fn a_failed_gate_writes_nothing_and_exits_with_4() {
 fn what_cannot_become_an_engine_is_refused_before_anything_is_made() {
     let work = tempfile::tempdir().unwrap();
     let (graph, profile) = (work.path().join("x4.onnx"), work.path().join("depth.yaml"));
-    let _ = run("exporter", words(&[&"export", &repository("models/compact-x4.safetensors"), &"-o", &graph, &"--weights", &"inline"]))
-        .success();
+    let _ = run(
+        "exporter",
+        words(&[&"export", &repository("models/compact-x4.safetensors"), &"-o", &graph, &"--weights", &"inline"]),
+    )
+    .success();
     let text = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
-    fs::write(&profile, text.replace("name: small-tiles", "name: depth").replace("upscale:", "depth:").replace("24x24, 96x96", "14x14"))
-        .unwrap();
+    fs::write(
+        &profile,
+        text.replace("name: small-tiles", "name: depth").replace("upscale:", "depth:").replace("24x24, 96x96", "14x14"),
+    )
+    .unwrap();
     let build = |model: &Path, profile: &Path| {
         let engine = work.path().join("engines").join("x4");
         run("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine]))
@@ -87,9 +102,9 @@ fn what_cannot_become_an_engine_is_refused_before_anything_is_made() {
     for model in [&repository("models/compact-x4.yaml"), &graph] {
         let _ = build(model, &profile).failure(1, &["the profile depth has no shapes for task upscale"]);
     }
-    let mut model = graph::load(&graph).unwrap();
+    let mut model = tileforge_graph::load(&graph).unwrap();
     model.opsets[0].version = 8;
-    graph::save(&model, &graph, graph::WeightStorage::Inline).unwrap();
+    tileforge_graph::save(&model, &graph, tileforge_graph::WeightStorage::Inline).unwrap();
     let refused = build(&graph, &repository("profiles/rtx4090.yaml"))
         .failure(4, &["tensorrt-10 would not take this graph", "error: expected an opset of 9 to 23, found 8"]);
     assert!(!refused.stderr.contains("gate"), "{refused:?}");
@@ -101,7 +116,9 @@ fn a_wrong_profile_or_model_file_is_refused_with_its_line() {
     let work = tempfile::tempdir().unwrap();
     let engine = work.path().join("engine");
     let model = repository("models/compact-x4.yaml");
-    let build = |model: &Path, profile: &Path| run("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine]));
+    let build = |model: &Path, profile: &Path| {
+        run("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine]))
+    };
     let good = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
     for (from, to, expected) in [
         ("psnr_db: 100", "psnr_db: loud", "psnr_db"),
@@ -159,8 +176,8 @@ fn a_changed_engine_is_refused() {
     fs::remove_file(engine.join("manifest.json")).unwrap();
     let _ = infer().failure(1, &["no manifest.json in this folder"]);
     let nothing = work.path().join("nothing");
-    let _ =
-        run("runtime", words(&[&"infer", &"--engine", &nothing, &"--input", &input, &"--output", &output])).failure(1, &["no such folder"]);
+    let _ = run("runtime", words(&[&"infer", &"--engine", &nothing, &"--input", &input, &"--output", &output]))
+        .failure(1, &["no such folder"]);
     assert!(!output.exists());
 }
 
@@ -178,7 +195,8 @@ fn a_failed_self_test_exits_with_4() {
 fn the_library_is_found_or_its_absence_explained() {
     let work = tempfile::tempdir().unwrap();
     let engine = demo_engine();
-    let _ = run("runtime", words(&[&"verify", &"--engine", &engine, &"--ort-lib", &repository(".onnxruntime/lib")])).success();
+    let _ = run("runtime", words(&[&"verify", &"--engine", &engine, &"--ort-lib", &repository(".onnxruntime/lib")]))
+        .success();
     let verify = |library: &Path| run("runtime", words(&[&"verify", &"--engine", &engine, &"--ort-lib", &library]));
     let _ = verify(&work.path().join("nowhere")).failure(1, &["ONNX Runtime", "no such library"]);
     let text = work.path().join("libonnxruntime.so");
@@ -200,7 +218,11 @@ fn what_took_the_nodes_is_in_every_result() {
         let text = run("runtime", &line).success().stdout;
         assert!(text.contains(" on CPUExecutionProvider ("), "{text}");
         let json = run("runtime", line.into_iter().chain(["--json".into()])).success().json();
-        assert_eq!((&json["provider"], &json["assigned"][0]["provider"]), (&"cpu".into(), &"CPUExecutionProvider".into()), "{json}");
+        assert_eq!(
+            (&json["provider"], &json["assigned"][0]["provider"]),
+            (&"cpu".into(), &"CPUExecutionProvider".into()),
+            "{json}"
+        );
         assert!(json["assigned"][0]["nodes"].as_u64().unwrap() > 10, "{json}");
     }
 }
@@ -214,16 +236,24 @@ fn doctor_judges_before_it_opens() {
         run("runtime", line.into_iter().chain(more.iter().map(Into::into)))
     };
     let told = doctor(&[]).success().stdout;
-    let (verdict, nodes) =
-        (told.find("engine        engine: fits cpu\n").unwrap(), told.find("nodes         CPUExecutionProvider (").unwrap());
+    let (verdict, nodes) = (
+        told.find("engine        engine: fits cpu\n").unwrap(),
+        told.find("nodes         CPUExecutionProvider (").unwrap(),
+    );
     assert!(verdict < nodes, "{told}");
     // Each of several devices; of a CPU's engine they do not matter.
     let several = doctor(&["--devices", "0,1"]).success().stdout;
-    for line in ["engine        GPU 0: engine: fits cpu", "engine        GPU 1: engine: fits cpu", "nodes         GPU 1: CPU"] {
+    for line in
+        ["engine        GPU 0: engine: fits cpu", "engine        GPU 1: engine: fits cpu", "nodes         GPU 1: CPU"]
+    {
         assert!(several.contains(line), "expected `{line}` in: {several}");
     }
     let json = doctor(&["--devices", "0,1", "--json"]).success().json();
-    assert_eq!((&json["engine"][1]["device"], &json["engine"][1]["verdict"]["engine"]), (&1.into(), &"engine".into()), "{json}");
+    assert_eq!(
+        (&json["engine"][1]["device"], &json["engine"][1]["verdict"]["engine"]),
+        (&1.into(), &"engine".into()),
+        "{json}"
+    );
     assert!(json["engine"][0]["assigned"][0]["nodes"].as_u64().unwrap() > 10, "{json}");
     let _ = run("runtime", ["doctor", "--require-signature", "some.pub"]).failure(2, &["--engine"]);
 
@@ -232,7 +262,8 @@ fn doctor_judges_before_it_opens() {
     fs::write(&graph, "no graph").unwrap();
     let path = engine.join("manifest.json");
     let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    manifest["files"]["model-1x3x24x24.onnx"] = serde_json::to_value(runtime::digest::sha256_file(&graph).unwrap()).unwrap();
+    manifest["files"]["model-1x3x24x24.onnx"] =
+        serde_json::to_value(tileforge_runtime::digest::sha256_file(&graph).unwrap()).unwrap();
     fs::write(&path, manifest.to_string()).unwrap();
     let failed = doctor(&[]).failure(1, &["ONNX Runtime cannot load the graph"]);
     assert!(failed.stdout.contains("fits cpu") && !failed.stdout.contains("nodes"), "{}", failed.stdout);
@@ -249,7 +280,10 @@ fn library_of_version(folder: &Path, version: &str) -> PathBuf {
          const struct base *OrtGetApiBase(void) {{ return &base; }}\n"
     );
     fs::write(&source, code).unwrap();
-    let output = std::process::Command::new("cc").args(words(&[&"-shared", &"-fPIC", &"-o", &library, &source])).output().unwrap();
+    let output = std::process::Command::new("cc")
+        .args(words(&[&"-shared", &"-fPIC", &"-o", &library, &source]))
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     library
 }
@@ -279,8 +313,15 @@ fn an_engine_for_a_gpu_that_is_not_here_is_portable() {
         let built = build(&["--share", share]).success();
         assert!(built.stderr.contains("portable, not compiled for its GPU"), "{}", built.stderr);
         let manifest = run("runtime", words(&[&"inspect", &"--engine", &engine, &"--json"])).success().json();
-        assert_eq!((&manifest["target"]["portable"], &manifest["precision"]), (&true.into(), &"fp16".into()), "{manifest}");
-        assert_eq!((&manifest["target"]["provider"], &manifest["target"]["compute_capability"]), (&"tensorrt".into(), &capability.into()));
+        assert_eq!(
+            (&manifest["target"]["portable"], &manifest["precision"]),
+            (&true.into(), &"fp16".into()),
+            "{manifest}"
+        );
+        assert_eq!(
+            (&manifest["target"]["provider"], &manifest["target"]["compute_capability"]),
+            (&"tensorrt".into(), &capability.into())
+        );
         // Fused operators of ONNX Runtime are nothing for TensorRT.
         assert!(manifest["graphs"].as_array().unwrap().iter().all(|graph| graph["optimised"] == false), "{manifest}");
         let verified = run("runtime", words(&[&"verify", &"--engine", &engine])).success();
@@ -292,12 +333,21 @@ fn an_engine_for_a_gpu_that_is_not_here_is_portable() {
         }
     }
     // The same weights, whatever the GPU.
-    let inode =
-        |profile: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(work.path().join(profile).join("model.weights")).unwrap());
+    let inode = |profile: &str| {
+        std::os::unix::fs::MetadataExt::ino(&fs::metadata(work.path().join(profile).join("model.weights")).unwrap())
+    };
     assert_eq!(inode("rtx3080"), inode("rtx4090"));
     let cpu = run(
         "engine-builder",
-        words(&[&"build", &model, &"--profile", &repository("profiles/cpu.yaml"), &"--require-compiled", &"-o", &work.path().join("cpu")]),
+        words(&[
+            &"build",
+            &model,
+            &"--profile",
+            &repository("profiles/cpu.yaml"),
+            &"--require-compiled",
+            &"-o",
+            &work.path().join("cpu"),
+        ]),
     );
     assert!(!cpu.success().stderr.contains("portable"));
 }
@@ -312,7 +362,10 @@ fn profiles_are_listed() {
     };
     let listed = run(&["profiles"]);
     assert_eq!(listed.lines().count(), 17, "{listed}");
-    assert!(listed.lines().any(|line| line.starts_with("rtx4090 ") && line.contains("8.9") && line.contains("1008 GB/s")), "{listed}");
+    assert!(
+        listed.lines().any(|line| line.starts_with("rtx4090 ") && line.contains("8.9") && line.contains("1008 GB/s")),
+        "{listed}"
+    );
     let json: serde_json::Value = serde_json::from_str(&run(&["profiles", "--json"])).unwrap();
     let thor = json.as_array().unwrap().iter().find(|profile| profile["name"] == "jetson-thor").unwrap();
     assert_eq!(thor["device"]["compute_capability"], "11.0", "{thor}");

@@ -7,16 +7,17 @@ mod tiles;
 mod upscale;
 
 use end_to_end::{demo_engine, names_in, repository, run, words};
-use runtime::Error;
-use runtime::image::{Limits, Picture};
-use runtime::pipeline::Cancel;
+use tileforge_runtime::Error;
+use tileforge_runtime::image::{Limits, Picture};
+use tileforge_runtime::pipeline::Cancel;
 
 #[test]
 fn upscale_makes_what_the_command_makes() {
     let work = tempfile::tempdir().unwrap();
     let at = |name: &str| work.path().join(name);
     image::open(repository("tests/images/coffee.png")).unwrap().crop_imm(100, 50, 150, 120).save(at("in.png")).unwrap();
-    let arguments = words(&[&"infer", &"--engine", &demo_engine(), &"--input", &at("in.png"), &"--output", &at("command.png")]);
+    let arguments =
+        words(&[&"infer", &"--engine", &demo_engine(), &"--input", &at("in.png"), &"--output", &at("command.png")]);
     let _ = run("runtime", arguments).success();
     let statistics = upscale::upscale(demo_engine(), &at("in.png"), &at("example.png"), &Cancel::new()).unwrap();
     assert_eq!((statistics.size.width, statistics.size.height), (600, 480));

@@ -44,7 +44,8 @@ fn as_file(picture: impl Into<image::DynamicImage>) -> image::DynamicImage {
     let folder = tempfile::tempdir().unwrap();
     let (input, output) = (folder.path().join("in.png"), folder.path().join("out.png"));
     picture.into().save(&input).unwrap();
-    let _ = run("runtime", words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input, &"--output", &output])).success();
+    let _ = run("runtime", words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input, &"--output", &output]))
+        .success();
     image::open(&output).unwrap()
 }
 
@@ -72,7 +73,9 @@ fn raw_samples_of_16_bits_have_the_order_that_was_said() {
     let (from_little, _) = succeeded(piped(&little, &["--raw", "rgb48le:60x44"]));
     let (from_big, _) = succeeded(piped(&big, &["--raw", "rgb48be:60x44"]));
     let expected = as_file(picture).into_rgb16();
-    let samples = |bytes: &[u8], sample: fn([u8; 2]) -> u16| bytes.as_chunks().0.iter().map(|&bytes| sample(bytes)).collect::<Vec<_>>();
+    let samples = |bytes: &[u8], sample: fn([u8; 2]) -> u16| {
+        bytes.as_chunks().0.iter().map(|&bytes| sample(bytes)).collect::<Vec<_>>()
+    };
     assert!(samples(&from_little, u16::from_le_bytes) == *expected.as_raw());
     assert!(samples(&from_big, u16::from_be_bytes) == *expected.as_raw());
     let (eight, _) = succeeded(piped(&little, &["--raw", "rgb48le:60x44", "--bit-depth", "8"]));
@@ -85,10 +88,11 @@ fn y4m(parameters: &str, frames: &[RgbImage]) -> Vec<u8> {
     for frame in frames {
         stream.extend_from_slice(b"FRAME\n");
         let luma = |[r, g, b]: [f64; 3]| 0.299 * r + 0.587 * g + 0.114 * b;
-        let planes: [&dyn Fn([f64; 3]) -> f64; 3] =
-            [&|pixel| 16.0 + 219.0 / 255.0 * luma(pixel), &|pixel| 128.0 + 224.0 / 255.0 * (pixel[2] - luma(pixel)) / 1.772, &|pixel| {
-                128.0 + 224.0 / 255.0 * (pixel[0] - luma(pixel)) / 1.402
-            }];
+        let planes: [&dyn Fn([f64; 3]) -> f64; 3] = [
+            &|pixel| 16.0 + 219.0 / 255.0 * luma(pixel),
+            &|pixel| 128.0 + 224.0 / 255.0 * (pixel[2] - luma(pixel)) / 1.772,
+            &|pixel| 128.0 + 224.0 / 255.0 * (pixel[0] - luma(pixel)) / 1.402,
+        ];
         for plane in planes {
             stream.extend(frame.pixels().map(|pixel| plane(pixel.0.map(f64::from)).round() as u8));
         }
@@ -140,7 +144,9 @@ fn parsed_small(stream: &[u8]) -> (usize, RgbImage) {
         let code = |plane: usize| f64::from(planes[plane * 60 * 44 + (y * 60 + x) as usize]);
         let (luma, cb, cr) = ((code(0) - 16.0) / 219.0, (code(1) - 128.0) / 224.0, (code(2) - 128.0) / 224.0);
         let (r, b) = (luma + 1.402 * cr, luma + 1.772 * cb);
-        image::Rgb([r, (luma - 0.299 * r - 0.114 * b) / 0.587, b].map(|value| (255.0 * value).round().clamp(0.0, 255.0) as u8))
+        image::Rgb(
+            [r, (luma - 0.299 * r - 0.114 * b) / 0.587, b].map(|value| (255.0 * value).round().clamp(0.0, 255.0) as u8),
+        )
     });
     (start, picture)
 }
@@ -177,7 +183,9 @@ fn files_of_frames_appear_when_they_are_whole() {
     let (input, output) = (folder.path().join("in.y4m"), folder.path().join("out.y4m"));
     let stream = y4m("F24:1 C444", &[photo(100)]);
     std::fs::write(&input, &stream).unwrap();
-    let infer = |output: &Path| run("runtime", words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input, &"--output", &output]));
+    let infer = |output: &Path| {
+        run("runtime", words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input, &"--output", &output]))
+    };
     let _ = infer(&output).success();
     assert_eq!(std::fs::read(&output).unwrap(), succeeded(piped(&stream, &[])).0);
     std::fs::remove_file(&output).unwrap();
@@ -234,14 +242,18 @@ fn streams_go_into_a_folder_by_their_names() {
     let (one, two, output) = (folder.path().join("a.y4m"), folder.path().join("b.y4m"), folder.path().join("out"));
     std::fs::write(&one, y4m("F24:1 C444", &[photo(100), photo(150)])).unwrap();
     std::fs::write(&two, y4m("F24:1 C444", &[photo(200)])).unwrap();
-    let made = run("runtime", words(&[&"infer", &"--engine", &demo_engine(), &"--input", &one, &two, &"--output", &output, &"--json"]));
+    let made = run(
+        "runtime",
+        words(&[&"infer", &"--engine", &demo_engine(), &"--input", &one, &two, &"--output", &output, &"--json"]),
+    );
     let report = made.success().json();
     assert_eq!((&report["files"][0]["frames"], &report["files"][1]["frames"]), (&2.into(), &1.into()), "{report}");
     assert_eq!(names_in(&output), ["a.y4m", "b.y4m"]);
     // A damaged stream leaves the others alone, and has no output.
     std::fs::write(&one, &y4m("F24:1 C444", &[photo(100), photo(150)])[..9000]).unwrap();
     std::fs::remove_dir_all(&output).unwrap();
-    let failed = run("runtime", words(&[&"infer", &"--engine", &demo_engine(), &"--input", &one, &two, &"--output", &output]));
+    let failed =
+        run("runtime", words(&[&"infer", &"--engine", &demo_engine(), &"--input", &one, &two, &"--output", &output]));
     let _ = failed.failure(1, &["a.y4m: frame 2: truncated", "1 of 2 pictures failed"]);
     assert_eq!(names_in(&output), ["b.y4m"]);
 }
@@ -249,7 +261,11 @@ fn streams_go_into_a_folder_by_their_names() {
 #[test]
 fn damaged_streams_say_which_frame() {
     let whole = y4m("F24:1 C444", &[photo(100), photo(200)]);
-    let kept = refused(piped(&whole[..whole.len() - 5], &[]), 1, &["standard input: frame 2: truncated: expected 7920 bytes, found 7915"]);
+    let kept = refused(
+        piped(&whole[..whole.len() - 5], &[]),
+        1,
+        &["standard input: frame 2: truncated: expected 7920 bytes, found 7915"],
+    );
     assert_eq!(parsed(&kept).1.len(), 1);
     let garbled = [&whole[..], b"FRANK\n"].concat();
     let _ = refused(piped(&garbled, &[]), 1, &["frame 3: expected a line that begins with FRAME"]);
@@ -289,11 +305,23 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
     std::fs::write(input.join("in.rgb"), photo(100).into_raw()).unwrap();
     // Files of at most so many KiB, and an error instead of a signal beyond; the first lets a part be written.
     for limit in ["4", "0"] {
-        for (from, to) in
-            [("in.png", "out.tif"), ("in.png", "out.png"), ("in.png", "out.jpg"), ("in.y4m", "out.y4m"), ("in.rgb", "out.rgb")]
-        {
+        for (from, to) in [
+            ("in.png", "out.tif"),
+            ("in.png", "out.png"),
+            ("in.png", "out.jpg"),
+            ("in.y4m", "out.y4m"),
+            ("in.rgb", "out.rgb"),
+        ] {
             let limited = "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\"";
-            let arguments = words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input.join(from), &"--output", &outputs.join(to)]);
+            let arguments = words(&[
+                &"infer",
+                &"--engine",
+                &demo_engine(),
+                &"--input",
+                &input.join(from),
+                &"--output",
+                &outputs.join(to),
+            ]);
             let raw: &[&str] = if from == "in.rgb" { &["--raw", "rgb24:60x44"] } else { &[] };
             let infer = command("runtime", arguments);
             let mut shell = Command::new("bash");
@@ -303,7 +331,8 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
         }
     }
     // A stream has no name, but an end: a device that is always full.
-    let arguments = words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input.join("in.y4m"), &"--output", &"-"]);
+    let arguments =
+        words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input.join("in.y4m"), &"--output", &"-"]);
     let mut full = command("runtime", arguments);
     let output = full.stdout(std::fs::File::create("/dev/full").unwrap()).output().unwrap();
     let _ = refused(output, 1, &["standard output: cannot write", "No space left on device"]);
@@ -311,8 +340,14 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
 
 #[test]
 fn a_reader_that_leaves_ends_it_quietly() {
-    let arguments = words(&[&"infer", &"--engine", &demo_engine(), &"--input", &"-", &"--output", &"-", &"--raw", &"rgb24:60x44"]);
-    let mut child = command("runtime", arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let arguments =
+        words(&[&"infer", &"--engine", &demo_engine(), &"--input", &"-", &"--output", &"-", &"--raw", &"rgb24:60x44"]);
+    let mut child = command("runtime", arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let mut stdin = child.stdin.take().unwrap();
     let frame = photo(100).into_raw();

@@ -1,11 +1,11 @@
 //! Attention, normalisations and activations are written in the forms that ONNX Runtime fuses.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use exporter::arch::registry;
-use exporter::{Checkpoint, export, synthesise};
-use graph::{DataType, Model, WeightStorage, load, save};
-use runtime::session::{OptimisationLevel, Session, SessionOptions};
 use std::collections::BTreeMap;
+use tileforge_exporter::arch::registry;
+use tileforge_exporter::{Checkpoint, export, synthesise};
+use tileforge_graph::{DataType, Model, WeightStorage, load, save};
+use tileforge_runtime::session::{OptimisationLevel, Session, SessionOptions};
 
 fn count(model: &Model, operator: &str) -> usize {
     model.nodes.iter().filter(|node| node.operator == operator).count()
@@ -14,11 +14,13 @@ fn count(model: &Model, operator: &str) -> usize {
 /// The graph of the preset `tiny`, as exported and with ONNX Runtime's fusions.
 fn tiny(architecture: &str) -> [Model; 2] {
     let folder = tempfile::tempdir().unwrap();
-    let [checkpoint, path, optimised] = ["checkpoint.safetensors", "model.onnx", "optimised.onnx"].map(|name| folder.path().join(name));
+    let [checkpoint, path, optimised] =
+        ["checkpoint.safetensors", "model.onnx", "optimised.onnx"].map(|name| folder.path().join(name));
     let entry = registry().iter().find(|entry| entry.name == architecture).unwrap();
     let (_, network) = entry.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap();
     synthesise(network.as_ref(), DataType::F32, 1, &checkpoint).unwrap();
-    let model = export(&Checkpoint::open(&checkpoint).unwrap(), &network.example_shapes(), &BTreeMap::new()).unwrap().model;
+    let model =
+        export(&Checkpoint::open(&checkpoint).unwrap(), &network.example_shapes(), &BTreeMap::new()).unwrap().model;
     save(&model, &path, WeightStorage::Inline).unwrap();
     let options = SessionOptions {
         optimisation: OptimisationLevel::Extended,

@@ -2,16 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{demo_engine, engine_of, names_in, repository, run, words};
-use exporter::{Checkpoint, Shapes, export};
-use graph::{WeightStorage, save};
 use image::{DynamicImage, ImageBuffer, Luma, Rgb, Rgba};
 use ndarray::{Array4, ArrayView4, s};
-use runtime::image::{Colour, Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSink, RowSource};
-use runtime::session::{Session, SessionOptions};
-use runtime::tile::Size;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
+use tileforge_exporter::{Checkpoint, Shapes, export};
+use tileforge_graph::{WeightStorage, save};
+use tileforge_runtime::image::{Colour, Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSink, RowSource};
+use tileforge_runtime::session::{Session, SessionOptions};
+use tileforge_runtime::tile::Size;
 
 /// How far an output pixel of compact-x4 sees, in input pixels.
 const RADIUS: usize = 18;
@@ -24,7 +24,8 @@ fn whole(image: ArrayView4<'_, f32>) -> Array4<f32> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("whole.onnx");
     let checkpoint = Checkpoint::open(repository("models/compact-x4.safetensors")).unwrap();
-    save(&export(&checkpoint, &Shapes::default(), &BTreeMap::new()).unwrap().model, &path, WeightStorage::Copy).unwrap();
+    save(&export(&checkpoint, &Shapes::default(), &BTreeMap::new()).unwrap().model, &path, WeightStorage::Copy)
+        .unwrap();
     let mut session = Session::open(&path, &SessionOptions::default()).unwrap();
     let output = session.run(&[("image", image.into_dyn())]).unwrap().remove(0).1;
     output.into_dimensionality().unwrap()
@@ -32,7 +33,8 @@ fn whole(image: ArrayView4<'_, f32>) -> Array4<f32> {
 
 /// A part of the photo as 16-bit RGB, and as `[1, 3, height, width]` in 0 … 1.
 fn photo(width: u32, height: u32) -> (ImageBuffer<Rgb<u16>, Vec<u16>>, Array4<f32>) {
-    let photo = image::open(repository("tests/images/coffee.png")).unwrap().crop_imm(100, 50, width, height).into_rgb16();
+    let photo =
+        image::open(repository("tests/images/coffee.png")).unwrap().crop_imm(100, 50, width, height).into_rgb16();
     let tensor = Array4::from_shape_fn((1, 3, height as usize, width as usize), |(_, c, y, x)| {
         f32::from(photo.get_pixel(x as u32, y as u32).0[c]) / 65535.0
     });
@@ -77,7 +79,8 @@ fn tiles_equal_the_whole_image() {
         assert_eq!(report["files"][0]["exact"], true);
         let found = found.into_rgb16();
         assert_eq!(found.dimensions(), (width * 4, height * 4));
-        let largest = difference(|x, y, c| f32::from(found.get_pixel(x, y).0[c]) / 65535.0, &whole(tensor.view()), (0, 0));
+        let largest =
+            difference(|x, y, c| f32::from(found.get_pixel(x, y).0[c]) / 65535.0, &whole(tensor.view()), (0, 0));
         assert!(largest <= TOLERANCE, "{width}×{height}: {largest}");
     }
 }
@@ -102,7 +105,11 @@ fn images_below_one_tile_equal_the_whole_image_away_from_the_padding() {
         let (image, tensor) = photo(width, height);
         let (found, _) = upscaled(&image.into(), &["--overlap", "52"]);
         let found = found.into_rgb16();
-        let largest = difference(|x, y, c| f32::from(found.get_pixel(x, y).0[c]) / 65535.0, &whole(tensor.view()), (RADIUS, RADIUS));
+        let largest = difference(
+            |x, y, c| f32::from(found.get_pixel(x, y).0[c]) / 65535.0,
+            &whole(tensor.view()),
+            (RADIUS, RADIUS),
+        );
         assert!(largest <= TOLERANCE, "{width}×{height}: {largest}");
     }
 }
@@ -126,7 +133,8 @@ fn tiny_images_are_reflected_into_a_tile() {
         let tile = report["files"][0]["tile"]["width"].as_u64().unwrap() as usize;
         assert_eq!(tile, if width.max(height) <= 24 { 24 } else { 96 });
         let (h, w) = (height as usize, width as usize);
-        let padded = Array4::from_shape_fn((1, 3, tile, tile), |(_, c, y, x)| tensor[[0, c, reflect(y, h), reflect(x, w)]]);
+        let padded =
+            Array4::from_shape_fn((1, 3, tile, tile), |(_, c, y, x)| tensor[[0, c, reflect(y, h), reflect(x, w)]]);
         let expected = whole(padded.view()).slice(s![.., .., ..h * SCALE, ..w * SCALE]).to_owned();
         let largest = difference(|x, y, c| f32::from(found.get_pixel(x, y).0[c]) / 65535.0, &expected, (0, 0));
         assert!(largest <= TOLERANCE, "{width}×{height}: {largest}");
@@ -137,10 +145,16 @@ fn tiny_images_are_reflected_into_a_tile() {
 fn grey_stays_grey() {
     let (image, _) = photo(150, 120);
     let grey: ImageBuffer<Luma<u16>, Vec<u16>> = DynamicImage::from(image).into_luma16();
-    let tensor = Array4::from_shape_fn((1, 3, 120, 150), |(_, _, y, x)| f32::from(grey.get_pixel(x as u32, y as u32).0[0]) / 65535.0);
+    let tensor = Array4::from_shape_fn((1, 3, 120, 150), |(_, _, y, x)| {
+        f32::from(grey.get_pixel(x as u32, y as u32).0[0]) / 65535.0
+    });
     let (found, _) = upscaled(&grey.into(), &["--overlap", "52"]);
     let DynamicImage::ImageLuma16(found) = found else { panic!("expected 16-bit grey, found {:?}", found.color()) };
-    let expected = whole(tensor.view()).mapv(|v| v.clamp(0.0, 1.0)).mean_axis(ndarray::Axis(1)).unwrap().insert_axis(ndarray::Axis(1));
+    let expected = whole(tensor.view())
+        .mapv(|v| v.clamp(0.0, 1.0))
+        .mean_axis(ndarray::Axis(1))
+        .unwrap()
+        .insert_axis(ndarray::Axis(1));
     let largest = difference(|x, y, _| f32::from(found.get_pixel(x, y).0[0]) / 65535.0, &expected, (0, 0));
     assert!(largest <= TOLERANCE, "{largest}");
 }
@@ -159,7 +173,11 @@ fn alpha_is_kept() {
     assert!(largest <= TOLERANCE, "{largest}");
     for (x, _, pixel) in found.enumerate_pixels().filter(|(x, ..)| (16..584).contains(x)) {
         let expected = 400.0 * ((f64::from(x) + 0.5) / 4.0 - 0.5);
-        assert!((f64::from(pixel.0[3]) - expected).abs() < 4.0, "alpha at column {x}: {} instead of {expected}", pixel.0[3]);
+        assert!(
+            (f64::from(pixel.0[3]) - expected).abs() < 4.0,
+            "alpha at column {x}: {} instead of {expected}",
+            pixel.0[3]
+        );
     }
 }
 
@@ -174,7 +192,11 @@ fn alpha_goes_through_the_model_or_is_dropped_where_that_is_asked_for() {
     let (found, _) = upscaled(&with_alpha, &["--overlap", "52", "--alpha", "model"]);
     let DynamicImage::ImageRgba16(found) = found else { panic!("expected 16-bit RGBA, found {:?}", found.color()) };
     let alpha = Array4::from_shape_fn(tensor.dim(), |(_, _, y, x)| tensor[[0, 1, y, x]]);
-    let expected = whole(alpha.view()).mapv(|v| v.clamp(0.0, 1.0)).mean_axis(ndarray::Axis(1)).unwrap().insert_axis(ndarray::Axis(1));
+    let expected = whole(alpha.view())
+        .mapv(|v| v.clamp(0.0, 1.0))
+        .mean_axis(ndarray::Axis(1))
+        .unwrap()
+        .insert_axis(ndarray::Axis(1));
     let largest = difference(|x, y, _| f32::from(found.get_pixel(x, y).0[3]) / 65535.0, &expected, (0, 0));
     assert!(largest <= TOLERANCE, "{largest}");
     let colours = difference(|x, y, c| f32::from(found.get_pixel(x, y).0[c]) / 65535.0, &whole(tensor.view()), (0, 0));
@@ -188,7 +210,8 @@ fn alpha_goes_through_the_model_or_is_dropped_where_that_is_asked_for() {
 fn eight_bits_are_those_of_sixteen_rounded() {
     let (image, tensor) = photo(150, 120);
     let eight = DynamicImage::from(image).into_rgb8();
-    let tensor = Array4::from_shape_fn(tensor.dim(), |(_, c, y, x)| f32::from(eight.get_pixel(x as u32, y as u32).0[c]) / 255.0);
+    let tensor =
+        Array4::from_shape_fn(tensor.dim(), |(_, c, y, x)| f32::from(eight.get_pixel(x as u32, y as u32).0[c]) / 255.0);
     let (found, _) = upscaled(&eight.into(), &["--overlap", "52"]);
     let DynamicImage::ImageRgb8(found) = found else { panic!("expected 8-bit RGB, found {:?}", found.color()) };
     let largest = difference(|x, y, c| f32::from(found.get_pixel(x, y).0[c]) / 255.0, &whole(tensor.view()), (0, 0));
@@ -200,7 +223,12 @@ fn tiff_holds_what_png_holds_and_floats() {
     let work = tempfile::tempdir().unwrap();
     let at = |name: &str| work.path().join(name);
     let (image, tensor) = photo(150, 120);
-    let header = |depth| Header { size: Size { width: 150, height: 120 }, colour: Colour::Rgb, depth, icc_profile: Some(vec![7; 200]) };
+    let header = |depth| Header {
+        size: Size { width: 150, height: 120 },
+        colour: Colour::Rgb,
+        depth,
+        icc_profile: Some(vec![7; 200]),
+    };
     let write = |name: &str, depth, samples: &[u8]| {
         let mut writer = ImageWriter::create(&at(name), Format::Tiff, header(depth)).unwrap();
         writer.write_rows(samples).unwrap();
@@ -213,7 +241,11 @@ fn tiff_holds_what_png_holds_and_floats() {
         bytes.chunks_exact_mut(header.row_bytes().unwrap()).for_each(|row| reader.read_row(row).unwrap());
         (header, bytes)
     };
-    write("sixteen.tif", Depth::Sixteen, &image.as_raw().iter().flat_map(|sample| sample.to_be_bytes()).collect::<Vec<_>>());
+    write(
+        "sixteen.tif",
+        Depth::Sixteen,
+        &image.as_raw().iter().flat_map(|sample| sample.to_be_bytes()).collect::<Vec<_>>(),
+    );
     let _ = infer(demo_engine(), &at("sixteen.tif"), &at("sixteen-x4.tif"), &["--overlap", "52"]);
     let (found, samples) = read("sixteen-x4.tif");
     assert_eq!(found, Header { size: Size { width: 600, height: 480 }, ..header(Depth::Sixteen) });
@@ -222,12 +254,15 @@ fn tiff_holds_what_png_holds_and_floats() {
 
     // Values outside of the model's range are clamped.
     let floats: Vec<f32> = image.as_raw().iter().map(|&sample| f32::from(sample) / 65535.0).collect();
-    let brighter: Vec<u8> = floats.iter().flat_map(|value| (if *value > 0.6 { value + 3.0 } else { *value }).to_ne_bytes()).collect();
+    let brighter: Vec<u8> =
+        floats.iter().flat_map(|value| (if *value > 0.6 { value + 3.0 } else { *value }).to_ne_bytes()).collect();
     write("float.tif", Depth::Float, &brighter);
     let _ = infer(demo_engine(), &at("float.tif"), &at("float-x4.tif"), &["--overlap", "52"]);
     let (found, samples) = read("float-x4.tif");
     assert_eq!(found.depth, Depth::Float);
-    let value = |x: u32, y: u32, c: usize| f32::from_ne_bytes(samples[((y * 600 + x) as usize * 3 + c) * 4..][..4].try_into().unwrap());
+    let value = |x: u32, y: u32, c: usize| {
+        f32::from_ne_bytes(samples[((y * 600 + x) as usize * 3 + c) * 4..][..4].try_into().unwrap())
+    };
     let expected = whole(tensor.mapv(|value| if value > 0.6 { 1.0 } else { value }).view());
     let largest = difference(value, &expected, (0, 0));
     assert!(largest <= TOLERANCE, "{largest}");

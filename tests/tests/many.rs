@@ -2,9 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Outcome, command, copy_of, engine_of, names_in, repository, run, run_with_cache_in, words};
-use graph::{Attribute, DataType, Model, Node, Weight, WeightStorage};
 use image::DynamicImage;
-use runtime::digest::sha256_file;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,6 +13,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
+use tileforge_graph::{Attribute, DataType, Model, Node, Weight, WeightStorage};
+use tileforge_runtime::digest::sha256_file;
 
 /// compact-x4 with tiles of 48 × 48, one and four in a run.
 fn batched() -> &'static Path {
@@ -60,7 +60,8 @@ fn batches_streams_and_folders_change_no_byte() {
     let (plain, report) = folder("plain", &[]);
     assert_eq!(plain.keys().collect::<Vec<_>>(), pictures.iter().map(|(name, _)| name).collect::<Vec<_>>());
     assert_eq!(report["used"], json!({ "streams": 1, "batch": 4 }));
-    let alternatives: [&[&str]; 4] = [&["--batch", "1"], &["--streams", "2"], &["--streams", "3", "--batch", "1"], &["--batch", "3"]];
+    let alternatives: [&[&str]; 4] =
+        [&["--batch", "1"], &["--streams", "2"], &["--streams", "3", "--batch", "1"], &["--batch", "3"]];
     for (number, more) in alternatives.into_iter().enumerate() {
         assert!(folder(&number.to_string(), more).0 == plain, "{more:?}");
     }
@@ -88,7 +89,8 @@ fn a_damaged_picture_leaves_the_others_alone() {
     let bytes = fs::read(input.join("07.png")).unwrap();
     fs::write(input.join("07.png"), &bytes[..bytes.len() / 2]).unwrap();
     fs::write(input.join("13.png"), "no picture").unwrap();
-    let failed = infer(batched(), &input, &output, &["--streams", "2"]).failure(1, &["07.png", "13.png", "2 of 20 pictures failed"]);
+    let failed = infer(batched(), &input, &output, &["--streams", "2"])
+        .failure(1, &["07.png", "13.png", "2 of 20 pictures failed"]);
     assert_eq!(failed.stdout.lines().count(), 18);
     assert_eq!(names_in(&output).len(), 18);
     assert!(!output.join("07.png").exists() && !output.join("13.png").exists());
@@ -119,7 +121,8 @@ fn whatever_kills_it_leaves_whole_pictures_and_resume_completes() {
     // Spread over the run by the golden ratio: no two alike, and the same each time.
     for run in 0..50_u32 {
         let moment = whole.mul_f64(f64::from(run) * 0.618_034 % 1.0);
-        let arguments = words(&[&"infer", &"--engine", &batched(), &"--input", &input, &"--output", &output, &"--resume"]);
+        let arguments =
+            words(&[&"infer", &"--engine", &batched(), &"--input", &input, &"--output", &output, &"--resume"]);
         let mut child = command("runtime", arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         thread::sleep(moment);
         child.kill().unwrap();
@@ -128,7 +131,11 @@ fn whatever_kills_it_leaves_whole_pictures_and_resume_completes() {
             continue;
         }
         let found = contents(&output);
-        assert!(found.iter().all(|(name, bytes)| expected.get(name) == Some(bytes)), "after {moment:?}: {:?}", found.keys());
+        assert!(
+            found.iter().all(|(name, bytes)| expected.get(name) == Some(bytes)),
+            "after {moment:?}: {:?}",
+            found.keys()
+        );
         if found.len() == expected.len() {
             fs::remove_dir_all(&output).unwrap();
         }
@@ -171,7 +178,8 @@ fn whoever_stops_listening_stops_nothing() {
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert_eq!(contents(&output).len(), 6);
     // What is left to do is one picture, of several that were asked for.
-    let _ = infer(batched(), &input, &output, &["--resume"]).failure(1, &["damaged.png", "1 of 7 pictures failed; see above"]);
+    let _ = infer(batched(), &input, &output, &["--resume"])
+        .failure(1, &["damaged.png", "1 of 7 pictures failed; see above"]);
 }
 
 /// Nodes that add nothing to the output, but fail on the way.
@@ -226,9 +234,9 @@ impl Sabotage<'_> {
 fn sabotaged(folder: &Path, batch: usize, change: impl Fn(&mut Model)) -> PathBuf {
     let engine = copy_of(batched(), folder);
     let name = format!("model-{batch}x3x48x48.onnx");
-    let mut model = graph::load(batched().join(&name)).unwrap();
+    let mut model = tileforge_graph::load(batched().join(&name)).unwrap();
     change(&mut model);
-    graph::save(&model, &engine.join(&name), WeightStorage::Inline).unwrap();
+    tileforge_graph::save(&model, &engine.join(&name), WeightStorage::Inline).unwrap();
     let path = engine.join("manifest.json");
     let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     manifest["files"][&name] = serde_json::to_value(sha256_file(&engine.join(&name)).unwrap()).unwrap();
@@ -256,7 +264,8 @@ fn a_session_that_fails_in_the_middle_ends_everything() {
     white.save(input.join("b.png")).unwrap();
     photo(0, 0, 60, 50).save(input.join("c.png")).unwrap();
     for streams in ["1", "2"] {
-        let _ = infer(&engine, &input, &output, &["--streams", streams]).failure(1, &["ONNX Runtime cannot run", "Gather"]);
+        let _ =
+            infer(&engine, &input, &output, &["--streams", streams]).failure(1, &["ONNX Runtime cannot run", "Gather"]);
         assert!(names_in(&output).iter().all(|name| name == "a.png"), "{:?}", names_in(&output));
     }
 }
@@ -264,7 +273,8 @@ fn a_session_that_fails_in_the_middle_ends_everything() {
 /// Asks for far more memory than there is, which cannot be known before it runs.
 fn greedy(model: &mut Model) {
     let mut sabotage = Sabotage { model, number: 0 };
-    let (least, tiny, huge, one) = (sabotage.least(), sabotage.number(1e-30), sabotage.number((1_u64 << 44) as f32), sabotage.number(1.0));
+    let (least, tiny, huge, one) =
+        (sabotage.least(), sabotage.number(1e-30), sabotage.number((1_u64 << 44) as f32), sabotage.number(1.0));
     let almost_nothing = sabotage.node("Mul", &[&least, &tiny], &[]);
     let length = sabotage.node("Add", &[&almost_nothing, &huge], &[]);
     let shape = sabotage.node("Cast", &[&length], &[("to", Attribute::from(7))]);
@@ -305,7 +315,10 @@ fn figures_are_saved_compared_and_swept() {
     let base = work.path().join("base.json");
     let first = bench(&[&"--save", &base, &"--json"]).success().json();
     assert_eq!((&first["tiles"], &first["batch"], &first["runs"]), (&json!(4), &json!(4), &json!(2)));
-    assert!(first["latency"]["p50_ms"].as_f64().unwrap() > 0.0 && first["tiles_per_second"].as_f64().unwrap() > 0.0, "{first}");
+    assert!(
+        first["latency"]["p50_ms"].as_f64().unwrap() > 0.0 && first["tiles_per_second"].as_f64().unwrap() > 0.0,
+        "{first}"
+    );
     // Timing is not tested: any speed passes the one threshold, and none the other.
     let _ = bench(&[&"--compare", &base, &"--threshold", &"0"]).success();
     let _ = bench(&[&"--compare", &base, &"--threshold", &"1e9"]).failure(4, &["expected a speed of at least"]);
@@ -325,7 +338,9 @@ fn figures_are_saved_compared_and_swept() {
     assert_eq!((&profile["runs"], &profile["pictures"]), (&json!(2), &json!(2)));
     assert_eq!(bench(&[&"--profile", &"--json", &"--batch", &"1"]).success().json()["runs"], 8);
     assert_eq!(bench_of("48x48", &[&"--profile", &"--json", &"--batch", &"1"]).success().json()["runs"], 2);
-    let names = |key: &str| profile[key].as_array().unwrap().iter().map(|sum| sum["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let names = |key: &str| {
+        profile[key].as_array().unwrap().iter().map(|sum| sum["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
     assert!(names("operators").contains(&"Conv".to_owned()), "{profile}");
     assert!(names("layers").iter().any(|name| name.starts_with("Conv ")), "{profile}");
 
@@ -340,7 +355,8 @@ fn figures_are_saved_compared_and_swept() {
     // What was measured in other places stays, and what was here is replaced.
     let folder = work.path().join("cache/tileforge/throughput");
     let kept = folder.join(&names_in(&folder)[0]);
-    let measured = || serde_json::from_slice::<BTreeMap<String, BTreeMap<String, f64>>>(&fs::read(&kept).unwrap()).unwrap();
+    let measured =
+        || serde_json::from_slice::<BTreeMap<String, BTreeMap<String, f64>>>(&fs::read(&kept).unwrap()).unwrap();
     let mut edited = measured();
     assert_eq!(edited.len(), 1);
     let (here, tiles) = edited.iter_mut().next().unwrap();

@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Golden, error_over_range, golden_cases};
-use exporter::{Checkpoint, Shapes, export};
-use graph::{WeightStorage, save};
 use ndarray::ArrayD;
-use runtime::session::{Session, SessionOptions};
 use std::collections::BTreeMap;
+use tileforge_exporter::{Checkpoint, Shapes, export};
+use tileforge_graph::{WeightStorage, save};
+use tileforge_runtime::session::{Session, SessionOptions};
 
 /// Largest absolute error over the range of the reference's output.
 const TOLERANCE: f32 = 2e-5;
@@ -40,9 +40,10 @@ fn dynamic_shapes_match_the_reference() {
     let mut seen = 0;
     for golden in golden_cases() {
         let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
-        let network = exporter::arch::detect(&checkpoint, &BTreeMap::new()).unwrap();
+        let network = tileforge_exporter::arch::detect(&checkpoint, &BTreeMap::new()).unwrap();
         let multiple = network.contract().upscale().unwrap().size_multiple;
-        // A dynamic graph takes multiples only: that is its contract, and the runtime pads to them. Some graphs are of one size only.
+        // A dynamic graph takes multiples only: that is its contract, and the runtime pads to them. Some graphs are of
+        // one size only.
         if network.example_shapes().is_empty() && golden.image.shape()[2..].iter().all(|size| size % multiple == 0) {
             let found = infer(&golden, &Shapes::default(), WeightStorage::Copy);
             let error = error_over_range(&found, &golden.upscaled);

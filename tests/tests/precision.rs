@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{assert_verified, build_engine, manifest_in, names_in, repository, run, run_with_cache_in, words};
-use exporter::{Checkpoint, Noise, Shapes, arch::registry, export, synthesise};
-use graph::{ConvOptions, DataType, Model, TensorType, Trace, Value, Weight, WeightStorage, save};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use tileforge_exporter::{Checkpoint, Noise, Shapes, arch::registry, export, synthesise};
+use tileforge_graph::{ConvOptions, DataType, Model, TensorType, Trace, Value, Weight, WeightStorage, save};
 
 /// A profile for tiles of 24 and 48 pixels, of one precision with one floor.
 fn profile(folder: &Path, provider: &str, precision: &str, psnr_db: f64) -> PathBuf {
@@ -18,10 +18,10 @@ fn profile(folder: &Path, provider: &str, precision: &str, psnr_db: f64) -> Path
         .replace("name: small-tiles", "name: few-bits")
         .replace("96x96", "48x48")
         .replace("psnr_db: 100", &format!("psnr_db: {psnr_db}"));
-    let text =
-        text.replace("provider: cpu", &format!("provider: {provider}")).replace("precision: fp32", &format!("precision: {precision}"));
-    let gpu =
-        "gpu: A GPU\ndriver_names: [A GPU]\narchitecture: Ada Lovelace\ncompute_capability: 8.9\nmemory: 24 GB\nbandwidth: 1008 GB/s\n";
+    let text = text
+        .replace("provider: cpu", &format!("provider: {provider}"))
+        .replace("precision: fp32", &format!("precision: {precision}"));
+    let gpu = "gpu: A GPU\ndriver_names: [A GPU]\narchitecture: Ada Lovelace\ncompute_capability: 8.9\nmemory: 24 GB\nbandwidth: 1008 GB/s\n";
     let text = if provider == "cpu" { text } else { text + gpu };
     let path = folder.join("few-bits.yaml");
     fs::write(&path, text).unwrap();
@@ -30,11 +30,17 @@ fn profile(folder: &Path, provider: &str, precision: &str, psnr_db: f64) -> Path
 
 fn gate(manifest: &Json, name: &str) -> f64 {
     let of_name = |gate: &&Json| gate["name"] == name;
-    manifest["gates"].as_array().unwrap().iter().filter(of_name).map(|gate| gate["value"].as_f64().unwrap()).fold(f64::INFINITY, f64::min)
+    manifest["gates"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(of_name)
+        .map(|gate| gate["value"].as_f64().unwrap())
+        .fold(f64::INFINITY, f64::min)
 }
 
 fn graph_of(work: &Path, size: usize) -> Model {
-    graph::load(work.join(format!("engine/model-1x3x{size}x{size}.onnx"))).unwrap()
+    tileforge_graph::load(work.join(format!("engine/model-1x3x{size}x{size}.onnx"))).unwrap()
 }
 
 fn count(model: &Model, operator: &str) -> usize {
@@ -62,15 +68,18 @@ fn fp16_has_typed_tensors_and_casts_at_its_ends_alone() {
     assert_verified(work.path());
     let (picture, output) = (repository("tests/images/coffee.png"), work.path().join("large.png"));
     let engine = work.path().join("engine");
-    let _ = run("runtime", words(&[&"infer", &"--engine", &engine, &"--input", &picture, &"--output", &output])).success();
+    let _ =
+        run("runtime", words(&[&"infer", &"--engine", &engine, &"--input", &picture, &"--output", &output])).success();
 }
 
-/// Convolutions whose activations leave FP16's range in the middle, as those of SDXL's VAE do, and come back; as an upscaler of scale 1.
+/// Convolutions whose activations leave FP16's range in the middle, as those of SDXL's VAE do, and come back; as an
+/// upscaler of scale 1.
 fn overflowing(folder: &Path) -> PathBuf {
     let trace = Trace::new("overflowing", 9, 20);
     let mut noise = Noise::new(5);
     let mut weight = |name: &str, dims: &[usize], size: f32| {
-        let bytes: Vec<u8> = (0..dims.iter().product()).flat_map(|_| (noise.next_signed() * size).to_le_bytes()).collect();
+        let bytes: Vec<u8> =
+            (0..dims.iter().product()).flat_map(|_| (noise.next_signed() * size).to_le_bytes()).collect();
         trace.weight(name, Weight::from_bytes(DataType::F32, dims.to_vec(), bytes).unwrap())
     };
     let x = trace.input("image", TensorType::new(DataType::F32, [1, 3, 24, 24]));
@@ -130,9 +139,14 @@ fn an_overflow_becomes_an_island() {
         let profile = self::profile(work.path(), "tensorrt", precision, 25.0);
         let _ = build_engine(work.path(), &model, &profile, &[]).success();
         let graph = graph_of(work.path(), 24);
-        let quantise = graph.nodes.iter().find(|node| node.operator == "QuantizeLinear" && node.inputs[0] == "grow/LeakyRelu").unwrap();
+        let quantise = graph
+            .nodes
+            .iter()
+            .find(|node| node.operator == "QuantizeLinear" && node.inputs[0] == "grow/LeakyRelu")
+            .unwrap();
         let dequantise = graph.nodes.iter().find(|node| node.inputs[0] == quantise.outputs[0]).unwrap();
-        let types = ["grow/LeakyRelu", &quantise.inputs[1], &dequantise.outputs[0]].map(|name| graph.type_of(name).unwrap().data_type);
+        let types = ["grow/LeakyRelu", &quantise.inputs[1], &dequantise.outputs[0]]
+            .map(|name| graph.type_of(name).unwrap().data_type);
         assert_eq!(types, [DataType::F32; 3]);
     }
 }
@@ -142,7 +156,8 @@ fn with_slopes(folder: &Path, slopes: [f32; 16]) -> PathBuf {
     let trace = Trace::new("slopes", 9, 20);
     let mut noise = Noise::new(7);
     let mut weight = |name: &str, dims: &[usize]| {
-        let bytes: Vec<u8> = (0..dims.iter().product()).flat_map(|_| (noise.next_signed() * 0.2).to_le_bytes()).collect();
+        let bytes: Vec<u8> =
+            (0..dims.iter().product()).flat_map(|_| (noise.next_signed() * 0.2).to_le_bytes()).collect();
         trace.weight(name, Weight::from_bytes(DataType::F32, dims.to_vec(), bytes).unwrap())
     };
     let x = trace.input("image", TensorType::new(DataType::F32, [1, 3, 24, 24]));
@@ -201,11 +216,12 @@ fn swinir_keeps_its_quality_in_fp16() {
     let _ = build_engine(work.path(), &path, &profile, &[]).success();
     assert_eq!(gate(&manifest_in(work.path()), "finite"), 1.0);
     let exported = export(&checkpoint, &Shapes::of("image", &[1, 3, 24, 24]), &BTreeMap::new()).unwrap().model;
-    let casts_of_weights = exported.nodes.iter().filter(|node| node.operator == "Cast" && exported.weights.contains_key(&node.inputs[0]));
+    let casts_of_weights =
+        exported.nodes.iter().filter(|node| node.operator == "Cast" && exported.weights.contains_key(&node.inputs[0]));
     assert!(casts_of_weights.count() > 10);
     // The smallest multiple of the window that holds the tile.
     let file = names_in(&work.path().join("engine")).into_iter().find(|name| name.ends_with(".onnx")).unwrap();
-    let graph = graph::load(work.path().join("engine").join(file)).unwrap();
+    let graph = tileforge_graph::load(work.path().join("engine").join(file)).unwrap();
     assert!(graph.nodes.iter().all(|node| node.operator != "Cast" || !graph.weights.contains_key(&node.inputs[0])));
     assert_verified(work.path());
 }
@@ -218,22 +234,35 @@ fn int8_of_a_cpu_is_made_of_what_onnxruntime_fuses() {
     fs::create_dir(&photos).unwrap();
     fs::copy(repository("tests/images/coffee.png"), photos.join("coffee.png")).unwrap();
     let calibrated = ["--calibration", photos.to_str().unwrap(), "--range", "percentile"];
-    let report = build_engine(work.path(), &compact(), &profile, &[&calibrated[..], &["--json"]].concat()).success().json();
+    let report =
+        build_engine(work.path(), &compact(), &profile, &[&calibrated[..], &["--json"]].concat()).success().json();
     let (manifest, graph) = (manifest_in(work.path()), graph_of(work.path(), 48));
     // The last layer, too, since it makes a residual.
     assert_eq!(manifest.get("islands"), None);
-    assert_eq!((&manifest["calibration"]["source"], &manifest["calibration"]["range"]), (&"folder".into(), &"percentile".into()));
+    assert_eq!(
+        (&manifest["calibration"]["source"], &manifest["calibration"]["range"]),
+        (&"folder".into(), &"percentile".into())
+    );
     // What was measured is there; that a floor which is not reached refuses is tested where no time is taken.
     let speed = report["speed"].as_array().unwrap();
-    let floors: Vec<(&str, f64)> = speed.iter().map(|gate| (gate["name"].as_str().unwrap(), gate["floor"].as_f64().unwrap())).collect();
+    let floors: Vec<(&str, f64)> =
+        speed.iter().map(|gate| (gate["name"].as_str().unwrap(), gate["floor"].as_f64().unwrap())).collect();
     assert_eq!(floors, [("speed_over_fp32", 0.0), ("speed_over_fp16", 0.0)]);
     assert!(speed.iter().all(|gate| gate["value"].as_f64().unwrap() > 0.0) && gate(&manifest, "cosine") > 0.99);
-    assert!(manifest["gates"].as_array().unwrap().iter().all(|gate| !gate["name"].as_str().unwrap().contains("speed")), "{manifest}");
-    // PReLU is the larger of x and slope · x, where the product is a convolution of each channel alone; the image has four channels.
+    assert!(
+        manifest["gates"].as_array().unwrap().iter().all(|gate| !gate["name"].as_str().unwrap().contains("speed")),
+        "{manifest}"
+    );
+    // PReLU is the larger of x and slope · x, where the product is a convolution of each channel alone; the image has
+    // four channels.
     assert_eq!((count(&graph, "Max"), count(&graph, "PRelu"), count(&graph, "Pad")), (17, 0, 1));
-    let codes =
-        |dims: [usize; 4]| graph.weights.values().filter(|weight| weight.data_type() == DataType::I8 && weight.dims() == dims).count();
-    assert_eq!((codes([32, 1, 1, 1]), codes([32, 4, 3, 3]), codes([32, 32, 3, 3]), codes([48, 32, 3, 3])), (17, 1, 16, 1));
+    let codes = |dims: [usize; 4]| {
+        graph.weights.values().filter(|weight| weight.data_type() == DataType::I8 && weight.dims() == dims).count()
+    };
+    assert_eq!(
+        (codes([32, 1, 1, 1]), codes([32, 4, 3, 3]), codes([32, 32, 3, 3]), codes([48, 32, 3, 3])),
+        (17, 1, 16, 1)
+    );
     assert_verified(work.path());
     // The same again comes from the cache, to the byte.
     let before = fs::read(work.path().join("engine/model.weights")).unwrap();
@@ -247,7 +276,8 @@ fn a_graph_of_one_batch_is_calibrated_on_a_tile_for_each_image() {
     let work = tempfile::tempdir().unwrap();
     let (graph, photos) = (work.path().join("two.onnx"), work.path().join("photos"));
     let model = repository("models/compact-x4.safetensors");
-    let arguments = words(&[&"export", &model, &"-o", &graph, &"--weights", &"inline", &"--shapes", &"image:2x3x24x24"]);
+    let arguments =
+        words(&[&"export", &model, &"-o", &graph, &"--weights", &"inline", &"--shapes", &"image:2x3x24x24"]);
     let _ = run("exporter", arguments).success();
     fs::create_dir(&photos).unwrap();
     fs::copy(repository("tests/images/coffee.png"), photos.join("coffee.png")).unwrap();
@@ -256,7 +286,9 @@ fn a_graph_of_one_batch_is_calibrated_on_a_tile_for_each_image() {
     let tiled = run_with_cache_in(
         work.path(),
         "engine-builder",
-        words(&[&"build", &graph, &"--profile", &profile, &"-o", &work.path().join("engine")]).into_iter().chain(arguments.map(Into::into)),
+        words(&[&"build", &graph, &"--profile", &profile, &"-o", &work.path().join("engine")])
+            .into_iter()
+            .chain(arguments.map(Into::into)),
     );
     let _ = tiled.success();
     assert_eq!(manifest_in(work.path())["calibration"]["tiles"], 6);
@@ -269,7 +301,8 @@ fn quality_is_judged_on_tiles_of_the_calibration_too() {
     let trace = Trace::new("normalised", 9, 20);
     let mut noise = Noise::new(3);
     let mut weight = |name: &str, dims: &[usize]| {
-        let bytes: Vec<u8> = (0..dims.iter().product()).flat_map(|_| (noise.next_signed() * 0.2).to_le_bytes()).collect();
+        let bytes: Vec<u8> =
+            (0..dims.iter().product()).flat_map(|_| (noise.next_signed() * 0.2).to_le_bytes()).collect();
         trace.weight(name, Weight::from_bytes(DataType::F32, dims.to_vec(), bytes).unwrap())
     };
     let x = trace.input("image", TensorType::new(DataType::F32, [1, 3, 24, 24]));
@@ -288,7 +321,8 @@ fn quality_is_judged_on_tiles_of_the_calibration_too() {
     }
     let _ = build_engine(work.path(), &model, &profile, &arguments).success();
     image::RgbImage::new(24, 24).save(photos.join("black.png")).unwrap();
-    let _ = build_engine(work.path(), &model, &profile, &arguments).failure(4, &["finite is 0.00, expected at least 1.00"]);
+    let _ =
+        build_engine(work.path(), &model, &profile, &arguments).failure(4, &["finite is 0.00, expected at least 1.00"]);
 }
 
 #[test]
@@ -308,13 +342,21 @@ fn sensitivity_ranks_every_layer() {
     let work = tempfile::tempdir().unwrap();
     let profile = profile(work.path(), "cpu", "int8", 30.0);
     let outcome = build_engine(work.path(), &compact(), &profile, &["--sensitivity", "--all-layers"]).success();
-    let figures: Vec<f64> =
-        outcome.stderr.lines().filter_map(|line| line.trim().split_once(" alone gives ")?.1.strip_suffix(" dB")?.parse().ok()).collect();
+    let figures: Vec<f64> = outcome
+        .stderr
+        .lines()
+        .filter_map(|line| line.trim().split_once(" alone gives ")?.1.strip_suffix(" dB")?.parse().ok())
+        .collect();
     assert_eq!(figures.len(), 18, "{}", outcome.stderr);
     assert!(figures.is_sorted());
-    let report = build_engine(work.path(), &compact(), &profile, &["--sensitivity", "--all-layers", "--json"]).success().json();
-    let ranking: Vec<f64> = report["sensitivity"].as_array().unwrap().iter().map(|layer| layer["psnr_db"].as_f64().unwrap()).collect();
-    assert!(ranking.iter().zip(&figures).all(|(exact, printed)| (exact - printed).abs() < 0.006) && ranking.len() == 18, "{ranking:?}");
+    let report =
+        build_engine(work.path(), &compact(), &profile, &["--sensitivity", "--all-layers", "--json"]).success().json();
+    let ranking: Vec<f64> =
+        report["sensitivity"].as_array().unwrap().iter().map(|layer| layer["psnr_db"].as_f64().unwrap()).collect();
+    assert!(
+        ranking.iter().zip(&figures).all(|(exact, printed)| (exact - printed).abs() < 0.006) && ranking.len() == 18,
+        "{ranking:?}"
+    );
     // What was measured besides is no part of the engine.
     assert_eq!(manifest_in(work.path()).get("sensitivity"), None);
 }
@@ -324,7 +366,8 @@ fn a_failed_gate_names_the_layer_to_blame() {
     let work = tempfile::tempdir().unwrap();
     for (precision, expected) in [("fp16", "the layer that costs most: body."), ("int8", "no layer can be in int8")] {
         let profile = profile(work.path(), "cpu", precision, 150.0);
-        let _ = build_engine(work.path(), &compact(), &profile, &[]).failure(4, &["gates were not passed", expected, "alone gives"]);
+        let _ = build_engine(work.path(), &compact(), &profile, &[])
+            .failure(4, &["gates were not passed", expected, "alone gives"]);
         assert!(!work.path().join("engine").exists());
     }
 }
@@ -347,7 +390,8 @@ fn graphs_for_gpus_are_typed_throughout() {
         let types: BTreeSet<DataType> = graph.weights.values().map(Weight::data_type).collect();
         assert!(types.contains(&data_type) && !types.contains(&DataType::F32), "{precision}: {types:?}");
         // TensorRT's zero points are 0.
-        let zero_points = graph.nodes.iter().filter(|node| node.operator == "QuantizeLinear").map(|node| &node.inputs[2]);
+        let zero_points =
+            graph.nodes.iter().filter(|node| node.operator == "QuantizeLinear").map(|node| &node.inputs[2]);
         assert!(zero_points.map(|name| graph.weights[name].to_bytes().unwrap()[0]).all(|zero_point| zero_point == 0));
         let outputs = graph.nodes.iter().filter(|node| node.operator == "PRelu").count();
         assert_eq!(outputs, 17, "TensorRT fuses PReLU by itself");
@@ -361,29 +405,36 @@ fn what_cannot_be_built_is_refused() {
     let _ = build_engine(work.path(), &compact(), &bf16, &[])
         .failure(1, &["`precision: bf16`: ONNX Runtime's CPU kernels do not compute in it"]);
     let rtx3080 = repository("profiles/rtx3080.yaml");
-    let _ = build_engine(work.path(), &compact(), &rtx3080, &["--precision", "fp8"])
-        .failure(2, &["--precision fp8: needs compute capability 8.9, found 8.6", "rtx3080 has: fp32, fp16, bf16, int8"]);
+    let _ = build_engine(work.path(), &compact(), &rtx3080, &["--precision", "fp8"]).failure(
+        2,
+        &["--precision fp8: needs compute capability 8.9, found 8.6", "rtx3080 has: fp32, fp16, bf16, int8"],
+    );
     let int8 = profile(work.path(), "cpu", "int8", 30.0);
     let empty = work.path().join("empty");
     fs::create_dir(&empty).unwrap();
     let arguments = ["--calibration", empty.to_str().unwrap()];
-    let _ = build_engine(work.path(), &compact(), &int8, &arguments).failure(1, &["expected pictures", "at least 24×24", "found none"]);
+    let _ = build_engine(work.path(), &compact(), &int8, &arguments)
+        .failure(1, &["expected pictures", "at least 24×24", "found none"]);
     let missing = work.path().join("missing");
-    let _ =
-        build_engine(work.path(), &compact(), &int8, &["--calibration", missing.to_str().unwrap()]).failure(1, &["missing: cannot list"]);
+    let _ = build_engine(work.path(), &compact(), &int8, &["--calibration", missing.to_str().unwrap()])
+        .failure(1, &["missing: cannot list"]);
     let fp32 = repository("tests/profiles/small-tiles.yaml");
-    let _ =
-        build_engine(work.path(), &compact(), &fp32, &["--calibration", missing.to_str().unwrap()]).failure(1, &["missing: cannot list"]);
+    let _ = build_engine(work.path(), &compact(), &fp32, &["--calibration", missing.to_str().unwrap()])
+        .failure(1, &["missing: cannot list"]);
     for (option, expected) in [
-        (&arguments[..], "--calibration says nothing about an engine in fp32: leave it out, or build fp16, int8 or fp8"),
+        (
+            &arguments[..],
+            "--calibration says nothing about an engine in fp32: leave it out, or build fp16, int8 or fp8",
+        ),
         (&["--sensitivity"], "--sensitivity says nothing about an engine in fp32"),
         (&["--precision", "fp16", "--all-layers"], "--all-layers says nothing about an engine in fp16"),
     ] {
         let _ = build_engine(work.path(), &compact(), &fp32, option).failure(2, &[expected]);
     }
-    let _ =
-        build_engine(work.path(), &compact(), &int8, &["--precision", "int4"]).failure(2, &["expected one of fp32, fp16, bf16, int8, fp8"]);
-    let _ = build_engine(work.path(), &compact(), &int8, &["--range", "best"]).failure(2, &["minmax, percentile, entropy, mse"]);
+    let _ = build_engine(work.path(), &compact(), &int8, &["--precision", "int4"])
+        .failure(2, &["expected one of fp32, fp16, bf16, int8, fp8"]);
+    let _ = build_engine(work.path(), &compact(), &int8, &["--range", "best"])
+        .failure(2, &["minmax, percentile, entropy, mse"]);
     assert!(!work.path().join("engine").exists());
 }
 
@@ -399,13 +450,22 @@ fn a_graph_of_every_architecture_converts_alone() {
         let model = export(&checkpoint, &tiny.example_shapes(), &BTreeMap::new()).unwrap().model;
         save(&model, &path, WeightStorage::Link).unwrap();
         for (precision, data_type) in [("fp16", DataType::F16), ("bf16", DataType::Bf16)] {
-            let arguments: [&dyn AsRef<std::ffi::OsStr>; 6] = [&"convert", &path, &"--precision", &precision, &"-o", &converted];
+            let arguments: [&dyn AsRef<std::ffi::OsStr>; 6] =
+                [&"convert", &path, &"--precision", &precision, &"-o", &converted];
             let _ = run("engine-builder", words(&arguments)).success();
-            let half = graph::load(&converted).unwrap();
+            let half = tileforge_graph::load(&converted).unwrap();
             assert!(half.weights.values().any(|weight| weight.data_type() == data_type), "{}", entry.name);
-            assert!(half.outputs.iter().zip(&model.outputs).all(|(half, port)| half == port), "{}: {:?}", entry.name, half.outputs);
+            assert!(
+                half.outputs.iter().zip(&model.outputs).all(|(half, port)| half == port),
+                "{}: {:?}",
+                entry.name,
+                half.outputs
+            );
             if precision == "fp16" {
-                let session = runtime::session::Session::open(&converted, &runtime::session::SessionOptions::default());
+                let session = tileforge_runtime::session::Session::open(
+                    &converted,
+                    &tileforge_runtime::session::SessionOptions::default(),
+                );
                 let _ = session.unwrap_or_else(|e| panic!("{}: {e}", entry.name));
             }
         }
@@ -417,21 +477,25 @@ fn a_graph_of_every_architecture_converts_alone() {
     let _ = convert(&[&"--precision", &"fp16", &"--island", &"nothing"]).failure(1, &["it has no node `nothing`"]);
 }
 
-/// Weights of every layer in 8 bits, read by DequantizeLinear, of a checkpoint in half precision: close to what it was, in half its bytes.
+/// Weights of every layer in 8 bits, read by DequantizeLinear, of a checkpoint in half precision: close to what it was,
+/// in half its bytes.
 #[test]
 fn weights_alone_go_to_8_bits() {
     let work = tempfile::tempdir().unwrap();
-    let [path, converted, checkpoint] = ["graph.onnx", "int8.onnx", "checkpoint.safetensors"].map(|name| work.path().join(name));
+    let [path, converted, checkpoint] =
+        ["graph.onnx", "int8.onnx", "checkpoint.safetensors"].map(|name| work.path().join(name));
     let unet = registry().iter().find(|entry| entry.name == "UNet2DConditionModel").unwrap();
     let (_, tiny) = unet.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap();
     synthesise(tiny.as_ref(), DataType::F16, 1, &checkpoint).unwrap();
-    let model = export(&Checkpoint::open(&checkpoint).unwrap(), &tiny.example_shapes(), &BTreeMap::new()).unwrap().model;
+    let model =
+        export(&Checkpoint::open(&checkpoint).unwrap(), &tiny.example_shapes(), &BTreeMap::new()).unwrap().model;
     save(&model, &path, WeightStorage::Link).unwrap();
     let island = "conv_out/Conv";
     let arguments = words(&[&"convert", &path, &"--precision", &"int8", &"--island", &island, &"-o", &converted]);
     let _ = run("engine-builder", arguments).success();
-    let found = graph::load(&converted).unwrap();
-    let layers: Vec<_> = found.nodes.iter().filter(|node| matches!(node.operator.as_str(), "Conv" | "Gemm" | "MatMul")).collect();
+    let found = tileforge_graph::load(&converted).unwrap();
+    let layers: Vec<_> =
+        found.nodes.iter().filter(|node| matches!(node.operator.as_str(), "Conv" | "Gemm" | "MatMul")).collect();
     let read = |name: &str| found.nodes.iter().find(|node| node.outputs[0] == name).unwrap();
     let mut quantised = 0;
     for layer in layers.iter().filter(|layer| found.nodes.iter().any(|node| node.outputs[0] == layer.inputs[1])) {
@@ -444,13 +508,15 @@ fn weights_alone_go_to_8_bits() {
         assert_eq!((codes.data_type(), scales.dims()), (DataType::I8, zero_points.dims()));
         // The weight as it was, behind its Cast.
         let name = layer.inputs[1].strip_suffix("/DequantizeLinear").unwrap();
-        let original = model
-            .weights
-            .get(name)
-            .unwrap_or_else(|| &model.weights[&model.nodes.iter().find(|node| node.outputs[0] == name).unwrap().inputs[0]]);
-        let (original, codes, scales) =
-            (original.cast(DataType::F32).unwrap().to_f32s().unwrap(), codes.to_bytes().unwrap(), scales.to_f32s().unwrap());
-        let Some(graph::Attribute::Int(axis)) = source.attributes.get("axis") else { panic!("{source:?}") };
+        let original = model.weights.get(name).unwrap_or_else(|| {
+            &model.weights[&model.nodes.iter().find(|node| node.outputs[0] == name).unwrap().inputs[0]]
+        });
+        let (original, codes, scales) = (
+            original.cast(DataType::F32).unwrap().to_f32s().unwrap(),
+            codes.to_bytes().unwrap(),
+            scales.to_f32s().unwrap(),
+        );
+        let Some(tileforge_graph::Attribute::Int(axis)) = source.attributes.get("axis") else { panic!("{source:?}") };
         let inner: usize = found.weights[&source.inputs[0]].dims()[*axis as usize + 1..].iter().product();
         for (at, (value, code)) in original.iter().zip(codes.iter()).enumerate() {
             let scale = scales[at / inner % scales.len()];

@@ -1,14 +1,18 @@
 //! Inferred types are those that ONNX Runtime computes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use exporter::arch::registry;
-use exporter::{Checkpoint, Shapes, export, synthesise};
-use graph::{Attribute, Constant, ConvOptions, DataType, Dim, Model, Node, Port, TensorType, Trace, Value, Weight, WeightStorage, save};
 use ndarray::ArrayD;
-use runtime::session::{OptimisationLevel, Session, SessionOptions};
 use std::collections::{BTreeMap, BTreeSet};
+use tileforge_exporter::arch::registry;
+use tileforge_exporter::{Checkpoint, Shapes, export, synthesise};
+use tileforge_graph::{
+    Attribute, Constant, ConvOptions, DataType, Dim, Model, Node, Port, TensorType, Trace, Value, Weight,
+    WeightStorage, save,
+};
+use tileforge_runtime::session::{OptimisationLevel, Session, SessionOptions};
 
-/// Runs the model with every f32 value that a node makes as an output, and compares each shape. Returns the operators that were seen.
+/// Runs the model with every f32 value that a node makes as an output, and compares each shape. Returns the operators
+/// that were seen.
 fn check(mut model: Model) -> BTreeSet<String> {
     let made: Vec<String> = model.nodes.iter().flat_map(|node| node.outputs.clone()).collect();
     let ports = made.iter().map(|name| Port { name: name.clone(), ty: model.types[name].clone() });
@@ -19,7 +23,8 @@ fn check(mut model: Model) -> BTreeSet<String> {
     // Unoptimised, so that every node is still there.
     let options = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
     let mut session = Session::open(&path, &options).unwrap_or_else(|e| panic!("{e}"));
-    let inputs: Vec<_> = model.inputs.iter().map(|input| (input.name.as_str(), ArrayD::zeros(input.ty.fixed_dims().unwrap()))).collect();
+    let inputs: Vec<_> =
+        model.inputs.iter().map(|input| (input.name.as_str(), ArrayD::zeros(input.ty.fixed_dims().unwrap()))).collect();
     let outputs = session.run(&inputs.iter().map(|(name, value)| (*name, value.view())).collect::<Vec<_>>()).unwrap();
     assert_eq!(outputs.len(), model.outputs.len());
     for (name, value) in outputs {
@@ -64,13 +69,19 @@ fn check_component(checkpoint: &Checkpoint, example: &Shapes) {
     }
     let dynamic = export(checkpoint, &Shapes::default(), &BTreeMap::new()).unwrap().model;
     for sizes in [[2, 3, 2, 5, 2], [1, 2, 1, 7, 1]] {
-        let of_name =
-            |name: &str| sizes[["batch", "height", "width", "sequence", "frames"].iter().position(|known| *known == name).unwrap()];
+        let of_name = |name: &str| {
+            sizes[["batch", "height", "width", "sequence", "frames"].iter().position(|known| *known == name).unwrap()]
+        };
         let size = |dim: &Dim| match dim {
             Dim::Fixed(size) => *size,
-            Dim::Symbol { names, multiply, add, .. } => (multiply * of_name(&names[0])).checked_add_signed(*add).unwrap(),
+            Dim::Symbol { names, multiply, add, .. } => {
+                (multiply * of_name(&names[0])).checked_add_signed(*add).unwrap()
+            }
         };
-        let shapes = dynamic.inputs.iter().map(|input| (input.name.clone(), input.ty.dims.iter().map(size).collect::<Vec<usize>>()));
+        let shapes = dynamic
+            .inputs
+            .iter()
+            .map(|input| (input.name.clone(), input.ty.dims.iter().map(size).collect::<Vec<usize>>()));
         let shapes: BTreeMap<String, Vec<usize>> = shapes.filter(|(_, dims)| !dims.is_empty()).collect();
         check(dynamic.specialised(&shapes).unwrap());
         let dims = |dims: &[usize]| dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
@@ -90,7 +101,8 @@ fn every_rule_is_inferred_as_it_runs() {
     let trace = Trace::new("rules", 11, 23);
     let x = trace.input("image", TensorType::new(DataType::F32, image));
     let weight = |name: &str, dims: &[usize]| trace.weight(name, Weight::zeros(DataType::F32, dims.to_vec()).unwrap());
-    let convolve = |kernel: &[usize], options: ConvOptions| x.conv(&weight(&format!("conv{kernel:?}"), kernel), None, &options);
+    let convolve =
+        |kernel: &[usize], options: ConvOptions| x.conv(&weight(&format!("conv{kernel:?}"), kernel), None, &options);
     let strided = ConvOptions { strides: vec![2, 3], pads: vec![1, 0, 2, 1], dilations: vec![2, 1], groups: 2 };
     let _ = convolve(&[6, 2, 3, 4], strided);
     let _ = convolve(&[5, 4, 1, 1], ConvOptions::same(1)).prelu(&weight("slope", &[5, 1, 1])).relu().leaky_relu(0.1);
@@ -113,14 +125,23 @@ fn every_rule_is_inferred_as_it_runs() {
     let _ = trace.node("Gemm", &[&rows, &weight("plain", &[12, 3]), &weight("addend", &[72, 1])], transposed);
     let _ = x.global_average_pool() + x.max_pool(2).global_average_pool();
     let _ = x.conv_transpose(&weight("up", &[4, 3, 4, 4]), &weight("up_bias", &[3]), 2, 1).upsample_bilinear(3);
-    let dilated =
-        [("dilations", Attribute::Ints(vec![2, 1])), ("strides", Attribute::Ints(vec![1, 2])), ("pads", Attribute::Ints(vec![1, 0, 0, 1]))];
+    let dilated = [
+        ("dilations", Attribute::Ints(vec![2, 1])),
+        ("strides", Attribute::Ints(vec![1, 2])),
+        ("pads", Attribute::Ints(vec![1, 0, 0, 1])),
+    ];
     let more = [("output_padding", Attribute::Ints(vec![0, 1])), ("group", Attribute::from(2))];
-    let _ = trace.node("ConvTranspose", &[&x, &weight("grouped", &[4, 3, 3, 2])], dilated.clone().into_iter().chain(more));
+    let _ =
+        trace.node("ConvTranspose", &[&x, &weight("grouped", &[4, 3, 3, 2])], dilated.clone().into_iter().chain(more));
     let _ = trace.node("MaxPool", &[&x], dilated.into_iter().chain([("kernel_shape", Attribute::Ints(vec![3, 2]))]));
     let _ = x.resize_bilinear_to_corners(5, 17).scale_channels(0.5);
     let _ = x.reshape(&[2, 36, 12]).attention(&weight("keys", &[2, 5, 12]), &weight("values", &[2, 5, 6]), 3, false);
-    let _ = x.reshape(&[2, 36, 12]).attention(&weight("more_keys", &[2, 36, 12]), &weight("more_values", &[2, 36, 12]), 1, true);
+    let _ = x.reshape(&[2, 36, 12]).attention(
+        &weight("more_keys", &[2, 36, 12]),
+        &weight("more_values", &[2, 36, 12]),
+        1,
+        true,
+    );
     let largest = x.is_equal_to(0.5).arg_max(1);
     let _ = x.gather_each(&largest.reshape(&[2, 108]).gather(&[7], 1)).sin()
         + x.gather_by(&largest, 1).gather(&[0, 0], 0).reshape(&[-1, 9, 12]).slice(0, 0, 1).cos();
@@ -137,7 +158,8 @@ fn every_rule_is_inferred_as_it_runs() {
     }
     let _ = x.grid_sample(&weight("grid", &[2, 5, 7, 2]));
     // Slices: from the end, backwards, beyond the end, of nothing.
-    for (start, end, step) in [(-5, -1, 2), (8, i64::MIN, -3), (2, i64::MAX, 1), (7, 3, 1), (100, -100, -1), (0, 9, 4)] {
+    for (start, end, step) in [(-5, -1, 2), (8, i64::MIN, -3), (2, i64::MAX, 1), (7, 3, 1), (100, -100, -1), (0, 9, 4)]
+    {
         let (starts, ends) = (integers(&trace, &[start]), integers(&trace, &[end]));
         let _ = trace.node("Slice", &[&x, &starts, &ends, &integers(&trace, &[2]), &integers(&trace, &[step])], []);
     }
@@ -159,15 +181,19 @@ fn every_rule_is_inferred_as_it_runs() {
     let _ = trace.node("Max", &[&x, &weight("row", &[12])], []);
     let _ = trace.node("Min", &[&weight("column", &[9, 1]), &x], []);
     let codes = trace.node("QuantizeLinear", &[&x, &trace.constant("step", &[], Constant::F32(&[0.5]))], []);
-    let _ =
-        trace.node("DequantizeLinear", &[&codes, &trace.constant("steps", &[9], Constant::F32(&[0.5; 9]))], [("axis", Attribute::from(2))]);
+    let _ = trace.node(
+        "DequantizeLinear",
+        &[&codes, &trace.constant("steps", &[9], Constant::F32(&[0.5; 9]))],
+        [("axis", Attribute::from(2))],
+    );
     let mut model = trace.finish().unwrap_or_else(|e| panic!("{e}"));
     // A trace gives every node one output.
     let lengths: Vec<u8> = [2_i64, 3, 4].iter().flat_map(|length| length.to_le_bytes()).collect();
     model.weights.insert("lengths".into(), Weight::from_bytes(DataType::I64, vec![3], lengths).unwrap());
-    for (name, inputs, outputs, attributes) in
-        [("halves", vec!["image"], 2, vec![("axis", 3), ("num_outputs", 2)]), ("thirds", vec!["image", "lengths"], 3, vec![("axis", -2)])]
-    {
+    for (name, inputs, outputs, attributes) in [
+        ("halves", vec!["image"], 2, vec![("axis", 3), ("num_outputs", 2)]),
+        ("thirds", vec!["image", "lengths"], 3, vec![("axis", -2)]),
+    ] {
         model.nodes.push(Node {
             name: name.into(),
             operator: "Split".into(),

@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{GoldenComponent, golden_systems};
-use exporter::{Checkpoint, Shapes, export};
-use graph::WeightStorage;
 use ndarray::ArrayD;
 use std::collections::BTreeMap;
 use std::path::Path;
+use tileforge_exporter::{Checkpoint, Shapes, export};
+use tileforge_graph::WeightStorage;
 
 /// Largest absolute error over the range of the reference's output.
 const TOLERANCE: f32 = 2e-5;
@@ -17,8 +17,14 @@ fn golden(folder: &Path) -> Vec<GoldenComponent> {
     all
 }
 
-fn check(golden: &GoldenComponent, shapes: &Shapes, hints: &BTreeMap<String, String>, inputs: &BTreeMap<String, ArrayD<f32>>) -> f32 {
-    let export = export(&Checkpoint::open(&golden.checkpoint).unwrap(), shapes, hints).unwrap_or_else(|e| panic!("{}: {e}", golden.name));
+fn check(
+    golden: &GoldenComponent,
+    shapes: &Shapes,
+    hints: &BTreeMap<String, String>,
+    inputs: &BTreeMap<String, ArrayD<f32>>,
+) -> f32 {
+    let export = export(&Checkpoint::open(&golden.checkpoint).unwrap(), shapes, hints)
+        .unwrap_or_else(|e| panic!("{}: {e}", golden.name));
     let error = golden.error_of(&export.model, WeightStorage::Copy, inputs);
     assert!(error <= TOLERANCE, "{}: {error}", golden.name);
     error

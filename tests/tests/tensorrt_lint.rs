@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{repository, run, words};
-use engine_builder::lint::{Target, lint};
-use exporter::arch::registry;
-use exporter::{Checkpoint, Shapes, export, synthesise};
-use graph::DataType;
 use std::collections::BTreeMap;
+use tileforge_engine_builder::lint::{Target, lint};
+use tileforge_exporter::arch::registry;
+use tileforge_exporter::{Checkpoint, Shapes, export, synthesise};
+use tileforge_graph::DataType;
 
 #[test]
 fn every_architecture_passes_for_both_versions() {
@@ -26,7 +26,9 @@ fn every_architecture_passes_for_both_versions() {
                     let model = export(&checkpoint, &shapes, &BTreeMap::new()).unwrap().model;
                     for target in Target::ALL {
                         let report = lint(&model, target);
-                        let lines = report.errors().map(|error| format!("{} {preset} {data_type} {target}: {error}", entry.name));
+                        let lines = report
+                            .errors()
+                            .map(|error| format!("{} {preset} {data_type} {target}: {error}", entry.name));
                         problems.extend(lines);
                     }
                 }
@@ -47,15 +49,22 @@ fn the_command_says_what_it_finds_and_fails_with_4() {
         run("engine-builder", arguments.into_iter().chain(more.iter().map(Into::into)))
     };
     let said = lint(&["tensorrt-11"]).success();
-    assert!(said.stdout.contains("dynamic sizes") && said.stdout.contains("tensorrt-11: 0 errors, 1 warnings"), "{}", said.stdout);
+    assert!(
+        said.stdout.contains("dynamic sizes") && said.stdout.contains("tensorrt-11: 0 errors, 1 warnings"),
+        "{}",
+        said.stdout
+    );
     let json = lint(&["tensorrt-10", "--json"]).success().json();
     assert_eq!(json["findings"][0]["severity"], "warning", "{json}");
     let _ = lint(&["tensorrt-9"]).failure(2, &["tensorrt-10, tensorrt-11"]);
 
-    let mut graph = graph::load(&path).unwrap();
+    let mut graph = tileforge_graph::load(&path).unwrap();
     graph.opsets[0].version = 8;
-    graph::save(&graph, &path, graph::WeightStorage::Inline).unwrap();
+    tileforge_graph::save(&graph, &path, tileforge_graph::WeightStorage::Inline).unwrap();
     let refused = lint(&["tensorrt-10"]).failure(4, &["model.onnx: tensorrt-10 would not take this graph: 1 errors"]);
     let found = "error: expected an opset of 9 to 23, found 8";
-    assert!(refused.stdout.contains(found) && !refused.stderr.contains(found) && !refused.stderr.contains("gate"), "{refused:?}");
+    assert!(
+        refused.stdout.contains(found) && !refused.stderr.contains(found) && !refused.stderr.contains("gate"),
+        "{refused:?}"
+    );
 }

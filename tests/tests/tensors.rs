@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{assert_verified, build_engine, manifest_in, repository, run, words};
-use exporter::{Checkpoint, Shapes, arch::registry, export, synthesise};
-use graph::{DataType, Model, Weight, WeightStorage, save};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tileforge_exporter::{Checkpoint, Shapes, arch::registry, export, synthesise};
+use tileforge_graph::{DataType, Model, Weight, WeightStorage, save};
 
 /// A profile of small sizes for every task, of one precision.
 fn profile(folder: &Path, precision: &str, psnr_db: f64) -> PathBuf {
@@ -20,7 +20,8 @@ fn profile(folder: &Path, precision: &str, psnr_db: f64) -> PathBuf {
     path
 }
 
-/// The tiny network of an architecture as a graph, of dynamic sizes where it can have them, after a change to its weights.
+/// The tiny network of an architecture as a graph, of dynamic sizes where it can have them, after a change to its
+/// weights.
 fn graph(folder: &Path, architecture: &str, change: impl Fn(&mut Model)) -> PathBuf {
     let checkpoint = folder.join("checkpoint.safetensors");
     let entry = registry().iter().find(|entry| entry.name == architecture).unwrap();
@@ -109,7 +110,8 @@ fn calibration_takes_tensors_from_files() {
     let _ = build_engine(work.path(), &model, &profile, &arguments)
         .failure(1, &["latents: expected .safetensors files with the tensors latent_sample"]);
     let write = |name: &str, shape: [usize; 4]| {
-        let bytes: Vec<u8> = (0..shape.iter().product()).flat_map(|at: usize| (at as f32 * 0.37).sin().to_le_bytes()).collect();
+        let bytes: Vec<u8> =
+            (0..shape.iter().product()).flat_map(|at: usize| (at as f32 * 0.37).sin().to_le_bytes()).collect();
         let tensor = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape.to_vec(), &bytes).unwrap();
         safetensors::serialize_to_file([(name, tensor)], None, &folder.join("0.safetensors")).unwrap();
     };
@@ -133,7 +135,8 @@ fn what_has_no_pictures_is_not_inferred() {
     let (picture, output) = (repository("tests/images/coffee.png"), work.path().join("large.png"));
     let engine = work.path().join("engine");
     let expected = ["expected an engine of task upscale, found vae_decoder", "runtime verify"];
-    let _ = run("runtime", words(&[&"infer", &"--engine", &engine, &"--input", &picture, &"--output", &output])).failure(1, &expected);
+    let _ = run("runtime", words(&[&"infer", &"--engine", &engine, &"--input", &picture, &"--output", &output]))
+        .failure(1, &expected);
     assert!(!output.exists());
     let _ = run("runtime", words(&[&"evaluate", &"--engine", &engine, &"--input", &picture])).failure(1, &expected);
 }

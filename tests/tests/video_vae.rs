@@ -2,14 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{GoldenComponent, error_over_range, golden_video_autoencoders, names_in, run, words};
-use exporter::arch::{Keys, detect_task, registry};
-use exporter::nn::{Parameters, Scope};
-use exporter::{Checkpoint, Shapes, export_task};
-use graph::{DataType, Trace, WeightStorage, save};
 use ndarray::{ArrayD, ArrayViewD, Axis, Slice, concatenate};
-use runtime::session::{Session, SessionOptions};
 use std::collections::BTreeMap;
 use std::path::Path;
+use tileforge_exporter::arch::{Keys, detect_task, registry};
+use tileforge_exporter::nn::{Parameters, Scope};
+use tileforge_exporter::{Checkpoint, Shapes, export_task};
+use tileforge_graph::{DataType, Trace, WeightStorage, save};
+use tileforge_runtime::session::{Session, SessionOptions};
 
 /// Largest absolute error over the range of the reference's output.
 const TOLERANCE: f32 = 2e-5;
@@ -32,7 +32,7 @@ fn session(golden: &GoldenComponent, chunk: &str, shapes: &Shapes, storage: Weig
     let hints = BTreeMap::from([("chunk".to_owned(), chunk.to_owned())]);
     let export = export_task(&checkpoint, Some(golden.graph.parse().unwrap()), shapes, &hints);
     save(&export.unwrap_or_else(|e| panic!("{} {chunk}: {e}", golden.name)).model, &path, storage).unwrap();
-    graph::load(&path).unwrap_or_else(|e| panic!("{}: {e}", golden.name));
+    tileforge_graph::load(&path).unwrap_or_else(|e| panic!("{}: {e}", golden.name));
     Session::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", golden.name))
 }
 
@@ -43,10 +43,12 @@ fn only<T>(map: &BTreeMap<String, T>) -> (&str, &T) {
 
 /// What a session gives for a video: the output of this name, and what its layers keep, as inputs of the next chunk.
 fn give(session: &mut Session, video: (&str, ArrayViewD<'_, f32>), kept: &Kept, output: &str) -> (ArrayD<f32>, Kept) {
-    let inputs: Vec<_> = std::iter::once(video).chain(kept.iter().map(|(name, value)| (name.as_str(), value.view()))).collect();
+    let inputs: Vec<_> =
+        std::iter::once(video).chain(kept.iter().map(|(name, value)| (name.as_str(), value.view()))).collect();
     let mut outputs: BTreeMap<String, ArrayD<f32>> = session.run(&inputs).unwrap().into_iter().collect();
     let made = outputs.remove(output).unwrap();
-    let kept: Kept = outputs.into_iter().map(|(name, value)| (name.strip_prefix("next_").unwrap().to_owned(), value)).collect();
+    let kept: Kept =
+        outputs.into_iter().map(|(name, value)| (name.strip_prefix("next_").unwrap().to_owned(), value)).collect();
     (made, kept)
 }
 
@@ -77,7 +79,8 @@ fn cuts(golden: &GoldenComponent, frames: usize) -> Vec<Vec<usize>> {
     let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
     let network = detect_task(&checkpoint, Some(golden.graph.parse().unwrap()), &BTreeMap::new()).unwrap();
     let facts = network.contract().metadata();
-    let factor: usize = if golden.graph == "vae_encoder" { facts["tileforge.temporal_scale"].parse().unwrap() } else { 1 };
+    let factor: usize =
+        if golden.graph == "vae_encoder" { facts["tileforge.temporal_scale"].parse().unwrap() } else { 1 };
     let latent = (frames - 1) / factor + 1;
     let cuts = (1..latent).flat_map(|first| {
         let rest = latent - first;
@@ -96,7 +99,8 @@ fn chunks_give_what_the_whole_video_gives() {
         if cuts.is_empty() {
             continue;
         }
-        let [mut first, mut next] = ["first", "next"].map(|chunk| session(golden, chunk, &Shapes::default(), WeightStorage::Copy));
+        let [mut first, mut next] =
+            ["first", "next"].map(|chunk| session(golden, chunk, &Shapes::default(), WeightStorage::Copy));
         let (whole, _) = give(&mut first, (input, video.view()), &Kept::new(), output);
         for cut in cuts {
             let (mut start, mut kept, mut parts) = (0, Kept::new(), Vec::new());
@@ -131,8 +135,14 @@ fn chunks_of_fixed_shapes_give_it_too() {
         }
         let [first, rest] = [video.slice_axis(TIME, Slice::from(..1)), video.slice_axis(TIME, Slice::from(1..))];
         let shapes = |part: &ArrayViewD<'_, f32>| format!("{input}:{}", dims(part.shape())).parse::<Shapes>().unwrap();
-        let (made, kept) = give(&mut session(golden, "first", &shapes(&first), WeightStorage::Link), (input, first), &Kept::new(), output);
-        let (more, _) = give(&mut session(golden, "next", &shapes(&rest), WeightStorage::Link), (input, rest), &kept, output);
+        let (made, kept) = give(
+            &mut session(golden, "first", &shapes(&first), WeightStorage::Link),
+            (input, first),
+            &Kept::new(),
+            output,
+        );
+        let (more, _) =
+            give(&mut session(golden, "next", &shapes(&rest), WeightStorage::Link), (input, rest), &kept, output);
         let joined = concatenate(TIME, &[made.view(), more.view()]).unwrap();
         assert!(error_over_range(&joined, expected) <= TOLERANCE, "{}", golden.name);
     }
@@ -157,13 +167,16 @@ fn the_published_size_is_the_reference_s() {
 
 #[test]
 fn videos_and_images_are_told_apart() {
-    let of = |folder: &str, file: &str| Checkpoint::open(end_to_end::repository(&format!("tests/{folder}/{file}"))).unwrap();
+    let of =
+        |folder: &str, file: &str| Checkpoint::open(end_to_end::repository(&format!("tests/{folder}/{file}"))).unwrap();
     let found = |checkpoint: &Checkpoint, task: &str| {
         let network = detect_task(checkpoint, Some(task.parse().unwrap()), &BTreeMap::new()).unwrap();
         network.architecture().to_owned()
     };
-    let (video, image) =
-        (of("golden-video-vae", "seedvr2/ema_vae.safetensors"), of("golden-diffusers", "vae/diffusion_pytorch_model.safetensors"));
+    let (video, image) = (
+        of("golden-video-vae", "seedvr2/ema_vae.safetensors"),
+        of("golden-diffusers", "vae/diffusion_pytorch_model.safetensors"),
+    );
     assert_eq!(found(&video, "vae_encoder"), "VideoAutoencoderKLEncoder");
     assert_eq!(found(&video, "vae_decoder"), "VideoAutoencoderKLDecoder");
     assert_eq!(found(&image, "vae_encoder"), "AutoencoderKLEncoder");
@@ -191,8 +204,18 @@ fn wrong_requests_say_what_is_right() {
         (&image, "next", "sample:1x3x16x16", &["AutoencoderKLEncoder has no hyperparameter `chunk`"]),
     ];
     for (checkpoint, chunk, shapes, said) in cases {
-        let arguments =
-            words(&[&"export", checkpoint, &"--component", &"vae_encoder", &"--chunk", chunk, &"--shapes", shapes, &"-o", &out]);
+        let arguments = words(&[
+            &"export",
+            checkpoint,
+            &"--component",
+            &"vae_encoder",
+            &"--chunk",
+            chunk,
+            &"--shapes",
+            shapes,
+            &"-o",
+            &out,
+        ]);
         let _ = run("exporter", arguments).failure(2, said);
         assert!(names_in(folder.path()).is_empty(), "{chunk} {shapes}");
     }

@@ -3,17 +3,20 @@
 use std::fs;
 use std::path::Path;
 
-const HEADER: &str = "// Made by `cargo xtask codegen` from graph/proto/onnx-ml.proto. Do not edit.\n";
+const HEADER: &str = "// Made by `cargo xtask codegen` from crates/graph/proto/onnx-ml.proto. Do not edit.\n";
 
 /// Remakes the checked-in protobuf code, or with `check` compares it with what would be made.
 pub(crate) fn run(check: bool) -> Result<(), String> {
-    let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graph");
+    let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/graph");
     let target = graph.join("src/proto/onnx.rs");
     let made = generate(&graph.join("proto"))?;
     if check {
         let found = fs::read_to_string(&target).map_err(|e| format!("{}: {e}", target.display()))?;
         if found != made {
-            return Err(format!("{} is not what graph/proto/onnx-ml.proto makes; run `cargo xtask codegen`", target.display()));
+            return Err(format!(
+                "{} is not what crates/graph/proto/onnx-ml.proto makes; run `cargo xtask codegen`",
+                target.display()
+            ));
         }
         return Ok(());
     }

@@ -16,7 +16,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Remake graph/src/proto/onnx.rs from graph/proto/onnx-ml.proto.
+    /// Remake crates/graph/src/proto/onnx.rs from crates/graph/proto/onnx-ml.proto.
     Codegen {
         /// Write nothing; fail if the checked-in file differs.
         #[arg(long)]

@@ -21,7 +21,9 @@ pub(crate) struct Arguments {
 
 fn size(text: &str) -> Result<(u32, u32), String> {
     let sizes = text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
-    sizes.filter(|(width, height)| *width > 0 && *height > 0).ok_or_else(|| "expected WIDTHxHEIGHT, as in 12000x12000".into())
+    sizes
+        .filter(|(width, height)| *width > 0 && *height > 0)
+        .ok_or_else(|| "expected WIDTHxHEIGHT, as in 12000x12000".into())
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
@@ -44,7 +46,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         let row = &photo[(y % info.height) as usize * info.line_size..][..info.line_size];
         let samples = row.iter().cycle().take(3 * arguments.size.0 as usize);
         // 8 bits become 16 by repeating the byte: 255 becomes 65535.
-        let bytes: Vec<u8> = if arguments.sixteen { samples.flat_map(|v| [*v, *v]).collect() } else { samples.copied().collect() };
+        let bytes: Vec<u8> =
+            if arguments.sixteen { samples.flat_map(|v| [*v, *v]).collect() } else { samples.copied().collect() };
         writer.write_all(&bytes).map_err(|e| at(output, &e))?;
     }
     writer.finish().map_err(|e| at(output, &e))

@@ -1,9 +1,9 @@
 //! Checkpoints with random weights, for tests and benchmarks that need no downloads.
 
-use exporter::arch::{Entry, registry};
-use exporter::synthesise;
-use graph::DataType;
 use std::path::PathBuf;
+use tileforge_exporter::arch::{Entry, registry};
+use tileforge_exporter::synthesise;
+use tileforge_graph::DataType;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -31,8 +31,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let presets = entry.presets();
     let preset = presets.iter().find(|(name, _)| *name == arguments.preset);
     let names = || known(presets.iter().map(|(name, _)| *name).collect());
-    let (_, network) = preset.ok_or_else(|| format!("{} has no preset `{}`; {}", entry.name, arguments.preset, names()))?;
-    let data_type = [DataType::F32, DataType::F16, DataType::Bf16].into_iter().find(|known| known.name() == arguments.data_type);
+    let (_, network) =
+        preset.ok_or_else(|| format!("{} has no preset `{}`; {}", entry.name, arguments.preset, names()))?;
+    let data_type =
+        [DataType::F32, DataType::F16, DataType::Bf16].into_iter().find(|known| known.name() == arguments.data_type);
     let data_type = data_type.ok_or_else(|| format!("expected f32, f16 or bf16, found `{}`", arguments.data_type))?;
     synthesise(network.as_ref(), data_type, arguments.seed, &arguments.output).map_err(|e| e.to_string())
 }

@@ -12,9 +12,9 @@ pub use share::share_files;
 pub use sign::{Keys, keygen, sign};
 pub use unpack::unpack;
 
-use runtime::digest::hexadecimal;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read};
+use tileforge_runtime::digest::hexadecimal;
 
 /// A reader that digests what goes through it.
 struct Digesting<R> {

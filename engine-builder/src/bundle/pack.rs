@@ -2,17 +2,17 @@
 
 use super::Digesting;
 use crate::{Error, Result, engine_files};
-use runtime::engine::signature::SIGNATURE_FILE;
-use runtime::engine::{Engine, MANIFEST_FILE};
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use tileforge_runtime::engine::signature::SIGNATURE_FILE;
+use tileforge_runtime::engine::{Engine, MANIFEST_FILE};
 
 /// Writes the engine in `directory` to the tar file `output`, which any tar unpacks to a folder of the engine's name.
 ///
-/// The same engine always gives the same bytes: files stand in a fixed order, without owners and times. Manifest and signature come first,
-/// so that whoever unpacks knows what to expect.
+/// The same engine always gives the same bytes: files stand in a fixed order, without owners and times. Manifest and
+/// signature come first, so that whoever unpacks knows what to expect.
 ///
 /// # Errors
 /// The engine is not whole, or the file cannot be written; then there is no file.
@@ -20,7 +20,8 @@ pub fn pack(directory: &Path, output: &Path) -> Result<()> {
     let engine = Engine::open(directory)?;
     let manifest = engine.manifest();
     let parent = engine_files::parent_of(output);
-    let file = tempfile::Builder::new().prefix(".packing-").permissions(Permissions::from_mode(0o666)).tempfile_in(parent);
+    let file =
+        tempfile::Builder::new().prefix(".packing-").permissions(Permissions::from_mode(0o666)).tempfile_in(parent);
     let file = file.map_err(|e| Error::file(parent, "create a file in", e))?;
     let fail = |e: io::Error| Error::file(output, "write", e);
 

@@ -1,21 +1,22 @@
 //! The same file in several engines, stored once.
 
 use crate::{Error, Result, engine_files};
-use runtime::digest::{FileDigest, sha256_file};
-use runtime::engine::{MANIFEST_FILE, Manifest};
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use tileforge_runtime::digest::{FileDigest, sha256_file};
+use tileforge_runtime::engine::{MANIFEST_FILE, Manifest};
 
 /// Engines are looked for this many folders deep: `engines/PROFILE/MODEL`.
 const DEPTH: usize = 2;
 
-/// Replaces files of the engine in `directory` by hard links to the same files of engines below `folder`, and returns the bytes saved.
+/// Replaces files of the engine in `directory` by hard links to the same files of engines below `folder`, and returns
+/// the bytes saved.
 ///
-/// Engines of one model share their weights this way. A file is linked only after it has been digested, so that damage does not
-/// spread; and on a file system without hard links, or on another one, an engine simply keeps its own. Files of engines are never changed in
-/// place, which is what makes sharing them safe.
+/// Engines of one model share their weights this way. A file is linked only after it has been digested, so that damage
+/// does not spread; and on a file system without hard links, or on another one, an engine simply keeps its own. Files
+/// of engines are never changed in place, which is what makes sharing them safe.
 ///
 /// # Errors
 /// The engine cannot be read, or a file cannot be replaced.
@@ -64,7 +65,8 @@ fn read_manifest(directory: &Path) -> Option<Manifest> {
     Manifest::parse(&fs::read(directory.join(MANIFEST_FILE)).ok()?).ok()
 }
 
-/// Makes `own` a link to `other`, if that has the same content and is not the same file already. Returns whether it did.
+/// Makes `own` a link to `other`, if that has the same content and is not the same file already. Returns whether it
+/// did.
 fn link(other: &Path, own: &Path, digest: &FileDigest) -> Result<bool> {
     let (Ok(theirs), Ok(ours)) = (fs::symlink_metadata(other), fs::symlink_metadata(own)) else { return Ok(false) };
     let same_disk = theirs.dev() == ours.dev();
@@ -75,7 +77,9 @@ fn link(other: &Path, own: &Path, digest: &FileDigest) -> Result<bool> {
         return Ok(false);
     }
     // The link is made beside its place and renamed over it: there is always a whole file of this name.
-    let beside = tempfile::Builder::new().prefix(".linking-").make_in(engine_files::parent_of(own), |place| fs::hard_link(other, place));
+    let beside = tempfile::Builder::new()
+        .prefix(".linking-")
+        .make_in(engine_files::parent_of(own), |place| fs::hard_link(other, place));
     let Ok(beside) = beside else { return Ok(false) };
     beside.into_temp_path().persist(own).map_err(|e| Error::file(own, "replace", e.error))?;
     Ok(true)

@@ -1,15 +1,15 @@
-//! Keys, and signing with them. Verifying is the runtime's (`runtime::engine::signature`).
+//! Keys, and signing with them. Verifying is the runtime's (`tileforge_runtime::engine::signature`).
 
 use crate::{Error, Result, engine_files};
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey, EncodePublicKey};
 use ed25519_dalek::{Signer, SigningKey};
-use runtime::engine::signature::SIGNATURE_FILE;
-use runtime::engine::{Engine, MANIFEST_FILE, Manifest};
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use tileforge_runtime::engine::signature::SIGNATURE_FILE;
+use tileforge_runtime::engine::{Engine, MANIFEST_FILE, Manifest};
 
 /// The two files of a key.
 #[derive(Debug)]
@@ -58,7 +58,12 @@ pub fn sign(directory: &Path, key: &Path) -> Result<()> {
     Manifest::parse(&manifest)?;
     let text = fs::read_to_string(key).map_err(|e| Error::file(key, "read", e))?;
     let signing = SigningKey::from_pkcs8_pem(text.trim()).map_err(|e| {
-        Error::input(key, format!("expected an Ed25519 private key in PEM form, found something else: {e}; give the .key file of keygen"))
+        Error::input(
+            key,
+            format!(
+                "expected an Ed25519 private key in PEM form, found something else: {e}; give the .key file of keygen"
+            ),
+        )
     })?;
     write_over(&directory.join(SIGNATURE_FILE), &signing.sign(&manifest).to_bytes(), 0o666)
 }
@@ -66,7 +71,8 @@ pub fn sign(directory: &Path, key: &Path) -> Result<()> {
 /// Writes a file that nobody ever sees in part.
 fn temporary_file(path: &Path, content: &[u8], mode: u32) -> Result<tempfile::NamedTempFile> {
     let parent = engine_files::parent_of(path);
-    let file = tempfile::Builder::new().prefix(".writing-").permissions(Permissions::from_mode(mode)).tempfile_in(parent);
+    let file =
+        tempfile::Builder::new().prefix(".writing-").permissions(Permissions::from_mode(mode)).tempfile_in(parent);
     let mut file = file.map_err(|e| Error::file(parent, "create a file in", e))?;
     file.write_all(content).and_then(|()| file.flush()).map_err(|e| Error::file(path, "write", e))?;
     Ok(file)

@@ -2,31 +2,33 @@
 
 use super::Digesting;
 use crate::{Error, Result, engine_files};
-use runtime::engine::signature::SIGNATURE_FILE;
-use runtime::engine::{MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, Manifest, PublicKey};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
+use tileforge_runtime::engine::signature::SIGNATURE_FILE;
+use tileforge_runtime::engine::{MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, Manifest, PublicKey};
 
 /// More than any signature has.
 const SIGNATURE_MAXIMUM_BYTES: u64 = 1 << 10;
 
-/// Unpacks the tar file `archive` to the engine directory `directory`, which may hold an older engine, and nothing else.
+/// Unpacks the tar file `archive` to the engine directory `directory`, which may hold an older engine, and nothing
+/// else.
 ///
-/// The files are digested while they are written; none is used before all have been. With a `key`, the manifest is not parsed before its
-/// signature has been verified.
+/// The files are digested while they are written; none is used before all have been. With a `key`, the manifest is not
+/// parsed before its signature has been verified.
 ///
 /// # Errors
-/// The archive is not one of an engine, a file is missing, additional or altered, the signature is not one of `key`, or the folder cannot
-/// be written. Then there is no folder, or still the older engine.
+/// The archive is not one of an engine, a file is missing, additional or altered, the signature is not one of `key`, or
+/// the folder cannot be written. Then there is no folder, or still the older engine.
 pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Result<Manifest> {
     let staging = engine_files::temporary(engine_files::place_for(directory)?)?;
     let file = File::open(archive).map_err(|e| Error::file(archive, "open", e))?;
     let mut tar = tar::Archive::new(BufReader::with_capacity(1 << 20, file));
     let broken = |e: io::Error| Error::input(archive, format!("not a whole tar file of an engine: {e}; copy it again"));
-    let refused =
-        |name: &str, problem: String| Error::input(&archive.join(name), format!("{problem}; copy the file again, or pack it again"));
+    let refused = |name: &str, problem: String| {
+        Error::input(&archive.join(name), format!("{problem}; copy the file again, or pack it again"))
+    };
 
     let mut head = Head { archive, key, bytes: Vec::new(), manifest: None };
     let mut seen = BTreeSet::new();
@@ -42,15 +44,16 @@ pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Resu
         let length = entry.size();
         let target = staging.path().join(&name);
         if name == MANIFEST_FILE && seen.len() == 1 {
-            head.bytes = read_small(&mut entry, MANIFEST_MAXIMUM_BYTES)
-                .map_err(broken)?
-                .ok_or_else(|| refused(&name, format!("expected at most {MANIFEST_MAXIMUM_BYTES} bytes, found {length}")))?;
+            head.bytes = read_small(&mut entry, MANIFEST_MAXIMUM_BYTES).map_err(broken)?.ok_or_else(|| {
+                refused(&name, format!("expected at most {MANIFEST_MAXIMUM_BYTES} bytes, found {length}"))
+            })?;
             fs::write(&target, &head.bytes).map_err(|e| Error::file(&target, "write", e))?;
             continue;
         }
         if name == SIGNATURE_FILE && seen.len() == 2 && !head.bytes.is_empty() {
             let signature = read_small(&mut entry, SIGNATURE_MAXIMUM_BYTES).map_err(broken)?;
-            let signature = signature.ok_or_else(|| refused(&name, format!("expected a signature, found {length} bytes")))?;
+            let signature =
+                signature.ok_or_else(|| refused(&name, format!("expected a signature, found {length} bytes")))?;
             head.verify(&signature)?;
             fs::write(&target, &signature).map_err(|e| Error::file(&target, "write", e))?;
             continue;
@@ -112,7 +115,10 @@ impl Head<'_> {
         }
         if self.key.is_some() {
             let place = self.archive.join(SIGNATURE_FILE);
-            return Err(Error::input(&place, "a signature is required, and there is none; sign the engine, and pack it again"));
+            return Err(Error::input(
+                &place,
+                "a signature is required, and there is none; sign the engine, and pack it again",
+            ));
         }
         match &mut self.manifest {
             Some(manifest) => Ok(manifest),
@@ -121,7 +127,8 @@ impl Head<'_> {
     }
 }
 
-/// The file's name without that of the engine's folder, which comes first, if the entry is a file and nothing leads out of the folder.
+/// The file's name without that of the engine's folder, which comes first, if the entry is a file and nothing leads out
+/// of the folder.
 fn name_in_engine(entry: &tar::Entry<'_, impl Read>) -> Option<String> {
     let path: PathBuf = entry.path().ok()?.into_owned();
     let parts = path.components().map(|part| match part {

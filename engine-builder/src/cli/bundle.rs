@@ -1,10 +1,10 @@
 //! `engine-builder pack`, `unpack`, `keygen`, `sign`, `verify` and `diff`.
 
 use super::{print, say};
-use engine_builder::bundle;
-use engine_builder::{Error, Result};
-use runtime::engine::{Engine, PublicKey};
 use std::path::PathBuf;
+use tileforge_engine_builder::bundle;
+use tileforge_engine_builder::{Error, Result};
+use tileforge_runtime::engine::{Engine, PublicKey};
 
 /// Write an engine directory as one tar file; the same engine gives the same bytes.
 #[derive(clap::Args)]
@@ -20,7 +20,9 @@ pub(super) struct PackArguments {
 
 /// Unpack an engine, refusing any file that is missing, additional or altered.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  engine-builder unpack compact-x4.tar -o engines/compact-x4 --require-signature release.pub")]
+#[command(
+    after_help = "Example:\n  engine-builder unpack compact-x4.tar -o engines/compact-x4 --require-signature release.pub"
+)]
 pub(super) struct UnpackArguments {
     /// The tar file of `engine-builder pack`
     #[arg(value_name = "FILE.tar")]
@@ -120,13 +122,17 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<()> {
     let differences = bundle::diff(&arguments.first, &arguments.second)?;
     if arguments.json {
         let text = serde_json::to_string_pretty(&differences);
-        let text = text.map_err(|e| Error::Input { path: arguments.first.clone(), reason: format!("cannot be written as JSON: {e}") })?;
+        let text = text.map_err(|e| Error::Input {
+            path: arguments.first.clone(),
+            reason: format!("cannot be written as JSON: {e}"),
+        })?;
         return print(&(text + "\n"));
     }
     if differences.is_empty() {
         return print("the engines are equal\n");
     }
     let text = |value: &Option<serde_json::Value>| value.as_ref().map_or("nothing".into(), ToString::to_string);
-    let lines = differences.iter().map(|found| format!("{}: {} → {}\n", found.key, text(&found.first), text(&found.second)));
+    let lines =
+        differences.iter().map(|found| format!("{}: {} → {}\n", found.key, text(&found.first), text(&found.second)));
     print(&lines.collect::<String>())
 }

@@ -1,9 +1,9 @@
 //! `engine-builder lint`: would TensorRT take this graph?
 
 use super::print;
-use engine_builder::lint::{Target, lint};
-use engine_builder::{Error, Result};
 use std::path::PathBuf;
+use tileforge_engine_builder::lint::{Target, lint};
+use tileforge_engine_builder::{Error, Result};
 
 /// Say what TensorRT's ONNX parser would refuse in a graph.
 #[derive(clap::Args)]
@@ -24,11 +24,12 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let path = &arguments.model;
-    let report = lint(&graph::load(path)?, arguments.target);
+    let report = lint(&tileforge_graph::load(path)?, arguments.target);
     let errors = report.errors().count();
     if arguments.json {
         let text = serde_json::to_string_pretty(&report);
-        let text = text.map_err(|e| Error::Input { path: path.clone(), reason: format!("cannot be written as JSON: {e}") })?;
+        let text =
+            text.map_err(|e| Error::Input { path: path.clone(), reason: format!("cannot be written as JSON: {e}") })?;
         print(&(text + "\n"))?;
     } else {
         let mut lines: String = report.findings.iter().map(|finding| format!("{finding}\n")).collect();

@@ -5,12 +5,14 @@ mod lint;
 mod profiles;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use engine_builder::bundle::share_files;
-use engine_builder::{Error, PrecisionOptions, Profile, RangeMethod, Result, Sensitivity, Source, build, convert_graph, figure, portable};
-use runtime::engine::manifest::{Gate, Manifest, Precision};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tileforge_engine_builder::bundle::share_files;
+use tileforge_engine_builder::{
+    Error, PrecisionOptions, Profile, RangeMethod, Result, Sensitivity, Source, build, convert_graph, figure, portable,
+};
+use tileforge_runtime::engine::manifest::{Gate, Manifest, Precision};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the engine does not fit this box, 4 a gate failed.
@@ -35,9 +37,12 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Build an engine directory.
-    #[command(after_help = "Example:\n  engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4")]
+    #[command(
+        after_help = "Example:\n  engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4"
+    )]
     Build(BuildArguments),
-    /// Write an exported graph in FP16 or BF16, or with INT8 weights, and nothing else: no engine, no calibration, no gate.
+    /// Write an exported graph in FP16 or BF16, or with INT8 weights, and nothing else: no engine, no calibration, no
+    /// gate.
     #[command(after_help = CONVERT_HELP)]
     Convert(ConvertArguments),
     Pack(bundle::PackArguments),
@@ -67,7 +72,8 @@ For graphs that are too large to be measured here. Whether FP16 holds their acti
 struct ConvertArguments {
     /// An exported graph (.onnx)
     graph: PathBuf,
-    /// fp16, bf16, or int8: weights of convolutions and matrix products in 8 bits, with one scale for each output channel, and activations in FP32
+    /// fp16, bf16, or int8: weights of convolutions and matrix products in 8 bits, with one scale for each output
+    /// channel, and activations in FP32
     #[arg(long, value_name = "PRECISION")]
     precision: Precision,
     /// A node that computes in FP32, or a layer whose weights stay as they are; can be given again
@@ -88,11 +94,12 @@ struct BuildArguments {
     /// Another arithmetic than the profile's: fp32, fp16, bf16, int8 or fp8
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
-    /// A folder of pictures like those that the engine will see, to measure activations on, or of .safetensors files with the inputs of a
-    /// network that takes tensors; otherwise the built-in test image, or random tensors
+    /// A folder of pictures like those that the engine will see, to measure activations on, or of .safetensors files
+    /// with the inputs of a network that takes tensors; otherwise the built-in test image, or random tensors
     #[arg(long, value_name = "DIR")]
     calibration: Option<PathBuf>,
-    /// Tiles that are drawn from the pictures (a graph's batch is filled), files of tensors that are read, or random tensors that are made
+    /// Tiles that are drawn from the pictures (a graph's batch is filled), files of tensors that are read, or random
+    /// tensors that are made
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     calibration_tiles: u32,
     /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse
@@ -113,7 +120,8 @@ struct BuildArguments {
     /// Store files that engines below this folder have too only once, as hard links
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
-    /// Print the manifest as one JSON object, and in it what was measured besides: `speed`, and as `sensitivity` what each layer costs
+    /// Print the manifest as one JSON object, and in it what was measured besides: `speed`, and as `sensitivity` what
+    /// each layer costs
     #[arg(long)]
     json: bool,
 }
@@ -153,7 +161,7 @@ pub(crate) fn run() -> ExitCode {
             ExitCode::from(match error {
                 Error::Usage(_) => 2,
                 Error::Gate(_) | Error::Lint(_) => 4,
-                Error::Runtime(runtime::Error::DoesNotFit(_)) => 3,
+                Error::Runtime(tileforge_runtime::Error::DoesNotFit(_)) => 3,
                 _ => 1,
             })
         }
@@ -161,7 +169,7 @@ pub(crate) fn run() -> ExitCode {
 }
 
 fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> Result<()> {
-    runtime::onnxruntime::load(ort_lib)?;
+    tileforge_runtime::onnxruntime::load(ort_lib)?;
     let mut profile = Profile::read(&arguments.profile)?;
     if let Some(precision) = arguments.precision {
         profile.set_precision(precision)?;
@@ -194,13 +202,22 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
         say(&format!("  not in {}: {}", manifest.precision.name(), shortened(&manifest.islands)));
     }
     if let Some(calibration) = &manifest.calibration {
-        say(&format!("  calibrated on {} tiles of {} pictures ({})", calibration.tiles, calibration.pictures, calibration.source));
+        say(&format!(
+            "  calibrated on {} tiles of {} pictures ({})",
+            calibration.tiles, calibration.pictures, calibration.source
+        ));
     }
     for layer in &built.sensitivity {
         say(&format!("  {layer}"));
     }
     for gate in manifest.gates.iter().chain(&built.speed) {
-        say(&format!("  gate {}: {} = {} (at least {})", gate.graph, gate.name, figure(gate.value), figure(gate.floor)));
+        say(&format!(
+            "  gate {}: {} = {} (at least {})",
+            gate.graph,
+            gate.name,
+            figure(gate.value),
+            figure(gate.floor)
+        ));
     }
     if let Some(reason) = &built.portable {
         say(&format!("  portable, not compiled for its GPU: {reason}"));
@@ -233,13 +250,19 @@ fn run_convert(arguments: &ConvertArguments) -> Result<()> {
 fn shortened(names: &[String]) -> String {
     const SHOWN: usize = 4;
     let first = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if names.len() > SHOWN { format!("{first} and {} more (`islands` of the manifest)", names.len() - SHOWN) } else { first }
+    if names.len() > SHOWN {
+        format!("{first} and {} more (`islands` of the manifest)", names.len() - SHOWN)
+    } else {
+        first
+    }
 }
 
 /// A result, on stdout. A reader that has gone away is no error: it has seen what it wanted.
 fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => Err(Error::File { path: "stdout".into(), action: "write to", source }),
+        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::File { path: "stdout".into(), action: "write to", source })
+        }
         _ => Ok(()),
     }
 }

@@ -1,8 +1,8 @@
 //! `engine-builder profiles`: the machines that engines can be built for.
 
 use super::{print, say};
-use engine_builder::profile::{self, Profile};
-use engine_builder::{Error, Result};
+use tileforge_engine_builder::profile::{self, Profile};
+use tileforge_engine_builder::{Error, Result};
 
 /// List the profiles, or name the one of this machine.
 #[derive(clap::Args)]
@@ -27,19 +27,26 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let profiles = profile::names().iter().map(|name| Profile::read(name)).collect::<Result<Vec<Profile>>>()?;
     if arguments.json {
         let text = serde_json::to_string_pretty(&profiles);
-        let text = text.map_err(|e| Error::Input { path: "profiles".into(), reason: format!("cannot be written as JSON: {e}") })?;
+        let text = text
+            .map_err(|e| Error::Input { path: "profiles".into(), reason: format!("cannot be written as JSON: {e}") })?;
         return print(&(text + "\n"));
     }
     let mut lines = String::new();
     for profile in &profiles {
         let device = match &profile.device {
             Some(device) => {
-                let parts = [&device.compute_capability.to_string(), &device.memory.to_string(), &device.bandwidth.to_string()];
+                let parts =
+                    [&device.compute_capability.to_string(), &device.memory.to_string(), &device.bandwidth.to_string()];
                 format!("{:>5} {:>7} {:>11}  {}", parts[0], parts[1], parts[2], device.gpu)
             }
             None => format!("{:25}  any processor", ""),
         };
-        lines.push_str(&format!("{:<12} {:<9} {:<5}{device}\n", profile.name, profile.provider.name(), profile.precision.name()));
+        lines.push_str(&format!(
+            "{:<12} {:<9} {:<5}{device}\n",
+            profile.name,
+            profile.provider.name(),
+            profile.precision.name()
+        ));
     }
     print(&lines)
 }

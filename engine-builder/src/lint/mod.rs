@@ -1,18 +1,18 @@
 //! What TensorRT's ONNX parser would refuse, or take and then run differently, said before a GPU is needed.
 //!
-//! The parser itself is the last judge; this knows the published table of operators and types, the restrictions beside it, and the rules
-//! of strongly typed networks, which are the only ones that TensorRT 11 has.
+//! The parser itself is the last judge; this knows the published table of operators and types, the restrictions beside
+//! it, and the rules of strongly typed networks, which are the only ones that TensorRT 11 has.
 
 mod operators;
 mod restrictions;
 
 use crate::{Error, Result};
 use clap::ValueEnum;
-use graph::{DataType, Model, Node};
 use operators::{Support, support, type_name};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
+use tileforge_graph::{DataType, Model, Node};
 
 /// The TensorRT that a graph is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -39,8 +39,8 @@ impl Target {
         }
     }
 
-    /// Versions of ONNX's operator set. 11: NVIDIA's ONNX opset guide. 10: 20 is the table's; that 10.14 reads 23, with which Attention came,
-    /// is seen in NVIDIA/TensorRT#4705.
+    /// Versions of ONNX's operator set. 11: NVIDIA's ONNX opset guide. 10: 20 is the table's; that 10.14 reads 23, with
+    /// which Attention came, is seen in NVIDIA/TensorRT#4705.
     fn opsets(self) -> (i64, i64) {
         match self {
             Self::TensorRt10 => (9, 23),
@@ -132,7 +132,8 @@ impl Report {
     }
 }
 
-/// Looks for what TensorRT does not take. The types of the model's values must have been inferred, as [`graph::load`] does it.
+/// Looks for what TensorRT does not take. The types of the model's values must have been inferred, as
+/// [`tileforge_graph::load`] does it.
 pub fn lint(model: &Model, target: Target) -> Report {
     let mut findings = Findings::default();
     check_opsets(model, target, &mut findings);
@@ -212,9 +213,17 @@ fn check_names(model: &Model, findings: &mut Findings) {
         model.inputs.iter().map(|port| port.name.as_str()).chain(model.weights.keys().map(String::as_str)).collect();
     for node in &model.nodes {
         if node.name.is_empty() {
-            findings.about(Severity::Warning, Some(node), "the node has no name; TensorRT gives it one that says nothing".into());
+            findings.about(
+                Severity::Warning,
+                Some(node),
+                "the node has no name; TensorRT gives it one that says nothing".into(),
+            );
         } else if !nodes.insert(node.name.as_str()) {
-            findings.about(Severity::Warning, Some(node), "another node has this name; layers cannot be told apart".into());
+            findings.about(
+                Severity::Warning,
+                Some(node),
+                "another node has this name; layers cannot be told apart".into(),
+            );
         }
         for output in node.outputs.iter().filter(|name| !name.is_empty()) {
             if !values.insert(output) {
@@ -227,8 +236,10 @@ fn check_names(model: &Model, findings: &mut Findings) {
 fn check_ports(model: &Model, findings: &mut Findings) {
     for port in &model.inputs {
         if port.ty.fixed_dims().is_none() {
-            let message =
-                format!("the input `{}` is {}: dynamic sizes need a profile of shapes, and give slower engines", port.name, port.ty);
+            let message = format!(
+                "the input `{}` is {}: dynamic sizes need a profile of shapes, and give slower engines",
+                port.name, port.ty
+            );
             findings.about(Severity::Warning, None, message);
         }
     }
@@ -248,14 +259,17 @@ fn check_node(context: &Context<'_>, node: &Node, target: Target, findings: &mut
     match support(&node.operator, target) {
         Support::No => findings.error(node, "TensorRT's parser does not take this operator"),
         Support::Unknown => findings.error(node, "this operator is not in the parser's table"),
-        Support::Since(version) => findings.error(node, format!("TensorRT's parser takes this operator from {version} on")),
+        Support::Since(version) => {
+            findings.error(node, format!("TensorRT's parser takes this operator from {version} on"))
+        }
         Support::Yes(types) => check_types(context, node, &types, findings),
     }
     check_strong_typing(context, node, findings);
     restrictions::check(context, node, findings);
 }
 
-/// The table's types are those of the data, which is the first input (the second one of `Where`); what else there is are indices and shapes.
+/// The table's types are those of the data, which is the first input (the second one of `Where`); what else there is
+/// are indices and shapes.
 fn check_types(context: &Context<'_>, node: &Node, types: &[&str], findings: &mut Findings) {
     let data = context.input(node, usize::from(node.operator == "Where"));
     let found = data.and_then(|name| context.type_of(name)).map(type_name);
@@ -284,7 +298,10 @@ fn check_strong_typing(context: &Context<'_>, node: &Node, findings: &mut Findin
     let found: BTreeSet<&str> = floats.map(type_name).collect();
     if found.len() > 1 {
         let found: Vec<&str> = found.into_iter().collect();
-        findings.error(node, format!("expected inputs of one float type, found {}; a Cast is missing", found.join(" and ")));
+        findings.error(
+            node,
+            format!("expected inputs of one float type, found {}; a Cast is missing", found.join(" and ")),
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! The table of operators that TensorRT's parser takes (`data/tensorrt-operators.txt`, with its source).
 
 use super::Target;
-use graph::DataType;
+use tileforge_graph::DataType;
 
 static TABLE: &str = include_str!("../../data/tensorrt-operators.txt");
 
@@ -54,7 +54,9 @@ mod tests {
 
     #[test]
     fn the_table_is_read() {
-        assert!(matches!(support("Conv", Target::TensorRt10), Support::Yes(types) if types == ["FP32", "FP16", "BF16"]));
+        assert!(
+            matches!(support("Conv", Target::TensorRt10), Support::Yes(types) if types == ["FP32", "FP16", "BF16"])
+        );
         assert!(matches!(support("QLinearConv", Target::TensorRt10), Support::No));
         assert!(matches!(support("Swish", Target::TensorRt10), Support::Since("11.0")));
         assert!(matches!(support("Swish", Target::TensorRt11), Support::Yes(_)));

@@ -1,7 +1,8 @@
-//! What the parser's table says of operators beside their types (its column "Restrictions"), and the rules of quantisation.
+//! What the parser's table says of operators beside their types (its column "Restrictions"), and the rules of
+//! quantisation.
 
 use super::{Context, Findings, Severity};
-use graph::{Attribute, DataType, Node};
+use tileforge_graph::{Attribute, DataType, Node};
 
 /// Checks one node, whose operator the parser takes.
 pub(super) fn check(context: &Context<'_>, node: &Node, findings: &mut Findings) {
@@ -130,7 +131,8 @@ fn quantisation(context: &Context<'_>, node: &Node, findings: &mut Findings) {
     {
         findings.error(node, format!("expected scales above 0, found {wrong} in `{name}`"));
     }
-    // Without a zero point, the quantised type is UINT8 by ONNX's definition, unless opset 21's attribute says otherwise.
+    // Without a zero point, the quantised type is UINT8 by ONNX's definition, unless opset 21's attribute says
+    // otherwise.
     let Some(zero_point) = context.input(node, 2) else {
         if node.operator == "QuantizeLinear" && integer(node, "output_dtype", 0) == 0 {
             findings.error(node, "expected a zero point of INT8, found none, which means UINT8");
@@ -139,11 +141,16 @@ fn quantisation(context: &Context<'_>, node: &Node, findings: &mut Findings) {
     };
     match context.type_of(zero_point) {
         Some(DataType::I8 | DataType::F8E4M3) | None => {}
-        Some(other) => findings.error(node, format!("expected a zero point of INT8 or FP8, found {}", super::type_name(other))),
+        Some(other) => {
+            findings.error(node, format!("expected a zero point of INT8 or FP8, found {}", super::type_name(other)))
+        }
     }
     match context.model.weights.get(zero_point) {
         None if !context.is_constant(zero_point) => {
-            findings.error(node, format!("expected its zero point to be an initializer, found the computed value `{zero_point}`"));
+            findings.error(
+                node,
+                format!("expected its zero point to be an initializer, found the computed value `{zero_point}`"),
+            );
         }
         // The zero of every type that is taken here has no bit set.
         Some(weight) if weight.to_bytes().is_ok_and(|bytes| bytes.iter().any(|byte| *byte != 0)) => {

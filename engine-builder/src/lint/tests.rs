@@ -1,5 +1,5 @@
 use super::*;
-use graph::{Attribute, Opset, Port, TensorType, Weight};
+use tileforge_graph::{Attribute, Opset, Port, TensorType, Weight};
 
 fn node(operator: &str, inputs: &[&str], outputs: &[&str]) -> Node {
     Node {
@@ -60,13 +60,22 @@ fn what_is_refused_is_named_with_its_reason() {
         (with(resize(), "antialias", Attribute::Int(1)), "no antialiasing"),
         (with(resize(), "axes", Attribute::Ints(vec![2, 3])), "all of them in order"),
         (with(resize(), "coordinate_transformation_mode", text("tf_crop_and_resize")), "found tf_crop_and_resize"),
-        (node("Slice", &["x", "i", "i", "i"], &["y"]), "expected its axes to be an initializer, found the computed value `i`"),
+        (
+            node("Slice", &["x", "i", "i", "i"], &["y"]),
+            "expected its axes to be an initializer, found the computed value `i`",
+        ),
         (node("Pad", &["x", "i", "", "i"], &["y"]), "expected its axes"),
         (node("LayerNormalization", &["x"], &["y", "mean"]), "expected the output Y only"),
         (node("Attention", &["x", "x", "x"], &["y", "keys"]), "expected the output Y only"),
-        (with(node("AveragePool", &["x"], &["y"]), "dilations", Attribute::Ints(vec![2, 2])), "expected dilations of 1"),
+        (
+            with(node("AveragePool", &["x"], &["y"]), "dilations", Attribute::Ints(vec![2, 2])),
+            "expected dilations of 1",
+        ),
         (node("QuantizeLinear", &["x", "scale", "one"], &["y"]), "expected a zero point of 0, found another in `one`"),
-        (node("QuantizeLinear", &["x", "scale", "unsigned"], &["y"]), "expected a zero point of INT8 or FP8, found UINT8"),
+        (
+            node("QuantizeLinear", &["x", "scale", "unsigned"], &["y"]),
+            "expected a zero point of INT8 or FP8, found UINT8",
+        ),
         (node("QuantizeLinear", &["x", "scale"], &["y"]), "found none, which means UINT8"),
         (node("QuantizeLinear", &["x", "scale", "i"], &["y"]), "found the computed value `i`"),
         (node("QuantizeLinear", &["h", "nought", "zero"], &["y"]), "expected scales above 0, found 0 in `nought`"),
@@ -74,10 +83,14 @@ fn what_is_refused_is_named_with_its_reason() {
         (node("Relu", &["x"], &["x"]), "its output `x` has the name of another value"),
     ] {
         let report = lint(&model(vec![node.clone()]), Target::TensorRt10);
-        assert!(report.errors().any(|error| error.message.contains(expected)), "{node:?}: expected `{expected}` in {report:?}");
+        assert!(
+            report.errors().any(|error| error.message.contains(expected)),
+            "{node:?}: expected `{expected}` in {report:?}"
+        );
         let error = report.check("g.onnx").unwrap_err().to_string();
         assert!(
-            error.starts_with("g.onnx: tensorrt-10 would not take this graph:\n  error: ") && error.contains(&node.operator),
+            error.starts_with("g.onnx: tensorrt-10 would not take this graph:\n  error: ")
+                && error.contains(&node.operator),
             "{error}"
         );
         assert!(!report.check_shown("g.onnx").unwrap_err().to_string().contains("error:"));
@@ -116,11 +129,14 @@ fn names_and_shapes_are_warned_of() {
     let mut twice = node("Relu", &["x"], &["b"]);
     twice.name = "Relu.c".into();
     let mut model = model(vec![nameless, twice, node("Relu", &["x"], &["c"])]);
-    model.inputs[0].ty.dims[2] = graph::Dim::symbol("height");
+    model.inputs[0].ty.dims[2] = tileforge_graph::Dim::symbol("height");
     model.inputs[2].ty.data_type = DataType::I64;
     let found = messages(&model);
     for expected in ["has no name", "another node has this name", "dynamic sizes need a profile", "`i` is INT64"] {
-        assert!(found.iter().any(|message| message.starts_with("warning: ") && message.contains(expected)), "{expected}: {found:?}");
+        assert!(
+            found.iter().any(|message| message.starts_with("warning: ") && message.contains(expected)),
+            "{expected}: {found:?}"
+        );
     }
     assert_eq!(found.len(), 4, "{found:?}");
 }

@@ -4,20 +4,20 @@ use super::histogram::Histogram;
 use super::segments::{kept_bytes, segments};
 use crate::samples::{Purpose, Sample, read_sample, sample_files};
 use crate::{Error, Result};
-use exporter::Noise;
-use graph::Model;
 use ndarray::ArrayD;
-use runtime::compiled::user_cache;
-use runtime::digest::{hexadecimal, sha256_file};
-use runtime::engine::manifest::Interface;
-use runtime::image::{Format, ImageReader, Limits, Picture, RowSource};
-use runtime::onnxruntime;
-use runtime::session::{Session, SessionOptions};
-use runtime::tile::Size;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
+use tileforge_exporter::Noise;
+use tileforge_graph::Model;
+use tileforge_runtime::compiled::user_cache;
+use tileforge_runtime::digest::{hexadecimal, sha256_file};
+use tileforge_runtime::engine::manifest::Interface;
+use tileforge_runtime::image::{Format, ImageReader, Limits, Picture, RowSource};
+use tileforge_runtime::onnxruntime;
+use tileforge_runtime::session::{Session, SessionOptions};
+use tileforge_runtime::tile::Size;
 
 /// Tiles come from the same places in every build of the same images.
 const SEED: u64 = 0x7411_F0E6;
@@ -43,8 +43,9 @@ pub(crate) struct CalibrationSamples {
 }
 
 impl CalibrationSamples {
-    /// `count` tiles of the pictures of `folder` for `model`, and as many more as fill its batch; or what at most `count` of its files hold.
-    /// Without a folder, `count` parts of the built-in test image, or sets of tensors of the kinds that the model takes.
+    /// `count` tiles of the pictures of `folder` for `model`, and as many more as fill its batch; or what at most
+    /// `count` of its files hold. Without a folder, `count` parts of the built-in test image, or sets of tensors of the
+    /// kinds that the model takes.
     ///
     /// # Errors
     /// The folder has nothing that fits, or a file cannot be read.
@@ -54,15 +55,22 @@ impl CalibrationSamples {
             (None, Purpose::Images(_)) => ("built-in test image", 1, count, made()?),
             (None, Purpose::Tensors(_)) => ("random tensors", 0, count, made()?),
             (Some(folder), Purpose::Images(interface)) => {
-                let shape = model.inputs.iter().find(|port| port.name == interface.input).and_then(|port| port.ty.fixed_dims());
+                let shape =
+                    model.inputs.iter().find(|port| port.name == interface.input).and_then(|port| port.ty.fixed_dims());
                 let (pictures, batches) = tiles_of(folder, count, &shape.unwrap_or_default(), interface)?;
                 let tiles = batches.iter().map(|batch| batch.shape()[0]).sum();
-                ("folder", pictures, tiles, batches.into_iter().map(|batch| vec![(interface.input.clone(), batch)]).collect())
+                (
+                    "folder",
+                    pictures,
+                    tiles,
+                    batches.into_iter().map(|batch| vec![(interface.input.clone(), batch)]).collect(),
+                )
             }
             (Some(folder), Purpose::Tensors(_)) => {
                 let paths = sample_files(folder, model)?;
                 let chosen = evenly(paths.len(), count, &mut Noise::new(SEED));
-                let samples = chosen.into_iter().map(|at| read_sample(&paths[at], model)).collect::<Result<Vec<_>>>()?;
+                let samples =
+                    chosen.into_iter().map(|at| read_sample(&paths[at], model)).collect::<Result<Vec<_>>>()?;
                 ("folder", samples.len(), samples.len(), samples)
             }
         };
@@ -72,8 +80,8 @@ impl CalibrationSamples {
     }
 }
 
-/// How many pictures of a folder were drawn from, and batches `[batch, channels, height, width]` of tiles: `count` of them, or as many more
-/// as fill the last batch.
+/// How many pictures of a folder were drawn from, and batches `[batch, channels, height, width]` of tiles: `count` of
+/// them, or as many more as fill the last batch.
 fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface) -> Result<(usize, Vec<ArrayD<f32>>)> {
     let [batch, channels, height, width] = *shape else {
         return Err(Error::input(folder, format!("expected an image input, found {shape:?}")));
@@ -92,7 +100,8 @@ fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface)
     }
     if large.is_empty() {
         let found = if smaller.is_empty() { "none".into() } else { smaller.join(", ") };
-        let expected = format!("expected pictures (.png, .jpg, .jpeg, .webp, .tif, .tiff) of at least {width}×{height}");
+        let expected =
+            format!("expected pictures (.png, .jpg, .jpeg, .webp, .tif, .tiff) of at least {width}×{height}");
         return Err(Error::input(folder, format!("{expected}, found {found}")));
     }
     let chosen = evenly(large.len(), count, &mut noise);
@@ -103,11 +112,12 @@ fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface)
         // Each has its share of the tiles; of pictures chosen among more, that is one.
         let share = (count * (position + 1) / chosen.len()) - (count * position / chosen.len());
         for _ in 0..share {
-            let (x, y) = (drawn(&mut noise, columns as usize - width + 1), drawn(&mut noise, rows as usize - height + 1));
+            let (x, y) =
+                (drawn(&mut noise, columns as usize - width + 1), drawn(&mut noise, rows as usize - height + 1));
             add_tile(&mut values, &picture, [x, y], [channels, height, width], interface.range);
             if values.len() == shape.iter().product::<usize>() {
                 let filled = ArrayD::from_shape_vec(shape.to_vec(), std::mem::take(&mut values));
-                batches.push(filled.map_err(|e| Error::Graph(graph::Error::Graph(e.to_string())))?);
+                batches.push(filled.map_err(|e| Error::Graph(tileforge_graph::Error::Graph(e.to_string())))?);
             }
         }
     }
@@ -115,14 +125,24 @@ fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface)
 }
 
 /// Adds the tile of `[channels, height, width]` whose top left corner is at `[x, y]`, in the values of black and white.
-fn add_tile(values: &mut Vec<f32>, picture: &Picture, [x, y]: [usize; 2], [channels, height, width]: [usize; 3], [low, high]: [f32; 2]) {
+fn add_tile(
+    values: &mut Vec<f32>,
+    picture: &Picture,
+    [x, y]: [usize; 2],
+    [channels, height, width]: [usize; 3],
+    [low, high]: [f32; 2],
+) {
     let columns = picture.size().width as usize;
     for channel in 0..channels {
         for row in 0..height {
             let pixels = picture.samples()[((y + row) * columns + x) * 3..][..width * 3].chunks_exact(3);
             values.extend(pixels.map(|pixel| {
                 // A network for grey pictures sees the mean of the colours.
-                let level = if channels == 1 { pixel.iter().map(|v| f32::from(*v)).sum::<f32>() / 3.0 } else { f32::from(pixel[channel]) };
+                let level = if channels == 1 {
+                    pixel.iter().map(|v| f32::from(*v)).sum::<f32>() / 3.0
+                } else {
+                    f32::from(pixel[channel])
+                };
                 low + level / 255.0 * (high - low)
             }));
         }
@@ -156,16 +176,20 @@ fn pictures_of(folder: &Path) -> Result<Vec<PathBuf>> {
 /// Histograms by the values' names.
 pub(crate) type Statistics = BTreeMap<String, Histogram>;
 
-/// Statistics of every FP32 value of `model`, the inputs included, on `calibration`. What was measured before is taken from the user's cache.
+/// Statistics of every FP32 value of `model`, the inputs included, on `calibration`. What was measured before is taken
+/// from the user's cache.
 ///
 /// `file` holds the model, and stands in a folder that it has to itself and its weight file.
 ///
 /// # Errors
 /// A file cannot be read or written, or ONNX Runtime refuses the graph.
 pub(crate) fn statistics(model: &Model, file: &Path, calibration: &CalibrationSamples) -> Result<Statistics> {
-    let place = |cache: PathBuf| Ok::<_, Error>(cache.join("calibration").join(format!("{}.json", cache_key(file, calibration)?)));
+    let place = |cache: PathBuf| {
+        Ok::<_, Error>(cache.join("calibration").join(format!("{}.json", cache_key(file, calibration)?)))
+    };
     let cached = user_cache().map(place).transpose()?;
-    let known = cached.as_ref().and_then(|path| fs::read(path).ok()).and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let known =
+        cached.as_ref().and_then(|path| fs::read(path).ok()).and_then(|bytes| serde_json::from_slice(&bytes).ok());
     if let Some(known) = known {
         return Ok(known);
     }
@@ -180,21 +204,28 @@ pub(crate) fn statistics(model: &Model, file: &Path, calibration: &CalibrationSa
 /// Runs the model in segments, of which each makes about `bytes` of values, and computes every value once.
 fn measure(model: &Model, file: &Path, samples: &[Sample], bytes: usize) -> Result<Statistics> {
     let folder = file.parent().unwrap_or(Path::new("."));
-    let scratch = tempfile::Builder::new().prefix("calibration-").tempdir_in(folder).map_err(|e| Error::file(folder, "write to", e))?;
+    let scratch = tempfile::Builder::new()
+        .prefix("calibration-")
+        .tempdir_in(folder)
+        .map_err(|e| Error::file(folder, "write to", e))?;
     let segments = segments(model, bytes);
-    let paths: Vec<PathBuf> = (0..segments.len()).map(|number| scratch.path().join(format!("segment-{number}.onnx"))).collect();
-    let pairs: Vec<(&Model, &Path)> = segments.iter().map(|segment| &segment.model).zip(paths.iter().map(PathBuf::as_path)).collect();
-    graph::save_sharing_weights(&pairs, &scratch.path().join("weights"))?;
+    let paths: Vec<PathBuf> =
+        (0..segments.len()).map(|number| scratch.path().join(format!("segment-{number}.onnx"))).collect();
+    let pairs: Vec<(&Model, &Path)> =
+        segments.iter().map(|segment| &segment.model).zip(paths.iter().map(PathBuf::as_path)).collect();
+    tileforge_graph::save_sharing_weights(&pairs, &scratch.path().join("weights"))?;
     let mut statistics = Statistics::new();
     samples.iter().flatten().for_each(|(name, values)| add(&mut statistics, name, values));
     // As many samples side by side as what is kept of them between two segments allows.
     for samples in samples.chunks((KEPT_BYTES / kept_bytes(model, &segments).max(1)).max(1)) {
-        let mut kept: Vec<HashMap<String, ArrayD<f32>>> = samples.iter().map(|sample| sample.iter().cloned().collect()).collect();
+        let mut kept: Vec<HashMap<String, ArrayD<f32>>> =
+            samples.iter().map(|sample| sample.iter().cloned().collect()).collect();
         for (segment, path) in segments.iter().zip(&paths) {
             let mut session = Session::open(path, &SessionOptions::default())?;
             for values in &mut kept {
                 let ports = segment.model.inputs.iter();
-                let inputs: Vec<_> = ports.filter_map(|port| Some((port.name.as_str(), values.get(&port.name)?.view()))).collect();
+                let inputs: Vec<_> =
+                    ports.filter_map(|port| Some((port.name.as_str(), values.get(&port.name)?.view()))).collect();
                 for (name, made) in session.run(&inputs)? {
                     add(&mut statistics, &name, &made);
                     if segment.kept.contains(&name) {
@@ -244,8 +275,8 @@ fn keep(path: &Path, statistics: &Statistics) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use graph::{Attribute, DataType, Port, TensorType, Trace, Weight, WeightStorage};
-    use runtime::engine::manifest::{Padding, Task};
+    use tileforge_graph::{Attribute, DataType, Port, TensorType, Trace, Weight, WeightStorage};
+    use tileforge_runtime::engine::manifest::{Padding, Task};
 
     /// Values that skip over others, a shape that is computed, and an integer input.
     fn model() -> Model {
@@ -253,7 +284,8 @@ mod tests {
         let float = |dims: &[usize]| TensorType::new(DataType::F32, dims.iter().copied());
         let x = trace.input("x", float(&[1, 2, 3, 4]));
         let row = trace.input("row", TensorType::new(DataType::I64, [1_usize]));
-        let values: Vec<u8> = [0.5_f32, -1.0, 2.0, 3.0, -4.0, 1.5, 0.25, 8.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+        let values: Vec<u8> =
+            [0.5_f32, -1.0, 2.0, 3.0, -4.0, 1.5, 0.25, 8.0].iter().flat_map(|value| value.to_le_bytes()).collect();
         let table = trace.weight("table", Weight::from_bytes(DataType::F32, vec![2, 4], values).unwrap());
         let shape = trace.node("Shape", &[&x], []);
         let first = x.relu();
@@ -271,7 +303,7 @@ mod tests {
         let model = model();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("model.onnx");
-        graph::save(&model, &file, WeightStorage::Inline).unwrap();
+        tileforge_graph::save(&model, &file, WeightStorage::Inline).unwrap();
         let sample = |seed: f32| -> Sample {
             let x = ArrayD::from_shape_fn(vec![1, 2, 3, 4], |at| (at[1] * 12 + at[2] * 4 + at[3]) as f32 * 0.3 - seed);
             vec![("x".into(), x), ("row".into(), ArrayD::from_elem(vec![1], 1.0))]
@@ -311,8 +343,9 @@ mod tests {
     }
 
     fn write_png(path: &Path, [width, height]: [u32; 2], level: u8) {
-        use runtime::image::{Colour, Depth, Header, ImageWriter, RowSink};
-        let header = Header { size: Size { width, height }, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
+        use tileforge_runtime::image::{Colour, Depth, Header, ImageWriter, RowSink};
+        let header =
+            Header { size: Size { width, height }, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
         let mut writer = ImageWriter::create(path, Format::Png, header).unwrap();
         writer.write_rows(&vec![level; (width * height * 3) as usize]).unwrap();
         Box::new(writer).finish().unwrap();
@@ -344,7 +377,10 @@ mod tests {
             let parts = count.min(20);
             let mut shares = vec![0; parts];
             levels.iter().for_each(|level| shares[(usize::from(*level) * parts + parts - 1) / 20] += 1);
-            assert!(shares.iter().all(|share| (count / parts..=count.div_ceil(parts)).contains(share)), "{count}: {levels:?}");
+            assert!(
+                shares.iter().all(|share| (count / parts..=count.div_ceil(parts)).contains(share)),
+                "{count}: {levels:?}"
+            );
         }
     }
 

@@ -1,15 +1,15 @@
 //! FP16 and BF16: typed tensors, with a Cast wherever two types meet.
 //!
-//! The model's inputs and outputs stay FP32: pixels come from 8 or 16 bits and go back there, the runtime's buffers are the same for
-//! every engine, and one Cast at each end costs next to nothing.
+//! The model's inputs and outputs stay FP32: pixels come from 8 or 16 bits and go back there, the runtime's buffers are
+//! the same for every engine, and one Cast at each end costs next to nothing.
 
 use super::rewrite::{Rewrite, readers, reads, with_plain_weights};
 use crate::Result;
-use graph::{Attribute, DataType, Model, Node, Opset};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use tileforge_graph::{Attribute, DataType, Model, Node, Opset};
 
-/// The model with weights and activations in `half`, f16 or bf16. The nodes of `islands`, and those that [`stays_fp32`] names, compute
-/// in FP32.
+/// The model with weights and activations in `half`, f16 or bf16. The nodes of `islands`, and those that [`stays_fp32`]
+/// names, compute in FP32.
 ///
 /// # Errors
 /// A weight cannot be cast, or the result does not fit the operators' rules.
@@ -39,7 +39,10 @@ const BF16_IR_VERSION: i64 = 10;
 
 /// Operators that compute positions or long sums, where 11 bits lose whole pixels whatever the values are.
 fn stays_fp32(node: &Node) -> bool {
-    matches!(node.operator.as_str(), "GridSample" | "CumSum" | "Sin" | "Cos" | "Exp" | "Pow" | "Range" | "ReduceSum" | "ReduceMean")
+    matches!(
+        node.operator.as_str(),
+        "GridSample" | "CumSum" | "Sin" | "Cos" | "Exp" | "Pow" | "Range" | "ReduceSum" | "ReduceMean"
+    )
 }
 
 /// Operators that move or select elements and so work on any type.
@@ -90,12 +93,15 @@ fn fp32_nodes(model: &Model, islands: &BTreeSet<String>) -> Vec<bool> {
             single[index] = islands.contains(&node.name);
         }
     }
-    // What only moves values between FP32 nodes does so in FP32, which saves a Cast at both ends; and codes that they alone read become FP32
-    // at once, since they may stand for what FP16 cannot hold.
+    // What only moves values between FP32 nodes does so in FP32, which saves a Cast at both ends; and codes that they
+    // alone read become FP32 at once, since they may stand for what FP16 cannot hold.
     let readers = readers(nodes);
     for (index, node) in nodes.iter().enumerate().rev() {
         let mut next = node.outputs.iter().flat_map(|name| readers.get(name.as_str()).into_iter().flatten()).peekable();
-        if (only_moves(node) || node.operator == "DequantizeLinear") && next.peek().is_some() && next.all(|reader| single[*reader]) {
+        if (only_moves(node) || node.operator == "DequantizeLinear")
+            && next.peek().is_some()
+            && next.all(|reader| single[*reader])
+        {
             single[index] = true;
         }
     }
@@ -180,8 +186,8 @@ impl Pass<'_> {
     }
 }
 
-/// The model in FP32 with every value and weight rounded as `half` rounds it: what a half-precision engine computes where sums are kept
-/// in FP32, for processors that have no kernels of that type.
+/// The model in FP32 with every value and weight rounded as `half` rounds it: what a half-precision engine computes
+/// where sums are kept in FP32, for processors that have no kernels of that type.
 ///
 /// `model` is the result of [`to_half`].
 ///
@@ -201,8 +207,12 @@ pub(crate) fn emulated(model: &Model, half: DataType) -> Result<Model> {
             rewrite.node_with_outputs(&node.name, "Cast", &[&rounded], &to_f32, &node.outputs);
             continue;
         }
-        let halves: Vec<String> =
-            node.outputs.iter().filter(|name| model.types.get(*name).is_some_and(|ty| ty.data_type == half)).cloned().collect();
+        let halves: Vec<String> = node
+            .outputs
+            .iter()
+            .filter(|name| model.types.get(*name).is_some_and(|ty| ty.data_type == half))
+            .cloned()
+            .collect();
         if halves.is_empty() || only_moves(&node) {
             rewrite.model.nodes.push(node);
             continue;

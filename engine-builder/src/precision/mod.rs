@@ -33,12 +33,12 @@ pub use range::RangeMethod;
 use crate::samples::{Purpose, Sample};
 use crate::{Error, Floors, Measurement, Result};
 use calibration::{CalibrationSamples, Statistics};
-use graph::{DataType, Model};
 use quantised::Scheme;
-use runtime::engine::manifest::{Calibration, Precision};
-use runtime::provider::Provider;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use tileforge_graph::{DataType, Model};
+use tileforge_runtime::engine::manifest::{Calibration, Precision};
+use tileforge_runtime::provider::Provider;
 
 /// How an engine is converted to its precision.
 #[derive(Debug, Clone)]
@@ -57,11 +57,18 @@ pub struct PrecisionOptions {
 
 impl Default for PrecisionOptions {
     fn default() -> Self {
-        PrecisionOptions { calibration: None, calibration_tiles: 32, range: RangeMethod::default(), all_layers: false, sensitivity: false }
+        PrecisionOptions {
+            calibration: None,
+            calibration_tiles: 32,
+            range: RangeMethod::default(),
+            all_layers: false,
+            sensitivity: false,
+        }
     }
 }
 
-/// Samples of the calibration that quality is judged on, evenly of all: each of them is run once for every graph that is tried.
+/// Samples of the calibration that quality is judged on, evenly of all: each of them is run once for every graph that
+/// is tried.
 const JUDGED: usize = 4;
 
 impl PrecisionOptions {
@@ -81,7 +88,9 @@ impl PrecisionOptions {
             ("--sensitivity", self.sensitivity, precision != Precision::Fp32, "fp16, bf16, int8 or fp8"),
         ] {
             if given && !used {
-                return Err(Error::Usage(format!("{option} says nothing about an engine in {precision}: leave it out, or build {users}")));
+                return Err(Error::Usage(format!(
+                    "{option} says nothing about an engine in {precision}: leave it out, or build {users}"
+                )));
             }
         }
         Ok(())
@@ -115,8 +124,8 @@ pub(crate) struct Converted {
 }
 
 impl Converted {
-    /// The layer that costs most quality, if the engine's precision costs any: the first of the ranking, or what halving the suspects leads
-    /// to, which takes a few runs where a ranking of hundreds takes as many.
+    /// The layer that costs most quality, if the engine's precision costs any: the first of the ranking, or what
+    /// halving the suspects leads to, which takes a few runs where a ranking of hundreds takes as many.
     ///
     /// # Errors
     /// ONNX Runtime refuses a graph, or a file cannot be written.
@@ -136,22 +145,28 @@ impl Converted {
             let (one, other) = suspects.split_at(suspects.len() / 2);
             suspects = if measured(one)? <= measured(other)? { one } else { other }.to_vec();
         }
-        let worst = suspects.pop().map(|layer| Ok::<_, Error>(Sensitivity { psnr_db: measured(std::slice::from_ref(&layer))?, layer }));
+        let worst = suspects
+            .pop()
+            .map(|layer| Ok::<_, Error>(Sensitivity { psnr_db: measured(std::slice::from_ref(&layer))?, layer }));
         worst.transpose()
     }
 
-    /// Graphs in more bits of the one in `file`, which one in 8 bits should be no slower than, with the names of their gates; written to
-    /// `scratch`.
+    /// Graphs in more bits of the one in `file`, which one in 8 bits should be no slower than, with the names of their
+    /// gates; written to `scratch`.
     ///
     /// # Errors
     /// A graph cannot be converted or written.
     pub(crate) fn rivals(&self, file: &Path, scratch: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
-        let model = graph::load(file)?;
+        let model = tileforge_graph::load(file)?;
         let outside = islands::touching(&model, &islands::outside_f16(&model, &self.recipe.statistics)?);
-        let models = [("speed_over_fp32", for_cpu(&model)?), ("speed_over_fp16", half::to_half(&model, DataType::F16, &outside)?)];
+        let models = [
+            ("speed_over_fp32", for_cpu(&model)?),
+            ("speed_over_fp16", half::to_half(&model, DataType::F16, &outside)?),
+        ];
         let paths = models.each_ref().map(|(name, _)| (*name, scratch.join(name).with_extension("onnx")));
-        let pairs: Vec<(&Model, &Path)> = models.iter().zip(&paths).map(|((_, model), (_, path))| (model, path.as_path())).collect();
-        graph::save_sharing_weights(&pairs, &scratch.join("rivals.weights"))?;
+        let pairs: Vec<(&Model, &Path)> =
+            models.iter().zip(&paths).map(|((_, model), (_, path))| (model, path.as_path())).collect();
+        tileforge_graph::save_sharing_weights(&pairs, &scratch.join("rivals.weights"))?;
         Ok(paths.to_vec())
     }
 }
@@ -167,7 +182,8 @@ struct Recipe {
 }
 
 impl Recipe {
-    /// The model with the named nodes in FP32, besides those whose values FP16 cannot hold; or with the named layers in 8 bits.
+    /// The model with the named nodes in FP32, besides those whose values FP16 cannot hold; or with the named layers in
+    /// 8 bits.
     fn apply(&self, model: &Model, names: &BTreeSet<String>) -> Result<Model> {
         let scheme = match (self.scheme(), self.precision, self.provider) {
             (Some(scheme), ..) => scheme,
@@ -182,8 +198,8 @@ impl Recipe {
         let quantised = quantised::quantised(model, scheme, names, &islands, &self.statistics, self.range)?;
         match self.provider {
             Provider::Cpu => for_cpu(&quantised),
-            // Whatever is not in 8 bits is in 16, which is what such a GPU is fast at. Of a layer whose input FP16 cannot hold, that input is
-            // now read by the QuantizeLinear before it.
+            // Whatever is not in 8 bits is in 16, which is what such a GPU is fast at. Of a layer whose input FP16
+            // cannot hold, that input is now read by the QuantizeLinear before it.
             _ => {
                 let islands = &islands | &islands::touching(&quantised, &self.outside);
                 half::to_half(&quantised, DataType::F16, &islands)
@@ -222,7 +238,8 @@ impl Recipe {
     }
 }
 
-/// What computes in FP32 in the forms that ONNX Runtime's CPU kernels are fastest at; of other processors', none are known to gain.
+/// What computes in FP32 in the forms that ONNX Runtime's CPU kernels are fastest at; of other processors', none are
+/// known to gain.
 fn for_cpu(model: &Model) -> Result<Model> {
     let plain = rewrite::with_plain_weights(model)?;
     let faster = repeated::as_convolutions(&prelu::blocked(&plain)?)?;
@@ -230,7 +247,8 @@ fn for_cpu(model: &Model) -> Result<Model> {
     Ok(if faster.nodes == plain.nodes { model.clone() } else { faster })
 }
 
-/// Converts the graphs of an engine, the smallest first, which calibration runs on. `files` hold them as they were exported.
+/// Converts the graphs of an engine, the smallest first, which calibration runs on. `files` hold them as they were
+/// exported.
 ///
 /// In 8 bits, the layers that cost most quality fall back one after another until the profile's floor holds.
 ///
@@ -255,9 +273,11 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
     }
     if job.precision != Precision::Bf16 {
         let options = job.options;
-        let samples = CalibrationSamples::draw(options.calibration.as_deref(), options.calibration_tiles, smallest, job.purpose)?;
+        let samples =
+            CalibrationSamples::draw(options.calibration.as_deref(), options.calibration_tiles, smallest, job.purpose)?;
         recipe.statistics = calibration::statistics(smallest, file, &samples)?;
-        // Whatever the tiles show, pictures reach from black to white; and the codes of the whole range are the levels of 8-bit pictures.
+        // Whatever the tiles show, pictures reach from black to white; and the codes of the whole range are the levels
+        // of 8-bit pictures.
         if let Some(interface) = job.purpose.images() {
             recipe.statistics.entry(interface.input.clone()).or_default().add(&interface.range);
         }
@@ -266,7 +286,8 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
         }
         if options.calibration.is_some() {
             let count = samples.samples.len();
-            judged = (0..count.min(JUDGED)).map(|part| samples.samples[part * count / count.min(JUDGED)].clone()).collect();
+            judged =
+                (0..count.min(JUDGED)).map(|part| samples.samples[part * count / count.min(JUDGED)].clone()).collect();
         }
         calibration = Some(Calibration {
             source: samples.source.into(),
@@ -303,14 +324,15 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
     Ok(Converted { models, islands, calibration, judged, sensitivity: ranking, recipe, chosen, smallest })
 }
 
-/// Writes the graph in a file in FP16 or BF16, with the nodes of `islands` in FP32; or with the weights of its layers in INT8, but for
-/// those of `islands`, and activations as they are. Nothing more: it is neither calibrated nor measured.
-/// Weights are converted while they are written, whatever their size; those that need no conversion are linked.
+/// Writes the graph in a file in FP16 or BF16, with the nodes of `islands` in FP32; or with the weights of its layers
+/// in INT8, but for those of `islands`, and activations as they are. Nothing more: it is neither calibrated nor
+/// measured. Weights are converted while they are written, whatever their size; those that need no conversion are
+/// linked.
 ///
 /// # Errors
 /// The file is no graph, it has no node of such a name, another precision is asked for, or a file cannot be written.
 pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<String>, output: &Path) -> Result<()> {
-    let model = graph::load(file)?;
+    let model = tileforge_graph::load(file)?;
     if let Some(unknown) = islands.iter().find(|name| !model.nodes.iter().any(|node| node.name == **name)) {
         return Err(Error::input(
             file,
@@ -328,7 +350,7 @@ pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<Strin
             ));
         }
     };
-    graph::save(&converted, output, graph::WeightStorage::Link)?;
+    tileforge_graph::save(&converted, output, tileforge_graph::WeightStorage::Link)?;
     Ok(())
 }
 
@@ -341,12 +363,14 @@ fn fallen_back(
     floors: &Floors,
     ranking: &mut Vec<Sensitivity>,
 ) -> Result<BTreeSet<String>> {
-    let reaches = |chosen: &BTreeSet<String>| Ok::<_, Error>(trial.measure(&recipe.apply(model, chosen)?)?.reaches(floors));
+    let reaches =
+        |chosen: &BTreeSet<String>| Ok::<_, Error>(trial.measure(&recipe.apply(model, chosen)?)?.reaches(floors));
     if reaches(&chosen)? {
         return Ok(chosen);
     }
     *ranking = sensitivity(recipe, model, trial, &chosen)?;
-    let without = |count: usize| -> BTreeSet<String> { ranking.iter().skip(count).map(|layer| layer.layer.clone()).collect() };
+    let without =
+        |count: usize| -> BTreeSet<String> { ranking.iter().skip(count).map(|layer| layer.layer.clone()).collect() };
     // Leaving more out gives more quality, near enough; whether the end does is what the gate checks.
     let (mut fails, mut holds) = (0, ranking.len());
     while holds - fails > 1 {
@@ -357,8 +381,10 @@ fn fallen_back(
     if left.is_empty() {
         let worst = ranking.first().map_or(String::new(), |layer| format!("; {layer}"));
         let Floors { psnr_db, cosine, .. } = floors;
-        let found =
-            format!("  no layer can be in {} with a PSNR of at least {psnr_db:.2} dB and a cosine of {cosine}{worst}", recipe.precision);
+        let found = format!(
+            "  no layer can be in {} with a PSNR of at least {psnr_db:.2} dB and a cosine of {cosine}{worst}",
+            recipe.precision
+        );
         return Err(Error::Gate(found));
     }
     Ok(left)
@@ -368,13 +394,22 @@ fn fallen_back(
 const AT_ONCE: usize = 16;
 
 /// Every layer alone in the low precision, the one that costs most first. Of 16 bits, `chosen` is not looked at.
-fn sensitivity(recipe: &Recipe, model: &Model, trial: &Trial<'_>, chosen: &BTreeSet<String>) -> Result<Vec<Sensitivity>> {
+fn sensitivity(
+    recipe: &Recipe,
+    model: &Model,
+    trial: &Trial<'_>,
+    chosen: &BTreeSet<String>,
+) -> Result<Vec<Sensitivity>> {
     let plain = rewrite::with_plain_weights(model)?;
     let mut ranking = Vec::new();
     for layers in recipe.layers(&plain, chosen).chunks(AT_ONCE) {
-        let models = layers.iter().map(|layer| recipe.only(&plain, std::slice::from_ref(layer))).collect::<Result<Vec<_>>>()?;
+        let models =
+            layers.iter().map(|layer| recipe.only(&plain, std::slice::from_ref(layer))).collect::<Result<Vec<_>>>()?;
         let measured = trial.measure_all(&models)?;
-        let one = |(layer, measured): (&String, &Measurement)| Sensitivity { layer: layer.clone(), psnr_db: psnr_db(measured) };
+        let one = |(layer, measured): (&String, &Measurement)| Sensitivity {
+            layer: layer.clone(),
+            psnr_db: psnr_db(measured),
+        };
         ranking.extend(layers.iter().zip(&measured).map(one));
     }
     ranking.sort_by(|a, b| a.psnr_db.total_cmp(&b.psnr_db));

@@ -7,7 +7,7 @@
 
 use super::rewrite::{Rewrite, only_reader, readers};
 use crate::Result;
-use graph::{DataType, Model, Node, Weight};
+use tileforge_graph::{DataType, Model, Node, Weight};
 
 /// A PReLU with one slope for each channel, which alone reads a convolution.
 pub(super) struct Prelu {
@@ -35,8 +35,8 @@ impl Prelu {
         Ok(if per_channel { Some(Prelu { position, slopes: slope.to_f32s()? }) } else { None })
     }
 
-    /// PReLU is max(x, s · x) where the slope s is at most 1, and min(x, s · x) where it is at least 1. Of channels of both kinds, each
-    /// step leaves the others as they are: their factor is 1, and the product of codes by 1 is exact.
+    /// PReLU is max(x, s · x) where the slope s is at most 1, and min(x, s · x) where it is at least 1. Of channels of
+    /// both kinds, each step leaves the others as they are: their factor is 1, and the product of codes by 1 is exact.
     pub(super) fn stages(&self) -> Vec<Stage> {
         let stage = |operator, clamped: fn(f32, f32) -> f32| Stage {
             operator,

@@ -5,13 +5,13 @@ use super::half::emulated;
 use crate::gate::{EXACT_DB, Measurement};
 use crate::samples::{Sample, views};
 use crate::{Error, Result};
-use graph::{DataType, Model};
-use runtime::provider::Provider;
-use runtime::session::{OptimisationLevel, Session, SessionOptions};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tileforge_graph::{DataType, Model};
+use tileforge_runtime::provider::Provider;
+use tileforge_runtime::session::{OptimisationLevel, Session, SessionOptions};
 
 /// What one layer costs: the quality of the whole graph with this layer alone in the low precision.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -49,8 +49,8 @@ struct Judged {
 }
 
 impl<'a> Trial<'a> {
-    /// Runs the graph in `file`, operator by operator without any optimisation, as it was exported: on the built-in sample, and on those of
-    /// `others` that have its shapes.
+    /// Runs the graph in `file`, operator by operator without any optimisation, as it was exported: on the built-in
+    /// sample, and on those of `others` that have its shapes.
     pub(crate) fn new(job: &Job<'a>, file: &Path, others: &[Sample], scratch: &'a Path) -> Result<Self> {
         let plain = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
         let mut session = Session::open(file, &plain)?;
@@ -58,9 +58,10 @@ impl<'a> Trial<'a> {
             let reference = session.run(&views(&sample))?;
             Ok::<_, Error>(Judged { sample, reference })
         };
-        let known = judged(job.purpose.sample(&graph::load(file)?, 0)?)?;
-        let fit =
-            |other: &&Sample| known.sample.iter().map(|(_, values)| values.shape()).eq(other.iter().map(|(_, values)| values.shape()));
+        let known = judged(job.purpose.sample(&tileforge_graph::load(file)?, 0)?)?;
+        let fit = |other: &&Sample| {
+            known.sample.iter().map(|(_, values)| values.shape()).eq(other.iter().map(|(_, values)| values.shape()))
+        };
         let others = others.iter().filter(fit).map(|other| judged(other.clone())).collect::<Result<_>>()?;
         Ok(Trial { provider: job.provider, scratch, known, others })
     }
@@ -84,13 +85,15 @@ impl<'a> Trial<'a> {
     pub(crate) fn measure_file(&self, file: &Path) -> Result<Measurement> {
         let mut session = Session::open(file, &SessionOptions::default())?;
         let judged: Vec<&Judged> = [&self.known].into_iter().chain(&self.others).collect();
-        let outputs = judged.iter().map(|judged| Ok(session.run(&views(&judged.sample))?)).collect::<Result<Vec<Sample>>>()?;
+        let outputs =
+            judged.iter().map(|judged| Ok(session.run(&views(&judged.sample))?)).collect::<Result<Vec<Sample>>>()?;
         let mut worst: Option<Measurement> = None;
         for (position, (name, _)) in self.known.reference.iter().enumerate() {
             let mut pairs = Vec::with_capacity(judged.len());
             for (judged, outputs) in judged.iter().zip(&outputs) {
                 let reference = &judged.reference[position].1;
-                let found = outputs.iter().find(|(output, values)| output == name && values.shape() == reference.shape());
+                let found =
+                    outputs.iter().find(|(output, values)| output == name && values.shape() == reference.shape());
                 let missing = || Error::input(file, format!("it gives no output `{name}` of {:?}", reference.shape()));
                 pairs.push((&found.ok_or_else(missing)?.1, reference));
             }
@@ -107,21 +110,27 @@ impl<'a> Trial<'a> {
 
     /// Measures several graphs of one model, which share their weights on disk: each, or its [`emulation`].
     pub(super) fn measure_all(&self, models: &[Model]) -> Result<Vec<Measurement>> {
-        let folder =
-            tempfile::Builder::new().prefix("trial-").tempdir_in(self.scratch).map_err(|e| Error::file(self.scratch, "write to", e))?;
-        let models =
-            models.iter().map(|model| Ok(emulation(model, self.provider)?.unwrap_or_else(|| model.clone()))).collect::<Result<Vec<_>>>()?;
-        let paths: Vec<PathBuf> = (0..models.len()).map(|number| folder.path().join(format!("{number}.onnx"))).collect();
+        let folder = tempfile::Builder::new()
+            .prefix("trial-")
+            .tempdir_in(self.scratch)
+            .map_err(|e| Error::file(self.scratch, "write to", e))?;
+        let models = models
+            .iter()
+            .map(|model| Ok(emulation(model, self.provider)?.unwrap_or_else(|| model.clone())))
+            .collect::<Result<Vec<_>>>()?;
+        let paths: Vec<PathBuf> =
+            (0..models.len()).map(|number| folder.path().join(format!("{number}.onnx"))).collect();
         let pairs: Vec<(&Model, &Path)> = models.iter().zip(paths.iter().map(PathBuf::as_path)).collect();
-        graph::save_sharing_weights(&pairs, &folder.path().join("weights"))?;
+        tileforge_graph::save_sharing_weights(&pairs, &folder.path().join("weights"))?;
         paths.iter().map(|path| self.measure_file(path)).collect()
     }
 }
 
-/// A graph in FP32 that rounds as `model` does, where running `model` here would not show what it computes on its target.
+/// A graph in FP32 that rounds as `model` does, where running `model` here would not show what it computes on its
+/// target.
 ///
-/// ONNX Runtime's CPU kernels do not compute BF16 at all. FP16 graphs they run in FP32 from end to end, without rounding a single activation:
-/// that is what an engine for CPUs does, and tells nothing of one for GPUs.
+/// ONNX Runtime's CPU kernels do not compute BF16 at all. FP16 graphs they run in FP32 from end to end, without
+/// rounding a single activation: that is what an engine for CPUs does, and tells nothing of one for GPUs.
 pub(crate) fn emulation(model: &Model, provider: Provider) -> Result<Option<Model>> {
     let holds = |data_type| model.types.values().any(|ty| ty.data_type == data_type);
     match (holds(DataType::Bf16), holds(DataType::F16) && provider != Provider::Cpu) {
@@ -141,7 +150,8 @@ const SETTLING: Duration = Duration::from_millis(30);
 /// turns, after one each to warm up, since whatever else the machine does only makes a run slower.
 pub(crate) fn speed_ratios(others: &[&Path], file: &Path, sample: &Sample) -> Result<Vec<f64>> {
     let paths = [file].into_iter().chain(others.iter().copied());
-    let mut sessions = paths.map(|path| Ok(Session::open(path, &SessionOptions::default())?)).collect::<Result<Vec<_>>>()?;
+    let mut sessions =
+        paths.map(|path| Ok(Session::open(path, &SessionOptions::default())?)).collect::<Result<Vec<_>>>()?;
     let mut fastest = vec![Duration::MAX; sessions.len()];
     for run in 0..=TIMED_RUNS {
         for (session, fastest) in sessions.iter_mut().zip(&mut fastest) {

@@ -6,17 +6,17 @@ use super::range::{RangeMethod, range};
 use super::rewrite::{Rewrite, is_layer, layers, only_reader, readers, with_plain_weights};
 use super::weights::{channel_axis, channel_scales, dequantised_weight, stored_scale};
 use crate::Result;
-use graph::{Attribute, DataType, Model, Node, Weight};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use tileforge_graph::{Attribute, DataType, Model, Node, Weight};
 
 /// How numbers of 8 bits stand for activations, and where they begin and end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scheme {
-    /// ONNX Runtime's CPU kernels: unsigned with a zero point, which AVX-512 VNNI multiplies by signed weights. A layer is fused with the
-    /// Q/DQ on both of its sides (QLinearConv), and so are sums and joints in between.
+    /// ONNX Runtime's CPU kernels: unsigned with a zero point, which AVX-512 VNNI multiplies by signed weights. A layer
+    /// is fused with the Q/DQ on both of its sides (QLinearConv), and so are sums and joints in between.
     Cpu,
-    /// TensorRT: signed, zero point 0. Q/DQ stand before layers, and before the other summand of a sum that a layer ends in; TensorRT moves
-    /// them from there ("Explicit Quantization" in its developer's guide).
+    /// TensorRT: signed, zero point 0. Q/DQ stand before layers, and before the other summand of a sum that a layer
+    /// ends in; TensorRT moves them from there ("Explicit Quantization" in its developer's guide).
     TensorRt,
     /// As TensorRT, in E4M3.
     Fp8,
@@ -40,7 +40,7 @@ impl Scheme {
         let method = if self == Scheme::Fp8 { RangeMethod::MinMax } else { method };
         let [mut low, mut high] = [0.0_f64; 2];
         for value in values {
-            let missing = || graph::Error::Graph(format!("calibration saw nothing of `{value}`"));
+            let missing = || tileforge_graph::Error::Graph(format!("calibration saw nothing of `{value}`"));
             let found = range(statistics.get(*value).ok_or_else(missing)?, method, self != Scheme::Cpu);
             (low, high) = (low.min(found[0]), high.max(found[1]));
         }
@@ -56,8 +56,8 @@ impl Scheme {
         })
     }
 
-    /// The type that the finished graph has its scales in: for GPUs, what is not in 8 bits is in FP16, and scales are of the type that
-    /// DequantizeLinear gives.
+    /// The type that the finished graph has its scales in: for GPUs, what is not in 8 bits is in FP16, and scales are
+    /// of the type that DequantizeLinear gives.
     fn scales(self) -> DataType {
         match self {
             Scheme::Cpu => DataType::F32,
@@ -73,16 +73,18 @@ impl Scheme {
     }
 }
 
-/// The layers that are quantised unless all are asked for: not the last one, of whose pixels 8 bits would leave 256 levels, and bands in
-/// smooth skies. In unsigned codes it is quantised, too, where it makes a residual, which is added to pixels in FP32. In signed ones the first
-/// one is not either, since pixels of 8 bits have no sign; unsigned codes of the whole range are those very pixels.
+/// The layers that are quantised unless all are asked for: not the last one, of whose pixels 8 bits would leave 256
+/// levels, and bands in smooth skies. In unsigned codes it is quantised, too, where it makes a residual, which is added
+/// to pixels in FP32. In signed ones the first one is not either, since pixels of 8 bits have no sign; unsigned codes
+/// of the whole range are those very pixels.
 pub(crate) fn default_layers(model: &Model, scheme: Scheme) -> Result<Vec<String>> {
     let model = with_plain_weights(model)?;
     let layers = layers(&model);
     let is_residual = |layer: &String| {
         let makes = |node: &&Node| node.name == *layer;
         let outputs = model.nodes.iter().find(makes).map_or(&[][..], |node| node.outputs.as_slice());
-        let mut readers = model.nodes.iter().filter(|node| outputs.iter().any(|output| node.inputs.contains(output))).peekable();
+        let mut readers =
+            model.nodes.iter().filter(|node| outputs.iter().any(|output| node.inputs.contains(output))).peekable();
         readers.peek().is_some() && readers.all(|node| node.operator == "Add")
     };
     Ok(match (layers.as_slice(), scheme) {
@@ -156,11 +158,13 @@ fn factor<'a>(model: &Model, node: &'a Node) -> Option<(f32, &'a String)> {
     (value > 0.0 && value.is_finite() && !model.weights.contains_key(other)).then_some((value, other))
 }
 
-/// The largest code of a bias in 32 bits: half of what they hold, so that there is room for the products that are added to it.
+/// The largest code of a bias in 32 bits: half of what they hold, so that there is room for the products that are added
+/// to it.
 const LARGEST_BIAS: f64 = (1_u64 << 30) as f64;
 
-/// Raises the weight's scale of each channel whose bias would not fit: a bias has the scale of input and weight together, and in a channel of
-/// weights near 0 that is far too small for it. What coarser codes lose of such weights is nothing beside the bias.
+/// Raises the weight's scale of each channel whose bias would not fit: a bias has the scale of input and weight
+/// together, and in a channel of weights near 0 that is far too small for it. What coarser codes lose of such weights
+/// is nothing beside the bias.
 fn make_room_for_bias(scales: &mut [f32], bias: &Weight, input_scale: f32) -> Result<()> {
     for (scale, magnitude) in scales.iter_mut().zip(bias.channel_maxima(0)?) {
         let least = f64::from(magnitude) / (LARGEST_BIAS * f64::from(input_scale));
@@ -173,7 +177,8 @@ fn make_room_for_bias(scales: &mut [f32], bias: &Weight, input_scale: f32) -> Re
 fn wanted(model: &Model, chosen: &BTreeSet<String>) -> HashSet<String> {
     let mut wanted = HashSet::new();
     for node in model.nodes.iter().rev() {
-        let reads_codes = chosen.contains(&node.name) || (fuses(model, node) && node.outputs.iter().any(|name| wanted.contains(name)));
+        let reads_codes = chosen.contains(&node.name)
+            || (fuses(model, node) && node.outputs.iter().any(|name| wanted.contains(name)));
         if reads_codes {
             wanted.extend(node.inputs.iter().cloned());
         }
@@ -203,7 +208,8 @@ impl Pass<'_> {
     fn layer(&mut self, mut node: Node) -> Result<()> {
         let padding = self.missing_channels(&node);
         node.inputs[0] = self.dequantised_with(&node.inputs[0].clone(), padding)?;
-        let input_scale = self.codes.values().find(|(.., value)| *value == node.inputs[0]).map(|(_, code, _)| code.scale);
+        let input_scale =
+            self.codes.values().find(|(.., value)| *value == node.inputs[0]).map(|(_, code, _)| code.scale);
         let prelu = match self.scheme {
             Scheme::Cpu => Prelu::behind(self.model, &node, self.only_reader(&node.outputs[0]))?,
             _ => None,
@@ -214,7 +220,8 @@ impl Pass<'_> {
             return Ok(());
         };
         if padding > 0 {
-            let dims = weight.dims().iter().enumerate().map(|(axis, size)| if axis == 1 { padding } else { *size }).collect();
+            let dims =
+                weight.dims().iter().enumerate().map(|(axis, size)| if axis == 1 { padding } else { *size }).collect();
             weight = Weight::concatenated(&[weight, Weight::zeros(DataType::F32, dims)?], 1)?;
         }
         let bias = node.inputs.get(2).and_then(|name| plain(name));
@@ -241,7 +248,9 @@ impl Pass<'_> {
         if let Some(prelu) = prelu {
             return self.prelu(node, &prelu);
         }
-        if let Some(position) = self.only_reader(&output).filter(|position| self.model.nodes[*position].operator == "Relu") {
+        if let Some(position) =
+            self.only_reader(&output).filter(|position| self.model.nodes[*position].operator == "Relu")
+        {
             self.rewrite.model.nodes.push(node);
             self.done.insert(position);
             return self.quantise_output(self.model.nodes[position].clone());
@@ -249,8 +258,8 @@ impl Pass<'_> {
         self.quantise_output(node)
     }
 
-    /// Channels of zeros that an image is given before a convolution: ONNX Runtime's fast 8-bit kernels take four channels at a time, and leave
-    /// pictures of 3 to slow ones.
+    /// Channels of zeros that an image is given before a convolution: ONNX Runtime's fast 8-bit kernels take four
+    /// channels at a time, and leave pictures of 3 to slow ones.
     fn missing_channels(&self, node: &Node) -> usize {
         let is_image = self.scheme == Scheme::Cpu && self.is_input(&node.inputs[0]);
         let grouped = node.attributes.get("group").is_some_and(|groups| *groups != Attribute::Int(1));
@@ -284,12 +293,20 @@ impl Pass<'_> {
             let channels = stage.factors.len();
             let weight = Weight::from_bytes(DataType::F32, vec![channels, 1, 1, 1], factors)?;
             let (data_type, most) = self.scheme.weights();
-            let scales: Vec<f32> = stage.factors.iter().map(|factor| (factor.abs() / most).max(f32::MIN_POSITIVE)).collect();
+            let scales: Vec<f32> =
+                stage.factors.iter().map(|factor| (factor.abs() / most).max(f32::MIN_POSITIVE)).collect();
             let base = format!("{}/{}", node.name, stage.operator);
-            let weight = dequantised_weight(&mut self.rewrite, &format!("{base}/factors"), &weight, 0, &scales, data_type)?;
+            let weight =
+                dequantised_weight(&mut self.rewrite, &format!("{base}/factors"), &weight, 0, &scales, data_type)?;
             let (scale, zero_point) = self.parameters(&node.name, code)?;
-            let x = self.rewrite.node(&format!("{base}/DequantizeLinear"), "DequantizeLinear", &[&codes, &scale, &zero_point], &[]);
-            let attributes = [("group", Attribute::from(channels as i64)), ("kernel_shape", Attribute::from(vec![1_i64, 1]))];
+            let x = self.rewrite.node(
+                &format!("{base}/DequantizeLinear"),
+                "DequantizeLinear",
+                &[&codes, &scale, &zero_point],
+                &[],
+            );
+            let attributes =
+                [("group", Attribute::from(channels as i64)), ("kernel_shape", Attribute::from(vec![1_i64, 1]))];
             let product = self.rewrite.node(&format!("{base}/Conv"), "Conv", &[&x, &weight], &attributes);
             let product = self.quantise(&product, &base, code)?;
             codes = self.rewrite.node(&base, stage.operator, &[&codes, &product], &[]);
@@ -301,7 +318,10 @@ impl Pass<'_> {
     fn between(&mut self, node: Node) -> Result<()> {
         let output = node.outputs[0].clone();
         let continues = node.inputs.iter().any(|input| self.codes.contains_key(input));
-        let known = node.inputs.iter().all(|input| self.statistics.contains_key(input) || self.model.weights.contains_key(input));
+        let known = node
+            .inputs
+            .iter()
+            .all(|input| self.statistics.contains_key(input) || self.model.weights.contains_key(input));
         if !continues || !known || !self.wanted.contains(&output) {
             self.rewrite.model.nodes.push(node);
             return Ok(());
@@ -310,7 +330,11 @@ impl Pass<'_> {
             && let Some((codes, code, _)) = self.codes.get(input).cloned()
         {
             // The same codes with another scale.
-            return self.dequantise_as(&codes, Code { scale: (code.scale * factor).max(f32::MIN_POSITIVE), ..code }, &output);
+            return self.dequantise_as(
+                &codes,
+                Code { scale: (code.scale * factor).max(f32::MIN_POSITIVE), ..code },
+                &output,
+            );
         }
         let mut node = node;
         for input in &mut node.inputs {
@@ -321,10 +345,13 @@ impl Pass<'_> {
 
     /// The other summand of a sum that a layer ends in.
     fn sum(&mut self, mut node: Node, chosen: &BTreeSet<String>) -> Result<()> {
-        let ends = |input: &String| self.model.nodes.iter().any(|layer| chosen.contains(&layer.name) && layer.outputs.contains(input));
+        let ends = |input: &String| {
+            self.model.nodes.iter().any(|layer| chosen.contains(&layer.name) && layer.outputs.contains(input))
+        };
         let of_layers: Vec<bool> = node.inputs.iter().map(ends).collect();
-        if let Some(other) =
-            (of_layers.iter().filter(|of_layer| **of_layer).count() == 1).then(|| of_layers.iter().position(|of_layer| !of_layer)).flatten()
+        if let Some(other) = (of_layers.iter().filter(|of_layer| **of_layer).count() == 1)
+            .then(|| of_layers.iter().position(|of_layer| !of_layer))
+            .flatten()
             && !self.model.weights.contains_key(&node.inputs[other])
         {
             node.inputs[other] = self.dequantised(&node.inputs[other].clone())?;
@@ -361,13 +388,19 @@ impl Pass<'_> {
         let mut from = value.to_owned();
         if padding > 0 {
             // Nothing before each of the four dimensions, and channels behind.
-            let bytes: Vec<u8> = [0, 0, 0, 0, 0, padding as i64, 0, 0].iter().flat_map(|pad: &i64| pad.to_le_bytes()).collect();
+            let bytes: Vec<u8> =
+                [0, 0, 0, 0, 0, padding as i64, 0, 0].iter().flat_map(|pad: &i64| pad.to_le_bytes()).collect();
             let pads = self.rewrite.weight(&format!("{key}/pads"), Weight::from_bytes(DataType::I64, vec![8], bytes)?);
             from = self.rewrite.node(&key, "Pad", &[value, &pads], &[]);
         }
         let codes = self.quantise(&from, &key, code)?;
         let (scale, zero_point) = self.parameters(&key, code)?;
-        let dequantised = self.rewrite.node(&format!("{key}/DequantizeLinear"), "DequantizeLinear", &[&codes, &scale, &zero_point], &[]);
+        let dequantised = self.rewrite.node(
+            &format!("{key}/DequantizeLinear"),
+            "DequantizeLinear",
+            &[&codes, &scale, &zero_point],
+            &[],
+        );
         self.codes.insert(key, (codes, code, dequantised.clone()));
         Ok(dequantised)
     }

@@ -11,8 +11,8 @@ pub enum RangeMethod {
     MinMax,
     /// All but one in 10,000 values.
     Percentile,
-    /// The cut at which the rounded distribution tells most about the real one (Kullback-Leibler; Migacz, "8-bit Inference with
-    /// TensorRT", GTC 2017).
+    /// The cut at which the rounded distribution tells most about the real one (Kullback-Leibler; Migacz, "8-bit
+    /// Inference with TensorRT", GTC 2017).
     Entropy,
     /// The cut with the smallest mean square of rounding and cutting errors together.
     #[default]
@@ -118,8 +118,8 @@ fn mean_square(histogram: &Histogram, [low, high]: [f64; 2]) -> f64 {
     histogram.counts().map(|(value, count)| error(value) * count as f64).sum()
 }
 
-/// Kullback-Leibler divergence of the distribution within `range`, with what is outside at its ends, from the same after rounding to codes:
-/// each code's count is spread over the bins that it stands for and that were not empty.
+/// Kullback-Leibler divergence of the distribution within `range`, with what is outside at its ends, from the same
+/// after rounding to codes: each code's count is spread over the bins that it stands for and that were not empty.
 fn divergence(histogram: &Histogram, [low, high]: [f64; 2]) -> f64 {
     let total = histogram.total() as f64;
     let step = (high - low) / LEVELS;
@@ -165,7 +165,7 @@ mod tests {
 
     /// A bell of deviation 1 with one value far out.
     fn with_outlier() -> Histogram {
-        let mut noise = exporter::Noise::new(3);
+        let mut noise = tileforge_exporter::Noise::new(3);
         let values: Vec<f32> = (0..50_000).map(|_| (0..12).map(|_| noise.next_signed()).sum::<f32>() / 2.0).collect();
         let mut histogram = Histogram::default();
         histogram.add(&values);

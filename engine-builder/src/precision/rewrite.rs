@@ -1,8 +1,8 @@
 //! What every pass over a graph needs: who reads a value, names that are free, nodes and constants.
 
 use crate::Result;
-use graph::{Attribute, DataType, Model, Node, Weight};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use tileforge_graph::{Attribute, DataType, Model, Node, Weight};
 
 /// A model under construction: passes move nodes into it one by one, with others before and after them.
 pub(super) struct Rewrite {
@@ -33,7 +33,13 @@ impl Rewrite {
     }
 
     /// Adds a node with one output, which has the node's name.
-    pub(super) fn node(&mut self, base: &str, operator: &str, inputs: &[&str], attributes: &[(&str, Attribute)]) -> String {
+    pub(super) fn node(
+        &mut self,
+        base: &str,
+        operator: &str,
+        inputs: &[&str],
+        attributes: &[(&str, Attribute)],
+    ) -> String {
         let name = self.name(base);
         self.node_with_outputs(&name, operator, inputs, attributes, std::slice::from_ref(&name));
         name
@@ -54,7 +60,10 @@ impl Rewrite {
             domain: String::new(),
             inputs: inputs.iter().map(|input| (*input).to_owned()).collect(),
             outputs: outputs.to_vec(),
-            attributes: attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect::<BTreeMap<_, _>>(),
+            attributes: attributes
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect::<BTreeMap<_, _>>(),
         });
     }
 
@@ -65,7 +74,8 @@ impl Rewrite {
         name
     }
 
-    /// The finished model: what nothing reads is gone, and types are inferred again, which holds the pass to the operators' rules.
+    /// The finished model: what nothing reads is gone, and types are inferred again, which holds the pass to the
+    /// operators' rules.
     pub(super) fn finish(mut self) -> Result<Model> {
         remove_unread(&mut self.model);
         self.model.infer_types()?;
@@ -112,8 +122,8 @@ pub(super) fn remove_unread(model: &mut Model) {
     model.weights.retain(|name, _| needed.contains(name));
 }
 
-/// The model with every stored half-precision weight as the FP32 weight that it is computed with: the exporter's Cast behind it becomes
-/// part of the weight, which stays a description of the stored bytes.
+/// The model with every stored half-precision weight as the FP32 weight that it is computed with: the exporter's Cast
+/// behind it becomes part of the weight, which stays a description of the stored bytes.
 pub(super) fn with_plain_weights(model: &Model) -> Result<Model> {
     let (mut rewrite, nodes) = Rewrite::of(model);
     for node in nodes {
@@ -138,7 +148,8 @@ pub(super) fn with_plain_weights(model: &Model) -> Result<Model> {
     rewrite.finish()
 }
 
-/// Names of the nodes that hold most of the arithmetic and of the weights: convolutions and matrix products with a constant weight.
+/// Names of the nodes that hold most of the arithmetic and of the weights: convolutions and matrix products with a
+/// constant weight.
 pub(super) fn layers(model: &Model) -> Vec<String> {
     model.nodes.iter().filter(|node| is_layer(model, node)).map(|node| node.name.clone()).collect()
 }

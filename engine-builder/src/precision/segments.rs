@@ -1,8 +1,9 @@
-//! A graph cut into pieces that follow each other, so that every value of it can be looked at in bounded memory and computed once.
+//! A graph cut into pieces that follow each other, so that every value of it can be looked at in bounded memory and
+//! computed once.
 
 use super::rewrite::{reads, remove_unread};
-use graph::{DataType, Model, Node, Port};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use tileforge_graph::{DataType, Model, Node, Port};
 
 /// Some nodes of a model, which give all FP32 values that they make.
 pub(super) struct Segment {
@@ -12,13 +13,20 @@ pub(super) struct Segment {
     pub(super) kept: BTreeSet<String>,
 }
 
-/// The segments of a model, in the order in which they run; each makes about `bytes` of FP32 values for one sample, or one node's.
+/// The segments of a model, in the order in which they run; each makes about `bytes` of FP32 values for one sample, or
+/// one node's.
 ///
-/// Values of other types do not cross a cut: the nodes that make them, such as those that compute shapes, are repeated where they are read.
+/// Values of other types do not cross a cut: the nodes that make them, such as those that compute shapes, are repeated
+/// where they are read.
 pub(super) fn segments(model: &Model, bytes: usize) -> Vec<Segment> {
-    let makers: HashMap<&str, usize> =
-        model.nodes.iter().enumerate().flat_map(|(at, node)| node.outputs.iter().map(move |output| (output.as_str(), at))).collect();
-    let mut segments: Vec<Segment> = cuts(model, bytes).windows(2).map(|cut| segment(model, &makers, cut[0]..cut[1])).collect();
+    let makers: HashMap<&str, usize> = model
+        .nodes
+        .iter()
+        .enumerate()
+        .flat_map(|(at, node)| node.outputs.iter().map(move |output| (output.as_str(), at)))
+        .collect();
+    let mut segments: Vec<Segment> =
+        cuts(model, bytes).windows(2).map(|cut| segment(model, &makers, cut[0]..cut[1])).collect();
     let mut wanted = BTreeSet::new();
     for Segment { model, kept } in segments.iter_mut().rev() {
         *kept = wanted.clone();

@@ -2,26 +2,35 @@
 
 use super::*;
 use calibration::Statistics;
-use graph::{ConvOptions, Node, TensorType, Trace, Weight};
+use tileforge_graph::{ConvOptions, Node, TensorType, Trace, Weight};
 
 const LAYERS: [&str; 4] = ["enter", "grow", "shrink", "leave"];
 
 fn f32s(dims: &[usize], values: &[f32]) -> Weight {
-    Weight::from_bytes(DataType::F32, dims.to_vec(), values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()).unwrap()
+    Weight::from_bytes(
+        DataType::F32,
+        dims.to_vec(),
+        values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>(),
+    )
+    .unwrap()
 }
 
 fn values_of(weight: &Weight) -> Vec<f32> {
     weight.cast(DataType::F32).unwrap().to_f32s().unwrap()
 }
 
-/// Convolutions of two channels one after another, the second one with these filters and this bias, and the third one with weights of
-/// a thousandth.
+/// Convolutions of two channels one after another, the second one with these filters and this bias, and the third one
+/// with weights of a thousandth.
 fn chain(filters: [f32; 4], bias: [f32; 2]) -> Model {
     let trace = Trace::new("chain", 9, 20);
     let mut x = trace.input("image", TensorType::new(DataType::F32, [1, 2, 4, 4]));
     for name in LAYERS {
         let size = if name == "shrink" { 1e-3 } else { 1.0 };
-        let (filters, bias) = if name == "grow" { (filters, bias) } else { ([0.3, -0.2, 0.1, 0.4].map(|value| value * size), [0.0, 0.1]) };
+        let (filters, bias) = if name == "grow" {
+            (filters, bias)
+        } else {
+            ([0.3, -0.2, 0.1, 0.4].map(|value| value * size), [0.0, 0.1])
+        };
         let [filters, bias] = [("weight", &[2, 2, 1, 1][..], &filters[..]), ("bias", &[2], &bias)]
             .map(|(kind, dims, values)| trace.weight(&format!("{name}.{kind}"), f32s(dims, values)));
         x = x.conv(&filters, Some(&bias), &ConvOptions::same(1));
@@ -30,8 +39,14 @@ fn chain(filters: [f32; 4], bias: [f32; 2]) -> Model {
     trace.finish().unwrap()
 }
 
-/// What is made of the two inner layers in 8 bits, where `value` reaches from `low` to `high`, and all others from -1 to 1.
-fn converted(model: &Model, (precision, provider): (Precision, Provider), value: &str, [low, high]: [f32; 2]) -> Result<Model> {
+/// What is made of the two inner layers in 8 bits, where `value` reaches from `low` to `high`, and all others from -1
+/// to 1.
+fn converted(
+    model: &Model,
+    (precision, provider): (Precision, Provider),
+    value: &str,
+    [low, high]: [f32; 2],
+) -> Result<Model> {
     let mut statistics = Statistics::new();
     for name in model.nodes.iter().map(|node| node.outputs[0].as_str()).chain(["image"]) {
         let extremes = if name == value { [low, high] } else { [-1.0, 1.0] };
@@ -42,7 +57,8 @@ fn converted(model: &Model, (precision, provider): (Precision, Provider), value:
     recipe.apply(model, &["grow/Conv", "shrink/Conv"].map(str::to_owned).into())
 }
 
-const FOR_GPUS: [(Precision, Provider); 2] = [(Precision::Int8, Provider::TensorRt), (Precision::Fp8, Provider::TensorRt)];
+const FOR_GPUS: [(Precision, Provider); 2] =
+    [(Precision::Int8, Provider::TensorRt), (Precision::Fp8, Provider::TensorRt)];
 
 fn with_codes(model: &Model) -> impl Iterator<Item = &Node> {
     model.nodes.iter().filter(|node| matches!(node.operator.as_str(), "QuantizeLinear" | "DequantizeLinear"))
@@ -64,9 +80,11 @@ fn scales_are_the_numbers_that_the_graph_holds_and_above_0() {
         }
         assert_eq!(crate::lint::lint(&made, crate::lint::Target::TensorRt10).errors().count(), 0);
         if target.0 == Precision::Int8 {
-            let of_filters = |node: &&Node| made.weights.get(&node.inputs[0]).is_some_and(|codes| codes.dims() == [2, 2, 1, 1]);
+            let of_filters =
+                |node: &&Node| made.weights.get(&node.inputs[0]).is_some_and(|codes| codes.dims() == [2, 2, 1, 1]);
             let node = with_codes(&made).find(of_filters).unwrap();
-            let (codes, scales) = (made.weights[&node.inputs[0]].to_bytes().unwrap(), values_of(&made.weights[&node.inputs[1]]));
+            let (codes, scales) =
+                (made.weights[&node.inputs[0]].to_bytes().unwrap(), values_of(&made.weights[&node.inputs[1]]));
             for (at, (code, value)) in codes.iter().zip(filters).enumerate() {
                 let scale = scales[at / 2];
                 assert!((f32::from(*code as i8) * scale - value).abs() <= 0.5 * scale, "{value} as {code} of {scale}");
@@ -82,12 +100,17 @@ fn codes_of_what_fp16_cannot_hold_are_made_and_read_in_fp32() {
         let made = converted(&model, target, "grow/Conv", [-1e5, 1e5]).unwrap();
         let found = |operator: &str, input: &str| {
             let reads = |node: &&Node| node.operator == operator && node.inputs[0] == input;
-            made.nodes.iter().find(reads).unwrap_or_else(|| panic!("no {operator} of {input} in {:?}", made.nodes)).clone()
+            made.nodes
+                .iter()
+                .find(reads)
+                .unwrap_or_else(|| panic!("no {operator} of {input} in {:?}", made.nodes))
+                .clone()
         };
         let quantise = found("QuantizeLinear", "grow/Conv");
         let dequantise = found("DequantizeLinear", &quantise.outputs[0]);
         let type_of = |name: &str| made.type_of(name).unwrap().data_type;
-        let types = ["grow/Conv", &quantise.inputs[1], &dequantise.inputs[1], &dequantise.outputs[0], "shrink/Conv"].map(type_of);
+        let types = ["grow/Conv", &quantise.inputs[1], &dequantise.inputs[1], &dequantise.outputs[0], "shrink/Conv"]
+            .map(type_of);
         assert_eq!(types, [DataType::F32; 5]);
         // The weights that take such values back are small beyond FP16's normal numbers.
         let weight = made.nodes.iter().find(|node| node.outputs[0] == "shrink.weight/DequantizeLinear").unwrap();

@@ -3,10 +3,10 @@
 use super::options::{CudaKeys, TensorRtKeys};
 use super::{Bandwidth, ComputeCapability, Device, Floors, MOST_STREAMS, Memory, Profile, Tasks, within};
 use crate::{Error, Result, yaml};
-use runtime::engine::manifest::Precision;
-use runtime::provider::Provider;
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
+use tileforge_runtime::engine::manifest::Precision;
+use tileforge_runtime::provider::Provider;
 
 /// The keys of a file. All but the name may be left to the family that it extends.
 #[derive(Debug, Clone, Deserialize)]
@@ -42,7 +42,8 @@ fn streams<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D:
 const FAMILIES: &str = "families";
 
 impl ProfileFile {
-    /// Reads a profile with all that it extends: the keys of the nearest file count. Returns the families' names, nearest first.
+    /// Reads a profile with all that it extends: the keys of the nearest file count. Returns the families' names,
+    /// nearest first.
     pub(super) fn read_with_families(path: &Path) -> Result<(Self, Vec<String>)> {
         let mut merged = Self::read(path)?;
         let folder = path.parent().unwrap_or(Path::new("")).join(FAMILIES);
@@ -52,12 +53,16 @@ impl ProfileFile {
             // A family's name is not looked for elsewhere, so that a profile means the same wherever it is read.
             let family = folder.join(format!("{name}.yaml"));
             if !family.is_file() {
-                let reason = format!("`extends: {name}`: there is no {}; families are in that folder", family.display());
+                let reason =
+                    format!("`extends: {name}`: there is no {}; families are in that folder", family.display());
                 return Err(Error::input(&from, reason));
             }
             if names.contains(&name) {
                 let chain = names.join(" → ");
-                return Err(Error::input(&from, format!("`extends: {name}` is circular: {chain} → {name}; remove one of them")));
+                return Err(Error::input(
+                    &from,
+                    format!("`extends: {name}` is circular: {chain} → {name}; remove one of them"),
+                ));
             }
             let read = Self::read(&family)?;
             names.push(name);
@@ -70,7 +75,10 @@ impl ProfileFile {
     fn read(path: &Path) -> Result<Self> {
         let file: Self = yaml::read(path)?;
         if path.file_stem().is_none_or(|stem| stem != file.name.as_str()) {
-            return Err(Error::input(path, format!("expected the profile to have its file's name, found `name: {}`", file.name)));
+            return Err(Error::input(
+                path,
+                format!("expected the profile to have its file's name, found `name: {}`", file.name),
+            ));
         }
         Ok(file)
     }
@@ -99,8 +107,11 @@ impl ProfileFile {
 
     /// The profile, once nothing more is inherited.
     pub(super) fn complete(self, families: Vec<String>) -> Result<Profile, String> {
-        let place =
-            if families.is_empty() { String::new() } else { format!(" or in the families that it extends ({})", families.join(", ")) };
+        let place = if families.is_empty() {
+            String::new()
+        } else {
+            format!(" or in the families that it extends ({})", families.join(", "))
+        };
         let missing = |key: &str| format!("`{key}` is missing: expected in this file{place}");
         let device = match self.gpu {
             None => None,

@@ -2,8 +2,8 @@
 
 use super::{ComputeCapability, Device, Profile};
 use crate::{Error, Result};
-use runtime::provider::{self, Gpu};
 use std::path::{Path, PathBuf};
+use tileforge_runtime::provider::{self, Gpu};
 
 /// The profile of the machine that asks.
 #[derive(Debug)]
@@ -24,7 +24,11 @@ pub(super) fn path_of(name_or_path: &str) -> Result<PathBuf> {
         return Ok(path);
     }
     let known = names();
-    let known = if known.is_empty() { "there is no folder `profiles`".into() } else { format!("known are {}", known.join(", ")) };
+    let known = if known.is_empty() {
+        "there is no folder `profiles`".into()
+    } else {
+        format!("known are {}", known.join(", "))
+    };
     Err(Error::input(Path::new(name_or_path), format!("no such profile; {known}, or give the path of a .yaml file")))
 }
 
@@ -60,7 +64,9 @@ pub fn here() -> Result<Here> {
         Ok(gpus) => gpus,
         Err(problem) => return Ok(Here { name: "cpu".into(), reason: format!("no GPU here: {problem}") }),
     };
-    let Some(gpu) = gpus.first() else { return Ok(Here { name: "cpu".into(), reason: "the driver sees no GPU".into() }) };
+    let Some(gpu) = gpus.first() else {
+        return Ok(Here { name: "cpu".into(), reason: "the driver sees no GPU".into() });
+    };
     let profiles = names().iter().map(|name| Profile::read(name)).collect::<Result<Vec<Profile>>>()?;
     Ok(of_gpu(gpu, &profiles))
 }
@@ -70,7 +76,10 @@ pub(super) fn of_gpu(gpu: &Gpu, profiles: &[Profile]) -> Here {
     let what = format!("{} (compute capability {})", gpu.name, gpu.compute_capability);
     match found {
         Some(profile) => Here { name: profile.name.clone(), reason: format!("the first GPU is {what}") },
-        None => Here { name: "cpu".into(), reason: format!("no profile has the name of the first GPU, {what}: add one to use it") },
+        None => Here {
+            name: "cpu".into(),
+            reason: format!("no profile has the name of the first GPU, {what}: add one to use it"),
+        },
     }
 }
 
@@ -78,6 +87,7 @@ impl Device {
     /// Whether the driver means this device.
     pub fn is(&self, gpu: &Gpu) -> bool {
         let capability = gpu.compute_capability.parse::<ComputeCapability>();
-        capability.is_ok_and(|capability| capability == self.compute_capability) && self.driver_names.contains(&gpu.name)
+        capability.is_ok_and(|capability| capability == self.compute_capability)
+            && self.driver_names.contains(&gpu.name)
     }
 }

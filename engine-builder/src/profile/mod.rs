@@ -10,13 +10,13 @@ pub use options::{ConvolutionSearch, CudaOptions, ProviderOptions, TensorRtOptio
 pub use quantity::{Bandwidth, ComputeCapability, Memory, Tile};
 
 use crate::{Error, Result};
-use exporter::Task;
 use file::ProfileFile;
-use runtime::engine::manifest::Precision;
-use runtime::provider::Provider;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use tileforge_exporter::Task;
+use tileforge_runtime::engine::manifest::Precision;
+use tileforge_runtime::provider::Provider;
 
 /// A profile: the keys of `profiles/NAME.yaml` over those of the families that it extends.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -75,8 +75,8 @@ pub struct Tasks {
     /// Latent images to images; sizes in latent pixels.
     #[serde(deserialize_with = "shapes::<_, 1>")]
     pub vae_decoder: Option<Shapes>,
-    /// Denoising of latent images; sizes in latent pixels, with three halvings within a UNet of four levels. A batch of 2 holds both halves of
-    /// classifier-free guidance.
+    /// Denoising of latent images; sizes in latent pixels, with three halvings within a UNet of four levels. A batch of
+    /// 2 holds both halves of classifier-free guidance.
     #[serde(deserialize_with = "shapes::<_, 8>")]
     pub unet: Option<Shapes>,
     /// Depth of an image; sizes in input pixels, in patches of 14 of vision transformers.
@@ -102,7 +102,8 @@ fn one() -> u32 {
     1
 }
 
-/// Shapes whose sizes are multiples of `MULTIPLE`. Checked while they are read, so that an error has its line and column.
+/// Shapes whose sizes are multiples of `MULTIPLE`. Checked while they are read, so that an error has its line and
+/// column.
 fn shapes<'de, D: Deserializer<'de>, const MULTIPLE: usize>(deserializer: D) -> Result<Option<Shapes>, D::Error> {
     let shapes = Option::<Shapes>::deserialize(deserializer)?;
     if let Some(Shapes { tiles, batch }) = &shapes {
@@ -126,7 +127,11 @@ fn within<'de, D: Deserializer<'de>, T: Deserialize<'de> + PartialOrd + fmt::Dis
     range: std::ops::RangeInclusive<T>,
 ) -> Result<T, D::Error> {
     let value = T::deserialize(deserializer)?;
-    if range.contains(&value) { Ok(value) } else { Err(D::Error::custom(format!("expected {expected}, found {value}"))) }
+    if range.contains(&value) {
+        Ok(value)
+    } else {
+        Err(D::Error::custom(format!("expected {expected}, found {value}")))
+    }
 }
 
 fn decibels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
@@ -161,12 +166,14 @@ fn not_slower() -> f64 {
 }
 
 impl Floors {
-    /// What an engine of a precision reaches unless something is wrong with it; docs/benchmarks.md has what engines do reach.
+    /// What an engine of a precision reaches unless something is wrong with it; docs/benchmarks.md has what engines do
+    /// reach.
     pub fn expected_of(precision: Precision) -> Self {
         let (psnr_db, cosine) = match precision {
             // The same arithmetic in another order.
             Precision::Fp32 => (100.0, 0.999_999),
-            // 11 bits: below half a level of 10 bits. The cosine is what 60 dB come to for noise, the least of all kinds of outputs.
+            // 11 bits: below half a level of 10 bits. The cosine is what 60 dB come to for noise, the least of all
+            // kinds of outputs.
             Precision::Fp16 => (60.0, 0.99995),
             // 8 bits, and 8-bit codes: about a level of 8 bits.
             Precision::Bf16 => (40.0, 0.999),
@@ -183,8 +190,8 @@ const LARGEST_BATCH: u32 = 64;
 const MOST_STREAMS: u32 = 16;
 
 impl Profile {
-    /// Reads the profile `name_or_path`: a path that ends in `.yaml`, or a name to look up in `profiles/` below the current folder or
-    /// any folder above the executable.
+    /// Reads the profile `name_or_path`: a path that ends in `.yaml`, or a name to look up in `profiles/` below the
+    /// current folder or any folder above the executable.
     ///
     /// # Errors
     /// There is no such profile, or the file or a family that it extends is not a valid one.
@@ -205,7 +212,10 @@ impl Profile {
             self.check_precision(precision).map_err(|reason| {
                 let can = Precision::ALL.iter().filter(|other| self.check_precision(**other).is_ok());
                 let can = can.map(|other| other.name()).collect::<Vec<_>>().join(", ");
-                Error::Usage(format!("--precision {precision}: {reason}; expected one that the profile {} has: {can}", self.name))
+                Error::Usage(format!(
+                    "--precision {precision}: {reason}; expected one that the profile {} has: {can}",
+                    self.name
+                ))
             })?;
             self.precision = precision;
             self.floors = Floors { speed: self.floors.speed, ..Floors::expected_of(precision) };
@@ -247,11 +257,16 @@ impl Profile {
             (None, Provider::Cpu) if self.cuda_graphs => return Err("`cuda_graphs`: expected false on a CPU".into()),
             (None, Provider::Cpu) => {}
             (None, provider) => {
-                return Err(format!("`provider: {provider}`: expected `gpu`, `compute_capability` and the rest of a GPU's keys"));
+                return Err(format!(
+                    "`provider: {provider}`: expected `gpu`, `compute_capability` and the rest of a GPU's keys"
+                ));
             }
-            (Some(_), Provider::Cpu) => return Err("`provider: cpu`: expected tensorrt or cuda in the profile of a GPU".into()),
+            (Some(_), Provider::Cpu) => {
+                return Err("`provider: cpu`: expected tensorrt or cuda in the profile of a GPU".into());
+            }
             (Some(device), _) if self.cuda.tf32 => {
-                needs(ComputeCapability { major: 8, minor: 0 }, device).map_err(|reason| format!("`cuda: tf32`: {reason}"))?;
+                needs(ComputeCapability { major: 8, minor: 0 }, device)
+                    .map_err(|reason| format!("`cuda: tf32`: {reason}"))?;
             }
             (Some(_), _) => {}
         }

@@ -1,8 +1,8 @@
 //! What ONNX Runtime's GPU providers are given, from what a profile says.
 //!
-//! The providers themselves check little: an optimisation level of 99 is accepted and malformed shapes only warn. So names are typed
-//! here and ranges are checked here (NVIDIA's `IBuilderConfig`, ONNX Runtime's pages on both providers); `make conformance` holds the
-//! names and the form of the values to ONNX Runtime's own parser.
+//! The providers themselves check little: an optimisation level of 99 is accepted and malformed shapes only warn. So
+//! names are typed here and ranges are checked here (NVIDIA's `IBuilderConfig`, ONNX Runtime's pages on both
+//! providers); `make conformance` holds the names and the form of the values to ONNX Runtime's own parser.
 
 use super::Memory;
 use serde::{Deserialize, Serialize};
@@ -96,7 +96,8 @@ impl TensorRtKeys {
         }
     }
 
-    /// With ONNX Runtime's own defaults, except that timings are kept and that one node is worth an engine: what TensorRT can run, it runs.
+    /// With ONNX Runtime's own defaults, except that timings are kept and that one node is worth an engine: what
+    /// TensorRT can run, it runs.
     pub(super) fn complete(self) -> Result<TensorRtOptions, String> {
         let options = TensorRtOptions {
             workspace: self.workspace,

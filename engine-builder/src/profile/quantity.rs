@@ -22,8 +22,11 @@ impl FromStr for Tile {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let side = |text: &str| text.parse::<usize>().ok().filter(|side| (1..=LARGEST_SIDE).contains(side));
-        let tile = text.split_once('x').and_then(|(height, width)| Some(Tile { height: side(height)?, width: side(width)? }));
-        tile.ok_or_else(|| format!("expected a tile HEIGHTxWIDTH of 1 to {LARGEST_SIDE} pixels, as in 256x256, found `{text}`"))
+        let tile =
+            text.split_once('x').and_then(|(height, width)| Some(Tile { height: side(height)?, width: side(width)? }));
+        tile.ok_or_else(|| {
+            format!("expected a tile HEIGHTxWIDTH of 1 to {LARGEST_SIDE} pixels, as in 256x256, found `{text}`")
+        })
     }
 }
 
@@ -47,7 +50,9 @@ impl FromStr for ComputeCapability {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let digits = |text: &str, most: u32| text.parse::<u32>().ok().filter(|number| *number <= most);
-        let parts = text.split_once('.').and_then(|(major, minor)| Some(Self { major: digits(major, 99)?, minor: digits(minor, 9)? }));
+        let parts = text
+            .split_once('.')
+            .and_then(|(major, minor)| Some(Self { major: digits(major, 99)?, minor: digits(minor, 9)? }));
         parts.ok_or_else(|| format!("expected a compute capability, as in 8.9, found `{text}`"))
     }
 }
@@ -77,7 +82,8 @@ pub struct Bandwidth {
 /// `NUMBER UNIT` with one of the units, as the number times the unit's factor.
 fn quantity(text: &str, units: &[(&str, f64)], example: &str) -> Result<f64, String> {
     let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
-    let wrong = || format!("expected a number and one of the units {}, as in `{example}`, found `{text}`", names.join(", "));
+    let wrong =
+        || format!("expected a number and one of the units {}, as in `{example}`, found `{text}`", names.join(", "));
     let (number, unit) = text.split_once(' ').ok_or_else(wrong)?;
     let number = number.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0).ok_or_else(wrong)?;
     let (_, factor) = units.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;

@@ -123,7 +123,11 @@ fn mistakes_are_named_with_their_place_and_what_was_meant() {
         ("8.6", "eight", &["line 5", "as in 8.9"]),
         ("[64x64] }", "[64x0] }", &["line 11", "as in 256x256, found `64x0`"]),
         ("[64x64] }", "[] }", &["line 11", "`tiles`: expected at least one"]),
-        ("[64x64], batch: 2", "[64x60], batch: 2", &["line 12", "column", "`tiles`: expected multiples of 8, found 64x60"]),
+        (
+            "[64x64], batch: 2",
+            "[64x60], batch: 2",
+            &["line 12", "column", "`tiles`: expected multiples of 8, found 64x60"],
+        ),
         ("batch: 2", "batch: 0", &["line 12", "`batch`: expected 1 to 64, found 0"]),
         ("level: 3", "level: 99", &["builder_optimization_level", "expected 0 to 5, found 99"]),
         ("streams: 2", "streams: 0", &["line 13", "expected 1 to 16, found 0"]),
@@ -159,7 +163,11 @@ fn a_precision_that_the_machine_lacks_is_refused_with_what_it_has() {
             Precision::Fp8,
             "needs compute capability 8.9, found 8.6; expected one that the profile rtx3080 has: fp32, fp16, bf16, int8",
         ),
-        ("t4", Precision::Bf16, "needs compute capability 8.0, found 7.5; expected one that the profile t4 has: fp32, fp16, int8"),
+        (
+            "t4",
+            Precision::Bf16,
+            "needs compute capability 8.0, found 7.5; expected one that the profile t4 has: fp32, fp16, int8",
+        ),
         ("cpu", Precision::Fp8, "do not compute in it; expected one that the profile cpu has: fp32, fp16, int8"),
         ("cpu", Precision::Bf16, "--precision bf16: ONNX Runtime's CPU kernels"),
     ] {
@@ -171,7 +179,9 @@ fn a_precision_that_the_machine_lacks_is_refused_with_what_it_has() {
 
 #[test]
 fn families_in_a_circle_are_named() {
-    let error = read("name: test\nextends: a", &[("a", "name: a\nextends: b"), ("b", "name: b\nextends: a")]).unwrap_err().to_string();
+    let error = read("name: test\nextends: a", &[("a", "name: a\nextends: b"), ("b", "name: b\nextends: a")])
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("`extends: a` is circular: a → b → a"), "{error}");
     let error = read("name: test\nextends: a", &[("a", "name: a\nextends: a")]).unwrap_err().to_string();
     assert!(error.contains("circular: a → a"), "{error}");
@@ -187,7 +197,10 @@ fn options_have_the_providers_names() {
     assert_eq!(options["trt_builder_optimization_level"], "3");
     assert_eq!(options["trt_cuda_graph_enable"], "1");
     // Precision is in the graph: the provider's switches would change what was measured.
-    assert!(!options.keys().any(|name| name.contains("fp16") || name.contains("int8") || name.contains("bf16")), "{options:?}");
+    assert!(
+        !options.keys().any(|name| name.contains("fp16") || name.contains("int8") || name.contains("bf16")),
+        "{options:?}"
+    );
     assert_eq!(profile.cuda_options()["use_tf32"], "1");
 }
 
@@ -195,7 +208,11 @@ fn options_have_the_providers_names() {
 fn a_gpu_is_known_by_its_name_and_its_capability() {
     let profiles: Vec<Profile> = shipped().into_values().collect();
     let of = |name: &str, capability: &str| {
-        let gpu = runtime::provider::Gpu { name: name.into(), compute_capability: capability.into(), memory_bytes: 1 };
+        let gpu = tileforge_runtime::provider::Gpu {
+            name: name.into(),
+            compute_capability: capability.into(),
+            memory_bytes: 1,
+        };
         find::of_gpu(&gpu, &profiles).name
     };
     assert_eq!(of("NVIDIA L4", "8.9"), "l4");

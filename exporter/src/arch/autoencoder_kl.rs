@@ -1,12 +1,14 @@
-//! AutoencoderKL: the variational autoencoder of latent diffusion, as its encoder and its decoder (Stable Diffusion 1 to 3, SDXL, Flux).
+//! AutoencoderKL: the variational autoencoder of latent diffusion, as its encoder and its decoder (Stable Diffusion 1
+//! to 3, SDXL, Flux).
 //!
-//! Paper: <https://arxiv.org/abs/2112.10752>. Reference: diffusers 0.42.1, `models/autoencoders/{autoencoder_kl,vae}.py`.
+//! Paper: <https://arxiv.org/abs/2112.10752>. Reference: diffusers 0.42.1,
+//! `models/autoencoders/{autoencoder_kl,vae}.py`.
 
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{AttentionNames, Groups, Scope, attention_of_pixels, conv2d, downsample, group_norm, resnet, upsample};
 use crate::{Component, Contract, Precision, Result, Shapes, Task};
-use graph::{DataType, Dim, TensorType, Value};
 use serde::Serialize;
+use tileforge_graph::{DataType, Dim, TensorType, Value};
 
 /// Hyperparameters of one of the two halves; they are mirror images of each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -60,7 +62,8 @@ impl Architecture for Encoder {
         let [_, image_channels, ..] = keys.dims::<4>("encoder.conv_in.weight")?;
         let [twice_latent, ..] = keys.dims::<4>("encoder.conv_out.weight")?;
         let levels = keys.count("encoder.down_blocks.");
-        let filters = |level: usize| Ok(keys.dims::<4>(&format!("encoder.down_blocks.{level}.resnets.0.conv1.weight"))?[0]);
+        let filters =
+            |level: usize| Ok(keys.dims::<4>(&format!("encoder.down_blocks.{level}.resnets.0.conv1.weight"))?[0]);
         AutoencoderKl {
             image_channels,
             latent_channels: twice_latent / 2,
@@ -111,7 +114,8 @@ impl Architecture for Decoder {
         let [_, latent_channels, ..] = keys.dims::<4>("decoder.conv_in.weight")?;
         let [image_channels, ..] = keys.dims::<4>("decoder.conv_out.weight")?;
         let levels = keys.count("decoder.up_blocks.");
-        let filters = |level: usize| Ok(keys.dims::<4>(&format!("decoder.up_blocks.{level}.resnets.0.conv1.weight"))?[0]);
+        let filters =
+            |level: usize| Ok(keys.dims::<4>(&format!("decoder.up_blocks.{level}.resnets.0.conv1.weight"))?[0]);
         AutoencoderKl {
             image_channels,
             latent_channels,
@@ -209,8 +213,8 @@ impl AutoencoderKl {
         Groups { count: self.norm_num_groups, epsilon: EPSILON }
     }
 
-    /// `image` `[batch, channels, height, width]` → `[batch, 2 · latent channels, height / factor, width / factor]`: first the means,
-    /// then the logarithms of the variances.
+    /// `image` `[batch, channels, height, width]` → `[batch, 2 · latent channels, height / factor, width / factor]`:
+    /// first the means, then the logarithms of the variances.
     fn encode(&self, w: &Scope<'_>, image: &Value) -> Value {
         let e = w.at("encoder");
         let last = self.block_out_channels.len().saturating_sub(1);
@@ -233,7 +237,11 @@ impl AutoencoderKl {
     fn decode(&self, w: &Scope<'_>, latent: &Value) -> Value {
         let d = w.at("decoder");
         let levels = self.block_out_channels.len();
-        let z = if self.quant_conv { conv2d(&w.at("post_quant_conv"), latent, self.latent_channels, 1) } else { latent.clone() };
+        let z = if self.quant_conv {
+            conv2d(&w.at("post_quant_conv"), latent, self.latent_channels, 1)
+        } else {
+            latent.clone()
+        };
         let x = conv2d(&d.at("conv_in"), &z, self.filters(levels.saturating_sub(1)), 3);
         let mut x = self.middle(&d.at("mid_block"), &x);
         for (level, filters) in self.block_out_channels.iter().rev().enumerate() {
@@ -280,15 +288,25 @@ impl AutoencoderKl {
             scaling_factor: SCALING_FACTOR,
             shift_factor: 0.0,
         };
-        let sd =
-            AutoencoderKl { block_out_channels: vec![128, 256, 512, 512], layers_per_block: 2, norm_num_groups: GROUPS, ..tiny.clone() };
+        let sd = AutoencoderKl {
+            block_out_channels: vec![128, 256, 512, 512],
+            layers_per_block: 2,
+            norm_num_groups: GROUPS,
+            ..tiny.clone()
+        };
         let large = AutoencoderKl { latent_channels: 16, quant_conv: false, ..sd.clone() };
         vec![
             ("tiny", tiny.clone()),
             ("tiny-old-names", AutoencoderKl { attention_names: AttentionNames::Old, ..tiny.clone() }),
             (
                 "tiny-no-quant",
-                AutoencoderKl { quant_conv: false, latent_channels: 16, scaling_factor: 0.3611, shift_factor: 0.1159, ..tiny.clone() },
+                AutoencoderKl {
+                    quant_conv: false,
+                    latent_channels: 16,
+                    scaling_factor: 0.3611,
+                    shift_factor: 0.1159,
+                    ..tiny.clone()
+                },
             ),
             ("tiny-no-attention", AutoencoderKl { mid_block_add_attention: false, ..tiny }),
             ("sdxl", AutoencoderKl { scaling_factor: 0.13025, ..sd.clone() }),

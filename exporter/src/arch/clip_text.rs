@@ -5,8 +5,8 @@
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Scope, Sequences, attention_of_rows, embedding, layer_norm, linear, linear_unbiased};
 use crate::{Component, Contract, Precision, Result, Shapes, Task};
-use graph::{DataType, Dim, TensorType, Value};
 use serde::{Deserialize, Serialize};
+use tileforge_graph::{DataType, Dim, TensorType, Value};
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,8 +37,8 @@ enum Activation {
     Gelu,
 }
 
-/// In configurations of transformers before 4.31 the end token is said to be 2, which it was not: the largest number of a text was
-/// looked for instead, and still is where they say so.
+/// In configurations of transformers before 4.31 the end token is said to be 2, which it was not: the largest number of
+/// a text was looked for instead, and still is where they say so.
 const LARGEST: usize = 2;
 /// Width of a head in all published text encoders.
 const HEAD: usize = 64;
@@ -64,7 +64,8 @@ impl Architecture for ClipText {
         let [max_position_embeddings, _] = keys.dims::<2>(&name("embeddings.position_embedding.weight"))?;
         let [intermediate_size, _] = keys.dims::<2>(&name("encoder.layers.0.mlp.fc1.weight"))?;
         let projected = keys.contains("text_projection.weight");
-        let projection_dim = projected.then(|| keys.dims::<2>("text_projection.weight")).transpose()?.map(|[width, _]| width);
+        let projection_dim =
+            projected.then(|| keys.dims::<2>("text_projection.weight")).transpose()?.map(|[width, _]| width);
         let num_hidden_layers = keys.count(&name("encoder.layers."));
         keys.only("model_type", "clip_text_model")?;
         keys.agree("architectures", [if projected { "CLIPTextModelWithProjection" } else { "CLIPTextModel" }])?;
@@ -106,13 +107,16 @@ impl Architecture for ClipText {
         })
     }
 
-    /// A text has as many tokens as its tokenizer pads it to, which are all that there are positions for, if nothing else is asked.
+    /// A text has as many tokens as its tokenizer pads it to, which are all that there are positions for, if nothing
+    /// else is asked.
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let [dims] = shapes.resolve([("input_ids", &[Dim::symbol("batch"), Dim::symbol("sequence")])])?;
         let tokens = dims.get(1).and_then(Dim::fixed).unwrap_or(self.max_position_embeddings);
         if tokens > self.max_position_embeddings {
             let most = self.max_position_embeddings;
-            return Err(crate::Error::Option(format!("--shapes input_ids: this model takes at most {most} tokens, found {tokens}")));
+            return Err(crate::Error::Option(format!(
+                "--shapes input_ids: this model takes at most {most} tokens, found {tokens}"
+            )));
         }
         let batch = dims.into_iter().next().unwrap_or(Dim::Fixed(1));
         let ids = w.trace().input("input_ids", TensorType::new(DataType::I64, [batch, Dim::Fixed(tokens)]));
@@ -166,7 +170,10 @@ impl Architecture for ClipText {
         };
         vec![
             ("tiny", tiny.clone()),
-            ("tiny-projection", ClipText { hidden_act: Activation::Gelu, eos_token_id: 39, projection_dim: Some(6), ..tiny.clone() }),
+            (
+                "tiny-projection",
+                ClipText { hidden_act: Activation::Gelu, eos_token_id: 39, projection_dim: Some(6), ..tiny.clone() },
+            ),
             ("tiny-unprefixed", ClipText { prefixed: false, ..tiny }),
             ("clip-l", openai),
             ("sd21", sd2),
@@ -189,11 +196,13 @@ fn prefix(prefixed: bool) -> &'static str {
 }
 
 impl ClipText {
-    /// `ids` `[batch, tokens]` → the states before and after each layer, the last ones normalised, and the state of the whole text.
+    /// `ids` `[batch, tokens]` → the states before and after each layer, the last ones normalised, and the state of the
+    /// whole text.
     fn network(&self, w: &Scope<'_>, ids: &Value, tokens: usize) {
         let trace = w.trace();
         let text = |name: &str| w.at(format!("{}{name}", prefix(self.prefixed)));
-        let positions = text("embeddings.position_embedding").tensor("weight", [self.max_position_embeddings, self.hidden_size]);
+        let positions =
+            text("embeddings.position_embedding").tensor("weight", [self.max_position_embeddings, self.hidden_size]);
         let positions = if tokens < self.max_position_embeddings { positions.slice(0, 0, tokens) } else { positions };
         let words = embedding(&text("embeddings.token_embedding"), ids, self.vocab_size, self.hidden_size);
         let embedded = words + positions;

@@ -3,8 +3,8 @@
 use super::{Keys, Mismatch};
 use crate::nn::{Dinov2, Dpt, Naming, PATCH};
 use crate::{Component, Contract, Error, Precision, Result, Shapes, Task};
-use graph::{Constant, Dim, Value};
 use serde::Serialize;
+use tileforge_graph::{Constant, Dim, Value};
 
 /// Width of an attention head in every published DINOv2.
 const HEAD_WIDTH: usize = 64;
@@ -45,7 +45,10 @@ pub(super) fn contract(preprocess: Preprocess, more: Vec<(&'static str, String)>
         Preprocess::Outside => format!("(0..1 − ({red}, {green}, {blue})) / ({r}, {g}, {b})"),
         Preprocess::InGraph => "0..1".into(),
     };
-    let mut facts = vec![("input.pixel_values", format!("[batch, 3, height, width], RGB, {pixels}")), ("size_multiple", PATCH.to_string())];
+    let mut facts = vec![
+        ("input.pixel_values", format!("[batch, 3, height, width], RGB, {pixels}")),
+        ("size_multiple", PATCH.to_string()),
+    ];
     facts.extend(more);
     // Transformers of this kind overflow half precision in some of their features.
     Contract::Component(Component { task: Task::Depth, safe_precisions: &[Precision::Fp32, Precision::Bf16], facts })
@@ -54,7 +57,8 @@ pub(super) fn contract(preprocess: Preprocess, more: Vec<(&'static str, String)>
 /// The shape of an input, all sizes of which must be given.
 pub(super) fn depth_shape(shapes: &Shapes, input: &str, channels: usize) -> Result<[usize; 4]> {
     let size = |name| Dim::symbol(name).times(PATCH).unwrap_or(Dim::Fixed(PATCH));
-    let [dims] = shapes.resolve([(input, &[Dim::symbol("batch"), Dim::Fixed(channels), size("height"), size("width")])])?;
+    let [dims] =
+        shapes.resolve([(input, &[Dim::symbol("batch"), Dim::Fixed(channels), size("height"), size("width")])])?;
     let fixed: Option<Vec<usize>> = dims.iter().map(Dim::fixed).collect();
     fixed.and_then(|dims| dims.try_into().ok()).ok_or_else(|| {
         let example = format!("--shapes {input}:1x{channels}x518x686");
@@ -77,7 +81,9 @@ pub(super) fn detect_backbone(keys: &Keys<'_>, prefix: &str, naming: Naming) -> 
     let [_, places, dim] = keys.dims::<3>(&format!("{prefix}.{positions}"))?;
     let grid = places.saturating_sub(1).isqrt();
     if grid * grid + 1 != places {
-        return Err(Mismatch(format!("expected `{prefix}.{positions}` to have a square number of places and one more, found {places}")));
+        return Err(Mismatch(format!(
+            "expected `{prefix}.{positions}` to have a square number of places and one more, found {places}"
+        )));
     }
     let blocks = keys.count(&format!("{prefix}.{blocks}"));
     let [hidden, _] = keys.dims::<2>(&format!("{prefix}.{first}"))?;
@@ -103,8 +109,12 @@ fn taps(keys: &Keys<'_>, blocks: usize) -> Result<[usize; 4], Mismatch> {
         });
     };
     let taps: Option<Vec<usize>> = hint.split(',').map(|tap| tap.trim().parse().ok()).collect();
-    let taps = taps.and_then(|taps| <[usize; 4]>::try_from(taps).ok()).filter(|taps| taps.is_sorted_by(|a, b| a < b) && taps[3] < blocks);
-    taps.ok_or_else(|| Mismatch(format!("expected `taps` to be four ascending numbers below {blocks}, with commas, found `{hint}`")))
+    let taps = taps
+        .and_then(|taps| <[usize; 4]>::try_from(taps).ok())
+        .filter(|taps| taps.is_sorted_by(|a, b| a < b) && taps[3] < blocks);
+    taps.ok_or_else(|| {
+        Mismatch(format!("expected `taps` to be four ascending numbers below {blocks}, with commas, found `{hint}`"))
+    })
 }
 
 fn published_taps(blocks: usize) -> Option<[usize; 4]> {

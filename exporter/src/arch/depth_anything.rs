@@ -1,14 +1,17 @@
-//! Depth Anything V2: the relative depth of each pixel of one image, seen by DINOv2 and drawn by a dense prediction head.
+//! Depth Anything V2: the relative depth of each pixel of one image, seen by DINOv2 and drawn by a dense prediction
+//! head.
 //!
-//! Paper: <https://arxiv.org/abs/2406.09414>. Upstream: <https://github.com/DepthAnything/Depth-Anything-V2>. Reference: transformers,
-//! `models/depth_anything/modeling_depth_anything.py`.
+//! Paper: <https://arxiv.org/abs/2406.09414>. Upstream: <https://github.com/DepthAnything/Depth-Anything-V2>.
+//! Reference: transformers, `models/depth_anything/modeling_depth_anything.py`.
 
-use super::depth::{Preprocess, contract, depth_shape, detect_backbone, detect_head, published_backbone, published_head};
+use super::depth::{
+    Preprocess, contract, depth_shape, detect_backbone, detect_head, published_backbone, published_head,
+};
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Dinov2, Dpt, Naming, Scope};
 use crate::{Contract, Result, Shapes};
-use graph::{DataType, TensorType};
 use serde::Serialize;
+use tileforge_graph::{DataType, TensorType};
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -41,7 +44,12 @@ impl Architecture for DepthAnything {
     const NAME: &'static str = "DepthAnything";
     const TASK: crate::Task = crate::Task::Depth;
     const SIGNATURES: &'static [&'static [&'static str]] = &[
-        &["pretrained.pos_embed", "pretrained.blocks.0.ls1.gamma", "depth_head.projects.0.weight", "depth_head.scratch.layer1_rn.weight"],
+        &[
+            "pretrained.pos_embed",
+            "pretrained.blocks.0.ls1.gamma",
+            "depth_head.projects.0.weight",
+            "depth_head.scratch.layer1_rn.weight",
+        ],
         &[
             "backbone.embeddings.position_embeddings",
             "backbone.encoder.layer.0.layer_scale1.lambda1",
@@ -62,7 +70,10 @@ impl Architecture for DepthAnything {
     }
 
     fn contract(&self) -> Contract {
-        contract(self.preprocess, vec![("output.predicted_depth", "[batch, height, width], relative: the larger the nearer".into())])
+        contract(
+            self.preprocess,
+            vec![("output.predicted_depth", "[batch, height, width], relative: the larger the nearer".into())],
+        )
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
@@ -79,7 +90,8 @@ impl Architecture for DepthAnything {
 
     fn ignores(&self, name: &str) -> bool {
         let [backbone, head] = Self::prefixes(self.backbone.naming);
-        let inside = |prefix: &str| if prefix.is_empty() { Some(name) } else { name.strip_prefix(prefix)?.strip_prefix('.') };
+        let inside =
+            |prefix: &str| if prefix.is_empty() { Some(name) } else { name.strip_prefix(prefix)?.strip_prefix('.') };
         inside(backbone).is_some_and(Dinov2::ignores) || inside(head).is_some_and(|name| self.head.ignores(name))
     }
 

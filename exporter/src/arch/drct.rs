@@ -1,14 +1,15 @@
-//! DRCT: groups of five Swin Transformer blocks that are densely connected, so that no feature of an early block is lost.
+//! DRCT: groups of five Swin Transformer blocks that are densely connected, so that no feature of an early block is
+//! lost.
 //!
-//! Paper: <https://arxiv.org/abs/2404.00722>. Upstream: <https://github.com/ming053l/DRCT>, `drct/archs/DRCT_arch.py`. Reference: spandrel
-//! 0.4.2, `architectures/DRCT`.
+//! Paper: <https://arxiv.org/abs/2404.00722>. Upstream: <https://github.com/ming053l/DRCT>, `drct/archs/DRCT_arch.py`.
+//! Reference: spandrel 0.4.2, `architectures/DRCT`.
 
 use super::swin::{Frame, is_training_buffer, normalise};
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Grid, Order, Scope, SwinBlock, conv2d, shuffle_upsampling, width};
 use crate::{Contract, Result, Shapes};
-use graph::Value;
 use serde::Serialize;
+use tileforge_graph::Value;
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -23,7 +24,8 @@ pub(super) struct Drct {
     window: usize,
     /// Whether every second block has rolled windows; not in a network that was trained on images of one window.
     rolled: bool,
-    /// Width between the layers of an MLP, for each channel of the block, in the first three blocks; in the last two it is 1.
+    /// Width between the layers of an MLP, for each channel of the block, in the first three blocks; in the last two it
+    /// is 1.
     expansion: usize,
     /// Whether queries, keys and values have a bias.
     biased: bool,
@@ -56,11 +58,14 @@ impl Architecture for Drct {
 
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let [dim, channels, ..] = keys.dims::<4>("conv_first.weight")?;
-        let tables = (0..keys.count("layers.")).map(|i| keys.bias_table(&format!("layers.{i}.swin1.attn.relative_position_bias_table")));
+        let tables = (0..keys.count("layers."))
+            .map(|i| keys.bias_table(&format!("layers.{i}.swin1.attn.relative_position_bias_table")));
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         let [hidden, _] = keys.dims::<2>("layers.0.swin1.mlp.fc1.weight")?;
         if hidden % dim != 0 {
-            return Err(Mismatch(format!("expected `layers.0.swin1.mlp.fc1.weight` to have a multiple of {dim} rows, found {hidden}")));
+            return Err(Mismatch(format!(
+                "expected `layers.0.swin1.mlp.fc1.weight` to have a multiple of {dim} rows, found {hidden}"
+            )));
         }
         Ok(Drct {
             channels,
@@ -144,7 +149,13 @@ fn is_rolled(keys: &Keys<'_>) -> Result<bool, Mismatch> {
 
 impl Drct {
     fn frame(&self) -> Frame {
-        Frame { channels: self.channels, scale: self.factors.iter().product(), window: self.window, unshuffle: 1, range: 1.0 }
+        Frame {
+            channels: self.channels,
+            scale: self.factors.iter().product(),
+            window: self.window,
+            unshuffle: 1,
+            range: 1.0,
+        }
     }
 
     fn network(&self, w: &Scope<'_>, image: &Value, grid: &Grid) -> Value {

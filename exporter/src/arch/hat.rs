@@ -1,14 +1,14 @@
 //! HAT: a hybrid of window attention, channel attention and attention to overlapping windows.
 //!
-//! Paper: <https://arxiv.org/abs/2205.04437>. Upstream: <https://github.com/XPixelGroup/HAT>, `hat/archs/hat_arch.py`. Reference: spandrel
-//! 0.4.2, `architectures/HAT`.
+//! Paper: <https://arxiv.org/abs/2205.04437>. Upstream: <https://github.com/XPixelGroup/HAT>, `hat/archs/hat_arch.py`.
+//! Reference: spandrel 0.4.2, `architectures/HAT`.
 
 use super::swin::{Frame, is_training_buffer, normalise};
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Grid, Order, Scope, conv2d, mlp, shuffle_upsampling};
 use crate::{Contract, Result, Shapes};
-use graph::Value;
 use serde::Serialize;
+use tileforge_graph::Value;
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -40,7 +40,8 @@ pub(super) struct Hat {
     factors: Vec<usize>,
 }
 
-/// How much of the convolutions' result is added to the attention's. No tensor tells it; every published network has this one.
+/// How much of the convolutions' result is added to the attention's. No tensor tells it; every published network has
+/// this one.
 const CONV_SCALE: f32 = 0.01;
 
 impl Architecture for Hat {
@@ -59,14 +60,18 @@ impl Architecture for Hat {
         let [dim, channels, ..] = keys.dims::<4>("conv_first.weight")?;
         let (groups, group) = (keys.count("layers."), "layers.0.residual_group");
         let blocks = |group: usize| format!("layers.{group}.residual_group.blocks.");
-        let table = |group: usize| keys.dims::<2>(&format!("layers.{group}.residual_group.overlap_attn.relative_position_bias_table"));
+        let table = |group: usize| {
+            keys.dims::<2>(&format!("layers.{group}.residual_group.overlap_attn.relative_position_bias_table"))
+        };
         let (window, _) = keys.bias_table(&format!("{group}.blocks.0.attn.relative_position_bias_table"))?;
         let [distances, _] = table(0)?;
         // A row for each of (window + overlapping − 1)² distances; the same border on all sides.
         let overlapping = (distances.isqrt() + 1).saturating_sub(window);
         if distances.isqrt().pow(2) != distances || overlapping < window || !(overlapping - window).is_multiple_of(2) {
             let expected = format!("(window + overlapping window − 1)² rows for a window of {window}");
-            return Err(Mismatch(format!("expected `overlap_attn.relative_position_bias_table` to have {expected}, found {distances}")));
+            return Err(Mismatch(format!(
+                "expected `overlap_attn.relative_position_bias_table` to have {expected}, found {distances}"
+            )));
         }
         Ok(Hat {
             channels,
@@ -137,7 +142,10 @@ impl Architecture for Hat {
         vec![
             ("tiny", tiny.clone()),
             ("tiny-bare-x3", Hat { factors: vec![3], ..bare }),
-            ("tiny-grey-x4", Hat { channels: 1, depths: vec![1, 2], heads: vec![2, 4], overlapping: 8, factors: vec![2, 2], ..tiny }),
+            (
+                "tiny-grey-x4",
+                Hat { channels: 1, depths: vec![1, 2], heads: vec![2, 4], overlapping: 8, factors: vec![2, 2], ..tiny },
+            ),
             ("hat-s-x2", Hat { factors: vec![2], ..small.clone() }),
             ("hat-s-x4", small),
             ("hat-x4", published.clone()),
@@ -148,7 +156,13 @@ impl Architecture for Hat {
 
 impl Hat {
     fn frame(&self) -> Frame {
-        Frame { channels: self.channels, scale: self.factors.iter().product(), window: self.window, unshuffle: 1, range: 1.0 }
+        Frame {
+            channels: self.channels,
+            scale: self.factors.iter().product(),
+            window: self.window,
+            unshuffle: 1,
+            range: 1.0,
+        }
     }
 
     fn network(&self, w: &Scope<'_>, image: &Value, grid: &Grid) -> Value {
@@ -165,7 +179,8 @@ impl Hat {
         shuffle_upsampling(w, &(deep + shallow), self.filters, &self.factors, self.channels)
     }
 
-    /// RHAG: `x` + convolution of hybrid blocks and one block of overlapping windows. Tokens are in raster order throughout.
+    /// RHAG: `x` + convolution of hybrid blocks and one block of overlapping windows. Tokens are in raster order
+    /// throughout.
     fn group(&self, w: &Scope<'_>, x: &Value, grid: &Grid, group: usize) -> Value {
         let inner = w.at("residual_group");
         let mut y = x.clone();

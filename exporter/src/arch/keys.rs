@@ -12,15 +12,17 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Mismatch(pub String);
 
 impl Mismatch {
-    /// Of a network that halves its image from level to level, each with so many channels: that sizes cannot overflow, and that the
-    /// channels can be normalised in groups.
+    /// Of a network that halves its image from level to level, each with so many channels: that sizes cannot overflow,
+    /// and that the channels can be normalised in groups.
     pub(super) fn unless_levels_fit(channels: &[usize], norm_num_groups: usize) -> Result<(), Self> {
         // No network has nearly as many.
         if !(1..=8).contains(&channels.len()) {
             return Err(Mismatch(format!("expected 1 to 8 levels, found {}", channels.len())));
         }
         match channels.iter().find(|filters| norm_num_groups == 0 || *filters % norm_num_groups != 0) {
-            Some(filters) => Err(Mismatch(format!("{filters} filters do not divide into {norm_num_groups} groups (`norm_num_groups`)"))),
+            Some(filters) => Err(Mismatch(format!(
+                "{filters} filters do not divide into {norm_num_groups} groups (`norm_num_groups`)"
+            ))),
             None => Ok(()),
         }
     }
@@ -61,7 +63,9 @@ impl<'a> Keys<'a> {
         let weight = weight.ok_or_else(|| Mismatch(format!("expected a tensor `{name}`, found none")))?;
         let dims = weight.dims();
         let sizes = dims.try_into().ok().filter(|_| !dims.contains(&0));
-        sizes.ok_or_else(|| Mismatch(format!("expected `{name}` to have {N} dimensions and to hold something, found {dims:?}")))
+        sizes.ok_or_else(|| {
+            Mismatch(format!("expected `{name}` to have {N} dimensions and to hold something, found {dims:?}"))
+        })
     }
 
     /// The scale of a pixel shuffle of `channels` after the convolution with this weight `[channels · scale², …]`.
@@ -73,7 +77,9 @@ impl<'a> Keys<'a> {
         let scale = (shuffled / channels.max(1)).isqrt();
         match shuffled == channels * scale * scale {
             true => Ok(scale),
-            false => Err(Mismatch(format!("expected `{weight}` to have {channels} · scale² filters, found {shuffled}"))),
+            false => {
+                Err(Mismatch(format!("expected `{weight}` to have {channels} · scale² filters, found {shuffled}")))
+            }
         }
     }
 
@@ -82,7 +88,8 @@ impl<'a> Keys<'a> {
     /// # Errors
     /// A convolution's filters are not a square number of times its inputs.
     pub fn shuffle_factors(&self, prefix: &str) -> Result<Vec<usize>, Mismatch> {
-        let names = (0..).step_by(2).map(|number| format!("{prefix}{number}.weight")).take_while(|name| self.contains(name));
+        let names =
+            (0..).step_by(2).map(|number| format!("{prefix}{number}.weight")).take_while(|name| self.contains(name));
         names.map(|name| self.shuffle_scale(&name, self.dims::<4>(&name)?[1])).collect()
     }
 
@@ -115,8 +122,8 @@ impl<'a> Keys<'a> {
         self.hints.get(name).or_else(|| self.checkpoint.metadata().get(name)).map(String::as_str)
     }
 
-    /// A hyperparameter that the tensors do not tell: what the user says, else the `config.json` beside the weights, else the
-    /// checkpoint's metadata. A null is the same as nothing.
+    /// A hyperparameter that the tensors do not tell: what the user says, else the `config.json` beside the weights,
+    /// else the checkpoint's metadata. A null is the same as nothing.
     ///
     /// # Errors
     /// It is said, but not as a `T`; or the configuration cannot be read.
@@ -133,9 +140,9 @@ impl<'a> Keys<'a> {
     pub fn agree(&self, name: &str, tensors: impl Serialize) -> Result<(), Mismatch> {
         let tensors = serde_json::to_value(tensors).map_err(|e| Mismatch(e.to_string()))?;
         match self.said(name)? {
-            Some((origin, said)) if !same(&said, &tensors) => {
-                Err(Mismatch(format!("{origin} says `{name}` is {said}, the weights say {tensors}: they do not belong to each other")))
-            }
+            Some((origin, said)) if !same(&said, &tensors) => Err(Mismatch(format!(
+                "{origin} says `{name}` is {said}, the weights say {tensors}: they do not belong to each other"
+            ))),
             _ => Ok(()),
         }
     }
@@ -161,7 +168,8 @@ impl<'a> Keys<'a> {
         if let Some(text) = self.hints.get(name) {
             return Ok(Some(("--set", parse(text))));
         }
-        let config = self.config.get_or_init(|| self.checkpoint.config().map(Option::unwrap_or_default).map_err(Mismatch));
+        let config =
+            self.config.get_or_init(|| self.checkpoint.config().map(Option::unwrap_or_default).map_err(Mismatch));
         match config.as_ref().map_err(Clone::clone)?.get(name).filter(|value| !value.is_null()) {
             Some(value) => Ok(Some(("config.json", value.clone()))),
             None => Ok(self.checkpoint.metadata().get(name).map(|text| ("the checkpoint's metadata", parse(text)))),

@@ -1,16 +1,17 @@
-//! Two real-time UNets that turn a frame and the frame before it into the frame that is shown: a pair of large ones, and a small one.
+//! Two real-time UNets that turn a frame and the frame before it into the frame that is shown: a pair of large ones,
+//! and a small one.
 //!
-//! Upstream: <https://github.com/toddllm/mirage-hello>, `examples/basic/gpu_stress_test.py` (`GPUStressTestModel`, which has no name of its
-//! own there) and `examples/advanced/day2_fixed.py` (`SimpleOptimizedUNet`).
+//! Upstream: <https://github.com/toddllm/mirage-hello>, `examples/basic/gpu_stress_test.py` (`GPUStressTestModel`,
+//! which has no name of its own there) and `examples/advanced/day2_fixed.py` (`SimpleOptimizedUNet`).
 
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{
-    Scope, Sequences, attention_of_rows, channels, conv_transpose2d, conv2d, conv2d_batch_norm, downsample, layer_norm, linear, mlp_of,
-    query_key_value,
+    Scope, Sequences, attention_of_rows, channels, conv_transpose2d, conv2d, conv2d_batch_norm, downsample, layer_norm,
+    linear, mlp_of, query_key_value,
 };
 use crate::{Component, Contract, Precision, Result, Shapes, Task};
-use graph::{DataType, Dim, TensorType, Value};
 use serde::Serialize;
+use tileforge_graph::{DataType, Dim, TensorType, Value};
 
 /// The pair: one UNet after the other, and a network that weighs the result with the frame before.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -56,7 +57,9 @@ impl Architecture for UnetPair {
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let [base, inputs, ..] = keys.dims::<4>("unets.0.enc1.conv_layers.0.weight")?;
         if !base.is_multiple_of(HEADS) {
-            return Err(Mismatch(format!("expected a number of filters that {HEADS} attention heads can share, found {base}")));
+            return Err(Mismatch(format!(
+                "expected a number of filters that {HEADS} attention heads can share, found {base}"
+            )));
         }
         Ok(UnetPair { channels: inputs.saturating_sub(1), base, num_timesteps: num_timesteps(keys)? })
     }
@@ -69,9 +72,11 @@ impl Architecture for UnetPair {
         let size = |name| Dim::symbol(name).times(16);
         let (height, width) = (size("height").unwrap_or(Dim::Fixed(16)), size("width").unwrap_or(Dim::Fixed(16)));
         let frame = [Dim::symbol("batch"), Dim::Fixed(self.channels), height, width];
-        let [dims, timestep, previous] = shapes.resolve([("frame", &frame), ("timestep", &[Dim::Fixed(1)]), ("previous_frame", &frame)])?;
+        let [dims, timestep, previous] =
+            shapes.resolve([("frame", &frame), ("timestep", &[Dim::Fixed(1)]), ("previous_frame", &frame)])?;
         let input = |name, dims: Vec<Dim>| w.trace().input(name, TensorType::new(DataType::F32, dims));
-        let (frame, timestep, previous) = (input("frame", dims), input("timestep", timestep), input("previous_frame", previous));
+        let (frame, timestep, previous) =
+            (input("frame", dims), input("timestep", timestep), input("previous_frame", previous));
         let timed = with_timestep(&frame, &timestep, self.num_timesteps);
         let first = unet(&w.at("unets.0"), &timed, self.base, self.channels);
         let second = unet(&w.at("unets.1"), &first, self.base / 2, self.channels);
@@ -88,7 +93,11 @@ impl Architecture for UnetPair {
 
     fn presets() -> Vec<(&'static str, Self)> {
         let tiny = UnetPair { channels: 3, base: 16, num_timesteps: NUM_TIMESTEPS };
-        vec![("tiny", tiny.clone()), ("base-192", UnetPair { base: 192, ..tiny.clone() }), ("base-256", UnetPair { base: 256, ..tiny })]
+        vec![
+            ("tiny", tiny.clone()),
+            ("base-192", UnetPair { base: 192, ..tiny.clone() }),
+            ("base-256", UnetPair { base: 256, ..tiny }),
+        ]
     }
 
     fn notes(&self) -> Vec<(&'static str, String)> {
@@ -99,8 +108,14 @@ impl Architecture for UnetPair {
 impl Architecture for SmallUnet {
     const NAME: &'static str = "SimpleOptimizedUNet";
     const TASK: Task = Task::Realtime;
-    const SIGNATURES: &'static [&'static [&'static str]] =
-        &[&["conv_in.weight", "enc2.weight", "bottleneck_conv.weight", "attention.in_proj_weight", "dec1.weight", "conv_out.weight"]];
+    const SIGNATURES: &'static [&'static [&'static str]] = &[&[
+        "conv_in.weight",
+        "enc2.weight",
+        "bottleneck_conv.weight",
+        "attention.in_proj_weight",
+        "dec1.weight",
+        "conv_out.weight",
+    ]];
 
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let [base, inputs, ..] = keys.dims::<4>("conv_in.weight")?;
@@ -124,7 +139,8 @@ impl Architecture for SmallUnet {
         let [dims, timestep] = shapes.resolve([("frame", &frame), ("timestep", &[Dim::Fixed(1)])])?;
         let frame = w.trace().input("frame", TensorType::new(DataType::F32, dims));
         let timestep = w.trace().input("timestep", TensorType::new(DataType::F32, timestep));
-        let first = conv2d(&w.at("conv_in"), &with_timestep(&frame, &timestep, self.num_timesteps), self.base, 3).silu();
+        let first =
+            conv2d(&w.at("conv_in"), &with_timestep(&frame, &timestep, self.num_timesteps), self.base, 3).silu();
         let second = downsample(&w.at("enc1"), &first, 2 * self.base, [1, 1]).silu();
         let x = downsample(&w.at("enc2"), &second, 4 * self.base, [1, 1]).silu();
         let x = self_attention(&w.at("attention"), &conv2d(&w.at("bottleneck_conv"), &x, 8 * self.base, 3).silu());
@@ -136,7 +152,11 @@ impl Architecture for SmallUnet {
 
     fn presets() -> Vec<(&'static str, Self)> {
         let tiny = SmallUnet { channels: 3, base: 16, num_timesteps: NUM_TIMESTEPS };
-        vec![("tiny", tiny.clone()), ("base-96", SmallUnet { base: 96, ..tiny.clone() }), ("base-128", SmallUnet { base: 128, ..tiny })]
+        vec![
+            ("tiny", tiny.clone()),
+            ("base-96", SmallUnet { base: 96, ..tiny.clone() }),
+            ("base-128", SmallUnet { base: 128, ..tiny }),
+        ]
     }
 
     fn notes(&self) -> Vec<(&'static str, String)> {
@@ -159,7 +179,11 @@ fn contract(num_timesteps: usize, recurrent: bool) -> Contract {
     if recurrent {
         facts.push(("input.previous_frame", "the output_frame of the call before; zeros for the first".to_owned()));
     }
-    Contract::Component(Component { task: Task::Realtime, safe_precisions: &[Precision::Fp32, Precision::Fp16, Precision::Bf16], facts })
+    Contract::Component(Component {
+        task: Task::Realtime,
+        safe_precisions: &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
+        facts,
+    })
 }
 
 /// `frame` `[batch, channels, height, width]` with one more channel, which is the timestep's share of all.

@@ -33,7 +33,8 @@ pub trait Architecture: Debug + PartialEq + serde::Serialize + Sized + 'static {
     /// The name that its authors gave it.
     const NAME: &'static str;
 
-    /// What its graph does. A checkpoint of which several graphs are made has an architecture for each, with tasks of their own.
+    /// What its graph does. A checkpoint of which several graphs are made has an architecture for each, with tasks of
+    /// their own.
     const TASK: Task = Task::Upscale;
 
     /// Sets of tensor names of which one must be there completely: one set for each naming scheme in use.

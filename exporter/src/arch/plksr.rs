@@ -1,13 +1,17 @@
-//! PLKSR: convolutions with a large kernel on a part of the channels; and RealPLKSR, the same with normalisation, for real photographs.
+//! PLKSR: convolutions with a large kernel on a part of the channels; and RealPLKSR, the same with normalisation, for
+//! real photographs.
 //!
-//! Paper: <https://arxiv.org/abs/2404.11848>. Upstream: <https://github.com/dslisleedh/PLKSR>, `plksr/archs/plksr_arch.py`, and
-//! <https://github.com/neosr-project/neosr>, `neosr/archs/realplksr_arch.py`. Reference: spandrel 0.4.2, `architectures/PLKSR`.
+//! Paper: <https://arxiv.org/abs/2404.11848>. Upstream: <https://github.com/dslisleedh/PLKSR>,
+//! `plksr/archs/plksr_arch.py`, and <https://github.com/neosr-project/neosr>, `neosr/archs/realplksr_arch.py`.
+//! Reference: spandrel 0.4.2, `architectures/PLKSR`.
 
 use super::{Architecture, Keys, Mismatch};
-use crate::nn::{Scope, conv2d, conv2d_dilated, dysample, group_norm, image_input, layer_norm_of_channels, repeat_channels};
+use crate::nn::{
+    Scope, conv2d, conv2d_dilated, dysample, group_norm, image_input, layer_norm_of_channels, repeat_channels,
+};
 use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
-use graph::Value;
 use serde::Serialize;
+use tileforge_graph::Value;
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -41,8 +45,8 @@ enum Mixer {
     Real,
 }
 
-/// The convolution of distant texture. Upstream can add its input to its output, which no tensor tells; no published configuration has
-/// that, and the reference does not do it.
+/// The convolution of distant texture. Upstream can add its input to its output, which no tensor tells; no published
+/// configuration has that, and the reference does not do it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum LargeKernel {
@@ -122,7 +126,11 @@ impl Architecture for Plksr {
             size_multiple: 1,
             size_minimum: 1,
             padding: Padding::Reflect,
-            receptive_field: if unbounded { ReceptiveField::Unbounded } else { ReceptiveField::Radius(self.blocks * block + 2) },
+            receptive_field: if unbounded {
+                ReceptiveField::Unbounded
+            } else {
+                ReceptiveField::Radius(self.blocks * block + 2)
+            },
             safe_precisions: match self.normalisation {
                 // Positions in half precision are wrong by pixels.
                 _ if self.dysample => &[Precision::Fp32],
@@ -156,7 +164,8 @@ impl Architecture for Plksr {
         let published = Plksr { filters: 64, partial: 16, ..tiny.clone() };
         let large = Plksr { blocks: 28, large_kernel: LargeKernel::Plain(17), ..published.clone() };
         let small = Plksr { blocks: 12, large_kernel: LargeKernel::Plain(13), attention: false, ..published };
-        let to_real = |plksr: &Plksr| Plksr { mixer: Mixer::Real, normalisation: Normalisation::Group, ..plksr.clone() };
+        let to_real =
+            |plksr: &Plksr| Plksr { mixer: Mixer::Real, normalisation: Normalisation::Group, ..plksr.clone() };
         let later = Plksr { normalisation: Normalisation::Layer, dysample: true, ..to_real(&large) };
         vec![
             ("tiny", tiny.clone()),
@@ -166,8 +175,14 @@ impl Architecture for Plksr {
             ("tiny-rectangular", Plksr { large_kernel: LargeKernel::Rectangular(9), ..tiny.clone() }),
             ("tiny-sparse", Plksr { large_kernel: sparse, ..tiny }),
             ("tiny-real", real.clone()),
-            ("tiny-real-layer-norm-x2", Plksr { normalisation: Normalisation::Layer, scale: 2, attention: false, ..real.clone() }),
-            ("tiny-real-dysample", Plksr { normalisation: Normalisation::Layer, dysample: true, blocks: 1, ..real.clone() }),
+            (
+                "tiny-real-layer-norm-x2",
+                Plksr { normalisation: Normalisation::Layer, scale: 2, attention: false, ..real.clone() },
+            ),
+            (
+                "tiny-real-dysample",
+                Plksr { normalisation: Normalisation::Layer, dysample: true, blocks: 1, ..real.clone() },
+            ),
             ("tiny-real-dysample-x3", Plksr { dysample: true, scale: 3, ..real.clone() }),
             ("tiny-real-dysample-x1", Plksr { dysample: true, scale: 1, ..real }),
             ("plksr-x4", large.clone()),
@@ -198,7 +213,9 @@ impl Mixer {
         let [_, _, after, _] = keys.dims::<4>("feats.1.channe_mixer.2.weight")?;
         let known = [Mixer::Ccm, Mixer::Iccm, Mixer::Dccm].into_iter().find(|mixer| mixer.kernels() == [before, after]);
         known.ok_or_else(|| {
-            Mismatch(format!("expected `channe_mixer` to have kernels 3 and 1, 1 and 3, or 3 and 3, found {before} and {after}"))
+            Mismatch(format!(
+                "expected `channe_mixer` to have kernels 3 and 1, 1 and 3, or 3 and 3, found {before} and {after}"
+            ))
         })
     }
 
@@ -221,7 +238,8 @@ impl LargeKernel {
         let sides = |name: &str| keys.dims::<4>(&format!("feats.1.lk.{name}.weight"));
         let count = keys.count("feats.1.lk.convs.");
         let (kernel, partial) = if count > 0 {
-            let kernels = (0..count).map(|i| Ok(sides(&format!("convs.{i}"))?[2])).collect::<Result<Vec<_>, Mismatch>>()?;
+            let kernels =
+                (0..count).map(|i| Ok(sides(&format!("convs.{i}"))?[2])).collect::<Result<Vec<_>, Mismatch>>()?;
             let dilations = Self::untold_dilations(keys, count)?;
             (LargeKernel::Sparse { kernels, dilations }, sides("convs.0")?[0])
         } else if keys.contains("feats.1.lk.mn_conv.weight") {
@@ -232,7 +250,9 @@ impl LargeKernel {
             (LargeKernel::Plain(kernel), partial)
         };
         match kernel.convolutions().iter().flat_map(|(_, sides, _)| sides).find(|side| side.is_multiple_of(2)) {
-            Some(even) => Err(Mismatch(format!("expected kernels of odd sides, which keep an image's size, found {even}"))),
+            Some(even) => {
+                Err(Mismatch(format!("expected kernels of odd sides, which keep an image's size, found {even}")))
+            }
             None => Ok((kernel, partial)),
         }
     }
@@ -240,13 +260,19 @@ impl LargeKernel {
     /// How far the taps are apart does not show in a weight.
     fn untold_dilations(keys: &Keys<'_>, count: usize) -> Result<Vec<usize>, Mismatch> {
         let Some(hint) = keys.hint("sparse_dilations") else {
-            let upstream = "upstream's default is `--set sparse_dilations=1,2,3,4`, and a last kernel of full size has 1";
-            return Err(Mismatch(format!("the tensors do not tell the dilations of the {count} sparse kernels; {upstream}")));
+            let upstream =
+                "upstream's default is `--set sparse_dilations=1,2,3,4`, and a last kernel of full size has 1";
+            return Err(Mismatch(format!(
+                "the tensors do not tell the dilations of the {count} sparse kernels; {upstream}"
+            )));
         };
         // Larger ones than any image are typing errors.
-        let dilations = hint.split(',').map(|part| part.trim().parse().ok().filter(|dilation| (1..=1024).contains(dilation)));
+        let dilations =
+            hint.split(',').map(|part| part.trim().parse().ok().filter(|dilation| (1..=1024).contains(dilation)));
         let dilations = dilations.collect::<Option<Vec<usize>>>().filter(|dilations| dilations.len() == count);
-        dilations.ok_or_else(|| Mismatch(format!("expected `sparse_dilations` to be {count} numbers from 1, with commas, found `{hint}`")))
+        dilations.ok_or_else(|| {
+            Mismatch(format!("expected `sparse_dilations` to be {count} numbers from 1, with commas, found `{hint}`"))
+        })
     }
 
     /// Name, `[height, width]` and dilation of each convolution.
@@ -255,7 +281,9 @@ impl LargeKernel {
             LargeKernel::Plain(side) => vec![("conv".into(), [*side; 2], 1)],
             LargeKernel::Rectangular(side) => {
                 let (long, short) = (*side, side / 3);
-                [("mn_conv", [long, short]), ("nm_conv", [short, long]), ("nn_conv", [short; 2])].map(|(n, k)| (n.into(), k, 1)).to_vec()
+                [("mn_conv", [long, short]), ("nm_conv", [short, long]), ("nn_conv", [short; 2])]
+                    .map(|(n, k)| (n.into(), k, 1))
+                    .to_vec()
             }
             LargeKernel::Sparse { kernels, dilations } => {
                 let numbered = kernels.iter().zip(dilations).enumerate();
@@ -266,7 +294,11 @@ impl LargeKernel {
 
     /// How many pixels it sees in each direction.
     fn reach(&self) -> usize {
-        self.convolutions().iter().map(|(_, [height, width], dilation)| height.max(width) / 2 * dilation).max().unwrap_or(0)
+        self.convolutions()
+            .iter()
+            .map(|(_, [height, width], dilation)| height.max(width) / 2 * dilation)
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -313,7 +345,8 @@ impl Plksr {
         let all = self.partial == self.filters;
         let seen = if all { x.clone() } else { x.slice(1, 0, self.partial) };
         let convolutions = self.large_kernel.convolutions().into_iter();
-        let convolved = convolutions.map(|(name, sides, dilation)| conv2d_dilated(&w.at(name), &seen, self.partial, sides, dilation));
+        let convolved = convolutions
+            .map(|(name, sides, dilation)| conv2d_dilated(&w.at(name), &seen, self.partial, sides, dilation));
         let sum = convolved.reduce(|sum, next| sum + next).unwrap_or(seen.clone());
         if all { sum } else { sum.concat(&[&x.slice(1, self.partial, self.filters)], 1) }
     }

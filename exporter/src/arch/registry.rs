@@ -1,8 +1,8 @@
 //! Which architectures there are, in the order in which they are tried.
 
 use super::{
-    Architecture, Keys, Mismatch, Network, autoencoder_kl, clip_text, depth_anything, drct, hat, mirage, plksr, rgbd_depth, rrdbnet,
-    seedvr2_vae, span, srvgg_net_compact, swinir, unet_2d_condition,
+    Architecture, Keys, Mismatch, Network, autoencoder_kl, clip_text, depth_anything, drct, hat, mirage, plksr,
+    rgbd_depth, rrdbnet, seedvr2_vae, span, srvgg_net_compact, swinir, unet_2d_condition,
 };
 use crate::{Checkpoint, Error, Result, Task};
 use std::collections::BTreeMap;
@@ -31,7 +31,9 @@ const fn entry<A: Architecture>() -> Entry {
         signatures: A::SIGNATURES,
         shapes_fit: A::shapes_fit,
         detect: |keys| Ok(Box::new(A::detect(keys)?)),
-        presets: || A::presets().into_iter().map(|(name, network)| (name, Box::new(network) as Box<dyn Network>)).collect(),
+        presets: || {
+            A::presets().into_iter().map(|(name, network)| (name, Box::new(network) as Box<dyn Network>)).collect()
+        },
     }
 }
 
@@ -73,15 +75,19 @@ impl Entry {
             let names: Vec<&'static str> = signature.iter().copied().filter(|name| !keys.contains(name)).collect();
             (names, signature.len())
         };
-        self.signatures.iter().map(missing).min_by_key(|(missing, length)| missing.len() * 100 / length.max(&1)).unwrap_or_default()
+        self.signatures
+            .iter()
+            .map(missing)
+            .min_by_key(|(missing, length)| missing.len() * 100 / length.max(&1))
+            .unwrap_or_default()
     }
 }
 
 /// Finds a checkpoint's architecture and its hyperparameters. `hints` say what the tensors do not tell.
 ///
 /// # Errors
-/// No architecture fits (each candidate's missing names are listed), several do, the hyperparameters cannot be told, or a hint is of no
-/// use.
+/// No architecture fits (each candidate's missing names are listed), several do, the hyperparameters cannot be told, or
+/// a hint is of no use.
 pub fn detect(checkpoint: &Checkpoint, hints: &BTreeMap<String, String>) -> Result<Box<dyn Network>> {
     detect_task(checkpoint, None, hints)
 }
@@ -90,7 +96,11 @@ pub fn detect(checkpoint: &Checkpoint, hints: &BTreeMap<String, String>) -> Resu
 ///
 /// # Errors
 /// As [`detect`].
-pub fn detect_task(checkpoint: &Checkpoint, task: Option<Task>, hints: &BTreeMap<String, String>) -> Result<Box<dyn Network>> {
+pub fn detect_task(
+    checkpoint: &Checkpoint,
+    task: Option<Task>,
+    hints: &BTreeMap<String, String>,
+) -> Result<Box<dyn Network>> {
     let keys = Keys::new(checkpoint, hints);
     let path = checkpoint.path();
     let fits = |entry: &&Entry| entry.missing(&keys).0.is_empty() && (entry.shapes_fit)(&keys);
@@ -100,7 +110,9 @@ pub fn detect_task(checkpoint: &Checkpoint, task: Option<Task>, hints: &BTreeMap
     };
     if let Some(other) = complete.find(|other| entry.task != Task::Upscale && other.task != entry.task) {
         let (path, one, other) = (path.display(), entry.task, other.task);
-        return Err(Error::Option(format!("{path}: the graphs {one} and {other} can be made of it; say which with `--component {one}`")));
+        return Err(Error::Option(format!(
+            "{path}: the graphs {one} and {other} can be made of it; say which with `--component {one}`"
+        )));
     }
     let network = (entry.detect)(&keys).map_err(|Mismatch(reason)| Error::Hyperparameters {
         path: path.to_owned(),
@@ -108,15 +120,19 @@ pub fn detect_task(checkpoint: &Checkpoint, task: Option<Task>, hints: &BTreeMap
         reason,
     })?;
     match keys.unused_hints().first() {
-        Some(hint) => Err(Error::Option(format!("--set {hint}: {} has no hyperparameter `{hint}` that can be set", entry.name))),
+        Some(hint) => {
+            Err(Error::Option(format!("--set {hint}: {} has no hyperparameter `{hint}` that can be set", entry.name)))
+        }
         None => Ok(network),
     }
 }
 
 fn unknown(checkpoint: &Checkpoint, keys: &Keys<'_>, task: Option<Task>) -> Error {
     let entries = REGISTRY.iter().filter(|entry| task.is_none_or(|task| entry.task == task));
-    let mut candidates: Vec<(&str, Vec<&str>, usize)> =
-        entries.map(|entry| (entry.missing(keys), entry.name)).map(|((missing, length), name)| (name, missing, length)).collect();
+    let mut candidates: Vec<(&str, Vec<&str>, usize)> = entries
+        .map(|entry| (entry.missing(keys), entry.name))
+        .map(|((missing, length), name)| (name, missing, length))
+        .collect();
     candidates.sort_by_key(|(_, missing, length)| missing.len() * 100 / length.max(&1));
     let mut text = String::new();
     for (position, (name, missing, length)) in candidates.iter().enumerate() {
@@ -127,5 +143,9 @@ fn unknown(checkpoint: &Checkpoint, keys: &Keys<'_>, task: Option<Task>) -> Erro
     }
     let found: Vec<&str> = checkpoint.tensors().keys().take(3).map(String::as_str).collect();
     let _ = write!(text, "  found names such as {}", found.join(", "));
-    Error::UnknownArchitecture { path: checkpoint.path().to_owned(), tensors: checkpoint.tensors().len(), candidates: text }
+    Error::UnknownArchitecture {
+        path: checkpoint.path().to_owned(),
+        tensors: checkpoint.tensors().len(),
+        candidates: text,
+    }
 }

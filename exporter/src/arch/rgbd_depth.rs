@@ -2,12 +2,14 @@
 //!
 //! Upstream and reference: <https://github.com/Aedelon/rgbd-depth>, `rgbddepth/{dpt,dinov2,flexible_attention}.py`.
 
-use super::depth::{Preprocess, contract, depth_shape, detect_backbone, detect_head, published_backbone, published_head};
+use super::depth::{
+    Preprocess, contract, depth_shape, detect_backbone, detect_head, published_backbone, published_head,
+};
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Dinov2, Dpt, Naming, Scope, Sequences, attention_of_rows, linear, query_key_value};
 use crate::{Contract, Result, Shapes};
-use graph::{DataType, TensorType, Value};
 use serde::Serialize;
+use tileforge_graph::{DataType, TensorType, Value};
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,8 +30,12 @@ const HEAD: &str = "depth_head_rgbd";
 impl Architecture for RgbdDepth {
     const NAME: &'static str = "RGBDDepth";
     const TASK: crate::Task = crate::Task::Depth;
-    const SIGNATURES: &'static [&'static [&'static str]] =
-        &[&["pretrained.pos_embed", "depth_pretrained.pos_embed", "crossAtts.0.in_proj_weight", "depth_head_rgbd.projects.0.weight"]];
+    const SIGNATURES: &'static [&'static [&'static str]] = &[&[
+        "pretrained.pos_embed",
+        "depth_pretrained.pos_embed",
+        "crossAtts.0.in_proj_weight",
+        "depth_head_rgbd.projects.0.weight",
+    ]];
 
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
         Ok(RgbdDepth {
@@ -73,7 +79,8 @@ impl Architecture for RgbdDepth {
 
     fn ignores(&self, name: &str) -> bool {
         let inside = |prefix: &str| name.strip_prefix(prefix).and_then(|name| name.strip_prefix('.'));
-        [IMAGE, DEPTH].into_iter().filter_map(inside).any(Dinov2::ignores) || inside(HEAD).is_some_and(|name| self.head.ignores(name))
+        [IMAGE, DEPTH].into_iter().filter_map(inside).any(Dinov2::ignores)
+            || inside(HEAD).is_some_and(|name| self.head.ignores(name))
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
@@ -103,7 +110,8 @@ impl Architecture for RgbdDepth {
     }
 }
 
-/// What the colour and the depth of each patch, as a sequence of two, make of each other, added up: `[batch, patches, dim]` → the same.
+/// What the colour and the depth of each patch, as a sequence of two, make of each other, added up: `[batch, patches,
+/// dim]` → the same.
 fn cross_attention(w: &Scope<'_>, colour: &Value, depth: &Value) -> Value {
     let dim = crate::nn::width(colour);
     let alone = |x: &Value| x.reshape(&[-1, 1, dim as i64]);

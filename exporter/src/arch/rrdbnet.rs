@@ -6,8 +6,8 @@
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Scope, conv2d, crop_to_image, image_input, pad_to_multiple};
 use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
-use graph::{ConvOptions, Value};
 use serde::Serialize;
+use tileforge_graph::{ConvOptions, Value};
 
 /// Hyperparameters, all of them told by names and shapes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -139,17 +139,24 @@ impl Architecture for RrdbNet {
             Some(1) => 1,
             Some(4) => 2,
             Some(16) => 4,
-            _ => return Err(Mismatch(format!("expected 1, 4 or 16 input channels for each of the {channels} outputs, found {inputs}"))),
+            _ => {
+                return Err(Mismatch(format!(
+                    "expected 1, 4 or 16 input channels for each of the {channels} outputs, found {inputs}"
+                )));
+            }
         };
         if upsamplings > 8 || (1 << upsamplings) < unshuffle {
-            return Err(Mismatch(format!("{upsamplings} upsamplings by 2 after an unshuffle by {unshuffle} are not supported")));
+            return Err(Mismatch(format!(
+                "{upsamplings} upsamplings by 2 after an unshuffle by {unshuffle} are not supported"
+            )));
         }
         let plus = keys.contains(&format!("{dense}.conv1x1.weight"));
         Ok(RrdbNet { naming, channels, filters, growth, blocks, upsamplings, unshuffle, plus })
     }
 
     fn contract(&self) -> Contract {
-        // Two convolutions around the blocks, five in each dense block; those at higher resolutions reach less than three pixels more.
+        // Two convolutions around the blocks, five in each dense block; those at higher resolutions reach less than
+        // three pixels more.
         let radius = (2 + 15 * self.blocks + 3) * self.unshuffle;
         Contract::Upscale(Upscale {
             input: "image",
@@ -168,7 +175,8 @@ impl Architecture for RrdbNet {
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let image = image_input(w, "image", self.channels, shapes)?;
         let padded = pad_to_multiple(&image, self.unshuffle)?;
-        let upscaled = self.network(w, &if self.unshuffle == 1 { padded } else { padded.pixel_unshuffle(self.unshuffle) });
+        let upscaled =
+            self.network(w, &if self.unshuffle == 1 { padded } else { padded.pixel_unshuffle(self.unshuffle) });
         let upscaled = crop_to_image(&upscaled, &image, self.unshuffle, self.scale());
         w.trace().output("upscaled", &upscaled);
         Ok(())
@@ -220,7 +228,8 @@ impl RrdbNet {
             let convolved = conv2d(&w.at(self.naming.upsampling(number)), &x.upsample_nearest(2), self.filters, 3);
             x = convolved.leaky_relu(NEGATIVE_SLOPE);
         }
-        let x = conv2d(&w.at(self.naming.high_resolution(self.upsamplings)), &x, self.filters, 3).leaky_relu(NEGATIVE_SLOPE);
+        let x = conv2d(&w.at(self.naming.high_resolution(self.upsamplings)), &x, self.filters, 3)
+            .leaky_relu(NEGATIVE_SLOPE);
         conv2d(&w.at(self.naming.last(self.upsamplings)), &x, self.channels, 3)
     }
 

@@ -3,20 +3,22 @@
 //! Paper: <https://arxiv.org/abs/2506.05301>. Reference: <https://github.com/naxci1/ComfyUI-SeedVR2.5>,
 //! `src/models/video_vae_v3/modules/{attn_video_vae,causal_inflation_lib}.py`, with `s8_c16_t4_inflation_sd3.yaml`.
 //!
-//! It is AutoencoderKL with convolutions that also go over time and see no later frame. Each of them keeps the last frames that it saw,
-//! so a video can be cut into chunks of time and nothing changes: the graph of the first chunk gives these frames as outputs
-//! `next_cache.LAYER`, and that of any other chunk takes them as inputs `cache.LAYER` and gives its own. Normalisation and attention see
-//! single frames. Cutting in space is no such thing: it changes what both see.
+//! It is AutoencoderKL with convolutions that also go over time and see no later frame. Each of them keeps the last
+//! frames that it saw, so a video can be cut into chunks of time and nothing changes: the graph of the first chunk
+//! gives these frames as outputs `next_cache.LAYER`, and that of any other chunk takes them as inputs `cache.LAYER` and
+//! gives its own. Normalisation and attention see single frames. Cutting in space is no such thing: it changes what
+//! both see.
 //!
 //! In a first chunk `frames` latent frames belong to 4 · frames − 3 of the video, in any other one to 4 · frames.
 
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{
-    AttentionNames, Chunk, Clip, Groups, Scope, attention_of_pixels, causal_conv3d, causal_conv3d_strided, channels, group_norm,
+    AttentionNames, Chunk, Clip, Groups, Scope, attention_of_pixels, causal_conv3d, causal_conv3d_strided, channels,
+    group_norm,
 };
 use crate::{Component, Contract, Precision, Result, Shapes, Task};
-use graph::{ConvOptions, DataType, Dim, Size, TensorType};
 use serde::Serialize;
+use tileforge_graph::{ConvOptions, DataType, Dim, Size, TensorType};
 
 /// Hyperparameters of one of the two halves; they are mirror images of each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,8 +39,8 @@ struct VideoAutoencoderKl {
     chunk: Chunk,
 }
 
-/// A video to the mean and the logarithm of the variance of its latent video. The reference takes the mean as the latent video: it draws
-/// nothing.
+/// A video to the mean and the logarithm of the variance of its latent video. The reference takes the mean as the
+/// latent video: it draws nothing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub(super) struct Encoder(VideoAutoencoderKl);
@@ -74,8 +76,11 @@ impl Architecture for Encoder {
         let [_, image_channels, ..] = keys.dims::<5>("encoder.conv_in.weight")?;
         let [twice_latent, ..] = keys.dims::<5>("encoder.conv_out.weight")?;
         let levels = keys.count("encoder.down_blocks.");
-        let filters = |level: usize| Ok(keys.dims::<5>(&format!("encoder.down_blocks.{level}.resnets.0.conv1.weight"))?[0]);
-        let time = |level: &usize| keys.dims::<5>(&format!("encoder.down_blocks.{level}.downsamplers.0.conv.weight")).map(|dims| dims[2]);
+        let filters =
+            |level: usize| Ok(keys.dims::<5>(&format!("encoder.down_blocks.{level}.resnets.0.conv1.weight"))?[0]);
+        let time = |level: &usize| {
+            keys.dims::<5>(&format!("encoder.down_blocks.{level}.downsamplers.0.conv.weight")).map(|dims| dims[2])
+        };
         VideoAutoencoderKl {
             image_channels,
             latent_channels: twice_latent / 2,
@@ -127,10 +132,12 @@ impl Architecture for Decoder {
         let [_, latent_channels, ..] = keys.dims::<5>("decoder.conv_in.weight")?;
         let [image_channels, ..] = keys.dims::<5>("decoder.conv_out.weight")?;
         let levels = keys.count("decoder.up_blocks.");
-        let filters = |level: usize| Ok(keys.dims::<5>(&format!("decoder.up_blocks.{level}.resnets.0.conv1.weight"))?[0]);
+        let filters =
+            |level: usize| Ok(keys.dims::<5>(&format!("decoder.up_blocks.{level}.resnets.0.conv1.weight"))?[0]);
         // 2 × 2 pixels of each, or 2 × 2 pixels of 2 frames.
         let larger = |level: &usize| {
-            let [wide, inputs, ..] = keys.dims::<5>(&format!("decoder.up_blocks.{level}.upsamplers.0.upscale_conv.weight")).ok()?;
+            let [wide, inputs, ..] =
+                keys.dims::<5>(&format!("decoder.up_blocks.{level}.upsamplers.0.upscale_conv.weight")).ok()?;
             Some(wide / inputs)
         };
         VideoAutoencoderKl {
@@ -151,7 +158,8 @@ impl Architecture for Decoder {
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let [batch, frames, height, width] = ["batch", "frames", "height", "width"].map(Dim::symbol);
-        let [dims] = shapes.resolve([("latent_sample", &[batch, Dim::Fixed(self.0.latent_channels), frames, height, width])])?;
+        let [dims] =
+            shapes.resolve([("latent_sample", &[batch, Dim::Fixed(self.0.latent_channels), frames, height, width])])?;
         let clip = Clip::of(&w.trace().input("latent_sample", TensorType::new(DataType::F32, dims)), self.0.chunk);
         w.trace().output("sample", &self.0.decode(w, &clip).video());
         clip.output_caches(shapes)
@@ -249,7 +257,8 @@ impl VideoAutoencoderKl {
         [Dim::symbol("batch"), Dim::Fixed(self.image_channels), frames, height, width]
     }
 
-    /// Frames of 2 · latent channels: first the means, which are the latent video, then the logarithms of the variances.
+    /// Frames of 2 · latent channels: first the means, which are the latent video, then the logarithms of the
+    /// variances.
     fn encode(&self, w: &Scope<'_>, video: &Clip) -> Clip {
         let e = w.at("encoder");
         let mut x = causal_conv3d(&e.at("conv_in"), video, self.filters(0), [3, 3]);
@@ -340,14 +349,20 @@ impl VideoAutoencoderKl {
         vec![
             ("tiny", tiny.clone()),
             ("tiny-next", VideoAutoencoderKl { chunk: Chunk::Next, ..tiny.clone() }),
-            ("tiny-old-names", VideoAutoencoderKl { attention_names: old, temporal_scale_num: 2, scaling_factor: 0.5, ..tiny.clone() }),
+            (
+                "tiny-old-names",
+                VideoAutoencoderKl { attention_names: old, temporal_scale_num: 2, scaling_factor: 0.5, ..tiny.clone() },
+            ),
             ("tiny-images", VideoAutoencoderKl { temporal_scale_num: 0, block_out_channels: vec![8, 16], ..tiny }),
             ("seedvr2", seedvr2),
         ]
     }
 
     fn notes(&self) -> Vec<(&'static str, String)> {
-        let mut notes = vec![("norm_num_groups", self.norm_num_groups.to_string()), ("scaling_factor", self.scaling_factor.to_string())];
+        let mut notes = vec![
+            ("norm_num_groups", self.norm_num_groups.to_string()),
+            ("scaling_factor", self.scaling_factor.to_string()),
+        ];
         // A checkpoint serves for both graphs; only the tests' ones are for one of them.
         if self.chunk == Chunk::Next {
             notes.push(("chunk", "next".into()));
@@ -370,11 +385,18 @@ fn downsample(w: &Scope<'_>, x: &Clip, filters: usize, time: bool) -> Clip {
 fn upsample(w: &Scope<'_>, x: &Clip, filters: usize, time: bool) -> Clip {
     let frames = if time { 2 } else { 1 };
     // The channels are [2 rows, 2 columns, frames, filters].
-    let wide = causal_conv3d(&w.at("upscale_conv"), x, 4 * frames * filters, [1, 1]).map(|images| images.depth_to_space_of_blocks(2));
+    let wide = causal_conv3d(&w.at("upscale_conv"), x, 4 * frames * filters, [1, 1])
+        .map(|images| images.depth_to_space_of_blocks(2));
     let larger = match time {
         // The frames that were made of one stand behind each other, as they do in time.
-        true => wide
-            .map(|images| images.reshape_to(&[Size::Number(-1), Size::Number(filters as i64), Size::Of(images, 2), Size::Of(images, 3)])),
+        true => wide.map(|images| {
+            images.reshape_to(&[
+                Size::Number(-1),
+                Size::Number(filters as i64),
+                Size::Of(images, 2),
+                Size::Of(images, 3),
+            ])
+        }),
         false => wide,
     };
     let larger = if time && x.chunk() == Chunk::First { larger.without_second_frame() } else { larger };

@@ -1,13 +1,14 @@
-//! SPAN: six blocks whose attention has no parameters, the winner of the NTIRE 2024 challenge on efficient super-resolution.
+//! SPAN: six blocks whose attention has no parameters, the winner of the NTIRE 2024 challenge on efficient
+//! super-resolution.
 //!
-//! Paper: <https://arxiv.org/abs/2311.12770>. Upstream: <https://github.com/hongyuanyu/SPAN>, `basicsr/archs/span_arch.py`. Reference:
-//! spandrel 0.4.2, `architectures/SPAN`.
+//! Paper: <https://arxiv.org/abs/2311.12770>. Upstream: <https://github.com/hongyuanyu/SPAN>,
+//! `basicsr/archs/span_arch.py`. Reference: spandrel 0.4.2, `architectures/SPAN`.
 
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Scope, channels, conv2d, image_input};
 use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
-use graph::{Constant, ConvOptions, DataType, Value, Weight};
 use serde::Serialize;
+use tileforge_graph::{Constant, ConvOptions, DataType, Value, Weight};
 
 /// Hyperparameters, all of them told by names and shapes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -17,7 +18,8 @@ pub(super) struct Span {
     /// Width of the network.
     filters: usize,
     scale: usize,
-    /// Whether the image's mean is taken away and its range made larger. Training code that leaves this out marks its checkpoints.
+    /// Whether the image's mean is taken away and its range made larger. Training code that leaves this out marks its
+    /// checkpoints.
     norm: bool,
 }
 
@@ -49,7 +51,9 @@ impl Architecture for Span {
         let scale = keys.shuffle_scale("upsampler.0.weight", channels)?;
         let norm = !keys.contains("no_norm");
         if norm && channels != MEAN.len() {
-            return Err(Mismatch(format!("expected 3 channels, of which the means are known, or a tensor `no_norm`; found {channels}")));
+            return Err(Mismatch(format!(
+                "expected 3 channels, of which the means are known, or a tensor `no_norm`; found {channels}"
+            )));
         }
         Ok(Span { channels, filters, scale, norm })
     }
@@ -76,8 +80,8 @@ impl Architecture for Span {
         Ok(())
     }
 
-    /// What the network computed with when the checkpoint was last evaluated. The weights may have changed since, so that the reference
-    /// makes it anew from them at every inference.
+    /// What the network computed with when the checkpoint was last evaluated. The weights may have changed since, so
+    /// that the reference makes it anew from them at every inference.
     fn ignores(&self, name: &str) -> bool {
         name.ends_with(".eval_conv.weight") || name.ends_with(".eval_conv.bias")
     }
@@ -116,7 +120,8 @@ impl Span {
         conv2d(&w.at("upsampler.0"), &joined, self.channels * self.scale * self.scale, 3).depth_to_space(self.scale)
     }
 
-    /// Three convolutions of x, the result's own attention on their sum with x, and what was inside after the first of them.
+    /// Three convolutions of x, the result's own attention on their sum with x, and what was inside after the first of
+    /// them.
     ///
     /// That is after its activation, which the paper's figure does not show: upstream activates in place.
     fn block(&self, w: &Scope<'_>, x: &Value) -> (Value, Value) {
@@ -145,15 +150,17 @@ impl Span {
 
 /// The weight `[filters, channels, 3, 3]` and the bias `[filters]` of the one convolution that a Conv3XC amounts to.
 ///
-/// The image is extended with zeros before the first of the convolutions, whose bias thus counts in the border too, and nothing between
-/// them is not linear: the sum is the same everywhere. It is made in f64 and rounded once.
-fn fused(w: &Scope<'_>, channels: usize, filters: usize) -> graph::Result<(Weight, Weight)> {
+/// The image is extended with zeros before the first of the convolutions, whose bias thus counts in the border too, and
+/// nothing between them is not linear: the sum is the same everywhere. It is made in f64 and rounded once.
+fn fused(w: &Scope<'_>, channels: usize, filters: usize) -> tileforge_graph::Result<(Weight, Weight)> {
     let (wide_in, wide_out) = (GAIN * channels, GAIN * filters);
     let stored = |name: &str, dims: &[usize]| w.stored(name, dims)?.cast(DataType::F64);
-    let matrix = |name: &str, rows: usize, columns: usize| stored(name, &[rows, columns, 1, 1])?.reshaped(vec![rows, columns]);
+    let matrix =
+        |name: &str, rows: usize, columns: usize| stored(name, &[rows, columns, 1, 1])?.reshaped(vec![rows, columns]);
     let column = |name: &str, rows: usize| stored(name, &[rows])?.reshaped(vec![rows, 1]);
     let (first, first_bias) = (matrix("conv.0.weight", wide_in, channels)?, column("conv.0.bias", wide_in)?);
-    let (second, second_bias) = (stored("conv.1.weight", &[wide_out, wide_in, 3, 3])?, column("conv.1.bias", wide_out)?);
+    let (second, second_bias) =
+        (stored("conv.1.weight", &[wide_out, wide_in, 3, 3])?, column("conv.1.bias", wide_out)?);
     let (third, third_bias) = (matrix("conv.2.weight", filters, wide_out)?, column("conv.2.bias", filters)?);
     let (beside, beside_bias) = (stored("sk.weight", &[filters, channels, 1, 1])?, column("sk.bias", filters)?);
 

@@ -7,8 +7,8 @@
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Scope, conv2d, image_input, prelu, repeat_channels};
 use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
-use graph::Value;
 use serde::Serialize;
+use tileforge_graph::Value;
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,7 +37,8 @@ const NEGATIVE_SLOPE: f32 = 0.1;
 impl Architecture for SrvggNetCompact {
     const NAME: &'static str = "SRVGGNetCompact";
 
-    const SIGNATURES: &'static [&'static [&'static str]] = &[&["body.0.weight", "body.0.bias", "body.2.weight", "body.2.bias"]];
+    const SIGNATURES: &'static [&'static [&'static str]] =
+        &[&["body.0.weight", "body.0.bias", "body.2.weight", "body.2.bias"]];
 
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let [filters, channels, ..] = keys.dims::<4>("body.0.weight")?;
@@ -49,7 +50,8 @@ impl Architecture for SrvggNetCompact {
             let expected = format!("expected `body.{last}.bias` to have {channels} · scale² elements");
             return Err(Mismatch(format!("{expected} and to follow an activation, found {shuffled}")));
         }
-        let activation = if keys.contains("body.1.weight") { Activation::Prelu } else { Self::untold_activation(keys)? };
+        let activation =
+            if keys.contains("body.1.weight") { Activation::Prelu } else { Self::untold_activation(keys)? };
         Ok(SrvggNetCompact { channels, filters, convolutions: (last / 2).saturating_sub(1), activation, scale })
     }
 
@@ -76,7 +78,8 @@ impl Architecture for SrvggNetCompact {
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
-        let tiny = SrvggNetCompact { channels: 3, filters: 8, convolutions: 2, activation: Activation::Prelu, scale: 4 };
+        let tiny =
+            SrvggNetCompact { channels: 3, filters: 8, convolutions: 2, activation: Activation::Prelu, scale: 4 };
         vec![
             ("tiny", tiny.clone()),
             ("tiny-x1", SrvggNetCompact { scale: 1, ..tiny.clone() }),

@@ -1,8 +1,9 @@
-//! What the transformers for restoration that came after SwinIR have in common: how an image gets in and out, and the two ends.
+//! What the transformers for restoration that came after SwinIR have in common: how an image gets in and out, and the
+//! two ends.
 
 use crate::nn::{Grid, LAYER_NORM_EPSILON, Scope, crop_to_image, image_input, layer_norm, pad_to_multiple};
 use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
-use graph::{Constant, Value};
+use tileforge_graph::{Constant, Value};
 
 /// Mean of DIV2K's RGB, which is subtracted; of grey images, nothing is.
 const RGB_MEAN: [f32; 3] = [0.4488, 0.4371, 0.4040];
@@ -44,9 +45,14 @@ impl Frame {
         Shapes::of("image", &[1, self.channels, side, side])
     }
 
-    /// The model from its input to its output. `network` maps a normalised and padded image of the grid's sizes, pixel-unshuffled if need
-    /// be, to a normalised image that is `scale` times as large as the padded one.
-    pub(super) fn build(&self, w: &Scope<'_>, shapes: &Shapes, network: impl FnOnce(&Value, &Grid) -> Value) -> Result<()> {
+    /// The model from its input to its output. `network` maps a normalised and padded image of the grid's sizes,
+    /// pixel-unshuffled if need be, to a normalised image that is `scale` times as large as the padded one.
+    pub(super) fn build(
+        &self,
+        w: &Scope<'_>,
+        shapes: &Shapes,
+        network: impl FnOnce(&Value, &Grid) -> Value,
+    ) -> Result<()> {
         shapes.fixed_image("image", self.channels)?;
         let image = image_input(w, "image", self.channels, shapes)?;
         let multiple = self.window * self.unshuffle;
@@ -79,5 +85,6 @@ pub(super) fn normalise(w: &Scope<'_>, x: &Value) -> Value {
 /// Whether a checkpoint's tensor is a buffer of the training size, which is computed anew for the export size.
 pub(super) fn is_training_buffer(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
-    ["attn_mask", "relative_position_index", "relative_position_index_SA", "relative_position_index_OCA"].contains(&last)
+    ["attn_mask", "relative_position_index", "relative_position_index_SA", "relative_position_index_OCA"]
+        .contains(&last)
 }

@@ -1,14 +1,15 @@
-//! SwinIR: groups of Swin Transformer blocks between convolutions, for super-resolution, denoising and the removal of JPEG artifacts.
+//! SwinIR: groups of Swin Transformer blocks between convolutions, for super-resolution, denoising and the removal of
+//! JPEG artifacts.
 //!
-//! Paper: <https://arxiv.org/abs/2108.10257>. Upstream: <https://github.com/JingyunLiang/SwinIR>, `models/network_swinir.py`. Reference:
-//! spandrel 0.4.2, `architectures/SwinIR`.
+//! Paper: <https://arxiv.org/abs/2108.10257>. Upstream: <https://github.com/JingyunLiang/SwinIR>,
+//! `models/network_swinir.py`. Reference: spandrel 0.4.2, `architectures/SwinIR`.
 
 use super::swin::{Frame, is_training_buffer, normalise};
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Grid, Order, Scope, SwinBlock, conv2d, shuffle_upsampling};
 use crate::{Contract, Result, Shapes};
-use graph::Value;
 use serde::Serialize;
+use tileforge_graph::Value;
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -57,17 +58,38 @@ enum Upsampler {
 const SLOPE: f32 = 0.2;
 /// Before the upsampling, it is PyTorch's default.
 const SLOPE_BEFORE: f32 = 0.01;
-/// The networks with this window are those for JPEG artifacts, whose blocks are one pixel larger; they alone work in 0 … 255.
+/// The networks with this window are those for JPEG artifacts, whose blocks are one pixel larger; they alone work in 0
+/// … 255.
 const JPEG_WINDOW: usize = 7;
 
 impl Architecture for SwinIr {
     const NAME: &'static str = "SwinIR";
 
     const SIGNATURES: &'static [&'static [&'static str]] = &[
-        &["conv_first.weight", "layers.0.residual_group.blocks.0.norm1.weight", "layers.0.residual_group.blocks.0.attn.qkv.bias", CONV],
-        &["conv_first.weight", "layers.0.residual_group.blocks.0.norm1.weight", "layers.0.residual_group.blocks.0.attn.qkv.bias", CONV_3],
-        &["conv_first.1.weight", "layers.0.residual_group.blocks.0.norm1.weight", "layers.0.residual_group.blocks.0.attn.qkv.bias", CONV],
-        &["conv_first.1.weight", "layers.0.residual_group.blocks.0.norm1.weight", "layers.0.residual_group.blocks.0.attn.qkv.bias", CONV_3],
+        &[
+            "conv_first.weight",
+            "layers.0.residual_group.blocks.0.norm1.weight",
+            "layers.0.residual_group.blocks.0.attn.qkv.bias",
+            CONV,
+        ],
+        &[
+            "conv_first.weight",
+            "layers.0.residual_group.blocks.0.norm1.weight",
+            "layers.0.residual_group.blocks.0.attn.qkv.bias",
+            CONV_3,
+        ],
+        &[
+            "conv_first.1.weight",
+            "layers.0.residual_group.blocks.0.norm1.weight",
+            "layers.0.residual_group.blocks.0.attn.qkv.bias",
+            CONV,
+        ],
+        &[
+            "conv_first.1.weight",
+            "layers.0.residual_group.blocks.0.norm1.weight",
+            "layers.0.residual_group.blocks.0.attn.qkv.bias",
+            CONV_3,
+        ],
     ];
 
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
@@ -75,7 +97,8 @@ impl Architecture for SwinIr {
         let [dim, inputs, ..] = keys.dims::<4>(first)?;
         let groups = keys.count("layers.");
         let blocks = |group: usize| format!("layers.{group}.residual_group.blocks.");
-        let tables = (0..groups).map(|group| keys.bias_table(&format!("{}0.attn.relative_position_bias_table", blocks(group))));
+        let tables =
+            (0..groups).map(|group| keys.bias_table(&format!("{}0.attn.relative_position_bias_table", blocks(group))));
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         let upsampler = Upsampler::detect(keys)?;
         let channels = match upsampler {
@@ -85,10 +108,15 @@ impl Architecture for SwinIr {
         };
         let unshuffle = (inputs / channels).isqrt();
         if channels * unshuffle * unshuffle != inputs || (unshuffle > 1) != (first != "conv_first.weight") {
-            return Err(Mismatch(format!("{inputs} channels at `{first}` are no pixel-unshuffled image of {channels} channels")));
+            return Err(Mismatch(format!(
+                "{inputs} channels at `{first}` are no pixel-unshuffled image of {channels} channels"
+            )));
         }
         if upsampler.factor() % unshuffle != 0 {
-            return Err(Mismatch(format!("an upsampling by {} after an unshuffle by {unshuffle} is not supported", upsampler.factor())));
+            return Err(Mismatch(format!(
+                "an upsampling by {} after an unshuffle by {unshuffle} is not supported",
+                upsampler.factor()
+            )));
         }
         Ok(SwinIr {
             channels,
@@ -133,8 +161,15 @@ impl Architecture for SwinIr {
             upsampler: Upsampler::PixelShuffle { filters: 8, factors: vec![2] },
             unshuffle: 1,
         };
-        let medium =
-            SwinIr { dim: 180, depths: vec![6; 6], heads: vec![6; 6], window: 8, hidden: 360, upsampler: shuffle(&[2, 2]), ..tiny.clone() };
+        let medium = SwinIr {
+            dim: 180,
+            depths: vec![6; 6],
+            heads: vec![6; 6],
+            window: 8,
+            hidden: 360,
+            upsampler: shuffle(&[2, 2]),
+            ..tiny.clone()
+        };
         let light = SwinIr { dim: 60, depths: vec![6; 4], heads: vec![6; 4], hidden: 120, ..medium.clone() };
         let large = SwinIr {
             dim: 240,
@@ -224,7 +259,8 @@ impl SwinIr {
         }
     }
 
-    /// RSTB: `x` + convolution of Swin blocks, every second one of which has rolled windows. Tokens come and go in raster order.
+    /// RSTB: `x` + convolution of Swin blocks, every second one of which has rolled windows. Tokens come and go in
+    /// raster order.
     fn group(&self, w: &Scope<'_>, x: &Value, grid: &Grid, group: usize) -> Value {
         let (mut y, mut order) = (x.clone(), Order::Raster);
         for number in 0..self.depths[group] {

@@ -1,16 +1,20 @@
-//! UNet2DConditionModel: the denoiser of latent diffusion (Stable Diffusion 1 and 2, SDXL with its refiner, their inpainting and turbo
-//! variants).
+//! UNet2DConditionModel: the denoiser of latent diffusion (Stable Diffusion 1 and 2, SDXL with its refiner, their
+//! inpainting and turbo variants).
 //!
 //! Papers: <https://arxiv.org/abs/2112.10752>, <https://arxiv.org/abs/2307.01952>. Reference: diffusers 0.42.1,
-//! `models/unets/{unet_2d_condition,unet_2d_blocks}.py`, `models/attention.py`, `models/transformers/transformer_2d.py`.
+//! `models/unets/{unet_2d_condition,unet_2d_blocks}.py`, `models/attention.py`,
+//! `models/transformers/transformer_2d.py`.
 
 use super::{Architecture, Keys, Mismatch};
-use crate::nn::{Groups, LAYER_NORM_EPSILON, Scope, Sequences, Sinusoids, attention_of_rows, conv2d, downsample, group_norm, layer_norm};
+use crate::nn::{
+    Groups, LAYER_NORM_EPSILON, Scope, Sequences, Sinusoids, attention_of_rows, conv2d, downsample, group_norm,
+    layer_norm,
+};
 use crate::nn::{linear, linear_unbiased, resnet, upsample, width};
 use crate::{Component, Contract, Precision, Result, Shapes, Task};
-use graph::{DataType, Dim, TensorType, Value};
 use serde::Serialize;
 use serde_json::Value as Json;
+use tileforge_graph::{DataType, Dim, TensorType, Value};
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -83,7 +87,8 @@ impl Architecture for UNet2DConditionModel {
         let filters = |level: usize| Ok(keys.dims::<4>(&format!("down_blocks.{level}.resnets.0.conv1.weight"))?[0]);
         let block_out_channels = (0..levels).map(filters).collect::<Result<Vec<_>, Mismatch>>()?;
         let transformers = |block: &str| keys.count(&format!("{block}.attentions.0.transformer_blocks."));
-        let [_, cross_attention_dim] = keys.dims::<2>("mid_block.attentions.0.transformer_blocks.0.attn2.to_k.weight")?;
+        let [_, cross_attention_dim] =
+            keys.dims::<2>("mid_block.attentions.0.transformer_blocks.0.attn2.to_k.weight")?;
         let use_linear_projection = keys.dims::<2>("mid_block.attentions.0.proj_in.weight").is_ok();
         UNet2DConditionModel {
             in_channels,
@@ -130,7 +135,8 @@ impl Architecture for UNet2DConditionModel {
         let timestep = input("timestep", Vec::new());
         let text = input(names[1], text);
         let added = self.added.as_ref().map(|added| (added, input(names[2], embeds), input(names[3], ids)));
-        let mut time = self.time(&w.at("time_embedding"), &self.sinusoids.embed(&timestep.reshape(&[1, 1]), self.filters(0)));
+        let mut time =
+            self.time(&w.at("time_embedding"), &self.sinusoids.embed(&timestep.reshape(&[1, 1]), self.filters(0)));
         if let Some((added, embeds, ids)) = added {
             let numbers = self.sinusoids.embed(&ids.reshape(&[-1, 1]), added.addition_time_embed_dim);
             let numbers = numbers.reshape(&[-1, (added.time_ids * added.addition_time_embed_dim) as i64]);
@@ -161,7 +167,8 @@ impl Architecture for UNet2DConditionModel {
 
 /// Heads of each level: one number for all, or one for each.
 fn heads(keys: &Keys<'_>, filters: &[usize], linear: bool) -> Result<Vec<usize>, Mismatch> {
-    // Nothing told is what the tensors of published models go with; a configuration without the key has the reference's default.
+    // Nothing told is what the tensors of published models go with; a configuration without the key has the reference's
+    // default.
     let has_config = keys.setting::<Json>("_class_name")?.is_some();
     let said = match keys.setting::<Json>("num_attention_heads")? {
         Some(said) => Some(said),
@@ -174,9 +181,11 @@ fn heads(keys: &Keys<'_>, filters: &[usize], linear: bool) -> Result<Vec<usize>,
         Some(Json::Array(each)) => each.iter().filter_map(number).collect(),
         Some(one) => vec![number(one).unwrap_or(0); filters.len()],
     };
-    let fits = heads.len() == filters.len() && heads.iter().zip(filters).all(|(heads, filters)| *heads > 0 && filters % heads == 0);
+    let fits = heads.len() == filters.len()
+        && heads.iter().zip(filters).all(|(heads, filters)| *heads > 0 && filters % heads == 0);
     let said = said.unwrap_or_else(|| heads.clone().into());
-    fits.then_some(heads).ok_or_else(|| Mismatch(format!("{said} heads (`attention_head_dim`) do not divide the filters {filters:?}")))
+    fits.then_some(heads)
+        .ok_or_else(|| Mismatch(format!("{said} heads (`attention_head_dim`) do not divide the filters {filters:?}")))
 }
 
 impl Added {
@@ -271,7 +280,8 @@ impl UNet2DConditionModel {
         Ok(self)
     }
 
-    /// The configuration has one number for all levels, or one for each, of which those of levels without attention say nothing.
+    /// The configuration has one number for all levels, or one for each, of which those of levels without attention say
+    /// nothing.
     fn agree_on_transformers(&self, keys: &Keys<'_>) -> Result<(), Mismatch> {
         let name = "transformer_layers_per_block";
         let Some(said) = keys.setting::<Json>(name)? else { return Ok(()) };
@@ -309,7 +319,8 @@ impl UNet2DConditionModel {
         linear(&w.at("linear_2"), &linear(&w.at("linear_1"), x, width).silu(), width)
     }
 
-    /// `sample` `[batch, channels, height, width]` → the same with `out_channels`, under `time` `[1 or batch, width]` and the text.
+    /// `sample` `[batch, channels, height, width]` → the same with `out_channels`, under `time` `[1 or batch, width]`
+    /// and the text.
     fn network(&self, w: &Scope<'_>, sample: &Value, time: &Value, text: &Context) -> Value {
         let last = self.block_out_channels.len().saturating_sub(1);
         let mut x = conv2d(&w.at("conv_in"), sample, self.filters(0), 3);
@@ -373,7 +384,8 @@ impl UNet2DConditionModel {
     }
 }
 
-/// x + attention to itself, to that + attention to the text, and to that + GEGLU, each of the normalised sum before it. `x` are rows.
+/// x + attention to itself, to that + attention to the text, and to that + GEGLU, each of the normalised sum before it.
+/// `x` are rows.
 fn transformer_layer(w: &Scope<'_>, x: &Value, pixels: &Sequences, heads: usize, text: &Context) -> Value {
     let norm = |name: &str, x: &Value| layer_norm(&w.at(name), x, LAYER_NORM_EPSILON);
     let attention = |name: &str, x: &Value, seen: &Value, keys: &Sequences| {
@@ -388,9 +400,11 @@ fn transformer_layer(w: &Scope<'_>, x: &Value, pixels: &Sequences, heads: usize,
     &x + geglu(&w.at("ff"), &norm("norm3", &x))
 }
 
-/// `proj(x)` in two halves, the first times GELU of the second, back to the width of `x` (<https://arxiv.org/abs/2002.05202>).
+/// `proj(x)` in two halves, the first times GELU of the second, back to the width of `x`
+/// (<https://arxiv.org/abs/2002.05202>).
 ///
-/// The halves are two products: each half of the stored weight serves as it is, and nothing is cut out of what they make.
+/// The halves are two products: each half of the stored weight serves as it is, and nothing is cut out of what they
+/// make.
 fn geglu(w: &Scope<'_>, x: &Value) -> Value {
     let (side, hidden) = (width(x), 4 * width(x));
     let projection = w.at("net.0.proj");
@@ -435,8 +449,15 @@ fn presets() -> Vec<(&'static str, UNet2DConditionModel)> {
         norm_num_groups: GROUPS,
         ..tiny.clone()
     };
-    let sd21 = UNet2DConditionModel { heads: vec![5, 10, 20, 20], cross_attention_dim: 1024, use_linear_projection: true, ..sd15.clone() };
-    let added = |time_ids| Some(Added { text_embeds_width: TEXT_EMBEDS, time_ids, addition_time_embed_dim: ADDITION_TIME_EMBED_DIM });
+    let sd21 = UNet2DConditionModel {
+        heads: vec![5, 10, 20, 20],
+        cross_attention_dim: 1024,
+        use_linear_projection: true,
+        ..sd15.clone()
+    };
+    let added = |time_ids| {
+        Some(Added { text_embeds_width: TEXT_EMBEDS, time_ids, addition_time_embed_dim: ADDITION_TIME_EMBED_DIM })
+    };
     let sdxl = UNet2DConditionModel {
         block_out_channels: vec![320, 640, 1280],
         transformer_layers: vec![0, 2, 10],

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// Dictionaries that training frameworks wrap around a network's tensors. Where a checkpoint holds several, the first of these is
-/// the one to deploy: averaged weights before the last ones.
+/// Dictionaries that training frameworks wrap around a network's tensors. Where a checkpoint holds several, the first
+/// of these is the one to deploy: averaged weights before the last ones.
 const WRAPPERS: [&str; 9] =
     ["params_ema.", "params-ema.", "params.", "model_state_dict.", "state_dict.", "model.", "net.", "module.", "netG."];
 

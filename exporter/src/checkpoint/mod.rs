@@ -8,9 +8,9 @@ pub(crate) mod single_file;
 pub use safetensors::{Header, TensorInfo, parse_header};
 
 use crate::{Error, Result};
-use graph::{MappedFile, Weight};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use tileforge_graph::{MappedFile, Weight};
 
 /// The tensors of a trained model, under normalised names.
 #[derive(Debug, Clone)]
@@ -36,7 +36,8 @@ enum Names {
 impl Checkpoint {
     /// Maps a `.safetensors` file, or the shards that a `*.safetensors.index.json` lists.
     ///
-    /// Only the headers are read. Names are normalised: wrappers of training frameworks (`params_ema.`, `module.`, …) are stripped.
+    /// Only the headers are read. Names are normalised: wrappers of training frameworks (`params_ema.`, `module.`, …)
+    /// are stripped.
     ///
     /// # Errors
     /// A file cannot be read or is not a valid safetensors file, a shard is missing, or the file is a pickle.
@@ -51,7 +52,10 @@ impl Checkpoint {
         let (tensors, metadata) = found;
         let names: BTreeSet<&str> = tensors.keys().map(String::as_str).collect();
         let normalisation = keys::Normalisation::of(&names);
-        let tensors = tensors.into_iter().filter_map(|(name, weight)| Some((normalisation.apply(&name)?.to_owned(), weight))).collect();
+        let tensors = tensors
+            .into_iter()
+            .filter_map(|(name, weight)| Some((normalisation.apply(&name)?.to_owned(), weight)))
+            .collect();
         let names = Names::Stripped(normalisation.prefix().to_owned());
         Ok(Checkpoint { path: path.to_owned(), files, tensors, metadata, names, has_config: true })
     }
@@ -76,7 +80,9 @@ impl Checkpoint {
             return Ok(None);
         }
         match std::fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| format!("{}: not a JSON object: {e}", path.display())),
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map(Some)
+                .map_err(|e| format!("{}: not a JSON object: {e}", path.display())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(format!("{}: cannot read: {error}", path.display())),
         }
@@ -124,9 +130,10 @@ type Tensors = (BTreeMap<String, Weight>, BTreeMap<String, String>);
 /// Maps one safetensors file.
 fn open_file(path: &Path) -> Result<Tensors> {
     let file = MappedFile::open(path)?;
-    // The length of a good header can have the first bytes of any other format, so those are looked at only when there is none.
-    let header =
-        parse_header(file.bytes()).map_err(|reason| Error::checkpoint(path, other_format(path, file.bytes()).unwrap_or(reason)))?;
+    // The length of a good header can have the first bytes of any other format, so those are looked at only when there
+    // is none.
+    let header = parse_header(file.bytes())
+        .map_err(|reason| Error::checkpoint(path, other_format(path, file.bytes()).unwrap_or(reason)))?;
     let mut tensors = BTreeMap::new();
     for (name, info) in header.tensors {
         let weight = Weight::mapped(file.clone(), info.offset, info.data_type, info.dims)?;

@@ -1,14 +1,14 @@
 //! The header of a safetensors file: <https://github.com/huggingface/safetensors#format>.
 //!
-//! Eight bytes of length, a JSON object, and the data, which the tensors must cover exactly once. The `safetensors` crate reads the
-//! same format; here every defect is told with the tensor's name, duplicates are found, and offsets are absolute, which is what an
-//! ONNX graph needs to point into the file. A fuzz target holds the two to the same verdict.
+//! Eight bytes of length, a JSON object, and the data, which the tensors must cover exactly once. The `safetensors`
+//! crate reads the same format; here every defect is told with the tensor's name, duplicates are found, and offsets are
+//! absolute, which is what an ONNX graph needs to point into the file. A fuzz target holds the two to the same verdict.
 
-use graph::DataType;
 use serde::Deserialize;
 use serde::de::{Error as _, MapAccess, Visitor};
 use std::collections::BTreeMap;
 use std::fmt;
+use tileforge_graph::DataType;
 
 /// The format's own limit, against headers that are made to exhaust memory.
 const LONGEST_HEADER: u64 = 100_000_000;
@@ -85,11 +85,14 @@ impl<'de> Deserialize<'de> for Entries {
 /// Reads and checks the header of a whole file.
 ///
 /// # Errors
-/// What is wrong: the length, the encoding, the JSON, an element type, a size, an overlap, a hole, a truncated or overlong file.
+/// What is wrong: the length, the encoding, the JSON, an element type, a size, an overlap, a hole, a truncated or
+/// overlong file.
 pub fn parse_header(file: &[u8]) -> Result<Header, String> {
     let size = file.len() as u64;
     let Some(length) = file.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes)) else {
-        return Err(format!("not a safetensors file: expected at least 8 bytes, found {size}; download or save it again"));
+        return Err(format!(
+            "not a safetensors file: expected at least 8 bytes, found {size}; download or save it again"
+        ));
     };
     let start = length.checked_add(8).filter(|start| *start <= size);
     let start = start.ok_or_else(|| {
@@ -100,7 +103,8 @@ pub fn parse_header(file: &[u8]) -> Result<Header, String> {
     }
     // `start <= size`, and `size` is a length in memory.
     let header = &file[8..start as usize];
-    let text = std::str::from_utf8(header).map_err(|e| format!("not a safetensors file: the header is not UTF-8 ({e})"))?;
+    let text =
+        std::str::from_utf8(header).map_err(|e| format!("not a safetensors file: the header is not UTF-8 ({e})"))?;
     if !text.starts_with('{') {
         return Err("not a safetensors file: the header does not begin with `{`".into());
     }
@@ -134,15 +138,17 @@ fn tensor(entry: &Entry, start: u64, size: u64) -> Result<TensorInfo, String> {
         other => return Err(format!("the element type `{other}` is not supported")),
     };
     let (begin, end) = entry.data_offsets;
-    let length = end.checked_sub(begin).ok_or_else(|| format!("its data ends at {end}, before it begins at {begin}"))?;
+    let length =
+        end.checked_sub(begin).ok_or_else(|| format!("its data ends at {end}, before it begins at {begin}"))?;
     let expected = entry.shape.iter().try_fold(data_type.size() as u64, |bytes, dim| bytes.checked_mul(*dim as u64));
     if expected != Some(length) {
         let expected = expected.map_or("more than 2^64".into(), |bytes| bytes.to_string());
         return Err(format!("{data_type}{:?} needs {expected} bytes, its range has {length}", entry.shape));
     }
     let offset = start.checked_add(begin).filter(|offset| offset.checked_add(length).is_some_and(|end| end <= size));
-    let offset = offset
-        .ok_or_else(|| format!("its data ends at byte {end} of {}: the file is truncated; download or save it again", size - start))?;
+    let offset = offset.ok_or_else(|| {
+        format!("its data ends at byte {end} of {}: the file is truncated; download or save it again", size - start)
+    })?;
     Ok(TensorInfo { data_type, dims: entry.shape.clone(), offset, length })
 }
 
@@ -190,7 +196,10 @@ mod tests {
         let parsed = parse_header(&file(header, 12)).unwrap();
         assert_eq!(parsed.metadata["a"], "b");
         let x = &parsed.tensors["x"];
-        assert_eq!((x.data_type, x.dims.as_slice(), x.offset, x.length), (DataType::F16, &[2, 3][..], 8 + header.len() as u64, 12));
+        assert_eq!(
+            (x.data_type, x.dims.as_slice(), x.offset, x.length),
+            (DataType::F16, &[2, 3][..], 8 + header.len() as u64, 12)
+        );
     }
 
     #[test]
@@ -200,8 +209,9 @@ mod tests {
         assert!(parse_header(&[2, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe]).unwrap_err().contains("UTF-8"));
         assert!(error("[]", 0).contains("does not begin with `{`"));
         assert!(error("{", 0).contains("not a valid safetensors header"));
-        let one =
-            |dtype: &str, shape: &str, offsets: &str| format!(r#"{{"x":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#);
+        let one = |dtype: &str, shape: &str, offsets: &str| {
+            format!(r#"{{"x":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#)
+        };
         assert!(error(&one("F7", "[1]", "[0,4]"), 4).contains("element type `F7`"));
         assert!(error(&one("F32", "[2]", "[0,4]"), 4).contains("needs 8 bytes, its range has 4"));
         assert!(error(&one("F32", "[4294967296,4294967296]", "[0,4]"), 4).contains("more than 2^64"));

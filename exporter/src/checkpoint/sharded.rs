@@ -13,7 +13,11 @@ struct Index {
 
 /// Maps every shard that an index lists, and holds each to what the index says of it.
 pub(super) fn open(path: &Path) -> Result<(Vec<PathBuf>, Tensors)> {
-    let text = std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), action: "read", source })?;
+    let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+        path: path.to_owned(),
+        action: "read",
+        source,
+    })?;
     let index: Index = serde_json::from_str(&text)
         .map_err(|e| Error::checkpoint(path, format!("expected an index of shards with a `weight_map`: {e}")))?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -33,7 +37,10 @@ pub(super) fn open(path: &Path) -> Result<(Vec<PathBuf>, Tensors)> {
         for name in found.keys() {
             if index.weight_map.get(name) != Some(shard) {
                 let said = index.weight_map.get(name).map_or("nowhere".into(), |other| format!("in `{other}`"));
-                return Err(Error::checkpoint(path, format!("`{shard}` holds the tensor `{name}`, which the index places {said}")));
+                return Err(Error::checkpoint(
+                    path,
+                    format!("`{shard}` holds the tensor `{name}`, which the index places {said}"),
+                ));
             }
         }
         files.push(file);
@@ -41,7 +48,10 @@ pub(super) fn open(path: &Path) -> Result<(Vec<PathBuf>, Tensors)> {
         tensors.extend(found);
     }
     if let Some((name, shard)) = index.weight_map.iter().find(|(name, _)| !tensors.contains_key(*name)) {
-        return Err(Error::checkpoint(path, format!("the index places the tensor `{name}` in `{shard}`, which does not hold it")));
+        return Err(Error::checkpoint(
+            path,
+            format!("the index places the tensor `{name}` in `{shard}`, which does not hold it"),
+        ));
     }
     Ok((files, (tensors, metadata)))
 }

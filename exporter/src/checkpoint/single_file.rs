@@ -1,13 +1,14 @@
-//! Whole pipelines in one file, with the names that their authors' code gave them: Stable Diffusion 1.5 (`v1-5-pruned.safetensors`) and
-//! SDXL (`sd_xl_base_1.0.safetensors`), as people train and share them.
+//! Whole pipelines in one file, with the names that their authors' code gave them: Stable Diffusion 1.5
+//! (`v1-5-pruned.safetensors`) and SDXL (`sd_xl_base_1.0.safetensors`), as people train and share them.
 //!
-//! Names are translated into diffusers' by tables. What no table knows keeps its name, and is reported as left over by whoever builds the
-//! network. The counterpart that the tests hold these tables to is diffusers 0.42.1, `loaders/single_file_utils.py`.
+//! Names are translated into diffusers' by tables. What no table knows keeps its name, and is reported as left over by
+//! whoever builds the network. The counterpart that the tests hold these tables to is diffusers 0.42.1,
+//! `loaders/single_file_utils.py`.
 
 use super::{Checkpoint, Names};
 use crate::{Error, Result, Task};
-use graph::Weight;
 use std::collections::{BTreeMap, BTreeSet};
+use tileforge_graph::Weight;
 
 /// How the names below a prefix are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,14 +62,16 @@ pub(crate) struct Component {
 /// # Errors
 /// A weight does not have the sizes that its name asks for.
 pub(crate) fn components(file: &Checkpoint) -> Result<Vec<Component>> {
-    let tensors: BTreeMap<String, &Weight> = file.tensors().iter().map(|(name, weight)| (file.original_name(name), weight)).collect();
+    let tensors: BTreeMap<String, &Weight> =
+        file.tensors().iter().map(|(name, weight)| (file.original_name(name), weight)).collect();
     let mut found = Vec::new();
     for (name, prefix, naming) in COMPONENTS {
         let of_component = tensors.iter().filter_map(|(name, weight)| Some((name.strip_prefix(prefix)?, *weight)));
         let of_component: BTreeMap<&str, &Weight> = of_component.collect();
         if !of_component.is_empty() {
             let (tensors, originals) = translated(&of_component, prefix, naming)?;
-            let checkpoint = Checkpoint { tensors, names: Names::Translated(originals), has_config: false, ..file.clone() };
+            let checkpoint =
+                Checkpoint { tensors, names: Names::Translated(originals), has_config: false, ..file.clone() };
             let tasks: &[(&str, Task)] = match naming {
                 Naming::Unet => &[("", Task::Unet)],
                 Naming::Autoencoder => &[("_encoder", Task::VaeEncoder), ("_decoder", Task::VaeDecoder)],
@@ -83,7 +86,8 @@ pub(crate) fn components(file: &Checkpoint) -> Result<Vec<Component>> {
 /// Names in a file that belong to no component that is known.
 pub(crate) fn unknown(file: &Checkpoint) -> Vec<String> {
     let known = |name: &str| {
-        COMPONENTS.iter().any(|(_, prefix, _)| name.starts_with(prefix)) || NO_NETWORK.iter().any(|prefix| name.starts_with(prefix))
+        COMPONENTS.iter().any(|(_, prefix, _)| name.starts_with(prefix))
+            || NO_NETWORK.iter().any(|prefix| name.starts_with(prefix))
     };
     file.tensors().keys().map(|name| file.original_name(name)).filter(|name| !known(name)).collect()
 }
@@ -112,18 +116,21 @@ fn translated(tensors: &BTreeMap<&str, &Weight>, prefix: &str, naming: Naming) -
 }
 
 /// The weights that a tensor becomes: mostly itself.
-fn parts(name: &str, weight: &Weight, naming: Naming) -> graph::Result<Vec<(String, Weight)>> {
+fn parts(name: &str, weight: &Weight, naming: Naming) -> tileforge_graph::Result<Vec<(String, Weight)>> {
     match (naming, weight.dims()) {
         // Attention of pixels is stored as 1×1 convolutions.
         (Naming::Autoencoder, &[outputs, inputs, 1, 1]) if name.contains(".attentions.0.") => {
             Ok(vec![(name.into(), weight.reshaped(vec![outputs, inputs])?)])
         }
         // The original multiplies with it from the right.
-        (Naming::OpenClip, [_, _]) if name == "text_projection" => Ok(vec![(format!("{name}.weight"), weight.transposed(&[1, 0])?)]),
+        (Naming::OpenClip, [_, _]) if name == "text_projection" => {
+            Ok(vec![(format!("{name}.weight"), weight.transposed(&[1, 0])?)])
+        }
         (Naming::OpenClip, [rows, ..]) if name.contains(".in_proj_") => {
             let third = (rows / 3) as u32;
-            let part =
-                |i: u32, to: &str| Ok((name.replace("in_proj_", to), weight.rows((i * third..(i + 1) * third).collect::<Vec<_>>())?));
+            let part = |i: u32, to: &str| {
+                Ok((name.replace("in_proj_", to), weight.rows((i * third..(i + 1) * third).collect::<Vec<_>>())?))
+            };
             Ok(vec![part(0, "q_proj.")?, part(1, "k_proj.")?, part(2, "v_proj.")?])
         }
         _ => Ok(vec![(name.into(), weight.clone())]),
@@ -225,8 +232,8 @@ fn unet_table(names: &BTreeSet<&str>) -> Vec<(String, String)> {
     table
 }
 
-/// The names that a UNet's layer may have in the original code, from diffusers' name and the residual blocks of each level on the way
-/// down.
+/// The names that a UNet's layer may have in the original code, from diffusers' name and the residual blocks of each
+/// level on the way down.
 pub(crate) fn original_unet_layer(name: &str, layers: usize) -> Vec<String> {
     let upsampler = name.strip_prefix("up_blocks.").and_then(|rest| rest.strip_suffix(".upsamplers.0.conv"));
     if let Some(level) = upsampler.and_then(|level| level.parse::<usize>().ok()) {
@@ -241,7 +248,9 @@ fn original_layer(name: &str, layers: usize) -> Option<String> {
     let (block, number) = (parts.next()?, parts.next().and_then(|number| number.parse::<usize>().ok()));
     let (kind, layer) = (parts.next().unwrap_or_default(), parts.next().and_then(|layer| layer.parse::<usize>().ok()));
     let rest: String = parts.map(|part| format!(".{part}")).collect();
-    let inner = |from: &str| INNER.iter().find(|(_, to)| to.trim_end_matches('.') == from).map(|(from, _)| from.trim_end_matches('.'));
+    let inner = |from: &str| {
+        INNER.iter().find(|(_, to)| to.trim_end_matches('.') == from).map(|(from, _)| from.trim_end_matches('.'))
+    };
     // Within a residual block layers have other names, within an attention they have not.
     let rest = match rest.strip_prefix('.').filter(|_| kind == "resnets").and_then(inner) {
         Some(inner) => format!(".{inner}"),
@@ -249,8 +258,12 @@ fn original_layer(name: &str, layers: usize) -> Option<String> {
     };
     let place = usize::from(kind == "attentions");
     match (block, number, kind, layer) {
-        ("down_blocks", Some(level), "downsamplers", Some(0)) => Some(format!("input_blocks.{}.0.op", (level + 1) * (layers + 1))),
-        ("down_blocks", Some(level), _, Some(layer)) => Some(format!("input_blocks.{}.{place}{rest}", 1 + level * (layers + 1) + layer)),
+        ("down_blocks", Some(level), "downsamplers", Some(0)) => {
+            Some(format!("input_blocks.{}.0.op", (level + 1) * (layers + 1)))
+        }
+        ("down_blocks", Some(level), _, Some(layer)) => {
+            Some(format!("input_blocks.{}.{place}{rest}", 1 + level * (layers + 1) + layer))
+        }
         ("up_blocks", Some(level), "resnets" | "attentions", Some(layer)) => {
             Some(format!("output_blocks.{}.{place}{rest}", level * (layers + 1) + layer))
         }
@@ -263,7 +276,8 @@ fn original_layer(name: &str, layers: usize) -> Option<String> {
     }
 }
 
-/// The original counts the levels of the decoder as it does those of the encoder, from the image; diffusers from the latent image.
+/// The original counts the levels of the decoder as it does those of the encoder, from the image; diffusers from the
+/// latent image.
 fn autoencoder_table(names: &BTreeSet<&str>) -> Vec<(String, String)> {
     let mut table = Vec::new();
     for half in ["encoder", "decoder"] {

@@ -1,15 +1,16 @@
 //! `exporter export`.
 
 use super::{Hints, print, say};
-use exporter::lora::{self, Lora};
-use exporter::pipeline::Pipeline;
-use exporter::{Error, Export, Result, Shapes};
-use graph::{LinkMethod, SaveReport, WeightStorage};
 use std::path::PathBuf;
+use tileforge_exporter::lora::{self, Lora};
+use tileforge_exporter::pipeline::Pipeline;
+use tileforge_exporter::{Error, Export, Result, Shapes};
+use tileforge_graph::{LinkMethod, SaveReport, WeightStorage};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A .safetensors file, the .safetensors.index.json of a sharded one, a folder with either and its config.json, or a pipeline's folder
+    /// A .safetensors file, the .safetensors.index.json of a sharded one, a folder with either and its config.json, or
+    /// a pipeline's folder
     path: PathBuf,
     /// Where the graph goes; of a pipeline, the folder for all its graphs
     #[arg(short, long, value_name = "OUT")]
@@ -20,7 +21,8 @@ pub(super) struct Arguments {
     /// Where the weights go
     #[arg(long, value_enum, default_value = "link")]
     weights: Weights,
-    /// A file of low-rank adaptations (kohya's or diffusers' names) to merge into the weights, FILE or FILE:SCALE; may be repeated
+    /// A file of low-rank adaptations (kohya's or diffusers' names) to merge into the weights, FILE or FILE:SCALE; may
+    /// be repeated
     #[arg(long, value_name = "FILE[:SCALE]")]
     lora: Vec<Lora>,
     #[command(flatten)]
@@ -49,18 +51,22 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let shapes = arguments.shapes.clone().unwrap_or_default();
     if !arguments.lora.is_empty() {
         // A component alone is known by its task.
-        let task = exporter::arch::detect_task(&checkpoint, hints.task()?, &hints.map())?.contract().task().to_string();
+        let task = tileforge_exporter::arch::detect_task(&checkpoint, hints.task()?, &hints.map())?
+            .contract()
+            .task()
+            .to_string();
         arguments.say_elsewhere(&lora::merge(&mut [(&task, &mut checkpoint)], &arguments.lora)?);
     }
-    let export = exporter::export_task(&checkpoint, hints.task()?, &shapes, &hints.map())?;
-    let report = graph::save(&export.model, &arguments.output, arguments.storage())?;
+    let export = tileforge_exporter::export_task(&checkpoint, hints.task()?, &shapes, &hints.map())?;
+    let report = tileforge_graph::save(&export.model, &arguments.output, arguments.storage())?;
     describe("", &export, &report);
     print(&format!("{}\n", arguments.output.display()))
 }
 
 fn run_pipeline(arguments: &Arguments, mut pipeline: Pipeline) -> Result<()> {
     arguments.say_elsewhere(&pipeline.merge(&arguments.lora)?);
-    let (shapes, hints, storage) = (arguments.shapes.clone().unwrap_or_default(), arguments.hints.map(), arguments.storage());
+    let (shapes, hints, storage) =
+        (arguments.shapes.clone().unwrap_or_default(), arguments.hints.map(), arguments.storage());
     if arguments.output.extension().is_some_and(|extension| extension == "onnx") {
         let part = pipeline.save_one(&arguments.output, &shapes, &hints, storage)?;
         describe("", &part.export, &part.report);
@@ -76,14 +82,20 @@ fn run_pipeline(arguments: &Arguments, mut pipeline: Pipeline) -> Result<()> {
     for part in &reports {
         describe(&format!("{}: ", part.name), &part.export, &part.report);
     }
-    let names: Vec<String> =
-        reports.iter().map(|part| format!("{}\n", arguments.output.join(&part.name).join("model.onnx").display())).collect();
+    let names: Vec<String> = reports
+        .iter()
+        .map(|part| format!("{}\n", arguments.output.join(&part.name).join("model.onnx").display()))
+        .collect();
     print(&names.concat())
 }
 
 fn describe(name: &str, export: &Export, report: &SaveReport) {
     let parameters = export.model.metadata.get("tileforge.parameters").map_or("", String::as_str);
-    say(&format!("{name}{}: {} nodes, {parameters} parameters", export.network.architecture(), export.model.nodes.len()));
+    say(&format!(
+        "{name}{}: {} nodes, {parameters} parameters",
+        export.network.architecture(),
+        export.model.nodes.len()
+    ));
     for file in &report.linked {
         let how = match file.method {
             LinkMethod::InPlace => "the graph points into it where it is",

@@ -1,11 +1,11 @@
 //! `exporter inspect`.
 
 use super::{Hints, print};
-use exporter::arch::detect_task;
-use exporter::{Error, Result};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use tileforge_exporter::arch::detect_task;
+use tileforge_exporter::{Error, Result};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -47,13 +47,25 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     }
     let mut lines = vec![
         ("architecture", network.architecture().to_owned()),
-        ("task", upscale.map_or_else(|| contract.task().to_string(), |upscale| format!("{} ×{}", contract.task(), upscale.scale))),
+        (
+            "task",
+            upscale.map_or_else(
+                || contract.task().to_string(),
+                |upscale| format!("{} ×{}", contract.task(), upscale.scale),
+            ),
+        ),
         ("channels", upscale.map_or_else(String::new, |upscale| upscale.channels.to_string())),
         ("parameters", format!("{} in {} tensors", checkpoint.parameters(), checkpoint.tensors().len())),
-        ("data types", types.iter().map(|(name, count)| format!("{name} ({count} tensors)")).collect::<Vec<_>>().join(", ")),
+        (
+            "data types",
+            types.iter().map(|(name, count)| format!("{name} ({count} tensors)")).collect::<Vec<_>>().join(", "),
+        ),
         ("files", checkpoint.files().len().to_string()),
         ("prefix", checkpoint.stripped_prefix().to_owned()),
-        ("receptive field", upscale.map_or_else(String::new, |upscale| format!("{} pixels in each direction", upscale.receptive_field))),
+        (
+            "receptive field",
+            upscale.map_or_else(String::new, |upscale| format!("{} pixels in each direction", upscale.receptive_field)),
+        ),
     ];
     // The scale and the channels of an upscaler are above.
     let above = |name: &str| upscale.is_some() && ["scale", "channels"].contains(&name);
@@ -63,7 +75,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     for (name, value) in checkpoint.metadata() {
         lines.push((name, format!("{value} (the checkpoint's note)")));
     }
-    let text: String =
-        lines.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| format!("{name:<16} {value}\n")).collect();
+    let text: String = lines
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| format!("{name:<16} {value}\n"))
+        .collect();
     print(&text)
 }

@@ -4,12 +4,12 @@ mod export;
 mod inspect;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use exporter::pipeline::weights_in;
-use exporter::{Checkpoint, Error, Result, Task};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use tileforge_exporter::pipeline::weights_in;
+use tileforge_exporter::{Checkpoint, Error, Result, Task};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -55,7 +55,8 @@ struct Hints {
     /// Which weights of a folder that has several sets of them, such as fp16
     #[arg(long, value_name = "NAME")]
     variant: Option<String>,
-    /// Where an image of 0 to 1 gets the mean and the deviation that a depth network was trained with [default: outside]
+    /// Where an image of 0 to 1 gets the mean and the deviation that a depth network was trained with [default:
+    /// outside]
     #[arg(long, value_name = "PLACE", value_parser = ["outside", "in-graph"])]
     preprocess: Option<String>,
     /// Which chunk of a video the graph is for, the first one or any other; the same as --set chunk=NAME
@@ -69,7 +70,11 @@ struct Hints {
 impl Hints {
     /// The checkpoint at `path`, which may be the folder of a component.
     fn open(&self, path: &Path) -> Result<Checkpoint> {
-        if path.is_dir() { Checkpoint::open(weights_in(path, self.variant.as_deref())?) } else { Checkpoint::open(path) }
+        if path.is_dir() {
+            Checkpoint::open(weights_in(path, self.variant.as_deref())?)
+        } else {
+            Checkpoint::open(path)
+        }
     }
 
     /// The task of the wanted graph of one checkpoint, if it is said.
@@ -115,7 +120,9 @@ pub(crate) fn run() -> ExitCode {
 /// A result, on stdout. A reader that has gone away is no error: it has seen what it wanted.
 fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => Err(Error::File { path: "stdout".into(), action: "write to", source }),
+        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::File { path: "stdout".into(), action: "write to", source })
+        }
         _ => Ok(()),
     }
 }

@@ -1,18 +1,18 @@
 //! Attention of several heads.
 //!
-//! Scaled dot-product attention (<https://arxiv.org/abs/1706.03762>), `softmax(q · kᵀ / √(width of a head) + biases) · v`, in two forms:
-//! written out, for windows with biases that are learned; and as ONNX's own operator, for long sequences, where no runtime should have to
-//! find out what the scores are for.
+//! Scaled dot-product attention (<https://arxiv.org/abs/1706.03762>), `softmax(q · kᵀ / √(width of a head) + biases) ·
+//! v`, in two forms: written out, for windows with biases that are learned; and as ONNX's own operator, for long
+//! sequences, where no runtime should have to find out what the scores are for.
 
 use super::{Groups, Scope, Sequences, channels, group_norm, linear, width};
-use graph::Value;
 use serde::Serialize;
+use tileforge_graph::Value;
 
-/// `q` `[batch, queries, heads · width]`, `k` and `v` `[batch, keys, heads · width]` → `[batch, queries, heads · width]`. Each bias
-/// stretches to `[batch, heads, queries, keys]`; they are added in order.
+/// `q` `[batch, queries, heads · width]`, `k` and `v` `[batch, keys, heads · width]` → `[batch, queries, heads ·
+/// width]`. Each bias stretches to `[batch, heads, queries, keys]`; they are added in order.
 ///
-/// The scale stands on `q`, the smallest of what it could be applied to, and `k` is transposed right before the product: there ONNX
-/// Runtime folds both into one FusedMatMul, and TensorRT sees the pattern of its fused attention.
+/// The scale stands on `q`, the smallest of what it could be applied to, and `k` is transposed right before the
+/// product: there ONNX Runtime folds both into one FusedMatMul, and TensorRT sees the pattern of its fused attention.
 pub fn attention(q: &Value, k: &Value, v: &Value, heads: usize, biases: &[&Value]) -> Value {
     let each = (width(q) / heads.max(1)) as i64;
     let split = |x: &Value| x.reshape(&[0, 0, heads as i64, each]).transpose(&[0, 2, 1, 3]);
@@ -24,12 +24,18 @@ pub fn attention(q: &Value, k: &Value, v: &Value, heads: usize, biases: &[&Value
     scores.softmax(-1).matmul(&split(v)).transpose(&[0, 2, 1, 3]).reshape(&[0, 0, heads as i64 * each])
 }
 
-/// Attention without biases between rows `q` `[batch · queries, heads · width]` and rows `k` and `v` `[batch · keys, heads · width]`,
-/// which are sequences of their own. With `causal`, no query sees the keys behind its own place.
+/// Attention without biases between rows `q` `[batch · queries, heads · width]` and rows `k` and `v` `[batch · keys,
+/// heads · width]`, which are sequences of their own. With `causal`, no query sees the keys behind its own place.
 ///
-/// The operator is of opset 23. ONNX Runtime has it as one kernel on CPU and CUDA, and TensorRT from 10.14 as its fused attention; on a CPU
-/// it gives the same bits as the form above, in 0.5 to 1 times its time.
-pub fn attention_of_rows([q, k, v]: [&Value; 3], queries: &Sequences, keys: &Sequences, heads: usize, causal: bool) -> Value {
+/// The operator is of opset 23. ONNX Runtime has it as one kernel on CPU and CUDA, and TensorRT from 10.14 as its fused
+/// attention; on a CPU it gives the same bits as the form above, in 0.5 to 1 times its time.
+pub fn attention_of_rows(
+    [q, k, v]: [&Value; 3],
+    queries: &Sequences,
+    keys: &Sequences,
+    heads: usize,
+    causal: bool,
+) -> Value {
     let seen = queries.of_rows(q).attention(&keys.of_rows(k), &keys.of_rows(v), heads, causal);
     seen.reshape(&[-1, width(q) as i64])
 }
@@ -44,8 +50,8 @@ pub enum AttentionNames {
     Old,
 }
 
-/// x + attention of one head between all pixels of an image, as autoencoders of latent diffusion have it in their middle: `x`
-/// `[batch, channels, height, width]`.
+/// x + attention of one head between all pixels of an image, as autoencoders of latent diffusion have it in their
+/// middle: `x` `[batch, channels, height, width]`.
 pub fn attention_of_pixels(w: &Scope<'_>, x: &Value, names: AttentionNames, groups: Groups) -> Value {
     let names = match names {
         AttentionNames::Current => ["to_q", "to_k", "to_v", "to_out.0"],
@@ -60,8 +66,8 @@ pub fn attention_of_pixels(w: &Scope<'_>, x: &Value, names: AttentionNames, grou
     x + pixels.restore(&linear(&w.at(names[3]), &seen, width)).transpose(&[0, 3, 1, 2])
 }
 
-/// Queries, keys and values of tokens `[tokens, width]`, whose layers are stored as one: `names` are those of its weight
-/// `[3 · width, width]` and of its bias, if it is `biased`. Apart, their results need no splitting.
+/// Queries, keys and values of tokens `[tokens, width]`, whose layers are stored as one: `names` are those of its
+/// weight `[3 · width, width]` and of its bias, if it is `biased`. Apart, their results need no splitting.
 pub fn query_key_value(w: &Scope<'_>, x: &Value, [weight, bias]: [&str; 2], biased: bool) -> [Value; 3] {
     let (width, parts) = (width(x), ["query", "key", "value"]);
     let weights = w.parts(weight, [3 * width, width], parts);

@@ -1,17 +1,17 @@
 //! Videos in chunks of time: convolutions that see no later frame, and keep of each chunk what the next one needs.
 //!
-//! A convolution over time is computed as one over images: the frames that it sees at once stand behind each other in the channels. The
-//! kernel `[filters, channels, time, height, width]` is then, as it is stored, the one over images `[filters, channels · time, height,
-//! width]`. On a CPU, ONNX Runtime takes 0.72 to 0.87 of the time of its own 3-D convolution for it, copies included, and several times
-//! the memory for what is stacked (docs/benchmarks.md). Normalisation and attention of single frames need no transposition, and the engine
-//! sees 2-D convolutions alone.
+//! A convolution over time is computed as one over images: the frames that it sees at once stand behind each other in
+//! the channels. The kernel `[filters, channels, time, height, width]` is then, as it is stored, the one over images
+//! `[filters, channels · time, height, width]`. On a CPU, ONNX Runtime takes 0.72 to 0.87 of the time of its own 3-D
+//! convolution for it, copies included, and several times the memory for what is stacked (docs/benchmarks.md).
+//! Normalisation and attention of single frames need no transposition, and the engine sees 2-D convolutions alone.
 
 use super::{Scope, channels};
 use crate::{Error, Result, Shapes};
-use graph::{ConvOptions, DataType, Dim, Size, TensorType, Value};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::rc::Rc;
+use tileforge_graph::{ConvOptions, DataType, Dim, Size, TensorType, Value};
 
 /// Which chunk of a video a graph is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -24,7 +24,8 @@ pub enum Chunk {
     Next,
 }
 
-/// Frames of videos as images `[batch · frames, channels, height, width]`, frame by frame, with what layers keep of them.
+/// Frames of videos as images `[batch · frames, channels, height, width]`, frame by frame, with what layers keep of
+/// them.
 #[derive(Debug, Clone)]
 pub struct Clip {
     images: Value,
@@ -47,7 +48,8 @@ impl Clip {
     pub fn of(video: &Value, chunk: Chunk) -> Self {
         let frames = video.transpose(&[0, 2, 1, 3, 4]);
         let channels = video.dims::<5>()[1].fixed().unwrap_or_default() as i64;
-        let images = frames.reshape_to(&[Size::Number(-1), Size::Number(channels), Size::Of(&frames, 3), Size::Of(&frames, 4)]);
+        let images =
+            frames.reshape_to(&[Size::Number(-1), Size::Number(channels), Size::Of(&frames, 3), Size::Of(&frames, 4)]);
         Clip { images, video: video.clone(), chunk, kept: Rc::default() }
     }
 
@@ -129,15 +131,16 @@ fn cache_name(layer: &str) -> String {
     format!("cache.{layer}")
 }
 
-/// A convolution with bias of `[time, space, space]` that keeps the size and sees no later frame: a `kernel` of `[time, space]`.
+/// A convolution with bias of `[time, space, space]` that keeps the size and sees no later frame: a `kernel` of `[time,
+/// space]`.
 pub fn causal_conv3d(w: &Scope<'_>, x: &Clip, filters: usize, kernel: [usize; 2]) -> Clip {
     causal_conv3d_strided(w, x, filters, kernel, 1, &ConvOptions::same(kernel[1]))
 }
 
 /// As [`causal_conv3d`], of every `stride`-th frame, with `options` for height and width.
 ///
-/// Where a video begins, its first frame stands `kernel − 1` times before it; where a chunk follows another, the last `kernel − stride`
-/// frames that this layer saw do, so that the windows go on where they ended.
+/// Where a video begins, its first frame stands `kernel − 1` times before it; where a chunk follows another, the last
+/// `kernel − stride` frames that this layer saw do, so that the windows go on where they ended.
 pub fn causal_conv3d_strided(
     w: &Scope<'_>,
     x: &Clip,
@@ -153,7 +156,8 @@ pub fn causal_conv3d_strided(
     seen.map(|images| images.conv(&weight, Some(&bias), options))
 }
 
-/// For every `stride`-th frame, it and those before it, `time` in all, as images `[batch · frames, channels · time, height, width]`.
+/// For every `stride`-th frame, it and those before it, `time` in all, as images `[batch · frames, channels · time,
+/// height, width]`.
 fn stacked(w: &Scope<'_>, x: &Clip, time: usize, stride: usize) -> Clip {
     let frames = x.frames();
     let [batch, _, channels, height, width] = frames.dims();

@@ -2,7 +2,7 @@
 
 use super::Scope;
 use crate::{Result, Shapes};
-use graph::{ConvOptions, DataType, TensorType, Value};
+use tileforge_graph::{ConvOptions, DataType, TensorType, Value};
 
 /// The model's input `name`: an image `[batch, channels, height, width]` of f32.
 ///
@@ -12,7 +12,8 @@ pub fn image_input(w: &Scope<'_>, name: &str, channels: usize, shapes: &Shapes) 
     Ok(w.trace().input(name, TensorType::new(DataType::F32, shapes.image(name, channels)?)))
 }
 
-/// A convolution with bias that keeps the image's size: `x` `[batch, inputs, height, width]` → `[batch, filters, height, width]`.
+/// A convolution with bias that keeps the image's size: `x` `[batch, inputs, height, width]` → `[batch, filters,
+/// height, width]`.
 pub fn conv2d(w: &Scope<'_>, x: &Value, filters: usize, kernel: usize) -> Value {
     conv2d_dilated(w, x, filters, [kernel; 2], 1)
 }
@@ -24,26 +25,32 @@ pub fn conv2d_dilated(w: &Scope<'_>, x: &Value, filters: usize, kernel: [usize; 
     x.conv(&weight, Some(&bias), &ConvOptions::same_dilated(kernel, dilation))
 }
 
-/// A transposed convolution with bias that makes an image `stride` times as large: `x` `[batch, inputs, height, width]` →
-/// `[batch, filters, stride · height, stride · width]`. What the `kernel` adds beyond that is cut from both sides alike.
+/// A transposed convolution with bias that makes an image `stride` times as large: `x` `[batch, inputs, height, width]`
+/// → `[batch, filters, stride · height, stride · width]`. What the `kernel` adds beyond that is cut from both sides
+/// alike.
 pub fn conv_transpose2d(w: &Scope<'_>, x: &Value, filters: usize, kernel: usize, stride: usize) -> Value {
     let weight = w.tensor("weight", [channels(x), filters, kernel, kernel]);
     x.conv_transpose(&weight, &w.tensor("bias", [filters]), stride, kernel.saturating_sub(stride) / 2)
 }
 
-/// As [`conv2d`], followed by a BatchNormalization with the statistics that it kept from training, of PyTorch's default epsilon: `weight` and
-/// `bias` of `conv`, `weight`, `bias`, `running_mean` and `running_var` of `norm`.
+/// As [`conv2d`], followed by a BatchNormalization with the statistics that it kept from training, of PyTorch's default
+/// epsilon: `weight` and `bias` of `conv`, `weight`, `bias`, `running_mean` and `running_var` of `norm`.
 ///
-/// The normalisation of a channel is a product and a sum, both of which fold into the convolution's filters while they are written.
+/// The normalisation of a channel is a product and a sum, both of which fold into the convolution's filters while they
+/// are written.
 pub fn conv2d_batch_norm(conv: &Scope<'_>, norm: &Scope<'_>, x: &Value, filters: usize, kernel: usize) -> Value {
     const EPSILON: f64 = 1e-5;
-    let vector = |w: &Scope<'_>, name: &str| Ok(w.stored(name, &[filters])?.to_f32s()?.into_iter().map(f64::from).collect::<Vec<f64>>());
-    let statistics = || -> graph::Result<(Vec<f32>, Vec<f32>)> {
+    let vector = |w: &Scope<'_>, name: &str| {
+        Ok(w.stored(name, &[filters])?.to_f32s()?.into_iter().map(f64::from).collect::<Vec<f64>>())
+    };
+    let statistics = || -> tileforge_graph::Result<(Vec<f32>, Vec<f32>)> {
         let (scale, shift) = (vector(norm, "weight")?, vector(norm, "bias")?);
         let (mean, variance) = (vector(norm, "running_mean")?, vector(norm, "running_var")?);
-        let factors: Vec<f64> = scale.iter().zip(variance).map(|(scale, variance)| scale / (variance + EPSILON).sqrt()).collect();
+        let factors: Vec<f64> =
+            scale.iter().zip(variance).map(|(scale, variance)| scale / (variance + EPSILON).sqrt()).collect();
         let biases = vector(conv, "bias")?.into_iter().zip(mean).map(|(bias, mean)| bias - mean);
-        let biases = biases.zip(shift).zip(&factors).map(|((bias, shift), factor)| (bias * factor + shift) as f32).collect();
+        let biases =
+            biases.zip(shift).zip(&factors).map(|((bias, shift), factor)| (bias * factor + shift) as f32).collect();
         Ok((factors.into_iter().map(|factor| factor as f32).collect(), biases))
     };
     let (factors, biases) = statistics().unwrap_or_else(|error| {
@@ -51,9 +58,10 @@ pub fn conv2d_batch_norm(conv: &Scope<'_>, norm: &Scope<'_>, x: &Value, filters:
         (vec![1.0; filters], vec![0.0; filters])
     });
     let dims = [filters, channels(x), kernel, kernel];
-    let weight = conv.computed_from("weight", &dims, "weight", |weight| weight.cast(DataType::F32)?.rows_scaled(&factors));
+    let weight =
+        conv.computed_from("weight", &dims, "weight", |weight| weight.cast(DataType::F32)?.rows_scaled(&factors));
     let bytes: Vec<u8> = biases.iter().flat_map(|bias| bias.to_le_bytes()).collect();
-    let bias = conv.made("bias", graph::Weight::from_bytes(DataType::F32, vec![filters], bytes));
+    let bias = conv.made("bias", tileforge_graph::Weight::from_bytes(DataType::F32, vec![filters], bytes));
     x.conv(&weight, Some(&bias), &ConvOptions::same(kernel))
 }
 
@@ -65,8 +73,8 @@ pub fn channels(x: &Value) -> usize {
 
 /// Each channel `times` times, one after another: what a pixel shuffle makes larger pixels of.
 ///
-/// Adding it before a shuffle is adding nearest-neighbour upsampling after it. The sums are the same, and nothing of the output's size
-/// is read a second time.
+/// Adding it before a shuffle is adding nearest-neighbour upsampling after it. The sums are the same, and nothing of
+/// the output's size is read a second time.
 pub fn repeat_channels(x: &Value, times: usize) -> Value {
     let repeats: Vec<i64> = (0..channels(x) * times).map(|c| (c / times) as i64).collect();
     if times == 1 { x.clone() } else { x.gather(&repeats, 1) }

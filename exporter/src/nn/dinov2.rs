@@ -1,10 +1,11 @@
 //! DINOv2: the vision transformer that depth networks see with.
 //!
-//! Paper: <https://arxiv.org/abs/2304.07193>. Upstream: <https://github.com/facebookresearch/dinov2>, `dinov2/models/vision_transformer.py`.
+//! Paper: <https://arxiv.org/abs/2304.07193>. Upstream: <https://github.com/facebookresearch/dinov2>,
+//! `dinov2/models/vision_transformer.py`.
 
 use super::{Scope, Sequences, attention_of_rows, layer_norm, linear, mlp, query_key_value};
-use graph::{ConvOptions, Value};
 use serde::Serialize;
+use tileforge_graph::{ConvOptions, Value};
 
 /// Side of the squares of pixels that become tokens.
 pub const PATCH: usize = 14;
@@ -42,8 +43,9 @@ pub struct Dinov2 {
 }
 
 impl Dinov2 {
-    /// The patches of `image` `[batch, 3, height, width]` after each tapped block, normalised: `[batch, height/14 · width/14, dim]`, and
-    /// the height and the width in patches. The image's sizes are fixed, since the position embeddings are resampled for them.
+    /// The patches of `image` `[batch, 3, height, width]` after each tapped block, normalised: `[batch, height/14 ·
+    /// width/14, dim]`, and the height and the width in patches. The image's sizes are fixed, since the position
+    /// embeddings are resampled for them.
     pub fn features(&self, w: &Scope<'_>, image: &Value) -> ([Value; 4], [usize; 2]) {
         let [batch, _, height, width] = image.dims::<4>().map(|dim| dim.fixed().unwrap_or(PATCH));
         let (rows, columns) = (height / PATCH, width / PATCH);
@@ -73,10 +75,13 @@ impl Dinov2 {
     fn tokens(&self, w: &Scope<'_>, image: &Value, batch: usize, [rows, columns]: [usize; 2]) -> Value {
         let (projection, class, position) = match self.naming {
             Naming::Original => ("patch_embed.proj", "cls_token", "pos_embed"),
-            Naming::Transformers => ("embeddings.patch_embeddings.projection", "embeddings.cls_token", "embeddings.position_embeddings"),
+            Naming::Transformers => {
+                ("embeddings.patch_embeddings.projection", "embeddings.cls_token", "embeddings.position_embeddings")
+            }
         };
         let projection = w.at(projection);
-        let (weight, bias) = (projection.tensor("weight", [self.dim, 3, PATCH, PATCH]), projection.tensor("bias", [self.dim]));
+        let (weight, bias) =
+            (projection.tensor("weight", [self.dim, 3, PATCH, PATCH]), projection.tensor("bias", [self.dim]));
         let options = ConvOptions { strides: vec![PATCH as i64; 2], pads: vec![0; 4], ..ConvOptions::same(PATCH) };
         let patches = image.conv(&weight, Some(&bias), &options);
         let patches = patches.reshape(&[0, self.dim as i64, -1]).transpose(&[0, 2, 1]);
@@ -95,9 +100,11 @@ impl Dinov2 {
         class.concat(&[&patches], 1) + position
     }
 
-    /// For each patch, the rows of the table of embeddings that it is interpolated from, bicubically, with their factors.
+    /// For each patch, the rows of the table of embeddings that it is interpolated from, bicubically, with their
+    /// factors.
     fn resampled(&self, rows: usize, columns: usize) -> Vec<[(u32, f64); 16]> {
-        // The authors' code adds 0.1 to the wanted size before it computes the scale, against a rounding error that it once had.
+        // The authors' code adds 0.1 to the wanted size before it computes the scale, against a rounding error that it
+        // once had.
         let offset = if self.naming == Naming::Original { 0.1 } else { 0.0 };
         let axis = |wanted: usize| -> Vec<[(usize, f64); 4]> {
             let scale = (wanted as f64 + offset) / self.grid as f64;
@@ -118,7 +125,8 @@ impl Dinov2 {
     fn block(&self, w: &Scope<'_>, x: &Value, sequences: &Sequences, number: usize) -> Value {
         let original = self.naming == Naming::Original;
         let w = w.at(format!("{}.{number}", if original { "blocks" } else { "encoder.layer" }));
-        let scales = if original { ["ls1.gamma", "ls2.gamma"] } else { ["layer_scale1.lambda1", "layer_scale2.lambda1"] };
+        let scales =
+            if original { ["ls1.gamma", "ls2.gamma"] } else { ["layer_scale1.lambda1", "layer_scale2.lambda1"] };
         let [first, second] = scales.map(|name| w.tensor(name, [self.dim]));
         let normal = layer_norm(&w.at("norm1"), x, EPSILON);
         let ([q, k, v], output) = if original {

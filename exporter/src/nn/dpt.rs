@@ -1,11 +1,12 @@
 //! The head of a dense prediction transformer: from patches of several depths to one value for each pixel.
 //!
-//! Paper: <https://arxiv.org/abs/2103.13413>. Reference: transformers, `models/depth_anything/modeling_depth_anything.py`, and
-//! <https://github.com/DepthAnything/Depth-Anything-V2>, `depth_anything_v2/dpt.py`.
+//! Paper: <https://arxiv.org/abs/2103.13413>. Reference: transformers,
+//! `models/depth_anything/modeling_depth_anything.py`, and <https://github.com/DepthAnything/Depth-Anything-V2>,
+//! `depth_anything_v2/dpt.py`.
 
 use super::{Naming, Scope, conv_transpose2d, conv2d, downsample};
-use graph::{ConvOptions, Value};
 use serde::Serialize;
+use tileforge_graph::{ConvOptions, Value};
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -22,7 +23,13 @@ pub struct Dpt {
 
 impl Dpt {
     /// `patches` `[batch, rows · columns, width]` from the first to the last → `[batch, 1, height, width]`, positive.
-    pub fn apply(&self, w: &Scope<'_>, patches: &[Value; 4], [rows, columns]: [usize; 2], [height, width]: [usize; 2]) -> Value {
+    pub fn apply(
+        &self,
+        w: &Scope<'_>,
+        patches: &[Value; 4],
+        [rows, columns]: [usize; 2],
+        [height, width]: [usize; 2],
+    ) -> Value {
         let levels: [Value; 4] = std::array::from_fn(|i| self.level(w, &patches[i], i, [rows, columns]));
         let mut x: Option<Value> = None;
         for (number, level) in levels.iter().enumerate().rev() {
@@ -43,7 +50,8 @@ impl Dpt {
         conv2d(&w.at(third), &x, 1, 1).relu()
     }
 
-    /// Whether a tensor belongs to the one layer that the network has and does not use: what comes first has nothing to be added to.
+    /// Whether a tensor belongs to the one layer that the network has and does not use: what comes first has nothing to
+    /// be added to.
     pub fn ignores(&self, name: &str) -> bool {
         let unused = match self.naming {
             Naming::Original => "scratch.refinenet4.resConfUnit1.",
@@ -55,9 +63,11 @@ impl Dpt {
     /// One feature as an image, 4 times, twice, once or half as large as the patches, with [`Dpt::features`] channels.
     fn level(&self, w: &Scope<'_>, patches: &Value, number: usize, [rows, columns]: [usize; 2]) -> Value {
         let (project, resize, last) = match self.naming {
-            Naming::Original => {
-                (format!("projects.{number}"), format!("resize_layers.{number}"), format!("scratch.layer{}_rn", number + 1))
-            }
+            Naming::Original => (
+                format!("projects.{number}"),
+                format!("resize_layers.{number}"),
+                format!("scratch.layer{}_rn", number + 1),
+            ),
             Naming::Transformers => {
                 let stage = format!("neck.reassemble_stage.layers.{number}");
                 (format!("{stage}.projection"), format!("{stage}.resize"), format!("neck.convs.{number}"))
@@ -77,17 +87,28 @@ impl Dpt {
     }
 
     /// A finer level added to what the coarser ones became, and that as large as the next finer one.
-    fn fuse(&self, w: &Scope<'_>, coarser: Option<&Value>, level: &Value, number: usize, [height, width]: [usize; 2]) -> Value {
+    fn fuse(
+        &self,
+        w: &Scope<'_>,
+        coarser: Option<&Value>,
+        level: &Value,
+        number: usize,
+        [height, width]: [usize; 2],
+    ) -> Value {
         let (w, units, output) = match self.naming {
-            Naming::Original => (w.at(format!("scratch.refinenet{}", number + 1)), ["resConfUnit1", "resConfUnit2"], "out_conv"),
-            Naming::Transformers => {
-                (w.at(format!("neck.fusion_stage.layers.{}", 3 - number)), ["residual_layer1", "residual_layer2"], "projection")
+            Naming::Original => {
+                (w.at(format!("scratch.refinenet{}", number + 1)), ["resConfUnit1", "resConfUnit2"], "out_conv")
             }
+            Naming::Transformers => (
+                w.at(format!("neck.fusion_stage.layers.{}", 3 - number)),
+                ["residual_layer1", "residual_layer2"],
+                "projection",
+            ),
         };
         let x = coarser.map_or_else(|| level.clone(), |coarser| coarser + self.residual(&w.at(units[0]), level));
         let x = self.residual(&w.at(units[1]), &x);
-        // The reference convolves after it has interpolated. A convolution of 1×1 and a mean of pixels can change places, and the image is
-        // smaller before.
+        // The reference convolves after it has interpolated. A convolution of 1×1 and a mean of pixels can change
+        // places, and the image is smaller before.
         conv2d(&w.at(output), &x, self.features, 1).resize_bilinear_to_corners(height, width)
     }
 

@@ -1,12 +1,12 @@
 //! Upsampling at learned positions.
 
 use super::{Scope, channels, conv2d};
-use graph::{ConvOptions, Value};
+use tileforge_graph::{ConvOptions, Value};
 
 /// DySample: each new pixel is read at a place that depends on what is there (<https://arxiv.org/abs/2308.15085>).
 ///
-/// `x` `[batch, channels, height, width]` → `[batch, filters, height · scale, width · scale]`. At scale 1 there is no last convolution, and
-/// `filters` are the channels.
+/// `x` `[batch, channels, height, width]` → `[batch, filters, height · scale, width · scale]`. At scale 1 there is no
+/// last convolution, and `filters` are the channels.
 pub fn dysample(w: &Scope<'_>, x: &Value, filters: usize, scale: usize) -> Value {
     let channels = channels(x);
     // Groups of channels, each of which is read at positions of its own: the reference's rule.
@@ -16,7 +16,8 @@ pub fn dysample(w: &Scope<'_>, x: &Value, filters: usize, scale: usize) -> Value
     let scope = x.conv(&weight, None, &ConvOptions::same(1)).sigmoid().scale(0.5);
     let start = w.tensor("init_pos", [1, 2 * positions, 1, 1]);
     let offsets = conv2d(&w.at("offset"), x, 2 * positions, 1) * scope + start;
-    // Offsets in pixels, all of x and then all of y, become [batch · groups, 1, height · scale, width · scale] in −1 … 1.
+    // Offsets in pixels, all of x and then all of y, become [batch · groups, 1, height · scale, width · scale] in −1 …
+    // 1.
     let coordinate = |half: usize, axis: usize| {
         let offset = offsets.slice(1, half * positions, (half + 1) * positions);
         let place = (pixel_centres(x, axis) + offset).scale(2.0) / x.size(axis);

@@ -1,11 +1,11 @@
 //! Linear layers and normalisation of tokens: rows of a matrix `[tokens, width]`.
 
 use super::Scope;
-use graph::{DataType, Value};
+use tileforge_graph::{DataType, Value};
 
 /// The width of tokens: the size of the last dimension.
 pub fn width(x: &Value) -> usize {
-    x.ty().dims.last().and_then(graph::Dim::fixed).unwrap_or_default()
+    x.ty().dims.last().and_then(tileforge_graph::Dim::fixed).unwrap_or_default()
 }
 
 /// A linear layer with bias: `x` `[tokens, inputs]` → `[tokens, outputs]`.
@@ -18,7 +18,8 @@ pub fn linear_unbiased(w: &Scope<'_>, x: &Value, outputs: usize) -> Value {
     x.linear(&w.tensor("weight", [outputs, width(x)]), None)
 }
 
-/// Rows of a table `[entries, width]` by their numbers, `[…]` → `[…, width]`, in f32: only those are cast that are read.
+/// Rows of a table `[entries, width]` by their numbers, `[…]` → `[…, width]`, in f32: only those are cast that are
+/// read.
 pub fn embedding(w: &Scope<'_>, numbers: &Value, entries: usize, width: usize) -> Value {
     w.tensor_stored("weight", &[entries, width]).gather_by(numbers, 0).cast(DataType::F32)
 }

@@ -18,7 +18,9 @@ mod windows;
 
 pub use attention::{AttentionNames, attention, attention_of_pixels, attention_of_rows, query_key_value};
 pub use causal::{Chunk, Clip, causal_conv3d, causal_conv3d_strided};
-pub use conv::{channels, conv_transpose2d, conv2d, conv2d_batch_norm, conv2d_dilated, image_input, prelu, repeat_channels};
+pub use conv::{
+    channels, conv_transpose2d, conv2d, conv2d_batch_norm, conv2d_dilated, image_input, prelu, repeat_channels,
+};
 pub use dinov2::{Dinov2, Naming, PATCH};
 pub use dpt::Dpt;
 pub use dysample::dysample;

@@ -1,16 +1,18 @@
 //! Normalisations of images.
 
 use super::{Scope, channels};
-use graph::{Constant, Value};
+use tileforge_graph::{Constant, Value};
 
 /// Groups of channels with mean 0 and variance 1 over the whole image, then each channel by its own scale and bias.
 ///
-/// Until opset 21, ONNX has no GroupNormalization with a scale for each channel: a group is an instance of its own. Its channels are
-/// stacked in the direction of height, so that a dynamic width and the batch stay where they are, and neither shape is computed.
+/// Until opset 21, ONNX has no GroupNormalization with a scale for each channel: a group is an instance of its own. Its
+/// channels are stacked in the direction of height, so that a dynamic width and the batch stay where they are, and
+/// neither shape is computed.
 pub fn group_norm(w: &Scope<'_>, x: &Value, groups: usize, epsilon: f32) -> Value {
     let channels = channels(x);
     let constant = |name, value| w.trace().constant(name, &[groups], Constant::F32(&vec![value; groups]));
-    let grouped = x.reshape(&[0, groups as i64, -1, 0]).instance_norm(&constant("one", 1.0), &constant("zero", 0.0), epsilon);
+    let grouped =
+        x.reshape(&[0, groups as i64, -1, 0]).instance_norm(&constant("one", 1.0), &constant("zero", 0.0), epsilon);
     let normal = grouped.reshape(&[0, channels as i64, -1, 0]);
     let parameter = |name| w.tensor_as(name, &[channels], &[channels, 1, 1]);
     normal * parameter("weight") + parameter("bias")

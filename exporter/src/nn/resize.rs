@@ -2,7 +2,7 @@
 
 use super::{Scope, channels, conv2d};
 use crate::{Error, Result};
-use graph::{Dim, Value};
+use tileforge_graph::{Dim, Value};
 
 /// PyTorch's default slope of LeakyReLU.
 const SLOPE: f32 = 0.01;
@@ -12,7 +12,8 @@ fn missing(size: &Dim, multiple: usize) -> usize {
     size.fixed().map_or(0, |size| size.next_multiple_of(multiple) - size)
 }
 
-/// An image with rows below and columns on the right, mirrored at its last pixels, so that its sizes are multiples of `multiple`.
+/// An image with rows below and columns on the right, mirrored at its last pixels, so that its sizes are multiples of
+/// `multiple`.
 ///
 /// # Errors
 /// It is so small that there is less to mirror than is missing.
@@ -34,13 +35,16 @@ pub fn pad_to_multiple(image: &Value, multiple: usize) -> Result<Value> {
 pub fn crop_to_image(upscaled: &Value, image: &Value, multiple: usize, scale: usize) -> Value {
     let [_, _, height, width] = image.dims();
     match (height.fixed(), width.fixed()) {
-        (Some(h), Some(w)) if missing(&height, multiple) + missing(&width, multiple) > 0 => upscaled.crop(h * scale, w * scale),
+        (Some(h), Some(w)) if missing(&height, multiple) + missing(&width, multiple) > 0 => {
+            upscaled.crop(h * scale, w * scale)
+        }
         _ => upscaled.clone(),
     }
 }
 
-/// The upsampling that most transformers for super-resolution have: `filters` features, enlarged by each of `factors` in turn with a
-/// convolution and a pixel shuffle, and a last convolution to `outputs` channels. `x` `[batch, channels, height, width]`.
+/// The upsampling that most transformers for super-resolution have: `filters` features, enlarged by each of `factors`
+/// in turn with a convolution and a pixel shuffle, and a last convolution to `outputs` channels. `x` `[batch, channels,
+/// height, width]`.
 pub fn shuffle_upsampling(w: &Scope<'_>, x: &Value, filters: usize, factors: &[usize], outputs: usize) -> Value {
     let mut x = conv2d(&w.at("conv_before_upsample.0"), x, filters, 3).leaky_relu(SLOPE);
     for (number, factor) in factors.iter().enumerate() {

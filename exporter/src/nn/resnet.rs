@@ -1,7 +1,7 @@
 //! Residual blocks of convolutions, and what changes sizes between them, as the networks of latent diffusion have them.
 
 use super::{Scope, channels, conv2d, group_norm, linear};
-use graph::{ConvOptions, Value};
+use tileforge_graph::{ConvOptions, Value};
 
 /// How a network normalises: groups of channels over the whole image.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -14,8 +14,8 @@ pub struct Groups {
 
 /// x + two convolutions, with x through a 1×1 convolution where the channels change.
 ///
-/// `x` `[batch, inputs, height, width]` → `[batch, filters, height, width]`; `time` `[1 or batch, any]` is added between the
-/// convolutions, to each channel its own.
+/// `x` `[batch, inputs, height, width]` → `[batch, filters, height, width]`; `time` `[1 or batch, any]` is added
+/// between the convolutions, to each channel its own.
 pub fn resnet(w: &Scope<'_>, x: &Value, filters: usize, groups: Groups, time: Option<&Value>) -> Value {
     let norm = |name: &str, x: &Value| group_norm(&w.at(name), x, groups.count, groups.epsilon).silu();
     let mut y = conv2d(&w.at("conv1"), &norm("norm1", x), filters, 3);
@@ -29,7 +29,8 @@ pub fn resnet(w: &Scope<'_>, x: &Value, filters: usize, groups: Groups, time: Op
 /// A convolution of 3×3 to half the size, with zeros before and after rows and columns.
 pub fn downsample(w: &Scope<'_>, x: &Value, filters: usize, [before, after]: [i64; 2]) -> Value {
     let (weight, bias) = (w.tensor("weight", [filters, channels(x), 3, 3]), w.tensor("bias", [filters]));
-    let options = ConvOptions { strides: vec![2, 2], pads: vec![before, before, after, after], dilations: vec![1, 1], groups: 1 };
+    let options =
+        ConvOptions { strides: vec![2, 2], pads: vec![before, before, after, after], dilations: vec![1, 1], groups: 1 };
     x.conv(&weight, Some(&bias), &options)
 }
 

@@ -1,10 +1,10 @@
 //! Where layers get their weights.
 
 use crate::Checkpoint;
-use graph::{DataType, Trace, Value, Weight};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use tileforge_graph::{DataType, Trace, Value, Weight};
 
 /// A path in a checkpoint, with the model that is traced: `w.at("body.0").at("conv1")`.
 #[derive(Debug, Clone)]
@@ -38,7 +38,8 @@ impl<'a> Scope<'a> {
 
     /// A parameter of these sizes, in f32: a weight that is stored in half precision is followed by a Cast.
     ///
-    /// This one line is where a checkpoint's shape is checked, and where a made-up checkpoint learns which tensors it needs.
+    /// This one line is where a checkpoint's shape is checked, and where a made-up checkpoint learns which tensors it
+    /// needs.
     pub fn tensor<const N: usize>(&self, name: &str, dims: [usize; N]) -> Value {
         self.tensor_as(name, &dims, &dims)
     }
@@ -49,7 +50,7 @@ impl<'a> Scope<'a> {
             Ok(weight) => self.trace.weight(&self.join(name), weight),
             Err(error) => {
                 self.trace.fail(error);
-                self.trace.constant(&self.join(name), &[0], graph::Constant::F32(&[]))
+                self.trace.constant(&self.join(name), &[0], tileforge_graph::Constant::F32(&[]))
             }
         }
     }
@@ -60,7 +61,12 @@ impl<'a> Scope<'a> {
     }
 
     /// A parameter in equal parts of its rows, each under a name of its own: `qkv.weight` as `qkv.NAME.weight`.
-    pub fn parts<const N: usize, const PARTS: usize>(&self, name: &str, dims: [usize; N], names: [&str; PARTS]) -> [Value; PARTS] {
+    pub fn parts<const N: usize, const PARTS: usize>(
+        &self,
+        name: &str,
+        dims: [usize; N],
+        names: [&str; PARTS],
+    ) -> [Value; PARTS] {
         let stored = self.stored(name, &dims);
         let rows = dims.first().map_or(0, |rows| rows / PARTS) as u32;
         std::array::from_fn(|i| {
@@ -73,17 +79,23 @@ impl<'a> Scope<'a> {
     }
 
     /// A weight `name` that is computed from the parameter `stored`, of these sizes.
-    pub fn computed_from(&self, stored: &str, dims: &[usize], name: &str, compute: impl FnOnce(Weight) -> graph::Result<Weight>) -> Value {
+    pub fn computed_from(
+        &self,
+        stored: &str,
+        dims: &[usize],
+        name: &str,
+        compute: impl FnOnce(Weight) -> tileforge_graph::Result<Weight>,
+    ) -> Value {
         self.made(name, self.stored(stored, dims).and_then(compute))
     }
 
     /// As [`Scope::computed`], of what may have failed: the error sticks.
-    pub(super) fn made(&self, name: &str, weight: graph::Result<Weight>) -> Value {
+    pub(super) fn made(&self, name: &str, weight: tileforge_graph::Result<Weight>) -> Value {
         match weight {
             Ok(weight) => self.computed(name, weight),
             Err(error) => {
                 self.trace.fail(error);
-                self.trace.constant(&self.join(name), &[0], graph::Constant::F32(&[]))
+                self.trace.constant(&self.join(name), &[0], tileforge_graph::Constant::F32(&[]))
             }
         }
     }
@@ -92,7 +104,7 @@ impl<'a> Scope<'a> {
     ///
     /// # Errors
     /// The sizes are larger than memory can address.
-    pub fn stored(&self, name: &str, dims: &[usize]) -> graph::Result<Weight> {
+    pub fn stored(&self, name: &str, dims: &[usize]) -> tileforge_graph::Result<Weight> {
         self.parameters.get(&self.join(name), dims)
     }
 
@@ -139,7 +151,12 @@ impl<'a> Parameters<'a> {
 
     /// No tensors: only what is asked for is recorded, and zeros are given.
     pub fn declared_only() -> Self {
-        Parameters { source: None, declared: RefCell::default(), missing: RefCell::default(), wrong: RefCell::default() }
+        Parameters {
+            source: None,
+            declared: RefCell::default(),
+            missing: RefCell::default(),
+            wrong: RefCell::default(),
+        }
     }
 
     /// Everything that was asked for, in order.
@@ -156,7 +173,7 @@ impl<'a> Parameters<'a> {
     }
 
     /// The tensor, or zeros in its place, so that one pass finds every missing tensor and every wrong shape.
-    fn get(&self, path: &str, dims: &[usize]) -> graph::Result<Weight> {
+    fn get(&self, path: &str, dims: &[usize]) -> tileforge_graph::Result<Weight> {
         let declaration = Declaration { path: path.to_owned(), dims: dims.to_vec() };
         let found = self.source.map(|checkpoint| checkpoint.tensors().get(path));
         let found = match found {
@@ -175,11 +192,12 @@ impl<'a> Parameters<'a> {
         found.map_or_else(|| Weight::zeros(DataType::F32, dims.to_vec()), Ok)
     }
 
-    /// What does not fit between the checkpoint and what was asked for, a line each; `ignored` names tensors that may be left over.
-    /// `None` if everything fits.
+    /// What does not fit between the checkpoint and what was asked for, a line each; `ignored` names tensors that may
+    /// be left over. `None` if everything fits.
     pub fn problems(&self, ignored: impl Fn(&str) -> bool) -> Option<String> {
         let checkpoint = self.source?;
-        let asked: BTreeSet<String> = self.declared.borrow().iter().map(|declaration| declaration.path.clone()).collect();
+        let asked: BTreeSet<String> =
+            self.declared.borrow().iter().map(|declaration| declaration.path.clone()).collect();
         let left = checkpoint.tensors().iter().filter(|(name, _)| !asked.contains(*name) && !ignored(name));
         let left: BTreeMap<&String, &Weight> = left.collect();
         let (missing, wrong) = (self.missing.borrow(), self.wrong.borrow());

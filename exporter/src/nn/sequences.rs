@@ -1,17 +1,18 @@
 //! Tokens as rows of a matrix, and as sequences.
 
 use super::width;
-use graph::{Size, Value};
+use tileforge_graph::{Size, Value};
 
 /// Which rows of a matrix of tokens belong together: `[batch · length, width]` is `[batch, length…, width]`.
 ///
-/// Linear layers and normalisations are computed on rows, where a weight can stay as PyTorch stores it; attention is computed on
-/// sequences. Both the batch and the length may be dynamic.
+/// Linear layers and normalisations are computed on rows, where a weight can stay as PyTorch stores it; attention is
+/// computed on sequences. Both the batch and the length may be dynamic.
 #[derive(Debug, Clone)]
 pub struct Sequences(Value);
 
 impl Sequences {
-    /// The sequences of a value `[batch, length…, width]`: what stands between the first and the last dimension is one length.
+    /// The sequences of a value `[batch, length…, width]`: what stands between the first and the last dimension is one
+    /// length.
     pub fn of(value: &Value) -> Self {
         Sequences(value.clone())
     }
@@ -30,7 +31,7 @@ impl Sequences {
     pub(super) fn of_rows(&self, rows: &Value) -> Value {
         let dims = &self.0.ty().dims;
         let between = dims.get(1..dims.len().saturating_sub(1)).unwrap_or_default();
-        let length = between.iter().map(graph::Dim::fixed).try_fold(1, |length, size| Some(length * size?));
+        let length = between.iter().map(tileforge_graph::Dim::fixed).try_fold(1, |length, size| Some(length * size?));
         let [batch, length] = match length {
             Some(length) => [Size::Number(-1), Size::Number(length as i64)],
             None => [Size::Of(&self.0, 0), Size::Number(-1)],

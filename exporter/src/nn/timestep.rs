@@ -1,6 +1,6 @@
 //! Numbers as vectors of sines and cosines.
 
-use graph::{Constant, Value};
+use tileforge_graph::{Constant, Value};
 
 /// How a number becomes a vector (<https://arxiv.org/abs/1706.03762>, 3.5; the period is diffusers' `max_period`).
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -16,7 +16,8 @@ const MAX_PERIOD: f32 = 10_000.0;
 impl Sinusoids {
     /// `numbers` `[count, 1]` → `[count, width]`.
     ///
-    /// The frequencies are rounded as PyTorch rounds them in f32: at a timestep of 1000, another rounding would be another angle.
+    /// The frequencies are rounded as PyTorch rounds them in f32: at a timestep of 1000, another rounding would be
+    /// another angle.
     pub fn embed(&self, numbers: &Value, width: usize) -> Value {
         let half = width / 2;
         let exponent = |i: usize| -MAX_PERIOD.ln() * i as f32 / (half as f32 - self.freq_shift as f32);

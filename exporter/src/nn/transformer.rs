@@ -1,7 +1,7 @@
 //! Blocks of transformers.
 
 use super::{Grid, Scope, layer_norm, linear, width};
-use graph::Value;
+use tileforge_graph::Value;
 
 /// PyTorch's default.
 pub const LAYER_NORM_EPSILON: f32 = 1e-5;

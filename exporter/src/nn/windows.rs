@@ -1,17 +1,17 @@
 //! Attention in windows of an image, as in Swin Transformers (<https://arxiv.org/abs/2103.14030>).
 //!
-//! The pixels of feature maps are tokens, the rows of a matrix `[batch · height · width, channels]`. In which order they stand matters
-//! only where attention groups them, so that all window partitions, rolls and reversals of the original code come down to one gather of
-//! rows from one [`Order`] to another, and to none where the order stays.
+//! The pixels of feature maps are tokens, the rows of a matrix `[batch · height · width, channels]`. In which order
+//! they stand matters only where attention groups them, so that all window partitions, rolls and reversals of the
+//! original code come down to one gather of rows from one [`Order`] to another, and to none where the order stays.
 
 use super::{Scope, attention, linear, query_key_value, width};
-use graph::{Constant, Value};
+use tileforge_graph::{Constant, Value};
 
 /// What is added to the scores of pixels that a roll made neighbours, so that they do not see each other.
 ///
-/// The original code adds −100, which leaves weights of about e⁻¹⁰⁰: denormal numbers, which make a softmax on a CPU three times as slow,
-/// and the product after it four times. A weight of e⁻⁶⁰ is a normal number, with room for scores that differ by 27, and is lost in the
-/// rounding of any sum that it is part of all the same.
+/// The original code adds −100, which leaves weights of about e⁻¹⁰⁰: denormal numbers, which make a softmax on a CPU
+/// three times as slow, and the product after it four times. A weight of e⁻⁶⁰ is a normal number, with room for scores
+/// that differ by 27, and is lost in the rounding of any sum that it is part of all the same.
 const MASKED: f32 = -60.0;
 
 /// Feature maps whose pixels are tokens, and the windows that they are cut into.
@@ -32,8 +32,9 @@ pub struct Grid {
 pub enum Order {
     /// Map by map, row by row.
     Raster,
-    /// Window by window of the maps rolled up and left by this many pixels, row by row in each. With a roll, the windows at the lower
-    /// and the right edge, into which the pixels of the other edges were rolled, stand behind all others.
+    /// Window by window of the maps rolled up and left by this many pixels, row by row in each. With a roll, the
+    /// windows at the lower and the right edge, into which the pixels of the other edges were rolled, stand behind all
+    /// others.
     Windows(usize),
 }
 
@@ -46,8 +47,12 @@ impl Grid {
 
     /// The reverse of [`Grid::tokens`].
     pub fn image(&self, tokens: &Value) -> Value {
-        let [batch, height, map_width, channels] = [self.batch, self.height, self.width, width(tokens)].map(|size| size as i64);
-        tokens.reshape(&[batch, height * map_width, channels]).transpose(&[0, 2, 1]).reshape(&[batch, channels, height, map_width])
+        let [batch, height, map_width, channels] =
+            [self.batch, self.height, self.width, width(tokens)].map(|size| size as i64);
+        tokens
+            .reshape(&[batch, height * map_width, channels])
+            .transpose(&[0, 2, 1])
+            .reshape(&[batch, channels, height, map_width])
     }
 
     /// Tokens in another order.
@@ -63,12 +68,12 @@ impl Grid {
         tokens.gather(&indices, 0)
     }
 
-    /// Attention of each window to itself: `x` in the order [`Order::Windows`] of `roll` → the same order and width. Parameters: `qkv`
-    /// with a bias if it is `biased`, `proj`, `relative_position_bias_table`.
+    /// Attention of each window to itself: `x` in the order [`Order::Windows`] of `roll` → the same order and width.
+    /// Parameters: `qkv` with a bias if it is `biased`, `proj`, `relative_position_bias_table`.
     pub fn attention(&self, w: &Scope<'_>, x: &Value, heads: usize, roll: usize, biased: bool) -> Value {
         let (area, channels) = (self.window * self.window, width(x));
-        let [q, k, v] =
-            query_key_value(&w.at("qkv"), x, ["weight", "bias"], biased).map(|x| x.reshape(&[-1, area as i64, channels as i64]));
+        let [q, k, v] = query_key_value(&w.at("qkv"), x, ["weight", "bias"], biased)
+            .map(|x| x.reshape(&[-1, area as i64, channels as i64]));
         // The table has a row for each distance of two pixels in a window.
         let side = 2 * self.window as i64 - 1;
         let row = |query: [i64; 2], key: [i64; 2]| (query[0] - key[0] + side / 2) * side + query[1] - key[1] + side / 2;
@@ -90,20 +95,28 @@ impl Grid {
         linear(&w.at("proj"), &attended.reshape(&[-1, channels as i64]), channels)
     }
 
-    /// Attention of each window to a larger one about the same centre, of side `around` (HAT, <https://arxiv.org/abs/2205.04437>): `x` in
-    /// raster order → the same. Beyond the maps, keys and values are 0. Parameters as for [`Grid::attention`].
+    /// Attention of each window to a larger one about the same centre, of side `around` (HAT,
+    /// <https://arxiv.org/abs/2205.04437>): `x` in raster order → the same. Beyond the maps, keys and values are 0.
+    /// Parameters as for [`Grid::attention`].
     pub fn overlapping_attention(&self, w: &Scope<'_>, x: &Value, heads: usize, around: usize, biased: bool) -> Value {
         let channels = width(x);
         let [q, k, v] = query_key_value(&w.at("qkv"), x, ["weight", "bias"], biased);
-        let q = self.reorder(&q, Order::Raster, Order::Windows(0)).reshape(&[-1, (self.window * self.window) as i64, channels as i64]);
+        let q = self.reorder(&q, Order::Raster, Order::Windows(0)).reshape(&[
+            -1,
+            (self.window * self.window) as i64,
+            channels as i64,
+        ]);
         // One more token, of zeros, stands for all pixels beyond the maps.
         let beyond = w.trace().constant("beyond", &[1, channels], Constant::F32(&vec![0.0; channels]));
         let windows = self.windows(0);
         let pixels = windows.iter().flat_map(|window| self.square(*window, (around - self.window) / 2, around));
-        let indices: Vec<i64> = pixels.map(|pixel| pixel.unwrap_or(self.batch * self.height * self.width) as i64).collect();
-        let larger = |x: Value| x.concat(&[&beyond], 0).gather(&indices, 0).reshape(&[-1, (around * around) as i64, channels as i64]);
-        // The original counts distances from keys to queries here, and from a place that makes some rows negative: they count from the
-        // table's end, as indices do in Python.
+        let indices: Vec<i64> =
+            pixels.map(|pixel| pixel.unwrap_or(self.batch * self.height * self.width) as i64).collect();
+        let larger = |x: Value| {
+            x.concat(&[&beyond], 0).gather(&indices, 0).reshape(&[-1, (around * around) as i64, channels as i64])
+        };
+        // The original counts distances from keys to queries here, and from a place that makes some rows negative: they
+        // count from the table's end, as indices do in Python.
         let (side, shift) = ((self.window + around) as i64 - 1, around as i64 - self.window as i64 - 1);
         let row = |query: [i64; 2], key: [i64; 2]| (key[0] - query[0] - shift) * side + key[1] - query[1] - shift;
         let bias = position_bias(w, self.window, around, heads, |query, key| row(query, key).rem_euclid(side * side));
@@ -115,7 +128,9 @@ impl Grid {
     fn order(&self, order: Order) -> Vec<usize> {
         match order {
             Order::Raster => (0..self.batch * self.height * self.width).collect(),
-            Order::Windows(roll) => self.windows(roll).into_iter().flat_map(|window| self.rolled(window, roll)).collect(),
+            Order::Windows(roll) => {
+                self.windows(roll).into_iter().flat_map(|window| self.rolled(window, roll)).collect()
+            }
         }
     }
 
@@ -144,7 +159,12 @@ impl Grid {
     }
 
     /// The pixels of a square of side `side`, `border` up and left of a window, or `None` beyond the map.
-    fn square(&self, [map, top, left]: [usize; 3], border: usize, side: usize) -> impl Iterator<Item = Option<usize>> + use<> {
+    fn square(
+        &self,
+        [map, top, left]: [usize; 3],
+        border: usize,
+        side: usize,
+    ) -> impl Iterator<Item = Option<usize>> + use<> {
         let grid = *self;
         (0..side * side).map(move |i| {
             let y = (top + i / side).checked_sub(border).filter(|y| *y < grid.height)?;
@@ -153,7 +173,8 @@ impl Grid {
         })
     }
 
-    /// `[window², window²]`: 0 between pixels of a window that were neighbours before the roll, [`MASKED`] between others.
+    /// `[window², window²]`: 0 between pixels of a window that were neighbours before the roll, [`MASKED`] between
+    /// others.
     fn mask(&self, window: [usize; 3], roll: usize) -> Vec<f32> {
         // At the far edges, the first pixels of the map follow upon the last ones.
         let follows = |pixel: usize| {
@@ -165,14 +186,24 @@ impl Grid {
     }
 }
 
-/// What is added to the scores of a window's pixels with those of a window of side `around`: `[1, heads, side², around²]`. `row` tells for
-/// the places of a query and of a key, each `[y, x]` from its window's corner, which row of the table holds it.
-fn position_bias(w: &Scope<'_>, side: usize, around: usize, heads: usize, row: impl Fn([i64; 2], [i64; 2]) -> i64) -> Value {
+/// What is added to the scores of a window's pixels with those of a window of side `around`: `[1, heads, side²,
+/// around²]`. `row` tells for the places of a query and of a key, each `[y, x]` from its window's corner, which row of
+/// the table holds it.
+fn position_bias(
+    w: &Scope<'_>,
+    side: usize,
+    around: usize,
+    heads: usize,
+    row: impl Fn([i64; 2], [i64; 2]) -> i64,
+) -> Value {
     let distances = side + around - 1;
     let place = |pixel: usize, side: usize| [(pixel / side) as i64, (pixel % side) as i64];
     let pairs = (0..side * side).flat_map(|query| (0..around * around).map(move |key| (query, key)));
     let rows: Vec<u32> = pairs.map(|(query, key)| row(place(query, side), place(key, around)) as u32).collect();
-    w.computed_from("relative_position_bias_table", &[distances * distances, heads], "relative_position_bias", |table| {
-        table.rows(rows)?.transposed(&[1, 0])?.reshaped(vec![1, heads, side * side, around * around])
-    })
+    w.computed_from(
+        "relative_position_bias_table",
+        &[distances * distances, heads],
+        "relative_position_bias",
+        |table| table.rows(rows)?.transposed(&[1, 0])?.reshaped(vec![1, heads, side * side, around * around]),
+    )
 }

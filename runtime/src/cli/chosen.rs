@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use runtime::Result;
-use runtime::engine::{Engine, PublicKey};
-use runtime::image::Alpha;
-use runtime::ladder::Placement;
-use runtime::pipeline::Options;
-use runtime::provider::Provider;
-use runtime::session::{Assigned, SessionOptions};
-use runtime::tile::{Blend, Size};
+use tileforge_runtime::Result;
+use tileforge_runtime::engine::{Engine, PublicKey};
+use tileforge_runtime::image::Alpha;
+use tileforge_runtime::ladder::Placement;
+use tileforge_runtime::pipeline::Options;
+use tileforge_runtime::provider::Provider;
+use tileforge_runtime::session::{Assigned, SessionOptions};
+use tileforge_runtime::tile::{Blend, Size};
 
 /// The engine, and whose it must be; shared by the commands that open one.
 #[derive(clap::Args)]
@@ -31,7 +31,8 @@ impl Chosen {
 /// Whose engines must be; shared by all commands that open any.
 #[derive(clap::Args)]
 pub(crate) struct Signed {
-    /// Refuse the engine unless it was signed with this key, before anything else of it is read: a .pub file of `engine-builder keygen`.
+    /// Refuse the engine unless it was signed with this key, before anything else of it is read: a .pub file of
+    /// `engine-builder keygen`.
     #[arg(long, value_name = "KEY")]
     pub(crate) require_signature: Option<PathBuf>,
 }
@@ -83,14 +84,16 @@ impl Placing {
             ProviderChoice::Auto => None,
             ProviderChoice::Only(provider) => Some(provider),
         };
-        let session = SessionOptions { strict: self.strict, threads: self.threads.map(usize::from), ..SessionOptions::default() };
+        let session =
+            SessionOptions { strict: self.strict, threads: self.threads.map(usize::from), ..SessionOptions::default() };
         Placement { provider, streams: self.streams.map(usize::from), devices: self.devices.clone(), session }
     }
 }
 
 /// "CPUExecutionProvider (57 nodes)": what a session's nodes run on, by ONNX Runtime's names.
 pub(crate) fn nodes(assigned: &[Assigned]) -> String {
-    let each = assigned.iter().map(|Assigned { provider, nodes }| format!("{provider} ({nodes} nodes)")).collect::<Vec<_>>();
+    let each =
+        assigned.iter().map(|Assigned { provider, nodes }| format!("{provider} ({nodes} nodes)")).collect::<Vec<_>>();
     if each.is_empty() { "no provider (0 nodes)".into() } else { each.join(", ") }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use runtime::image::{Limits, Picture};
+use tileforge_runtime::image::{Limits, Picture};
 
 use super::CommandResult;
 use super::output::{decibels, print, print_json};

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::thread;
 
-use runtime::Result;
-use runtime::engine::Engine;
-use runtime::fit::Verdict;
-use runtime::ladder::{Ladder, Placement};
-use runtime::onnxruntime::Library;
-use runtime::provider::{self, Probe, processor};
-use runtime::session::Assigned;
 use serde_json::json;
+use tileforge_runtime::Result;
+use tileforge_runtime::engine::Engine;
+use tileforge_runtime::fit::Verdict;
+use tileforge_runtime::ladder::{Ladder, Placement};
+use tileforge_runtime::onnxruntime::Library;
+use tileforge_runtime::provider::{self, Probe, processor};
+use tileforge_runtime::session::Assigned;
 
 use super::chosen::{Placing, Signed, nodes};
 use super::output::{print, print_json, report};
@@ -118,7 +118,9 @@ fn known(library: &Library, probe: &Probe, judged: &[Judged]) -> String {
         format!("{:<13} {usable}: {}", status.provider.name(), status.reason)
     }));
     lines.push(format!("TensorRT      {}", probe.tensorrt_version.as_deref().unwrap_or("none")));
-    lines.extend(judged.iter().map(|each| format!("engine        {}{}", on(judged.len() > 1, each.device), each.verdict)));
+    lines.extend(
+        judged.iter().map(|each| format!("engine        {}{}", on(judged.len() > 1, each.device), each.verdict)),
+    );
     lines.join("\n")
 }
 

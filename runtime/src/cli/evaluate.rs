@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use runtime::engine::Engine;
-use runtime::image::{Format, ImageReader, ImageWriter, Limits, Picture, RowSource};
-use runtime::onnxruntime::Library;
-use runtime::pipeline::{Cancel, Upscaler};
-use runtime::provider::Provider;
-use runtime::session::Assigned;
-use runtime::tile::Size;
-use runtime::{Error, Result};
 use serde_json::json;
+use tileforge_runtime::engine::Engine;
+use tileforge_runtime::image::{Format, ImageReader, ImageWriter, Limits, Picture, RowSource};
+use tileforge_runtime::onnxruntime::Library;
+use tileforge_runtime::pipeline::{Cancel, Upscaler};
+use tileforge_runtime::provider::Provider;
+use tileforge_runtime::session::Assigned;
+use tileforge_runtime::tile::Size;
+use tileforge_runtime::{Error, Result};
 
 use super::chosen::{Chosen, Running, nodes};
 use super::output::{decibels, print, print_json};
@@ -60,8 +60,11 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let original = photo.cropped(0, 0, small.scaled(scale)?);
     let shrunk = original.resized(small)?;
 
-    let folder =
-        tempfile::tempdir().map_err(|source| Error::File { path: std::env::temp_dir(), action: "create a folder in it", source })?;
+    let folder = tempfile::tempdir().map_err(|source| Error::File {
+        path: std::env::temp_dir(),
+        action: "create a folder in it",
+        source,
+    })?;
     let shrunk_path = folder.path().join("shrunk.png");
     shrunk.write(&shrunk_path)?;
     let enlarged_path = arguments.output.clone().unwrap_or_else(|| folder.path().join("enlarged.png"));

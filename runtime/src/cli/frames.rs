@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use runtime::image::frames::{Frame, FrameReader, FrameWriter, Matrix, RawFrames};
-use runtime::image::{Format, Header, Limits};
-use runtime::pipeline::{Open, Seconds, Statistics};
-use runtime::{Error, Result};
+use tileforge_runtime::image::frames::{Frame, FrameReader, FrameWriter, Matrix, RawFrames};
+use tileforge_runtime::image::{Format, Header, Limits};
+use tileforge_runtime::pipeline::{Open, Seconds, Statistics};
+use tileforge_runtime::{Error, Result};
 
 use super::Failure;
 use super::infer::Arguments;
@@ -37,7 +37,9 @@ pub(super) fn check(assignment: &Assignment, arguments: &Arguments) -> Result<()
         return usage("pictures go to files; only frames (--raw, .y4m) go to standard output");
     }
     if frames && Format::of_name(&assignment.output).is_ok() {
-        return usage("frames become a stream; expected - or a name such as large.y4m for --output, found that of a picture");
+        return usage(
+            "frames become a stream; expected - or a name such as large.y4m for --output, found that of a picture",
+        );
     }
     if frames && arguments.srgb {
         return usage("--srgb is for pictures with a colour profile, and frames have none");
@@ -93,7 +95,10 @@ impl Stream {
                 Ok(None) => (Some(Self::Reading(reading, writer)), Ok(NextFrame::NotYet)),
                 Ok(Some((reader, Ok(Some(frame))))) => {
                     let sink = Box::new(writer.frame(&frame));
-                    (Some(Self::Reading(read(reader), writer)), Ok(NextFrame::Frame(Open { source: Box::new(frame), sink })))
+                    (
+                        Some(Self::Reading(read(reader), writer)),
+                        Ok(NextFrame::Frame(Open { source: Box::new(frame), sink })),
+                    )
                 }
                 Ok(Some((_, Ok(None)))) => (None, Ok(NextFrame::End(writer))),
                 Ok(Some((_, Err(error)))) | Err(error) => (None, Err(error)),

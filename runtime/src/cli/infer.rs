@@ -8,12 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use runtime::image::frames::{FrameWriter, Matrix, RawFrames};
-use runtime::image::{Depth, Format, Header, ImageReader, ImageWriter, JPEG_QUALITY, Limits, RowSink, RowSource};
-use runtime::onnxruntime::Library;
-use runtime::pipeline::{Cancel, Event, Next, Open, Pictures, Progress, Statistics, Upscaler};
-use runtime::{Error, Result};
 use serde_json::{Value, json};
+use tileforge_runtime::image::frames::{FrameWriter, Matrix, RawFrames};
+use tileforge_runtime::image::{
+    Depth, Format, Header, ImageReader, ImageWriter, JPEG_QUALITY, Limits, RowSink, RowSource,
+};
+use tileforge_runtime::onnxruntime::Library;
+use tileforge_runtime::pipeline::{Cancel, Event, Next, Open, Pictures, Progress, Statistics, Upscaler};
+use tileforge_runtime::{Error, Result};
 
 use super::chosen::{Chosen, Running};
 use super::frames::{self, NextFrame};
@@ -42,7 +44,8 @@ about them goes to standard error where they go to standard output.";
 pub(crate) struct Arguments {
     #[command(flatten)]
     engine: Chosen,
-    /// Pictures, or folders of pictures: PNG, JPEG, WebP, TIFF; or one stream of frames, a .y4m file or - for standard input.
+    /// Pictures, or folders of pictures: PNG, JPEG, WebP, TIFF; or one stream of frames, a .y4m file or - for standard
+    /// input.
     #[arg(long, required = true, num_args = 1.., value_name = "IN")]
     input: Vec<PathBuf>,
     /// The output file; a folder for several inputs; for frames, a file or - for standard output.
@@ -93,7 +96,11 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
     let (mut assignments, folder) = assign(&arguments.input, &arguments.output, arguments.raw)?;
     assignments.iter().try_for_each(|assignment| frames::check(assignment, arguments))?;
     if let Some(folder) = folder {
-        fs::create_dir_all(&folder).map_err(|source| Error::File { path: folder, action: "create the folder", source })?;
+        fs::create_dir_all(&folder).map_err(|source| Error::File {
+            path: folder,
+            action: "create the folder",
+            source,
+        })?;
     }
     let all = assignments.len();
     if arguments.resume {
@@ -108,7 +115,8 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
 
     let shared = Mutex::default();
     let mut told = Told::new(arguments, &assignments, all, &shared, &cancel);
-    let mut queue = Queue { assignments: &assignments, arguments, next: 0, stream: None, ended: Vec::new(), shared: &shared };
+    let mut queue =
+        Queue { assignments: &assignments, arguments, next: 0, stream: None, ended: Vec::new(), shared: &shared };
     let ran = upscaler.run(&mut queue, |event| told.hear(event), &cancel);
     told.bar.finish_and_clear();
     if let Some(error) = told.unheard {
@@ -205,7 +213,12 @@ struct Queue<'q> {
 
 impl Queue<'_> {
     /// What the stream of an assignment has next; `None` after its end.
-    fn frame(&mut self, stream: frames::Stream, owner: usize, output_of: &dyn Fn(&Header) -> Result<Header>) -> Option<Next> {
+    fn frame(
+        &mut self,
+        stream: frames::Stream,
+        owner: usize,
+        output_of: &dyn Fn(&Header) -> Result<Header>,
+    ) -> Option<Next> {
         if locked(self.shared).failed.contains(&owner) {
             return None;
         }
@@ -222,7 +235,11 @@ impl Queue<'_> {
         }
     }
 
-    fn picture(&self, Assignment { input, output }: &Assignment, output_of: &dyn Fn(&Header) -> Result<Header>) -> Result<Open> {
+    fn picture(
+        &self,
+        Assignment { input, output }: &Assignment,
+        output_of: &dyn Fn(&Header) -> Result<Header>,
+    ) -> Result<Open> {
         let format = Format::of_name(output)?;
         let limits = Limits { megapixels: self.arguments.max_megapixels, ..Limits::default() };
         let source = ImageReader::open(input, &limits)?;
@@ -231,7 +248,10 @@ impl Queue<'_> {
         header.depth = self.arguments.bit_depth.unwrap_or(header.depth);
         let sink = ImageWriter::create(output, format, header)?.with_jpeg_quality(self.arguments.quality);
         if self.arguments.bit_depth.is_some_and(|depth| depth != sink.header().depth) {
-            let problem = format!("{} does not hold samples of that many bits; leave --bit-depth out, or write a TIFF", format.name());
+            let problem = format!(
+                "{} does not hold samples of that many bits; leave --bit-depth out, or write a TIFF",
+                format.name()
+            );
             return Err(Error::Image { path: output.clone(), problem });
         }
         Ok(Open { source: Box::new(source), sink: Box::new(sink) })
@@ -287,10 +307,29 @@ struct Told<'t> {
 }
 
 impl<'t> Told<'t> {
-    fn new(arguments: &'t Arguments, assignments: &'t [Assignment], all: usize, shared: &'t Mutex<Shared>, cancel: &'t Cancel) -> Self {
+    fn new(
+        arguments: &'t Arguments,
+        assignments: &'t [Assignment],
+        all: usize,
+        shared: &'t Mutex<Shared>,
+        cancel: &'t Cancel,
+    ) -> Self {
         let (files, begun, streams) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (failures, stopped, unheard) = (Vec::new(), false, None);
-        Self { arguments, assignments, all, shared, cancel, bar: bar(), files, begun, streams, failures, stopped, unheard }
+        Self {
+            arguments,
+            assignments,
+            all,
+            shared,
+            cancel,
+            bar: bar(),
+            files,
+            begun,
+            streams,
+            failures,
+            stopped,
+            unheard,
+        }
     }
 
     fn hear(&mut self, event: Event) {
@@ -355,7 +394,9 @@ impl<'t> Told<'t> {
 
     /// Gives a stream of which every frame has been written its name.
     fn end_stream(&mut self, owner: usize, writer: FrameWriter) {
-        let Some((sum, frames)) = self.streams.remove(&owner).filter(|_| !self.files.contains_key(&owner)) else { return };
+        let Some((sum, frames)) = self.streams.remove(&owner).filter(|_| !self.files.contains_key(&owner)) else {
+            return;
+        };
         match writer.finish() {
             Ok(()) => self.made(owner, &sum, frames),
             Err(error) => self.failed(owner, error),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use runtime::engine::Manifest;
+use tileforge_runtime::engine::Manifest;
 
 use super::CommandResult;
 use super::chosen::Chosen;
@@ -42,7 +42,8 @@ fn text(manifest: &Manifest) -> String {
         format!("licence          {}", model.licence.as_deref().unwrap_or("not stated")),
     ];
     if let Some(interface) = &manifest.interface {
-        let reach = interface.receptive_field.map_or("unbounded or unknown".into(), |radius| format!("{radius} pixels"));
+        let reach =
+            interface.receptive_field.map_or("unbounded or unknown".into(), |radius| format!("{radius} pixels"));
         lines.push(format!(
             "task             {} ×{}, {} channels, values {} to {}",
             interface.task, interface.scale, interface.channels, interface.range[0], interface.range[1]
@@ -55,7 +56,12 @@ fn text(manifest: &Manifest) -> String {
     }
     lines.extend([
         format!("precision        {}", manifest.precision),
-        format!("target           {} ({}{capability}){}", target.profile, target.provider, if target.portable { ", portable" } else { "" }),
+        format!(
+            "target           {} ({}{capability}){}",
+            target.profile,
+            target.provider,
+            if target.portable { ", portable" } else { "" }
+        ),
         format!(
             "built by         {} with ONNX Runtime {} on {} {}",
             manifest.producer, built_with.onnxruntime, built_with.operating_system, built_with.processor
@@ -74,7 +80,10 @@ fn text(manifest: &Manifest) -> String {
         lines.push(format!("graph            {}: {takes}{optimised}", graph.file));
     }
     for gate in &manifest.gates {
-        lines.push(format!("gate             {} on {}: {} (at least {})", gate.name, gate.graph, gate.value, gate.floor));
+        lines.push(format!(
+            "gate             {} on {}: {} (at least {})",
+            gate.name, gate.graph, gate.value, gate.floor
+        ));
     }
     lines.join("\n")
 }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use runtime::{Error, onnxruntime};
+use tileforge_runtime::{Error, onnxruntime};
 use tracing_subscriber::EnvFilter;
 
 use output::report;
@@ -132,7 +132,9 @@ pub(crate) fn main() -> ExitCode {
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads frames has seen enough, but they are what was asked for.
-        Err(Failure::Runtime(Error::File { source, .. })) if source.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        Err(Failure::Runtime(Error::File { source, .. })) if source.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::FAILURE
+        }
         Err(failure) => {
             report(&format!("error: {}", failure.text()));
             ExitCode::from(failure.exit_code())
@@ -162,7 +164,13 @@ fn run(cli: Cli) -> CommandResult {
 fn start_log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours).with_target(false).without_time().init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(colours)
+        .with_target(false)
+        .without_time()
+        .init();
 }
 
 #[cfg(test)]

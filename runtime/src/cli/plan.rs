@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use runtime::Error;
-use runtime::image::Format;
-use runtime::image::frames::RawFrames;
+use tileforge_runtime::Error;
+use tileforge_runtime::image::Format;
+use tileforge_runtime::image::frames::RawFrames;
 
 use super::{Failure, frames};
 
@@ -29,14 +29,20 @@ pub(crate) fn is_standard_stream(path: &Path) -> bool {
 /// One file goes to a file, unless the output is a folder or ends with a separator; several files,
 /// or a folder, go to a folder. Two inputs for one output, and an output that is an input, are
 /// refused before any work.
-pub(crate) fn assign(inputs: &[PathBuf], output: &Path, raw: Option<RawFrames>) -> Result<(Vec<Assignment>, Option<PathBuf>), Failure> {
+pub(crate) fn assign(
+    inputs: &[PathBuf],
+    output: &Path,
+    raw: Option<RawFrames>,
+) -> Result<(Vec<Assignment>, Option<PathBuf>), Failure> {
     let single = matches!(inputs, [input] if !input.is_dir() && !is_pattern(input));
     let to_folder = !single || output.is_dir() || ends_with_separator(output);
     if to_folder && inputs.iter().any(|input| is_standard_stream(input)) {
         return Err(Failure::Usage("standard input (-) goes alone, and to a file or standard output".into()));
     }
     if to_folder && is_standard_stream(output) {
-        return Err(Failure::Usage("expected one stream of frames for standard output (-), found several inputs".into()));
+        return Err(Failure::Usage(
+            "expected one stream of frames for standard output (-), found several inputs".into(),
+        ));
     }
     let mut assignments = Vec::new();
     for input in pictures(inputs)? {
@@ -161,7 +167,10 @@ mod tests {
         let output = folder.path().join("out");
         let expected = ["a.png", "b.png", "odd[1].png"].map(|name| output.join(name));
         assert_eq!(assigned(&[&folder.path().join("*.png")], &output).unwrap(), expected);
-        assert_eq!(assigned(&[&folder.path().join("odd[1].png")], &output.join("")).unwrap(), [output.join("odd[1].png")]);
+        assert_eq!(
+            assigned(&[&folder.path().join("odd[1].png")], &output.join("")).unwrap(),
+            [output.join("odd[1].png")]
+        );
         let none = assigned(&[&folder.path().join("*.webp")], &output);
         assert!(matches!(none, Err(Failure::Usage(text)) if text.contains("found none")));
     }

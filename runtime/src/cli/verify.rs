@@ -1,12 +1,12 @@
 //! `runtime verify`: does the engine give the same pixels here?
 
-use runtime::engine::selftest;
-use runtime::ladder::Ladder;
-use runtime::onnxruntime::Library;
-use runtime::provider::Provider;
-use runtime::session::Assigned;
-use runtime::{Error, Result};
 use serde::Serialize;
+use tileforge_runtime::engine::selftest;
+use tileforge_runtime::ladder::Ladder;
+use tileforge_runtime::onnxruntime::Library;
+use tileforge_runtime::provider::Provider;
+use tileforge_runtime::session::Assigned;
+use tileforge_runtime::{Error, Result};
 
 use super::chosen::{Chosen, Placing, nodes};
 use super::output::{decibels, print, print_json};

@@ -18,7 +18,11 @@ impl Interface {
         let metadata = Metadata(metadata);
         let task: Task = metadata.parse("task")?;
         if task != Task::Upscale {
-            return Err(bad("task", task.name(), format!("expected {}, as other networks take no pictures", Task::Upscale)));
+            return Err(bad(
+                "task",
+                task.name(),
+                format!("expected {}, as other networks take no pictures", Task::Upscale),
+            ));
         }
         let interface = Self {
             task,
@@ -42,17 +46,20 @@ impl Interface {
 }
 
 impl Component {
-    /// Reads the keys `tileforge.task` and `.safe_precisions`, and keeps what else there is but `.architecture`, `.hyperparameters` and
-    /// `.parameters`.
+    /// Reads the keys `tileforge.task` and `.safe_precisions`, and keeps what else there is but `.architecture`,
+    /// `.hyperparameters` and `.parameters`.
     ///
     /// # Errors
     /// [`Error::Manifest`] that names the key which is missing or cannot be understood.
     pub fn from_metadata(metadata: &BTreeMap<String, String>) -> Result<Self> {
         const ELSEWHERE: [&str; 5] = ["task", "safe_precisions", "architecture", "hyperparameters", "parameters"];
-        let facts = metadata.iter().filter_map(|(key, value)| Some((key.strip_prefix("tileforge.")?.to_owned(), value.clone())));
+        let facts = metadata
+            .iter()
+            .filter_map(|(key, value)| Some((key.strip_prefix("tileforge.")?.to_owned(), value.clone())));
         let facts = facts.filter(|(key, _)| !ELSEWHERE.contains(&key.as_str())).collect();
         let metadata = Metadata(metadata);
-        let component = Self { task: metadata.parse("task")?, facts, safe_precisions: metadata.list("safe_precisions")? };
+        let component =
+            Self { task: metadata.parse("task")?, facts, safe_precisions: metadata.list("safe_precisions")? };
         component.validate()?;
         Ok(component)
     }
@@ -71,7 +78,9 @@ struct Metadata<'m>(&'m BTreeMap<String, String>);
 impl<'m> Metadata<'m> {
     fn text(&self, key: &str) -> Result<&'m str> {
         let text = self.0.get(&format!("tileforge.{key}")).map(|text| text.trim());
-        text.ok_or_else(|| Error::Manifest(format!("the graph's metadata lacks tileforge.{key}; export it with Tileforge's exporter")))
+        text.ok_or_else(|| {
+            Error::Manifest(format!("the graph's metadata lacks tileforge.{key}; export it with Tileforge's exporter"))
+        })
     }
 
     fn parse<T: FromStr<Err: Display>>(&self, key: &str) -> Result<T> {

@@ -33,7 +33,8 @@ pub struct Manifest {
     pub component: Option<Component>,
     /// The precision of most weights and activations.
     pub precision: Precision,
-    /// Names of the nodes that compute in FP32 although the engine does not; of INT8 and FP8, the layers that are not in 8 bits.
+    /// Names of the nodes that compute in FP32 although the engine does not; of INT8 and FP8, the layers that are not
+    /// in 8 bits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub islands: Vec<String>,
     /// What activations were measured on, where the precision depends on that.
@@ -101,13 +102,15 @@ pub struct Interface {
     pub safe_precisions: Vec<Precision>,
 }
 
-/// What an engine of tensors is: a part of a system of several networks, which hands them on. Names and shapes are the graphs'.
+/// What an engine of tensors is: a part of a system of several networks, which hands them on. Names and shapes are the
+/// graphs'.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Component {
     /// What it does: anything but [`Task::Upscale`].
     pub task: Task,
-    /// What else must be known, by the keys of docs/metadata.md without `tileforge.`: `scaling_factor`, `sequence`, `input.NAME`, …
+    /// What else must be known, by the keys of docs/metadata.md without `tileforge.`: `scaling_factor`, `sequence`,
+    /// `input.NAME`, …
     pub facts: BTreeMap<String, String>,
     /// The precisions that the architecture is known to keep its quality in.
     pub safe_precisions: Vec<Precision>,
@@ -316,8 +319,8 @@ named! {
 }
 
 impl Precision {
-    /// The least compute capability of GPUs that compute in it, `(major, minor)`: what tensor cores multiply by compute capability is in the
-    /// CUDA programming guide, and TensorRT 10 and CUDA 13 begin with Turing.
+    /// The least compute capability of GPUs that compute in it, `(major, minor)`: what tensor cores multiply by compute
+    /// capability is in the CUDA programming guide, and TensorRT 10 and CUDA 13 begin with Turing.
     pub fn least_capability(self) -> (u32, u32) {
         match self {
             Self::Fp8 => (8, 9),

@@ -47,7 +47,8 @@ impl Engine {
         Self::open_of(directory, None)
     }
 
-    /// As [`Engine::open`], of an engine whose signer is `key`, if one is given. Nothing is parsed before the signature has been verified.
+    /// As [`Engine::open`], of an engine whose signer is `key`, if one is given. Nothing is parsed before the signature
+    /// has been verified.
     ///
     /// # Errors
     /// As [`Engine::open`]; and there is no signature, or it is another one.
@@ -100,7 +101,10 @@ fn read_manifest(directory: &Path, key: Option<&PublicKey>) -> Result<Manifest> 
         let place = directory.join(signature::SIGNATURE_FILE);
         let signature = match fs::read(&place) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Error::engine(&place, "a signature is required, and there is none; sign it with engine-builder sign"));
+                return Err(Error::engine(
+                    &place,
+                    "a signature is required, and there is none; sign it with engine-builder sign",
+                ));
             }
             read => read.map_err(|source| Error::file(&place, "read", source))?,
         };

@@ -41,12 +41,17 @@ pub struct Report {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write(path: &Path, inputs: &[(&str, ArrayViewD<'_, f32>)], expected: &[(&str, ArrayViewD<'_, f32>)]) -> Result<()> {
+pub fn write(
+    path: &Path,
+    inputs: &[(&str, ArrayViewD<'_, f32>)],
+    expected: &[(&str, ArrayViewD<'_, f32>)],
+) -> Result<()> {
     let named = |prefix, tensors: &[(&str, ArrayViewD<'_, f32>)]| {
         tensors.iter().map(|(name, view)| (format!("{prefix}{name}"), Floats::new(view))).collect::<Vec<_>>()
     };
     let tensors = named(INPUT, inputs).into_iter().chain(named(EXPECTED, expected));
-    safetensors::serialize_to_file(tensors, None, path).map_err(|error| Error::engine(path, format!("cannot write the self-test: {error}")))
+    safetensors::serialize_to_file(tensors, None, path)
+        .map_err(|error| Error::engine(path, format!("cannot write the self-test: {error}")))
 }
 
 /// Runs the self-test of `engine` on a session of the graph that its manifest names.
@@ -57,7 +62,8 @@ pub fn verify(engine: &Engine, session: &mut Session) -> Result<Report> {
     let selftest = &engine.manifest().selftest;
     let path = engine.directory().join(&selftest.file);
     let tensors = read(&path)?;
-    let with_prefix = |prefix| tensors.iter().filter_map(move |(name, array)| Some((name.strip_prefix(prefix)?, array.view())));
+    let with_prefix =
+        |prefix| tensors.iter().filter_map(move |(name, array)| Some((name.strip_prefix(prefix)?, array.view())));
     let inputs: Vec<_> = with_prefix(INPUT).collect();
     let outputs = session.run(&inputs)?;
 
@@ -109,7 +115,15 @@ struct Errors {
 
 impl Default for Errors {
     fn default() -> Self {
-        Self { lowest: f64::INFINITY, highest: f64::NEG_INFINITY, maximum: 0.0, sum: 0.0, sum_of_squares: 0.0, count: 0, finite: true }
+        Self {
+            lowest: f64::INFINITY,
+            highest: f64::NEG_INFINITY,
+            maximum: 0.0,
+            sum: 0.0,
+            sum_of_squares: 0.0,
+            count: 0,
+            finite: true,
+        }
     }
 }
 

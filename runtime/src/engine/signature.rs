@@ -1,7 +1,8 @@
 //! Who made an engine: Ed25519 signatures (RFC 8032) of the manifest, which holds the digests of everything else.
 //!
-//! `manifest.sig` holds the 64 bytes of the signature over the bytes of `manifest.json`; keys are PEM files (RFC 8410), so that other
-//! tools read them too: `openssl pkeyutl -verify -rawin -pubin -inkey KEY.pub -sigfile manifest.sig -in manifest.json`.
+//! `manifest.sig` holds the 64 bytes of the signature over the bytes of `manifest.json`; keys are PEM files (RFC 8410),
+//! so that other tools read them too: `openssl pkeyutl -verify -rawin -pubin -inkey KEY.pub -sigfile manifest.sig -in
+//! manifest.json`.
 
 use std::fs;
 use std::path::Path;
@@ -28,28 +29,36 @@ impl PublicKey {
     /// The file cannot be read, or is not such a key.
     pub fn read(path: &Path) -> Result<Self> {
         let length = fs::metadata(path).map_err(|source| Error::file(path, "read", source))?.len();
-        let refused = |reason: String| Error::engine(path, format!("expected an Ed25519 public key in PEM form, {reason}"));
+        let refused =
+            |reason: String| Error::engine(path, format!("expected an Ed25519 public key in PEM form, {reason}"));
         if length > KEY_MAXIMUM_BYTES {
             return Err(refused(format!("found {length} bytes; give the .pub file that engine-builder keygen wrote")));
         }
         let text = fs::read(path).map_err(|source| Error::file(path, "read", source))?;
-        let text =
-            String::from_utf8(text).map_err(|_| refused("found no text; give the .pub file that engine-builder keygen wrote".into()))?;
+        let text = String::from_utf8(text)
+            .map_err(|_| refused("found no text; give the .pub file that engine-builder keygen wrote".into()))?;
         if text.contains("PRIVATE KEY") {
             return Err(refused("found a private key; give the .pub file, and keep this one to yourself".into()));
         }
-        VerifyingKey::from_public_key_pem(text.trim()).map(Self).map_err(|error| refused(format!("found something else: {error}")))
+        VerifyingKey::from_public_key_pem(text.trim())
+            .map(Self)
+            .map_err(|error| refused(format!("found something else: {error}")))
     }
 
-    /// That `signature` was made over `manifest` with the private half of this key. `place` is where the signature was found.
+    /// That `signature` was made over `manifest` with the private half of this key. `place` is where the signature was
+    /// found.
     ///
     /// # Errors
     /// It was not.
     pub fn verify(&self, manifest: &[u8], signature: &[u8], place: &Path) -> Result<()> {
-        let refused =
-            |problem: &str| Error::engine(place, format!("{problem}; get the engine again from whoever signs it, or give their key"));
-        let signature = Signature::from_slice(signature).map_err(|_| refused("expected the 64 bytes of a signature"))?;
+        let refused = |problem: &str| {
+            Error::engine(place, format!("{problem}; get the engine again from whoever signs it, or give their key"))
+        };
+        let signature =
+            Signature::from_slice(signature).map_err(|_| refused("expected the 64 bytes of a signature"))?;
         // Strict: refuses weak keys, for which one signature is good for several messages.
-        self.0.verify_strict(manifest, &signature).map_err(|_| refused("the signature is not one of this key over this manifest"))
+        self.0
+            .verify_strict(manifest, &signature)
+            .map_err(|_| refused("the signature is not one of this key over this manifest"))
     }
 }

@@ -85,7 +85,8 @@ impl Manifest {
                 Some(parts) => parts.split('/').try_for_each(plain_name)?,
                 None => plain_name(name)?,
             }
-            let sound = digest.sha256.len() == 64 && digest.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+            let sound = digest.sha256.len() == 64
+                && digest.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
             rule(sound, || format!("files.{name}.sha256: expected 64 lower-case hexadecimal digits"))?;
         }
         rule(!self.graphs.is_empty(), || "graphs: expected at least one, found none".into())?;
@@ -103,13 +104,18 @@ impl Manifest {
             format!("selftest.tolerance: expected a number of at least 0, found {tolerance}")
         })?;
         let Target { streams, tensorrt, cuda, .. } = &self.target;
-        rule((1..=STREAMS_MAXIMUM).contains(streams), || format!("target.streams: expected 1 to {STREAMS_MAXIMUM}, found {streams}"))?;
+        rule((1..=STREAMS_MAXIMUM).contains(streams), || {
+            format!("target.streams: expected 1 to {STREAMS_MAXIMUM}, found {streams}")
+        })?;
         for (name, value) in tensorrt.iter().chain(cuda) {
             rule(PROVIDER_OPTIONS.contains(&name.as_str()), || {
                 format!("target: \"{}\" is no option that an engine may ask for", name.escape_debug())
             })?;
-            let sound = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-            rule(sound, || format!("target: expected a word or a number for {name}, found \"{}\"", value.escape_debug()))?;
+            let sound = !value.is_empty()
+                && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+            rule(sound, || {
+                format!("target: expected a word or a number for {name}, found \"{}\"", value.escape_debug())
+            })?;
         }
         self.gates.iter().try_for_each(|gate| self.graph_exists("gates", &gate.graph))
     }
@@ -151,7 +157,9 @@ impl Interface {
         };
         rule(self.task == Task::Upscale, || format!("interface.task: expected upscale, found {}", self.task))?;
         within("scale", self.scale, 1, 64)?;
-        rule(matches!(self.channels, 1 | 3), || format!("interface.channels: expected 1 or 3, found {}", self.channels))?;
+        rule(matches!(self.channels, 1 | 3), || {
+            format!("interface.channels: expected 1 or 3, found {}", self.channels)
+        })?;
         let [low, high] = self.range;
         rule(low.is_finite() && high.is_finite() && low < high && (high - low).is_finite(), || {
             format!("interface.range: expected two numbers in ascending order, found {low} and {high}")
@@ -171,7 +179,9 @@ impl Component {
     /// # Errors
     /// [`Error::Manifest`] if it is.
     pub fn validate(&self) -> Result<()> {
-        rule(self.task != Task::Upscale, || "component.task: expected another task than upscale, which has an interface".into())
+        rule(self.task != Task::Upscale, || {
+            "component.task: expected another task than upscale, which has an interface".into()
+        })
     }
 }
 
@@ -182,9 +192,15 @@ impl Graph {
             rule(!tensors.is_empty(), || format!("graphs.{}.{key}: expected at least one, found none", self.file))?;
             for (name, shape) in tensors {
                 let elements = shape.iter().try_fold(1_usize, |product, size| product.checked_mul(*size));
-                rule(!name.is_empty() && elements.is_some_and(|elements| (1..=TENSOR_MAXIMUM).contains(&elements)), || {
-                    format!("graphs.{}.{key}: expected 1 to {TENSOR_MAXIMUM} elements, found \"{name}\" of {shape:?}", self.file)
-                })?;
+                rule(
+                    !name.is_empty() && elements.is_some_and(|elements| (1..=TENSOR_MAXIMUM).contains(&elements)),
+                    || {
+                        format!(
+                            "graphs.{}.{key}: expected 1 to {TENSOR_MAXIMUM} elements, found \"{name}\" of {shape:?}",
+                            self.file
+                        )
+                    },
+                )?;
             }
         }
         Ok(())
@@ -228,9 +244,10 @@ impl Graph {
 fn only<'g>(file: &str, key: &str, tensors: &'g BTreeMap<String, Vec<usize>>, name: &str) -> Result<&'g [usize]> {
     match tensors.get(name) {
         Some(shape) if tensors.len() == 1 => Ok(shape),
-        _ => {
-            Err(Error::Manifest(format!("graphs.{file}.{key}: expected \"{name}\" alone, found {:?}", tensors.keys().collect::<Vec<_>>())))
-        }
+        _ => Err(Error::Manifest(format!(
+            "graphs.{file}.{key}: expected \"{name}\" alone, found {:?}",
+            tensors.keys().collect::<Vec<_>>()
+        ))),
     }
 }
 
@@ -369,7 +386,10 @@ pub(crate) mod tests {
     fn an_engine_of_tensors_is_no_upscaler() {
         let parse = |value: &Value| Manifest::parse(value.to_string().as_bytes());
         let error = parse(&component()).unwrap().images().unwrap_err().to_string();
-        assert!(error.contains("expected an engine of task upscale, found unet") && error.contains("runtime verify"), "{error}");
+        assert!(
+            error.contains("expected an engine of task upscale, found unet") && error.contains("runtime verify"),
+            "{error}"
+        );
         for (pointer, replacement, expected) in [
             ("/component/task", json!("upscale"), "component.task"),
             ("/component/task", json!("sing"), "unknown variant"),

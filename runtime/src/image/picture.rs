@@ -90,7 +90,8 @@ impl Picture {
     /// # Errors
     /// [`Error::Sizes`] where one of the sizes is zero or too large.
     pub fn resized(&self, size: Size) -> Result<Self> {
-        let refused = |error: &dyn std::fmt::Display| Error::Sizes(format!("cannot resize {} to {size}: {error}", self.size));
+        let refused =
+            |error: &dyn std::fmt::Display| Error::Sizes(format!("cannot resize {} to {size}: {error}", self.size));
         let source = ImageRef::new(self.size.width, self.size.height, &self.samples, PixelType::U8x3);
         let source = source.map_err(|error| refused(&error))?;
         let mut target = Image::new(size.width, size.height, PixelType::U8x3);
@@ -105,7 +106,10 @@ impl Picture {
     /// [`Error::Sizes`] for other sizes, or a border that leaves nothing.
     pub fn difference(&self, other: &Self, border: u32) -> Result<Difference> {
         if self.size != other.size {
-            return Err(Error::Sizes(format!("expected two pictures of one size, found {} and {}", self.size, other.size)));
+            return Err(Error::Sizes(format!(
+                "expected two pictures of one size, found {} and {}",
+                self.size, other.size
+            )));
         }
         let inner = |length: u32| length.checked_sub(border.saturating_mul(2)).filter(|&length| length > 0);
         let (Some(width), Some(height)) = (inner(self.size.width), inner(self.size.height)) else {

@@ -42,7 +42,10 @@ impl Limits {
         if size.pixels() > u64::from(self.megapixels) * 1_000_000 {
             return Err(Error::image(
                 name,
-                format!("expected at most {} megapixels, found {size}; raise --max-megapixels if it is genuine", self.megapixels),
+                format!(
+                    "expected at most {} megapixels, found {size}; raise --max-megapixels if it is genuine",
+                    self.megapixels
+                ),
             ));
         }
         Ok(())
@@ -93,7 +96,8 @@ impl ImageReader {
         Ok(Self { path: path.to_owned(), format, header, rows })
     }
 
-    /// The same picture in sRGB, by its colour profile, which it then has no more; without a profile it is taken as sRGB.
+    /// The same picture in sRGB, by its colour profile, which it then has no more; without a profile it is taken as
+    /// sRGB.
     ///
     /// # Errors
     /// [`Error::Image`] for a profile that is damaged or not for the picture's channels.
@@ -167,7 +171,8 @@ impl Opening<'_> {
 
     /// The length of something that has to be in memory at once; `what` is "this PNG has to be decoded whole".
     fn check_decoded(&self, what: &str, bytes: Option<u64>) -> Result<usize> {
-        let length = bytes.filter(|&bytes| bytes <= self.limits.decoded_bytes).and_then(|bytes| usize::try_from(bytes).ok());
+        let length =
+            bytes.filter(|&bytes| bytes <= self.limits.decoded_bytes).and_then(|bytes| usize::try_from(bytes).ok());
         length.ok_or_else(|| {
             let bytes = bytes.map_or("too many".into(), |bytes| bytes.to_string());
             self.refused(format!(

@@ -96,12 +96,21 @@ impl ImageWriter {
                 Encoder::Png { stream: Box::new(stream), failure }
             }
             Format::Tiff => {
-                let strips = tiff::Strips::new(target, &header, bytes).map_err(|error| cannot_write(path, &failure, error))?;
+                let strips =
+                    tiff::Strips::new(target, &header, bytes).map_err(|error| cannot_write(path, &failure, error))?;
                 Encoder::Tiff { strips: Box::new(strips), failure }
             }
             Format::Jpeg | Format::WebP => Encoder::Whole(Vec::new()),
         };
-        Ok(Self { path: path.to_owned(), format, rows_left: header.size.height, header, file, encoder, jpeg_quality: JPEG_QUALITY })
+        Ok(Self {
+            path: path.to_owned(),
+            format,
+            rows_left: header.size.height,
+            header,
+            file,
+            encoder,
+            jpeg_quality: JPEG_QUALITY,
+        })
     }
 
     /// The quality of a JPEG, 1 to 100 by libjpeg's scale, instead of 95; other formats are written without loss.
@@ -129,8 +138,12 @@ impl RowSink for ImageWriter {
             .filter(|_| rows.len().is_multiple_of(row_bytes))
             .ok_or_else(|| Error::image(&self.path, "more rows were written than the picture has"))?;
         match &mut self.encoder {
-            Encoder::Png { stream, failure } => stream.write_all(rows).map_err(|error| cannot_write(&self.path, failure, error)),
-            Encoder::Tiff { strips, failure } => strips.write_rows(rows).map_err(|error| cannot_write(&self.path, failure, error)),
+            Encoder::Png { stream, failure } => {
+                stream.write_all(rows).map_err(|error| cannot_write(&self.path, failure, error))
+            }
+            Encoder::Tiff { strips, failure } => {
+                strips.write_rows(rows).map_err(|error| cannot_write(&self.path, failure, error))
+            }
             Encoder::Whole(bytes) => {
                 bytes.extend_from_slice(rows);
                 Ok(())
@@ -151,7 +164,9 @@ impl RowSink for ImageWriter {
                     return Err(Error::file(&self.path, "write", error));
                 }
             }
-            Encoder::Tiff { strips, failure } => strips.finish().map_err(|error| cannot_write(&self.path, &failure, error))?,
+            Encoder::Tiff { strips, failure } => {
+                strips.finish().map_err(|error| cannot_write(&self.path, &failure, error))?
+            }
             Encoder::Whole(samples) => {
                 let bytes = encode_whole(self.format, self.jpeg_quality, &self.header, &samples)
                     .map_err(|error| Error::image(&self.path, format!("cannot be encoded: {error}")))?;
@@ -174,7 +189,10 @@ pub(super) fn temporary_file_for(path: &Path) -> Result<NamedTempFile> {
     builder.tempfile_in(folder).map_err(|source| Error::file(folder, "create a file in it", source))
 }
 
-fn png_stream(target: Reporting, header: &Header) -> Result<::png::StreamWriter<'static, Reporting>, ::png::EncodingError> {
+fn png_stream(
+    target: Reporting,
+    header: &Header,
+) -> Result<::png::StreamWriter<'static, Reporting>, ::png::EncodingError> {
     let mut info = ::png::Info::with_size(header.size.width, header.size.height);
     info.color_type = match header.colour {
         Colour::Grey => ::png::ColorType::Grayscale,
@@ -208,7 +226,12 @@ fn encode_whole(format: Format, quality: u8, header: &Header, samples: &[u8]) ->
     Ok(bytes)
 }
 
-fn encode_with(mut encoder: impl ImageEncoder, header: &Header, samples: &[u8], colour: ExtendedColorType) -> ImageResult<()> {
+fn encode_with(
+    mut encoder: impl ImageEncoder,
+    header: &Header,
+    samples: &[u8],
+    colour: ExtendedColorType,
+) -> ImageResult<()> {
     if let Some(profile) = &header.icc_profile {
         // The only error is that a format has no profiles, and these formats do.
         let _ = encoder.set_icc_profile(profile.clone());
@@ -255,7 +278,11 @@ struct Failure(Arc<OnceLock<io::Error>>);
 impl Failure {
     fn error(&self) -> Option<io::Error> {
         let error = self.0.get()?;
-        Some(error.raw_os_error().map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error))
+        Some(
+            error
+                .raw_os_error()
+                .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error),
+        )
     }
 
     fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {

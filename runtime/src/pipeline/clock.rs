@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::lock::locked;
 
-/// Time that each stage was at work on a picture, in seconds. Stages run at the same time, so the parts sum to more than the total. A run
-/// for several pictures counts for each with its share.
+/// Time that each stage was at work on a picture, in seconds. Stages run at the same time, so the parts sum to more
+/// than the total. A run for several pictures counts for each with its share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Seconds {
     /// Decoding rows and cutting tiles.
@@ -58,6 +58,10 @@ impl Clock {
     pub(super) fn stop(&self) -> Seconds {
         let state = locked(&self.0);
         let span = state.runs.map_or(Duration::ZERO, |(first, last)| last - first);
-        Seconds { total: state.started.elapsed().as_secs_f64(), span_first_to_last_tile: span.as_secs_f64(), ..state.seconds }
+        Seconds {
+            total: state.started.elapsed().as_secs_f64(),
+            span_first_to_last_tile: span.as_secs_f64(),
+            ..state.seconds
+        }
     }
 }

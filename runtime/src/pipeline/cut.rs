@@ -29,7 +29,10 @@ impl Cutter {
         let (Some(row_bytes), Some(window)) = (row_bytes, window) else {
             return Err(Error::image(
                 reader.name(),
-                format!("{} rows of {} do not fit into {WINDOW_BYTES_MAXIMUM} bytes; split the image", rows, header.size),
+                format!(
+                    "{} rows of {} do not fit into {WINDOW_BYTES_MAXIMUM} bytes; split the image",
+                    rows, header.size
+                ),
             ));
         };
         Ok(Self {

@@ -16,7 +16,8 @@ pub(super) struct Joiner {
     resizer: Resizer,
     /// `[height · scale, width · scale]`, made over for each tile.
     enlarged: TypedImage<'static, F32>,
-    /// `[height · scale, width · scale]` each, of the runs so far; as many as the picture has, with those that are not in use at the end.
+    /// `[height · scale, width · scale]` each, of the runs so far; as many as the picture has, with those that are not
+    /// in use at the end.
     planes: Vec<Vec<f32>>,
     used: usize,
 }
@@ -47,8 +48,8 @@ impl Joiner {
         }
     }
 
-    /// Adds a channel that went around the model, `[height, width]`: bicubic, over the same tile as colour, so that both hand over at the
-    /// same places.
+    /// Adds a channel that went around the model, `[height, width]`: bicubic, over the same tile as colour, so that
+    /// both hand over at the same places.
     pub(super) fn enlarge(&mut self, channel: &[f32], output: Size) -> Result<()> {
         let failed = |error: &dyn std::fmt::Display| Error::Tiling(format!("cannot enlarge alpha: {error}"));
         let pixels: Vec<F32> = channel.iter().map(|&value| F32::new(value)).collect();

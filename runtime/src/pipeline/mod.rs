@@ -1,8 +1,9 @@
 //! Pictures through an engine: decode → tile → run → blend → encode.
 //!
-//! Each stage has its thread, and the run stage one for each stream; bounded channels between them carry buffers that are made once and go
-//! around. Memory depends on tile, batch, streams and the pictures' width, never on their height. Tiles of consecutive pictures share
-//! batches; what comes out is blended in the order in which it went in, so that neither batches nor streams change a picture.
+//! Each stage has its thread, and the run stage one for each stream; bounded channels between them carry buffers that
+//! are made once and go around. Memory depends on tile, batch, streams and the pictures' width, never on their height.
+//! Tiles of consecutive pictures share batches; what comes out is blended in the order in which it went in, so that
+//! neither batches nor streams change a picture.
 
 mod clock;
 mod cut;
@@ -137,8 +138,8 @@ pub enum Next {
 pub trait Pictures: Send {
     /// Opens the next picture; `output_of` says what its enlargement is.
     ///
-    /// Called on another thread, while earlier pictures are still on their way. A run can only be stopped between two calls, so whoever
-    /// waits for others says [`Next::NotYet`] after some milliseconds.
+    /// Called on another thread, while earlier pictures are still on their way. A run can only be stopped between two
+    /// calls, so whoever waits for others says [`Next::NotYet`] after some milliseconds.
     fn next(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Next;
 }
 
@@ -167,8 +168,9 @@ impl Upscaler {
     /// An upscaler for an engine, on the best provider that fits this box.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for does; [`Error::Manifest`]: it is no upscaler;
-    /// [`Error::Tiling`]: it has no tiles of the size that was asked for; those of [`crate::onnxruntime::load`].
+    /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for does; [`Error::Manifest`]: it is no
+    /// upscaler; [`Error::Tiling`]: it has no tiles of the size that was asked for; those of
+    /// [`crate::onnxruntime::load`].
     pub fn new(engine: &Engine, options: Options) -> Result<Self> {
         let interface = engine.manifest().images()?.clone();
         let largest = engine.manifest().graphs.iter().map(|graph| graph.batch(&interface)).max().unwrap_or(1);
@@ -215,18 +217,19 @@ impl Upscaler {
         self.models.output_of(input)
     }
 
-    /// Sends pictures through the engine. Each has its own result among the `events`, which come in the order of the pictures, on the
-    /// calling thread; this returns what memory allowed to run at the same time.
+    /// Sends pictures through the engine. Each has its own result among the `events`, which come in the order of the
+    /// pictures, on the calling thread; this returns what memory allowed to run at the same time.
     ///
     /// # Errors
-    /// What ends the run: the engine fails, or [`Error::Cancelled`]. Pictures that have not been told of as finished are not written.
+    /// What ends the run: the engine fails, or [`Error::Cancelled`]. Pictures that have not been told of as finished
+    /// are not written.
     pub fn run(&mut self, pictures: impl Pictures, events: impl FnMut(Event), cancel: &Cancel) -> Result<Used> {
         let Limits { streams, batch } = stages::run(&self.models, self.models.limits, pictures, events, cancel)?;
         Ok(Used { streams, batch })
     }
 
-    /// Enlarges one picture. `sink` is for what [`Upscaler::output_of`] says, and may have another depth. `progress` is called after each
-    /// tile, on the calling thread.
+    /// Enlarges one picture. `sink` is for what [`Upscaler::output_of`] says, and may have another depth. `progress` is
+    /// called after each tile, on the calling thread.
     ///
     /// # Errors
     /// The first error of any stage; then every stage has stopped, and the sink has not been finished.
@@ -265,8 +268,8 @@ struct Models {
     options: Options,
     limits: Limits,
     ladder: Arc<Ladder>,
-    /// Those that pictures may be cut into: the one that was asked for, or all that memory may hold. Decided once, so that it is the same
-    /// for all pictures.
+    /// Those that pictures may be cut into: the one that was asked for, or all that memory may hold. Decided once, so
+    /// that it is the same for all pictures.
     tiles: Vec<Size>,
     /// By which tiles are chosen, where all were measured.
     throughput: Throughput,
@@ -296,7 +299,8 @@ impl Models {
     fn plan(&self, size: Size) -> Result<TilePlan> {
         let tiles = &self.tiles;
         let plan = |tile: &Size| {
-            let overlap = Overlap::choose(self.options.overlap, self.options.margin, self.interface().receptive_field, *tile)?;
+            let overlap =
+                Overlap::choose(self.options.overlap, self.options.margin, self.interface().receptive_field, *tile)?;
             TilePlan::new(size, *tile, overlap, self.interface().scale, self.interface().receptive_field)
         };
         let seconds = self.throughput.of(tiles, self.ladder.provider());
@@ -310,7 +314,8 @@ impl Models {
         if let Some(model) = open.iter().find(|model| model.tile == tile) {
             return Ok(model.clone());
         }
-        let graphs: Vec<&Graph> = self.engine.manifest().graphs.iter().filter(|graph| graph.tile(self.interface()) == tile).collect();
+        let graphs: Vec<&Graph> =
+            self.engine.manifest().graphs.iter().filter(|graph| graph.tile(self.interface()) == tile).collect();
         let model = Arc::new(Model::open(self.ladder.clone(), self.interface(), graphs, self.limits)?);
         open.push(model.clone());
         Ok(model)
@@ -333,7 +338,9 @@ fn tiles(engine: &Engine, interface: &Interface, wanted: Option<Size>, ladder: &
         Some(wanted) if all.contains(&wanted) => Ok(vec![wanted]),
         Some(wanted) => {
             let known = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            Err(Error::Tiling(format!("the engine has no tiles of {wanted}, only of {known}; choose one of them with --tile")))
+            Err(Error::Tiling(format!(
+                "the engine has no tiles of {wanted}, only of {known}; choose one of them with --tile"
+            )))
         }
         // Where none seems to be held, the attempt will tell.
         None if held.is_empty() => Ok(all),

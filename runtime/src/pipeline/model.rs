@@ -118,9 +118,14 @@ struct Pairs {
 }
 
 impl Model {
-    /// Opens the first session. `graphs` are those of one tile shape; used are those with at most the limit's images in a run, or the
-    /// smallest if all have more, as far as memory holds them.
-    pub(super) fn open(ladder: Arc<Ladder>, interface: &Interface, mut graphs: Vec<&Graph>, limits: Limits) -> Result<Self> {
+    /// Opens the first session. `graphs` are those of one tile shape; used are those with at most the limit's images in
+    /// a run, or the smallest if all have more, as far as memory holds them.
+    pub(super) fn open(
+        ladder: Arc<Ladder>,
+        interface: &Interface,
+        mut graphs: Vec<&Graph>,
+        limits: Limits,
+    ) -> Result<Self> {
         graphs.sort_by_key(|graph| graph.batch(interface));
         let fitting = graphs.iter().filter(|graph| graph.batch(interface) <= limits.batch).count().max(1);
         graphs.truncate(fitting);
@@ -142,7 +147,9 @@ impl Model {
         };
         let variants: Vec<Variant> = graphs.iter().map(variant).collect();
         let Some(largest) = variants.last() else { return Err(Error::Internal("model")) };
-        let shape = |shapes: &std::collections::BTreeMap<String, Vec<usize>>, name: &str| shapes.get(name).cloned().unwrap_or_default();
+        let shape = |shapes: &std::collections::BTreeMap<String, Vec<usize>>, name: &str| {
+            shapes.get(name).cloned().unwrap_or_default()
+        };
         let shapes = [shape(&largest.graph.inputs, &interface.input), shape(&largest.graph.outputs, &interface.output)];
         let length = |shape: &[usize]| shape.iter().skip(1).product::<usize>();
         let (assigned, tensors) = (Mutex::new(session.assigned().to_vec()), Mutex::new(session.tensors()?));
@@ -200,14 +207,17 @@ impl Model {
         self.variants.iter().for_each(|variant| *locked(&variant.sessions[stream]) = None);
     }
 
-    /// Runs a batch on a stream: at once if it is full, and otherwise in pieces of the sizes that there are graphs for, with at most
-    /// `most` images each.
+    /// Runs a batch on a stream: at once if it is full, and otherwise in pieces of the sizes that there are graphs for,
+    /// with at most `most` images each.
     pub(super) fn run(&self, batch: &mut Batch, stream: usize, most: usize) -> Result<()> {
         let Some(largest) = self.variants.last() else { return Err(Error::Internal("model")) };
         let count = batch.slots.len();
         let most = most.max(self.variants[0].batch);
         // What memory did not hold shall not take any.
-        self.variants.iter().filter(|variant| variant.batch > most).for_each(|variant| *locked(&variant.sessions[stream]) = None);
+        self.variants
+            .iter()
+            .filter(|variant| variant.batch > most)
+            .for_each(|variant| *locked(&variant.sessions[stream]) = None);
         let started = Instant::now();
         if count == largest.batch && largest.batch <= most {
             self.with_session(largest, stream, |opened| self.run_session(&mut opened.session, &mut batch.tensors))?;
@@ -215,7 +225,8 @@ impl Model {
             let mut position = 0;
             while position < count {
                 let room = most.min(count - position);
-                let variant = self.variants.iter().rev().find(|variant| variant.batch <= room).unwrap_or(&self.variants[0]);
+                let variant =
+                    self.variants.iter().rev().find(|variant| variant.batch <= room).unwrap_or(&self.variants[0]);
                 let images = variant.batch.min(count - position);
                 self.run_piece(variant, stream, &mut batch.tensors, position..position + images)?;
                 position += images;
@@ -227,7 +238,13 @@ impl Model {
     }
 
     /// Runs some images of a batch on a graph for fewer, through tensors of that size.
-    fn run_piece(&self, variant: &Variant, stream: usize, pair: &mut Pair, images: std::ops::Range<usize>) -> Result<()> {
+    fn run_piece(
+        &self,
+        variant: &Variant,
+        stream: usize,
+        pair: &mut Pair,
+        images: std::ops::Range<usize>,
+    ) -> Result<()> {
         let range = |length: usize| images.start * length..images.end * length;
         self.with_session(variant, stream, |Opened { session, piece }| {
             let piece = match piece {
@@ -249,9 +266,14 @@ impl Model {
         session.run_into((&self.interface.input, input), (&self.interface.output, output))
     }
 
-    /// Does something with a stream's session, which is opened if it is not, and again if it is of a provider that the ladder has left: all
-    /// streams run on one.
-    fn with_session(&self, variant: &Variant, stream: usize, work: impl FnOnce(&mut Opened) -> Result<()>) -> Result<()> {
+    /// Does something with a stream's session, which is opened if it is not, and again if it is of a provider that the
+    /// ladder has left: all streams run on one.
+    fn with_session(
+        &self,
+        variant: &Variant,
+        stream: usize,
+        work: impl FnOnce(&mut Opened) -> Result<()>,
+    ) -> Result<()> {
         let mut place = locked(&variant.sessions[stream]);
         if place.as_ref().is_some_and(|opened| opened.session.provider() != self.ladder.provider()) {
             *place = None;

@@ -27,13 +27,16 @@ pub(super) struct Routing {
 }
 
 impl Routing {
-    /// A picture with the model's channels goes through at once; grey goes through a model for colours as three equal channels; colours go
-    /// through a model for grey one by one.
+    /// A picture with the model's channels goes through at once; grey goes through a model for colours as three equal
+    /// channels; colours go through a model for grey one by one.
     pub(super) fn new(model_channels: u32, header: &Header, alpha: Alpha) -> Self {
         let (model, colours) = (model_channels as usize, header.colour.colour_channels());
         let replicated = |channel: usize| Run { channels: vec![channel; model] };
-        let mut runs =
-            if model == colours { vec![Run { channels: (0..colours).collect() }] } else { (0..colours).map(replicated).collect() };
+        let mut runs = if model == colours {
+            vec![Run { channels: (0..colours).collect() }]
+        } else {
+            (0..colours).map(replicated).collect()
+        };
         let alpha = Some(alpha).filter(|&alpha| header.colour.has_alpha() && alpha != Alpha::Drop);
         if alpha == Some(Alpha::Model) {
             runs.push(replicated(colours));

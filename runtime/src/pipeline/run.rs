@@ -33,7 +33,8 @@ pub(super) struct Streams<'s> {
 impl<'s> Streams<'s> {
     pub(super) fn new(limits: Limits, cancel: &'s Cancel, stop: &'s Stop, models: &'s Models) -> Self {
         let count = |number: usize| AtomicUsize::new(number);
-        let (batch, allowed, alive, running) = (count(limits.batch), count(limits.streams), count(limits.streams), count(0));
+        let (batch, allowed, alive, running) =
+            (count(limits.batch), count(limits.streams), count(limits.streams), count(0));
         Self { cancel, stop, batch, allowed, alive, running, returned: Mutex::default(), models }
     }
 

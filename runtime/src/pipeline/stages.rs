@@ -19,7 +19,8 @@ use crate::image::RowSink;
 use crate::lock::locked;
 use crate::tile::{Blender, RowBand, SampleEncoding, Size, TilePlan};
 
-/// Batches that are cut ahead: one that is being filled and one that waits, so that no stream waits as long as cutting is faster.
+/// Batches that are cut ahead: one that is being filled and one that waits, so that no stream waits as long as cutting
+/// is faster.
 const AHEAD: usize = 1;
 
 /// Why a stage ended before its work was done.
@@ -133,7 +134,9 @@ pub(super) fn run(
 
     let panicked = thread::scope(|scope| {
         let decoding = scope.spawn(|| {
-            stop.watch(|| Decoding { models, cancel, stop: &stop, orders, filled, pending: None, batches: 0 }.run(pictures));
+            stop.watch(|| {
+                Decoding { models, cancel, stop: &stop, orders, filled, pending: None, batches: 0 }.run(pictures)
+            });
         });
         let mut stages = vec![("decode", decoding)];
         for stream in 0..limits.streams {
@@ -197,15 +200,17 @@ impl Decoding<'_> {
                 return Err(Ended::Abandoned);
             }
             let ticket = Arc::new(Ticket { number, clock: Clock::start(), abandoned: AtomicBool::new(false) });
-            let opened =
-                match ticket.clock.measure(|seconds| &mut seconds.decode, || pictures.next(&|header| self.models.output_of(header))) {
-                    Next::Picture(opened) => opened,
-                    Next::NotYet => {
-                        self.dispatch()?;
-                        continue;
-                    }
-                    Next::End => return self.dispatch(),
-                };
+            let opened = match ticket
+                .clock
+                .measure(|seconds| &mut seconds.decode, || pictures.next(&|header| self.models.output_of(header)))
+            {
+                Next::Picture(opened) => opened,
+                Next::NotYet => {
+                    self.dispatch()?;
+                    continue;
+                }
+                Next::End => return self.dispatch(),
+            };
             number += 1;
             if let Err(error) = self.make(opened, &ticket)? {
                 self.orders.send(Order::Failed(ticket, error))?;
@@ -334,7 +339,11 @@ impl<E: FnMut(Event)> Blending<'_, E> {
         for order in orders {
             match order {
                 Order::Begin(begun) => {
-                    (self.events)(Event::Progress(Progress { picture: begun.ticket.number, done: 0, total: begun.plan.count() }));
+                    (self.events)(Event::Progress(Progress {
+                        picture: begun.ticket.number,
+                        done: 0,
+                        total: begun.plan.count(),
+                    }));
                     self.active.push_back(Active { begun: *begun, done: 0, bands: None });
                 }
                 Order::Batch => {
@@ -363,15 +372,20 @@ impl<E: FnMut(Event)> Blending<'_, E> {
     fn blend(&mut self, mut batch: Batch) -> StageResult<()> {
         for (place, mut slot) in std::mem::take(&mut batch.slots).into_iter().enumerate() {
             let around = slot.around.take();
-            let Some(active) = self.active.iter_mut().find(|active| active.begun.ticket.number == slot.ticket.number) else { continue };
+            let Some(active) = self.active.iter_mut().find(|active| active.begun.ticket.number == slot.ticket.number)
+            else {
+                continue;
+            };
             if slot.ticket.is_abandoned() {
                 // Its encoding failed, which has been told.
                 self.forget(&slot.ticket);
                 continue;
             }
             let mut finished = Vec::new();
-            let blended =
-                slot.ticket.clock.measure(|seconds| &mut seconds.blend, || active.add(&slot, around, batch.output(place), &mut finished));
+            let blended = slot.ticket.clock.measure(
+                |seconds| &mut seconds.blend,
+                || active.add(&slot, around, batch.output(place), &mut finished),
+            );
             if let Err(error) = blended {
                 self.give_up(&slot.ticket, error);
                 continue;
@@ -383,7 +397,8 @@ impl<E: FnMut(Event)> Blending<'_, E> {
                 active.hand_on(finished, &self.written)?;
             }
             active.done += 1;
-            let progress = Progress { picture: slot.ticket.number, done: active.done, total: active.begun.plan.count() };
+            let progress =
+                Progress { picture: slot.ticket.number, done: active.done, total: active.begun.plan.count() };
             (self.events)(Event::Progress(progress));
             if active.begun.blender.is_complete() {
                 self.forget(&slot.ticket);
@@ -408,7 +423,13 @@ impl<E: FnMut(Event)> Blending<'_, E> {
 
 impl Active {
     /// Adds the output of one slot; with the last run of a tile, that is blended.
-    fn add(&mut self, slot: &Slot, around: Option<Vec<f32>>, output: &[f32], finished: &mut Vec<RowBand>) -> Result<()> {
+    fn add(
+        &mut self,
+        slot: &Slot,
+        around: Option<Vec<f32>>,
+        output: &[f32],
+        finished: &mut Vec<RowBand>,
+    ) -> Result<()> {
         let Begun { blender, joiner, routing, output: size, .. } = &mut self.begun;
         if let Some((_, spare)) = &self.bands {
             spare.try_iter().for_each(|bytes| blender.recycle(bytes));

@@ -96,10 +96,10 @@ impl Scaled {
 /// Blends tiles into finished rows.
 ///
 /// ```
-/// use runtime::image::Depth;
-/// use runtime::tile::{Blend, Blender, Overlap, SampleEncoding, Size, TilePlan};
+/// use tileforge_runtime::image::Depth;
+/// use tileforge_runtime::tile::{Blend, Blender, Overlap, SampleEncoding, Size, TilePlan};
 ///
-/// # fn main() -> runtime::Result<()> {
+/// # fn main() -> tileforge_runtime::Result<()> {
 /// let (image, tile) = (Size { width: 100, height: 60 }, Size { width: 64, height: 60 });
 /// let plan = TilePlan::new(image, tile, Overlap { pixels: 16, margin: 0 }, 2, None)?;
 /// let encoding = SampleEncoding { range: [0.0, 1.0], depth: Depth::Eight };
@@ -110,7 +110,7 @@ impl Scaled {
 ///     let plane = vec![0.2; 128 * 120];
 ///     blender.push(tile, &[&plane], |band| {
 ///         rows.extend(band.bytes);
-///         Ok::<_, runtime::Error>(())
+///         Ok::<_, tileforge_runtime::Error>(())
 ///     })?;
 /// }
 /// // Twice the image, and the weights of tiles sum to one everywhere.
@@ -216,7 +216,12 @@ impl Blender {
     /// # Errors
     /// [`Error::Output`] for values that are not finite; [`Error::Tiling`] for a tile out of turn
     /// or planes of another size; whatever `sink` returns.
-    pub fn push<E: From<Error>>(&mut self, tile: Tile, planes: &[&[f32]], mut sink: impl FnMut(RowBand) -> Result<(), E>) -> Result<(), E> {
+    pub fn push<E: From<Error>>(
+        &mut self,
+        tile: Tile,
+        planes: &[&[f32]],
+        mut sink: impl FnMut(RowBand) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.check(tile, planes)?;
         if tile.column == 0 {
             self.begin_row(tile.row);
@@ -231,8 +236,12 @@ impl Blender {
     }
 
     fn check(&self, tile: Tile, planes: &[&[f32]]) -> Result<()> {
-        let plane = (self.columns.axis.tile() * self.columns.scale) as usize * (self.rows.axis.tile() * self.rows.scale) as usize;
-        if (tile.column, tile.row) != self.next || planes.len() != self.channels || planes.iter().any(|p| p.len() != plane) {
+        let plane = (self.columns.axis.tile() * self.columns.scale) as usize
+            * (self.rows.axis.tile() * self.rows.scale) as usize;
+        if (tile.column, tile.row) != self.next
+            || planes.len() != self.channels
+            || planes.iter().any(|p| p.len() != plane)
+        {
             return Err(Error::Tiling("the blender got a tile out of turn, or of another size".into()));
         }
         // Zero times a number is zero, and times NaN or infinity NaN; the sum has no branches.
@@ -381,7 +390,10 @@ mod tests {
         let mut into = [0; 12];
         let float = SampleEncoding { range: [-1.0, 1.0], depth: Depth::Float };
         float.encode([-1.5, 0.0, 0.5].into_iter(), &mut into, 1, 0);
-        assert_eq!(into.as_chunks::<4>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect::<Vec<_>>(), [0.0, 0.5, 0.75]);
+        assert_eq!(
+            into.as_chunks::<4>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect::<Vec<_>>(),
+            [0.0, 0.5, 0.75]
+        );
     }
 
     #[test]

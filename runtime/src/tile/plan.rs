@@ -199,9 +199,9 @@ pub struct Tile {
 /// All tiles of an image.
 ///
 /// ```
-/// use runtime::tile::{Overlap, Size, TilePlan};
+/// use tileforge_runtime::tile::{Overlap, Size, TilePlan};
 ///
-/// # fn main() -> runtime::Result<()> {
+/// # fn main() -> tileforge_runtime::Result<()> {
 /// let (image, tile) = (Size { width: 1000, height: 600 }, Size { width: 256, height: 256 });
 /// // A model that sees 18 pixels to each side, and makes four pixels of one along each axis.
 /// let overlap = Overlap::automatic(Some(18), tile);
@@ -234,7 +234,9 @@ impl TilePlan {
         }
         let side = u64::from(tile.width.max(tile.height)) * u64::from(scale);
         if side > TILE_OUTPUT_MAXIMUM {
-            return Err(Error::Tiling(format!("expected tiles of at most {TILE_OUTPUT_MAXIMUM} output pixels a side, found {side}")));
+            return Err(Error::Tiling(format!(
+                "expected tiles of at most {TILE_OUTPUT_MAXIMUM} output pixels a side, found {side}"
+            )));
         }
         size.scaled(scale)?;
         overlap.validate(tile)?;
@@ -244,8 +246,9 @@ impl TilePlan {
         Ok(Self { columns, rows, tile, overlap, scale, exact: whole || overlap.is_exact(receptive_field) })
     }
 
-    /// The plan that takes least time, of those that are exact if any is; each comes with the seconds that one of its tiles takes, or with
-    /// none at all: then every pixel of every tile counts the same, and of equal plans that with the largest tile is taken.
+    /// The plan that takes least time, of those that are exact if any is; each comes with the seconds that one of its
+    /// tiles takes, or with none at all: then every pixel of every tile counts the same, and of equal plans that with
+    /// the largest tile is taken.
     ///
     /// # Errors
     /// The last error where there is no plan; [`Error::Tiling`] for no candidate at all.
@@ -307,9 +310,9 @@ impl TilePlan {
     /// The tiles, row by row.
     ///
     /// ```
-    /// use runtime::tile::{Overlap, Size, TilePlan};
+    /// use tileforge_runtime::tile::{Overlap, Size, TilePlan};
     ///
-    /// # fn main() -> runtime::Result<()> {
+    /// # fn main() -> tileforge_runtime::Result<()> {
     /// let (image, tile) = (Size { width: 100, height: 60 }, Size { width: 64, height: 64 });
     /// let plan = TilePlan::new(image, tile, Overlap { pixels: 16, margin: 0 }, 4, None)?;
     /// // The first begins at one edge of the image, and the last ends at the other.
@@ -318,8 +321,9 @@ impl TilePlan {
     /// ```
     pub fn tiles(&self) -> impl Iterator<Item = Tile> + use<> {
         let Self { columns, rows, .. } = *self;
-        (0..rows.count)
-            .flat_map(move |row| (0..columns.count).map(move |column| Tile { column, row, x: columns.start(column), y: rows.start(row) }))
+        (0..rows.count).flat_map(move |row| {
+            (0..columns.count).map(move |column| Tile { column, row, x: columns.start(column), y: rows.start(row) })
+        })
     }
 }
 
@@ -367,7 +371,9 @@ mod tests {
         let tile = |width, height| Size { width, height };
         let best = |width, height, radius| {
             let plan = |tile| TilePlan::new(Size { width, height }, tile, Overlap::automatic(radius, tile), 4, radius);
-            let best = TilePlan::best([tile(256, 256), tile(64, 64), tile(128, 64)].map(|tile| (plan(tile), None))).unwrap().tile();
+            let best = TilePlan::best([tile(256, 256), tile(64, 64), tile(128, 64)].map(|tile| (plan(tile), None)))
+                .unwrap()
+                .tile();
             (best.width, best.height)
         };
         assert_eq!(best(64, 64, Some(18)), (64, 64));

@@ -6,13 +6,13 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use runtime::Result;
-use runtime::engine::Engine;
-use runtime::image::{Colour, Depth, Header, RowSink, RowSource};
-use runtime::pipeline::{Cancel, Event, Next, Open, Options, Pictures, Seconds, Statistics, Upscaler, Used};
-use runtime::provider::{self, GpuMemory, Provider};
-use runtime::tile::Size;
 use serde::{Deserialize, Serialize};
+use tileforge_runtime::Result;
+use tileforge_runtime::engine::Engine;
+use tileforge_runtime::image::{Colour, Depth, Header, RowSink, RowSource};
+use tileforge_runtime::pipeline::{Cancel, Event, Next, Open, Options, Pictures, Seconds, Statistics, Upscaler, Used};
+use tileforge_runtime::provider::{self, GpuMemory, Provider};
+use tileforge_runtime::tile::Size;
 
 use super::super::output::peak_memory_bytes;
 
@@ -74,7 +74,9 @@ impl Measured {
     pub(super) fn setting(&self) -> String {
         let Self { provider, device, precision, picture, tile, overlap, margin, batch, streams, threads, .. } = self;
         let tiles = format!("tiles of {tile} (overlap {overlap}, margin {margin})");
-        format!("{precision} on {provider} ({device}), {picture}, {tiles}, batch {batch}, {streams} streams of {threads} threads")
+        format!(
+            "{precision} on {provider} ({device}), {picture}, {tiles}, batch {batch}, {streams} streams of {threads} threads"
+        )
     }
 }
 
@@ -82,8 +84,9 @@ impl fmt::Display for Measured {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Latency { p50_ms, p90_ms, p99_ms, interquartile_ms } = self.latency;
         let Stages { cut_ms, run_ms, blend_ms, encode_ms } = self.stages;
-        let mebibytes =
-            |bytes: Option<u64>| bytes.map_or("unknown".into(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)));
+        let mebibytes = |bytes: Option<u64>| {
+            bytes.map_or("unknown".into(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)))
+        };
         writeln!(formatter, "engine              {}: {}", self.engine, self.setting())?;
         writeln!(
             formatter,
@@ -100,7 +103,10 @@ impl fmt::Display for Measured {
             "one picture         {p50_ms:.1} ms (p90 {p90_ms:.1}, p99 {p99_ms:.1}; interquartile {interquartile_ms:.1}; {} runs)",
             self.runs
         )?;
-        writeln!(formatter, "stages              cut {cut_ms:.1}, run {run_ms:.1}, blend {blend_ms:.1}, encode {encode_ms:.1} ms")?;
+        writeln!(
+            formatter,
+            "stages              cut {cut_ms:.1}, run {run_ms:.1}, blend {blend_ms:.1}, encode {encode_ms:.1} ms"
+        )?;
         write!(
             formatter,
             "memory              {} at most; on the GPU {}",
@@ -132,11 +138,13 @@ pub(super) fn measure(engine: &Engine, options: Options, size: Size, repeats: Re
     let gpus = if upscaler.provider() == Provider::Cpu { &[][..] } else { &devices };
     let (measured, device_memory_bytes) = with_most_used(gpus, || {
         let alone = (0..repeats.runs).map(|_| upscale(&mut upscaler, &header)).collect::<Result<Vec<_>>>()?;
-        let passes = (0..repeats.passes).map(|_| in_a_row(&mut upscaler, &header, repeats.runs)).collect::<Result<Vec<_>>>()?;
+        let passes =
+            (0..repeats.passes).map(|_| in_a_row(&mut upscaler, &header, repeats.runs)).collect::<Result<Vec<_>>>()?;
         Ok((alone, passes))
     });
     let (alone, passes) = measured?;
-    let (statistics, (Used { streams, batch }, _)) = alone.last().zip(passes.last()).ok_or(runtime::Error::Internal("bench"))?;
+    let (statistics, (Used { streams, batch }, _)) =
+        alone.last().zip(passes.last()).ok_or(tileforge_runtime::Error::Internal("bench"))?;
     let provider = Provider::of_most_nodes(&statistics.assigned).unwrap_or(upscaler.provider());
     let cores = || thread::available_parallelism().map_or(1, usize::from);
     let passes: Vec<f64> = passes.iter().map(|(_, images_per_second)| *images_per_second).collect();
@@ -263,7 +271,10 @@ impl Pictures for Synthetic {
     fn next(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Next {
         let Some(left) = self.left.checked_sub(1) else { return Next::End };
         self.left = left;
-        let open = |header| Open { source: Box::new(Made { header: self.header.clone(), row: 0 }), sink: Box::new(Nowhere { header }) };
+        let open = |header| Open {
+            source: Box::new(Made { header: self.header.clone(), row: 0 }),
+            sink: Box::new(Nowhere { header }),
+        };
         Next::Picture(output_of(&self.header).map(open))
     }
 }

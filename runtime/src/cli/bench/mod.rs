@@ -8,9 +8,9 @@ mod sweep;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use runtime::onnxruntime::Library;
-use runtime::tile::Size;
-use runtime::{Error, Result};
+use tileforge_runtime::onnxruntime::Library;
+use tileforge_runtime::tile::Size;
+use tileforge_runtime::{Error, Result};
 
 use super::chosen::{Running, Signed};
 use super::output::{print, print_json};
@@ -60,7 +60,8 @@ pub(crate) struct Arguments {
     /// Least speed relative to --compare: 0.9 allows a tenth less.
     #[arg(long, value_name = "RATIO", default_value_t = 0.9)]
     threshold: f64,
-    /// Show the time of each operator and of each layer in what runs for that size, by ONNX Runtime's own profile; on one stream.
+    /// Show the time of each operator and of each layer in what runs for that size, by ONNX Runtime's own profile; on
+    /// one stream.
     #[arg(long, conflicts_with_all = ["sweep", "save", "compare"])]
     profile: bool,
     /// Measure every tile, batch and number of streams (1, 2 and 4) of every engine.
@@ -82,7 +83,8 @@ impl Arguments {
 
 pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
     library()?;
-    let engines = arguments.engines.iter().map(|directory| arguments.signed.open(directory)).collect::<Result<Vec<_>>>()?;
+    let engines =
+        arguments.engines.iter().map(|directory| arguments.signed.open(directory)).collect::<Result<Vec<_>>>()?;
     if arguments.sweep {
         return sweep::run(arguments, &engines);
     }
@@ -111,18 +113,23 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
 
 fn read(path: &Path) -> Result<Measured, Failure> {
     let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), action: "read", source })?;
-    serde_json::from_slice(&bytes).map_err(|error| Failure::Usage(format!("{}: not figures of --save: {error}", path.display())))
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Failure::Usage(format!("{}: not figures of --save: {error}", path.display())))
 }
 
 fn compare(now: &Measured, base: &Measured, arguments: &Arguments) -> CommandResult {
     let (setting, before) = (now.setting(), base.setting());
     if setting != before {
-        return Err(Failure::Usage(format!("the figures to compare with are of another setting: expected {setting}, found {before}")));
+        return Err(Failure::Usage(format!(
+            "the figures to compare with are of another setting: expected {setting}, found {before}"
+        )));
     }
     let throughput = now.images_per_second / base.images_per_second;
     let latency = base.latency.p50_ms / now.latency.p50_ms;
     if !arguments.json {
-        print(&format!("against before      throughput ×{throughput:.3}, one picture ×{latency:.3} (above 1: faster now)"))?;
+        print(&format!(
+            "against before      throughput ×{throughput:.3}, one picture ×{latency:.3} (above 1: faster now)"
+        ))?;
     }
     let worst = throughput.min(latency);
     if worst < arguments.threshold {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use runtime::engine::Engine;
-use runtime::pipeline::Upscaler;
-use runtime::{Error, Result};
 use serde::Deserialize;
 use serde_json::json;
+use tileforge_runtime::engine::Engine;
+use tileforge_runtime::pipeline::Upscaler;
+use tileforge_runtime::{Error, Result};
 
 use super::super::CommandResult;
 use super::super::output::{print, print_json, report};
@@ -66,8 +66,11 @@ impl Event {
 
 /// Runs pictures one after the other, through whatever the pipeline runs for their size.
 pub(super) fn run(arguments: &Arguments, engine: &Engine) -> CommandResult {
-    let folder =
-        tempfile::tempdir().map_err(|source| Error::File { path: std::env::temp_dir(), action: "create a folder in it", source })?;
+    let folder = tempfile::tempdir().map_err(|source| Error::File {
+        path: std::env::temp_dir(),
+        action: "create a folder in it",
+        source,
+    })?;
     let mut options = arguments.running.options();
     // Streams would wait for each other within the operators.
     options.placement.streams = Some(1);
@@ -87,7 +90,9 @@ pub(super) fn run(arguments: &Arguments, engine: &Engine) -> CommandResult {
     for path in profiles(folder.path())? {
         let events = read(&path)?;
         if events.len() >= EVENTS_MAXIMUM {
-            report("warning: ONNX Runtime's profile is full, and does not hold all pictures; choose a smaller --size or fewer --runs");
+            report(
+                "warning: ONNX Runtime's profile is full, and does not hold all pictures; choose a smaller --size or fewer --runs",
+            );
         }
         let (from, counted) = after_warm_up(&events, arguments.warm_up, arguments.runs);
         runs += counted;
@@ -98,8 +103,9 @@ pub(super) fn run(arguments: &Arguments, engine: &Engine) -> CommandResult {
     }
     let (operators, layers) = (operators.sorted(), layers.sorted());
     if arguments.json {
-        let object =
-            |sums: &[(String, u64)]| sums.iter().map(|(name, time)| json!({ "name": name, "microseconds": time })).collect::<Vec<_>>();
+        let object = |sums: &[(String, u64)]| {
+            sums.iter().map(|(name, time)| json!({ "name": name, "microseconds": time })).collect::<Vec<_>>()
+        };
         print_json(&json!({
             "engine": engine.manifest().name,
             "tile": statistics.tile,
@@ -113,7 +119,10 @@ pub(super) fn run(arguments: &Arguments, engine: &Engine) -> CommandResult {
     }
     let total: u64 = operators.iter().map(|(_, time)| time).sum();
     let table = |title: &str, sums: &[(String, u64)]| {
-        let rows = sums.iter().take(SHOWN).map(|(name, time)| format!("{:>6.1} %  {name}", *time as f64 / total.max(1) as f64 * 100.0));
+        let rows = sums
+            .iter()
+            .take(SHOWN)
+            .map(|(name, time)| format!("{:>6.1} %  {name}", *time as f64 / total.max(1) as f64 * 100.0));
         [title.to_owned()].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
     };
     print(&format!(
@@ -138,10 +147,15 @@ fn profiles(folder: &Path) -> Result<Vec<std::path::PathBuf>> {
 
 fn read(path: &Path) -> Result<Vec<Event>> {
     let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), action: "read", source })?;
-    serde_json::from_slice(&bytes).map_err(|error| Error::File { path: path.to_owned(), action: "understand", source: error.into() })
+    serde_json::from_slice(&bytes).map_err(|error| Error::File {
+        path: path.to_owned(),
+        action: "understand",
+        source: error.into(),
+    })
 }
 
-/// When the first run began that is not of the warm-up, and how many there are from then on. Each picture takes as many runs.
+/// When the first run began that is not of the warm-up, and how many there are from then on. Each picture takes as many
+/// runs.
 fn after_warm_up(events: &[Event], warm_up: u32, measured: u32) -> (u64, u32) {
     let mut runs: Vec<u64> = events.iter().filter(|event| event.is_run()).map(|event| event.ts).collect();
     runs.sort_unstable();

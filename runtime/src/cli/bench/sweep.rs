@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use runtime::engine::Engine;
-use runtime::throughput::Throughput;
-use runtime::tile::Size;
-use runtime::{Error, Result};
+use tileforge_runtime::engine::Engine;
+use tileforge_runtime::throughput::Throughput;
+use tileforge_runtime::tile::Size;
+use tileforge_runtime::{Error, Result};
 
 use super::super::CommandResult;
 use super::super::output::{print, print_json, report};
@@ -58,7 +58,9 @@ fn tables(all: &[Measured]) -> String {
         measured.passes.iter().map(relative).map(f64::abs).fold(0.0, f64::max) * 100.0
     };
     let relative = |measured: &Measured| measured.megapixels_per_second / first.megapixels_per_second;
-    let memory = |bytes: Option<u64>| bytes.map_or("–".into(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)));
+    let memory = |bytes: Option<u64>| {
+        bytes.map_or("–".into(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)))
+    };
     let mut lines = vec![
         format!(
             "Throughput on {} ({}), {}, relative to the first row; the median of {} passes, and the most that one of them is off",

@@ -38,14 +38,18 @@ impl FrameReader {
     /// [`Matrix::likely`]; chroma is interpolated linearly, from where the colour space has it.
     ///
     /// # Errors
-    /// [`Error::Image`] for another stream, a colour space or interlacing that is not supported, frames beyond `limits`;
-    /// [`Error::File`] where the stream cannot be read.
+    /// [`Error::Image`] for another stream, a colour space or interlacing that is not supported, frames beyond
+    /// `limits`; [`Error::File`] where the stream cannot be read.
     pub fn y4m(mut input: Box<dyn Read + Send>, name: &Path, matrix: Option<Matrix>, limits: &Limits) -> Result<Self> {
         let refused = |problem: String| Error::image(name, problem);
         let line = read_line(&mut input, MAGIC).map_err(|source| Error::file(name, "read", source))?;
         let line = match line {
             Line::Whole(line) => line,
-            Line::Nothing => return Err(refused("expected frames, found an empty stream; did the program that writes it fail?".into())),
+            Line::Nothing => {
+                return Err(refused(
+                    "expected frames, found an empty stream; did the program that writes it fail?".into(),
+                ));
+            }
             Line::Other => {
                 return Err(refused(format!(
                     "expected a stream that begins with {MAGIC}, as ffmpeg -f yuv4mpegpipe writes it; say what raw frames are with --raw"
@@ -60,13 +64,23 @@ impl FrameReader {
         Self::new(input, name, Layout::Y4m(stream, matrix), header, bytes, limits)
     }
 
-    fn new(input: Box<dyn Read + Send>, name: &Path, layout: Layout, header: Header, bytes: Option<u64>, limits: &Limits) -> Result<Self> {
+    fn new(
+        input: Box<dyn Read + Send>,
+        name: &Path,
+        layout: Layout,
+        header: Header,
+        bytes: Option<u64>,
+        limits: &Limits,
+    ) -> Result<Self> {
         limits.check_size(name, header.size)?;
         let length = bytes.filter(|&bytes| bytes <= limits.decoded_bytes).and_then(|bytes| usize::try_from(bytes).ok());
         let length = length.ok_or_else(|| {
             Error::image(
                 name,
-                format!("frames of {} have to be held whole, in at most {} bytes; crop them first", header.size, limits.decoded_bytes),
+                format!(
+                    "frames of {} have to be held whole, in at most {} bytes; crop them first",
+                    header.size, limits.decoded_bytes
+                ),
             )
         })?;
         Ok(Self { input, name: name.to_owned(), layout, header, frame_bytes: length, count: 0 })
@@ -89,8 +103,8 @@ impl FrameReader {
     /// The next frame; `None` after the last one.
     ///
     /// # Errors
-    /// [`Error::Image`] for a frame that is truncated or damaged, and for a stream without any; [`Error::File`] where the
-    /// stream cannot be read.
+    /// [`Error::Image`] for a frame that is truncated or damaged, and for a stream without any; [`Error::File`] where
+    /// the stream cannot be read.
     pub fn next_frame(&mut self) -> Result<Option<Frame>> {
         let number = self.count + 1;
         let unread = |source| Error::file(&self.name, "read", source);
@@ -100,7 +114,11 @@ impl FrameReader {
             match read_line(&mut self.input, "FRAME").map_err(unread)? {
                 Line::Whole(line) => parameters = line.strip_prefix("FRAME").unwrap_or_default().to_owned(),
                 Line::Nothing => return self.end(),
-                Line::Other => return Err(refused("expected a line that begins with FRAME; the stream is truncated or damaged".into())),
+                Line::Other => {
+                    return Err(refused(
+                        "expected a line that begins with FRAME; the stream is truncated or damaged".into(),
+                    ));
+                }
             }
         }
         let mut bytes = vec![0; self.frame_bytes];
@@ -122,7 +140,10 @@ impl FrameReader {
 
     fn end(&self) -> Result<Option<Frame>> {
         if self.count == 0 {
-            return Err(Error::image(&self.name, "expected frames, found none; did the program that writes them fail?"));
+            return Err(Error::image(
+                &self.name,
+                "expected frames, found none; did the program that writes them fail?",
+            ));
         }
         Ok(None)
     }

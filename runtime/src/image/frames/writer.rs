@@ -71,18 +71,28 @@ impl FrameWriter {
                 Form::Raw(format.ok_or_else(|| Error::image(name, "raw frames have 8 or 16 bits"))?)
             }
             Layout::Y4m(..) if (header.colour, header.depth) != (like.header().colour, like.header().depth) => {
-                return Err(Error::image(name, "YUV4MPEG2 frames have the colour space and depth of those that they are made of"));
+                return Err(Error::image(
+                    name,
+                    "YUV4MPEG2 frames have the colour space and depth of those that they are made of",
+                ));
             }
             Layout::Y4m(stream, matrix) => {
                 let bytes = stream.form.frame_bytes(header.size).filter(|&bytes| bytes <= FRAME_BYTES_MAXIMUM);
                 let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
                 let bytes = bytes.ok_or_else(|| {
-                    Error::image(name, format!("frames of {} have to be held whole, in at most {FRAME_BYTES_MAXIMUM} bytes", header.size))
+                    Error::image(
+                        name,
+                        format!(
+                            "frames of {} have to be held whole, in at most {FRAME_BYTES_MAXIMUM} bytes",
+                            header.size
+                        ),
+                    )
                 })?;
                 Form::Y4m(Box::new(PlaneWriter::new(stream.form, header.size, *matrix, bytes)))
             }
         };
-        let mut stream = Stream { name: name.to_owned(), target, header: header.clone(), form, row: Vec::new(), finished: 0 };
+        let mut stream =
+            Stream { name: name.to_owned(), target, header: header.clone(), form, row: Vec::new(), finished: 0 };
         if let Layout::Y4m(like, _) = like.layout() {
             stream.target.write(name, like.line(header.size).as_bytes())?;
         }
@@ -152,7 +162,10 @@ impl RowSink for FrameSink {
             return Err(Error::image(name, "more rows were written than the frame has"));
         }
         if *finished + 1 != self.number {
-            return Err(Error::image(name, format!("frame {} cannot follow frame {finished}: one between them failed", self.number)));
+            return Err(Error::image(
+                name,
+                format!("frame {} cannot follow frame {finished}: one between them failed", self.number),
+            ));
         }
         match form {
             Form::Raw(format) if format.little_endian => {
@@ -176,7 +189,10 @@ impl RowSink for FrameSink {
         let mut stream = locked(&self.stream);
         let Stream { name, target, header, form, finished, .. } = &mut *stream;
         if self.rows < header.size.height {
-            return Err(Error::image(name, format!("{} rows are missing at the end of a frame", header.size.height - self.rows)));
+            return Err(Error::image(
+                name,
+                format!("{} rows are missing at the end of a frame", header.size.height - self.rows),
+            ));
         }
         if let Form::Y4m(planes) = form {
             target.write(name, format!("FRAME{}\n", self.parameters).as_bytes())?;

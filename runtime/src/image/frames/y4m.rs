@@ -55,7 +55,9 @@ impl Form {
 
     /// Bytes of a frame, where they can be counted.
     pub(super) fn frame_bytes(self, size: Size) -> Option<u64> {
-        let chroma = self.chroma_size(size).map_or(Some(0), |[width, height]| (width as u64).checked_mul(height as u64)?.checked_mul(2));
+        let chroma = self
+            .chroma_size(size)
+            .map_or(Some(0), |[width, height]| (width as u64).checked_mul(height as u64)?.checked_mul(2));
         size.pixels().checked_add(chroma?)?.checked_mul(self.sample_bytes() as u64)
     }
 }
@@ -79,9 +81,15 @@ impl StreamHeader {
         let (mut width, mut height, mut chroma, mut full_range) = (None, None, "420jpeg", false);
         let mut others = Vec::new();
         for word in words {
-            let (kind, value) = word.split_at_checked(1).ok_or_else(|| format!("expected parameters in ASCII, found `{word}`"))?;
-            let side =
-                || value.parse().ok().filter(|&side: &u32| side > 0).ok_or_else(|| format!("expected a width and height, found `{word}`"));
+            let (kind, value) =
+                word.split_at_checked(1).ok_or_else(|| format!("expected parameters in ASCII, found `{word}`"))?;
+            let side = || {
+                value
+                    .parse()
+                    .ok()
+                    .filter(|&side: &u32| side > 0)
+                    .ok_or_else(|| format!("expected a width and height, found `{word}`"))
+            };
             match kind {
                 "W" => width = Some(side()?),
                 "H" => height = Some(side()?),
@@ -128,7 +136,9 @@ fn chroma_of(name: &str) -> Result<(Option<[Subsampling; 2]>, u32), String> {
         "444" => Some((Some([FULL, FULL]), 8)),
         "mono" => Some((None, 8)),
         _ => {
-            let deep = |start: &str, chroma| Some((chroma, name.strip_prefix(start)?.parse().ok().filter(|bits| (9..=16).contains(bits))?));
+            let deep = |start: &str, chroma| {
+                Some((chroma, name.strip_prefix(start)?.parse().ok().filter(|bits| (9..=16).contains(bits))?))
+            };
             // Deep 4:2:0 says no place of chroma; that of MPEG-2 is what nearly all video has.
             deep("420p", Some([HALF_ON_FIRST, HALF_BETWEEN]))
                 .or_else(|| deep("422p", Some([HALF_ON_FIRST, FULL])))
@@ -150,7 +160,9 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_carried_over() {
-        let header = StreamHeader::parse("YUV4MPEG2 W7 H5 F30000:1001 Ip A1:1 C420mpeg2 XYSCSS=420MPEG2 XCOLORRANGE=FULL").unwrap();
+        let header =
+            StreamHeader::parse("YUV4MPEG2 W7 H5 F30000:1001 Ip A1:1 C420mpeg2 XYSCSS=420MPEG2 XCOLORRANGE=FULL")
+                .unwrap();
         assert_eq!(header.size, Size { width: 7, height: 5 });
         assert_eq!(header.form, Form { chroma: Some([HALF_ON_FIRST, HALF_BETWEEN]), bits: 8, full_range: true });
         assert_eq!(header.form.frame_bytes(header.size), Some(35 + 2 * 12));

@@ -99,7 +99,9 @@ fn contributions(at: usize, axis: Subsampling, length: usize) -> [(usize, f32); 
     let index = at / axis.factor;
     match (axis.factor, axis.siting, at % 2) {
         (2, Siting::Between, _) => [(index, 0.5), (index, 0.0)],
-        (2, Siting::OnFirst, 1) => [(index, 0.25), ((index + 1).min(length - 1), if index + 1 < length { 0.25 } else { 0.0 })],
+        (2, Siting::OnFirst, 1) => {
+            [(index, 0.25), ((index + 1).min(length - 1), if index + 1 < length { 0.25 } else { 0.0 })]
+        }
         (2, Siting::OnFirst, _) => [(index, 0.5), (index, 0.0)],
         _ => [(index, 1.0), (index, 0.0)],
     }
@@ -124,7 +126,9 @@ impl Planes {
         let width = self.size.width as usize;
         let luma_codes = Codes::luma(self.form);
         let (values, _) = row.as_chunks_mut::<4>();
-        let Some(([across, down], [chroma_width, chroma_height])) = self.form.chroma.zip(self.form.chroma_size(self.size)) else {
+        let Some(([across, down], [chroma_width, chroma_height])) =
+            self.form.chroma.zip(self.form.chroma_size(self.size))
+        else {
             for (x, value) in values.iter_mut().enumerate() {
                 *value = luma_codes.value(self.code(frame, y * width + x)).clamp(0.0, 1.0).to_ne_bytes();
             }
@@ -147,7 +151,8 @@ impl Planes {
         }
         let [kr, kb] = self.weights;
         for (x, pixel) in values.chunks_exact_mut(3).enumerate() {
-            let (luma, pb, pr) = (luma_codes.value(self.code(frame, y * width + x)), self.chroma[0][x], self.chroma[1][x]);
+            let (luma, pb, pr) =
+                (luma_codes.value(self.code(frame, y * width + x)), self.chroma[0][x], self.chroma[1][x]);
             let (red, blue) = (luma + 2.0 * (1.0 - kr) * pr, luma + 2.0 * (1.0 - kb) * pb);
             let green = (luma - kr * red - kb * blue) / (1.0 - kr - kb);
             for (into, value) in pixel.iter_mut().zip([red, green, blue]) {
@@ -157,7 +162,11 @@ impl Planes {
     }
 
     fn code(&self, frame: &[u8], index: usize) -> f32 {
-        if self.form.bits > 8 { f32::from(u16::from_le_bytes([frame[2 * index], frame[2 * index + 1]])) } else { f32::from(frame[index]) }
+        if self.form.bits > 8 {
+            f32::from(u16::from_le_bytes([frame[2 * index], frame[2 * index + 1]]))
+        } else {
+            f32::from(frame[index])
+        }
     }
 }
 
@@ -201,7 +210,9 @@ impl PlaneWriter {
         let width = self.size.width as usize;
         let codes = Codes::luma(self.form);
         let (values, _) = row.as_chunks::<4>();
-        let Some(([across, down], [chroma_width, chroma_height])) = self.form.chroma.zip(self.form.chroma_size(self.size)) else {
+        let Some(([across, down], [chroma_width, chroma_height])) =
+            self.form.chroma.zip(self.form.chroma_size(self.size))
+        else {
             for (x, &value) in values.iter().enumerate() {
                 self.put(y * width + x, codes.code(f32::from_ne_bytes(value)));
             }
@@ -216,7 +227,9 @@ impl PlaneWriter {
             self.put(y * width + x, codes.code(luma));
             let chroma = [(blue - luma) / (2.0 * (1.0 - kb)), (red - luma) / (2.0 * (1.0 - kr))];
             for (line, row_weight) in rows.into_iter().filter(|&(_, weight)| weight > 0.0) {
-                for (column, weight) in contributions(x, across, chroma_width).into_iter().filter(|&(_, weight)| weight > 0.0) {
+                for (column, weight) in
+                    contributions(x, across, chroma_width).into_iter().filter(|&(_, weight)| weight > 0.0)
+                {
                     let at = line * chroma_width + column;
                     self.chroma[at] += chroma[0] * row_weight * weight;
                     self.chroma[chroma_width * chroma_height + at] += chroma[1] * row_weight * weight;
@@ -280,7 +293,10 @@ mod tests {
         ];
         for (matrix, codes, colour) in bars {
             let found = rgb(form("444"), matrix, &codes);
-            assert!(found.iter().zip(colour).all(|(found, expected): (_, f32)| (found - expected).abs() < 0.01), "{codes:?}: {found:?}");
+            assert!(
+                found.iter().zip(colour).all(|(found, expected): (_, f32)| (found - expected).abs() < 0.01),
+                "{codes:?}: {found:?}"
+            );
             let mut writer = PlaneWriter::new(form("444"), Size { width: 1, height: 1 }, matrix, 3);
             writer.write_row(0, &colour.map(f32::to_ne_bytes).concat());
             assert_eq!(writer.finish(), codes);
@@ -299,7 +315,11 @@ mod tests {
             let chroma: Vec<f32> = (0..8).map(|index| 2.0 * index as f32 + offset).collect();
             for at in 1..15 {
                 let (left, right, weight) = neighbours(at, axis, 8);
-                assert_eq!(chroma[left] * (1.0 - weight) + chroma[right] * weight, (at as f32).min(14.0 + offset), "{siting:?} at {at}");
+                assert_eq!(
+                    chroma[left] * (1.0 - weight) + chroma[right] * weight,
+                    (at as f32).min(14.0 + offset),
+                    "{siting:?} at {at}"
+                );
             }
             let mut sums = [(0.0, 0.0); 8];
             for at in 0..16 {

@@ -20,20 +20,26 @@ impl Opening<'_> {
         // The decoder fills what is missing with grey instead of failing.
         let length = length_of_image(&bytes).ok_or_else(|| self.damaged("the end of the image is missing"))?;
         bytes.truncate(length);
-        let options = DecoderOptions::default().set_strict_mode(false).set_max_width(usize::MAX).set_max_height(usize::MAX);
+        let options =
+            DecoderOptions::default().set_strict_mode(false).set_max_width(usize::MAX).set_max_height(usize::MAX);
         let mut decoder = JpegDecoder::new_with_options(ZCursor::new(&bytes[..]), options);
         decoder.decode_headers().map_err(|error| self.damaged(error))?;
         let (width, height) = decoder.dimensions().unwrap_or_default();
         // No file of this format is wider than 16 bits can say.
         let size = Size { width: width as u32, height: height as u32 };
         self.check_size(size)?;
-        let orientation = decoder.exif().and_then(|exif| Orientation::from_exif_chunk(exif)).unwrap_or(Orientation::NoTransforms);
+        let orientation =
+            decoder.exif().and_then(|exif| Orientation::from_exif_chunk(exif)).unwrap_or(Orientation::NoTransforms);
         let (colour, decoded_as) = match decoder.input_colorspace() {
             Some(ColorSpace::Luma) => (Colour::Grey, ColorSpace::Luma),
             Some(ColorSpace::YCbCr | ColorSpace::RGB) => (Colour::Rgb, ColorSpace::RGB),
             // Four channels, whose colours are made of them below.
             Some(inks @ (ColorSpace::CMYK | ColorSpace::YCCK)) => (Colour::Rgba, inks),
-            other => return Err(self.refused(format!("expected a JPEG in grey, RGB or CMYK, found {other:?}; convert it first"))),
+            other => {
+                return Err(
+                    self.refused(format!("expected a JPEG in grey, RGB or CMYK, found {other:?}; convert it first"))
+                );
+            }
         };
         let mut header = Header { size, colour, depth: Depth::Eight, icc_profile: decoder.icc_profile() };
         let length = self.check_whole(&header, "has to be decoded whole")?;
@@ -77,9 +83,11 @@ fn is_inverted(bytes: &[u8]) -> bool {
     before_scans.any(|(marker, data)| marker == APP14 && data.starts_with(b"Adobe"))
 }
 
-/// The length of the picture that the file begins with, to the end of its marker "end of image"; `None` where that is missing.
+/// The length of the picture that the file begins with, to the end of its marker "end of image"; `None` where that is
+/// missing.
 ///
-/// What follows is something else: the next picture of several, a film, or whatever a camera or an editor has left there.
+/// What follows is something else: the next picture of several, a film, or whatever a camera or an editor has left
+/// there.
 fn length_of_image(bytes: &[u8]) -> Option<usize> {
     let mut segments = Segments::of(bytes);
     segments.find(|(marker, _)| *marker == END_OF_IMAGE)?;
@@ -92,8 +100,8 @@ const END_OF_IMAGE: u8 = 0xd9;
 const TEMPORARY: u8 = 0x01;
 const APP14: u8 = 0xee;
 
-/// Each marker of a file behind its first one, with what its segment holds; up to the end of the file, or of what is left of it.
-/// <https://www.w3.org/Graphics/JPEG/itu-t81.pdf>, B.1.1
+/// Each marker of a file behind its first one, with what its segment holds; up to the end of the file, or of what is
+/// left of it. <https://www.w3.org/Graphics/JPEG/itu-t81.pdf>, B.1.1
 struct Segments<'b> {
     bytes: &'b [u8],
     /// Behind the segment that came last.
@@ -110,8 +118,8 @@ impl<'b> Iterator for Segments<'b> {
     type Item = (u8, &'b [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        // A scan's entropy-coded data has no length. In it, 0xFF is followed by 0, which stands for 0xFF itself, or by one of the eight
-        // restart markers. Before any marker, 0xFF may be repeated.
+        // A scan's entropy-coded data has no length. In it, 0xFF is followed by 0, which stands for 0xFF itself, or by
+        // one of the eight restart markers. Before any marker, 0xFF may be repeated.
         let begins = |pair: &[u8]| pair[0] == 0xff && !matches!(pair[1], 0x00 | 0xd0..=0xd7 | 0xff);
         let rest = self.bytes.get(self.position..)?;
         let found = rest.windows(2).position(begins)?;

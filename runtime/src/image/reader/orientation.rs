@@ -27,8 +27,10 @@ impl Opening<'_> {
 fn turned(stored: &[u8], size: Size, orientation: Orientation) -> (Size, Vec<u8>) {
     let (width, height) = (size.width as usize, size.height as usize);
     let pixel = stored.len() / (width * height);
-    let swapped =
-        matches!(orientation, Orientation::Rotate90 | Orientation::Rotate270 | Orientation::Rotate90FlipH | Orientation::Rotate270FlipH);
+    let swapped = matches!(
+        orientation,
+        Orientation::Rotate90 | Orientation::Rotate270 | Orientation::Rotate90FlipH | Orientation::Rotate270FlipH
+    );
     let (across, down) = if swapped { (height, width) } else { (width, height) };
     let mut bytes = Vec::with_capacity(stored.len());
     for y in 0..down {

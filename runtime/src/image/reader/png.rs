@@ -16,7 +16,8 @@ const EXIF_BYTES_MAXIMUM: u32 = 1 << 20;
 impl Opening<'_> {
     pub(super) fn png(&self, mut file: BufReader<File>) -> Result<Decoded> {
         let exif = exif_chunk(&mut file).map_err(|source| self.unread(source))?;
-        let orientation = exif.and_then(|exif| Orientation::from_exif_chunk(&exif)).unwrap_or(Orientation::NoTransforms);
+        let orientation =
+            exif.and_then(|exif| Orientation::from_exif_chunk(&exif)).unwrap_or(Orientation::NoTransforms);
 
         let bytes = usize::try_from(self.limits.decoded_bytes).unwrap_or(usize::MAX);
         let mut decoder = ::png::Decoder::new_with_limits(file, ::png::Limits { bytes });

@@ -1,11 +1,12 @@
-//! Colours converted to sRGB by a colour profile, relative to the white of its medium, without compensation of black points.
+//! Colours converted to sRGB by a colour profile, relative to the white of its medium, without compensation of black
+//! points.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use moxcms::{
-    ColorProfile, DataColorSpace, Layout, RenderingIntent, Transform8BitExecutor, Transform16BitExecutor, TransformF32Executor,
-    TransformOptions,
+    ColorProfile, DataColorSpace, Layout, RenderingIntent, Transform8BitExecutor, Transform16BitExecutor,
+    TransformF32Executor, TransformOptions,
 };
 
 use super::{Colour, Depth, Header, Rows};
@@ -41,7 +42,10 @@ fn converting(
     rows: Box<dyn Rows>,
 ) -> Result<Box<dyn Rows>> {
     let refused = |problem: String| {
-        Error::image(path, format!("its colour profile cannot be used: {problem}; convert it to sRGB first, or remove the profile"))
+        Error::image(
+            path,
+            format!("its colour profile cannot be used: {problem}; convert it to sRGB first, or remove the profile"),
+        )
     };
     let source = ColorProfile::new_from_slice(profile).map_err(|error| refused(error.to_string()))?;
     if source.color_space != space {
@@ -53,15 +57,26 @@ fn converting(
         let options = TransformOptions { rendering_intent, prefer_fixed_point: false, ..TransformOptions::default() };
         match header.depth {
             Depth::Eight => source.create_transform_8bit(layout, &srgb, Layout::Rgb, options).map(Converter::Eight),
-            Depth::Sixteen => source.create_transform_16bit(layout, &srgb, Layout::Rgb, options).map(Converter::Sixteen),
+            Depth::Sixteen => {
+                source.create_transform_16bit(layout, &srgb, Layout::Rgb, options).map(Converter::Sixteen)
+            }
             Depth::Float => source.create_transform_f32(layout, &srgb, Layout::Rgb, options).map(Converter::Float),
         }
     };
     // The perceptual table stands for those that a profile does not have (ICC.1:2022, 9.1).
-    let converter = converter(RenderingIntent::RelativeColorimetric).or_else(|_| converter(RenderingIntent::Perceptual));
+    let converter =
+        converter(RenderingIntent::RelativeColorimetric).or_else(|_| converter(RenderingIntent::Perceptual));
     let converter = converter.map_err(|error| refused(error.to_string()))?;
     let inks = if space == DataColorSpace::Cmyk { 4 } else { header.colour.colour_channels() };
-    Ok(Box::new(Converted { path: path.to_owned(), converter, colour: header.colour, inks, channels_in, rows, row: Vec::new() }))
+    Ok(Box::new(Converted {
+        path: path.to_owned(),
+        converter,
+        colour: header.colour,
+        inks,
+        channels_in,
+        rows,
+        row: Vec::new(),
+    }))
 }
 
 enum Converter {

@@ -30,7 +30,9 @@ fn header(width: u32, height: u32, colour: Colour, depth: Depth) -> Header {
 fn samples(header: &Header) -> Vec<u8> {
     let length = header.row_bytes().unwrap() * header.size.height as usize;
     if header.depth == Depth::Float {
-        return (0..length / 4).flat_map(|position| (position as f32 / length as f32 * 5.0 - 0.1).to_ne_bytes()).collect();
+        return (0..length / 4)
+            .flat_map(|position| (position as f32 / length as f32 * 5.0 - 0.1).to_ne_bytes())
+            .collect();
     }
     (0..length).map(|position| (position * 7 + position / 5) as u8).collect()
 }

@@ -65,17 +65,22 @@ impl Opening<'_> {
         self.check_size(page.size)?;
         // The decoder takes no palettes; their indices are read as if they were grey.
         let indexed = page.photometric.filter(|&(photometric, _)| photometric == PALETTE);
-        let patch = indexed.map(|(_, at)| (at, if page.big_endian { BLACK_IS_ZERO.to_be_bytes() } else { BLACK_IS_ZERO.to_le_bytes() }));
-        let mut decoder = Decoder::new(Patched { file, patch }).map_err(|error| self.damaged(error))?.with_limits(self.tiff_limits());
+        let patch = indexed.map(|(_, at)| {
+            (at, if page.big_endian { BLACK_IS_ZERO.to_be_bytes() } else { BLACK_IS_ZERO.to_le_bytes() })
+        });
+        let mut decoder =
+            Decoder::new(Patched { file, patch }).map_err(|error| self.damaged(error))?.with_limits(self.tiff_limits());
         if decoder.dimensions().map_err(|error| self.damaged(error))? != (page.size.width, page.size.height) {
             return Err(self.damaged("it says its size twice, and differently"));
         }
         self.check_compression(&mut decoder)?;
         let stored = self.stored(&mut decoder, indexed.is_some())?;
 
-        let orientation: Option<u8> = decoder.find_tag_unsigned(Tag::Orientation).map_err(|error| self.damaged(error))?;
+        let orientation: Option<u8> =
+            decoder.find_tag_unsigned(Tag::Orientation).map_err(|error| self.damaged(error))?;
         let icc_profile = decoder.find_tag(Tag::IccProfile).map_err(|error| self.damaged(error))?;
-        let icc_profile = icc_profile.map(|value| value.into_u8_vec()).transpose().map_err(|error| self.damaged(error))?;
+        let icc_profile =
+            icc_profile.map(|value| value.into_u8_vec()).transpose().map_err(|error| self.damaged(error))?;
         let mut header = stored.header(page.size, icc_profile);
         let rows = TiffRows::new(self, decoder, stored.clone(), &header)?;
         let mut rows: Box<dyn Rows> = Box::new(rows);
@@ -114,8 +119,9 @@ impl Opening<'_> {
     }
 
     fn stored(&self, decoder: &mut TiffDecoder, indexed: bool) -> Result<Stored> {
-        let colour =
-            decoder.colortype().map_err(|error| self.refused(format!("a TIFF that is not supported: {error}; convert it to RGB first")))?;
+        let colour = decoder
+            .colortype()
+            .map_err(|error| self.refused(format!("a TIFF that is not supported: {error}; convert it to RGB first")))?;
         let numbers = |decoder: &mut TiffDecoder, tag| {
             let values = decoder.find_tag_unsigned_vec::<u16>(tag).map_err(|error| self.damaged(error))?;
             Ok::<_, Error>(values.unwrap_or_default())
@@ -134,19 +140,28 @@ impl Opening<'_> {
             ColorType::RGBA(_) => (Samples::Rgb, extra, 4),
             ColorType::CMYK(_) => (Samples::Cmyk, Extra::None, 4),
             ColorType::YCbCr(8) => (Samples::YCbCr, Extra::None, 3),
-            other => return Err(self.refused(format!("expected a TIFF in grey, RGB or CMYK, found {other:?}; convert it to RGB first"))),
+            other => {
+                return Err(self.refused(format!(
+                    "expected a TIFF in grey, RGB or CMYK, found {other:?}; convert it to RGB first"
+                )));
+            }
         };
-        let planar = numbers(decoder, Tag::PlanarConfiguration)?.first().copied() == Some(PlanarConfiguration::Planar.to_u16());
+        let planar =
+            numbers(decoder, Tag::PlanarConfiguration)?.first().copied() == Some(PlanarConfiguration::Planar.to_u16());
         if matches!(samples, Samples::YCbCr)
-            && (planar || numbers(decoder, Tag::Compression)?.first().copied() != Some(CompressionMethod::ModernJPEG.to_u16()))
+            && (planar
+                || numbers(decoder, Tag::Compression)?.first().copied() != Some(CompressionMethod::ModernJPEG.to_u16()))
         {
             return Err(self.refused("a TIFF in YCbCr that is not compressed as JPEG; convert it to RGB first"));
         }
-        let format =
-            numbers(decoder, Tag::SampleFormat)?.first().map_or(SampleFormat::Uint, |&format| SampleFormat::from_u16_exhaustive(format));
+        let format = numbers(decoder, Tag::SampleFormat)?
+            .first()
+            .map_or(SampleFormat::Uint, |&format| SampleFormat::from_u16_exhaustive(format));
         let bits = colour.bit_depth();
         let supported = match (format, &samples) {
-            (SampleFormat::Uint, Samples::Grey | Samples::Palette(_)) if channels == 1 => matches!(bits, 1 | 2 | 4 | 8 | 16),
+            (SampleFormat::Uint, Samples::Grey | Samples::Palette(_)) if channels == 1 => {
+                matches!(bits, 1 | 2 | 4 | 8 | 16)
+            }
             (SampleFormat::Uint, _) => matches!(bits, 8 | 16),
             (SampleFormat::IEEEFP, Samples::Grey | Samples::Rgb) => bits == 32,
             _ => false,
@@ -156,25 +171,35 @@ impl Opening<'_> {
                 "expected TIFF samples of 8 or 16 bits, or of 32 bits and floating, found {bits} bits of {format:?} in {colour:?}; convert it first"
             )));
         }
-        let all: u16 = decoder.find_tag_unsigned(Tag::SamplesPerPixel).map_err(|error| self.damaged(error))?.unwrap_or(1);
+        let all: u16 =
+            decoder.find_tag_unsigned(Tag::SamplesPerPixel).map_err(|error| self.damaged(error))?.unwrap_or(1);
         let predictor = numbers(decoder, Tag::Predictor)?.first().copied().unwrap_or(Predictor::None.to_u16());
         if !planar && usize::from(all) != channels && predictor != Predictor::None.to_u16() {
             // The decoder would take the differences of the wrong channels.
-            return Err(self.refused("a TIFF with a predictor and channels that are neither colour nor alpha; remove these channels first"));
+            return Err(self.refused(
+                "a TIFF with a predictor and channels that are neither colour nor alpha; remove these channels first",
+            ));
         }
         Ok(Stored { samples, extra, bits, channels, planar })
     }
 
     /// The map holds all reds, then all greens, then all blues, of 16 bits.
     fn palette(&self, decoder: &mut TiffDecoder, bits: u8) -> Result<Samples> {
-        let map = decoder.find_tag_unsigned_vec::<u16>(Tag::ColorMap).map_err(|error| self.damaged(error))?.unwrap_or_default();
+        let map = decoder
+            .find_tag_unsigned_vec::<u16>(Tag::ColorMap)
+            .map_err(|error| self.damaged(error))?
+            .unwrap_or_default();
         let colours = 1 << bits.min(8);
         if bits > 8 || map.len() != 3 * colours {
             return Err(self.damaged(format!("expected a palette of {colours} colours, found {} values", map.len())));
         }
         // Some programs write 8 bits.
         let shift = if map.iter().any(|&value| value > 0xff) { 8 } else { 0 };
-        Ok(Samples::Palette((0..colours).map(|index| [0, 1, 2].map(|channel| (map[channel * colours + index] >> shift) as u8)).collect()))
+        Ok(Samples::Palette(
+            (0..colours)
+                .map(|index| [0, 1, 2].map(|channel| (map[channel * colours + index] >> shift) as u8))
+                .collect(),
+        ))
     }
 }
 
@@ -319,7 +344,9 @@ impl TiffRows {
         let what = format!("rows of this TIFF come {} at once, which have to be decoded whole", chunk.height);
         let band = opening.check_decoded(&what, row_bytes.checked_mul(chunk.height.into()))?;
         // One of them is decoded beside the rows.
-        let decoded = u64::from(chunk.width.min(size.width)) * u64::from(chunk.height) * (stored.channels * stored.sample_bytes()) as u64;
+        let decoded = u64::from(chunk.width.min(size.width))
+            * u64::from(chunk.height)
+            * (stored.channels * stored.sample_bytes()) as u64;
         opening.check_decoded(&what, Some(decoded))?;
         Ok(Self {
             path: opening.path.to_owned(),
@@ -347,10 +374,13 @@ impl TiffRows {
             for (plane, bytes) in self.planes.iter_mut().enumerate() {
                 let index = plane as u32 * self.chunks_of_a_plane + band * self.chunks_across + column;
                 bytes.resize(stored_row * self.decoder.chunk_data_dimensions(index).1 as usize, 0);
-                self.decoder.read_chunk_bytes(index, bytes).map_err(|error| damaged(&self.path, Format::Tiff, error))?;
+                self.decoder
+                    .read_chunk_bytes(index, bytes)
+                    .map_err(|error| damaged(&self.path, Format::Tiff, error))?;
             }
             for row in 0..rows {
-                let from: Vec<&[u8]> = self.planes.iter().map(|plane| &plane[row * stored_row..][..stored_row]).collect();
+                let from: Vec<&[u8]> =
+                    self.planes.iter().map(|plane| &plane[row * stored_row..][..stored_row]).collect();
                 let into = &mut self.band[row * self.row_bytes + left * pixel..][..width * pixel];
                 self.stored.convert(&from, into);
             }
@@ -370,7 +400,10 @@ impl Rows for TiffRows {
         }
         row.copy_from_slice(&self.band[at as usize * self.row_bytes..][..self.row_bytes]);
         if self.stored.bits == 32 && row.as_chunks().0.iter().any(|&bytes| f32::from_ne_bytes(bytes).is_nan()) {
-            return Err(Error::image(&self.path, format!("row {} holds values that are not numbers (NaN); replace them first", self.next)));
+            return Err(Error::image(
+                &self.path,
+                format!("row {} holds values that are not numbers (NaN); replace them first", self.next),
+            ));
         }
         self.next += 1;
         Ok(())

@@ -98,17 +98,23 @@ struct Directory {
 
 impl Directory {
     fn page(self, big_endian: bool) -> Result<Page, NoPage> {
-        let side = |length: u64| u32::try_from(length).map_err(|_| NoPage::Refused(format!("a side of {length} pixels is too long")));
+        let side = |length: u64| {
+            u32::try_from(length).map_err(|_| NoPage::Refused(format!("a side of {length} pixels is too long")))
+        };
         let size = Size { width: side(self.width)?, height: side(self.height)? };
         let samples = self.samples.unwrap_or(1);
         if samples > SAMPLES_MAXIMUM {
-            return Err(NoPage::Refused(format!("expected at most {SAMPLES_MAXIMUM} samples for each pixel, found {samples}")));
+            return Err(NoPage::Refused(format!(
+                "expected at most {SAMPLES_MAXIMUM} samples for each pixel, found {samples}"
+            )));
         }
         if self.height * samples.max(1) > u64::from(u32::MAX) {
             return Err(NoPage::Refused(format!("{size} pixels of {samples} samples are too many")));
         }
         if let Some(side) = self.tile.into_iter().find(|&side| side > TILE_SIDE_MAXIMUM) {
-            return Err(NoPage::Refused(format!("expected tiles of at most {TILE_SIDE_MAXIMUM} pixels a side, found {side}")));
+            return Err(NoPage::Refused(format!(
+                "expected tiles of at most {TILE_SIDE_MAXIMUM} pixels a side, found {side}"
+            )));
         }
         Ok(Page { size, photometric: self.photometric, big_endian })
     }

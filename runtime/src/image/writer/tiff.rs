@@ -3,7 +3,9 @@
 use ::tiff::TiffResult;
 use ::tiff::encoder::compression::{CompressionAlgorithm, Deflate, DeflateLevel};
 use ::tiff::encoder::{DirectoryEncoder, TiffEncoder, TiffKind, TiffKindBig, TiffKindStandard};
-use ::tiff::tags::{CompressionMethod, ExtraSamples, PhotometricInterpretation, PlanarConfiguration, Predictor, SampleFormat, Tag, Type};
+use ::tiff::tags::{
+    CompressionMethod, ExtraSamples, PhotometricInterpretation, PlanarConfiguration, Predictor, SampleFormat, Tag, Type,
+};
 use ::tiff::{Directory, TiffError};
 
 use super::{Colour, Depth, Header, Reporting};
@@ -11,7 +13,8 @@ use super::{Colour, Depth, Header, Reporting};
 /// Samples of a strip, before they are compressed.
 const STRIP_BYTES: usize = 1 << 20;
 
-/// A file whose samples take more may need offsets beyond 32 bits. What does not compress grows by less than the difference to 4 GiB.
+/// A file whose samples take more may need offsets beyond 32 bits. What does not compress grows by less than the
+/// difference to 4 GiB.
 const CLASSIC_BYTES_MAXIMUM: u64 = 4_000_000_000;
 
 /// A picture that is written strip by strip; the directory comes last.
@@ -43,7 +46,16 @@ impl Strips {
         let rows_per_strip = (STRIP_BYTES / row_bytes.max(1)).clamp(1, header.size.height.max(1) as usize) as u32;
         let file = if big { Kind::Big(TiffEncoder::new_big(file)?) } else { Kind::Classic(TiffEncoder::new(file)?) };
         let (waiting, compressed) = (Vec::new(), Vec::new());
-        Ok(Self { file, header: header.clone(), row_bytes, rows_per_strip, waiting, compressed, offsets: Vec::new(), lengths: Vec::new() })
+        Ok(Self {
+            file,
+            header: header.clone(),
+            row_bytes,
+            rows_per_strip,
+            waiting,
+            compressed,
+            offsets: Vec::new(),
+            lengths: Vec::new(),
+        })
     }
 
     pub(super) fn write_rows(&mut self, mut rows: &[u8]) -> TiffResult<()> {
@@ -99,8 +111,8 @@ impl Strips {
 
 /// Appends bytes and gives their place.
 ///
-/// The encoder lends itself to a directory for as long as anything is written, so each strip comes with an empty one that
-/// nothing leads to, of 6 bytes (20 in BigTIFF).
+/// The encoder lends itself to a directory for as long as anything is written, so each strip comes with an empty one
+/// that nothing leads to, of 6 bytes (20 in BigTIFF).
 fn write_data<K: TiffKind>(file: &mut TiffEncoder<Reporting, K>, bytes: &[u8]) -> TiffResult<u64> {
     let mut directory = file.extra_directory()?;
     let offset = directory.write_data(bytes)?;
@@ -108,7 +120,11 @@ fn write_data<K: TiffKind>(file: &mut TiffEncoder<Reporting, K>, bytes: &[u8]) -
     Ok(offset)
 }
 
-fn write_tags<K: TiffKind>(mut directory: DirectoryEncoder<'_, Reporting, K>, header: &Header, rows_per_strip: u32) -> TiffResult<()> {
+fn write_tags<K: TiffKind>(
+    mut directory: DirectoryEncoder<'_, Reporting, K>,
+    header: &Header,
+    rows_per_strip: u32,
+) -> TiffResult<()> {
     let channels = header.colour.channels();
     let (bits, format, predictor) = match header.depth {
         Depth::Eight => (8_u16, SampleFormat::Uint, Predictor::Horizontal),
@@ -179,8 +195,12 @@ mod tests {
 
     #[test]
     fn a_big_file_reads_as_a_classic_one() {
-        let header =
-            Header { size: Size { width: 301, height: 1200 }, colour: Colour::Rgb, depth: Depth::Sixteen, icc_profile: Some(vec![9; 90]) };
+        let header = Header {
+            size: Size { width: 301, height: 1200 },
+            colour: Colour::Rgb,
+            depth: Depth::Sixteen,
+            icc_profile: Some(vec![9; 90]),
+        };
         let samples: Vec<u8> = (0..header.row_bytes().unwrap() * 1200).map(|index| (index * 31 % 251) as u8).collect();
         let found = [false, true].map(|big| {
             let file = tempfile::NamedTempFile::new().unwrap();

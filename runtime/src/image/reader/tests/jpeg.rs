@@ -40,7 +40,8 @@ fn what_follows_a_picture_changes_nothing() {
         let film = noise(3 << 20);
         assert!([[0xff, 0xda], [0xff, 0xd9]].iter().all(|marker| film.windows(2).any(|pair| pair == marker)));
         // The other pictures of an MPO file; the start of another scan, and of one that ends.
-        let tails: [&[u8]; 6] = [&film, &baseline(), &progressive(), b"\xff\xda", b"\xff\xda\0\x02\xff\xd9", b"\0\0\xff\xd8\xff"];
+        let tails: [&[u8]; 6] =
+            [&film, &baseline(), &progressive(), b"\xff\xda", b"\xff\xda\0\x02\xff\xd9", b"\0\0\xff\xd8\xff"];
         for (number, tail) in tails.into_iter().enumerate() {
             assert!(read_bytes("long.jpg", &[&picture, tail].concat()).unwrap() == expected, "{number}");
         }
@@ -62,7 +63,11 @@ fn a_thumbnail_is_not_the_end() {
 fn every_cut_is_refused() {
     for picture in [baseline(), progressive(), restarting()] {
         for length in (0..picture.len()).step_by(7).chain(picture.len() - 8..picture.len()) {
-            assert!(message(read_bytes("cut.jpg", &picture[..length])).contains("cut.jpg: "), "cut at {length} of {}", picture.len());
+            assert!(
+                message(read_bytes("cut.jpg", &picture[..length])).contains("cut.jpg: "),
+                "cut at {length} of {}",
+                picture.len()
+            );
         }
     }
 }

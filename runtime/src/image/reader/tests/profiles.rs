@@ -3,7 +3,8 @@
 use super::tiff::{BITS, Entry, HEIGHT, INTERPRETATION, PROFILE, SAMPLES, WIDTH, read_tiff};
 use super::*;
 
-/// A colour profile for inks that only make grey: cyan, magenta and yellow each darken by 60 of 255, black to 51 (lut16Type, ICC.1:2001-04, 6.5.7).
+/// A colour profile for inks that only make grey: cyan, magenta and yellow each darken by 60 of 255, black to 51
+/// (lut16Type, ICC.1:2001-04, 6.5.7).
 fn grey_inks() -> Vec<u8> {
     let four = |value: u32| value.to_be_bytes();
     let lightness = |corner: u8| if corner & 1 == 1 { 51 } else { 255 - 60 * (corner >> 1).count_ones() as u8 };
@@ -13,7 +14,9 @@ fn grey_inks() -> Vec<u8> {
     let ramp = [0, 0, 0xff, 0xff];
     // The last channel varies fastest, so black is bit 0 of a corner.
     let corners = (0..16).flat_map(|corner| [lightness(corner), 0, 0x80, 0, 0x80, 0]).collect();
-    let table = [b"mft2\0\0\0\0\x04\x03\x02\0".to_vec(), identity, entries.to_vec(), ramp.repeat(4), corners, ramp.repeat(3)].concat();
+    let table =
+        [b"mft2\0\0\0\0\x04\x03\x02\0".to_vec(), identity, entries.to_vec(), ramp.repeat(4), corners, ramp.repeat(3)]
+            .concat();
     let length = 128 + 4 + 12 + table.len();
     let mut header = vec![0; 128];
     let fields: [(usize, &[u8]); 8] = [
@@ -33,7 +36,8 @@ fn grey_inks() -> Vec<u8> {
 /// Four pixels of these inks.
 fn read_inks(inks: [u8; 16]) -> Result<Vec<u8>> {
     let profile: Vec<u32> = grey_inks().into_iter().map(u32::from).collect();
-    let entries: &[Entry] = &[(WIDTH, &[2]), (HEIGHT, &[2]), (BITS, &[8; 4]), (INTERPRETATION, &[5]), (SAMPLES, &[4]), (PROFILE, &profile)];
+    let entries: &[Entry] =
+        &[(WIDTH, &[2]), (HEIGHT, &[2]), (BITS, &[8; 4]), (INTERPRETATION, &[5]), (SAMPLES, &[4]), (PROFILE, &profile)];
     let (header, bytes) = read_tiff(false, entries, &inks)?;
     assert_eq!((header.colour, header.icc_profile), (Colour::Rgb, None));
     Ok(bytes)
@@ -41,7 +45,9 @@ fn read_inks(inks: [u8; 16]) -> Result<Vec<u8>> {
 
 #[test]
 fn inks_become_the_colours_of_their_profile() {
-    let found = read_inks([[0, 0, 0, 0], [0, 0, 0, 255], [255, 255, 255, 0], [0, 255, 0, 0]].concat().try_into().unwrap()).unwrap();
+    let found =
+        read_inks([[0, 0, 0, 0], [0, 0, 0, 255], [255, 255, 255, 0], [0, 255, 0, 0]].concat().try_into().unwrap())
+            .unwrap();
     // L* of 100, 20, 29.4 and 76.5, in sRGB (IEC 61966-2-1).
     for (found, expected) in found.iter().zip([255, 48, 69, 189].into_iter().flat_map(|level: u8| [level; 3])) {
         assert!(found.abs_diff(expected) <= 1, "{found} instead of {expected}");
@@ -54,7 +60,8 @@ fn jpegs_of_adobe_hold_inks_inverted_and_as_luma() {
     let jpeg = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/images/cmyk.jpg")).unwrap();
     let profile = grey_inks();
     let length = (profile.len() + 16) as u16;
-    let segment = [b"\xff\xe2".to_vec(), length.to_be_bytes().to_vec(), b"ICC_PROFILE\0\x01\x01".to_vec(), profile].concat();
+    let segment =
+        [b"\xff\xe2".to_vec(), length.to_be_bytes().to_vec(), b"ICC_PROFILE\0\x01\x01".to_vec(), profile].concat();
     let with_profile = [&jpeg[..2], &segment, &jpeg[2..]].concat();
     let same = |jpeg: &[u8], inks: [u8; 4]| {
         let (header, bytes) = read_bytes("inks.jpg", jpeg).unwrap();
@@ -101,7 +108,10 @@ fn a_profile_is_kept_or_used() {
             .collect();
         // 0.6^2.2 in linear light is 0.6057 in sRGB (IEC 61966-2-1).
         let expected = [0.0, 1.0, 0.0, 0.2, 0.6057, 0.6057, 0.6057, 0.4];
-        assert!(found.iter().zip(expected).all(|(found, expected): (_, f32)| (found - expected).abs() < 0.004), "{depth:?}: {found:?}");
+        assert!(
+            found.iter().zip(expected).all(|(found, expected): (_, f32)| (found - expected).abs() < 0.004),
+            "{depth:?}: {found:?}"
+        );
     }
     let wrong = Header { icc_profile: Some(grey_inks()), ..header(2, 1, Colour::Rgb, Depth::Eight) };
     write(&path, Format::Tiff, &wrong, &[0; 6]).unwrap();

@@ -93,7 +93,10 @@ fn tiff_palettes_and_bits_are_expanded() {
         let entries: &[Entry] = &[(WIDTH, &[3]), (HEIGHT, &[2]), (BITS, &[4]), (INTERPRETATION, &[3]), (COLOURS, &map)];
         let (header, bytes) = read_tiff(big_endian, entries, &[0x12, 0x30, 0xf0, 0x70]).unwrap();
         assert_eq!((header.colour, header.depth), (Colour::Rgb, Depth::Eight));
-        assert_eq!(bytes, [1, 2, 3, 15, 0, 7].into_iter().flat_map(|index| [index, 16 + index, 32 + index]).collect::<Vec<u8>>());
+        assert_eq!(
+            bytes,
+            [1, 2, 3, 15, 0, 7].into_iter().flat_map(|index| [index, 16 + index, 32 + index]).collect::<Vec<u8>>()
+        );
 
         let white_is_zero: &[Entry] = &[(WIDTH, &[10]), (HEIGHT, &[1]), (BITS, &[1]), (INTERPRETATION, &[0])];
         let (header, bytes) = read_tiff(big_endian, white_is_zero, &[0b1100_0101, 0b0100_0000]).unwrap();
@@ -159,7 +162,8 @@ fn tiff_floats_must_be_numbers() {
 fn what_a_tiff_may_hold_and_we_cannot_read_is_named() {
     let base: [Entry; 3] = [(WIDTH, &[4]), (HEIGHT, &[4]), (INTERPRETATION, &[1])];
     let refused = |more: &[Entry], words: &str| {
-        let entries: Vec<Entry> = base.iter().filter(|entry| more.iter().all(|other| other.0 != entry.0)).chain(more).copied().collect();
+        let entries: Vec<Entry> =
+            base.iter().filter(|entry| more.iter().all(|other| other.0 != entry.0)).chain(more).copied().collect();
         let error = message(read_tiff(false, &entries, &[0; 64]));
         assert!(error.contains("picture.tif: ") && error.contains(words), "expected `{words}` in: {error}");
     };
@@ -171,18 +175,30 @@ fn what_a_tiff_may_hold_and_we_cannot_read_is_named() {
     refused(&[(BITS, &[8]), (KIND, &[2])], "found 8 bits of Int");
     refused(&[(BITS, &[8, 8, 8]), (SAMPLES, &[3]), (INTERPRETATION, &[8])], "CIELab");
     refused(&[(BITS, &[8, 8, 8, 8]), (SAMPLES, &[4]), (INTERPRETATION, &[5])], "CMYK without a colour profile");
-    refused(&[(BITS, &[8; 4]), (SAMPLES, &[4]), (INTERPRETATION, &[2]), (EXTRA, &[0]), (PREDICTOR, &[2])], "with a predictor");
+    refused(
+        &[(BITS, &[8; 4]), (SAMPLES, &[4]), (INTERPRETATION, &[2]), (EXTRA, &[0]), (PREDICTOR, &[2])],
+        "with a predictor",
+    );
     refused(&[(BITS, &[8]), (WIDTH, &[0])], "at least one pixel");
     refused(&[(BITS, &[8]), (WIDTH, &[u32::MAX]), (HEIGHT, &[u32::MAX])], "megapixels");
-    refused(&[(BITS, &[8]), (HEIGHT, &[300_000_000]), (WIDTH, &[1]), (SAMPLES, &[60_000]), (PLANAR, &[2])], "at most 16 samples");
+    refused(
+        &[(BITS, &[8]), (HEIGHT, &[300_000_000]), (WIDTH, &[1]), (SAMPLES, &[60_000]), (PLANAR, &[2])],
+        "at most 16 samples",
+    );
     refused(&[(BITS, &[8]), (HEIGHT, &[300_000_000]), (WIDTH, &[1]), (SAMPLES, &[15])], "too many");
-    refused(&[(BITS, &[8]), (TILE_WIDTH, &[1 << 20]), (TILE_HEIGHT, &[16]), (TILES, &[8]), (TILE_BYTES, &[64])], "tiles of at most");
+    refused(
+        &[(BITS, &[8]), (TILE_WIDTH, &[1 << 20]), (TILE_HEIGHT, &[16]), (TILES, &[8]), (TILE_BYTES, &[64])],
+        "tiles of at most",
+    );
     refused(&[(BITS, &[8]), (ROWS_PER_STRIP, &[1]), (STRIPS, &[8]), (STRIP_BYTES, &[4])], "damaged TIFF");
     refused(&[(BITS, &[8]), (ROWS_PER_STRIP, &[0])], "damaged TIFF");
     refused(&[(BITS, &[8]), (STRIPS, &[8]), (STRIP_BYTES, &[u32::MAX]), (COMPRESSION, &[5])], "damaged TIFF");
     refused(&[(BITS, &[8]), (STRIPS, &[1 << 30]), (STRIP_BYTES, &[16])], "damaged TIFF");
     // One strip of more than may be decoded at once.
-    refused(&[(BITS, &[16, 16, 16]), (SAMPLES, &[3]), (INTERPRETATION, &[2]), (WIDTH, &[20_000]), (HEIGHT, &[19_000])], "decoded whole");
+    refused(
+        &[(BITS, &[16, 16, 16]), (SAMPLES, &[3]), (INTERPRETATION, &[2]), (WIDTH, &[20_000]), (HEIGHT, &[19_000])],
+        "decoded whole",
+    );
     assert!(message(read_bytes("pages.tif", &two_pages())).contains("several pages"));
 }
 

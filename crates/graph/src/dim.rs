@@ -1,0 +1,344 @@
+//! Shapes: fixed sizes, and sizes known only by name until a session is made.
+
+use crate::DataType;
+use std::fmt;
+use std::sync::Arc;
+
+/// One dimension of a shape.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Dim {
+    /// A number of elements.
+    Fixed(usize),
+    /// `names · multiply / divide + add`, where the division leaves no remainder: an operator that divides a size
+    /// (SpaceToDepth) already demands that, and a division that may round is kept as a new name instead.
+    Symbol {
+        /// The names that are multiplied with each other, sorted; each as an ONNX `dim_param`: `height`.
+        names: Arc<[Arc<str>]>,
+        /// Numerator of the factor.
+        multiply: usize,
+        /// Denominator of the factor.
+        divide: usize,
+        /// Added at the end.
+        add: isize,
+    },
+}
+
+impl Dim {
+    /// A size that is not known yet.
+    pub fn symbol(name: impl AsRef<str>) -> Self {
+        Dim::Symbol { names: Arc::new([name.as_ref().into()]), multiply: 1, divide: 1, add: 0 }
+    }
+
+    /// The dimension that an ONNX `dim_param` names: what [`Dim`]'s own text form says, or a size of this name.
+    pub fn parse(text: &str) -> Self {
+        Self::parse_formula(text).unwrap_or_else(|| Dim::symbol(text))
+    }
+
+    fn parse_formula(text: &str) -> Option<Self> {
+        let (product, add) = match text.rfind(['+', '-']) {
+            Some(sign) => (&text[..sign], text[sign..].parse().ok()?),
+            None => (text, 0),
+        };
+        let (product, divide) =
+            product.split_once('/').map_or((product, Some(1)), |(product, divide)| (product, divide.parse().ok()));
+        let mut factors: Vec<&str> = product.split('*').collect();
+        let multiply = factors.first()?.parse().ok();
+        if multiply.is_some() {
+            factors.remove(0);
+        }
+        let is_name = |name: &&str| {
+            name.starts_with(char::is_alphabetic) && name.chars().all(|c| c.is_alphanumeric() || "_.".contains(c))
+        };
+        let names: Vec<Arc<str>> = factors.into_iter().filter(is_name).map(Into::into).collect();
+        let parsed = Dim::Symbol { names: names.into(), multiply: multiply.unwrap_or(1), divide: divide?, add };
+        // Anything that is not in the normal form is somebody else's name.
+        (parsed.to_string() == text && text.contains(char::is_alphabetic)).then_some(parsed)
+    }
+
+    /// The number of elements, if it is known.
+    pub fn fixed(&self) -> Option<usize> {
+        match self {
+            Dim::Fixed(size) => Some(*size),
+            Dim::Symbol { .. } => None,
+        }
+    }
+
+    /// `self · factor`; `None` if a fixed size overflows.
+    #[must_use]
+    pub fn times(&self, factor: usize) -> Option<Self> {
+        match self {
+            Dim::Fixed(size) => size.checked_mul(factor).map(Dim::Fixed),
+            Dim::Symbol { names, multiply, divide, add } => {
+                let multiply = multiply.checked_mul(factor)?;
+                let common = greatest_common_divisor(multiply, *divide);
+                let add = add.checked_mul(isize::try_from(factor).ok()?)?;
+                Some(Dim::Symbol { names: names.clone(), multiply: multiply / common, divide: divide / common, add })
+            }
+        }
+    }
+
+    /// The product of any dimensions; `None` if it overflows.
+    #[must_use]
+    pub fn product<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> Option<Self> {
+        let dims: Vec<&Dim> = dims.into_iter().collect();
+        let fixed = dims.iter().filter_map(|dim| dim.fixed()).try_fold(1_usize, usize::checked_mul)?;
+        if let [symbol] = dims.iter().filter(|dim| dim.fixed().is_none()).collect::<Vec<_>>().as_slice()
+            && fixed > 0
+        {
+            return symbol.times(fixed);
+        }
+        let (mut all, mut factor, mut divisor) = (Vec::new(), 1_usize, 1_usize);
+        for dim in dims {
+            match dim {
+                Dim::Fixed(size) => factor = factor.checked_mul(*size)?,
+                Dim::Symbol { names, multiply, divide, add: 0 } => {
+                    all.extend(names.iter().cloned());
+                    factor = factor.checked_mul(*multiply)?;
+                    divisor = divisor.checked_mul(*divide)?;
+                }
+                sum => all.push(format!("({sum})").into()),
+            }
+        }
+        if all.is_empty() || factor == 0 {
+            return Some(Dim::Fixed(factor));
+        }
+        all.sort_unstable();
+        let common = greatest_common_divisor(factor, divisor);
+        Some(Dim::Symbol { names: all.into(), multiply: factor / common, divide: divisor / common, add: 0 })
+    }
+
+    /// `self / divisor` where that is a whole number because `divisor` is one of the factors of a product; `None` if it
+    /// is not known to be one.
+    #[must_use]
+    pub fn divided_by(&self, divisor: &Dim) -> Option<Self> {
+        match (self, divisor) {
+            (_, Dim::Fixed(divisor)) => self.divided_exactly(*divisor),
+            (
+                Dim::Symbol { names, multiply, divide, add: 0 },
+                Dim::Symbol { names: factors, multiply: times, divide: over, add: 0 },
+            ) => {
+                let mut rest = names.to_vec();
+                for factor in factors.iter() {
+                    rest.remove(rest.iter().position(|name| name == factor)?);
+                }
+                let (multiply, divide) = (multiply.checked_mul(*over)?, divide.checked_mul(*times)?);
+                let common = greatest_common_divisor(multiply, divide);
+                let (multiply, divide) = (multiply / common, divide / common);
+                match rest.as_slice() {
+                    [] => (divide == 1).then_some(Dim::Fixed(multiply)),
+                    // A sum that was a factor of a product is that sum again.
+                    [sum] if divide == 1 => {
+                        in_brackets(sum).map_or_else(|| Dim::symbol(sum), Dim::parse).times(multiply)
+                    }
+                    _ => Some(Dim::Symbol { names: rest.into(), multiply, divide, add: 0 }),
+                }
+            }
+            _ => (self == divisor).then_some(Dim::Fixed(1)),
+        }
+    }
+
+    /// The smallest that the size can be, since every size that has a name is at least 1.
+    pub(crate) fn minimum(&self) -> usize {
+        match self {
+            Dim::Fixed(size) => *size,
+            // Names with brackets are formulas that have no normal form: `floor((n-1)/2)` may be 0.
+            Dim::Symbol { names, .. } if names.iter().any(|name| name.contains('(')) => 0,
+            Dim::Symbol { multiply, divide, add, .. } => multiply.div_ceil(*divide).saturating_add_signed(*add),
+        }
+    }
+
+    /// `self + offset`; `None` if a fixed size would be negative or overflow.
+    #[must_use]
+    pub fn plus(&self, offset: isize) -> Option<Self> {
+        match self {
+            Dim::Fixed(size) => size.checked_add_signed(offset).map(Dim::Fixed),
+            Dim::Symbol { names, multiply, divide, add } => Some(Dim::Symbol {
+                names: names.clone(),
+                multiply: *multiply,
+                divide: *divide,
+                add: add.checked_add(offset)?,
+            }),
+        }
+    }
+
+    /// `self / divisor` where the operator demands that nothing remains; `None` if a fixed size is not a multiple.
+    #[must_use]
+    pub fn divided_exactly(&self, divisor: usize) -> Option<Self> {
+        match self {
+            Dim::Fixed(size) => (divisor > 0 && size.is_multiple_of(divisor)).then(|| Dim::Fixed(size / divisor)),
+            Dim::Symbol { names, multiply, divide, add } => {
+                let signed = isize::try_from(divisor).ok().filter(|d| *d > 0)?;
+                if add % signed != 0 {
+                    return Some(Dim::symbol(format!("({self})/{divisor}")));
+                }
+                let divide = divide.checked_mul(divisor)?;
+                let common = greatest_common_divisor(*multiply, divide);
+                Some(Dim::Symbol {
+                    names: names.clone(),
+                    multiply: multiply / common,
+                    divide: divide / common,
+                    add: add / signed,
+                })
+            }
+        }
+    }
+
+    /// `⌊self / divisor⌋`; `None` for a divisor of zero.
+    #[must_use]
+    pub fn divided_rounding_down(&self, divisor: usize) -> Option<Self> {
+        match self {
+            Dim::Fixed(size) => size.checked_div(divisor).map(Dim::Fixed),
+            _ if divisor == 1 => Some(self.clone()),
+            // ⌊(m · d · n + a) / d⌋ = m · n + ⌊a / d⌋
+            Dim::Symbol { names, multiply, divide: 1, add } if divisor > 0 && multiply.is_multiple_of(divisor) => {
+                let add = add.div_euclid(isize::try_from(divisor).ok()?);
+                Some(Dim::Symbol { names: names.clone(), multiply: multiply / divisor, divide: 1, add })
+            }
+            Dim::Symbol { .. } => (divisor > 0).then(|| Dim::symbol(format!("floor(({self})/{divisor})"))),
+        }
+    }
+}
+
+impl From<usize> for Dim {
+    fn from(size: usize) -> Self {
+        Dim::Fixed(size)
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dim::Fixed(size) => write!(f, "{size}"),
+            Dim::Symbol { names, multiply, divide, add } => {
+                if *multiply != 1 {
+                    write!(f, "{multiply}*")?;
+                }
+                f.write_str(&names.join("*"))?;
+                if *divide != 1 {
+                    write!(f, "/{divide}")?;
+                }
+                if *add != 0 {
+                    write!(f, "{add:+}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// An element type and a shape. Images are `[batch, channels, height, width]`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TensorType {
+    /// The element type.
+    pub data_type: DataType,
+    /// The shape, outermost dimension first; empty for a scalar.
+    pub dims: Vec<Dim>,
+}
+
+impl TensorType {
+    /// A type from anything that is a list of dimensions.
+    pub fn new(data_type: DataType, dims: impl IntoIterator<Item = impl Into<Dim>>) -> Self {
+        TensorType { data_type, dims: dims.into_iter().map(Into::into).collect() }
+    }
+
+    /// The sizes, if every one of them is known.
+    pub fn fixed_dims(&self) -> Option<Vec<usize>> {
+        self.dims.iter().map(Dim::fixed).collect()
+    }
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[", self.data_type)?;
+        for (position, dim) in self.dims.iter().enumerate() {
+            write!(f, "{}{dim}", if position == 0 { "" } else { "," })?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// What stands in the one pair of brackets around a text.
+fn in_brackets(text: &str) -> Option<&str> {
+    text.strip_prefix('(')?.strip_suffix(')').filter(|inner| !inner.contains(['(', ')']))
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn symbols_keep_a_normal_form() {
+        let height = Dim::symbol("height");
+        let half = height.divided_exactly(2).unwrap();
+        assert_eq!(half.to_string(), "height/2");
+        assert_eq!(half.times(2).unwrap(), height);
+        assert_eq!(height.times(4).unwrap().divided_rounding_down(2).unwrap().to_string(), "2*height");
+        assert_eq!(height.plus(-1).unwrap().divided_rounding_down(2).unwrap().to_string(), "floor((height-1)/2)");
+        assert_eq!(half.times(4).unwrap().plus(3).unwrap().to_string(), "2*height+3");
+    }
+
+    #[test]
+    fn products_keep_a_normal_form() {
+        let [batch, height, width] = ["batch", "height", "width"].map(Dim::symbol);
+        let pixels =
+            Dim::product([&batch, &height.times(4).unwrap(), &Dim::Fixed(3), &width.divided_exactly(2).unwrap()])
+                .unwrap();
+        assert_eq!(pixels.to_string(), "6*batch*height*width");
+        assert_eq!(pixels, Dim::product([&width, &Dim::Fixed(6), &height, &batch]).unwrap());
+        assert_eq!(pixels.divided_by(&batch).unwrap().to_string(), "6*height*width");
+        assert_eq!(pixels.divided_by(&pixels), Some(Dim::Fixed(1)));
+        assert_eq!(batch.divided_by(&pixels), None);
+        let odd = Dim::product([&height.plus(1).unwrap(), &batch]).unwrap();
+        assert_eq!(odd.to_string(), "(height+1)*batch");
+        assert_eq!(odd.times(2).unwrap().divided_by(&batch).unwrap().to_string(), "2*height+2");
+        assert_eq!(Dim::product([&Dim::Fixed(3), &Dim::Fixed(5)]), Some(Dim::Fixed(15)));
+    }
+
+    #[test]
+    fn the_text_form_is_read_back() {
+        for text in [
+            "height",
+            "8*height",
+            "6*batch*height*width",
+            "3*n/2-1",
+            "floor((n-1)/2)",
+            "batch_size + 1",
+            "n.1",
+            "2*2*n",
+        ] {
+            assert_eq!(Dim::parse(text).to_string(), text);
+        }
+        assert_eq!(Dim::parse("8*height"), Dim::symbol("height").times(8).unwrap());
+        assert_eq!(Dim::parse("2*2*n"), Dim::symbol("2*2*n"));
+    }
+
+    #[test]
+    fn a_strided_convolution_halves_a_multiple() {
+        // ⌊(8n + 2 − 2 − 1) / 2⌋ + 1
+        let size = Dim::symbol("n").times(8).and_then(|d| d.plus(-1)).and_then(|d| d.divided_rounding_down(2));
+        assert_eq!(size.and_then(|d| d.plus(1)).unwrap().to_string(), "4*n");
+    }
+
+    #[test]
+    fn named_sizes_are_at_least_one() {
+        let frames = Dim::symbol("frames");
+        let least = |dim: Option<Dim>| dim.unwrap().minimum();
+        assert_eq!([least(frames.times(4)), least(frames.plus(2)), least(frames.plus(-3))], [4, 3, 0]);
+        assert_eq!(
+            [least(frames.divided_exactly(2)), least(frames.divided_rounding_down(2)), Dim::Fixed(7).minimum()],
+            [1, 0, 7]
+        );
+    }
+
+    #[test]
+    fn fixed_sizes_refuse_what_does_not_fit() {
+        assert_eq!(Dim::Fixed(7).divided_exactly(2), None);
+        assert_eq!(Dim::Fixed(7).divided_rounding_down(2), Some(Dim::Fixed(3)));
+        assert_eq!(Dim::Fixed(2).plus(-3), None);
+        assert_eq!(Dim::Fixed(usize::MAX).times(2), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! Operators that work on each element.
+
+use super::{Call, Inferred, Problem, axis_index};
+use crate::{DataType, Dim, TensorType};
+
+/// The result has the first input's type.
+pub(super) fn elementwise(call: &Call<'_>) -> Inferred {
+    Ok(vec![call.ty(0)?.clone()])
+}
+
+/// Two inputs of one type, stretched to each other as in NumPy.
+pub(super) fn broadcasting(call: &Call<'_>) -> Inferred {
+    let (a, b) = (call.ty(0)?, call.ty(1)?);
+    if a.data_type != b.data_type {
+        return Err(format!("expected two inputs of one type, found {a} and {b}").into());
+    }
+    Ok(vec![TensorType { data_type: a.data_type, dims: broadcast(a, b)? }])
+}
+
+/// Two inputs of one type, stretched to each other: a truth for each pair.
+pub(super) fn comparison(call: &Call<'_>) -> Inferred {
+    let types = broadcasting(call)?;
+    Ok(types.into_iter().map(|ty| TensorType { data_type: DataType::Bool, ..ty }).collect())
+}
+
+/// The place of the largest value along an axis, which becomes 1, or vanishes with `keepdims` 0.
+pub(super) fn arg_max(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let axis = axis_index(call.int("axis").unwrap_or(0), x.dims.len())?;
+    let mut dims = x.dims.clone();
+    match call.int("keepdims") {
+        Some(0) => drop(dims.remove(axis)),
+        _ => dims[axis] = Dim::Fixed(1),
+    }
+    Ok(vec![TensorType { data_type: DataType::I64, dims }])
+}
+
+/// `x` where it is positive, `slope · x` elsewhere; the slope stretches to `x` and never the other way.
+pub(super) fn prelu(call: &Call<'_>) -> Inferred {
+    let (x, slope) = (call.ty(0)?, call.ty(1)?);
+    if x.data_type != slope.data_type || broadcast(x, slope)? != x.dims {
+        return Err(format!("the slope {slope} does not stretch to {x}").into());
+    }
+    Ok(vec![x.clone()])
+}
+
+pub(super) fn cast(call: &Call<'_>) -> Inferred {
+    let number = call.int("to").and_then(|to| i32::try_from(to).ok());
+    let data_type = number.and_then(DataType::from_onnx);
+    let data_type = data_type.ok_or_else(|| Problem::Mismatch("attribute `to` names no type that we know".into()))?;
+    Ok(vec![TensorType { data_type, dims: call.ty(0)?.dims.clone() }])
+}
+
+/// Inputs `x`, `axis` (a single integer): the result has the shape of `x`.
+pub(super) fn cumulative_sum(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    match call.required_integers(1)?.as_slice() {
+        [axis] => axis_index(*axis, x.dims.len()).map(|_| vec![x.clone()]),
+        axes => Err(format!("expected one axis, found {axes:?}").into()),
+    }
+}
+
+fn broadcast(a: &TensorType, b: &TensorType) -> Inferred<Vec<Dim>> {
+    broadcast_dims(&a.dims, &b.dims)
+        .ok_or_else(|| format!("the shapes {a} and {b} do not stretch to each other").into())
+}
+
+/// The shape that two shapes stretch to, aligned at their ends: a size of 1 becomes the other's. `None` if there is
+/// none.
+pub(super) fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Option<Vec<Dim>> {
+    let rank = a.len().max(b.len());
+    let at = |dims: &[Dim], i: usize| (i + dims.len()).checked_sub(rank).map_or(Dim::Fixed(1), |i| dims[i].clone());
+    (0..rank)
+        .map(|i| match (at(a, i), at(b, i)) {
+            (Dim::Fixed(1), other) | (other, Dim::Fixed(1)) => Some(other),
+            (one, other) if one == other => Some(one),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,195 @@
+//! Convolution, normalisation and resampling.
+
+use super::{Call, Inferred, Problem, axis_index, size};
+use crate::{Dim, TensorType};
+
+/// `x` `[batch, channels, spatial…]`, `weight` `[filters, channels / groups, kernel…]`, optional `bias` `[filters]`.
+pub(super) fn convolution(call: &Call<'_>) -> Inferred {
+    let (x, weight) = (call.ty(0)?, call.ty(1)?);
+    let spatial = x.dims.len().saturating_sub(2);
+    let kernel = weight.fixed_dims().filter(|dims| dims.len() == x.dims.len() && spatial > 0);
+    let kernel = kernel.ok_or_else(|| format!("the weight {weight} does not fit the input {x}"))?;
+    let groups = usize::try_from(call.int("group").unwrap_or(1)).unwrap_or(0);
+    let channels = kernel[1].checked_mul(groups);
+    if x.data_type != weight.data_type || groups == 0 || kernel[0] % groups != 0 || x.dims[1].fixed() != channels {
+        return Err(format!("the weight {weight} in {groups} groups does not fit the input {x}").into());
+    }
+    if let Some(bias) = call.optional(2)
+        && *bias.ty != TensorType::new(x.data_type, [kernel[0]])
+    {
+        return Err(format!("expected a bias of [{}], found {}", kernel[0], bias.ty).into());
+    }
+    if call.text("auto_pad").is_some_and(|mode| mode != "NOTSET") {
+        return Err(Problem::Mismatch("expected explicit `pads`, found `auto_pad`".into()));
+    }
+    let (pads, strides) = (sizes(call, "pads", 2 * spatial, 0)?, sizes(call, "strides", spatial, 1)?);
+    let dilations = sizes(call, "dilations", spatial, 1)?;
+    let mut dims = vec![x.dims[0].clone(), Dim::Fixed(kernel[0])];
+    for i in 0..spatial {
+        dims.push(windows(&x.dims[i + 2], kernel[i + 2], pads[i] + pads[i + spatial], strides[i], dilations[i])?);
+    }
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+/// `x` `[batch, channels, spatial…]`, `scale` and `bias` `[channels]`.
+pub(super) fn instance_normalization(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let channels = x.dims.get(1).filter(|_| x.dims.len() >= 3);
+    let channels = channels.ok_or_else(|| format!("expected [batch, channels, spatial…], found {x}"))?;
+    let expected = TensorType::new(x.data_type, [channels.clone()]);
+    match (call.ty(1)?, call.ty(2)?) {
+        (scale, bias) if *scale == expected && *bias == expected => Ok(vec![x.clone()]),
+        (scale, bias) => Err(format!("expected a scale and a bias of {expected}, found {scale} and {bias}").into()),
+    }
+}
+
+/// `x` `[batch, channels, spatial…]`, `weight` `[channels, filters / groups, kernel…]`, optional `bias` `[filters]`.
+pub(super) fn transposed_convolution(call: &Call<'_>) -> Inferred {
+    let (x, weight) = (call.ty(0)?, call.ty(1)?);
+    let spatial = x.dims.len().saturating_sub(2);
+    let kernel = weight.fixed_dims().filter(|dims| dims.len() == x.dims.len() && spatial > 0);
+    let kernel = kernel.ok_or_else(|| format!("the weight {weight} does not fit the input {x}"))?;
+    let groups = call.int("group").and_then(|groups| usize::try_from(groups).ok()).unwrap_or(1);
+    let filters = kernel[1].checked_mul(groups).ok_or_else(|| Problem::Mismatch("a size overflows".into()))?;
+    if x.data_type != weight.data_type || x.dims[1].fixed() != Some(kernel[0]) {
+        return Err(format!("the weight {weight} does not fit the input {x}").into());
+    }
+    if let Some(bias) = call.optional(2)
+        && *bias.ty != TensorType::new(x.data_type, [filters])
+    {
+        return Err(format!("expected a bias of [{filters}], found {}", bias.ty).into());
+    }
+    if call.text("auto_pad").is_some_and(|mode| mode != "NOTSET") || call.ints("output_shape").is_some() {
+        return Err(Problem::Mismatch("expected explicit `pads`, found `auto_pad` or `output_shape`".into()));
+    }
+    let (pads, strides) = (sizes(call, "pads", 2 * spatial, 0)?, sizes(call, "strides", spatial, 1)?);
+    let (dilations, more) = (sizes(call, "dilations", spatial, 1)?, sizes(call, "output_padding", spatial, 0)?);
+    let mut dims = vec![x.dims[0].clone(), Dim::Fixed(filters)];
+    for i in 0..spatial {
+        // stride · (size − 1) + dilation · (kernel − 1) + 1 − pads + output padding
+        let reach = kernel[i + 2]
+            .checked_sub(1)
+            .and_then(|k| k.checked_mul(dilations[i]))
+            .and_then(|r| r.checked_add(1 + more[i]));
+        let offset = reach.and_then(|reach| reach.checked_signed_diff(pads[i] + pads[i + spatial]));
+        let steps = x.dims[i + 2].plus(-1).and_then(|steps| steps.times(strides[i]));
+        dims.push(size(steps.and_then(|steps| steps.plus(offset?)))?);
+    }
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+/// `x` `[batch, channels, spatial…]`; sizes are rounded down.
+pub(super) fn pooling(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let spatial = x.dims.len().saturating_sub(2);
+    let kernel = call.ints("kernel_shape").filter(|kernel| kernel.len() == spatial && spatial > 0);
+    let kernel = kernel.ok_or_else(|| format!("attribute `kernel_shape` does not fit the input {x}"))?;
+    if call.text("auto_pad").is_some_and(|mode| mode != "NOTSET") || call.int("ceil_mode").unwrap_or(0) != 0 {
+        return Err(Problem::Mismatch(
+            "expected explicit `pads` and sizes rounded down, found `auto_pad` or `ceil_mode`".into(),
+        ));
+    }
+    let (pads, strides) = (sizes(call, "pads", 2 * spatial, 0)?, sizes(call, "strides", spatial, 1)?);
+    let dilations = sizes(call, "dilations", spatial, 1)?;
+    let mut dims = x.dims[..2].to_vec();
+    for i in 0..spatial {
+        let kernel =
+            usize::try_from(kernel[i]).map_err(|_| Problem::Mismatch("attribute `kernel_shape` is negative".into()))?;
+        dims.push(windows(&x.dims[i + 2], kernel, pads[i] + pads[i + spatial], strides[i], dilations[i])?);
+    }
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+/// `x` `[batch, channels, …]`; `scale`, `bias`, `mean` and `variance` `[channels]`.
+pub(super) fn batch_normalization(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let channels = x.dims.get(1).ok_or_else(|| format!("expected [batch, channels, …], found {x}"))?;
+    for index in 1..5 {
+        let parameter = call.ty(index)?;
+        if parameter.dims != [channels.clone()] {
+            return Err(format!("expected parameters of [{channels}], found {parameter}").into());
+        }
+    }
+    Ok(vec![x.clone()])
+}
+
+/// A list attribute of sizes.
+fn sizes(call: &Call<'_>, name: &str, length: usize, default: usize) -> Inferred<Vec<usize>> {
+    let given = call
+        .ints(name)
+        .map(|values| values.iter().map(|value| usize::try_from(*value).ok()).collect::<Option<Vec<_>>>());
+    let values = given.unwrap_or_else(|| Some(vec![default; length])).filter(|values| values.len() == length);
+    values.ok_or_else(|| format!("attribute `{name}` must be {length} integers of at least 0").into())
+}
+
+/// The number of windows along a dimension: ⌊(size + pads − dilation · (kernel − 1) − 1) / stride⌋ + 1.
+fn windows(dim: &Dim, kernel: usize, pads: usize, stride: usize, dilation: usize) -> Inferred<Dim> {
+    let reach = kernel.checked_sub(1).and_then(|k| k.checked_mul(dilation));
+    let offset = reach.and_then(|reach| pads.checked_signed_diff(reach)).and_then(|o| o.checked_sub(1));
+    let windows = offset.and_then(|offset| dim.plus(offset)).and_then(|d| d.divided_rounding_down(stride));
+    size(windows.and_then(|d| d.plus(1)))
+}
+
+/// `[batch, channels, spatial…]` → `[batch, channels, 1…]`.
+pub(super) fn global_average_pool(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    if x.dims.len() < 3 {
+        return Err(format!("expected [batch, channels, spatial…], found {x}").into());
+    }
+    let dims =
+        x.dims.iter().enumerate().map(|(axis, dim)| if axis < 2 { dim.clone() } else { Dim::Fixed(1) }).collect();
+    Ok(vec![TensorType { data_type: x.data_type, dims }])
+}
+
+/// `x`, `scale` and an optional `bias` of the dimensions of `x` from `axis` on. Only the first output is inferred.
+pub(super) fn layer_normalization(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let axis = axis_index(call.int("axis").unwrap_or(-1), x.dims.len())?;
+    let expected = TensorType::new(x.data_type, x.dims[axis..].iter().cloned());
+    for parameter in [Some(call.ty(1)?), call.optional(2).map(|bias| bias.ty)].into_iter().flatten() {
+        if *parameter != expected {
+            return Err(format!("expected a scale and a bias of {expected}, found {parameter}").into());
+        }
+    }
+    Ok(vec![x.clone()])
+}
+
+/// `x` `[batch, channels, height, width]` at the positions `grid` `[batch, new height, new width, 2]`.
+pub(super) fn grid_sample(call: &Call<'_>) -> Inferred {
+    let (x, [batch, channels, ..]) = call.image()?;
+    let grid = call.ty(1)?;
+    match grid.dims.as_slice() {
+        [grid_batch, height, width, Dim::Fixed(2)] if grid_batch == batch && grid.data_type == x.data_type => {
+            Ok(vec![TensorType::new(x.data_type, [batch.clone(), channels.clone(), height.clone(), width.clone()])])
+        }
+        _ => Err(format!("expected a grid [{batch}, height, width, 2] for {x}, found {grid}").into()),
+    }
+}
+
+/// Inputs `x`, (region of interest), `scales` or `sizes`; only whole-number scales keep a symbolic size.
+pub(super) fn resize(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    if let Some(sizes) = call.integers(3)? {
+        let dims = sizes.iter().map(|s| usize::try_from(*s).ok().map(Dim::Fixed)).collect::<Option<Vec<_>>>();
+        let dims = dims.filter(|dims| dims.len() == x.dims.len());
+        return Ok(vec![TensorType {
+            data_type: x.data_type,
+            dims: dims.ok_or_else(|| format!("sizes {sizes:?} do not fit {x}"))?,
+        }]);
+    }
+    let scales = call.operand(2)?.constant.ok_or_else(|| Problem::Mismatch("the scales must be a constant".into()))?;
+    let scales = scales.to_f32s().map_err(|e| Problem::Mismatch(e.to_string()))?;
+    if scales.len() != x.dims.len() || scales.iter().any(|scale| !scale.is_finite() || *scale <= 0.0) {
+        return Err(format!("scales {scales:?} do not fit {x}").into());
+    }
+    let scaled = |(dim, scale): (&Dim, &f32)| match dim {
+        // ⌊size · scale⌋, computed in f32 as the operator's definition has it.
+        Dim::Fixed(size) => Ok(Dim::Fixed((*size as f32 * scale).floor() as usize)),
+        symbol if scale.fract() == 0.0 => size(symbol.times(*scale as usize)),
+        symbol => Ok(Dim::symbol(format!("floor(({symbol})*{scale})"))),
+    };
+    Ok(vec![TensorType {
+        data_type: x.data_type,
+        dims: x.dims.iter().zip(&scales).map(scaled).collect::<Inferred<_>>()?,
+    }])
+}

@@ -1,0 +1,36 @@
+//! An ONNX model in memory.
+//!
+//! A [`Model`] is a list of nodes over named values. It is made in one of two ways: traced by calling layer functions
+//! on [`Value`]s (see [`Trace`]), or read from a file with [`load`]. Every value has a [`TensorType`]; shapes are
+//! inferred when a node is added, so a wrong shape is reported at the layer that made it. Weights are never loaded: a
+//! [`Weight`] is a range of a mapped file or a lazy transform of such ranges, evaluated in pieces while [`save`] writes
+//! it.
+//!
+//! The crate knows ONNX (<https://github.com/onnx/onnx/blob/main/docs/IR.md>) and nothing of checkpoints, engines or
+//! pixels.
+
+mod attribute;
+mod data_type;
+mod dim;
+mod error;
+pub mod infer;
+mod load;
+mod mapped;
+mod model;
+pub mod proto;
+mod save;
+mod text;
+mod trace;
+mod weight;
+
+pub use attribute::Attribute;
+pub use data_type::DataType;
+pub use dim::{Dim, TensorType};
+pub use error::{Error, Result};
+pub use load::{decode, load};
+pub use mapped::MappedFile;
+pub use model::{Model, Node, Opset, Port};
+pub use save::{LinkMethod, LinkedFile, SaveReport, WeightStorage, save, save_sharing_weights};
+pub use text::to_text;
+pub use trace::{Constant, ConvOptions, Size, Trace, Value};
+pub use weight::Weight;

@@ -1,0 +1,157 @@
+//! Reading a model.
+
+use crate::proto::tensor_proto::DataLocation;
+use crate::proto::tensor_shape_proto::dimension;
+use crate::proto::{ModelProto, NodeProto, TensorProto, ValueInfoProto, type_proto};
+use crate::{Attribute, DataType, Dim, Error, MappedFile, Model, Node, Opset, Port, Result, TensorType, Weight};
+use bytes::Bytes;
+use prost::Message;
+use std::collections::HashMap;
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+/// Reads an ONNX file. Weights stay in their files: the graph's own, and those beside it that it points into.
+///
+/// Types are taken from the file and completed by inference.
+///
+/// # Errors
+/// A file cannot be read, it is not an ONNX model, or it uses something that we cannot keep (sparse weights, local
+/// functions).
+pub fn load(path: impl AsRef<Path>) -> Result<Model> {
+    let path = path.as_ref();
+    let map = MappedFile::open(path)?;
+    decode(Bytes::from_owner(Owned(map)), path)
+}
+
+/// As [`load`], from bytes that were read from `path`; external weights are looked for in its folder.
+///
+/// # Errors
+/// As [`load`].
+pub fn decode(bytes: Bytes, path: &Path) -> Result<Model> {
+    let fail = |reason: String| Error::format(path, reason);
+    let proto = ModelProto::decode(bytes).map_err(|e| fail(e.to_string()))?;
+    let graph = proto.graph.ok_or_else(|| fail("it has no graph".into()))?;
+    if !graph.sparse_initializer.is_empty() || !proto.functions.is_empty() {
+        return Err(fail("sparse weights and local functions are not supported".into()));
+    }
+    let mut files = HashMap::new();
+    let mut model = Model {
+        name: graph.name.unwrap_or_default(),
+        producer: (proto.producer_name.unwrap_or_default(), proto.producer_version.unwrap_or_default()),
+        ir_version: proto.ir_version.unwrap_or_default(),
+        nodes: graph.node.iter().enumerate().map(|(position, proto)| node(position, proto)).collect(),
+        ..Model::default()
+    };
+    let opset = |set: &crate::proto::OperatorSetIdProto| Opset {
+        domain: set.domain.clone().filter(|domain| domain != "ai.onnx").unwrap_or_default(),
+        version: set.version.unwrap_or_default(),
+    };
+    model.opsets = proto.opset_import.iter().map(opset).collect();
+    let entry = |e: crate::proto::StringStringEntryProto| (e.key.unwrap_or_default(), e.value.unwrap_or_default());
+    model.metadata = proto.metadata_props.into_iter().map(entry).collect();
+    for proto in &graph.initializer {
+        let name = proto.name().to_owned();
+        let weight = tensor(proto, path, &mut files).map_err(|e| fail(format!("weight `{name}`: {e}")))?;
+        model.weights.insert(name, weight);
+    }
+    let port = |info: &ValueInfoProto| {
+        let ty = value_type(info)
+            .ok_or_else(|| fail(format!("`{}` is not a tensor of a type and rank that we know", info.name())))?;
+        Ok(Port { name: info.name().to_owned(), ty })
+    };
+    // Old files list the weights among the inputs.
+    let fed = graph.input.iter().filter(|info| !model.weights.contains_key(info.name()));
+    model.inputs = fed.map(port).collect::<Result<_>>()?;
+    model.outputs = graph.output.iter().map(port).collect::<Result<_>>()?;
+    let known = graph.value_info.iter().chain(&graph.output);
+    model.types = known.filter_map(|info| Some((info.name().to_owned(), value_type(info)?))).collect();
+    model.infer_types()?;
+    Ok(model)
+}
+
+/// Keeps a mapped file alive for as long as slices of it are in use.
+struct Owned(Arc<MappedFile>);
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+fn node(position: usize, proto: &NodeProto) -> Node {
+    let operator = proto.op_type().to_owned();
+    Node {
+        name: proto.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| format!("{operator}.{position}")),
+        operator,
+        domain: proto.domain.clone().filter(|domain| domain != "ai.onnx").unwrap_or_default(),
+        inputs: proto.input.clone(),
+        outputs: proto.output.clone(),
+        attributes: proto.attribute.iter().map(|a| (a.name().to_owned(), Attribute::from_onnx(a))).collect(),
+    }
+}
+
+fn value_type(info: &ValueInfoProto) -> Option<TensorType> {
+    let Some(type_proto::Value::TensorType(tensor)) = info.r#type.as_ref()?.value.as_ref() else { return None };
+    let dim = |(position, dim): (usize, &crate::proto::tensor_shape_proto::Dimension)| match &dim.value {
+        Some(dimension::Value::DimValue(size)) => usize::try_from(*size).ok().map(Dim::Fixed),
+        Some(dimension::Value::DimParam(name)) if !name.is_empty() => Some(Dim::parse(name)),
+        _ => Some(Dim::symbol(format!("{}.{position}", info.name()))),
+    };
+    let dims = tensor.shape.as_ref()?.dim.iter().enumerate().map(dim).collect::<Option<_>>()?;
+    Some(TensorType { data_type: DataType::from_onnx(tensor.elem_type())?, dims })
+}
+
+fn tensor(proto: &TensorProto, graph: &Path, files: &mut HashMap<String, Arc<MappedFile>>) -> Result<Weight, String> {
+    let data_type =
+        DataType::from_onnx(proto.data_type()).ok_or_else(|| format!("unknown element type {}", proto.data_type()))?;
+    let dims = proto.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
+    let dims = dims.map_err(|_| format!("negative size in {:?}", proto.dims))?;
+    if proto.data_location() == DataLocation::External {
+        let entry = |key: &str| proto.external_data.iter().find(|entry| entry.key() == key).map(|entry| entry.value());
+        let location = entry("location").ok_or("external data without a location")?;
+        let path = Path::new(location);
+        if path.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
+            return Err(format!("external data must be in the graph's folder, found `{location}`"));
+        }
+        let file = match files.get(location) {
+            Some(file) => file.clone(),
+            None => {
+                let file =
+                    MappedFile::open(graph.parent().unwrap_or(Path::new("")).join(path)).map_err(|e| e.to_string())?;
+                files.insert(location.to_owned(), file.clone());
+                file
+            }
+        };
+        let number = |key: &str| {
+            entry(key).map(|value| value.parse::<u64>().map_err(|_| format!("external data: bad {key} `{value}`")))
+        };
+        let offset = number("offset").transpose()?.unwrap_or(0);
+        let weight = Weight::mapped(file, offset, data_type, dims).map_err(|e| e.to_string())?;
+        return match number("length").transpose()? {
+            Some(length) if length != weight.byte_length() => {
+                Err(format!("expected {} bytes, found {length}", weight.byte_length()))
+            }
+            _ => Ok(weight),
+        };
+    }
+    let bytes = match &proto.raw_data {
+        Some(raw) => raw.clone(),
+        None => typed_data(proto, data_type),
+    };
+    Weight::from_bytes(data_type, dims, bytes).map_err(|e| e.to_string())
+}
+
+/// The bytes of a tensor that is stored in protobuf's own lists: ONNX packs the small types into 32-bit integers.
+fn typed_data(proto: &TensorProto, data_type: DataType) -> Bytes {
+    let small =
+        |size: usize| proto.int32_data.iter().flat_map(|v| v.to_le_bytes()[..size].to_vec()).collect::<Vec<u8>>();
+    let bytes: Vec<u8> = match data_type {
+        DataType::F32 => proto.float_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        DataType::F64 => proto.double_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        DataType::I64 => proto.int64_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        DataType::U64 => proto.uint64_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        DataType::U32 => proto.uint64_data.iter().flat_map(|v| v.to_le_bytes()[..4].to_vec()).collect(),
+        other => small(other.size()),
+    };
+    bytes.into()
+}

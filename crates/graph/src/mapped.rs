@@ -1,0 +1,120 @@
+//! Files mapped into memory.
+//!
+//! The only unsafe code of this crate: mapping a file is unsafe because another process may truncate it while it is
+//! mapped, and a read beyond the new end then kills this process with SIGBUS. No copy of a checkpoint of many gigabytes
+//! could avoid that at a price that anybody would pay; the same contract holds for every program that maps weights.
+#![allow(unsafe_code)]
+
+use crate::{Error, Result};
+use rustix::io::Errno;
+use std::fs::File;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes read at a time while streaming: large enough for full disk speed, small enough to stay in cache.
+const CHUNK: usize = 1 << 20;
+
+/// A file mapped read-only. Two are equal when they map the same path.
+#[derive(Debug)]
+pub struct MappedFile {
+    path: PathBuf,
+    file: File,
+    // An empty file cannot be mapped.
+    map: Option<memmap2::Mmap>,
+}
+
+impl MappedFile {
+    /// Maps the whole file.
+    ///
+    /// # Errors
+    /// The file cannot be opened or mapped.
+    pub fn open(path: impl AsRef<Path>) -> Result<Arc<Self>> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|e| Error::file(path, "open", e))?;
+        let metadata = file.metadata().map_err(|e| Error::file(path, "read the size", e))?;
+        if metadata.is_dir() {
+            return Err(Error::file(path, "open", "it is a folder"));
+        }
+        let map = if metadata.len() == 0 {
+            None
+        } else {
+            // SAFETY: the map is read-only and private to this process; see the module's text for truncation by others.
+            Some(unsafe { memmap2::Mmap::map(&file) }.map_err(|e| Error::file(path, "map", e))?)
+        };
+        Ok(Arc::new(MappedFile { path: path.to_owned(), file, map }))
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Everything in it.
+    pub fn bytes(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or_default()
+    }
+
+    /// Gives `length` bytes from `offset` to `sink`, a piece at a time.
+    ///
+    /// This reads instead of touching the map, so that a checkpoint of many gigabytes does not become resident memory.
+    ///
+    /// # Errors
+    /// The file ends before the range does, cannot be read, or `sink` fails.
+    pub fn stream(&self, offset: u64, length: u64, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut buffer = vec![0; CHUNK.min(usize::try_from(length).unwrap_or(CHUNK))];
+        let mut done = 0;
+        while done < length {
+            let step = buffer.len().min(usize::try_from(length - done).unwrap_or(CHUNK));
+            let piece = &mut buffer[..step];
+            self.file.read_exact_at(piece, offset + done).map_err(|e| Error::file(&self.path, "read", e))?;
+            sink(piece)?;
+            done += step as u64;
+        }
+        Ok(())
+    }
+
+    /// Appends `length` bytes from `offset` to `target` without passing them through this process, which a file system
+    /// that shares blocks does without copying them.
+    ///
+    /// # Errors
+    /// The file ends before the range does; or with [`io::ErrorKind::Unsupported`] and nothing appended where the
+    /// system cannot do this between these files, and with the system's reason where it fails.
+    pub(crate) fn append_to(&self, offset: u64, length: u64, target: &File) -> io::Result<()> {
+        let (mut from, end) = (offset, offset + length);
+        while from < end {
+            let step = usize::try_from(end - from).unwrap_or(usize::MAX);
+            match rustix::fs::copy_file_range(&self.file, Some(&mut from), target, None, step) {
+                Ok(0) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        format!("{} ends too early", self.path.display()),
+                    ));
+                }
+                Ok(_) | Err(Errno::INTR) => {}
+                // Another file system, one that knows no ranges, or an old kernel.
+                Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if from == offset => {
+                    return Err(io::ErrorKind::Unsupported.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PartialEq for MappedFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for MappedFile {}
+
+impl Hash for MappedFile {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.path.hash(state);
+    }
+}

@@ -1,0 +1,408 @@
+//! Writing a model, with its weights in one of three places.
+//!
+//! Everything is written under temporary names beside the target and renamed at the end, weights first: whenever a
+//! graph is there, so are its weights, whatever kills the process. Nothing waits for the disk: what a power cut damages
+//! is made again from the checkpoint.
+
+use crate::proto::tensor_proto::DataLocation;
+use crate::proto::tensor_shape_proto::{Dimension, dimension};
+use crate::proto::type_proto;
+use crate::proto::{
+    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto,
+};
+use crate::proto::{TypeProto, ValueInfoProto};
+use crate::{Dim, Error, MappedFile, Model, Node, Result, TensorType, Weight};
+use bytes::Bytes;
+use indexmap::IndexMap;
+use prost::Message;
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::{NamedTempFile, TempDir};
+
+/// Tensors of fewer bytes stand in the graph itself: shapes and axes must (operators read them as constants), biases
+/// may.
+const EXTERNAL_FROM: u64 = 1024;
+/// Where a tensor may begin in a weight file: any vector load is aligned, and a large one can be mapped on its own.
+const ALIGNMENT: u64 = 64;
+/// From this size on, a range of a checkpoint is copied by the system instead of through a buffer.
+const COPIED_BY_SYSTEM_FROM: u64 = 64 << 10;
+const PAGE: u64 = 4096;
+const PAGE_ALIGNED_FROM: u64 = 1 << 20;
+/// A protobuf message cannot be larger; half of the last megabyte is left to the graph around the weights.
+const INLINE_LIMIT: u64 = (2 << 30) - (512 << 10);
+
+/// Where a model's weights go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightStorage {
+    /// Weights that stand unchanged in a checkpoint stay there: the graph points into a hard link of the checkpoint
+    /// beside it. Computed weights go to `NAME.weights`.
+    Link,
+    /// All weights go to `NAME.weights` beside the graph.
+    Copy,
+    /// All weights stand inside the graph's file, which is limited to 2 GiB.
+    Inline,
+}
+
+/// How a checkpoint came to be beside the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkMethod {
+    /// It was already there.
+    InPlace,
+    /// A second name of the same file.
+    HardLink,
+    /// A copy that shares the disk blocks.
+    Reflink,
+    /// A real copy: the folder is on another file system.
+    Copied,
+}
+
+/// A checkpoint that a graph points into.
+#[derive(Debug, Clone)]
+pub struct LinkedFile {
+    /// Its name beside the graph.
+    pub path: PathBuf,
+    /// How it came there.
+    pub method: LinkMethod,
+}
+
+/// What was written.
+#[derive(Debug, Clone, Default)]
+pub struct SaveReport {
+    /// The weight file, if one was needed, and its bytes.
+    pub weights: Option<(PathBuf, u64)>,
+    /// Checkpoints that the graph points into.
+    pub linked: Vec<LinkedFile>,
+}
+
+/// Writes a model to `path`.
+///
+/// # Errors
+/// A file cannot be written or read, or `Inline` is asked for more than 2 GiB. Nothing is left behind then.
+pub fn save(model: &Model, path: &Path, storage: WeightStorage) -> Result<SaveReport> {
+    let folder = folder_of(path);
+    let stem = path.file_stem().map_or_else(|| "model".into(), |stem| stem.to_string_lossy().into_owned());
+    let mut store = WeightStore::new(folder, format!("{stem}.weights"));
+    match storage {
+        WeightStorage::Link => store.link_prefix = Some(stem),
+        WeightStorage::Copy => {}
+        WeightStorage::Inline => {
+            let bytes: u64 = model.weights.values().map(Weight::byte_length).sum();
+            if bytes > INLINE_LIMIT {
+                return Err(Error::Graph(format!(
+                    "the weights have {bytes} bytes; one file holds at most {INLINE_LIMIT}: link or copy them"
+                )));
+            }
+            store.inline = true;
+        }
+    }
+    save_into(&[(model, path)], store)
+}
+
+/// Writes several models that share one weight file, `weights` beside them. Equal weights are stored once.
+///
+/// # Errors
+/// A file cannot be written or read, or the models are not in the weight file's folder. Nothing is left behind then.
+pub fn save_sharing_weights(models: &[(&Model, &Path)], weights: &Path) -> Result<SaveReport> {
+    let folder = folder_of(weights);
+    if let Some((_, path)) = models.iter().find(|(_, path)| folder_of(path) != folder) {
+        return Err(Error::file(path, "share weights", format!("it is not in the folder of {}", weights.display())));
+    }
+    let name = weights.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name.ok_or_else(|| Error::file(weights, "write the weights", "expected a file name"))?;
+    save_into(models, WeightStore::new(folder, name))
+}
+
+fn save_into(models: &[(&Model, &Path)], mut store: WeightStore<'_>) -> Result<SaveReport> {
+    let mut graphs = Vec::with_capacity(models.len());
+    for (model, path) in models {
+        let encoded = to_onnx(model, &mut store)?.encode_to_vec();
+        let mut file = temporary(store.folder)?;
+        file.write_all(&encoded).map_err(|e| Error::file(path, "write the graph", e))?;
+        graphs.push((Staged::File(file), path.to_path_buf()));
+    }
+    let (mut staged, report) = store.finish()?;
+    staged.append(&mut graphs);
+    // Only renames are left, which need no space; what could still refuse them is found before the first.
+    if let Some((_, path)) = staged.iter().find(|(_, path)| path.is_dir()) {
+        return Err(Error::file(path, "write", "there is a folder of this name"));
+    }
+    staged.into_iter().try_for_each(|(staged, path)| staged.rename(&path))?;
+    Ok(report)
+}
+
+/// Something that is finished, and vanishes unless it is renamed to its place.
+enum Staged {
+    File(NamedTempFile),
+    /// A linked checkpoint, alone in a temporary folder.
+    Link(TempDir),
+}
+
+/// The name of a linked checkpoint in its temporary folder.
+const LINKED: &str = "checkpoint";
+
+impl Staged {
+    fn rename(self, path: &Path) -> Result<()> {
+        match self {
+            Staged::File(file) => {
+                // Temporary files are private to their owner; a result has the permissions that any new file would
+                // have.
+                let permissions = permissions_of_new_files();
+                fs::set_permissions(file.path(), permissions)
+                    .map_err(|e| Error::file(path, "set the permissions", e))?;
+                file.persist(path).map(drop).map_err(|e| Error::file(path, "rename", e.error))
+            }
+            Staged::Link(folder) => {
+                fs::rename(folder.path().join(LINKED), path).map_err(|e| Error::file(path, "rename", e))
+            }
+        }
+    }
+}
+
+/// Where weights go while graphs are written.
+struct WeightStore<'a> {
+    folder: &'a Path,
+    /// Name of the weight file.
+    name: String,
+    inline: bool,
+    /// With a prefix, mapped files are linked as `PREFIX.FILE-NAME`.
+    link_prefix: Option<String>,
+    file: Option<BufWriter<NamedTempFile>>,
+    position: u64,
+    placed: HashMap<Weight, (String, u64)>,
+    links: IndexMap<Arc<MappedFile>, String>,
+}
+
+impl<'a> WeightStore<'a> {
+    fn new(folder: &'a Path, name: String) -> Self {
+        let (inline, link_prefix) = (false, None);
+        WeightStore {
+            folder,
+            name,
+            inline,
+            link_prefix,
+            file: None,
+            position: 0,
+            placed: HashMap::new(),
+            links: IndexMap::new(),
+        }
+    }
+
+    /// Stores a weight and returns where, as `(file name, offset)`; `None` for one that belongs into the graph.
+    fn place(&mut self, weight: &Weight) -> Result<Option<(String, u64)>> {
+        if self.inline || weight.byte_length() < EXTERNAL_FROM {
+            return Ok(None);
+        }
+        if let Some(place) = self.placed.get(weight) {
+            return Ok(Some(place.clone()));
+        }
+        let place = match (&self.link_prefix, weight.file_range()) {
+            // A tensor that does not begin at a multiple of its element's size would be read misaligned.
+            (Some(prefix), Some((file, offset))) if offset.is_multiple_of(weight.data_type().size() as u64) => {
+                let name = link_name(self.folder, prefix, file, &self.links);
+                self.links.insert(file.clone(), name.clone());
+                (name, offset)
+            }
+            _ => (self.name.clone(), self.append(weight)?),
+        };
+        self.placed.insert(weight.clone(), place.clone());
+        Ok(Some(place))
+    }
+
+    fn append(&mut self, weight: &Weight) -> Result<u64> {
+        let path = self.folder.join(&self.name);
+        let fail = |e: std::io::Error| Error::file(&path, "write the weights", e);
+        let writer = match &mut self.file {
+            Some(writer) => writer,
+            None => self.file.insert(BufWriter::with_capacity(1 << 20, temporary(self.folder)?)),
+        };
+        let stream = |weight: &Weight, writer: &mut BufWriter<NamedTempFile>| {
+            weight.stream(&mut |piece| writer.write_all(piece).map_err(fail))
+        };
+        let length = weight.byte_length();
+        let offset = self.position.next_multiple_of(if length >= PAGE_ALIGNED_FROM { PAGE } else { ALIGNMENT });
+        let padding = [0; PAGE as usize];
+        writer.write_all(&padding[..(offset - self.position) as usize]).map_err(fail)?;
+        match weight.file_range().filter(|_| length >= COPIED_BY_SYSTEM_FROM) {
+            Some((file, start)) => {
+                // The system appends behind what stands in the file, so nothing may wait in the buffer.
+                writer.flush().map_err(fail)?;
+                match file.append_to(start, length, writer.get_ref().as_file()) {
+                    Err(error) if error.kind() == std::io::ErrorKind::Unsupported => stream(weight, writer)?,
+                    done => done.map_err(fail)?,
+                }
+            }
+            None => stream(weight, writer)?,
+        }
+        self.position = offset + length;
+        Ok(offset)
+    }
+
+    /// Finishes the weight file and the links, weights before anything that points to them.
+    fn finish(self) -> Result<(Vec<(Staged, PathBuf)>, SaveReport)> {
+        let (mut staged, mut report) = (Vec::new(), SaveReport::default());
+        if let Some(writer) = self.file {
+            let path = self.folder.join(&self.name);
+            let file = writer.into_inner().map_err(|e| Error::file(&path, "write the weights", e.error()))?;
+            staged.push((Staged::File(file), path.clone()));
+            report.weights = Some((path, self.position));
+        }
+        for (file, name) in self.links {
+            let path = self.folder.join(name);
+            let (link, method) = link(file.path(), &path)?;
+            staged.extend(link.map(|link| (link, path.clone())));
+            report.linked.push(LinkedFile { path, method });
+        }
+        Ok((staged, report))
+    }
+}
+
+/// The name under which a mapped file stands beside the graph: its own if it is there already.
+fn link_name(folder: &Path, prefix: &str, file: &Arc<MappedFile>, known: &IndexMap<Arc<MappedFile>, String>) -> String {
+    if let Some(name) = known.get(file) {
+        return name.clone();
+    }
+    let own = file.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let real_folder = |path: &Path| path.canonicalize().ok();
+    // ONNX Runtime follows no symbolic link out of the folder, so the real place counts.
+    let here = file.path().canonicalize().is_ok_and(|real| real.parent().map(Path::to_owned) == real_folder(folder));
+    if here
+        && file
+            .path()
+            .canonicalize()
+            .is_ok_and(|real| real.file_name().is_some_and(|name| name.to_string_lossy() == own))
+    {
+        return own;
+    }
+    let taken = |name: &str| known.values().any(|known| known == name);
+    let mut name = format!("{prefix}.{own}");
+    let mut number = 1_u64;
+    while taken(&name) {
+        number += 1;
+        name = format!("{prefix}.{number}.{own}");
+    }
+    name
+}
+
+/// Makes another name of `source`, or a copy, unless `target` already is one.
+fn link(source: &Path, target: &Path) -> Result<(Option<Staged>, LinkMethod)> {
+    let fail = |e: std::io::Error| Error::file(target, "link the checkpoint", e);
+    // A hard link to a symbolic link would be another symbolic link.
+    let source = source.canonicalize().map_err(fail)?;
+    let inode = |path: &Path| fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()));
+    if inode(target).is_ok_and(|target| inode(&source).is_ok_and(|source| source == target)) {
+        let same_name = source == target.canonicalize().unwrap_or_default();
+        return Ok((None, if same_name { LinkMethod::InPlace } else { LinkMethod::HardLink }));
+    }
+    let folder = tempfile::Builder::new().prefix(".link-").tempdir_in(folder_of(target)).map_err(fail)?;
+    let made = folder.path().join(LINKED);
+    let method = if fs::hard_link(&source, &made).is_ok() {
+        LinkMethod::HardLink
+    } else if reflink_copy::reflink(&source, &made).is_ok() {
+        LinkMethod::Reflink
+    } else {
+        fs::copy(&source, &made).map_err(fail)?;
+        LinkMethod::Copied
+    };
+    Ok((Some(Staged::Link(folder)), method))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn temporary(folder: &Path) -> Result<NamedTempFile> {
+    tempfile::Builder::new()
+        .prefix(".saving-")
+        .tempfile_in(folder)
+        .map_err(|e| Error::file(folder, "create a file in", e))
+}
+
+fn permissions_of_new_files() -> fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    // The process's mask can only be read by setting it, which is not safe with threads; /proc tells it without.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
+    fs::Permissions::from_mode(0o666 & !mask.unwrap_or(0o022))
+}
+
+fn to_onnx(model: &Model, store: &mut WeightStore<'_>) -> Result<ModelProto> {
+    let mut initializer = Vec::with_capacity(model.weights.len());
+    for (name, weight) in &model.weights {
+        initializer.push(tensor(name, weight, store)?);
+    }
+    let is_output = |name: &str| model.outputs.iter().any(|port| port.name == name);
+    let made = model.nodes.iter().flat_map(|node| &node.outputs).filter(|name| !is_output(name));
+    let graph = GraphProto {
+        name: Some(model.name.clone()),
+        node: model.nodes.iter().map(node).collect(),
+        initializer,
+        input: model.inputs.iter().map(|port| value_info(&port.name, &port.ty)).collect(),
+        output: model.outputs.iter().map(|port| value_info(&port.name, &port.ty)).collect(),
+        value_info: made.filter_map(|name| Some(value_info(name, model.types.get(name)?))).collect(),
+        ..GraphProto::default()
+    };
+    let entry = |(key, value): (&String, &String)| StringStringEntryProto {
+        key: Some(key.clone()),
+        value: Some(value.clone()),
+    };
+    let opset =
+        |set: &crate::Opset| OperatorSetIdProto { domain: Some(set.domain.clone()), version: Some(set.version) };
+    Ok(ModelProto {
+        ir_version: Some(model.ir_version),
+        opset_import: model.opsets.iter().map(opset).collect(),
+        producer_name: Some(model.producer.0.clone()),
+        producer_version: Some(model.producer.1.clone()),
+        graph: Some(graph),
+        metadata_props: model.metadata.iter().map(entry).collect(),
+        ..ModelProto::default()
+    })
+}
+
+fn node(node: &Node) -> NodeProto {
+    NodeProto {
+        name: Some(node.name.clone()),
+        op_type: Some(node.operator.clone()),
+        domain: (!node.domain.is_empty()).then(|| node.domain.clone()),
+        input: node.inputs.clone(),
+        output: node.outputs.clone(),
+        attribute: node.attributes.iter().map(|(name, value)| value.to_onnx(name)).collect(),
+        ..NodeProto::default()
+    }
+}
+
+fn tensor(name: &str, weight: &Weight, store: &mut WeightStore<'_>) -> Result<TensorProto> {
+    let mut proto = TensorProto {
+        name: Some(name.into()),
+        data_type: Some(weight.data_type().to_onnx()),
+        dims: weight.dims().iter().map(|&dim| dim as i64).collect(),
+        ..TensorProto::default()
+    };
+    match store.place(weight)? {
+        None => proto.raw_data = Some(Bytes::from(weight.to_bytes()?.into_owned())),
+        Some((location, offset)) => {
+            let entry = |key: &str, value: String| StringStringEntryProto { key: Some(key.into()), value: Some(value) };
+            let (offset, length) = (offset.to_string(), weight.byte_length().to_string());
+            proto.external_data = vec![entry("location", location), entry("offset", offset), entry("length", length)];
+            proto.data_location = Some(DataLocation::External as i32);
+        }
+    }
+    Ok(proto)
+}
+
+fn value_info(name: &str, ty: &TensorType) -> ValueInfoProto {
+    let dim = |dim: &Dim| {
+        let value = match dim {
+            Dim::Fixed(size) => dimension::Value::DimValue(*size as i64),
+            symbol @ Dim::Symbol { .. } => dimension::Value::DimParam(symbol.to_string()),
+        };
+        Dimension { value: Some(value), denotation: None }
+    };
+    let shape = TensorShapeProto { dim: ty.dims.iter().map(dim).collect() };
+    let tensor = type_proto::Tensor { elem_type: Some(ty.data_type.to_onnx()), shape: Some(shape) };
+    let ty = TypeProto { denotation: None, value: Some(type_proto::Value::TensorType(tensor)) };
+    ValueInfoProto { name: Some(name.into()), r#type: Some(ty), ..ValueInfoProto::default() }
+}

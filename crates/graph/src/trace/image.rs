@@ -1,0 +1,61 @@
+//! Operations of a [`Value`] that is an image `[batch, channels, height, width]`.
+
+use super::{Constant, Value};
+
+/// BatchNormalization's default, which every runtime takes; some do not take less.
+const EPSILON: f32 = 1e-5;
+
+impl Value {
+    /// The largest of each `factor` × `factor` pixels; sizes are rounded down.
+    #[must_use]
+    pub fn max_pool(&self, factor: usize) -> Value {
+        let size = vec![factor as i64; 2];
+        self.trace.node("MaxPool", &[self], [("kernel_shape", size.clone().into()), ("strides", size.into())])
+    }
+
+    /// Transposed convolution: each pixel becomes a window, windows that are `stride` apart are added, and `padding` is
+    /// cut from each side. `weight` `[channels, filters, kernel, kernel]`, `bias` `[filters]`.
+    #[must_use]
+    pub fn conv_transpose(&self, weight: &Value, bias: &Value, stride: usize, padding: usize) -> Value {
+        let mut attributes = vec![("strides", vec![stride as i64; 2].into())];
+        if padding > 0 {
+            attributes.push(("pads", vec![padding as i64; 4].into()));
+        }
+        self.trace.node("ConvTranspose", &[self, weight, bias], attributes)
+    }
+
+    /// An image `factor` times as large, between whose pixels is interpolated; beyond the outermost centres, the border
+    /// repeats.
+    #[must_use]
+    pub fn upsample_bilinear(&self, factor: usize) -> Value {
+        let scales = self.trace.constant("scales", &[4], Constant::F32(&[1.0, 1.0, factor as f32, factor as f32]));
+        let none = self.trace.absent();
+        self.trace.node("Resize", &[self, &none, &scales], [("mode", "linear".into())])
+    }
+
+    /// An image of `height` × `width`, interpolated, whose corners are the corners of this one.
+    #[must_use]
+    pub fn resize_bilinear_to_corners(&self, height: usize, width: usize) -> Value {
+        let [batch, channels, ..] = self.dims::<4>().map(|dim| dim.fixed().unwrap_or(1) as i64);
+        let none = self.trace.absent();
+        let sizes = self.trace.constant("sizes", &[4], Constant::I64(&[batch, channels, height as i64, width as i64]));
+        let attributes = [("mode", "linear".into()), ("coordinate_transformation_mode", "align_corners".into())];
+        self.trace.node("Resize", &[self, &none, &none, &sizes], attributes)
+    }
+
+    /// Every element times a number, as a normalisation of channels.
+    ///
+    /// Behind a convolution, [`Value::scale`] folds into it. Behind a sum there is nothing to fold into, and ONNX
+    /// Runtime's blocked layout for convolutions on a CPU has no product with a constant, but this: the layers around
+    /// it stay in that layout. In RRDBNet, that saves all of 660 conversions, and a seventh of the time.
+    #[must_use]
+    pub fn scale_channels(&self, factor: f32) -> Value {
+        let [_, channels, ..] = self.dims::<4>();
+        let channels = channels.fixed().unwrap_or(1);
+        let constant =
+            |name: &str, value: f32| self.trace.constant(name, &[channels], Constant::F32(&vec![value; channels]));
+        let (factor, zero, variance) =
+            (constant("factor", factor), constant("zero", 0.0), constant("variance", 1.0 - EPSILON));
+        self.trace.node("BatchNormalization", &[self, &factor, &zero, &zero, &variance], [("epsilon", EPSILON.into())])
+    }
+}

@@ -1,0 +1,353 @@
+//! The operations of a [`Value`].
+
+use super::{Constant, Value};
+use crate::DataType;
+use std::ops::{Add, Div, Mul, Sub};
+
+/// Everything about a convolution but its weight. Lists hold one number for each spatial dimension.
+#[derive(Debug, Clone)]
+pub struct ConvOptions {
+    /// Steps between windows.
+    pub strides: Vec<i64>,
+    /// Zeros added at the beginnings, then at the ends.
+    pub pads: Vec<i64>,
+    /// Distance of the kernel's taps.
+    pub dilations: Vec<i64>,
+    /// Number of groups that the channels are split into.
+    pub groups: i64,
+}
+
+impl ConvOptions {
+    /// A 2-D convolution of stride 1 that keeps the size, for an odd kernel.
+    pub fn same(kernel: usize) -> Self {
+        Self::same_dilated([kernel; 2], 1)
+    }
+
+    /// As [`ConvOptions::same`], for a kernel of `[height, width]` whose taps are `dilation` apart.
+    pub fn same_dilated(kernel: [usize; 2], dilation: usize) -> Self {
+        let [vertical, horizontal] = kernel.map(|size| (size / 2 * dilation) as i64);
+        let pads = vec![vertical, horizontal, vertical, horizontal];
+        ConvOptions { strides: vec![1; 2], pads, dilations: vec![dilation as i64; 2], groups: 1 }
+    }
+}
+
+impl Value {
+    /// Convolution with `weight` `[filters, channels / groups, kernel…]` and an optional `bias` `[filters]`.
+    #[must_use]
+    pub fn conv(&self, weight: &Value, bias: Option<&Value>, options: &ConvOptions) -> Value {
+        let mut inputs = vec![self, weight];
+        inputs.extend(bias);
+        // Attributes that have their default are left out: what stands in a graph, and in its review, says something.
+        let list = |name, values: &Vec<i64>, default| {
+            values.iter().any(|v| *v != default).then(|| (name, values.clone().into()))
+        };
+        let lists = [
+            list("strides", &options.strides, 1),
+            list("pads", &options.pads, 0),
+            list("dilations", &options.dilations, 1),
+        ];
+        let groups = (options.groups != 1).then(|| ("group", options.groups.into()));
+        self.trace.node("Conv", &inputs, lists.into_iter().flatten().chain(groups))
+    }
+
+    /// The positive part.
+    #[must_use]
+    pub fn relu(&self) -> Value {
+        self.trace.node("Relu", &[self], [])
+    }
+
+    /// `x` where it is positive, `slope · x` elsewhere.
+    #[must_use]
+    pub fn leaky_relu(&self, slope: f32) -> Value {
+        self.trace.node("LeakyRelu", &[self], [("alpha", slope.into())])
+    }
+
+    /// As [`Value::leaky_relu`], with a learned slope that stretches to this value's shape.
+    #[must_use]
+    pub fn prelu(&self, slope: &Value) -> Value {
+        self.trace.node("PRelu", &[self, slope], [])
+    }
+
+    /// `1 / (1 + e⁻ˣ)`.
+    #[must_use]
+    pub fn sigmoid(&self) -> Value {
+        self.trace.node("Sigmoid", &[self], [])
+    }
+
+    /// `(eˣ − e⁻ˣ) / (eˣ + e⁻ˣ)`.
+    #[must_use]
+    pub fn tanh(&self) -> Value {
+        self.trace.node("Tanh", &[self], [])
+    }
+
+    /// `x · sigmoid(x)`; ONNX has no operator of its own for it before opset 24.
+    #[must_use]
+    pub fn silu(&self) -> Value {
+        self * self.sigmoid()
+    }
+
+    /// The sine, of radians.
+    #[must_use]
+    pub fn sin(&self) -> Value {
+        self.trace.node("Sin", &[self], [])
+    }
+
+    /// The cosine, of radians.
+    #[must_use]
+    pub fn cos(&self) -> Value {
+        self.trace.node("Cos", &[self], [])
+    }
+
+    /// `x · Φ(x)`, exactly and not by the approximation with tanh.
+    #[must_use]
+    pub fn gelu(&self) -> Value {
+        self.trace.node("Gelu", &[self], [])
+    }
+
+    /// `x · tanh(ln(1 + eˣ))`.
+    #[must_use]
+    pub fn mish(&self) -> Value {
+        self.trace.node("Mish", &[self], [])
+    }
+
+    /// Every channel of every image, and so everything but the first two dimensions, with mean 0 and variance 1, then
+    /// times `scale` `[channels]` plus `bias` `[channels]`.
+    #[must_use]
+    pub fn instance_norm(&self, scale: &Value, bias: &Value, epsilon: f32) -> Value {
+        self.trace.node("InstanceNormalization", &[self, scale, bias], [("epsilon", epsilon.into())])
+    }
+
+    /// The last dimension with mean 0 and variance 1, then times `scale` plus `bias`, both of that dimension's size.
+    #[must_use]
+    pub fn layer_norm(&self, scale: &Value, bias: &Value, epsilon: f32) -> Value {
+        self.trace.node("LayerNormalization", &[self, scale, bias], [("epsilon", epsilon.into())])
+    }
+
+    /// The mean of each channel over the whole image: `[batch, channels, height, width]` → `[batch, channels, 1, 1]`.
+    #[must_use]
+    pub fn global_average_pool(&self) -> Value {
+        self.trace.node("GlobalAveragePool", &[self], [])
+    }
+
+    /// The same values in another type.
+    #[must_use]
+    pub fn cast(&self, to: DataType) -> Value {
+        if self.ty.data_type == to {
+            return self.clone();
+        }
+        self.trace.node("Cast", &[self], [("to", i64::from(to.to_onnx()).into())])
+    }
+
+    /// This value, then the others, along `axis`.
+    #[must_use]
+    pub fn concat(&self, others: &[&Value], axis: i64) -> Value {
+        let parts: Vec<&Value> = std::iter::once(self).chain(others.iter().copied()).collect();
+        self.trace.node("Concat", &parts, [("axis", axis.into())])
+    }
+
+    /// Another shape for the same elements in the same order: 0 keeps a dimension, one −1 takes what is left.
+    #[must_use]
+    pub fn reshape(&self, shape: &[i64]) -> Value {
+        let shape = self.trace.constant("shape", &[shape.len()], Constant::I64(shape));
+        self.trace.node("Reshape", &[self, &shape], [])
+    }
+
+    /// Dimensions in another order: dimension `i` of the result is dimension `permutation[i]` of this.
+    #[must_use]
+    pub fn transpose(&self, permutation: &[i64]) -> Value {
+        self.trace.node("Transpose", &[self], [("perm", permutation.to_vec().into())])
+    }
+
+    /// The entries from `start` up to `end`, without it, along `axis`.
+    #[must_use]
+    pub fn slice(&self, axis: i64, start: usize, end: usize) -> Value {
+        let [starts, ends] = [start, end].map(|at| self.trace.constant("position", &[1], Constant::I64(&[at as i64])));
+        let axes = self.trace.constant("axes", &[1], Constant::I64(&[axis]));
+        self.trace.node("Slice", &[self, &starts, &ends, &axes], [])
+    }
+
+    /// As [`Value::slice`], every `step`-th entry; a negative position counts from the end, and `i64::MAX` is the end.
+    #[must_use]
+    pub fn slice_by(&self, axis: i64, [start, end]: [i64; 2], step: i64) -> Value {
+        let [starts, ends] = [start, end].map(|at| self.trace.constant("position", &[1], Constant::I64(&[at])));
+        let axes = self.trace.constant("axes", &[1], Constant::I64(&[axis]));
+        if step == 1 {
+            return self.trace.node("Slice", &[self, &starts, &ends, &axes], []);
+        }
+        let steps = self.trace.constant("step", &[1], Constant::I64(&[step]));
+        self.trace.node("Slice", &[self, &starts, &ends, &axes, &steps], [])
+    }
+
+    /// Every entry plus all before it along `axis`.
+    #[must_use]
+    pub fn cumulative_sum(&self, axis: i64) -> Value {
+        let axis = self.trace.constant("axis", &[], Constant::I64(&[axis]));
+        self.trace.node("CumSum", &[self, &axis], [])
+    }
+
+    /// The size of a dimension as a float `[1]`, for formulas of positions in an image of unknown size.
+    #[must_use]
+    pub fn size(&self, axis: usize) -> Value {
+        let axis = axis as i64;
+        self.trace.node("Shape", &[self], [("start", axis.into()), ("end", (axis + 1).into())]).cast(DataType::F32)
+    }
+
+    /// The image `[batch, channels, height, width]` at the positions `grid` [batch, new height, new width, (x, y)],
+    /// interpolated between its four nearest pixels. −1 and 1 are the outer edges of the first and the last pixel;
+    /// beyond, the border repeats.
+    #[must_use]
+    pub fn grid_sample(&self, grid: &Value) -> Value {
+        self.trace.node("GridSample", &[self, grid], [("mode", "linear".into()), ("padding_mode", "border".into())])
+    }
+
+    /// Pixel shuffle: `[batch, channels · block², height, width]` → `[batch, channels, height · block, width · block]`,
+    /// with the channels in PyTorch's order (ONNX calls it CRD).
+    #[must_use]
+    pub fn depth_to_space(&self, block: usize) -> Value {
+        self.trace.node("DepthToSpace", &[self], [("blocksize", (block as i64).into()), ("mode", "CRD".into())])
+    }
+
+    /// As [`Value::depth_to_space`], from channels that stand in the order `[block, block, channels]` (ONNX calls it
+    /// DCR).
+    #[must_use]
+    pub fn depth_to_space_of_blocks(&self, block: usize) -> Value {
+        self.trace.node("DepthToSpace", &[self], [("blocksize", (block as i64).into()), ("mode", "DCR".into())])
+    }
+
+    /// Pixel unshuffle in PyTorch's channel order: `[batch, channels, height, width]` →
+    /// `[batch, channels · block², height / block, width / block]`.
+    ///
+    /// ONNX's SpaceToDepth puts the position in the block first and the channel second; a gather puts them in order.
+    #[must_use]
+    pub fn pixel_unshuffle(&self, block: usize) -> Value {
+        let [_, channels, ..] = self.dims::<4>();
+        let channels = channels.fixed().unwrap_or(1);
+        let shuffled = self.trace.node("SpaceToDepth", &[self], [("blocksize", (block as i64).into())]);
+        if channels == 1 || block == 1 {
+            return shuffled;
+        }
+        // Channel b·channels + c goes to c·block² + b.
+        let area = block * block;
+        let order: Vec<i64> = (0..channels * area).map(|to| ((to % area) * channels + to / area) as i64).collect();
+        shuffled.gather(&order, 1)
+    }
+
+    /// The entries `indices` along `axis`, in that order.
+    #[must_use]
+    pub fn gather(&self, indices: &[i64], axis: i64) -> Value {
+        let indices = self.trace.constant("indices", &[indices.len()], Constant::I64(indices));
+        self.trace.node("Gather", &[self, &indices], [("axis", axis.into())])
+    }
+
+    /// The entries along `axis` whose numbers another value holds: the axis becomes that value's dimensions.
+    #[must_use]
+    pub fn gather_by(&self, indices: &Value, axis: i64) -> Value {
+        self.trace.node("Gather", &[self, indices], [("axis", axis.into())])
+    }
+
+    /// Of each of a batch, one entry: `[batch, entries, …]` at `places` `[batch, 1]` → `[batch, …]`.
+    #[must_use]
+    pub fn gather_each(&self, places: &Value) -> Value {
+        self.trace.node("GatherND", &[self, places], [("batch_dims", 1.into())])
+    }
+
+    /// The place of the largest value along `axis`, the first of equal ones; the axis becomes 1.
+    #[must_use]
+    pub fn arg_max(&self, axis: i64) -> Value {
+        self.trace.node("ArgMax", &[self], [("axis", axis.into())])
+    }
+
+    /// 1 where the value is this number, 0 elsewhere.
+    #[must_use]
+    pub fn is_equal_to(&self, number: f32) -> Value {
+        let number = self.trace.constant("number", &[], Constant::F32(&[number]));
+        self.trace.node("Equal", &[self, &number], []).cast(DataType::F32)
+    }
+
+    /// Each pixel of an image becomes `factor` × `factor` equal pixels.
+    #[must_use]
+    pub fn upsample_nearest(&self, factor: usize) -> Value {
+        let scales = self.trace.constant("scales", &[4], Constant::F32(&[1.0, 1.0, factor as f32, factor as f32]));
+        let none = self.trace.absent();
+        let attributes = [
+            ("mode", "nearest".into()),
+            ("coordinate_transformation_mode", "asymmetric".into()),
+            ("nearest_mode", "floor".into()),
+        ];
+        self.trace.node("Resize", &[self, &none, &scales], attributes)
+    }
+
+    /// Adds rows below and columns to the right of an image by mirroring at the last pixel, which is not repeated.
+    #[must_use]
+    pub fn pad_reflect(&self, bottom: usize, right: usize) -> Value {
+        if bottom == 0 && right == 0 {
+            return self.clone();
+        }
+        let pads = self.trace.constant("pads", &[4], Constant::I64(&[0, 0, bottom as i64, right as i64]));
+        let none = self.trace.absent();
+        let axes = self.trace.constant("axes", &[2], Constant::I64(&[2, 3]));
+        self.trace.node("Pad", &[self, &pads, &none, &axes], [("mode", "reflect".into())])
+    }
+
+    /// The part of an image from the top left corner.
+    #[must_use]
+    pub fn crop(&self, height: usize, width: usize) -> Value {
+        let starts = self.trace.constant("starts", &[2], Constant::I64(&[0, 0]));
+        let ends = self.trace.constant("ends", &[2], Constant::I64(&[height as i64, width as i64]));
+        let axes = self.trace.constant("axes", &[2], Constant::I64(&[2, 3]));
+        self.trace.node("Slice", &[self, &starts, &ends, &axes], [])
+    }
+
+    /// Every element plus a number.
+    #[must_use]
+    pub fn offset(&self, by: f32) -> Value {
+        self + &self.trace.constant("offset", &[], Constant::F32(&[by]))
+    }
+
+    /// Every element times a number.
+    #[must_use]
+    pub fn scale(&self, factor: f32) -> Value {
+        self * &self.trace.constant("factor", &[], Constant::F32(&[factor]))
+    }
+}
+
+macro_rules! binary_operator {
+    ($trait:ident, $method:ident, $operator:literal) => {
+        impl $trait<&Value> for &Value {
+            type Output = Value;
+
+            fn $method(self, other: &Value) -> Value {
+                self.trace.node($operator, &[self, other], [])
+            }
+        }
+
+        impl $trait<Value> for &Value {
+            type Output = Value;
+
+            fn $method(self, other: Value) -> Value {
+                self.$method(&other)
+            }
+        }
+
+        impl $trait<&Value> for Value {
+            type Output = Value;
+
+            fn $method(self, other: &Value) -> Value {
+                (&self).$method(other)
+            }
+        }
+
+        impl $trait<Value> for Value {
+            type Output = Value;
+
+            fn $method(self, other: Value) -> Value {
+                (&self).$method(&other)
+            }
+        }
+    };
+}
+
+binary_operator!(Add, add, "Add");
+binary_operator!(Sub, sub, "Sub");
+binary_operator!(Mul, mul, "Mul");
+binary_operator!(Div, div, "Div");

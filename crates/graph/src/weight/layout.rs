@@ -1,0 +1,87 @@
+//! Elements in another order, streamed.
+
+use super::Weight;
+use crate::Result;
+
+/// Strides in elements of a row-major tensor.
+fn strides(dims: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; dims.len()];
+    for axis in (1..dims.len()).rev() {
+        strides[axis - 1] = strides[axis] * dims[axis];
+    }
+    strides
+}
+
+pub(super) fn transpose(of: &Weight, permutation: &[usize], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let bytes = of.to_bytes()?;
+    let size = of.data_type.size();
+    let source_strides = strides(&of.dims);
+    // Not the sizes of the result: it may have been reshaped since.
+    let dims: Vec<usize> = permutation.iter().map(|&axis| of.dims[axis]).collect();
+    let steps: Vec<usize> = permutation.iter().map(|&axis| source_strides[axis] * size).collect();
+    let (Some((&row_length, outer)), Some(&row_step)) = (dims.split_last(), steps.last()) else {
+        return sink(&bytes);
+    };
+    let mut row = Vec::with_capacity(row_length * size);
+    let mut index = vec![0; outer.len()];
+    for _ in 0..outer.iter().product() {
+        let start: usize = index.iter().zip(&steps).map(|(i, step)| i * step).sum();
+        row.clear();
+        for i in 0..row_length {
+            row.extend_from_slice(&bytes[start + i * row_step..][..size]);
+        }
+        sink(&row)?;
+        for axis in (0..outer.len()).rev() {
+            index[axis] += 1;
+            if index[axis] < outer[axis] {
+                break;
+            }
+            index[axis] = 0;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn gather_rows(of: &Weight, indices: &[u32], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let bytes = of.to_bytes()?;
+    let row = bytes.len().checked_div(of.dims[0]).unwrap_or(0);
+    let mut piece = Vec::with_capacity((1 << 16) + row);
+    for index in indices {
+        piece.extend_from_slice(&bytes[*index as usize * row..][..row]);
+        if piece.len() >= 1 << 16 {
+            sink(&piece)?;
+            piece.clear();
+        }
+    }
+    sink(&piece)
+}
+
+pub(super) fn concatenate(parts: &[Weight], axis: usize, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let bytes = parts.iter().map(Weight::to_bytes).collect::<Result<Vec<_>>>()?;
+    let block = |part: &Weight| part.dims[axis..].iter().product::<usize>() * part.data_type.size();
+    let outer: usize = parts.first().map_or(0, |part| part.dims[..axis].iter().product());
+    for i in 0..outer {
+        for (part, bytes) in parts.iter().zip(&bytes) {
+            let block = block(part);
+            sink(&bytes[i * block..][..block])?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn scale_rows(of: &Weight, factors: &[u32], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let row_length: usize = of.dims[1..].iter().product();
+    let mut scaled = Vec::new();
+    let mut position = 0;
+    // Pieces of f32 tensors are whole elements: every source is cut at a multiple of its element size, or is cast to
+    // one.
+    of.stream(&mut |piece| {
+        scaled.clear();
+        for b in piece.chunks_exact(4) {
+            let factor = f32::from_bits(factors[position / row_length]);
+            scaled.extend_from_slice(&(f32::from_le_bytes([b[0], b[1], b[2], b[3]]) * factor).to_le_bytes());
+            position += 1;
+        }
+        sink(&scaled)
+    })
+}

@@ -1,0 +1,198 @@
+//! What is saved is what is loaded, wherever the weights are.
+#![allow(clippy::unwrap_used)] // a test's way to fail
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use tileforge_graph::{
+    Attribute, ConvOptions, DataType, LinkMethod, MappedFile, Model, TensorType, Trace, Weight, WeightStorage, load,
+    save, save_sharing_weights, to_text,
+};
+
+const DIMS: [usize; 4] = [16, 16, 3, 3];
+
+/// A "checkpoint": 16 bytes of something else, then one convolution's weight.
+fn checkpoint(folder: &Path) -> std::path::PathBuf {
+    let path = folder.join("checkpoint.bin");
+    let values = (0..DIMS.iter().product::<usize>()).flat_map(|i| (i as f32 / 100.0).sin().to_le_bytes());
+    fs::write(&path, [0_u8; 16].into_iter().chain(values).collect::<Vec<u8>>()).unwrap();
+    path
+}
+
+/// Two convolutions: the mapped weight, and a computed one; with a small bias and a symbolic size.
+fn model(checkpoint: &Path) -> Model {
+    let file = MappedFile::open(checkpoint).unwrap();
+    let weight = Weight::mapped(file, 16, DataType::F32, DIMS.to_vec()).unwrap();
+    let trace = Trace::new("two_convolutions", 9, 20);
+    let x = trace
+        .input("x", TensorType::new(DataType::F32, ["batch".into(), 16.into(), "height".into(), 8.into()].map(symbol)));
+    let bias = trace.weight("a.bias", Weight::zeros(DataType::F32, vec![16]).unwrap());
+    let y = x.conv(&trace.weight("a.weight", weight.clone()), Some(&bias), &ConvOptions::same(3)).leaky_relu(0.1);
+    let turned = trace.weight("b.weight", weight.transposed(&[1, 0, 2, 3]).unwrap());
+    trace.output("y", &(y.conv(&turned, None, &ConvOptions::same(3)) + &x));
+    let mut model = trace.finish().unwrap();
+    model.metadata.insert("key".into(), "value".into());
+    model
+}
+
+enum Size {
+    Named(&'static str),
+    Known(usize),
+}
+
+impl From<&'static str> for Size {
+    fn from(name: &'static str) -> Self {
+        Size::Named(name)
+    }
+}
+
+impl From<usize> for Size {
+    fn from(size: usize) -> Self {
+        Size::Known(size)
+    }
+}
+
+fn symbol(size: Size) -> tileforge_graph::Dim {
+    match size {
+        Size::Named(name) => tileforge_graph::Dim::symbol(name),
+        Size::Known(size) => size.into(),
+    }
+}
+
+fn assert_same(saved: &Model, path: &Path) {
+    let loaded = load(path).unwrap();
+    assert_eq!(to_text(&loaded), to_text(saved));
+    assert_eq!((&loaded.metadata, &loaded.producer, loaded.ir_version), (&saved.metadata, &saved.producer, 9));
+    for (name, weight) in &saved.weights {
+        assert_eq!(loaded.weights[name].to_bytes().unwrap(), weight.to_bytes().unwrap(), "{name}");
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn linking_copies_no_mapped_weight() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path());
+    let model = model(&checkpoint);
+    let out = folder.path().join("out");
+    fs::create_dir(&out).unwrap();
+    let report = save(&model, &out.join("m.onnx"), WeightStorage::Link).unwrap();
+    assert_eq!(names(&out), ["m.checkpoint.bin", "m.onnx", "m.weights"]);
+    assert_eq!((report.linked.len(), report.linked[0].method), (1, LinkMethod::HardLink));
+    assert_eq!(fs::metadata(&checkpoint).unwrap().ino(), fs::metadata(out.join("m.checkpoint.bin")).unwrap().ino());
+    assert_eq!(report.weights.as_ref().unwrap().1, 4 * 16 * 16 * 9);
+    assert_same(&model, &out.join("m.onnx"));
+    // Again, over what is there.
+    save(&model, &out.join("m.onnx"), WeightStorage::Link).unwrap();
+    assert_eq!(names(&out), ["m.checkpoint.bin", "m.onnx", "m.weights"]);
+    // Beside the checkpoint nothing has to be linked.
+    let report = save(&model, &folder.path().join("m.onnx"), WeightStorage::Link).unwrap();
+    assert_eq!(report.linked[0].method, LinkMethod::InPlace);
+    assert_same(&model, &folder.path().join("m.onnx"));
+}
+
+#[test]
+fn a_linked_symbolic_link_is_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = checkpoint(folder.path());
+    let out = folder.path().join("out");
+    fs::create_dir(&out).unwrap();
+    std::os::unix::fs::symlink(&real, out.join("alias.bin")).unwrap();
+    let model = model(&out.join("alias.bin"));
+    save(&model, &out.join("m.onnx"), WeightStorage::Link).unwrap();
+    assert!(!fs::symlink_metadata(out.join("m.alias.bin")).unwrap().is_symlink());
+    assert_same(&model, &out.join("m.onnx"));
+}
+
+#[test]
+fn copies_and_single_files_stand_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path());
+    let model = model(&checkpoint);
+    for (name, storage) in [("copy", WeightStorage::Copy), ("inline", WeightStorage::Inline)] {
+        let out = folder.path().join(name);
+        fs::create_dir(&out).unwrap();
+        save(&model, &out.join("m.onnx"), storage).unwrap();
+        assert_eq!(names(&out).len(), if name == "copy" { 2 } else { 1 });
+        assert_same(&model, &out.join("m.onnx"));
+    }
+}
+
+#[test]
+fn models_of_one_network_share_their_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path());
+    let model = model(&checkpoint);
+    let shapes = |size: usize| [("x".to_owned(), vec![1, 16, size, 8])].into();
+    let (small, large) = (model.specialised(&shapes(8)).unwrap(), model.specialised(&shapes(32)).unwrap());
+    assert_eq!(large.outputs[0].ty.to_string(), "f32[1,16,32,8]");
+    let at = |name: &str| folder.path().join(name);
+    let report =
+        save_sharing_weights(&[(&small, &at("s.onnx")), (&large, &at("l.onnx"))], &at("shared.weights")).unwrap();
+    assert_eq!(report.weights.unwrap().1, 2 * 4 * 16 * 16 * 9);
+    assert_same(&small, &at("s.onnx"));
+    assert_same(&large, &at("l.onnx"));
+    let wrong = model.specialised(&[("x".to_owned(), vec![1, 15, 8, 8])].into()).unwrap_err().to_string();
+    assert!(wrong.contains("it cannot become [1, 15, 8, 8]"), "{wrong}");
+}
+
+#[test]
+fn a_failed_save_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path());
+    let model = model(&checkpoint);
+    let missing = folder.path().join("no such folder").join("m.onnx");
+    assert!(save(&model, &missing, WeightStorage::Copy).is_err());
+    fs::create_dir(folder.path().join("taken.onnx")).unwrap();
+    for storage in [WeightStorage::Link, WeightStorage::Copy, WeightStorage::Inline] {
+        let error = save(&model, &folder.path().join("taken.onnx"), storage).unwrap_err().to_string();
+        assert!(error.contains("there is a folder of this name"), "{error}");
+    }
+    assert_eq!(names(folder.path()), ["checkpoint.bin", "taken.onnx"]);
+}
+
+#[test]
+fn broken_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path());
+    let path = folder.path().join("m.onnx");
+    save(&model(&checkpoint), &path, WeightStorage::Copy).unwrap();
+    let whole = fs::read(&path).unwrap();
+    for length in 0..whole.len() {
+        fs::write(&path, &whole[..length]).unwrap();
+        if let Ok(model) = load(&path) {
+            assert!(length > whole.len() / 2, "{length} bytes of {} give {}", whole.len(), to_text(&model));
+        }
+    }
+    fs::write(&path, &whole).unwrap();
+    fs::write(folder.path().join("m.weights"), [0; 100]).unwrap();
+    assert!(load(&path).unwrap_err().to_string().contains("end past the file's 100 bytes"));
+}
+
+#[test]
+fn the_first_error_sticks() {
+    let trace = Trace::new("wrong", 9, 20);
+    let x = trace.input("x", TensorType::new(DataType::F32, [1_usize, 3, 8, 8]));
+    let weight = trace.weight("layer.weight", Weight::zeros(DataType::F32, vec![4, 5, 3, 3]).unwrap());
+    let y = x.conv(&weight, None, &ConvOptions::same(3));
+    let _ = (&y + &x).depth_to_space(7).dims::<4>();
+    trace.output("y", &y);
+    let error = trace.finish().unwrap_err().to_string();
+    assert!(error.starts_with("node `layer/Conv` (Conv): the weight f32[4,5,3,3]"), "{error}");
+}
+
+#[test]
+fn unknown_attributes_survive() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut model = model(&checkpoint(folder.path()));
+    model.nodes[0].attributes.insert("note".into(), Attribute::Floats(vec![0.5, 2.0]));
+    let path = folder.path().join("m.onnx");
+    save(&model, &path, WeightStorage::Inline).unwrap();
+    assert_eq!(load(&path).unwrap().nodes[0].attributes["note"], Attribute::Floats(vec![0.5, 2.0]));
+}
