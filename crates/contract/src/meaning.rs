@@ -1,0 +1,140 @@
+//! What the values of a tensor are.
+
+use serde::{Deserialize, Serialize};
+
+/// What the values of a tensor are: enough to make samples for it, and to convert pictures, texts and files to it and from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Meaning {
+    /// Pixels: `(value − mean) / deviation`, where `value` runs from black (`range[0]`) to white (`range[1]`).
+    Pixels {
+        /// The values of black and white before normalisation.
+        range: [f32; 2],
+        /// What is subtracted and divided by, for each channel in the tensor's order.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        normalisation: Option<Normalisation>,
+        /// The order of the channels.
+        order: ChannelOrder,
+        /// How a picture is extended to a size that the network takes; `None` where pictures are resized instead.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        padding: Option<Padding>,
+    },
+    /// Depth for each pixel.
+    Depth {
+        /// What the values measure.
+        unit: DepthUnit,
+        /// The value of a pixel without a measurement.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        missing: Option<f32>,
+    },
+    /// A latent picture or clip as the autoencoder has it. The diffusion model works on `(latent − shift) · scaling`.
+    Latent {
+        /// The factor.
+        scaling: f32,
+        /// What is subtracted before.
+        shift: f32,
+    },
+    /// The distribution of a latent: means in the first half of the channels, logarithms of variances in the second half.
+    LatentDistribution {
+        /// As in [`Meaning::Latent`].
+        scaling: f32,
+        /// As in [`Meaning::Latent`].
+        shift: f32,
+    },
+    /// What a diffusion model denoises: these numbers of channels, in this order.
+    NoisyLatent {
+        /// Channels of the noisy latent.
+        latent: usize,
+        /// Channels of the mask, 1 where pixels are made anew; 0 channels for models that do not inpaint.
+        mask: usize,
+        /// Channels of the latent of the masked picture.
+        masked_image: usize,
+    },
+    /// What a diffusion model predicts: noise, velocity or the sample, as its scheduler's configuration says.
+    Prediction,
+    /// The step of the diffusion.
+    Timestep {
+        /// The least and the largest step.
+        range: [f32; 2],
+    },
+    /// Tokens of a text.
+    Tokens {
+        /// Tokens run from 0 to one less than this. CLIP's last two are the start and the end of a text.
+        vocabulary: usize,
+    },
+    /// What a text encoder makes of a text, and what a diffusion model is conditioned on.
+    Embedding {
+        /// Where in the encoder it comes from.
+        from: Embedding,
+    },
+    /// SDXL's numbers: height and width of the original, where it was cut, and the size that is asked for.
+    TimeIds,
+    /// An input that is the output `from` of the run before; zeros in the first run.
+    Carried {
+        /// The output's name.
+        from: String,
+    },
+    /// What a convolution over time keeps for the next chunk.
+    Cache,
+}
+
+/// How pixels are normalised.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Normalisation {
+    /// Subtracted from each channel.
+    pub mean: [f32; 3],
+    /// Each channel is divided by this afterwards.
+    pub deviation: [f32; 3],
+}
+
+impl Normalisation {
+    /// Mean and deviation of ImageNet's red, green and blue, for values from 0 to 1.
+    pub const IMAGENET: Self = Self { mean: [0.485, 0.456, 0.406], deviation: [0.229, 0.224, 0.225] };
+}
+
+/// Where in a text encoder an embedding comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Embedding {
+    /// The hidden state before the first layer (0) or after that many layers, of each token.
+    Layer(usize),
+    /// The last hidden state after the final normalisation, of each token.
+    Last,
+    /// The last hidden state of the end of the text.
+    Pooled,
+    /// The pooled state, projected to the space of pictures.
+    Projected,
+    /// For each token, whatever the pipeline chooses: an input of diffusion models.
+    Context,
+}
+
+named! {
+    /// The order of a picture's channels in a tensor.
+    ChannelOrder {
+        /// One channel: grey.
+        Grey = "grey",
+        /// Red, green, blue.
+        Rgb = "rgb",
+        /// Blue, green, red.
+        Bgr = "bgr",
+    }
+}
+
+named! {
+    /// What depth measures.
+    DepthUnit {
+        /// Larger is nearer; scale and shift are those of the picture alone.
+        RelativeInverse = "relative_inverse",
+        /// One over the distance in metres.
+        InverseMetres = "inverse_metres",
+    }
+}
+
+named! {
+    /// How a picture is extended beyond its edge.
+    Padding {
+        /// Mirrored, without repeating the edge pixel: `c b | a b c | b a`.
+        Reflect = "reflect",
+    }
+}

@@ -1,0 +1,35 @@
+//! Number formats that engines compute in.
+
+named! {
+    /// The number format of most weights and activations of an engine.
+    Precision {
+        /// IEEE 754 binary32.
+        Fp32 = "fp32",
+        /// IEEE 754 binary16.
+        Fp16 = "fp16",
+        /// bfloat16.
+        Bf16 = "bf16",
+        /// 8-bit integers with scales.
+        Int8 = "int8",
+        /// 8-bit floats (E4M3) with scales.
+        Fp8 = "fp8",
+    }
+}
+
+impl Precision {
+    /// The lowest compute capability, `(major, minor)`, of GPUs that compute in it.
+    ///
+    /// Source: the table of tensor core formats in the CUDA programming guide. TensorRT 10 and CUDA 13 begin with 7.5.
+    pub fn least_capability(self) -> (u32, u32) {
+        match self {
+            Self::Fp8 => (8, 9),
+            Self::Bf16 => (8, 0),
+            Self::Fp32 | Self::Fp16 | Self::Int8 => (7, 5),
+        }
+    }
+
+    /// Whether ONNX Runtime's CPU kernels compute in it.
+    pub fn runs_on_cpu(self) -> bool {
+        matches!(self, Self::Fp32 | Self::Fp16 | Self::Int8)
+    }
+}

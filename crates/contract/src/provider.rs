@@ -1,0 +1,32 @@
+//! What executes the nodes of a graph.
+
+named! {
+    /// What executes the nodes of a graph.
+    Provider {
+        /// NVIDIA TensorRT, through ONNX Runtime.
+        TensorRt = "tensorrt",
+        /// ONNX Runtime's CUDA kernels.
+        Cuda = "cuda",
+        /// ONNX Runtime's CPU kernels.
+        Cpu = "cpu",
+    }
+}
+
+impl Provider {
+    /// All providers, the preferred one first.
+    pub const LADDER: &[Self] = Self::ALL;
+
+    /// ONNX Runtime's name of it.
+    pub fn onnxruntime_name(self) -> &'static str {
+        match self {
+            Self::TensorRt => "TensorrtExecutionProvider",
+            Self::Cuda => "CUDAExecutionProvider",
+            Self::Cpu => "CPUExecutionProvider",
+        }
+    }
+
+    /// The provider that ONNX Runtime calls by this name.
+    pub fn from_onnxruntime_name(name: &str) -> Option<Self> {
+        Self::LADDER.iter().copied().find(|provider| provider.onnxruntime_name() == name)
+    }
+}

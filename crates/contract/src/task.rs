@@ -1,0 +1,21 @@
+//! What a model does.
+
+named! {
+    /// What a model does.
+    Task {
+        /// A picture to the same picture with more pixels, or with cleaner ones (scale 1).
+        Upscale = "upscale",
+        /// A noisy latent image to the noise in it, conditioned on a text.
+        Unet = "unet",
+        /// A picture or a clip to a latent one.
+        VaeEncoder = "vae_encoder",
+        /// A latent picture or clip to pixels.
+        VaeDecoder = "vae_decoder",
+        /// The tokens of a text to what conditions an image.
+        TextEncoder = "text_encoder",
+        /// A picture to the depth of each of its pixels.
+        Depth = "depth",
+        /// A frame, and often the frame shown before it, to the frame that is shown.
+        Realtime = "realtime",
+    }
+}
