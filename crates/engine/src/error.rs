@@ -1,0 +1,150 @@
+//! What can be wrong with an engine, its archive and its signature.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What is wrong with an engine. The text of an error never repeats its cause: walk [`std::error::Error::source`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused something on a file or folder.
+    #[error("{}: cannot {action}", path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried, as a verb: "read", "create".
+        action: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// There is no engine at a path.
+    #[error("{}: {}; give the folder of an engine", path.display(), if *is_folder { "no manifest.json in this folder" } else { "no such folder" })]
+    NotAnEngine {
+        /// Where an engine was expected.
+        path: PathBuf,
+        /// Whether there is a folder.
+        is_folder: bool,
+    },
+    /// The manifest has another schema.
+    #[error("expected a manifest of schema {expected}, found {found}")]
+    Schema {
+        /// The schema that this release reads and writes.
+        expected: u32,
+        /// The manifest's schema.
+        found: u32,
+    },
+    /// The manifest breaks a rule of its schema.
+    #[error("{problem}")]
+    Manifest {
+        /// Where in the manifest, what was expected, and what was found.
+        problem: String,
+    },
+    /// The manifest's contract breaks a rule, or a graph does not keep the contract.
+    #[error(transparent)]
+    Contract(#[from] tileforge_contract::Error),
+    /// A graph's tensors do not keep the contract.
+    #[error("graphs.{file}: the contract is not kept")]
+    Graph {
+        /// The graph's file.
+        file: String,
+        /// The tensor that does not.
+        source: tileforge_contract::Error,
+    },
+    /// A manifest cannot be used, for the reason in its source.
+    #[error("{}: not a valid engine manifest", path.display())]
+    Invalid {
+        /// The manifest's file.
+        path: PathBuf,
+        /// The rule that it breaks.
+        source: Box<Error>,
+    },
+    /// A file is not the one that the manifest lists.
+    #[error("{}: expected {expected}, found {found}", path.display())]
+    Altered {
+        /// The file.
+        path: PathBuf,
+        /// Its listed length or digest.
+        expected: String,
+        /// Its real length or digest, or that it is missing.
+        found: String,
+    },
+    /// A signature is required, and there is none.
+    #[error("{}: a signature is required, and there is none", path.display())]
+    Unsigned {
+        /// Where it was expected.
+        path: PathBuf,
+    },
+    /// The signature is not one of the required key.
+    #[error("{}: {problem}", path.display())]
+    Signature {
+        /// The signature's file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A file holds no key of the expected kind.
+    #[error("{}: expected an Ed25519 {kind} key in PEM form, found {found}", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// "public" or "private".
+        kind: &'static str,
+        /// What it holds instead.
+        found: String,
+    },
+    /// The system gives no random numbers for a key.
+    #[error("the system gives no random numbers: {reason}")]
+    Random {
+        /// The system's reason.
+        reason: String,
+    },
+    /// An archive is not that of exactly one engine.
+    #[error("{}: {problem}", path.display())]
+    Archive {
+        /// The archive, or the file in it.
+        path: PathBuf,
+        /// What was expected and what was found.
+        problem: String,
+    },
+    /// An engine cannot get its place.
+    #[error("{}: {problem}", path.display())]
+    Place {
+        /// Where the engine should go.
+        path: PathBuf,
+        /// What is there instead.
+        problem: &'static str,
+    },
+    /// TensorRT left no compiled graph.
+    #[error("expected an EPContext model and at least one plan, found {} and {plans} plans", if *context { "one" } else { "none" })]
+    NothingCompiled {
+        /// Whether there is an EPContext model.
+        context: bool,
+        /// Number of plans.
+        plans: usize,
+    },
+    /// A thread of this crate panicked: a defect of ours.
+    #[error("internal: {0} stopped without an error; please report this")]
+    Internal(&'static str),
+}
+
+impl Error {
+    /// An error of the operating system about a file or folder.
+    pub fn file(path: &Path, action: &'static str, source: io::Error) -> Self {
+        Self::File { path: path.to_owned(), action, source }
+    }
+
+    pub(crate) fn manifest(problem: impl Into<String>) -> Self {
+        Self::Manifest { problem: problem.into() }
+    }
+
+    pub(crate) fn altered(path: &Path, expected: impl Into<String>, found: impl Into<String>) -> Self {
+        Self::Altered { path: path.to_owned(), expected: expected.into(), found: found.into() }
+    }
+
+    pub(crate) fn archive(path: &Path, problem: impl Into<String>) -> Self {
+        Self::Archive { path: path.to_owned(), problem: problem.into() }
+    }
+}

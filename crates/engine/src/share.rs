@@ -1,0 +1,86 @@
+//! The same file in several engines, stored once.
+
+use crate::digest::{FileDigest, sha256_file};
+use crate::{Error, MANIFEST_FILE, Manifest, Result, exchange};
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Engines are looked for this many folders deep: `engines/PROFILE/MODEL`.
+const DEPTH: usize = 2;
+
+/// Replaces files of the engine in `directory` by hard links to the same files of engines below `folder`, and returns
+/// the bytes saved.
+///
+/// Engines of one model share their weights this way. A file is linked only after it has been digested, so that damage
+/// does not spread; and on a file system without hard links, or on another one, an engine simply keeps its own. Files
+/// of engines are never changed in place, which is what makes sharing them safe.
+///
+/// # Errors
+/// The engine cannot be read, or a file cannot be replaced.
+pub fn share_files(directory: &Path, folder: &Path) -> Result<u64> {
+    let manifest = read_manifest(directory)
+        .ok_or_else(|| Error::NotAnEngine { path: directory.to_owned(), is_folder: directory.is_dir() })?;
+    let mut known: HashMap<String, Vec<PathBuf>> = HashMap::new();
+    find(folder, DEPTH, &mut |engine| {
+        if let Some(manifest) = read_manifest(engine) {
+            for (name, digest) in manifest.files {
+                known.entry(digest.sha256).or_default().push(engine.join(name));
+            }
+        }
+    });
+    let mut saved = 0;
+    for (name, digest) in &manifest.files {
+        let own = directory.join(name);
+        let others = known.get(&digest.sha256).map_or(&[][..], Vec::as_slice);
+        for other in others {
+            if link(other, &own, digest)? {
+                saved += digest.bytes;
+                break;
+            }
+        }
+    }
+    Ok(saved)
+}
+
+/// Calls `found` for every engine directory in `folder`; of unfinished ones, nothing is used.
+fn find(folder: &Path, depth: usize, found: &mut impl FnMut(&Path)) {
+    let Ok(entries) = folder.read_dir() else { return };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        if exchange::is_unfinished(&path) {
+            continue;
+        }
+        if path.join(MANIFEST_FILE).is_file() {
+            found(&path);
+        } else if depth > 1 && path.is_dir() {
+            find(&path, depth - 1, found);
+        }
+    }
+}
+
+fn read_manifest(directory: &Path) -> Option<Manifest> {
+    Manifest::parse(&fs::read(directory.join(MANIFEST_FILE)).ok()?).ok()
+}
+
+/// Makes `own` a link to `other`, if that has the same content and is not the same file already. Returns whether it
+/// did.
+fn link(other: &Path, own: &Path, digest: &FileDigest) -> Result<bool> {
+    let (Ok(theirs), Ok(ours)) = (fs::symlink_metadata(other), fs::symlink_metadata(own)) else { return Ok(false) };
+    let same_disk = theirs.dev() == ours.dev();
+    if !theirs.is_file() || !same_disk || theirs.ino() == ours.ino() || theirs.mode() != ours.mode() {
+        return Ok(false);
+    }
+    if sha256_file(other).ok().as_ref() != Some(digest) {
+        return Ok(false);
+    }
+    // The link is made beside its place and renamed over it: there is always a whole file of this name.
+    let beside = tempfile::Builder::new()
+        .prefix(".linking-")
+        .make_in(exchange::parent_of(own), |place| fs::hard_link(other, place));
+    let Ok(beside) = beside else { return Ok(false) };
+    beside.into_temp_path().persist(own).map_err(|e| Error::file(own, "replace", e.error))?;
+    Ok(true)
+}

@@ -1,0 +1,63 @@
+//! Who made an engine: Ed25519 signatures (RFC 8032) of the manifest, which holds the digests of everything else.
+//!
+//! `manifest.sig` holds the 64 bytes of the signature over the bytes of `manifest.json`; keys are PEM files (RFC 8410),
+//! so that other tools read them too: `openssl pkeyutl -verify -rawin -pubin -inkey KEY.pub -sigfile manifest.sig -in
+//! manifest.json`.
+
+mod sign;
+
+use std::fs;
+use std::path::Path;
+
+use ed25519_dalek::pkcs8::DecodePublicKey;
+use ed25519_dalek::{Signature, VerifyingKey};
+
+pub use sign::{Keys, keygen, sign};
+
+use crate::error::{Error, Result};
+
+/// The name of the signature in an engine directory.
+pub const SIGNATURE_FILE: &str = "manifest.sig";
+
+/// Larger key files are refused unread: a key has a hundred bytes.
+const KEY_MAXIMUM_BYTES: u64 = 1 << 14;
+
+/// The key of somebody whose engines are trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicKey(VerifyingKey);
+
+impl PublicKey {
+    /// Reads a public key: a PEM file, as `engine-builder keygen` writes it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not such a key.
+    pub fn read(path: &Path) -> Result<Self> {
+        let length = fs::metadata(path).map_err(|source| Error::file(path, "read", source))?.len();
+        let refused = |found: String| Error::Key { path: path.to_owned(), kind: "public", found };
+        if length > KEY_MAXIMUM_BYTES {
+            return Err(refused(format!("{length} bytes")));
+        }
+        let text = fs::read(path).map_err(|source| Error::file(path, "read", source))?;
+        let text = String::from_utf8(text).map_err(|_| refused("no text".into()))?;
+        if text.contains("PRIVATE KEY") {
+            return Err(refused("a private key, which only its owner should have".into()));
+        }
+        let key = VerifyingKey::from_public_key_pem(text.trim());
+        key.map(Self).map_err(|error| refused(format!("something else ({error})")))
+    }
+
+    /// That `signature` was made over `manifest` with the private half of this key. `place` is where the signature was
+    /// found.
+    ///
+    /// # Errors
+    /// It was not.
+    pub fn verify(&self, manifest: &[u8], signature: &[u8], place: &Path) -> Result<()> {
+        let refused = |problem| Error::Signature { path: place.to_owned(), problem };
+        let signature =
+            Signature::from_slice(signature).map_err(|_| refused("expected the 64 bytes of a signature"))?;
+        // Strict: refuses weak keys, for which one signature is good for several messages.
+        self.0
+            .verify_strict(manifest, &signature)
+            .map_err(|_| refused("the signature is not one of this key over this manifest"))
+    }
+}

@@ -1,0 +1,265 @@
+//! Graphs that TensorRT has compiled for one GPU: EPContext models with their plans.
+//!
+//! ONNX Runtime's own cache of engines goes by names and not by weights, so that two engines of one graph's name would
+//! share it (<https://github.com/microsoft/onnxruntime/issues/32254>). Here, an entry is found by the digest of
+//! everything that it depends on, holds the digests of its files, and appears whole or not at all; a lock beside it
+//! makes two processes compile once.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::digest::{FileDigest, hexadecimal, sha256_file};
+use crate::error::{Error, Result};
+
+/// The folder of compiled graphs in an engine's directory.
+pub const FOLDER: &str = "tensorrt";
+
+/// The name of an entry's EPContext model.
+pub const CONTEXT: &str = "context.onnx";
+/// The name of the file that holds an entry's facts and digests.
+pub const RECORD: &str = "compiled.json";
+
+/// What TensorRT's plans begin with: "ftrt", read as a number.
+const PLAN_TAG: [u8; 4] = *b"ftrt";
+
+/// Everything that a compiled graph depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Facts {
+    /// SHA-256 of the graph's file, which holds shapes and precision.
+    pub graph_sha256: String,
+    /// SHA-256 of each weight file.
+    pub weights_sha256: Vec<String>,
+    /// The GPU's name.
+    pub gpu: String,
+    /// Such as "8.9".
+    pub compute_capability: String,
+    /// Such as "10.14.1".
+    pub tensorrt: String,
+    /// The highest CUDA version that the driver supports.
+    pub driver_cuda: String,
+    /// Version of ONNX Runtime.
+    pub onnxruntime: String,
+    /// What the provider was given.
+    pub options: BTreeMap<String, String>,
+}
+
+impl Facts {
+    /// The name of the entry: a digest of all facts.
+    pub fn key(&self) -> String {
+        // Field by field, each with its length, so that no two sets of facts read the same.
+        let mut digest = Sha256::new();
+        let mut add = |text: &str| {
+            digest.update((text.len() as u64).to_le_bytes());
+            digest.update(text);
+        };
+        add(&self.graph_sha256);
+        self.weights_sha256.iter().for_each(|weights| add(weights));
+        [&self.gpu, &self.compute_capability, &self.tensorrt, &self.driver_cuda, &self.onnxruntime]
+            .into_iter()
+            .for_each(|text| add(text));
+        self.options.iter().flat_map(|(name, value)| [name, value]).for_each(|text| add(text));
+        hexadecimal(&digest.finalize()[..16])
+    }
+}
+
+/// What stands in [`RECORD`].
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    facts: Facts,
+    files: BTreeMap<String, FileDigest>,
+}
+
+/// Where compiled graphs are kept.
+#[derive(Clone, Debug)]
+pub struct Store(PathBuf);
+
+impl Store {
+    /// A store in this folder, which need not be there yet.
+    pub fn at(folder: impl Into<PathBuf>) -> Self {
+        Self(folder.into())
+    }
+
+    /// The file that a process locks while it makes these facts' entry.
+    pub fn lock_file(&self, facts: &Facts) -> PathBuf {
+        self.0.join(format!("{}.lock", facts.key()))
+    }
+
+    /// Whether there is an entry of these facts, by its record alone: its files have not been looked at.
+    pub fn has(&self, facts: &Facts) -> bool {
+        self.record(facts).is_some()
+    }
+
+    /// The EPContext model of these facts, if there is a whole one.
+    pub fn get(&self, facts: &Facts) -> Option<PathBuf> {
+        let (record, folder) = (self.record(facts)?, self.0.join(facts.key()));
+        let whole = record.files.iter().all(|(name, expected)| is_whole(&folder.join(name), expected));
+        whole.then(|| folder.join(CONTEXT))
+    }
+
+    fn record(&self, facts: &Facts) -> Option<Record> {
+        let record: Record = serde_json::from_slice(&fs::read(self.0.join(facts.key()).join(RECORD)).ok()?).ok()?;
+        (record.facts == *facts && record.files.contains_key(CONTEXT)).then_some(record)
+    }
+
+    /// The EPContext model of these facts, made by `make` in the folder that it is given if there is none. Of processes
+    /// that want the same one at the same time, one makes it, and the others wait.
+    ///
+    /// # Errors
+    /// `make` fails or makes no EPContext model with a plan, or a file cannot be written.
+    pub fn get_or_make<E: From<Error>>(
+        &self,
+        facts: &Facts,
+        make: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<PathBuf, E> {
+        let failed = |action: &'static str| move |source: io::Error| Error::file(&self.0, action, source);
+        fs::create_dir_all(&self.0).map_err(failed("create the folder"))?;
+        let key = facts.key();
+        let lock = File::create(self.lock_file(facts)).map_err(failed("create a lock in"))?;
+        if lock.try_lock().is_err() {
+            tracing::info!("another process compiles the same graph; waiting for it");
+            lock.lock().map_err(failed("wait for a lock in"))?;
+        }
+        if let Some(made) = self.get(facts) {
+            return Ok(made);
+        }
+        let staging =
+            tempfile::Builder::new().prefix(".compiling-").tempdir_in(&self.0).map_err(failed("create a folder in"))?;
+        make(staging.path())?;
+        let files = plan_and_context(staging.path())?;
+        let record = Record { facts: facts.clone(), files };
+        let text = serde_json::to_vec_pretty(&record)
+            .map_err(|error| failed("describe what was compiled in")(error.into()))?;
+        fs::write(staging.path().join(RECORD), text).map_err(failed("write to"))?;
+        let folder = self.0.join(&key);
+        if folder.exists() {
+            // Damaged, or it would have been taken.
+            fs::remove_dir_all(&folder).map_err(failed("remove a damaged entry from"))?;
+        }
+        fs::rename(staging.keep(), &folder).map_err(failed("rename what was compiled in"))?;
+        Ok(folder.join(CONTEXT))
+    }
+}
+
+fn is_whole(path: &Path, expected: &FileDigest) -> bool {
+    sha256_file(path).is_ok_and(|found| found == *expected)
+}
+
+/// The files that TensorRT left, which are a context and at least one plan. ONNX Runtime itself looks at neither before
+/// it runs them.
+fn plan_and_context(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
+    let failed = |source: io::Error| Error::file(folder, "list", source);
+    let mut files = BTreeMap::new();
+    let mut plans = 0;
+    for entry in folder.read_dir().map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let path = entry.path();
+        let mut start = [0; 4];
+        let read = File::open(&path).and_then(|mut file| io::Read::read_exact(&mut file, &mut start));
+        plans += usize::from(read.is_ok() && start == PLAN_TAG);
+        files.insert(entry.file_name().to_string_lossy().into_owned(), sha256_file(&path)?);
+    }
+    match (files.contains_key(CONTEXT), plans) {
+        (true, 1..) => Ok(files),
+        (context, plans) => Err(Error::NothingCompiled { context, plans }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    fn facts() -> Facts {
+        let text = |text: &str| text.to_owned();
+        Facts {
+            graph_sha256: text("a"),
+            weights_sha256: vec![text("b")],
+            gpu: text("GPU"),
+            compute_capability: text("8.9"),
+            tensorrt: text("10.14.1"),
+            driver_cuda: text("13.0"),
+            onnxruntime: text("1.31.1"),
+            options: BTreeMap::from([(text("trt_sparsity_enable"), text("0"))]),
+        }
+    }
+
+    fn make(folder: &Path) -> Result<()> {
+        fs::write(folder.join(CONTEXT), b"graph").unwrap();
+        fs::write(folder.join("plan.engine"), b"ftrt and more").unwrap();
+        Ok(())
+    }
+
+    #[test]
+    fn every_fact_has_its_own_entry() {
+        let changes: [fn(&mut Facts); 9] = [
+            |_| (),
+            |facts| facts.graph_sha256.push('x'),
+            |facts| facts.weights_sha256.push("x".into()),
+            |facts| facts.gpu.push('x'),
+            |facts| facts.compute_capability = "8.6".into(),
+            |facts| facts.tensorrt.push('0'),
+            |facts| facts.driver_cuda = "13.1".into(),
+            |facts| facts.onnxruntime.push('0'),
+            |facts| facts.options.insert("trt_sparsity_enable".into(), "1".into()).map(drop).unwrap_or_default(),
+        ];
+        let keys = changes.map(|change| {
+            let mut facts = facts();
+            change(&mut facts);
+            facts.key()
+        });
+        assert_eq!(keys.iter().collect::<std::collections::BTreeSet<_>>().len(), keys.len());
+    }
+
+    #[test]
+    fn it_is_made_once_and_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::at(folder.path().join("made/here"));
+        let made = AtomicUsize::new(0);
+        assert_eq!(store.get(&facts()), None);
+        let paths: Vec<PathBuf> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        store.get_or_make(&facts(), |folder| {
+                            made.fetch_add(1, Ordering::SeqCst);
+                            thread::sleep(std::time::Duration::from_millis(50));
+                            make(folder)
+                        })
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
+        });
+        assert_eq!(made.into_inner(), 1);
+        assert!(paths.iter().all(|path| *path == store.get(&facts()).unwrap()));
+    }
+
+    #[test]
+    fn damage_is_made_again_and_failure_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::at(folder.path());
+        let failed = store.get_or_make(&facts(), |_| Err(Error::Internal("test")));
+        assert!(matches!(failed, Err(Error::Internal(_))));
+        let nothing = store.get_or_make(&facts(), |folder| {
+            fs::write(folder.join(CONTEXT), b"graph").map_err(|e| Error::file(folder, "write", e))
+        });
+        assert!(matches!(nothing, Err(Error::NothingCompiled { context: true, plans: 0 })));
+        assert_eq!((store.get(&facts()), store.has(&facts())), (None, false));
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [format!("{}.lock", facts().key()).as_str()]);
+
+        let made = store.get_or_make(&facts(), make).unwrap();
+        fs::write(made.with_file_name("plan.engine"), b"ftrt and less").unwrap();
+        assert_eq!((store.get(&facts()), store.has(&facts())), (None, true));
+        store.get_or_make(&facts(), make).unwrap();
+        assert_eq!(store.get(&facts()), Some(made));
+    }
+}

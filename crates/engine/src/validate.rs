@@ -1,0 +1,307 @@
+//! The rules of schema 2. Nothing here touches the file system.
+
+use std::path::{self, Path};
+
+use serde::Deserialize;
+
+use tileforge_contract::Contract;
+
+use crate::error::{Error, Result};
+use crate::manifest::{Graph, Manifest, SCHEMA, Target};
+use crate::store;
+
+/// Longest side of a tensor.
+const LENGTH_MAXIMUM: usize = 1 << 20;
+
+/// Largest tensor of a graph's interface, in elements: 2 GiB of float32.
+const TENSOR_MAXIMUM: usize = 1 << 29;
+
+/// Most samples in one run.
+const BATCH_MAXIMUM: usize = 64;
+
+/// Most sessions that run at the same time.
+const STREAMS_MAXIMUM: u32 = 16;
+
+/// What a manifest may give to providers. Not among them are paths, of libraries for one.
+const PROVIDER_OPTIONS: [&str; 14] = [
+    "trt_builder_optimization_level",
+    "trt_auxiliary_streams",
+    "trt_min_subgraph_size",
+    "trt_max_partition_iterations",
+    "trt_timing_cache_enable",
+    "trt_engine_hw_compatible",
+    "trt_sparsity_enable",
+    "trt_context_memory_sharing_enable",
+    "trt_cuda_graph_enable",
+    "trt_max_workspace_size",
+    "use_tf32",
+    "cudnn_conv_algo_search",
+    "prefer_nhwc",
+    "enable_cuda_graph",
+];
+
+impl Manifest {
+    /// Reads a manifest and checks every rule that can be checked without the files.
+    ///
+    /// Never panics, whatever the bytes are.
+    ///
+    /// # Errors
+    /// [`Error::Schema`] for a manifest of another schema; [`Error::Manifest`] or [`Error::Contract`] with the first rule that is
+    /// broken.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        /// Read first, so that a newer schema is not reported as an unknown field.
+        #[derive(Deserialize)]
+        struct Schema {
+            schema: u32,
+        }
+        let broken = |error: serde_json::Error| Error::manifest(format!("not a manifest: {error}"));
+        let Schema { schema } = serde_json::from_slice(bytes).map_err(broken)?;
+        if schema != SCHEMA {
+            return Err(Error::Schema { expected: SCHEMA, found: schema });
+        }
+        let manifest: Self = serde_json::from_slice(bytes).map_err(broken)?;
+        manifest.validate()?;
+        Ok(manifest)
+    }
+
+    /// Checks the rules that [`Manifest::parse`] checks, on a manifest made in memory.
+    ///
+    /// # Errors
+    /// [`Error::Schema`] for a manifest of another schema; [`Error::Manifest`] or [`Error::Contract`] with the first rule that is
+    /// broken.
+    pub fn validate(&self) -> Result<()> {
+        rule(self.schema == SCHEMA, || format!("schema: expected {SCHEMA}, found {}", self.schema))?;
+        plain_name(&self.name)?;
+        self.contract.validate()?;
+        for (name, digest) in &self.files {
+            match compiled_name(name) {
+                Some(parts) => parts.split('/').try_for_each(plain_name)?,
+                None => plain_name(name)?,
+            }
+            let sound = digest.sha256.len() == 64
+                && digest.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+            rule(sound, || format!("files.{name}.sha256: expected 64 lower-case hexadecimal digits"))?;
+        }
+        rule(!self.graphs.is_empty(), || "graphs: expected at least one, found none".into())?;
+        for graph in &self.graphs {
+            self.listed("graphs", &graph.file)?;
+            graph.validate(&self.contract)?;
+        }
+        self.listed("selftest.file", &self.selftest.file)?;
+        self.graph_exists("selftest.graph", &self.selftest.graph)?;
+        let tolerance = self.selftest.tolerance;
+        rule(tolerance.is_finite() && tolerance >= 0.0, || {
+            format!("selftest.tolerance: expected a number of at least 0, found {tolerance}")
+        })?;
+        let Target { streams, tensorrt, cuda, .. } = &self.target;
+        rule((1..=STREAMS_MAXIMUM).contains(streams), || {
+            format!("target.streams: expected 1 to {STREAMS_MAXIMUM}, found {streams}")
+        })?;
+        for (name, value) in tensorrt.iter().chain(cuda) {
+            rule(PROVIDER_OPTIONS.contains(&name.as_str()), || {
+                format!("target: \"{}\" is no option that an engine may ask for", name.escape_debug())
+            })?;
+            let sound = !value.is_empty()
+                && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+            rule(sound, || {
+                format!("target: expected a word or a number for {name}, found \"{}\"", value.escape_debug())
+            })?;
+        }
+        self.gates.iter().try_for_each(|gate| self.graph_exists("gates", &gate.graph))
+    }
+
+    fn listed(&self, key: &str, file: &str) -> Result<()> {
+        plain_name(file)?;
+        rule(self.files.contains_key(file), || format!("{key}: \"{file}\" is not among files"))
+    }
+
+    fn graph_exists(&self, key: &str, file: &str) -> Result<()> {
+        let exists = self.graphs.iter().any(|graph| graph.file == file);
+        rule(exists, || format!("{key}: \"{file}\" is not among graphs"))
+    }
+}
+
+impl Graph {
+    /// That the graph keeps the contract, and that no tensor is too large.
+    fn validate(&self, contract: &Contract) -> Result<()> {
+        for shape in self.inputs.values().chain(self.outputs.values()) {
+            let elements = shape.iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
+            let sound = shape.iter().all(|length| (1..=LENGTH_MAXIMUM).contains(length))
+                && elements.is_some_and(|elements| elements <= TENSOR_MAXIMUM);
+            rule(sound, || {
+                format!("graphs.{}: expected tensors of 1 to {TENSOR_MAXIMUM} elements, found {shape:?}", self.file)
+            })?;
+        }
+        let sizes = contract
+            .check(&self.inputs, &self.outputs)
+            .map_err(|error| Error::Graph { file: self.file.clone(), source: error })?;
+        rule((1..=BATCH_MAXIMUM).contains(&sizes.batch), || {
+            format!("graphs.{}: expected a batch of 1 to {BATCH_MAXIMUM}, found {}", self.file, sizes.batch)
+        })
+    }
+}
+
+/// The part behind `tensorrt/` of a file that TensorRT compiled, which is in a folder of its own.
+fn compiled_name(name: &str) -> Option<&str> {
+    name.strip_prefix(store::FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() == 1)
+}
+
+/// A file name that stays in its directory on every system.
+fn plain_name(name: &str) -> Result<()> {
+    let mut parts = Path::new(name).components();
+    let plain = matches!(parts.next(), Some(path::Component::Normal(part)) if part == name)
+        && parts.next().is_none()
+        && !name.contains(['/', '\\', ':', '\0']);
+    rule(plain, || format!("files: expected a plain file name, found \"{}\"", name.escape_debug()))
+}
+
+fn rule(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::manifest(otherwise())) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+    use tileforge_contract::{Padding, Precision, ReceptiveField, Upscale};
+
+    use super::*;
+
+    fn contract() -> Value {
+        let upscale = Upscale {
+            input: "input".into(),
+            output: "output".into(),
+            scale: 4,
+            channels: 3,
+            range: [0.0, 1.0],
+            size_multiple: 1,
+            size_minimum: 1,
+            padding: Padding::Reflect,
+            receptive_field: ReceptiveField::Radius(18),
+            safe_precisions: vec![Precision::Fp32, Precision::Fp16],
+        };
+        serde_json::to_value(upscale.contract()).unwrap()
+    }
+
+    fn value(tiles: &[(usize, usize)]) -> Value {
+        let digest = json!({ "bytes": 1, "sha256": "0".repeat(64) });
+        let name = |&(width, height): &(usize, usize)| format!("{width}x{height}.onnx");
+        let graphs: Vec<_> = tiles
+            .iter()
+            .map(|tile| {
+                json!({
+                    "file": name(tile), "optimised": false,
+                    "inputs": { "input": [1, 3, tile.1, tile.0] },
+                    "outputs": { "output": [1, 3, tile.1 * 4, tile.0 * 4] },
+                })
+            })
+            .collect();
+        let mut files: serde_json::Map<_, _> = tiles.iter().map(|tile| (name(tile), digest.clone())).collect();
+        files.insert("selftest.safetensors".into(), digest);
+        json!({
+            "schema": SCHEMA, "name": "compact-x4", "producer": "engine-builder 0.1.0",
+            "model": {
+                "architecture": "compact", "licence": null, "checkpoint_sha256": null,
+                "graph_sha256": "0".repeat(64), "parameters": 1,
+            },
+            "contract": contract(),
+            "precision": "fp32",
+            "target": { "profile": "cpu", "provider": "cpu", "compute_capability": null },
+            "built_with": { "onnxruntime": "1.31.1", "operating_system": "linux", "processor": "x86_64" },
+            "graphs": graphs,
+            "gates": [{ "name": "finite", "graph": name(&tiles[0]), "value": 1.0, "floor": 1.0 }],
+            "selftest": { "file": "selftest.safetensors", "graph": name(&tiles[0]), "tolerance": 1e-3 },
+            "files": files,
+        })
+    }
+
+    pub(crate) fn manifest(tiles: &[(usize, usize)]) -> Manifest {
+        Manifest::parse(value(tiles).to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_manifest_survives_the_round_trip() {
+        let first = manifest(&[(64, 64), (256, 256)]);
+        let again = Manifest::parse(&serde_json::to_vec_pretty(&first).unwrap()).unwrap();
+        assert_eq!(first, again);
+    }
+
+    /// An error's text with those of its causes.
+    fn chain(error: &dyn std::error::Error) -> String {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        text
+    }
+
+    #[test]
+    fn each_broken_rule_is_named() {
+        let cases = [
+            ("/schema", json!(1), "expected a manifest of schema 2, found 1"),
+            ("/unknown", json!(0), "unknown field"),
+            ("/name", json!("../compact"), "plain file name"),
+            ("/contract/inputs/0/name", json!(""), "printable"),
+            ("/contract/outputs/0/axes/1", json!({ "channels": 1 }), "channels"),
+            ("/contract/task", json!("sing"), "unknown variant"),
+            ("/contract/inputs/0/name", json!("other"), "`other`: expected an input, found none"),
+            ("/graphs", json!([]), "at least one"),
+            ("/graphs/0/inputs/input", json!([1, 3, 64]), "[batch, 3 channels, height, width]"),
+            ("/graphs/0/inputs/input", json!([2, 3, 64, 64]), "`output`: expected [2, 3, 256, 256]"),
+            ("/graphs/0/inputs/input", json!([1, 3, u64::MAX, 64]), "expected tensors of 1 to"),
+            ("/graphs/0/outputs/output", json!([1, 3, 256, 255]), "found [1, 3, 256, 255]"),
+            ("/graphs/0/file", json!("../64x64.onnx"), "plain file name"),
+            ("/graphs/0/file", json!("other.onnx"), "not among files"),
+            ("/selftest/file", json!(".."), "plain file name"),
+            ("/selftest/graph", json!("other.onnx"), "selftest.graph"),
+            ("/selftest/tolerance", json!(-1.0), "selftest.tolerance"),
+            ("/gates/0/graph", json!("other.onnx"), "gates"),
+            ("/files/64x64.onnx/sha256", json!("00"), "64 lower-case"),
+            ("/target/streams", json!(0), "target.streams"),
+            ("/target/tensorrt", json!({ "trt_extra_plugin_lib_paths": "x" }), "no option that an engine may ask for"),
+            ("/target/cuda", json!({ "use_tf32": "../x" }), "a word or a number"),
+            ("/files/tensorrt~1..~1x", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
+            ("/files/tensorrt~1x", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
+            ("/files/a~1b", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
+        ];
+        for (pointer, replacement, expected) in cases {
+            let mut value = value(&[(64, 64)]);
+            match value.pointer_mut(pointer) {
+                Some(place) => *place = replacement,
+                None => {
+                    let (parent, key) = pointer.rsplit_once('/').unwrap();
+                    value.pointer_mut(parent).unwrap()[key.replace("~1", "/")] = replacement;
+                }
+            }
+            let error = chain(&Manifest::parse(value.to_string().as_bytes()).unwrap_err());
+            assert!(error.contains(expected), "{pointer}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_that_leave_the_directory_are_refused() {
+        for name in ["", ".", "..", "a/b", "/a", "a/", "a\\b", "c:a", "a\0"] {
+            assert!(plain_name(name).is_err(), "{name:?}");
+        }
+        for name in ["a", "model.weights", ".a", "..a", "tile 64.onnx"] {
+            assert!(plain_name(name).is_ok(), "{name:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+            let _ = Manifest::parse(&bytes);
+        }
+
+        #[test]
+        fn no_change_of_a_byte_makes_it_panic(position in 0_usize..2000, byte: u8) {
+            let mut bytes = value(&[(64, 64)]).to_string().into_bytes();
+            let position = position % bytes.len();
+            bytes[position] = byte;
+            let _ = Manifest::parse(&bytes);
+        }
+    }
+}

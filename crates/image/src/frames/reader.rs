@@ -1,0 +1,253 @@
+//! Streams of frames in.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::super::{Colour, Depth, Header, Limits, RowSource};
+use super::raw::{RawFrames, swap_bytes};
+use super::y4m::{LINE_BYTES_MAXIMUM, MAGIC, StreamHeader};
+use super::yuv::{Matrix, Planes};
+use super::{Layout, RawFormat};
+use crate::Size;
+use crate::error::{Error, Result};
+
+/// Pictures of one size that follow each other in a stream.
+pub struct FrameReader {
+    input: Box<dyn Read + Send>,
+    name: PathBuf,
+    layout: Layout,
+    header: Header,
+    /// Of a frame, as it is stored.
+    frame_bytes: usize,
+    count: u64,
+}
+
+impl FrameReader {
+    /// Frames that are nothing but samples. `name` is what errors call the stream.
+    ///
+    /// # Errors
+    /// [`Error::Image`] for frames beyond `limits`.
+    pub fn raw(input: Box<dyn Read + Send>, name: &Path, frames: RawFrames, limits: &Limits) -> Result<Self> {
+        let RawFrames { format, size } = frames;
+        let header = Header { size, colour: format.colour, depth: format.depth, icc_profile: None };
+        let bytes = header.bytes();
+        Self::new(input, name, Layout::Raw(format), header, bytes, limits)
+    }
+
+    /// Frames in luma and chroma, YUV4MPEG2. Their rows are floats: red, green and blue by `matrix`, or by
+    /// [`Matrix::likely`]; chroma is interpolated linearly, from where the colour space has it.
+    ///
+    /// # Errors
+    /// [`Error::Image`] for another stream, a colour space or interlacing that is not supported, frames beyond
+    /// `limits`; [`Error::File`] where the stream cannot be read.
+    pub fn y4m(mut input: Box<dyn Read + Send>, name: &Path, matrix: Option<Matrix>, limits: &Limits) -> Result<Self> {
+        let refused = |problem: String| Error::image(name, problem);
+        let line = read_line(&mut input, MAGIC).map_err(|source| Error::file(name, "read", source))?;
+        let line = match line {
+            Line::Whole(line) => line,
+            Line::Nothing => {
+                return Err(refused(
+                    "expected frames, found an empty stream; did the program that writes it fail?".into(),
+                ));
+            }
+            Line::Other => {
+                return Err(refused(format!(
+                    "expected a stream that begins with {MAGIC}, as ffmpeg -f yuv4mpegpipe writes it; say what raw frames are with --raw"
+                )));
+            }
+        };
+        let stream = StreamHeader::parse(&line).map_err(refused)?;
+        let colour = if stream.form.chroma.is_some() { Colour::Rgb } else { Colour::Grey };
+        let header = Header { size: stream.size, colour, depth: Depth::Float, icc_profile: None };
+        let bytes = stream.form.frame_bytes(stream.size);
+        let matrix = matrix.unwrap_or(Matrix::likely(stream.size));
+        Self::new(input, name, Layout::Y4m(stream, matrix), header, bytes, limits)
+    }
+
+    fn new(
+        input: Box<dyn Read + Send>,
+        name: &Path,
+        layout: Layout,
+        header: Header,
+        bytes: Option<u64>,
+        limits: &Limits,
+    ) -> Result<Self> {
+        limits.check_size(name, header.size)?;
+        let length = bytes.filter(|&bytes| bytes <= limits.decoded_bytes).and_then(|bytes| usize::try_from(bytes).ok());
+        let length = length.ok_or_else(|| {
+            Error::image(
+                name,
+                format!(
+                    "frames of {} have to be held whole, in at most {} bytes; crop them first",
+                    header.size, limits.decoded_bytes
+                ),
+            )
+        })?;
+        Ok(Self { input, name: name.to_owned(), layout, header, frame_bytes: length, count: 0 })
+    }
+
+    /// What every frame is.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// How many frames have been read.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The next frame; `None` after the last one.
+    ///
+    /// # Errors
+    /// [`Error::Image`] for a frame that is truncated or damaged, and for a stream without any; [`Error::File`] where
+    /// the stream cannot be read.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>> {
+        let number = self.count + 1;
+        let unread = |source| Error::file(&self.name, "read", source);
+        let refused = |problem: String| Error::image(&self.name, format!("frame {number}: {problem}"));
+        let mut parameters = String::new();
+        if let Layout::Y4m(..) = self.layout {
+            match read_line(&mut self.input, "FRAME").map_err(unread)? {
+                Line::Whole(line) => parameters = line.strip_prefix("FRAME").unwrap_or_default().to_owned(),
+                Line::Nothing => return self.end(),
+                Line::Other => {
+                    return Err(refused(
+                        "expected a line that begins with FRAME; the stream is truncated or damaged".into(),
+                    ));
+                }
+            }
+        }
+        let mut bytes = vec![0; self.frame_bytes];
+        let found = read_all(&mut self.input, &mut bytes).map_err(unread)?;
+        if found == 0 && matches!(self.layout, Layout::Raw(_)) {
+            return self.end();
+        }
+        if found < bytes.len() {
+            return Err(refused(format!("truncated: expected {} bytes, found {found}", bytes.len())));
+        }
+        self.count = number;
+        let rows = match &self.layout {
+            Layout::Raw(format) => FrameRows::Raw(*format),
+            Layout::Y4m(stream, matrix) => FrameRows::Planes(Planes::new(stream.form, stream.size, *matrix)),
+        };
+        let name = PathBuf::from(format!("{}: frame {number}", self.name.display()));
+        Ok(Some(Frame { name, number, header: self.header.clone(), bytes, parameters, rows, next: 0 }))
+    }
+
+    fn end(&self) -> Result<Option<Frame>> {
+        if self.count == 0 {
+            return Err(Error::image(
+                &self.name,
+                "expected frames, found none; did the program that writes them fail?",
+            ));
+        }
+        Ok(None)
+    }
+}
+
+/// A picture of a stream.
+pub struct Frame {
+    name: PathBuf,
+    /// Its place in the stream, from 1.
+    number: u64,
+    header: Header,
+    /// As it is stored.
+    bytes: Vec<u8>,
+    /// What YUV4MPEG2 has after `FRAME`.
+    parameters: String,
+    rows: FrameRows,
+    next: u32,
+}
+
+enum FrameRows {
+    Raw(RawFormat),
+    Planes(Planes),
+}
+
+impl Frame {
+    /// What follows `FRAME` in YUV4MPEG2.
+    pub(super) fn parameters(&self) -> &str {
+        &self.parameters
+    }
+
+    /// Its place in the stream, from 1.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl RowSource for Frame {
+    fn name(&self) -> &Path {
+        &self.name
+    }
+
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn read_row(&mut self, row: &mut [u8]) -> Result<()> {
+        let Size { height, .. } = self.header.size;
+        if self.next >= height {
+            return Err(Error::image(&self.name, "more rows were read than the frame has"));
+        }
+        let y = self.next as usize;
+        self.next += 1;
+        match &mut self.rows {
+            FrameRows::Raw(format) => {
+                row.copy_from_slice(&self.bytes[y * row.len()..][..row.len()]);
+                if format.little_endian {
+                    swap_bytes(row);
+                }
+            }
+            FrameRows::Planes(planes) => planes.read_row(&self.bytes, y, row),
+        }
+        Ok(())
+    }
+}
+
+/// What stands where a line should begin.
+enum Line {
+    Whole(String),
+    /// The stream has ended.
+    Nothing,
+    /// Something that begins otherwise, is too long, has no end or is no text.
+    Other,
+}
+
+/// Reads a line that begins with `start`, and not a byte more.
+fn read_line(input: &mut impl Read, start: &str) -> io::Result<Line> {
+    let mut line = vec![0; start.len()];
+    let found = read_all(input, &mut line)?;
+    if found == 0 {
+        return Ok(Line::Nothing);
+    }
+    if line != start.as_bytes() {
+        return Ok(Line::Other);
+    }
+    let mut byte = [0];
+    while line.len() < LINE_BYTES_MAXIMUM && read_all(input, &mut byte)? == 1 {
+        if byte == *b"\n" {
+            return Ok(String::from_utf8(line).map_or(Line::Other, Line::Whole));
+        }
+        line.push(byte[0]);
+    }
+    Ok(Line::Other)
+}
+
+/// Fills `buffer` as far as the stream goes, and says how far.
+fn read_all(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

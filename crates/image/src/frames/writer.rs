@@ -1,0 +1,209 @@
+//! Streams of frames out.
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use tempfile::NamedTempFile;
+
+use super::super::writer::temporary_file_for;
+use super::super::{Header, RowSink};
+use super::raw::{RawFormat, swap_bytes};
+use super::yuv::PlaneWriter;
+use super::{Frame, FrameReader, Layout};
+use crate::error::{Error, Result};
+
+/// A frame in luma and chroma that takes more is refused, as it has to be held whole.
+const FRAME_BYTES_MAXIMUM: u64 = 4 << 30;
+
+/// Pictures of one size that follow each other in a stream, in the form of the stream that they come from.
+pub struct FrameWriter {
+    header: Header,
+    stream: Arc<Mutex<Stream>>,
+}
+
+/// What a stream's frames share: one after the other writes to it.
+struct Stream {
+    name: PathBuf,
+    target: Target,
+    header: Header,
+    form: Form,
+    row: Vec<u8>,
+    /// Frames that are whole.
+    finished: u64,
+}
+
+enum Target {
+    /// Written as it comes.
+    Stream(BufWriter<Box<dyn Write + Send>>),
+    /// Gets its name when it is finished.
+    File(BufWriter<NamedTempFile>),
+}
+
+enum Form {
+    Raw(RawFormat),
+    Y4m(Box<PlaneWriter>),
+}
+
+impl FrameWriter {
+    /// Frames of what `header` says into a stream, in the form of `like`. `name` is what errors call the stream.
+    ///
+    /// # Errors
+    /// [`Error::Image`] for channels or a depth that the form does not have, and for frames that are too large;
+    /// [`Error::File`] where the stream cannot be written.
+    pub fn to_stream(output: Box<dyn Write + Send>, name: &Path, like: &FrameReader, header: Header) -> Result<Self> {
+        Self::new(Target::Stream(BufWriter::new(output)), name, like, header)
+    }
+
+    /// The same into a file, which appears when [`FrameWriter::finish`] is called.
+    ///
+    /// # Errors
+    /// As [`FrameWriter::to_stream`].
+    pub fn create(path: &Path, like: &FrameReader, header: Header) -> Result<Self> {
+        Self::new(Target::File(BufWriter::new(temporary_file_for(path)?)), path, like, header)
+    }
+
+    fn new(target: Target, name: &Path, like: &FrameReader, header: Header) -> Result<Self> {
+        let form = match like.layout() {
+            Layout::Raw(format) => {
+                let format = format.with(header.colour, header.depth);
+                Form::Raw(format.ok_or_else(|| Error::image(name, "raw frames have 8 or 16 bits"))?)
+            }
+            Layout::Y4m(..) if (header.colour, header.depth) != (like.header().colour, like.header().depth) => {
+                return Err(Error::image(
+                    name,
+                    "YUV4MPEG2 frames have the colour space and depth of those that they are made of",
+                ));
+            }
+            Layout::Y4m(stream, matrix) => {
+                let bytes = stream.form.frame_bytes(header.size).filter(|&bytes| bytes <= FRAME_BYTES_MAXIMUM);
+                let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+                let bytes = bytes.ok_or_else(|| {
+                    Error::image(
+                        name,
+                        format!(
+                            "frames of {} have to be held whole, in at most {FRAME_BYTES_MAXIMUM} bytes",
+                            header.size
+                        ),
+                    )
+                })?;
+                Form::Y4m(Box::new(PlaneWriter::new(stream.form, header.size, *matrix, bytes)))
+            }
+        };
+        let mut stream =
+            Stream { name: name.to_owned(), target, header: header.clone(), form, row: Vec::new(), finished: 0 };
+        if let Layout::Y4m(like, _) = like.layout() {
+            stream.target.write(name, like.line(header.size).as_bytes())?;
+        }
+        Ok(Self { header, stream: Arc::new(Mutex::new(stream)) })
+    }
+
+    /// What every frame is.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Where the frame that is made of `like` goes. Frames are written in the order of their numbers.
+    pub fn frame(&self, like: &Frame) -> FrameSink {
+        let (number, parameters) = (like.number(), like.parameters().to_owned());
+        FrameSink { header: self.header.clone(), stream: self.stream.clone(), number, parameters, rows: 0 }
+    }
+
+    /// Ends the stream, and gives a file its name.
+    ///
+    /// # Errors
+    /// [`Error::File`] where the rest cannot be written; [`Error::FrameUnfinished`] while a frame is still being written.
+    pub fn finish(self) -> Result<()> {
+        let stream = Arc::into_inner(self.stream).ok_or(Error::FrameUnfinished)?;
+        let Stream { name, target, .. } = stream.into_inner();
+        let unwritten = |source| Error::file(&name, "write", source);
+        match target {
+            Target::Stream(mut stream) => stream.flush().map_err(unwritten),
+            Target::File(file) => {
+                let file = file.into_inner().map_err(|error| unwritten(error.into_error()))?;
+                file.persist(&name).map_err(|error| Error::file(&name, "create", error.error))?;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Target {
+    fn write(&mut self, name: &Path, bytes: &[u8]) -> Result<()> {
+        let written = match self {
+            Self::Stream(stream) => stream.write_all(bytes),
+            Self::File(file) => file.write_all(bytes),
+        };
+        written.map_err(|source| Error::file(name, "write", source))
+    }
+}
+
+/// A frame that is being written.
+pub struct FrameSink {
+    header: Header,
+    stream: Arc<Mutex<Stream>>,
+    number: u64,
+    parameters: String,
+    rows: u32,
+}
+
+impl RowSink for FrameSink {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn write_rows(&mut self, rows: &[u8]) -> Result<()> {
+        let mut stream = self.stream.lock();
+        let Stream { name, target, header, form, row: swapped, finished } = &mut *stream;
+        let row_bytes = header.row_bytes().unwrap_or(usize::MAX);
+        let count = rows.len() / row_bytes;
+        if !rows.len().is_multiple_of(row_bytes) || self.rows as usize + count > header.size.height as usize {
+            return Err(Error::image(name, "more rows were written than the frame has"));
+        }
+        if *finished + 1 != self.number {
+            return Err(Error::image(
+                name,
+                format!("frame {} cannot follow frame {finished}: one between them failed", self.number),
+            ));
+        }
+        match form {
+            Form::Raw(format) if format.little_endian => {
+                swapped.clear();
+                swapped.extend_from_slice(rows);
+                swap_bytes(swapped);
+                target.write(name, swapped)?;
+            }
+            Form::Raw(_) => target.write(name, rows)?,
+            Form::Y4m(planes) => {
+                for (offset, row) in rows.chunks_exact(row_bytes).enumerate() {
+                    planes.write_row(self.rows as usize + offset, row);
+                }
+            }
+        }
+        self.rows += count as u32;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        let mut stream = self.stream.lock();
+        let Stream { name, target, header, form, finished, .. } = &mut *stream;
+        if self.rows < header.size.height {
+            return Err(Error::image(
+                name,
+                format!("{} rows are missing at the end of a frame", header.size.height - self.rows),
+            ));
+        }
+        if let Form::Y4m(planes) = form {
+            target.write(name, format!("FRAME{}\n", self.parameters).as_bytes())?;
+            target.write(name, planes.finish())?;
+        }
+        *finished += 1;
+        // Whoever reads should not have to wait for the next frame.
+        match target {
+            Target::Stream(stream) => stream.flush().map_err(|source| Error::file(name, "write", source)),
+            Target::File(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The header of YUV4MPEG2, and which form it gives frames.
+//!
+//! Source: yuv4mpeg(5) of MJPEG Tools; for colour spaces beyond it and `XCOLORRANGE`, what ffmpeg writes.
+
+use crate::Size;
+
+/// No genuine line of a header is longer.
+pub(super) const LINE_BYTES_MAXIMUM: usize = 4096;
+
+/// Where the first word of a stream ends.
+pub(super) const MAGIC: &str = "YUV4MPEG2";
+
+/// Where chroma samples lie among luma samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Siting {
+    /// On every second luma sample, the first one included.
+    OnFirst,
+    /// Between two.
+    Between,
+}
+
+/// One axis of chroma.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Subsampling {
+    /// Luma samples for each chroma sample: 1 or 2.
+    pub(super) factor: usize,
+    pub(super) siting: Siting,
+}
+
+const FULL: Subsampling = Subsampling { factor: 1, siting: Siting::OnFirst };
+const HALF_ON_FIRST: Subsampling = Subsampling { factor: 2, siting: Siting::OnFirst };
+const HALF_BETWEEN: Subsampling = Subsampling { factor: 2, siting: Siting::Between };
+
+/// How frames are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Form {
+    /// Chroma across and down; `None`: grey.
+    pub(super) chroma: Option<[Subsampling; 2]>,
+    /// Bits of a sample, 8 to 16; above 8 in two bytes, the low one first.
+    pub(super) bits: u32,
+    /// The whole range of codes is used, not 16 … 235 (luma) and 16 … 240 (chroma) of 255.
+    pub(super) full_range: bool,
+}
+
+impl Form {
+    pub(super) fn sample_bytes(self) -> usize {
+        if self.bits > 8 { 2 } else { 1 }
+    }
+
+    /// Width and height of each chroma plane.
+    pub(super) fn chroma_size(self, size: Size) -> Option<[usize; 2]> {
+        let [across, down] = self.chroma?;
+        Some([(size.width as usize).div_ceil(across.factor), (size.height as usize).div_ceil(down.factor)])
+    }
+
+    /// Bytes of a frame, where they can be counted.
+    pub(super) fn frame_bytes(self, size: Size) -> Option<u64> {
+        let chroma = self
+            .chroma_size(size)
+            .map_or(Some(0), |[width, height]| (width as u64).checked_mul(height as u64)?.checked_mul(2));
+        size.pixels().checked_add(chroma?)?.checked_mul(self.sample_bytes() as u64)
+    }
+}
+
+/// The first line of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StreamHeader {
+    pub(super) size: Size,
+    pub(super) form: Form,
+    /// All parameters but the size, as they were: rate, aspect ratio, colour space, and those of applications.
+    others: Vec<String>,
+}
+
+impl StreamHeader {
+    /// Parses the first line, without its end.
+    pub(super) fn parse(line: &str) -> Result<Self, String> {
+        let mut words = line.split(' ').filter(|word| !word.is_empty());
+        if words.next() != Some(MAGIC) {
+            return Err(format!("expected a stream that begins with {MAGIC}"));
+        }
+        let (mut width, mut height, mut chroma, mut full_range) = (None, None, "420jpeg", false);
+        let mut others = Vec::new();
+        for word in words {
+            let (kind, value) =
+                word.split_at_checked(1).ok_or_else(|| format!("expected parameters in ASCII, found `{word}`"))?;
+            let side = || {
+                value
+                    .parse()
+                    .ok()
+                    .filter(|&side: &u32| side > 0)
+                    .ok_or_else(|| format!("expected a width and height, found `{word}`"))
+            };
+            match kind {
+                "W" => width = Some(side()?),
+                "H" => height = Some(side()?),
+                "I" if !matches!(value, "p" | "?") => {
+                    return Err(format!(
+                        "expected progressive frames, found interlaced ones (`{word}`); deinterlace first, such as with ffmpeg -vf bwdif"
+                    ));
+                }
+                "C" => chroma = value,
+                "X" if value.starts_with("COLORRANGE=") => full_range = value == "COLORRANGE=FULL",
+                _ => {}
+            }
+            if !matches!(kind, "W" | "H") {
+                others.push(word.to_owned());
+            }
+        }
+        let (Some(width), Some(height)) = (width, height) else {
+            return Err("its header says no width or no height".into());
+        };
+        let (chroma, bits) = chroma_of(chroma)?;
+        Ok(Self { size: Size { width, height }, form: Form { chroma, bits, full_range }, others })
+    }
+
+    /// The first line of a stream of the same form and another size.
+    pub(super) fn line(&self, size: Size) -> String {
+        let mut line = format!("{MAGIC} W{} H{}", size.width, size.height);
+        for word in &self.others {
+            line.push(' ');
+            line.push_str(word);
+        }
+        line.push('\n');
+        line
+    }
+}
+
+/// Chroma and bits of a colour space's name.
+fn chroma_of(name: &str) -> Result<(Option<[Subsampling; 2]>, u32), String> {
+    let named = match name {
+        "420jpeg" | "420" => Some((Some([HALF_BETWEEN, HALF_BETWEEN]), 8)),
+        "420mpeg2" => Some((Some([HALF_ON_FIRST, HALF_BETWEEN]), 8)),
+        // ffmpeg's name for chroma at the top left.
+        "420paldv" => Some((Some([HALF_ON_FIRST, HALF_ON_FIRST]), 8)),
+        "422" => Some((Some([HALF_ON_FIRST, FULL]), 8)),
+        "444" => Some((Some([FULL, FULL]), 8)),
+        "mono" => Some((None, 8)),
+        _ => {
+            let deep = |start: &str, chroma| {
+                Some((chroma, name.strip_prefix(start)?.parse().ok().filter(|bits| (9..=16).contains(bits))?))
+            };
+            // Deep 4:2:0 says no place of chroma; that of MPEG-2 is what nearly all video has.
+            deep("420p", Some([HALF_ON_FIRST, HALF_BETWEEN]))
+                .or_else(|| deep("422p", Some([HALF_ON_FIRST, FULL])))
+                .or_else(|| deep("444p", Some([FULL, FULL])))
+                .or_else(|| deep("mono", None))
+        }
+    };
+    named.ok_or_else(|| {
+        format!(
+            "expected colour space 420jpeg, 420mpeg2, 420paldv, 422, 444, mono, or one of 9 to 16 bits (420p10), found `C{name}`; \
+             convert it first, such as with ffmpeg -pix_fmt yuv420p"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_understood_is_carried_over() {
+        let header =
+            StreamHeader::parse("YUV4MPEG2 W7 H5 F30000:1001 Ip A1:1 C420mpeg2 XYSCSS=420MPEG2 XCOLORRANGE=FULL")
+                .unwrap();
+        assert_eq!(header.size, Size { width: 7, height: 5 });
+        assert_eq!(header.form, Form { chroma: Some([HALF_ON_FIRST, HALF_BETWEEN]), bits: 8, full_range: true });
+        assert_eq!(header.form.frame_bytes(header.size), Some(35 + 2 * 12));
+        let line = header.line(Size { width: 28, height: 20 });
+        assert_eq!(line, "YUV4MPEG2 W28 H20 F30000:1001 Ip A1:1 C420mpeg2 XYSCSS=420MPEG2 XCOLORRANGE=FULL\n");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let refused = |line: &str, words: &str| {
+            let error = StreamHeader::parse(line).unwrap_err();
+            assert!(error.contains(words), "expected `{words}` in: {error}");
+        };
+        refused("YUV4MPEG W4 H4", "begins with YUV4MPEG2");
+        refused("YUV4MPEG2 W4", "no width or no height");
+        refused("YUV4MPEG2 W0 H4", "found `W0`");
+        refused("YUV4MPEG2 W4 H99999999999", "found `H99999999999`");
+        refused("YUV4MPEG2 W4 H4 It", "deinterlace");
+        refused("YUV4MPEG2 W4 H4 Im", "deinterlace");
+        refused("YUV4MPEG2 W4 H4 C411", "found `C411`");
+        refused("YUV4MPEG2 W4 H4 C444alpha", "found `C444alpha`");
+        refused("YUV4MPEG2 W4 H4 C420p17", "found `C420p17`");
+        refused("YUV4MPEG2 W4 H4 é", "ASCII");
+    }
+}

@@ -1,0 +1,213 @@
+//! Reading pictures by rows.
+
+mod jpeg;
+mod orientation;
+mod png;
+mod srgb;
+mod tiff;
+mod tiff_directory;
+mod webp;
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek};
+use std::path::{Path, PathBuf};
+
+use ::image::metadata::Orientation;
+
+use super::{Colour, Depth, Format, Header, RowSource};
+use crate::Size;
+use crate::error::{Error, Result};
+
+/// What is refused before it costs memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most pixels of a picture, in millions.
+    pub megapixels: u32,
+    /// Most bytes of a picture, or of a strip, row of tiles or frame of one, that has to be decoded whole.
+    pub decoded_bytes: u64,
+}
+
+impl Default for Limits {
+    /// 400 megapixels, and 1 GiB decoded.
+    fn default() -> Self {
+        Self { megapixels: 400, decoded_bytes: 1 << 30 }
+    }
+}
+
+impl Limits {
+    pub(super) fn check_size(&self, name: &Path, size: Size) -> Result<()> {
+        if size.width == 0 || size.height == 0 {
+            return Err(Error::image(name, format!("expected a picture of at least one pixel, found {size}")));
+        }
+        if size.pixels() > u64::from(self.megapixels) * 1_000_000 {
+            return Err(Error::image(
+                name,
+                format!(
+                    "expected at most {} megapixels, found {size}; raise --max-megapixels if it is genuine",
+                    self.megapixels
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A picture in a file that is read from its first row to its last.
+pub struct ImageReader {
+    path: PathBuf,
+    format: Format,
+    header: Header,
+    rows: Box<dyn Rows>,
+}
+
+/// Decoded rows, from the first to the last, in the form that a [`Header`] says.
+trait Rows: Send {
+    fn next(&mut self, row: &mut [u8]) -> Result<()>;
+}
+
+/// What a decoder finds before the first row.
+struct Decoded {
+    header: Header,
+    orientation: Orientation,
+    rows: Box<dyn Rows>,
+}
+
+impl ImageReader {
+    /// Opens a picture; its format is told by its content.
+    ///
+    /// Palettes and samples below 8 bits are expanded, and transparent colours become alpha. The
+    /// EXIF orientation is applied, for which a picture that is turned or mirrored is held whole. CMYK becomes
+    /// sRGB by the picture's own colour profile.
+    ///
+    /// # Errors
+    /// [`Error::Image`] for another format, a damaged file, an animation or several pages, CMYK without a
+    /// profile, or a picture beyond `limits`; [`Error::File`] where it cannot be opened.
+    pub fn open(path: &Path, limits: &Limits) -> Result<Self> {
+        let mut file = BufReader::new(File::open(path).map_err(|source| Error::file(path, "open", source))?);
+        let format = format_of(&mut file, path)?;
+        let opening = Opening { path, format, limits };
+        let decoded = match format {
+            Format::Png => opening.png(file)?,
+            Format::Jpeg => opening.jpeg(file)?,
+            Format::WebP => opening.webp(file)?,
+            Format::Tiff => opening.tiff(file)?,
+        };
+        let (header, rows) = opening.upright(decoded)?;
+        Ok(Self { path: path.to_owned(), format, header, rows })
+    }
+
+    /// The same picture in sRGB, by its colour profile, which it then has no more; without a profile it is taken as
+    /// sRGB.
+    ///
+    /// # Errors
+    /// [`Error::Image`] for a profile that is damaged or not for the picture's channels.
+    pub fn into_srgb(mut self) -> Result<Self> {
+        if let Some(profile) = self.header.icc_profile.take() {
+            self.rows = srgb::converted(&self.path, &self.header, &profile, self.rows)?;
+        }
+        Ok(self)
+    }
+
+    /// The file's format.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+}
+
+impl RowSource for ImageReader {
+    fn name(&self) -> &Path {
+        &self.path
+    }
+
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn read_row(&mut self, row: &mut [u8]) -> Result<()> {
+        self.rows.next(row)
+    }
+}
+
+fn damaged(path: &Path, format: Format, problem: impl std::fmt::Display) -> Error {
+    Error::image(path, format!("a truncated or damaged {} file: {problem}", format.name()))
+}
+
+fn format_of(file: &mut BufReader<File>, path: &Path) -> Result<Format> {
+    let mut start = Vec::new();
+    let read = file.by_ref().take(16).read_to_end(&mut start).and_then(|_| file.rewind());
+    read.map_err(|source| Error::file(path, "read", source))?;
+    match start.as_slice() {
+        [0x89, b'P', b'N', b'G', ..] => Ok(Format::Png),
+        [0xff, 0xd8, 0xff, ..] => Ok(Format::Jpeg),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Ok(Format::WebP),
+        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => Ok(Format::Tiff),
+        [] => Err(Error::image(path, "expected a picture, found an empty file")),
+        _ => Err(Error::image(path, "expected a PNG, JPEG, WebP or TIFF file, found something else; convert it first")),
+    }
+}
+
+struct Opening<'o> {
+    path: &'o Path,
+    format: Format,
+    limits: &'o Limits,
+}
+
+impl Opening<'_> {
+    fn damaged(&self, problem: impl std::fmt::Display) -> Error {
+        damaged(self.path, self.format, problem)
+    }
+
+    fn refused(&self, problem: impl Into<String>) -> Error {
+        Error::image(self.path, problem)
+    }
+
+    fn unread(&self, source: std::io::Error) -> Error {
+        Error::file(self.path, "read", source)
+    }
+
+    fn check_size(&self, size: Size) -> Result<()> {
+        self.limits.check_size(self.path, size)
+    }
+
+    /// The length of something that has to be in memory at once; `what` is "this PNG has to be decoded whole".
+    fn check_decoded(&self, what: &str, bytes: Option<u64>) -> Result<usize> {
+        let length =
+            bytes.filter(|&bytes| bytes <= self.limits.decoded_bytes).and_then(|bytes| usize::try_from(bytes).ok());
+        length.ok_or_else(|| {
+            let bytes = bytes.map_or("too many".into(), |bytes| bytes.to_string());
+            self.refused(format!(
+                "{what}, into {bytes} bytes, and {} are allowed; convert it to a PNG that is not interlaced, upright",
+                self.limits.decoded_bytes
+            ))
+        })
+    }
+
+    /// The length of all rows, which have to be in memory at once.
+    fn check_whole(&self, header: &Header, why: &str) -> Result<usize> {
+        self.check_decoded(&format!("this {} {why}", self.format.name()), header.bytes())
+    }
+
+    /// Rows of samples that are all there.
+    fn whole(&self, bytes: Vec<u8>) -> Box<dyn Rows> {
+        Box::new(Whole { path: self.path.to_owned(), format: self.format, bytes, position: 0 })
+    }
+}
+
+struct Whole {
+    path: PathBuf,
+    format: Format,
+    bytes: Vec<u8>,
+    position: usize,
+}
+
+impl Rows for Whole {
+    fn next(&mut self, row: &mut [u8]) -> Result<()> {
+        let next = self.bytes.get(self.position..self.position + row.len());
+        row.copy_from_slice(next.ok_or_else(|| damaged(&self.path, self.format, "rows are missing"))?);
+        self.position += row.len();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Pictures that are stored turned or mirrored.
+
+use ::image::metadata::Orientation;
+
+use super::{Decoded, Header, Opening, Rows};
+use crate::Size;
+use crate::error::Result;
+
+impl Opening<'_> {
+    /// The picture as it is to be seen. One that is stored otherwise is held whole.
+    pub(super) fn upright(&self, decoded: Decoded) -> Result<(Header, Box<dyn Rows>)> {
+        let Decoded { mut header, orientation, mut rows } = decoded;
+        if orientation == Orientation::NoTransforms {
+            return Ok((header, rows));
+        }
+        let length = self.check_whole(&header, "is stored turned or mirrored and has to be held whole")?;
+        let mut stored = vec![0; length];
+        let row_bytes = length / header.size.height as usize;
+        stored.chunks_exact_mut(row_bytes).try_for_each(|row| rows.next(row))?;
+        let (size, bytes) = turned(&stored, header.size, orientation);
+        header.size = size;
+        Ok((header, self.whole(bytes)))
+    }
+}
+
+/// The pixels in the order of the upright picture, row by row.
+fn turned(stored: &[u8], size: Size, orientation: Orientation) -> (Size, Vec<u8>) {
+    let (width, height) = (size.width as usize, size.height as usize);
+    let pixel = stored.len() / (width * height);
+    let swapped = matches!(
+        orientation,
+        Orientation::Rotate90 | Orientation::Rotate270 | Orientation::Rotate90FlipH | Orientation::Rotate270FlipH
+    );
+    let (across, down) = if swapped { (height, width) } else { (width, height) };
+    let mut bytes = Vec::with_capacity(stored.len());
+    for y in 0..down {
+        for x in 0..across {
+            let (column, row) = match orientation {
+                Orientation::NoTransforms => (x, y),
+                Orientation::FlipHorizontal => (width - 1 - x, y),
+                Orientation::Rotate180 => (width - 1 - x, height - 1 - y),
+                Orientation::FlipVertical => (x, height - 1 - y),
+                Orientation::Rotate90FlipH => (y, x),
+                Orientation::Rotate90 => (y, height - 1 - x),
+                Orientation::Rotate270FlipH => (width - 1 - y, height - 1 - x),
+                Orientation::Rotate270 => (width - 1 - y, x),
+            };
+            bytes.extend_from_slice(&stored[(row * width + column) * pixel..][..pixel]);
+        }
+    }
+    let size = if swapped { Size { width: size.height, height: size.width } } else { size };
+    (size, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_orientation_is_undone() {
+        // The letters of each orientation's picture, which upright is ab/cd/ef; see the figure of EXIF 2.32, 4.6.4.A.
+        let stored: [(&[u8], u32); 8] = [
+            (b"abcdef", 2),
+            (b"badcfe", 2),
+            (b"fedcba", 2),
+            (b"efcdab", 2),
+            (b"acebdf", 3),
+            (b"bdface", 3),
+            (b"fdbeca", 3),
+            (b"ecafdb", 3),
+        ];
+        for (index, (stored, width)) in stored.into_iter().enumerate() {
+            let orientation = Orientation::from_exif(index as u8 + 1).unwrap();
+            let (size, bytes) = turned(stored, Size { width, height: 6 / width }, orientation);
+            assert_eq!((size, bytes.as_slice()), (Size { width: 2, height: 3 }, &b"abcdef"[..]), "{orientation:?}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! PNG, by rows unless it is interlaced.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek};
+
+use ::image::metadata::Orientation;
+
+use super::{Colour, Decoded, Depth, Header, Opening, Rows, damaged};
+use crate::Format;
+use crate::Size;
+use crate::error::Result;
+
+/// An EXIF chunk beyond this says more than an orientation, and is not looked at.
+const EXIF_BYTES_MAXIMUM: u32 = 1 << 20;
+
+impl Opening<'_> {
+    pub(super) fn png(&self, mut file: BufReader<File>) -> Result<Decoded> {
+        let exif = exif_chunk(&mut file).map_err(|source| self.unread(source))?;
+        let orientation =
+            exif.and_then(|exif| Orientation::from_exif_chunk(&exif)).unwrap_or(Orientation::NoTransforms);
+
+        let bytes = usize::try_from(self.limits.decoded_bytes).unwrap_or(usize::MAX);
+        let mut decoder = ::png::Decoder::new_with_limits(file, ::png::Limits { bytes });
+        // Palettes to colours, fewer bits to 8, transparent colours to alpha; 16 bits stay.
+        decoder.set_transformations(::png::Transformations::EXPAND);
+        let info = decoder.read_header_info().map_err(|error| self.damaged(error))?;
+        self.check_size(Size { width: info.width, height: info.height })?;
+
+        let mut reader = decoder.read_info().map_err(|error| self.damaged(error))?;
+        let info = reader.info();
+        if info.is_animated() {
+            return Err(self.refused("expected a still picture, found an animation; extract its frames first"));
+        }
+        let (colour, depth) = reader.output_color_type();
+        let header = Header {
+            size: Size { width: info.width, height: info.height },
+            colour: match colour {
+                ::png::ColorType::Grayscale => Colour::Grey,
+                ::png::ColorType::GrayscaleAlpha => Colour::GreyAlpha,
+                ::png::ColorType::Rgb | ::png::ColorType::Indexed => Colour::Rgb,
+                ::png::ColorType::Rgba => Colour::Rgba,
+            },
+            depth: if depth == ::png::BitDepth::Sixteen { Depth::Sixteen } else { Depth::Eight },
+            icc_profile: info.icc_profile.as_ref().map(|profile| profile.to_vec()),
+        };
+        let rows: Box<dyn Rows> = if info.interlaced {
+            self.check_whole(&header, "is interlaced and has to be decoded whole")?;
+            let mut bytes = vec![0; reader.output_buffer_size().unwrap_or(0)];
+            reader.next_frame(&mut bytes).map_err(|error| self.damaged(error))?;
+            self.whole(bytes)
+        } else {
+            Box::new(PngRows { path: self.path.to_owned(), reader })
+        };
+        Ok(Decoded { header, orientation, rows })
+    }
+}
+
+struct PngRows {
+    path: std::path::PathBuf,
+    reader: ::png::Reader<BufReader<File>>,
+}
+
+impl Rows for PngRows {
+    fn next(&mut self, row: &mut [u8]) -> Result<()> {
+        match self.reader.read_row(row) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(damaged(&self.path, Format::Png, "rows are missing")),
+            Err(error) => Err(damaged(&self.path, Format::Png, error)),
+        }
+    }
+}
+
+/// The EXIF chunk, which may come after the pixels, where a reader of rows would learn of it too late.
+/// <https://www.w3.org/TR/png-3/#5Chunk-layout>
+fn exif_chunk(file: &mut BufReader<File>) -> io::Result<Option<Vec<u8>>> {
+    const SIGNATURE_BYTES: i64 = 8;
+    const CHECKSUM_BYTES: i64 = 4;
+    file.seek_relative(SIGNATURE_BYTES)?;
+    let exif = loop {
+        let mut head = [0; 8];
+        if !read_whole(file, &mut head)? {
+            break None;
+        }
+        let [a, b, c, d, kind @ ..] = head;
+        let length = u32::from_be_bytes([a, b, c, d]);
+        match &kind {
+            b"eXIf" if length <= EXIF_BYTES_MAXIMUM => {
+                let mut exif = vec![0; length as usize];
+                break read_whole(file, &mut exif)?.then_some(exif);
+            }
+            b"IEND" => break None,
+            _ => file.seek_relative(i64::from(length) + CHECKSUM_BYTES)?,
+        }
+    };
+    file.rewind()?;
+    Ok(exif)
+}
+
+/// Fills `buffer`; false where the file ends before, for the decoder to say.
+fn read_whole(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
+    match file.read_exact(buffer) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}

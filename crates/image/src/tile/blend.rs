@@ -1,0 +1,438 @@
+//! Tiles to finished rows, in memory that does not depend on the image's height.
+//!
+//! Tiles arrive row by row. Of each tile, the columns that no later tile of its row adds to are
+//! settled at once, and the rest waits in a small carry of columns. Of a row of tiles, the rows
+//! that no later row of tiles adds to are converted to output samples, and the rest waits in a
+//! carry of rows. Only the carries hold float32.
+
+use super::plan::{Axis, Tile, TilePlan};
+use super::window::Blend;
+use crate::Depth;
+use crate::error::{Error, Result, TilingError};
+
+/// Bands are handed on in pieces of about this many bytes.
+const BAND_BYTES: usize = 4 << 20;
+
+/// More working memory than this is refused: the image is too wide.
+const WORKING_BYTES_MAXIMUM: u64 = 4 << 30;
+
+/// Finished rows of the output.
+#[derive(Debug)]
+pub struct RowBand {
+    /// The first of them.
+    pub first_row: u32,
+    /// Samples, interleaved by channel, as [`Depth`] says.
+    pub bytes: Vec<u8>,
+}
+
+/// How a float becomes a sample.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleEncoding {
+    /// The values of black and of white.
+    pub range: [f32; 2],
+    /// Bits of a sample.
+    pub depth: Depth,
+}
+
+impl SampleEncoding {
+    /// Writes `values` as samples of channel `channel`, clamping, and rounding half up where samples are whole numbers.
+    fn encode(self, values: impl Iterator<Item = f32>, into: &mut [u8], channels: usize, channel: usize) {
+        let [low, high] = self.range;
+        let gain = self.depth.maximum() / (high - low);
+        // Casts saturate, which is the clamping.
+        let level = |value: f32| (value - low) * gain + 0.5;
+        match self.depth {
+            Depth::Eight => {
+                for (pixel, value) in into.chunks_exact_mut(channels).zip(values) {
+                    pixel[channel] = level(value) as u8;
+                }
+            }
+            Depth::Sixteen => {
+                for (pixel, value) in into.chunks_exact_mut(2 * channels).zip(values) {
+                    pixel[2 * channel..][..2].copy_from_slice(&(level(value) as u16).to_be_bytes());
+                }
+            }
+            Depth::Float => {
+                let (samples, _) = into.as_chunks_mut::<4>();
+                for (pixel, value) in samples.chunks_exact_mut(channels).zip(values) {
+                    pixel[channel] = ((value - low) * gain).clamp(0.0, 1.0).to_ne_bytes();
+                }
+            }
+        }
+    }
+}
+
+/// One axis in output pixels.
+#[derive(Clone, Copy)]
+struct Scaled {
+    axis: Axis,
+    scale: u32,
+}
+
+impl Scaled {
+    fn start(self, index: u32) -> usize {
+        (self.axis.start(index) * self.scale) as usize
+    }
+
+    fn end(self, index: u32) -> usize {
+        (self.axis.end(index) * self.scale) as usize
+    }
+
+    /// What is settled before tile `index` arrives.
+    fn settled_before(self, index: u32) -> usize {
+        if index == 0 { 0 } else { self.settled(index - 1) }
+    }
+
+    fn settled(self, index: u32) -> usize {
+        (self.axis.settled(index) * self.scale) as usize
+    }
+
+    /// The end of what earlier tiles left in a carry.
+    fn carried_to(self, index: u32) -> usize {
+        if index == 0 { 0 } else { self.end(index - 1) }
+    }
+}
+
+/// Blends tiles into finished rows.
+///
+/// ```
+/// use tileforge_runtime::image::Depth;
+/// use tileforge_runtime::tile::{Blend, Blender, Overlap, SampleEncoding, Size, TilePlan};
+///
+/// # fn main() -> tileforge_runtime::Result<()> {
+/// let (image, tile) = (Size { width: 100, height: 60 }, Size { width: 64, height: 60 });
+/// let plan = TilePlan::new(image, tile, Overlap { pixels: 16, margin: 0 }, 2, None)?;
+/// let encoding = SampleEncoding { range: [0.0, 1.0], depth: Depth::Eight };
+/// let mut blender = Blender::new(&plan, Blend::Hann, 1, encoding)?;
+/// let mut rows = Vec::new();
+/// for tile in plan.tiles() {
+///     // What a model gave for this tile: one plane of 128×120.
+///     let plane = vec![0.2; 128 * 120];
+///     blender.push(tile, &[&plane], |band| {
+///         rows.extend(band.bytes);
+///         Ok::<_, tileforge_runtime::Error>(())
+///     })?;
+/// }
+/// // Twice the image, and the weights of tiles sum to one everywhere.
+/// assert_eq!(rows, vec![51; 200 * 120]);
+/// # Ok(()) }
+/// ```
+pub struct Blender {
+    columns: Scaled,
+    rows: Scaled,
+    blend: Blend,
+    channels: usize,
+    encoding: SampleEncoding,
+    width: usize,
+    /// The tile that must come next.
+    next: (u32, u32),
+    /// Weights of the columns of each tile of a row: the same in every row of tiles.
+    column_weights: Vec<Vec<f32>>,
+    /// Weights of the rows of the current row of tiles.
+    row_weights: Vec<f32>,
+    /// `[tile row, channel, column]`: columns of the current row of tiles that the next tile adds to.
+    column_carry: Vec<f32>,
+    column_carry_width: usize,
+    /// `[row modulo, channel, column]`: rows that the next row of tiles adds to.
+    row_carry: Vec<f32>,
+    row_carry_height: usize,
+    /// The rows that the current row of tiles finishes.
+    bands: Vec<RowBand>,
+    band_rows: usize,
+    spare: Vec<Vec<u8>>,
+    line: Vec<f32>,
+}
+
+impl Blender {
+    /// A blender for the tiles of `plan` with `channels` planes each.
+    ///
+    /// # Errors
+    /// [`Error::Tiling`] for an image so wide that its rows do not fit in memory.
+    pub fn new(plan: &TilePlan, blend: Blend, channels: usize, encoding: SampleEncoding) -> Result<Self> {
+        let scale = plan.scale();
+        let (columns, rows) = (*plan.columns(), *plan.rows());
+        let width = columns.length() as usize * scale as usize;
+        let column_carry_width = columns.unsettled_maximum() as usize * scale as usize;
+        let row_carry_height = rows.unsettled_maximum() as usize * scale as usize;
+        let tile_height = rows.settled_maximum() as usize * scale as usize;
+
+        let product = |factors: &[usize]| factors.iter().map(|&factor| factor as u64).try_fold(1_u64, u64::checked_mul);
+        let parts = [
+            product(&[4, row_carry_height, channels, width]),
+            product(&[4, tile_height, channels, column_carry_width]),
+            product(&[4, columns.count() as usize, columns.settled_maximum() as usize, scale as usize]),
+            // One band is blended while the one before it is encoded.
+            product(&[2, tile_height, channels, width, encoding.depth.bytes()]),
+        ];
+        let working_bytes = parts.into_iter().try_fold(0_u64, |sum, part| sum.checked_add(part?));
+        if working_bytes.is_none_or(|bytes| bytes > WORKING_BYTES_MAXIMUM) {
+            return Err(TilingError::Memory { width, most: WORKING_BYTES_MAXIMUM }.into());
+        }
+        Ok(Self {
+            columns: Scaled { axis: columns, scale },
+            rows: Scaled { axis: rows, scale },
+            blend,
+            channels,
+            encoding,
+            width,
+            next: (0, 0),
+            column_weights: (0..columns.count()).map(|column| columns.window(column, scale, blend)).collect(),
+            row_weights: Vec::new(),
+            column_carry: vec![0.0; tile_height * channels * column_carry_width],
+            column_carry_width,
+            row_carry: vec![0.0; row_carry_height * channels * width],
+            row_carry_height,
+            bands: Vec::new(),
+            band_rows: (BAND_BYTES / (width * channels * encoding.depth.bytes())).max(1),
+            spare: Vec::new(),
+            line: Vec::new(),
+        })
+    }
+
+    /// Takes back the bytes of a band, to be used for a later one.
+    pub fn recycle(&mut self, bytes: Vec<u8>) {
+        self.spare.push(bytes);
+    }
+
+    /// All rows have been handed on.
+    pub fn is_complete(&self) -> bool {
+        self.next.1 == self.rows.axis.count()
+    }
+
+    /// How many bands one row of tiles finishes, give or take what the first and last one differ by.
+    pub fn bands_of_a_row(&self) -> usize {
+        let rows = &self.rows.axis;
+        let finished = if rows.count() == 1 { rows.length() } else { rows.start(1) };
+        (finished as usize * self.rows.scale as usize).div_ceil(self.band_rows)
+    }
+
+    /// Adds the next tile, in the order of [`TilePlan::tiles`]: one plane for each channel, each
+    /// `[height, width]` of a whole tile's output. With the last tile of a row, `sink` gets the
+    /// finished rows.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] for values that are not finite; [`Error::Tiling`] for a tile out of turn
+    /// or planes of another size; whatever `sink` returns.
+    pub fn push<E: From<Error>>(
+        &mut self,
+        tile: Tile,
+        planes: &[&[f32]],
+        mut sink: impl FnMut(RowBand) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.check(tile, planes)?;
+        if tile.column == 0 {
+            self.begin_row(tile.row);
+        }
+        self.add(tile, planes);
+        self.next = (tile.column + 1, tile.row);
+        if self.next.0 == self.columns.axis.count() {
+            self.next = (0, tile.row + 1);
+            self.bands.drain(..).try_for_each(&mut sink)?;
+        }
+        Ok(())
+    }
+
+    fn check(&self, tile: Tile, planes: &[&[f32]]) -> Result<()> {
+        let plane = (self.columns.axis.tile() * self.columns.scale) as usize
+            * (self.rows.axis.tile() * self.rows.scale) as usize;
+        if (tile.column, tile.row) != self.next
+            || planes.len() != self.channels
+            || planes.iter().any(|p| p.len() != plane)
+        {
+            return Err(Error::from(TilingError::OutOfTurn).into());
+        }
+        // Zero times a number is zero, and times NaN or infinity NaN; the sum has no branches.
+        let finite = |plane: &&[f32]| plane.iter().map(|value| value * 0.0).sum::<f32>() == 0.0;
+        if !planes.iter().all(finite) {
+            return Err(Error::NotFinite { x: tile.x, y: tile.y }.into());
+        }
+        Ok(())
+    }
+
+    fn begin_row(&mut self, row: u32) {
+        self.row_weights = self.rows.axis.window(row, self.rows.scale, self.blend);
+        let row_bytes = self.width * self.channels * self.encoding.depth.bytes();
+        let (mut from, to) = (self.rows.settled_before(row), self.rows.settled(row));
+        while from < to {
+            let rows = self.band_rows.min(to - from);
+            let mut bytes = self.spare.pop().unwrap_or_default();
+            bytes.resize(rows * row_bytes, 0);
+            self.bands.push(RowBand { first_row: from as u32, bytes });
+            from += rows;
+        }
+    }
+
+    fn add(&mut self, tile: Tile, planes: &[&[f32]]) {
+        let stride = (self.columns.axis.tile() * self.columns.scale) as usize;
+        let left = self.columns.start(tile.column);
+        let from = self.columns.settled_before(tile.column);
+        let settled = self.columns.settled(tile.column);
+        let to = self.columns.end(tile.column);
+        let carried = self.columns.carried_to(tile.column).saturating_sub(from);
+        let top = self.rows.start(tile.row);
+
+        for y in self.rows.settled_before(tile.row)..self.rows.end(tile.row) {
+            for (channel, plane) in planes.iter().enumerate() {
+                let source = &plane[(y - top) * stride..][from - left..to - left];
+                let weights = &self.column_weights[tile.column as usize][from - left..];
+                let weighted = source.iter().zip(weights).map(|(value, weight)| value * weight);
+                self.line.clear();
+                self.line.extend(weighted);
+
+                let carry = ((y - top) * self.channels + channel) * self.column_carry_width;
+                let carry = &mut self.column_carry[carry..][..self.column_carry_width];
+                for (value, carried) in self.line[..carried].iter_mut().zip(carry.iter()) {
+                    *value += carried;
+                }
+                carry[..to - settled].copy_from_slice(&self.line[settled - from..]);
+                self.settle_columns(tile.row, y, channel, from..settled);
+            }
+        }
+    }
+
+    /// Takes the start of `line` as the sum of a row of tiles over some columns of row `y`.
+    fn settle_columns(&mut self, tile_row: u32, y: usize, channel: usize, columns: std::ops::Range<usize>) {
+        let weight = self.row_weights[y - self.rows.start(tile_row)];
+        let line = &mut self.line[..columns.len()];
+        let waits = y >= self.rows.settled(tile_row);
+        let carried = y < self.rows.carried_to(tile_row);
+        if waits || carried {
+            let slot = ((y % self.row_carry_height) * self.channels + channel) * self.width;
+            let carry = &mut self.row_carry[slot..][columns.clone()];
+            for (value, carry) in line.iter_mut().zip(carry) {
+                *value = *value * weight + if carried { *carry } else { 0.0 };
+                if waits {
+                    *carry = *value;
+                }
+            }
+        }
+        if waits {
+            return;
+        }
+        // A row that nobody shares has weight one.
+        let row = y - self.rows.settled_before(tile_row);
+        let pixel_bytes = self.channels * self.encoding.depth.bytes();
+        let band = &mut self.bands[row / self.band_rows].bytes;
+        let from = ((row % self.band_rows) * self.width + columns.start) * pixel_bytes;
+        let into = &mut band[from..][..columns.len() * pixel_bytes];
+        self.encoding.encode(line.iter().copied(), into, self.channels, channel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::plan::Overlap;
+    use super::*;
+    use crate::Size;
+
+    const EIGHT: SampleEncoding = SampleEncoding { range: [0.0, 1.0], depth: Depth::Eight };
+    const SIXTEEN: SampleEncoding = SampleEncoding { range: [0.0, 1.0], depth: Depth::Sixteen };
+
+    /// Cuts `image(x, y, channel)` into tiles, blends them and returns the samples.
+    fn blended(
+        plan: &TilePlan,
+        blend: Blend,
+        channels: usize,
+        encoding: SampleEncoding,
+        image: impl Fn(u32, u32, usize) -> f32,
+    ) -> Vec<u8> {
+        let mut blender = Blender::new(plan, blend, channels, encoding).unwrap();
+        let (scale, mut bytes, mut next_row) = (plan.scale(), Vec::new(), 0);
+        let tile_size = plan.tile().scaled(scale).unwrap();
+        for tile in plan.tiles() {
+            let planes: Vec<Vec<f32>> = (0..channels)
+                .map(|channel| {
+                    let rows = 0..tile_size.height;
+                    rows.flat_map(|y| (0..tile_size.width).map(move |x| (x, y)))
+                        .map(|(x, y)| image(tile.x * scale + x, tile.y * scale + y, channel))
+                        .collect()
+                })
+                .collect();
+            let planes: Vec<&[f32]> = planes.iter().map(Vec::as_slice).collect();
+            let mut given_back = Vec::new();
+            blender
+                .push(tile, &planes, |band| {
+                    assert_eq!(band.first_row, next_row);
+                    let row_bytes = (plan.columns().length() * scale) as usize * channels * encoding.depth.bytes();
+                    next_row += (band.bytes.len() / row_bytes) as u32;
+                    bytes.extend_from_slice(&band.bytes);
+                    given_back.push(band.bytes);
+                    Ok::<_, Error>(())
+                })
+                .unwrap();
+            given_back.into_iter().for_each(|bytes| blender.recycle(bytes));
+        }
+        assert!(blender.is_complete());
+        bytes
+    }
+
+    fn level(x: u32, y: u32, channel: usize) -> u8 {
+        (x.wrapping_mul(31) ^ y.wrapping_mul(17)).wrapping_add(channel as u32 * 85) as u8
+    }
+
+    #[test]
+    fn values_round_half_up_and_clamp() {
+        let mut into = [0; 5];
+        let values = [-1.0, 0.4 / 255.0, 0.5 / 255.0, 1.0, 2.0];
+        EIGHT.encode(values.into_iter(), &mut into, 1, 0);
+        assert_eq!(into, [0, 0, 1, 255, 255]);
+        let mut into = [0; 4];
+        SIXTEEN.encode([0.5, 1.0].into_iter(), &mut into, 1, 0);
+        assert_eq!(into, [0x80, 0x00, 0xff, 0xff]);
+        let mut into = [0; 12];
+        let float = SampleEncoding { range: [-1.0, 1.0], depth: Depth::Float };
+        float.encode([-1.5, 0.0, 0.5].into_iter(), &mut into, 1, 0);
+        assert_eq!(
+            into.as_chunks::<4>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect::<Vec<_>>(),
+            [0.0, 0.5, 0.75]
+        );
+    }
+
+    #[test]
+    fn nan_is_refused() {
+        let size = Size { width: 2, height: 2 };
+        let plan = TilePlan::new(size, size, Overlap { pixels: 0, margin: 0 }, 1, None).unwrap();
+        let mut blender = Blender::new(&plan, Blend::Hann, 1, EIGHT).unwrap();
+        let tile = plan.tiles().next().unwrap();
+        let result = blender.push(tile, &[&[0.0, 0.0, f32::NAN, 0.0]], |_| Ok::<_, Error>(()));
+        assert!(matches!(result, Err(Error::NotFinite { .. })));
+    }
+
+    #[test]
+    fn an_image_that_is_too_wide_is_refused() {
+        let size = Size { width: 400_000_000, height: 1 };
+        let tile = Size { width: 256, height: 256 };
+        let plan = TilePlan::new(size, tile, Overlap { pixels: 32, margin: 0 }, 4, None).unwrap();
+        assert!(Blender::new(&plan, Blend::Hann, 3, EIGHT).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn tiles_of_one_image_blend_to_that_image(
+            width in 1_u32..90, height in 1_u32..90, tile in 1_u32..40, pixels in 0_u32..39, margin in 0_u32..20,
+            scale in 1_u32..3, channels in 1_usize..4, sixteen: bool,
+            blend in proptest::sample::select(&[Blend::Hann, Blend::Cosine, Blend::Linear, Blend::None][..]),
+        ) {
+            let pixels = pixels.min(tile - 1);
+            let overlap = Overlap { pixels, margin: margin.min(pixels / 2) };
+            let size = Size { width, height };
+            let plan = TilePlan::new(size, Size { width: tile, height: tile }, overlap, scale, None).unwrap();
+            let encoding = if sixteen { SIXTEEN } else { EIGHT };
+            let found = blended(&plan, blend, channels, encoding, |x, y, c| f32::from(level(x, y, c)) / 255.0);
+            let expected = (0..height * scale).flat_map(|y| (0..width * scale).flat_map(move |x| {
+                (0..channels).map(move |channel| level(x, y, channel))
+            }));
+            let found: Vec<u8> = if sixteen {
+                // 257 · level, give or take the rounding of the blend.
+                let (pairs, _) = found.as_chunks::<2>();
+                pairs.iter().map(|pair| ((u32::from(u16::from_be_bytes(*pair)) + 128) / 257) as u8).collect()
+            } else {
+                found
+            };
+            prop_assert!(expected.eq(found));
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! The positions of the tiles of an image.
+//!
+//! Tiles are spread evenly; the first starts at the image's edge and the last ends at the other
+//! one. So no tile sees an edge that the whole image does not have, and where the overlap covers
+//! the receptive field twice, a tiled image equals the whole one.
+
+use serde::Serialize;
+
+use crate::Size;
+use crate::error::{Result, TilingError};
+
+/// Longest side of a tile's output, in pixels.
+const TILE_OUTPUT_MAXIMUM: u64 = 1 << 20;
+
+/// Overlaps that are not needed for the receptive field alone leave this many pixels to blend in.
+const BLENDED_PIXELS: u32 = 16;
+
+/// How far neighbouring tiles overlap, in input pixels. The real overlap of two tiles is this or
+/// more, because tiles are spread evenly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Overlap {
+    /// Pixels that two neighbours share at least.
+    pub pixels: u32,
+    /// Pixels at each inner border of a tile that are thrown away, because the tile's end cut
+    /// their receptive field. The rest of the overlap is blended.
+    pub margin: u32,
+}
+
+impl Overlap {
+    /// The overlap that makes tiling exact where that is cheap (at most a quarter of the tile),
+    /// and otherwise an eighth of the tile, blended.
+    pub fn automatic(receptive_field: Option<u32>, tile: Size) -> Self {
+        let side = tile.width.min(tile.height);
+        let exact = receptive_field.and_then(|radius| {
+            let pixels = radius.checked_mul(2)?.checked_add(BLENDED_PIXELS)?;
+            (pixels <= side / 4).then_some(Self { pixels, margin: radius })
+        });
+        exact.unwrap_or(Self { pixels: side / 8, margin: 0 })
+    }
+
+    /// The automatic overlap with what the user set instead. Without a margin of the user's, it
+    /// is as large as the receptive field, if the overlap has room for it.
+    ///
+    /// # Errors
+    /// [`TilingError`] where the overlap reaches the tile's size, or is less than two margins.
+    pub fn choose(pixels: Option<u32>, margin: Option<u32>, receptive_field: Option<u32>, tile: Size) -> Result<Self> {
+        let automatic = Self::automatic(receptive_field, tile);
+        let chosen = match (pixels, margin) {
+            (None, None) => automatic,
+            (Some(pixels), None) => Self { pixels, margin: receptive_field.unwrap_or(0).min(pixels / 2) },
+            (pixels, Some(margin)) => Self { pixels: pixels.unwrap_or(automatic.pixels), margin },
+        };
+        chosen.validate(tile)?;
+        Ok(chosen)
+    }
+
+    fn validate(self, tile: Size) -> Result<()> {
+        let side = tile.width.min(tile.height);
+        if self.pixels >= side {
+            return Err(TilingError::Overlap { overlap: self.pixels, side }.into());
+        }
+        if u64::from(self.margin) * 2 > u64::from(self.pixels) {
+            return Err(TilingError::Margin { margin: self.margin, overlap: self.pixels }.into());
+        }
+        Ok(())
+    }
+
+    fn is_exact(self, receptive_field: Option<u32>) -> bool {
+        receptive_field.is_some_and(|radius| self.margin >= radius && self.pixels / 2 >= radius)
+    }
+}
+
+/// The tiles along one axis. Positions are computed, not stored: an axis is as small for a huge
+/// image as for a tiny one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis {
+    length: u32,
+    tile: u32,
+    margin: u32,
+    count: u32,
+}
+
+impl Axis {
+    fn new(length: u32, tile: u32, overlap: Overlap) -> Self {
+        let count = if length <= tile { 1 } else { (length - overlap.pixels).div_ceil(tile - overlap.pixels) };
+        Self { length, tile, margin: overlap.margin, count }
+    }
+
+    /// The image's length in pixels.
+    pub fn length(&self) -> u32 {
+        self.length
+    }
+
+    /// A tile's length in pixels.
+    pub fn tile(&self) -> u32 {
+        self.tile
+    }
+
+    /// Pixels at each inner border that count for nothing.
+    pub fn margin(&self) -> u32 {
+        self.margin
+    }
+
+    /// Number of tiles, at least 1.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The first pixel of tile `index`.
+    pub fn start(&self, index: u32) -> u32 {
+        if self.count == 1 {
+            return 0;
+        }
+        let spread = u64::from(self.length - self.tile);
+        // At most `spread`, as index < count.
+        (u64::from(index) * spread / u64::from(self.count - 1)) as u32
+    }
+
+    /// The pixel after the last one of tile `index` that the image has.
+    pub fn end(&self, index: u32) -> u32 {
+        (self.start(index) + self.tile.min(self.length)).min(self.length)
+    }
+
+    /// The first pixel that tiles after `index` still add to; the image's length after the last.
+    pub fn settled(&self, index: u32) -> u32 {
+        if index + 1 >= self.count { self.length } else { self.start(index + 1) + self.margin }
+    }
+
+    /// The largest number of pixels that are covered but not settled after a tile.
+    pub fn unsettled_maximum(&self) -> u32 {
+        if self.count == 1 {
+            return 0;
+        }
+        // Steps differ by one at most; the shortest step leaves the most.
+        let shortest_step = (self.length - self.tile) / (self.count - 1);
+        (self.tile - shortest_step).saturating_sub(self.margin)
+    }
+
+    /// The largest number of pixels that one tile settles.
+    pub fn settled_maximum(&self) -> u32 {
+        self.tile.min(self.length)
+    }
+}
+
+/// One tile of a [`TilePlan`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Which tile of its row, from 0.
+    pub column: u32,
+    /// Which row of tiles, from 0.
+    pub row: u32,
+    /// First column of the image that it covers.
+    pub x: u32,
+    /// First row of the image that it covers.
+    pub y: u32,
+}
+
+/// All tiles of an image.
+///
+/// ```
+/// use tileforge_runtime::tile::{Overlap, Size, TilePlan};
+///
+/// # fn main() -> tileforge_runtime::Result<()> {
+/// let (image, tile) = (Size { width: 1000, height: 600 }, Size { width: 256, height: 256 });
+/// // A model that sees 18 pixels to each side, and makes four pixels of one along each axis.
+/// let overlap = Overlap::automatic(Some(18), tile);
+/// let plan = TilePlan::new(image, tile, overlap, 4, Some(18))?;
+/// assert_eq!((plan.columns().count(), plan.rows().count()), (5, 3));
+/// assert!(plan.is_exact());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TilePlan {
+    columns: Axis,
+    rows: Axis,
+    tile: Size,
+    overlap: Overlap,
+    scale: u32,
+    exact: bool,
+}
+
+impl TilePlan {
+    /// Plans tiles of size `tile` over an image of `size`, for an output of `scale` times that.
+    ///
+    /// # Errors
+    /// [`TilingError`] for sizes of zero, outputs beyond what images can hold, and overlaps
+    /// that do not go with the tile.
+    pub fn new(size: Size, tile: Size, overlap: Overlap, scale: u32, receptive_field: Option<u32>) -> Result<Self> {
+        if [size.width, size.height, tile.width, tile.height, scale].contains(&0) {
+            return Err(TilingError::Zero { picture: size, tile, scale }.into());
+        }
+        let side = u64::from(tile.width.max(tile.height)) * u64::from(scale);
+        if side > TILE_OUTPUT_MAXIMUM {
+            return Err(TilingError::TileTooLarge { side, most: TILE_OUTPUT_MAXIMUM }.into());
+        }
+        size.scaled(scale)?;
+        overlap.validate(tile)?;
+        let columns = Axis::new(size.width, tile.width, overlap);
+        let rows = Axis::new(size.height, tile.height, overlap);
+        let whole = columns.count == 1 && rows.count == 1;
+        Ok(Self { columns, rows, tile, overlap, scale, exact: whole || overlap.is_exact(receptive_field) })
+    }
+
+    /// The plan that takes least time, of those that are exact if any is; each comes with the seconds that one of its
+    /// tiles takes, or with none at all: then every pixel of every tile counts the same, and of equal plans that with
+    /// the largest tile is taken.
+    ///
+    /// # Errors
+    /// The last error where there is no plan; [`TilingError`] for no candidate at all.
+    pub fn best(candidates: impl IntoIterator<Item = (Result<Self>, Option<f64>)>) -> Result<Self> {
+        let mut best: Result<(Self, f64)> = Err(TilingError::NoShape.into());
+        for (candidate, seconds) in candidates {
+            let cost = |plan: &Self| plan.count() as f64 * seconds.unwrap_or(plan.tile.pixels() as f64);
+            let candidate = candidate.map(|plan| (plan, cost(&plan)));
+            let better = match (&best, &candidate) {
+                (Ok((best, least)), Ok((candidate, cost))) => {
+                    let order = (!candidate.exact).cmp(&!best.exact).then(cost.total_cmp(least));
+                    order.then(best.tile.pixels().cmp(&candidate.tile.pixels())).is_lt()
+                }
+                (Ok(_), Err(_)) => false,
+                (Err(_), _) => true,
+            };
+            if better {
+                best = candidate;
+            }
+        }
+        best.map(|(plan, _)| plan)
+    }
+
+    /// The tiles along the width.
+    pub fn columns(&self) -> &Axis {
+        &self.columns
+    }
+
+    /// The tiles along the height.
+    pub fn rows(&self) -> &Axis {
+        &self.rows
+    }
+
+    /// The size of every tile, in input pixels.
+    pub fn tile(&self) -> Size {
+        self.tile
+    }
+
+    /// The overlap that the plan was made with.
+    pub fn overlap(&self) -> Overlap {
+        self.overlap
+    }
+
+    /// Output pixels for each input pixel, along each axis.
+    pub fn scale(&self) -> u32 {
+        self.scale
+    }
+
+    /// The tiled output equals that of the whole image, up to the engine's own rounding.
+    pub fn is_exact(&self) -> bool {
+        self.exact
+    }
+
+    /// Number of tiles.
+    pub fn count(&self) -> u64 {
+        u64::from(self.columns.count) * u64::from(self.rows.count)
+    }
+
+    /// The tiles, row by row.
+    ///
+    /// ```
+    /// use tileforge_runtime::tile::{Overlap, Size, TilePlan};
+    ///
+    /// # fn main() -> tileforge_runtime::Result<()> {
+    /// let (image, tile) = (Size { width: 100, height: 60 }, Size { width: 64, height: 64 });
+    /// let plan = TilePlan::new(image, tile, Overlap { pixels: 16, margin: 0 }, 4, None)?;
+    /// // The first begins at one edge of the image, and the last ends at the other.
+    /// assert_eq!(plan.tiles().map(|tile| (tile.x, tile.y)).collect::<Vec<_>>(), [(0, 0), (36, 0)]);
+    /// # Ok(()) }
+    /// ```
+    pub fn tiles(&self) -> impl Iterator<Item = Tile> + use<> {
+        let Self { columns, rows, .. } = *self;
+        (0..rows.count).flat_map(move |row| {
+            (0..columns.count).map(move |column| Tile { column, row, x: columns.start(column), y: rows.start(row) })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SQUARE: Size = Size { width: 256, height: 256 };
+
+    #[test]
+    fn the_automatic_overlap_is_exact_where_it_fits_in_a_quarter() {
+        assert_eq!(Overlap::automatic(Some(18), SQUARE), Overlap { pixels: 52, margin: 18 });
+        assert_eq!(Overlap::automatic(Some(24), SQUARE), Overlap { pixels: 64, margin: 24 });
+        assert_eq!(Overlap::automatic(Some(25), SQUARE), Overlap { pixels: 32, margin: 0 });
+        assert_eq!(Overlap::automatic(None, SQUARE), Overlap { pixels: 32, margin: 0 });
+        assert_eq!(Overlap::automatic(Some(u32::MAX), SQUARE), Overlap { pixels: 32, margin: 0 });
+    }
+
+    #[test]
+    fn what_the_user_sets_is_kept_or_refused() {
+        let choose = |pixels, margin| Overlap::choose(pixels, margin, Some(18), SQUARE);
+        assert_eq!(choose(Some(20), None).unwrap(), Overlap { pixels: 20, margin: 10 });
+        assert_eq!(choose(Some(80), None).unwrap(), Overlap { pixels: 80, margin: 18 });
+        assert_eq!(choose(None, Some(4)).unwrap(), Overlap { pixels: 52, margin: 4 });
+        assert!(choose(Some(256), None).is_err());
+        assert!(choose(Some(20), Some(11)).is_err());
+    }
+
+    #[test]
+    fn a_plan_is_exact_only_when_no_receptive_field_is_cut() {
+        let exact = |length, pixels, margin, radius| {
+            let size = Size { width: length, height: 100 };
+            TilePlan::new(size, SQUARE, Overlap { pixels, margin }, 4, radius).unwrap().is_exact()
+        };
+        assert!(exact(1000, 52, 18, Some(18)));
+        assert!(!exact(1000, 52, 17, Some(18)));
+        assert!(!exact(1000, 52, 18, None));
+        assert!(exact(256, 0, 0, None));
+    }
+
+    #[test]
+    fn the_least_work_is_chosen_and_what_is_exact_before_it() {
+        let tile = |width, height| Size { width, height };
+        let best = |width, height, radius| {
+            let plan = |tile| TilePlan::new(Size { width, height }, tile, Overlap::automatic(radius, tile), 4, radius);
+            let best = TilePlan::best([tile(256, 256), tile(64, 64), tile(128, 64)].map(|tile| (plan(tile), None)))
+                .unwrap()
+                .tile();
+            (best.width, best.height)
+        };
+        assert_eq!(best(64, 64, Some(18)), (64, 64));
+        assert_eq!(best(65, 60, Some(18)), (128, 64));
+        assert_eq!(best(60, 65, Some(18)), (256, 256));
+        // Small tiles would have less to compute, but their overlap does not cover the receptive field.
+        assert_eq!(best(1000, 10, Some(18)), (256, 256));
+        assert_eq!(best(1000, 10, None), (128, 64));
+        assert!(TilePlan::best([]).is_err());
+        let measured = [(tile(64, 64), 1.0), (tile(256, 256), 9.0)].map(|(tile, seconds)| {
+            let size = Size { width: 256, height: 256 };
+            (TilePlan::new(size, tile, Overlap::automatic(None, tile), 4, None), Some(seconds))
+        });
+        assert_eq!(TilePlan::best(measured).unwrap().tile(), tile(256, 256));
+    }
+
+    proptest! {
+        #[test]
+        fn tiles_lie_inside_and_cover_in_order(
+            length in 1_u32..2000, tile in 1_u32..300, overlap in 0_u32..299, margin in 0_u32..150,
+        ) {
+            let pixels = overlap.min(tile - 1);
+            let axis = Axis::new(length, tile, Overlap { pixels, margin: margin.min(pixels / 2) });
+            prop_assert_eq!(axis.start(0), 0);
+            prop_assert_eq!(axis.end(axis.count() - 1), length);
+            for index in 0..axis.count() {
+                prop_assert!(axis.start(index) < axis.end(index) && axis.end(index) <= length);
+                prop_assert!(axis.settled(index) > axis.start(index));
+                if index > 0 {
+                    prop_assert!(axis.start(index) > axis.start(index - 1));
+                    prop_assert!(axis.end(index - 1) - axis.start(index) >= pixels);
+                    prop_assert!(axis.settled(index) > axis.settled(index - 1));
+                }
+                prop_assert!(axis.end(index).saturating_sub(axis.settled(index)) <= axis.unsettled_maximum());
+            }
+        }
+
+        #[test]
+        fn no_size_makes_planning_panic(
+            width: u32, height: u32, tile_width: u32, tile_height: u32, pixels: u32, margin: u32, scale: u32, radius: Option<u32>,
+        ) {
+            let tile = Size { width: tile_width, height: tile_height };
+            let _ = Overlap::automatic(radius, tile);
+            let _ = Overlap::choose(Some(pixels), None, radius, tile);
+            if let Ok(plan) = TilePlan::new(Size { width, height }, tile, Overlap { pixels, margin }, scale, radius) {
+                prop_assert!(plan.count() > 0);
+                let last = plan.columns().count() - 1;
+                prop_assert_eq!(plan.columns().end(last), width);
+                let _ = plan.columns().unsettled_maximum();
+            }
+        }
+    }
+}

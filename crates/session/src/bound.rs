@@ -1,0 +1,110 @@
+//! Tensors that stay bound to a session from run to run.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use ort::session::IoBinding;
+
+use crate::buffer::Buffer;
+use crate::error::{Error, Result};
+
+/// The inputs and outputs of a session, bound for good: on the GPU where the session runs on one, else in this machine's
+/// memory.
+///
+/// An output that is carried becomes an input of the next run without leaving the device: caches, previous frames,
+/// latents. Made by [`Session::bind`](crate::Session::bind), run by [`Session::run_bound`](crate::Session::run_bound).
+pub struct Bound {
+    pub(crate) binding: IoBinding,
+    pub(crate) inputs: BTreeMap<String, Buffer>,
+    pub(crate) outputs: BTreeMap<String, Buffer>,
+    /// Names of inputs, with the outputs that become them.
+    pub(crate) carried: Vec<(String, String)>,
+    /// Whether addresses may not change: CUDA graphs replay the ones that they were recorded with.
+    pub(crate) replays: bool,
+    /// The graph's file, for errors.
+    pub(crate) path: PathBuf,
+}
+
+impl std::fmt::Debug for Bound {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Bound")
+            .field("inputs", &self.inputs)
+            .field("outputs", &self.outputs)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Bound {
+    /// Copies a value to an input.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`]: there is no such input, or it has another shape or type; [`Error::Session`]: it cannot be copied.
+    pub fn write(&mut self, name: &str, value: &Buffer) -> Result<()> {
+        match self.inputs.get_mut(name) {
+            Some(input) => copy(value, input).map_err(|problem| problem.of(&self.path, name)),
+            None => Err(Problem::NoSuch("input", names(&self.inputs)).of(&self.path, name)),
+        }
+    }
+
+    /// Copies an output of the last run.
+    ///
+    /// # Errors
+    /// As [`Bound::write`], for outputs.
+    pub fn read(&self, name: &str, value: &mut Buffer) -> Result<()> {
+        // A carried output has become the input of the next run.
+        let carried = self.carried.iter().find(|(_, output)| output == name).filter(|_| !self.replays);
+        let from = carried.map_or_else(|| self.outputs.get(name), |(input, _)| self.inputs.get(input));
+        match from {
+            Some(output) => copy(output, value).map_err(|problem| problem.of(&self.path, name)),
+            None => Err(Problem::NoSuch("output", names(&self.outputs)).of(&self.path, name)),
+        }
+    }
+
+    /// Makes the outputs that are carried the inputs of the next run.
+    pub(crate) fn carry(&mut self) -> ort::Result<()> {
+        for (input, output) in &self.carried {
+            let (Some(to), Some(from)) = (self.inputs.get_mut(input), self.outputs.get_mut(output)) else { continue };
+            if self.replays {
+                from.tensor.copy_into(&mut to.tensor)?;
+            } else {
+                std::mem::swap(from, to);
+                self.binding.bind_input(input, &to.tensor)?;
+                self.binding.bind_output(output, &mut from.tensor)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a tensor was not copied.
+enum Problem {
+    NoSuch(&'static str, String),
+    Differs(String, String),
+    Failed(ort::Error),
+}
+
+impl Problem {
+    fn of(self, path: &std::path::Path, tensor: &str) -> Error {
+        let (path, tensor) = (path.to_owned(), tensor.to_owned());
+        match self {
+            Self::NoSuch(kind, names) => {
+                Error::Tensor { path, tensor, expected: format!("one of the {kind}s {names}"), found: "no such".into() }
+            }
+            Self::Differs(expected, found) => Error::Tensor { path, tensor, expected, found },
+            Self::Failed(error) => Error::Session { path, action: "copy a tensor of", message: error.to_string() },
+        }
+    }
+}
+
+fn copy(from: &Buffer, to: &mut Buffer) -> Result<(), Problem> {
+    let text = |buffer: &Buffer| format!("{} {:?}", buffer.data_type(), buffer.shape());
+    if (from.data_type(), from.shape()) != (to.data_type(), to.shape()) {
+        return Err(Problem::Differs(text(to), text(from)));
+    }
+    from.tensor.copy_into(&mut to.tensor).map_err(Problem::Failed)
+}
+
+fn names(tensors: &BTreeMap<String, Buffer>) -> String {
+    tensors.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+}

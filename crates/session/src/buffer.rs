@@ -1,0 +1,143 @@
+//! Tensors that ONNX Runtime owns, reads and writes in place.
+
+use half::{bf16, f16};
+use ort::memory::Allocator;
+use ort::value::{DynTensor, PrimitiveTensorElementType, TensorElementType};
+use tileforge_contract::DataType;
+
+use crate::error::{Error, Result};
+
+/// A dense tensor that ONNX Runtime owns: in pinned memory where a GPU copies from it and to it, or on the GPU itself.
+#[derive(Debug)]
+pub struct Buffer {
+    pub(crate) tensor: DynTensor,
+    data_type: DataType,
+    shape: Vec<usize>,
+}
+
+/// Element types that Rust has a type for.
+pub trait Element: PrimitiveTensorElementType + Copy {
+    /// The type's name in contracts.
+    const DATA_TYPE: DataType;
+}
+
+macro_rules! elements {
+    ($($rust:ty => $data_type:ident,)+) => { $(impl Element for $rust { const DATA_TYPE: DataType = DataType::$data_type; })+ };
+}
+
+elements! {
+    f32 => F32, f16 => F16, bf16 => Bf16, f64 => F64, i64 => I64, i32 => I32, i16 => I16, i8 => I8,
+    u64 => U64, u32 => U32, u16 => U16, u8 => U8, bool => Bool,
+}
+
+impl Buffer {
+    /// The type of its elements.
+    pub fn data_type(&self) -> DataType {
+        self.data_type
+    }
+
+    /// The lengths of its axes.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The elements in row-major order.
+    ///
+    /// # Errors
+    /// [`Error::ElementType`]: they are of another type, or on a GPU.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        let wrong = |_| Error::ElementType { expected: T::DATA_TYPE, found: self.data_type };
+        self.tensor.try_extract_tensor::<T>().map(|(_, values)| values).map_err(wrong)
+    }
+
+    /// The elements in row-major order.
+    ///
+    /// # Errors
+    /// As [`Buffer::as_slice`].
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
+        let found = self.data_type;
+        let wrong = |_| Error::ElementType { expected: T::DATA_TYPE, found };
+        self.tensor.try_extract_tensor_mut::<T>().map(|(_, values)| values).map_err(wrong)
+    }
+}
+
+/// Makes buffers for one session.
+#[derive(Debug)]
+pub struct Buffers(pub(crate) Allocator);
+
+impl Buffers {
+    /// A buffer of zeros, to be used again and again.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] when there is no memory for it.
+    pub fn zeros(&self, data_type: DataType, shape: &[usize]) -> Result<Buffer> {
+        let failed = |error: ort::Error| Error::OutOfMemory { shape: shape.to_vec(), reason: error.to_string() };
+        let mut buffer = self.uninitialised(data_type, shape)?;
+        if buffer.tensor.memory_info().is_cpu_accessible() {
+            clear(&mut buffer.tensor).map_err(failed)?;
+        } else {
+            // A GPU's memory is written by copying zeros to it.
+            let mut zeros = Buffers(Allocator::default()).uninitialised(data_type, shape)?;
+            clear(&mut zeros.tensor).map_err(failed)?;
+            zeros.tensor.copy_into(&mut buffer.tensor).map_err(failed)?;
+        }
+        Ok(buffer)
+    }
+
+    fn uninitialised(&self, data_type: DataType, shape: &[usize]) -> Result<Buffer> {
+        let failed = |error: ort::Error| Error::OutOfMemory { shape: shape.to_vec(), reason: error.to_string() };
+        let tensor = DynTensor::new(&self.0, element_type(data_type), shape.to_vec()).map_err(failed)?;
+        Ok(Buffer { tensor, data_type, shape: shape.to_vec() })
+    }
+}
+
+/// Writes zeros to a tensor in this machine's memory.
+fn clear(tensor: &mut DynTensor) -> ort::Result<()> {
+    macro_rules! clear_as {
+        ($rust:ty, $zero:expr) => {
+            tensor.try_extract_tensor_mut::<$rust>().map(|(_, values)| values.fill($zero))
+        };
+    }
+    match tensor.data_type() {
+        TensorElementType::Float32 => clear_as!(f32, 0.0),
+        TensorElementType::Float16 => clear_as!(f16, f16::ZERO),
+        TensorElementType::Bfloat16 => clear_as!(bf16, bf16::ZERO),
+        TensorElementType::Float64 => clear_as!(f64, 0.0),
+        TensorElementType::Int64 => clear_as!(i64, 0),
+        TensorElementType::Int32 => clear_as!(i32, 0),
+        TensorElementType::Int16 => clear_as!(i16, 0),
+        TensorElementType::Int8 => clear_as!(i8, 0),
+        TensorElementType::Uint64 => clear_as!(u64, 0),
+        TensorElementType::Uint32 => clear_as!(u32, 0),
+        TensorElementType::Uint16 => clear_as!(u16, 0),
+        TensorElementType::Uint8 => clear_as!(u8, 0),
+        TensorElementType::Bool => clear_as!(bool, false),
+        other => Err(ort::Error::new(format!("no tensors of {other}"))),
+    }
+}
+
+/// ONNX Runtime's name of an element type.
+pub(crate) fn element_type(data_type: DataType) -> TensorElementType {
+    match data_type {
+        DataType::F32 => TensorElementType::Float32,
+        DataType::F16 => TensorElementType::Float16,
+        DataType::Bf16 => TensorElementType::Bfloat16,
+        DataType::F64 => TensorElementType::Float64,
+        DataType::F8E4M3 => TensorElementType::Float8E4M3FN,
+        DataType::F8E5M2 => TensorElementType::Float8E5M2,
+        DataType::I64 => TensorElementType::Int64,
+        DataType::I32 => TensorElementType::Int32,
+        DataType::I16 => TensorElementType::Int16,
+        DataType::I8 => TensorElementType::Int8,
+        DataType::U64 => TensorElementType::Uint64,
+        DataType::U32 => TensorElementType::Uint32,
+        DataType::U16 => TensorElementType::Uint16,
+        DataType::U8 => TensorElementType::Uint8,
+        DataType::Bool => TensorElementType::Bool,
+    }
+}
+
+/// The element type that ONNX Runtime calls this.
+pub(crate) fn data_type(element: TensorElementType) -> Option<DataType> {
+    DataType::ALL.iter().copied().find(|data_type| element_type(*data_type) == element)
+}

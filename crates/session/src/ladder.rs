@@ -1,0 +1,194 @@
+//! Sessions on the best provider that takes an engine, stepping down where one fails.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tileforge_contract::{Precision, Provider};
+use tileforge_engine::{Engine, Graph, Manifest};
+
+use crate::compiled;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::fit::{Fit, Verdict, memory_at_least};
+use crate::session::{Session, SessionOptions};
+
+/// Where an engine runs.
+#[derive(Clone, Debug, Default)]
+pub struct Placement {
+    /// The provider; `None`: the best that fits, from the one that the engine was built for down to the CPU.
+    pub provider: Option<Provider>,
+    /// Sessions that run at the same time; `None`: on a GPU as many as the engine's profile says, on the CPU one.
+    pub streams: Option<usize>,
+    /// Numbers of the GPUs that streams are dealt to; empty: the first.
+    pub devices: Vec<u32>,
+    /// How sessions are opened. Provider, its options and the device are chosen for each.
+    pub session: SessionOptions,
+}
+
+impl Placement {
+    /// Numbers of the GPUs in use, at least one.
+    pub fn gpus(&self) -> &[u32] {
+        if self.devices.is_empty() { &[0] } else { &self.devices }
+    }
+}
+
+/// The providers that an engine can run on here, the best first, and where it stands.
+pub struct Ladder {
+    engine: Engine,
+    placement: Placement,
+    environment: Environment,
+    verdict: Verdict,
+    streams: usize,
+    /// The best that is left comes first.
+    rungs: Mutex<VecDeque<Provider>>,
+    /// How long sessions took to open; locked while one is being opened.
+    opening: Mutex<Duration>,
+}
+
+impl Ladder {
+    /// Judges the engine, says once where it does not run on what it was built for, and opens nothing yet.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for fits; [`Error::NoStepDown`] where the
+    /// first one does not, and only that one may be used.
+    pub fn new(environment: &Environment, engine: &Engine, placement: Placement) -> Result<Self> {
+        let manifest = engine.manifest();
+        let verdict = Verdict::of(engine, environment, &placement);
+        let chosen = verdict.chosen()?;
+        if placement.session.strict && chosen != verdict.steps[0].provider {
+            return Err(Error::NoStepDown { verdict: Box::new(verdict) });
+        }
+        for (step, next) in
+            verdict.steps.iter().zip(verdict.steps.iter().skip(1)).take_while(|(step, _)| step.provider != chosen)
+        {
+            if let Fit::Refused(reason) = &step.fit {
+                stepped_down(manifest, step.provider, next.provider, reason);
+            }
+        }
+        warn_of_fp16(manifest, chosen);
+        // Each GPU that was asked for has a stream.
+        let profiled =
+            if chosen == Provider::Cpu { 1 } else { (manifest.target.streams as usize).max(placement.gpus().len()) };
+        let streams = placement.streams.unwrap_or(profiled).max(1);
+        let mut rungs: VecDeque<Provider> = verdict.rungs().into();
+        if placement.session.strict {
+            rungs.truncate(1);
+        }
+        let (rungs, opening) = (Mutex::new(rungs), Mutex::default());
+        Ok(Self {
+            engine: engine.clone(),
+            placement,
+            environment: environment.clone(),
+            verdict,
+            streams,
+            rungs,
+            opening,
+        })
+    }
+
+    /// How the engine fits this box.
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// The provider that sessions are opened on now.
+    pub fn provider(&self) -> Provider {
+        self.rungs.lock().front().copied().unwrap_or(Provider::Cpu)
+    }
+
+    /// Whether memory may hold a session of this graph: what it needs at least is no more than the GPUs have, or than
+    /// is left on this machine.
+    pub fn may_hold(&self, graph: &Graph) -> bool {
+        let needed = memory_at_least(self.engine.manifest(), graph);
+        if self.provider() == Provider::Cpu {
+            return available_memory().is_none_or(|available| needed <= available);
+        }
+        self.placement
+            .gpus()
+            .iter()
+            .filter_map(|device| self.environment.probe().gpus.get(*device as usize))
+            .all(|gpu| needed <= gpu.memory_bytes)
+    }
+
+    /// Sessions that run at the same time.
+    pub fn streams(&self) -> usize {
+        self.streams
+    }
+
+    /// Threads of each session on the CPU: streams share the cores. `None`: those that ONNX Runtime takes for one
+    /// session.
+    pub fn threads(&self) -> Option<usize> {
+        let share = || (thread::available_parallelism().map_or(1, usize::from) / self.streams).max(1);
+        self.placement.session.threads.or_else(|| (self.streams > 1).then(share))
+    }
+
+    /// How long all sessions so far took to open.
+    pub fn opening(&self) -> Duration {
+        *self.opening.lock()
+    }
+
+    /// Opens a session of one of the engine's graphs for the stream of this number.
+    ///
+    /// # Errors
+    /// As [`Session::open`] for the last provider that is left.
+    pub fn session(&self, graph: &Graph, stream: usize) -> Result<Session> {
+        // One at a time: opening takes every core, and a step down is for all.
+        let mut opening = self.opening.lock();
+        loop {
+            let provider = self.provider();
+            match self.open(graph, provider, stream) {
+                Err(error) if self.rungs.lock().len() > 1 && !error.is_out_of_memory() => {
+                    self.rungs.lock().pop_front();
+                    stepped_down(self.engine.manifest(), provider, self.provider(), &error);
+                    warn_of_fp16(self.engine.manifest(), self.provider());
+                }
+                opened => return opened.inspect(|session| *opening += session.open_time()),
+            }
+        }
+    }
+
+    fn open(&self, graph: &Graph, provider: Provider, stream: usize) -> Result<Session> {
+        let target = &self.engine.manifest().target;
+        let provider_options = match provider {
+            Provider::TensorRt => target.tensorrt.clone(),
+            Provider::Cuda => target.cuda.clone(),
+            Provider::Cpu => Default::default(),
+        };
+        let gpus = self.placement.gpus();
+        let device = gpus[stream % gpus.len()];
+        let options = SessionOptions {
+            provider,
+            provider_options,
+            device,
+            threads: self.threads(),
+            ..self.placement.session.clone()
+        };
+        if provider == Provider::TensorRt {
+            let path = compiled::of(&self.environment, &self.engine, graph, &options)?;
+            return Session::open(&self.environment, &path, &options);
+        }
+        Session::open(&self.environment, &self.engine.path_of(graph), &options)
+    }
+}
+
+fn stepped_down(manifest: &Manifest, from: Provider, to: Provider, reason: &dyn fmt::Display) {
+    tracing::warn!("{}: steps down from {from} to {to}: {reason}", manifest.name);
+}
+
+fn warn_of_fp16(manifest: &Manifest, provider: Provider) {
+    if provider == Provider::Cpu && manifest.precision == Precision::Fp16 {
+        tracing::warn!("{}: an fp16 engine computes in fp32 on the CPU", manifest.name);
+    }
+}
+
+/// Bytes that this machine can still give, where the system says it.
+fn available_memory() -> Option<u64> {
+    // See proc_meminfo(5); in kibibytes.
+    let information = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = information.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}

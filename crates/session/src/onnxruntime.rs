@@ -1,0 +1,177 @@
+//! Finding and loading the ONNX Runtime shared library, once a process.
+
+use std::env;
+use std::env::consts::{DLL_EXTENSION, DLL_PREFIX};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use ort::environment::Environment;
+use ort::logging::LogLevel;
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::native::{self, OnnxRuntimeApi};
+
+/// The number of the C API that this crate is compiled for (`ort`'s feature `api-24`), which is
+/// also the minor number of the oldest release that has it: 1.24.
+pub const OLDEST_MINOR_VERSION: u32 = ort::MINOR_VERSION;
+
+/// The ONNX Runtime library of this process.
+#[derive(Debug)]
+pub struct Library {
+    path: PathBuf,
+    version: String,
+    load_time: Duration,
+    environment: Environment,
+}
+
+impl Library {
+    /// The file that was loaded.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The library's own version, such as "1.31.1".
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// How long it took to open the library and create its environment.
+    pub fn load_time(&self) -> Duration {
+        self.load_time
+    }
+
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.environment
+    }
+}
+
+/// Where to look for the library.
+#[derive(Clone, Debug)]
+pub enum Search {
+    /// The library's file, or a folder that holds it. `by` says who named it, for errors.
+    Named {
+        /// The file or folder.
+        place: PathBuf,
+        /// An option or an environment variable.
+        by: &'static str,
+    },
+    /// The executable's folder, `../lib` from there, and `.onnxruntime/lib` in each folder above the executable, where
+    /// `make setup` puts it.
+    AroundExecutable,
+}
+
+/// Loads the library, or returns the one that is loaded: there is one a process.
+///
+/// # Errors
+/// [`Error::NoLibraryAt`] or [`Error::LibraryNotFound`] when there is none; [`Error::Library`] when the file is not ONNX
+/// Runtime, or is older than 1.[`OLDEST_MINOR_VERSION`]; [`Error::LibraryLoaded`] when another one is named than is loaded.
+pub fn load(search: &Search) -> Result<&'static Library> {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    static LOADING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = LOADING.lock();
+    let Some(library) = LIBRARY.get() else {
+        let library = open(find(search)?)?;
+        return Ok(LIBRARY.get_or_init(|| library));
+    };
+    if let Search::Named { .. } = search {
+        let wanted = find(search)?;
+        let wanted = wanted.canonicalize().map_err(|source| Error::file(&wanted, "find", source))?;
+        if wanted != library.path {
+            return Err(Error::LibraryLoaded { loaded: library.path.clone(), wanted });
+        }
+    }
+    Ok(library)
+}
+
+fn find(search: &Search) -> Result<PathBuf> {
+    match search {
+        // A place that the user named is used or refused; falling through would surprise.
+        Search::Named { place, by } => {
+            let file = if place.is_dir() { place.join(file_name()) } else { place.clone() };
+            if file.is_file() { Ok(file) } else { Err(Error::NoLibraryAt { by, path: file }) }
+        }
+        Search::AroundExecutable => {
+            let places = places_around_executable();
+            let found = places.iter().find(|place| place.is_file()).cloned();
+            found.ok_or(Error::LibraryNotFound { places })
+        }
+    }
+}
+
+fn places_around_executable() -> Vec<PathBuf> {
+    // Links are followed, so that a link to the binary in some bin folder finds its library.
+    let executable = env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
+    let Some(folder) = executable.parent() else { return Vec::new() };
+    let beside = [folder.to_owned(), folder.join("..").join("lib")];
+    let above = folder.ancestors().map(|folder| folder.join(".onnxruntime").join("lib"));
+    beside.into_iter().chain(above).map(|folder| folder.join(file_name())).collect()
+}
+
+fn file_name() -> String {
+    format!("{DLL_PREFIX}onnxruntime.{DLL_EXTENSION}")
+}
+
+fn open(path: PathBuf) -> Result<Library> {
+    let started = Instant::now();
+    // An absolute path keeps the system's loader and `ort` from searching elsewhere.
+    let path = path.canonicalize().map_err(|source| Error::file(&path, "find", source))?;
+    let refused = |problem: String| Error::Library { path: path.clone(), problem };
+
+    let version = match native::onnxruntime_api(path.as_os_str(), OLDEST_MINOR_VERSION) {
+        Ok(OnnxRuntimeApi::Usable(version)) => version,
+        Ok(OnnxRuntimeApi::TooOld(version)) => {
+            return Err(refused(format!("is version {version}, and 1.{OLDEST_MINOR_VERSION} or newer is needed")));
+        }
+        Ok(OnnxRuntimeApi::Foreign) => {
+            return Err(refused("is a library, but not ONNX Runtime (no OrtGetApiBase)".into()));
+        }
+        Err(reason) => return Err(refused(format!("cannot be loaded: {reason}"))),
+    };
+    let environment = ort::init_from(&path)
+        .map_err(|error| refused(format!("cannot be loaded: {error}")))?
+        .with_name("tileforge")
+        .with_telemetry(false)
+        .with_logger(Arc::new(forward_log))
+        .build()
+        .map_err(|error| refused(format!("cannot create its environment: {error}")))?;
+    // Below this, ONNX Runtime formats a message for each node of each graph only to drop it.
+    environment.set_log_level(LogLevel::Warning);
+    Ok(Library { path, version, load_time: started.elapsed(), environment })
+}
+
+/// ONNX Runtime's log goes the way of ours.
+fn forward_log(level: LogLevel, _category: &str, _id: &str, location: &str, message: &str) {
+    match level {
+        LogLevel::Verbose => tracing::trace!(target: "onnxruntime", location, "{message}"),
+        LogLevel::Info => tracing::debug!(target: "onnxruntime", location, "{message}"),
+        LogLevel::Warning => tracing::warn!(target: "onnxruntime", "{message}"),
+        LogLevel::Error | LogLevel::Fatal => tracing::error!(target: "onnxruntime", "{message}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_place_without_the_library_is_refused_by_name() {
+        let search = Search::Named { place: "/nowhere/at/all".into(), by: "an option" };
+        let error = find(&search).unwrap_err().to_string();
+        assert!(error.contains("an option names /nowhere/at/all"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = open(file.path().to_owned()).unwrap_err().to_string();
+        assert!(error.contains("cannot be loaded"), "{error}");
+    }
+
+    #[test]
+    fn the_source_tree_is_searched_upwards() {
+        let places = places_around_executable();
+        assert!(places.iter().any(|place| place.ends_with(format!(".onnxruntime/lib/{}", file_name()))));
+    }
+}

@@ -1,0 +1,332 @@
+//! Execution providers: what this box could run an engine with, and why not.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use ort::ep::{ArbitrarilyConfigurableExecutionProvider, CUDA, ExecutionProvider, ExecutionProviderDispatch, TensorRT};
+use serde::Serialize;
+use tileforge_contract::Provider;
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::native::{self, CudaDriver};
+use crate::onnxruntime::Library;
+use crate::session::SessionOptions;
+
+/// What [`probe`] found for one provider.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProviderStatus {
+    /// The provider.
+    pub provider: Provider,
+    /// The loaded ONNX Runtime library was built with it.
+    pub compiled_in: bool,
+    /// Everything that it needs is on this box.
+    pub usable: bool,
+    /// Why, or why not: the first thing that is missing, and what brings it.
+    pub reason: String,
+}
+
+/// An NVIDIA GPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct Gpu {
+    /// The marketing name, as the driver gives it.
+    pub name: String,
+    /// Such as "8.9".
+    pub compute_capability: String,
+    /// Device memory in bytes.
+    pub memory_bytes: u64,
+}
+
+impl Gpu {
+    /// The compute capability as numbers that compare; 0.0 for a text that is none.
+    pub fn capability(&self) -> (u32, u32) {
+        let parts = self.compute_capability.split_once('.');
+        parts.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?))).unwrap_or((0, 0))
+    }
+}
+
+/// What [`probe`] found; by default nothing.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Probe {
+    /// One entry for each of [`Provider::LADDER`], in that order.
+    pub providers: Vec<ProviderStatus>,
+    /// The highest CUDA version that the installed driver supports, such as "13.0".
+    pub driver_cuda_version: Option<String>,
+    /// Why the driver cannot be used, where it cannot.
+    pub driver_problem: Option<String>,
+    /// The version of the TensorRT library, such as "10.14.1".
+    pub tensorrt_version: Option<String>,
+    /// The GPUs that the driver sees.
+    pub gpus: Vec<Gpu>,
+}
+
+impl Probe {
+    /// The entry of one provider.
+    pub fn status(&self, provider: Provider) -> Option<&ProviderStatus> {
+        self.providers.iter().find(|status| status.provider == provider)
+    }
+
+    /// Why a provider cannot be used; empty when it can.
+    pub fn reason_against(&self, provider: Provider) -> String {
+        let status = self.status(provider).filter(|status| !status.usable);
+        status.map(|status| status.reason.clone()).unwrap_or_default()
+    }
+}
+
+/// A shared library that a provider needs, and what a user installs to get it.
+struct Needed {
+    file: &'static str,
+    from: &'static str,
+}
+
+const DRIVER: &str = "libcuda.so.1";
+
+/// Besides the driver, in the order in which they are loaded: what others link to comes first. ONNX Runtime's GPU
+/// builds since 1.24 are made with CUDA 13 and cuDNN 9.
+const CUDA_LIBRARIES: [Needed; 5] = [
+    Needed { file: "libcudart.so.13", from: "the CUDA 13 runtime (pip: nvidia-cuda-runtime)" },
+    Needed { file: "libcublasLt.so.13", from: "cuBLAS of CUDA 13 (pip: nvidia-cublas)" },
+    Needed { file: "libcublas.so.13", from: "cuBLAS of CUDA 13 (pip: nvidia-cublas)" },
+    Needed { file: "libcurand.so.10", from: "cuRAND of CUDA 13 (pip: nvidia-curand)" },
+    Needed { file: "libcudnn.so.9", from: "cuDNN 9 for CUDA 13 (pip: nvidia-cudnn-cu13)" },
+];
+
+/// Besides what CUDA needs.
+const TENSORRT_LIBRARIES: [Needed; 2] = [
+    Needed { file: "libnvinfer.so.10", from: "TensorRT 10 (pip: tensorrt-cu13<11)" },
+    Needed { file: "libnvonnxparser.so.10", from: "TensorRT 10 (pip: tensorrt-cu13<11)" },
+];
+
+/// Looks at what this box has for each provider.
+///
+/// ONNX Runtime itself calls a provider "available" when it is compiled in, device or not, and
+/// falls back without a word; so the libraries and the driver are asked directly.
+pub fn probe(library: &Library) -> Probe {
+    let driver = native::cuda_driver(DRIVER);
+    let folder = library.path().parent().unwrap_or(Path::new(""));
+    let status = |provider: Provider| {
+        let compiled_in = match provider {
+            Provider::TensorRt => TensorRT::is_available().unwrap_or(false),
+            Provider::Cuda => CUDA::is_available().unwrap_or(false),
+            Provider::Cpu => true,
+        };
+        let obstacle = match provider {
+            Provider::Cpu => None,
+            _ if !compiled_in => Some(format!(
+                "this ONNX Runtime ({}) was built without {provider}; use the library of the \
+                 onnxruntime-gpu package",
+                library.version()
+            )),
+            gpu => missing_library(gpu, folder).or_else(|| driver_obstacle(&driver)),
+        };
+        let there = if provider == Provider::Cpu { "always there" } else { "library, driver and GPU are there" };
+        ProviderStatus {
+            provider,
+            compiled_in,
+            usable: obstacle.is_none(),
+            reason: obstacle.unwrap_or_else(|| there.into()),
+        }
+    };
+    let providers = Provider::LADDER.iter().copied().map(status).collect();
+    let (driver_cuda_version, driver_problem, gpus) = match driver {
+        Ok(driver) => (Some(version_text(driver.version)), None, gpus_of(&driver)),
+        Err(problem) => (None, Some(problem), Vec::new()),
+    };
+    let tensorrt_version =
+        located(TENSORRT_LIBRARIES[0].file, folder).ok().and_then(|file| native::tensorrt_version(&file).ok());
+    Probe { providers, driver_cuda_version, driver_problem, tensorrt_version, gpus }
+}
+
+/// That a provider can be used on this box; its libraries are loaded then, for the rest of the process.
+///
+/// # Errors
+/// [`Error::ProviderUnusable`] with what is missing; [`Error::Library`]: one of its libraries cannot be loaded.
+pub(crate) fn require(environment: &Environment, provider: Provider) -> Result<()> {
+    let reason = environment.probe().reason_against(provider);
+    if !reason.is_empty() {
+        return Err(Error::ProviderUnusable { provider, reason });
+    }
+    // ONNX Runtime's own search knows the system's folders alone; what is loaded already is not searched for.
+    let folder = environment.library().path().parent().unwrap_or(Path::new(""));
+    let needed = needed_by(provider).filter_map(|needed| located(needed.file, folder).ok());
+    let load = |file: PathBuf| {
+        native::load_for_good(&file)
+            .map_err(|reason| Error::Library { path: file, problem: format!("cannot be loaded: {reason}") })
+    };
+    needed.into_iter().try_for_each(load)
+}
+
+/// The providers of a session, in the order in which nodes are offered to them; the CPU comes last by itself.
+///
+/// # Errors
+/// An option that is no C string.
+pub(crate) fn dispatch(options: &SessionOptions) -> Result<Vec<ExecutionProviderDispatch>, String> {
+    let device = options.device.to_string();
+    let given = options.provider_options.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let given: Vec<(&str, &str)> = given.chain([("device_id", device.as_str())]).collect();
+    let cuda = |options: &[(&str, &str)]| {
+        Ok::<_, String>(with_options(CUDA::default(), options.iter().copied())?.build().error_on_failure())
+    };
+    Ok(match options.provider {
+        Provider::Cpu => Vec::new(),
+        Provider::Cuda => vec![cuda(&given)?],
+        Provider::TensorRt => {
+            let tensorrt = with_options(TensorRT::default(), given.into_iter())?.build().error_on_failure();
+            if options.strict { vec![tensorrt] } else { vec![tensorrt, cuda(&[("device_id", device.as_str())])?] }
+        }
+    })
+}
+
+/// Hands options to a provider's own parser, by its own names, and makes no session.
+///
+/// The provider's libraries stay loaded, and they end a process that they do not like: use a process of its own. The
+/// parser knows every name and the form of every value, but few ranges.
+///
+/// # Errors
+/// [`Error::ProviderOptions`] with the parser's words, or why the provider cannot be loaded.
+pub fn check_options<'o>(
+    library: &Library,
+    provider: Provider,
+    options: impl IntoIterator<Item = (&'o str, &'o str)>,
+) -> Result<()> {
+    let mut options = options.into_iter().inspect(|(name, value)| tracing::debug!("{provider}: {name} = {value}"));
+    let refused = |reason: &dyn fmt::Display| Error::ProviderOptions { provider, reason: reason.to_string() };
+    let dispatch = match provider {
+        Provider::TensorRt => with_options(TensorRT::default(), options).map(|ready| ready.build()),
+        Provider::Cuda => with_options(CUDA::default(), options).map(|ready| ready.build()),
+        Provider::Cpu => {
+            return options.next().map_or(Ok(()), |(name, _)| Err(refused(&format!("it has none, found {name}"))));
+        }
+    };
+    let dispatch = dispatch.map_err(|reason| refused(&reason))?.error_on_failure();
+    let builder = ort::session::Session::builder(library.environment()).map_err(|error| refused(&error))?;
+    builder.with_execution_providers([dispatch]).map_err(|error| refused(&error))?;
+    Ok(())
+}
+
+fn with_options<'o, P: ArbitrarilyConfigurableExecutionProvider>(
+    mut provider: P,
+    options: impl Iterator<Item = (&'o str, &'o str)>,
+) -> Result<P, String> {
+    for (name, value) in options {
+        // C strings, which end at a NUL.
+        if name.contains('\0') || value.contains('\0') {
+            return Err(format!("{}: expected text without NUL", name.escape_debug()));
+        }
+        provider = provider.with_arbitrary_config(name, value);
+    }
+    Ok(provider)
+}
+
+/// The libraries of a GPU provider, besides ONNX Runtime's own.
+fn needed_by(provider: Provider) -> impl Iterator<Item = &'static Needed> {
+    let (cuda, tensorrt): (&[Needed], &[Needed]) = match provider {
+        Provider::TensorRt => (&CUDA_LIBRARIES, &TENSORRT_LIBRARIES),
+        Provider::Cuda => (&CUDA_LIBRARIES, &[]),
+        Provider::Cpu => (&[], &[]),
+    };
+    cuda.iter().chain(tensorrt)
+}
+
+/// The file of a library: beside ONNX Runtime's, where `make setup GPU=1` puts it, or where the system finds it.
+fn located(file: &str, folder: &Path) -> Result<PathBuf, String> {
+    let beside = folder.join(file);
+    let found = if beside.is_file() { beside } else { file.into() };
+    native::opens(&found).map(|()| found)
+}
+
+/// The first library of a GPU provider that cannot be opened.
+fn missing_library(provider: Provider, folder: &Path) -> Option<String> {
+    let missing = needed_by(provider).find_map(|needed| {
+        let reason = located(needed.file, folder).err()?;
+        Some(format!("{} is missing: install {} ({reason})", needed.file, needed.from))
+    });
+    missing.or_else(|| {
+        // Only looked for: these link against symbols of the loaded ONNX Runtime.
+        ["shared", provider.name()].into_iter().find_map(|part| {
+            let file = format!("libonnxruntime_providers_{part}.so");
+            let missing = !folder.join(&file).is_file();
+            missing.then(|| format!("{file} is not beside libonnxruntime: copy it from onnxruntime-gpu"))
+        })
+    })
+}
+
+fn driver_obstacle(driver: &Result<CudaDriver, String>) -> Option<String> {
+    match driver {
+        Err(reason) => Some(format!("the NVIDIA driver ({DRIVER}) cannot be used: {reason}")),
+        Ok(driver) if driver.devices.is_empty() => Some("the NVIDIA driver sees no GPU".into()),
+        Ok(driver) if driver.version < 13_000 => Some(format!(
+            "the NVIDIA driver supports CUDA {}, and 13.0 is needed: install driver 580 or newer",
+            version_text(driver.version)
+        )),
+        Ok(_) => None,
+    }
+}
+
+fn version_text(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+/// The GPUs that the NVIDIA driver sees, in its order. ONNX Runtime is not needed for this.
+///
+/// # Errors
+/// Why there is no driver, or why it cannot be used.
+pub fn gpus() -> Result<Vec<Gpu>, String> {
+    native::cuda_driver(DRIVER).map(|driver| gpus_of(&driver))
+}
+
+/// The memory of one GPU, as NVML tells it.
+pub struct GpuMemory(native::GpuMemory);
+
+impl GpuMemory {
+    /// Asks for the GPU of this number, by the CUDA driver's order.
+    ///
+    /// # Errors
+    /// Why NVML cannot be asked.
+    pub fn open(device: u32) -> Result<Self, String> {
+        native::GpuMemory::open("libnvidia-ml.so.1", DRIVER, device).map(Self)
+    }
+
+    /// Bytes in use now, by all processes.
+    ///
+    /// # Errors
+    /// Why NVML does not say.
+    pub fn used(&self) -> Result<u64, String> {
+        self.0.used()
+    }
+}
+
+impl Probe {
+    /// What a provider computes on: the processor's model, or name and compute capability of the GPU of this number, by the
+    /// driver's order. "unknown" where the system does not say.
+    pub fn device_name(&self, provider: Provider, device: u32) -> String {
+        if provider == Provider::Cpu {
+            return processor();
+        }
+        let gpu = self.gpus.get(device as usize);
+        gpu.map_or("unknown".into(), |gpu| format!("{}, compute {}", gpu.name, gpu.compute_capability))
+    }
+}
+
+/// The processor's model; "unknown" where the system does not say.
+pub fn processor() -> String {
+    static MODEL: OnceLock<String> = OnceLock::new();
+    let read = || {
+        // See proc_cpuinfo(5).
+        let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        model.map_or("unknown".into(), |(_, name)| name.trim().to_owned())
+    };
+    MODEL.get_or_init(read).clone()
+}
+
+fn gpus_of(driver: &CudaDriver) -> Vec<Gpu> {
+    let gpu = |device: &native::CudaDevice| Gpu {
+        name: device.name.clone(),
+        compute_capability: format!("{}.{}", device.compute_capability.0, device.compute_capability.1),
+        memory_bytes: device.memory_bytes,
+    };
+    driver.devices.iter().map(gpu).collect()
+}

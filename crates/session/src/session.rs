@@ -1,0 +1,438 @@
+//! A graph loaded into ONNX Runtime.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ort::logging::LogLevel;
+use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::builder::GraphOptimizationLevel;
+use ort::session::{IoBinding, SessionInputValue};
+use ort::value::{DynValue, Outlet, TensorRef, ValueType};
+use serde::Serialize;
+use tileforge_contract::{Contract, DataType, Provider};
+
+use crate::bound::Bound;
+use crate::buffer::{self, Buffer, Buffers};
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::native;
+use crate::provider;
+use crate::tensor::{Named, Tensor, of_each};
+
+/// How far ONNX Runtime rewrites a graph while loading it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OptimisationLevel {
+    /// Everything, including layouts for this processor.
+    #[default]
+    All,
+    /// Fusions, but no processor-specific layouts: what may be written to a file for other boxes.
+    Extended,
+    /// Nothing: every operator as the graph has it, which is what a reference is.
+    Disabled,
+}
+
+/// How a [`Session`] is opened.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// What executes the nodes.
+    pub provider: Provider,
+    /// What the provider is given, by its own names; empty for the CPU.
+    pub provider_options: BTreeMap<String, String>,
+    /// The GPU, by the driver's number.
+    pub device: u32,
+    /// Every node runs on `provider`, or the session is not opened. Otherwise TensorRT leaves to CUDA, and CUDA to the
+    /// CPU, what they lack.
+    pub strict: bool,
+    /// Threads within one operator; `None`: one for each physical core.
+    pub threads: Option<usize>,
+    /// How far the graph is rewritten.
+    pub optimisation: OptimisationLevel,
+    /// Where to write the rewritten graph, for offline optimisation.
+    pub optimised_model_path: Option<PathBuf>,
+    /// How the name of ONNX Runtime's profile begins, if one is to be written, which it is when the session is closed.
+    pub profile: Option<PathBuf>,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            provider: Provider::Cpu,
+            provider_options: BTreeMap::new(),
+            device: 0,
+            strict: false,
+            threads: None,
+            optimisation: OptimisationLevel::All,
+            optimised_model_path: None,
+            profile: None,
+        }
+    }
+}
+
+/// Nodes that one execution provider took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Assigned {
+    /// ONNX Runtime's name, such as "CUDAExecutionProvider".
+    pub provider: String,
+    /// Number of nodes.
+    pub nodes: usize,
+}
+
+/// One input or output of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Its name in the graph.
+    pub name: String,
+    /// The type of its elements; `None` for what is no tensor of numbers.
+    pub data_type: Option<DataType>,
+    /// Its dimensions; `None` where the graph leaves one open.
+    pub shape: Vec<Option<usize>>,
+}
+
+impl Assigned {
+    /// The provider that took most nodes, of what [`Session::assigned`] gives.
+    pub fn most(assigned: &[Self]) -> Option<Provider> {
+        Provider::from_onnxruntime_name(&assigned.first()?.provider)
+    }
+}
+
+/// Where the caller's buffers are bound.
+enum Callers {
+    /// Bound again for each run: nothing is copied.
+    Direct(IoBinding),
+    /// Copied to buffers on the device that are bound for good: CUDA graphs replay the addresses that they were recorded with.
+    Copied(Bound),
+}
+
+/// A graph that is ready to run.
+pub struct Session {
+    session: ort::session::Session,
+    path: PathBuf,
+    inputs: Vec<TensorInfo>,
+    outputs: Vec<TensorInfo>,
+    assigned: Vec<Assigned>,
+    provider: Provider,
+    device: Option<u32>,
+    replays: bool,
+    callers: Option<Callers>,
+    open_time: Duration,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Session")
+            .field("path", &self.path)
+            .field("assigned", &self.assigned)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Loads the graph at `path`.
+    ///
+    /// Always by path: a graph that is passed as bytes may not exceed 2 GiB with its weights.
+    ///
+    /// # Errors
+    /// [`Error::ProviderUnusable`] for a provider that cannot be used here; [`Error::NodesElsewhere`] for a strict session
+    /// of which another provider would run nodes; [`Error::Session`] when ONNX Runtime refuses the graph.
+    pub fn open(environment: &Environment, path: &Path, options: &SessionOptions) -> Result<Self> {
+        if options.provider != Provider::Cpu {
+            provider::require(environment, options.provider)?;
+        }
+        let started = Instant::now();
+        let failed = |message: String| Error::Session { path: path.to_owned(), action: "load the graph", message };
+        let session = build(environment, path, options).map_err(failed)?;
+        let assigned = native::assignment(&session)
+            .map_err(|message| failed(format!("it does not say which provider took its nodes: {message}")))?;
+        let taken_by_others = |assigned: &&Assigned| assigned.provider != options.provider.onnxruntime_name();
+        if let Some(other) = assigned.iter().find(taken_by_others).filter(|_| options.strict) {
+            let (path, expected, found) = (path.to_owned(), options.provider, other.provider.clone());
+            return Err(Error::NodesElsewhere { path, nodes: other.nodes, expected, found });
+        }
+        let on = |key: &str| options.provider_options.get(key).is_some_and(|value| value == "1");
+        Ok(Self {
+            inputs: session.inputs().iter().map(tensor_info).collect(),
+            outputs: session.outputs().iter().map(tensor_info).collect(),
+            session,
+            path: path.to_owned(),
+            assigned,
+            provider: options.provider,
+            device: (options.provider != Provider::Cpu).then_some(options.device),
+            replays: on("enable_cuda_graph") || on("trt_cuda_graph_enable"),
+            callers: None,
+            open_time: started.elapsed(),
+        })
+    }
+
+    /// Which providers took the graph's nodes, by ONNX Runtime's own record: that with most nodes first.
+    pub fn assigned(&self) -> &[Assigned] {
+        &self.assigned
+    }
+
+    /// The provider that it was opened on.
+    pub fn provider(&self) -> Provider {
+        self.provider
+    }
+
+    /// The graph's inputs, in its order.
+    pub fn inputs(&self) -> &[TensorInfo] {
+        &self.inputs
+    }
+
+    /// The graph's outputs, in its order.
+    pub fn outputs(&self) -> &[TensorInfo] {
+        &self.outputs
+    }
+
+    /// How long [`Session::open`] took, without loading the library.
+    pub fn open_time(&self) -> Duration {
+        self.open_time
+    }
+
+    /// Runs the graph on named inputs and returns all outputs by name, in its order.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] for an input that the graph does not have or takes in another type or shape; [`Error::Session`]
+    /// for a failure within.
+    pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Named> {
+        inputs.iter().try_for_each(|(name, tensor)| self.check(name, tensor.data_type(), tensor.shape()))?;
+        let path = &self.path;
+        let failed = |error: ort::Error| run_error(path, error);
+        let values = inputs.iter().map(|(name, tensor)| {
+            let value: SessionInputValue<'_> =
+                of_each!(tensor, array => TensorRef::from_array_view(array.view())?.into());
+            Ok((Cow::from(*name), value))
+        });
+        let values = values.collect::<ort::Result<Vec<(Cow<'_, str>, SessionInputValue<'_>)>>>().map_err(failed)?;
+        let outputs = self.session.run(values).map_err(failed)?;
+        outputs
+            .iter()
+            .map(|(name, value)| {
+                let no_tensor = || Error::Tensor {
+                    path: path.clone(),
+                    tensor: name.to_owned(),
+                    expected: "a tensor of numbers".into(),
+                    found: value.dtype().to_string(),
+                };
+                Ok((name.to_owned(), owned(&value).ok_or_else(no_tensor)?))
+            })
+            .collect()
+    }
+
+    /// That the graph has such an input.
+    fn check(&self, name: &str, data_type: DataType, shape: &[usize]) -> Result<()> {
+        let wrong = |expected: String, found: String| {
+            Err(Error::Tensor { path: self.path.clone(), tensor: name.to_owned(), expected, found })
+        };
+        let Some(input) = self.inputs.iter().find(|input| input.name == name) else {
+            let names = self.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
+            return wrong(format!("one of the inputs {names}"), "no such input".into());
+        };
+        let fits = |(length, expected): (&usize, &Option<usize>)| expected.is_none_or(|expected| expected == *length);
+        let same = shape.len() == input.shape.len() && shape.iter().zip(&input.shape).all(fits);
+        if !same || input.data_type != Some(data_type) {
+            let length = |length: &Option<usize>| length.map_or("any".into(), |length| length.to_string());
+            let lengths = input.shape.iter().map(length).collect::<Vec<_>>().join(", ");
+            let expected = input.data_type.map_or("no tensor", DataType::name);
+            return wrong(format!("{expected} [{lengths}]"), format!("{data_type} {shape:?}"));
+        }
+        Ok(())
+    }
+
+    /// Makes buffers for [`Session::run_into`] in this machine's memory: pinned where a GPU copies from it and to it.
+    ///
+    /// # Errors
+    /// [`Error::Session`] when ONNX Runtime has no such memory.
+    pub fn buffers(&self) -> Result<Buffers> {
+        let allocator = match self.device {
+            None => Ok(Allocator::default()),
+            Some(device) => self.allocator(AllocationDevice::CUDA_PINNED, device, MemoryType::CPUInput),
+        };
+        allocator.map(Buffers).map_err(|error| run_error(&self.path, error))
+    }
+
+    /// Makes buffers where the graph is computed.
+    fn device_buffers(&self) -> Result<Buffers> {
+        let allocator = match self.device {
+            None => Ok(Allocator::default()),
+            Some(device) => self.allocator(AllocationDevice::CUDA, device, MemoryType::Default),
+        };
+        allocator.map(Buffers).map_err(|error| run_error(&self.path, error))
+    }
+
+    fn allocator(&self, memory: AllocationDevice<'_>, device: u32, kind: MemoryType) -> ort::Result<Allocator> {
+        let device = i32::try_from(device).unwrap_or(i32::MAX);
+        Allocator::new(&self.session, MemoryInfo::new(memory, device, AllocatorType::Device, kind)?)
+    }
+
+    /// Runs the graph from buffers into buffers, all of [`Session::buffers`]; nothing is allocated, and on a CPU nothing is
+    /// copied.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn run_into(&mut self, inputs: &[(&str, &Buffer)], outputs: &mut [(&str, &mut Buffer)]) -> Result<()> {
+        inputs.iter().try_for_each(|(name, buffer)| self.check(name, buffer.data_type(), buffer.shape()))?;
+        if self.callers.is_none() {
+            self.callers = Some(if self.replays {
+                Callers::Copied(self.bind(&[])?)
+            } else {
+                Callers::Direct(self.session.create_binding().map_err(|error| run_error(&self.path, error))?)
+            });
+        }
+        match &mut self.callers {
+            Some(Callers::Copied(bound)) => {
+                inputs.iter().try_for_each(|(name, buffer)| bound.write(name, buffer))?;
+                self.session.run_binding(&bound.binding).map_err(|error| run_error(&self.path, error))?;
+                outputs.iter_mut().try_for_each(|(name, buffer)| bound.read(name, buffer))
+            }
+            Some(Callers::Direct(binding)) => {
+                let mut run = || -> ort::Result<()> {
+                    inputs.iter().try_for_each(|(name, buffer)| binding.bind_input(*name, &buffer.tensor))?;
+                    outputs.iter_mut().try_for_each(|(name, buffer)| binding.bind_output(*name, &mut buffer.tensor))?;
+                    self.session.run_binding(binding)?;
+                    binding.synchronize_outputs()
+                };
+                run().map_err(|error| run_error(&self.path, error))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Binds every input and output for good, all zeros at first. Each pair of `carried` names an input and the output that
+    /// becomes it in the next run.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`]: the graph leaves a length open, or a pair does not go together; [`Error::OutOfMemory`].
+    pub fn bind(&self, carried: &[(&str, &str)]) -> Result<Bound> {
+        let buffers = self.device_buffers()?;
+        let make = |info: &TensorInfo| -> Result<(String, Buffer)> {
+            let shape: Option<Vec<usize>> = info.shape.iter().copied().collect();
+            let (shape, data_type) = shape.zip(info.data_type).ok_or_else(|| Error::Tensor {
+                path: self.path.clone(),
+                tensor: info.name.clone(),
+                expected: "a tensor of fixed lengths".into(),
+                found: format!("{:?}", info.shape),
+            })?;
+            Ok((info.name.clone(), buffers.zeros(data_type, &shape)?))
+        };
+        let inputs = self.inputs.iter().map(make).collect::<Result<BTreeMap<_, _>>>()?;
+        let mut outputs = self.outputs.iter().map(make).collect::<Result<BTreeMap<_, _>>>()?;
+        for (input, output) in carried {
+            let of = |buffers: &BTreeMap<String, Buffer>, name: &str| {
+                buffers.get(name).map(|buffer| (buffer.data_type(), buffer.shape().to_vec()))
+            };
+            let (to, from) = (of(&inputs, input), of(&outputs, output));
+            if to.is_none() || to != from {
+                let (expected, found) = (format!("an output `{output}` that is {to:?}"), format!("{from:?}"));
+                return Err(Error::Tensor { path: self.path.clone(), tensor: (*input).to_owned(), expected, found });
+            }
+        }
+        let bind = || -> ort::Result<IoBinding> {
+            let mut binding = self.session.create_binding()?;
+            inputs.iter().try_for_each(|(name, buffer)| binding.bind_input(name, &buffer.tensor))?;
+            outputs.iter_mut().try_for_each(|(name, buffer)| binding.bind_output(name, &mut buffer.tensor))?;
+            Ok(binding)
+        };
+        let mut bind = bind;
+        let binding = bind().map_err(|error| run_error(&self.path, error))?;
+        let carried = carried.iter().map(|(input, output)| ((*input).to_owned(), (*output).to_owned())).collect();
+        Ok(Bound { binding, inputs, outputs, carried, replays: self.replays, path: self.path.clone() })
+    }
+
+    /// Binds the graph's tensors with what its contract carries from run to run.
+    ///
+    /// # Errors
+    /// As [`Session::bind`].
+    pub fn bind_contract(&self, contract: &Contract) -> Result<Bound> {
+        let carried: Vec<_> = contract.carried().map(|(to, from)| (to.name.as_str(), from.name.as_str())).collect();
+        self.bind(&carried)
+    }
+
+    /// Runs the graph on what is bound. Afterwards the carried outputs are inputs.
+    ///
+    /// # Errors
+    /// [`Error::Session`] for a failure within.
+    pub fn run_bound(&mut self, bound: &mut Bound) -> Result<()> {
+        let mut run = || -> ort::Result<()> {
+            self.session.run_binding(&bound.binding)?;
+            bound.binding.synchronize_outputs()?;
+            bound.carry()
+        };
+        run().map_err(|error| run_error(&self.path, error))
+    }
+}
+
+/// A copy of a value, if it is a tensor of an element type that Rust has.
+fn owned(value: &DynValue) -> Option<Tensor> {
+    use half::{bf16, f16};
+
+    let ValueType::Tensor { ty, .. } = value.dtype() else { return None };
+    macro_rules! array {
+        ($rust:ty) => {
+            value.try_extract_array::<$rust>().ok()?.into_owned()
+        };
+    }
+    Some(match buffer::data_type(*ty)? {
+        DataType::F32 => Tensor::F32(array!(f32)),
+        DataType::F16 => Tensor::F16(array!(f16)),
+        DataType::Bf16 => Tensor::Bf16(array!(bf16)),
+        DataType::I64 => Tensor::I64(array!(i64)),
+        DataType::I32 => Tensor::I32(array!(i32)),
+        DataType::I8 => Tensor::I8(array!(i8)),
+        DataType::U8 => Tensor::U8(array!(u8)),
+        DataType::Bool => Tensor::Bool(array!(bool)),
+        _ => return None,
+    })
+}
+
+fn build(environment: &Environment, path: &Path, options: &SessionOptions) -> Result<ort::session::Session, String> {
+    // Builder errors carry the builder, which cannot cross threads: only their text goes on.
+    fn text<R>(error: ort::Error<R>) -> String {
+        error.to_string()
+    }
+    let level = match options.optimisation {
+        OptimisationLevel::All => GraphOptimizationLevel::All,
+        OptimisationLevel::Extended => GraphOptimizationLevel::Level2,
+        OptimisationLevel::Disabled => GraphOptimizationLevel::Disable,
+    };
+    let mut builder = ort::session::Session::builder(environment.library().environment())
+        .map_err(text)?
+        .with_log_level(LogLevel::Warning)
+        .map_err(text)?
+        .with_optimization_level(level)
+        .map_err(text)?
+        .with_config_entry("session.record_ep_graph_assignment_info", "1")
+        .map_err(text)?
+        .with_execution_providers(provider::dispatch(options)?)
+        .map_err(text)?;
+    if let Some(prefix) = &options.profile {
+        builder = builder.with_profiling(prefix).map_err(text)?;
+    }
+    if let Some(threads) = options.threads {
+        builder = builder.with_intra_threads(threads).map_err(text)?;
+    }
+    if let Some(path) = &options.optimised_model_path {
+        builder = builder.with_optimized_model_path(path).map_err(text)?;
+    }
+    builder.commit_from_file(path).map_err(text)
+}
+
+fn run_error(path: &Path, error: ort::Error) -> Error {
+    Error::Session { path: path.to_owned(), action: "run", message: error.to_string() }
+}
+
+fn tensor_info(outlet: &Outlet) -> TensorInfo {
+    let name = outlet.name().to_owned();
+    match outlet.dtype() {
+        ValueType::Tensor { ty, shape, .. } => TensorInfo {
+            name,
+            data_type: buffer::data_type(*ty),
+            // Open dimensions are negative.
+            shape: shape.iter().map(|&length| usize::try_from(length).ok()).collect(),
+        },
+        _ => TensorInfo { name, data_type: None, shape: Vec::new() },
+    }
+}

@@ -1,0 +1,183 @@
+//! Tensors in this machine's memory.
+
+use half::{bf16, f16};
+use ndarray::{ArrayD, IxDyn};
+use tileforge_contract::DataType;
+
+use crate::error::{Error, Result};
+
+/// Tensors by name.
+pub type Named = Vec<(String, Tensor)>;
+
+/// A dense tensor in row-major order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Tensor {
+    /// 32-bit floats.
+    F32(ArrayD<f32>),
+    /// IEEE 16-bit floats.
+    F16(ArrayD<f16>),
+    /// bfloat16.
+    Bf16(ArrayD<bf16>),
+    /// Signed 64-bit.
+    I64(ArrayD<i64>),
+    /// Signed 32-bit.
+    I32(ArrayD<i32>),
+    /// Signed 8-bit.
+    I8(ArrayD<i8>),
+    /// Unsigned 8-bit.
+    U8(ArrayD<u8>),
+    /// Truth values.
+    Bool(ArrayD<bool>),
+}
+
+/// Does the same with the array of every variant.
+macro_rules! of_each {
+    ($tensor:expr, $array:ident => $result:expr) => {
+        match $tensor {
+            Tensor::F32($array) => $result,
+            Tensor::F16($array) => $result,
+            Tensor::Bf16($array) => $result,
+            Tensor::I64($array) => $result,
+            Tensor::I32($array) => $result,
+            Tensor::I8($array) => $result,
+            Tensor::U8($array) => $result,
+            Tensor::Bool($array) => $result,
+        }
+    };
+}
+pub(crate) use of_each;
+
+impl Tensor {
+    /// The type of its elements.
+    pub fn data_type(&self) -> DataType {
+        match self {
+            Self::F32(_) => DataType::F32,
+            Self::F16(_) => DataType::F16,
+            Self::Bf16(_) => DataType::Bf16,
+            Self::I64(_) => DataType::I64,
+            Self::I32(_) => DataType::I32,
+            Self::I8(_) => DataType::I8,
+            Self::U8(_) => DataType::U8,
+            Self::Bool(_) => DataType::Bool,
+        }
+    }
+
+    /// The lengths of its axes.
+    pub fn shape(&self) -> &[usize] {
+        of_each!(self, array => array.shape())
+    }
+
+    /// The elements, if they are 32-bit floats.
+    ///
+    /// # Errors
+    /// [`Error::ElementType`]: they are of another type.
+    pub fn as_f32(&self) -> Result<&ArrayD<f32>> {
+        match self {
+            Self::F32(array) => Ok(array),
+            other => Err(Error::ElementType { expected: DataType::F32, found: other.data_type() }),
+        }
+    }
+
+    /// As [`Tensor::as_f32`], of a tensor that is given up.
+    ///
+    /// # Errors
+    /// As [`Tensor::as_f32`].
+    pub fn into_f32(self) -> Result<ArrayD<f32>> {
+        match self {
+            Self::F32(array) => Ok(array),
+            other => Err(Error::ElementType { expected: DataType::F32, found: other.data_type() }),
+        }
+    }
+
+    /// The elements as little-endian bytes, in row-major order.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::F32(array) => array.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            Self::F16(array) => array.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            Self::Bf16(array) => array.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            Self::I64(array) => array.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            Self::I32(array) => array.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            Self::I8(array) => array.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            Self::U8(array) => array.iter().copied().collect(),
+            Self::Bool(array) => array.iter().map(|value| u8::from(*value)).collect(),
+        }
+    }
+
+    /// A tensor of elements that are given as little-endian bytes, in row-major order. `None` where their number is not that of the
+    /// shape, for truth values that are neither 0 nor 1, and for element types that no graph of ours has.
+    pub fn from_bytes(data_type: DataType, shape: &[usize], bytes: &[u8]) -> Option<Self> {
+        fn array<T, const N: usize>(shape: &[usize], bytes: &[u8], read: impl Fn([u8; N]) -> T) -> Option<ArrayD<T>> {
+            let (groups, rest) = bytes.as_chunks::<N>();
+            let values = groups.iter().map(|group| read(*group)).collect();
+            rest.is_empty().then(|| ArrayD::from_shape_vec(IxDyn(shape), values).ok())?
+        }
+        Some(match data_type {
+            DataType::F32 => Self::F32(array(shape, bytes, f32::from_le_bytes)?),
+            DataType::F16 => Self::F16(array(shape, bytes, f16::from_le_bytes)?),
+            DataType::Bf16 => Self::Bf16(array(shape, bytes, bf16::from_le_bytes)?),
+            DataType::I64 => Self::I64(array(shape, bytes, i64::from_le_bytes)?),
+            DataType::I32 => Self::I32(array(shape, bytes, i32::from_le_bytes)?),
+            DataType::I8 => Self::I8(array(shape, bytes, i8::from_le_bytes)?),
+            DataType::U8 => Self::U8(array(shape, bytes, |[byte]| byte)?),
+            DataType::Bool if bytes.iter().all(|byte| *byte <= 1) => {
+                Self::Bool(array(shape, bytes, |[byte]: [u8; 1]| byte == 1)?)
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl From<ArrayD<f32>> for Tensor {
+    fn from(array: ArrayD<f32>) -> Self {
+        // Row-major, whatever the caller's layout is.
+        Self::F32(if array.is_standard_layout() { array } else { array.as_standard_layout().into_owned() })
+    }
+}
+
+impl From<ArrayD<i64>> for Tensor {
+    fn from(array: ArrayD<i64>) -> Self {
+        Self::I64(if array.is_standard_layout() { array } else { array.as_standard_layout().into_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_survives_its_bytes() {
+        let bytes: Vec<u8> = (0..24).map(|byte| byte % 2).collect();
+        for data_type in [
+            DataType::F32,
+            DataType::F16,
+            DataType::Bf16,
+            DataType::I64,
+            DataType::I32,
+            DataType::I8,
+            DataType::U8,
+            DataType::Bool,
+        ] {
+            let shape = [3, 8 / data_type.size()];
+            let tensor = Tensor::from_bytes(data_type, &shape, &bytes).unwrap();
+            assert_eq!((tensor.data_type(), tensor.shape(), tensor.to_bytes()), (data_type, &shape[..], bytes.clone()));
+            assert_eq!(Tensor::from_bytes(data_type, &[100], &bytes), None);
+        }
+        assert_eq!(Tensor::from_bytes(DataType::F32, &[0], &[0; 3]), None);
+        assert_eq!(Tensor::from_bytes(DataType::Bool, &[1], &[2]), None);
+        assert_eq!(Tensor::from_bytes(DataType::U64, &[1], &[0; 8]), None);
+    }
+
+    #[test]
+    fn tokens_stay_whole_numbers() {
+        let tokens = Tensor::from(ArrayD::from_shape_vec(IxDyn(&[1, 2]), vec![i64::MAX, -1]).unwrap());
+        assert_eq!(Tensor::from_bytes(DataType::I64, &[1, 2], &tokens.to_bytes()).unwrap(), tokens);
+        assert!(matches!(tokens.as_f32(), Err(Error::ElementType { expected: DataType::F32, found: DataType::I64 })));
+    }
+
+    #[test]
+    fn a_transposed_array_becomes_row_major() {
+        let array = ArrayD::from_shape_vec(IxDyn(&[2, 3]), (0..6).map(|value| value as f32).collect()).unwrap();
+        let Tensor::F32(transposed) = Tensor::from(array.reversed_axes()) else { panic!("not f32") };
+        assert_eq!(transposed.as_slice().unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+    }
+}
