@@ -1,47 +1,55 @@
-//! What was measured of an engine's tiles, for [`TilePlan::best`](crate::tile::TilePlan::best) to choose by.
+//! What was measured of an engine's tiles, for [`TilePlan::best`](tileforge_image::tile::TilePlan::best) to choose by.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tileforge_contract::Provider;
+use tileforge_engine::Engine;
+use tileforge_engine::digest::hexadecimal;
+use tileforge_image::Size;
+use tileforge_session::Environment;
 
-use crate::digest::hexadecimal;
-use crate::engine::Engine;
-use crate::error::{Error, Result};
-use crate::onnxruntime;
-use crate::provider::{self, Provider};
-use crate::tile::Size;
+use crate::error::Result;
 
-/// Seconds that a tile takes, the least of all settings that were tried: of each provider, with what it computes on and
-/// the version of ONNX Runtime, and of each tile. What was measured on another processor or GPU, or with another
-/// version, says nothing of this one.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
+/// Seconds of each tile, by its size, for each place where it was measured.
+type Measured = BTreeMap<String, BTreeMap<String, f64>>;
+
+/// Seconds that a tile of an engine takes on this box, the least of all settings that were tried.
+///
+/// A measurement holds for one provider, one processor or GPU and one version of ONNX Runtime.
+#[derive(Clone, Debug)]
 pub struct Throughput {
-    measured: BTreeMap<String, BTreeMap<String, f64>>,
-    /// The GPU's number.
-    #[serde(skip)]
+    environment: Environment,
+    /// The file in the environment's cache; `None`: nothing is kept.
+    file: Option<PathBuf>,
+    /// The GPU's number, by the driver's order.
     device: u32,
+    measured: Measured,
 }
 
 impl Throughput {
-    /// The same, of which only what was measured on the GPU of this number counts; without this, on the first one.
-    pub fn on_device(self, device: u32) -> Self {
-        Self { device, ..self }
+    /// No measurement of an engine yet, on the GPU of this number where it runs on one.
+    pub fn new(environment: &Environment, engine: &Engine, device: u32) -> Self {
+        let file = environment.cache().map(|cache| cache.join("throughput").join(file_name(engine)));
+        Self { environment: environment.clone(), file, device, measured: Measured::new() }
+    }
+
+    /// What was measured of an engine before and kept in the environment's cache; nothing where that cannot be read.
+    pub fn load(environment: &Environment, engine: &Engine, device: u32) -> Self {
+        let empty = Self::new(environment, engine, device);
+        Self { measured: empty.kept(), ..empty }
+    }
+
+    fn kept(&self) -> Measured {
+        let read = || serde_json::from_slice(&fs::read(self.file.as_ref()?).ok()?).ok();
+        read().unwrap_or_default()
     }
 
     /// Adds a measurement.
-    ///
-    /// # Errors
-    /// Those of [`onnxruntime::load`].
-    pub fn add(&mut self, tile: Size, provider: Provider, seconds: f64) -> Result<()> {
-        self.add_to(place(provider, self.device)?, tile, seconds);
-        Ok(())
-    }
-
-    fn add_to(&mut self, place: String, tile: Size, seconds: f64) {
+    pub fn add(&mut self, tile: Size, provider: Provider, seconds: f64) {
+        let place = self.place(provider);
         let least = self.measured.entry(place).or_default().entry(tile.to_string()).or_insert(f64::INFINITY);
         *least = least.min(seconds);
     }
@@ -49,63 +57,55 @@ impl Throughput {
     /// Seconds of each of these tiles on a provider; `None` unless all were measured.
     pub fn of(&self, tiles: &[Size], provider: Provider) -> Option<Vec<f64>> {
         // Most engines were never measured, and then the GPU need not be asked for its name.
-        if self.measured.is_empty() { None } else { self.of_place(tiles, &place(provider, self.device).ok()?) }
+        if self.measured.is_empty() { None } else { of_place(&self.measured, tiles, &self.place(provider)) }
     }
 
-    fn of_place(&self, tiles: &[Size], place: &str) -> Option<Vec<f64>> {
-        let measured = self.measured.get(place)?;
-        tiles
-            .iter()
-            .map(|tile| {
-                measured.get(&tile.to_string()).copied().filter(|seconds| *seconds > 0.0 && seconds.is_finite())
-            })
-            .collect()
-    }
-
-    /// What was measured of an engine before; nothing where nothing was, or where it cannot be read.
-    pub fn load(engine: &Engine) -> Self {
-        let read = || serde_json::from_slice(&fs::read(file_of(engine)?).ok()?).ok();
-        read().unwrap_or_default()
-    }
-
-    /// Keeps this in the user's cache, in place of what was measured in the same places before, and beside what was in
-    /// others.
+    /// Keeps this in the environment's cache, in place of what was measured in the same places before.
     ///
     /// # Errors
-    /// [`Error::File`] where it cannot be written. A box without a cache keeps nothing.
-    pub fn save(&self, engine: &Engine) -> Result<()> {
-        let Some(path) = file_of(engine) else { return Ok(()) };
-        let failed = |source: std::io::Error| Error::file(&path, "write", source);
+    /// The file cannot be written.
+    pub fn save(&self) -> Result<()> {
+        let Some(path) = &self.file else { return Ok(()) };
+        let failed = |source: std::io::Error| tileforge_engine::Error::file(path, "write", source);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(failed)?;
         }
-        let text = serde_json::to_vec_pretty(&self.beside(Self::load(engine))).map_err(|error| failed(error.into()))?;
-        fs::write(&path, text).map_err(failed)
+        let all = beside(self.kept(), &self.measured);
+        let text = serde_json::to_vec_pretty(&all).map_err(|error| failed(error.into()))?;
+        Ok(fs::write(path, text).map_err(failed)?)
     }
 
-    fn beside(&self, mut others: Self) -> Self {
-        others.measured.extend(self.measured.clone());
-        others
+    /// Where a measurement holds.
+    fn place(&self, provider: Provider) -> String {
+        let version = self.environment.library().version();
+        // A CPU's name needs no driver.
+        let device = match provider {
+            Provider::Cpu => tileforge_session::provider::processor(),
+            gpu => self.environment.probe().device_name(gpu, self.device),
+        };
+        format!("{provider} on {device}, ONNX Runtime {version}")
     }
 }
 
-/// Where a measurement holds.
-fn place(provider: Provider, device: u32) -> Result<String> {
-    let version = onnxruntime::load(None)?.version();
-    Ok(format!("{provider} on {}, ONNX Runtime {version}", provider::device_name(provider, device)))
+fn of_place(measured: &Measured, tiles: &[Size], place: &str) -> Option<Vec<f64>> {
+    let measured = measured.get(place)?;
+    let sound = |seconds: &f64| *seconds > 0.0 && seconds.is_finite();
+    tiles.iter().map(|tile| measured.get(&tile.to_string()).copied().filter(sound)).collect()
+}
+
+/// Older measurements with newer ones in the places that those have.
+fn beside(mut older: Measured, newer: &Measured) -> Measured {
+    older.extend(newer.clone());
+    older
 }
 
 /// By the digests of the engine's graphs: another engine of the same name has its own.
-fn file_of(engine: &Engine) -> Option<PathBuf> {
+fn file_name(engine: &Engine) -> String {
     let manifest = engine.manifest();
     let mut digest = Sha256::new();
-    manifest
-        .graphs
-        .iter()
-        .filter_map(|graph| manifest.files.get(&graph.file))
-        .for_each(|file| digest.update(&file.sha256));
-    let key = hexadecimal(&digest.finalize()[..16]);
-    Some(crate::compiled::user_cache()?.join("throughput").join(format!("{key}.json")))
+    let files = manifest.graphs.iter().filter_map(|graph| manifest.files.get(&graph.file));
+    files.for_each(|file| digest.update(&file.sha256));
+    format!("{}.json", hexadecimal(&digest.finalize()[..16]))
 }
 
 #[cfg(test)]
@@ -116,24 +116,23 @@ mod tests {
         Size { width: side, height: side }
     }
 
+    fn measured(places: &[(&str, f64)]) -> Measured {
+        let of = |seconds: f64| BTreeMap::from([(tile(64).to_string(), seconds)]);
+        places.iter().map(|(place, seconds)| ((*place).to_owned(), of(*seconds))).collect()
+    }
+
     #[test]
     fn all_tiles_must_have_been_measured() {
-        let mut throughput = Throughput::default();
-        throughput.add_to("here".into(), tile(64), 0.5);
-        throughput.add_to("here".into(), tile(64), 0.25);
-        assert_eq!(throughput.of_place(&[tile(64)], "here"), Some(vec![0.25]));
-        assert_eq!(throughput.of_place(&[tile(64), tile(128)], "here"), None);
-        assert_eq!(throughput.of_place(&[tile(64)], "there"), None);
+        let here = measured(&[("here", 0.25), ("broken", 0.0)]);
+        assert_eq!(of_place(&here, &[tile(64)], "here"), Some(vec![0.25]));
+        assert_eq!(of_place(&here, &[tile(64), tile(128)], "here"), None);
+        assert_eq!(of_place(&here, &[tile(64)], "there"), None);
+        assert_eq!(of_place(&here, &[tile(64)], "broken"), None);
     }
 
     #[test]
     fn other_places_are_kept_and_the_same_one_is_replaced() {
-        let measured = |places: &[(&str, f64)]| {
-            let mut throughput = Throughput::default();
-            places.iter().for_each(|(place, seconds)| throughput.add_to((*place).into(), tile(64), *seconds));
-            throughput
-        };
-        let (before, now) = (measured(&[("CPU", 1.0), ("GPU", 0.1)]), measured(&[("CPU", 2.0)]));
-        assert_eq!(now.beside(before), measured(&[("CPU", 2.0), ("GPU", 0.1)]));
+        let older = measured(&[("CPU", 1.0), ("GPU", 0.1)]);
+        assert_eq!(beside(older, &measured(&[("CPU", 2.0)])), measured(&[("CPU", 2.0), ("GPU", 0.1)]));
     }
 }

@@ -13,7 +13,8 @@ use tileforge_engine::{Engine, Graph, Manifest};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::session::{Session, SessionOptions};
+use crate::options::SessionOptions;
+use crate::session::Session;
 
 /// What a compiled graph depends on, for one GPU of this box; `None` where the box lacks TensorRT or that GPU.
 pub fn facts(

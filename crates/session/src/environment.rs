@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use tileforge_contract::Provider;
+
+use crate::error::{Error, Result};
 use crate::onnxruntime::Library;
 use crate::provider::{self, Probe};
 
@@ -48,5 +51,17 @@ impl Environment {
     /// Where to keep what can be made again; `None`: nowhere.
     pub fn cache(&self) -> Option<&Path> {
         self.cache.as_deref()
+    }
+
+    /// That a provider can be used on this box; its libraries are loaded then, for the rest of the process.
+    ///
+    /// # Errors
+    /// [`Error::ProviderUnusable`] with what is missing; [`Error::Library`]: one of its libraries cannot be loaded.
+    pub fn require(&self, provider: Provider) -> Result<()> {
+        let reason = self.probe().reason_against(provider);
+        if !reason.is_empty() {
+            return Err(Error::ProviderUnusable { provider, reason });
+        }
+        provider::load_libraries(self.library, provider)
     }
 }

@@ -10,7 +10,7 @@ use tileforge_engine::{Engine, Graph, Manifest};
 use crate::compiled;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::ladder::Placement;
+use crate::placement::Placement;
 use crate::provider::Gpu;
 
 /// Whether one provider can run the engine here.

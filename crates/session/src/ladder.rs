@@ -14,27 +14,9 @@ use crate::compiled;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::fit::{Fit, Verdict, memory_at_least};
-use crate::session::{Session, SessionOptions};
-
-/// Where an engine runs.
-#[derive(Clone, Debug, Default)]
-pub struct Placement {
-    /// The provider; `None`: the best that fits, from the one that the engine was built for down to the CPU.
-    pub provider: Option<Provider>,
-    /// Sessions that run at the same time; `None`: on a GPU as many as the engine's profile says, on the CPU one.
-    pub streams: Option<usize>,
-    /// Numbers of the GPUs that streams are dealt to; empty: the first.
-    pub devices: Vec<u32>,
-    /// How sessions are opened. Provider, its options and the device are chosen for each.
-    pub session: SessionOptions,
-}
-
-impl Placement {
-    /// Numbers of the GPUs in use, at least one.
-    pub fn gpus(&self) -> &[u32] {
-        if self.devices.is_empty() { &[0] } else { &self.devices }
-    }
-}
+use crate::options::SessionOptions;
+use crate::placement::Placement;
+use crate::session::Session;
 
 /// The providers that an engine can run on here, the best first, and where it stands.
 pub struct Ladder {

@@ -11,6 +11,7 @@
 //! | [`Session`] | a loaded graph; [`Tensor`], [`Buffer`] and [`Bound`] are what goes through it |
 //! | [`selftest`] | known inputs and outputs that prove an engine on the box it lands on |
 
+mod assigned;
 mod bound;
 mod buffer;
 pub mod compiled;
@@ -20,17 +21,22 @@ pub mod fit;
 mod ladder;
 mod native;
 pub mod onnxruntime;
+mod options;
+mod placement;
 pub mod provider;
 pub mod selftest;
 mod session;
 mod tensor;
 
+pub use assigned::Assigned;
 pub use bound::Bound;
 pub use buffer::{Buffer, Buffers, Element};
 pub use environment::Environment;
 pub use error::{Error, Result};
 pub use fit::{Fit, Step, Verdict};
-pub use ladder::{Ladder, Placement};
+pub use ladder::Ladder;
+pub use options::{OptimisationLevel, SessionOptions};
+pub use placement::Placement;
 pub use provider::{Gpu, Probe};
-pub use session::{Assigned, OptimisationLevel, Session, SessionOptions, TensorInfo};
+pub use session::{Session, TensorInfo};
 pub use tensor::{Named, Tensor};

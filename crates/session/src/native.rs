@@ -14,7 +14,7 @@ use std::{mem, ptr};
 use libloading::{Library, Symbol};
 use ort::AsPointer;
 
-use crate::session::Assigned;
+use crate::assigned::Assigned;
 
 /// Opens a library and closes it again.
 pub(crate) fn opens(name: impl AsRef<OsStr>) -> Result<(), String> {

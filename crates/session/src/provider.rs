@@ -9,11 +9,10 @@ use ort::ep::{ArbitrarilyConfigurableExecutionProvider, CUDA, ExecutionProvider,
 use serde::Serialize;
 use tileforge_contract::Provider;
 
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::native::{self, CudaDriver};
 use crate::onnxruntime::Library;
-use crate::session::SessionOptions;
+use crate::options::SessionOptions;
 
 /// What [`probe`] found for one provider.
 #[derive(Clone, Debug, Serialize)]
@@ -139,17 +138,11 @@ pub fn probe(library: &Library) -> Probe {
     Probe { providers, driver_cuda_version, driver_problem, tensorrt_version, gpus }
 }
 
-/// That a provider can be used on this box; its libraries are loaded then, for the rest of the process.
+/// Loads what a provider needs for the rest of the process.
 ///
-/// # Errors
-/// [`Error::ProviderUnusable`] with what is missing; [`Error::Library`]: one of its libraries cannot be loaded.
-pub(crate) fn require(environment: &Environment, provider: Provider) -> Result<()> {
-    let reason = environment.probe().reason_against(provider);
-    if !reason.is_empty() {
-        return Err(Error::ProviderUnusable { provider, reason });
-    }
-    // ONNX Runtime's own search knows the system's folders alone; what is loaded already is not searched for.
-    let folder = environment.library().path().parent().unwrap_or(Path::new(""));
+/// ONNX Runtime's own search knows the system's folders alone; what is loaded already is not searched for.
+pub(crate) fn load_libraries(library: &Library, provider: Provider) -> Result<()> {
+    let folder = library.path().parent().unwrap_or(Path::new(""));
     let needed = needed_by(provider).filter_map(|needed| located(needed.file, folder).ok());
     let load = |file: PathBuf| {
         native::load_for_good(&file)

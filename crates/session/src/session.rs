@@ -11,74 +11,17 @@ use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, Memory
 use ort::session::builder::GraphOptimizationLevel;
 use ort::session::{IoBinding, SessionInputValue};
 use ort::value::{DynValue, Outlet, TensorRef, ValueType};
-use serde::Serialize;
 use tileforge_contract::{Contract, DataType, Provider};
 
+use crate::assigned::Assigned;
 use crate::bound::Bound;
 use crate::buffer::{self, Buffer, Buffers};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::native;
+use crate::options::{OptimisationLevel, SessionOptions};
 use crate::provider;
 use crate::tensor::{Named, Tensor, of_each};
-
-/// How far ONNX Runtime rewrites a graph while loading it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OptimisationLevel {
-    /// Everything, including layouts for this processor.
-    #[default]
-    All,
-    /// Fusions, but no processor-specific layouts: what may be written to a file for other boxes.
-    Extended,
-    /// Nothing: every operator as the graph has it, which is what a reference is.
-    Disabled,
-}
-
-/// How a [`Session`] is opened.
-#[derive(Clone, Debug)]
-pub struct SessionOptions {
-    /// What executes the nodes.
-    pub provider: Provider,
-    /// What the provider is given, by its own names; empty for the CPU.
-    pub provider_options: BTreeMap<String, String>,
-    /// The GPU, by the driver's number.
-    pub device: u32,
-    /// Every node runs on `provider`, or the session is not opened. Otherwise TensorRT leaves to CUDA, and CUDA to the
-    /// CPU, what they lack.
-    pub strict: bool,
-    /// Threads within one operator; `None`: one for each physical core.
-    pub threads: Option<usize>,
-    /// How far the graph is rewritten.
-    pub optimisation: OptimisationLevel,
-    /// Where to write the rewritten graph, for offline optimisation.
-    pub optimised_model_path: Option<PathBuf>,
-    /// How the name of ONNX Runtime's profile begins, if one is to be written, which it is when the session is closed.
-    pub profile: Option<PathBuf>,
-}
-
-impl Default for SessionOptions {
-    fn default() -> Self {
-        Self {
-            provider: Provider::Cpu,
-            provider_options: BTreeMap::new(),
-            device: 0,
-            strict: false,
-            threads: None,
-            optimisation: OptimisationLevel::All,
-            optimised_model_path: None,
-            profile: None,
-        }
-    }
-}
-
-/// Nodes that one execution provider took.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Assigned {
-    /// ONNX Runtime's name, such as "CUDAExecutionProvider".
-    pub provider: String,
-    /// Number of nodes.
-    pub nodes: usize,
-}
 
 /// One input or output of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,13 +32,6 @@ pub struct TensorInfo {
     pub data_type: Option<DataType>,
     /// Its dimensions; `None` where the graph leaves one open.
     pub shape: Vec<Option<usize>>,
-}
-
-impl Assigned {
-    /// The provider that took most nodes, of what [`Session::assigned`] gives.
-    pub fn most(assigned: &[Self]) -> Option<Provider> {
-        Provider::from_onnxruntime_name(&assigned.first()?.provider)
-    }
 }
 
 /// Where the caller's buffers are bound.
@@ -140,7 +76,7 @@ impl Session {
     /// of which another provider would run nodes; [`Error::Session`] when ONNX Runtime refuses the graph.
     pub fn open(environment: &Environment, path: &Path, options: &SessionOptions) -> Result<Self> {
         if options.provider != Provider::Cpu {
-            provider::require(environment, options.provider)?;
+            environment.require(options.provider)?;
         }
         let started = Instant::now();
         let failed = |message: String| Error::Session { path: path.to_owned(), action: "load the graph", message };

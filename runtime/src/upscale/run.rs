@@ -1,16 +1,16 @@
 //! The streams: each takes batches and does nothing but run them, so that the engine is never kept waiting.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::model::{Batch, Limits, Model};
 use super::stages::{StageResult, Stop};
 use super::{Cancel, Models, PATIENCE};
 use crate::error::Error;
-use crate::lock::locked;
 
 /// What the streams of a run share.
 pub(super) struct Streams<'s> {
@@ -46,7 +46,7 @@ impl<'s> Streams<'s> {
     }
 
     fn returned(&self) -> MutexGuard<'_, Vec<Batch>> {
-        locked(&self.returned)
+        self.returned.lock()
     }
 
     /// Runs batches until there are no more.

@@ -6,7 +6,7 @@ use fast_image_resize::{FilterType, ImageView, ResizeAlg, ResizeOptions, Resizer
 
 use super::routing::Run;
 use crate::error::{Error, Result};
-use crate::tile::Size;
+use tileforge_image::Size;
 
 /// Collects what the model gives for the runs of a tile, and enlarges what went around it.
 pub(super) struct Joiner {
@@ -51,7 +51,7 @@ impl Joiner {
     /// Adds a channel that went around the model, `[height, width]`: bicubic, over the same tile as colour, so that
     /// both hand over at the same places.
     pub(super) fn enlarge(&mut self, channel: &[f32], output: Size) -> Result<()> {
-        let failed = |error: &dyn std::fmt::Display| Error::Tiling(format!("cannot enlarge alpha: {error}"));
+        let failed = |error: &dyn std::fmt::Display| Error::Alpha { reason: error.to_string() };
         let pixels: Vec<F32> = channel.iter().map(|&value| F32::new(value)).collect();
         let source = TypedImageRef::new(self.tile.width, self.tile.height, &pixels).map_err(|error| failed(&error))?;
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::CatmullRom));

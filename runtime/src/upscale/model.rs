@@ -1,19 +1,21 @@
 //! The sessions of one tile shape, and batches on their way through them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
+use parking_lot::{Condvar, Mutex};
+use tileforge_contract::{DataType, Upscale};
+use tileforge_engine::Graph;
+use tileforge_image::Size;
+use tileforge_image::tile::Tile;
+use tileforge_session::{Assigned, Buffer, Buffers, Ladder, Session};
+
+use super::TileShape;
 use super::clock::Clock;
 use super::routing::Run;
-use crate::engine::Graph;
-use crate::engine::manifest::Interface;
 use crate::error::{Error, Result};
-use crate::ladder::Ladder;
-use crate::lock::locked;
-use crate::session::{Assigned, Session, Tensor, Tensors};
-use crate::tile::{Size, Tile};
 
 /// One picture, as the stages between its first and its last row see it.
 pub(super) struct Ticket {
@@ -57,22 +59,22 @@ pub(super) struct Batch {
 
 impl Batch {
     /// What the model gave for one slot, `[channels, height, width]`.
-    pub(super) fn output(&self, slot: usize) -> &[f32] {
+    pub(super) fn output(&self, slot: usize) -> Result<&[f32]> {
         let length = self.model.output_length;
-        &self.tensors.output.as_slice()[slot * length..][..length]
+        Ok(&self.tensors.output.as_slice()?[slot * length..][..length])
     }
 
     /// Where one slot's input goes, `[channels, height, width]`.
-    pub(super) fn input(&mut self, slot: usize) -> &mut [f32] {
+    pub(super) fn input(&mut self, slot: usize) -> Result<&mut [f32]> {
         let length = self.model.input_length;
-        &mut self.tensors.input.as_mut_slice()[slot * length..][..length]
+        Ok(&mut self.tensors.input.as_mut_slice()?[slot * length..][..length])
     }
 }
 
 /// The input and the output of one run.
 pub(super) struct Pair {
-    input: Tensor,
-    output: Tensor,
+    input: Buffer,
+    output: Buffer,
 }
 
 /// A graph of the model for some number of images, and a session of it for each stream.
@@ -91,7 +93,7 @@ struct Opened {
 /// Everything that runs tiles of one shape.
 pub(super) struct Model {
     pub(super) tile: Size,
-    interface: Interface,
+    interface: Upscale,
     ladder: Arc<Ladder>,
     /// By batch, the smallest first; never empty.
     variants: Vec<Variant>,
@@ -105,7 +107,7 @@ pub(super) struct Model {
 
 /// Pairs of tensors that are not in use.
 struct Spare {
-    tensors: Mutex<Tensors>,
+    tensors: Mutex<Buffers>,
     pairs: Mutex<Pairs>,
     returned: Condvar,
     shapes: [Vec<usize>; 2],
@@ -122,42 +124,42 @@ impl Model {
     /// a run, or the smallest if all have more, as far as memory holds them.
     pub(super) fn open(
         ladder: Arc<Ladder>,
-        interface: &Interface,
-        mut graphs: Vec<&Graph>,
+        interface: &Upscale,
+        mut graphs: Vec<(Graph, TileShape)>,
         limits: Limits,
     ) -> Result<Self> {
-        graphs.sort_by_key(|graph| graph.batch(interface));
-        let fitting = graphs.iter().filter(|graph| graph.batch(interface) <= limits.batch).count().max(1);
+        graphs.sort_by_key(|(_, shape)| shape.batch);
+        let fitting = graphs.iter().filter(|(_, shape)| shape.batch <= limits.batch).count().max(1);
         graphs.truncate(fitting);
         let session = loop {
-            let Some(largest) = graphs.last() else { return Err(Error::Internal("model")) };
+            let Some((largest, _)) = graphs.last() else { return Err(Error::Internal("model")) };
             match ladder.session(largest, 0) {
                 Err(error) if error.is_out_of_memory() && graphs.len() > 1 => {
                     graphs.pop();
-                    let smaller = graphs.last().map_or(1, |graph| graph.batch(interface));
+                    let smaller = graphs.last().map_or(1, |(_, shape)| shape.batch);
                     tracing::warn!("out of memory: goes on with {smaller} images in a run");
                 }
                 opened => break opened?,
             }
         };
-        let variant = |graph: &&Graph| Variant {
-            graph: (*graph).clone(),
-            batch: graph.batch(interface),
+        let tile = graphs.first().map(|(_, shape)| shape.tile).ok_or(Error::Internal("model"))?;
+        let variant = |(graph, shape): (Graph, TileShape)| Variant {
+            graph,
+            batch: shape.batch,
             sessions: (0..limits.streams).map(|_| Mutex::new(None)).collect(),
         };
-        let variants: Vec<Variant> = graphs.iter().map(variant).collect();
+        let variants: Vec<Variant> = graphs.into_iter().map(variant).collect();
         let Some(largest) = variants.last() else { return Err(Error::Internal("model")) };
         let shape = |shapes: &std::collections::BTreeMap<String, Vec<usize>>, name: &str| {
             shapes.get(name).cloned().unwrap_or_default()
         };
         let shapes = [shape(&largest.graph.inputs, &interface.input), shape(&largest.graph.outputs, &interface.output)];
         let length = |shape: &[usize]| shape.iter().skip(1).product::<usize>();
-        let (assigned, tensors) = (Mutex::new(session.assigned().to_vec()), Mutex::new(session.tensors()?));
-        *locked(&largest.sessions[0]) = Some(Opened { session, piece: None });
+        let (assigned, tensors) = (Mutex::new(session.assigned().to_vec()), Mutex::new(session.buffers()?));
+        *largest.sessions[0].lock() = Some(Opened { session, piece: None });
         // One that is filled, one that waits and one that is blended, besides those that run.
         let pairs = Pairs { unused: VecDeque::new(), made: 0, limit: limits.streams + 3 };
         let spare = Spare { tensors, pairs: Mutex::new(pairs), returned: Condvar::new(), shapes: shapes.clone() };
-        let tile = largest.graph.tile(interface);
         let (input_length, output_length) = (length(&shapes[0]), length(&shapes[1]));
         Ok(Self { tile, interface: interface.clone(), ladder, variants, input_length, output_length, spare, assigned })
     }
@@ -169,12 +171,12 @@ impl Model {
 
     /// Which providers took the nodes of the session that was opened last.
     pub(super) fn assigned(&self) -> Vec<Assigned> {
-        locked(&self.assigned).clone()
+        self.assigned.lock().clone()
     }
 
     /// Tensors for the largest run; waits while all are in use, unless `cancelled`.
     pub(super) fn pair(&self, cancelled: impl Fn() -> bool) -> Result<Pair> {
-        let mut pairs = locked(&self.spare.pairs);
+        let mut pairs = self.spare.pairs.lock();
         loop {
             if let Some(pair) = pairs.unused.pop_front() {
                 return Ok(pair);
@@ -192,19 +194,19 @@ impl Model {
             if cancelled() {
                 return Err(Error::Cancelled);
             }
-            pairs = self.spare.returned.wait_timeout(pairs, super::PATIENCE).unwrap_or_else(PoisonError::into_inner).0;
+            self.spare.returned.wait_for(&mut pairs, super::PATIENCE);
         }
     }
 
     /// Takes tensors back.
     pub(super) fn recycle(&self, pair: Pair) {
-        locked(&self.spare.pairs).unused.push_back(pair);
+        self.spare.pairs.lock().unused.push_back(pair);
         self.spare.returned.notify_one();
     }
 
     /// Closes the sessions of a stream that has ended.
     pub(super) fn close(&self, stream: usize) {
-        self.variants.iter().for_each(|variant| *locked(&variant.sessions[stream]) = None);
+        self.variants.iter().for_each(|variant| *variant.sessions[stream].lock() = None);
     }
 
     /// Runs a batch on a stream: at once if it is full, and otherwise in pieces of the sizes that there are graphs for,
@@ -217,7 +219,7 @@ impl Model {
         self.variants
             .iter()
             .filter(|variant| variant.batch > most)
-            .for_each(|variant| *locked(&variant.sessions[stream]) = None);
+            .for_each(|variant| *variant.sessions[stream].lock() = None);
         let started = Instant::now();
         if count == largest.batch && largest.batch <= most {
             self.with_session(largest, stream, |opened| self.run_session(&mut opened.session, &mut batch.tensors))?;
@@ -251,19 +253,19 @@ impl Model {
                 Some(piece) => piece,
                 none => none.insert(self.spare.make(variant.batch)?),
             };
-            let given = &pair.input.as_slice()[range(self.input_length)];
-            let (filled, rest) = piece.input.as_mut_slice().split_at_mut(given.len());
+            let given = &pair.input.as_slice::<f32>()?[range(self.input_length)];
+            let (filled, rest) = piece.input.as_mut_slice::<f32>()?.split_at_mut(given.len());
             filled.copy_from_slice(given);
             rest.fill(0.0);
             self.run_session(session, piece)?;
-            let taken = &mut pair.output.as_mut_slice()[range(self.output_length)];
-            taken.copy_from_slice(&piece.output.as_slice()[..taken.len()]);
+            let taken = &mut pair.output.as_mut_slice::<f32>()?[range(self.output_length)];
+            taken.copy_from_slice(&piece.output.as_slice()?[..taken.len()]);
             Ok(())
         })
     }
 
     fn run_session(&self, session: &mut Session, Pair { input, output }: &mut Pair) -> Result<()> {
-        session.run_into((&self.interface.input, input), (&self.interface.output, output))
+        Ok(session.run_into(&[(&self.interface.input, input)], &mut [(&self.interface.output, output)])?)
     }
 
     /// Does something with a stream's session, which is opened if it is not, and again if it is of a provider that the
@@ -274,7 +276,7 @@ impl Model {
         stream: usize,
         work: impl FnOnce(&mut Opened) -> Result<()>,
     ) -> Result<()> {
-        let mut place = locked(&variant.sessions[stream]);
+        let mut place = variant.sessions[stream].lock();
         if place.as_ref().is_some_and(|opened| opened.session.provider() != self.ladder.provider()) {
             *place = None;
         }
@@ -282,7 +284,7 @@ impl Model {
             Some(opened) => opened,
             empty => {
                 let session = self.ladder.session(&variant.graph, stream)?;
-                *locked(&self.assigned) = session.assigned().to_vec();
+                *self.assigned.lock() = session.assigned().to_vec();
                 empty.insert(Opened { session, piece: None })
             }
         };
@@ -304,8 +306,8 @@ impl Model {
 impl Spare {
     /// Tensors for a run of some images.
     fn make(&self, batch: usize) -> Result<Pair> {
-        let tensors = locked(&self.tensors);
-        let zeros = |shape: &[usize]| tensors.zeros(&[&[batch], &shape[1..]].concat());
+        let tensors = self.tensors.lock();
+        let zeros = |shape: &[usize]| tensors.zeros(DataType::F32, &[&[batch], &shape[1..]].concat());
         Ok(Pair { input: zeros(&self.shapes[0])?, output: zeros(&self.shapes[1])? })
     }
 }

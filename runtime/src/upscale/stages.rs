@@ -1,11 +1,12 @@
 //! The threads of a run, and how they stop.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crossbeam_channel::{Receiver, RecvError, SendError, Sender, bounded, unbounded};
+use parking_lot::Mutex;
 
 use super::clock::Clock;
 use super::cut::Cutter;
@@ -15,9 +16,9 @@ use super::routing::Routing;
 use super::run::Streams;
 use super::{Cancel, Event, Models, Next, Open, Pictures, Progress, Statistics};
 use crate::error::{Error, Result};
-use crate::image::RowSink;
-use crate::lock::locked;
-use crate::tile::{Blender, RowBand, SampleEncoding, Size, TilePlan};
+use tileforge_image::RowSink;
+use tileforge_image::Size;
+use tileforge_image::tile::{Blender, RowBand, SampleEncoding, TilePlan};
 
 /// Batches that are cut ahead: one that is being filled and one that waits, so that no stream waits as long as cutting
 /// is faster.
@@ -77,7 +78,7 @@ impl Stop {
         let _watched = Watched(self);
         if let Err(ended) = stage() {
             if let Ended::Failed(error) = ended {
-                locked(&self.error).get_or_insert(error);
+                self.error.lock().get_or_insert(error);
             }
             self.set.store(true, Ordering::SeqCst);
         }
@@ -158,7 +159,7 @@ pub(super) fn run(
         stages.into_iter().filter_map(|(name, stage)| stage.join().is_err().then_some(name)).next()
     });
     heard.try_iter().for_each(&mut events);
-    let error = locked(&stop.error).take();
+    let error = stop.error.lock().take();
     match (error, panicked) {
         // What the others say then only follows from it.
         (_, Some(stage)) => Err(Error::Internal(stage)),
@@ -277,13 +278,14 @@ impl Decoding<'_> {
                 let mut batch = self.batch_of(&model)?;
                 ticket.clock.measure(
                     |seconds| &mut seconds.decode,
-                    || {
+                    || -> Result<()> {
                         let place = batch.slots.len();
-                        cutter.fill(tile, run, batch.input(place));
+                        cutter.fill(tile, run, batch.input(place)?);
                         let around = routing.around.filter(|_| last).map(|channel| cutter.channel(tile, channel));
                         batch.slots.push(Slot { ticket: ticket.clone(), tile, run: run.clone(), around, last });
+                        Ok(())
                     },
-                );
+                )?;
                 let full = batch.slots.len() >= model.batch();
                 self.pending = Some(batch);
                 if full {
@@ -384,7 +386,7 @@ impl<E: FnMut(Event)> Blending<'_, E> {
             let mut finished = Vec::new();
             let blended = slot.ticket.clock.measure(
                 |seconds| &mut seconds.blend,
-                || active.add(&slot, around, batch.output(place), &mut finished),
+                || active.add(&slot, around, batch.output(place)?, &mut finished),
             );
             if let Err(error) = blended {
                 self.give_up(&slot.ticket, error);
@@ -498,7 +500,7 @@ fn encode(pictures: Receiver<Rows>, told: Sender<Event>) -> StageResult<()> {
         let result = match write() {
             // The picture was given up on the way; whoever did that tells.
             Ok(()) if rows_left > 0 => continue,
-            Ok(()) => ticket.clock.measure(|seconds| &mut seconds.encode, || sink.finish()),
+            Ok(()) => ticket.clock.measure(|seconds| &mut seconds.encode, || Ok(sink.finish()?)),
             Err(error) => Err(error),
         };
         if result.is_err() && !ticket.abandon() {

@@ -13,25 +13,22 @@ mod routing;
 mod run;
 mod stages;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
+use tileforge_contract::{Provider, Upscale};
+use tileforge_engine::{Engine, Graph};
+use tileforge_image::tile::{Blend, Overlap, TilePlan};
+use tileforge_image::{Alpha, Header, RowSink, RowSource, Size};
+use tileforge_session::{Assigned, Environment, Ladder, Placement, Verdict};
 
 pub use clock::Seconds;
 
-use crate::engine::manifest::Interface;
-use crate::engine::{Engine, Graph};
 use crate::error::{Error, Result};
-use crate::fit::Verdict;
-use crate::image::{Alpha, Header, RowSink, RowSource};
-use crate::ladder::{Ladder, Placement};
-use crate::lock::locked;
-use crate::provider::Provider;
-use crate::session::Assigned;
 use crate::throughput::Throughput;
-use crate::tile::{Blend, Overlap, Size, TilePlan};
 use model::{Limits, Model};
 
 /// How long a stage waits before it looks whether it should stop.
@@ -168,24 +165,28 @@ impl Upscaler {
     /// An upscaler for an engine, on the best provider that fits this box.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for does; [`Error::Manifest`]: it is no
-    /// upscaler; [`Error::Tiling`]: it has no tiles of the size that was asked for; those of
+    /// those of [`Ladder::new`] with the reasons, where no provider that was asked for does; [`Error::Manifest`]: it is no
+    /// upscaler; [`Error::NoSuchTile`]: it has no tiles of the size that was asked for; those of
     /// [`crate::onnxruntime::load`].
-    pub fn new(engine: &Engine, options: Options) -> Result<Self> {
-        let interface = engine.manifest().images()?.clone();
-        let largest = engine.manifest().graphs.iter().map(|graph| graph.batch(&interface)).max().unwrap_or(1);
-        let ladder = Arc::new(Ladder::new(engine, options.placement.clone())?);
+    pub fn new(environment: &Environment, engine: &Engine, options: Options) -> Result<Self> {
+        let manifest = engine.manifest();
+        let interface = Upscale::of(&manifest.contract)?;
+        let shapes = manifest.graphs.iter().map(|graph| Ok((graph.clone(), TileShape::of(graph, &interface)?)));
+        let shapes = shapes.collect::<Result<Vec<_>>>()?;
+        let largest = shapes.iter().map(|(_, shape)| shape.batch).max().unwrap_or(1);
+        let ladder = Arc::new(Ladder::new(environment, engine, options.placement.clone())?);
         let limits = Limits { streams: ladder.streams(), batch: options.batch.unwrap_or(largest).max(1) };
-        let tiles = tiles(engine, &interface, options.tile, &ladder)?;
+        let tiles = tiles(&shapes, options.tile, &ladder)?;
         let device = options.placement.gpus()[0];
         let models = Models {
-            engine: engine.clone(),
+            scale: u32::try_from(interface.scale).unwrap_or(u32::MAX),
+            shapes,
             interface,
             options,
             limits,
             ladder,
             tiles,
-            throughput: Throughput::load(engine).on_device(device),
+            throughput: Throughput::load(environment, engine, device),
             open: Mutex::default(),
         };
         Ok(Self { models })
@@ -261,10 +262,28 @@ impl Upscaler {
     }
 }
 
+/// The tile of a graph, and how many of them it takes in one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TileShape {
+    tile: Size,
+    batch: usize,
+}
+
+impl TileShape {
+    fn of(graph: &Graph, interface: &Upscale) -> Result<Self> {
+        let sizes = graph.sizes(&interface.contract())?;
+        let side = |size: usize| u32::try_from(size * interface.size_multiple).unwrap_or(u32::MAX);
+        Ok(Self { tile: Size { width: side(sizes.width), height: side(sizes.height) }, batch: sizes.batch })
+    }
+}
+
 /// An engine's tile shapes, and those that have been opened.
 struct Models {
-    engine: Engine,
-    interface: Interface,
+    interface: Upscale,
+    /// Output pixels for each input pixel, along each axis.
+    scale: u32,
+    /// The engine's graphs, each with its tile and batch.
+    shapes: Vec<(Graph, TileShape)>,
     options: Options,
     limits: Limits,
     ladder: Arc<Ladder>,
@@ -277,13 +296,13 @@ struct Models {
 }
 
 impl Models {
-    fn interface(&self) -> &Interface {
+    fn interface(&self) -> &Upscale {
         &self.interface
     }
 
     /// Those that have sessions.
     fn opened(&self) -> MutexGuard<'_, Vec<Arc<Model>>> {
-        locked(&self.open)
+        self.open.lock()
     }
 
     fn options(&self) -> &Options {
@@ -291,7 +310,7 @@ impl Models {
     }
 
     fn output_of(&self, input: &Header) -> Result<Header> {
-        let size = input.size.scaled(self.interface().scale)?;
+        let size = input.size.scaled(self.scale)?;
         let colour = if self.options.alpha == Alpha::Drop { input.colour.without_alpha() } else { input.colour };
         Ok(Header { size, colour, ..input.clone() })
     }
@@ -299,13 +318,17 @@ impl Models {
     fn plan(&self, size: Size) -> Result<TilePlan> {
         let tiles = &self.tiles;
         let plan = |tile: &Size| {
-            let overlap =
-                Overlap::choose(self.options.overlap, self.options.margin, self.interface().receptive_field, *tile)?;
-            TilePlan::new(size, *tile, overlap, self.interface().scale, self.interface().receptive_field)
+            let overlap = Overlap::choose(
+                self.options.overlap,
+                self.options.margin,
+                self.interface.receptive_field.radius(),
+                *tile,
+            )?;
+            TilePlan::new(size, *tile, overlap, self.scale, self.interface.receptive_field.radius())
         };
         let seconds = self.throughput.of(tiles, self.ladder.provider());
         let seconds = (0..tiles.len()).map(|tile| seconds.as_ref().map(|seconds| seconds[tile]));
-        TilePlan::best(tiles.iter().map(plan).zip(seconds))
+        Ok(TilePlan::best(tiles.iter().map(plan).zip(seconds))?)
     }
 
     /// What runs tiles of a size, opened if it has not been.
@@ -314,8 +337,7 @@ impl Models {
         if let Some(model) = open.iter().find(|model| model.tile == tile) {
             return Ok(model.clone());
         }
-        let graphs: Vec<&Graph> =
-            self.engine.manifest().graphs.iter().filter(|graph| graph.tile(self.interface()) == tile).collect();
+        let graphs = self.shapes.iter().filter(|(_, shape)| shape.tile == tile).cloned().collect();
         let model = Arc::new(Model::open(self.ladder.clone(), self.interface(), graphs, self.limits)?);
         open.push(model.clone());
         Ok(model)
@@ -323,10 +345,10 @@ impl Models {
 }
 
 /// The tiles that pictures may be cut into.
-fn tiles(engine: &Engine, interface: &Interface, wanted: Option<Size>, ladder: &Ladder) -> Result<Vec<Size>> {
+fn tiles(shapes: &[(Graph, TileShape)], wanted: Option<Size>, ladder: &Ladder) -> Result<Vec<Size>> {
     let (mut all, mut held): (Vec<Size>, Vec<Size>) = (Vec::new(), Vec::new());
-    for graph in &engine.manifest().graphs {
-        let tile = graph.tile(interface);
+    for (graph, TileShape { tile, .. }) in shapes {
+        let tile = *tile;
         if !all.contains(&tile) {
             all.push(tile);
         }
@@ -336,12 +358,7 @@ fn tiles(engine: &Engine, interface: &Interface, wanted: Option<Size>, ladder: &
     }
     match wanted {
         Some(wanted) if all.contains(&wanted) => Ok(vec![wanted]),
-        Some(wanted) => {
-            let known = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            Err(Error::Tiling(format!(
-                "the engine has no tiles of {wanted}, only of {known}; choose one of them with --tile"
-            )))
-        }
+        Some(wanted) => Err(Error::NoSuchTile { wanted, known: all }),
         // Where none seems to be held, the attempt will tell.
         None if held.is_empty() => Ok(all),
         None => Ok(held),

@@ -1,6 +1,6 @@
 //! How the channels of a picture go through a model, and back.
 
-use crate::image::{Alpha, Depth, Header};
+use tileforge_image::{Alpha, Depth, Header};
 
 /// One run of the model on a tile: which channel of the picture each channel of the model is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +29,8 @@ pub(super) struct Routing {
 impl Routing {
     /// A picture with the model's channels goes through at once; grey goes through a model for colours as three equal
     /// channels; colours go through a model for grey one by one.
-    pub(super) fn new(model_channels: u32, header: &Header, alpha: Alpha) -> Self {
-        let (model, colours) = (model_channels as usize, header.colour.colour_channels());
+    pub(super) fn new(model: usize, header: &Header, alpha: Alpha) -> Self {
+        let colours = header.colour.colour_channels();
         let replicated = |channel: usize| Run { channels: vec![channel; model] };
         let mut runs = if model == colours {
             vec![Run { channels: (0..colours).collect() }]
@@ -86,10 +86,10 @@ impl Decoding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::Colour;
-    use crate::tile::Size;
+    use tileforge_image::Colour;
+    use tileforge_image::Size;
 
-    fn runs(model: u32, colour: Colour, alpha: Alpha) -> (Vec<Vec<usize>>, Option<usize>, usize) {
+    fn runs(model: usize, colour: Colour, alpha: Alpha) -> (Vec<Vec<usize>>, Option<usize>, usize) {
         let header = Header { size: Size { width: 1, height: 1 }, colour, depth: Depth::Eight, icc_profile: None };
         let routing = Routing::new(model, &header, alpha);
         (routing.runs.into_iter().map(|run| run.channels).collect(), routing.around, routing.planes)

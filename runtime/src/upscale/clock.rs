@@ -1,11 +1,9 @@
 //! Where the time of a picture went.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::Serialize;
-
-use crate::lock::locked;
 
 /// Time that each stage was at work on a picture, in seconds. Stages run at the same time, so the parts sum to more
 /// than the total. A run for several pictures counts for each with its share.
@@ -43,20 +41,20 @@ impl Clock {
     pub(super) fn measure<T>(&self, stage: impl Fn(&mut Seconds) -> &mut f64, work: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = work();
-        *stage(&mut locked(&self.0).seconds) += started.elapsed().as_secs_f64();
+        *stage(&mut self.0.lock().seconds) += started.elapsed().as_secs_f64();
         result
     }
 
     /// Counts a share of a run of the model.
     pub(super) fn ran(&self, from: Instant, to: Instant, share: f64) {
-        let mut state = locked(&self.0);
+        let mut state = self.0.lock();
         state.seconds.run += (to - from).as_secs_f64() * share;
         let (first, last) = state.runs.unwrap_or((from, to));
         state.runs = Some((first.min(from), last.max(to)));
     }
 
     pub(super) fn stop(&self) -> Seconds {
-        let state = locked(&self.0);
+        let state = self.0.lock();
         let span = state.runs.map_or(Duration::ZERO, |(first, last)| last - first);
         Seconds {
             total: state.started.elapsed().as_secs_f64(),

@@ -1,9 +1,10 @@
 //! Decoded rows to tiles.
 
 use super::routing::{Decoding, Run};
-use crate::error::{Error, Result};
-use crate::image::RowSource;
-use crate::tile::{Size, Tile, TilePlan};
+use crate::error::Result;
+use tileforge_image::RowSource;
+use tileforge_image::Size;
+use tileforge_image::tile::{Tile, TilePlan};
 
 /// More memory than this for the rows that one row of tiles needs is refused.
 const WINDOW_BYTES_MAXIMUM: usize = 1 << 30;
@@ -27,13 +28,14 @@ impl Cutter {
         let row_bytes = header.row_bytes();
         let window = row_bytes.and_then(|bytes| bytes.checked_mul(rows)).filter(|&bytes| bytes <= WINDOW_BYTES_MAXIMUM);
         let (Some(row_bytes), Some(window)) = (row_bytes, window) else {
-            return Err(Error::image(
+            return Err(tileforge_image::Error::image(
                 reader.name(),
                 format!(
                     "{} rows of {} do not fit into {WINDOW_BYTES_MAXIMUM} bytes; split the image",
                     rows, header.size
                 ),
-            ));
+            )
+            .into());
         };
         Ok(Self {
             decoding: Decoding::new(range, header.depth),

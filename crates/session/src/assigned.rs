@@ -1,0 +1,20 @@
+//! Which provider runs which nodes.
+
+use serde::Serialize;
+use tileforge_contract::Provider;
+
+/// Nodes that one execution provider took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Assigned {
+    /// ONNX Runtime's name, such as "CUDAExecutionProvider".
+    pub provider: String,
+    /// Number of nodes.
+    pub nodes: usize,
+}
+
+impl Assigned {
+    /// The provider that took most nodes, of what [`Session::assigned`](crate::Session::assigned) gives.
+    pub fn most(assigned: &[Self]) -> Option<Provider> {
+        Provider::from_onnxruntime_name(&assigned.first()?.provider)
+    }
+}

@@ -1,0 +1,25 @@
+//! Where an engine runs.
+
+use tileforge_contract::Provider;
+
+use crate::options::SessionOptions;
+
+/// Where an engine runs.
+#[derive(Clone, Debug, Default)]
+pub struct Placement {
+    /// The provider; `None`: the best that fits, from the one that the engine was built for down to the CPU.
+    pub provider: Option<Provider>,
+    /// Sessions that run at the same time; `None`: on a GPU as many as the engine's profile says, on the CPU one.
+    pub streams: Option<usize>,
+    /// Numbers of the GPUs that streams are dealt to; empty: the first.
+    pub devices: Vec<u32>,
+    /// How sessions are opened. Provider, its options and the device are chosen for each.
+    pub session: SessionOptions,
+}
+
+impl Placement {
+    /// Numbers of the GPUs in use, at least one.
+    pub fn gpus(&self) -> &[u32] {
+        if self.devices.is_empty() { &[0] } else { &self.devices }
+    }
+}
