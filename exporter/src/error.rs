@@ -61,6 +61,21 @@ pub enum Error {
     /// A wrong `--shapes` or `--set`.
     #[error("{0}")]
     Option(String),
+    /// A graph does not have the tensors that its architecture promises: a defect of ours.
+    #[error("{architecture}: expected the {kind} {expected}, found {found}; please report this")]
+    Promise {
+        /// The architecture.
+        architecture: String,
+        /// "input" or "output".
+        kind: &'static str,
+        /// The contract's tensors.
+        expected: String,
+        /// The graph's tensors.
+        found: String,
+    },
+    /// The contract breaks a rule: a hyperparameter is beyond what a network can have.
+    #[error(transparent)]
+    Contract(#[from] tileforge_contract::Error),
     /// The graph cannot be made or written.
     #[error(transparent)]
     Graph(#[from] tileforge_graph::Error),

@@ -4,7 +4,10 @@ use crate::arch::{Network, detect_task};
 use crate::nn::{Parameters, Scope};
 use crate::{Checkpoint, Error, Result, Shapes, Task};
 use std::collections::BTreeMap;
-use tileforge_graph::{Model, Trace};
+use tileforge_contract::{
+    ARCHITECTURE_KEY, Axis, CONTRACT_KEY, Contract, Extent, HYPERPARAMETERS_KEY, PARAMETERS_KEY, TensorSpec,
+};
+use tileforge_graph::{Dim, Model, Port, Trace};
 
 /// The operator set of our graphs and the file format that goes with it: the lowest with the operators that we emit
 /// (Gelu came with 20), since TensorRT's parsers lag behind.
@@ -61,12 +64,14 @@ pub fn export_task(
         model.opsets.iter_mut().for_each(|set| set.version = ATTENTION_OPSET);
     }
     model.producer = ("Tileforge exporter".into(), env!("CARGO_PKG_VERSION").into());
-    model.metadata = network.contract().metadata();
-    model.metadata.insert("tileforge.architecture".into(), network.architecture().into());
+    let contract = network.contract();
+    check_ports(network.architecture(), &contract, &model)?;
+    model.metadata.insert(CONTRACT_KEY.into(), contract.to_json()?);
+    model.metadata.insert(ARCHITECTURE_KEY.into(), network.architecture().into());
     let hyperparameters =
         network.hyperparameters().map_err(|e| Error::Option(format!("{}: {e}", network.architecture())))?;
-    model.metadata.insert("tileforge.hyperparameters".into(), hyperparameters.to_string());
-    model.metadata.insert("tileforge.parameters".into(), parameters.elements().to_string());
+    model.metadata.insert(HYPERPARAMETERS_KEY.into(), hyperparameters.to_string());
+    model.metadata.insert(PARAMETERS_KEY.into(), parameters.elements().to_string());
     Ok(Export { network, model })
 }
 
@@ -75,4 +80,54 @@ fn describe(network: &dyn Network) -> String {
         Ok(hyperparameters) => format!("{} {hyperparameters}", network.architecture()),
         Err(_) => network.architecture().into(),
     }
+}
+
+/// That the graph has exactly the tensors of the contract: names, element types and axes.
+fn check_ports(architecture: &str, contract: &Contract, model: &Model) -> Result<()> {
+    for (kind, specs, ports) in
+        [("input", &contract.inputs, &model.inputs), ("output", &contract.outputs, &model.outputs)]
+    {
+        let differs = |expected: String, found: String| Error::Promise {
+            architecture: architecture.into(),
+            kind,
+            expected,
+            found,
+        };
+        if specs.len() != ports.len() {
+            let names = |names: Vec<&str>| names.join(", ");
+            let expected = names(specs.iter().map(|spec| spec.name.as_str()).collect());
+            return Err(differs(expected, names(ports.iter().map(|port| port.name.as_str()).collect())));
+        }
+        for (spec, port) in specs.iter().zip(ports) {
+            if !matches(spec, port) {
+                let expected = format!("{}: {}{:?}", spec.name, spec.data_type, spec.axes);
+                return Err(differs(expected, format!("{}: {}", port.name, port.ty)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a tensor of the graph is the one that the contract says: by formula where its size is open, by rule where it is
+/// fixed.
+fn matches(spec: &TensorSpec, port: &Port) -> bool {
+    let named =
+        |name: &str, extent: Extent| Dim::symbol(name).times(extent.step).and_then(|dim| dim.plus(extent.offset));
+    let fits = |(axis, dim): (&Axis, &Dim)| match (axis, dim) {
+        (Axis::Channels(length) | Axis::Fixed(length), dim) => dim.fixed() == Some(*length),
+        (Axis::Batch, Dim::Fixed(length)) => *length > 0,
+        (Axis::Tokens(most), Dim::Fixed(length)) => (1..=most.unwrap_or(usize::MAX)).contains(length),
+        (Axis::Height(extent) | Axis::Width(extent) | Axis::Frames(extent), Dim::Fixed(length)) => {
+            extent.size(*length).is_some()
+        }
+        (Axis::Batch, dim) => *dim == Dim::symbol("batch"),
+        (Axis::Tokens(_), dim) => *dim == Dim::symbol("sequence"),
+        (Axis::Height(extent), dim) => named("height", *extent).as_ref() == Some(dim),
+        (Axis::Width(extent), dim) => named("width", *extent).as_ref() == Some(dim),
+        (Axis::Frames(extent), dim) => named("frames", *extent).as_ref() == Some(dim),
+    };
+    spec.name == port.name
+        && spec.data_type == port.ty.data_type
+        && spec.axes.len() == port.ty.dims.len()
+        && spec.axes.iter().zip(&port.ty.dims).all(fits)
 }

@@ -7,7 +7,6 @@
 
 pub mod arch;
 pub mod checkpoint;
-mod contract;
 mod error;
 mod export;
 pub mod lora;
@@ -18,9 +17,9 @@ mod shapes;
 mod synthesise;
 
 pub use checkpoint::Checkpoint;
-pub use contract::{Component, Contract, Padding, Precision, ReceptiveField, Task, Upscale};
 pub use error::{Error, Result};
 pub use export::{Export, export, export_task};
 pub use noise::Noise;
 pub use shapes::Shapes;
 pub use synthesise::{parameters, synthesise};
+pub use tileforge_contract::{Contract, Task};

@@ -6,8 +6,9 @@
 
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{AttentionNames, Groups, Scope, attention_of_pixels, conv2d, downsample, group_norm, resnet, upsample};
-use crate::{Component, Contract, Precision, Result, Shapes, Task};
+use crate::{Contract, Result, Shapes, Task};
 use serde::Serialize;
+use tileforge_contract::{Axis, ChannelOrder, Extent, Meaning, Precision, ReceptiveField, TensorSpec};
 use tileforge_graph::{DataType, Dim, TensorType, Value};
 
 /// Hyperparameters of one of the two halves; they are mirror images of each other.
@@ -197,16 +198,30 @@ impl AutoencoderKl {
     }
 
     fn contract(&self, task: Task) -> Contract {
-        Contract::Component(Component {
+        let (latent_side, side) = (Extent::multiple_of(1), Extent::multiple_of(self.factor()));
+        let tensor = |name: &str, channels, side, meaning| {
+            let axes = [Axis::Batch, Axis::Channels(channels), Axis::Height(side), Axis::Width(side)];
+            TensorSpec::new(name, axes, meaning)
+        };
+        let order = if self.image_channels == 1 { ChannelOrder::Grey } else { ChannelOrder::Rgb };
+        let pixels = Meaning::Pixels { range: [-1.0, 1.0], normalisation: None, order, padding: None };
+        let picture = tensor("sample", self.image_channels, side, pixels);
+        let (scaling, shift) = (self.scaling_factor as f32, self.shift_factor as f32);
+        let (input, output) = if task == Task::VaeEncoder {
+            let distribution = Meaning::LatentDistribution { scaling, shift };
+            (picture, tensor("latent_parameters", 2 * self.latent_channels, latent_side, distribution))
+        } else {
+            let latent = Meaning::Latent { scaling, shift };
+            (tensor("latent_sample", self.latent_channels, latent_side, latent), picture)
+        };
+        Contract {
             task,
+            inputs: vec![input],
+            outputs: vec![output],
+            receptive_field: ReceptiveField::Unbounded,
             // SDXL's overflows half precision; which checkpoints do not, no tensor tells.
-            safe_precisions: &[Precision::Fp32, Precision::Bf16],
-            facts: vec![
-                ("scale", self.factor().to_string()),
-                ("scaling_factor", self.scaling_factor.to_string()),
-                ("shift_factor", self.shift_factor.to_string()),
-            ],
-        })
+            safe_precisions: vec![Precision::Fp32, Precision::Bf16],
+        }
     }
 
     fn groups(&self) -> Groups {

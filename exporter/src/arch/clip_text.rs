@@ -4,8 +4,9 @@
 
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Scope, Sequences, attention_of_rows, embedding, layer_norm, linear, linear_unbiased};
-use crate::{Component, Contract, Precision, Result, Shapes, Task};
+use crate::{Contract, Result, Shapes, Task};
 use serde::{Deserialize, Serialize};
+use tileforge_contract::{Axis, Embedding, Meaning, Precision, ReceptiveField, TensorSpec};
 use tileforge_graph::{DataType, Dim, TensorType, Value};
 
 /// Hyperparameters.
@@ -100,11 +101,30 @@ impl Architecture for ClipText {
     }
 
     fn contract(&self) -> Contract {
-        Contract::Component(Component {
+        let tokens = Axis::Tokens(Some(self.max_position_embeddings));
+        let embedding =
+            |name: &str, axes: &[Axis], from: Embedding| TensorSpec::new(name, axes, Meaning::Embedding { from });
+        let state = |name: &str, from| embedding(name, &[Axis::Batch, tokens, Axis::Channels(self.hidden_size)], from);
+        let last = state("last_hidden_state", Embedding::Last);
+        let mut outputs = match self.projection_dim {
+            Some(width) => {
+                vec![embedding("text_embeds", &[Axis::Batch, Axis::Channels(width)], Embedding::Projected), last]
+            }
+            None => {
+                let axes = [Axis::Batch, Axis::Channels(self.hidden_size)];
+                vec![last, embedding("pooler_output", &axes, Embedding::Pooled)]
+            }
+        };
+        let states = 0..=self.num_hidden_layers;
+        outputs.extend(states.map(|layer| state(&format!("hidden_states.{layer}"), Embedding::Layer(layer))));
+        let vocabulary = Meaning::Tokens { vocabulary: self.vocab_size };
+        Contract {
             task: Self::TASK,
-            safe_precisions: &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
-            facts: vec![("sequence", self.max_position_embeddings.to_string())],
-        })
+            inputs: vec![TensorSpec::new("input_ids", [Axis::Batch, tokens], vocabulary).of_type(DataType::I64)],
+            outputs,
+            receptive_field: ReceptiveField::Unbounded,
+            safe_precisions: vec![Precision::Fp32, Precision::Fp16, Precision::Bf16],
+        }
     }
 
     /// A text has as many tokens as its tokenizer pads it to, which are all that there are positions for, if nothing

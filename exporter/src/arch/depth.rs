@@ -2,14 +2,15 @@
 
 use super::{Keys, Mismatch};
 use crate::nn::{Dinov2, Dpt, Naming, PATCH};
-use crate::{Component, Contract, Error, Precision, Result, Shapes, Task};
+use crate::{Contract, Error, Result, Shapes, Task};
 use serde::Serialize;
+use tileforge_contract::{
+    Axis, ChannelOrder, DepthUnit, Extent, Meaning, Normalisation, Precision, ReceptiveField, TensorSpec,
+};
 use tileforge_graph::{Constant, Dim, Value};
 
 /// Width of an attention head in every published DINOv2.
 const HEAD_WIDTH: usize = 64;
-/// Mean and deviation of ImageNet's red, green and blue.
-const IMAGENET: ([f32; 3], [f32; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
 
 /// Where an image of 0 … 1 becomes one of mean 0 and variance 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -34,24 +35,38 @@ impl Preprocess {
         let constant = |name, values: [f32; 3]| pixels.trace().constant(name, &[1, 3, 1, 1], Constant::F32(&values));
         match self {
             Preprocess::Outside => pixels.clone(),
-            Preprocess::InGraph => (pixels - &constant("mean", IMAGENET.0)) / constant("deviation", IMAGENET.1),
+            Preprocess::InGraph => {
+                let Normalisation { mean, deviation } = Normalisation::IMAGENET;
+                (pixels - &constant("mean", mean)) / constant("deviation", deviation)
+            }
         }
     }
 }
 
-pub(super) fn contract(preprocess: Preprocess, more: Vec<(&'static str, String)>) -> Contract {
-    let ([red, green, blue], [r, g, b]) = IMAGENET;
-    let pixels = match preprocess {
-        Preprocess::Outside => format!("(0..1 − ({red}, {green}, {blue})) / ({r}, {g}, {b})"),
-        Preprocess::InGraph => "0..1".into(),
+/// The side of a picture, which is cut into patches.
+const SIDE: Extent = Extent::multiple_of(PATCH);
+
+/// The contract of a network that takes a picture, besides `more` inputs of the picture's size, and gives `depth`.
+pub(super) fn contract(preprocess: Preprocess, more: Vec<(&str, Meaning)>, output: &str, unit: DepthUnit) -> Contract {
+    let normalisation = match preprocess {
+        Preprocess::Outside => Some(Normalisation::IMAGENET),
+        Preprocess::InGraph => None,
     };
-    let mut facts = vec![
-        ("input.pixel_values", format!("[batch, 3, height, width], RGB, {pixels}")),
-        ("size_multiple", PATCH.to_string()),
-    ];
-    facts.extend(more);
-    // Transformers of this kind overflow half precision in some of their features.
-    Contract::Component(Component { task: Task::Depth, safe_precisions: &[Precision::Fp32, Precision::Bf16], facts })
+    let pixels = Meaning::Pixels { range: [0.0, 1.0], normalisation, order: ChannelOrder::Rgb, padding: None };
+    let input = |name: &str, channels, meaning| {
+        TensorSpec::new(name, [Axis::Batch, Axis::Channels(channels), Axis::Height(SIDE), Axis::Width(SIDE)], meaning)
+    };
+    let mut inputs = vec![input("pixel_values", 3, pixels)];
+    inputs.extend(more.into_iter().map(|(name, meaning)| input(name, 1, meaning)));
+    let depth = Meaning::Depth { unit, missing: None };
+    Contract {
+        task: Task::Depth,
+        inputs,
+        outputs: vec![TensorSpec::new(output, [Axis::Batch, Axis::Height(SIDE), Axis::Width(SIDE)], depth)],
+        receptive_field: ReceptiveField::Unbounded,
+        // Transformers of this kind overflow half precision in some of their features.
+        safe_precisions: vec![Precision::Fp32, Precision::Bf16],
+    }
 }
 
 /// The shape of an input, all sizes of which must be given.

@@ -11,6 +11,7 @@ use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Dinov2, Dpt, Naming, Scope};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
+use tileforge_contract::DepthUnit;
 use tileforge_graph::{DataType, TensorType};
 
 /// Hyperparameters.
@@ -70,10 +71,7 @@ impl Architecture for DepthAnything {
     }
 
     fn contract(&self) -> Contract {
-        contract(
-            self.preprocess,
-            vec![("output.predicted_depth", "[batch, height, width], relative: the larger the nearer".into())],
-        )
+        contract(self.preprocess, Vec::new(), "predicted_depth", DepthUnit::RelativeInverse)
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {

@@ -9,8 +9,9 @@ use crate::nn::{
     Scope, Sequences, attention_of_rows, channels, conv_transpose2d, conv2d, conv2d_batch_norm, downsample, layer_norm,
     linear, mlp_of, query_key_value,
 };
-use crate::{Component, Contract, Precision, Result, Shapes, Task};
+use crate::{Contract, Result, Shapes, Task};
 use serde::Serialize;
+use tileforge_contract::{Axis, ChannelOrder, Extent, Meaning, Precision, ReceptiveField, TensorSpec};
 use tileforge_graph::{DataType, Dim, TensorType, Value};
 
 /// The pair: one UNet after the other, and a network that weighs the result with the frame before.
@@ -65,7 +66,7 @@ impl Architecture for UnetPair {
     }
 
     fn contract(&self) -> Contract {
-        contract(self.num_timesteps, true)
+        contract(self.channels, self.num_timesteps, 16, [0.0, 1.0], Some("previous_frame"))
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
@@ -129,7 +130,8 @@ impl Architecture for SmallUnet {
     }
 
     fn contract(&self) -> Contract {
-        contract(self.num_timesteps, false)
+        // Its last layer is a hyperbolic tangent.
+        contract(self.channels, self.num_timesteps, 4, [-1.0, 1.0], None)
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
@@ -170,20 +172,30 @@ fn num_timesteps(keys: &Keys<'_>) -> Result<usize, Mismatch> {
     number.ok_or_else(|| Mismatch(format!("expected `num_timesteps` to be a number from 1, found `{hint}`")))
 }
 
-fn contract(num_timesteps: usize, recurrent: bool) -> Contract {
-    let mut facts = vec![
-        ("input.frame", "[batch, channels, height, width], RGB".to_owned()),
-        ("input.timestep", format!("[1], 0..{num_timesteps}")),
-        ("output.output_frame", "as frame".to_owned()),
-    ];
-    if recurrent {
-        facts.push(("input.previous_frame", "the output_frame of the call before; zeros for the first".to_owned()));
-    }
-    Contract::Component(Component {
+/// The contract of a network that takes a frame, a timestep and, with `previous`, the frame that it gave before. Values of
+/// frames are in `range`.
+fn contract(
+    channels: usize,
+    num_timesteps: usize,
+    multiple: usize,
+    range: [f32; 2],
+    previous: Option<&str>,
+) -> Contract {
+    let side = Extent::multiple_of(multiple);
+    let frame = |name: &str, meaning| {
+        TensorSpec::new(name, [Axis::Batch, Axis::Channels(channels), Axis::Height(side), Axis::Width(side)], meaning)
+    };
+    let pixels = || Meaning::Pixels { range, normalisation: None, order: ChannelOrder::Rgb, padding: None };
+    let timestep = Meaning::Timestep { range: [0.0, num_timesteps as f32] };
+    let mut inputs = vec![frame("frame", pixels()), TensorSpec::new("timestep", [Axis::Fixed(1)], timestep)];
+    inputs.extend(previous.map(|name| frame(name, Meaning::Carried { from: "output_frame".into() })));
+    Contract {
         task: Task::Realtime,
-        safe_precisions: &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
-        facts,
-    })
+        inputs,
+        outputs: vec![frame("output_frame", pixels())],
+        receptive_field: ReceptiveField::Unbounded,
+        safe_precisions: vec![Precision::Fp32, Precision::Fp16, Precision::Bf16],
+    }
 }
 
 /// `frame` `[batch, channels, height, width]` with one more channel, which is the timestep's share of all.

@@ -25,6 +25,7 @@ pub use registry::{Entry, Presets, detect, detect_task, registry};
 use crate::nn::Scope;
 use crate::{Contract, Result, Shapes, Task};
 use std::fmt::Debug;
+use tileforge_contract::ReceptiveField;
 
 /// A kind of network: how to recognise it, and how to compute it.
 ///
@@ -137,4 +138,9 @@ impl<A: Architecture> Network for A {
     fn example_shapes(&self) -> Shapes {
         Architecture::example_shapes(self)
     }
+}
+
+/// A receptive field of this many pixels in each direction.
+fn reach(pixels: usize) -> ReceptiveField {
+    u32::try_from(pixels).map_or(ReceptiveField::Unbounded, ReceptiveField::Radius)
 }

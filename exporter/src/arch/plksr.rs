@@ -5,12 +5,13 @@
 //! `plksr/archs/plksr_arch.py`, and <https://github.com/neosr-project/neosr>, `neosr/archs/realplksr_arch.py`.
 //! Reference: spandrel 0.4.2, `architectures/PLKSR`.
 
-use super::{Architecture, Keys, Mismatch};
+use super::{Architecture, Keys, Mismatch, reach};
 use crate::nn::{
     Scope, conv2d, conv2d_dilated, dysample, group_norm, image_input, layer_norm_of_channels, repeat_channels,
 };
-use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
+use crate::{Contract, Result, Shapes};
 use serde::Serialize;
+use tileforge_contract::{Padding, Precision, ReceptiveField, Upscale};
 use tileforge_graph::Value;
 
 /// Hyperparameters.
@@ -117,28 +118,25 @@ impl Architecture for Plksr {
         let [before, after] = self.mixer.kernels();
         let block = before / 2 + self.large_kernel.reach() + after / 2 + usize::from(self.attention);
         let unbounded = self.dysample || self.normalisation == Normalisation::Group;
-        Contract::Upscale(Upscale {
-            input: "image",
-            output: "upscaled",
+        Upscale {
+            input: "image".into(),
+            output: "upscaled".into(),
             scale: self.scale,
             channels: CHANNELS,
-            range: (0.0, 1.0),
+            range: [0.0, 1.0],
             size_multiple: 1,
             size_minimum: 1,
             padding: Padding::Reflect,
-            receptive_field: if unbounded {
-                ReceptiveField::Unbounded
-            } else {
-                ReceptiveField::Radius(self.blocks * block + 2)
-            },
+            receptive_field: if unbounded { ReceptiveField::Unbounded } else { reach(self.blocks * block + 2) },
             safe_precisions: match self.normalisation {
                 // Positions in half precision are wrong by pixels.
-                _ if self.dysample => &[Precision::Fp32],
+                _ if self.dysample => vec![Precision::Fp32],
                 // The reference has found that these overflow.
-                Normalisation::Group => &[Precision::Fp32, Precision::Bf16],
-                _ => &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
+                Normalisation::Group => vec![Precision::Fp32, Precision::Bf16],
+                _ => vec![Precision::Fp32, Precision::Fp16, Precision::Bf16],
             },
-        })
+        }
+        .contract()
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {

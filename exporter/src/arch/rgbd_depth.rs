@@ -9,6 +9,7 @@ use super::{Architecture, Keys, Mismatch};
 use crate::nn::{Dinov2, Dpt, Naming, Scope, Sequences, attention_of_rows, linear, query_key_value};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
+use tileforge_contract::{DepthUnit, Meaning};
 use tileforge_graph::{DataType, TensorType, Value};
 
 /// Hyperparameters.
@@ -46,11 +47,8 @@ impl Architecture for RgbdDepth {
     }
 
     fn contract(&self) -> Contract {
-        let facts = vec![
-            ("input.inverse_depth", "[batch, 1, height, width], 1/metre, 0 where there is none".into()),
-            ("output.depth", "[batch, height, width], 1/metre".into()),
-        ];
-        contract(self.preprocess, facts)
+        let rough = Meaning::Depth { unit: DepthUnit::InverseMetres, missing: Some(0.0) };
+        contract(self.preprocess, vec![("inverse_depth", rough)], "depth", DepthUnit::InverseMetres)
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {

@@ -3,10 +3,11 @@
 //! Papers: ESRGAN (<https://arxiv.org/abs/1809.00219>), Real-ESRGAN (<https://arxiv.org/abs/2107.10833>), ESRGAN+
 //! (<https://arxiv.org/abs/2001.08073>). Reference: spandrel 0.4.2, `architectures/ESRGAN`.
 
-use super::{Architecture, Keys, Mismatch};
+use super::{Architecture, Keys, Mismatch, reach};
 use crate::nn::{Scope, conv2d, crop_to_image, image_input, pad_to_multiple};
-use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
+use crate::{Contract, Result, Shapes};
 use serde::Serialize;
+use tileforge_contract::{Padding, Precision, Upscale};
 use tileforge_graph::{ConvOptions, Value};
 
 /// Hyperparameters, all of them told by names and shapes.
@@ -158,18 +159,19 @@ impl Architecture for RrdbNet {
         // Two convolutions around the blocks, five in each dense block; those at higher resolutions reach less than
         // three pixels more.
         let radius = (2 + 15 * self.blocks + 3) * self.unshuffle;
-        Contract::Upscale(Upscale {
-            input: "image",
-            output: "upscaled",
+        Upscale {
+            input: "image".into(),
+            output: "upscaled".into(),
             scale: self.scale(),
             channels: self.channels,
-            range: (0.0, 1.0),
+            range: [0.0, 1.0],
             size_multiple: self.unshuffle,
             size_minimum: self.unshuffle,
             padding: Padding::Reflect,
-            receptive_field: ReceptiveField::Radius(radius),
-            safe_precisions: &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
-        })
+            receptive_field: reach(radius),
+            safe_precisions: vec![Precision::Fp32, Precision::Fp16, Precision::Bf16],
+        }
+        .contract()
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {

@@ -16,8 +16,9 @@ use crate::nn::{
     AttentionNames, Chunk, Clip, Groups, Scope, attention_of_pixels, causal_conv3d, causal_conv3d_strided, channels,
     group_norm,
 };
-use crate::{Component, Contract, Precision, Result, Shapes, Task};
+use crate::{Contract, Result, Shapes, Task};
 use serde::Serialize;
+use tileforge_contract::{Axis, ChannelOrder, Extent, Meaning, Precision, ReceptiveField, TensorSpec};
 use tileforge_graph::{ConvOptions, DataType, Dim, Size, TensorType};
 
 /// Hyperparameters of one of the two halves; they are mirror images of each other.
@@ -178,6 +179,16 @@ impl Architecture for Decoder {
     }
 }
 
+/// What a convolution over time keeps for the next chunk.
+struct Cache {
+    /// Its path in the checkpoint.
+    layer: String,
+    frames: usize,
+    channels: usize,
+    /// Pixels for each of the latent video, in each direction.
+    factor: usize,
+}
+
 impl VideoAutoencoderKl {
     /// What neither half's sizes tell, with placeholders for what they do.
     fn untold(keys: &Keys<'_>, half: &str) -> Result<Self, Mismatch> {
@@ -224,24 +235,110 @@ impl VideoAutoencoderKl {
     }
 
     fn contract(&self, task: Task) -> Contract {
-        let chunk = match self.chunk {
-            Chunk::First => "first",
-            Chunk::Next => "next",
+        let video = |name: &str, channels, frames, side, meaning| {
+            let axes =
+                [Axis::Batch, Axis::Channels(channels), Axis::Frames(frames), Axis::Height(side), Axis::Width(side)];
+            TensorSpec::new(name, axes, meaning)
         };
-        Contract::Component(Component {
+        let frames = Extent::multiple_of(self.temporal_factor());
+        let frames = match self.chunk {
+            Chunk::First => frames.plus(1 - self.temporal_factor() as isize),
+            Chunk::Next => frames,
+        };
+        let (latent_side, side) = (Extent::multiple_of(1), Extent::multiple_of(self.factor()));
+        let order = if self.image_channels == 1 { ChannelOrder::Grey } else { ChannelOrder::Rgb };
+        let pixels = Meaning::Pixels { range: [-1.0, 1.0], normalisation: None, order, padding: None };
+        let pixels = video("sample", self.image_channels, frames, side, pixels);
+        let latent = |name, channels, meaning| video(name, channels, Extent::multiple_of(1), latent_side, meaning);
+        let (scaling, shift) = (self.scaling_factor as f32, 0.0);
+        let (input, output, caches) = if task == Task::VaeEncoder {
+            let distribution = Meaning::LatentDistribution { scaling, shift };
+            let parameters = latent("latent_parameters", 2 * self.latent_channels, distribution);
+            (pixels, parameters, self.caches_of_encoder())
+        } else {
+            let latent = latent("latent_sample", self.latent_channels, Meaning::Latent { scaling, shift });
+            (latent, pixels, self.caches_of_decoder())
+        };
+        let (mut inputs, mut outputs) = (vec![input], vec![output]);
+        for Cache { layer, frames, channels, factor } in caches {
+            let side = Extent::multiple_of(factor);
+            let axes =
+                [Axis::Batch, Axis::Fixed(frames), Axis::Channels(channels), Axis::Height(side), Axis::Width(side)];
+            let kept = format!("next_cache.{layer}");
+            if self.chunk == Chunk::Next {
+                let carried = Meaning::Carried { from: kept.clone() };
+                inputs.push(TensorSpec::new(format!("cache.{layer}"), axes, carried));
+            }
+            outputs.push(TensorSpec::new(kept, axes, Meaning::Cache));
+        }
+        Contract {
             task,
+            inputs,
+            outputs,
+            receptive_field: ReceptiveField::Unbounded,
             // The published weights are half precision; whether every activation fits it, no tensor tells.
-            safe_precisions: &[Precision::Fp32, Precision::Bf16],
-            facts: vec![
-                ("scale", self.factor().to_string()),
-                ("temporal_scale", self.temporal_factor().to_string()),
-                ("range", "-1..1".into()),
-                ("latent_channels", self.latent_channels.to_string()),
-                ("scaling_factor", self.scaling_factor.to_string()),
-                ("shift_factor", "0".into()),
-                ("chunk", chunk.into()),
-            ],
-        })
+            safe_precisions: vec![Precision::Fp32, Precision::Bf16],
+        }
+    }
+
+    /// What the convolutions over time of one block keep: two frames of their inputs.
+    fn caches_of_resnet(block: &str, inputs: usize, filters: usize, factor: usize) -> [Cache; 2] {
+        let cache = |name: &str, channels| Cache { layer: format!("{block}.{name}"), frames: 2, channels, factor };
+        [cache("conv1", inputs), cache("conv2", filters)]
+    }
+
+    /// What the encoder keeps of a chunk, layer by layer.
+    fn caches_of_encoder(&self) -> Vec<Cache> {
+        let mut factor = self.factor();
+        let mut channels = self.filters(0);
+        let cache = |layer: &str, frames, channels, factor| Cache { layer: layer.into(), frames, channels, factor };
+        let mut caches = vec![cache("encoder.conv_in", 2, self.image_channels, factor)];
+        for (level, &filters) in self.block_out_channels.iter().enumerate() {
+            for layer in 0..self.layers_per_block {
+                let block = format!("encoder.down_blocks.{level}.resnets.{layer}");
+                caches.extend(Self::caches_of_resnet(&block, channels, filters, factor));
+                channels = filters;
+            }
+            if level < self.last() {
+                if level + self.temporal_scale_num >= self.last() {
+                    let layer = format!("encoder.down_blocks.{level}.downsamplers.0.conv");
+                    // Of three frames every second one: one is seen again.
+                    caches.push(cache(&layer, 1, filters, factor));
+                }
+                factor /= 2;
+            }
+        }
+        for layer in 0..2 {
+            let block = format!("encoder.mid_block.resnets.{layer}");
+            caches.extend(Self::caches_of_resnet(&block, channels, channels, factor));
+        }
+        caches.push(cache("encoder.conv_out", 2, channels, factor));
+        caches
+    }
+
+    /// What the decoder keeps of a chunk, layer by layer.
+    fn caches_of_decoder(&self) -> Vec<Cache> {
+        let mut factor = 1;
+        let mut channels = self.filters(self.last());
+        let cache = |layer: &str, channels, factor| Cache { layer: layer.into(), frames: 2, channels, factor };
+        let mut caches = vec![cache("decoder.conv_in", self.latent_channels, factor)];
+        for layer in 0..2 {
+            let block = format!("decoder.mid_block.resnets.{layer}");
+            caches.extend(Self::caches_of_resnet(&block, channels, channels, factor));
+        }
+        for (level, &filters) in self.block_out_channels.iter().rev().enumerate() {
+            for layer in 0..=self.layers_per_block {
+                let block = format!("decoder.up_blocks.{level}.resnets.{layer}");
+                caches.extend(Self::caches_of_resnet(&block, channels, filters, factor));
+                channels = filters;
+            }
+            if level < self.last() {
+                factor *= 2;
+                caches.push(cache(&format!("decoder.up_blocks.{level}.upsamplers.0.conv"), filters, factor));
+            }
+        }
+        caches.push(cache("decoder.conv_out", channels, factor));
+        caches
     }
 
     /// `[batch, channels, frames, height, width]`, of as many frames as a chunk has.

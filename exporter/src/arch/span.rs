@@ -4,10 +4,11 @@
 //! Paper: <https://arxiv.org/abs/2311.12770>. Upstream: <https://github.com/hongyuanyu/SPAN>,
 //! `basicsr/archs/span_arch.py`. Reference: spandrel 0.4.2, `architectures/SPAN`.
 
-use super::{Architecture, Keys, Mismatch};
+use super::{Architecture, Keys, Mismatch, reach};
 use crate::nn::{Scope, channels, conv2d, image_input};
-use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
+use crate::{Contract, Result, Shapes};
 use serde::Serialize;
+use tileforge_contract::{Padding, Precision, Upscale};
 use tileforge_graph::{Constant, ConvOptions, DataType, Value, Weight};
 
 /// Hyperparameters, all of them told by names and shapes.
@@ -59,19 +60,20 @@ impl Architecture for Span {
     }
 
     fn contract(&self) -> Contract {
-        Contract::Upscale(Upscale {
-            input: "image",
-            output: "upscaled",
+        Upscale {
+            input: "image".into(),
+            output: "upscaled".into(),
             scale: self.scale,
             channels: self.channels,
-            range: (0.0, 1.0),
+            range: [0.0, 1.0],
             size_multiple: 1,
             size_minimum: 1,
             padding: Padding::Reflect,
             // One pixel for each 3×3 convolution: three in each block, one before them, two behind.
-            receptive_field: ReceptiveField::Radius(3 * BLOCKS + 3),
-            safe_precisions: &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
-        })
+            receptive_field: reach(3 * BLOCKS + 3),
+            safe_precisions: vec![Precision::Fp32, Precision::Fp16, Precision::Bf16],
+        }
+        .contract()
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {

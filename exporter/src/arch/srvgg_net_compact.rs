@@ -4,10 +4,11 @@
 //! Upstream: <https://github.com/xinntao/Real-ESRGAN>, `realesrgan/archs/srvgg_arch.py`. Reference: spandrel 0.4.2,
 //! `architectures/Compact`.
 
-use super::{Architecture, Keys, Mismatch};
+use super::{Architecture, Keys, Mismatch, reach};
 use crate::nn::{Scope, conv2d, image_input, prelu, repeat_channels};
-use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
+use crate::{Contract, Result, Shapes};
 use serde::Serialize;
+use tileforge_contract::{Padding, Precision, Upscale};
 use tileforge_graph::Value;
 
 /// Hyperparameters.
@@ -56,19 +57,20 @@ impl Architecture for SrvggNetCompact {
     }
 
     fn contract(&self) -> Contract {
-        Contract::Upscale(Upscale {
-            input: "image",
-            output: "upscaled",
+        Upscale {
+            input: "image".into(),
+            output: "upscaled".into(),
             scale: self.scale,
             channels: self.channels,
-            range: (0.0, 1.0),
+            range: [0.0, 1.0],
             size_multiple: 1,
             size_minimum: 1,
             padding: Padding::Reflect,
             // One pixel for each convolution.
-            receptive_field: ReceptiveField::Radius(self.convolutions + 2),
-            safe_precisions: &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
-        })
+            receptive_field: reach(self.convolutions + 2),
+            safe_precisions: vec![Precision::Fp32, Precision::Fp16, Precision::Bf16],
+        }
+        .contract()
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {

@@ -2,7 +2,8 @@
 //! two ends.
 
 use crate::nn::{Grid, LAYER_NORM_EPSILON, Scope, crop_to_image, image_input, layer_norm, pad_to_multiple};
-use crate::{Contract, Padding, Precision, ReceptiveField, Result, Shapes, Upscale};
+use crate::{Contract, Result, Shapes};
+use tileforge_contract::{Padding, Precision, ReceptiveField, Upscale};
 use tileforge_graph::{Constant, Value};
 
 /// Mean of DIV2K's RGB, which is subtracted; of grey images, nothing is.
@@ -23,20 +24,21 @@ pub(super) struct Frame {
 
 impl Frame {
     pub(super) fn contract(&self) -> Contract {
-        Contract::Upscale(Upscale {
-            input: "image",
-            output: "upscaled",
+        Upscale {
+            input: "image".into(),
+            output: "upscaled".into(),
             scale: self.scale,
             channels: self.channels,
-            range: (0.0, 1.0),
+            range: [0.0, 1.0],
             size_multiple: self.window * self.unshuffle,
             size_minimum: 1,
             padding: Padding::Reflect,
             // Rolled windows carry everything everywhere, and the windows of a tile are not those of the image.
             receptive_field: ReceptiveField::Unbounded,
             // Scores overflow half precision in places: those must stay in FP32.
-            safe_precisions: &[Precision::Fp32, Precision::Bf16],
-        })
+            safe_precisions: vec![Precision::Fp32, Precision::Bf16],
+        }
+        .contract()
     }
 
     /// Four windows: the smallest image in which a roll makes all kinds of them.

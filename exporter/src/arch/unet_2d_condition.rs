@@ -11,9 +11,10 @@ use crate::nn::{
     layer_norm,
 };
 use crate::nn::{linear, linear_unbiased, resnet, upsample, width};
-use crate::{Component, Contract, Precision, Result, Shapes, Task};
+use crate::{Contract, Result, Shapes, Task};
 use serde::Serialize;
 use serde_json::Value as Json;
+use tileforge_contract::{Axis, Embedding, Extent, Meaning, Precision, ReceptiveField, TensorSpec};
 use tileforge_graph::{DataType, Dim, TensorType, Value};
 
 /// Hyperparameters.
@@ -61,6 +62,8 @@ const EPSILON: f64 = 1e-5;
 const GROUPS: usize = 32;
 /// The reference's default number of heads, which Stable Diffusion 1 has on all levels.
 const HEADS: usize = 8;
+/// Steps of the noise that these networks are trained on.
+const TIMESTEPS: f32 = 1000.0;
 /// Width of a head in all published models with linear projections.
 const HEAD: usize = 64;
 /// Width of OpenCLIP bigG's text embeddings, which all published models with added conditions take.
@@ -112,11 +115,32 @@ impl Architecture for UNet2DConditionModel {
     }
 
     fn contract(&self) -> Contract {
-        Contract::Component(Component {
+        let side = Extent::multiple_of(self.size_multiple());
+        let latent = |channels| [Axis::Batch, Axis::Channels(channels), Axis::Height(side), Axis::Width(side)];
+        // Inpainting adds a mask and the latent of the masked picture, which has as many channels as the noise.
+        let rest = self.in_channels.saturating_sub(self.out_channels);
+        let (mask, masked_image) = (rest.saturating_sub(self.out_channels), rest.min(self.out_channels));
+        let noisy = Meaning::NoisyLatent { latent: self.in_channels - rest, mask, masked_image };
+        let context = Meaning::Embedding { from: Embedding::Context };
+        let text = [Axis::Batch, Axis::Tokens(None), Axis::Channels(self.cross_attention_dim)];
+        let mut inputs = vec![
+            TensorSpec::new("sample", latent(self.in_channels), noisy),
+            TensorSpec::new("timestep", [], Meaning::Timestep { range: [0.0, TIMESTEPS] }),
+            TensorSpec::new("encoder_hidden_states", text, context),
+        ];
+        if let Some(added) = &self.added {
+            let embeds = [Axis::Batch, Axis::Channels(added.text_embeds_width)];
+            let projected = Meaning::Embedding { from: Embedding::Projected };
+            inputs.push(TensorSpec::new("text_embeds", embeds, projected));
+            inputs.push(TensorSpec::new("time_ids", [Axis::Batch, Axis::Fixed(added.time_ids)], Meaning::TimeIds));
+        }
+        Contract {
             task: Self::TASK,
-            safe_precisions: &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
-            facts: vec![("size_multiple", self.size_multiple().to_string())],
-        })
+            inputs,
+            outputs: vec![TensorSpec::new("out_sample", latent(self.out_channels), Meaning::Prediction)],
+            receptive_field: ReceptiveField::Unbounded,
+            safe_precisions: vec![Precision::Fp32, Precision::Fp16, Precision::Bf16],
+        }
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {

@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         // A component alone is known by its task.
         let task = tileforge_exporter::arch::detect_task(&checkpoint, hints.task()?, &hints.map())?
             .contract()
-            .task()
+            .task
             .to_string();
         arguments.say_elsewhere(&lora::merge(&mut [(&task, &mut checkpoint)], &arguments.lora)?);
     }

@@ -4,6 +4,7 @@ use super::{Hints, print};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use tileforge_contract::{ReceptiveField, Upscale};
 use tileforge_exporter::arch::detect_task;
 use tileforge_exporter::{Error, Result};
 
@@ -22,7 +23,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let checkpoint = arguments.hints.open(&arguments.path)?;
     let network = detect_task(&checkpoint, arguments.hints.task()?, &arguments.hints.map())?;
     let contract = network.contract();
-    let upscale = contract.upscale();
+    let upscale = Upscale::of(&contract).ok();
+    let upscale = upscale.as_ref();
     let hyperparameters = network.hyperparameters().map_err(|e| Error::Option(e.to_string()))?;
     let mut types: BTreeMap<&str, usize> = BTreeMap::new();
     for weight in checkpoint.tensors().values() {
@@ -32,7 +34,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         let report = json!({
             "path": checkpoint.path(),
             "architecture": network.architecture(),
-            "task": contract.task(),
+            "task": contract.task,
             "scale": upscale.map(|upscale| upscale.scale),
             "channels": upscale.map(|upscale| upscale.channels),
             "parameters": checkpoint.parameters(),
@@ -49,10 +51,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         ("architecture", network.architecture().to_owned()),
         (
             "task",
-            upscale.map_or_else(
-                || contract.task().to_string(),
-                |upscale| format!("{} ×{}", contract.task(), upscale.scale),
-            ),
+            upscale
+                .map_or_else(|| contract.task.to_string(), |upscale| format!("{} ×{}", contract.task, upscale.scale)),
         ),
         ("channels", upscale.map_or_else(String::new, |upscale| upscale.channels.to_string())),
         ("parameters", format!("{} in {} tensors", checkpoint.parameters(), checkpoint.tensors().len())),
@@ -64,7 +64,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         ("prefix", checkpoint.stripped_prefix().to_owned()),
         (
             "receptive field",
-            upscale.map_or_else(String::new, |upscale| format!("{} pixels in each direction", upscale.receptive_field)),
+            upscale.map_or_else(String::new, |upscale| match upscale.receptive_field {
+                ReceptiveField::Radius(pixels) => format!("{pixels} pixels in each direction"),
+                ReceptiveField::Unbounded => "unbounded".into(),
+            }),
         ),
     ];
     // The scale and the channels of an upscaler are above.
