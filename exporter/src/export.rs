@@ -4,10 +4,8 @@ use crate::arch::{Network, detect_task};
 use crate::nn::{Parameters, Scope};
 use crate::{Checkpoint, Error, Result, Shapes, Task};
 use std::collections::BTreeMap;
-use tileforge_contract::{
-    ARCHITECTURE_KEY, Axis, CONTRACT_KEY, Contract, Extent, HYPERPARAMETERS_KEY, PARAMETERS_KEY, TensorSpec,
-};
-use tileforge_graph::{Dim, Model, Port, Trace};
+use tileforge_contract::{ARCHITECTURE_KEY, Axis, CONTRACT_KEY, Contract, Extent, HYPERPARAMETERS_KEY, PARAMETERS_KEY};
+use tileforge_graph::{Dim, Model, Trace};
 
 /// The operator set of our graphs and the file format that goes with it: the lowest with the operators that we emit
 /// (Gelu came with 20), since TensorRT's parsers lag behind.
@@ -84,22 +82,21 @@ fn describe(network: &dyn Network) -> String {
 
 /// That the graph has exactly the tensors of the contract: names, element types and axes.
 fn check_ports(architecture: &str, contract: &Contract, model: &Model) -> Result<()> {
+    let mut units = BTreeMap::new();
     for (kind, specs, ports) in
         [("input", &contract.inputs, &model.inputs), ("output", &contract.outputs, &model.outputs)]
     {
-        let differs = |expected: String, found: String| Error::Promise {
-            architecture: architecture.into(),
-            kind,
-            expected,
-            found,
-        };
+        let differs = |expected, found| Error::Promise { architecture: architecture.into(), kind, expected, found };
         if specs.len() != ports.len() {
-            let names = |names: Vec<&str>| names.join(", ");
-            let expected = names(specs.iter().map(|spec| spec.name.as_str()).collect());
-            return Err(differs(expected, names(ports.iter().map(|port| port.name.as_str()).collect())));
+            let expected = specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(differs(expected, ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ")));
         }
         for (spec, port) in specs.iter().zip(ports) {
-            if !matches(spec, port) {
+            let same = spec.name == port.name
+                && spec.data_type == port.ty.data_type
+                && spec.axes.len() == port.ty.dims.len()
+                && spec.axes.iter().zip(&port.ty.dims).all(|(axis, dim)| matches(axis, dim, &mut units));
+            if !same {
                 let expected = format!("{}: {}{:?}", spec.name, spec.data_type, spec.axes);
                 return Err(differs(expected, format!("{}: {}", port.name, port.ty)));
             }
@@ -108,26 +105,32 @@ fn check_ports(architecture: &str, contract: &Contract, model: &Model) -> Result
     Ok(())
 }
 
-/// Whether a tensor of the graph is the one that the contract says: by formula where its size is open, by rule where it is
-/// fixed.
-fn matches(spec: &TensorSpec, port: &Port) -> bool {
-    let named =
-        |name: &str, extent: Extent| Dim::symbol(name).times(extent.step).and_then(|dim| dim.plus(extent.offset));
-    let fits = |(axis, dim): (&Axis, &Dim)| match (axis, dim) {
-        (Axis::Channels(length) | Axis::Fixed(length), dim) => dim.fixed() == Some(*length),
-        (Axis::Batch, Dim::Fixed(length)) => *length > 0,
-        (Axis::Tokens(most), Dim::Fixed(length)) => (1..=most.unwrap_or(usize::MAX)).contains(length),
-        (Axis::Height(extent) | Axis::Width(extent) | Axis::Frames(extent), Dim::Fixed(length)) => {
-            extent.size(*length).is_some()
+/// Whether a dimension of the graph is the axis that the contract says.
+///
+/// A fixed length must be one that the axis allows. An open one grows with the axis: a graph may count in smaller units than
+/// the contract, and call `height` what the contract calls two units of height, but then it does so everywhere; `units` holds
+/// the contract's units in each of the graph's.
+fn matches(axis: &Axis, dim: &Dim, units: &mut BTreeMap<&'static str, usize>) -> bool {
+    let mut grows = |name: &'static str, extent: &Extent| match dim {
+        Dim::Fixed(length) => extent.size(*length).is_some(),
+        Dim::Symbol { names, multiply, divide, add } => {
+            let step = extent.step.saturating_mul(*divide);
+            let unit = step / multiply.max(&1);
+            names.as_ref() == [name.into()]
+                && extent.offset == *add
+                && step.is_multiple_of(*multiply)
+                && *units.entry(name).or_insert(unit) == unit
         }
-        (Axis::Batch, dim) => *dim == Dim::symbol("batch"),
-        (Axis::Tokens(_), dim) => *dim == Dim::symbol("sequence"),
-        (Axis::Height(extent), dim) => named("height", *extent).as_ref() == Some(dim),
-        (Axis::Width(extent), dim) => named("width", *extent).as_ref() == Some(dim),
-        (Axis::Frames(extent), dim) => named("frames", *extent).as_ref() == Some(dim),
     };
-    spec.name == port.name
-        && spec.data_type == port.ty.data_type
-        && spec.axes.len() == port.ty.dims.len()
-        && spec.axes.iter().zip(&port.ty.dims).all(fits)
+    match axis {
+        Axis::Channels(length) | Axis::Fixed(length) => dim.fixed() == Some(*length),
+        Axis::Batch => dim.fixed().map_or_else(|| *dim == Dim::symbol("batch"), |length| length > 0),
+        Axis::Tokens(most) => dim.fixed().map_or_else(
+            || *dim == Dim::symbol("sequence"),
+            |length| (1..=most.unwrap_or(usize::MAX)).contains(&length),
+        ),
+        Axis::Height(extent) => grows("height", extent),
+        Axis::Width(extent) => grows("width", extent),
+        Axis::Frames(extent) => grows("frames", extent),
+    }
 }
