@@ -1,1 +1,33 @@
+//! What the command lines share.
+//!
+//! Results go to standard output, everything else to standard error. None of this knows what a program does.
+//!
+//! | item | does |
+//! |---|---|
+//! | [`start_log`] | shows warnings, or what `RUST_LOG` asks for |
+//! | [`print()`], [`print_json`], [`report`] | a result, a result for machines, a message |
+//! | [`chain`] | an error with its causes, and with what the user can do |
+//! | [`Exit`] | the exit codes of all programs, and their help text |
+//! | [`Progress`] | how far long work is: a bar on a terminal, a line now and then elsewhere |
+//! | [`print_completions`] | completions for a shell |
+//! | [`cache_folder`], [`peak_memory_bytes`] | where to keep what can be made again; the most memory of this process |
 
+mod cache;
+mod chain;
+mod completions;
+mod exit;
+mod lines;
+mod log;
+mod memory;
+mod output;
+mod progress;
+
+pub use cache::cache_folder;
+pub use chain::{chain, chain_with};
+pub use clap_complete::Shell;
+pub use completions::print_completions;
+pub use exit::Exit;
+pub use log::start_log;
+pub use memory::peak_memory_bytes;
+pub use output::{print, print_json, report};
+pub use progress::{Progress, Unit};

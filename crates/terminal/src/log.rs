@@ -1,0 +1,45 @@
+//! The log.
+
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::EnvFilter;
+
+/// Shows warnings on standard error; the environment variable `RUST_LOG` shows more, such as `RUST_LOG=debug`.
+///
+/// In colours on a terminal, unless `NO_COLOR` is set. To be called once, at the start.
+pub fn start_log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let colours = io::stderr().is_terminal() && colours_wanted(std::env::var_os("NO_COLOR").as_deref());
+    let started = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(colours)
+        .with_target(false)
+        .without_time()
+        .try_init();
+    // Whoever has started a log before has one.
+    drop(started);
+}
+
+/// An empty `NO_COLOR` does not count (<https://no-color.org>).
+fn colours_wanted(no_color: Option<&OsStr>) -> bool {
+    no_color.is_none_or(OsStr::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_color_turns_colours_off() {
+        assert!(colours_wanted(None) && colours_wanted(Some(OsStr::new(""))));
+        assert!(!colours_wanted(Some(OsStr::new("1"))));
+    }
+
+    #[test]
+    fn a_second_start_does_no_harm() {
+        start_log();
+        start_log();
+    }
+}

@@ -1,0 +1,225 @@
+//! How far long work is.
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::lines::{Lines, Stage};
+use crate::output::report;
+
+/// Work that takes less than this is not talked about, where there is no terminal.
+const FIRST_LINE: Duration = Duration::from_secs(10);
+/// Afterwards a line comes this often.
+const NEXT_LINES: Duration = Duration::from_secs(30);
+/// How often a bar is drawn when the work says nothing.
+const TICK: Duration = Duration::from_millis(200);
+
+/// How far long work is, on standard error: a bar on a terminal, elsewhere a line now and then. Clones share it.
+///
+/// ```
+/// use tileforge_terminal::{Progress, Unit};
+///
+/// let progress = Progress::new();
+/// progress.begin("calibrate", Some(32), Unit::Count("tiles"));
+/// for _ in 0..32 {
+///     progress.add(1);
+/// }
+/// progress.begin("compile", None, Unit::Count("graphs")); // nobody knows how long this takes
+/// progress.finish();
+/// ```
+#[derive(Clone)]
+pub struct Progress(Arc<Shown>);
+
+enum Shown {
+    Bar(ProgressBar),
+    Lines(Lines),
+    Nothing,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Things of this name, in the plural.
+    Count(&'static str),
+    /// Bytes, shown as MB.
+    Bytes,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Progress").finish_non_exhaustive()
+    }
+}
+
+impl Progress {
+    /// A bar on a terminal; elsewhere a line after ten seconds, and then each half minute.
+    pub fn new() -> Self {
+        if io::stderr().is_terminal() {
+            Self::bar()
+        } else {
+            Self(Arc::new(Shown::Lines(Lines::start(FIRST_LINE, NEXT_LINES, report))))
+        }
+    }
+
+    /// A bar on a terminal; nothing elsewhere, for work that tells of its results on the way.
+    pub fn on_terminal() -> Self {
+        if io::stderr().is_terminal() { Self::bar() } else { Self::hidden() }
+    }
+
+    /// Nothing at all.
+    pub fn hidden() -> Self {
+        Self(Arc::new(Shown::Nothing))
+    }
+
+    fn bar() -> Self {
+        Self(Arc::new(Shown::Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()))))
+    }
+
+    /// Begins a stage; `total` is how much there is to do, if that is known.
+    pub fn begin(&self, stage: impl Into<String>, total: Option<u64>, unit: Unit) {
+        match &*self.0 {
+            Shown::Bar(bar) => {
+                bar.reset();
+                bar.set_message(stage.into());
+                total.map_or_else(|| bar.unset_length(), |total| bar.set_length(total));
+                if let Ok(style) = ProgressStyle::with_template(&template(total, unit)) {
+                    bar.set_style(style);
+                }
+                bar.enable_steady_tick(TICK);
+            }
+            Shown::Lines(lines) => {
+                lines.begin(Stage { name: stage.into(), done: 0, total, unit, started: Instant::now() });
+            }
+            Shown::Nothing => {}
+        }
+    }
+
+    /// So much more of the stage is done.
+    pub fn add(&self, more: u64) {
+        match &*self.0 {
+            Shown::Bar(bar) => bar.inc(more),
+            Shown::Lines(lines) => lines.change(|done| done.saturating_add(more)),
+            Shown::Nothing => {}
+        }
+    }
+
+    /// So much of the stage is done.
+    pub fn set(&self, done: u64) {
+        match &*self.0 {
+            Shown::Bar(bar) => bar.set_position(done),
+            Shown::Lines(lines) => lines.change(|_| done),
+            Shown::Nothing => {}
+        }
+    }
+
+    /// There is more or less to do in the stage than was said when it began with a total.
+    pub fn set_total(&self, total: u64) {
+        match &*self.0 {
+            Shown::Bar(bar) => bar.set_length(total),
+            Shown::Lines(lines) => lines.set_total(total),
+            Shown::Nothing => {}
+        }
+    }
+
+    /// Does something that prints, without a bar in its way.
+    pub fn suspend<T>(&self, work: impl FnOnce() -> T) -> T {
+        match &*self.0 {
+            Shown::Bar(bar) => bar.suspend(work),
+            Shown::Lines(_) | Shown::Nothing => work(),
+        }
+    }
+
+    /// Removes the bar; nothing more is said until another stage begins.
+    pub fn finish(&self) {
+        match &*self.0 {
+            Shown::Bar(bar) => {
+                bar.disable_steady_tick();
+                bar.finish_and_clear();
+            }
+            Shown::Lines(lines) => lines.rest(),
+            Shown::Nothing => {}
+        }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if let Self::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// What a bar looks like, in indicatif's words.
+fn template(total: Option<u64>, unit: Unit) -> String {
+    match (total, unit) {
+        (Some(_), Unit::Count(name)) => format!("{{msg}} {{bar:30}} {{pos}}/{{len}} {name}, {{eta}} left"),
+        (Some(_), Unit::Bytes) => "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes}, {eta} left".to_owned(),
+        (None, Unit::Count(name)) => format!("{{spinner}} {{msg}}: {{pos}} {name}, {{elapsed}}"),
+        (None, Unit::Bytes) => "{spinner} {msg}: {decimal_bytes}, {elapsed}".to_owned(),
+    }
+}
+
+impl Unit {
+    /// "3 of 8 graphs".
+    pub(crate) fn part(self, done: u64, total: u64) -> String {
+        match self {
+            Self::Count(name) => format!("{done} of {total} {name}"),
+            Self::Bytes => format!("{:.1} of {:.1} MB", done as f64 / 1e6, total as f64 / 1e6),
+        }
+    }
+
+    /// "3 graphs".
+    pub(crate) fn amount(self, done: u64) -> String {
+        match self {
+            Self::Count(name) => format!("{done} {name}"),
+            Self::Bytes => format!("{:.1} MB", done as f64 / 1e6),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use indicatif::InMemoryTerm;
+
+    use super::*;
+
+    #[test]
+    fn a_bar_shows_the_stage_and_how_far_it_is() {
+        let terminal = InMemoryTerm::new(5, 100);
+        let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
+        let progress = Progress(Arc::new(Shown::Bar(ProgressBar::with_draw_target(None, target))));
+        progress.begin("calibrate", Some(32), Unit::Count("tiles"));
+        progress.set(7);
+        progress.add(1);
+        progress.suspend(|| ());
+        let shown = terminal.contents();
+        assert!(shown.starts_with("calibrate ") && shown.contains(" 8/32 tiles, "), "{shown}");
+        progress.begin("compile", None, Unit::Count("graphs"));
+        progress.add(2);
+        progress.suspend(|| ());
+        let shown = terminal.contents();
+        assert!(shown.contains(" compile: 2 graphs, "), "{shown}");
+        progress.finish();
+        assert_eq!(terminal.contents(), "");
+    }
+
+    #[test]
+    fn every_kind_takes_every_call() {
+        for progress in [Progress::hidden(), Progress::on_terminal(), Progress::new()] {
+            progress.begin("write", Some(10), Unit::Bytes);
+            progress.set_total(12);
+            progress.clone().add(3);
+            assert_eq!(progress.suspend(|| 5), 5);
+            progress.finish();
+        }
+    }
+}
