@@ -1,5 +1,6 @@
 //! Building an engine directory.
 
+use crate::engine_files::WEIGHTS_FILE;
 use crate::gate;
 use crate::lint::{self, lint};
 use crate::optimise::optimised;
@@ -21,7 +22,6 @@ use tileforge_runtime::onnxruntime;
 use tileforge_runtime::provider::{self, Provider};
 use tileforge_runtime::session::SessionOptions;
 
-pub(crate) const WEIGHTS_FILE: &str = "model.weights";
 const SELFTEST_FILE: &str = "selftest.safetensors";
 
 /// An engine that was written.
@@ -291,8 +291,8 @@ fn measure(
 }
 
 /// Largest error of the self-test on another box, over the output's range. Other processors round differently: in FP32
-/// in the last bits, in 16 bits in the eleventh or eighth, and in 8 bits a value near the middle of two codes may
-/// become either.
+/// in the last bits, in 16 bits in the eleventh or eighth, and in 8 bits a value between two
+/// quantised values may become either.
 fn selftest_tolerance(precision: Precision) -> f64 {
     match precision {
         Precision::Fp32 => 1e-4,

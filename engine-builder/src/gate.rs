@@ -47,7 +47,7 @@ impl Measurement {
                 largest = largest.max(difference);
             }
             let mean = squares / reference.len().max(1) as f64;
-            // What is no number is the worst of all, and stays.
+            // NaN counts as the worst value and propagates.
             worst_mean = if worst_mean.is_nan() || mean <= worst_mean { worst_mean } else { mean };
         }
         Measurement {
@@ -65,7 +65,7 @@ impl Measurement {
 
     /// The worse of two in each respect.
     pub(crate) fn or_worse(&self, other: &Measurement) -> Measurement {
-        // What is no number is the worst of all, and stays.
+        // NaN counts as the worst value and propagates.
         let least = |a: f64, b: f64| if a.is_nan() || a < b { a } else { b };
         Measurement {
             finite: self.finite && other.finite,
@@ -87,7 +87,7 @@ impl Measurement {
         let gate = |name: &str, value: f64, floor: f64| Gate { name: name.into(), graph: graph.into(), value, floor };
         vec![
             gate("finite", f64::from(u8::from(self.finite)), 1.0),
-            // What is no number reaches no floor.
+            // NaN reaches no floor.
             gate(psnr, if self.psnr_db.is_nan() { 0.0 } else { self.psnr_db.min(EXACT_DB) }, floors.psnr_db),
             gate(cosine, if self.cosine.is_nan() { -1.0 } else { self.cosine }, floors.cosine),
         ]

@@ -134,7 +134,7 @@ fn an_overflow_becomes_an_island() {
     // In at the image, out and in again around the island, out at the end.
     assert_eq!(count(&graph, "Cast"), 4);
     assert_verified(work.path());
-    // In 8 bits, its codes are made and read in FP32, too.
+    // In 8 bits, its values are quantised from FP32 and dequantised to it as well.
     for precision in ["int8", "fp8"] {
         let profile = self::profile(work.path(), "tensorrt", precision, 25.0);
         let _ = build_engine(work.path(), &model, &profile, &[]).success();
@@ -256,13 +256,10 @@ fn int8_of_a_cpu_is_made_of_what_onnxruntime_fuses() {
     // PReLU is the larger of x and slope · x, where the product is a convolution of each channel alone; the image has
     // four channels.
     assert_eq!((count(&graph, "Max"), count(&graph, "PRelu"), count(&graph, "Pad")), (17, 0, 1));
-    let codes = |dims: [usize; 4]| {
+    let quantised = |dims: [usize; 4]| {
         graph.weights.values().filter(|weight| weight.data_type() == DataType::I8 && weight.dims() == dims).count()
     };
-    assert_eq!(
-        (codes([32, 1, 1, 1]), codes([32, 4, 3, 3]), codes([32, 32, 3, 3]), codes([48, 32, 3, 3])),
-        (17, 1, 16, 1)
-    );
+    assert_eq!([[32, 1, 1, 1], [32, 4, 3, 3], [32, 32, 3, 3], [48, 32, 3, 3]].map(quantised), [17, 1, 16, 1]);
     assert_verified(work.path());
     // The same again comes from the cache, to the byte.
     let before = fs::read(work.path().join("engine/model.weights")).unwrap();
@@ -497,34 +494,34 @@ fn weights_alone_go_to_8_bits() {
     let layers: Vec<_> =
         found.nodes.iter().filter(|node| matches!(node.operator.as_str(), "Conv" | "Gemm" | "MatMul")).collect();
     let read = |name: &str| found.nodes.iter().find(|node| node.outputs[0] == name).unwrap();
-    let mut quantised = 0;
+    let mut checked = 0;
     for layer in layers.iter().filter(|layer| found.nodes.iter().any(|node| node.outputs[0] == layer.inputs[1])) {
         let source = read(&layer.inputs[1]);
         if layer.name == island || source.operator != "DequantizeLinear" {
             assert!(source.operator != "DequantizeLinear", "{}", layer.name);
             continue;
         }
-        let [codes, scales, zero_points] = [0, 1, 2].map(|input| &found.weights[&source.inputs[input]]);
-        assert_eq!((codes.data_type(), scales.dims()), (DataType::I8, zero_points.dims()));
+        let [values, scales, zero_points] = [0, 1, 2].map(|input| &found.weights[&source.inputs[input]]);
+        assert_eq!((values.data_type(), scales.dims()), (DataType::I8, zero_points.dims()));
         // The weight as it was, behind its Cast.
         let name = layer.inputs[1].strip_suffix("/DequantizeLinear").unwrap();
         let original = model.weights.get(name).unwrap_or_else(|| {
             &model.weights[&model.nodes.iter().find(|node| node.outputs[0] == name).unwrap().inputs[0]]
         });
-        let (original, codes, scales) = (
+        let (original, values, scales) = (
             original.cast(DataType::F32).unwrap().to_f32s().unwrap(),
-            codes.to_bytes().unwrap(),
+            values.to_bytes().unwrap(),
             scales.to_f32s().unwrap(),
         );
         let Some(tileforge_graph::Attribute::Int(axis)) = source.attributes.get("axis") else { panic!("{source:?}") };
         let inner: usize = found.weights[&source.inputs[0]].dims()[*axis as usize + 1..].iter().product();
-        for (at, (value, code)) in original.iter().zip(codes.iter()).enumerate() {
+        for (at, (value, quantised)) in original.iter().zip(values.iter()).enumerate() {
             let scale = scales[at / inner % scales.len()];
-            assert!((value - f32::from(*code as i8) * scale).abs() <= 0.501 * scale, "{name} at {at}");
+            assert!((value - f32::from(*quantised as i8) * scale).abs() <= 0.501 * scale, "{name} at {at}");
         }
-        quantised += 1;
+        checked += 1;
     }
-    assert!(quantised > 20, "{quantised} layers");
+    assert!(checked > 20, "{checked} layers");
     // Biases and normalisations keep their halves.
     assert!(found.weights.values().any(|weight| weight.data_type() == DataType::F16));
 }

@@ -1,51 +1,41 @@
-//! What activations look like: tiles or tensors from a folder, and statistics of every value that a pass asks about.
+//! What activations are measured on: tiles of pictures or tensors, from a folder or built in.
 
-use super::histogram::Histogram;
-use super::segments::{kept_bytes, segments};
 use crate::samples::{Purpose, Sample, read_sample, sample_files};
 use crate::{Error, Result};
 use ndarray::ArrayD;
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::path::{Path, PathBuf};
 use tileforge_exporter::Noise;
 use tileforge_graph::Model;
-use tileforge_runtime::compiled::user_cache;
-use tileforge_runtime::digest::{hexadecimal, sha256_file};
+use tileforge_runtime::digest::hexadecimal;
 use tileforge_runtime::engine::manifest::Interface;
 use tileforge_runtime::image::{Format, ImageReader, Limits, Picture, RowSource};
-use tileforge_runtime::onnxruntime;
-use tileforge_runtime::session::{Session, SessionOptions};
 use tileforge_runtime::tile::Size;
 
 /// Tiles come from the same places in every build of the same images.
 const SEED: u64 = 0x7411_F0E6;
-/// Values of one run that are held at a time.
-const BYTES_AT_ONCE: usize = 128 << 20;
-/// Values that are held between runs, of all samples.
-const KEPT_BYTES: usize = 512 << 20;
-/// Changes whenever the statistics do, so that what an older version kept is not used.
-const CACHE_VERSION: &str = "3";
 
 /// What activations are measured on.
 #[derive(Debug)]
 pub(crate) struct CalibrationSamples {
-    /// Where they come from, as manifests say it.
+    /// Where they come from, in the words of the manifest.
     pub(crate) source: &'static str,
-    /// Number of files that they were read or drawn from.
+    /// Number of files that they come from.
     pub(crate) pictures: usize,
-    /// Number of tiles, of which a graph with a batch takes several in one sample; or of sets of tensors.
+    /// Number of tiles, of which a graph with a batch takes several in one sample; or number of sets of tensors.
     pub(crate) tiles: usize,
     pub(crate) samples: Vec<Sample>,
-    /// Of all values.
+    /// SHA-256 of all values.
     pub(crate) sha256: String,
 }
 
 impl CalibrationSamples {
-    /// `count` tiles of the pictures of `folder` for `model`, and as many more as fill its batch; or what at most
-    /// `count` of its files hold. Without a folder, `count` parts of the built-in test image, or sets of tensors of the
-    /// kinds that the model takes.
+    /// Draws samples for `model`.
+    ///
+    /// | folder | a model of pictures gets | a model of tensors gets |
+    /// |---|---|---|
+    /// | given | `count` tiles of its pictures, and as many more as fill the last batch | at most `count` of its files |
+    /// | `None` | `count` parts of the built-in test image | `count` sets of random tensors |
     ///
     /// # Errors
     /// The folder has nothing that fits, or a file cannot be read.
@@ -80,8 +70,8 @@ impl CalibrationSamples {
     }
 }
 
-/// How many pictures of a folder were drawn from, and batches `[batch, channels, height, width]` of tiles: `count` of
-/// them, or as many more as fill the last batch.
+/// The number of pictures in a folder that tiles were drawn from, and the tiles in batches `[batch, channels, height,
+/// width]`: `count` tiles, and as many more as fill the last batch.
 fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface) -> Result<(usize, Vec<ArrayD<f32>>)> {
     let [batch, channels, height, width] = *shape else {
         return Err(Error::input(folder, format!("expected an image input, found {shape:?}")));
@@ -109,7 +99,7 @@ fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface)
     for (position, at) in chosen.iter().enumerate() {
         let picture = Picture::read(&large[*at], &limits)?;
         let Size { width: columns, height: rows } = picture.size();
-        // Each has its share of the tiles; of pictures chosen among more, that is one.
+        // Every picture gives the same number of tiles, or one more than another.
         let share = (count * (position + 1) / chosen.len()) - (count * position / chosen.len());
         for _ in 0..share {
             let (x, y) =
@@ -124,7 +114,8 @@ fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface)
     Ok((chosen.len(), batches))
 }
 
-/// Adds the tile of `[channels, height, width]` whose top left corner is at `[x, y]`, in the values of black and white.
+/// Adds the tile `[channels, height, width]` of a picture whose top left corner is at `[x, y]`. Black becomes `low`, and
+/// white `high`.
 fn add_tile(
     values: &mut Vec<f32>,
     picture: &Picture,
@@ -137,7 +128,7 @@ fn add_tile(
         for row in 0..height {
             let pixels = picture.samples()[((y + row) * columns + x) * 3..][..width * 3].chunks_exact(3);
             values.extend(pixels.map(|pixel| {
-                // A network for grey pictures sees the mean of the colours.
+                // A network for grey pictures gets the mean of the colours.
                 let level = if channels == 1 {
                     pixel.iter().map(|v| f32::from(*v)).sum::<f32>() / 3.0
                 } else {
@@ -154,7 +145,7 @@ fn drawn(noise: &mut Noise, count: usize) -> usize {
     ((noise.next_signed() * 0.5 + 0.5) * count as f32).floor().min(count as f32 - 1.0) as usize
 }
 
-/// At most `most` of the numbers below `count`: all of them, or one of each equal part.
+/// At most `most` of the numbers below `count`: all of them, or one from each of `most` equal parts.
 fn evenly(count: usize, most: usize, noise: &mut Noise) -> Vec<usize> {
     if count <= most {
         return (0..count).collect();
@@ -173,149 +164,11 @@ fn pictures_of(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Histograms by the values' names.
-pub(crate) type Statistics = BTreeMap<String, Histogram>;
-
-/// Statistics of every FP32 value of `model`, the inputs included, on `calibration`. What was measured before is taken
-/// from the user's cache.
-///
-/// `file` holds the model, and stands in a folder that it has to itself and its weight file.
-///
-/// # Errors
-/// A file cannot be read or written, or ONNX Runtime refuses the graph.
-pub(crate) fn statistics(model: &Model, file: &Path, calibration: &CalibrationSamples) -> Result<Statistics> {
-    let place = |cache: PathBuf| {
-        Ok::<_, Error>(cache.join("calibration").join(format!("{}.json", cache_key(file, calibration)?)))
-    };
-    let cached = user_cache().map(place).transpose()?;
-    let known =
-        cached.as_ref().and_then(|path| fs::read(path).ok()).and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    if let Some(known) = known {
-        return Ok(known);
-    }
-    let statistics = measure(model, file, &calibration.samples, BYTES_AT_ONCE)?;
-    if let Some(path) = cached {
-        // A cache that cannot be written costs time, and nothing else.
-        let _ = keep(&path, &statistics);
-    }
-    Ok(statistics)
-}
-
-/// Runs the model in segments, of which each makes about `bytes` of values, and computes every value once.
-fn measure(model: &Model, file: &Path, samples: &[Sample], bytes: usize) -> Result<Statistics> {
-    let folder = file.parent().unwrap_or(Path::new("."));
-    let scratch = tempfile::Builder::new()
-        .prefix("calibration-")
-        .tempdir_in(folder)
-        .map_err(|e| Error::file(folder, "write to", e))?;
-    let segments = segments(model, bytes);
-    let paths: Vec<PathBuf> =
-        (0..segments.len()).map(|number| scratch.path().join(format!("segment-{number}.onnx"))).collect();
-    let pairs: Vec<(&Model, &Path)> =
-        segments.iter().map(|segment| &segment.model).zip(paths.iter().map(PathBuf::as_path)).collect();
-    tileforge_graph::save_sharing_weights(&pairs, &scratch.path().join("weights"))?;
-    let mut statistics = Statistics::new();
-    samples.iter().flatten().for_each(|(name, values)| add(&mut statistics, name, values));
-    // As many samples side by side as what is kept of them between two segments allows.
-    for samples in samples.chunks((KEPT_BYTES / kept_bytes(model, &segments).max(1)).max(1)) {
-        let mut kept: Vec<HashMap<String, ArrayD<f32>>> =
-            samples.iter().map(|sample| sample.iter().cloned().collect()).collect();
-        for (segment, path) in segments.iter().zip(&paths) {
-            let mut session = Session::open(path, &SessionOptions::default())?;
-            for values in &mut kept {
-                let ports = segment.model.inputs.iter();
-                let inputs: Vec<_> =
-                    ports.filter_map(|port| Some((port.name.as_str(), values.get(&port.name)?.view()))).collect();
-                for (name, made) in session.run(&inputs)? {
-                    add(&mut statistics, &name, &made);
-                    if segment.kept.contains(&name) {
-                        values.insert(name, made);
-                    }
-                }
-                values.retain(|name, _| segment.kept.contains(name));
-            }
-        }
-    }
-    Ok(statistics)
-}
-
-fn add(statistics: &mut Statistics, name: &str, values: &ArrayD<f32>) {
-    let histogram = statistics.entry(name.to_owned()).or_default();
-    match values.as_slice() {
-        Some(values) => histogram.add(values),
-        None => histogram.add(&values.iter().copied().collect::<Vec<_>>()),
-    }
-}
-
-/// What the statistics depend on: the graph, its weights, the tiles, what runs them, and this code.
-fn cache_key(file: &Path, calibration: &CalibrationSamples) -> Result<String> {
-    let mut hash = Sha256::new();
-    hash.update(CACHE_VERSION);
-    hash.update(onnxruntime::load(None)?.version());
-    // A version's length varies; what follows are digests.
-    hash.update([0]);
-    hash.update(&calibration.sha256);
-    hash.update(sha256_file(file)?.sha256);
-    let weights = file.with_file_name(crate::build::WEIGHTS_FILE);
-    if weights.exists() {
-        hash.update(sha256_file(&weights)?.sha256);
-    }
-    Ok(hexadecimal(&hash.finalize()))
-}
-
-fn keep(path: &Path, statistics: &Statistics) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    serde_json::to_writer(&mut file, statistics)?;
-    file.persist(path)?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tileforge_graph::{Attribute, DataType, Port, TensorType, Trace, Weight, WeightStorage};
+    use tileforge_graph::{DataType, Port, TensorType};
     use tileforge_runtime::engine::manifest::{Padding, Task};
-
-    /// Values that skip over others, a shape that is computed, and an integer input.
-    fn model() -> Model {
-        let trace = Trace::new("test", 8, 17);
-        let float = |dims: &[usize]| TensorType::new(DataType::F32, dims.iter().copied());
-        let x = trace.input("x", float(&[1, 2, 3, 4]));
-        let row = trace.input("row", TensorType::new(DataType::I64, [1_usize]));
-        let values: Vec<u8> =
-            [0.5_f32, -1.0, 2.0, 3.0, -4.0, 1.5, 0.25, 8.0].iter().flat_map(|value| value.to_le_bytes()).collect();
-        let table = trace.weight("table", Weight::from_bytes(DataType::F32, vec![2, 4], values).unwrap());
-        let shape = trace.node("Shape", &[&x], []);
-        let first = x.relu();
-        let second = first.scale_channels(3.0).sin();
-        let picked = trace.node("Gather", &[&table, &row], [("axis", Attribute::Int(0))]);
-        let third = second + picked + &first;
-        let flat = third.reshape(&[1, 24]);
-        let back = trace.node("Reshape", &[&flat, &shape], []);
-        trace.output("y", &(back + &x));
-        trace.finish().unwrap()
-    }
-
-    #[test]
-    fn segments_see_what_the_whole_sees() {
-        let model = model();
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("model.onnx");
-        tileforge_graph::save(&model, &file, WeightStorage::Inline).unwrap();
-        let sample = |seed: f32| -> Sample {
-            let x = ArrayD::from_shape_fn(vec![1, 2, 3, 4], |at| (at[1] * 12 + at[2] * 4 + at[3]) as f32 * 0.3 - seed);
-            vec![("x".into(), x), ("row".into(), ArrayD::from_elem(vec![1], 1.0))]
-        };
-        let samples = [sample(2.0), sample(4.5)];
-        let whole = measure(&model, &file, &samples, usize::MAX).unwrap();
-        assert!(whole.len() >= 8, "{:?}", whole.keys());
-        for bytes in [1, 200, 300] {
-            assert!(segments(&model, bytes).len() > 2);
-            assert_eq!(measure(&model, &file, &samples, bytes).unwrap(), whole);
-        }
-    }
 
     fn interface() -> Interface {
         Interface {
@@ -333,7 +186,7 @@ mod tests {
         }
     }
 
-    /// `count` pictures of 12×10, all pixels of each of its number's level.
+    /// `count` pictures of 12×10. All pixels of a picture have the level of its number.
     fn pictures(count: u8) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for number in 0..count {

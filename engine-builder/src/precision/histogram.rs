@@ -1,20 +1,21 @@
-//! What is kept of a tensor's values: extremes, and a histogram that grows with them.
+//! The distribution of a tensor's values: extremes, and a histogram that grows with them.
 
 use serde::{Deserialize, Serialize};
 
 /// Bins on each side of 0.
 const HALF: usize = 2048;
 
-/// How often which values occur, streamed in any number of pieces and in bounded memory.
+/// How often values occur. They are added in any number of pieces, in bounded memory.
 ///
-/// The bins cover −limit … limit, a power of two that doubles, merging pairs of bins, when a larger value comes.
+/// The bins cover −limit … limit, where limit is a power of two. A larger value doubles the limit, which merges pairs
+/// of bins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Histogram {
     /// Smallest value.
     pub(super) low: f32,
     /// Largest value.
     pub(super) high: f32,
-    /// Whether a value was no number or infinite; those are not counted.
+    /// Whether a value was infinite or NaN; those are not counted.
     pub(super) non_finite: bool,
     limit: f32,
     bins: Vec<u64>,
@@ -28,7 +29,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts more values. 0 always belongs to the range: padding is 0, and a zero point must exist.
+    /// Adds values. 0 always belongs to the range: padding is 0, and a zero point must exist.
     pub(super) fn add(&mut self, values: &[f32]) {
         let (mut low, mut high) = (self.low, self.high);
         for value in values {
@@ -43,7 +44,7 @@ impl Histogram {
         self.grow_to(self.magnitude());
         let scale = HALF as f32 / self.limit;
         for value in values.iter().filter(|value| value.is_finite()) {
-            // From 0 on, the whole part is the floor.
+            // Not negative, so the conversion rounds down.
             let bin = (value * scale + HALF as f32) as usize;
             self.bins[bin.min(2 * HALF - 1)] += 1;
         }
@@ -74,7 +75,7 @@ impl Histogram {
         }
     }
 
-    /// The bins that are not empty: their middle and their count.
+    /// The middle and the count of each bin that is not empty.
     pub(super) fn counts(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let width = f64::from(self.limit) / HALF as f64;
         let middle = move |bin: usize| (bin as f64 - HALF as f64 + 0.5) * width;
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_noticed_and_not_counted() {
+    fn infinite_values_and_nan_are_noticed_and_not_counted() {
         let mut histogram = Histogram::default();
         histogram.add(&[1.0, f32::NAN, -3.0, f32::INFINITY]);
         assert!(histogram.non_finite);

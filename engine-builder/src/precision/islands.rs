@@ -1,18 +1,19 @@
-//! Which nodes FP16 cannot hold.
+//! Which nodes of a graph in 16 bits stay in FP32: those whose values FP16 cannot hold, and those whose operators need
+//! more bits than it has.
 
-use super::calibration::Statistics;
-use super::rewrite::reads;
+use super::statistics::Statistics;
 use crate::Result;
-use std::collections::BTreeSet;
-use tileforge_graph::{DataType, Model};
+use std::collections::{BTreeSet, HashSet};
+use tileforge_graph::rewrite::{Readers, only_moves, reads};
+use tileforge_graph::{DataType, Model, Node};
 
 /// The largest number of FP16.
 const F16_MAXIMUM: f32 = 65504.0;
-/// Calibration sees some images; others may reach twice as far.
+/// Calibration measures some images; others may reach twice as far.
 const MARGIN: f32 = 2.0;
 
 /// The names of the values that leave FP16's range: activations on the calibration images, with a margin of 2, and
-/// weights. Whole numbers, such as tokens, are never in FP16.
+/// weights. Integers, such as tokens, are never in FP16.
 ///
 /// # Errors
 /// A weight cannot be read.
@@ -20,7 +21,6 @@ pub(crate) fn outside_f16(model: &Model, statistics: &Statistics) -> Result<BTre
     let mut outside = BTreeSet::new();
     for (name, histogram) in statistics {
         let is_float = model.type_of(name).is_some_and(|ty| ty.data_type.is_float());
-        // Written so that an infinite one counts.
         if is_float && (histogram.non_finite || histogram.magnitude() * MARGIN > F16_MAXIMUM) {
             outside.insert(name.clone());
         }
@@ -29,6 +29,7 @@ pub(crate) fn outside_f16(model: &Model, statistics: &Statistics) -> Result<BTre
         model.weights.iter().filter(|(_, weight)| matches!(weight.data_type(), DataType::F32 | DataType::Bf16))
     {
         let flat = weight.reshaped(vec![1, weight.elements()])?;
+        // `<=` is false for NaN, which so counts as outside.
         if weight.elements() > 0 && !flat.channel_maxima(0)?.iter().all(|maximum| *maximum <= F16_MAXIMUM) {
             outside.insert(name.clone());
         }
@@ -36,10 +37,52 @@ pub(crate) fn outside_f16(model: &Model, statistics: &Statistics) -> Result<BTre
     Ok(outside)
 }
 
-/// The nodes that must compute in FP32 because they read or make one of the values.
+/// The names of the nodes that read or make one of the values.
 pub(crate) fn touching(model: &Model, values: &BTreeSet<String>) -> BTreeSet<String> {
-    let touches = |node: &&tileforge_graph::Node| {
-        reads(node).chain(node.outputs.iter().map(String::as_str)).any(|name| values.contains(name))
-    };
+    let touches =
+        |node: &&Node| reads(node).chain(node.outputs.iter().map(String::as_str)).any(|name| values.contains(name));
     model.nodes.iter().filter(touches).map(|node| node.name.clone()).collect()
+}
+
+/// Whether an operator computes positions or long sums, where 11 bits lose whole pixels whatever the values are.
+fn needs_fp32(node: &Node) -> bool {
+    matches!(
+        node.operator.as_str(),
+        "GridSample" | "CumSum" | "Sin" | "Cos" | "Exp" | "Pow" | "Range" | "ReduceSum" | "ReduceMean"
+    )
+}
+
+/// For each node of a graph that becomes half precision, whether it computes in FP32: the nodes of `islands`, those
+/// whose operators need it, and those around them for which FP32 saves a Cast.
+pub(crate) fn in_fp32(model: &Model, islands: &BTreeSet<String>) -> Vec<bool> {
+    let nodes = &model.nodes;
+    // Values that positions are computed from: back from every grid, up to the layer that predicts it.
+    let mut positions: HashSet<&str> = HashSet::new();
+    let mut in_fp32 = vec![false; nodes.len()];
+    for (index, node) in nodes.iter().enumerate().rev() {
+        let makes_positions = node.outputs.iter().any(|name| positions.contains(name.as_str()));
+        // A Cast names its type itself.
+        in_fp32[index] = islands.contains(&node.name) || needs_fp32(node) || makes_positions || node.operator == "Cast";
+        let predicts = matches!(node.operator.as_str(), "Conv" | "Gemm" | "MatMul");
+        if node.operator == "GridSample" {
+            positions.extend(node.inputs.get(1).map(String::as_str));
+        } else if makes_positions && !predicts {
+            positions.extend(reads(node));
+        } else if makes_positions {
+            in_fp32[index] = islands.contains(&node.name);
+        }
+    }
+    // A node that only moves values between FP32 nodes does so in FP32, which saves a Cast at both ends. Quantised
+    // values that only FP32 nodes read are dequantised to FP32: they may stand for values that FP16 cannot hold.
+    let readers = Readers::new(nodes);
+    for (index, node) in nodes.iter().enumerate().rev() {
+        let mut next = node.outputs.iter().flat_map(|name| readers.all(name)).peekable();
+        if (only_moves(node) || node.operator == "DequantizeLinear")
+            && next.peek().is_some()
+            && next.all(|reader| in_fp32[*reader])
+        {
+            in_fp32[index] = true;
+        }
+    }
+    in_fp32
 }

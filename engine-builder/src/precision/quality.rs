@@ -1,14 +1,13 @@
 //! How far a graph is from its reference.
 
 use super::Job;
-use super::half::emulated;
 use crate::gate::{EXACT_DB, Measurement};
 use crate::samples::{Sample, views};
 use crate::{Error, Result};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use tileforge_graph::rewrite::rounding_to;
 use tileforge_graph::{DataType, Model};
 use tileforge_runtime::provider::Provider;
 use tileforge_runtime::session::{OptimisationLevel, Session, SessionOptions};
@@ -18,11 +17,11 @@ use tileforge_runtime::session::{OptimisationLevel, Session, SessionOptions};
 pub struct Sensitivity {
     /// The layer's node.
     pub layer: String,
-    /// Peak signal-to-noise ratio against the FP32 reference in dB; 0 where the output is no number.
+    /// Peak signal-to-noise ratio against the FP32 reference in dB; 0 where the output has a value that is infinite or NaN.
     pub psnr_db: f64,
 }
 
-/// What a [`Sensitivity`] says of a measurement.
+/// The PSNR of a measurement as a [`Sensitivity`] has it.
 pub(super) fn psnr_db(measured: &Measurement) -> f64 {
     if measured.finite { measured.psnr_db.min(EXACT_DB) } else { 0.0 }
 }
@@ -33,23 +32,24 @@ impl fmt::Display for Sensitivity {
     }
 }
 
-/// A graph's reference outputs for some samples of inputs, to which others are compared.
+/// Samples with the outputs of a reference graph, to which other graphs are compared.
 pub(crate) struct Trial<'a> {
     provider: Provider,
     scratch: &'a Path,
-    /// The built-in one, which is the self-test's.
+    /// The built-in sample, which is also that of the self-test.
     known: Judged,
-    /// Those of the calibration.
+    /// Samples of the calibration.
     others: Vec<Judged>,
 }
 
+/// A sample, and what the reference makes of it.
 struct Judged {
     sample: Sample,
     reference: Sample,
 }
 
 impl<'a> Trial<'a> {
-    /// Runs the graph in `file`, operator by operator without any optimisation, as it was exported: on the built-in
+    /// Runs the graph in `file` as it was exported, operator by operator without any optimisation: on the built-in
     /// sample, and on those of `others` that have its shapes.
     pub(crate) fn new(job: &Job<'a>, file: &Path, others: &[Sample], scratch: &'a Path) -> Result<Self> {
         let plain = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
@@ -66,22 +66,22 @@ impl<'a> Trial<'a> {
         Ok(Trial { provider: job.provider, scratch, known, others })
     }
 
-    /// The built-in inputs.
+    /// The built-in sample.
     pub(crate) fn sample(&self) -> &Sample {
         &self.known.sample
     }
 
-    /// What the reference makes of them.
+    /// What the reference makes of the built-in sample.
     pub(crate) fn reference(&self) -> &Sample {
         &self.known.reference
     }
 
-    /// What the graph in a file makes of them.
+    /// What the graph in a file makes of the built-in sample.
     pub(crate) fn outputs_of(&self, file: &Path) -> Result<Sample> {
         Ok(Session::open(file, &SessionOptions::default())?.run(&views(&self.known.sample))?)
     }
 
-    /// Measures the graph in a file on all samples: the worst of its outputs.
+    /// Measures the graph in a file on all samples. Of several outputs, the worst counts.
     pub(crate) fn measure_file(&self, file: &Path) -> Result<Measurement> {
         let mut session = Session::open(file, &SessionOptions::default())?;
         let judged: Vec<&Judged> = [&self.known].into_iter().chain(&self.others).collect();
@@ -126,43 +126,15 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// A graph in FP32 that rounds as `model` does, where running `model` here would not show what it computes on its
-/// target.
+/// A graph in FP32 that rounds as `model` does, if running `model` here would not show what it computes on its target.
 ///
-/// ONNX Runtime's CPU kernels do not compute BF16 at all. FP16 graphs they run in FP32 from end to end, without
-/// rounding a single activation: that is what an engine for CPUs does, and tells nothing of one for GPUs.
+/// ONNX Runtime's CPU kernels do not compute BF16. They run FP16 graphs in FP32 from end to end, without rounding
+/// activations: that is what an engine for CPUs does, but not what one for GPUs does.
 pub(crate) fn emulation(model: &Model, provider: Provider) -> Result<Option<Model>> {
     let holds = |data_type| model.types.values().any(|ty| ty.data_type == data_type);
     match (holds(DataType::Bf16), holds(DataType::F16) && provider != Provider::Cpu) {
-        (true, _) => emulated(model, DataType::Bf16).map(Some),
-        (_, true) => emulated(model, DataType::F16).map(Some),
+        (true, _) => Ok(Some(rounding_to(model, DataType::Bf16)?)),
+        (_, true) => Ok(Some(rounding_to(model, DataType::F16)?)),
         _ => Ok(None),
     }
-}
-
-/// Runs that are timed of each graph.
-const TIMED_RUNS: usize = 9;
-
-/// How long a session's threads go on looking for work after a run, at most: nobody else's run may meet that.
-const SETTLING: Duration = Duration::from_millis(30);
-
-/// How many times as fast as each of the graphs in `others` the one in `file` is here: the fastest of runs that take
-/// turns, after one each to warm up, since whatever else the machine does only makes a run slower.
-pub(crate) fn speed_ratios(others: &[&Path], file: &Path, sample: &Sample) -> Result<Vec<f64>> {
-    let paths = [file].into_iter().chain(others.iter().copied());
-    let mut sessions =
-        paths.map(|path| Ok(Session::open(path, &SessionOptions::default())?)).collect::<Result<Vec<_>>>()?;
-    let mut fastest = vec![Duration::MAX; sessions.len()];
-    for run in 0..=TIMED_RUNS {
-        for (session, fastest) in sessions.iter_mut().zip(&mut fastest) {
-            std::thread::sleep(SETTLING);
-            let started = Instant::now();
-            session.run(&views(sample))?;
-            if run > 0 {
-                *fastest = (*fastest).min(started.elapsed());
-            }
-        }
-    }
-    let seconds: Vec<f64> = fastest.iter().map(|time| time.as_secs_f64().max(f64::MIN_POSITIVE)).collect();
-    Ok(seconds.iter().skip(1).map(|other| other / seconds[0]).collect())
 }

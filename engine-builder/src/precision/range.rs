@@ -4,7 +4,7 @@ use super::histogram::Histogram;
 use std::fmt;
 use std::str::FromStr;
 
-/// How the range of an activation is chosen from what was seen of it.
+/// How the range of an activation is chosen from the values that were measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RangeMethod {
     /// From the smallest value to the largest: nothing is cut off.
@@ -56,7 +56,7 @@ const CUTS: usize = 32;
 /// Levels of 8 bits.
 const LEVELS: f64 = 255.0;
 
-/// The values that the codes cover, `[low, high]`; symmetric around 0 if that is asked for. 0 is always inside.
+/// The range `[low, high]` that quantised values cover, symmetric around 0 if asked for. 0 is always inside.
 pub(super) fn range(histogram: &Histogram, method: RangeMethod, symmetric: bool) -> [f64; 2] {
     let full = [f64::from(histogram.low), f64::from(histogram.high)];
     let mirrored = |[low, high]: [f64; 2]| {
@@ -72,7 +72,7 @@ pub(super) fn range(histogram: &Histogram, method: RangeMethod, symmetric: bool)
 }
 
 fn percentile(histogram: &Histogram, [low, high]: [f64; 2]) -> [f64; 2] {
-    // Half of what may be cut off on each side.
+    // Number of values that may be cut off on each side.
     let spare = (histogram.total() as f64 * (1.0 - KEPT) / 2.0) as u64;
     let counts: Vec<(f64, u64)> = histogram.counts().collect();
     fn cut<'a>(mut counts: impl Iterator<Item = &'a (f64, u64)>, spare: u64) -> Option<f64> {
@@ -87,7 +87,7 @@ fn percentile(histogram: &Histogram, [low, high]: [f64; 2]) -> [f64; 2] {
     [from.unwrap_or(low).max(low).min(0.0), to.unwrap_or(high).min(high).max(0.0)]
 }
 
-/// The part of `full` with the smallest cost: both sides are cut together first, and then each for itself.
+/// The part of `full` with the smallest cost. Both sides are cut together first, then each alone.
 fn best(full: [f64; 2], symmetric: bool, cost: impl Fn([f64; 2]) -> f64) -> [f64; 2] {
     let shares = |most: f64| (1..=CUTS).rev().map(move |step| most * step as f64 / CUTS as f64);
     let mut chosen = full;
@@ -118,20 +118,22 @@ fn mean_square(histogram: &Histogram, [low, high]: [f64; 2]) -> f64 {
     histogram.counts().map(|(value, count)| error(value) * count as f64).sum()
 }
 
-/// Kullback-Leibler divergence of the distribution within `range`, with what is outside at its ends, from the same
-/// after rounding to codes: each code's count is spread over the bins that it stands for and that were not empty.
+/// Kullback-Leibler divergence of the rounded distribution from the real one.
+///
+/// The real one is that within the range, with the values outside counted at its ends. In the rounded one, the count of
+/// each quantised value is spread evenly over the bins that it stands for and that were not empty.
 fn divergence(histogram: &Histogram, [low, high]: [f64; 2]) -> f64 {
     let total = histogram.total() as f64;
     let step = (high - low) / LEVELS;
     if step <= 0.0 || total == 0.0 {
         return f64::INFINITY;
     }
-    let code = |value: f64| ((value.clamp(low, high) - low) / step).round() as usize;
+    let quantised = |value: f64| ((value.clamp(low, high) - low) / step).round() as usize;
     let bins: Vec<(f64, u64)> = histogram.counts().collect();
-    // Of the rounded distribution only what lies inside counts, so that cutting off has its price.
+    // The rounded distribution counts only values inside the range, so that cutting off has its price.
     let mut inside = vec![(0.0, 0.0); LEVELS as usize + 1];
     for (value, count) in bins.iter().filter(|(value, _)| (low..=high).contains(value)) {
-        let (sum, number) = &mut inside[code(*value)];
+        let (sum, number) = &mut inside[quantised(*value)];
         *sum += *count as f64;
         *number += 1.0;
     }
@@ -152,7 +154,7 @@ fn divergence(histogram: &Histogram, [low, high]: [f64; 2]) -> f64 {
     for (position, (value, count)) in bins.iter().enumerate().filter(|(_, (value, _))| (low..=high).contains(value)) {
         let ends = (0..2).filter(|end| first_and_last[*end] == Some(position)).map(|end| outside[end]).sum::<f64>();
         let p = (*count as f64 + ends) / total;
-        let (sum, number) = inside[code(*value)];
+        let (sum, number) = inside[quantised(*value)];
         let q = sum / number / kept;
         divergence += p * (p / q).ln();
     }
@@ -163,7 +165,7 @@ fn divergence(histogram: &Histogram, [low, high]: [f64; 2]) -> f64 {
 mod tests {
     use super::*;
 
-    /// A bell of deviation 1 with one value far out.
+    /// A normal distribution of deviation 1 with one value far out.
     fn with_outlier() -> Histogram {
         let mut noise = tileforge_exporter::Noise::new(3);
         let values: Vec<f32> = (0..50_000).map(|_| (0..12).map(|_| noise.next_signed()).sum::<f32>() / 2.0).collect();
@@ -191,7 +193,7 @@ mod tests {
         for symmetric in [false, true] {
             let least = mean_square(&histogram, range(&histogram, RangeMethod::Mse, symmetric));
             for method in RangeMethod::ALL {
-                // Cuts are tried in steps; between two of them lies little.
+                // Cuts are tried in steps, so the best one may lie between two of them.
                 assert!(least <= 1.02 * mean_square(&histogram, range(&histogram, method, symmetric)), "{method}");
             }
         }

@@ -1,8 +1,14 @@
-//! What the passes write, on a few layers, with statistics that are said instead of measured.
+//! The graphs that recipes make of a few layers, with known statistics instead of measured ones.
 
-use super::*;
-use calibration::Statistics;
-use tileforge_graph::{ConvOptions, Node, TensorType, Trace, Weight};
+use super::RangeMethod;
+use super::islands::{outside_f16, touching};
+use super::recipe::Recipe;
+use super::statistics::Statistics;
+use crate::Result;
+use std::collections::BTreeSet;
+use tileforge_graph::{ConvOptions, DataType, Model, Node, TensorType, Trace, Weight};
+use tileforge_runtime::engine::manifest::Precision;
+use tileforge_runtime::provider::Provider;
 
 const LAYERS: [&str; 4] = ["enter", "grow", "shrink", "leave"];
 
@@ -19,8 +25,8 @@ fn values_of(weight: &Weight) -> Vec<f32> {
     weight.cast(DataType::F32).unwrap().to_f32s().unwrap()
 }
 
-/// Convolutions of two channels one after another, the second one with these filters and this bias, and the third one
-/// with weights of a thousandth.
+/// Four convolutions of two channels one after another. The second one has these filters and this bias, and the third
+/// one has weights of a thousandth.
 fn chain(filters: [f32; 4], bias: [f32; 2]) -> Model {
     let trace = Trace::new("chain", 9, 20);
     let mut x = trace.input("image", TensorType::new(DataType::F32, [1, 2, 4, 4]));
@@ -39,8 +45,8 @@ fn chain(filters: [f32; 4], bias: [f32; 2]) -> Model {
     trace.finish().unwrap()
 }
 
-/// What is made of the two inner layers in 8 bits, where `value` reaches from `low` to `high`, and all others from -1
-/// to 1.
+/// The model with its two inner layers in 8 bits, where `value` reaches from `low` to `high`, and all others from -1 to
+/// 1.
 fn converted(
     model: &Model,
     (precision, provider): (Precision, Provider),
@@ -52,7 +58,7 @@ fn converted(
         let extremes = if name == value { [low, high] } else { [-1.0, 1.0] };
         statistics.entry(name.to_owned()).or_default().add(&extremes);
     }
-    let outside = islands::outside_f16(model, &statistics)?;
+    let outside = outside_f16(model, &statistics)?;
     let recipe = Recipe { precision, provider, range: RangeMethod::MinMax, statistics, outside };
     recipe.apply(model, &["grow/Conv", "shrink/Conv"].map(str::to_owned).into())
 }
@@ -60,18 +66,18 @@ fn converted(
 const FOR_GPUS: [(Precision, Provider); 2] =
     [(Precision::Int8, Provider::TensorRt), (Precision::Fp8, Provider::TensorRt)];
 
-fn with_codes(model: &Model) -> impl Iterator<Item = &Node> {
+fn quantised_nodes(model: &Model) -> impl Iterator<Item = &Node> {
     model.nodes.iter().filter(|node| matches!(node.operator.as_str(), "QuantizeLinear" | "DequantizeLinear"))
 }
 
 #[test]
-fn scales_are_the_numbers_that_the_graph_holds_and_above_0() {
+fn scales_are_normal_numbers_of_fp16() {
     // A filter of zeros beside one of small weights, behind an activation of zeros.
     let filters = [0.0, 0.0, 0.013, -0.005];
     let model = chain(filters, [0.5, 0.0]);
     for target in FOR_GPUS {
         let made = converted(&model, target, "enter/Conv", [0.0, 0.0]).unwrap();
-        let scales: Vec<&Weight> = with_codes(&made).map(|node| &made.weights[&node.inputs[1]]).collect();
+        let scales: Vec<&Weight> = quantised_nodes(&made).map(|node| &made.weights[&node.inputs[1]]).collect();
         // Two activations there and back, and two weights.
         assert_eq!(scales.len(), 6);
         for scales in &scales {
@@ -81,20 +87,20 @@ fn scales_are_the_numbers_that_the_graph_holds_and_above_0() {
         assert_eq!(crate::lint::lint(&made, crate::lint::Target::TensorRt10).errors().count(), 0);
         if target.0 == Precision::Int8 {
             let of_filters =
-                |node: &&Node| made.weights.get(&node.inputs[0]).is_some_and(|codes| codes.dims() == [2, 2, 1, 1]);
-            let node = with_codes(&made).find(of_filters).unwrap();
-            let (codes, scales) =
+                |node: &&Node| made.weights.get(&node.inputs[0]).is_some_and(|values| values.dims() == [2, 2, 1, 1]);
+            let node = quantised_nodes(&made).find(of_filters).unwrap();
+            let (values, scales) =
                 (made.weights[&node.inputs[0]].to_bytes().unwrap(), values_of(&made.weights[&node.inputs[1]]));
-            for (at, (code, value)) in codes.iter().zip(filters).enumerate() {
-                let scale = scales[at / 2];
-                assert!((f32::from(*code as i8) * scale - value).abs() <= 0.5 * scale, "{value} as {code} of {scale}");
+            for (at, (quantised, value)) in values.iter().zip(filters).enumerate() {
+                let (scale, found) = (scales[at / 2], f32::from(*quantised as i8) * scales[at / 2]);
+                assert!((found - value).abs() <= 0.5 * scale, "{value} as {quantised} of {scale}");
             }
         }
     }
 }
 
 #[test]
-fn codes_of_what_fp16_cannot_hold_are_made_and_read_in_fp32() {
+fn values_that_fp16_cannot_hold_are_quantised_from_fp32_and_dequantised_to_it() {
     let model = chain([0.3; 4], [0.0; 2]);
     for target in FOR_GPUS {
         let made = converted(&model, target, "grow/Conv", [-1e5, 1e5]).unwrap();
@@ -123,7 +129,7 @@ fn codes_of_what_fp16_cannot_hold_are_made_and_read_in_fp32() {
 }
 
 #[test]
-fn a_channel_of_no_weight_keeps_its_bias() {
+fn a_channel_of_zero_weights_keeps_its_bias() {
     for bias in [[0.5, -0.25], [1e4, -1e-6]] {
         let model = chain([0.0, 0.0, 1e-30, 0.0], bias);
         for range in [[-1.0, 1.0], [0.0, 0.0]] {
@@ -131,31 +137,31 @@ fn a_channel_of_no_weight_keeps_its_bias() {
             let layer = made.nodes.iter().find(|node| node.name == "grow/Conv").unwrap();
             let source = |input: usize| made.nodes.iter().find(|node| node.outputs[0] == layer.inputs[input]).unwrap();
             let scales = [0, 1, 2].map(|input| values_of(&made.weights[&source(input).inputs[1]]));
-            let codes = made.weights[&source(2).inputs[0]].to_bytes().unwrap();
-            for (channel, code) in codes.chunks_exact(4).enumerate() {
-                let code = i32::from_le_bytes(code.try_into().unwrap());
-                // Kernels take the products' scale for the bias's.
+            let values = made.weights[&source(2).inputs[0]].to_bytes().unwrap();
+            for (channel, bytes) in values.chunks_exact(4).enumerate() {
+                let quantised = i32::from_le_bytes(bytes.try_into().unwrap());
+                // Kernels use the product of the scales as that of the bias.
                 let scale = f64::from(scales[0][0]) * f64::from(scales[1][channel]);
                 assert!((scale / f64::from(scales[2][channel]) - 1.0).abs() < 1e-6, "{scales:?}");
-                let error = (f64::from(code) * scale - f64::from(bias[channel])).abs();
-                assert!(error <= 1e-6 * f64::from(bias[channel].abs()), "{code} of {scale} for {}", bias[channel]);
-                assert!(code.unsigned_abs() <= 1 << 30);
+                let error = (f64::from(quantised) * scale - f64::from(bias[channel])).abs();
+                assert!(error <= 1e-6 * f64::from(bias[channel].abs()), "{quantised} of {scale} for {}", bias[channel]);
+                assert!(quantised.unsigned_abs() <= 1 << 30);
             }
         }
     }
 }
 
 #[test]
-fn a_weight_that_is_no_number_is_named() {
+fn a_weight_with_nan_is_named() {
     let model = chain([0.3, f32::NAN, 0.2, 0.1], [0.0; 2]);
     for target in [FOR_GPUS[0], FOR_GPUS[1], (Precision::Int8, Provider::Cpu)] {
         let error = converted(&model, target, "", [0.0; 2]).unwrap_err().to_string();
-        assert!(error.contains("`grow.weight` has values that are infinite or no numbers"), "{error}");
+        assert!(error.contains("`grow.weight`: found values that are infinite or NaN"), "{error}");
     }
 }
 
 #[test]
-fn tokens_are_no_activations() {
+fn tokens_are_never_in_fp16() {
     let trace = Trace::new("tokens", 9, 20);
     let ids = trace.input("ids", TensorType::new(DataType::I64, [1, 4]));
     let table = trace.weight("table.weight", f32s(&[3, 2], &[0.1; 6]));
@@ -163,10 +169,38 @@ fn tokens_are_no_activations() {
     let model = trace.finish().unwrap();
     let mut statistics = Statistics::new();
     statistics.entry("ids".into()).or_default().add(&[49_407.0]);
-    assert_eq!(islands::outside_f16(&model, &statistics).unwrap(), BTreeSet::new());
+    assert_eq!(outside_f16(&model, &statistics).unwrap(), BTreeSet::new());
     let made = model.nodes[0].outputs[0].clone();
     statistics.entry(made.clone()).or_default().add(&[49_407.0]);
-    let outside = islands::outside_f16(&model, &statistics).unwrap();
+    let outside = outside_f16(&model, &statistics).unwrap();
     assert_eq!(outside, BTreeSet::from([made]));
-    assert!(islands::touching(&model, &outside).contains(&model.nodes[0].name));
+    assert!(touching(&model, &outside).contains(&model.nodes[0].name));
+}
+
+/// Scale and zero point of the QuantizeLinear that reads a value.
+fn quantisation(model: &Model, value: &str) -> (DataType, f32, DataType, Vec<u8>) {
+    let reads = |node: &&Node| node.operator == "QuantizeLinear" && node.inputs[0] == value;
+    let node = model.nodes.iter().find(reads).unwrap_or_else(|| panic!("nothing quantises {value}"));
+    let [scale, zero_point] = [1, 2].map(|input| &model.weights[&node.inputs[input]]);
+    let zeros = zero_point.to_bytes().unwrap().into_owned();
+    (scale.data_type(), values_of(scale)[0], zero_point.data_type(), zeros)
+}
+
+#[test]
+fn a_measured_range_becomes_scale_and_zero_point() {
+    let model = chain([0.3; 4], [0.0; 2]);
+    let half = |scale: f32| half::f16::from_f32(scale).to_f32();
+    for ([low, high], scale, zero_point) in
+        [([-1.0, 3.0], 4.0 / 255.0, 64), ([-3.0, 1.0], 4.0 / 255.0, 191), ([0.0, 2.0], 2.0 / 255.0, 0)]
+    {
+        let made = converted(&model, (Precision::Int8, Provider::Cpu), "enter/Conv", [low, high]).unwrap();
+        assert_eq!(quantisation(&made, "enter/Conv"), (DataType::F32, scale, DataType::U8, vec![zero_point]));
+        let most = high.max(-low);
+        for (target, (scale, data_type)) in
+            FOR_GPUS.into_iter().zip([(most / 127.0, DataType::I8), (most / 448.0, DataType::F8E4M3)])
+        {
+            let made = converted(&model, target, "enter/Conv", [low, high]).unwrap();
+            assert_eq!(quantisation(&made, "enter/Conv"), (DataType::F16, half(scale), data_type, vec![0]));
+        }
+    }
 }

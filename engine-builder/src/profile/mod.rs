@@ -175,7 +175,7 @@ impl Floors {
             // 11 bits: below half a level of 10 bits. The cosine is what 60 dB come to for noise, the least of all
             // kinds of outputs.
             Precision::Fp16 => (60.0, 0.99995),
-            // 8 bits, and 8-bit codes: about a level of 8 bits.
+            // 8 bits of precision, and 8-bit values: about a level of 8 bits.
             Precision::Bf16 => (40.0, 0.999),
             Precision::Int8 | Precision::Fp8 => (35.0, 0.99),
         };

@@ -5,8 +5,8 @@ use crate::{DataType, Error, Result};
 use std::sync::Arc;
 
 impl Weight {
-    /// The largest magnitude of each channel, an index of `axis`: what symmetric scales are made of. NaN where the
-    /// channel has one.
+    /// The largest magnitude of each channel, an index of `axis`: what symmetric scales are computed from. NaN
+    /// where the channel has one.
     ///
     /// Everything is read once, a piece at a time.
     ///
@@ -17,7 +17,7 @@ impl Weight {
         let mut maxima = vec![0.0_f32; self.dims[axis]];
         for_each_f32(self, &mut |position, value| {
             let maximum = &mut maxima[channels.of(position)];
-            // A value that is no number stays in sight, which `f32::max` alone would drop.
+            // NaN propagates; `f32::max` alone would drop it.
             *maximum = if value.is_nan() || maximum.is_nan() { f32::NAN } else { maximum.max(value.abs()) };
         })?;
         Ok(maxima)
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_no_number_stays_in_sight() {
+    fn nan_propagates_to_the_maximum() {
         let maxima = f32s(&[2, 3], &[1.0, f32::NAN, 0.5, 10.0, f32::INFINITY, -3.0]).channel_maxima(0).unwrap();
         assert!(maxima[0].is_nan() && maxima[1] == f32::INFINITY, "{maxima:?}");
     }

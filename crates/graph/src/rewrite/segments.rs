@@ -1,24 +1,25 @@
-//! A graph cut into pieces that follow each other, so that every value of it can be looked at in bounded memory and
-//! computed once.
+//! A graph cut into pieces that follow each other. Every value of the graph can then be looked at in bounded memory, and
+//! is computed once.
 
-use super::rewrite::{reads, remove_unread};
+use super::{reads, remove_unread};
+use crate::{DataType, Model, Node, Port};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use tileforge_graph::{DataType, Model, Node, Port};
 
-/// Some nodes of a model, which give all FP32 values that they make.
-pub(super) struct Segment {
-    /// Its inputs are those of the model, and FP32 values of earlier segments.
-    pub(super) model: Model,
-    /// The values that later segments take, with those of earlier ones.
-    pub(super) kept: BTreeSet<String>,
+/// Nodes of a model that run together. Every FP32 value that they make is an output.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// The nodes as a model, whose inputs are inputs of the whole model and FP32 values of earlier segments.
+    pub model: Model,
+    /// The values of this and earlier segments that later segments read.
+    pub kept: BTreeSet<String>,
 }
 
-/// The segments of a model, in the order in which they run; each makes about `bytes` of FP32 values for one sample, or
-/// one node's.
+/// The segments of a model, in the order in which they run. Each makes at most `bytes` of FP32 values, or the values of
+/// one node if those take more.
 ///
 /// Values of other types do not cross a cut: the nodes that make them, such as those that compute shapes, are repeated
 /// where they are read.
-pub(super) fn segments(model: &Model, bytes: usize) -> Vec<Segment> {
+pub fn segments(model: &Model, bytes: usize) -> Vec<Segment> {
     let makers: HashMap<&str, usize> = model
         .nodes
         .iter()
@@ -35,8 +36,8 @@ pub(super) fn segments(model: &Model, bytes: usize) -> Vec<Segment> {
     segments
 }
 
-/// The most bytes that a sample's values take between two of the segments.
-pub(super) fn kept_bytes(model: &Model, segments: &[Segment]) -> usize {
+/// The most bytes that the kept values take between two segments.
+pub fn kept_bytes(model: &Model, segments: &[Segment]) -> usize {
     segments.iter().map(|segment| segment.kept.iter().map(|name| size(model, name)).sum()).max().unwrap_or(0)
 }
 
@@ -55,6 +56,7 @@ fn cuts(model: &Model, bytes: usize) -> Vec<usize> {
     cuts
 }
 
+/// Bytes of an FP32 value of fixed shape; 0 for other values, which no segment gives.
 fn size(model: &Model, value: &str) -> usize {
     let dims = model.type_of(value).filter(|ty| ty.data_type == DataType::F32).and_then(|ty| ty.fixed_dims());
     dims.map_or(0, |dims| dims.iter().product::<usize>() * 4)

@@ -1,0 +1,41 @@
+//! Changing a graph: rules look at one node after another, and one driver applies the patches that they give.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `driver` | [`Rule`] and [`apply`]: unique names, topological order, removal of what became dead, inferred types |
+//! | `patch` | [`Patch`]: the nodes that replace one node, and the weights that they need |
+//! | `reading` | who reads which value |
+//! | `layers` | the nodes that hold most of the arithmetic |
+//! | `weight_casts` | a Cast of a weight becomes part of the weight |
+//! | `half` | FP16 and BF16 by typed tensors, with a Cast wherever two types meet |
+//! | `rounding` | FP32 graphs that round as a graph in FP16 or BF16 does |
+//! | `quantise` | INT8 and FP8 by QuantizeLinear and DequantizeLinear |
+//! | `prelu`, `repeated_channels` | forms for which ONNX Runtime's CPU provider has faster kernels |
+//! | `segments` | a graph cut into pieces that follow each other |
+//!
+//! A rule knows a graph and the numbers that it is given. Which precision a target needs, and what a calibration
+//! measured, is the business of the caller.
+
+mod driver;
+mod half;
+mod layers;
+mod patch;
+mod prelu;
+mod quantise;
+mod reading;
+mod repeated_channels;
+mod rounding;
+mod segments;
+mod weight_casts;
+
+pub use driver::{Rule, apply};
+pub use half::to_half;
+pub use layers::{is_layer, layers, only_moves};
+pub use patch::{Names, Patch};
+pub use prelu::prelu_as_products;
+pub use quantise::{Quantisation, Scheme, quantise_layers, quantise_weights};
+pub use reading::{Readers, reads, remove_unread};
+pub use repeated_channels::repeated_channels_as_convolutions;
+pub use rounding::rounding_to;
+pub use segments::{Segment, kept_bytes, segments};
+pub use weight_casts::fold_weight_casts;

@@ -1,0 +1,129 @@
+//! What replaces one node.
+
+use crate::{Attribute, Model, Node, Weight};
+use std::collections::HashSet;
+
+/// The names that a graph uses, for nodes and for values.
+#[derive(Debug)]
+pub struct Names(HashSet<String>);
+
+impl Names {
+    /// The names of a model.
+    pub fn new(model: &Model) -> Self {
+        let nodes = model.nodes.iter().flat_map(|node| node.outputs.iter().chain([&node.name]));
+        let inputs = model.inputs.iter().map(|port| &port.name);
+        Names(nodes.chain(inputs).chain(model.weights.keys()).cloned().collect())
+    }
+
+    /// Takes a name that nothing uses yet: `base`, or `base.1`, `base.2`, …
+    pub fn take(&mut self, base: &str) -> String {
+        let mut name = base.to_owned();
+        let mut number = 0_u64;
+        while !self.0.insert(name.clone()) {
+            number += 1;
+            name = format!("{base}.{number}");
+        }
+        name
+    }
+}
+
+/// The nodes that replace one node, in the order in which they run, and the weights that they need.
+///
+/// An empty patch removes the node.
+#[derive(Debug)]
+pub struct Patch<'n> {
+    names: &'n mut Names,
+    pub(super) nodes: Vec<Node>,
+    pub(super) weights: Vec<(String, Weight)>,
+    pub(super) absorbed: Vec<usize>,
+}
+
+impl<'n> Patch<'n> {
+    /// An empty patch for a graph that uses `names`.
+    pub fn new(names: &'n mut Names) -> Self {
+        Patch { names, nodes: Vec::new(), weights: Vec::new(), absorbed: Vec::new() }
+    }
+
+    /// Takes a name that nothing uses yet: `base`, or `base.1`, `base.2`, …
+    pub fn name(&mut self, base: &str) -> String {
+        self.names.take(base)
+    }
+
+    /// Adds a node as it is: the node that is replaced, with other inputs, outputs or attributes.
+    pub fn push(&mut self, node: Node) {
+        self.nodes.push(node);
+    }
+
+    /// Adds a new node with one new output, and returns the name that both have.
+    pub fn node(
+        &mut self,
+        base: &str,
+        operator: &str,
+        inputs: &[&str],
+        attributes: impl IntoIterator<Item = (&'static str, Attribute)>,
+    ) -> String {
+        let name = self.name(base);
+        self.add(name.clone(), operator, inputs, attributes, vec![name.clone()]);
+        name
+    }
+
+    /// Adds a new node that makes `output`, a value which the replaced node made.
+    pub fn node_for(
+        &mut self,
+        output: &str,
+        base: &str,
+        operator: &str,
+        inputs: &[&str],
+        attributes: impl IntoIterator<Item = (&'static str, Attribute)>,
+    ) {
+        let name = self.name(base);
+        self.add(name, operator, inputs, attributes, vec![output.to_owned()]);
+    }
+
+    /// Adds a node of another operator that has the name and the outputs of the replaced one.
+    pub fn substitute(
+        &mut self,
+        replaced: &Node,
+        operator: &str,
+        inputs: &[&str],
+        attributes: impl IntoIterator<Item = (&'static str, Attribute)>,
+    ) {
+        self.add(replaced.name.clone(), operator, inputs, attributes, replaced.outputs.clone());
+    }
+
+    fn add(
+        &mut self,
+        name: String,
+        operator: &str,
+        inputs: &[&str],
+        attributes: impl IntoIterator<Item = (&'static str, Attribute)>,
+        outputs: Vec<String>,
+    ) {
+        self.nodes.push(Node {
+            name,
+            operator: operator.into(),
+            domain: String::new(),
+            inputs: inputs.iter().map(|input| (*input).to_owned()).collect(),
+            outputs,
+            attributes: attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        });
+    }
+
+    /// Adds a weight, and returns its name.
+    pub fn weight(&mut self, base: &str, weight: Weight) -> String {
+        let name = self.name(base);
+        self.weights.push((name.clone(), weight));
+        name
+    }
+
+    /// Makes a weight of `output`, a value which the replaced node made.
+    pub fn weight_for(&mut self, output: &str, weight: Weight) {
+        self.weights.push((output.to_owned(), weight));
+    }
+
+    /// Replaces another node as well: the one at a position of the graph before, behind the node that the rule looks
+    /// at. The rule will not see that node.
+    pub fn absorb(&mut self, position: usize) {
+        self.absorbed.push(position);
+    }
+}

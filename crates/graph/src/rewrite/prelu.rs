@@ -1,0 +1,116 @@
+//! PReLU for ONNX Runtime's CPU kernels, which have none in 8 bits and none in the blocked layout of FP32 convolutions.
+//!
+//! | form | for | computes |
+//! |---|---|---|
+//! | [`Stage`]s | 8 bits | the larger or smaller of x and slope · x, which share one scale and zero point: quantised values have the same order as the values that they stand for |
+//! | [`prelu_as_products`] | FP32 | (1 − slope) · relu(x) + slope · x: ONNX Runtime makes 1×1 convolutions of the products, and adds inside one |
+
+use super::{Names, Patch, Readers, Rule, apply};
+use crate::{DataType, Model, Node, Result, Weight};
+
+/// A PReLU with one slope for each channel that is the only reader of a convolution.
+pub(super) struct Prelu {
+    /// Its position in the model.
+    pub(super) position: usize,
+    pub(super) slopes: Vec<f32>,
+}
+
+/// One step of PReLU in 8 bits: the extreme of a value and of its product with one factor for each channel.
+pub(super) struct Stage {
+    pub(super) operator: &'static str,
+    pub(super) factors: Vec<f32>,
+}
+
+impl Prelu {
+    /// The PReLU behind `convolution`, if there is one. `reader` is the position of the only node that reads the
+    /// convolution.
+    pub(super) fn behind(model: &Model, convolution: &Node, reader: Option<usize>) -> Result<Option<Self>> {
+        let Some(position) = reader.filter(|_| convolution.operator == "Conv") else { return Ok(None) };
+        let reader = &model.nodes[position];
+        let slope = reader.inputs.get(1).and_then(|name| model.weights.get(name));
+        let Some(slope) = slope.filter(|_| reader.operator == "PRelu") else { return Ok(None) };
+        let filters = model.weights.get(&convolution.inputs[1]).map(|weight| weight.dims()[0]);
+        // [channels, 1, 1] against [batch, channels, height, width].
+        let per_channel = slope.dims() == [slope.elements(), 1, 1] && Some(slope.elements()) == filters;
+        Ok(if per_channel { Some(Prelu { position, slopes: slope.to_f32s()? }) } else { None })
+    }
+
+    /// PReLU is max(x, s · x) where the slope s is at most 1, and min(x, s · x) where it is at least 1. If there are
+    /// channels of both kinds, each step leaves the others unchanged: their factor is 1, and a product with 1 is exact.
+    pub(super) fn stages(&self) -> Vec<Stage> {
+        let stage = |operator, clamped: fn(f32, f32) -> f32| Stage {
+            operator,
+            factors: self.slopes.iter().map(|slope| clamped(*slope, 1.0)).collect::<Vec<_>>(),
+        };
+        let all = [stage("Max", f32::min), stage("Min", f32::max)];
+        all.into_iter().filter(|stage| stage.factors.iter().any(|factor| *factor != 1.0)).collect()
+    }
+}
+
+/// The model with every PReLU behind a convolution in a form that keeps the convolution's layout.
+///
+/// # Errors
+/// A slope cannot be read, or the result breaks the operators' rules.
+pub fn prelu_as_products(model: &Model) -> Result<Model> {
+    let readers = Readers::new(&model.nodes);
+    let mut slopes = vec![None; model.nodes.len()];
+    for node in &model.nodes {
+        let reader = node.outputs.first().and_then(|output| readers.only(output));
+        if let Some(prelu) = Prelu::behind(model, node, reader)? {
+            slopes[prelu.position] = Some(prelu.slopes);
+        }
+    }
+    apply(model, &mut PreluAsProducts { slopes })
+}
+
+struct PreluAsProducts {
+    /// The slopes of the nodes that are such a PReLU, by position.
+    slopes: Vec<Option<Vec<f32>>>,
+}
+
+impl Rule for PreluAsProducts {
+    fn patch<'n>(&mut self, position: usize, node: &Node, names: &'n mut Names) -> Result<Option<Patch<'n>>> {
+        let Some(slopes) = self.slopes[position].take() else { return Ok(None) };
+        let mut patch = Patch::new(names);
+        let mut factors = |kind: &str, factors: Vec<f32>| -> Result<String> {
+            let bytes: Vec<u8> = factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
+            let weight = Weight::from_bytes(DataType::F32, vec![factors.len(), 1, 1], bytes)?;
+            Ok(patch.weight(&format!("{}/{kind}", node.name), weight))
+        };
+        let rest = factors("rest", slopes.iter().map(|slope| 1.0 - slope).collect())?;
+        let slope = factors("slope", slopes)?;
+        let positive = patch.node(&format!("{}/Relu", node.name), "Relu", &[&node.inputs[0]], []);
+        let positive = patch.node(&format!("{}/Mul", node.name), "Mul", &[&positive, &rest], []);
+        let whole = patch.node(&format!("{}/Mul", node.name), "Mul", &[&node.inputs[0], &slope], []);
+        patch.substitute(node, "Add", &[&positive, &whole], []);
+        Ok(Some(patch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the stages make of a value in a channel.
+    fn staged(slopes: &[f32], channel: usize, x: f32) -> f32 {
+        let prelu = Prelu { position: 0, slopes: slopes.to_vec() };
+        prelu.stages().into_iter().fold(x, |x, stage| {
+            let product = x * stage.factors[channel];
+            if stage.operator == "Max" { x.max(product) } else { x.min(product) }
+        })
+    }
+
+    #[test]
+    fn the_stages_are_prelu_for_any_slopes() {
+        for slopes in [vec![0.25, -0.5, 0.0, 1.0], vec![1.5, 3.0], vec![0.25, 2.0, -1.5, 1.0], vec![1.0, 1.0]] {
+            for (channel, slope) in slopes.iter().enumerate() {
+                for x in [-2.0_f32, -0.5, 0.0, 0.75, 4.0] {
+                    let expected = if x < 0.0 { slope * x } else { x };
+                    assert_eq!(staged(&slopes, channel, x), expected, "{slopes:?} {channel} {x}");
+                }
+            }
+        }
+        let stages = |slopes: &[f32]| Prelu { position: 0, slopes: slopes.to_vec() }.stages().len();
+        assert_eq!((stages(&[0.1, -3.0]), stages(&[1.5]), stages(&[0.1, 1.5]), stages(&[1.0])), (1, 1, 2, 0));
+    }
+}

@@ -1,0 +1,343 @@
+//! Layers in 8 bits: activations and weights.
+
+use super::super::layers::layer_weight;
+use super::super::prelu::Prelu;
+use super::super::{Names, Patch, Readers, Rule, apply};
+use super::weights::{channel_axis, channel_scales, dequantised_weight};
+use super::{Quantisation, Scheme};
+use crate::{Attribute, DataType, Error, Model, Node, Result, Weight};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// The model with the layers `chosen` in 8 bits, of which those of `in_fp32` read FP32 in the finished graph.
+///
+/// `range` gives the range of a value that will be quantised, `[low, high]` with 0 inside. The model has no Cast of a
+/// weight ([`fold_weight_casts`](crate::rewrite::fold_weight_casts)).
+///
+/// # Errors
+/// A range is unknown, a weight has values that are infinite or NaN, or the result breaks the operators' rules.
+pub fn quantise_layers(
+    model: &Model,
+    scheme: Scheme,
+    chosen: &BTreeSet<String>,
+    in_fp32: &BTreeSet<String>,
+    range: &dyn Fn(&str) -> Option<[f64; 2]>,
+) -> Result<Model> {
+    let layers = model.nodes.iter().filter(|node| chosen.contains(&node.name));
+    let mut rule = QuantiseLayers {
+        model,
+        scheme,
+        chosen,
+        in_fp32,
+        range,
+        readers: Readers::new(&model.nodes),
+        layer_outputs: layers.flat_map(|layer| &layer.outputs).map(String::as_str).collect(),
+        wanted: wanted(model, chosen),
+        quantised: HashMap::new(),
+        constants: HashMap::new(),
+    };
+    apply(model, &mut rule)
+}
+
+/// Whether ONNX Runtime has an 8-bit kernel for a node that is no layer.
+fn has_8_bit_kernel(model: &Model, node: &Node) -> bool {
+    let no_weights = node.inputs.iter().all(|input| !model.weights.contains_key(input));
+    match node.operator.as_str() {
+        "Add" | "Concat" => no_weights,
+        "LeakyRelu" => true,
+        "Mul" => factor(model, node).is_some(),
+        _ => false,
+    }
+}
+
+/// The positive constant by which a Mul multiplies its other input, and that input.
+fn factor<'a>(model: &Model, node: &'a Node) -> Option<(f32, &'a String)> {
+    let [a, b] = node.inputs.as_slice() else { return None };
+    let (constant, other) = if model.weights.contains_key(a) { (a, b) } else { (b, a) };
+    let weight = model.weights.get(constant).filter(|weight| weight.elements() == 1 && weight.dims().len() <= 1)?;
+    let value = *weight.to_f32s().ok()?.first()?;
+    (value > 0.0 && value.is_finite() && !model.weights.contains_key(other)).then_some((value, other))
+}
+
+/// The largest quantised value of a bias in 32 bits: half of what they hold, so that there is room for the products
+/// that are added to it.
+const BIAS_MAXIMUM: f64 = (1_u64 << 30) as f64;
+
+/// Raises the weight's scale in each channel whose bias would not fit.
+///
+/// A bias has the scales of input and weight multiplied, which is far too small for it in a channel of weights near 0.
+/// What a larger scale costs such weights is nothing beside the bias.
+fn make_room_for_bias(scales: &mut [f32], bias: &Weight, input_scale: f32) -> Result<()> {
+    for (scale, magnitude) in scales.iter_mut().zip(bias.channel_maxima(0)?) {
+        let least = f64::from(magnitude) / (BIAS_MAXIMUM * f64::from(input_scale));
+        *scale = scale.max((least as f32).min(f32::MAX));
+    }
+    Ok(())
+}
+
+/// The values that a chosen layer reads, directly or through nodes with 8-bit kernels: only those are worth 8 bits.
+fn wanted<'m>(model: &'m Model, chosen: &BTreeSet<String>) -> HashSet<&'m str> {
+    let mut wanted: HashSet<&str> = HashSet::new();
+    for node in model.nodes.iter().rev() {
+        let reads_8_bits = chosen.contains(&node.name)
+            || (has_8_bit_kernel(model, node) && node.outputs.iter().any(|name| wanted.contains(name.as_str())));
+        if reads_8_bits {
+            wanted.extend(node.inputs.iter().map(String::as_str));
+        }
+    }
+    wanted
+}
+
+struct QuantiseLayers<'a> {
+    /// The model before.
+    model: &'a Model,
+    scheme: Scheme,
+    chosen: &'a BTreeSet<String>,
+    in_fp32: &'a BTreeSet<String>,
+    range: &'a dyn Fn(&str) -> Option<[f64; 2]>,
+    readers: Readers<'a>,
+    /// The values that chosen layers make.
+    layer_outputs: HashSet<&'a str>,
+    wanted: HashSet<&'a str>,
+    /// What went through 8 bits, by the value's name before.
+    quantised: HashMap<String, Quantised>,
+    /// Scales and zero points: equal ones are one weight.
+    constants: HashMap<Weight, String>,
+}
+
+/// A value that went through 8 bits.
+#[derive(Clone)]
+struct Quantised {
+    /// Its name in 8 bits.
+    name: String,
+    by: Quantisation,
+    /// Its name after dequantising.
+    dequantised: String,
+}
+
+impl Rule for QuantiseLayers<'_> {
+    fn patch<'n>(&mut self, _: usize, node: &Node, names: &'n mut Names) -> Result<Option<Patch<'n>>> {
+        let mut patch = Patch::new(names);
+        match layer_weight(self.model, node).filter(|_| self.chosen.contains(&node.name)) {
+            Some(weight) => self.layer(&mut patch, node, weight)?,
+            None if self.scheme == Scheme::Unsigned && self.continues_in_8_bits(node) => {
+                self.between(&mut patch, node)?;
+            }
+            None if self.scheme != Scheme::Unsigned && node.operator == "Add" => self.sum(&mut patch, node)?,
+            None => return Ok(None),
+        }
+        Ok(Some(patch))
+    }
+}
+
+impl QuantiseLayers<'_> {
+    fn layer(&mut self, patch: &mut Patch<'_>, node: &Node, weight: &Weight) -> Result<()> {
+        let is_unsigned = self.scheme == Scheme::Unsigned;
+        let padding = self.missing_channels(node, weight);
+        let input = self.dequantised(patch, &node.inputs[0], padding)?;
+        let output = &node.outputs[0];
+        let reader = self.only_reader(output);
+        let prelu = if is_unsigned { Prelu::behind(self.model, node, reader)? } else { None };
+        let mut weight = weight.clone();
+        if padding > 0 {
+            let mut dims = weight.dims().to_vec();
+            dims[1] = padding;
+            weight = Weight::concatenated(&[weight, Weight::zeros(DataType::F32, dims)?], 1)?;
+        }
+        let axis = channel_axis(node);
+        let (data_type, most) = self.scheme.weights();
+        // The weights that bring values beyond FP16 back are as small as those values are large.
+        let scale_type = if self.in_fp32.contains(&node.name) { DataType::F32 } else { self.scheme.scale_type() };
+        let mut scales = channel_scales(&node.inputs[1], &weight, axis, most, scale_type)?;
+        let bias = node.inputs.get(2).and_then(|name| self.model.weights.get(name)).filter(|_| is_unsigned);
+        if let Some(bias) = bias {
+            make_room_for_bias(&mut scales, bias, input.by.scale)?;
+        }
+        let mut node = node.clone();
+        node.inputs[0] = input.dequantised;
+        node.inputs[1] = dequantised_weight(patch, &node.inputs[1], &weight, axis, &scales, data_type)?;
+        if let Some(bias) = bias {
+            let scales: Vec<f32> = scales.iter().map(|scale| (scale * input.by.scale).max(f32::MIN_POSITIVE)).collect();
+            node.inputs[2] = dequantised_weight(patch, &node.inputs[2], bias, 0, &scales, DataType::I32)?;
+        }
+        if !is_unsigned || node.operator != "Conv" {
+            // TensorRT needs no pair behind a layer, and ONNX Runtime's matrix products give floats as fast as 8 bits.
+            patch.push(node);
+            return Ok(());
+        }
+        if let Some(prelu) = prelu {
+            return self.prelu(patch, node, &prelu);
+        }
+        if let Some(position) = reader.filter(|position| self.model.nodes[*position].operator == "Relu") {
+            patch.push(node);
+            patch.absorb(position);
+            return self.quantise_output(patch, self.model.nodes[position].clone());
+        }
+        self.quantise_output(patch, node)
+    }
+
+    /// Channels of zeros that are added to an image before a convolution: ONNX Runtime's fast 8-bit kernels take four
+    /// channels at a time, and its slow ones run for pictures of three.
+    fn missing_channels(&self, node: &Node, weight: &Weight) -> usize {
+        let is_image = self.scheme == Scheme::Unsigned && self.is_input(&node.inputs[0]);
+        let grouped = node.attributes.get("group").is_some_and(|groups| *groups != Attribute::Int(1));
+        match weight.dims() {
+            [_, channels, _, _] if is_image && !grouped => channels.next_multiple_of(4) - channels,
+            _ => 0,
+        }
+    }
+
+    fn is_input(&self, value: &str) -> bool {
+        self.model.inputs.iter().any(|port| port.name == value)
+    }
+
+    /// The only node that reads a value, if the value is no output.
+    fn only_reader(&self, value: &str) -> Option<usize> {
+        let is_output = self.model.outputs.iter().any(|port| port.name == value);
+        self.readers.only(value).filter(|_| !is_output)
+    }
+
+    /// PReLU in 8 bits: x and its products share scale and zero point, for the range of x and the result together.
+    fn prelu(&mut self, patch: &mut Patch<'_>, mut convolution: Node, prelu: &Prelu) -> Result<()> {
+        let node = self.model.nodes[prelu.position].clone();
+        patch.absorb(prelu.position);
+        let by = self.quantisation(&[&convolution.outputs[0], &node.outputs[0]])?;
+        let exact = patch.name(&format!("{}/exact", convolution.name));
+        convolution.outputs = vec![exact.clone()];
+        patch.push(convolution);
+        let mut quantised = self.quantise(patch, &exact, &node.name, by)?;
+        for stage in prelu.stages() {
+            let factors: Vec<u8> = stage.factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
+            let channels = stage.factors.len();
+            let weight = Weight::from_bytes(DataType::F32, vec![channels, 1, 1, 1], factors)?;
+            let (data_type, most) = self.scheme.weights();
+            let scales: Vec<f32> =
+                stage.factors.iter().map(|factor| (factor.abs() / most).max(f32::MIN_POSITIVE)).collect();
+            let base = format!("{}/{}", node.name, stage.operator);
+            let weight = dequantised_weight(patch, &format!("{base}/factors"), &weight, 0, &scales, data_type)?;
+            let (scale, zero_point) = self.parameters(patch, &node.name, by)?;
+            let inputs = [quantised.as_str(), &scale, &zero_point];
+            let x = patch.node(&format!("{base}/DequantizeLinear"), "DequantizeLinear", &inputs, []);
+            let attributes =
+                [("group", Attribute::from(channels as i64)), ("kernel_shape", Attribute::from(vec![1_i64, 1]))];
+            let product = patch.node(&format!("{base}/Conv"), "Conv", &[&x, &weight], attributes);
+            let product = self.quantise(patch, &product, &base, by)?;
+            quantised = patch.node(&base, stage.operator, &[&quantised, &product], []);
+        }
+        self.dequantise_as(patch, quantised, by, &node.outputs[0])
+    }
+
+    /// Whether a node between layers reads 8 bits, and something behind it goes on in 8 bits.
+    fn continues_in_8_bits(&self, node: &Node) -> bool {
+        let is_known = |input: &String| self.model.weights.contains_key(input) || (self.range)(input).is_some();
+        has_8_bit_kernel(self.model, node)
+            && node.inputs.iter().any(|input| self.quantised.contains_key(input))
+            && self.wanted.contains(node.outputs[0].as_str())
+            && node.inputs.iter().all(is_known)
+    }
+
+    /// A node between layers, in 8 bits.
+    fn between(&mut self, patch: &mut Patch<'_>, node: &Node) -> Result<()> {
+        if let Some((factor, input)) = factor(self.model, node)
+            && let Some(Quantised { name, by, .. }) = self.quantised.get(input).cloned()
+        {
+            // The same quantised values with another scale.
+            let by = Quantisation { scale: (by.scale * factor).max(f32::MIN_POSITIVE), ..by };
+            return self.dequantise_as(patch, name, by, &node.outputs[0]);
+        }
+        let mut node = node.clone();
+        for input in &mut node.inputs {
+            *input = self.dequantised(patch, input, 0)?.dequantised;
+        }
+        self.quantise_output(patch, node)
+    }
+
+    /// The other summand of an Add that reads a layer.
+    fn sum(&mut self, patch: &mut Patch<'_>, node: &Node) -> Result<()> {
+        let mut node = node.clone();
+        let others: Vec<usize> =
+            (0..node.inputs.len()).filter(|at| !self.layer_outputs.contains(node.inputs[*at].as_str())).collect();
+        if let [other] = others.as_slice()
+            && node.inputs.len() == 2
+            && !self.model.weights.contains_key(&node.inputs[*other])
+        {
+            node.inputs[*other] = self.dequantised(patch, &node.inputs[*other], 0)?.dequantised;
+        }
+        patch.push(node);
+        Ok(())
+    }
+
+    /// Adds a node whose output goes through 8 bits and keeps its name.
+    fn quantise_output(&mut self, patch: &mut Patch<'_>, mut node: Node) -> Result<()> {
+        let output = node.outputs[0].clone();
+        let by = self.quantisation(&[&output])?;
+        let exact = patch.name(&format!("{output}/exact"));
+        node.outputs = vec![exact.clone()];
+        patch.push(node);
+        let quantised = self.quantise(patch, &exact, &output, by)?;
+        self.dequantise_as(patch, quantised, by, &output)
+    }
+
+    /// A value after 8 bits, with `padding` channels of zeros behind its own. Each value goes through 8 bits once.
+    fn dequantised(&mut self, patch: &mut Patch<'_>, value: &str, padding: usize) -> Result<Quantised> {
+        let key = if padding == 0 { value.to_owned() } else { format!("{value}/Pad") };
+        if let Some(known) = self.quantised.get(&key) {
+            return Ok(known.clone());
+        }
+        let by = self.quantisation(&[value])?;
+        let mut from = value.to_owned();
+        if padding > 0 {
+            // Begins of the four dimensions, then their ends.
+            let bytes: Vec<u8> =
+                [0, 0, 0, 0, 0, padding as i64, 0, 0].iter().flat_map(|pad: &i64| pad.to_le_bytes()).collect();
+            let pads = patch.weight(&format!("{key}/pads"), Weight::from_bytes(DataType::I64, vec![8], bytes)?);
+            from = patch.node(&key, "Pad", &[value, &pads], []);
+        }
+        let name = self.quantise(patch, &from, &key, by)?;
+        let (scale, zero_point) = self.parameters(patch, &key, by)?;
+        let inputs = [name.as_str(), &scale, &zero_point];
+        let dequantised = patch.node(&format!("{key}/DequantizeLinear"), "DequantizeLinear", &inputs, []);
+        let quantised = Quantised { name, by, dequantised };
+        self.quantised.insert(key, quantised.clone());
+        Ok(quantised)
+    }
+
+    /// The quantisation of values that share one, for the range of all of them together.
+    fn quantisation(&self, values: &[&str]) -> Result<Quantisation> {
+        let [mut low, mut high] = [0.0_f64; 2];
+        for value in values {
+            let unknown = || Error::Graph(format!("expected the range of `{value}`, which is quantised; found none"));
+            let found = (self.range)(value).ok_or_else(unknown)?;
+            (low, high) = (low.min(found[0]), high.max(found[1]));
+        }
+        Ok(self.scheme.quantisation([low, high]))
+    }
+
+    fn quantise(&mut self, patch: &mut Patch<'_>, value: &str, base: &str, by: Quantisation) -> Result<String> {
+        let (scale, zero_point) = self.parameters(patch, base, by)?;
+        Ok(patch.node(&format!("{base}/QuantizeLinear"), "QuantizeLinear", &[value, &scale, &zero_point], []))
+    }
+
+    /// Dequantises to a value of the model before.
+    fn dequantise_as(&mut self, patch: &mut Patch<'_>, name: String, by: Quantisation, value: &str) -> Result<()> {
+        let (scale, zero_point) = self.parameters(patch, value, by)?;
+        let inputs = [name.as_str(), &scale, &zero_point];
+        patch.node_for(value, &format!("{value}/DequantizeLinear"), "DequantizeLinear", &inputs, []);
+        self.quantised.insert(value.to_owned(), Quantised { name, by, dequantised: value.to_owned() });
+        Ok(())
+    }
+
+    /// The names of scale and zero point.
+    fn parameters(&mut self, patch: &mut Patch<'_>, base: &str, by: Quantisation) -> Result<(String, String)> {
+        let scale = Weight::from_bytes(DataType::F32, vec![], by.scale.to_le_bytes().to_vec())?;
+        let zero_point = Weight::from_bytes(by.data_type, vec![], vec![by.zero_point])?;
+        let mut placed = |kind: &str, weight: Weight| match self.constants.get(&weight) {
+            Some(known) => known.clone(),
+            None => {
+                let name = patch.weight(&format!("{base}/{kind}"), weight.clone());
+                self.constants.insert(weight, name.clone());
+                name
+            }
+        };
+        Ok((placed("scale", scale), placed("zero_point", zero_point)))
+    }
+}

@@ -1,0 +1,93 @@
+//! Weights in 8 bits with one scale for each output channel, which a DequantizeLinear reads.
+
+use super::super::layers::layer_weight;
+use super::super::{Names, Patch, Rule, apply, fold_weight_casts};
+use super::I8_MAXIMUM;
+use crate::{Attribute, DataType, Error, Model, Node, Result, Weight};
+use half::f16;
+use std::collections::BTreeSet;
+
+/// The model with the weights of its layers in INT8. Activations stay FP32, and the layers of `kept` keep their
+/// weights.
+///
+/// # Errors
+/// A weight has values that are infinite or NaN, or the result breaks the operators' rules.
+pub fn quantise_weights(model: &Model, kept: &BTreeSet<String>) -> Result<Model> {
+    // Only finds the weights behind the Casts of half precision: weights of other nodes stay as they are stored.
+    let folded = fold_weight_casts(model)?;
+    apply(model, &mut QuantiseWeights { folded: &folded, kept })
+}
+
+struct QuantiseWeights<'a> {
+    folded: &'a Model,
+    kept: &'a BTreeSet<String>,
+}
+
+impl Rule for QuantiseWeights<'_> {
+    fn patch<'n>(&mut self, _: usize, node: &Node, names: &'n mut Names) -> Result<Option<Patch<'n>>> {
+        let weight = layer_weight(self.folded, node).filter(|_| !self.kept.contains(&node.name));
+        let Some(weight) = weight else { return Ok(None) };
+        let (mut patch, mut node) = (Patch::new(names), node.clone());
+        let axis = channel_axis(&node);
+        let scales = channel_scales(&node.inputs[1], weight, axis, I8_MAXIMUM as f32, DataType::F32)?;
+        node.inputs[1] = dequantised_weight(&mut patch, &node.inputs[1], weight, axis, &scales, DataType::I8)?;
+        patch.push(node);
+        Ok(Some(patch))
+    }
+}
+
+/// The axis of a layer's weight that has its output channels.
+pub(super) fn channel_axis(layer: &Node) -> usize {
+    match (layer.operator.as_str(), layer.attributes.get("transB")) {
+        ("Conv", _) | ("Gemm", Some(Attribute::Int(1))) => 0,
+        _ => 1,
+    }
+}
+
+/// A scale as `data_type` (f32 or f16) stores it, so that values are quantised and dequantised by the same number.
+///
+/// It is at least the smallest normal number: values that are all 0, or nearly, still have a scale, and hardware may
+/// read smaller numbers as 0.
+pub(super) fn stored_scale(scale: f32, data_type: DataType) -> f32 {
+    if data_type != DataType::F16 {
+        return scale.max(f32::MIN_POSITIVE);
+    }
+    let rounded = f16::from_f32(scale).max(f16::MIN_POSITIVE).to_f32();
+    // Values that FP16 cannot hold stay in FP32, and so does their scale.
+    if rounded.is_finite() { rounded } else { scale }
+}
+
+/// The scale of each channel, whose largest quantised value is `most`, as `data_type` stores it.
+pub(super) fn channel_scales(
+    name: &str,
+    weight: &Weight,
+    axis: usize,
+    most: f32,
+    data_type: DataType,
+) -> Result<Vec<f32>> {
+    let maxima = weight.channel_maxima(axis)?;
+    if maxima.iter().any(|maximum| !maximum.is_finite()) {
+        let reason = "found values that are infinite or NaN, expected a checkpoint without them";
+        return Err(Error::weight(name, reason));
+    }
+    Ok(maxima.iter().map(|maximum| stored_scale(maximum / most, data_type)).collect())
+}
+
+/// Adds a weight as quantised values of type `to`, and returns the name of the dequantised weight.
+pub(super) fn dequantised_weight(
+    patch: &mut Patch<'_>,
+    name: &str,
+    weight: &Weight,
+    axis: usize,
+    scales: &[f32],
+    to: DataType,
+) -> Result<String> {
+    let quantised = patch.weight(&format!("{name}/{to}"), weight.quantised(axis, scales, to)?);
+    let bytes: Vec<u8> = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
+    let scales = patch.weight(&format!("{name}/scales"), Weight::from_bytes(DataType::F32, vec![scales.len()], bytes)?);
+    let zero_points = Weight::from_bytes(to, vec![weight.dims()[axis]], vec![0; weight.dims()[axis] * to.size()])?;
+    let zero_points = patch.weight(&format!("{name}/zero_points"), zero_points);
+    let axis = ("axis", Attribute::from(axis as i64));
+    let base = format!("{name}/DequantizeLinear");
+    Ok(patch.node(&base, "DequantizeLinear", &[&quantised, &scales, &zero_points], [axis]))
+}

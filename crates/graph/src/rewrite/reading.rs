@@ -1,0 +1,54 @@
+//! Who reads which value.
+
+use crate::{Model, Node};
+use std::collections::{HashMap, HashSet};
+
+/// The values that a node reads.
+pub fn reads(node: &Node) -> impl Iterator<Item = &str> {
+    node.inputs.iter().map(String::as_str).filter(|name| !name.is_empty())
+}
+
+/// The nodes that read each value of a graph, by their positions.
+#[derive(Debug)]
+pub struct Readers<'m>(HashMap<&'m str, Vec<usize>>);
+
+impl<'m> Readers<'m> {
+    /// The readers among `nodes`.
+    pub fn new(nodes: &'m [Node]) -> Self {
+        let mut readers: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (position, node) in nodes.iter().enumerate() {
+            for name in reads(node) {
+                readers.entry(name).or_default().push(position);
+            }
+        }
+        Readers(readers)
+    }
+
+    /// The nodes that read a value, each as often as it reads it.
+    pub fn all(&self, value: &str) -> &[usize] {
+        self.0.get(value).map_or(&[], Vec::as_slice)
+    }
+
+    /// The node that reads a value, if exactly one does, once.
+    pub fn only(&self, value: &str) -> Option<usize> {
+        match self.all(value) {
+            [position] => Some(*position),
+            _ => None,
+        }
+    }
+}
+
+/// Removes the nodes and weights that no output depends on. Nodes stand in an order in which they can run.
+pub fn remove_unread(model: &mut Model) {
+    let mut needed: HashSet<String> = model.outputs.iter().map(|port| port.name.clone()).collect();
+    let mut kept = Vec::with_capacity(model.nodes.len());
+    for node in std::mem::take(&mut model.nodes).into_iter().rev() {
+        if node.outputs.iter().any(|name| needed.contains(name)) {
+            needed.extend(reads(&node).map(str::to_owned));
+            kept.push(node);
+        }
+    }
+    kept.reverse();
+    model.nodes = kept;
+    model.weights.retain(|name, _| needed.contains(name));
+}

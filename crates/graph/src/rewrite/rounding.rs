@@ -1,0 +1,53 @@
+//! FP32 graphs that round as a graph in FP16 or BF16 does.
+
+use super::half::to;
+use super::{Names, Patch, Rule, apply, only_moves};
+use crate::{DataType, Model, Node, Result};
+
+/// The model in FP32, with every value and weight rounded as `half` rounds it. It computes what a half-precision
+/// engine computes that keeps sums in FP32, on a processor that has no kernels for `half`.
+///
+/// `model` is a result of [`to_half`](super::to_half).
+///
+/// # Errors
+/// A weight cannot be cast, or the result breaks the operators' rules.
+pub fn rounding_to(model: &Model, half: DataType) -> Result<Model> {
+    let mut wider = model.clone();
+    for weight in wider.weights.values_mut().filter(|weight| weight.data_type() == half) {
+        *weight = weight.cast(DataType::F32)?;
+    }
+    apply(&wider, &mut Rounding { model, half })
+}
+
+struct Rounding<'a> {
+    /// The model in half precision, with its types.
+    model: &'a Model,
+    half: DataType,
+}
+
+impl Rule for Rounding<'_> {
+    fn patch<'n>(&mut self, _: usize, node: &Node, names: &'n mut Names) -> Result<Option<Patch<'n>>> {
+        let mut patch = Patch::new(names);
+        let (to_half, to_f32) = (to(self.half), to(DataType::F32));
+        if node.operator == "Cast" && node.attributes.get("to") == Some(&to_half.1) {
+            let rounded = patch.node(&format!("{}/rounded", node.name), "Cast", &[&node.inputs[0]], [to_half]);
+            patch.substitute(node, "Cast", &[&rounded], [to_f32]);
+            return Ok(Some(patch));
+        }
+        let is_half = |name: &String| self.model.types.get(name).is_some_and(|ty| ty.data_type == self.half);
+        if only_moves(node) || !node.outputs.iter().any(is_half) {
+            return Ok(None);
+        }
+        let (mut exact_node, mut rounded_outputs) = (node.clone(), Vec::new());
+        for output in exact_node.outputs.iter_mut().filter(|output| is_half(output)) {
+            let exact = patch.name(&format!("{output}/exact"));
+            rounded_outputs.push((exact.clone(), std::mem::replace(output, exact)));
+        }
+        patch.push(exact_node);
+        for (exact, output) in rounded_outputs {
+            let rounded = patch.node(&format!("{}/rounded", node.name), "Cast", &[&exact], [to_half.clone()]);
+            patch.node_for(&output, &format!("{}/widened", node.name), "Cast", &[&rounded], [to_f32.clone()]);
+        }
+        Ok(Some(patch))
+    }
+}

@@ -1,0 +1,185 @@
+//! From calibration to the finished graphs of an engine.
+
+use super::calibration::CalibrationSamples;
+use super::islands::{outside_f16, touching};
+use super::options::Job;
+use super::quality::{Sensitivity, Trial};
+use super::recipe::{self, Recipe, for_cpu, half};
+use super::statistics::{Statistics, statistics};
+use super::{search, speed};
+use crate::samples::Sample;
+use crate::{Error, Result};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use tileforge_graph::rewrite::{self, fold_weight_casts};
+use tileforge_graph::{DataType, Model, WeightStorage};
+use tileforge_runtime::engine::manifest::{Calibration, Precision};
+use tileforge_runtime::provider::Provider;
+
+/// Calibration samples that quality is judged on, taken evenly from all: each is run once for every graph that is
+/// tried.
+const JUDGED: usize = 4;
+
+/// The engine's graphs in its precision.
+pub(crate) struct Converted {
+    pub(crate) models: Vec<Model>,
+    /// Names of the nodes that compute in FP32; in INT8 and FP8, of the layers that were not quantised.
+    pub(crate) islands: Vec<String>,
+    pub(crate) calibration: Option<Calibration>,
+    /// Some of the given calibration samples, on which quality is judged as well; empty if none were given.
+    pub(crate) judged: Vec<Sample>,
+    /// The most sensitive layer first.
+    pub(crate) sensitivity: Vec<Sensitivity>,
+    /// How the models were made, and the layers that are in 8 bits.
+    recipe: Recipe,
+    chosen: BTreeSet<String>,
+    /// The smallest graph before, and its file.
+    smallest: (Model, PathBuf),
+}
+
+impl Converted {
+    /// The layer that costs most quality, if the engine's precision costs any: the first of the ranking, if there is
+    /// one.
+    ///
+    /// # Errors
+    /// ONNX Runtime refuses a graph, or a file cannot be written.
+    pub(crate) fn worst_layer(&self, job: &Job<'_>, scratch: &Path) -> Result<Option<Sensitivity>> {
+        if job.precision == Precision::Fp32 {
+            return Ok(None);
+        }
+        if let Some(worst) = self.sensitivity.first() {
+            return Ok(Some(worst.clone()));
+        }
+        let (model, file) = &self.smallest;
+        let trial = Trial::new(job, file, &self.judged, scratch)?;
+        search::worst_by_halving(&self.recipe, model, &trial, &self.chosen)
+    }
+
+    /// The graphs in more bits which the one in `file`, in 8 bits, should be no slower than; with the names of their
+    /// gates. They are written to `scratch`.
+    ///
+    /// # Errors
+    /// A graph cannot be converted or written.
+    pub(crate) fn rivals(&self, file: &Path, scratch: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
+        let model = tileforge_graph::load(file)?;
+        let outside = touching(&model, &outside_f16(&model, &self.recipe.statistics)?);
+        let [fp32, fp16] = [for_cpu(&model)?, half(&model, DataType::F16, &outside)?];
+        speed::write_rivals([("speed_over_fp32", fp32), ("speed_over_fp16", fp16)], scratch)
+    }
+}
+
+/// Converts the graphs of an engine. The smallest comes first, and is the one that calibration runs. `files` hold the
+/// graphs as they were exported.
+///
+/// In 8 bits, the layers that cost most quality fall back one after another until the profile's floor holds.
+///
+/// # Errors
+/// There are no pictures to calibrate on, a graph cannot be converted, or ONNX Runtime refuses it.
+pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratch: &Path) -> Result<Converted> {
+    let (Some(smallest), Some(file)) = (models.first(), files.first()) else {
+        return Err(Error::input(scratch, "expected at least one graph"));
+    };
+    let mut recipe = Recipe {
+        precision: job.precision,
+        provider: job.provider,
+        range: job.options.range,
+        statistics: Statistics::new(),
+        outside: BTreeSet::new(),
+    };
+    let (mut calibration, mut judged, mut ranking) = (None, Vec::new(), Vec::new());
+    if job.precision == Precision::Fp32 {
+        let models = models.iter().map(|model| recipe.apply(model, &BTreeSet::new())).collect::<Result<_>>()?;
+        let (islands, chosen, smallest) = (Vec::new(), BTreeSet::new(), (smallest.clone(), file.clone()));
+        return Ok(Converted { models, islands, calibration, judged, sensitivity: ranking, recipe, chosen, smallest });
+    }
+    if job.precision != Precision::Bf16 {
+        let samples = calibrate(job, smallest, file, &mut recipe)?;
+        if job.options.calibration.is_some() {
+            judged = evenly_chosen(&samples.samples);
+        }
+        calibration = Some(Calibration {
+            source: samples.source.into(),
+            pictures: samples.pictures,
+            tiles: samples.tiles,
+            sha256: samples.sha256,
+            range: (job.precision == Precision::Int8).then(|| job.options.range.to_string()),
+        });
+    }
+    let all_layers = rewrite::layers(&fold_weight_casts(smallest)?);
+    let mut chosen: BTreeSet<String> = match (recipe.scheme(), job.options.all_layers) {
+        (None, _) => BTreeSet::new(),
+        (Some(scheme), false) => recipe::default_layers(smallest, scheme)?.into_iter().collect(),
+        (Some(_), true) => all_layers.iter().cloned().collect(),
+    };
+    let trial = Trial::new(job, file, &judged, scratch)?;
+    if recipe.is_8_bits() {
+        if chosen.is_empty() {
+            return Err(Error::input(file, format!("it has no inner layer that {} could be used for", job.precision)));
+        }
+        chosen = search::fallen_back(&recipe, smallest, &trial, chosen, job.floors, &mut ranking)?;
+    }
+    if job.options.sensitivity && ranking.is_empty() {
+        ranking = search::sensitivity(&recipe, smallest, &trial, &chosen)?;
+    }
+    let models = models.iter().map(|model| recipe.apply(model, &chosen)).collect::<Result<_>>()?;
+    let islands = if recipe.is_8_bits() {
+        all_layers.into_iter().filter(|layer| !chosen.contains(layer)).collect()
+    } else {
+        let outside = touching(smallest, &recipe.outside);
+        smallest.nodes.iter().map(|node| node.name.clone()).filter(|name| outside.contains(name)).collect()
+    };
+    let smallest = (smallest.clone(), file.clone());
+    Ok(Converted { models, islands, calibration, judged, sensitivity: ranking, recipe, chosen, smallest })
+}
+
+/// Measures the activations of the model in `file`, for a recipe; returns what they were measured on.
+fn calibrate(job: &Job<'_>, model: &Model, file: &Path, recipe: &mut Recipe) -> Result<CalibrationSamples> {
+    let options = job.options;
+    let samples =
+        CalibrationSamples::draw(options.calibration.as_deref(), options.calibration_tiles, model, job.purpose)?;
+    recipe.statistics = statistics(model, file, &samples)?;
+    // Pictures reach from black to white, whatever the tiles show; and the quantised values of that whole range are the
+    // levels of 8-bit pictures.
+    if let Some(interface) = job.purpose.images() {
+        recipe.statistics.entry(interface.input.clone()).or_default().add(&interface.range);
+    }
+    if job.precision == Precision::Fp16 || job.provider != Provider::Cpu {
+        recipe.outside = outside_f16(model, &recipe.statistics)?;
+    }
+    Ok(samples)
+}
+
+/// At most [`JUDGED`] samples, evenly from all.
+fn evenly_chosen(samples: &[Sample]) -> Vec<Sample> {
+    let count = samples.len().min(JUDGED);
+    (0..count).map(|part| samples[part * samples.len() / count].clone()).collect()
+}
+
+/// Writes the graph in a file in FP16 or BF16, with the nodes of `islands` in FP32; or with the weights of its layers
+/// in INT8, except those of `islands`, and activations as they are. The graph is neither calibrated nor measured.
+/// Weights are converted while they are written, whatever their size; those that need no conversion are linked.
+///
+/// # Errors
+/// The file is no graph, it has no node of such a name, another precision is asked for, or a file cannot be written.
+pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<String>, output: &Path) -> Result<()> {
+    let model = tileforge_graph::load(file)?;
+    if let Some(unknown) = islands.iter().find(|name| !model.nodes.iter().any(|node| node.name == **name)) {
+        return Err(Error::input(
+            file,
+            format!("it has no node `{unknown}`; nodes have the names that the graph's text or a viewer shows"),
+        ));
+    }
+    let converted = match precision {
+        Precision::Fp16 => half(&model, DataType::F16, islands)?,
+        Precision::Bf16 => half(&model, DataType::Bf16, islands)?,
+        Precision::Int8 => rewrite::quantise_weights(&model, islands)?,
+        Precision::Fp32 | Precision::Fp8 => {
+            return Err(Error::input(
+                file,
+                format!("expected fp16, bf16 or int8, found {precision}: build an engine of it, which is calibrated"),
+            ));
+        }
+    };
+    tileforge_graph::save(&converted, output, WeightStorage::Link)?;
+    Ok(())
+}

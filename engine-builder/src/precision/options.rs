@@ -1,0 +1,70 @@
+//! What the caller asks for.
+
+use super::RangeMethod;
+use crate::samples::Purpose;
+use crate::{Error, Floors, Result};
+use std::path::PathBuf;
+use tileforge_runtime::engine::manifest::Precision;
+use tileforge_runtime::provider::Provider;
+
+/// How an engine is converted to its precision.
+#[derive(Debug, Clone)]
+pub struct PrecisionOptions {
+    /// A folder of pictures like those that the engine will see; `None` for the built-in test image.
+    pub calibration: Option<PathBuf>,
+    /// Number of tiles that are drawn from them.
+    pub calibration_tiles: usize,
+    /// How the range of an activation is chosen for INT8.
+    pub range: RangeMethod,
+    /// Whether the first and the last layer are quantised as well.
+    pub all_layers: bool,
+    /// Whether every layer is tried alone, for [`Sensitivity`](super::Sensitivity).
+    pub sensitivity: bool,
+}
+
+impl Default for PrecisionOptions {
+    fn default() -> Self {
+        PrecisionOptions {
+            calibration: None,
+            calibration_tiles: 32,
+            range: RangeMethod::default(),
+            all_layers: false,
+            sensitivity: false,
+        }
+    }
+}
+
+impl PrecisionOptions {
+    /// Checks that a precision uses what was asked for, and that there is a folder to calibrate on.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for an option that would have no effect; [`Error::File`] if the folder cannot be listed.
+    pub(crate) fn check(&self, precision: Precision) -> Result<()> {
+        if let Some(folder) = &self.calibration {
+            folder.read_dir().map_err(|e| Error::file(folder, "list", e))?;
+        }
+        let calibrates = matches!(precision, Precision::Fp16 | Precision::Int8 | Precision::Fp8);
+        let in_8_bits = matches!(precision, Precision::Int8 | Precision::Fp8);
+        for (option, given, used, users) in [
+            ("--calibration", self.calibration.is_some(), calibrates, "fp16, int8 or fp8"),
+            ("--all-layers", self.all_layers, in_8_bits, "int8 or fp8"),
+            ("--sensitivity", self.sensitivity, precision != Precision::Fp32, "fp16, bf16, int8 or fp8"),
+        ] {
+            if given && !used {
+                return Err(Error::Usage(format!(
+                    "{option} says nothing about an engine in {precision}: leave it out, or build {users}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One conversion: the target, and what the caller asks for.
+pub(crate) struct Job<'a> {
+    pub(crate) precision: Precision,
+    pub(crate) provider: Provider,
+    pub(crate) purpose: &'a Purpose,
+    pub(crate) floors: &'a Floors,
+    pub(crate) options: &'a PrecisionOptions,
+}

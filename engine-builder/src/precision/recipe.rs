@@ -1,0 +1,124 @@
+//! The graph of a precision for a target.
+
+use super::islands::{self, touching};
+use super::range::{RangeMethod, range};
+use super::statistics::Statistics;
+use crate::Result;
+use std::collections::BTreeSet;
+use tileforge_graph::rewrite::{self, Scheme, fold_weight_casts};
+use tileforge_graph::{DataType, Model, Node};
+use tileforge_runtime::engine::manifest::Precision;
+use tileforge_runtime::provider::Provider;
+
+/// A precision and a target, together with what calibration found: makes the graph of any tile.
+pub(super) struct Recipe {
+    pub(super) precision: Precision,
+    pub(super) provider: Provider,
+    pub(super) range: RangeMethod,
+    pub(super) statistics: Statistics,
+    /// Values that FP16 cannot hold.
+    pub(super) outside: BTreeSet<String>,
+}
+
+impl Recipe {
+    /// The model in this precision.
+    ///
+    /// `names` are the layers in 8 bits, of precisions that have them; otherwise the nodes in FP32, besides those whose
+    /// values FP16 cannot hold.
+    pub(super) fn apply(&self, model: &Model, names: &BTreeSet<String>) -> Result<Model> {
+        match (self.scheme(), self.precision, self.provider) {
+            (Some(scheme), ..) => self.in_8_bits(model, scheme, names),
+            (None, Precision::Fp16, _) => half(model, DataType::F16, &(names | &touching(model, &self.outside))),
+            (None, Precision::Bf16, _) => half(model, DataType::Bf16, names),
+            (None, _, Provider::Cpu) => for_cpu(model),
+            (None, ..) => Ok(model.clone()),
+        }
+    }
+
+    fn in_8_bits(&self, model: &Model, scheme: Scheme, layers: &BTreeSet<String>) -> Result<Model> {
+        let islands = touching(model, &self.outside);
+        let range = |value: &str| {
+            // The interface of a model says the range of its inputs: nothing of that may be cut off. E4M3 has the same
+            // relative precision however far it reaches: cutting gains nothing.
+            let is_input = model.inputs.iter().any(|port| port.name == value);
+            let method = if is_input || scheme == Scheme::Float8 { RangeMethod::MinMax } else { self.range };
+            Some(range(self.statistics.get(value)?, method, scheme.is_symmetric()))
+        };
+        let quantised = rewrite::quantise_layers(&fold_weight_casts(model)?, scheme, layers, &islands, &range)?;
+        match self.provider {
+            Provider::Cpu => for_cpu(&quantised),
+            // What is not in 8 bits is in FP16, which such a GPU computes fast. If FP16 cannot hold a layer's input, the
+            // QuantizeLinear in front of the layer reads it now.
+            _ => half(&quantised, DataType::F16, &(&islands | &touching(&quantised, &self.outside))),
+        }
+    }
+
+    /// The kind of 8-bit numbers, of precisions that have them.
+    pub(super) fn scheme(&self) -> Option<Scheme> {
+        match (self.precision, self.provider) {
+            (Precision::Int8, Provider::Cpu) => Some(Scheme::Unsigned),
+            (Precision::Int8, _) => Some(Scheme::Signed),
+            (Precision::Fp8, _) => Some(Scheme::Float8),
+            (Precision::Fp32 | Precision::Fp16 | Precision::Bf16, _) => None,
+        }
+    }
+
+    pub(super) fn is_8_bits(&self) -> bool {
+        self.scheme().is_some()
+    }
+
+    /// The layers that can be in the low precision; in 8 bits, the `chosen` ones of them. `folded` has no Cast of a
+    /// weight.
+    pub(super) fn layers(&self, folded: &Model, chosen: &BTreeSet<String>) -> Vec<String> {
+        rewrite::layers(folded).into_iter().filter(|layer| !self.is_8_bits() || chosen.contains(layer)).collect()
+    }
+
+    /// The model with only these layers in the low precision.
+    pub(super) fn only(&self, model: &Model, layers: &[String]) -> Result<Model> {
+        let layers: BTreeSet<String> = layers.iter().cloned().collect();
+        if self.is_8_bits() {
+            return self.apply(model, &layers);
+        }
+        let others = model.nodes.iter().map(|node| &node.name).filter(|name| !layers.contains(*name));
+        self.apply(model, &others.cloned().collect())
+    }
+}
+
+/// The model in `half` (f16 or bf16), with the named nodes in FP32.
+pub(super) fn half(model: &Model, half: DataType, islands: &BTreeSet<String>) -> Result<Model> {
+    let folded = fold_weight_casts(model)?;
+    Ok(rewrite::to_half(&folded, half, &islands::in_fp32(&folded, islands))?)
+}
+
+/// The model with its FP32 nodes in the forms for which ONNX Runtime's CPU provider has faster kernels. For other
+/// providers, no such form is known.
+pub(super) fn for_cpu(model: &Model) -> Result<Model> {
+    let folded = fold_weight_casts(model)?;
+    let faster = rewrite::repeated_channels_as_convolutions(&rewrite::prelu_as_products(&folded)?)?;
+    // Where nothing is gained, half-precision weights stay as they are stored.
+    Ok(if faster.nodes == folded.nodes { model.clone() } else { faster })
+}
+
+/// The layers that are quantised unless all are asked for.
+///
+/// The last layer is left out: 8 bits would leave 256 levels of its pixels, which shows as bands in smooth skies. A last
+/// layer that makes a residual, which is added to pixels in FP32, is quantised in unsigned numbers.
+///
+/// In signed numbers the first layer is left out as well: 8-bit pixels have no sign, so half of the numbers would be
+/// unused. Unsigned numbers of the whole range are the pixels themselves.
+pub(super) fn default_layers(model: &Model, scheme: Scheme) -> Result<Vec<String>> {
+    let model = fold_weight_casts(model)?;
+    let layers = rewrite::layers(&model);
+    let is_residual = |layer: &String| {
+        let makes = |node: &&Node| node.name == *layer;
+        let outputs = model.nodes.iter().find(makes).map_or(&[][..], |node| node.outputs.as_slice());
+        let mut readers =
+            model.nodes.iter().filter(|node| outputs.iter().any(|output| node.inputs.contains(output))).peekable();
+        readers.peek().is_some() && readers.all(|node| node.operator == "Add")
+    };
+    Ok(match (layers.as_slice(), scheme) {
+        ([.., last], Scheme::Unsigned) if is_residual(last) => layers,
+        ([but_last @ .., _], Scheme::Unsigned) | ([_, but_last @ .., _], _) => but_last.to_vec(),
+        _ => Vec::new(),
+    })
+}

@@ -1,0 +1,170 @@
+//! How the values of a graph are distributed on calibration samples.
+
+use super::calibration::CalibrationSamples;
+use super::histogram::Histogram;
+use crate::engine_files::WEIGHTS_FILE;
+use crate::samples::Sample;
+use crate::{Error, Result};
+use ndarray::ArrayD;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use tileforge_graph::Model;
+use tileforge_graph::rewrite::{kept_bytes, segments};
+use tileforge_runtime::compiled::user_cache;
+use tileforge_runtime::digest::{hexadecimal, sha256_file};
+use tileforge_runtime::onnxruntime;
+use tileforge_runtime::session::{Session, SessionOptions};
+
+/// Bytes of the values that one run gives.
+const BYTES_AT_ONCE: usize = 128 << 20;
+/// Bytes of the values that are held between runs, of all samples that run side by side.
+const KEPT_BYTES: usize = 512 << 20;
+/// Changes whenever the code gives other statistics, so that those of an older version are not used.
+const CACHE_VERSION: &str = "3";
+
+/// Histograms by the values' names.
+pub(crate) type Statistics = BTreeMap<String, Histogram>;
+
+/// Statistics of every FP32 value of `model`, inputs included, on the calibration samples. Statistics that were measured
+/// before come from the user's cache.
+///
+/// `file` holds the model, in a folder of its own, with its weight file beside it.
+///
+/// # Errors
+/// A file cannot be read or written, or ONNX Runtime refuses the graph.
+pub(crate) fn statistics(model: &Model, file: &Path, calibration: &CalibrationSamples) -> Result<Statistics> {
+    let place = |cache: PathBuf| {
+        Ok::<_, Error>(cache.join("calibration").join(format!("{}.json", cache_key(file, calibration)?)))
+    };
+    let cached = user_cache().map(place).transpose()?;
+    let known =
+        cached.as_ref().and_then(|path| fs::read(path).ok()).and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let statistics = measure(model, file, &calibration.samples, BYTES_AT_ONCE)?;
+    if let Some(path) = cached {
+        // Without a cache, the next build takes longer; this one is not affected.
+        let _ = keep(&path, &statistics);
+    }
+    Ok(statistics)
+}
+
+/// Runs the model in segments, each of which makes about `bytes` of values. Every value is computed once.
+fn measure(model: &Model, file: &Path, samples: &[Sample], bytes: usize) -> Result<Statistics> {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let scratch = tempfile::Builder::new()
+        .prefix("calibration-")
+        .tempdir_in(folder)
+        .map_err(|e| Error::file(folder, "write to", e))?;
+    let segments = segments(model, bytes);
+    let paths: Vec<PathBuf> =
+        (0..segments.len()).map(|number| scratch.path().join(format!("segment-{number}.onnx"))).collect();
+    let pairs: Vec<(&Model, &Path)> =
+        segments.iter().map(|segment| &segment.model).zip(paths.iter().map(PathBuf::as_path)).collect();
+    tileforge_graph::save_sharing_weights(&pairs, &scratch.path().join("weights"))?;
+    let mut statistics = Statistics::new();
+    samples.iter().flatten().for_each(|(name, values)| add(&mut statistics, name, values));
+    // As many samples side by side as fit in memory with the values that are kept between two segments.
+    for samples in samples.chunks((KEPT_BYTES / kept_bytes(model, &segments).max(1)).max(1)) {
+        let mut kept: Vec<HashMap<String, ArrayD<f32>>> =
+            samples.iter().map(|sample| sample.iter().cloned().collect()).collect();
+        for (segment, path) in segments.iter().zip(&paths) {
+            let mut session = Session::open(path, &SessionOptions::default())?;
+            for values in &mut kept {
+                let ports = segment.model.inputs.iter();
+                let inputs: Vec<_> =
+                    ports.filter_map(|port| Some((port.name.as_str(), values.get(&port.name)?.view()))).collect();
+                for (name, made) in session.run(&inputs)? {
+                    add(&mut statistics, &name, &made);
+                    if segment.kept.contains(&name) {
+                        values.insert(name, made);
+                    }
+                }
+                values.retain(|name, _| segment.kept.contains(name));
+            }
+        }
+    }
+    Ok(statistics)
+}
+
+fn add(statistics: &mut Statistics, name: &str, values: &ArrayD<f32>) {
+    let histogram = statistics.entry(name.to_owned()).or_default();
+    match values.as_slice() {
+        Some(values) => histogram.add(values),
+        None => histogram.add(&values.iter().copied().collect::<Vec<_>>()),
+    }
+}
+
+/// A digest of everything that the statistics depend on: the graph, its weights, the samples, the version of ONNX
+/// Runtime, and that of this code.
+fn cache_key(file: &Path, calibration: &CalibrationSamples) -> Result<String> {
+    let mut hash = Sha256::new();
+    hash.update(CACHE_VERSION);
+    hash.update(onnxruntime::load(None)?.version());
+    // Ends the version, whose length varies. Digests follow, whose length does not.
+    hash.update([0]);
+    hash.update(&calibration.sha256);
+    hash.update(sha256_file(file)?.sha256);
+    let weights = file.with_file_name(WEIGHTS_FILE);
+    if weights.exists() {
+        hash.update(sha256_file(&weights)?.sha256);
+    }
+    Ok(hexadecimal(&hash.finalize()))
+}
+
+fn keep(path: &Path, statistics: &Statistics) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    serde_json::to_writer(&mut file, statistics)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tileforge_graph::{Attribute, DataType, TensorType, Trace, Weight, WeightStorage};
+
+    /// Values that skip segments, a computed shape, and an integer input.
+    fn model() -> Model {
+        let trace = Trace::new("test", 8, 17);
+        let float = |dims: &[usize]| TensorType::new(DataType::F32, dims.iter().copied());
+        let x = trace.input("x", float(&[1, 2, 3, 4]));
+        let row = trace.input("row", TensorType::new(DataType::I64, [1_usize]));
+        let values: Vec<u8> =
+            [0.5_f32, -1.0, 2.0, 3.0, -4.0, 1.5, 0.25, 8.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+        let table = trace.weight("table", Weight::from_bytes(DataType::F32, vec![2, 4], values).unwrap());
+        let shape = trace.node("Shape", &[&x], []);
+        let first = x.relu();
+        let second = first.scale_channels(3.0).sin();
+        let picked = trace.node("Gather", &[&table, &row], [("axis", Attribute::Int(0))]);
+        let third = second + picked + &first;
+        let flat = third.reshape(&[1, 24]);
+        let back = trace.node("Reshape", &[&flat, &shape], []);
+        trace.output("y", &(back + &x));
+        trace.finish().unwrap()
+    }
+
+    #[test]
+    fn segments_give_the_statistics_of_the_whole_model() {
+        let model = model();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("model.onnx");
+        tileforge_graph::save(&model, &file, WeightStorage::Inline).unwrap();
+        let sample = |seed: f32| -> Sample {
+            let x = ArrayD::from_shape_fn(vec![1, 2, 3, 4], |at| (at[1] * 12 + at[2] * 4 + at[3]) as f32 * 0.3 - seed);
+            vec![("x".into(), x), ("row".into(), ArrayD::from_elem(vec![1], 1.0))]
+        };
+        let samples = [sample(2.0), sample(4.5)];
+        let whole = measure(&model, &file, &samples, usize::MAX).unwrap();
+        assert!(whole.len() >= 8, "{:?}", whole.keys());
+        for bytes in [1, 200, 300] {
+            assert!(segments(&model, bytes).len() > 2);
+            assert_eq!(measure(&model, &file, &samples, bytes).unwrap(), whole);
+        }
+    }
+}
