@@ -2,8 +2,8 @@
 //!
 //! A [`Model`] is a list of nodes over named values. It is made in one of two ways: traced by calling layer functions
 //! on [`Value`]s (see [`Trace`]), or read from a file with [`load`]. Every value has a [`TensorType`]; shapes are
-//! inferred when a node is added, so a wrong shape is reported at the layer that made it. [`rewrite`] changes a model by
-//! rules. Weights are never loaded: a [`Weight`] is a range of a mapped file or a lazy transform of such ranges,
+//! inferred when a node is added, so a wrong shape is reported at the layer that made it. [`rewrite`] changes a model
+//! by rules. Weights are never loaded: a [`Weight`] is a range of a mapped file or a lazy transform of such ranges,
 //! evaluated in pieces while [`save`] writes it.
 //!
 //! The crate knows ONNX (<https://github.com/onnx/onnx/blob/main/docs/IR.md>) and nothing of checkpoints, engines or

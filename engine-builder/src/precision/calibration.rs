@@ -32,10 +32,9 @@ pub(crate) struct CalibrationSamples {
 impl CalibrationSamples {
     /// Draws samples for `model`.
     ///
-    /// | folder | a model of pictures gets | a model of tensors gets |
-    /// |---|---|---|
-    /// | given | `count` tiles of its pictures, and as many more as fill the last batch | at most `count` of its files |
-    /// | `None` | `count` parts of the built-in test image | `count` sets of random tensors |
+    /// A model of pictures gets `count` tiles of the pictures in `folder`, and as many more as fill the last batch; a
+    /// model of tensors gets at most `count` of the files in `folder`. Without a folder, they get `count` parts of the
+    /// built-in test image, or `count` sets of random tensors.
     ///
     /// # Errors
     /// The folder has nothing that fits, or a file cannot be read.
@@ -114,8 +113,8 @@ fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface)
     Ok((chosen.len(), batches))
 }
 
-/// Adds the tile `[channels, height, width]` of a picture whose top left corner is at `[x, y]`. Black becomes `low`, and
-/// white `high`.
+/// Adds the tile `[channels, height, width]` of a picture whose top left corner is at `[x, y]`. Black becomes `low`,
+/// and white `high`.
 fn add_tile(
     values: &mut Vec<f32>,
     picture: &Picture,

@@ -17,7 +17,7 @@ use tileforge_runtime::session::{OptimisationLevel, Session, SessionOptions};
 pub struct Sensitivity {
     /// The layer's node.
     pub layer: String,
-    /// Peak signal-to-noise ratio against the FP32 reference in dB; 0 where the output has a value that is infinite or NaN.
+    /// Peak signal-to-noise ratio against the FP32 reference in dB; 0 where the output has an infinite value or NaN.
     pub psnr_db: f64,
 }
 

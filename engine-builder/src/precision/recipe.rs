@@ -48,7 +48,7 @@ impl Recipe {
         match self.provider {
             Provider::Cpu => for_cpu(&quantised),
             // What is not in 8 bits is in FP16, which such a GPU computes fast. If FP16 cannot hold a layer's input, the
-            // QuantizeLinear in front of the layer reads it now.
+            // QuantizeLinear in front of the layer, which now reads it, stays in FP32.
             _ => half(&quantised, DataType::F16, &(&islands | &touching(&quantised, &self.outside))),
         }
     }
@@ -101,8 +101,8 @@ pub(super) fn for_cpu(model: &Model) -> Result<Model> {
 
 /// The layers that are quantised unless all are asked for.
 ///
-/// The last layer is left out: 8 bits would leave 256 levels of its pixels, which shows as bands in smooth skies. A last
-/// layer that makes a residual, which is added to pixels in FP32, is quantised in unsigned numbers.
+/// The last layer is left out: 8 bits would leave 256 levels of its pixels, which shows as bands in smooth skies. In
+/// unsigned numbers, a last layer that makes a residual is quantised, because FP32 adds the residual to the pixels.
 ///
 /// In signed numbers the first layer is left out as well: 8-bit pixels have no sign, so half of the numbers would be
 /// unused. Unsigned numbers of the whole range are the pixels themselves.

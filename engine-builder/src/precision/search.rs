@@ -76,8 +76,8 @@ pub(super) fn sensitivity(
     Ok(ranking)
 }
 
-/// The layer that costs most quality, found by halving the suspects: it takes a few runs where [`sensitivity`] takes one
-/// for each of hundreds of layers. `None` if there is no layer in the low precision.
+/// The layer that costs most quality, found by halving the suspects. This takes a few runs, where [`sensitivity`] takes
+/// one for each of hundreds of layers. `None` if there is no layer in the low precision.
 ///
 /// # Errors
 /// A graph cannot be converted, or ONNX Runtime refuses it.

@@ -27,8 +27,8 @@ const CACHE_VERSION: &str = "3";
 /// Histograms by the values' names.
 pub(crate) type Statistics = BTreeMap<String, Histogram>;
 
-/// Statistics of every FP32 value of `model`, inputs included, on the calibration samples. Statistics that were measured
-/// before come from the user's cache.
+/// Statistics of every FP32 value of `model`, inputs included, on the calibration samples. Statistics that were
+/// measured before come from the user's cache.
 ///
 /// `file` holds the model, in a folder of its own, with its weight file beside it.
 ///

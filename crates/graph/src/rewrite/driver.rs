@@ -31,7 +31,7 @@ pub fn apply(model: &Model, rule: &mut impl Rule) -> Result<Model> {
     let nodes = std::mem::take(&mut made.nodes);
     let count = nodes.len();
     let mut absorbed = BTreeSet::new();
-    // Of nodes alone: a model that was read from a file may use one name for several nodes.
+    // A model that was read from a file may use one name for several nodes, so only new names are checked.
     let before: HashSet<&str> = model.nodes.iter().map(|node| node.name.as_str()).collect();
     let mut added = HashSet::new();
     for (position, node) in nodes.into_iter().enumerate() {
@@ -58,8 +58,9 @@ pub fn apply(model: &Model, rule: &mut impl Rule) -> Result<Model> {
             }
         }
         for (name, weight) in patch.weights {
-            if made.weights.insert(name.clone(), weight).is_some() {
-                return Err(fail(format!("its patch adds the weight `{name}`, which exists already")));
+            let is_input = model.inputs.iter().any(|port| port.name == name);
+            if is_input || made.weights.insert(name.clone(), weight).is_some() {
+                return Err(fail(format!("its patch adds the weight `{name}`, and there is another of that name")));
             }
         }
         made.nodes.extend(patch.nodes);

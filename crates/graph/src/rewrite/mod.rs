@@ -26,6 +26,8 @@ mod reading;
 mod repeated_channels;
 mod rounding;
 mod segments;
+#[cfg(test)]
+mod tests;
 mod weight_casts;
 
 pub use driver::{Rule, apply};

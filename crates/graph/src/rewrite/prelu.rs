@@ -1,9 +1,10 @@
 //! PReLU for ONNX Runtime's CPU kernels, which have none in 8 bits and none in the blocked layout of FP32 convolutions.
 //!
-//! | form | for | computes |
-//! |---|---|---|
-//! | [`Stage`]s | 8 bits | the larger or smaller of x and slope · x, which share one scale and zero point: quantised values have the same order as the values that they stand for |
-//! | [`prelu_as_products`] | FP32 | (1 − slope) · relu(x) + slope · x: ONNX Runtime makes 1×1 convolutions of the products, and adds inside one |
+//! In 8 bits, [`Stage`]s take the larger or smaller of x and slope · x, which share one scale and zero point: quantised
+//! values have the same order as the values that they stand for.
+//!
+//! In FP32, [`prelu_as_products`] computes (1 − slope) · relu(x) + slope · x: ONNX Runtime makes 1×1 convolutions of
+//! the products, and adds inside one of them.
 
 use super::{Names, Patch, Readers, Rule, apply};
 use crate::{DataType, Model, Node, Result, Weight};

@@ -1,5 +1,5 @@
-//! A graph cut into pieces that follow each other. Every value of the graph can then be looked at in bounded memory, and
-//! is computed once.
+//! A graph cut into pieces that follow each other. Every value of the graph can then be looked at in bounded memory,
+//! and is computed once.
 
 use super::{reads, remove_unread};
 use crate::{DataType, Model, Node, Port};
@@ -10,7 +10,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 pub struct Segment {
     /// The nodes as a model, whose inputs are inputs of the whole model and FP32 values of earlier segments.
     pub model: Model,
-    /// The values of this and earlier segments that later segments read.
+    /// The values that later segments read, also those that are made later: of the values that exist after this segment,
+    /// these must be kept.
     pub kept: BTreeSet<String>,
 }
 
@@ -36,7 +37,7 @@ pub fn segments(model: &Model, bytes: usize) -> Vec<Segment> {
     segments
 }
 
-/// The most bytes that the kept values take between two segments.
+/// Bytes that are enough for the values that are kept between any two segments.
 pub fn kept_bytes(model: &Model, segments: &[Segment]) -> usize {
     segments.iter().map(|segment| segment.kept.iter().map(|name| size(model, name)).sum()).max().unwrap_or(0)
 }

@@ -226,7 +226,7 @@ fn every_way_to_break_a_graph_is_named() {
         (Change::MakeTwice, "the value `n0/out` is made twice: by the node `again` and by the node `n0`"),
         (Change::ReadLater, "the node `n0` waits for its own output"),
         (Change::SameName, "its patch adds the node `n1`, and there is another of that name"),
-        (Change::SameWeight, "its patch adds the weight `w`, which exists already"),
+        (Change::SameWeight, "its patch adds the weight `w`, and there is another of that name"),
         (Change::AbsorbEarlier, "its patch absorbs node 0: expected a later node"),
     ] {
         let changes = [change, Change::None, Change::None, Change::None];
