@@ -1,7 +1,7 @@
 //! Inferred types are those that ONNX Runtime computes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use ndarray::ArrayD;
+use ndarray::{ArrayD, ArrayViewD, Axis};
 use std::collections::{BTreeMap, BTreeSet};
 use tileforge_exporter::arch::registry;
 use tileforge_exporter::{Checkpoint, Shapes, export, synthesise};
@@ -87,6 +87,32 @@ fn check_component(checkpoint: &Checkpoint, example: &Shapes) {
         let dims = |dims: &[usize]| dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
         let text = shapes.iter().map(|(name, sizes)| format!("{name}:{}", dims(sizes))).collect::<Vec<_>>().join(",");
         check(export(checkpoint, &text.parse().unwrap(), &BTreeMap::new()).unwrap().model);
+    }
+}
+
+/// A batch of dynamic size is resized as its images are one by one, and not to one image.
+#[test]
+fn a_dynamic_batch_is_resized_whole() {
+    let trace = Trace::new("resize", 9, 20);
+    let dims = ["batch", "height", "width"].map(Dim::symbol);
+    let [batch, height, width] = dims;
+    let image = trace.input("image", TensorType::new(DataType::F32, [batch.clone(), Dim::Fixed(2), height, width]));
+    let resized = image.resize_bilinear_to_corners(5, 7);
+    assert_eq!(resized.ty().dims, [batch, Dim::Fixed(2), Dim::Fixed(5), Dim::Fixed(7)]);
+    trace.output("resized", &resized);
+    let model = trace.finish().unwrap();
+    let _ = check(model.specialised(&[("image".to_owned(), vec![3, 2, 4, 6])].into()).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    save(&model, &path, WeightStorage::Inline).unwrap();
+    let mut session = Session::open(&path, &SessionOptions::default()).unwrap();
+    let mut resize = |image: ArrayViewD<'_, f32>| session.run(&[("image", image)]).unwrap().remove(0).1;
+    let values = (0..3 * 2 * 4 * 6).map(|i| (i as f32 * 0.7).sin()).collect();
+    let images = ArrayD::from_shape_vec(vec![3, 2, 4, 6], values).unwrap();
+    let together = resize(images.view());
+    assert_eq!(together.shape(), [3, 2, 5, 7]);
+    for (image, expected) in images.axis_chunks_iter(Axis(0), 1).zip(together.axis_chunks_iter(Axis(0), 1)) {
+        assert_eq!(resize(image), expected);
     }
 }
 

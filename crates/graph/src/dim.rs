@@ -26,7 +26,12 @@ pub enum Dim {
 impl Dim {
     /// A size that is not known yet.
     pub fn symbol(name: impl AsRef<str>) -> Self {
-        Dim::Symbol { names: Arc::new([name.as_ref().into()]), multiply: 1, divide: 1, add: 0 }
+        Dim::affine(name, 1, 0)
+    }
+
+    /// `multiply · name + add`, of a size `name` that is not known yet: `8*height`, `4*frames-3`.
+    pub fn affine(name: impl AsRef<str>, multiply: usize, add: isize) -> Self {
+        Dim::Symbol { names: Arc::new([name.as_ref().into()]), multiply, divide: 1, add }
     }
 
     /// The dimension that an ONNX `dim_param` names: what [`Dim`]'s own text form says, or a size of this name.

@@ -154,7 +154,7 @@ impl Architecture for Decoder {
 
 /// `[batch, channels, factor · height, factor · width]`.
 fn image_dims(channels: usize, factor: usize) -> [Dim; 4] {
-    let side = |name: &str| Dim::symbol(name).times(factor).unwrap_or(Dim::Fixed(factor));
+    let side = |name: &str| Dim::affine(name, factor, 0);
     [Dim::symbol("batch"), Dim::Fixed(channels), side("height"), side("width")]
 }
 
@@ -233,7 +233,7 @@ impl AutoencoderKl {
     fn encode(&self, w: &Scope<'_>, image: &Value) -> Value {
         let e = w.at("encoder");
         let last = self.block_out_channels.len().saturating_sub(1);
-        let mut x = conv2d(&e.at("conv_in"), image, self.filters(0), 3);
+        let mut x = conv2d(&e.at("conv_in"), image, self.filters(w, 0), 3);
         for (level, filters) in self.block_out_channels.iter().enumerate() {
             let block = e.at(format!("down_blocks.{level}"));
             for layer in 0..self.layers_per_block {
@@ -257,7 +257,7 @@ impl AutoencoderKl {
         } else {
             latent.clone()
         };
-        let x = conv2d(&d.at("conv_in"), &z, self.filters(levels.saturating_sub(1)), 3);
+        let x = conv2d(&d.at("conv_in"), &z, self.filters(w, levels.saturating_sub(1)), 3);
         let mut x = self.middle(&d.at("mid_block"), &x);
         for (level, filters) in self.block_out_channels.iter().rev().enumerate() {
             let block = d.at(format!("up_blocks.{level}"));
@@ -271,8 +271,8 @@ impl AutoencoderKl {
         self.out(&d, &x, self.image_channels)
     }
 
-    fn filters(&self, level: usize) -> usize {
-        self.block_out_channels.get(level).copied().unwrap_or_default()
+    fn filters(&self, w: &Scope<'_>, level: usize) -> usize {
+        w.of_level("block_out_channels", &self.block_out_channels, level)
     }
 
     fn out(&self, w: &Scope<'_>, x: &Value, channels: usize) -> Value {
@@ -282,7 +282,7 @@ impl AutoencoderKl {
 
     /// Two residual blocks, between them attention of the whole image to itself.
     fn middle(&self, w: &Scope<'_>, x: &Value) -> Value {
-        let filters = self.filters(self.block_out_channels.len().saturating_sub(1));
+        let filters = self.filters(w, self.block_out_channels.len().saturating_sub(1));
         let mut x = resnet(&w.at("resnets.0"), x, filters, self.groups(), None);
         if self.mid_block_add_attention {
             x = attention_of_pixels(&w.at("attentions.0"), &x, self.attention_names, self.groups());

@@ -131,14 +131,14 @@ impl Architecture for ClipText {
     /// else is asked.
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let [dims] = shapes.resolve([("input_ids", &[Dim::symbol("batch"), Dim::symbol("sequence")])])?;
-        let tokens = dims.get(1).and_then(Dim::fixed).unwrap_or(self.max_position_embeddings);
+        let [batch, tokens] = [0, 1].map(|axis| dims[axis].clone());
+        let tokens = tokens.fixed().unwrap_or(self.max_position_embeddings);
         if tokens > self.max_position_embeddings {
             let most = self.max_position_embeddings;
             return Err(crate::Error::Option(format!(
                 "--shapes input_ids: this model takes at most {most} tokens, found {tokens}"
             )));
         }
-        let batch = dims.into_iter().next().unwrap_or(Dim::Fixed(1));
         let ids = w.trace().input("input_ids", TensorType::new(DataType::I64, [batch, Dim::Fixed(tokens)]));
         self.network(w, &ids, tokens);
         Ok(())

@@ -11,6 +11,9 @@ use tileforge_graph::{Constant, Dim, Value};
 
 /// Width of an attention head in every published DINOv2.
 const HEAD_WIDTH: usize = 64;
+/// The blocks whose tokens the head of a published network sees, of 12 and of 24 blocks.
+const TAPS_OF_12: [usize; 4] = [2, 5, 8, 11];
+const TAPS_OF_24: [usize; 4] = [4, 11, 17, 23];
 
 /// Where an image of 0 … 1 becomes one of mean 0 and variance 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -71,7 +74,7 @@ pub(super) fn contract(preprocess: Preprocess, more: Vec<(&str, Meaning)>, outpu
 
 /// The shape of an input, all sizes of which must be given.
 pub(super) fn depth_shape(shapes: &Shapes, input: &str, channels: usize) -> Result<[usize; 4]> {
-    let size = |name| Dim::symbol(name).times(PATCH).unwrap_or(Dim::Fixed(PATCH));
+    let size = |name| Dim::affine(name, PATCH, 0);
     let [dims] =
         shapes.resolve([(input, &[Dim::symbol("batch"), Dim::Fixed(channels), size("height"), size("width")])])?;
     let fixed: Option<Vec<usize>> = dims.iter().map(Dim::fixed).collect();
@@ -134,8 +137,8 @@ fn taps(keys: &Keys<'_>, blocks: usize) -> Result<[usize; 4], Mismatch> {
 
 fn published_taps(blocks: usize) -> Option<[usize; 4]> {
     match blocks {
-        12 => Some([2, 5, 8, 11]),
-        24 => Some([4, 11, 17, 23]),
+        12 => Some(TAPS_OF_12),
+        24 => Some(TAPS_OF_24),
         40 => Some([9, 19, 29, 39]),
         _ => None,
     }
@@ -157,12 +160,11 @@ pub(super) fn detect_head(keys: &Keys<'_>, prefix: &str, naming: Naming) -> Resu
 
 /// DINOv2 in one of the published sizes.
 pub(super) fn published_backbone(variant: &str, naming: Naming) -> Dinov2 {
-    let (dim, blocks) = match variant {
-        "vits" => (384, 12),
-        "vitb" => (768, 12),
-        _ => (1024, 24),
+    let (dim, blocks, taps) = match variant {
+        "vits" => (384, 12, TAPS_OF_12),
+        "vitb" => (768, 12, TAPS_OF_12),
+        _ => (1024, 24, TAPS_OF_24),
     };
-    let taps = published_taps(blocks).unwrap_or_default();
     Dinov2 { naming, dim, blocks, heads: dim / HEAD_WIDTH, hidden: 4 * dim, grid: 37, taps }
 }
 

@@ -72,7 +72,7 @@ impl Architecture for Drct {
             dim,
             heads: tables.iter().map(|(_, heads)| *heads).collect(),
             growth: keys.dims::<4>("layers.0.adjust1.weight")?[0],
-            window: tables.first().map_or(0, |(window, _)| *window),
+            window: keys.bias_table("layers.0.swin1.attn.relative_position_bias_table")?.0,
             rolled: is_rolled(keys)?,
             expansion: hidden / dim,
             biased: keys.contains("layers.0.swin1.attn.qkv.bias"),

@@ -70,8 +70,7 @@ impl Architecture for UnetPair {
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
-        let size = |name| Dim::symbol(name).times(16);
-        let (height, width) = (size("height").unwrap_or(Dim::Fixed(16)), size("width").unwrap_or(Dim::Fixed(16)));
+        let [height, width] = ["height", "width"].map(|name| Dim::affine(name, 16, 0));
         let frame = [Dim::symbol("batch"), Dim::Fixed(self.channels), height, width];
         let [dims, timestep, previous] =
             shapes.resolve([("frame", &frame), ("timestep", &[Dim::Fixed(1)]), ("previous_frame", &frame)])?;
@@ -135,8 +134,7 @@ impl Architecture for SmallUnet {
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
-        let size = |name| Dim::symbol(name).times(4);
-        let (height, width) = (size("height").unwrap_or(Dim::Fixed(4)), size("width").unwrap_or(Dim::Fixed(4)));
+        let [height, width] = ["height", "width"].map(|name| Dim::affine(name, 4, 0));
         let frame = [Dim::symbol("batch"), Dim::Fixed(self.channels), height, width];
         let [dims, timestep] = shapes.resolve([("frame", &frame), ("timestep", &[Dim::Fixed(1)])])?;
         let frame = w.trace().input("frame", TensorType::new(DataType::F32, dims));

@@ -345,7 +345,10 @@ impl Plksr {
         let convolutions = self.large_kernel.convolutions().into_iter();
         let convolved = convolutions
             .map(|(name, sides, dilation)| conv2d_dilated(&w.at(name), &seen, self.partial, sides, dilation));
-        let sum = convolved.reduce(|sum, next| sum + next).unwrap_or(seen.clone());
+        let Some(sum) = convolved.reduce(|sum, next| sum + next) else {
+            w.fail(format!("expected at least one large kernel, found {:?}", self.large_kernel));
+            return x.clone();
+        };
         if all { sum } else { sum.concat(&[&x.slice(1, self.partial, self.filters)], 1) }
     }
 }

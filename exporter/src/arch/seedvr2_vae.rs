@@ -343,14 +343,12 @@ impl VideoAutoencoderKl {
 
     /// `[batch, channels, frames, height, width]`, of as many frames as a chunk has.
     fn video_dims(&self) -> [Dim; 5] {
-        // With at most 8 levels nothing overflows.
-        let times = |name: &str, factor: usize| Dim::symbol(name).times(factor).unwrap_or(Dim::Fixed(factor));
-        let frames = times("frames", self.temporal_factor());
-        let frames = match self.chunk {
-            Chunk::First => frames.plus(1 - self.temporal_factor() as isize).unwrap_or(frames),
-            Chunk::Next => frames,
+        let fewer = match self.chunk {
+            Chunk::First => 1 - self.temporal_factor() as isize,
+            Chunk::Next => 0,
         };
-        let [height, width] = ["height", "width"].map(|name| times(name, self.factor()));
+        let frames = Dim::affine("frames", self.temporal_factor(), fewer);
+        let [height, width] = ["height", "width"].map(|name| Dim::affine(name, self.factor(), 0));
         [Dim::symbol("batch"), Dim::Fixed(self.image_channels), frames, height, width]
     }
 
@@ -358,7 +356,7 @@ impl VideoAutoencoderKl {
     /// variances.
     fn encode(&self, w: &Scope<'_>, video: &Clip) -> Clip {
         let e = w.at("encoder");
-        let mut x = causal_conv3d(&e.at("conv_in"), video, self.filters(0), [3, 3]);
+        let mut x = causal_conv3d(&e.at("conv_in"), video, self.filters(w, 0), [3, 3]);
         for (level, filters) in self.block_out_channels.iter().enumerate() {
             let block = e.at(format!("down_blocks.{level}"));
             for layer in 0..self.layers_per_block {
@@ -374,7 +372,7 @@ impl VideoAutoencoderKl {
 
     fn decode(&self, w: &Scope<'_>, latent: &Clip) -> Clip {
         let d = w.at("decoder");
-        let x = causal_conv3d(&d.at("conv_in"), latent, self.filters(self.last()), [3, 3]);
+        let x = causal_conv3d(&d.at("conv_in"), latent, self.filters(w, self.last()), [3, 3]);
         let mut x = self.middle(&d.at("mid_block"), &x);
         for (level, filters) in self.block_out_channels.iter().rev().enumerate() {
             let block = d.at(format!("up_blocks.{level}"));
@@ -388,8 +386,8 @@ impl VideoAutoencoderKl {
         self.out(&d, &x, self.image_channels)
     }
 
-    fn filters(&self, level: usize) -> usize {
-        self.block_out_channels.get(level).copied().unwrap_or_default()
+    fn filters(&self, w: &Scope<'_>, level: usize) -> usize {
+        w.of_level("block_out_channels", &self.block_out_channels, level)
     }
 
     fn groups(&self) -> Groups {
@@ -406,7 +404,7 @@ impl VideoAutoencoderKl {
     }
 
     fn middle(&self, w: &Scope<'_>, x: &Clip) -> Clip {
-        let filters = self.filters(self.last());
+        let filters = self.filters(w, self.last());
         let x = self.resnet(&w.at("resnets.0"), x, filters);
         let x = x.map(|images| attention_of_pixels(&w.at("attentions.0"), images, self.attention_names, self.groups()));
         self.resnet(&w.at("resnets.1"), &x, filters)

@@ -59,7 +59,7 @@ impl Frame {
         let image = image_input(w, "image", self.channels, shapes)?;
         let multiple = self.window * self.unshuffle;
         let padded = pad_to_multiple(&image, multiple)?;
-        let [batch, _, height, width] = padded.dims().map(|size| size.fixed().unwrap_or(multiple));
+        let [batch, _, height, width] = padded.fixed_dims();
         let grid = Grid { batch, height: height / self.unshuffle, width: width / self.unshuffle, window: self.window };
         let mean = (self.channels == 3).then(|| w.trace().constant("mean", &[1, 3, 1, 1], Constant::F32(&RGB_MEAN)));
         let mut x = mean.as_ref().map_or_else(|| padded.clone(), |mean| &padded - mean);

@@ -123,7 +123,7 @@ impl Architecture for SwinIr {
             dim,
             depths: (0..groups).map(|group| keys.count(&blocks(group))).collect(),
             heads: tables.iter().map(|(_, heads)| *heads).collect(),
-            window: tables.first().map_or(0, |(window, _)| *window),
+            window: keys.bias_table(&format!("{}0.attn.relative_position_bias_table", blocks(0)))?.0,
             hidden: keys.dims::<2>("layers.0.residual_group.blocks.0.mlp.fc1.weight")?[0],
             residual: if keys.contains(CONV) { Residual::One } else { Residual::Three },
             upsampler,

@@ -47,7 +47,7 @@ impl Clip {
     /// The frames of `video` `[batch, channels, frames, height, width]`.
     pub fn of(video: &Value, chunk: Chunk) -> Self {
         let frames = video.transpose(&[0, 2, 1, 3, 4]);
-        let channels = video.dims::<5>()[1].fixed().unwrap_or_default() as i64;
+        let channels = video.fixed(1) as i64;
         let images =
             frames.reshape_to(&[Size::Number(-1), Size::Number(channels), Size::Of(&frames, 3), Size::Of(&frames, 4)]);
         Clip { images, video: video.clone(), chunk, kept: Rc::default() }

@@ -65,10 +65,9 @@ pub fn conv2d_batch_norm(conv: &Scope<'_>, norm: &Scope<'_>, x: &Value, filters:
     x.conv(&weight, Some(&bias), &ConvOptions::same(kernel))
 }
 
-/// The channels of an image `[batch, channels, height, width]`.
+/// The channels of an image `[batch, channels, height, width]`; the trace fails where they are dynamic.
 pub fn channels(x: &Value) -> usize {
-    let [_, channels, ..] = x.dims::<4>();
-    channels.fixed().unwrap_or_default()
+    x.fixed(1)
 }
 
 /// Each channel `times` times, one after another: what a pixel shuffle makes larger pixels of.

@@ -47,7 +47,7 @@ impl Dinov2 {
     /// width/14, dim]`, and the height and the width in patches. The image's sizes are fixed, since the position
     /// embeddings are resampled for them.
     pub fn features(&self, w: &Scope<'_>, image: &Value) -> ([Value; 4], [usize; 2]) {
-        let [batch, _, height, width] = image.dims::<4>().map(|dim| dim.fixed().unwrap_or(PATCH));
+        let [batch, _, height, width] = image.fixed_dims();
         let (rows, columns) = (height / PATCH, width / PATCH);
         let tokens = self.tokens(w, image, batch, [rows, columns]);
         let sequences = Sequences::of(&tokens);
@@ -61,9 +61,13 @@ impl Dinov2 {
                 features.push(normal.slice(1, 1, rows * columns + 1));
             }
         }
-        // There are as many as taps, for they are in ascending order and below the number of blocks.
-        let feature = |i: usize| features.get(i).unwrap_or(&x).clone();
-        (std::array::from_fn(feature), [rows, columns])
+        let found = features.len();
+        let features = features.try_into().unwrap_or_else(|_| {
+            let (taps, blocks) = (self.taps, self.blocks);
+            w.fail(format!("expected features of 4 different blocks of {blocks}, found {found} for {taps:?}"));
+            std::array::from_fn(|_| x.clone())
+        });
+        (features, [rows, columns])
     }
 
     /// Whether a tensor is one that only training needs.

@@ -31,16 +31,13 @@ impl Dpt {
         [height, width]: [usize; 2],
     ) -> Value {
         let levels: [Value; 4] = std::array::from_fn(|i| self.level(w, &patches[i], i, [rows, columns]));
-        let mut x: Option<Value> = None;
-        for (number, level) in levels.iter().enumerate().rev() {
-            let [_, _, rows, columns] = level.dims::<4>().map(|dim| dim.fixed().unwrap_or(1));
-            let finer = match number.checked_sub(1) {
-                Some(next) => levels[next].dims::<4>().map(|dim| dim.fixed().unwrap_or(1)),
-                None => [0, 0, 2 * rows, 2 * columns],
-            };
-            x = Some(self.fuse(w, x.as_ref(), level, number, [finer[2], finer[3]]));
-        }
-        let x = x.unwrap_or_else(|| levels[0].clone());
+        let size = |level: &Value| [level.fixed(2), level.fixed(3)];
+        // Each is made as large as the next finer one, and the finest twice as large as it is.
+        let [finest, second, third, coarsest] = &levels;
+        let x = self.fuse(w, None, coarsest, 3, size(third));
+        let x = self.fuse(w, Some(&x), third, 2, size(second));
+        let x = self.fuse(w, Some(&x), second, 1, size(finest));
+        let x = self.fuse(w, Some(&x), finest, 0, size(finest).map(|side| 2 * side));
         let [first, second, third] = match self.naming {
             Naming::Original => ["scratch.output_conv1", "scratch.output_conv2.0", "scratch.output_conv2.2"],
             Naming::Transformers => ["head.conv1", "head.conv2", "head.conv3"],

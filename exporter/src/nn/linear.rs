@@ -3,9 +3,9 @@
 use super::Scope;
 use tileforge_graph::{DataType, Value};
 
-/// The width of tokens: the size of the last dimension.
+/// The width of tokens: the size of the last dimension; the trace fails where it is dynamic.
 pub fn width(x: &Value) -> usize {
-    x.ty().dims.last().and_then(tileforge_graph::Dim::fixed).unwrap_or_default()
+    x.fixed(-1)
 }
 
 /// A linear layer with bias: `x` `[tokens, inputs]` → `[tokens, outputs]`.

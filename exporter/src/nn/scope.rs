@@ -67,8 +67,13 @@ impl<'a> Scope<'a> {
         dims: [usize; N],
         names: [&str; PARTS],
     ) -> [Value; PARTS] {
+        let rows = dims.first().filter(|rows| rows.is_multiple_of(PARTS)).map(|rows| (rows / PARTS) as u32);
+        let Some(rows) = rows else {
+            let reason = format!("expected a number of rows that divides into {PARTS} parts, found the sizes {dims:?}");
+            let error = tileforge_graph::Error::Weight { weight: self.join(name), reason };
+            return std::array::from_fn(|i| self.made(&format!("{}.{name}", names[i]), Err(error.clone())));
+        };
         let stored = self.stored(name, &dims);
-        let rows = dims.first().map_or(0, |rows| rows / PARTS) as u32;
         std::array::from_fn(|i| {
             let part = stored
                 .as_ref()
@@ -106,6 +111,20 @@ impl<'a> Scope<'a> {
     /// The sizes are larger than memory can address.
     pub fn stored(&self, name: &str, dims: &[usize]) -> tileforge_graph::Result<Weight> {
         self.parameters.get(&self.join(name), dims)
+    }
+
+    /// Records that the network's code finds something else in this part of the network than it expects.
+    pub fn fail(&self, reason: impl std::fmt::Display) {
+        self.trace.fail(tileforge_graph::Error::Graph(format!("`{}`: {reason}", self.path)));
+    }
+
+    /// What a list of hyperparameters called `name` says of one of the network's levels, of which it must have one for
+    /// each; otherwise the trace fails.
+    pub fn of_level(&self, name: &str, each: &[usize], level: usize) -> usize {
+        each.get(level).copied().unwrap_or_else(|| {
+            self.fail(format!("expected `{name}` to have a number for level {level}, found {each:?}"));
+            1
+        })
     }
 
     /// A weight that is computed from stored ones, in f32, under the path that it would have in a checkpoint.

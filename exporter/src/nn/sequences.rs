@@ -1,7 +1,7 @@
 //! Tokens as rows of a matrix, and as sequences.
 
 use super::width;
-use tileforge_graph::{Size, Value};
+use tileforge_graph::{Error, Size, Value};
 
 /// Which rows of a matrix of tokens belong together: `[batch · length, width]` is `[batch, length…, width]`.
 ///
@@ -29,8 +29,12 @@ impl Sequences {
 
     /// Rows of any width as `[batch, length, width]`.
     pub(super) fn of_rows(&self, rows: &Value) -> Value {
-        let dims = &self.0.ty().dims;
-        let between = dims.get(1..dims.len().saturating_sub(1)).unwrap_or_default();
+        let [_, between @ .., _] = self.0.ty().dims.as_slice() else {
+            self.0
+                .trace()
+                .fail(Error::Graph(format!("expected sequences [batch, length…, width], found {}", self.0.ty())));
+            return rows.clone();
+        };
         let length = between.iter().map(tileforge_graph::Dim::fixed).try_fold(1, |length, size| Some(length * size?));
         let [batch, length] = match length {
             Some(length) => [Size::Number(-1), Size::Number(length as i64)],

@@ -31,6 +31,16 @@ pub enum Extent {
     Size(Dim),
 }
 
+impl Extent {
+    /// The size that it is; `None` for a number that is no size.
+    fn dim(&self) -> Option<Dim> {
+        match self {
+            Extent::Number(number) => usize::try_from(*number).ok().map(Dim::Fixed),
+            Extent::Size(dim) => Some(dim.clone()),
+        }
+    }
+}
+
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {

@@ -1,6 +1,6 @@
 //! Convolution, normalisation and resampling.
 
-use super::{Call, Inferred, Problem, axis_index, size};
+use super::{Call, Extent, Inferred, Problem, axis_index, size};
 use crate::{Dim, TensorType};
 
 /// `x` `[batch, channels, spatial…]`, `weight` `[filters, channels / groups, kernel…]`, optional `bias` `[filters]`.
@@ -169,8 +169,9 @@ pub(super) fn grid_sample(call: &Call<'_>) -> Inferred {
 /// Inputs `x`, (region of interest), `scales` or `sizes`; only whole-number scales keep a symbolic size.
 pub(super) fn resize(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
-    if let Some(sizes) = call.integers(3)? {
-        let dims = sizes.iter().map(|s| usize::try_from(*s).ok().map(Dim::Fixed)).collect::<Option<Vec<_>>>();
+    if call.optional(3).is_some() {
+        let sizes = call.extents(3)?;
+        let dims = sizes.iter().map(Extent::dim).collect::<Option<Vec<_>>>();
         let dims = dims.filter(|dims| dims.len() == x.dims.len());
         return Ok(vec![TensorType {
             data_type: x.data_type,

@@ -1,6 +1,6 @@
 //! Operations of a [`Value`] that is an image `[batch, channels, height, width]`.
 
-use super::{Constant, Value};
+use super::{Constant, Size, Value};
 
 /// BatchNormalization's default, which every runtime takes; some do not take less.
 const EPSILON: f32 = 1e-5;
@@ -36,9 +36,9 @@ impl Value {
     /// An image of `height` × `width`, interpolated, whose corners are the corners of this one.
     #[must_use]
     pub fn resize_bilinear_to_corners(&self, height: usize, width: usize) -> Value {
-        let [batch, channels, ..] = self.dims::<4>().map(|dim| dim.fixed().unwrap_or(1) as i64);
+        let [height, width] = [height, width].map(|size| Size::Number(size as i64));
         let none = self.trace.absent();
-        let sizes = self.trace.constant("sizes", &[4], Constant::I64(&[batch, channels, height as i64, width as i64]));
+        let sizes = self.sizes("sizes", &[Size::Of(self, 0), Size::Of(self, 1), height, width]);
         let attributes = [("mode", "linear".into()), ("coordinate_transformation_mode", "align_corners".into())];
         self.trace.node("Resize", &[self, &none, &none, &sizes], attributes)
     }
@@ -50,8 +50,7 @@ impl Value {
     /// it stay in that layout. In RRDBNet, that saves all of 660 conversions, and a seventh of the time.
     #[must_use]
     pub fn scale_channels(&self, factor: f32) -> Value {
-        let [_, channels, ..] = self.dims::<4>();
-        let channels = channels.fixed().unwrap_or(1);
+        let channels = self.fixed(1);
         let constant =
             |name: &str, value: f32| self.trace.constant(name, &[channels], Constant::F32(&vec![value; channels]));
         let (factor, zero, variance) =

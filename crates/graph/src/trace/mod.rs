@@ -167,7 +167,11 @@ impl Trace {
                 return self.absent();
             }
         };
-        let Some(ty) = ty else { return self.absent() };
+        let Some(ty) = ty else {
+            let reason = "expected one output, found none".into();
+            state.fail(Error::Node { node: name, operator: operator.into(), reason });
+            return self.absent();
+        };
         state.node_names.insert(name.clone());
         if let Some(contents) = contents {
             state.contents.insert(name.clone(), contents);
@@ -260,10 +264,38 @@ impl Value {
     pub fn dims<const N: usize>(&self) -> [Dim; N] {
         let dims: Result<[Dim; N], _> = self.ty.dims.clone().try_into();
         dims.unwrap_or_else(|_| {
-            let reason = format!("expected {N} dimensions, found {}", self.ty);
-            self.trace.fail(Error::Node { node: self.name.to_string(), operator: "shape".into(), reason });
+            self.fail_shape(format!("expected {N} dimensions, found {}", self.ty));
             std::array::from_fn(|_| Dim::Fixed(1))
         })
+    }
+
+    /// The size of dimension `axis`, which must be fixed: of one that is dynamic, the trace fails, since nothing that is
+    /// made of the size would be right. A negative `axis` counts from the end.
+    pub fn fixed(&self, axis: i64) -> usize {
+        let from_end = usize::try_from(axis.unsigned_abs()).ok();
+        let axis = if axis < 0 { from_end.and_then(|axis| self.ty.dims.len().checked_sub(axis)) } else { from_end };
+        let size = axis.and_then(|axis| self.ty.dims.get(axis)).and_then(Dim::fixed);
+        size.unwrap_or_else(|| {
+            let axis = axis.map_or_else(|| "the dimension".into(), |axis| format!("dimension {axis}"));
+            self.fail_shape(format!("expected {axis} to have a fixed size, found {}", self.ty));
+            1
+        })
+    }
+
+    /// The shape, which must have `N` dimensions, all of them of fixed sizes; otherwise the trace fails.
+    pub fn fixed_dims<const N: usize>(&self) -> [usize; N] {
+        let dims: [Dim; N] = self.dims();
+        std::array::from_fn(|axis| {
+            dims[axis].fixed().unwrap_or_else(|| {
+                self.fail_shape(format!("expected dimension {axis} to have a fixed size, found {}", self.ty));
+                1
+            })
+        })
+    }
+
+    /// Records that the value's shape is not what the network's code expects.
+    fn fail_shape(&self, reason: String) {
+        self.trace.fail(Error::Node { node: self.name.to_string(), operator: "shape".into(), reason });
     }
 }
 

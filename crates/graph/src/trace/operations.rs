@@ -220,8 +220,7 @@ impl Value {
     /// ONNX's SpaceToDepth puts the position in the block first and the channel second; a gather puts them in order.
     #[must_use]
     pub fn pixel_unshuffle(&self, block: usize) -> Value {
-        let [_, channels, ..] = self.dims::<4>();
-        let channels = channels.fixed().unwrap_or(1);
+        let channels = self.fixed(1);
         let shuffled = self.trace.node("SpaceToDepth", &[self], [("blocksize", (block as i64).into())]);
         if channels == 1 || block == 1 {
             return shuffled;

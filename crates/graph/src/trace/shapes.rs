@@ -12,6 +12,16 @@ pub enum Size<'a> {
     Of(&'a Value, usize),
 }
 
+impl Size<'_> {
+    /// The number, if it is known while the model is made.
+    fn known(&self) -> Option<i64> {
+        match *self {
+            Size::Number(number) => Some(number),
+            Size::Of(value, axis) => value.ty.dims.get(axis).and_then(Dim::fixed).map(|size| size as i64),
+        }
+    }
+}
+
 impl Value {
     /// Another shape for the same elements in the same order, of which more than one size may be dynamic.
     ///
@@ -19,19 +29,21 @@ impl Value {
     /// constant shape is what runtimes optimise best.
     #[must_use]
     pub fn reshape_to(&self, sizes: &[Size<'_>]) -> Value {
-        let known = |size: &Size<'_>| match *size {
-            Size::Number(number) => Some(number),
-            Size::Of(value, axis) => value.ty.dims.get(axis).and_then(Dim::fixed).map(|size| size as i64),
-        };
-        let mut numbers: Vec<Option<i64>> = sizes.iter().map(known).collect();
-        let unknown: Vec<usize> = (0..numbers.len()).filter(|i| numbers[*i].is_none()).collect();
+        let mut sizes = sizes.to_vec();
+        let unknown: Vec<usize> = (0..sizes.len()).filter(|i| sizes[*i].known().is_none()).collect();
         if let [only] = unknown.as_slice()
-            && !numbers.contains(&Some(-1))
+            && !sizes.iter().any(|size| size.known() == Some(-1))
         {
-            numbers[*only] = Some(-1);
+            sizes[*only] = Size::Number(-1);
         }
+        self.trace.node("Reshape", &[self, &self.sizes("shape", &sizes)], [])
+    }
+
+    /// A list of sizes, one number each: a constant called `name` where all are known, else computed.
+    pub(super) fn sizes(&self, name: &str, sizes: &[Size<'_>]) -> Value {
+        let numbers: Vec<Option<i64>> = sizes.iter().map(Size::known).collect();
         if let Some(constant) = numbers.iter().copied().collect::<Option<Vec<i64>>>() {
-            return self.reshape(&constant);
+            return self.trace.constant(name, &[constant.len()], Constant::I64(&constant));
         }
         let mut parts: Vec<Value> = Vec::new();
         let mut next = 0;
@@ -51,14 +63,13 @@ impl Value {
                     next += 1;
                 }
                 let constants: Vec<i64> = numbers[start..next].iter().copied().flatten().collect();
-                parts.push(self.trace.constant("shape", &[constants.len()], Constant::I64(&constants)));
+                parts.push(self.trace.constant(name, &[constants.len()], Constant::I64(&constants)));
             }
         }
-        let shape = match parts.as_slice() {
+        match parts.as_slice() {
             [one] => one.clone(),
             parts => self.computed_once("Concat", &parts.iter().collect::<Vec<_>>(), vec![("axis", 0.into())]),
-        };
-        self.trace.node("Reshape", &[self, &shape], [])
+        }
     }
 
     /// The same elements in the shape of another value.
