@@ -49,6 +49,7 @@ impl Shapes {
                 let expected: Vec<String> = pattern.iter().map(|dim| dim.to_string().to_uppercase()).collect();
                 let found: Vec<String> = dims.iter().map(ToString::to_string).collect();
                 let (expected, found) = (expected.join("x"), found.join("x"));
+                let expected = if pattern.is_empty() { "a scalar, which has no sizes," } else { &expected };
                 Error::Option(format!("--shapes {input}: expected {expected} for this model, found {found}{why}"))
             };
             if dims.len() != pattern.len() {
@@ -181,6 +182,12 @@ mod tests {
             let error = resolve(wrong).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
+    }
+
+    #[test]
+    fn a_scalar_has_no_sizes() {
+        let error = "timestep:2".parse::<Shapes>().unwrap().resolve([("timestep", &[][..])]).unwrap_err().to_string();
+        assert_eq!(error, "--shapes timestep: expected a scalar, which has no sizes, for this model, found 2");
     }
 
     #[test]

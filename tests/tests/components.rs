@@ -1,12 +1,16 @@
 //! Exported components of diffusion pipelines give what diffusers and transformers give.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{GoldenComponent, golden_components, repository};
+use end_to_end::{GoldenComponent, error_over_range, golden_components, repository};
+use ndarray::{ArrayD, Axis, Slice, concatenate};
 use std::collections::BTreeMap;
 use tileforge_exporter::lora::{Lora, merge};
 use tileforge_exporter::pipeline::Pipeline;
-use tileforge_exporter::{Checkpoint, Export, Shapes, export_task};
-use tileforge_graph::WeightStorage;
+use tileforge_exporter::{Checkpoint, Export, Shapes, Task, export_task};
+use tileforge_graph::{WeightStorage, save};
+use tileforge_runtime::session::{Session, SessionOptions};
+
+type Inputs = BTreeMap<String, ArrayD<f32>>;
 
 /// Largest absolute error over the range of the reference's output.
 const TOLERANCE: f32 = 2e-5;
@@ -51,6 +55,83 @@ fn dynamic_shapes_match_the_reference() {
         let tokens = golden.inputs.get("input_ids").filter(|ids| ids.shape()[1] != 11).map(|_| golden.shapes());
         let _ = check(golden, &tokens.unwrap_or_default(), WeightStorage::Copy);
     }
+}
+
+/// A denoiser with a timestep for each image of a batch gives for a batch at different steps what it gives for its
+/// images one by one, and what it gives for one step for all.
+#[test]
+fn every_image_of_a_batch_can_have_its_own_timestep() {
+    let mut seen = 0;
+    for golden in golden_networks().iter().filter(|golden| golden.graph == "unet") {
+        let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
+        let session_of = |form: &str| {
+            let mut hints = hints(golden);
+            hints.insert("timestep".into(), form.into());
+            let export = export_task(&checkpoint, Some(Task::Unet), &Shapes::default(), &hints).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("model.onnx");
+            save(&export.model, &path, WeightStorage::Inline).unwrap();
+            Session::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", golden.name))
+        };
+        let (mut shared, mut each) = (session_of("shared"), session_of("per-sample"));
+        let mut run = |inputs: &Inputs, session: &mut Session| {
+            let inputs: Vec<_> = inputs.iter().map(|(name, array)| (name.as_str(), array.view())).collect();
+            session.run(&inputs).unwrap().remove(0).1
+        };
+        let step = golden.inputs["timestep"].first().copied().unwrap();
+        let batch = golden.inputs["sample"].shape()[0];
+        // One step for all, in the other form.
+        let mut inputs = golden.inputs.clone();
+        inputs.insert("timestep".into(), ArrayD::from_elem(vec![batch], step));
+        let error = error_over_range(&run(&inputs, &mut each), &golden.outputs["out_sample"]);
+        assert!(error <= TOLERANCE, "{}: {error}", golden.name);
+        // The same images twice, all at different steps.
+        let steps: Vec<f32> = (0..2 * batch).map(|i| step / 2.0 + 37.5 * i as f32).collect();
+        let of_image = |i: usize| -> Inputs {
+            let one = |array: &ArrayD<f32>| array.slice_axis(Axis(0), Slice::from(i % batch..i % batch + 1)).to_owned();
+            golden.inputs.iter().filter(|(name, _)| *name != "timestep").map(|(n, a)| (n.clone(), one(a))).collect()
+        };
+        let images: Vec<Inputs> = (0..2 * batch).map(of_image).collect();
+        let mut inputs: Inputs = images[0]
+            .keys()
+            .map(|name| {
+                let parts: Vec<_> = images.iter().map(|image| image[name].view()).collect();
+                (name.clone(), concatenate(Axis(0), &parts).unwrap())
+            })
+            .collect();
+        inputs.insert("timestep".into(), ArrayD::from_shape_vec(vec![2 * batch], steps.clone()).unwrap());
+        let together = run(&inputs, &mut each);
+        let alone: Vec<ArrayD<f32>> = images
+            .into_iter()
+            .zip(&steps)
+            .map(|(mut image, step)| {
+                image.insert("timestep".into(), ArrayD::from_elem(vec![], *step));
+                run(&image, &mut shared)
+            })
+            .collect();
+        let alone = concatenate(Axis(0), &alone.iter().map(ArrayD::view).collect::<Vec<_>>()).unwrap();
+        let error = error_over_range(&together, &alone);
+        println!("{:<50} {} steps {error:.1e}", golden.name, steps.len());
+        assert!(error <= TOLERANCE, "{}: {error}", golden.name);
+        seen += 1;
+    }
+    assert!(seen >= 5, "only {seen} golden inputs");
+}
+
+#[test]
+fn a_form_of_timestep_that_does_not_exist_is_refused() {
+    let unet = golden_networks().into_iter().find(|golden| golden.graph == "unet").unwrap();
+    let checkpoint = Checkpoint::open(&unet.checkpoint).unwrap();
+    let refusal = |form: &str, shapes: &str| {
+        let hints = BTreeMap::from([("timestep".to_owned(), form.to_owned())]);
+        export_task(&checkpoint, None, &shapes.parse().unwrap(), &hints).unwrap_err().to_string()
+    };
+    let error = refusal("both", "sample:2x4x8x8");
+    assert!(error.contains("`timestep`") && error.contains("`shared` or `per-sample`"), "{error}");
+    let error = refusal("shared", "timestep:2");
+    assert!(error.contains("expected a scalar"), "{error}");
+    let error = refusal("per-sample", "sample:2x4x8x8,timestep:3");
+    assert!(error.contains("contradicts the shape of `sample`"), "{error}");
 }
 
 /// Single files hold the weights of other cases, whose configurations they do not hold.

@@ -12,7 +12,7 @@ use crate::nn::{
 };
 use crate::nn::{linear, linear_unbiased, resnet, upsample, width};
 use crate::{Contract, Result, Shapes, Task};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use tileforge_contract::{Axis, Embedding, Extent, Meaning, Precision, ReceptiveField, TensorSpec};
 use tileforge_graph::{DataType, Dim, TensorType, Value};
@@ -41,6 +41,20 @@ pub(super) struct UNet2DConditionModel {
     norm_eps: f64,
     sinusoids: Sinusoids,
     added: Option<Added>,
+    /// A choice of the user: every checkpoint serves for both forms.
+    #[serde(skip_serializing_if = "Timestep::is_shared")]
+    timestep: Timestep,
+}
+
+/// Which images of a batch a timestep is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Timestep {
+    /// One scalar for the whole batch: the form that diffusers' ONNX pipelines feed.
+    #[default]
+    Shared,
+    /// `[batch]`, a timestep for each image: what a server needs that puts requests at different steps into one batch.
+    PerSample,
 }
 
 /// SDXL's conditions beside the text's states.
@@ -110,6 +124,7 @@ impl Architecture for UNet2DConditionModel {
                 freq_shift: keys.setting("freq_shift")?.unwrap_or(0.0),
             },
             added: Added::detect(keys)?,
+            timestep: keys.setting("timestep")?.unwrap_or_default(),
         }
         .checked(keys)
     }
@@ -144,23 +159,29 @@ impl Architecture for UNet2DConditionModel {
     }
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
-        let side = |name: &str| Dim::symbol(name).times(self.size_multiple()).unwrap_or(Dim::Fixed(1));
+        let side = |name: &str| Dim::affine(name, self.size_multiple(), 0);
         let batch = || Dim::symbol("batch");
         let sample = [batch(), Dim::Fixed(self.in_channels), side("height"), side("width")];
         let text = [batch(), Dim::symbol("sequence"), Dim::Fixed(self.cross_attention_dim)];
         let added = self.added.as_ref().map_or([0, 0], |added| [added.text_embeds_width, added.time_ids]);
         let [embeds, ids] = added.map(|width| [batch(), Dim::Fixed(width)]);
-        let names = ["sample", "encoder_hidden_states", "text_embeds", "time_ids"];
-        let [sample, text, embeds, ids] =
-            shapes.resolve([(names[0], &sample[..]), (names[1], &text), (names[2], &embeds), (names[3], &ids)])?;
+        let timestep = self.timestep.dims();
+        let names = ["sample", "timestep", "encoder_hidden_states", "text_embeds", "time_ids"];
+        let [sample, timestep, text, embeds, ids] = shapes.resolve([
+            (names[0], &sample[..]),
+            (names[1], &timestep),
+            (names[2], &text),
+            (names[3], &embeds),
+            (names[4], &ids),
+        ])?;
         let input = |name: &str, dims: Vec<Dim>| w.trace().input(name, TensorType::new(DataType::F32, dims));
         let sample = input(names[0], sample);
-        // A scalar, as pipelines give it; fractions of steps are timesteps too.
-        let timestep = input("timestep", Vec::new());
-        let text = input(names[1], text);
-        let added = self.added.as_ref().map(|added| (added, input(names[2], embeds), input(names[3], ids)));
-        let mut time =
-            self.time(&w.at("time_embedding"), &self.sinusoids.embed(&timestep.reshape(&[1, 1]), self.filters(0)));
+        // Fractions of steps are timesteps too.
+        let timestep = input(names[1], timestep);
+        let text = input(names[2], text);
+        let added = self.added.as_ref().map(|added| (added, input(names[3], embeds), input(names[4], ids)));
+        let steps = timestep.reshape(self.timestep.column());
+        let mut time = self.time(&w.at("time_embedding"), &self.sinusoids.embed(&steps, self.filters(w, 0)));
         if let Some((added, embeds, ids)) = added {
             let numbers = self.sinusoids.embed(&ids.reshape(&[-1, 1]), added.addition_time_embed_dim);
             let numbers = numbers.reshape(&[-1, (added.time_ids * added.addition_time_embed_dim) as i64]);
@@ -184,6 +205,10 @@ impl Architecture for UNet2DConditionModel {
         if let Some(added) = &self.added {
             notes.push(("text_embeds_width", added.text_embeds_width.to_string()));
             notes.push(("addition_time_embed_dim", added.addition_time_embed_dim.to_string()));
+        }
+        // Only the tests' checkpoints are for one of the forms.
+        if self.timestep == Timestep::PerSample {
+            notes.push(("timestep", "per-sample".into()));
         }
         notes
     }
@@ -210,6 +235,28 @@ fn heads(keys: &Keys<'_>, filters: &[usize], linear: bool) -> Result<Vec<usize>,
     let said = said.unwrap_or_else(|| heads.clone().into());
     fits.then_some(heads)
         .ok_or_else(|| Mismatch(format!("{said} heads (`attention_head_dim`) do not divide the filters {filters:?}")))
+}
+
+impl Timestep {
+    fn is_shared(&self) -> bool {
+        *self == Timestep::Shared
+    }
+
+    /// The sizes of the input.
+    fn dims(self) -> Vec<Dim> {
+        match self {
+            Timestep::Shared => Vec::new(),
+            Timestep::PerSample => vec![Dim::symbol("batch")],
+        }
+    }
+
+    /// The shape, as Reshape has it, of the steps one below the other.
+    fn column(self) -> &'static [i64] {
+        match self {
+            Timestep::Shared => &[1, 1],
+            Timestep::PerSample => &[-1, 1],
+        }
+    }
 }
 
 impl Added {
@@ -329,8 +376,8 @@ impl UNet2DConditionModel {
         1 << self.block_out_channels.len().saturating_sub(1)
     }
 
-    fn filters(&self, level: usize) -> usize {
-        self.block_out_channels.get(level).copied().unwrap_or_default()
+    fn filters(&self, w: &Scope<'_>, level: usize) -> usize {
+        w.of_level("block_out_channels", &self.block_out_channels, level)
     }
 
     fn groups(&self) -> Groups {
@@ -339,7 +386,7 @@ impl UNet2DConditionModel {
 
     /// Two linear layers to four times the first level's filters.
     fn time(&self, w: &Scope<'_>, x: &Value) -> Value {
-        let width = 4 * self.filters(0);
+        let width = 4 * self.filters(w, 0);
         linear(&w.at("linear_2"), &linear(&w.at("linear_1"), x, width).silu(), width)
     }
 
@@ -347,7 +394,7 @@ impl UNet2DConditionModel {
     /// and the text.
     fn network(&self, w: &Scope<'_>, sample: &Value, time: &Value, text: &Context) -> Value {
         let last = self.block_out_channels.len().saturating_sub(1);
-        let mut x = conv2d(&w.at("conv_in"), sample, self.filters(0), 3);
+        let mut x = conv2d(&w.at("conv_in"), sample, self.filters(w, 0), 3);
         let mut skips = vec![x.clone()];
         for level in 0..=last {
             let block = w.at(format!("down_blocks.{level}"));
@@ -356,20 +403,22 @@ impl UNet2DConditionModel {
                 skips.push(x.clone());
             }
             if level < last {
-                x = downsample(&block.at("downsamplers.0.conv"), &x, self.filters(level), [1, 1]);
+                x = downsample(&block.at("downsamplers.0.conv"), &x, self.filters(w, level), [1, 1]);
                 skips.push(x.clone());
             }
         }
         let middle = w.at("mid_block");
-        x = resnet(&middle.at("resnets.0"), &x, self.filters(last), self.groups(), Some(time));
+        x = resnet(&middle.at("resnets.0"), &x, self.filters(w, last), self.groups(), Some(time));
         x = self.transformer(&middle.at("attentions.0"), &x, last, self.middle_transformer_layers, text);
-        x = resnet(&middle.at("resnets.1"), &x, self.filters(last), self.groups(), Some(time));
+        x = resnet(&middle.at("resnets.1"), &x, self.filters(w, last), self.groups(), Some(time));
         for level in (0..=last).rev() {
             let block = w.at(format!("up_blocks.{}", last - level));
             for layer in 0..=self.layers_per_block {
-                if let Some(skip) = skips.pop() {
-                    x = self.layer(&block, layer, level, &x.concat(&[&skip], 1), time, text);
-                }
+                let Some(skip) = skips.pop() else {
+                    block.fail(format!("expected a value of the way down for layer {layer}, found none"));
+                    return x;
+                };
+                x = self.layer(&block, layer, level, &x.concat(&[&skip], 1), time, text);
             }
             if level > 0 {
                 x = upsample(&block.at("upsamplers.0.conv"), &x);
@@ -381,8 +430,8 @@ impl UNet2DConditionModel {
 
     /// A residual block, and behind it a transformer on the levels that have them.
     fn layer(&self, w: &Scope<'_>, number: usize, level: usize, x: &Value, time: &Value, text: &Context) -> Value {
-        let x = resnet(&w.at(format!("resnets.{number}")), x, self.filters(level), self.groups(), Some(time));
-        match self.transformer_layers.get(level).copied().unwrap_or(0) {
+        let x = resnet(&w.at(format!("resnets.{number}")), x, self.filters(w, level), self.groups(), Some(time));
+        match w.of_level("transformer_layers", &self.transformer_layers, level) {
             0 => x,
             layers => self.transformer(&w.at(format!("attentions.{number}")), &x, level, layers, text),
         }
@@ -392,7 +441,7 @@ impl UNet2DConditionModel {
     fn transformer(&self, w: &Scope<'_>, x: &Value, level: usize, layers: usize, text: &Context) -> Value {
         let normal = group_norm(&w.at("norm"), x, self.norm_num_groups, TRANSFORMER_NORM_EPSILON);
         let pixels = Sequences::of(&normal.transpose(&[0, 2, 3, 1]));
-        let heads = self.heads.get(level).copied().unwrap_or(1);
+        let heads = w.of_level("heads", &self.heads, level);
         let mut tokens = self.projection(&w.at("proj_in"), &pixels.rows());
         for layer in 0..layers {
             tokens = transformer_layer(&w.at(format!("transformer_blocks.{layer}")), &tokens, &pixels, heads, text);
@@ -454,6 +503,7 @@ fn presets() -> Vec<(&'static str, UNet2DConditionModel)> {
         norm_eps: EPSILON,
         sinusoids: Sinusoids { flip_sin_to_cos: true, freq_shift: 0.0 },
         added: None,
+        timestep: Timestep::Shared,
     };
     let tiny_added = Added { text_embeds_width: 6, time_ids: 6, addition_time_embed_dim: 4 };
     let tiny_xl = UNet2DConditionModel {
@@ -502,6 +552,8 @@ fn presets() -> Vec<(&'static str, UNet2DConditionModel)> {
     };
     vec![
         ("tiny", tiny.clone()),
+        ("tiny-per-sample", UNet2DConditionModel { timestep: Timestep::PerSample, ..tiny.clone() }),
+        ("tiny-xl-per-sample", UNet2DConditionModel { timestep: Timestep::PerSample, ..tiny_xl.clone() }),
         ("tiny-inpainting", UNet2DConditionModel { in_channels: 9, layers_per_block: 2, ..tiny }),
         ("tiny-xl", tiny_xl),
         ("sd15-inpainting", UNet2DConditionModel { in_channels: 9, ..sd15.clone() }),
