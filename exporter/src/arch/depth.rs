@@ -4,6 +4,7 @@ use super::{Keys, Mismatch};
 use crate::nn::{Dinov2, Dpt, Naming, PATCH};
 use crate::{Contract, Error, Result, Shapes, Task};
 use serde::Serialize;
+use serde_json::Value as Json;
 use tileforge_contract::{
     Axis, ChannelOrder, DepthUnit, Extent, Meaning, Normalisation, Precision, ReceptiveField, TensorSpec,
 };
@@ -11,6 +12,10 @@ use tileforge_graph::{Constant, Dim, Value};
 
 /// Width of an attention head in every published DINOv2.
 const HEAD_WIDTH: usize = 64;
+/// Where transformers' configuration describes the backbone.
+const CONFIG: &str = "backbone_config";
+/// Number of heads where that description has none: the reference's default.
+const HEADS: usize = 12;
 /// The blocks whose tokens the head of a published network sees, of 12 and of 24 blocks.
 const TAPS_OF_12: [usize; 4] = [2, 5, 8, 11];
 const TAPS_OF_24: [usize; 4] = [4, 11, 17, 23];
@@ -105,20 +110,63 @@ pub(super) fn detect_backbone(keys: &Keys<'_>, prefix: &str, naming: Naming) -> 
     }
     let blocks = keys.count(&format!("{prefix}.{blocks}"));
     let [hidden, _] = keys.dims::<2>(&format!("{prefix}.{first}"))?;
-    let heads = match keys.hint("heads") {
-        Some(hint) => hint.parse().ok().filter(|heads: &usize| *heads > 0 && dim.is_multiple_of(*heads)),
-        None => Some(dim / HEAD_WIDTH).filter(|heads| *heads > 0 && dim.is_multiple_of(HEAD_WIDTH)),
+    let backbone = Dinov2 { naming, dim, blocks, heads: heads(keys, naming, dim)?, hidden, grid, taps: [0; 4] };
+    if naming == Naming::Transformers {
+        agree_on_backbone(keys, &backbone)?;
+    }
+    Ok(Dinov2 { taps: taps(keys, naming, blocks)?, ..backbone })
+}
+
+/// The number of heads, which no tensor tells: what is said, else as many as have the published width.
+fn heads(keys: &Keys<'_>, naming: Naming, dim: usize) -> Result<usize, Mismatch> {
+    let said = match naming {
+        Naming::Original => keys.setting("heads")?,
+        Naming::Transformers => match keys.setting_at("heads", &format!("{CONFIG}.num_attention_heads"))? {
+            None if keys.setting::<Json>(CONFIG)?.is_some() => Some(HEADS),
+            said => said,
+        },
     };
-    let heads = heads.ok_or_else(|| {
-        Mismatch(format!(
+    match said {
+        Some(heads) if heads > 0 && dim.is_multiple_of(heads) => Ok(heads),
+        Some(heads) => Err(Mismatch(format!("tokens of width {dim} do not divide into {heads} heads (`heads`)"))),
+        None if dim > 0 && dim.is_multiple_of(HEAD_WIDTH) => Ok(dim / HEAD_WIDTH),
+        None => Err(Mismatch(format!(
             "tokens of width {dim} have no heads of width {HEAD_WIDTH}: give their number, a divisor of it, as in `--set heads=2`"
-        ))
-    })?;
-    Ok(Dinov2 { naming, dim, blocks, heads, hidden, grid, taps: taps(keys, blocks)? })
+        ))),
+    }
+}
+
+/// Holds the part of transformers' configuration that is about the backbone to its tensors, and to what is supported.
+fn agree_on_backbone(keys: &Keys<'_>, backbone: &Dinov2) -> Result<(), Mismatch> {
+    let name = |name: &str| format!("{CONFIG}.{name}");
+    keys.only(&name("model_type"), "dinov2")?;
+    keys.agree(&name("hidden_size"), backbone.dim)?;
+    keys.agree(&name("num_hidden_layers"), backbone.blocks)?;
+    keys.agree(&name("mlp_ratio"), backbone.hidden as f64 / backbone.dim as f64)?;
+    keys.agree(&name("image_size"), backbone.grid * PATCH)?;
+    keys.agree(&name("patch_size"), PATCH)?;
+    for (key, supported) in [
+        ("num_channels", Json::from(3)),
+        ("hidden_act", "gelu".into()),
+        ("layer_norm_eps", 1e-6.into()),
+        ("qkv_bias", true.into()),
+        ("use_swiglu_ffn", false.into()),
+        ("apply_layernorm", true.into()),
+        ("reshape_hidden_states", false.into()),
+    ] {
+        keys.only(&name(key), supported)?;
+    }
+    Ok(())
 }
 
 /// The blocks whose tokens the head sees: no tensor tells them.
-fn taps(keys: &Keys<'_>, blocks: usize) -> Result<[usize; 4], Mismatch> {
+fn taps(keys: &Keys<'_>, naming: Naming, blocks: usize) -> Result<[usize; 4], Mismatch> {
+    if naming == Naming::Transformers
+        && keys.user_setting("taps").is_none()
+        && let Some(taps) = configured_taps(keys, blocks)?
+    {
+        return Ok(taps);
+    }
     let Some(hint) = keys.hint("taps") else {
         return published_taps(blocks).ok_or_else(|| {
             Mismatch(format!(
@@ -127,12 +175,42 @@ fn taps(keys: &Keys<'_>, blocks: usize) -> Result<[usize; 4], Mismatch> {
         });
     };
     let taps: Option<Vec<usize>> = hint.split(',').map(|tap| tap.trim().parse().ok()).collect();
-    let taps = taps
-        .and_then(|taps| <[usize; 4]>::try_from(taps).ok())
-        .filter(|taps| taps.is_sorted_by(|a, b| a < b) && taps[3] < blocks);
-    taps.ok_or_else(|| {
+    taps.and_then(|taps| four_ascending(&taps, blocks)).ok_or_else(|| {
         Mismatch(format!("expected `taps` to be four ascending numbers below {blocks}, with commas, found `{hint}`"))
     })
+}
+
+/// What transformers' configuration says of them: stages, of which the first is what goes into the first block, and
+/// stage `i` what comes out of the `i`-th. Numbers below 0 count from the end.
+fn configured_taps(keys: &Keys<'_>, blocks: usize) -> Result<Option<[usize; 4]>, Mismatch> {
+    let (numbers, names) = (format!("{CONFIG}.out_indices"), format!("{CONFIG}.out_features"));
+    let of_names = |stages: Vec<String>| -> Vec<Option<usize>> {
+        stages.iter().map(|stage| stage.strip_prefix("stage")?.parse::<usize>().ok()?.checked_sub(1)).collect()
+    };
+    let of_numbers = |stages: Vec<i64>| -> Vec<Option<usize>> {
+        let from_start = |stage: i64| if stage < 0 { stage + blocks as i64 + 1 } else { stage };
+        stages.into_iter().map(|stage| usize::try_from(from_start(stage)).ok()?.checked_sub(1)).collect()
+    };
+    let numbered = keys.setting::<Vec<i64>>(&numbers)?.map(of_numbers);
+    let named = keys.setting::<Vec<String>>(&names)?.map(of_names);
+    if let (Some(numbered), Some(named)) = (&numbered, &named)
+        && numbered != named
+    {
+        return Err(Mismatch(format!("config.json says different stages in `{numbers}` and in `{names}`")));
+    }
+    let Some(stages) = numbered.or(named) else { return Ok(None) };
+    let taps: Option<Vec<usize>> = stages.into_iter().collect();
+    taps.and_then(|taps| four_ascending(&taps, blocks)).map(Some).ok_or_else(|| {
+        Mismatch(format!(
+            "config.json: expected `{numbers}` and `{names}` to be four ascending stages from 1 to {blocks}"
+        ))
+    })
+}
+
+/// Four numbers of blocks in ascending order.
+fn four_ascending(taps: &[usize], blocks: usize) -> Option<[usize; 4]> {
+    let taps = <[usize; 4]>::try_from(taps).ok()?;
+    (taps.is_sorted_by(|a, b| a < b) && taps[3] < blocks).then_some(taps)
 }
 
 fn published_taps(blocks: usize) -> Option<[usize; 4]> {

@@ -8,7 +8,7 @@ use super::depth::{
     Preprocess, contract, depth_shape, detect_backbone, detect_head, published_backbone, published_head,
 };
 use super::{Architecture, Keys, Mismatch};
-use crate::nn::{Dinov2, Dpt, Naming, Scope};
+use crate::nn::{Dinov2, Dpt, Naming, PATCH, Scope};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
 use tileforge_contract::DepthUnit;
@@ -29,6 +29,20 @@ impl DepthAnything {
             Naming::Original => ["pretrained", "depth_head"],
             Naming::Transformers => ["backbone", ""],
         }
+    }
+
+    /// Holds what transformers' configuration says beside the backbone to the tensors, and to what is supported.
+    fn agree_on_head(&self, keys: &Keys<'_>) -> Result<(), Mismatch> {
+        keys.only("model_type", "depth_anything")?;
+        // A metric network ends in a sigmoid, and has the same tensors.
+        keys.only("depth_estimation_type", "relative")?;
+        keys.only("head_in_index", -1)?;
+        keys.only("reassemble_factors", [4.0, 2.0, 1.0, 0.5])?;
+        keys.agree("patch_size", PATCH)?;
+        keys.agree("reassemble_hidden_size", self.backbone.dim)?;
+        keys.agree("neck_hidden_sizes", self.head.widths)?;
+        keys.agree("fusion_hidden_size", self.head.features)?;
+        keys.agree("head_hidden_size", self.head.head)
     }
 
     fn published(variant: &str, naming: Naming) -> Self {
@@ -63,11 +77,15 @@ impl Architecture for DepthAnything {
         let original = keys.contains("pretrained.pos_embed");
         let naming = if original { Naming::Original } else { Naming::Transformers };
         let [backbone, head] = Self::prefixes(naming);
-        Ok(DepthAnything {
+        let found = DepthAnything {
             backbone: detect_backbone(keys, backbone, naming)?,
             head: detect_head(keys, head, naming)?,
             preprocess: Preprocess::detect(keys)?,
-        })
+        };
+        if naming == Naming::Transformers {
+            found.agree_on_head(keys)?;
+        }
+        Ok(found)
     }
 
     fn contract(&self) -> Contract {

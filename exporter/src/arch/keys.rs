@@ -128,51 +128,76 @@ impl<'a> Keys<'a> {
     /// # Errors
     /// It is said, but not as a `T`; or the configuration cannot be read.
     pub fn setting<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Mismatch> {
-        let Some((origin, value)) = self.said(name)? else { return Ok(None) };
-        let text = value.to_string();
-        serde_json::from_value(value).map(Some).map_err(|e| Mismatch(format!("{origin} says `{name}` is {text}: {e}")))
+        self.setting_at(name, name)
     }
 
-    /// Holds what is said about a hyperparameter to what the tensors tell.
+    /// As [`Keys::setting`], of a hyperparameter that the configuration calls otherwise: `path` are the names there from
+    /// the outside to the inside, with dots between them.
+    ///
+    /// # Errors
+    /// As [`Keys::setting`].
+    pub fn setting_at<T: DeserializeOwned>(&self, name: &str, path: &str) -> Result<Option<T>, Mismatch> {
+        let Some((origin, value)) = self.said(name, path)? else { return Ok(None) };
+        let text = value.to_string();
+        serde_json::from_value(value).map(Some).map_err(|e| Mismatch(format!("{origin} is {text}: {e}")))
+    }
+
+    /// What the user alone says about a hyperparameter.
+    pub fn user_setting(&self, name: &str) -> Option<&str> {
+        self.used.borrow_mut().insert(name.to_owned());
+        self.hints.get(name).map(String::as_str)
+    }
+
+    /// Holds what is said about a hyperparameter to what the tensors tell. Dots in its name lead into the configuration,
+    /// as in [`Keys::setting_at`].
     ///
     /// # Errors
     /// Something else is said.
     pub fn agree(&self, name: &str, tensors: impl Serialize) -> Result<(), Mismatch> {
         let tensors = serde_json::to_value(tensors).map_err(|e| Mismatch(e.to_string()))?;
-        match self.said(name)? {
+        match self.said(name, name)? {
             Some((origin, said)) if !same(&said, &tensors) => Err(Mismatch(format!(
-                "{origin} says `{name}` is {said}, the weights say {tensors}: they do not belong to each other"
+                "{origin} is {said}, the weights say {tensors}: they do not belong to each other"
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Refuses every other value of a hyperparameter than the one that is supported; nothing said is that one.
+    /// Refuses every other value of a hyperparameter than the one that is supported; nothing said is that one. Dots in
+    /// its name lead into the configuration, as in [`Keys::setting_at`].
     ///
     /// # Errors
     /// Something else is said.
     pub fn only(&self, name: &str, supported: impl Serialize) -> Result<(), Mismatch> {
         let supported = serde_json::to_value(supported).map_err(|e| Mismatch(e.to_string()))?;
-        match self.said(name)? {
+        match self.said(name, name)? {
             Some((origin, said)) if !same(&said, &supported) => {
-                Err(Mismatch(format!("{origin} says `{name}` is {said}, which is not supported; expected {supported}")))
+                Err(Mismatch(format!("{origin} is {said}, which is not supported; expected {supported}")))
             }
             _ => Ok(()),
         }
     }
 
-    /// What is said about a hyperparameter, and where.
-    fn said(&self, name: &str) -> Result<Option<(&'static str, Value)>, Mismatch> {
+    /// What is said about a hyperparameter, and who says it about what. `path` leads to it in the configuration.
+    fn said(&self, name: &str, path: &str) -> Result<Option<(String, Value)>, Mismatch> {
         let parse = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| text.into());
         self.used.borrow_mut().insert(name.to_owned());
         if let Some(text) = self.hints.get(name) {
-            return Ok(Some(("--set", parse(text))));
+            return Ok(Some((format!("--set says `{name}`"), parse(text))));
         }
         let config =
             self.config.get_or_init(|| self.checkpoint.config().map(Option::unwrap_or_default).map_err(Mismatch));
-        match config.as_ref().map_err(Clone::clone)?.get(name).filter(|value| !value.is_null()) {
-            Some(value) => Ok(Some(("config.json", value.clone()))),
-            None => Ok(self.checkpoint.metadata().get(name).map(|text| ("the checkpoint's metadata", parse(text)))),
+        let (outermost, inside) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+        let mut found = config.as_ref().map_err(Clone::clone)?.get(outermost);
+        for name in inside.into_iter().flat_map(|path| path.split('.')) {
+            found = found.and_then(|object| object.get(name));
+        }
+        match found.filter(|value| !value.is_null()) {
+            Some(value) => Ok(Some((format!("config.json says `{path}`"), value.clone()))),
+            None => {
+                let origin = || format!("the checkpoint's metadata says `{name}`");
+                Ok(self.checkpoint.metadata().get(name).map(|text| (origin(), parse(text))))
+            }
         }
     }
 

@@ -136,11 +136,12 @@ impl Architecture for UNet2DConditionModel {
         let rest = self.in_channels.saturating_sub(self.out_channels);
         let (mask, masked_image) = (rest.saturating_sub(self.out_channels), rest.min(self.out_channels));
         let noisy = Meaning::NoisyLatent { latent: self.in_channels - rest, mask, masked_image };
+        let timestep: &[Axis] = if self.timestep == Timestep::PerSample { &[Axis::Batch] } else { &[] };
         let context = Meaning::Embedding { from: Embedding::Context };
         let text = [Axis::Batch, Axis::Tokens(None), Axis::Channels(self.cross_attention_dim)];
         let mut inputs = vec![
             TensorSpec::new("sample", latent(self.in_channels), noisy),
-            TensorSpec::new("timestep", [], Meaning::Timestep { range: [0.0, TIMESTEPS] }),
+            TensorSpec::new("timestep", timestep, Meaning::Timestep { range: [0.0, TIMESTEPS] }),
             TensorSpec::new("encoder_hidden_states", text, context),
         ];
         if let Some(added) = &self.added {
