@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+@functools.cache
+def binaries() -> Path:
+    """Where `make build` puts the programs: in target/release/, unless CARGO_TARGET_DIR or a configuration of Cargo says otherwise."""
+    metadata = run("cargo", "metadata", "--no-deps", "--format-version", "1")
+    return Path(json.loads(metadata)["target_directory"]) / "release"
 
 
 def run(*command: str | Path) -> str:
@@ -14,3 +23,9 @@ def run(*command: str | Path) -> str:
     if done.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stderr.strip()[-2000:]}")
     return done.stdout
+
+
+if __name__ == "__main__":
+    # For the Makefile. Within the repository the path is relative, since make's targets may have no spaces.
+    folder = binaries()
+    print(folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder)

@@ -11,28 +11,79 @@ Exit codes: 0 all of it holds, 1 something does not, 3 there is no GPU that ONNX
 
 from __future__ import annotations
 
+import argparse
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-BIN = ROOT / "target" / "release"
+from commands import ROOT, binaries
+
 WORK = ROOT / "gpu-check"
+PRESET = "tiny"
 DOES_NOT_FIT = 3
 
 
-def run(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(BIN / program), *map(str, arguments)], cwd=ROOT, capture_output=True, text=True)
+class Programs:
+    """The programs in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [str(self.folder / program), *map(str, arguments)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    def architectures(self) -> dict[str, str]:
+        """Every registered architecture, with the shapes that its smallest network is exported with."""
+        listed = self.run("xtask", "architectures", "--json")
+        if listed.returncode:
+            raise RuntimeError(f"xtask architectures: {listed.stderr.strip()}")
+        shapes = {
+            architecture["name"]: [preset["shapes"] for preset in architecture["presets"] if preset["name"] == PRESET]
+            for architecture in json.loads(listed.stdout)
+        }
+        if without := [name for name, found in shapes.items() if not found]:
+            raise RuntimeError(f"no preset `{PRESET}` of {', '.join(without)}")
+        return {name: found[0] for name, found in shapes.items()}
+
+    def write_graph(self, architecture: str, shapes: str, folder: Path) -> str | None:
+        """Makes FOLDER/ARCHITECTURE.onnx of random weights; what went wrong, if something did."""
+        checkpoint, graph = folder / f"{architecture}.safetensors", folder / f"{architecture}.onnx"
+        fixed = ["--shapes", shapes] if shapes else []
+        for program, *arguments in (
+            ("xtask", "synth", architecture, "--preset", PRESET, "-o", checkpoint),
+            ("exporter", "export", checkpoint, "-o", graph, "--weights", "copy", *fixed),
+        ):
+            made = self.run(program, *arguments)
+            if made.returncode:
+                return made.stderr.strip()
+        return None
 
 
-def architectures() -> list[str]:
-    """Every registered architecture: those that the tool names when it is asked for one that it does not know."""
-    return re.findall(r"\w+", run("xtask", "synth", "?", "-o", WORK / "none").stderr.split("known are", 1)[-1])
+def write_graphs(programs: Programs, folder: Path) -> int:
+    """The part that needs no GPU: a graph of every architecture."""
+    problems = [
+        f"{architecture}: {problem}"
+        for architecture, shapes in programs.architectures().items()
+        if (problem := programs.write_graph(architecture, shapes, folder))
+    ]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description="Prove on the NVIDIA GPU of this machine what no other machine can.")
+    parser.add_argument("--binaries", type=Path, help="the folder of the programs (default: Cargo's, of release builds)")
+    parser.add_argument("--only-graphs", type=Path, metavar="FOLDER", help="only write every architecture's graph: needs no GPU")
+    options = parser.parse_args()
+    programs = Programs(options.binaries or binaries())
+    return write_graphs(programs, options.only_graphs) if options.only_graphs else check(programs)
+
+
+def check(programs: Programs) -> int:
+    run = programs.run
     WORK.mkdir(exist_ok=True)
     report: list[str] = []
 
@@ -62,19 +113,12 @@ def main() -> int:
     if not (families := WORK / "families").exists():
         families.symlink_to(ROOT / "profiles" / "families")
     failures = 0
-    for architecture in architectures():
-        checkpoint, graph = WORK / f"{architecture}.safetensors", WORK / f"{architecture}.onnx"
-        for program, arguments in (
-            ("xtask", ["synth", architecture, "-o", checkpoint]),
-            ("exporter", ["export", checkpoint, "-o", graph, "--weights", "copy"]),
-        ):
-            made = run(program, *arguments)
-            if made.returncode:
-                break
-        if made.returncode:
+    for architecture, shapes in programs.architectures().items():
+        if problem := programs.write_graph(architecture, shapes, WORK):
             failures += 1
-            say(f"{architecture}: {made.stderr.strip()}")
+            say(f"{architecture}: {problem}")
             continue
+        graph = WORK / f"{architecture}.onnx"
         for precision in ("fp32", "fp16"):
             engine = WORK / "engines" / f"{architecture}-{precision}"
             built = run("engine-builder", "build", graph, "--profile", without_quality, "--precision", precision, "-o", engine)

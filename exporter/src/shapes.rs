@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use tileforge_graph::{Dim, Port};
@@ -128,6 +129,17 @@ fn misfit(size: usize, multiply: usize, add: isize) -> String {
     format!("is no multiple of {multiply} plus {rest}; the nearest that fits: {}", nearest.join(" or "))
 }
 
+impl fmt::Display for Shapes {
+    /// The text that [`Shapes::from_str`] reads; nothing where no shape is fixed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (name, dims)) in self.0.iter().enumerate() {
+            let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
+            write!(f, "{}{name}:{}", if number == 0 { "" } else { "," }, dims.join("x"))?;
+        }
+        Ok(())
+    }
+}
+
 impl FromStr for Shapes {
     type Err = Error;
 
@@ -182,6 +194,14 @@ mod tests {
             let error = resolve(wrong).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
+    }
+
+    #[test]
+    fn shapes_are_written_as_they_are_read() {
+        for text in ["image:1x3x256x128", "frame:2x3x16x16,timestep:1"] {
+            assert_eq!(text.parse::<Shapes>().unwrap().to_string(), text);
+        }
+        assert_eq!(Shapes::default().to_string(), "");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The developer's tasks: `cargo xtask <task>`.
 
+mod architectures;
 mod codegen;
 mod repeat;
 mod synth;
@@ -16,6 +17,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    /// List the architectures with their presets, and the shapes with which a preset that needs some is exported.
+    Architectures(architectures::Arguments),
     /// Remake crates/graph/src/proto/onnx.rs from crates/graph/proto/onnx-ml.proto.
     Codegen {
         /// Write nothing; fail if the checked-in file differs.
@@ -30,6 +33,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
+        Task::Architectures(arguments) => architectures::run(&arguments),
         Task::Codegen { check } => codegen::run(check),
         Task::Repeat(arguments) => repeat::run(&arguments),
         Task::Synth(arguments) => synth::run(&arguments),
