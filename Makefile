@@ -4,7 +4,9 @@
 # `make setup GPU=1` is something else: it takes the GPU library.
 GPU ?=
 MODELS ?= $(basename $(notdir $(wildcard models/*.yaml)))
-BIN := target/release
+# target/release, or where CARGO_TARGET_DIR or a configuration of Cargo puts it. Before Cargo is installed there is no answer, and
+# `make build` then says what is missing.
+BIN := $(or $(shell python3 scripts/commands.py 2>/dev/null),target/release)
 ENGINES := $(foreach model,$(MODELS),engines/$(GPU)/$(model)/manifest.json)
 # Seconds for each fuzz target.
 SECONDS ?= 20
@@ -17,7 +19,7 @@ help: ## List the targets
 setup: ## Provision ONNX Runtime in .onnxruntime/ (GPU=1: the GPU library and what it needs)
 	@python3 scripts/setup_onnxruntime.py $(if $(filter 1,$(GPU)),--gpu) $(if $(TENSORRT_WHEEL),--tensorrt-wheel "$(TENSORRT_WHEEL)")
 
-build: ## Build exporter, engine-builder and runtime in target/release/
+build: ## Build exporter, engine-builder and runtime (in target/release/, or in that of CARGO_TARGET_DIR)
 	cargo build --release --locked
 
 demo: setup build ## Upscale a photo through the whole line, and compare it with bicubic

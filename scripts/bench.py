@@ -11,8 +11,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-BIN = ROOT / "target" / "release"
+from commands import ROOT, binaries
+
+BIN = binaries()
 PHOTO = ROOT / "tests" / "images" / "coffee.png"
 
 
@@ -66,7 +67,7 @@ def offline_optimisation(folder):
     times = {name: [] for name in graphs}
     for _ in range(9):
         for name, graph in graphs.items():
-            times[name].append(float(run(ROOT / "target/release/examples/load_time", graph)))
+            times[name].append(float(run(BIN / "examples" / "load_time", graph)))
     medians = {name: statistics.median(values) for name, values in times.items()}
     print(f"RRDBNet x4plus: the engine's graph loads in {medians['engine'] / medians['exported']:.2f} times the exported one's time (medians of 9, alternated)")
 

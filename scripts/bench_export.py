@@ -15,8 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-BIN = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+from commands import ROOT, binaries
+
+BIN = binaries()
 
 
 def measured(*command):

@@ -28,7 +28,7 @@ import onnx
 import onnxruntime
 import safetensors.torch
 import torch
-from commands import ROOT, run
+from commands import binaries, run
 from spandrel.architectures.Compact import CompactArch
 from spandrel.architectures.DRCT import DRCT
 from spandrel.architectures.ESRGAN import ESRGANArch
@@ -100,7 +100,7 @@ def measure(name: str, model: Model, runs: int, folder: Path) -> dict:
     checkpoint, graph, traced = folder / f"{name}.safetensors", folder / f"{name}.onnx", folder / f"{name}-torch.onnx"
     run("cargo", "xtask", "synth", model.architecture, "--preset", model.preset, "-o", checkpoint)
     shape = f"image:1x3x{model.tile}x{model.tile}"
-    run(ROOT / "target/release/exporter", "export", checkpoint, "-o", graph, "--shapes", shape)
+    run(binaries() / "exporter", "export", checkpoint, "-o", graph, "--shapes", shape)
     network = model.network(safetensors.torch.load_file(checkpoint)).eval()
     image = torch.from_numpy(numpy.random.default_rng(0).random((1, 3, model.tile, model.tile), dtype=numpy.float32))
     theirs, ours = traced_session(network, image, traced), session(graph)

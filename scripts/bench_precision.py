@@ -26,7 +26,7 @@ import onnx
 import onnxruntime
 import safetensors.numpy
 import skimage.data
-from commands import ROOT, run
+from commands import ROOT, binaries, run
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from PIL import Image
@@ -109,7 +109,6 @@ def without_gates(name: str) -> str:
 
 
 def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> dict:
-    binaries = ROOT / "target/release"
     if isinstance(model.source, tuple):
         source = folder / f"{name}.safetensors"
         run("cargo", "xtask", "synth", model.source[0], "--preset", model.source[1], "-o", source)
@@ -117,7 +116,7 @@ def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> d
         source = ROOT / model.source
     checkpoint = source.with_suffix(".safetensors")
     graph = folder / f"{name}.onnx"
-    run(binaries / "exporter", "export", checkpoint, "-o", graph, "--shapes", f"image:1x3x{model.tile}x{model.tile}", "--weights", "inline")
+    run(binaries() / "exporter", "export", checkpoint, "-o", graph, "--shapes", f"image:1x3x{model.tile}x{model.tile}", "--weights", "inline")
     profile = folder / "bench.yaml"
     profile.write_text(without_gates("bench").replace("64x64, 256x256", f"{model.tile}x{model.tile}"))
     tiles = Tiles("image", model.tile, model.calibration_tiles)
@@ -131,7 +130,7 @@ def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> d
         built = folder / f"{name}-{precision}{''.join(more)}"
         measured = () if precision == "fp32" else ("--calibration", photos, "--calibration-tiles", str(model.calibration_tiles))
         options = (*measured, "--json", *more)
-        run(binaries / "engine-builder", "build", source, "--profile", profile, "--precision", precision, *options, "-o", built)
+        run(binaries() / "engine-builder", "build", source, "--profile", profile, "--precision", precision, *options, "-o", built)
         return next(built.glob("*.onnx"))
 
     def quantised_by_onnxruntime() -> Path:
@@ -204,11 +203,10 @@ def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> d
 
 def measure_tensors(name: str, model: Tensors, runs: int, threads: int, folder: Path) -> dict:
     """Engines of a network that takes tensors, on the inputs of their self-test."""
-    binaries = ROOT / "target/release"
     checkpoint, graph, profile = (folder / f"{name}.{kind}" for kind in ("safetensors", "onnx", "yaml"))
     run("cargo", "xtask", "synth", model.architecture, "--preset", model.preset, "-o", checkpoint)
     weights = "inline" if model.planted else "link"
-    run(binaries / "exporter", "export", checkpoint, "-o", graph, "--shapes", model.shapes, "--weights", weights)
+    run(binaries() / "exporter", "export", checkpoint, "-o", graph, "--shapes", model.shapes, "--weights", weights)
     if model.planted:
         loaded = onnx.load(graph)
         weight = next(weight for weight in loaded.graph.initializer if weight.name == f"{model.planted}.weight")
@@ -220,7 +218,7 @@ def measure_tensors(name: str, model: Tensors, runs: int, threads: int, folder: 
         profile.write_text(text.replace("precision: fp32", f"precision: {way.lower()}"))
         engine = folder / f"{name}-{way}"
         options = ("--calibration-tiles", "8", "--json", "-o", engine)
-        manifest = json.loads(run(binaries / "engine-builder", "build", graph, "--profile", profile, *options))
+        manifest = json.loads(run(binaries() / "engine-builder", "build", graph, "--profile", profile, *options))
         gates = {gate["name"]: gate["value"] for gate in manifest["gates"]}
         islands = manifest.get("islands", [])
         result[way] = {"PSNR to FP32": round(gates["psnr_db"], 1), "cosine": round(gates["cosine"], 6), "islands": islands}

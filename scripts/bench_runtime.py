@@ -34,11 +34,11 @@ import safetensors.torch
 import torch
 from bench_graphs import MODELS as NETWORKS
 from bench_graphs import session, traced_session
-from commands import ROOT, run
+from commands import ROOT, binaries, run
 from PIL import Image
 from turns import ratios, take_turns
 
-BINARIES = ROOT / "target/release"
+BINARIES = binaries()
 PHOTO = ROOT / "tests/images/coffee.png"
 OURS = "runtime infer"
 LEVELS = 2  # of 255: what may differ between pictures that are computed from the same tiles

@@ -22,7 +22,7 @@ from pathlib import Path
 import onnxruntime
 import safetensors.torch
 import torch
-from commands import ROOT, run
+from commands import binaries, run
 from turns import ratios, take_turns
 
 TOLERANCE = 1e-4  # of the output's range
@@ -70,7 +70,7 @@ def measure(name: str, runs: int, folder: Path) -> None:
     checkpoint, graph = folder / f"{name}.safetensors", folder / f"{name}.onnx"
     run("cargo", "xtask", "synth", architecture, "--preset", preset, "-o", checkpoint)
     shapes = ",".join(f"{key}:{'x'.join(map(str, value.shape))}" for key, value in inputs.items())
-    run(ROOT / "target/release/exporter", "export", checkpoint, "-o", graph, "--shapes", shapes)
+    run(binaries() / "exporter", "export", checkpoint, "-o", graph, "--shapes", shapes)
     network = build().eval()
     if unexpected := network.load_state_dict(safetensors.torch.load_file(checkpoint), strict=False).unexpected_keys:
         raise AssertionError(f"{name}: the reference has no tensors {unexpected[:3]}")

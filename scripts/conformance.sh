@@ -11,4 +11,4 @@ fi
 tests/conformance/build.sh "$PWD/target/conformance/stubs"
 cargo build --release --locked --package end-to-end --example conformance
 export LD_LIBRARY_PATH="$PWD/target/conformance/stubs" ORT_DYLIB_PATH="$PWD/$library/libonnxruntime.so"
-"${CARGO_TARGET_DIR:-target}/release/examples/conformance"
+cargo run --quiet --release --locked --package end-to-end --example conformance
