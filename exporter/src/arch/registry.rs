@@ -1,9 +1,6 @@
 //! Which architectures there are, in the order in which they are tried.
 
-use super::{
-    Architecture, Keys, Mismatch, Network, autoencoder_kl, clip_text, depth_anything, drct, hat, mirage, plksr,
-    rgbd_depth, rrdbnet, seedvr2_vae, span, srvgg_net_compact, swinir, unet_2d_condition,
-};
+use super::{Architecture, Keys, Mismatch, Network};
 use crate::{Checkpoint, Error, Result, Task};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -39,23 +36,23 @@ const fn entry<A: Architecture>() -> Entry {
 
 /// The order matters: the first whose signature is complete is taken, so the loosest signature stands last.
 static REGISTRY: &[Entry] = &[
-    entry::<unet_2d_condition::UNet2DConditionModel>(),
-    entry::<clip_text::ClipText>(),
-    entry::<seedvr2_vae::Encoder>(),
-    entry::<seedvr2_vae::Decoder>(),
-    entry::<autoencoder_kl::Encoder>(),
-    entry::<autoencoder_kl::Decoder>(),
-    entry::<rgbd_depth::RgbdDepth>(),
-    entry::<depth_anything::DepthAnything>(),
-    entry::<mirage::UnetPair>(),
-    entry::<mirage::SmallUnet>(),
-    entry::<rrdbnet::RrdbNet>(),
-    entry::<span::Span>(),
-    entry::<plksr::Plksr>(),
-    entry::<drct::Drct>(),
-    entry::<hat::Hat>(),
-    entry::<swinir::SwinIr>(),
-    entry::<srvgg_net_compact::SrvggNetCompact>(),
+    entry::<super::unet_2d_condition::UNet2DConditionModel>(),
+    entry::<super::clip_text::ClipText>(),
+    entry::<super::seedvr2_vae::Encoder>(),
+    entry::<super::seedvr2_vae::Decoder>(),
+    entry::<super::autoencoder_kl::Encoder>(),
+    entry::<super::autoencoder_kl::Decoder>(),
+    entry::<super::rgbd_depth::RgbdDepth>(),
+    entry::<super::depth_anything::DepthAnything>(),
+    entry::<super::mirage::UnetPair>(),
+    entry::<super::mirage::SmallUnet>(),
+    entry::<super::rrdbnet::RrdbNet>(),
+    entry::<super::span::Span>(),
+    entry::<super::plksr::Plksr>(),
+    entry::<super::drct::Drct>(),
+    entry::<super::hat::Hat>(),
+    entry::<super::swinir::SwinIr>(),
+    entry::<super::srvgg_net_compact::SrvggNetCompact>(),
 ];
 
 /// All architectures, in the order in which they are tried.

@@ -1,0 +1,117 @@
+//! What CONTRIBUTING.md and the Makefile say, done as they say it.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use end_to_end::repository;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The output of a command that must have succeeded.
+fn success(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{command:?}\n{}\n{}", text(&output.stdout), text(&output.stderr));
+    output
+}
+
+/// The blocks of Rust in a section of a document, without their indentation by lists.
+fn rust_blocks(section: &str) -> Vec<&str> {
+    let blocks = section.split("```rust\n").skip(1);
+    blocks.map(|rest| rest.split_once("```").unwrap().0).collect()
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in from.read_dir().unwrap() {
+        let (from, to) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
+        if from.is_dir() {
+            copy_folder(&from, &to);
+        } else {
+            fs::copy(&from, &to).unwrap();
+        }
+    }
+}
+
+/// A workspace of the exporter alone; what it depends on stays where it is.
+fn copy_of_exporter(folder: &Path) {
+    let root = repository("").canonicalize().unwrap();
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let line = |line: &str| match line.split_once('=').map_or(line, |(key, _)| key.trim()) {
+        "members" => "members = [\"exporter\"]".to_owned(),
+        "default-members" | "exclude" => String::new(),
+        "tileforge-exporter" => line.to_owned(),
+        _ => line.replace("path = \"", &format!("path = \"{}/", root.display())),
+    };
+    // What is tested is whether it compiles and detects: the copy need not be fast, only its dependencies are shared.
+    let unoptimised = "\n[profile.release.package.tileforge-exporter]\nopt-level = 0\n";
+    let manifest = manifest.lines().map(line).collect::<Vec<_>>().join("\n") + unoptimised;
+    copy_folder(&root.join("exporter"), &folder.join("exporter"));
+    fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+    fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+}
+
+fn insert(path: &Path, before: &str, text: &str) {
+    let content = fs::read_to_string(path).unwrap();
+    let place = content.find(before).unwrap_or_else(|| panic!("{}: expected `{before}`", path.display()));
+    fs::write(path, [&content[..place], text, &content[place..]].concat()).unwrap();
+}
+
+/// The recipe for a new architecture, followed to the letter in a copy: it compiles without a warning, and a checkpoint
+/// of each of its small presets is detected as what it is.
+#[test]
+fn an_architecture_is_added_as_contributing_says() {
+    let document = fs::read_to_string(repository("CONTRIBUTING.md")).unwrap();
+    let (_, section) = document.split_once("## Adding an architecture\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let [file, module, line] = rust_blocks(section).try_into().unwrap();
+    // Always the same place, so that Cargo keeps one copy of what it builds.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("contributing");
+    let _ = fs::remove_dir_all(&folder);
+    copy_of_exporter(&folder);
+    let architectures = folder.join("exporter/src/arch");
+    fs::write(architectures.join("espcn.rs"), file).unwrap();
+    insert(&architectures.join("mod.rs"), "mod hat;\n", module);
+    let registry = architectures.join("registry.rs");
+    let end = fs::read_to_string(&registry).unwrap();
+    let (_, entries) = end.split_once("static REGISTRY: &[Entry] = &[\n").unwrap();
+    let last = entries.split_once("];").unwrap().0.lines().last().unwrap().to_owned();
+    insert(&registry, &last, line);
+    let test = "a_synthesised_checkpoint_is_detected_as_what_it_is";
+    let output = success(
+        Command::new(env!("CARGO"))
+            .args(["test", "--release", "--offline", "--package", "tileforge-exporter", "--test", "every_architecture"])
+            .args(["--", "--exact", test])
+            .current_dir(&folder)
+            .env("CARGO_TARGET_DIR", target_folder())
+            .env("RUSTFLAGS", std::env::var("RUSTFLAGS").unwrap_or_default()),
+    );
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("1 passed"), "{said}");
+    let warnings = String::from_utf8(output.stderr).unwrap();
+    assert!(!warnings.contains("warning"), "{warnings}");
+}
+
+/// Where the tests are built: target/PROFILE/deps/test-HASH.
+fn target_folder() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
+}
+
+/// Who sets Cargo's target folder finds the programs there, and make does too.
+#[test]
+fn make_finds_the_programs_in_another_target_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    for (target, expected) in [
+        (Some(folder.path()), format!("{}/release/exporter export", folder.path().display())),
+        (None, "target/release/exporter export".to_owned()),
+    ] {
+        let mut make = Command::new("make");
+        let _ = make.args(["--dry-run", "--no-print-directory", "demo"]).current_dir(repository(""));
+        // Nothing of the make that runs this test.
+        let _ = make.env_remove("MAKEFLAGS").env_remove("CARGO_TARGET_DIR");
+        if let Some(target) = target {
+            let _ = make.env("CARGO_TARGET_DIR", target);
+        }
+        let said = String::from_utf8(success(&mut make).stdout).unwrap();
+        assert!(said.lines().any(|line| line.starts_with(&expected)), "expected `{expected}` in:\n{said}");
+    }
+}
