@@ -1,26 +1,22 @@
 //! Building an engine directory.
 
-use crate::engine_files::WEIGHTS_FILE;
 use crate::gate;
 use crate::lint::{self, lint};
 use crate::optimise::optimised;
 use crate::precision::{self, Converted, Job, PrecisionOptions, Sensitivity, Trial};
 use crate::profile::{Profile, ProviderOptions};
-use crate::samples::{Purpose, views};
-use crate::{Error, Result, Source, engine_files, portable};
+use crate::samples::views;
+use crate::{Error, Progress, Result, Source, portable};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tileforge_contract::{Precision, Provider};
+use tileforge_engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, SCHEMA, SelfTest, Target};
+use tileforge_engine::store::{self, Store};
+use tileforge_engine::{MANIFEST_FILE, WEIGHTS_FILE, exchange};
 use tileforge_graph::Model;
-use tileforge_runtime::compiled::{self, Facts, Store};
-use tileforge_runtime::engine::manifest::{
-    BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Precision, SCHEMA, SelfTest, Target,
-};
-use tileforge_runtime::engine::{MANIFEST_FILE, selftest};
-use tileforge_runtime::onnxruntime;
-use tileforge_runtime::provider::{self, Provider};
-use tileforge_runtime::session::SessionOptions;
+use tileforge_session::{Environment, SessionOptions, compiled, selftest};
 
 const SELFTEST_FILE: &str = "selftest.safetensors";
 
@@ -50,20 +46,36 @@ pub struct Built {
 /// # Errors
 /// The options do not go with the profile's precision, the source does not give a graph for the profile's tiles, ONNX
 /// Runtime refuses one, a gate is not passed, or a file cannot be written.
-pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, directory: &Path) -> Result<Built> {
+pub fn build(
+    environment: &Environment,
+    progress: &dyn Progress,
+    source: &Source,
+    profile: &Profile,
+    options: &PrecisionOptions,
+    directory: &Path,
+) -> Result<Built> {
     let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| Error::input(directory, "expected the name of an engine directory"))?;
     options.check(profile.precision)?;
+    progress.begin("making the graphs", 1);
     let models = source.graphs(profile)?;
+    progress.step();
     // What cannot become an engine is refused before anything is measured.
     check_for_tensorrt(profile, models.iter().map(|model| Ok((file_name(model)?, Cow::Borrowed(model)))))?;
-    let parent = engine_files::place_for(directory)?;
-    let staging = engine_files::temporary(parent)?;
-    let scratch = engine_files::temporary(parent)?;
+    let parent = exchange::place_for(directory)?;
+    let staging = exchange::temporary(parent)?;
+    let scratch = exchange::temporary(parent)?;
 
-    let purpose = source.purpose();
-    let job =
-        Job { precision: profile.precision, provider: profile.provider, purpose, floors: &profile.floors, options };
+    let contract = source.contract();
+    let job = Job {
+        environment,
+        progress,
+        precision: profile.precision,
+        provider: profile.provider,
+        contract,
+        floors: &profile.floors,
+        options,
+    };
     let Written { graphs, graph_sha256, converted } =
         write_graphs(source, &job, &models, staging.path(), scratch.path())?;
     let written = |graph: &EngineGraph| {
@@ -74,7 +86,7 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
         measure(source, &job, &graphs, &converted, staging.path(), scratch.path())?;
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
     gate::check(&all).map_err(|error| with_blame(error, &converted, &job, scratch.path()))?;
-    let compiles_on = portable::compiles_on(profile);
+    let compiles_on = portable::compiles_on(environment, profile);
     let mut manifest = Manifest {
         schema: SCHEMA,
         name,
@@ -86,11 +98,7 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
             graph_sha256,
             parameters: source.parameters(),
         },
-        interface: purpose.images().cloned(),
-        component: match purpose {
-            Purpose::Images(_) => None,
-            Purpose::Tensors(component) => Some(component.clone()),
-        },
+        contract: contract.clone(),
         precision: profile.precision,
         islands: converted.islands,
         calibration: converted.calibration,
@@ -108,42 +116,47 @@ pub fn build(source: &Source, profile: &Profile, options: &PrecisionOptions, dir
             cuda: if profile.provider == Provider::Cpu { BTreeMap::new() } else { owned(profile.cuda_options()) },
         },
         built_with: BuiltWith {
-            onnxruntime: onnxruntime::load(None)?.version().into(),
+            onnxruntime: environment.library().version().into(),
             operating_system: std::env::consts::OS.into(),
             processor: std::env::consts::ARCH.into(),
         },
         graphs: graphs.into_iter().map(|graph| graph.record).collect(),
         gates,
         selftest,
-        files: engine_files::files(staging.path())?,
+        files: exchange::files(staging.path())?,
     };
     if let Ok(Some(gpu)) = &compiles_on {
-        compile(&manifest, *gpu, staging.path())?;
-        manifest.files = engine_files::files(staging.path())?;
+        compile(environment, progress, &manifest, *gpu, staging.path())?;
+        manifest.files = exchange::files(staging.path())?;
     }
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
     write_manifest(&manifest, staging.path())?;
-    engine_files::put_in_place(staging, directory)?;
+    exchange::put_in_place(staging, directory)?;
     let (directory, portable) = (directory.to_owned(), compiles_on.err());
     Ok(Built { directory, manifest, portable, bytes, speed, sensitivity: converted.sensitivity })
 }
 
 /// Compiles every graph of the engine in `staging` on a GPU of this machine, with its timing cache beside the plan.
-fn compile(manifest: &Manifest, gpu: u32, staging: &Path) -> Result<()> {
-    let library = onnxruntime::load(None)?;
-    let probe = provider::probe(library);
-    let folder = staging.join(compiled::FOLDER);
+fn compile(
+    environment: &Environment,
+    progress: &dyn Progress,
+    manifest: &Manifest,
+    gpu: u32,
+    staging: &Path,
+) -> Result<()> {
+    let store = Store::at(staging.join(store::FOLDER));
     let provider_options = manifest.target.tensorrt.clone();
     let options =
         SessionOptions { provider: Provider::TensorRt, provider_options, device: gpu, ..SessionOptions::default() };
+    progress.begin("compiling", manifest.graphs.len());
     for graph in &manifest.graphs {
-        let facts = Facts::new(manifest, graph, &options.provider_options, library, &probe, gpu);
-        let facts =
-            facts.ok_or_else(|| Error::input(&folder, "TensorRT or its GPU cannot be asked for its version"))?;
-        Store::at(&folder)
-            .get_or_make(&facts, |place| compiled::compile(&staging.join(&graph.file), &options, place))?;
-        let lock = Store::at(&folder).lock_file(&facts);
+        let facts = compiled::facts(manifest, graph, &options.provider_options, environment, gpu);
+        let facts = facts.ok_or_else(|| tileforge_session::Error::CannotCompile { graph: graph.file.clone() })?;
+        let make = |place: &Path| compiled::compile(environment, &staging.join(&graph.file), &options, place);
+        store.get_or_make(&facts, make)?;
+        let lock = store.lock_file(&facts);
         fs::remove_file(&lock).map_err(|e| Error::file(&lock, "remove", e))?;
+        progress.step();
     }
     Ok(())
 }
@@ -192,7 +205,7 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
     let mut emulations: Vec<(Model, PathBuf)> = Vec::new();
     for (model, reference) in converted.models.iter_mut().zip(references) {
         let name = file_name(model)?;
-        let optimised = if optimise { optimised(model, &unfused.join(&name))? } else { None };
+        let optimised = if optimise { optimised(job.environment, model, &unfused.join(&name))? } else { None };
         let shapes = |ports: &[tileforge_graph::Port]| {
             ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect()
         };
@@ -212,7 +225,7 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
         tileforge_graph::save_sharing_weights(&pairs, &scratch.join("emulated.weights"))?;
     }
     let last = names.last().ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
-    let graph_sha256 = tileforge_runtime::digest::sha256_file(&scratch.join(last))?.sha256;
+    let graph_sha256 = tileforge_engine::digest::sha256_file(&scratch.join(last))?.sha256;
     Ok(Written { graphs, graph_sha256, converted })
 }
 
@@ -258,6 +271,7 @@ fn measure(
 ) -> Result<Measured> {
     let (mut gates, mut speed) = (Vec::new(), Vec::new());
     let mut selftest = None;
+    job.progress.begin("measuring graphs against their references", graphs.len());
     for (position, graph) in graphs.iter().enumerate() {
         let trial = Trial::new(job, &graph.reference, &converted.judged, scratch)?;
         let file = graph.emulation.clone().unwrap_or_else(|| staging.join(&graph.record.file));
@@ -267,7 +281,7 @@ fn measure(
         if job.precision == Precision::Int8 && job.provider == Provider::Cpu && position + 1 == graphs.len() {
             let rivals = converted.rivals(&graph.reference, scratch)?;
             let paths: Vec<&Path> = rivals.iter().map(|(_, path)| path.as_path()).collect();
-            let ratios = precision::speed_ratios(&paths, &file, trial.sample())?;
+            let ratios = precision::speed_ratios(job.environment, &paths, &file, trial.sample())?;
             speed.extend(rivals.iter().zip(ratios).map(|((name, _), ratio)| Gate {
                 name: (*name).into(),
                 graph: graph.record.file.clone(),
@@ -285,6 +299,7 @@ fn measure(
             let tolerance = selftest_tolerance(job.precision);
             selftest = Some(SelfTest { file: SELFTEST_FILE.into(), graph: graph.record.file.clone(), tolerance });
         }
+        job.progress.step();
     }
     let selftest = selftest.ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
     Ok(Measured { gates, speed, selftest })

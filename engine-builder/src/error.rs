@@ -1,6 +1,8 @@
 //! What can go wrong while an engine is built.
 
+use crate::PrecisionOption;
 use std::path::{Path, PathBuf};
+use tileforge_contract::Precision;
 
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -9,7 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused a file or a folder.
-    #[error("{}: cannot {action}: {source}", path.display())]
+    #[error("{}: cannot {action}", path.display())]
     File {
         /// The file or folder.
         path: PathBuf,
@@ -26,9 +28,36 @@ pub enum Error {
         /// What was expected, what was found, and what to do next.
         reason: String,
     },
-    /// What was asked for does not go together.
-    #[error("{0}")]
-    Usage(String),
+    /// An option has no effect on an engine in this precision.
+    #[error("{option:?} has no effect on an engine in {precision}; it is for {users}")]
+    NoEffect {
+        /// The option.
+        option: PrecisionOption,
+        /// The engine's precision.
+        precision: Precision,
+        /// The precisions that use it.
+        users: &'static str,
+    },
+    /// The profile's machine does not compute in a precision.
+    #[error("the machine of profile {profile} does not compute in {precision}: {reason}")]
+    Precision {
+        /// The profile's name.
+        profile: String,
+        /// The precision that was asked for.
+        precision: Precision,
+        /// What the machine lacks.
+        reason: String,
+        /// The precisions that it computes in.
+        possible: Vec<Precision>,
+    },
+    /// The engine cannot be compiled on this machine.
+    #[error("{profile}: an engine cannot be compiled here: {reason}")]
+    Portable {
+        /// The profile's name.
+        profile: String,
+        /// Why.
+        reason: String,
+    },
     /// A graph or an engine did not pass its gates. Nothing was written.
     #[error("the gates were not passed; nothing was written\n{0}")]
     Gate(String),
@@ -41,9 +70,18 @@ pub enum Error {
     /// The graph cannot be made, read or written.
     #[error(transparent)]
     Graph(#[from] tileforge_graph::Error),
-    /// ONNX Runtime, or the engine's own format.
+    /// The engine directory.
     #[error(transparent)]
-    Runtime(#[from] tileforge_runtime::Error),
+    Engine(#[from] tileforge_engine::Error),
+    /// ONNX Runtime.
+    #[error(transparent)]
+    Session(#[from] tileforge_session::Error),
+    /// A picture to calibrate on.
+    #[error(transparent)]
+    Image(#[from] tileforge_image::Error),
+    /// The model's contract.
+    #[error(transparent)]
+    Contract(#[from] tileforge_contract::Error),
 }
 
 impl Error {

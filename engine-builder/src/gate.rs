@@ -2,7 +2,7 @@
 
 use crate::{Error, Floors, Result};
 use ndarray::ArrayD;
-use tileforge_runtime::engine::manifest::Gate;
+use tileforge_engine::manifest::Gate;
 
 /// An engine's output against its reference.
 #[derive(Debug, Clone, Copy, PartialEq)]

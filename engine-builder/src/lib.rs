@@ -6,8 +6,6 @@
 //! `runtime` crate opens.
 
 mod build;
-pub mod bundle;
-mod engine_files;
 mod error;
 mod gate;
 pub mod lint;
@@ -16,6 +14,7 @@ mod optimise;
 pub mod portable;
 mod precision;
 pub mod profile;
+mod progress;
 mod samples;
 mod source;
 mod test_image;
@@ -25,6 +24,17 @@ pub use build::{Built, build};
 pub use error::{Error, Result};
 pub use gate::{Measurement, figure};
 pub use model_file::ModelFile;
-pub use precision::{PrecisionOptions, RangeMethod, Sensitivity, convert_graph};
+pub use precision::{PrecisionOption, PrecisionOptions, RangeMethod, Sensitivity, convert_graph};
 pub use profile::{Device, Floors, Profile, Tile};
-pub use source::Source;
+pub use progress::{Progress, Silent};
+pub use source::{Source, SourceOptions};
+
+#[cfg(test)]
+mod tests {
+    use tileforge_session::{Environment, onnxruntime};
+
+    /// The library of this source tree, and no cache.
+    pub(crate) fn environment() -> Environment {
+        Environment::new(onnxruntime::load(&onnxruntime::Search::AroundExecutable).unwrap())
+    }
+}

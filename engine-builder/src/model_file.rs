@@ -4,6 +4,7 @@ use crate::{Error, Result, yaml};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tileforge_contract::Task;
 
 /// A model, as `models/NAME.yaml` says it.
 #[derive(Debug, Clone, Deserialize)]
@@ -14,7 +15,7 @@ pub struct ModelFile {
     /// What the model does, for the reader.
     pub description: String,
     /// The task that the checkpoint must turn out to have.
-    pub task: String,
+    pub task: Task,
     /// The architecture that the checkpoint must turn out to have.
     pub architecture: String,
     /// The checkpoint, beside the model file.
@@ -50,7 +51,7 @@ impl ModelFile {
                 format!("its checkpoint {} is missing; put it there", model.checkpoint.display()),
             ));
         }
-        let found = tileforge_runtime::digest::sha256_file(&model.checkpoint)?.sha256;
+        let found = tileforge_engine::digest::sha256_file(&model.checkpoint)?.sha256;
         if found != model.sha256 {
             let reason = format!(
                 "expected the SHA-256 {}, found {found}: it is another checkpoint than {}",

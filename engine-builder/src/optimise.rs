@@ -3,7 +3,7 @@
 use crate::Result;
 use std::path::Path;
 use tileforge_graph::{Model, Weight};
-use tileforge_runtime::session::{OptimisationLevel, Session, SessionOptions};
+use tileforge_session::{Environment, OptimisationLevel, Session, SessionOptions};
 
 /// The optimised graph is kept when it has at most this share of the nodes. A count and not a time, so that the same
 /// inputs give the same engine; docs/benchmarks.md has the loading times that it stands for.
@@ -14,14 +14,14 @@ const WORTH_KEEPING: f64 = 0.9;
 /// weight file.
 ///
 /// The fusions are those that hold for any processor; layouts for this one are still chosen when the engine is opened.
-pub(crate) fn optimised(model: &Model, path: &Path) -> Result<Option<Model>> {
+pub(crate) fn optimised(environment: &Environment, model: &Model, path: &Path) -> Result<Option<Model>> {
     let target = path.with_extension("optimised.onnx");
     let options = SessionOptions {
         optimisation: OptimisationLevel::Extended,
         optimised_model_path: Some(target.clone()),
         ..SessionOptions::default()
     };
-    Session::open(path, &options)?;
+    Session::open(environment, path, &options)?;
     let mut optimised = tileforge_graph::load(&target)?;
     if optimised.nodes.len() as f64 > WORTH_KEEPING * model.nodes.len() as f64 {
         return Ok(None);

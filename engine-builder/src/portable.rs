@@ -5,24 +5,23 @@
 
 use crate::profile::Profile;
 use crate::{Error, Result};
-use tileforge_runtime::onnxruntime;
-use tileforge_runtime::provider::{self, Gpu, Provider};
+use tileforge_contract::Provider;
+use tileforge_session::{Environment, Gpu};
 
 /// The GPU that an engine of `profile` is compiled on here, by the driver's number; `None` for a profile that needs no
 /// compiling.
 ///
 /// # Errors
 /// Why the engine is portable.
-pub fn compiles_on(profile: &Profile) -> Result<Option<u32>, String> {
-    let gpu = gpu_here(profile, &provider::gpus())?;
-    if gpu.is_some() {
-        let library = onnxruntime::load(None).map_err(|error| error.to_string())?;
-        let missing = provider::probe(library).reason_against(Provider::TensorRt);
-        if !missing.is_empty() {
-            return Err(missing);
-        }
+pub fn compiles_on(environment: &Environment, profile: &Profile) -> Result<Option<u32>, String> {
+    if profile.provider != Provider::TensorRt {
+        return Ok(None);
     }
-    Ok(gpu)
+    let probe = environment.probe();
+    let gpus = probe.driver_problem.clone().map_or_else(|| Ok(probe.gpus.clone()), Err);
+    let gpu = gpu_here(profile, &gpus)?;
+    let missing = if gpu.is_some() { probe.reason_against(Provider::TensorRt) } else { String::new() };
+    if missing.is_empty() { Ok(gpu) } else { Err(missing) }
 }
 
 fn gpu_here(profile: &Profile, gpus: &Result<Vec<Gpu>, String>) -> Result<Option<u32>, String> {
@@ -44,20 +43,17 @@ fn gpu_here(profile: &Profile, gpus: &Result<Vec<Gpu>, String>) -> Result<Option
 ///
 /// # Errors
 /// It will be, with the reason: the machine does not fit.
-pub fn require_compiled(profile: &Profile) -> Result<()> {
-    match compiles_on(profile) {
-        Ok(_) => Ok(()),
-        Err(reason) => Err(Error::Runtime(tileforge_runtime::Error::DoesNotFit(format!(
-            "{}: an engine cannot be compiled here: {reason}; build it on that machine, or without --require-compiled for a portable one",
-            profile.name
-        )))),
-    }
+pub fn require_compiled(environment: &Environment, profile: &Profile) -> Result<()> {
+    let refused = |reason| Error::Portable { profile: profile.name.clone(), reason };
+    compiles_on(environment, profile).map(drop).map_err(refused)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::path::Path;
+    use tileforge_session::Probe;
+    use tileforge_session::provider::ProviderStatus;
 
     #[test]
     fn the_reason_names_what_is_here() {
@@ -75,5 +71,24 @@ mod tests {
         assert!(reason(Ok(Vec::new())).ends_with("found no GPU at all"));
         assert_eq!(gpu_here(&profile("l4"), &Ok(vec![gpu("NVIDIA L40S"), gpu("NVIDIA L4")])), Ok(Some(1)));
         assert_eq!(gpu_here(&profile("cpu"), &Err("no driver".into())), Ok(None));
+    }
+
+    #[test]
+    fn an_engine_is_compiled_where_the_environment_has_its_gpu() {
+        let profile = Profile::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../profiles/l4.yaml")).unwrap();
+        let gpu = Gpu { name: "NVIDIA L4".into(), compute_capability: "8.9".into(), memory_bytes: 1 };
+        let status = |usable| ProviderStatus {
+            provider: Provider::TensorRt,
+            compiled_in: true,
+            usable,
+            reason: "no TensorRT".into(),
+        };
+        let of = |probe| compiles_on(&crate::tests::environment().with_probe(probe), &profile);
+        let with = |usable| Probe { providers: vec![status(usable)], gpus: vec![gpu.clone()], ..Probe::default() };
+        assert_eq!(of(with(true)), Ok(Some(0)));
+        assert_eq!(of(with(false)), Err("no TensorRT".into()));
+        assert!(of(Probe::default()).unwrap_err().ends_with("found no GPU at all"));
+        let broken = Probe { driver_problem: Some("no driver".into()), ..Probe::default() };
+        assert!(of(broken).unwrap_err().ends_with("cannot be used: no driver"));
     }
 }

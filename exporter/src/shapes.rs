@@ -140,6 +140,12 @@ impl fmt::Display for Shapes {
     }
 }
 
+impl From<BTreeMap<String, Vec<usize>>> for Shapes {
+    fn from(shapes: BTreeMap<String, Vec<usize>>) -> Self {
+        Self(shapes)
+    }
+}
+
 impl FromStr for Shapes {
     type Err = Error;
 

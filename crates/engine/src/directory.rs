@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 use crate::manifest::{Graph, Manifest};
 use crate::signature::{self, PublicKey};
 
+/// The name of the file that holds the weights of all graphs.
+pub const WEIGHTS_FILE: &str = "model.weights";
+
 /// The name of the manifest in an engine directory.
 pub const MANIFEST_FILE: &str = "manifest.json";
 

@@ -11,9 +11,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// The file that holds the weights of all graphs.
-pub(crate) const WEIGHTS_FILE: &str = "model.weights";
-
 /// Size and SHA-256 of every file in a folder and the folders in it, by name: `NAME`, or `FOLDER/NAME`.
 pub fn files(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
     let mut files = BTreeMap::new();

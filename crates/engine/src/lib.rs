@@ -25,7 +25,7 @@ pub mod signature;
 pub mod store;
 mod validate;
 
-pub use directory::{Engine, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES};
+pub use directory::{Engine, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, WEIGHTS_FILE};
 pub use error::{Error, Result};
 pub use manifest::{Graph, Manifest};
 pub use signature::PublicKey;

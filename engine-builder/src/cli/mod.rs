@@ -8,11 +8,12 @@ use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tileforge_contract::Precision;
+use tileforge_engine::manifest::{Gate, Manifest};
 use tileforge_engine_builder::bundle::share_files;
 use tileforge_engine_builder::{
     Error, PrecisionOptions, Profile, RangeMethod, Result, Sensitivity, Source, build, convert_graph, figure, portable,
 };
-use tileforge_runtime::engine::manifest::{Gate, Manifest, Precision};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the engine does not fit this box, 4 a gate failed.

@@ -1,16 +1,18 @@
 //! What activations are measured on: tiles of pictures or tensors, from a folder or built in.
 
-use crate::samples::{Purpose, Sample, read_sample, sample_files};
+use crate::samples::{self, Sample, normalise, read_sample, sample_files};
 use crate::{Error, Result};
 use ndarray::ArrayD;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
+use tileforge_contract::{ChannelOrder, Contract, Meaning};
+use tileforge_engine::digest::hexadecimal;
 use tileforge_exporter::Noise;
 use tileforge_graph::Model;
-use tileforge_runtime::digest::hexadecimal;
-use tileforge_runtime::engine::manifest::Interface;
-use tileforge_runtime::image::{Format, ImageReader, Limits, Picture, RowSource};
-use tileforge_runtime::tile::Size;
+
+use tileforge_image::Size;
+use tileforge_image::{Format, ImageReader, Limits, Picture, RowSource};
+use tileforge_session::Tensor;
 
 /// Tiles come from the same places in every build of the same images.
 const SEED: u64 = 0x7411_F0E6;
@@ -38,25 +40,30 @@ impl CalibrationSamples {
     ///
     /// # Errors
     /// The folder has nothing that fits, or a file cannot be read.
-    pub(crate) fn draw(folder: Option<&Path>, count: usize, model: &Model, purpose: &Purpose) -> Result<Self> {
-        let made = || (1..=count).map(|number| purpose.sample(model, number)).collect::<Result<Vec<_>>>();
-        let (source, pictures, tiles, samples) = match (folder, purpose) {
-            (None, Purpose::Images(_)) => ("built-in test image", 1, count, made()?),
-            (None, Purpose::Tensors(_)) => ("random tensors", 0, count, made()?),
-            (Some(folder), Purpose::Images(interface)) => {
+    pub(crate) fn draw(folder: Option<&Path>, count: usize, model: &Model, contract: &Contract) -> Result<Self> {
+        let picture = samples::picture_input(contract);
+        let made = || (1..=count).map(|number| samples::sample(contract, model, number)).collect::<Result<Vec<_>>>();
+        let (source, pictures, tiles, samples) = match (folder, picture) {
+            (None, Some(_)) => ("built-in test image", 1, count, made()?),
+            (None, None) => ("random tensors", 0, count, made()?),
+            (Some(folder), Some(picture)) => {
                 let shape =
-                    model.inputs.iter().find(|port| port.name == interface.input).and_then(|port| port.ty.fixed_dims());
-                let (pictures, batches) = tiles_of(folder, count, &shape.unwrap_or_default(), interface)?;
+                    model.inputs.iter().find(|port| port.name == picture.name).and_then(|port| port.ty.fixed_dims());
+                let (pictures, batches) = tiles_of(folder, count, &shape.unwrap_or_default(), &picture.meaning)?;
                 let tiles = batches.iter().map(|batch| batch.shape()[0]).sum();
-                (
-                    "folder",
-                    pictures,
-                    tiles,
-                    batches.into_iter().map(|batch| vec![(interface.input.clone(), batch)]).collect(),
-                )
+                // Whatever else the network takes is made without a picture.
+                let others = |number: usize| {
+                    let others = contract.inputs.iter().filter(|input| input.name != picture.name);
+                    others.map(move |input| Ok((input.name.clone(), samples::values(contract, input, model, number)?)))
+                };
+                let sample = |(number, batch): (usize, ArrayD<f32>)| {
+                    let picture = Ok((picture.name.clone(), Tensor::from(batch)));
+                    [picture].into_iter().chain(others(number + 1)).collect::<Result<Sample>>()
+                };
+                ("folder", pictures, tiles, batches.into_iter().enumerate().map(sample).collect::<Result<Vec<_>>>()?)
             }
-            (Some(folder), Purpose::Tensors(_)) => {
-                let paths = sample_files(folder, model)?;
+            (Some(folder), None) => {
+                let paths = sample_files(folder, contract)?;
                 let chosen = evenly(paths.len(), count, &mut Noise::new(SEED));
                 let samples =
                     chosen.into_iter().map(|at| read_sample(&paths[at], model)).collect::<Result<Vec<_>>>()?;
@@ -64,17 +71,19 @@ impl CalibrationSamples {
             }
         };
         let mut hash = Sha256::new();
-        samples.iter().flatten().flat_map(|(_, values)| values).for_each(|value| hash.update(value.to_le_bytes()));
+        samples.iter().flatten().for_each(|(_, values)| hash.update(values.to_bytes()));
         Ok(CalibrationSamples { source, pictures, tiles, samples, sha256: hexadecimal(&hash.finalize()) })
     }
 }
 
 /// The number of pictures in a folder that tiles were drawn from, and the tiles in batches `[batch, channels, height,
 /// width]`: `count` tiles, and as many more as fill the last batch.
-fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface) -> Result<(usize, Vec<ArrayD<f32>>)> {
-    let [batch, channels, height, width] = *shape else {
+fn tiles_of(folder: &Path, count: usize, shape: &[usize], pixels: &Meaning) -> Result<(usize, Vec<ArrayD<f32>>)> {
+    let ([batch, channels, height, width], Meaning::Pixels { range, normalisation, order, .. }) = (shape, pixels)
+    else {
         return Err(Error::input(folder, format!("expected an image input, found {shape:?}")));
     };
+    let (batch, channels, height, width) = (*batch, *channels, *height, *width);
     let count = count.next_multiple_of(batch.max(1));
     let mut noise = Noise::new(SEED);
     let limits = Limits::default();
@@ -103,8 +112,11 @@ fn tiles_of(folder: &Path, count: usize, shape: &[usize], interface: &Interface)
         for _ in 0..share {
             let (x, y) =
                 (drawn(&mut noise, columns as usize - width + 1), drawn(&mut noise, rows as usize - height + 1));
-            add_tile(&mut values, &picture, [x, y], [channels, height, width], interface.range);
+            add_tile(&mut values, &picture, [x, y], [channels, height, width], *range, *order);
             if values.len() == shape.iter().product::<usize>() {
+                if let Some(normalisation) = normalisation {
+                    normalise(&mut values, *normalisation, height * width);
+                }
                 let filled = ArrayD::from_shape_vec(shape.to_vec(), std::mem::take(&mut values));
                 batches.push(filled.map_err(|e| Error::Graph(tileforge_graph::Error::Graph(e.to_string())))?);
             }
@@ -121,6 +133,7 @@ fn add_tile(
     [x, y]: [usize; 2],
     [channels, height, width]: [usize; 3],
     [low, high]: [f32; 2],
+    order: ChannelOrder,
 ) {
     let columns = picture.size().width as usize;
     for channel in 0..channels {
@@ -128,10 +141,10 @@ fn add_tile(
             let pixels = picture.samples()[((y + row) * columns + x) * 3..][..width * 3].chunks_exact(3);
             values.extend(pixels.map(|pixel| {
                 // A network for grey pictures gets the mean of the colours.
-                let level = if channels == 1 {
-                    pixel.iter().map(|v| f32::from(*v)).sum::<f32>() / 3.0
-                } else {
-                    f32::from(pixel[channel])
+                let level = match order {
+                    ChannelOrder::Grey => pixel.iter().map(|v| f32::from(*v)).sum::<f32>() / 3.0,
+                    ChannelOrder::Rgb => f32::from(pixel[channel]),
+                    ChannelOrder::Bgr => f32::from(pixel[2 - channel]),
                 };
                 low + level / 255.0 * (high - low)
             }));
@@ -166,21 +179,18 @@ fn pictures_of(folder: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tileforge_graph::{DataType, Port, TensorType};
-    use tileforge_runtime::engine::manifest::{Padding, Task};
+    use tileforge_contract::{Axis, DataType, Extent, Normalisation, ReceptiveField, Task, TensorSpec};
+    use tileforge_graph::{Port, TensorType};
 
-    fn interface() -> Interface {
-        Interface {
-            task: Task::Upscale,
-            input: "image".into(),
-            output: "upscaled".into(),
-            scale: 1,
-            channels: 3,
-            range: [0.0, 1.0],
-            size_multiple: 1,
-            size_minimum: 1,
-            padding: Padding::Reflect,
-            receptive_field: None,
+    fn contract(normalisation: Option<Normalisation>) -> Contract {
+        let side = Extent::multiple_of(1);
+        let axes = [Axis::Batch, Axis::Channels(3), Axis::Height(side), Axis::Width(side)];
+        let pixels = Meaning::Pixels { range: [0.0, 1.0], normalisation, order: ChannelOrder::Rgb, padding: None };
+        Contract {
+            task: Task::Depth,
+            inputs: vec![TensorSpec::new("image", axes, pixels)],
+            outputs: vec![TensorSpec::new("depth", axes, Meaning::Prediction)],
+            receptive_field: ReceptiveField::Unbounded,
             safe_precisions: Vec::new(),
         }
     }
@@ -195,7 +205,7 @@ mod tests {
     }
 
     fn write_png(path: &Path, [width, height]: [u32; 2], level: u8) {
-        use tileforge_runtime::image::{Colour, Depth, Header, ImageWriter, RowSink};
+        use tileforge_image::{Colour, Depth, Header, ImageWriter, RowSink};
         let header =
             Header { size: Size { width, height }, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
         let mut writer = ImageWriter::create(path, Format::Png, header).unwrap();
@@ -206,12 +216,12 @@ mod tests {
     fn draw(folder: &Path, count: usize, batch: usize) -> CalibrationSamples {
         let port = Port { name: "image".into(), ty: TensorType::new(DataType::F32, [batch, 3, 8, 8]) };
         let model = Model { inputs: vec![port], ..Model::default() };
-        CalibrationSamples::draw(Some(folder), count, &model, &Purpose::Images(interface())).unwrap()
+        CalibrationSamples::draw(Some(folder), count, &model, &contract(None)).unwrap()
     }
 
     /// The level of each tile.
     fn levels(drawn: &CalibrationSamples) -> Vec<u8> {
-        let tiles = drawn.samples.iter().flat_map(|sample| sample[0].1.outer_iter());
+        let tiles = drawn.samples.iter().flat_map(|sample| sample[0].1.as_f32().unwrap().outer_iter());
         tiles.map(|tile| (tile[[0, 0, 0]] * 255.0).round() as u8).collect()
     }
 
@@ -242,5 +252,22 @@ mod tests {
         let drawn = draw(folder.path(), 5, 3);
         assert_eq!((drawn.tiles, drawn.samples.len(), levels(&drawn)), (6, 2, vec![0, 1, 2, 3, 4, 5]));
         assert_eq!(drawn.samples[0][0].1.shape(), [3, 3, 8, 8]);
+    }
+
+    #[test]
+    fn pictures_are_normalised_as_the_contract_says() {
+        let folder = pictures(2);
+        let port = Port { name: "image".into(), ty: TensorType::new(DataType::F32, [1, 3, 8, 8]) };
+        let model = Model { inputs: vec![port], ..Model::default() };
+        let contract = contract(Some(Normalisation::IMAGENET));
+        let Normalisation { mean, deviation } = Normalisation::IMAGENET;
+        let drawn = CalibrationSamples::draw(Some(folder.path()), 2, &model, &contract).unwrap();
+        for (level, sample) in drawn.samples.iter().enumerate() {
+            let values = sample[0].1.as_f32().unwrap();
+            for channel in 0..3 {
+                let expected = (level as f32 / 255.0 - mean[channel]) / deviation[channel];
+                assert!((values[[0, channel, 0, 0]] - expected).abs() < 1e-6);
+            }
+        }
     }
 }

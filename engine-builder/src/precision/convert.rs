@@ -11,10 +11,10 @@ use crate::samples::Sample;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use tileforge_contract::{Meaning, Normalisation, Precision, Provider};
+use tileforge_engine::manifest::Calibration;
 use tileforge_graph::rewrite::{self, fold_weight_casts};
 use tileforge_graph::{DataType, Model, WeightStorage};
-use tileforge_runtime::engine::manifest::{Calibration, Precision};
-use tileforge_runtime::provider::Provider;
 
 /// Calibration samples that quality is judged on, taken evenly from all: each is run once for every graph that is
 /// tried.
@@ -136,17 +136,26 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
 fn calibrate(job: &Job<'_>, model: &Model, file: &Path, recipe: &mut Recipe) -> Result<CalibrationSamples> {
     let options = job.options;
     let samples =
-        CalibrationSamples::draw(options.calibration.as_deref(), options.calibration_tiles, model, job.purpose)?;
-    recipe.statistics = statistics(model, file, &samples)?;
+        CalibrationSamples::draw(options.calibration.as_deref(), options.calibration_tiles, model, job.contract)?;
+    recipe.statistics = statistics(job, model, file, &samples)?;
     // Pictures reach from black to white, whatever the tiles show; and the quantised values of that whole range are the
     // levels of 8-bit pictures.
-    if let Some(interface) = job.purpose.images() {
-        recipe.statistics.entry(interface.input.clone()).or_default().add(&interface.range);
+    for input in &job.contract.inputs {
+        if let Meaning::Pixels { range, normalisation, .. } = &input.meaning {
+            recipe.statistics.entry(input.name.clone()).or_default().add(&black_and_white(*range, *normalisation));
+        }
     }
     if job.precision == Precision::Fp16 || job.provider != Provider::Cpu {
         recipe.outside = outside_f16(model, &recipe.statistics)?;
     }
     Ok(samples)
+}
+
+/// The values of black and white in a tensor, in each channel.
+fn black_and_white([low, high]: [f32; 2], normalisation: Option<Normalisation>) -> Vec<f32> {
+    let Some(Normalisation { mean, deviation }) = normalisation else { return vec![low, high] };
+    let levels = |(mean, deviation): (&f32, &f32)| [(low - mean) / deviation, (high - mean) / deviation];
+    mean.iter().zip(&deviation).flat_map(levels).collect()
 }
 
 /// At most [`JUDGED`] samples, evenly from all.

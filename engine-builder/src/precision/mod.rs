@@ -30,7 +30,7 @@ mod tests;
 pub use convert::convert_graph;
 pub(crate) use convert::{Converted, convert};
 pub(crate) use options::Job;
-pub use options::PrecisionOptions;
+pub use options::{PrecisionOption, PrecisionOptions};
 pub use quality::Sensitivity;
 pub(crate) use quality::{Trial, emulation};
 pub use range::RangeMethod;

@@ -1,11 +1,10 @@
 //! What the caller asks for.
 
 use super::RangeMethod;
-use crate::samples::Purpose;
-use crate::{Error, Floors, Result};
+use crate::{Error, Floors, Progress, Result};
 use std::path::PathBuf;
-use tileforge_runtime::engine::manifest::Precision;
-use tileforge_runtime::provider::Provider;
+use tileforge_contract::{Contract, Precision, Provider};
+use tileforge_session::Environment;
 
 /// How an engine is converted to its precision.
 #[derive(Debug, Clone)]
@@ -38,7 +37,7 @@ impl PrecisionOptions {
     /// Checks that a precision uses what was asked for, and that there is a folder to calibrate on.
     ///
     /// # Errors
-    /// [`Error::Usage`] for an option that would have no effect; [`Error::File`] if the folder cannot be listed.
+    /// [`Error::NoEffect`] for an option that would have no effect; [`Error::File`] if the folder cannot be listed.
     pub(crate) fn check(&self, precision: Precision) -> Result<()> {
         if let Some(folder) = &self.calibration {
             folder.read_dir().map_err(|e| Error::file(folder, "list", e))?;
@@ -46,14 +45,12 @@ impl PrecisionOptions {
         let calibrates = matches!(precision, Precision::Fp16 | Precision::Int8 | Precision::Fp8);
         let in_8_bits = matches!(precision, Precision::Int8 | Precision::Fp8);
         for (option, given, used, users) in [
-            ("--calibration", self.calibration.is_some(), calibrates, "fp16, int8 or fp8"),
-            ("--all-layers", self.all_layers, in_8_bits, "int8 or fp8"),
-            ("--sensitivity", self.sensitivity, precision != Precision::Fp32, "fp16, bf16, int8 or fp8"),
+            (PrecisionOption::Calibration, self.calibration.is_some(), calibrates, "fp16, int8 or fp8"),
+            (PrecisionOption::AllLayers, self.all_layers, in_8_bits, "int8 or fp8"),
+            (PrecisionOption::Sensitivity, self.sensitivity, precision != Precision::Fp32, "fp16, bf16, int8 or fp8"),
         ] {
             if given && !used {
-                return Err(Error::Usage(format!(
-                    "{option} says nothing about an engine in {precision}: leave it out, or build {users}"
-                )));
+                return Err(Error::NoEffect { option, precision, users });
             }
         }
         Ok(())
@@ -62,9 +59,22 @@ impl PrecisionOptions {
 
 /// One conversion: the target, and what the caller asks for.
 pub(crate) struct Job<'a> {
+    pub(crate) environment: &'a Environment,
+    pub(crate) progress: &'a dyn Progress,
     pub(crate) precision: Precision,
     pub(crate) provider: Provider,
-    pub(crate) purpose: &'a Purpose,
+    pub(crate) contract: &'a Contract,
     pub(crate) floors: &'a Floors,
     pub(crate) options: &'a PrecisionOptions,
+}
+
+/// A field of [`PrecisionOptions`] that not every precision uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrecisionOption {
+    /// [`PrecisionOptions::calibration`].
+    Calibration,
+    /// [`PrecisionOptions::all_layers`].
+    AllLayers,
+    /// [`PrecisionOptions::sensitivity`].
+    Sensitivity,
 }

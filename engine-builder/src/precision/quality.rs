@@ -2,15 +2,15 @@
 
 use super::Job;
 use crate::gate::{EXACT_DB, Measurement};
-use crate::samples::{Sample, views};
+use crate::samples::{self, Sample, views};
 use crate::{Error, Result};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use tileforge_contract::Provider;
 use tileforge_graph::rewrite::rounding_to;
 use tileforge_graph::{DataType, Model};
-use tileforge_runtime::provider::Provider;
-use tileforge_runtime::session::{OptimisationLevel, Session, SessionOptions};
+use tileforge_session::{Environment, OptimisationLevel, Session, SessionOptions};
 
 /// What one layer costs: the quality of the whole graph with this layer alone in the low precision.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -34,6 +34,7 @@ impl fmt::Display for Sensitivity {
 
 /// Samples with the outputs of a reference graph, to which other graphs are compared.
 pub(crate) struct Trial<'a> {
+    environment: &'a Environment,
     provider: Provider,
     scratch: &'a Path,
     /// The built-in sample, which is also that of the self-test.
@@ -53,17 +54,17 @@ impl<'a> Trial<'a> {
     /// sample, and on those of `others` that have its shapes.
     pub(crate) fn new(job: &Job<'a>, file: &Path, others: &[Sample], scratch: &'a Path) -> Result<Self> {
         let plain = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
-        let mut session = Session::open(file, &plain)?;
+        let mut session = Session::open(job.environment, file, &plain)?;
         let mut judged = |sample: Sample| {
             let reference = session.run(&views(&sample))?;
             Ok::<_, Error>(Judged { sample, reference })
         };
-        let known = judged(job.purpose.sample(&tileforge_graph::load(file)?, 0)?)?;
+        let known = judged(samples::sample(job.contract, &tileforge_graph::load(file)?, 0)?)?;
         let fit = |other: &&Sample| {
             known.sample.iter().map(|(_, values)| values.shape()).eq(other.iter().map(|(_, values)| values.shape()))
         };
         let others = others.iter().filter(fit).map(|other| judged(other.clone())).collect::<Result<_>>()?;
-        Ok(Trial { provider: job.provider, scratch, known, others })
+        Ok(Trial { environment: job.environment, provider: job.provider, scratch, known, others })
     }
 
     /// The built-in sample.
@@ -78,12 +79,12 @@ impl<'a> Trial<'a> {
 
     /// What the graph in a file makes of the built-in sample.
     pub(crate) fn outputs_of(&self, file: &Path) -> Result<Sample> {
-        Ok(Session::open(file, &SessionOptions::default())?.run(&views(&self.known.sample))?)
+        Ok(Session::open(self.environment, file, &SessionOptions::default())?.run(&views(&self.known.sample))?)
     }
 
     /// Measures the graph in a file on all samples. Of several outputs, the worst counts.
     pub(crate) fn measure_file(&self, file: &Path) -> Result<Measurement> {
-        let mut session = Session::open(file, &SessionOptions::default())?;
+        let mut session = Session::open(self.environment, file, &SessionOptions::default())?;
         let judged: Vec<&Judged> = [&self.known].into_iter().chain(&self.others).collect();
         let outputs =
             judged.iter().map(|judged| Ok(session.run(&views(&judged.sample))?)).collect::<Result<Vec<Sample>>>()?;
@@ -95,7 +96,7 @@ impl<'a> Trial<'a> {
                 let found =
                     outputs.iter().find(|(output, values)| output == name && values.shape() == reference.shape());
                 let missing = || Error::input(file, format!("it gives no output `{name}` of {:?}", reference.shape()));
-                pairs.push((&found.ok_or_else(missing)?.1, reference));
+                pairs.push((found.ok_or_else(missing)?.1.as_f32()?, reference.as_f32()?));
             }
             let measured = Measurement::of_all(&pairs);
             worst = Some(worst.map_or(measured, |worst| worst.or_worse(&measured)));

@@ -5,10 +5,10 @@ use super::range::{RangeMethod, range};
 use super::statistics::Statistics;
 use crate::Result;
 use std::collections::BTreeSet;
+use tileforge_contract::Precision;
+use tileforge_contract::Provider;
 use tileforge_graph::rewrite::{self, Scheme, fold_weight_casts};
 use tileforge_graph::{DataType, Model, Node};
-use tileforge_runtime::engine::manifest::Precision;
-use tileforge_runtime::provider::Provider;
 
 /// A precision and a target, together with what calibration found: makes the graph of any tile.
 pub(super) struct Recipe {

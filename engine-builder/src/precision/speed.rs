@@ -5,7 +5,7 @@ use crate::samples::{Sample, views};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tileforge_graph::Model;
-use tileforge_runtime::session::{Session, SessionOptions};
+use tileforge_session::{Environment, Session, SessionOptions};
 
 /// Runs that are timed of each graph.
 const TIMED_RUNS: usize = 9;
@@ -29,10 +29,16 @@ pub(super) fn write_rivals<const COUNT: usize>(
 ///
 /// The graphs take turns, after one run each to warm up, and the fastest run of each counts: other work of the machine
 /// only makes runs slower.
-pub(crate) fn speed_ratios(others: &[&Path], file: &Path, sample: &Sample) -> Result<Vec<f64>> {
+pub(crate) fn speed_ratios(
+    environment: &Environment,
+    others: &[&Path],
+    file: &Path,
+    sample: &Sample,
+) -> Result<Vec<f64>> {
     let paths = [file].into_iter().chain(others.iter().copied());
-    let mut sessions =
-        paths.map(|path| Ok(Session::open(path, &SessionOptions::default())?)).collect::<Result<Vec<_>>>()?;
+    let mut sessions = paths
+        .map(|path| Ok(Session::open(environment, path, &SessionOptions::default())?))
+        .collect::<Result<Vec<_>>>()?;
     let mut fastest = vec![Duration::MAX; sessions.len()];
     for run in 0..=TIMED_RUNS {
         for (session, fastest) in sessions.iter_mut().zip(&mut fastest) {

@@ -2,20 +2,19 @@
 
 use super::calibration::CalibrationSamples;
 use super::histogram::Histogram;
-use crate::engine_files::WEIGHTS_FILE;
+use super::options::Job;
+use crate::Progress;
 use crate::samples::Sample;
 use crate::{Error, Result};
-use ndarray::ArrayD;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
+use tileforge_engine::WEIGHTS_FILE;
+use tileforge_engine::digest::{hexadecimal, sha256_file};
 use tileforge_graph::Model;
 use tileforge_graph::rewrite::{kept_bytes, segments};
-use tileforge_runtime::compiled::user_cache;
-use tileforge_runtime::digest::{hexadecimal, sha256_file};
-use tileforge_runtime::onnxruntime;
-use tileforge_runtime::session::{Session, SessionOptions};
+use tileforge_session::{Environment, Session, SessionOptions, Tensor};
 
 /// Bytes of the values that one run gives.
 const BYTES_AT_ONCE: usize = 128 << 20;
@@ -28,23 +27,29 @@ const CACHE_VERSION: &str = "3";
 pub(crate) type Statistics = BTreeMap<String, Histogram>;
 
 /// Statistics of every FP32 value of `model`, inputs included, on the calibration samples. Statistics that were
-/// measured before come from the user's cache.
+/// measured before come from the environment's cache.
 ///
 /// `file` holds the model, in a folder of its own, with its weight file beside it.
 ///
 /// # Errors
 /// A file cannot be read or written, or ONNX Runtime refuses the graph.
-pub(crate) fn statistics(model: &Model, file: &Path, calibration: &CalibrationSamples) -> Result<Statistics> {
-    let place = |cache: PathBuf| {
-        Ok::<_, Error>(cache.join("calibration").join(format!("{}.json", cache_key(file, calibration)?)))
+pub(crate) fn statistics(
+    job: &Job<'_>,
+    model: &Model,
+    file: &Path,
+    calibration: &CalibrationSamples,
+) -> Result<Statistics> {
+    let environment = job.environment;
+    let place = |cache: &Path| {
+        Ok::<_, Error>(cache.join("calibration").join(format!("{}.json", cache_key(environment, file, calibration)?)))
     };
-    let cached = user_cache().map(place).transpose()?;
+    let cached = environment.cache().map(place).transpose()?;
     let known =
         cached.as_ref().and_then(|path| fs::read(path).ok()).and_then(|bytes| serde_json::from_slice(&bytes).ok());
     if let Some(known) = known {
         return Ok(known);
     }
-    let statistics = measure(model, file, &calibration.samples, BYTES_AT_ONCE)?;
+    let statistics = measure(environment, job.progress, model, file, &calibration.samples, BYTES_AT_ONCE)?;
     if let Some(path) = cached {
         // Without a cache, the next build takes longer; this one is not affected.
         let _ = keep(&path, &statistics);
@@ -53,7 +58,14 @@ pub(crate) fn statistics(model: &Model, file: &Path, calibration: &CalibrationSa
 }
 
 /// Runs the model in segments, each of which makes about `bytes` of values. Every value is computed once.
-fn measure(model: &Model, file: &Path, samples: &[Sample], bytes: usize) -> Result<Statistics> {
+fn measure(
+    environment: &Environment,
+    progress: &dyn Progress,
+    model: &Model,
+    file: &Path,
+    samples: &[Sample],
+    bytes: usize,
+) -> Result<Statistics> {
     let folder = file.parent().unwrap_or(Path::new("."));
     let scratch = tempfile::Builder::new()
         .prefix("calibration-")
@@ -67,16 +79,17 @@ fn measure(model: &Model, file: &Path, samples: &[Sample], bytes: usize) -> Resu
     tileforge_graph::save_sharing_weights(&pairs, &scratch.path().join("weights"))?;
     let mut statistics = Statistics::new();
     samples.iter().flatten().for_each(|(name, values)| add(&mut statistics, name, values));
+    progress.begin("measuring activations", samples.len() * segments.len());
     // As many samples side by side as fit in memory with the values that are kept between two segments.
     for samples in samples.chunks((KEPT_BYTES / kept_bytes(model, &segments).max(1)).max(1)) {
-        let mut kept: Vec<HashMap<String, ArrayD<f32>>> =
+        let mut kept: Vec<HashMap<String, Tensor>> =
             samples.iter().map(|sample| sample.iter().cloned().collect()).collect();
         for (segment, path) in segments.iter().zip(&paths) {
-            let mut session = Session::open(path, &SessionOptions::default())?;
+            let mut session = Session::open(environment, path, &SessionOptions::default())?;
             for values in &mut kept {
                 let ports = segment.model.inputs.iter();
                 let inputs: Vec<_> =
-                    ports.filter_map(|port| Some((port.name.as_str(), values.get(&port.name)?.view()))).collect();
+                    ports.filter_map(|port| Some((port.name.as_str(), values.get(&port.name)?))).collect();
                 for (name, made) in session.run(&inputs)? {
                     add(&mut statistics, &name, &made);
                     if segment.kept.contains(&name) {
@@ -84,13 +97,16 @@ fn measure(model: &Model, file: &Path, samples: &[Sample], bytes: usize) -> Resu
                     }
                 }
                 values.retain(|name, _| segment.kept.contains(name));
+                progress.step();
             }
         }
     }
     Ok(statistics)
 }
 
-fn add(statistics: &mut Statistics, name: &str, values: &ArrayD<f32>) {
+/// Whole numbers have no histogram.
+fn add(statistics: &mut Statistics, name: &str, values: &Tensor) {
+    let Tensor::F32(values) = values else { return };
     let histogram = statistics.entry(name.to_owned()).or_default();
     match values.as_slice() {
         Some(values) => histogram.add(values),
@@ -100,10 +116,10 @@ fn add(statistics: &mut Statistics, name: &str, values: &ArrayD<f32>) {
 
 /// A digest of everything that the statistics depend on: the graph, its weights, the samples, the version of ONNX
 /// Runtime, and that of this code.
-fn cache_key(file: &Path, calibration: &CalibrationSamples) -> Result<String> {
+fn cache_key(environment: &Environment, file: &Path, calibration: &CalibrationSamples) -> Result<String> {
     let mut hash = Sha256::new();
     hash.update(CACHE_VERSION);
-    hash.update(onnxruntime::load(None)?.version());
+    hash.update(environment.library().version());
     // Ends the version, whose length varies. Digests follow, whose length does not.
     hash.update([0]);
     hash.update(&calibration.sha256);
@@ -127,6 +143,8 @@ fn keep(path: &Path, statistics: &Statistics) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Silent;
+    use ndarray::ArrayD;
     use tileforge_graph::{Attribute, DataType, TensorType, Trace, Weight, WeightStorage};
 
     /// Values that skip segments, a computed shape, and an integer input.
@@ -157,14 +175,15 @@ mod tests {
         tileforge_graph::save(&model, &file, WeightStorage::Inline).unwrap();
         let sample = |seed: f32| -> Sample {
             let x = ArrayD::from_shape_fn(vec![1, 2, 3, 4], |at| (at[1] * 12 + at[2] * 4 + at[3]) as f32 * 0.3 - seed);
-            vec![("x".into(), x), ("row".into(), ArrayD::from_elem(vec![1], 1.0))]
+            vec![("x".into(), x.into()), ("row".into(), ArrayD::from_elem(vec![1], 1_i64).into())]
         };
         let samples = [sample(2.0), sample(4.5)];
-        let whole = measure(&model, &file, &samples, usize::MAX).unwrap();
+        let environment = crate::tests::environment();
+        let whole = measure(&environment, &Silent, &model, &file, &samples, usize::MAX).unwrap();
         assert!(whole.len() >= 8, "{:?}", whole.keys());
         for bytes in [1, 200, 300] {
             assert!(segments(&model, bytes).len() > 2);
-            assert_eq!(measure(&model, &file, &samples, bytes).unwrap(), whole);
+            assert_eq!(measure(&environment, &Silent, &model, &file, &samples, bytes).unwrap(), whole);
         }
     }
 }

@@ -6,9 +6,9 @@ use super::recipe::Recipe;
 use super::statistics::Statistics;
 use crate::Result;
 use std::collections::BTreeSet;
+use tileforge_contract::Precision;
+use tileforge_contract::Provider;
 use tileforge_graph::{ConvOptions, DataType, Model, Node, TensorType, Trace, Weight};
-use tileforge_runtime::engine::manifest::Precision;
-use tileforge_runtime::provider::Provider;
 
 const LAYERS: [&str; 4] = ["enter", "grow", "shrink", "leave"];
 

@@ -5,8 +5,8 @@ use super::{Bandwidth, ComputeCapability, Device, Floors, MOST_STREAMS, Memory, 
 use crate::{Error, Result, yaml};
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
-use tileforge_runtime::engine::manifest::Precision;
-use tileforge_runtime::provider::Provider;
+use tileforge_contract::Precision;
+use tileforge_contract::Provider;
 
 /// The keys of a file. All but the name may be left to the family that it extends.
 #[derive(Debug, Clone, Deserialize)]
@@ -101,7 +101,10 @@ impl ProfileFile {
             cuda_graphs: self.cuda_graphs.or(base.cuda_graphs),
             tensorrt: self.tensorrt.over(base.tensorrt),
             cuda: self.cuda.over(base.cuda),
-            floors: self.floors.or(base.floors),
+            // Floors are those of a precision: they are not inherited by a profile that computes in another one.
+            floors: self
+                .floors
+                .or(base.floors.filter(|_| self.precision.is_none_or(|own| base.precision == Some(own)))),
         }
     }
 
@@ -124,18 +127,19 @@ impl ProfileFile {
                 bandwidth: self.bandwidth.ok_or_else(|| missing("bandwidth"))?,
             }),
         };
+        let precision = self.precision.ok_or_else(|| missing("precision"))?;
         Ok(Profile {
             name: self.name,
             families,
             provider: self.provider.ok_or_else(|| missing("provider"))?,
-            precision: self.precision.ok_or_else(|| missing("precision"))?,
+            precision,
             device,
             tasks: self.tasks,
             streams: self.streams.unwrap_or(1),
             cuda_graphs: self.cuda_graphs.unwrap_or(false),
             tensorrt: self.tensorrt.complete()?,
             cuda: self.cuda.complete(),
-            floors: self.floors.ok_or_else(|| missing("floors"))?,
+            floors: self.floors.unwrap_or_else(|| Floors::expected_of(precision)),
         })
     }
 }

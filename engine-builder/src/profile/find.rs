@@ -3,7 +3,7 @@
 use super::{ComputeCapability, Device, Profile};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
-use tileforge_runtime::provider::{self, Gpu};
+use tileforge_session::{Gpu, provider};
 
 /// The profile of the machine that asks.
 #[derive(Debug)]

@@ -14,9 +14,9 @@ use file::ProfileFile;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use tileforge_exporter::Task;
-use tileforge_runtime::engine::manifest::Precision;
-use tileforge_runtime::provider::Provider;
+use tileforge_contract::Precision;
+use tileforge_contract::Provider;
+use tileforge_contract::Task;
 
 /// A profile: the keys of `profiles/NAME.yaml` over those of the families that it extends.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -82,8 +82,9 @@ pub struct Tasks {
     /// Depth of an image; sizes in input pixels, in patches of 14 of vision transformers.
     #[serde(deserialize_with = "shapes::<_, 14>")]
     pub depth: Option<Shapes>,
-    /// Video frames to larger frames, a whole frame at once; sizes in input pixels.
-    #[serde(deserialize_with = "shapes::<_, 1>")]
+    /// Video frames to larger frames, a whole frame at once; sizes in input pixels, with four
+    /// halvings within the network.
+    #[serde(deserialize_with = "shapes::<_, 16>")]
     pub realtime: Option<Shapes>,
 }
 
@@ -206,16 +207,12 @@ impl Profile {
     /// Asks for another precision than the profile's, with the quality that can be expected of it.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the profile's machine does not compute in it.
+    /// [`Error::Precision`] if the profile's machine does not compute in it.
     pub fn set_precision(&mut self, precision: Precision) -> Result<()> {
         if precision != self.precision {
             self.check_precision(precision).map_err(|reason| {
-                let can = Precision::ALL.iter().filter(|other| self.check_precision(**other).is_ok());
-                let can = can.map(|other| other.name()).collect::<Vec<_>>().join(", ");
-                Error::Usage(format!(
-                    "--precision {precision}: {reason}; expected one that the profile {} has: {can}",
-                    self.name
-                ))
+                let possible = Precision::ALL.iter().copied().filter(|other| self.check_precision(*other).is_ok());
+                Error::Precision { profile: self.name.clone(), precision, reason, possible: possible.collect() }
             })?;
             self.precision = precision;
             self.floors = Floors { speed: self.floors.speed, ..Floors::expected_of(precision) };

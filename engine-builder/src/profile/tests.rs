@@ -208,11 +208,7 @@ fn options_have_the_providers_names() {
 fn a_gpu_is_known_by_its_name_and_its_capability() {
     let profiles: Vec<Profile> = shipped().into_values().collect();
     let of = |name: &str, capability: &str| {
-        let gpu = tileforge_runtime::provider::Gpu {
-            name: name.into(),
-            compute_capability: capability.into(),
-            memory_bytes: 1,
-        };
+        let gpu = tileforge_session::Gpu { name: name.into(), compute_capability: capability.into(), memory_bytes: 1 };
         find::of_gpu(&gpu, &profiles).name
     };
     assert_eq!(of("NVIDIA L4", "8.9"), "l4");

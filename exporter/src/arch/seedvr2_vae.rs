@@ -290,7 +290,7 @@ impl VideoAutoencoderKl {
     /// What the encoder keeps of a chunk, layer by layer.
     fn caches_of_encoder(&self) -> Vec<Cache> {
         let mut factor = self.factor();
-        let mut channels = self.filters(0);
+        let mut channels = self.block_out_channels.first().copied().unwrap_or(1);
         let cache = |layer: &str, frames, channels, factor| Cache { layer: layer.into(), frames, channels, factor };
         let mut caches = vec![cache("encoder.conv_in", 2, self.image_channels, factor)];
         for (level, &filters) in self.block_out_channels.iter().enumerate() {
@@ -319,7 +319,7 @@ impl VideoAutoencoderKl {
     /// What the decoder keeps of a chunk, layer by layer.
     fn caches_of_decoder(&self) -> Vec<Cache> {
         let mut factor = 1;
-        let mut channels = self.filters(self.last());
+        let mut channels = self.block_out_channels.last().copied().unwrap_or(1);
         let cache = |layer: &str, channels, factor| Cache { layer: layer.into(), frames: 2, channels, factor };
         let mut caches = vec![cache("decoder.conv_in", self.latent_channels, factor)];
         for layer in 0..2 {
