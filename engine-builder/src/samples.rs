@@ -211,3 +211,84 @@ fn read_tensor(path: &Path, file: &SafeTensors<'_>, port: &Port) -> Result<Tenso
     let values = ArrayD::from_shape_vec(expected, floats.to_f32s()?);
     Ok(values.map_err(|e| Error::input(path, e.to_string()))?.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tileforge_contract::{ChannelOrder, Extent, ReceptiveField, Task};
+    use tileforge_graph::TensorType;
+
+    /// A contract with these inputs, and a graph with their shapes.
+    fn model(inputs: Vec<(TensorSpec, Vec<usize>)>) -> (Contract, Model) {
+        let port = |(spec, dims): &(TensorSpec, Vec<usize>)| Port {
+            name: spec.name.clone(),
+            ty: TensorType::new(spec.data_type, dims.iter().copied()),
+        };
+        let model = Model { inputs: inputs.iter().map(port).collect(), ..Model::default() };
+        let contract = Contract {
+            task: Task::Depth,
+            inputs: inputs.into_iter().map(|(spec, _)| spec).collect(),
+            outputs: vec![TensorSpec::new("frame", [Axis::Batch, Axis::Channels(3)], pixels(None))],
+            receptive_field: ReceptiveField::Unbounded,
+            safe_precisions: Vec::new(),
+        };
+        (contract, model)
+    }
+
+    fn pixels(normalisation: Option<Normalisation>) -> Meaning {
+        Meaning::Pixels { range: [0.0, 1.0], normalisation, order: ChannelOrder::Rgb, padding: None }
+    }
+
+    fn image(name: &str, meaning: Meaning) -> (TensorSpec, Vec<usize>) {
+        let side = Extent::multiple_of(1);
+        let axes = [Axis::Batch, Axis::Channels(3), Axis::Height(side), Axis::Width(side)];
+        (TensorSpec::new(name, axes, meaning), vec![2, 3, 16, 24])
+    }
+
+    #[test]
+    fn pixels_are_normalised_channel_by_channel() {
+        let (contract, model) =
+            model(vec![image("plain", pixels(None)), image("n", pixels(Some(Normalisation::IMAGENET)))]);
+        let Normalisation { mean, deviation } = Normalisation::IMAGENET;
+        for number in [0, 3] {
+            let sample = sample(&contract, &model, number).unwrap();
+            let [plain, normalised] = [0, 1].map(|at| sample[at].1.as_f32().unwrap());
+            for ((at, plain), normalised) in plain.indexed_iter().zip(normalised) {
+                let expected = (plain - mean[at[1]]) / deviation[at[1]];
+                assert!((expected - normalised).abs() < 1e-6, "{at:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_meaning_has_values_of_its_own() {
+        let timestep = TensorSpec::new("timestep", [], Meaning::Timestep { range: [0.0, 100.0] });
+        let tokens = Meaning::Tokens { vocabulary: 40 };
+        let tokens = TensorSpec::new("ids", [Axis::Batch, Axis::Tokens(None)], tokens).of_type(DataType::I64);
+        let previous = image("previous", Meaning::Carried { from: "frame".into() });
+        let noise = image("noise", Meaning::NoisyLatent { latent: 3, mask: 0, masked_image: 0 });
+        let (contract, model) = model(vec![(timestep, vec![]), (tokens, vec![1, 9]), previous, noise]);
+        for number in 0..9 {
+            let sample = sample(&contract, &model, number).unwrap();
+            let floats = |at: usize| sample[at].1.as_f32().unwrap();
+            assert!((0.0..=100.0).contains(&floats(0)[[]]));
+            let Tensor::I64(ids) = &sample[1].1 else { panic!("tokens are whole numbers") };
+            assert_eq!((ids[[0, 0]], ids[[0, 8]]), (38, 39));
+            assert!(ids.iter().all(|id| (0..40).contains(id)));
+            assert!(floats(2).iter().all(|pixel| (0.0..=1.0).contains(pixel)), "a frame that was shown is a frame");
+            let variance = floats(3).iter().map(|value| value * value).sum::<f32>() / floats(3).len() as f32;
+            assert!((0.9..1.1).contains(&variance), "{variance}");
+        }
+    }
+
+    #[test]
+    fn pictures_calibrate_whatever_takes_one() {
+        let other = |meaning| {
+            let (contract, _) = model(vec![image("a", pixels(None)), image("b", meaning)]);
+            picture_input(&contract).map(|input| input.name.clone())
+        };
+        assert_eq!(other(Meaning::Carried { from: "frame".into() }), Some("a".into()));
+        assert_eq!(other(Meaning::Cache), None);
+        assert_eq!(other(pixels(None)), None);
+    }
+}

@@ -1,36 +1,70 @@
-//! What the exporter writes about a graph is what the runtime reads.
+//! What an architecture promises is what stands in its graph, and what an engine's manifest takes.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
-use tileforge_exporter::ReceptiveField;
+use std::collections::{BTreeMap, BTreeSet};
+
+use tileforge_contract::{Contract, Meaning, Normalisation, Shapes, Sizes, Task, Upscale};
 use tileforge_exporter::arch::registry;
-use tileforge_runtime::engine::manifest::Interface;
+use tileforge_exporter::{Checkpoint, export_task, synthesise};
+use tileforge_graph::{DataType, Port, WeightStorage};
 
 #[test]
-fn every_contract_becomes_the_same_interface() {
+fn every_contract_survives_its_graph_and_holds_for_its_shapes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tasks = BTreeSet::new();
+    for entry in registry() {
+        for (preset, network) in entry.presets().into_iter().filter(|(name, _)| name.starts_with("tiny")) {
+            let contract = network.contract();
+            assert_eq!(contract.task, entry.task, "{} {preset}", entry.name);
+            let checkpoint = folder.path().join("checkpoint.safetensors");
+            synthesise(network.as_ref(), DataType::F32, 1, &checkpoint).unwrap();
+            let checkpoint = Checkpoint::open(&checkpoint).unwrap();
+            let shapes = network.example_shapes();
+            let model = export_task(&checkpoint, Some(entry.task), &shapes, &BTreeMap::new()).unwrap().model;
+            let file = folder.path().join("model.onnx");
+            tileforge_graph::save(&model, &file, WeightStorage::Copy).unwrap();
+            let read = Contract::from_metadata(&tileforge_graph::load(&file).unwrap().metadata).unwrap();
+            assert_eq!(read, contract, "{} {preset}", entry.name);
+            // With every open size fixed, the graph has the shapes that the contract gives.
+            let sizes = Sizes { batch: 2, height: 4, width: 3, frames: 2, tokens: 5 };
+            let open = model.inputs.iter().any(|port| port.ty.fixed_dims().is_none());
+            let model = if open { model.specialised(&contract.input_shapes(&sizes).unwrap()).unwrap() } else { model };
+            let shapes = |ports: &[Port]| -> Shapes {
+                ports.iter().map(|port| (port.name.clone(), port.ty.fixed_dims().unwrap())).collect()
+            };
+            let found = contract.check(&shapes(&model.inputs), &shapes(&model.outputs));
+            let found = found.unwrap_or_else(|error| panic!("{} {preset}: {error}", entry.name));
+            assert!(!open || (found.height, found.width) == (4, 3) || contract.task == Task::TextEncoder);
+            tasks.insert(contract.task);
+        }
+    }
+    assert_eq!(tasks, Task::ALL.iter().copied().collect());
+}
+
+#[test]
+fn every_published_network_has_a_contract_that_keeps_the_rules() {
     for entry in registry() {
         for (preset, network) in entry.presets() {
             let contract = network.contract();
-            let Some(contract) = contract.upscale() else {
-                let refused = Interface::from_metadata(&network.contract().metadata()).unwrap_err().to_string();
-                assert!(refused.contains(&format!("\"{}\"", entry.task)), "{refused}");
-                continue;
-            };
-            let interface = Interface::from_metadata(&network.contract().metadata())
-                .unwrap_or_else(|e| panic!("{} {preset}: {e}", entry.name));
-            assert_eq!(interface.task.name(), entry.task.to_string());
-            assert_eq!((interface.input.as_str(), interface.output.as_str()), (contract.input, contract.output));
-            assert_eq!((interface.scale as usize, interface.channels as usize), (contract.scale, contract.channels));
-            assert_eq!((interface.range[0], interface.range[1]), contract.range);
-            let sizes = (interface.size_multiple as usize, interface.size_minimum as usize);
-            assert_eq!(sizes, (contract.size_multiple, contract.size_minimum));
-            assert_eq!(interface.padding.name(), contract.padding.to_string());
-            let receptive_field = match contract.receptive_field {
-                ReceptiveField::Radius(pixels) => Some(pixels as u32),
-                ReceptiveField::Unbounded => None,
-            };
-            assert_eq!(interface.receptive_field, receptive_field, "{} {preset}", entry.name);
-            let precisions: Vec<&str> = interface.safe_precisions.iter().map(|precision| precision.name()).collect();
-            assert_eq!(precisions, contract.safe_precisions.iter().map(ToString::to_string).collect::<Vec<_>>());
+            let text = contract.to_json().unwrap_or_else(|error| panic!("{} {preset}: {error}", entry.name));
+            assert_eq!(Contract::from_json(&text).unwrap(), contract);
+            assert_eq!(Upscale::of(&contract).is_ok(), contract.task == Task::Upscale, "{} {preset}", entry.name);
         }
+    }
+}
+
+#[test]
+fn depth_networks_take_pixels_as_imagenet_has_them() {
+    let of = |architecture: &str| {
+        let entry = registry().iter().find(|entry| entry.name == architecture).unwrap();
+        entry.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap().1.contract()
+    };
+    for architecture in ["DepthAnything", "RGBDDepth"] {
+        let contract = of(architecture);
+        let pixels = &contract.input("pixel_values").unwrap().meaning;
+        assert!(
+            matches!(pixels, Meaning::Pixels { normalisation: Some(Normalisation::IMAGENET), range: [0.0, 1.0], .. }),
+            "{architecture}: {pixels:?}"
+        );
     }
 }

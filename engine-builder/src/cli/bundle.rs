@@ -1,10 +1,11 @@
 //! `engine-builder pack`, `unpack`, `keygen`, `sign`, `verify` and `diff`.
 
-use super::{print, say};
+use super::{CommandResult, result, result_json};
 use std::path::PathBuf;
-use tileforge_engine_builder::bundle;
-use tileforge_engine_builder::{Error, Result};
-use tileforge_runtime::engine::{Engine, PublicKey};
+use tileforge_engine::diff::diff as differences_of;
+use tileforge_engine::share::share_files;
+use tileforge_engine::{Engine, PublicKey, archive, signature};
+use tileforge_terminal::report;
 
 /// Write an engine directory as one tar file; the same engine gives the same bytes.
 #[derive(clap::Args)]
@@ -84,55 +85,50 @@ pub(super) struct DiffArguments {
     json: bool,
 }
 
-pub(super) fn pack(arguments: &PackArguments) -> Result<()> {
-    bundle::pack(&arguments.engine, &arguments.output)?;
-    print(&format!("{}\n", arguments.output.display()))
+pub(super) fn pack(arguments: &PackArguments) -> CommandResult {
+    archive::pack(&arguments.engine, &arguments.output)?;
+    result(&arguments.output.display().to_string())
 }
 
-pub(super) fn unpack(arguments: &UnpackArguments) -> Result<()> {
+pub(super) fn unpack(arguments: &UnpackArguments) -> CommandResult {
     let key = arguments.require_signature.as_deref().map(PublicKey::read).transpose()?;
-    let manifest = bundle::unpack(&arguments.archive, &arguments.output, key.as_ref())?;
+    let manifest = archive::unpack(&arguments.archive, &arguments.output, key.as_ref())?;
     if let Some(folder) = &arguments.share {
-        let saved = bundle::share_files(&arguments.output, folder)?;
-        say(&format!("  {:.1} MB shared with other engines", saved as f64 / 1e6));
+        let saved = share_files(&arguments.output, folder)?;
+        report(&format!("  {:.1} MB shared with other engines", saved as f64 / 1e6));
     }
-    say(&format!("{}: {} files are whole", manifest.name, manifest.files.len()));
-    print(&format!("{}\n", arguments.output.display()))
+    report(&format!("{}: {} files are whole", manifest.name, manifest.files.len()));
+    result(&arguments.output.display().to_string())
 }
 
-pub(super) fn keygen(arguments: &KeygenArguments) -> Result<()> {
-    let keys = bundle::keygen(&arguments.output)?;
-    print(&format!("{}\n{}\n", keys.private.display(), keys.public.display()))
+pub(super) fn keygen(arguments: &KeygenArguments) -> CommandResult {
+    let keys = signature::keygen(&arguments.output)?;
+    result(&format!("{}\n{}", keys.private.display(), keys.public.display()))
 }
 
-pub(super) fn sign(arguments: &SignArguments) -> Result<()> {
-    bundle::sign(&arguments.engine, &arguments.key)?;
-    say(&format!("{}: signed", arguments.engine.display()));
+pub(super) fn sign(arguments: &SignArguments) -> CommandResult {
+    signature::sign(&arguments.engine, &arguments.key)?;
+    report(&format!("{}: signed", arguments.engine.display()));
     Ok(())
 }
 
-pub(super) fn verify(arguments: &VerifyArguments) -> Result<()> {
+pub(super) fn verify(arguments: &VerifyArguments) -> CommandResult {
     let key = PublicKey::read(&arguments.key)?;
     let engine = Engine::open_of(&arguments.engine, Some(&key))?;
     let files = engine.manifest().files.len();
-    print(&format!("{}: signed with {}, {files} files are whole\n", engine.manifest().name, arguments.key.display()))
+    result(&format!("{}: signed with {}, {files} files are whole", engine.manifest().name, arguments.key.display()))
 }
 
-pub(super) fn diff(arguments: &DiffArguments) -> Result<()> {
-    let differences = bundle::diff(&arguments.first, &arguments.second)?;
+pub(super) fn diff(arguments: &DiffArguments) -> CommandResult {
+    let differences = differences_of(&arguments.first, &arguments.second)?;
     if arguments.json {
-        let text = serde_json::to_string_pretty(&differences);
-        let text = text.map_err(|e| Error::Input {
-            path: arguments.first.clone(),
-            reason: format!("cannot be written as JSON: {e}"),
-        })?;
-        return print(&(text + "\n"));
+        return result_json(&differences);
     }
     if differences.is_empty() {
-        return print("the engines are equal\n");
+        return result("the engines are equal");
     }
     let text = |value: &Option<serde_json::Value>| value.as_ref().map_or("nothing".into(), ToString::to_string);
     let lines =
-        differences.iter().map(|found| format!("{}: {} → {}\n", found.key, text(&found.first), text(&found.second)));
-    print(&lines.collect::<String>())
+        differences.iter().map(|found| format!("{}: {} → {}", found.key, text(&found.first), text(&found.second)));
+    result(&lines.collect::<Vec<_>>().join("\n"))
 }

@@ -1,9 +1,8 @@
 //! `engine-builder lint`: would TensorRT take this graph?
 
-use super::print;
+use super::{CommandResult, result, result_json};
 use std::path::PathBuf;
 use tileforge_engine_builder::lint::{Target, lint};
-use tileforge_engine_builder::{Error, Result};
 
 /// Say what TensorRT's ONNX parser would refuse in a graph.
 #[derive(clap::Args)]
@@ -22,19 +21,16 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<()> {
+pub(super) fn run(arguments: &Arguments) -> CommandResult {
     let path = &arguments.model;
     let report = lint(&tileforge_graph::load(path)?, arguments.target);
     let errors = report.errors().count();
     if arguments.json {
-        let text = serde_json::to_string_pretty(&report);
-        let text =
-            text.map_err(|e| Error::Input { path: path.clone(), reason: format!("cannot be written as JSON: {e}") })?;
-        print(&(text + "\n"))?;
+        result_json(&report)?;
     } else {
-        let mut lines: String = report.findings.iter().map(|finding| format!("{finding}\n")).collect();
-        lines.push_str(&format!("{}: {errors} errors, {} warnings\n", report.target, report.findings.len() - errors));
-        print(&lines)?;
+        let lines: String = report.findings.iter().map(|finding| format!("{finding}\n")).collect();
+        let warnings = report.findings.len() - errors;
+        result(&format!("{lines}{}: {errors} errors, {warnings} warnings", report.target))?;
     }
-    report.check_shown(&path.to_string_lossy())
+    Ok(report.check_shown(&path.to_string_lossy())?)
 }

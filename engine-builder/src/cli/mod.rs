@@ -1,23 +1,30 @@
 //! The command line: results on stdout, talk on stderr.
 
+mod advice;
 mod bundle;
 mod lint;
 mod profiles;
+mod talk;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tileforge_contract::Precision;
+use talk::Shown;
+use tileforge_contract::{Precision, Task, Upscale};
 use tileforge_engine::manifest::{Gate, Manifest};
-use tileforge_engine_builder::bundle::share_files;
+use tileforge_engine::share::share_files;
 use tileforge_engine_builder::{
-    Error, PrecisionOptions, Profile, RangeMethod, Result, Sensitivity, Source, build, convert_graph, figure, portable,
+    Error, PrecisionOptions, Profile, RangeMethod, Sensitivity, Source, SourceOptions, build, convert_graph, figure,
+    portable,
+};
+use tileforge_session::Environment;
+use tileforge_session::onnxruntime::{self, Search};
+use tileforge_terminal::{
+    Exit, Shell, cache_folder, chain_with, print, print_completions, print_json, report, start_log,
 };
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the engine does not fit this box, 4 a gate failed.
-
 Examples:
   engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
   engine-builder build models/compact-x4.yaml --profile cpu --precision int8 --calibration photos/ -o engines/cpu/compact-x4-int8
@@ -26,7 +33,7 @@ Examples:
   engine-builder profiles";
 
 #[derive(Parser)]
-#[command(name = "engine-builder", version, about = "Builds engines of image models for one kind of machine", after_help = AFTER_HELP)]
+#[command(name = "engine-builder", version, about = "Builds engines of image models for one kind of machine", after_help = [AFTER_HELP, "\n\n", Exit::HELP].concat())]
 struct Arguments {
     /// The ONNX Runtime library, or the folder that holds it
     #[arg(long, value_name = "PATH", global = true)]
@@ -58,7 +65,7 @@ enum Command {
     #[command(after_help = "Example:\n  engine-builder completions bash > /etc/bash_completion.d/engine-builder")]
     Completions {
         /// The shell.
-        shell: clap_complete::Shell,
+        shell: Shell,
     },
 }
 
@@ -87,8 +94,15 @@ struct ConvertArguments {
 
 #[derive(clap::Args)]
 struct BuildArguments {
-    /// A checkpoint (.safetensors, .safetensors.index.json), an exported graph (.onnx) or a model file (.yaml)
+    /// A checkpoint (.safetensors, .safetensors.index.json, or a folder with either and its config.json), an exported graph
+    /// (.onnx) or a model file (.yaml)
     model: PathBuf,
+    /// What the engine does, where several graphs are made of one checkpoint: vae_encoder or vae_decoder
+    #[arg(long, value_name = "TASK")]
+    component: Option<Task>,
+    /// A hyperparameter that the checkpoint does not tell; can be given again
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
     /// A name that `engine-builder profiles` lists, or the path of a .yaml file
     #[arg(long)]
     profile: String,
@@ -127,8 +141,55 @@ struct BuildArguments {
     json: bool,
 }
 
+/// Why a command failed.
+#[derive(Debug)]
+enum Failure {
+    /// The library's error.
+    Builder(Error),
+    /// Results cannot be printed.
+    Print(io::Error),
+}
+
+type CommandResult = Result<(), Failure>;
+
+impl<E: Into<Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Builder(error.into())
+    }
+}
+
+impl Failure {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Builder(Error::NoEffect { .. } | Error::Precision { .. }) => Exit::Usage,
+            Self::Builder(Error::Gate(_) | Error::Lint(_)) => Exit::Gate,
+            Self::Builder(Error::Portable { .. }) => Exit::DoesNotFit,
+            Self::Builder(Error::Session(error)) if error.does_not_fit() => Exit::DoesNotFit,
+            Self::Builder(_) | Self::Print(_) => Exit::Failed,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Builder(error) => chain_with(error, advice::on(error).as_deref()),
+            Self::Print(error) => format!("standard output: cannot be written: {error}"),
+        }
+    }
+}
+
+/// Prints a result.
+fn result(text: &str) -> CommandResult {
+    print(text).map_err(Failure::Print)
+}
+
+/// Prints a result for machines.
+fn result_json(value: &impl serde::Serialize) -> CommandResult {
+    print_json(value).map_err(Failure::Print)
+}
+
 pub(crate) fn run() -> ExitCode {
     let arguments = Arguments::parse();
+    start_log();
     let result = match &arguments.command {
         Command::Build(build) => run_build(build, arguments.ort_lib.as_deref()),
         Command::Convert(convert) => run_convert(convert),
@@ -140,45 +201,43 @@ pub(crate) fn run() -> ExitCode {
         Command::Diff(arguments) => bundle::diff(arguments),
         Command::Lint(arguments) => lint::run(arguments),
         Command::Profiles(arguments) => profiles::run(arguments),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Arguments::command(), "engine-builder", &mut script);
-            print(&String::from_utf8_lossy(&script))
-        }
+        Command::Completions { shell } => print_completions(*shell, Arguments::command()).map_err(Failure::Print),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let mut text = format!("error: {error}");
-            let mut cause = std::error::Error::source(&error);
-            // The causes that a message of ours repeats in full are not said twice.
-            while let Some(inner) = cause {
-                if !text.contains(&inner.to_string()) {
-                    text = format!("{text}: {inner}");
-                }
-                cause = inner.source();
-            }
-            say(&text);
-            ExitCode::from(match error {
-                Error::Usage(_) => 2,
-                Error::Gate(_) | Error::Lint(_) => 4,
-                Error::Runtime(tileforge_runtime::Error::DoesNotFit(_)) => 3,
-                _ => 1,
-            })
+        Ok(()) => Exit::Done.into(),
+        Err(failure) => {
+            report(&format!("error: {}", failure.text()));
+            failure.exit().into()
         }
     }
 }
 
-fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> Result<()> {
-    tileforge_runtime::onnxruntime::load(ort_lib)?;
+/// The library that was asked for, and the user's cache.
+fn environment(ort_lib: Option<&Path>) -> Result<Environment, Failure> {
+    let variable = std::env::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty());
+    let search = match (ort_lib, variable) {
+        (Some(place), _) => Search::Named { place: place.to_owned(), by: "--ort-lib" },
+        (None, Some(place)) => Search::Named { place: place.into(), by: "ORT_DYLIB_PATH" },
+        (None, None) => Search::AroundExecutable,
+    };
+    let environment = Environment::new(onnxruntime::load(&search)?);
+    Ok(match cache_folder() {
+        Some(cache) => environment.with_cache(cache),
+        None => environment,
+    })
+}
+
+fn run_build(arguments: &BuildArguments, ort_lib: Option<&Path>) -> CommandResult {
+    let environment = environment(ort_lib)?;
     let mut profile = Profile::read(&arguments.profile)?;
     if let Some(precision) = arguments.precision {
         profile.set_precision(precision)?;
     }
     if arguments.require_compiled {
-        portable::require_compiled(&profile)?;
+        portable::require_compiled(&environment, &profile)?;
     }
-    let source = Source::open(&arguments.model)?;
+    let hyperparameters = arguments.set.iter().cloned().collect();
+    let source = Source::open(&arguments.model, &SourceOptions { task: arguments.component, hyperparameters })?;
     let options = PrecisionOptions {
         calibration: arguments.calibration.clone(),
         calibration_tiles: arguments.calibration_tiles as usize,
@@ -186,48 +245,42 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&std::path::Path>) -> R
         all_layers: arguments.all_layers,
         sensitivity: arguments.sensitivity,
     };
-    let built = build(&source, &profile, &options, &arguments.output)?;
+    let shown = Shown::default();
+    let built = build(&environment, &shown, &source, &profile, &options, &arguments.output);
+    shown.finish();
+    let built = built?;
     let shared = arguments.share.as_deref().map(|folder| share_files(&built.directory, folder)).transpose()?;
     let manifest = &built.manifest;
     if arguments.json {
-        let text = serde_json::to_string(&Report { manifest, speed: &built.speed, sensitivity: &built.sensitivity })
-            .map_err(|e| Error::Input { path: arguments.output.clone(), reason: e.to_string() })?;
-        return print(&(text + "\n"));
+        return result_json(&Report { manifest, speed: &built.speed, sensitivity: &built.sensitivity });
     }
-    let enlarges = manifest.interface.as_ref().map_or(String::new(), |interface| format!(" ×{}", interface.scale));
-    say(&format!("{}: {}{enlarges}, {}", source.name(), manifest.model.architecture, manifest.precision.name()));
+    let enlarges = Upscale::of(&manifest.contract).map_or(String::new(), |upscale| format!(" ×{}", upscale.scale));
+    report(&format!("{}: {}{enlarges}, {}", source.name(), manifest.model.architecture, manifest.precision));
     for graph in &manifest.graphs {
-        say(&format!("  {}{}", graph.file, if graph.optimised { ", optimised offline" } else { "" }));
+        report(&format!("  {}{}", graph.file, if graph.optimised { ", optimised offline" } else { "" }));
     }
     if !manifest.islands.is_empty() {
-        say(&format!("  not in {}: {}", manifest.precision.name(), shortened(&manifest.islands)));
+        report(&format!("  not in {}: {}", manifest.precision, shortened(&manifest.islands)));
     }
     if let Some(calibration) = &manifest.calibration {
-        say(&format!(
-            "  calibrated on {} tiles of {} pictures ({})",
-            calibration.tiles, calibration.pictures, calibration.source
-        ));
+        let found = format!("{} tiles of {} pictures", calibration.tiles, calibration.pictures);
+        report(&format!("  calibrated on {found} ({})", calibration.source));
     }
     for layer in &built.sensitivity {
-        say(&format!("  {layer}"));
+        report(&format!("  {layer}"));
     }
     for gate in manifest.gates.iter().chain(&built.speed) {
-        say(&format!(
-            "  gate {}: {} = {} (at least {})",
-            gate.graph,
-            gate.name,
-            figure(gate.value),
-            figure(gate.floor)
-        ));
+        let (value, floor) = (figure(gate.value), figure(gate.floor));
+        report(&format!("  gate {}: {} = {value} (at least {floor})", gate.graph, gate.name));
     }
     if let Some(reason) = &built.portable {
-        say(&format!("  portable, not compiled for its GPU: {reason}"));
+        report(&format!("  portable, not compiled for its GPU: {reason}"));
     }
-    say(&format!("  {:.1} MB in {} files", built.bytes as f64 / 1e6, manifest.files.len()));
+    report(&format!("  {:.1} MB in {} files", built.bytes as f64 / 1e6, manifest.files.len()));
     if let Some(saved) = shared.filter(|saved| *saved > 0) {
-        say(&format!("  {:.1} MB of it shared with other engines", saved as f64 / 1e6));
+        report(&format!("  {:.1} MB of it shared with other engines", saved as f64 / 1e6));
     }
-    print(&format!("{}\n", built.directory.display()))
+    result(&built.directory.display().to_string())
 }
 
 /// What `build --json` prints: the manifest, and what was measured besides.
@@ -241,10 +294,10 @@ struct Report<'a> {
     sensitivity: &'a [Sensitivity],
 }
 
-fn run_convert(arguments: &ConvertArguments) -> Result<()> {
+fn run_convert(arguments: &ConvertArguments) -> CommandResult {
     let islands = arguments.island.iter().cloned().collect();
     convert_graph(&arguments.graph, arguments.precision, &islands, &arguments.output)?;
-    print(&format!("{}\n", arguments.output.display()))
+    result(&arguments.output.display().to_string())
 }
 
 /// The first of some names, and how many there are.
@@ -258,18 +311,8 @@ fn shortened(names: &[String]) -> String {
     }
 }
 
-/// A result, on stdout. A reader that has gone away is no error: it has seen what it wanted.
-fn print(text: &str) -> Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::File { path: "stdout".into(), action: "write to", source })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Talk, on stderr.
-fn say(text: &str) {
-    // There is nowhere left to report a failure to.
-    let _ = writeln!(io::stderr().lock(), "{text}");
+/// `NAME=VALUE`.
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| "expected NAME=VALUE".into())
 }

@@ -1,8 +1,9 @@
 //! `engine-builder profiles`: the machines that engines can be built for.
 
-use super::{print, say};
+use super::{CommandResult, result, result_json};
+use tileforge_engine_builder::Result;
 use tileforge_engine_builder::profile::{self, Profile};
-use tileforge_engine_builder::{Error, Result};
+use tileforge_terminal::report;
 
 /// List the profiles, or name the one of this machine.
 #[derive(clap::Args)]
@@ -18,18 +19,15 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<()> {
+pub(super) fn run(arguments: &Arguments) -> CommandResult {
     if arguments.here {
         let here = profile::here()?;
-        say(&format!("{}: {}", here.name, here.reason));
-        return print(&format!("{}\n", here.name));
+        report(&format!("{}: {}", here.name, here.reason));
+        return result(&here.name);
     }
     let profiles = profile::names().iter().map(|name| Profile::read(name)).collect::<Result<Vec<Profile>>>()?;
     if arguments.json {
-        let text = serde_json::to_string_pretty(&profiles);
-        let text = text
-            .map_err(|e| Error::Input { path: "profiles".into(), reason: format!("cannot be written as JSON: {e}") })?;
-        return print(&(text + "\n"));
+        return result_json(&profiles);
     }
     let mut lines = String::new();
     for profile in &profiles {
@@ -48,5 +46,5 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
             profile.precision.name()
         ));
     }
-    print(&lines)
+    result(lines.trim_end())
 }

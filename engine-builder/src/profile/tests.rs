@@ -153,26 +153,20 @@ fn mistakes_are_named_with_their_place_and_what_was_meant() {
 
 #[test]
 fn a_precision_that_the_machine_lacks_is_refused_with_what_it_has() {
+    use Precision::{Bf16, Fp8, Fp16, Fp32, Int8};
     let with = |name: &str, precision: Precision| {
         let mut profile = Profile::read(repository(&format!("profiles/{name}.yaml")).to_str().unwrap()).unwrap();
         profile.set_precision(precision).map(|()| profile)
     };
-    for (name, precision, expected) in [
-        (
-            "rtx3080",
-            Precision::Fp8,
-            "needs compute capability 8.9, found 8.6; expected one that the profile rtx3080 has: fp32, fp16, bf16, int8",
-        ),
-        (
-            "t4",
-            Precision::Bf16,
-            "needs compute capability 8.0, found 7.5; expected one that the profile t4 has: fp32, fp16, int8",
-        ),
-        ("cpu", Precision::Fp8, "do not compute in it; expected one that the profile cpu has: fp32, fp16, int8"),
-        ("cpu", Precision::Bf16, "--precision bf16: ONNX Runtime's CPU kernels"),
+    for (name, precision, expected, has) in [
+        ("rtx3080", Fp8, "needs compute capability 8.9, found 8.6", vec![Fp32, Fp16, Bf16, Int8]),
+        ("t4", Bf16, "needs compute capability 8.0, found 7.5", vec![Fp32, Fp16, Int8]),
+        ("cpu", Fp8, "do not compute in it", vec![Fp32, Fp16, Int8]),
+        ("cpu", Bf16, "ONNX Runtime's CPU kernels", vec![Fp32, Fp16, Int8]),
     ] {
         let error = with(name, precision).unwrap_err();
-        assert!(matches!(error, Error::Usage(_)) && error.to_string().contains(expected), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(matches!(error, Error::Precision { possible, .. } if possible == has), "{name} {precision}");
     }
     assert_eq!(with("rtx4090", Precision::Fp8).unwrap().floors, Floors::expected_of(Precision::Fp8));
 }
@@ -217,4 +211,48 @@ fn a_gpu_is_known_by_its_name_and_its_capability() {
     // A laptop's GPU has another chip under a similar name.
     assert_eq!(of("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9"), "cpu");
     assert_eq!(of("NVIDIA GeForce RTX 4090", "8.6"), "cpu");
+}
+
+#[test]
+fn floors_are_those_of_the_precision() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("families")).unwrap();
+    for entry in repository("profiles/families").read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, folder.path().join("families").join(path.file_name().unwrap())).unwrap();
+    }
+    let rtx4090 = fs::read_to_string(repository("profiles/rtx4090.yaml")).unwrap();
+    let read = |more: &str| {
+        let path = folder.path().join("rtx4090.yaml");
+        fs::write(&path, format!("{rtx4090}\n{more}")).unwrap();
+        Profile::read(path.to_str().unwrap()).unwrap()
+    };
+    assert_eq!(read("").floors, Floors::expected_of(Precision::Fp16));
+    // FP16's 60 dB are out of reach for BF16.
+    assert_eq!(read("precision: bf16").floors, Floors::expected_of(Precision::Bf16));
+    let own = read("precision: bf16\nfloors: { psnr_db: 45, cosine: 0.99 }").floors;
+    assert_eq!(own, Floors { psnr_db: 45.0, cosine: 0.99, speed: 1.0 });
+}
+
+#[test]
+fn every_network_takes_the_sizes_of_every_profile() {
+    let mut checked = 0;
+    for (name, profile) in shipped() {
+        for entry in tileforge_exporter::arch::registry() {
+            for (preset, network) in entry.presets() {
+                let contract = network.contract();
+                let Some(shapes) = profile.shapes_for(contract.task) else { continue };
+                let first = contract.inputs.iter().find_map(|input| Some((input.height()?, input.width()?)));
+                let Some((height, width)) = first else { continue };
+                for tile in &shapes.tiles {
+                    let fits = height.size(tile.height).is_some() && width.size(tile.width).is_some();
+                    // Windows of transformers are as large as the training chose them: those are padded.
+                    let windows = contract.task == Task::Upscale;
+                    assert!(fits || windows, "{name}: {} {preset} does not take {tile}: {height}, {width}", entry.name);
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 1000, "{checked}");
 }
