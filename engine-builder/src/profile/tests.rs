@@ -168,7 +168,7 @@ fn a_precision_that_the_machine_lacks_is_refused_with_what_it_has() {
         assert!(error.to_string().contains(expected), "{error}");
         assert!(matches!(error, Error::Precision { possible, .. } if possible == has), "{name} {precision}");
     }
-    assert_eq!(with("rtx4090", Precision::Fp8).unwrap().floors, Floors::expected_of(Precision::Fp8));
+    assert_eq!(with("rtx4090", Fp8).unwrap().floors, Floors::expected_of(Fp8));
 }
 
 #[test]
