@@ -5,8 +5,8 @@ use std::io::Cursor;
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use tileforge_runtime::image::frames::{FrameReader, FrameWriter, RawFrames};
-use tileforge_runtime::image::{Limits, RowSink, RowSource};
+use tileforge_image::frames::{FrameReader, FrameWriter, RawFrames};
+use tileforge_image::{Limits, RowSink, RowSource};
 
 fuzz_target!(|bytes: &[u8]| {
     let limits = Limits { megapixels: 1, decoded_bytes: 16 << 20 };

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tileforge_runtime::engine::Manifest;
+use tileforge_engine::Manifest;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(manifest) = Manifest::parse(bytes) {

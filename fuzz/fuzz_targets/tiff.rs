@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use libfuzzer_sys::fuzz_target;
-use tileforge_runtime::image::{ImageReader, Limits, RowSource};
+use tileforge_image::{ImageReader, Limits, RowSource};
 
 fuzz_target!(|bytes: &[u8]| {
     // Begins as a TIFF, so that nothing is spent on other formats; the two highest bits say which kind.

@@ -3,7 +3,8 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tileforge_runtime::tile::{Axis, Blend, Overlap, Size, TilePlan};
+use tileforge_image::Size;
+use tileforge_image::tile::{Axis, Blend, Overlap, TilePlan};
 
 #[derive(Arbitrary, Debug)]
 struct Input {

@@ -7,10 +7,10 @@
 
 use end_to_end::{command, engine_of, repository, words};
 use std::process::{Command, ExitCode};
+use tileforge_contract::Provider;
 use tileforge_engine_builder::Profile;
 use tileforge_engine_builder::profile::{ProviderOptions, names};
-use tileforge_runtime::onnxruntime;
-use tileforge_runtime::provider::{self, Provider};
+use tileforge_session::provider;
 
 fn options_of(profile: &str, provider: Provider) -> ProviderOptions {
     let profile = Profile::read(profile).unwrap_or_else(|error| fail(&error));
@@ -33,8 +33,7 @@ fn ask(profile: &str, provider: &str, change: &str) -> ExitCode {
     let (name, value) = change.split_once('=').unwrap_or_default();
     let changed = options.iter().map(|(name, value)| (*name, value.as_str())).filter(|(known, _)| *known != name);
     let changed = changed.chain((!name.is_empty()).then_some((name, value)));
-    let library = onnxruntime::load(None).unwrap_or_else(|error| fail(&error));
-    match provider::check_options(library, provider, changed) {
+    match provider::check_options(end_to_end::environment().library(), provider, changed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }

@@ -1,5 +1,6 @@
 //! Inputs and outputs of the reference implementations (`tests/golden/README.md`).
 
+use crate::graph::Graph;
 use crate::repository;
 use ndarray::ArrayD;
 use safetensors::SafeTensors;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tileforge_exporter::arch::registry;
 use tileforge_exporter::{Shapes, synthesise};
 use tileforge_graph::{DataType, Model, WeightStorage, load, save};
-use tileforge_runtime::session::{Session, SessionOptions};
+use tileforge_session::SessionOptions;
 
 /// One input with the output that the reference gives for it.
 #[derive(Debug)]
@@ -124,7 +125,7 @@ impl GoldenComponent {
         // What was written can be read again, with all types as they were inferred.
         load(&path).unwrap_or_else(|e| panic!("{}: {e}", self.name));
         let mut session =
-            Session::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", self.name));
+            Graph::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", self.name));
         let inputs: Vec<_> = inputs.iter().map(|(name, array)| (name.as_str(), array.view())).collect();
         let outputs = session.run(&inputs).unwrap_or_else(|e| panic!("{}: {e}", self.name));
         let names: BTreeSet<&String> = outputs.iter().map(|(name, _)| name).collect();

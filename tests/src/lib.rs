@@ -4,12 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 
 mod golden;
+mod graph;
 mod programs;
 
 pub use golden::{
     Golden, GoldenComponent, error_over_range, golden_cases, golden_components, golden_systems,
     golden_video_autoencoders,
 };
+pub use graph::{Graph, environment};
 pub use programs::{
     Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in, run,
     run_with_cache_in, words,

@@ -65,10 +65,13 @@ pub fn words(words: &[&dyn AsRef<OsStr>]) -> Vec<OsString> {
     words.iter().map(|word| (**word).as_ref().to_owned()).collect()
 }
 
-/// A binary of the product with its arguments.
+/// A binary of the product with its arguments, an empty cache and no GPU.
 pub fn command<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
+    static CACHE: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let cache = CACHE.get_or_init(|| tempfile::tempdir().unwrap());
     let mut command = Command::new(binaries().join(program));
-    command.args(arguments);
+    // Whatever this machine's user has kept, and whichever GPU it has, tests see neither.
+    command.args(arguments).env("XDG_CACHE_HOME", cache.path()).env("CUDA_VISIBLE_DEVICES", "");
     command
 }
 
@@ -77,8 +80,7 @@ pub fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A
     Outcome::of(&mut command(program, arguments))
 }
 
-/// Runs it with a cache of its own in `work`, so that nothing depends on what this machine's user has kept, nor adds to
-/// it.
+/// Runs it with a cache of its own in `work`.
 pub fn run_with_cache_in<A: AsRef<OsStr>>(
     work: &Path,
     program: &str,

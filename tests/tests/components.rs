@@ -1,14 +1,14 @@
 //! Exported components of diffusion pipelines give what diffusers and transformers give.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{GoldenComponent, error_over_range, golden_components, repository};
+use end_to_end::{GoldenComponent, Graph, error_over_range, golden_components, repository};
 use ndarray::{ArrayD, Axis, Slice, concatenate};
 use std::collections::BTreeMap;
 use tileforge_exporter::lora::{Lora, merge};
 use tileforge_exporter::pipeline::Pipeline;
 use tileforge_exporter::{Checkpoint, Export, Shapes, Task, export_task};
 use tileforge_graph::{WeightStorage, save};
-use tileforge_runtime::session::{Session, SessionOptions};
+use tileforge_session::SessionOptions;
 
 type Inputs = BTreeMap<String, ArrayD<f32>>;
 
@@ -71,10 +71,10 @@ fn every_image_of_a_batch_can_have_its_own_timestep() {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("model.onnx");
             save(&export.model, &path, WeightStorage::Inline).unwrap();
-            Session::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", golden.name))
+            Graph::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", golden.name))
         };
         let (mut shared, mut each) = (session_of("shared"), session_of("per-sample"));
-        let mut run = |inputs: &Inputs, session: &mut Session| {
+        let mut run = |inputs: &Inputs, session: &mut Graph| {
             let inputs: Vec<_> = inputs.iter().map(|(name, array)| (name.as_str(), array.view())).collect();
             session.run(&inputs).unwrap().remove(0).1
         };
@@ -109,7 +109,7 @@ fn every_image_of_a_batch_can_have_its_own_timestep() {
                 run(&image, &mut shared)
             })
             .collect();
-        let alone = concatenate(Axis(0), &alone.iter().map(ArrayD::view).collect::<Vec<_>>()).unwrap();
+        let alone = concatenate(Axis(0), &alone.iter().map(|one| one.view()).collect::<Vec<_>>()).unwrap();
         let error = error_over_range(&together, &alone);
         println!("{:<50} {} steps {error:.1e}", golden.name, steps.len());
         assert!(error <= TOLERANCE, "{}: {error}", golden.name);

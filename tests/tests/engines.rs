@@ -263,7 +263,7 @@ fn doctor_judges_before_it_opens() {
     let path = engine.join("manifest.json");
     let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     manifest["files"]["model-1x3x24x24.onnx"] =
-        serde_json::to_value(tileforge_runtime::digest::sha256_file(&graph).unwrap()).unwrap();
+        serde_json::to_value(tileforge_engine::digest::sha256_file(&graph).unwrap()).unwrap();
     fs::write(&path, manifest.to_string()).unwrap();
     let failed = doctor(&[]).failure(1, &["ONNX Runtime cannot load the graph"]);
     assert!(failed.stdout.contains("fits cpu") && !failed.stdout.contains("nodes"), "{}", failed.stdout);

@@ -7,9 +7,9 @@ mod tiles;
 mod upscale;
 
 use end_to_end::{demo_engine, names_in, repository, run, words};
+use tileforge_image::{Limits, Picture};
 use tileforge_runtime::Error;
-use tileforge_runtime::image::{Limits, Picture};
-use tileforge_runtime::pipeline::Cancel;
+use tileforge_runtime::upscale::Cancel;
 
 #[test]
 fn upscale_makes_what_the_command_makes() {

@@ -1,11 +1,12 @@
 //! Attention, normalisations and activations are written in the forms that ONNX Runtime fuses.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use end_to_end::Graph;
 use std::collections::BTreeMap;
 use tileforge_exporter::arch::registry;
 use tileforge_exporter::{Checkpoint, export, synthesise};
 use tileforge_graph::{DataType, Model, WeightStorage, load, save};
-use tileforge_runtime::session::{OptimisationLevel, Session, SessionOptions};
+use tileforge_session::{OptimisationLevel, SessionOptions};
 
 fn count(model: &Model, operator: &str) -> usize {
     model.nodes.iter().filter(|node| node.operator == operator).count()
@@ -27,7 +28,7 @@ fn tiny(architecture: &str) -> [Model; 2] {
         optimised_model_path: Some(optimised.clone()),
         ..SessionOptions::default()
     };
-    Session::open(&path, &options).unwrap();
+    Graph::open(&path, &options).unwrap();
     let fused = load(&optimised).unwrap();
     [model, fused]
 }

@@ -1,7 +1,7 @@
 //! Images through the tiles of an engine: the pixels are those of the whole image.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{demo_engine, engine_of, names_in, repository, run, words};
+use end_to_end::{Graph, demo_engine, engine_of, names_in, repository, run, words};
 use image::{DynamicImage, ImageBuffer, Luma, Rgb, Rgba};
 use ndarray::{Array4, ArrayView4, s};
 use std::collections::BTreeMap;
@@ -9,9 +9,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use tileforge_exporter::{Checkpoint, Shapes, export};
 use tileforge_graph::{WeightStorage, save};
-use tileforge_runtime::image::{Colour, Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSink, RowSource};
-use tileforge_runtime::session::{Session, SessionOptions};
-use tileforge_runtime::tile::Size;
+use tileforge_image::Size;
+use tileforge_image::{Colour, Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSink, RowSource};
+use tileforge_session::SessionOptions;
 
 /// How far an output pixel of compact-x4 sees, in input pixels.
 const RADIUS: usize = 18;
@@ -26,7 +26,7 @@ fn whole(image: ArrayView4<'_, f32>) -> Array4<f32> {
     let checkpoint = Checkpoint::open(repository("models/compact-x4.safetensors")).unwrap();
     save(&export(&checkpoint, &Shapes::default(), &BTreeMap::new()).unwrap().model, &path, WeightStorage::Copy)
         .unwrap();
-    let mut session = Session::open(&path, &SessionOptions::default()).unwrap();
+    let mut session = Graph::open(&path, &SessionOptions::default()).unwrap();
     let output = session.run(&[("image", image.into_dyn())]).unwrap().remove(0).1;
     output.into_dimensionality().unwrap()
 }

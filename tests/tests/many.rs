@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
+use tileforge_engine::digest::sha256_file;
 use tileforge_graph::{Attribute, DataType, Model, Node, Weight, WeightStorage};
-use tileforge_runtime::digest::sha256_file;
 
 /// compact-x4 with tiles of 48 × 48, one and four in a run.
 fn batched() -> &'static Path {

@@ -1,12 +1,13 @@
 //! Exported graphs give the pixels of the reference implementation.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{Golden, error_over_range, golden_cases};
+use end_to_end::{Golden, Graph, error_over_range, golden_cases};
 use ndarray::ArrayD;
 use std::collections::BTreeMap;
+use tileforge_contract::Upscale;
 use tileforge_exporter::{Checkpoint, Shapes, export};
 use tileforge_graph::{WeightStorage, save};
-use tileforge_runtime::session::{Session, SessionOptions};
+use tileforge_session::SessionOptions;
 
 /// Largest absolute error over the range of the reference's output.
 const TOLERANCE: f32 = 2e-5;
@@ -17,7 +18,7 @@ fn infer(golden: &Golden, shapes: &Shapes, storage: WeightStorage) -> ArrayD<f32
     let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
     let export = export(&checkpoint, shapes, &BTreeMap::new()).unwrap_or_else(|e| panic!("{}: {e}", golden.name));
     save(&export.model, &path, storage).unwrap();
-    let mut session = Session::open(&path, &SessionOptions::default()).unwrap();
+    let mut session = Graph::open(&path, &SessionOptions::default()).unwrap();
     let mut outputs = session.run(&[("image", golden.image.view())]).unwrap_or_else(|e| panic!("{}: {e}", golden.name));
     assert_eq!(outputs.len(), 1);
     outputs.remove(0).1
@@ -41,7 +42,7 @@ fn dynamic_shapes_match_the_reference() {
     for golden in golden_cases() {
         let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
         let network = tileforge_exporter::arch::detect(&checkpoint, &BTreeMap::new()).unwrap();
-        let multiple = network.contract().upscale().unwrap().size_multiple;
+        let multiple = Upscale::of(&network.contract()).unwrap().size_multiple;
         // A dynamic graph takes multiples only: that is its contract, and the runtime pads to them. Some graphs are of
         // one size only.
         if network.example_shapes().is_empty() && golden.image.shape()[2..].iter().all(|size| size % multiple == 0) {

@@ -1,12 +1,12 @@
 //! Pipelines through the exporter's binary: the layout of what it writes, and bad input.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{names_in, repository, run, words};
+use end_to_end::{Graph, names_in, repository, run, words};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tileforge_runtime::session::{Session, SessionOptions};
+use tileforge_session::SessionOptions;
 
 /// A pipeline's folder made of golden components: `(component, class, golden case)`.
 fn pipeline(folder: &Path, components: &[(&str, &str, &str)]) -> PathBuf {
@@ -56,7 +56,7 @@ fn a_pipeline_is_exported_in_the_layout_of_its_clients() {
         assert_eq!(names_in(&to), [&["model_index.json", "scheduler"], &graphs[..]].concat());
         for graph in graphs {
             assert!(to.join(graph).join("config.json").is_file());
-            let session = Session::open(&to.join(graph).join("model.onnx"), &SessionOptions::default()).unwrap();
+            let session = Graph::open(&to.join(graph).join("model.onnx"), &SessionOptions::default()).unwrap();
             let names: Vec<&str> = session.inputs().iter().map(|input| input.name.as_str()).collect();
             let expected: &[&str] = match graph {
                 "unet" => &["sample", "timestep", "encoder_hidden_states", "text_embeds", "time_ids"],
@@ -78,7 +78,7 @@ fn a_component_is_exported_alone() {
     let (from, to) = (pipeline(work.path(), &XL), work.path().join("onnx"));
     let _ = export(&from, &to, &["--component", "vae_decoder", "--shapes", "latent_sample:1x16x4x6"]).success();
     assert_eq!(names_in(&to), ["vae_decoder"]);
-    let session = Session::open(&to.join("vae_decoder/model.onnx"), &SessionOptions::default()).unwrap();
+    let session = Graph::open(&to.join("vae_decoder/model.onnx"), &SessionOptions::default()).unwrap();
     assert_eq!(session.outputs()[0].shape, [1, 3, 8, 12].map(Some));
     let graph = work.path().join("encoder.onnx");
     let _ = export(&from.join("vae"), &graph, &["--component", "vae_encoder"]).success();

@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use tileforge_contract::{ARCHITECTURE_KEY, CONTRACT_KEY, Padding, Precision, ReceptiveField, Upscale};
 use tileforge_exporter::{Checkpoint, Noise, Shapes, arch::registry, export, synthesise};
 use tileforge_graph::{ConvOptions, DataType, Model, TensorType, Trace, Value, Weight, WeightStorage, save};
 
@@ -97,21 +98,22 @@ fn overflowing(folder: &Path) -> PathBuf {
 /// The graph of `trace` in a file, as an upscaler of scale 1 from `image` to `upscaled`.
 fn upscaler(trace: Trace, folder: &Path) -> PathBuf {
     let mut model = trace.finish().unwrap_or_else(|e| panic!("{e}"));
-    let facts = [
-        ("architecture", "test"),
-        ("task", "upscale"),
-        ("input", "image"),
-        ("output", "upscaled"),
-        ("scale", "1"),
-        ("channels", "3"),
-        ("range", "0..1"),
-        ("size_multiple", "1"),
-        ("size_minimum", "1"),
-        ("padding", "reflect"),
-        ("receptive_field", "4"),
-        ("safe_precisions", "fp32"),
-    ];
-    model.metadata = facts.iter().map(|(key, value)| (format!("tileforge.{key}"), (*value).to_owned())).collect();
+    let contract = Upscale {
+        input: "image".into(),
+        output: "upscaled".into(),
+        scale: 1,
+        channels: 3,
+        range: [0.0, 1.0],
+        size_multiple: 1,
+        size_minimum: 1,
+        padding: Padding::Reflect,
+        receptive_field: ReceptiveField::Radius(4),
+        safe_precisions: vec![Precision::Fp32],
+    };
+    let contract = contract.contract().to_json().unwrap();
+    model.metadata = [(CONTRACT_KEY, contract.as_str()), (ARCHITECTURE_KEY, "test")]
+        .map(|(key, text)| (key.into(), text.into()))
+        .into();
     let path = folder.join("model.onnx");
     save(&model, &path, WeightStorage::Inline).unwrap();
     path
@@ -459,10 +461,7 @@ fn a_graph_of_every_architecture_converts_alone() {
                 half.outputs
             );
             if precision == "fp16" {
-                let session = tileforge_runtime::session::Session::open(
-                    &converted,
-                    &tileforge_runtime::session::SessionOptions::default(),
-                );
+                let session = end_to_end::Graph::open(&converted, &tileforge_session::SessionOptions::default());
                 let _ = session.unwrap_or_else(|e| panic!("{}: {e}", entry.name));
             }
         }

@@ -1,15 +1,17 @@
 //! Inferred types are those that ONNX Runtime computes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use end_to_end::Graph;
 use ndarray::{ArrayD, ArrayViewD, Axis};
 use std::collections::{BTreeMap, BTreeSet};
+use tileforge_contract::Upscale;
 use tileforge_exporter::arch::registry;
 use tileforge_exporter::{Checkpoint, Shapes, export, synthesise};
 use tileforge_graph::{
     Attribute, Constant, ConvOptions, DataType, Dim, Model, Node, Port, TensorType, Trace, Value, Weight,
     WeightStorage, save,
 };
-use tileforge_runtime::session::{OptimisationLevel, Session, SessionOptions};
+use tileforge_session::{OptimisationLevel, SessionOptions};
 
 /// Runs the model with every f32 value that a node makes as an output, and compares each shape. Returns the operators
 /// that were seen.
@@ -22,7 +24,7 @@ fn check(mut model: Model) -> BTreeSet<String> {
     save(&model, &path, WeightStorage::Inline).unwrap();
     // Unoptimised, so that every node is still there.
     let options = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
-    let mut session = Session::open(&path, &options).unwrap_or_else(|e| panic!("{e}"));
+    let mut session = Graph::open(&path, &options).unwrap_or_else(|e| panic!("{e}"));
     let inputs: Vec<_> =
         model.inputs.iter().map(|input| (input.name.as_str(), ArrayD::zeros(input.ty.fixed_dims().unwrap()))).collect();
     let outputs = session.run(&inputs.iter().map(|(name, value)| (*name, value.view())).collect::<Vec<_>>()).unwrap();
@@ -43,7 +45,7 @@ fn every_architecture_is_inferred_as_it_runs() {
             for data_type in [DataType::F32, DataType::F16] {
                 synthesise(network.as_ref(), data_type, 1, &path).unwrap();
                 let checkpoint = Checkpoint::open(&path).unwrap();
-                let Some(contract) = network.contract().upscale().cloned() else {
+                let Ok(contract) = Upscale::of(&network.contract()) else {
                     check_component(&checkpoint, &network.example_shapes());
                     continue;
                 };
@@ -105,7 +107,7 @@ fn a_dynamic_batch_is_resized_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     save(&model, &path, WeightStorage::Inline).unwrap();
-    let mut session = Session::open(&path, &SessionOptions::default()).unwrap();
+    let mut session = Graph::open(&path, &SessionOptions::default()).unwrap();
     let mut resize = |image: ArrayViewD<'_, f32>| session.run(&[("image", image)]).unwrap().remove(0).1;
     let values = (0..3 * 2 * 4 * 6).map(|i| (i as f32 * 0.7).sin()).collect();
     let images = ArrayD::from_shape_vec(vec![3, 2, 4, 6], values).unwrap();

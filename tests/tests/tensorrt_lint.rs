@@ -3,6 +3,7 @@
 
 use end_to_end::{repository, run, words};
 use std::collections::BTreeMap;
+use tileforge_contract::Upscale;
 use tileforge_engine_builder::lint::{Target, lint};
 use tileforge_exporter::arch::registry;
 use tileforge_exporter::{Checkpoint, Shapes, export, synthesise};
@@ -19,7 +20,7 @@ fn every_architecture_passes_for_both_versions() {
                 synthesise(network.as_ref(), data_type, 1, &path).unwrap();
                 let checkpoint = Checkpoint::open(&path).unwrap();
                 let mut all_shapes = vec![network.example_shapes()];
-                if let (Some(contract), true) = (network.contract().upscale(), all_shapes[0].is_empty()) {
+                if let (Ok(contract), true) = (Upscale::of(&network.contract()), all_shapes[0].is_empty()) {
                     all_shapes.push(Shapes::of("image", &[1, contract.channels, 16, 24]));
                 }
                 for shapes in all_shapes {

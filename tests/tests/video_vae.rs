@@ -1,7 +1,7 @@
 //! Exported video autoencoders give what the reference gives, for a whole video and for the same video in chunks.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use end_to_end::{GoldenComponent, error_over_range, golden_video_autoencoders, names_in, run, words};
+use end_to_end::{GoldenComponent, Graph, error_over_range, golden_video_autoencoders, names_in, run, words};
 use ndarray::{ArrayD, ArrayViewD, Axis, Slice, concatenate};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tileforge_exporter::arch::{Keys, detect_task, registry};
 use tileforge_exporter::nn::{Parameters, Scope};
 use tileforge_exporter::{Checkpoint, Shapes, export_task};
 use tileforge_graph::{DataType, Trace, WeightStorage, save};
-use tileforge_runtime::session::{Session, SessionOptions};
+use tileforge_session::SessionOptions;
 
 /// Largest absolute error over the range of the reference's output.
 const TOLERANCE: f32 = 2e-5;
@@ -25,7 +25,7 @@ fn golden() -> Vec<GoldenComponent> {
 }
 
 /// The graph of a golden checkpoint for one chunk, with fixed shapes of its inputs or with none.
-fn session(golden: &GoldenComponent, chunk: &str, shapes: &Shapes, storage: WeightStorage) -> Session {
+fn session(golden: &GoldenComponent, chunk: &str, shapes: &Shapes, storage: WeightStorage) -> Graph {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
@@ -33,7 +33,7 @@ fn session(golden: &GoldenComponent, chunk: &str, shapes: &Shapes, storage: Weig
     let export = export_task(&checkpoint, Some(golden.graph.parse().unwrap()), shapes, &hints);
     save(&export.unwrap_or_else(|e| panic!("{} {chunk}: {e}", golden.name)).model, &path, storage).unwrap();
     tileforge_graph::load(&path).unwrap_or_else(|e| panic!("{}: {e}", golden.name));
-    Session::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", golden.name))
+    Graph::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", golden.name))
 }
 
 fn only<T>(map: &BTreeMap<String, T>) -> (&str, &T) {
@@ -42,7 +42,7 @@ fn only<T>(map: &BTreeMap<String, T>) -> (&str, &T) {
 }
 
 /// What a session gives for a video: the output of this name, and what its layers keep, as inputs of the next chunk.
-fn give(session: &mut Session, video: (&str, ArrayViewD<'_, f32>), kept: &Kept, output: &str) -> (ArrayD<f32>, Kept) {
+fn give(session: &mut Graph, video: (&str, ArrayViewD<'_, f32>), kept: &Kept, output: &str) -> (ArrayD<f32>, Kept) {
     let inputs: Vec<_> =
         std::iter::once(video).chain(kept.iter().map(|(name, value)| (name.as_str(), value.view()))).collect();
     let mut outputs: BTreeMap<String, ArrayD<f32>> = session.run(&inputs).unwrap().into_iter().collect();
@@ -78,9 +78,8 @@ fn cuts(golden: &GoldenComponent, frames: usize) -> Vec<Vec<usize>> {
     // In latent frames; a frame of an encoder's latent video is that many of the video.
     let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
     let network = detect_task(&checkpoint, Some(golden.graph.parse().unwrap()), &BTreeMap::new()).unwrap();
-    let facts = network.contract().metadata();
-    let factor: usize =
-        if golden.graph == "vae_encoder" { facts["tileforge.temporal_scale"].parse().unwrap() } else { 1 };
+    let pixels = network.contract().inputs.iter().find_map(|input| input.frames()).unwrap();
+    let factor = pixels.step;
     let latent = (frames - 1) / factor + 1;
     let cuts = (1..latent).flat_map(|first| {
         let rest = latent - first;

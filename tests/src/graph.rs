@@ -1,0 +1,44 @@
+//! Graphs on ONNX Runtime, as tests give them float32 values.
+
+use ndarray::{ArrayD, ArrayViewD};
+use std::path::Path;
+use tileforge_contract::DataType;
+use tileforge_session::onnxruntime::{self, Search};
+use tileforge_session::{Environment, Result, Session, SessionOptions, Tensor};
+
+/// The library of this source tree, and no cache.
+pub fn environment() -> Environment {
+    let search = std::env::var_os("ORT_DYLIB_PATH")
+        .map_or(Search::AroundExecutable, |place| Search::Named { place: place.into(), by: "ORT_DYLIB_PATH" });
+    Environment::new(onnxruntime::load(&search).unwrap_or_else(|error| panic!("{error}: run `make test`")))
+}
+
+/// A graph that is ready to run.
+#[derive(Debug)]
+pub struct Graph(Session);
+
+impl Graph {
+    /// Loads the graph at `path`.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn open(path: &Path, options: &SessionOptions) -> Result<Self> {
+        Session::open(&environment(), path, options).map(Self)
+    }
+
+    /// Runs the graph on float32 values, which become whole numbers where the graph takes those, and returns its outputs.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn run(&mut self, inputs: &[(&str, ArrayViewD<'_, f32>)]) -> Result<Vec<(String, ArrayD<f32>)>> {
+        let is_integer = |name: &str| {
+            self.0.inputs().iter().any(|input| input.name == name && input.data_type == Some(DataType::I64))
+        };
+        let tensor = |(name, values): &(&str, ArrayViewD<'_, f32>)| -> Tensor {
+            if is_integer(name) { values.mapv(|value| value as i64).into() } else { values.to_owned().into() }
+        };
+        let tensors: Vec<Tensor> = inputs.iter().map(tensor).collect();
+        let named: Vec<_> = inputs.iter().map(|(name, _)| *name).zip(&tensors).collect();
+        self.0.run(&named)?.into_iter().map(|(name, value)| Ok((name, value.into_f32()?))).collect()
+    }
+}
