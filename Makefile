@@ -40,7 +40,8 @@ engines/$(GPU)/%/manifest.json: models/%.yaml $(wildcard profiles/$(GPU).yaml pr
 
 test: setup build ## Run all tests; with the GPU library set up, also `conformance`
 	cargo test --release --locked --workspace
-	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; fi
+	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; \
+	else echo "not run: the provider options of the GPU profiles (make conformance downloads 0.3 GB for it)"; fi
 
 conformance: ## Hold the provider options of all profiles to ONNX Runtime's own parsers (0.3 GB to download once)
 	scripts/conformance.sh

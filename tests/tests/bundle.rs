@@ -157,7 +157,7 @@ fn whatever_byte_of_an_archive_is_altered_the_engine_is_the_same_or_refused() {
         let mut altered = whole.clone();
         altered[position] ^= 0x41;
         fs::write(&archive, altered).unwrap();
-        if tileforge_engine_builder::bundle::unpack(&archive, &engine, None).is_err() {
+        if tileforge_engine::archive::unpack(&archive, &engine, None).is_err() {
             assert_eq!(names_in(work.path()), ["engine.tar"], "byte {position}");
             continue;
         }

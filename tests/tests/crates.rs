@@ -1,0 +1,64 @@
+//! Which crate knows of which: data flows one way, and the arrows are those of docs/architecture.md.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use end_to_end::repository;
+use serde_json::Value as Json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
+
+/// The crates of the product, and what each may know of.
+const MAY_KNOW: [(&str, &[&str]); 10] = [
+    ("contract", &[]),
+    ("terminal", &[]),
+    ("image", &[]),
+    ("graph", &["contract"]),
+    ("engine", &["contract"]),
+    ("session", &["contract", "engine"]),
+    ("tensorrt", &["contract", "graph"]),
+    ("exporter", &["contract", "graph", "terminal"]),
+    (
+        "engine-builder",
+        &["contract", "engine", "exporter", "graph", "image", "session", "tensorrt", "terminal"],
+    ),
+    ("runtime", &["contract", "engine", "image", "session", "terminal"]),
+];
+
+/// Each crate of the product with the crates of the product that it depends on, as Cargo has them.
+fn arrows() -> BTreeMap<String, BTreeSet<String>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["metadata", "--no-deps", "--format-version", "1", "--offline"]).current_dir(repository(""));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Json = serde_json::from_slice(&output.stdout).unwrap();
+    let short = |name: &Json| name.as_str().unwrap().strip_prefix("tileforge-").map(str::to_owned);
+    let crates = metadata["packages"].as_array().unwrap().iter().filter_map(|package| {
+        let built_with = package["dependencies"].as_array().unwrap().iter();
+        let normal = built_with.filter(|dependency| dependency["kind"].is_null());
+        Some((short(&package["name"])?, normal.filter_map(|dependency| short(&dependency["name"])).collect()))
+    });
+    crates.collect()
+}
+
+#[test]
+fn no_crate_knows_more_than_it_may() {
+    let allowed: BTreeMap<&str, BTreeSet<&str>> =
+        MAY_KNOW.iter().map(|(name, known)| (*name, known.iter().copied().collect())).collect();
+    for (name, known) in arrows() {
+        let may = allowed.get(name.as_str()).unwrap_or_else(|| panic!("{name} is not in the table of this test"));
+        let too_much: Vec<_> = known.iter().filter(|other| !may.contains(other.as_str())).collect();
+        assert!(too_much.is_empty(), "{name} may not know of {too_much:?}");
+    }
+}
+
+#[test]
+fn the_document_shows_the_crates_as_they_are() {
+    let lines = arrows().into_iter().map(|(name, known)| {
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        format!("    {name:<15} → {}\n", if known.is_empty() { "–" } else { &known })
+    });
+    let expected: String = lines.collect();
+    let document = fs::read_to_string(repository("docs/architecture.md")).unwrap();
+    assert!(document.contains(&expected), "docs/architecture.md: expected these lines:\n{expected}");
+}
