@@ -68,7 +68,7 @@ impl Rule for ToHalf<'_> {
         }
         let mut outputs = Vec::new();
         for output in &mut node.outputs {
-            if in_fp32 || !self.model.types.get(output).is_some_and(|ty| ty.data_type == DataType::F32) {
+            if in_fp32 || self.model.types.get(output).is_none_or(|ty| ty.data_type != DataType::F32) {
                 continue;
             }
             if self.model.outputs.iter().any(|port| port.name == *output) {
