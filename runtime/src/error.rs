@@ -1,5 +1,7 @@
 //! What can go wrong between an engine and its pixels.
 
+use std::sync::Arc;
+
 use tileforge_image::{Size, TilingError};
 
 /// A result of this crate.
@@ -36,11 +38,31 @@ pub enum Error {
         reason: String,
     },
     /// The caller asked to stop.
-    #[error("stopped before the end; what was not finished is not there")]
+    #[error("stopped before the end; no unfinished output is left")]
     Cancelled,
+    /// As many requests wait as the queue holds.
+    #[error("the queue is full: {capacity} requests wait already; try again later")]
+    QueueFull {
+        /// How many may wait.
+        capacity: usize,
+    },
+    /// The executor takes no more requests.
+    #[error("the executor takes no more requests")]
+    Closed,
+    /// The system gives no thread.
+    #[error("cannot start the {name} thread")]
+    Thread {
+        /// What it was for.
+        name: &'static str,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// An error that ended several requests.
+    #[error(transparent)]
+    Shared(Arc<Error>),
     /// A thread of this program panicked: a defect of ours.
     #[error("internal: the {0} stage stopped without an error; please report this")]
-    Internal(&'static str),
+    Internal(String),
 }
 
 impl From<TilingError> for Error {
@@ -50,8 +72,17 @@ impl From<TilingError> for Error {
 }
 
 impl Error {
+    /// The error itself, where it ended several requests.
+    pub fn root(&self) -> &Self {
+        if let Self::Shared(error) = self { error.root() } else { self }
+    }
+
+    pub(crate) fn internal(stage: &str) -> Self {
+        Self::Internal(stage.to_owned())
+    }
+
     /// Whether memory, of this machine or of a GPU, did not suffice.
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Session(error) if error.is_out_of_memory())
+        matches!(self.root(), Self::Session(error) if error.is_out_of_memory())
     }
 }

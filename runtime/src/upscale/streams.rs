@@ -7,42 +7,41 @@ use std::thread;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::model::{Batch, Limits, Model};
-use super::stages::{StageResult, Stop};
-use super::{Cancel, Models, PATIENCE};
-use crate::error::Error;
+use super::batch::Batch;
+use super::model::Model;
+use super::models::Models;
+use crate::executor::{Closed, Failure, PATIENCE, StageResult};
 
-/// What the streams of a run share.
+/// What the streams share.
 pub(super) struct Streams<'s> {
-    cancel: &'s Cancel,
-    /// Another stage has failed.
-    stop: &'s Stop,
-    /// Most images in a run: less than at the start where memory did not hold more.
-    batch: AtomicUsize,
-    /// Streams that may go on.
-    allowed: AtomicUsize,
+    /// Another stage may have failed.
+    failure: &'s Failure,
     /// Streams that have not ended.
     alive: AtomicUsize,
-    /// Batches that are running.
+    /// Batches that are running, and streams that look for one.
     running: AtomicUsize,
+    /// Batches on their way to a stream or in it.
+    ahead: AtomicUsize,
     /// Batches that a stream gave back when it ended.
     returned: Mutex<Vec<Batch>>,
     models: &'s Models,
 }
 
 impl<'s> Streams<'s> {
-    pub(super) fn new(limits: Limits, cancel: &'s Cancel, stop: &'s Stop, models: &'s Models) -> Self {
-        let count = |number: usize| AtomicUsize::new(number);
-        let (batch, allowed, alive, running) =
-            (count(limits.batch), count(limits.streams), count(limits.streams), count(0));
-        Self { cancel, stop, batch, allowed, alive, running, returned: Mutex::default(), models }
+    pub(super) fn new(failure: &'s Failure, models: &'s Models) -> Self {
+        let count = AtomicUsize::new;
+        let (alive, running, ahead) = (count(models.limits.streams), count(0), count(0));
+        Self { failure, alive, running, ahead, returned: Mutex::default(), models }
     }
 
-    /// What is in use now.
-    pub(super) fn limits(&self) -> Limits {
-        let most = self.batch.load(Ordering::SeqCst);
-        let largest = self.models.opened().iter().map(|model| model.largest_run(most)).max();
-        Limits { streams: self.allowed.load(Ordering::SeqCst), batch: largest.unwrap_or(most) }
+    /// A batch is on its way.
+    pub(super) fn expect_one(&self) {
+        self.ahead.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether a stream has nothing to do.
+    pub(super) fn is_one_idle(&self) -> bool {
+        self.ahead.load(Ordering::SeqCst) < self.models.allowed.streams()
     }
 
     fn returned(&self) -> MutexGuard<'_, Vec<Batch>> {
@@ -58,13 +57,10 @@ impl<'s> Streams<'s> {
 
     fn take_all(&self, stream: usize, batches: &Receiver<Batch>, finished: &Sender<Batch>) -> StageResult<()> {
         loop {
-            if self.cancel.is_cancelled() {
-                return Err(Error::Cancelled.into());
-            }
-            if self.stop.is_set() {
+            if self.failure.is_set() {
                 return Ok(());
             }
-            if stream >= self.allowed.load(Ordering::SeqCst) {
+            if stream >= self.models.allowed.streams() {
                 self.models.opened().iter().for_each(|model| model.close(stream));
                 return Ok(());
             }
@@ -86,20 +82,21 @@ impl<'s> Streams<'s> {
         }
     }
 
+    /// Runs one batch. A batch that fails goes on with its error: only the pictures of its tiles end.
     fn run(&self, mut batch: Batch, stream: usize, finished: &Sender<Batch>) -> StageResult<()> {
-        loop {
-            let most = self.batch.load(Ordering::SeqCst);
-            match batch.model.clone().run(&mut batch, stream, most) {
+        while !batch.is_over() {
+            let most = self.models.allowed.batch();
+            match batch.run(stream, most) {
                 Ok(()) => {
                     tracing::debug!("stream {stream} ran batch {} of {} tiles", batch.number, batch.slots.len());
-                    return finished.send(batch).map_err(Into::into);
+                    break;
                 }
                 Err(error) if error.is_out_of_memory() => {
                     // Tiles of other shapes may come again, and can be opened again.
                     let others = |model: &&Arc<Model>| !Arc::ptr_eq(model, &batch.model);
                     self.models.opened().iter().filter(others).for_each(|model| model.close(stream));
                     if let Some(smaller) = batch.model.smaller_than(most.min(batch.model.batch())) {
-                        self.batch.fetch_min(smaller, Ordering::SeqCst);
+                        self.models.allowed.at_most_batch(smaller);
                         tracing::warn!("out of memory: goes on with {smaller} images in a run");
                     } else if self.alive.load(Ordering::SeqCst) > 1 {
                         self.halve_streams();
@@ -108,17 +105,23 @@ impl<'s> Streams<'s> {
                             return Ok(());
                         }
                     } else {
-                        return Err(error.into());
+                        batch.failed = Some(Arc::new(error));
+                        break;
                     }
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    batch.failed = Some(Arc::new(error));
+                    break;
+                }
             }
         }
+        self.ahead.fetch_sub(1, Ordering::SeqCst);
+        Ok(finished.send(batch)?)
     }
 
     fn halve_streams(&self) {
         let halved = (self.alive.load(Ordering::SeqCst) / 2).max(1);
-        if self.allowed.fetch_min(halved, Ordering::SeqCst) > halved {
+        if self.models.allowed.at_most_streams(halved) {
             tracing::warn!("out of memory: goes on with {halved} streams");
         }
     }
@@ -126,15 +129,15 @@ impl<'s> Streams<'s> {
     /// Until those that may not go on have given their memory back; false if this is one of them.
     fn wait_for_others(&self, stream: usize) -> StageResult<bool> {
         loop {
-            let (alive, allowed) = (self.alive.load(Ordering::SeqCst), self.allowed.load(Ordering::SeqCst));
+            let (alive, allowed) = (self.alive.load(Ordering::SeqCst), self.models.allowed.streams());
             if alive <= allowed || alive == 1 {
                 return Ok(true);
             }
             if stream >= allowed {
                 return Ok(false);
             }
-            if self.cancel.is_cancelled() || self.stop.is_set() {
-                return Err(Error::Cancelled.into());
+            if self.failure.is_set() {
+                return Err(Closed);
             }
             thread::sleep(PATIENCE / 10);
         }

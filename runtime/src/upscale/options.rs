@@ -1,0 +1,25 @@
+//! How pictures are cut and run.
+
+use tileforge_image::tile::Blend;
+use tileforge_image::{Alpha, Size};
+use tileforge_session::Placement;
+
+/// How pictures are cut and run.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where the engine runs.
+    pub placement: Placement,
+    /// Most images in one run; `None`: as many as the engine has graphs for.
+    pub batch: Option<usize>,
+    /// The tile's size in input pixels, one of the engine's; `None`: the best for each picture.
+    pub tile: Option<Size>,
+    /// Overlap of neighbouring tiles in input pixels; `None`: [`automatic`](tileforge_image::tile::Overlap::automatic).
+    pub overlap: Option<u32>,
+    /// Pixels thrown away at each inner border of a tile; `None`: as [`choose`](tileforge_image::tile::Overlap::choose)
+    /// says.
+    pub margin: Option<u32>,
+    /// How one tile hands over to the next.
+    pub blend: Blend,
+    /// How transparency is enlarged.
+    pub alpha: Alpha,
+}

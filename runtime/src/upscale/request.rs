@@ -1,0 +1,65 @@
+//! What an upscaler is asked for, and what a picture took.
+
+use serde::Serialize;
+use tileforge_image::tile::Overlap;
+use tileforge_image::{Header, RowSink, RowSource, Size};
+use tileforge_session::Assigned;
+
+use super::clock::Seconds;
+use crate::error::Result;
+
+/// A picture that has been opened.
+pub struct Open {
+    /// Where it comes from.
+    pub source: Box<dyn RowSource>,
+    /// Where its enlargement goes; for what `output_of` said, or for another depth.
+    pub sink: Box<dyn RowSink>,
+}
+
+/// What tells what the enlargement of a picture is: [`Upscaler::output_of`](super::Upscaler::output_of).
+pub type OutputOf<'o> = &'o dyn Fn(&Header) -> Result<Header>;
+
+/// A picture to enlarge.
+pub struct Request(Box<dyn FnOnce(OutputOf<'_>) -> Result<Open> + Send>);
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Request").finish_non_exhaustive()
+    }
+}
+
+impl Request {
+    /// A picture that `open` opens when its turn comes, on another thread.
+    pub fn new(open: impl FnOnce(OutputOf<'_>) -> Result<Open> + Send + 'static) -> Self {
+        Self(Box::new(open))
+    }
+
+    /// A picture that is open. `sink` is for what [`Upscaler::output_of`](super::Upscaler::output_of) says, and may have
+    /// another depth.
+    pub fn opened(source: impl RowSource + 'static, sink: impl RowSink + 'static) -> Self {
+        Self::new(move |_| Ok(Open { source: Box::new(source), sink: Box::new(sink) }))
+    }
+
+    pub(super) fn open(self, output_of: OutputOf<'_>) -> Result<Open> {
+        (self.0)(output_of)
+    }
+}
+
+/// What a picture took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Statistics {
+    /// Size of the output.
+    pub size: Size,
+    /// Number of tiles.
+    pub tiles: u64,
+    /// Size of each tile, in input pixels.
+    pub tile: Size,
+    /// How tiles overlap.
+    pub overlap: Overlap,
+    /// The result equals that of the whole picture at once, up to rounding.
+    pub exact: bool,
+    /// Which providers took the graph's nodes.
+    pub assigned: Vec<Assigned>,
+    /// Where the time went.
+    pub seconds: Seconds,
+}
