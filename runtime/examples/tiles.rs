@@ -4,15 +4,16 @@
 #![allow(clippy::print_stdout)]
 
 use std::path::Path;
-use tileforge_runtime::image::{Colour, Depth, Format, Header, ImageWriter, Limits, Picture, RowSink};
-use tileforge_runtime::tile::{Blend, Blender, Overlap, SampleEncoding, Size, TilePlan};
+
+use tileforge_image::tile::{Blend, Blender, Overlap, SampleEncoding, TilePlan};
+use tileforge_image::{Colour, Depth, Format, Header, ImageWriter, Limits, Picture, RowSink, Size};
 
 const SCALE: u32 = 2;
 
 /// How far bicubic interpolation, which stands for a model here, looks to each side.
 const RADIUS: u32 = 2;
 
-pub(crate) fn enlarge(input: &Path, output: &Path) -> tileforge_runtime::Result<TilePlan> {
+pub(crate) fn enlarge(input: &Path, output: &Path) -> tileforge_image::Result<TilePlan> {
     let photo = Picture::read(input, &Limits::default())?;
     let size = photo.size();
     let tile_size = Size { width: size.width.min(128), height: size.height.min(96) };

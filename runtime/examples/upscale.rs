@@ -4,9 +4,14 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::path::Path;
-use tileforge_runtime::engine::Engine;
-use tileforge_runtime::image::{Format, ImageReader, ImageWriter, Limits, RowSource};
-use tileforge_runtime::pipeline::{Cancel, Options, Statistics, Upscaler};
+use std::time::Duration;
+
+use tileforge_engine::Engine;
+use tileforge_image::{Format, ImageReader, ImageWriter, Limits, RowSource};
+use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::upscale::{Options, Request, Statistics, Upscaler};
+use tileforge_session::Environment;
+use tileforge_session::onnxruntime::{self, Search};
 
 /// The engine's best tiles on the best provider that fits this box, by rows: a picture of any height takes as much
 /// memory.
@@ -16,14 +21,23 @@ pub(crate) fn upscale(
     output: &Path,
     cancel: &Cancel,
 ) -> tileforge_runtime::Result<Statistics> {
+    let environment = Environment::new(onnxruntime::load(&Search::AroundExecutable)?);
     let engine = Engine::open(engine)?;
-    let mut upscaler = Upscaler::new(&engine, Options::default())?;
+    // Made once, it serves any number of pictures, one after the other or several at the same time.
+    let executor = Executor::new(Upscaler::new(&environment, &engine, Options::default())?, 4)?;
 
     let reader = ImageReader::open(input, &Limits::default())?;
-    let header = upscaler.output_of(reader.header())?;
+    let header = executor.task().output_of(reader.header())?;
     let writer = ImageWriter::create(output, Format::of_name(output)?, header)?;
     // The file gets its name at the very end. Stopped or failed, nothing is left of it.
-    upscaler.upscale(reader, writer, |progress| eprint!("\r{} of {} tiles", progress.done, progress.total), cancel)
+    let handle = executor.submit(Request::opened(reader, writer), cancel)?;
+    loop {
+        if let Some(result) = handle.wait_for(Duration::from_millis(100)) {
+            return result;
+        }
+        let progress = handle.progress();
+        eprint!("\r{} of {} tiles", progress.done, progress.total.unwrap_or(0));
+    }
 }
 
 #[allow(dead_code)] // where a test takes this file as a module

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::Size;
+use crate::{Format, Size};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -29,6 +29,32 @@ pub enum Error {
         path: PathBuf,
         /// What was expected, what was found, and what to do.
         problem: String,
+    },
+    /// A picture has more pixels than the caller allows.
+    #[error("{}: expected at most {most} megapixels, found {size}", path.display())]
+    TooManyPixels {
+        /// The picture's file.
+        path: PathBuf,
+        /// Its size.
+        size: Size,
+        /// The limit, in millions of pixels.
+        most: u32,
+    },
+    /// The format that was asked for has no transparency, and the picture has.
+    #[error("{}: {} cannot hold transparency, which this picture has", path.display(), format.name())]
+    NoTransparency {
+        /// The file that was asked for.
+        path: PathBuf,
+        /// Its format.
+        format: Format,
+    },
+    /// A stream does not begin as a stream of frames does.
+    #[error("{}: expected a stream that begins with {expected}, as ffmpeg writes it for yuv4mpegpipe", path.display())]
+    NotFrames {
+        /// The stream's name.
+        path: PathBuf,
+        /// What it should begin with.
+        expected: &'static str,
     },
     /// The picture cannot be cut that way.
     #[error(transparent)]

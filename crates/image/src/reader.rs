@@ -40,13 +40,7 @@ impl Limits {
             return Err(Error::image(name, format!("expected a picture of at least one pixel, found {size}")));
         }
         if size.pixels() > u64::from(self.megapixels) * 1_000_000 {
-            return Err(Error::image(
-                name,
-                format!(
-                    "expected at most {} megapixels, found {size}; raise --max-megapixels if it is genuine",
-                    self.megapixels
-                ),
-            ));
+            return Err(Error::TooManyPixels { path: name.to_owned(), size, most: self.megapixels });
         }
         Ok(())
     }

@@ -65,10 +65,7 @@ impl ImageWriter {
             ));
         }
         if format == Format::Jpeg && header.colour.has_alpha() {
-            return Err(Error::image(
-                path,
-                "JPEG cannot hold transparency, which this picture has; write another format, or leave it out with --alpha drop",
-            ));
+            return Err(Error::NoTransparency { path: path.to_owned(), format });
         }
         header.depth = match format {
             Format::Tiff => header.depth,

@@ -2,14 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use tileforge_runtime::Result;
-use tileforge_runtime::engine::{Engine, PublicKey};
-use tileforge_runtime::image::Alpha;
-use tileforge_runtime::ladder::Placement;
-use tileforge_runtime::pipeline::Options;
-use tileforge_runtime::provider::Provider;
-use tileforge_runtime::session::{Assigned, SessionOptions};
-use tileforge_runtime::tile::{Blend, Size};
+use tileforge_contract::Provider;
+use tileforge_engine::{Engine, PublicKey, Result};
+use tileforge_image::tile::Blend;
+use tileforge_image::{Alpha, Size};
+use tileforge_runtime::upscale::Options;
+use tileforge_session::{Placement, SessionOptions};
 
 /// The engine, and whose it must be; shared by the commands that open one.
 #[derive(clap::Args)]
@@ -48,7 +46,7 @@ impl Signed {
 /// Where an engine runs; shared by the commands that run one.
 #[derive(clap::Args)]
 pub(crate) struct Placing {
-    /// auto (the best that fits, from the one that the engine was built for down to the CPU), tensorrt, cuda or cpu.
+    /// tensorrt, cuda, cpu, or auto: the best that fits, from the one that the engine was built for down to the CPU.
     #[arg(long, default_value = "auto", value_parser = provider)]
     provider: ProviderChoice,
     /// Take no step down: exit with code 3 where the first provider does not fit, or does not take every node.
@@ -90,13 +88,6 @@ impl Placing {
     }
 }
 
-/// "CPUExecutionProvider (57 nodes)": what a session's nodes run on, by ONNX Runtime's names.
-pub(crate) fn nodes(assigned: &[Assigned]) -> String {
-    let each =
-        assigned.iter().map(|Assigned { provider, nodes }| format!("{provider} ({nodes} nodes)")).collect::<Vec<_>>();
-    if each.is_empty() { "no provider (0 nodes)".into() } else { each.join(", ") }
-}
-
 /// How pictures go through it; shared by the commands that send some.
 #[derive(clap::Args)]
 pub(crate) struct Running {
@@ -112,7 +103,7 @@ pub(crate) struct Running {
     /// How transparency is enlarged: bicubic, model (as a grey picture through the engine) or drop.
     #[arg(long, value_name = "HOW", default_value = "bicubic", value_parser = str::parse::<Alpha>)]
     alpha: Alpha,
-    /// The engine's tile to use, WIDTHxHEIGHT, or auto: the one with the least to compute [default: auto].
+    /// The engine's tile to use, WIDTHxHEIGHT, or auto: the one with the least to compute.
     #[arg(long, value_name = "TILE", default_value = "auto", value_parser = tile)]
     tile: TileChoice,
     /// Most images in one run [default: as many as the engine has graphs for].
@@ -131,17 +122,8 @@ enum TileChoice {
 fn tile(text: &str) -> Result<TileChoice, String> {
     match text {
         "auto" => Ok(TileChoice::Auto),
-        _ => size(text).map(TileChoice::Only).map_err(|_| "expected auto, or a size such as 256x256".into()),
+        _ => text.parse().map(TileChoice::Only).map_err(|_: String| "expected auto, or a size such as 256x256".into()),
     }
-}
-
-/// "256x128": width and height.
-pub(super) fn size(text: &str) -> Result<Size, String> {
-    let size = || {
-        let (width, height) = text.split_once('x')?;
-        Some(Size { width: width.parse().ok()?, height: height.parse().ok()? }).filter(|size| size.pixels() > 0)
-    };
-    size().ok_or("expected a width and a height, such as 1024x1024".into())
 }
 
 impl Running {

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use tileforge_runtime::image::{Limits, Picture};
+use tileforge_image::{Limits, Picture};
+use tileforge_terminal::{print, print_json};
 
-use super::CommandResult;
-use super::output::{decibels, print, print_json};
+use super::failure::CommandResult;
+use super::figures::decibels;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,17 +5,16 @@ use std::path::PathBuf;
 use std::thread;
 
 use serde_json::json;
-use tileforge_runtime::Result;
-use tileforge_runtime::engine::Engine;
-use tileforge_runtime::fit::Verdict;
-use tileforge_runtime::ladder::{Ladder, Placement};
-use tileforge_runtime::onnxruntime::Library;
-use tileforge_runtime::provider::{self, Probe, processor};
-use tileforge_runtime::session::Assigned;
+use tileforge_engine::Engine;
+use tileforge_runtime::{Error, Result};
+use tileforge_session::onnxruntime::Library;
+use tileforge_session::provider::processor;
+use tileforge_session::{Assigned, Environment, Ladder, Placement, Probe, Verdict};
+use tileforge_terminal::{print, print_json, report};
 
-use super::chosen::{Placing, Signed, nodes};
-use super::output::{print, print_json, report};
-use super::{CommandResult, Failure, chain};
+use super::chosen::{Placing, Signed};
+use super::failure::{CommandResult, Failure, error_text};
+use super::figures::nodes;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,29 +46,29 @@ struct Judged {
     opened: Option<Result<Vec<Assigned>>>,
 }
 
-pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
+pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     if arguments.engine.is_none() && arguments.signed.require_signature.is_some() {
         return Err(Failure::Usage("--require-signature is about an engine; expected --engine, too".into()));
     }
-    let library = library()?;
-    let probe = provider::probe(library);
+    let environment = environment()?;
+    let (library, probe) = (environment.library(), environment.probe());
     let engine = arguments.engine.as_deref().map(|directory| arguments.signed.open(directory)).transpose()?;
     let placement = arguments.placing.placement();
     let on_one = |device: u32| Placement { devices: vec![device], ..placement.clone() };
     let judge = |engine: &Engine| {
-        let verdict = |device: u32| Verdict::of(engine, library, &probe, &on_one(device));
+        let verdict = |device: u32| Verdict::of(engine, &environment, &on_one(device));
         placement.gpus().iter().map(|&device| Judged { device, verdict: verdict(device), opened: None }).collect()
     };
     let mut judged: Vec<Judged> = engine.as_ref().map(judge).unwrap_or_default();
     // First all that is known at once: TensorRT may take minutes to open an engine, and libraries may end the process.
     if !arguments.json {
-        print(&known(library, &probe, &judged))?;
+        print(&known(library, probe, &judged))?;
     }
     // What the verdicts promise is tried, too.
     if let Some(engine) = &engine {
         let several = judged.len() > 1;
         for judged in &mut judged {
-            let opened = open(engine, on_one(judged.device));
+            let opened = open(&environment, engine, on_one(judged.device));
             if let (Ok(assigned), false) = (&opened, arguments.json) {
                 print(&format!("nodes         {}{}", on(several, judged.device), nodes(assigned)))?;
             }
@@ -92,10 +91,10 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
         }))?;
     }
     let failed = judged.into_iter().filter_map(|each| Some((each.device, each.opened?.err()?)));
-    let mut failed: VecDeque<_> = failed.collect();
+    let mut failed: VecDeque<(u32, Error)> = failed.collect();
     // The first one is how it ends; the others are told here.
     let first = failed.pop_front();
-    failed.iter().for_each(|(device, error)| report(&format!("error: {}{}", on(true, *device), chain(error))));
+    failed.iter().for_each(|(device, error)| report(&format!("error: {}{}", on(true, *device), error_text(error))));
     first.map_or(Ok(()), |(_, error)| Err(error.into()))
 }
 
@@ -130,8 +129,8 @@ fn on(several: bool, device: u32) -> String {
 }
 
 /// Opens the engine's first graph, and tells which providers took its nodes.
-fn open(engine: &Engine, placement: Placement) -> Result<Vec<Assigned>> {
-    let session = Ladder::new(engine, placement)?.session(&engine.manifest().graphs[0], 0)?;
+fn open(environment: &Environment, engine: &Engine, placement: Placement) -> Result<Vec<Assigned>> {
+    let session = Ladder::new(environment, engine, placement)?.session(&engine.manifest().graphs[0], 0)?;
     Ok(session.assigned().to_vec())
 }
 

@@ -3,18 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tileforge_runtime::engine::Engine;
-use tileforge_runtime::image::{Format, ImageReader, ImageWriter, Limits, Picture, RowSource};
-use tileforge_runtime::onnxruntime::Library;
-use tileforge_runtime::pipeline::{Cancel, Upscaler};
-use tileforge_runtime::provider::Provider;
-use tileforge_runtime::session::Assigned;
-use tileforge_runtime::tile::Size;
+use tileforge_contract::Upscale;
+use tileforge_engine::Engine;
+use tileforge_image::{Format, ImageReader, ImageWriter, Limits, Picture, RowSource, Size};
+use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::upscale::{Request, Upscaler};
 use tileforge_runtime::{Error, Result};
+use tileforge_session::{Assigned, Environment};
+use tileforge_terminal::{print, print_json};
 
-use super::chosen::{Chosen, Running, nodes};
-use super::output::{decibels, print, print_json};
-use super::{CommandResult, Failure};
+use super::chosen::{Chosen, Running};
+use super::failure::{CommandResult, Failure};
+use super::figures::{decibels, nodes};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,29 +46,27 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
+pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let engine = arguments.engine.open()?;
-    library()?;
+    let scale = Upscale::of(&engine.manifest().contract)?.scale;
+    let environment = environment()?;
     let limits = Limits::default();
-    let scale = engine.manifest().images()?.scale;
+    let scale = u32::try_from(scale).unwrap_or(u32::MAX);
     let photo = Picture::read(&arguments.input, &limits)?;
     let small = Size { width: photo.size().width / scale, height: photo.size().height / scale };
     if small.width == 0 || small.height == 0 {
         let problem = format!("expected a photo of at least {scale}×{scale} pixels, found {}", photo.size());
-        return Err(Error::Image { path: arguments.input.clone(), problem }.into());
+        return Err(Error::from(tileforge_image::Error::image(&arguments.input, problem)).into());
     }
     let original = photo.cropped(0, 0, small.scaled(scale)?);
     let shrunk = original.resized(small)?;
 
-    let folder = tempfile::tempdir().map_err(|source| Error::File {
-        path: std::env::temp_dir(),
-        action: "create a folder in it",
-        source,
-    })?;
+    let folder =
+        tempfile::tempdir().map_err(|source| Failure::file(&std::env::temp_dir(), "create a folder in it", source))?;
     let shrunk_path = folder.path().join("shrunk.png");
     shrunk.write(&shrunk_path)?;
     let enlarged_path = arguments.output.clone().unwrap_or_else(|| folder.path().join("enlarged.png"));
-    let assigned = enlarge(&engine, arguments, &shrunk_path, &enlarged_path)?;
+    let assigned = enlarge(&environment, &engine, arguments, &shrunk_path, &enlarged_path)?;
 
     let by_engine = Picture::read(&enlarged_path, &limits)?.difference(&original, 0)?;
     let by_bicubic = shrunk.resized(original.size())?.difference(&original, 0)?;
@@ -84,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
             "bicubic_psnr_db": by_bicubic.psnr_db,
             "gain_db": gain,
             "minimum_gain_db": arguments.minimum_gain,
-            "provider": Provider::of_most_nodes(&assigned),
+            "provider": Assigned::most(&assigned),
             "assigned": assigned,
         }))?;
     } else {
@@ -102,9 +100,15 @@ pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static L
 }
 
 /// Tells which providers took the nodes.
-fn enlarge(engine: &Engine, arguments: &Arguments, from: &Path, to: &Path) -> Result<Vec<Assigned>> {
-    let mut upscaler = Upscaler::new(engine, arguments.running.options())?;
+fn enlarge(
+    environment: &Environment,
+    engine: &Engine,
+    arguments: &Arguments,
+    from: &Path,
+    to: &Path,
+) -> Result<Vec<Assigned>> {
+    let executor = Executor::new(Upscaler::new(environment, engine, arguments.running.options())?, 1)?;
     let reader = ImageReader::open(from, &Limits::default())?;
-    let writer = ImageWriter::create(to, Format::Png, upscaler.output_of(reader.header())?)?;
-    Ok(upscaler.upscale(reader, writer, |_| (), &Cancel::new())?.assigned)
+    let writer = ImageWriter::create(to, Format::Png, executor.task().output_of(reader.header())?)?;
+    Ok(executor.submit(Request::opened(reader, writer), &Cancel::new())?.wait()?.assigned)
 }

@@ -1,19 +1,19 @@
 //! `runtime inspect`: what an engine is.
 
-use std::collections::BTreeMap;
+use tileforge_contract::{Meaning, ReceptiveField, Shapes, TensorSpec, Upscale};
+use tileforge_engine::{Graph, Manifest};
+use tileforge_runtime::upscale::TileShape;
+use tileforge_terminal::{print, print_json};
 
-use tileforge_runtime::engine::Manifest;
-
-use super::CommandResult;
 use super::chosen::Chosen;
-use super::output::{print, print_json};
+use super::failure::CommandResult;
 
 const EXAMPLES: &str = "\
 Examples:
   runtime inspect --engine engines/compact-x4
   runtime inspect --engine engines/compact-x4 --json | jq .gates";
 
-/// Show an engine's manifest, after checking that its files are whole.
+/// Show what an engine is and what its model promises, after checking that its files are whole.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -33,27 +33,24 @@ pub(crate) fn run(arguments: &Arguments) -> CommandResult {
 }
 
 fn text(manifest: &Manifest) -> String {
-    let Manifest { model, target, built_with, .. } = manifest;
+    let Manifest { model, contract, target, built_with, .. } = manifest;
     let bytes: u64 = manifest.files.values().map(|file| file.bytes).sum();
     let capability = target.compute_capability.as_ref().map_or(String::new(), |version| format!(", compute {version}"));
+    let upscale = Upscale::of(contract).ok();
+    let enlarges = upscale.as_ref().map_or(String::new(), |upscale| format!(" ×{}", upscale.scale));
+    let reach = match contract.receptive_field {
+        ReceptiveField::Radius(pixels) => format!("{pixels} pixels"),
+        ReceptiveField::Unbounded => "unbounded or unknown".into(),
+    };
     let mut lines = vec![
         format!("name             {}", manifest.name),
         format!("model            {}, {} parameters", model.architecture, model.parameters),
         format!("licence          {}", model.licence.as_deref().unwrap_or("not stated")),
+        format!("task             {}{enlarges}", contract.task),
+        format!("receptive field  {reach}"),
     ];
-    if let Some(interface) = &manifest.interface {
-        let reach =
-            interface.receptive_field.map_or("unbounded or unknown".into(), |radius| format!("{radius} pixels"));
-        lines.push(format!(
-            "task             {} ×{}, {} channels, values {} to {}",
-            interface.task, interface.scale, interface.channels, interface.range[0], interface.range[1]
-        ));
-        lines.push(format!("receptive field  {reach}"));
-    }
-    if let Some(component) = &manifest.component {
-        lines.push(format!("task             {}", component.task));
-        lines.extend(component.facts.iter().map(|(key, value)| format!("{key:<16} {value}")));
-    }
+    lines.extend(contract.inputs.iter().map(|tensor| format!("input            {}", tensor_text(tensor))));
+    lines.extend(contract.outputs.iter().map(|tensor| format!("output           {}", tensor_text(tensor))));
     lines.extend([
         format!("precision        {}", manifest.precision),
         format!(
@@ -68,22 +65,86 @@ fn text(manifest: &Manifest) -> String {
         ),
         format!("files            {}, {:.1} MB, all whole", manifest.files.len(), bytes as f64 / 1e6),
     ]);
-    for graph in &manifest.graphs {
-        let optimised = if graph.optimised { ", optimised" } else { "" };
-        let tensors = |shapes: &BTreeMap<String, Vec<usize>>| {
-            shapes.iter().map(|(name, shape)| format!("{name} {shape:?}")).collect::<Vec<_>>().join(", ")
-        };
-        let takes = match &manifest.interface {
-            Some(interface) => format!("tiles of {}", graph.tile(interface)),
-            None => format!("{} to {}", tensors(&graph.inputs), tensors(&graph.outputs)),
-        };
-        lines.push(format!("graph            {}: {takes}{optimised}", graph.file));
-    }
-    for gate in &manifest.gates {
-        lines.push(format!(
-            "gate             {} on {}: {} (at least {})",
-            gate.name, gate.graph, gate.value, gate.floor
-        ));
-    }
+    lines.extend(
+        manifest.graphs.iter().map(|graph| format!("graph            {}", graph_text(graph, upscale.as_ref()))),
+    );
+    lines.extend(manifest.gates.iter().map(|gate| {
+        format!("gate             {} on {}: {} (at least {})", gate.name, gate.graph, gate.value, gate.floor)
+    }));
     lines.join("\n")
+}
+
+fn graph_text(graph: &Graph, upscale: Option<&Upscale>) -> String {
+    let optimised = if graph.optimised { ", optimised" } else { "" };
+    let tensors =
+        |shapes: &Shapes| shapes.iter().map(|(name, shape)| format!("{name} {shape:?}")).collect::<Vec<_>>().join(", ");
+    let shape = upscale.and_then(|upscale| TileShape::of(graph, upscale).ok());
+    let takes = match shape {
+        Some(TileShape { tile, batch: 1 }) => format!("tiles of {tile}"),
+        Some(TileShape { tile, batch }) => format!("tiles of {tile}, {batch} in a run"),
+        None => format!("{} to {}", tensors(&graph.inputs), tensors(&graph.outputs)),
+    };
+    format!("{}: {takes}{optimised}", graph.file)
+}
+
+/// "image: f32 [batch, 3 channels, height, width], rgb pixels from 0 to 1, extended by reflect".
+fn tensor_text(tensor: &TensorSpec) -> String {
+    let axes = tensor.axes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    format!("{}: {} [{axes}], {}", tensor.name, tensor.data_type, meaning_text(&tensor.meaning))
+}
+
+fn meaning_text(meaning: &Meaning) -> String {
+    match meaning {
+        Meaning::Pixels { range: [black, white], normalisation, order, padding } => {
+            let mut text = format!("{order} pixels from {black} to {white}");
+            if let Some(normalisation) = normalisation {
+                let (mean, deviation) = (normalisation.mean, normalisation.deviation);
+                text += &format!(", minus {mean:?}, divided by {deviation:?}");
+            }
+            padding.iter().for_each(|padding| text += &format!(", extended by {padding}"));
+            text
+        }
+        Meaning::Depth { unit, missing } => {
+            let missing = missing.map_or(String::new(), |value| format!(", {value} where it is missing"));
+            format!("depth as {unit}{missing}")
+        }
+        Meaning::Latent { scaling, shift } => format!("latent, scaled by {scaling}, shifted by {shift}"),
+        Meaning::LatentDistribution { scaling, shift } => {
+            format!("means and log-variances of a latent, scaled by {scaling}, shifted by {shift}")
+        }
+        Meaning::NoisyLatent { latent, mask, masked_image } => {
+            format!("noisy latent of {latent} channels, mask of {mask}, masked picture of {masked_image}")
+        }
+        Meaning::Prediction => "prediction of the diffusion model".into(),
+        Meaning::Timestep { range: [least, most] } => format!("timestep from {least} to {most}"),
+        Meaning::Tokens { vocabulary } => format!("tokens of a vocabulary of {vocabulary}"),
+        Meaning::Embedding { from } => format!("embedding of a text ({from:?})"),
+        Meaning::TimeIds => "sizes and crop of the picture".into(),
+        Meaning::Carried { from } => format!("the output {from} of the run before, zeros at first"),
+        Meaning::Cache => "cache for the next run".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tileforge_contract::{Axis, DataType, Extent};
+
+    use super::*;
+
+    #[test]
+    fn a_tensor_says_type_axes_and_meaning() {
+        let tokens =
+            TensorSpec::new("ids", [Axis::Batch, Axis::Tokens(Some(77))], Meaning::Tokens { vocabulary: 49408 });
+        assert_eq!(
+            tensor_text(&tokens.of_type(DataType::I64)),
+            "ids: i64 [batch, tokens (at most 77)], tokens of a vocabulary of 49408"
+        );
+        let axes = [Axis::Batch, Axis::Channels(8), Axis::Height(Extent::multiple_of(8))];
+        let carried = TensorSpec::new("state", axes, Meaning::Carried { from: "next_state".into() });
+        assert_eq!(
+            tensor_text(&carried),
+            "state: f32 [batch, 8 channels, height (a multiple of 8)], the output next_state of the run before, zeros \
+             at first"
+        );
+    }
 }

@@ -1,40 +1,33 @@
-//! The command line: arguments, exit codes, and how errors are told.
+//! The command line: arguments, and what each command does.
 
+mod advice;
 mod bench;
 mod chosen;
 mod compare;
 mod doctor;
 mod evaluate;
-mod frames;
+mod failure;
+mod figures;
 mod infer;
 mod inspect;
-mod output;
-mod plan;
+mod unpack;
 mod verify;
 
-use std::error::Error as _;
-use std::io::{self, IsTerminal};
+use std::env;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use tileforge_runtime::{Error, onnxruntime};
-use tracing_subscriber::EnvFilter;
+use tileforge_runtime::Result;
+use tileforge_session::Environment;
+use tileforge_session::onnxruntime::{self, Search};
+use tileforge_terminal as terminal;
 
-use output::report;
-
-const EXIT_CODES: &str = "\
-Exit codes:
-  0  done
-  1  failed
-  2  wrong usage
-  3  the engine does not fit this box
-  4  a gate or a self-test failed
-  130  stopped by Ctrl-C or a signal; what was not finished is not there";
+use failure::CommandResult;
 
 /// Runs image engines: engines to pixels.
 #[derive(Parser)]
-#[command(name = "runtime", version, after_help = EXIT_CODES, arg_required_else_help = true)]
+#[command(name = "runtime", version, after_help = terminal::Exit::HELP, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -54,6 +47,7 @@ enum Command {
     Compare(compare::Arguments),
     Inspect(inspect::Arguments),
     Verify(verify::Arguments),
+    Unpack(unpack::Arguments),
     Doctor(doctor::Arguments),
     Completions(Completions),
 }
@@ -63,114 +57,55 @@ enum Command {
 #[command(after_help = "Example:\n  runtime completions bash > ~/.local/share/bash-completion/completions/runtime")]
 struct Completions {
     /// The shell.
-    shell: clap_complete::Shell,
-}
-
-/// Why a command did not end with exit code 0.
-#[derive(Debug)]
-enum Failure {
-    /// The library's error, with its chain of causes.
-    Runtime(Error),
-    /// Arguments that do not go together.
-    Usage(String),
-    /// A gate or a self-test was missed; the figures have been printed.
-    Gate(String),
-    /// Some pictures of several failed, and their errors have been printed.
-    Partly(String),
-    /// Results cannot be printed.
-    Print(io::Error),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Runtime(error)
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Print(error)
-    }
-}
-
-type CommandResult = Result<(), Failure>;
-
-impl Failure {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Runtime(Error::DoesNotFit(_)) => 3,
-            Self::Runtime(Error::Cancelled) => 130,
-            Self::Runtime(_) | Self::Partly(_) | Self::Print(_) => 1,
-            Self::Usage(_) => 2,
-            Self::Gate(_) => 4,
-        }
-    }
-
-    fn text(&self) -> String {
-        match self {
-            Self::Runtime(error) => chain(error),
-            Self::Usage(text) | Self::Gate(text) | Self::Partly(text) => text.clone(),
-            Self::Print(error) => format!("standard output: cannot be written: {error}"),
-        }
-    }
-}
-
-/// An error and its causes, one a line.
-fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!("\n  because: {error}"));
-        cause = error.source();
-    }
-    text
+    shell: terminal::Shell,
 }
 
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_log();
+    terminal::start_log();
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => terminal::Exit::Done.into(),
         // Whoever reads frames has seen enough, but they are what was asked for.
-        Err(Failure::Runtime(Error::File { source, .. })) if source.kind() == io::ErrorKind::BrokenPipe => {
-            ExitCode::FAILURE
-        }
+        Err(failure) if failure.is_closed_pipe() => terminal::Exit::Failed.into(),
         Err(failure) => {
-            report(&format!("error: {}", failure.text()));
-            ExitCode::from(failure.exit_code())
+            terminal::report(&format!("error: {}", failure.text()));
+            failure.exit().into()
         }
     }
 }
 
 fn run(cli: Cli) -> CommandResult {
-    let library = || onnxruntime::load(cli.ort_lib.as_deref());
+    let ort_lib = cli.ort_lib;
+    // Commands that run nothing need no library.
+    let environment = || environment(ort_lib.clone());
     match &cli.command {
-        Command::Infer(arguments) => infer::run(arguments, library),
-        Command::Bench(arguments) => bench::run(arguments, library),
-        Command::Evaluate(arguments) => evaluate::run(arguments, library),
+        Command::Infer(arguments) => infer::run(arguments, environment),
+        Command::Bench(arguments) => bench::run(arguments, environment),
+        Command::Evaluate(arguments) => evaluate::run(arguments, environment),
         Command::Compare(arguments) => compare::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
-        Command::Verify(arguments) => verify::run(arguments, library),
-        Command::Doctor(arguments) => doctor::run(arguments, library),
-        Command::Completions(arguments) => {
-            let mut script = Vec::new();
-            clap_complete::generate(arguments.shell, &mut Cli::command(), "runtime", &mut script);
-            Ok(output::print(String::from_utf8_lossy(&script).trim_end())?)
-        }
+        Command::Verify(arguments) => verify::run(arguments, environment),
+        Command::Unpack(arguments) => unpack::run(arguments),
+        Command::Doctor(arguments) => doctor::run(arguments, environment),
+        Command::Completions(arguments) => Ok(terminal::print_completions(arguments.shell, Cli::command())?),
     }
 }
 
-/// Warnings go to standard error; RUST_LOG shows more, such as `RUST_LOG=onnxruntime=debug`.
-fn start_log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(colours)
-        .with_target(false)
-        .without_time()
-        .init();
+/// What this process runs engines with.
+fn environment(ort_lib: Option<PathBuf>) -> Result<Environment> {
+    const OPTION: &str = "--ort-lib";
+    const VARIABLE: &str = "ORT_DYLIB_PATH";
+    let by_option = ort_lib.map(|place| Search::Named { place, by: OPTION });
+    let by_variable = || {
+        let place = env::var_os(VARIABLE).filter(|place| !place.is_empty())?;
+        Some(Search::Named { place: place.into(), by: VARIABLE })
+    };
+    let search = by_option.or_else(by_variable).unwrap_or(Search::AroundExecutable);
+    let environment = Environment::new(onnxruntime::load(&search)?);
+    Ok(match terminal::cache_folder() {
+        Some(folder) => environment.with_cache(folder),
+        None => environment,
+    })
 }
 
 #[cfg(test)]
@@ -183,14 +118,16 @@ mod tests {
     }
 
     #[test]
-    fn each_failure_has_its_exit_code() {
-        let codes = [
-            Failure::Runtime(Error::Cancelled),
-            Failure::Usage(String::new()),
-            Failure::Runtime(Error::DoesNotFit(String::new())),
-            Failure::Gate(String::new()),
-        ]
-        .map(|failure| failure.exit_code());
-        assert_eq!(codes, [130, 2, 3, 4]);
+    fn help_says_each_default_once() {
+        let mut command = Cli::command();
+        let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+        for name in names {
+            let sub = command.find_subcommand_mut(&name).unwrap();
+            for argument in sub.get_arguments() {
+                let help = argument.get_long_help().or_else(|| argument.get_help()).map(ToString::to_string);
+                let told = help.is_some_and(|help| help.contains("[default"));
+                assert!(!told || argument.get_default_values().is_empty(), "{name} {}", argument.get_id());
+            }
+        }
     }
 }

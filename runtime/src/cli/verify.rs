@@ -1,16 +1,14 @@
 //! `runtime verify`: does the engine give the same pixels here?
 
 use serde::Serialize;
-use tileforge_runtime::engine::selftest;
-use tileforge_runtime::ladder::Ladder;
-use tileforge_runtime::onnxruntime::Library;
-use tileforge_runtime::provider::Provider;
-use tileforge_runtime::session::Assigned;
-use tileforge_runtime::{Error, Result};
+use tileforge_contract::Provider;
+use tileforge_runtime::Result;
+use tileforge_session::{Assigned, Environment, Ladder, selftest};
+use tileforge_terminal::{print, print_json};
 
-use super::chosen::{Chosen, Placing, nodes};
-use super::output::{decibels, print, print_json};
-use super::{CommandResult, Failure};
+use super::chosen::{Chosen, Placing};
+use super::failure::{CommandResult, Failure};
+use super::figures::{decibels, nodes};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,16 +38,17 @@ struct Verified<'v> {
     report: &'v selftest::Report,
 }
 
-pub(crate) fn run(arguments: &Arguments, library: impl Fn() -> Result<&'static Library>) -> CommandResult {
+pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let engine = arguments.engine.open()?;
-    library()?;
+    let environment = environment()?;
     let name = &engine.manifest().selftest.graph;
-    let graph = engine.graph_named(name).ok_or_else(|| Error::Manifest(format!("no graph {name}")))?;
-    let mut session = Ladder::new(&engine, arguments.placing.placement())?.session(graph, 0)?;
+    let problem = || tileforge_engine::Error::Manifest { problem: format!("selftest.graph: no graph {name}") };
+    let graph = engine.graph_named(name).ok_or_else(problem)?;
+    let mut session = Ladder::new(&environment, &engine, arguments.placing.placement())?.session(graph, 0)?;
     let result = selftest::verify(&engine, &mut session)?;
     let assigned = session.assigned();
     if arguments.json {
-        print_json(&Verified { provider: Provider::of_most_nodes(assigned), assigned, report: &result })?;
+        print_json(&Verified { provider: Assigned::most(assigned), assigned, report: &result })?;
     } else {
         print(&format!(
             "{}: {} files are whole; self-test {} on {}: largest error {:.2e} (at most {:.2e}), mean {:.2e}, PSNR {}",

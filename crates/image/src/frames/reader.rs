@@ -51,9 +51,7 @@ impl FrameReader {
                 ));
             }
             Line::Other => {
-                return Err(refused(format!(
-                    "expected a stream that begins with {MAGIC}, as ffmpeg -f yuv4mpegpipe writes it; say what raw frames are with --raw"
-                )));
+                return Err(Error::NotFrames { path: name.to_owned(), expected: MAGIC });
             }
         };
         let stream = StreamHeader::parse(&line).map_err(refused)?;

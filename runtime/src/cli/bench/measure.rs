@@ -7,14 +7,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tileforge_runtime::Result;
-use tileforge_runtime::engine::Engine;
-use tileforge_runtime::image::{Colour, Depth, Header, RowSink, RowSource};
-use tileforge_runtime::pipeline::{Cancel, Event, Next, Open, Options, Pictures, Seconds, Statistics, Upscaler, Used};
-use tileforge_runtime::provider::{self, GpuMemory, Provider};
-use tileforge_runtime::tile::Size;
+use tileforge_contract::Provider;
+use tileforge_engine::Engine;
+use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
+use tileforge_runtime::executor::{Cancel, Executor, Handle};
+use tileforge_runtime::upscale::{Open, Options, Request, Seconds, Statistics, Upscaler, Used};
+use tileforge_runtime::{Error, Result};
+use tileforge_session::provider::GpuMemory;
+use tileforge_session::{Assigned, Environment};
+use tileforge_terminal::peak_memory_bytes;
 
-use super::super::output::peak_memory_bytes;
+/// Pictures that wait.
+const WAITING: usize = 2;
 
 /// The figures of an engine in one setting.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -128,26 +132,32 @@ pub(super) struct Repeats {
 }
 
 /// Runs pictures one after the other for latency, and then in a row for throughput.
-pub(super) fn measure(engine: &Engine, options: Options, size: Size, repeats: Repeats) -> Result<Measured> {
+pub(super) fn measure(
+    environment: &Environment,
+    engine: &Engine,
+    options: Options,
+    size: Size,
+    repeats: Repeats,
+) -> Result<Measured> {
     let devices = options.placement.gpus().to_vec();
-    let mut upscaler = Upscaler::new(engine, options)?;
+    let executor = Executor::new(Upscaler::new(environment, engine, options)?, WAITING)?;
+    let upscaler = executor.task();
     let header = header_of(size);
     for _ in 0..repeats.warm_up {
-        upscale(&mut upscaler, &header)?;
+        upscale(&executor, &header)?;
     }
     let gpus = if upscaler.provider() == Provider::Cpu { &[][..] } else { &devices };
     let (measured, device_memory_bytes) = with_most_used(gpus, || {
-        let alone = (0..repeats.runs).map(|_| upscale(&mut upscaler, &header)).collect::<Result<Vec<_>>>()?;
+        let alone = (0..repeats.runs).map(|_| upscale(&executor, &header)).collect::<Result<Vec<_>>>()?;
         let passes =
-            (0..repeats.passes).map(|_| in_a_row(&mut upscaler, &header, repeats.runs)).collect::<Result<Vec<_>>>()?;
-        Ok((alone, passes))
+            (0..repeats.passes).map(|_| in_a_row(&executor, &header, repeats.runs)).collect::<Result<Vec<_>>>()?;
+        Ok::<_, Error>((alone, passes))
     });
     let (alone, passes) = measured?;
-    let (statistics, (Used { streams, batch }, _)) =
-        alone.last().zip(passes.last()).ok_or(tileforge_runtime::Error::Internal("bench"))?;
-    let provider = Provider::of_most_nodes(&statistics.assigned).unwrap_or(upscaler.provider());
+    let statistics = alone.last().ok_or_else(|| Error::Internal("bench".into()))?;
+    let Used { streams, batch } = upscaler.used();
+    let provider = Assigned::most(&statistics.assigned).unwrap_or(upscaler.provider());
     let cores = || thread::available_parallelism().map_or(1, usize::from);
-    let passes: Vec<f64> = passes.iter().map(|(_, images_per_second)| *images_per_second).collect();
     let mut in_order = passes.clone();
     in_order.sort_by(f64::total_cmp);
     let images_per_second = percentile(&in_order, 0.5);
@@ -156,14 +166,14 @@ pub(super) fn measure(engine: &Engine, options: Options, size: Size, repeats: Re
         engine: engine.manifest().name.clone(),
         precision: engine.manifest().precision.to_string(),
         provider,
-        device: provider::device_name(provider, devices[0]),
+        device: environment.probe().device_name(provider, devices[0]),
         picture: size.to_string(),
         tile: statistics.tile.to_string(),
         overlap: statistics.overlap.pixels,
         margin: statistics.overlap.margin,
         tiles: statistics.tiles,
-        batch: *batch,
-        streams: *streams,
+        batch,
+        streams,
         threads: upscaler.threads().unwrap_or_else(cores),
         runs: repeats.runs,
         images_per_second,
@@ -194,26 +204,26 @@ pub(super) fn header_of(size: Size) -> Header {
 }
 
 /// One picture alone.
-pub(super) fn upscale(upscaler: &mut Upscaler, header: &Header) -> Result<Statistics> {
-    let sink = Nowhere { header: upscaler.output_of(header)? };
-    upscaler.upscale(Made { header: header.clone(), row: 0 }, sink, |_| (), &Cancel::new())
+pub(super) fn upscale(executor: &Executor<Upscaler>, header: &Header) -> Result<Statistics> {
+    executor.submit(request(header), &Cancel::new())?.wait()
 }
 
-/// Pictures in a row: what memory allowed, and how many a second.
-fn in_a_row(upscaler: &mut Upscaler, header: &Header, pictures: u32) -> Result<(Used, f64)> {
-    let mut failed = None;
+/// Pictures in a row: how many a second.
+fn in_a_row(executor: &Executor<Upscaler>, header: &Header, pictures: u32) -> Result<f64> {
     let started = Instant::now();
-    let used = upscaler.run(
-        Synthetic { header: header.clone(), left: pictures },
-        |event| {
-            if let Event::Finished(_, Err(error)) = event {
-                failed.get_or_insert(error);
-            }
-        },
-        &Cancel::new(),
-    )?;
-    let elapsed = started.elapsed().as_secs_f64();
-    failed.map_or(Ok((used, f64::from(pictures) / elapsed)), Err)
+    let cancel = Cancel::new();
+    let submitted = (0..pictures).map(|_| executor.submit(request(header), &cancel)).collect::<Result<Vec<_>>>()?;
+    submitted.into_iter().try_for_each(|handle: Handle<Statistics>| handle.wait().map(drop))?;
+    Ok(f64::from(pictures) / started.elapsed().as_secs_f64())
+}
+
+/// A picture that is made in memory, and goes nowhere.
+fn request(header: &Header) -> Request {
+    let header = header.clone();
+    Request::new(move |output_of| {
+        let sink = Nowhere { header: output_of(&header)? };
+        Ok(Open { source: Box::new(Made { header, row: 0 }), sink: Box::new(sink) })
+    })
 }
 
 /// How often it is asked how much of a GPU's memory is in use.
@@ -261,24 +271,6 @@ fn percentile(sorted: &[f64], part: f64) -> f64 {
     value(low) + (value(high) - value(low)) * at.fract()
 }
 
-/// Pictures that are made in memory.
-struct Synthetic {
-    header: Header,
-    left: u32,
-}
-
-impl Pictures for Synthetic {
-    fn next(&mut self, output_of: &dyn Fn(&Header) -> Result<Header>) -> Next {
-        let Some(left) = self.left.checked_sub(1) else { return Next::End };
-        self.left = left;
-        let open = |header| Open {
-            source: Box::new(Made { header: self.header.clone(), row: 0 }),
-            sink: Box::new(Nowhere { header }),
-        };
-        Next::Picture(output_of(&self.header).map(open))
-    }
-}
-
 /// Slopes and edges of all directions: no two tiles are alike.
 struct Made {
     header: Header,
@@ -294,7 +286,7 @@ impl RowSource for Made {
         &self.header
     }
 
-    fn read_row(&mut self, row: &mut [u8]) -> Result<()> {
+    fn read_row(&mut self, row: &mut [u8]) -> tileforge_image::Result<()> {
         let y = self.row;
         self.row += 1;
         for (x, pixel) in (0_u32..).zip(row.chunks_exact_mut(3)) {
@@ -313,11 +305,11 @@ impl RowSink for Nowhere {
         &self.header
     }
 
-    fn write_rows(&mut self, _: &[u8]) -> Result<()> {
+    fn write_rows(&mut self, _: &[u8]) -> tileforge_image::Result<()> {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<()> {
+    fn finish(self: Box<Self>) -> tileforge_image::Result<()> {
         Ok(())
     }
 }

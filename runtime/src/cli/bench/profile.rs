@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::json;
-use tileforge_runtime::engine::Engine;
-use tileforge_runtime::pipeline::Upscaler;
+use tileforge_engine::Engine;
+use tileforge_runtime::executor::Executor;
+use tileforge_runtime::upscale::Upscaler;
 use tileforge_runtime::{Error, Result};
+use tileforge_session::Environment;
+use tileforge_terminal::{print, print_json, report};
 
-use super::super::CommandResult;
-use super::super::output::{print, print_json, report};
-use super::Arguments;
+use super::super::failure::{CommandResult, Failure};
+use super::arguments::Arguments;
 use super::measure::{header_of, upscale};
 
 /// Layers that are shown.
@@ -65,26 +67,23 @@ impl Event {
 }
 
 /// Runs pictures one after the other, through whatever the pipeline runs for their size.
-pub(super) fn run(arguments: &Arguments, engine: &Engine) -> CommandResult {
-    let folder = tempfile::tempdir().map_err(|source| Error::File {
-        path: std::env::temp_dir(),
-        action: "create a folder in it",
-        source,
-    })?;
+pub(super) fn run(arguments: &Arguments, environment: &Environment, engine: &Engine) -> CommandResult {
+    let folder =
+        tempfile::tempdir().map_err(|source| Failure::file(&std::env::temp_dir(), "create a folder in it", source))?;
     let mut options = arguments.running.options();
     // Streams would wait for each other within the operators.
     options.placement.streams = Some(1);
     options.placement.devices.truncate(1);
     options.placement.session.profile = Some(folder.path().join("profile"));
-    let mut upscaler = Upscaler::new(engine, options)?;
+    let executor = Executor::new(Upscaler::new(environment, engine, options)?, 1)?;
     let header = header_of(arguments.size);
     for _ in 0..arguments.warm_up {
-        upscale(&mut upscaler, &header)?;
+        upscale(&executor, &header)?;
     }
-    let made = (0..arguments.runs).map(|_| upscale(&mut upscaler, &header)).collect::<Result<Vec<_>>>()?;
-    let statistics = made.last().ok_or(Error::Internal("bench"))?;
+    let made = (0..arguments.runs).map(|_| upscale(&executor, &header)).collect::<Result<Vec<_>>>()?;
+    let statistics = made.last().ok_or_else(|| Error::Internal("bench".into()))?;
     // A session writes its profile when it is closed.
-    drop(upscaler);
+    executor.shutdown()?;
 
     let (mut operators, mut layers, mut runs) = (Sums::default(), Sums::default(), 0);
     for path in profiles(folder.path())? {
@@ -139,19 +138,15 @@ pub(super) fn run(arguments: &Arguments, engine: &Engine) -> CommandResult {
 }
 
 /// The files that the sessions have written.
-fn profiles(folder: &Path) -> Result<Vec<std::path::PathBuf>> {
+fn profiles(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let entries = folder.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let entries = entries.map_err(|source| Error::File { path: folder.to_owned(), action: "list", source })?;
+    let entries = entries.map_err(|source| Failure::file(folder, "list", source))?;
     Ok(entries.iter().map(fs::DirEntry::path).collect())
 }
 
-fn read(path: &Path) -> Result<Vec<Event>> {
-    let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), action: "read", source })?;
-    serde_json::from_slice(&bytes).map_err(|error| Error::File {
-        path: path.to_owned(),
-        action: "understand",
-        source: error.into(),
-    })
+fn read(path: &Path) -> Result<Vec<Event>, Failure> {
+    let bytes = fs::read(path).map_err(|source| Failure::file(path, "read", source))?;
+    serde_json::from_slice(&bytes).map_err(|error| Failure::file(path, "understand", error.into()))
 }
 
 /// When the first run began that is not of the warm-up, and how many there are from then on. Each picture takes as many

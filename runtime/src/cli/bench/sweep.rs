@@ -3,40 +3,42 @@
 use std::fs;
 use std::path::Path;
 
-use tileforge_runtime::engine::Engine;
+use tileforge_contract::Upscale;
+use tileforge_engine::Engine;
 use tileforge_runtime::throughput::Throughput;
-use tileforge_runtime::tile::Size;
-use tileforge_runtime::{Error, Result};
+use tileforge_runtime::upscale::TileShape;
+use tileforge_session::Environment;
+use tileforge_terminal::{print, print_json, report};
 
-use super::super::CommandResult;
-use super::super::output::{print, print_json, report};
-use super::Arguments;
+use super::super::failure::{CommandResult, Failure};
+use super::arguments::Arguments;
 use super::chart;
 use super::measure::{Measured, measure};
 
 /// Numbers of streams that are tried.
 const STREAMS: [usize; 3] = [1, 2, 4];
 
-pub(super) fn run(arguments: &Arguments, engines: &[Engine]) -> CommandResult {
+pub(super) fn run(arguments: &Arguments, environment: &Environment, engines: &[Engine]) -> CommandResult {
     let mut all = Vec::new();
     for engine in engines {
-        let interface = engine.manifest().images()?;
-        let mut shapes: Vec<(Size, usize)> =
-            engine.manifest().graphs.iter().map(|graph| (graph.tile(interface), graph.batch(interface))).collect();
-        shapes.sort_by_key(|(tile, batch)| (tile.pixels(), *batch));
-        let mut best = Throughput::default().on_device(arguments.running.options().placement.gpus()[0]);
-        for (tile, batch) in shapes {
+        let interface = Upscale::of(&engine.manifest().contract)?;
+        let shapes = engine.manifest().graphs.iter().map(|graph| TileShape::of(graph, &interface));
+        let mut shapes = shapes.collect::<Result<Vec<_>, _>>()?;
+        shapes.sort_by_key(|shape| (shape.tile.pixels(), shape.batch));
+        let device = arguments.running.options().placement.gpus()[0];
+        let mut best = Throughput::new(environment, engine, device);
+        for TileShape { tile, batch } in shapes {
             for streams in STREAMS {
                 let mut options = arguments.running.options();
                 (options.tile, options.batch, options.placement.streams) = (Some(tile), Some(batch), Some(streams));
-                let measured = measure(engine, options, arguments.size, arguments.repeats())?;
+                let measured = measure(environment, engine, options, arguments.size, arguments.repeats())?;
                 report(&format!("{}: {:.2} tiles/s", measured.setting(), measured.tiles_per_second));
-                best.add(tile, measured.provider, 1.0 / measured.tiles_per_second)?;
+                best.add(tile, measured.provider, 1.0 / measured.tiles_per_second);
                 all.push(measured);
             }
         }
         // What `--tile auto` goes by from now on.
-        best.save(engine)?;
+        best.save()?;
     }
     let tables = tables(&all);
     if let Some(folder) = &arguments.report {
@@ -96,17 +98,13 @@ fn tables(all: &[Measured]) -> String {
     lines.join("\n")
 }
 
-fn write(folder: &Path, all: &[Measured], tables: &str) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|source| Error::File { path: folder.to_owned(), action: "create", source })?;
+fn write(folder: &Path, all: &[Measured], tables: &str) -> CommandResult {
+    fs::create_dir_all(folder).map_err(|source| Failure::file(folder, "create", source))?;
     let bars = all.iter().map(|measured| {
         let Measured { engine, tile, batch, streams, precision, megapixels_per_second, .. } = measured;
         (format!("{engine} {precision}, {tile}, batch {batch}, {streams} streams"), *megapixels_per_second)
     });
-    let json = serde_json::to_vec_pretty(all).map_err(|error| Error::File {
-        path: folder.to_owned(),
-        action: "describe",
-        source: error.into(),
-    })?;
+    let json = serde_json::to_vec_pretty(all).map_err(|error| Failure::file(folder, "describe", error.into()))?;
     let files = [
         ("sweep.md", format!("{tables}\n").into_bytes()),
         ("sweep.json", json),
@@ -114,6 +112,6 @@ fn write(folder: &Path, all: &[Measured], tables: &str) -> Result<()> {
     ];
     files.into_iter().try_for_each(|(name, bytes)| {
         let path = folder.join(name);
-        fs::write(&path, bytes).map_err(|source| Error::File { path, action: "write", source })
+        fs::write(&path, bytes).map_err(|source| Failure::file(&path, "write", source))
     })
 }

@@ -1,4 +1,4 @@
-//! `runtime infer` on a stream of frames.
+//! Streams of frames, read one ahead.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -7,55 +7,21 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use tileforge_runtime::image::frames::{Frame, FrameReader, FrameWriter, Matrix, RawFrames};
-use tileforge_runtime::image::{Format, Header, Limits};
-use tileforge_runtime::pipeline::{Open, Seconds, Statistics};
+use tileforge_image::Limits;
+use tileforge_image::frames::{Frame, FrameReader, FrameWriter, Matrix, RawFrames};
+use tileforge_runtime::upscale::{Request, Seconds, Statistics, Upscaler};
 use tileforge_runtime::{Error, Result};
 
-use super::Failure;
-use super::infer::Arguments;
-use super::plan::{Assignment, is_standard_stream};
+use super::arguments::Arguments;
+use super::kind::is_standard_stream;
+use super::plan::Assignment;
 
-/// How long a frame may take before the run is told that there is none yet.
+/// How long a frame may take before the feeder looks whether to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
-
-/// The input is a stream of frames, not a picture.
-pub(super) fn are_in(input: &Path, raw: Option<RawFrames>) -> bool {
-    raw.is_some() || is_y4m(input) || is_standard_stream(input)
-}
-
-/// A name of YUV4MPEG2 frames.
-pub(super) fn is_y4m(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("y4m"))
-}
-
-/// Refuses options and names that do not go with what the input is.
-pub(super) fn check(assignment: &Assignment, arguments: &Arguments) -> Result<(), Failure> {
-    let usage = |problem: &str| Err(Failure::Usage(problem.into()));
-    let (frames, y4m) = (are_in(&assignment.input, arguments.raw), arguments.raw.is_none());
-    if !frames && is_standard_stream(&assignment.output) {
-        return usage("pictures go to files; only frames (--raw, .y4m) go to standard output");
-    }
-    if frames && Format::of_name(&assignment.output).is_ok() {
-        return usage(
-            "frames become a stream; expected - or a name such as large.y4m for --output, found that of a picture",
-        );
-    }
-    if frames && arguments.srgb {
-        return usage("--srgb is for pictures with a colour profile, and frames have none");
-    }
-    if frames && y4m && arguments.bit_depth.is_some() {
-        return usage("--bit-depth does not go with .y4m frames, which keep their colour space");
-    }
-    if arguments.matrix.is_some() && !(frames && y4m) {
-        return usage("--matrix is for .y4m frames");
-    }
-    Ok(())
-}
 
 /// What a stream has next.
 pub(super) enum NextFrame {
-    Frame(Open),
+    Frame(Request),
     NotYet,
     /// There are no more; all that have been read go to this.
     End(FrameWriter),
@@ -70,7 +36,7 @@ pub(super) enum Stream {
 impl Stream {
     /// Begins to open the input. Whoever writes it may take as long as they like.
     pub(super) fn open(assignment: &Assignment, arguments: &Arguments) -> Self {
-        let limits = Limits { megapixels: arguments.max_megapixels, ..Limits::default() };
+        let limits = arguments.limits();
         let (input, raw, matrix) = (assignment.input.clone(), arguments.raw, arguments.matrix);
         Self::Opening(Awaited::start(move || open(&input, raw, matrix, &limits)))
     }
@@ -80,12 +46,12 @@ impl Stream {
         self,
         assignment: &Assignment,
         arguments: &Arguments,
-        output_of: &dyn Fn(&Header) -> Result<Header>,
+        upscaler: &Upscaler,
     ) -> (Option<Self>, Result<NextFrame>) {
         match self {
             Self::Opening(opening) => match opening.wait() {
                 Ok(None) => (Some(Self::Opening(opening)), Ok(NextFrame::NotYet)),
-                Ok(Some(Ok(reader))) => match writer(&reader, assignment, arguments, output_of) {
+                Ok(Some(Ok(reader))) => match writer(&reader, assignment, arguments, upscaler) {
                     Ok(writer) => (Some(Self::Reading(read(reader), writer)), Ok(NextFrame::NotYet)),
                     Err(error) => (None, Err(error)),
                 },
@@ -94,11 +60,9 @@ impl Stream {
             Self::Reading(reading, writer) => match reading.wait() {
                 Ok(None) => (Some(Self::Reading(reading, writer)), Ok(NextFrame::NotYet)),
                 Ok(Some((reader, Ok(Some(frame))))) => {
-                    let sink = Box::new(writer.frame(&frame));
-                    (
-                        Some(Self::Reading(read(reader), writer)),
-                        Ok(NextFrame::Frame(Open { source: Box::new(frame), sink })),
-                    )
+                    let sink = writer.frame(&frame);
+                    let request = Request::opened(frame, sink);
+                    (Some(Self::Reading(read(reader), writer)), Ok(NextFrame::Frame(request)))
                 }
                 Ok(Some((_, Ok(None)))) => (None, Ok(NextFrame::End(writer))),
                 Ok(Some((_, Err(error)))) | Err(error) => (None, Err(error)),
@@ -110,7 +74,7 @@ impl Stream {
 /// Begins to read the next frame.
 fn read(mut reader: FrameReader) -> Awaited<(FrameReader, Result<Option<Frame>>)> {
     Awaited::start(move || {
-        let frame = reader.next_frame();
+        let frame = reader.next_frame().map_err(Error::from);
         (reader, frame)
     })
 }
@@ -119,30 +83,34 @@ fn writer(
     reader: &FrameReader,
     assignment: &Assignment,
     arguments: &Arguments,
-    output_of: &dyn Fn(&Header) -> Result<Header>,
+    upscaler: &Upscaler,
 ) -> Result<FrameWriter> {
-    let mut header = output_of(reader.header())?;
+    let mut header = upscaler.output_of(reader.header())?;
     header.depth = arguments.bit_depth.unwrap_or(header.depth);
     if is_standard_stream(&assignment.output) {
-        return FrameWriter::to_stream(Box::new(io::stdout()), Path::new("standard output"), reader, header);
+        return Ok(FrameWriter::to_stream(Box::new(io::stdout()), Path::new("standard output"), reader, header)?);
     }
-    FrameWriter::create(&assignment.output, reader, header)
+    Ok(FrameWriter::create(&assignment.output, reader, header)?)
 }
 
 fn open(path: &Path, raw: Option<RawFrames>, matrix: Option<Matrix>, limits: &Limits) -> Result<FrameReader> {
     let (input, name): (Box<dyn Read + Send>, PathBuf) = if is_standard_stream(path) {
         (Box::new(BufReader::new(io::stdin())), "standard input".into())
     } else {
-        let file = File::open(path).map_err(|source| Error::File { path: path.to_owned(), action: "open", source })?;
+        let file = File::open(path).map_err(|source| tileforge_image::Error::File {
+            path: path.to_owned(),
+            action: "open",
+            source,
+        })?;
         (Box::new(BufReader::new(file)), path.to_owned())
     };
     match raw {
-        Some(frames) => FrameReader::raw(input, &name, frames, limits),
-        None => FrameReader::y4m(input, &name, matrix, limits),
+        Some(frames) => Ok(FrameReader::raw(input, &name, frames, limits)?),
+        None => Ok(FrameReader::y4m(input, &name, matrix, limits)?),
     }
 }
 
-/// Work that waits for somebody else, perhaps for ever: it has a thread of its own, which the end of the process ends.
+/// Work that waits for another program, perhaps for ever: it has a thread of its own, which the end of the process ends.
 pub(super) struct Awaited<T>(Receiver<T>);
 
 impl<T: Send + 'static> Awaited<T> {
@@ -155,12 +123,12 @@ impl<T: Send + 'static> Awaited<T> {
         Self(done)
     }
 
-    /// What came of it; `None` if that takes longer than a run should be kept waiting.
+    /// What came of it; `None` if that takes longer than the feeder should be kept waiting.
     fn wait(&self) -> Result<Option<T>> {
         match self.0.recv_timeout(PATIENCE) {
             Ok(done) => Ok(Some(done)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(Error::Internal("read")),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::Internal("read".into())),
         }
     }
 }

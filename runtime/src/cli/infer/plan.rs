@@ -4,24 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tileforge_runtime::Error;
-use tileforge_runtime::image::Format;
-use tileforge_runtime::image::frames::RawFrames;
+use tileforge_image::Format;
+use tileforge_image::frames::RawFrames;
 
-use super::{Failure, frames};
+use super::super::failure::Failure;
+use super::arguments::Arguments;
+use super::kind::{has_frames, is_standard_stream};
 
 /// One picture to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Assignment {
-    pub(crate) input: PathBuf,
-    pub(crate) output: PathBuf,
-}
-
-/// The name that stands for standard input and standard output.
-pub(crate) const STANDARD_STREAM: &str = "-";
-
-pub(crate) fn is_standard_stream(path: &Path) -> bool {
-    path == Path::new(STANDARD_STREAM)
+pub(super) struct Assignment {
+    pub(super) input: PathBuf,
+    pub(super) output: PathBuf,
 }
 
 /// Pairs each input with its output, and says which folder has to be there for them.
@@ -29,7 +23,7 @@ pub(crate) fn is_standard_stream(path: &Path) -> bool {
 /// One file goes to a file, unless the output is a folder or ends with a separator; several files,
 /// or a folder, go to a folder. Two inputs for one output, and an output that is an input, are
 /// refused before any work.
-pub(crate) fn assign(
+pub(super) fn assign(
     inputs: &[PathBuf],
     output: &Path,
     raw: Option<RawFrames>,
@@ -51,6 +45,30 @@ pub(crate) fn assign(
     }
     refuse_collisions(&assignments)?;
     Ok((assignments, to_folder.then(|| output.to_owned())))
+}
+
+/// Refuses options and names that do not go with what the input is.
+pub(super) fn check(assignment: &Assignment, arguments: &Arguments) -> Result<(), Failure> {
+    let usage = |problem: &str| Err(Failure::Usage(problem.into()));
+    let (frames, y4m) = (has_frames(&assignment.input, arguments.raw), arguments.raw.is_none());
+    if !frames && is_standard_stream(&assignment.output) {
+        return usage("pictures go to files; only frames (--raw, .y4m) go to standard output");
+    }
+    if frames && Format::of_name(&assignment.output).is_ok() {
+        return usage(
+            "frames become a stream; expected - or a name such as large.y4m for --output, found that of a picture",
+        );
+    }
+    if frames && arguments.srgb {
+        return usage("--srgb is for pictures with a colour profile, and frames have none");
+    }
+    if frames && y4m && arguments.bit_depth.is_some() {
+        return usage("--bit-depth does not go with .y4m frames, which keep their colour space");
+    }
+    if arguments.matrix.is_some() && !(frames && y4m) {
+        return usage("--matrix is for .y4m frames");
+    }
+    Ok(())
 }
 
 fn ends_with_separator(path: &Path) -> bool {
@@ -83,7 +101,7 @@ fn pictures(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
             pictures.push(input.clone());
             continue;
         }
-        let failed = |source| Error::File { path: input.clone(), action: "read the folder", source };
+        let failed = |source| Failure::file(input, "read the folder", source);
         let entries = fs::read_dir(input).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(failed)?;
         let mut found: Vec<_> = entries.iter().map(fs::DirEntry::path).collect();
         found.retain(|path| path.is_file() && Format::of_name(path).is_ok());
@@ -102,7 +120,7 @@ fn pictures(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
 /// The input's name; with `.png` where it is a picture whose ending says nothing that can be written.
 fn name_for(input: &Path, raw: Option<RawFrames>) -> PathBuf {
     let name = PathBuf::from(input.file_name().unwrap_or_default());
-    if frames::are_in(input, raw) || Format::of_name(&name).is_ok() { name } else { name.with_extension("png") }
+    if has_frames(input, raw) || Format::of_name(&name).is_ok() { name } else { name.with_extension("png") }
 }
 
 fn refuse_collisions(assignments: &[Assignment]) -> Result<(), Failure> {

@@ -1,0 +1,94 @@
+//! What to type after an error: libraries name no flags.
+
+use tileforge_engine::Error as EngineError;
+use tileforge_image::{Error as ImageError, TilingError};
+use tileforge_runtime::Error;
+use tileforge_session::Error as SessionError;
+
+const REBUILD: &str = "rebuild with engine-builder, or copy the engine again";
+
+/// What the user can do about an error, as the end of its sentence.
+pub(crate) fn advice(error: &Error) -> Option<String> {
+    let text = match error.root() {
+        Error::Session(error) => return of_session(error),
+        Error::Engine(error) => of_engine(error)?,
+        Error::Image(error) => of_image(error)?,
+        Error::Contract(tileforge_contract::Error::Task { .. }) => {
+            "`runtime inspect` shows what this engine takes, `runtime verify` runs it"
+        }
+        Error::Contract(_) => REBUILD,
+        Error::NoSuchTile { .. } => "choose one of them with --tile",
+        _ => return None,
+    };
+    Some(text.into())
+}
+
+fn of_session(error: &SessionError) -> Option<String> {
+    let text = match error {
+        SessionError::Engine(error) => of_engine(error)?,
+        SessionError::LibraryNotFound { .. } | SessionError::Library { .. } => {
+            "run `make setup`, or pass --ort-lib PATH"
+        }
+        SessionError::NoLibraryAt { by, .. } => {
+            return Some(format!("give {by} the library or the folder that holds it; `make setup` downloads one"));
+        }
+        SessionError::ProviderUnusable { .. } | SessionError::ProviderOptions { .. } => "use --provider cpu",
+        SessionError::DoesNotFit { .. } => {
+            "choose another --provider or other --devices, or build the engine for this box with engine-builder"
+        }
+        SessionError::NoStepDown { .. } | SessionError::NodesElsewhere { .. } => "leave out --strict to allow that",
+        SessionError::NoCache => "set HOME or XDG_CACHE_HOME",
+        SessionError::SelfTest { .. } => REBUILD,
+        error if error.is_out_of_memory() => "choose a smaller --tile, --batch or number of --streams",
+        _ => return None,
+    };
+    Some(text.into())
+}
+
+fn of_engine(error: &EngineError) -> Option<&'static str> {
+    match error {
+        EngineError::Schema { .. } => {
+            Some("use the runtime of the release that built the engine, or rebuild it with engine-builder")
+        }
+        EngineError::Invalid { source, .. } => of_engine(source).or(Some(REBUILD)),
+        EngineError::Altered { .. }
+        | EngineError::Manifest { .. }
+        | EngineError::Contract(_)
+        | EngineError::Graph { .. } => Some(REBUILD),
+        EngineError::Unsigned { .. } => Some("sign it with `engine-builder sign`, or leave out --require-signature"),
+        _ => None,
+    }
+}
+
+fn of_image(error: &ImageError) -> Option<&'static str> {
+    match error {
+        ImageError::TooManyPixels { .. } => Some("raise --max-megapixels if it is genuine"),
+        ImageError::NoTransparency { .. } => Some("write another format, or leave it out with --alpha drop"),
+        ImageError::NotFrames { .. } => Some("say what raw frames are with --raw"),
+        ImageError::NotFinite { .. } => Some("build the engine with --precision fp32"),
+        ImageError::Tiling(TilingError::Overlap { .. }) => Some("choose a smaller --overlap"),
+        ImageError::Tiling(TilingError::Margin { .. }) => Some("choose a smaller --margin or a larger --overlap"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_follows_the_root_of_an_error() {
+        let schema = EngineError::Schema { expected: 2, found: 1 };
+        let invalid = EngineError::Invalid { path: "manifest.json".into(), source: Box::new(schema) };
+        let told = advice(&Error::Session(invalid.into())).unwrap();
+        assert!(told.contains("release that built the engine"), "{told}");
+        let shared = Error::Shared(std::sync::Arc::new(Error::Image(ImageError::NotFrames {
+            path: "standard input".into(),
+            expected: "YUV4MPEG2",
+        })));
+        assert!(advice(&shared).unwrap().contains("--raw"));
+        let other = Error::Engine(EngineError::Manifest { problem: "no name".into() });
+        assert_eq!(advice(&other).unwrap(), REBUILD);
+        assert_eq!(advice(&Error::Cancelled), None);
+    }
+}

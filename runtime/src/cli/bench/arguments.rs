@@ -1,0 +1,72 @@
+//! The arguments of `runtime bench`.
+
+use std::path::PathBuf;
+
+use tileforge_image::Size;
+
+use super::super::chosen::{Running, Signed};
+use super::measure::Repeats;
+
+const EXAMPLES: &str = "\
+Examples:
+  runtime bench --engine engines/compact-x4
+  runtime bench --engine engines/compact-x4 --save base.json
+  runtime bench --engine engines/compact-x4 --compare base.json --threshold 0.95
+  runtime bench --engine engines/compact-x4 --profile
+  runtime bench --engine engines/model-fp16 engines/model-int8 --sweep --report sweep/
+
+The picture is made in memory, and what becomes of it goes nowhere: no disk is measured. Compare on a quiet machine, and only
+figures of one machine.";
+
+/// Measure an engine on this box. Exits with code 4 where --compare finds it slower than the threshold.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The engine's directory; for --sweep also several, such as one for each precision.
+    #[arg(long = "engine", value_name = "DIR", required = true, num_args = 1..)]
+    pub(super) engines: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) signed: Signed,
+    #[command(flatten)]
+    pub(super) running: Running,
+    /// The picture's size.
+    #[arg(long, value_name = "WxH", default_value = "1024x1024", value_parser = str::parse::<Size>)]
+    pub(super) size: Size,
+    /// Pictures that are measured, after the warm-up.
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) runs: u32,
+    /// Pictures before that.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(super) warm_up: u32,
+    /// How often throughput is measured, with that many pictures in a row; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) passes: u32,
+    /// Write the figures to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(super) save: Option<PathBuf>,
+    /// Compare with the figures in this file.
+    #[arg(long, value_name = "FILE")]
+    pub(super) compare: Option<PathBuf>,
+    /// Least speed relative to --compare: 0.9 allows a tenth less.
+    #[arg(long, value_name = "RATIO", default_value_t = 0.9)]
+    pub(super) threshold: f64,
+    /// Show the time of each operator and of each layer in what runs for that size, by ONNX Runtime's own profile; on
+    /// one stream.
+    #[arg(long, conflicts_with_all = ["sweep", "save", "compare"])]
+    pub(super) profile: bool,
+    /// Measure every tile, batch and number of streams (1, 2 and 4) of every engine.
+    #[arg(long, conflicts_with_all = ["save", "compare"])]
+    pub(super) sweep: bool,
+    /// Write the sweep's tables (Markdown, JSON) and chart (SVG) to this folder.
+    #[arg(long, value_name = "DIR", requires = "sweep")]
+    pub(super) report: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl Arguments {
+    pub(super) fn repeats(&self) -> Repeats {
+        Repeats { warm_up: self.warm_up, runs: self.runs, passes: self.passes }
+    }
+}

@@ -1,0 +1,128 @@
+//! Why a command did not end with exit code 0.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tileforge_runtime::Error;
+use tileforge_terminal::{Exit, chain_with};
+
+use super::advice::advice;
+
+/// Why a command did not end with exit code 0.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The library's error, with its chain of causes.
+    Runtime(Error),
+    /// The operating system refused something on a file or folder of the command's own.
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Arguments that do not go together.
+    Usage(String),
+    /// A gate or a self-test was missed; the figures have been printed.
+    Gate(String),
+    /// Some pictures of several failed, and their errors have been printed.
+    Partly(String),
+    /// Results cannot be printed.
+    Print(io::Error),
+}
+
+pub(crate) type CommandResult = Result<(), Failure>;
+
+macro_rules! from_errors {
+    ($($error:ty),+) => { $(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::Runtime(error.into())
+            }
+        }
+    )+ };
+}
+
+from_errors!(
+    Error,
+    tileforge_contract::Error,
+    tileforge_engine::Error,
+    tileforge_image::Error,
+    tileforge_image::TilingError,
+    tileforge_session::Error
+);
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Print(error)
+    }
+}
+
+impl Failure {
+    pub(crate) fn file(path: &Path, action: &'static str, source: io::Error) -> Self {
+        Self::File { path: path.to_owned(), action, source }
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Runtime(error) => match error.root() {
+                Error::Session(error) if error.does_not_fit() => Exit::DoesNotFit,
+                Error::Cancelled => Exit::Stopped,
+                _ => Exit::Failed,
+            },
+            Self::File { .. } | Self::Partly(_) | Self::Print(_) => Exit::Failed,
+            Self::Usage(_) => Exit::Usage,
+            Self::Gate(_) => Exit::Gate,
+        }
+    }
+
+    /// Whether somebody has stopped to read frames.
+    pub(crate) fn is_closed_pipe(&self) -> bool {
+        let Self::Runtime(error) = self else { return false };
+        matches!(error.root(), Error::Image(tileforge_image::Error::File { source, .. })
+            if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Runtime(error) => error_text(error),
+            Self::File { path, action, source } => format!("{}: cannot {action}\n  because: {source}", path.display()),
+            Self::Usage(text) | Self::Gate(text) | Self::Partly(text) => text.clone(),
+            Self::Print(error) => format!("standard output: cannot be written\n  because: {error}"),
+        }
+    }
+}
+
+/// An error with its causes, one a line, and what to type.
+pub(crate) fn error_text(error: &Error) -> String {
+    chain_with(error, advice(error).as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_has_its_exit_code() {
+        let codes = [
+            Failure::from(Error::Cancelled),
+            Failure::Usage(String::new()),
+            Failure::from(tileforge_session::Error::NoCache),
+            Failure::Gate(String::new()),
+            Failure::from(Error::Closed),
+        ]
+        .map(|failure| failure.exit());
+        assert_eq!(codes, [Exit::Stopped, Exit::Usage, Exit::DoesNotFit, Exit::Gate, Exit::Failed]);
+    }
+
+    #[test]
+    fn frames_that_nobody_reads_are_no_error_to_speak_of() {
+        let failure = |kind: io::ErrorKind| {
+            let (path, source) = ("standard output".into(), kind.into());
+            Failure::from(tileforge_image::Error::File { path, action: "write", source })
+        };
+        assert!(failure(io::ErrorKind::BrokenPipe).is_closed_pipe());
+        assert!(!failure(io::ErrorKind::StorageFull).is_closed_pipe());
+    }
+}

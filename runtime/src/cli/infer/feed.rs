@@ -1,0 +1,91 @@
+//! The thread that submits pictures and frames, in their order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_channel::Sender;
+use tileforge_image::frames::FrameWriter;
+use tileforge_runtime::executor::{Cancel, Executor, Handle};
+use tileforge_runtime::upscale::{Request, Statistics, Upscaler};
+use tileforge_runtime::{Error, Result};
+
+use super::arguments::Arguments;
+use super::frames::{NextFrame, Stream};
+use super::kind::has_frames;
+use super::picture;
+use super::plan::Assignment;
+
+/// What has been submitted, by the number of its assignment.
+pub(super) enum Item {
+    /// A picture.
+    Picture(usize, Handle<Statistics>),
+    /// A frame of a stream. Who finds that it failed sets the flag: no more frames of that stream are wanted.
+    Frame(usize, Handle<Statistics>, Arc<AtomicBool>),
+    /// A stream that cannot be read to its end.
+    Broken(usize, Error),
+    /// A stream of which every frame has been submitted.
+    Ended(usize, FrameWriter),
+}
+
+/// Submits pictures and frames, in their order.
+pub(super) struct Feeder<'f> {
+    pub(super) executor: &'f Executor<Upscaler>,
+    pub(super) assignments: &'f [Assignment],
+    pub(super) arguments: &'f Arguments,
+    pub(super) cancel: &'f Cancel,
+    pub(super) items: Sender<Item>,
+}
+
+impl Feeder<'_> {
+    /// Submits everything, and then closes the executor.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`], or what ended the executor: not everything has been submitted.
+    pub(super) fn run(self) -> Result<()> {
+        let fed = self.assignments.iter().enumerate().try_for_each(|(owner, assignment)| {
+            if has_frames(&assignment.input, self.arguments.raw) {
+                self.frames(owner, assignment)
+            } else {
+                let handle = self.submit(picture::request(assignment, self.arguments))?;
+                self.tell(Item::Picture(owner, handle))
+            }
+        });
+        // What waits for more tiles need not wait any longer.
+        self.executor.close();
+        fed
+    }
+
+    fn frames(&self, owner: usize, assignment: &Assignment) -> Result<()> {
+        let unwanted = Arc::new(AtomicBool::new(false));
+        let mut stream = Some(Stream::open(assignment, self.arguments));
+        while let Some(current) = stream.take() {
+            if self.cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            if unwanted.load(Ordering::SeqCst) {
+                break;
+            }
+            let (rest, next) = current.next(assignment, self.arguments, self.executor.task());
+            stream = rest;
+            match next {
+                Ok(NextFrame::Frame(request)) => {
+                    let handle = self.submit(request)?;
+                    self.tell(Item::Frame(owner, handle, unwanted.clone()))?;
+                }
+                Ok(NextFrame::NotYet) => {}
+                Ok(NextFrame::End(writer)) => self.tell(Item::Ended(owner, writer))?,
+                Err(error) => self.tell(Item::Broken(owner, error))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn submit(&self, request: Request) -> Result<Handle<Statistics>> {
+        self.executor.submit(request, self.cancel)
+    }
+
+    fn tell(&self, item: Item) -> Result<()> {
+        // Nobody listens after a failure that ends everything.
+        self.items.send(item).map_err(|_| Error::Cancelled)
+    }
+}

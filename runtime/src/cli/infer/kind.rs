@@ -1,0 +1,23 @@
+//! Whether an input is a picture or a stream of frames.
+
+use std::path::Path;
+
+use tileforge_image::frames::RawFrames;
+
+/// The name that stands for standard input and standard output.
+const STANDARD_STREAM: &str = "-";
+
+/// Whether a name stands for standard input or standard output.
+pub(super) fn is_standard_stream(path: &Path) -> bool {
+    path == Path::new(STANDARD_STREAM)
+}
+
+/// Whether the input is a stream of frames, not a picture.
+pub(super) fn has_frames(input: &Path, raw: Option<RawFrames>) -> bool {
+    raw.is_some() || is_y4m(input) || is_standard_stream(input)
+}
+
+/// A name of YUV4MPEG2 frames.
+fn is_y4m(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("y4m"))
+}

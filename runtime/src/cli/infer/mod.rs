@@ -1,0 +1,115 @@
+//! `runtime infer`: pictures and frames through an engine.
+
+mod arguments;
+mod feed;
+mod frames;
+mod kind;
+mod picture;
+mod plan;
+mod told;
+
+use std::fs;
+use std::io;
+use std::thread;
+use std::time::Instant;
+
+use crossbeam_channel::unbounded;
+use serde_json::json;
+use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::upscale::Upscaler;
+use tileforge_runtime::{Error, Result};
+use tileforge_session::Environment;
+use tileforge_terminal::peak_memory_bytes;
+
+pub(crate) use arguments::Arguments;
+
+use super::failure::{CommandResult, Failure};
+use feed::Feeder;
+use plan::{assign, check};
+use told::{Told, say};
+
+/// Requests that wait: opened pictures take no memory before their turn, frames do.
+const WAITING: usize = 1;
+
+pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
+    let started = Instant::now();
+    let (mut assignments, folder) = assign(&arguments.input, &arguments.output, arguments.raw)?;
+    assignments.iter().try_for_each(|assignment| check(assignment, arguments))?;
+    if let Some(folder) = folder {
+        fs::create_dir_all(&folder).map_err(|source| Failure::file(&folder, "create the folder", source))?;
+    }
+    let all = assignments.len();
+    if arguments.resume {
+        assignments.retain(|assignment| !assignment.output.exists());
+    }
+    let skipped = all - assignments.len();
+    let engine = arguments.engine.open()?;
+    let engine_seconds = started.elapsed().as_secs_f64();
+    let environment = environment()?;
+    let cancel = stopped_by_signals()?;
+    let executor = Executor::new(Upscaler::new(&environment, &engine, arguments.running.options())?, WAITING)?;
+
+    let mut told = Told::new(arguments, &assignments, all, &cancel);
+    let fed = thread::scope(|scope| {
+        let (items, submitted) = unbounded();
+        let feeder = Feeder { executor: &executor, assignments: &assignments, arguments, cancel: &cancel, items };
+        let feeding = scope.spawn(move || feeder.run());
+        submitted.iter().for_each(|item| told.hear(item));
+        feeding.join().unwrap_or_else(|_| Err(Error::Internal("feed".into())))
+    });
+    let (stopped, cancelled, unheard) = (told.stopped, told.cancelled, told.unheard.take());
+    let (files, mut failures) = told.finish();
+    if let Some(error) = unheard {
+        return Err(error.into());
+    }
+    match fed {
+        // The first failure is what ended it.
+        Err(Error::Cancelled) if stopped => {}
+        Err(error) => return Err(error.into()),
+        Ok(()) if cancelled && !stopped => return Err(Error::Cancelled.into()),
+        Ok(()) => {}
+    }
+    if arguments.json {
+        let (upscaler, library) = (executor.task(), environment.library());
+        let everything = json!({
+            "provider": upscaler.provider(),
+            "verdict": upscaler.verdict(),
+            "used": (!stopped).then(|| upscaler.used()),
+            "engine": engine.manifest().name,
+            "onnxruntime": library.version(),
+            "files": files,
+            "skipped": skipped,
+            "failed": failures.len(),
+            "peak_memory_bytes": peak_memory_bytes(),
+            "engine_seconds": engine_seconds,
+            "load_seconds": library.load_time().as_secs_f64(),
+            "session_seconds": upscaler.session_time().as_secs_f64(),
+            "total_seconds": started.elapsed().as_secs_f64(),
+        });
+        say(arguments, &serde_json::to_string_pretty(&everything).map_err(io::Error::from)?)?;
+    }
+    match (failures.len(), all) {
+        (0, _) => Ok(()),
+        (1, 1) => Err(failures.remove(0).into()),
+        (failed, all) => {
+            let left = assignments.len() - files.len();
+            let left = if left > 0 { format!(", {left} were not finished") } else { String::new() };
+            Err(Failure::Partly(format!("{failed} of {all} pictures failed{left}; see above")))
+        }
+    }
+}
+
+/// A flag that Ctrl-C and the signals that ask a process to end set; the second of them ends it at once.
+fn stopped_by_signals() -> Result<Cancel, Failure> {
+    let cancel = Cancel::new();
+    let flag = cancel.clone();
+    let set = ctrlc::set_handler(move || {
+        if flag.is_cancelled() {
+            // Something waits that nothing here can end, such as a pipe that nobody reads.
+            std::process::exit(i32::from(tileforge_terminal::Exit::Stopped.code()));
+        }
+        flag.cancel();
+    });
+    set.map_err(|error| Failure::Usage(format!("signals cannot be handled: {error}")))?;
+    Ok(cancel)
+}

@@ -1,0 +1,204 @@
+//! What the user is told while pictures are on their way.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tileforge_image::frames::FrameWriter;
+use tileforge_runtime::executor::{Cancel, Handle};
+use tileforge_runtime::upscale::Statistics;
+use tileforge_runtime::{Error, Result};
+use tileforge_terminal::{Progress, Unit, print, report};
+
+use super::super::failure::error_text;
+use super::arguments::Arguments;
+use super::feed::Item;
+use super::frames::added;
+use super::kind::is_standard_stream;
+use super::plan::Assignment;
+
+/// How often the bar is looked after.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What the user is told while pictures are on their way.
+pub(super) struct Told<'t> {
+    arguments: &'t Arguments,
+    assignments: &'t [Assignment],
+    /// How many pictures were asked for, with those that are left out.
+    all: usize,
+    cancel: &'t Cancel,
+    progress: Progress,
+    /// What each assignment became.
+    files: BTreeMap<usize, Value>,
+    /// Streams so far: when they began, and their frames together.
+    streams: BTreeMap<usize, (Instant, Option<(Statistics, u64)>)>,
+    failures: Vec<Error>,
+    /// A failure has ended everything.
+    pub(super) stopped: bool,
+    /// A picture was stopped by the user.
+    pub(super) cancelled: bool,
+    /// Why results cannot be printed.
+    pub(super) unheard: Option<io::Error>,
+}
+
+impl<'t> Told<'t> {
+    pub(super) fn new(arguments: &'t Arguments, assignments: &'t [Assignment], all: usize, cancel: &'t Cancel) -> Self {
+        Self {
+            arguments,
+            assignments,
+            all,
+            cancel,
+            // What is made is told on the way.
+            progress: Progress::on_terminal(),
+            files: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            failures: Vec::new(),
+            stopped: false,
+            cancelled: false,
+            unheard: None,
+        }
+    }
+
+    /// Waits for something that was submitted, and tells what became of it.
+    pub(super) fn hear(&mut self, item: Item) {
+        match item {
+            Item::Picture(owner, handle) => match self.wait(owner, &handle) {
+                Ok(statistics) => self.made(owner, &statistics, 1),
+                Err(error) => self.failed(owner, error),
+            },
+            Item::Frame(owner, handle, unwanted) => {
+                self.streams.entry(owner).or_insert_with(|| (Instant::now(), None));
+                if self.files.contains_key(&owner) {
+                    // A stream has one failure; the frames behind it only follow from that.
+                    handle.cancel();
+                    return;
+                }
+                match self.wait(owner, &handle) {
+                    Ok(statistics) => self.add(owner, statistics),
+                    Err(error) => {
+                        unwanted.store(true, Ordering::SeqCst);
+                        self.failed(owner, error);
+                    }
+                }
+            }
+            Item::Broken(owner, error) => self.failed(owner, error),
+            Item::Ended(owner, writer) => self.end_stream(owner, writer),
+        }
+    }
+
+    /// The result, with a bar until it is there.
+    fn wait(&self, owner: usize, handle: &Handle<Statistics>) -> Result<Statistics> {
+        let mut begun = None;
+        loop {
+            if let Some(result) = handle.wait_for(TICK) {
+                return result;
+            }
+            let now = handle.progress();
+            if now.total.is_some() && begun != now.total {
+                begun = now.total;
+                let name = self.assignments[owner].input.file_name().unwrap_or_default().to_string_lossy();
+                self.progress.begin(name, now.total, Unit::Count("tiles"));
+            }
+            self.progress.set(now.done);
+        }
+    }
+
+    /// Adds a frame to its stream.
+    fn add(&mut self, owner: usize, statistics: Statistics) {
+        let Some((begun, sum)) = self.streams.get_mut(&owner) else { return };
+        let elapsed = begun.elapsed().as_secs_f64();
+        *sum = Some(match sum.take() {
+            Some((sum, frames)) => (added(sum, &statistics, elapsed), frames + 1),
+            None => (statistics, 1),
+        });
+    }
+
+    fn made(&mut self, owner: usize, statistics: &Statistics, frames: u64) {
+        let assignment = &self.assignments[owner];
+        let line = || say(self.arguments, &line(assignment, statistics, frames));
+        if !self.arguments.json
+            && let Err(error) = self.progress.suspend(line)
+        {
+            self.unheard = Some(error);
+            self.cancel.cancel();
+        }
+        self.files.insert(owner, entry(assignment, statistics, frames));
+    }
+
+    fn failed(&mut self, owner: usize, error: Error) {
+        if matches!(error.root(), Error::Cancelled) && self.cancel.is_cancelled() {
+            self.cancelled = true;
+            return;
+        }
+        if self.files.contains_key(&owner) {
+            return;
+        }
+        let Assignment { input, output } = &self.assignments[owner];
+        let text = error_text(&error);
+        if self.all > 1 {
+            self.progress.suspend(|| report(&format!("error: {text}")));
+        }
+        self.files.insert(owner, json!({ "input": input, "output": output, "error": text }));
+        self.failures.push(error);
+        if self.arguments.fail_fast {
+            self.stopped = true;
+            self.cancel.cancel();
+        }
+    }
+
+    /// Gives a stream of which every frame has been written its name.
+    fn end_stream(&mut self, owner: usize, writer: FrameWriter) {
+        let sum = self.streams.remove(&owner).and_then(|(_, sum)| sum);
+        let Some((sum, frames)) = sum.filter(|_| !self.cancelled && !self.files.contains_key(&owner)) else { return };
+        match writer.finish() {
+            Ok(()) => self.made(owner, &sum, frames),
+            Err(error) => self.failed(owner, error.into()),
+        }
+    }
+
+    /// Ends the bar, and gives what each assignment became, in their order, and the failures.
+    pub(super) fn finish(self) -> (Vec<Value>, Vec<Error>) {
+        self.progress.finish();
+        (self.files.into_values().collect(), self.failures)
+    }
+}
+
+/// Prints a result; on standard error where standard output is for frames.
+pub(super) fn say(arguments: &Arguments, text: &str) -> io::Result<()> {
+    if is_standard_stream(&arguments.output) {
+        report(text);
+        return Ok(());
+    }
+    print(text)
+}
+
+fn line(assignment: &Assignment, statistics: &Statistics, frames: u64) -> String {
+    let Statistics { size, tiles, tile, overlap, exact, seconds, assigned } = statistics;
+    let blended = if *exact { "exact" } else { "blended" };
+    let provider = assigned.first().map_or("none", |assigned| assigned.provider.trim_end_matches("ExecutionProvider"));
+    let frames = if frames == 1 { String::new() } else { format!("{frames} frames of ") };
+    format!(
+        "{} → {}: {frames}{size}, {tiles} tiles of {tile} (overlap {}, {blended}), {:.2} s on {provider}",
+        assignment.input.display(),
+        assignment.output.display(),
+        overlap.pixels,
+        seconds.total
+    )
+}
+
+fn entry(assignment: &Assignment, statistics: &Statistics, frames: u64) -> Value {
+    json!({
+        "input": assignment.input,
+        "output": assignment.output,
+        "frames": frames,
+        "size": statistics.size,
+        "tiles": statistics.tiles,
+        "tile": statistics.tile,
+        "overlap": statistics.overlap,
+        "exact": statistics.exact,
+        "assigned": statistics.assigned,
+        "seconds": statistics.seconds,
+    })
+}

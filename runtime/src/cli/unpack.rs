@@ -1,0 +1,45 @@
+//! `runtime unpack`: an engine out of the one file that it was shipped as.
+
+use std::path::PathBuf;
+
+use tileforge_engine::{PublicKey, archive, share};
+use tileforge_terminal::{print, report};
+
+use super::failure::CommandResult;
+
+const EXAMPLES: &str = "\
+Examples:
+  runtime unpack compact-x4.tar -o engines/compact-x4
+  runtime unpack compact-x4.tar -o engines/compact-x4 --require-signature release.pub --share engines/";
+
+/// Unpack an engine, refusing any file that is missing, additional or altered.
+///
+/// The folder appears when everything in it has been checked. An engine that is there already is replaced at one moment.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The tar file of `engine-builder pack`.
+    #[arg(value_name = "FILE.tar")]
+    archive: PathBuf,
+    /// Where the engine's directory goes.
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Refuse the engine unless it was signed with this key, before anything else of it is read: a .pub file of
+    /// `engine-builder keygen`.
+    #[arg(long, value_name = "KEY")]
+    require_signature: Option<PathBuf>,
+    /// Store files that engines below this folder have, too, only once, as hard links.
+    #[arg(long, value_name = "DIR")]
+    share: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> CommandResult {
+    let key = arguments.require_signature.as_deref().map(PublicKey::read).transpose()?;
+    let manifest = archive::unpack(&arguments.archive, &arguments.output, key.as_ref())?;
+    report(&format!("{}: {} files are whole", manifest.name, manifest.files.len()));
+    if let Some(folder) = &arguments.share {
+        let saved = share::share_files(&arguments.output, folder)?;
+        report(&format!("{:.1} MB of it shared with other engines", saved as f64 / 1e6));
+    }
+    Ok(print(&arguments.output.display().to_string())?)
+}
