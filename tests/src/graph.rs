@@ -4,7 +4,7 @@ use ndarray::{ArrayD, ArrayViewD};
 use std::path::Path;
 use tileforge_contract::DataType;
 use tileforge_session::onnxruntime::{self, Search};
-use tileforge_session::{Environment, Result, Session, SessionOptions, Tensor};
+use tileforge_session::{Environment, Result, Session, SessionOptions, Tensor, TensorInfo};
 
 /// The library of this source tree, and no cache.
 pub fn environment() -> Environment {
@@ -24,6 +24,16 @@ impl Graph {
     /// As [`Session::open`].
     pub fn open(path: &Path, options: &SessionOptions) -> Result<Self> {
         Session::open(&environment(), path, options).map(Self)
+    }
+
+    /// The graph's inputs, in its order.
+    pub fn inputs(&self) -> &[TensorInfo] {
+        self.0.inputs()
+    }
+
+    /// The graph's outputs, in its order.
+    pub fn outputs(&self) -> &[TensorInfo] {
+        self.0.outputs()
     }
 
     /// Runs the graph on float32 values, which become whole numbers where the graph takes those, and returns its outputs.

@@ -17,10 +17,7 @@ const MAY_KNOW: [(&str, &[&str]); 10] = [
     ("session", &["contract", "engine"]),
     ("tensorrt", &["contract", "graph"]),
     ("exporter", &["contract", "graph", "terminal"]),
-    (
-        "engine-builder",
-        &["contract", "engine", "exporter", "graph", "image", "session", "tensorrt", "terminal"],
-    ),
+    ("engine-builder", &["contract", "engine", "exporter", "graph", "image", "session", "tensorrt", "terminal"]),
     ("runtime", &["contract", "engine", "image", "session", "terminal"]),
 ];
 
