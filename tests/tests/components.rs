@@ -74,7 +74,7 @@ fn every_image_of_a_batch_can_have_its_own_timestep() {
             Graph::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", golden.name))
         };
         let (mut shared, mut each) = (session_of("shared"), session_of("per-sample"));
-        let mut run = |inputs: &Inputs, session: &mut Graph| {
+        let run = |inputs: &Inputs, session: &mut Graph| {
             let inputs: Vec<_> = inputs.iter().map(|(name, array)| (name.as_str(), array.view())).collect();
             session.run(&inputs).unwrap().remove(0).1
         };

@@ -9,7 +9,7 @@ mod upscale;
 use end_to_end::{demo_engine, names_in, repository, run, words};
 use tileforge_image::{Limits, Picture};
 use tileforge_runtime::Error;
-use tileforge_runtime::upscale::Cancel;
+use tileforge_runtime::executor::Cancel;
 
 #[test]
 fn upscale_makes_what_the_command_makes() {
