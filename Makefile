@@ -7,6 +7,10 @@ MODELS ?= $(basename $(notdir $(wildcard models/*.yaml)))
 # target/release, or where CARGO_TARGET_DIR or a configuration of Cargo puts it. Before Cargo is installed there is no answer, and
 # `make build` then says what is missing.
 BIN := $(or $(shell python3 scripts/commands.py 2>/dev/null),target/release)
+ifneq ($(filter /%,$(BIN)),)
+# Programs find ONNX Runtime in the folders above them, and those outside of the repository are not below this one.
+export ORT_DYLIB_PATH ?= $(CURDIR)/.onnxruntime/lib/libonnxruntime.so
+endif
 ENGINES := $(foreach model,$(MODELS),engines/$(GPU)/$(model)/manifest.json)
 # Seconds for each fuzz target.
 SECONDS ?= 20

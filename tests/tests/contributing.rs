@@ -96,6 +96,18 @@ fn target_folder() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
 
+/// What make says, with another target folder or with Cargo's own.
+fn said_by(make: &mut Command, target: Option<&Path>) -> String {
+    // Nothing of the make that runs this test.
+    for name in ["MAKEFLAGS", "CARGO_TARGET_DIR", "ORT_DYLIB_PATH"] {
+        let _ = make.env_remove(name);
+    }
+    if let Some(target) = target {
+        let _ = make.env("CARGO_TARGET_DIR", target);
+    }
+    String::from_utf8(success(make).stdout).unwrap()
+}
+
 /// Who sets Cargo's target folder finds the programs there, and make does too.
 #[test]
 fn make_finds_the_programs_in_another_target_folder() {
@@ -106,12 +118,14 @@ fn make_finds_the_programs_in_another_target_folder() {
     ] {
         let mut make = Command::new("make");
         let _ = make.args(["--dry-run", "--no-print-directory", "demo"]).current_dir(repository(""));
-        // Nothing of the make that runs this test.
-        let _ = make.env_remove("MAKEFLAGS").env_remove("CARGO_TARGET_DIR");
-        if let Some(target) = target {
-            let _ = make.env("CARGO_TARGET_DIR", target);
-        }
-        let said = String::from_utf8(success(&mut make).stdout).unwrap();
+        let said = said_by(&mut make, target);
         assert!(said.lines().any(|line| line.starts_with(&expected)), "expected `{expected}` in:\n{said}");
+    }
+    // Programs that do not lie in the repository are told where its ONNX Runtime is.
+    for (target, expected) in [(Some(folder.path()), "/.onnxruntime/lib/libonnxruntime.so\n"), (None, "\n")] {
+        let mut make = Command::new("make");
+        let show = ["--no-print-directory", "--eval=show: ; @echo $$ORT_DYLIB_PATH", "show"];
+        let said = said_by(make.args(show).current_dir(repository("")), target);
+        assert!(said.ends_with(expected) && (target.is_some() || said == expected), "{said}");
     }
 }
