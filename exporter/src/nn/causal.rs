@@ -1,10 +1,9 @@
 //! Videos in chunks of time: convolutions that see no later frame, and keep of each chunk what the next one needs.
 //!
-//! A convolution over time is computed as one over images: the frames that it sees at once stand behind each other in
-//! the channels. The kernel `[filters, channels, time, height, width]` is then, as it is stored, the one over images
-//! `[filters, channels · time, height, width]`. On a CPU, ONNX Runtime takes 0.72 to 0.87 of the time of its own 3-D
-//! convolution for it, copies included, and several times the memory for what is stacked (docs/benchmarks.md).
-//! Normalisation and attention of single frames need no transposition, and the engine sees 2-D convolutions alone.
+//! Values are the frames as images, `[batch · frames, channels, height, width]`, which normalisation, attention and the
+//! convolutions without time take. Only a convolution over time has the frames behind the channels, as ONNX's 3-D
+//! convolution takes them. As a 2-D convolution of the frames that it sees, stacked in the channels, a whole network is
+//! an eighth to a fifth faster on a CPU, and its peak memory 30 to 70 % higher (docs/benchmarks.md).
 
 use super::{Scope, channels};
 use crate::{Error, Result, Shapes};
@@ -46,10 +45,7 @@ struct Kept {
 impl Clip {
     /// The frames of `video` `[batch, channels, frames, height, width]`.
     pub fn of(video: &Value, chunk: Chunk) -> Self {
-        let frames = video.transpose(&[0, 2, 1, 3, 4]);
-        let channels = video.fixed(1) as i64;
-        let images =
-            frames.reshape_to(&[Size::Number(-1), Size::Number(channels), Size::Of(&frames, 3), Size::Of(&frames, 4)]);
+        let images = images_of(&video.transpose(&[0, 2, 1, 3, 4]));
         Clip { images, video: video.clone(), chunk, kept: Rc::default() }
     }
 
@@ -91,19 +87,13 @@ impl Clip {
     pub fn without_second_frame(&self) -> Self {
         let frames = self.frames();
         let first = frames.slice(1, 0, 1);
-        let [_, length, channels, height, width] = frames.dims();
+        let [_, length, ..] = frames.dims::<5>();
         let left = match length {
             // No runtime needs to know what becomes of an empty value.
             Dim::Fixed(..=2) => first,
             _ => first.concat(&[&frames.slice_by(1, [2, i64::MAX], 1)], 1),
         };
-        self.of_frames(&left, [channels, height, width])
-    }
-
-    /// `frames` `[batch, frames, …]` as images of this size.
-    fn of_frames(&self, frames: &Value, [channels, height, width]: [Dim; 3]) -> Self {
-        let size = |dim: Dim, axis| dim.fixed().map_or(Size::Of(&self.images, axis), |size| Size::Number(size as i64));
-        self.map(|_| frames.reshape_to(&[Size::Number(-1), size(channels, 1), size(height, 2), size(width, 3)]))
+        self.map(|_| images_of(&left))
     }
 
     /// Makes what was kept outputs of the model, `next_cache.LAYER`, in the order of the layers.
@@ -150,35 +140,47 @@ pub fn causal_conv3d_strided(
     options: &ConvOptions,
 ) -> Clip {
     let inputs = channels(&x.images);
-    let weight = w.tensor_as("weight", &[filters, inputs, time, space, space], &[filters, inputs * time, space, space]);
-    let bias = w.tensor("bias", [filters]);
-    let seen = if time > 1 { stacked(w, x, time, stride) } else { x.clone() };
-    seen.map(|images| images.conv(&weight, Some(&bias), options))
+    let stored = [filters, inputs, time, space, space];
+    if time == 1 {
+        let weight = w.tensor_as("weight", &stored, &[filters, inputs, space, space]);
+        let bias = w.tensor("bias", [filters]);
+        return x.map(|images| images.conv(&weight, Some(&bias), options));
+    }
+    let (weight, bias) = (w.tensor("weight", stored), w.tensor("bias", [filters]));
+    // The same over time: the frames before are there already, and none is skipped within a kernel.
+    let (before, after) = options.pads.split_at(options.pads.len() / 2);
+    let options = ConvOptions {
+        strides: [&[stride as i64], options.strides.as_slice()].concat(),
+        pads: [&[0], before, &[0], after].concat(),
+        dilations: [&[1], options.dilations.as_slice()].concat(),
+        groups: options.groups,
+    };
+    let video = with_frames_before(w, x, time, stride).transpose(&[0, 2, 1, 3, 4]);
+    let video = video.conv(&weight, Some(&bias), &options);
+    x.map(|_| images_of(&video.transpose(&[0, 2, 1, 3, 4])))
 }
 
-/// For every `stride`-th frame, it and those before it, `time` in all, as images `[batch · frames, channels · time,
-/// height, width]`.
-fn stacked(w: &Scope<'_>, x: &Clip, time: usize, stride: usize) -> Clip {
+/// `frames` `[batch, frames, channels, height, width]` as images.
+fn images_of(frames: &Value) -> Value {
+    frames.reshape_to(&[Size::Number(-1), Size::Of(frames, 2), Size::Of(frames, 3), Size::Of(frames, 4)])
+}
+
+/// The frames that a convolution over `time` of them sees, `[batch, frames, channels, height, width]`: those of the
+/// chunk behind those before it.
+fn with_frames_before(w: &Scope<'_>, x: &Clip, time: usize, stride: usize) -> Value {
     let frames = x.frames();
     let [batch, _, channels, height, width] = frames.dims();
     let overlap = time.saturating_sub(stride);
     let before = match x.chunk {
         Chunk::First => frames.gather(&vec![0; time - 1], 1),
         Chunk::Next => {
-            let dims = [batch, Dim::Fixed(overlap), channels.clone(), height.clone(), width.clone()];
+            let dims = [batch, Dim::Fixed(overlap), channels, height, width];
             w.trace().input(&cache_name(w.path()), TensorType::new(DataType::F32, dims))
         }
     };
     let frames = before.concat(&[&frames], 1);
     x.kept.borrow_mut().push(Kept { layer: w.path().into(), frames: last(&frames, overlap) });
-    // A dimension for the time between channels and pixels.
-    let pixels = frames.reshape(&[0, 0, 0, 1, -1]);
-    let end = |tap: usize| if tap + 1 == time { i64::MAX } else { tap as i64 + 1 - time as i64 };
-    let taps: Vec<Value> = (0..time).map(|tap| pixels.slice_by(1, [tap as i64, end(tap)], stride as i64)).collect();
-    let [first, rest @ ..] = taps.as_slice() else { return x.clone() };
-    let stacked = first.concat(&rest.iter().collect::<Vec<_>>(), 3);
-    let channels = channels.times(time).unwrap_or(channels);
-    x.of_frames(&stacked, [channels, height, width])
+    frames
 }
 
 /// The last entries of dimension 1.
