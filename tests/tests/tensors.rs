@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tileforge_contract::Contract;
 use tileforge_exporter::{Checkpoint, Shapes, arch::registry, export, synthesise};
 use tileforge_graph::{DataType, Model, Weight, WeightStorage, save};
 
@@ -18,6 +19,12 @@ fn profile(folder: &Path, precision: &str, psnr_db: f64) -> PathBuf {
     let path = folder.join("few-bits.yaml");
     fs::write(&path, text).unwrap();
     path
+}
+
+/// What the tiny network of an architecture promises.
+fn contract_of(architecture: &str) -> Contract {
+    let entry = registry().iter().find(|entry| entry.name == architecture).unwrap();
+    entry.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap().1.contract()
 }
 
 /// The tiny network of an architecture as a graph, of dynamic sizes where it can have them, after a change to its
@@ -49,11 +56,13 @@ fn every_task_has_engines_in_every_precision_of_a_cpu() {
     ];
     for (architecture, task, shape) in tasks {
         let model = graph(work.path(), architecture, |_| {});
+        let contract: Json = serde_json::from_str(&contract_of(architecture).to_json().unwrap()).unwrap();
+        assert_eq!(contract["task"], task);
         for (precision, floor) in [("fp32", 100.0), ("fp16", 50.0), ("int8", 20.0)] {
             let profile = profile(work.path(), precision, floor);
             let _ = build_engine(work.path(), &model, &profile, &[]).success();
             let manifest = manifest_in(work.path());
-            assert_eq!(manifest["contract"]["task"], json!(task));
+            assert_eq!(manifest["contract"], contract, "{task}");
             let inputs = manifest["graphs"][0]["inputs"].as_object().unwrap();
             assert!(shape.is_null() || inputs.values().any(|found| *found == shape), "{task}: {inputs:?}");
             let source = manifest.get("calibration").map(|calibration| calibration["source"].clone());
@@ -65,8 +74,18 @@ fn every_task_has_engines_in_every_precision_of_a_cpu() {
             assert_eq!(source, (precision != "fp32").then(|| json!(made)), "{task}");
             assert_verified(work.path());
         }
-        let inspected = run("runtime", words(&[&"inspect", &"--engine", &work.path().join("engine")])).success().stdout;
-        assert!(inspected.contains(&format!("task             {task}")), "{inspected}");
+        // The runtime reads what the architecture wrote.
+        let inspect = |more: &str| {
+            let line = words(&[&"inspect", &"--engine", &work.path().join("engine")]);
+            run("runtime", line.into_iter().chain(more.split_whitespace().map(Into::into))).success()
+        };
+        assert_eq!(inspect("--json").json()["contract"], contract);
+        let shown = inspect("").stdout;
+        let tensors = contract["inputs"].as_array().unwrap().iter().chain(contract["outputs"].as_array().unwrap());
+        assert!(shown.contains(task) && tensors.clone().count() >= 2, "{shown}");
+        for tensor in tensors {
+            assert!(shown.contains(tensor["name"].as_str().unwrap()), "{shown}");
+        }
     }
 }
 
@@ -151,8 +170,25 @@ fn sizes_that_nobody_says_are_asked_for() {
     let model = graph(work.path(), "SimpleOptimizedUNet", |_| {});
     let upscalers = repository("tests/profiles/small-tiles.yaml");
     let _ = build_engine(work.path(), &model, &upscalers, &[])
-        .failure(1, &["the profile small-tiles has no shapes for task realtime", "--shapes"]);
+        .failure(1, &["the profile small-tiles has no shapes for task realtime", "fixed shapes"]);
     let checkpoint = work.path().join("checkpoint.safetensors");
-    let _ = build_engine(work.path(), &checkpoint, &upscalers, &[]).failure(1, &["task `realtime`", "exporter export"]);
+    let _ = build_engine(work.path(), &checkpoint, &upscalers, &[])
+        .failure(1, &["the profile small-tiles has no shapes for task realtime", "give a profile that has them"]);
     assert!(!work.path().join("engine").exists());
+}
+
+#[test]
+fn a_checkpoint_of_any_task_becomes_an_engine_at_once() {
+    let work = tempfile::tempdir().unwrap();
+    let profile = profile(work.path(), "fp32", 100.0);
+    for architecture in ["SimpleOptimizedUNet", "UNet2DConditionModel", "CLIPText", "AutoencoderKLDecoder"] {
+        let _ = graph(work.path(), architecture, |_| {});
+        let checkpoint = work.path().join("checkpoint.safetensors");
+        let _ = build_engine(work.path(), &checkpoint, &profile, &[]).success();
+        let contract: Json = serde_json::from_str(&contract_of(architecture).to_json().unwrap()).unwrap();
+        assert_eq!(manifest_in(work.path())["contract"], contract, "{architecture}");
+        assert_verified(work.path());
+    }
+    let checkpoint = work.path().join("checkpoint.safetensors");
+    let _ = build_engine(work.path(), &checkpoint, &profile, &["--component", "unet"]).failure(1, &["unet"]);
 }
