@@ -292,6 +292,39 @@ fn a_signature_travels_with_the_engine() {
 }
 
 #[test]
+fn a_box_without_the_builder_unpacks_verifies_and_runs() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = copied_engine(work.path());
+    let [private, public] = key(work.path(), "ours");
+    let [_, foreign] = key(work.path(), "theirs");
+    let (archive, engines) = (work.path().join("engine.tar"), work.path().join("engines"));
+    let unpacked = engines.join("one");
+    fs::create_dir(&engines).unwrap();
+    let unpack = |to: &Path, key: &Path, more: &[&dyn AsRef<std::ffi::OsStr>]| {
+        let line = words(&[&"unpack", &archive, &"-o", &to, &"--require-signature", &key]);
+        run("runtime", line.into_iter().chain(words(more)))
+    };
+    let _ = pack(&engine, &archive).success();
+    let _ = unpack(&unpacked, &public, &[]).failure(1, &["manifest.sig", "there is none", "--require-signature"]);
+    let _ = sign(&engine, &private).success();
+    let _ = pack(&engine, &archive).success();
+    let _ = unpack(&unpacked, &foreign, &[]).failure(1, &["manifest.sig", "not one of this key"]);
+    assert!(!unpacked.exists());
+    let told = unpack(&unpacked, &public, &[]).success();
+    assert_eq!(told.stdout.trim(), unpacked.to_str().unwrap());
+    let _ = run("runtime", words(&[&"verify", &"--engine", &unpacked, &"--require-signature", &public])).success();
+    // A second one shares its files with the first.
+    let second = engines.join("two");
+    let _ = unpack(&second, &public, &[&"--share", &engines]).success();
+    let inode = |folder: &Path| fs::metadata(folder.join("model.weights")).unwrap().ino();
+    assert_eq!(inode(&unpacked), inode(&second));
+    // What was altered on the way leaves the older engine alone.
+    flip(&archive, 300_000);
+    let _ = unpack(&unpacked, &public, &[]).failure(1, &["engine.tar"]);
+    let _ = run("runtime", words(&[&"verify", &"--engine", &unpacked])).success();
+}
+
+#[test]
 fn killed_at_any_point_there_is_no_half_engine() {
     let work = tempfile::tempdir().unwrap();
     let engine = copied_engine(work.path());

@@ -223,7 +223,11 @@ fn a_signal_ends_the_wait_for_frames() {
     for more in [&[][..], &["--raw", "rgb24:60x44"]] {
         let arguments = words(&[&"infer", &"--engine", &demo_engine(), &"--input", &"-", &"--output", &"-"]);
         let mut command = command("runtime", arguments.into_iter().chain(more.iter().map(OsString::from)));
-        command.env("RUST_LOG", "runtime=debug").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .env("RUST_LOG", "tileforge_runtime=debug")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         // It has been waiting for some time, or is about to.
         std::thread::sleep(std::time::Duration::from_millis(700));

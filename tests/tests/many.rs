@@ -152,7 +152,7 @@ fn a_signal_stops_it_with_nothing_half_made() {
     image::RgbImage::from_fn(6000, 6000, |x, y| image::Rgb([x as u8, y as u8, (x ^ y) as u8])).save(&input).unwrap();
     let arguments = words(&[&"infer", &"--engine", &batched(), &"--input", &input, &"--output", &output]);
     let mut command = command("runtime", arguments);
-    command.env("RUST_LOG", "runtime=debug").stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env("RUST_LOG", "tileforge_runtime=debug").stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut talk = BufReader::new(child.stderr.take().unwrap()).lines();
     talk.find(|line| line.as_ref().is_ok_and(|line| line.contains("ran batch 0"))).unwrap().unwrap();
@@ -245,7 +245,7 @@ fn sabotaged(folder: &Path, batch: usize, change: impl Fn(&mut Model)) -> PathBu
 }
 
 #[test]
-fn a_session_that_fails_in_the_middle_ends_everything() {
+fn a_run_that_fails_takes_the_pictures_of_its_batch_and_no_others() {
     let work = tempfile::tempdir().unwrap();
     // A row that the table does not have, for a tile whose darkest value is at least one half.
     let engine = sabotaged(work.path(), 4, |model| {
@@ -262,11 +262,17 @@ fn a_session_that_fails_in_the_middle_ends_everything() {
     let mut white = photo(0, 0, 300, 200).into_rgb8();
     image::imageops::replace(&mut white, &image::RgbImage::from_pixel(300, 100, image::Rgb([255; 3])), 0, 100);
     white.save(input.join("b.png")).unwrap();
-    photo(0, 0, 60, 50).save(input.join("c.png")).unwrap();
+    // Enough tiles that the last of them share no batch with those of the second.
+    photo(0, 0, 150, 100).save(input.join("c.png")).unwrap();
+    photo(20, 0, 150, 100).save(input.join("d.png")).unwrap();
     for streams in ["1", "2"] {
-        let _ =
+        let failed =
             infer(&engine, &input, &output, &["--streams", streams]).failure(1, &["ONNX Runtime cannot run", "Gather"]);
-        assert!(names_in(&output).iter().all(|name| name == "a.png"), "{:?}", names_in(&output));
+        assert!(failed.stderr.contains("of 4 pictures failed; see above"), "{}", failed.stderr);
+        let made = names_in(&output);
+        assert!(made.contains(&"a.png".into()) && made.contains(&"d.png".into()), "{made:?}");
+        assert!(!made.contains(&"b.png".into()), "{made:?}");
+        fs::remove_dir_all(&output).unwrap();
     }
 }
 

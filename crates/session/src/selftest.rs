@@ -22,7 +22,8 @@ const EXPECTED: &str = "expected.";
 pub struct Report {
     /// File name of the graph that ran.
     pub graph: String,
-    /// Largest absolute error, as a fraction of the expected output's range; 0 is a perfect match.
+    /// Largest absolute error, as a fraction of the expected output's range; 0 is a perfect match, and NaN is worse than
+    /// every number.
     pub maximum_error: f64,
     /// Mean absolute error, as a fraction of the expected output's range.
     pub mean_error: f64,
@@ -31,10 +32,28 @@ pub struct Report {
     pub psnr_db: Option<f64>,
     /// No output is NaN or infinite.
     pub finite: bool,
+    /// Number of values in the outputs.
+    pub values: usize,
+    /// Of these, how many are NaN.
+    pub nan: usize,
+    /// And how many are infinite.
+    pub infinite: usize,
     /// The largest [`Report::maximum_error`] that passes.
     pub tolerance: f64,
     /// All outputs are finite and within the tolerance.
     pub passed: bool,
+}
+
+impl Report {
+    /// "3 of 48 values are NaN", or "a largest error of 1.20e-3".
+    pub fn found(&self) -> String {
+        match (self.nan, self.infinite) {
+            (0, 0) => format!("a largest error of {:.2e}", self.maximum_error),
+            (nan, 0) => format!("{nan} of {} values are NaN", self.values),
+            (0, infinite) => format!("{infinite} of {} values are infinite", self.values),
+            (nan, infinite) => format!("{nan} of {} values are NaN and {infinite} infinite", self.values),
+        }
+    }
 }
 
 /// Writes a self-test file: named inputs, and the outputs that the graph should give for them.
@@ -133,7 +152,8 @@ struct Errors {
     sum: f64,
     sum_of_squares: f64,
     count: usize,
-    finite: bool,
+    nan: usize,
+    infinite: usize,
 }
 
 impl Default for Errors {
@@ -145,7 +165,8 @@ impl Default for Errors {
             sum: 0.0,
             sum_of_squares: 0.0,
             count: 0,
-            finite: true,
+            nan: 0,
+            infinite: 0,
         }
     }
 }
@@ -157,8 +178,10 @@ impl Errors {
             let error = (expected - found).abs();
             self.lowest = self.lowest.min(expected);
             self.highest = self.highest.max(expected);
-            self.finite &= found.is_finite();
-            self.maximum = self.maximum.max(error);
+            self.nan += usize::from(found.is_nan());
+            self.infinite += usize::from(found.is_infinite());
+            // NaN is the worst, and stays so: `f64::max` would drop it.
+            self.maximum = if error.is_nan() || self.maximum.is_nan() { f64::NAN } else { self.maximum.max(error) };
             self.sum += error;
             self.sum_of_squares += error * error;
             self.count += 1;
@@ -171,15 +194,19 @@ impl Errors {
         let range = if range > 0.0 { range } else { 1.0 };
         let count = self.count as f64;
         let maximum_error = self.maximum / range;
+        let finite = self.nan == 0 && self.infinite == 0;
         let mean_square = self.sum_of_squares / count / (range * range);
         Report {
             graph: graph.to_owned(),
             maximum_error,
             mean_error: self.sum / count / range,
-            psnr_db: (mean_square > 0.0).then(|| -10.0 * mean_square.log10()),
-            finite: self.finite,
+            psnr_db: (mean_square != 0.0).then(|| -10.0 * mean_square.log10()),
+            finite,
+            values: self.count,
+            nan: self.nan,
+            infinite: self.infinite,
             tolerance,
-            passed: self.finite && maximum_error <= tolerance,
+            passed: finite && maximum_error <= tolerance,
         }
     }
 }

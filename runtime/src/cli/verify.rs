@@ -51,12 +51,12 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         print_json(&Verified { provider: Assigned::most(assigned), assigned, report: &result })?;
     } else {
         print(&format!(
-            "{}: {} files are whole; self-test {} on {}: largest error {:.2e} (at most {:.2e}), mean {:.2e}, PSNR {}",
+            "{}: {} files are whole; self-test {} on {}: {} (at most {:.2e}), mean {:.2e}, PSNR {}",
             engine.manifest().name,
             engine.manifest().files.len(),
             if result.passed { "passed" } else { "failed" },
             nodes(assigned),
-            result.maximum_error,
+            result.found(),
             result.tolerance,
             result.mean_error,
             decibels(result.psnr_db)
@@ -65,11 +65,11 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if result.passed {
         return Ok(());
     }
-    let found = if result.finite { format!("{:.2e}", result.maximum_error) } else { "NaN or infinite values".into() };
     Err(Failure::Gate(format!(
-        "{}: self-test of {}: expected a largest error of {:.2e}, found {found}; build the engine for this box",
+        "{}: self-test of {}: expected a largest error of {:.2e}, found {}; build the engine for this box",
         arguments.engine.directory.display(),
         result.graph,
-        result.tolerance
+        result.tolerance,
+        result.found()
     )))
 }

@@ -1,8 +1,8 @@
 //! The task's end of the queue.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
+use crossbeam_channel::{Receiver, TryRecvError, after, never, select};
 
 use super::Task;
 use super::failure::Failure;
@@ -22,7 +22,7 @@ pub enum Next<T: Task + ?Sized> {
     Request(Job<T>),
     /// Nothing came in the time that was given.
     NotYet,
-    /// Nothing will come any more.
+    /// Nothing will come any more, or the task has ended.
     Closed,
 }
 
@@ -39,16 +39,26 @@ impl<T: Task + ?Sized> Intake<T> {
 
     /// Waits for the next request.
     pub fn wait(&self) -> Next<T> {
-        self.queue.recv().map_or(Next::Closed, Next::Request)
+        self.next(&never())
     }
 
     /// Waits for the next request, no longer than this.
     pub fn wait_for(&self, patience: Duration) -> Next<T> {
-        match self.queue.recv_timeout(patience) {
-            Ok(job) => Next::Request(job),
-            Err(RecvTimeoutError::Timeout) => Next::NotYet,
-            Err(RecvTimeoutError::Disconnected) => Next::Closed,
+        self.next(&after(patience))
+    }
+
+    fn next(&self, patience: &Receiver<Instant>) -> Next<T> {
+        select! {
+            recv(self.queue) -> job => job.map_or(Next::Closed, Next::Request),
+            recv(self.failure.alarm()) -> _ => Next::Closed,
+            recv(patience) -> _ => Next::NotYet,
         }
+    }
+
+    /// Answers with the failure whatever is still submitted, until nobody can submit any more.
+    pub(super) fn refuse_the_rest(self) {
+        // A reply that is dropped tells the failure.
+        self.queue.iter().for_each(drop);
     }
 
     /// What ends the task, to be set by its threads.

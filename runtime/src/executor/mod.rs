@@ -166,7 +166,7 @@ fn serve<T: Task>(task: &T, intake: Intake<T>) {
         Ok(Err(error)) => error,
     };
     intake.failure().set(error);
-    // What waits is dropped with the queue, and a reply that is dropped tells the failure.
+    intake.refuse_the_rest();
 }
 
 #[cfg(test)]

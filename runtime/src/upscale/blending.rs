@@ -11,10 +11,11 @@ use super::encoding::Rows;
 use super::order::{Begun, Order};
 use super::request::Statistics;
 use crate::error::{Error, Result};
-use crate::executor::StageResult;
+use crate::executor::{Closed, Failure, StageResult};
 
 /// Blends what comes out of the streams, in the order in which it went in.
-pub(super) struct Blending {
+pub(super) struct Blending<'b> {
+    failure: &'b Failure,
     /// Pictures that have begun, in their order.
     active: VecDeque<Active>,
     finished: Receiver<Batch>,
@@ -30,9 +31,9 @@ struct Active {
     bands: Option<(Sender<RowBand>, Receiver<Vec<u8>>)>,
 }
 
-impl Blending {
-    pub(super) fn new(finished: Receiver<Batch>, written: Sender<Rows>) -> Self {
-        Self { active: VecDeque::new(), finished, early: BTreeMap::new(), next: 0, written }
+impl<'b> Blending<'b> {
+    pub(super) fn new(failure: &'b Failure, finished: Receiver<Batch>, written: Sender<Rows>) -> Self {
+        Self { failure, active: VecDeque::new(), finished, early: BTreeMap::new(), next: 0, written }
     }
 
     pub(super) fn run(&mut self, orders: &Receiver<Order>) -> StageResult<()> {
@@ -100,7 +101,7 @@ impl Blending {
             return Ok(());
         }
         if !finished.is_empty() {
-            active.hand_on(finished, &self.written)?;
+            active.hand_on(finished, &self.written, self.failure)?;
         }
         active.done += 1;
         slot.ticket.reply.progress(active.done, active.begun.plan.count());
@@ -152,7 +153,7 @@ impl Active {
     }
 
     /// Gives finished rows to the encoding stage.
-    fn hand_on(&mut self, finished: Vec<RowBand>, written: &Sender<Rows>) -> StageResult<()> {
+    fn hand_on(&mut self, finished: Vec<RowBand>, written: &Sender<Rows>, failure: &Failure) -> StageResult<()> {
         if let Some(sink) = self.begun.sink.take() {
             // One row of tiles may finish while the one before it is still being encoded.
             let (bands, to_write) = bounded(self.begun.blender.bands_of_a_row());
@@ -167,13 +168,16 @@ impl Active {
                 assigned: model.assigned(),
                 seconds: Seconds::default(),
             };
-            written.send(Rows { ticket: ticket.clone(), sink, bands: to_write, spare, statistics })?;
+            failure.send(written, Rows { ticket: ticket.clone(), sink, bands: to_write, spare, statistics })?;
             self.bands = Some((bands, to_fill));
         }
         if let Some((bands, _)) = &self.bands {
             for band in finished {
-                // Nobody listens when the encoding stage has given this picture up, which it tells itself.
-                if bands.send(band).is_err() {
+                if failure.send(bands, band).is_err() {
+                    if failure.is_set() {
+                        return Err(Closed);
+                    }
+                    // Nobody listens when the encoding stage has given this picture up, which it tells itself.
                     break;
                 }
             }

@@ -186,6 +186,6 @@ impl Decoding<'_> {
         self.batches += 1;
         self.orders.send(Order::Batch)?;
         self.streams.expect_one();
-        Ok(self.filled.send(batch)?)
+        self.failure.send(&self.filled, batch)
     }
 }

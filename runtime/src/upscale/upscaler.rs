@@ -116,7 +116,7 @@ impl Task for Upscaler {
             drop((batches, ran));
             let mut encoding = Encoding::new(to_write);
             failure.spawn(scope, "encode", move || failure.watch("encode", || encoding.run()));
-            let mut blending = Blending::new(finished, written);
+            let mut blending = Blending::new(failure, finished, written);
             failure.spawn(scope, "blend", move || failure.watch("blend", || blending.run(&ordered)));
         });
         if failure.is_set() { Err(failure.error(Self::NAME)) } else { Ok(()) }

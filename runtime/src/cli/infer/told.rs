@@ -101,7 +101,9 @@ impl<'t> Told<'t> {
                 let name = self.assignments[owner].input.file_name().unwrap_or_default().to_string_lossy();
                 self.progress.begin(name, now.total, Unit::Count("tiles"));
             }
-            self.progress.set(now.done);
+            if begun.is_some() {
+                self.progress.set(now.done);
+            }
         }
     }
 

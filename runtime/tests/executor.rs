@@ -1,0 +1,352 @@
+//! Pictures through the executor of a small engine that repeats each pixel.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ndarray::{ArrayD, IxDyn};
+use parking_lot::Mutex;
+use serde_json::json;
+use tempfile::TempDir;
+use tileforge_contract::{Padding, Provider, ReceptiveField, Upscale};
+use tileforge_engine::digest::sha256_file;
+use tileforge_engine::{Engine, MANIFEST_FILE};
+use tileforge_graph::{Attribute, DataType, Model, Node, Opset, Port, TensorType, Weight, WeightStorage};
+use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
+use tileforge_runtime::Error;
+use tileforge_runtime::executor::{Cancel, Executor, Handle};
+use tileforge_runtime::throughput::Throughput;
+use tileforge_runtime::upscale::{Open, Options, Request, Statistics, Upscaler};
+use tileforge_session::onnxruntime::{self, Search};
+use tileforge_session::{Environment, Placement, Tensor, selftest};
+
+const TILE: usize = 16;
+const SCALE: u32 = 2;
+
+/// Repeats each pixel of `batch` tiles. Fails for a tile that has a value of at least one half, by an index beyond a
+/// table of one row.
+fn model(batch: usize) -> Model {
+    let port = |name: &str, side: usize| Port {
+        name: name.into(),
+        ty: TensorType::new(DataType::F32, [batch, 3, side, side]),
+    };
+    let node = |operator: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)]| Node {
+        name: format!("make {output}"),
+        operator: operator.into(),
+        domain: String::new(),
+        inputs: inputs.iter().map(|input| (*input).into()).collect(),
+        outputs: vec![output.into()],
+        attributes: attributes.iter().map(|(name, value)| ((*name).into(), value.clone())).collect(),
+    };
+    let number = |value: f32| Weight::from_bytes(DataType::F32, vec![1], value.to_le_bytes().to_vec()).unwrap();
+    let int = Attribute::Int;
+    Model {
+        name: "repeat".into(),
+        ir_version: 9,
+        opsets: vec![Opset { domain: String::new(), version: 20 }],
+        inputs: vec![port("input", TILE)],
+        outputs: vec![port("output", TILE * SCALE as usize)],
+        weights: [("zero".into(), number(0.0)), ("two".into(), number(2.0)), ("table".into(), number(1.0))]
+            .into_iter()
+            .collect(),
+        nodes: vec![
+            node("Concat", &["input", "input", "input", "input"], "four", &[("axis", int(1))]),
+            node("DepthToSpace", &["four"], "large", &[("blocksize", int(2)), ("mode", Attribute::Text("DCR".into()))]),
+            node("ReduceMax", &["input"], "most", &[("keepdims", int(0))]),
+            node("Mul", &["most", "two"], "doubled", &[]),
+            node("Cast", &["doubled"], "row", &[("to", int(7))]),
+            node("Gather", &["table", "row"], "found", &[]),
+            node("Mul", &["found", "zero"], "nothing", &[]),
+            node("Add", &["large", "nothing"], "output", &[]),
+        ],
+        ..Model::default()
+    }
+}
+
+/// An engine with a graph for each of these batches.
+fn engine(batches: &[usize]) -> (TempDir, Engine) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let contract = Upscale {
+        input: "input".into(),
+        output: "output".into(),
+        scale: SCALE as usize,
+        channels: 3,
+        range: [0.0, 1.0],
+        size_multiple: 1,
+        size_minimum: 1,
+        padding: Padding::Reflect,
+        receptive_field: ReceptiveField::Radius(0),
+        safe_precisions: vec![],
+    };
+    let mut files = BTreeMap::new();
+    let mut graphs = Vec::new();
+    for batch in batches {
+        let name = format!("model-{batch}.onnx");
+        tileforge_graph::save(&model(*batch), &at(&name), WeightStorage::Inline).unwrap();
+        files.insert(name.clone(), sha256_file(&at(&name)).unwrap());
+        let side = TILE * SCALE as usize;
+        graphs.push(json!({
+            "file": name, "optimised": false,
+            "inputs": { "input": [batch, 3, TILE, TILE] }, "outputs": { "output": [batch, 3, side, side] },
+        }));
+    }
+    let zeros = |side: usize| Tensor::from(ArrayD::<f32>::zeros(IxDyn(&[batches[0], 3, side, side])));
+    let (input, output) = (zeros(TILE), zeros(TILE * SCALE as usize));
+    selftest::write(&at("selftest.safetensors"), &[("input", &input)], &[("output", &output)]).unwrap();
+    files.insert("selftest.safetensors".into(), sha256_file(&at("selftest.safetensors")).unwrap());
+    let manifest = json!({
+        "schema": 2, "name": "repeat", "producer": "a test",
+        "model": {
+            "architecture": "repeat", "licence": null, "checkpoint_sha256": null,
+            "graph_sha256": "0".repeat(64), "parameters": 0,
+        },
+        "contract": contract.contract(),
+        "precision": "fp32",
+        "target": { "profile": "cpu", "provider": "cpu", "compute_capability": null },
+        "built_with": { "onnxruntime": "1.31.1", "operating_system": "linux", "processor": "x86_64" },
+        "graphs": graphs,
+        "gates": [],
+        "selftest": { "file": "selftest.safetensors", "graph": format!("model-{}.onnx", batches[0]), "tolerance": 1e-3 },
+        "files": files,
+    });
+    std::fs::write(at(MANIFEST_FILE), manifest.to_string()).unwrap();
+    let engine = Engine::open(folder.path()).unwrap();
+    (folder, engine)
+}
+
+fn environment() -> Environment {
+    Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap())
+}
+
+fn executor(engine: &Engine, streams: usize, capacity: usize) -> Executor<Upscaler> {
+    let placement = Placement { streams: Some(streams), ..Placement::default() };
+    let options = Options { placement, ..Options::default() };
+    Executor::new(Upscaler::new(&environment(), engine, options).unwrap(), capacity).unwrap()
+}
+
+/// A picture that is made in memory; every sample is below one half, but for a white row.
+#[derive(Clone)]
+struct Made {
+    header: Header,
+    seed: u32,
+    row: u32,
+    white: Option<u32>,
+    panics: Option<u32>,
+}
+
+impl Made {
+    fn new(width: u32, height: u32, seed: u32) -> Self {
+        let size = Size { width, height };
+        let header = Header { size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
+        Self { header, seed, row: 0, white: None, panics: None }
+    }
+
+    fn sample(&self, x: u32, y: u32, channel: u32) -> u8 {
+        if self.white == Some(y) { 255 } else { ((x * 7 + y * 13 + channel * 29 + self.seed * 31) % 120) as u8 }
+    }
+
+    /// Each pixel repeated.
+    fn enlarged(&self) -> Vec<u8> {
+        let Size { width, height } = self.header.size;
+        let pixels = (0..height * SCALE).flat_map(|y| (0..width * SCALE).map(move |x| (x / SCALE, y / SCALE)));
+        pixels.flat_map(|(x, y)| [0, 1, 2].map(|channel| self.sample(x, y, channel))).collect()
+    }
+}
+
+impl RowSource for Made {
+    fn name(&self) -> &Path {
+        Path::new("made")
+    }
+
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn read_row(&mut self, row: &mut [u8]) -> tileforge_image::Result<()> {
+        assert!(self.panics != Some(self.row), "poison");
+        for (x, pixel) in (0..).zip(row.chunks_exact_mut(3)) {
+            (0..).zip(pixel).for_each(|(channel, sample)| *sample = self.sample(x, self.row, channel));
+        }
+        self.row += 1;
+        Ok(())
+    }
+}
+
+/// What is written, and whether it was finished.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<(Vec<u8>, bool)>>);
+
+struct Sink {
+    header: Header,
+    kept: Kept,
+    panics: bool,
+}
+
+impl RowSink for Sink {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn write_rows(&mut self, rows: &[u8]) -> tileforge_image::Result<()> {
+        assert!(!self.panics, "poison");
+        self.kept.0.lock().0.extend_from_slice(rows);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> tileforge_image::Result<()> {
+        self.kept.0.lock().1 = true;
+        Ok(())
+    }
+}
+
+fn request(made: &Made, panics: bool) -> (Request, Kept) {
+    let (made, kept) = (made.clone(), Kept::default());
+    let sink = kept.clone();
+    let request = Request::new(move |output_of| {
+        let sink = Sink { header: output_of(&made.header)?, kept: sink, panics };
+        Ok(Open { source: Box::new(made), sink: Box::new(sink) })
+    });
+    (request, kept)
+}
+
+fn submit(executor: &Executor<Upscaler>, made: &Made) -> (Handle<Statistics>, Kept) {
+    let (request, kept) = request(made, false);
+    (executor.submit(request, &Cancel::new()).unwrap(), kept)
+}
+
+#[test]
+fn order_batches_streams_and_neighbours_change_no_byte() {
+    let pictures: Vec<Made> = (0..12).map(|seed| Made::new(10 + seed * 9, 40 - seed * 2, seed)).collect();
+    for (batches, streams) in [(&[1][..], 1), (&[1, 4], 1), (&[1, 4], 3), (&[3], 2)] {
+        let (_folder, engine) = engine(batches);
+        let executor = executor(&engine, streams, 2);
+        let one = Mutex::new(pictures.iter());
+        // From several callers at once, as a server's.
+        std::thread::scope(|scope| {
+            let caller = || {
+                while let Some(made) = { one.lock().next() } {
+                    let (handle, kept) = submit(&executor, made);
+                    let statistics = handle.wait().unwrap();
+                    assert_eq!(statistics.size, made.header.size.scaled(SCALE).unwrap());
+                    let kept = kept.0.lock();
+                    assert!(kept.0 == made.enlarged() && kept.1, "{batches:?} {streams} {}", made.seed);
+                }
+            };
+            (0..4).for_each(|_| drop(scope.spawn(caller)));
+        });
+        assert_eq!(executor.task().used().streams, streams);
+        executor.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn a_run_that_fails_ends_the_pictures_in_it_and_no_others() {
+    let (_folder, engine) = engine(&[1]);
+    let executor = executor(&engine, 2, 8);
+    let white = Made { white: Some(20), ..Made::new(60, 50, 1) };
+    let good = Made::new(60, 50, 2);
+    for _ in 0..3 {
+        let (before, failing, after) = (submit(&executor, &good), submit(&executor, &white), submit(&executor, &good));
+        for (handle, kept) in [before, after] {
+            handle.wait().unwrap();
+            assert!(kept.0.lock().0 == good.enlarged());
+        }
+        let error = failing.0.wait().unwrap_err();
+        assert!(matches!(error.root(), Error::Session(_)) && error.to_string().contains("Gather"), "{error}");
+        assert!(!failing.1.0.lock().1, "finished although it failed");
+    }
+    executor.shutdown().unwrap();
+}
+
+#[test]
+fn pictures_of_one_failed_batch_fail_together_and_the_next_batch_goes_on() {
+    let (_folder, engine) = engine(&[4]);
+    let executor = executor(&engine, 1, 8);
+    // One tile each, four in a run.
+    let pictures: Vec<Made> = (0..4).map(|seed| Made::new(16, 16, seed)).collect();
+    let white = Made { white: Some(3), ..Made::new(16, 16, 9) };
+    let failing = submit(&executor, &white).0;
+    assert!(matches!(failing.wait().unwrap_err().root(), Error::Session(_)));
+    for made in &pictures {
+        let (handle, kept) = submit(&executor, made);
+        handle.wait().unwrap();
+        assert!(kept.0.lock().0 == made.enlarged());
+    }
+    executor.shutdown().unwrap();
+}
+
+#[test]
+fn a_cancelled_picture_ends_alone() {
+    let (_folder, engine) = engine(&[1, 4]);
+    let executor = executor(&engine, 1, 4);
+    // Far more tiles than are made before it is cancelled.
+    let large = Made::new(6000, 6000, 1);
+    let (long, kept) = submit(&executor, &large);
+    let small = Made::new(100, 90, 2);
+    let (handle, made) = submit(&executor, &small);
+    while long.progress().done == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(handle.wait_for(Duration::ZERO).is_none());
+    let asked = Instant::now();
+    long.cancel();
+    handle.wait().unwrap();
+    assert!(made.0.lock().0 == small.enlarged());
+    assert!(matches!(long.wait(), Err(Error::Cancelled)));
+    assert!(asked.elapsed() < Duration::from_secs(20) && !kept.0.lock().1);
+    executor.shutdown().unwrap();
+}
+
+#[test]
+fn a_panic_names_its_stage_and_nobody_hangs() {
+    let (_folder, engine) = engine(&[1, 4]);
+    let good = Made::new(100, 90, 2);
+    let decoding = Made { panics: Some(70), ..good.clone() };
+    for (stage, made, panics) in [("the decode stage", &decoding, false), ("the encode stage", &good, true)] {
+        let executor = executor(&engine, 2, 8);
+        let cancel = Cancel::new();
+        let handles: Vec<_> = [(&good, false), (made, panics), (&good, false), (&good, false)]
+            .map(|(made, panics)| executor.submit(request(made, panics).0, &cancel))
+            .into_iter()
+            .collect();
+        // Which others it takes with it depends on how far they are; each has a result.
+        let results: Vec<_> = handles.into_iter().map(|handle| handle.and_then(Handle::wait)).collect();
+        assert!(results[1].is_err() && results[3].is_err());
+        for error in results.into_iter().filter_map(Result::err) {
+            assert!(error.to_string().contains(stage), "{error}");
+        }
+        let late = executor.submit(request(&good, false).0, &cancel).unwrap_err();
+        assert!(late.to_string().contains(stage), "{late}");
+        assert!(executor.shutdown().unwrap_err().to_string().contains(stage));
+    }
+}
+
+#[test]
+fn a_picture_that_cannot_be_opened_leaves_the_others_alone() {
+    let (_folder, engine) = engine(&[1]);
+    let executor = executor(&engine, 1, 4);
+    let problem = || tileforge_image::Error::image(Path::new("bad.png"), "no picture");
+    let bad = executor.submit(Request::new(move |_| Err(problem().into())), &Cancel::new()).unwrap();
+    let good = Made::new(33, 20, 4);
+    let (handle, kept) = submit(&executor, &good);
+    assert!(bad.wait().unwrap_err().to_string().contains("bad.png: no picture"));
+    handle.wait().unwrap();
+    assert!(kept.0.lock().0 == good.enlarged());
+}
+
+#[test]
+fn environments_keep_their_measurements_apart() {
+    let (folder, engine) = engine(&[1]);
+    let cache = |name: &str| environment().with_cache(folder.path().join(name));
+    let (one, other, none) = (cache("one"), cache("other"), environment());
+    let tiles = [Size { width: TILE as u32, height: TILE as u32 }];
+    for (environment, seconds) in [(&one, 0.5), (&other, 0.25), (&none, 0.125)] {
+        let mut throughput = Throughput::new(environment, &engine, 0);
+        throughput.add(tiles[0], Provider::Cpu, seconds);
+        throughput.save().unwrap();
+    }
+    let kept = |environment: &Environment| Throughput::load(environment, &engine, 0).of(&tiles, Provider::Cpu);
+    assert_eq!([&one, &other, &none].map(kept), [Some(vec![0.5]), Some(vec![0.25]), None]);
+}
