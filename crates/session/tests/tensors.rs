@@ -13,10 +13,8 @@ fn environment() -> Environment {
     Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap())
 }
 
-type Graph = tileforge_graph::DataType;
-
 /// A graph of these nodes: operator, inputs, output.
-fn model(data_type: Graph, inputs: &[&str], nodes: &[(&str, &[&str], &str)], outputs: &[&str]) -> Model {
+fn model(data_type: DataType, inputs: &[&str], nodes: &[(&str, &[&str], &str)], outputs: &[&str]) -> Model {
     let port = |name: &&str| Port { name: (*name).into(), ty: TensorType::new(data_type, [1, 3]) };
     let node = |(operator, inputs, output): &(&str, &[&str], &str)| Node {
         name: format!("make {output}"),
@@ -49,13 +47,13 @@ fn open(environment: &Environment, path: &Path) -> Session {
 
 /// `sum = x + y` of int64.
 fn tokens(folder: &TempDir) -> PathBuf {
-    saved(folder, &model(Graph::I64, &["x", "y"], &[("Add", &["x", "y"], "sum")], &["sum"]))
+    saved(folder, &model(DataType::I64, &["x", "y"], &[("Add", &["x", "y"], "sum")], &["sum"]))
 }
 
 /// `y = x + state`, `next_state = y`.
 fn running_sum(folder: &TempDir) -> PathBuf {
     let nodes: [(&str, &[&str], &str); 2] = [("Add", &["x", "state"], "y"), ("Identity", &["y"], "next_state")];
-    saved(folder, &model(Graph::F32, &["x", "state"], &nodes, &["y", "next_state"]))
+    saved(folder, &model(DataType::F32, &["x", "state"], &nodes, &["y", "next_state"]))
 }
 
 fn i64s(values: [i64; 3]) -> Tensor {
