@@ -165,12 +165,12 @@ fn a_changed_engine_is_refused() {
     fs::write(engine.join("model.weights"), &weights[1..]).unwrap();
     let _ = infer().failure(1, &["model.weights: expected 648", "bytes, found"]);
     fs::remove_file(engine.join("model.weights")).unwrap();
-    let _ = infer().failure(1, &["model.weights: listed in the manifest, but missing"]);
+    let _ = infer().failure(1, &["model.weights: expected a file, as the manifest lists it, found none"]);
     fs::write(engine.join("model.weights"), &weights).unwrap();
 
     let manifest = fs::read_to_string(engine.join("manifest.json")).unwrap();
-    fs::write(engine.join("manifest.json"), manifest.replace("\"schema\": 1", "\"schema\": 2")).unwrap();
-    let _ = infer().failure(1, &["schema"]);
+    fs::write(engine.join("manifest.json"), manifest.replace("\"schema\": 2", "\"schema\": 1")).unwrap();
+    let _ = infer().failure(1, &["expected a manifest of schema 2, found 1", "rebuild it with engine-builder"]);
     fs::write(engine.join("manifest.json"), &manifest[..manifest.len() / 2]).unwrap();
     let _ = infer().failure(1, &["manifest.json"]);
     fs::remove_file(engine.join("manifest.json")).unwrap();
