@@ -1,6 +1,8 @@
 //! What can go wrong between a checkpoint and a graph.
 
+use crate::Task;
 use std::path::{Path, PathBuf};
+use tileforge_graph::DataType;
 
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -36,18 +38,37 @@ pub enum Error {
         /// For each candidate, nearest first, the keys that were missing.
         candidates: String,
     },
-    /// The architecture was found, but its hyperparameters cannot be.
+    /// The architecture was found, but its hyperparameters cannot be determined.
     #[error("{}: {architecture}: {reason}", path.display())]
     Hyperparameters {
         /// The file.
         path: PathBuf,
-        /// The architecture that the names tell.
+        /// The architecture that was detected.
         architecture: &'static str,
-        /// What was expected, what was found, and what to do next.
+        /// What was expected and what was found.
         reason: String,
+        /// The hyperparameter whose value would settle it, if there is one.
+        missing: Option<MissingHyperparameter>,
+    },
+    /// A hyperparameter was set that the architecture does not have, or that follows from the tensors.
+    #[error("{architecture} has no hyperparameter `{name}` that can be set")]
+    UnknownHyperparameter {
+        /// The architecture that was detected.
+        architecture: &'static str,
+        /// The hyperparameter.
+        name: String,
+    },
+    /// The hyperparameters have no JSON form: a defect of ours.
+    #[error("{architecture}: the hyperparameters have no JSON form: {source}; please report this")]
+    HyperparametersJson {
+        /// The architecture.
+        architecture: &'static str,
+        /// The serialiser's message.
+        source: serde_json::Error,
     },
     /// The architecture was found, but the tensors are not exactly the ones that it needs.
-    #[error("{}: the tensors are not those of {architecture}\n{problems}\n{hint}", path.display())]
+    #[error("{}: the tensors are not those of {architecture}\n{problems}\n\
+        the file is damaged, or it is a variant that is not supported", path.display())]
     Tensors {
         /// The file.
         path: PathBuf,
@@ -55,12 +76,134 @@ pub enum Error {
         architecture: String,
         /// Each missing tensor, wrong shape and leftover, a line each.
         problems: String,
-        /// What to do next.
-        hint: &'static str,
     },
-    /// A wrong `--shapes` or `--set`.
-    #[error("{0}")]
-    Option(String),
+    /// Several graphs can be made of a checkpoint, and none of them was chosen.
+    #[error("{}: the graphs {} can be made of it", path.display(), names(tasks, " and "))]
+    SeveralGraphs {
+        /// The file.
+        path: PathBuf,
+        /// What the graphs do.
+        tasks: Vec<Task>,
+    },
+    /// A pipeline does not have a component that was chosen.
+    #[error("{}: no such component: expected one of {}, found `{name}`", path.display(), components.join(", "))]
+    NoSuchComponent {
+        /// The pipeline's folder or file.
+        path: PathBuf,
+        /// The name that was asked for.
+        name: String,
+        /// The components that it has.
+        components: Vec<String>,
+    },
+    /// A pipeline has a component that no graph can be made of.
+    #[error(
+        "{}: the component `{component}` is a {class}, which is not supported; supported are {}. \
+        The others can be exported without it", path.display(), supported.join(", ")
+    )]
+    UnsupportedComponent {
+        /// The component's folder.
+        path: PathBuf,
+        /// The component's name.
+        component: String,
+        /// Its class.
+        class: String,
+        /// The supported classes.
+        supported: Vec<&'static str>,
+    },
+    /// A pipeline in one file has tensors of no component that is supported.
+    #[error(
+        "{}: {count} tensors belong to no component that is supported, such as {}; \
+        {} can be exported without them", path.display(), examples.join(", "), components.join(", ")
+    )]
+    ForeignTensors {
+        /// The file.
+        path: PathBuf,
+        /// How many tensors.
+        count: usize,
+        /// The names of some of them.
+        examples: Vec<String>,
+        /// The components that can be exported.
+        components: Vec<String>,
+    },
+    /// Several graphs were to be written to one file.
+    #[error("{}: one file holds one graph, and the pipeline has {}", path.display(), components.join(", "))]
+    OneGraphPerFile {
+        /// The file.
+        path: PathBuf,
+        /// The components, each of which is a graph.
+        components: Vec<String>,
+    },
+    /// A component's folder has no weights of the expected names.
+    #[error("{}: expected weights named {}, found {}", path.display(), expected.join(" or "), list(found))]
+    NoWeights {
+        /// The folder.
+        path: PathBuf,
+        /// The names that were looked for.
+        expected: Vec<String>,
+        /// The files there that hold weights.
+        found: Vec<String>,
+    },
+    /// A text is not a list of shapes.
+    #[error("expected NAME:SIZExSIZE…, as in image:1x3x256x256, found `{found}`")]
+    ShapeText {
+        /// The part that is not a shape.
+        found: String,
+    },
+    /// An input is given two shapes.
+    #[error("the input `{input}` is given two shapes")]
+    TwoShapes {
+        /// The input.
+        input: String,
+    },
+    /// A fixed shape is not one that the input can have.
+    #[error("the input `{input}`: expected {expected}, found {found}{}", because(reason.as_deref()))]
+    Shape {
+        /// The input.
+        input: String,
+        /// The sizes that the network takes; dynamic ones have names.
+        expected: String,
+        /// The sizes that were asked for.
+        found: String,
+        /// Why these sizes do not fit, where that is not plain.
+        reason: Option<String>,
+    },
+    /// The network's graph depends on the size of an input, and none was asked for.
+    #[error("this model's graph is of one size, since {reason}; the input `{input}` has no fixed shape")]
+    NeedsFixedShape {
+        /// The input.
+        input: String,
+        /// What makes the graph depend on the size.
+        reason: &'static str,
+        /// A shape that the network takes.
+        example: Vec<usize>,
+    },
+    /// An image has fewer pixels than the network mirrors at its borders.
+    #[error(
+        "a height or width of {size} is too small to be extended to {extended} by reflection; \
+        this model takes {least} and more"
+    )]
+    ImageTooSmall {
+        /// The height or width.
+        size: usize,
+        /// The multiple of pixels that the network computes on.
+        extended: usize,
+        /// The smallest height and width.
+        least: usize,
+    },
+    /// A shape was given for an input that the model does not have.
+    #[error("the model has no input `{name}`; its inputs are {}", inputs.join(", "))]
+    NoSuchInput {
+        /// The name that a shape was given for.
+        name: String,
+        /// The model's inputs.
+        inputs: Vec<String>,
+    },
+    /// Weights cannot be synthesised in this type.
+    #[error("expected f32, f16 or bf16 weights, found {found}")]
+    SynthesisedType {
+        /// The type that was asked for.
+        found: DataType,
+    },
     /// A graph does not have the tensors that its architecture promises: a defect of ours.
     #[error("{architecture}: expected the {kind} {expected}, found {found}; please report this")]
     Promise {
@@ -81,8 +224,29 @@ pub enum Error {
     Graph(#[from] tileforge_graph::Error),
 }
 
+/// A hyperparameter that neither the tensors nor the notes beside them determine, so that the user must set it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingHyperparameter {
+    /// Its name.
+    pub name: &'static str,
+    /// Values that it can have: all of them, or examples.
+    pub values: &'static [&'static str],
+}
+
 impl Error {
     pub(crate) fn checkpoint(path: &Path, reason: impl Into<String>) -> Self {
         Error::Checkpoint { path: path.to_owned(), reason: reason.into() }
     }
+}
+
+fn names(tasks: &[Task], separator: &str) -> String {
+    tasks.iter().map(ToString::to_string).collect::<Vec<_>>().join(separator)
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+fn because(reason: Option<&str>) -> String {
+    reason.map_or_else(String::new, |reason| format!(": {reason}"))
 }

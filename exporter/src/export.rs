@@ -52,7 +52,6 @@ pub fn export_task(
             path: checkpoint.path().to_owned(),
             architecture: describe(network.as_ref()),
             problems,
-            hint: "the file is damaged, or it is a variant that is not supported: `exporter inspect` shows what was recognised",
         });
     }
     let mut model = trace.finish()?;
@@ -66,8 +65,9 @@ pub fn export_task(
     check_ports(network.architecture(), &contract, &model)?;
     model.metadata.insert(CONTRACT_KEY.into(), contract.to_json()?);
     model.metadata.insert(ARCHITECTURE_KEY.into(), network.architecture().into());
-    let hyperparameters =
-        network.hyperparameters().map_err(|e| Error::Option(format!("{}: {e}", network.architecture())))?;
+    let hyperparameters = network
+        .hyperparameters()
+        .map_err(|source| Error::HyperparametersJson { architecture: network.architecture(), source })?;
     model.metadata.insert(HYPERPARAMETERS_KEY.into(), hyperparameters.to_string());
     model.metadata.insert(PARAMETERS_KEY.into(), parameters.elements().to_string());
     Ok(Export { network, model })

@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tileforge_graph::{SaveReport, WeightStorage};
+use tileforge_graph::{SaveReport, WeightStorage, Written, save_with_progress};
 
 /// The file that makes a folder a pipeline.
 const INDEX: &str = "model_index.json";
@@ -90,10 +90,8 @@ impl Pipeline {
             pipeline.add(&folder.join(name), name, class, wanted, variant, &mut known)?;
         }
         if let Some(missing) = wanted.iter().find(|wanted| !known.contains(*wanted)) {
-            let (folder, known) = (folder.display(), known.join(", "));
-            return Err(Error::Option(format!(
-                "--component {missing}: {folder} has no such component; it has {known}"
-            )));
+            let path = folder.to_owned();
+            return Err(Error::NoSuchComponent { path, name: missing.clone(), components: known });
         }
         if wanted.is_empty() {
             pipeline.copied.push((folder.join(INDEX), INDEX.into()));
@@ -129,17 +127,17 @@ impl Pipeline {
             }
         }
         if let Some(missing) = wanted.iter().find(|wanted| !known.contains(*wanted)) {
-            let (path, known) = (file.path().display(), known.join(", "));
-            return Err(Error::Option(format!("--component {missing}: {path} has no such component; it has {known}")));
+            let path = file.path().to_owned();
+            return Err(Error::NoSuchComponent { path, name: missing.clone(), components: known });
         }
         let unknown = single_file::unknown(file);
         if wanted.is_empty() && !unknown.is_empty() {
-            let (count, first, known) = (unknown.len(), unknown[..unknown.len().min(3)].join(", "), known.join(", "));
-            let reason = format!(
-                "{count} tensors belong to no component that is supported, such as {first}; {known} can be exported without them, each with \
-                 `--component NAME`"
-            );
-            return Err(Error::checkpoint(file.path(), reason));
+            return Err(Error::ForeignTensors {
+                path: file.path().to_owned(),
+                count: unknown.len(),
+                examples: unknown.into_iter().take(3).collect(),
+                components: known,
+            });
         }
         Ok(Some(Pipeline { parts, copied: Vec::new(), left_out: Vec::new() }))
     }
@@ -173,14 +171,12 @@ impl Pipeline {
         } else if class == LEFT_OUT {
             self.left_out.push((name.into(), class.into()));
         } else if holds_weights(folder)? {
-            let supported = CLASSES.map(|(class, _)| class).join(", ");
-            return Err(Error::checkpoint(
-                folder,
-                format!(
-                    "the component `{name}` is a {class}, which is not supported; supported are {supported}. Others can be exported without \
-                     it, each with `--component NAME`"
-                ),
-            ));
+            return Err(Error::UnsupportedComponent {
+                path: folder.to_owned(),
+                component: name.into(),
+                class: class.into(),
+                supported: CLASSES.map(|(class, _)| class).into(),
+            });
         } else {
             self.copied.push((folder.to_owned(), name.into()));
         }
@@ -203,7 +199,7 @@ impl Pipeline {
         &self.parts
     }
 
-    /// Writes the only graph of a pipeline to one file.
+    /// Writes the only graph of a pipeline to one file. `progress` gets how far the writing of its weights is.
     ///
     /// # Errors
     /// There are more graphs than one, the network cannot be exported, or a file cannot be written. Nothing is left
@@ -214,16 +210,14 @@ impl Pipeline {
         shapes: &Shapes,
         hints: &BTreeMap<String, String>,
         storage: WeightStorage,
+        progress: &mut dyn FnMut(&str, Written),
     ) -> Result<PartReport> {
         let [part] = self.parts.as_slice() else {
-            let names = self.parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>().join(", ");
-            let path = path.display();
-            return Err(Error::Option(format!(
-                "{path}: one file holds one graph; say which with --component, of {names}, or name a folder"
-            )));
+            let components = self.parts.iter().map(|part| part.name.clone()).collect();
+            return Err(Error::OneGraphPerFile { path: path.to_owned(), components });
         };
         let export = part.export(shapes, hints)?;
-        let report = tileforge_graph::save(&export.model, path, storage)?;
+        let report = save_with_progress(&export.model, path, storage, &mut |written| progress(&part.name, written))?;
         Ok(PartReport { name: part.name.clone(), export, report })
     }
 
@@ -232,17 +226,18 @@ impl Pipeline {
         &self.left_out
     }
 
-    /// Writes every graph into a folder of its own below `folder`, which must not be there yet, and copies what is no
-    /// network.
+    /// Writes every graph into a folder of its own below `folder`, which must not exist yet, and copies everything else
+    /// of the pipeline. `progress` gets the name of the graph that is written, and how far the writing of its weights is.
     ///
     /// # Errors
-    /// `folder` is there, a network cannot be exported, or a file cannot be written. Nothing is left behind then.
+    /// `folder` exists, a network cannot be exported, or a file cannot be written. Nothing is left behind then.
     pub fn save(
         &self,
         folder: &Path,
         shapes: &Shapes,
         hints: &BTreeMap<String, String>,
         storage: WeightStorage,
+        progress: &mut dyn FnMut(&str, Written),
     ) -> Result<Vec<PartReport>> {
         if folder.symlink_metadata().is_ok() {
             let source =
@@ -262,7 +257,8 @@ impl Pipeline {
             let into = staged.join(&part.name);
             fs::create_dir(&into).map_err(failed(&into, "create"))?;
             let export = part.export(shapes, hints)?;
-            let report = tileforge_graph::save(&export.model, &into.join("model.onnx"), storage)?;
+            let mut progress = |written| progress(&part.name, written);
+            let report = save_with_progress(&export.model, &into.join("model.onnx"), storage, &mut progress)?;
             if let Some(config) = &part.config {
                 fs::copy(config, into.join(CONFIG)).map_err(failed(config, "copy"))?;
             }
@@ -339,13 +335,8 @@ pub fn weights_in(folder: &Path, variant: Option<&str>) -> Result<PathBuf> {
     if let Some(path) = names.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
         return Ok(path);
     }
-    let found: Vec<String> = names_in(folder)?.into_iter().filter(|name| is_weights(name)).collect();
-    let found = if found.is_empty() { "none".into() } else { found.join(", ") };
-    let reason = format!(
-        "expected weights named {}, found {found}; `--variant fp16` takes those for half precision",
-        names.join(" or ")
-    );
-    Err(Error::checkpoint(folder, reason))
+    let found = names_in(folder)?.into_iter().filter(|name| is_weights(name)).collect();
+    Err(Error::NoWeights { path: folder.to_owned(), expected: names, found })
 }
 
 fn is_weights(name: &str) -> bool {

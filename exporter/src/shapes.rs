@@ -46,26 +46,20 @@ impl Shapes {
         let mut known: BTreeMap<&[Arc<str>], (usize, &str)> = BTreeMap::new();
         for (input, pattern) in inputs {
             let Some(dims) = self.0.get(input) else { continue };
-            let wrong = |why: &str| {
-                let expected: Vec<String> = pattern.iter().map(|dim| dim.to_string().to_uppercase()).collect();
-                let found: Vec<String> = dims.iter().map(ToString::to_string).collect();
-                let (expected, found) = (expected.join("x"), found.join("x"));
-                let expected = if pattern.is_empty() { "a scalar, which has no sizes," } else { &expected };
-                Error::Option(format!("--shapes {input}: expected {expected} for this model, found {found}{why}"))
-            };
+            let wrong = |reason: Option<String>| self.wrong(input, pattern, reason);
             if dims.len() != pattern.len() {
-                return Err(wrong(""));
+                return Err(wrong(None));
             }
             for (dim, &size) in pattern.iter().zip(dims) {
                 match dim {
-                    Dim::Fixed(expected) if *expected != size => return Err(wrong("")),
+                    Dim::Fixed(expected) if *expected != size => return Err(wrong(None)),
                     Dim::Symbol { names, multiply, add, .. } => {
                         let Some(value) = named_size(size, *multiply, *add) else {
-                            return Err(wrong(&format!(": {size} {}", misfit(size, *multiply, *add))));
+                            return Err(wrong(Some(format!("{size} {}", misfit(size, *multiply, *add)))));
                         };
                         let (known, first) = *known.entry(names).or_insert((value, input));
                         if known != value {
-                            return Err(wrong(&format!(", which contradicts the shape of `{first}`")));
+                            return Err(wrong(Some(format!("this contradicts the shape of `{first}`"))));
                         }
                     }
                     Dim::Fixed(_) => {}
@@ -83,31 +77,45 @@ impl Shapes {
         Ok(inputs.map(|(_, pattern)| pattern.iter().map(fix).collect()))
     }
 
+    /// The error that the fixed shape of `input` is not one of `pattern`.
+    pub(crate) fn wrong(&self, input: &str, pattern: &[Dim], reason: Option<String>) -> Error {
+        let expected: Vec<String> = pattern.iter().map(|dim| dim.to_string().to_uppercase()).collect();
+        let expected = if pattern.is_empty() { "a scalar, which has no sizes".into() } else { expected.join("x") };
+        let found = self.0.get(input).map_or_else(String::new, |dims| sizes(dims));
+        Error::Shape { input: input.into(), expected, found, reason }
+    }
+
     /// The shape of an image input whose sizes may not stay dynamic: `[batch, channels, height, width]`.
     ///
     /// # Errors
-    /// It is not asked for, or it is not that of an image with this many channels.
+    /// No shape is fixed, or it is not that of an image with this many channels.
     pub fn fixed_image(&self, input: &str, channels: usize) -> Result<[usize; 4]> {
-        let fixed: Option<Vec<usize>> = self.image(input, channels)?.iter().map(Dim::fixed).collect();
-        let fixed = fixed.and_then(|dims| <[usize; 4]>::try_from(dims).ok());
-        fixed.ok_or_else(|| {
-            let example = format!("--shapes {input}:1x{channels}x256x256");
-            Error::Option(format!(
-                "this model's graph is of one size, since its windows and masks are constants: give one, as in {example}"
-            ))
-        })
+        let dims = self.image(input, channels)?;
+        all_fixed(input, &dims, "its windows and masks are constants", [1, channels, 256, 256])
     }
 
-    /// That every named shape is of an input that the model has.
+    /// Checks that every shape is for an input that the model has.
     pub(crate) fn check_names(&self, inputs: &[Port]) -> Result<()> {
         match self.0.keys().find(|name| !inputs.iter().any(|input| input.name == **name)) {
             None => Ok(()),
             Some(name) => {
-                let inputs = inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
-                Err(Error::Option(format!("--shapes: the model has no input `{name}`; its inputs are: {inputs}")))
+                let inputs = inputs.iter().map(|input| input.name.clone()).collect();
+                Err(Error::NoSuchInput { name: name.clone(), inputs })
             }
         }
     }
+}
+
+/// The sizes of an image, all of which must be fixed because the graph depends on them.
+pub(crate) fn all_fixed(input: &str, dims: &[Dim], reason: &'static str, example: [usize; 4]) -> Result<[usize; 4]> {
+    let fixed: Option<Vec<usize>> = dims.iter().map(Dim::fixed).collect();
+    let fixed = fixed.and_then(|dims| <[usize; 4]>::try_from(dims).ok());
+    fixed.ok_or_else(|| Error::NeedsFixedShape { input: input.into(), reason, example: example.into() })
+}
+
+/// `1x3x256x256`.
+fn sizes(dims: &[usize]) -> String {
+    dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
 }
 
 /// The `n` of `multiply · n + add`, which is at least 1; `None` if `size` is no such number.
@@ -126,15 +134,15 @@ fn misfit(size: usize, multiply: usize, add: isize) -> String {
     let below = (size.saturating_sub(multiply)..size).rev().find(fits);
     let nearest: Vec<String> =
         below.into_iter().chain((size..=size.saturating_add(multiply)).find(fits)).map(|n| n.to_string()).collect();
-    format!("is no multiple of {multiply} plus {rest}; the nearest that fits: {}", nearest.join(" or "))
+    let (sizes, are) = if nearest.len() == 1 { ("size", "fits is") } else { ("sizes", "fit are") };
+    format!("is no multiple of {multiply} plus {rest}; the nearest {sizes} that {are} {}", nearest.join(" and "))
 }
 
 impl fmt::Display for Shapes {
     /// The text that [`Shapes::from_str`] reads; nothing where no shape is fixed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, (name, dims)) in self.0.iter().enumerate() {
-            let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
-            write!(f, "{}{name}:{}", if number == 0 { "" } else { "," }, dims.join("x"))?;
+            write!(f, "{}{name}:{}", if number == 0 { "" } else { "," }, sizes(dims))?;
         }
         Ok(())
     }
@@ -153,14 +161,14 @@ impl FromStr for Shapes {
     fn from_str(text: &str) -> Result<Self> {
         let mut shapes = Shapes::default();
         for part in text.split(',') {
-            let wrong = || Error::Option(format!("expected NAME:SIZExSIZE…, as in image:1x3x256x256, found `{part}`"));
+            let wrong = || Error::ShapeText { found: part.to_owned() };
             let (name, sizes) = part.split_once(':').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
             // Larger sizes are typing errors, and their products would overflow in any runtime.
             let size =
                 |size: &str| size.parse::<usize>().ok().filter(|size| (1..=1 << 20).contains(size)).ok_or_else(wrong);
             let dims = sizes.split('x').map(size).collect::<Result<Vec<_>>>()?;
             if shapes.0.insert(name.to_owned(), dims).is_some() {
-                return Err(Error::Option(format!("the input `{name}` is given two shapes")));
+                return Err(Error::TwoShapes { input: name.to_owned() });
             }
         }
         Ok(shapes)
@@ -213,7 +221,7 @@ mod tests {
     #[test]
     fn a_scalar_has_no_sizes() {
         let error = "timestep:2".parse::<Shapes>().unwrap().resolve([("timestep", &[][..])]).unwrap_err().to_string();
-        assert_eq!(error, "--shapes timestep: expected a scalar, which has no sizes, for this model, found 2");
+        assert_eq!(error, "the input `timestep`: expected a scalar, which has no sizes, found 2");
     }
 
     #[test]
@@ -229,7 +237,8 @@ mod tests {
         let error = resolve("sample:8").unwrap_err().to_string();
         assert_eq!(
             error,
-            "--shapes sample: expected 4*FRAMES-3 for this model, found 8: 8 is no multiple of 4 plus 1; the nearest that fits: 5 or 9"
+            "the input `sample`: expected 4*FRAMES-3, found 8: 8 is no multiple of 4 plus 1; the nearest sizes that fit \
+             are 5 and 9"
         );
     }
 

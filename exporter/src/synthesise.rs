@@ -31,7 +31,7 @@ pub fn synthesise(network: &dyn Network, data_type: DataType, seed: u64, path: &
         DataType::F32 => "F32",
         DataType::F16 => "F16",
         DataType::Bf16 => "BF16",
-        other => return Err(Error::Option(format!("expected f32, f16 or bf16 weights, found {other}"))),
+        other => return Err(Error::SynthesisedType { found: other }),
     };
     let mut end = 0;
     for Declaration { path, dims } in &declarations {

@@ -1,5 +1,5 @@
 //! A transformers folder of Depth Anything: its `config.json` tells what no tensor does, and is held to the tensors.
-#![allow(clippy::unwrap_used)] // a test's way to fail
+#![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
@@ -71,8 +71,9 @@ fn write_configuration(folder: &Path, configuration: &Value) {
 fn the_configuration_tells_heads_and_taps() {
     let folder = tempfile::tempdir().unwrap();
     let noted = write_checkpoint(folder.path());
-    let error = graph_of(folder.path(), &[]).unwrap_err().to_string();
-    assert!(error.contains("--set heads"), "without a configuration nothing tells: {error}");
+    let error = graph_of(folder.path(), &[]).unwrap_err();
+    let Error::Hyperparameters { missing, .. } = &error else { panic!("{error}") };
+    assert_eq!(missing.as_ref().map(|missing| missing.name), Some("heads"), "without a configuration: {error}");
     for (out_indices, out_features) in [
         (json!([1, 2, 3, 4]), json!(["stage1", "stage2", "stage3", "stage4"])),
         (json!([1, 2, 3, 4]), Value::Null),

@@ -31,7 +31,9 @@ pub use error::{Error, Result};
 pub use load::{decode, load};
 pub use mapped::MappedFile;
 pub use model::{Model, Node, Opset, Port};
-pub use save::{LinkMethod, LinkedFile, SaveReport, WeightStorage, save, save_sharing_weights};
+pub use save::{
+    LinkMethod, LinkedFile, SaveReport, WeightStorage, Written, save, save_sharing_weights, save_with_progress,
+};
 pub use text::to_text;
 pub use trace::{Constant, ConvOptions, Size, Trace, Value};
 pub use weight::Weight;

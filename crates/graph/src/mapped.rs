@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// Bytes read at a time while streaming: large enough for full disk speed, small enough to stay in cache.
 const CHUNK: usize = 1 << 20;
+/// Bytes that the system copies at a time: enough that a call costs nothing, few enough to report progress between them.
+const SYSTEM_CHUNK: usize = 64 << 20;
 
 /// A file mapped read-only. Two are equal when they map the same path.
 #[derive(Debug)]
@@ -76,16 +78,22 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Appends `length` bytes from `offset` to `target` without passing them through this process, which a file system
-    /// that shares blocks does without copying them.
+    /// Appends `length` bytes from `offset` to `target` inside the kernel. A file system that shares blocks copies
+    /// nothing. `appended` gets the number of bytes of each piece.
     ///
     /// # Errors
-    /// The file ends before the range does; or with [`io::ErrorKind::Unsupported`] and nothing appended where the
-    /// system cannot do this between these files, and with the system's reason where it fails.
-    pub(crate) fn append_to(&self, offset: u64, length: u64, target: &File) -> io::Result<()> {
+    /// The file ends before the range does, or the system's reason. The error is [`io::ErrorKind::Unsupported`], and
+    /// nothing was appended, where the system cannot do this between these files.
+    pub(crate) fn append_to(
+        &self,
+        offset: u64,
+        length: u64,
+        target: &File,
+        appended: &mut dyn FnMut(u64),
+    ) -> io::Result<()> {
         let (mut from, end) = (offset, offset + length);
         while from < end {
-            let step = usize::try_from(end - from).unwrap_or(usize::MAX);
+            let step = SYSTEM_CHUNK.min(usize::try_from(end - from).unwrap_or(SYSTEM_CHUNK));
             match rustix::fs::copy_file_range(&self.file, Some(&mut from), target, None, step) {
                 Ok(0) => {
                     return Err(io::Error::new(
@@ -93,7 +101,8 @@ impl MappedFile {
                         format!("{} ends too early", self.path.display()),
                     ));
                 }
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok(bytes) => appended(bytes as u64),
+                Err(Errno::INTR) => {}
                 // Another file system, one that knows no ranges, or an old kernel.
                 Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if from == offset => {
                     return Err(io::ErrorKind::Unsupported.into());

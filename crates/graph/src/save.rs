@@ -4,6 +4,10 @@
 //! graph is there, so are its weights, whatever kills the process. Nothing waits for the disk: what a power cut damages
 //! is made again from the checkpoint.
 
+mod meter;
+
+pub use meter::Written;
+
 use crate::proto::tensor_proto::DataLocation;
 use crate::proto::tensor_shape_proto::{Dimension, dimension};
 use crate::proto::type_proto;
@@ -14,8 +18,9 @@ use crate::proto::{TypeProto, ValueInfoProto};
 use crate::{Dim, Error, MappedFile, Model, Node, Result, TensorType, Weight};
 use bytes::Bytes;
 use indexmap::IndexMap;
+use meter::Meter;
 use prost::Message;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
@@ -83,9 +88,23 @@ pub struct SaveReport {
 /// # Errors
 /// A file cannot be written or read, or `Inline` is asked for more than 2 GiB. Nothing is left behind then.
 pub fn save(model: &Model, path: &Path, storage: WeightStorage) -> Result<SaveReport> {
+    save_with_progress(model, path, storage, &mut |_| {})
+}
+
+/// As [`save`]. `progress` gets how far the writing of weights is: first that nothing is written, then about once a
+/// megabyte, and at last the total. It is not called where the graph only points into checkpoints.
+///
+/// # Errors
+/// As [`save`].
+pub fn save_with_progress(
+    model: &Model,
+    path: &Path,
+    storage: WeightStorage,
+    progress: &mut dyn FnMut(Written),
+) -> Result<SaveReport> {
     let folder = folder_of(path);
     let stem = path.file_stem().map_or_else(|| "model".into(), |stem| stem.to_string_lossy().into_owned());
-    let mut store = WeightStore::new(folder, format!("{stem}.weights"));
+    let mut store = WeightStore::new(folder, format!("{stem}.weights"), progress);
     match storage {
         WeightStorage::Link => store.link_prefix = Some(stem),
         WeightStorage::Copy => {}
@@ -113,10 +132,12 @@ pub fn save_sharing_weights(models: &[(&Model, &Path)], weights: &Path) -> Resul
     }
     let name = weights.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| Error::file(weights, "write the weights", "expected a file name"))?;
-    save_into(models, WeightStore::new(folder, name))
+    save_into(models, WeightStore::new(folder, name, &mut |_| {}))
 }
 
 fn save_into(models: &[(&Model, &Path)], mut store: WeightStore<'_>) -> Result<SaveReport> {
+    let bytes = store.bytes_to_write(models);
+    store.meter.expect(bytes);
     let mut graphs = Vec::with_capacity(models.len());
     for (model, path) in models {
         let encoded = to_onnx(model, &mut store)?.encode_to_vec();
@@ -174,10 +195,11 @@ struct WeightStore<'a> {
     position: u64,
     placed: HashMap<Weight, (String, u64)>,
     links: IndexMap<Arc<MappedFile>, String>,
+    meter: Meter<'a>,
 }
 
 impl<'a> WeightStore<'a> {
-    fn new(folder: &'a Path, name: String) -> Self {
+    fn new(folder: &'a Path, name: String, progress: &'a mut dyn FnMut(Written)) -> Self {
         let (inline, link_prefix) = (false, None);
         WeightStore {
             folder,
@@ -188,7 +210,40 @@ impl<'a> WeightStore<'a> {
             position: 0,
             placed: HashMap::new(),
             links: IndexMap::new(),
+            meter: Meter::new(progress),
         }
+    }
+
+    /// Bytes of the weights that are written, each once: all but those that the graph's file points into, and without
+    /// the small ones that every graph holds itself.
+    fn bytes_to_write(&self, models: &[(&Model, &Path)]) -> u64 {
+        let weights = models.iter().flat_map(|(model, _)| model.weights.values());
+        if self.inline {
+            return weights.map(Weight::byte_length).sum();
+        }
+        let written = weights.filter(|weight| weight.byte_length() >= EXTERNAL_FROM && self.linked(weight).is_none());
+        written.collect::<HashSet<_>>().into_iter().map(Weight::byte_length).sum()
+    }
+
+    /// The checkpoint that the graph points into for this weight, and the offset there; `None` for a weight that must be
+    /// written.
+    fn linked<'w>(&self, weight: &'w Weight) -> Option<(&'w Arc<MappedFile>, u64)> {
+        // A tensor that does not begin at a multiple of its element's size would be read misaligned.
+        let is_aligned = |(_, offset): &(_, u64)| offset.is_multiple_of(weight.data_type().size() as u64);
+        weight.file_range().filter(|_| self.link_prefix.is_some()).filter(is_aligned)
+    }
+
+    /// The bytes of a weight that stands inside the graph.
+    fn inlined(&mut self, weight: &Weight) -> Result<Bytes> {
+        let mut bytes = Vec::with_capacity(usize::try_from(weight.byte_length()).unwrap_or_default());
+        weight.stream(&mut |piece| {
+            bytes.extend_from_slice(piece);
+            if self.inline {
+                self.meter.add(piece.len() as u64);
+            }
+            Ok(())
+        })?;
+        Ok(bytes.into())
     }
 
     /// Stores a weight and returns where, as `(file name, offset)`; `None` for one that belongs into the graph.
@@ -199,9 +254,8 @@ impl<'a> WeightStore<'a> {
         if let Some(place) = self.placed.get(weight) {
             return Ok(Some(place.clone()));
         }
-        let place = match (&self.link_prefix, weight.file_range()) {
-            // A tensor that does not begin at a multiple of its element's size would be read misaligned.
-            (Some(prefix), Some((file, offset))) if offset.is_multiple_of(weight.data_type().size() as u64) => {
+        let place = match (&self.link_prefix, self.linked(weight)) {
+            (Some(prefix), Some((file, offset))) => {
                 let name = link_name(self.folder, prefix, file, &self.links);
                 self.links.insert(file.clone(), name.clone());
                 (name, offset)
@@ -219,8 +273,13 @@ impl<'a> WeightStore<'a> {
             Some(writer) => writer,
             None => self.file.insert(BufWriter::with_capacity(1 << 20, temporary(self.folder)?)),
         };
-        let stream = |weight: &Weight, writer: &mut BufWriter<NamedTempFile>| {
-            weight.stream(&mut |piece| writer.write_all(piece).map_err(fail))
+        let meter = &mut self.meter;
+        let stream = |writer: &mut BufWriter<NamedTempFile>, meter: &mut Meter<'_>| {
+            weight.stream(&mut |piece| {
+                writer.write_all(piece).map_err(fail)?;
+                meter.add(piece.len() as u64);
+                Ok(())
+            })
         };
         let length = weight.byte_length();
         let offset = self.position.next_multiple_of(if length >= PAGE_ALIGNED_FROM { PAGE } else { ALIGNMENT });
@@ -230,19 +289,19 @@ impl<'a> WeightStore<'a> {
             Some((file, start)) => {
                 // The system appends behind what stands in the file, so nothing may wait in the buffer.
                 writer.flush().map_err(fail)?;
-                match file.append_to(start, length, writer.get_ref().as_file()) {
-                    Err(error) if error.kind() == std::io::ErrorKind::Unsupported => stream(weight, writer)?,
+                match file.append_to(start, length, writer.get_ref().as_file(), &mut |bytes| meter.add(bytes)) {
+                    Err(error) if error.kind() == std::io::ErrorKind::Unsupported => stream(writer, meter)?,
                     done => done.map_err(fail)?,
                 }
             }
-            None => stream(weight, writer)?,
+            None => stream(writer, meter)?,
         }
         self.position = offset + length;
         Ok(offset)
     }
 
     /// Finishes the weight file and the links, weights before anything that points to them.
-    fn finish(self) -> Result<(Vec<(Staged, PathBuf)>, SaveReport)> {
+    fn finish(mut self) -> Result<(Vec<(Staged, PathBuf)>, SaveReport)> {
         let (mut staged, mut report) = (Vec::new(), SaveReport::default());
         if let Some(writer) = self.file {
             let path = self.folder.join(&self.name);
@@ -252,7 +311,7 @@ impl<'a> WeightStore<'a> {
         }
         for (file, name) in self.links {
             let path = self.folder.join(name);
-            let (link, method) = link(file.path(), &path)?;
+            let (link, method) = link(&file, &path, &mut self.meter)?;
             staged.extend(link.map(|link| (link, path.clone())));
             report.linked.push(LinkedFile { path, method });
         }
@@ -287,11 +346,11 @@ fn link_name(folder: &Path, prefix: &str, file: &Arc<MappedFile>, known: &IndexM
     name
 }
 
-/// Makes another name of `source`, or a copy, unless `target` already is one.
-fn link(source: &Path, target: &Path) -> Result<(Option<Staged>, LinkMethod)> {
+/// Makes another name of `file`, or a copy, unless `target` already is one.
+fn link(file: &MappedFile, target: &Path, meter: &mut Meter<'_>) -> Result<(Option<Staged>, LinkMethod)> {
     let fail = |e: std::io::Error| Error::file(target, "link the checkpoint", e);
     // A hard link to a symbolic link would be another symbolic link.
-    let source = source.canonicalize().map_err(fail)?;
+    let source = file.path().canonicalize().map_err(fail)?;
     let inode = |path: &Path| fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()));
     if inode(target).is_ok_and(|target| inode(&source).is_ok_and(|source| source == target)) {
         let same_name = source == target.canonicalize().unwrap_or_default();
@@ -304,10 +363,29 @@ fn link(source: &Path, target: &Path) -> Result<(Option<Staged>, LinkMethod)> {
     } else if reflink_copy::reflink(&source, &made).is_ok() {
         LinkMethod::Reflink
     } else {
-        fs::copy(&source, &made).map_err(fail)?;
+        copy(file, &made, meter).map_err(fail)?;
         LinkMethod::Copied
     };
     Ok((Some(Staged::Link(folder)), method))
+}
+
+/// Copies a file with its permissions.
+fn copy(file: &MappedFile, to: &Path, meter: &mut Meter<'_>) -> std::io::Result<()> {
+    let length = file.bytes().len() as u64;
+    meter.expect(length);
+    let mut target = fs::File::create_new(to)?;
+    match file.append_to(0, length, &target, &mut |bytes| meter.add(bytes)) {
+        Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
+            let stream = file.stream(0, length, &mut |piece| {
+                target.write_all(piece).map_err(|e| Error::file(to, "write", e))?;
+                meter.add(piece.len() as u64);
+                Ok(())
+            });
+            stream.map_err(std::io::Error::other)?;
+        }
+        done => done?,
+    }
+    fs::set_permissions(to, fs::metadata(file.path())?.permissions())
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -382,7 +460,7 @@ fn tensor(name: &str, weight: &Weight, store: &mut WeightStore<'_>) -> Result<Te
         ..TensorProto::default()
     };
     match store.place(weight)? {
-        None => proto.raw_data = Some(Bytes::from(weight.to_bytes()?.into_owned())),
+        None => proto.raw_data = Some(store.inlined(weight)?),
         Some((location, offset)) => {
             let entry = |key: &str, value: String| StringStringEntryProto { key: Some(key.into()), value: Some(value) };
             let (offset, length) = (offset.to_string(), weight.byte_length().to_string());
@@ -405,4 +483,24 @@ fn value_info(name: &str, ty: &TensorType) -> ValueInfoProto {
     let tensor = type_proto::Tensor { elem_type: Some(ty.data_type.to_onnx()), shape: Some(shape) };
     let ty = TypeProto { denotation: None, value: Some(type_proto::Value::TensorType(tensor)) };
     ValueInfoProto { name: Some(name.into()), r#type: Some(ty), ..ValueInfoProto::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copied_checkpoint_counts_and_keeps_its_permissions() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+        fs::write(&from, [7; 3000]).unwrap();
+        fs::set_permissions(&from, fs::Permissions::from_mode(0o640)).unwrap();
+        let mut reports = Vec::new();
+        let mut report = |written| reports.push(written);
+        copy(&MappedFile::open(&from).unwrap(), &to, &mut Meter::new(&mut report)).unwrap();
+        assert_eq!(fs::read(&to).unwrap(), [7; 3000]);
+        assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(reports, [0, 3000].map(|bytes| Written { bytes, total: 3000 }));
+    }
 }

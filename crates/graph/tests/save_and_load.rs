@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use tileforge_graph::{
-    Attribute, ConvOptions, DataType, LinkMethod, MappedFile, Model, TensorType, Trace, Weight, WeightStorage, load,
-    save, save_sharing_weights, to_text,
+    Attribute, ConvOptions, DataType, LinkMethod, MappedFile, Model, TensorType, Trace, Weight, WeightStorage, Written,
+    load, save, save_sharing_weights, save_with_progress, to_text,
 };
 
 const DIMS: [usize; 4] = [16, 16, 3, 3];
@@ -122,6 +122,57 @@ fn copies_and_single_files_stand_alone() {
         assert_eq!(names(&out).len(), if name == "copy" { 2 } else { 1 });
         assert_same(&model, &out.join("m.onnx"));
     }
+}
+
+/// A model of several large weights: two ranges of a checkpoint, one of them used twice, and a computed one.
+fn large_model(folder: &Path) -> Model {
+    const ROWS: usize = 1500;
+    let path = folder.join("large.bin");
+    fs::write(&path, vec![1_u8; 2 * ROWS * ROWS * 4]).unwrap();
+    let file = MappedFile::open(&path).unwrap();
+    let trace = Trace::new("products", 9, 20);
+    let mut x = trace.input("x", TensorType::new(DataType::F32, [1, ROWS]));
+    for (name, part) in [("first", 0), ("second", 1), ("third", 0)] {
+        let weight = Weight::mapped(file.clone(), (part * ROWS * ROWS * 4) as u64, DataType::F32, vec![ROWS, ROWS]);
+        x = x.matmul(&trace.weight(&format!("{name}.weight"), weight.unwrap()));
+    }
+    let computed = Weight::mapped(file, 0, DataType::F32, vec![ROWS, ROWS]).unwrap().transposed(&[1, 0]).unwrap();
+    trace.output("y", &x.matmul(&trace.weight("fourth.weight", computed)));
+    trace.finish().unwrap()
+}
+
+#[test]
+fn progress_rises_to_the_bytes_of_the_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = large_model(folder.path());
+    let each = 1500 * 1500 * 4;
+    for (name, storage, total) in [
+        ("link", WeightStorage::Link, each),
+        // The first and the third weight are one.
+        ("copy", WeightStorage::Copy, 3 * each),
+        ("inline", WeightStorage::Inline, 4 * each),
+    ] {
+        let mut reports: Vec<Written> = Vec::new();
+        let path = folder.path().join(name).join("m.onnx");
+        fs::create_dir(path.parent().unwrap()).unwrap();
+        save_with_progress(&model, &path, storage, &mut |written| reports.push(written)).unwrap();
+        assert_eq!(reports[0], Written { bytes: 0, total }, "{name}");
+        assert_eq!(reports.last(), Some(&Written { bytes: total, total }), "{name}");
+        assert!(reports.len() > 2, "{name}: {reports:?}");
+        assert!(reports.windows(2).all(|pair| pair[0].bytes < pair[1].bytes && pair[1].total == total), "{name}");
+        assert_same(&model, &path);
+    }
+}
+
+#[test]
+fn a_graph_that_only_points_into_a_checkpoint_has_no_progress() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model(&checkpoint(folder.path()));
+    let linked = Model { weights: model.weights.into_iter().filter(|(name, _)| name == "a.weight").collect(), ..model };
+    let mut reports = Vec::new();
+    let mut report = |written| reports.push(written);
+    save_with_progress(&linked, &folder.path().join("m.onnx"), WeightStorage::Link, &mut report).unwrap();
+    assert_eq!(reports, []);
 }
 
 #[test]

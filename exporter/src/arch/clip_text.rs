@@ -80,7 +80,7 @@ impl Architecture for ClipText {
         }
         let num_attention_heads = keys.setting("num_attention_heads")?.unwrap_or(hidden_size / HEAD);
         if num_attention_heads == 0 || hidden_size % num_attention_heads != 0 {
-            return Err(Mismatch(format!(
+            return Err(Mismatch::new(format!(
                 "a width of {hidden_size} does not divide into {num_attention_heads} heads (`num_attention_heads`)"
             )));
         }
@@ -135,9 +135,12 @@ impl Architecture for ClipText {
         let tokens = tokens.fixed().unwrap_or(self.max_position_embeddings);
         if tokens > self.max_position_embeddings {
             let most = self.max_position_embeddings;
-            return Err(crate::Error::Option(format!(
-                "--shapes input_ids: this model takes at most {most} tokens, found {tokens}"
-            )));
+            return Err(crate::Error::Shape {
+                input: "input_ids".into(),
+                expected: format!("at most {most} tokens"),
+                found: tokens.to_string(),
+                reason: None,
+            });
         }
         let ids = w.trace().input("input_ids", TensorType::new(DataType::I64, [batch, Dim::Fixed(tokens)]));
         self.network(w, &ids, tokens);

@@ -2,7 +2,8 @@
 
 use super::{Keys, Mismatch};
 use crate::nn::{Dinov2, Dpt, Naming, PATCH};
-use crate::{Contract, Error, Result, Shapes, Task};
+use crate::shapes::all_fixed;
+use crate::{Contract, Result, Shapes, Task};
 use serde::Serialize;
 use serde_json::Value as Json;
 use tileforge_contract::{
@@ -35,7 +36,9 @@ impl Preprocess {
         match keys.hint("preprocess") {
             None | Some("outside") => Ok(Preprocess::Outside),
             Some("in-graph") => Ok(Preprocess::InGraph),
-            Some(other) => Err(Mismatch(format!("expected `preprocess` to be outside or in-graph, found `{other}`"))),
+            Some(other) => {
+                Err(Mismatch::new(format!("expected `preprocess` to be outside or in-graph, found `{other}`")))
+            }
         }
     }
 
@@ -82,13 +85,7 @@ pub(super) fn depth_shape(shapes: &Shapes, input: &str, channels: usize) -> Resu
     let size = |name| Dim::affine(name, PATCH, 0);
     let [dims] =
         shapes.resolve([(input, &[Dim::symbol("batch"), Dim::Fixed(channels), size("height"), size("width")])])?;
-    let fixed: Option<Vec<usize>> = dims.iter().map(Dim::fixed).collect();
-    fixed.and_then(|dims| dims.try_into().ok()).ok_or_else(|| {
-        let example = format!("--shapes {input}:1x{channels}x518x686");
-        Error::Option(format!(
-            "this model's graph is of one size, for which its position embeddings are computed: give one, as in {example}"
-        ))
-    })
+    all_fixed(input, &dims, "its position embeddings are computed for that size", [1, channels, 518, 686])
 }
 
 /// What tells two networks of one shape apart.
@@ -104,7 +101,7 @@ pub(super) fn detect_backbone(keys: &Keys<'_>, prefix: &str, naming: Naming) -> 
     let [_, places, dim] = keys.dims::<3>(&format!("{prefix}.{positions}"))?;
     let grid = places.saturating_sub(1).isqrt();
     if grid * grid + 1 != places {
-        return Err(Mismatch(format!(
+        return Err(Mismatch::new(format!(
             "expected `{prefix}.{positions}` to have a square number of places and one more, found {places}"
         )));
     }
@@ -128,11 +125,15 @@ fn heads(keys: &Keys<'_>, naming: Naming, dim: usize) -> Result<usize, Mismatch>
     };
     match said {
         Some(heads) if heads > 0 && dim.is_multiple_of(heads) => Ok(heads),
-        Some(heads) => Err(Mismatch(format!("tokens of width {dim} do not divide into {heads} heads (`heads`)"))),
+        Some(heads) => Err(Mismatch::new(format!("tokens of width {dim} do not divide into {heads} heads (`heads`)"))),
         None if dim > 0 && dim.is_multiple_of(HEAD_WIDTH) => Ok(dim / HEAD_WIDTH),
-        None => Err(Mismatch(format!(
-            "tokens of width {dim} have no heads of width {HEAD_WIDTH}: give their number, a divisor of it, as in `--set heads=2`"
-        ))),
+        None => {
+            let reason = format!(
+                "tokens of width {dim} do not divide into heads of width {HEAD_WIDTH}, as in the published networks; \
+                 expected the number of heads, a divisor of {dim}"
+            );
+            Err(Mismatch::missing(reason, "heads", &["2"]))
+        }
     }
 }
 
@@ -169,14 +170,17 @@ fn taps(keys: &Keys<'_>, naming: Naming, blocks: usize) -> Result<[usize; 4], Mi
     }
     let Some(hint) = keys.hint("taps") else {
         return published_taps(blocks).ok_or_else(|| {
-            Mismatch(format!(
-                "no published network has {blocks} blocks: say after which of them features are taken, as in `--set taps=2,5,8,11`"
-            ))
+            let reason = format!(
+                "no published network has {blocks} blocks; expected the numbers of the four blocks whose features are used"
+            );
+            Mismatch::missing(reason, "taps", &["2,5,8,11"])
         });
     };
     let taps: Option<Vec<usize>> = hint.split(',').map(|tap| tap.trim().parse().ok()).collect();
     taps.and_then(|taps| four_ascending(&taps, blocks)).ok_or_else(|| {
-        Mismatch(format!("expected `taps` to be four ascending numbers below {blocks}, with commas, found `{hint}`"))
+        Mismatch::new(format!(
+            "expected `taps` to be four ascending numbers below {blocks}, with commas, found `{hint}`"
+        ))
     })
 }
 
@@ -196,12 +200,12 @@ fn configured_taps(keys: &Keys<'_>, blocks: usize) -> Result<Option<[usize; 4]>,
     if let (Some(numbered), Some(named)) = (&numbered, &named)
         && numbered != named
     {
-        return Err(Mismatch(format!("config.json says different stages in `{numbers}` and in `{names}`")));
+        return Err(Mismatch::new(format!("config.json says different stages in `{numbers}` and in `{names}`")));
     }
     let Some(stages) = numbered.or(named) else { return Ok(None) };
     let taps: Option<Vec<usize>> = stages.into_iter().collect();
     taps.and_then(|taps| four_ascending(&taps, blocks)).map(Some).ok_or_else(|| {
-        Mismatch(format!(
+        Mismatch::new(format!(
             "config.json: expected `{numbers}` and `{names}` to be four ascending stages from 1 to {blocks}"
         ))
     })

@@ -63,7 +63,7 @@ impl Architecture for Drct {
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         let [hidden, _] = keys.dims::<2>("layers.0.swin1.mlp.fc1.weight")?;
         if hidden % dim != 0 {
-            return Err(Mismatch(format!(
+            return Err(Mismatch::new(format!(
                 "expected `layers.0.swin1.mlp.fc1.weight` to have a multiple of {dim} rows, found {hidden}"
             )));
         }
@@ -136,13 +136,14 @@ fn is_rolled(keys: &Keys<'_>) -> Result<bool, Mismatch> {
     match keys.hint("rolled") {
         Some("true") => Ok(true),
         Some("false") => Ok(false),
-        Some(other) => Err(Mismatch(format!("expected `rolled` to be true or false, found `{other}`"))),
+        Some(other) => Err(Mismatch::new(format!("expected `rolled` to be true or false, found `{other}`"))),
         None if keys.contains("layers.0.swin2.attn_mask") => Ok(true),
         None if keys.contains("layers.0.swin2.attn.relative_position_index") => Ok(false),
-        None => Err(Mismatch(
-            "without the buffers `attn_mask` and `relative_position_index`, the tensors do not tell whether the windows of every second block \
-             are rolled: give `--set rolled=true`, as in every published network, or `--set rolled=false`"
-                .into(),
+        None => Err(Mismatch::missing(
+            "without the buffers `attn_mask` and `relative_position_index`, the tensors do not tell whether every \
+             second block has rolled windows, as every published network has",
+            "rolled",
+            &["true", "false"],
         )),
     }
 }

@@ -69,7 +69,7 @@ impl Architecture for Hat {
         let overlapping = (distances.isqrt() + 1).saturating_sub(window);
         if distances.isqrt().pow(2) != distances || overlapping < window || !(overlapping - window).is_multiple_of(2) {
             let expected = format!("(window + overlapping window − 1)² rows for a window of {window}");
-            return Err(Mismatch(format!(
+            return Err(Mismatch::new(format!(
                 "expected `overlap_attn.relative_position_bias_table` to have {expected}, found {distances}"
             )));
         }

@@ -1,26 +1,42 @@
 //! What detection may look at: names, shapes, and hints.
 
-use crate::Checkpoint;
+use crate::{Checkpoint, MissingHyperparameter};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why a checkpoint does not tell an architecture's hyperparameters: what was expected, what was found, what to do.
+/// Why an architecture's hyperparameters cannot be determined from a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mismatch(pub String);
+pub struct Mismatch {
+    /// What was expected and what was found.
+    pub(super) reason: String,
+    /// The hyperparameter whose value would settle it, if there is one.
+    pub(super) missing: Option<MissingHyperparameter>,
+}
 
 impl Mismatch {
-    /// Of a network that halves its image from level to level, each with so many channels: that sizes cannot overflow,
-    /// and that the channels can be normalised in groups.
+    /// The tensors contradict each other, a configuration, or what is supported: `reason` says what was expected and
+    /// what was found.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Mismatch { reason: reason.into(), missing: None }
+    }
+
+    /// Nothing determines the hyperparameter `name`, which can have `values`.
+    pub fn missing(reason: impl Into<String>, name: &'static str, values: &'static [&'static str]) -> Self {
+        Mismatch { reason: reason.into(), missing: Some(MissingHyperparameter { name, values }) }
+    }
+
+    /// Checks the filters of a network that halves its image from level to level: sizes must not overflow, and the
+    /// filters of each level must divide into the groups of the normalisation.
     pub(super) fn unless_levels_fit(channels: &[usize], norm_num_groups: usize) -> Result<(), Self> {
         // No network has nearly as many.
         if !(1..=8).contains(&channels.len()) {
-            return Err(Mismatch(format!("expected 1 to 8 levels, found {}", channels.len())));
+            return Err(Mismatch::new(format!("expected 1 to 8 levels, found {}", channels.len())));
         }
         match channels.iter().find(|filters| norm_num_groups == 0 || *filters % norm_num_groups != 0) {
-            Some(filters) => Err(Mismatch(format!(
+            Some(filters) => Err(Mismatch::new(format!(
                 "{filters} filters do not divide into {norm_num_groups} groups (`norm_num_groups`)"
             ))),
             None => Ok(()),
@@ -32,7 +48,7 @@ impl Mismatch {
 #[derive(Debug)]
 pub struct Keys<'a> {
     checkpoint: &'a Checkpoint,
-    /// What the user says with `--set`, which goes before what the checkpoint's metadata says.
+    /// What the user sets. It takes precedence over the checkpoint's metadata.
     hints: &'a BTreeMap<String, String>,
     used: RefCell<BTreeSet<String>>,
     config: OnceCell<Result<Map<String, Value>, Mismatch>>,
@@ -60,11 +76,11 @@ impl<'a> Keys<'a> {
     /// There is no such tensor, it is empty, or it has another number of dimensions.
     pub fn dims<const N: usize>(&self, name: &str) -> Result<[usize; N], Mismatch> {
         let weight = self.checkpoint.tensors().get(name);
-        let weight = weight.ok_or_else(|| Mismatch(format!("expected a tensor `{name}`, found none")))?;
+        let weight = weight.ok_or_else(|| Mismatch::new(format!("expected a tensor `{name}`, found none")))?;
         let dims = weight.dims();
         let sizes = dims.try_into().ok().filter(|_| !dims.contains(&0));
         sizes.ok_or_else(|| {
-            Mismatch(format!("expected `{name}` to have {N} dimensions and to hold something, found {dims:?}"))
+            Mismatch::new(format!("expected `{name}` to have {N} dimensions and to hold something, found {dims:?}"))
         })
     }
 
@@ -78,7 +94,7 @@ impl<'a> Keys<'a> {
         match shuffled == channels * scale * scale {
             true => Ok(scale),
             false => {
-                Err(Mismatch(format!("expected `{weight}` to have {channels} · scale² filters, found {shuffled}")))
+                Err(Mismatch::new(format!("expected `{weight}` to have {channels} · scale² filters, found {shuffled}")))
             }
         }
     }
@@ -102,7 +118,7 @@ impl<'a> Keys<'a> {
         let distances = rows.isqrt();
         match distances * distances == rows && distances % 2 == 1 {
             true => Ok((distances.div_ceil(2), heads)),
-            false => Err(Mismatch(format!("expected `{name}` to have (2 · window − 1)² rows, found {rows}"))),
+            false => Err(Mismatch::new(format!("expected `{name}` to have (2 · window − 1)² rows, found {rows}"))),
         }
     }
 
@@ -139,7 +155,7 @@ impl<'a> Keys<'a> {
     pub fn setting_at<T: DeserializeOwned>(&self, name: &str, path: &str) -> Result<Option<T>, Mismatch> {
         let Some((origin, value)) = self.said(name, path)? else { return Ok(None) };
         let text = value.to_string();
-        serde_json::from_value(value).map(Some).map_err(|e| Mismatch(format!("{origin} is {text}: {e}")))
+        serde_json::from_value(value).map(Some).map_err(|e| Mismatch::new(format!("{origin} is {text}: {e}")))
     }
 
     /// What the user alone says about a hyperparameter.
@@ -154,9 +170,9 @@ impl<'a> Keys<'a> {
     /// # Errors
     /// Something else is said.
     pub fn agree(&self, name: &str, tensors: impl Serialize) -> Result<(), Mismatch> {
-        let tensors = serde_json::to_value(tensors).map_err(|e| Mismatch(e.to_string()))?;
+        let tensors = serde_json::to_value(tensors).map_err(|e| Mismatch::new(e.to_string()))?;
         match self.said(name, name)? {
-            Some((origin, said)) if !same(&said, &tensors) => Err(Mismatch(format!(
+            Some((origin, said)) if !same(&said, &tensors) => Err(Mismatch::new(format!(
                 "{origin} is {said}, the weights say {tensors}: they do not belong to each other"
             ))),
             _ => Ok(()),
@@ -169,10 +185,10 @@ impl<'a> Keys<'a> {
     /// # Errors
     /// Something else is said.
     pub fn only(&self, name: &str, supported: impl Serialize) -> Result<(), Mismatch> {
-        let supported = serde_json::to_value(supported).map_err(|e| Mismatch(e.to_string()))?;
+        let supported = serde_json::to_value(supported).map_err(|e| Mismatch::new(e.to_string()))?;
         match self.said(name, name)? {
             Some((origin, said)) if !same(&said, &supported) => {
-                Err(Mismatch(format!("{origin} is {said}, which is not supported; expected {supported}")))
+                Err(Mismatch::new(format!("{origin} is {said}, which is not supported; expected {supported}")))
             }
             _ => Ok(()),
         }
@@ -183,10 +199,10 @@ impl<'a> Keys<'a> {
         let parse = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| text.into());
         self.used.borrow_mut().insert(name.to_owned());
         if let Some(text) = self.hints.get(name) {
-            return Ok(Some((format!("--set says `{name}`"), parse(text))));
+            return Ok(Some((format!("the setting `{name}`"), parse(text))));
         }
         let config =
-            self.config.get_or_init(|| self.checkpoint.config().map(Option::unwrap_or_default).map_err(Mismatch));
+            self.config.get_or_init(|| self.checkpoint.config().map(Option::unwrap_or_default).map_err(Mismatch::new));
         let (outermost, inside) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         let mut found = config.as_ref().map_err(Clone::clone)?.get(outermost);
         for name in inside.into_iter().flat_map(|path| path.split('.')) {

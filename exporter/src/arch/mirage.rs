@@ -58,7 +58,7 @@ impl Architecture for UnetPair {
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let [base, inputs, ..] = keys.dims::<4>("unets.0.enc1.conv_layers.0.weight")?;
         if !base.is_multiple_of(HEADS) {
-            return Err(Mismatch(format!(
+            return Err(Mismatch::new(format!(
                 "expected a number of filters that {HEADS} attention heads can share, found {base}"
             )));
         }
@@ -121,7 +121,7 @@ impl Architecture for SmallUnet {
         let [base, inputs, ..] = keys.dims::<4>("conv_in.weight")?;
         let [outputs, ..] = keys.dims::<4>("conv_out.weight")?;
         if inputs != outputs + 1 || !(8 * base).is_multiple_of(HEAD_WIDTH) {
-            return Err(Mismatch(format!(
+            return Err(Mismatch::new(format!(
                 "expected a frame of {outputs} channels and a timestep, and a multiple of 8 filters; found {inputs} channels and {base} filters"
             )));
         }
@@ -167,7 +167,7 @@ impl Architecture for SmallUnet {
 fn num_timesteps(keys: &Keys<'_>) -> Result<usize, Mismatch> {
     let Some(hint) = keys.hint("num_timesteps") else { return Ok(NUM_TIMESTEPS) };
     let number = hint.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| Mismatch(format!("expected `num_timesteps` to be a number from 1, found `{hint}`")))
+    number.ok_or_else(|| Mismatch::new(format!("expected `num_timesteps` to be a number from 1, found `{hint}`")))
 }
 
 /// The contract of a network that takes a frame, a timestep and, with `previous`, the frame that it gave before. Values of

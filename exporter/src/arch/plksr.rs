@@ -211,7 +211,7 @@ impl Mixer {
         let [_, _, after, _] = keys.dims::<4>("feats.1.channe_mixer.2.weight")?;
         let known = [Mixer::Ccm, Mixer::Iccm, Mixer::Dccm].into_iter().find(|mixer| mixer.kernels() == [before, after]);
         known.ok_or_else(|| {
-            Mismatch(format!(
+            Mismatch::new(format!(
                 "expected `channe_mixer` to have kernels 3 and 1, 1 and 3, or 3 and 3, found {before} and {after}"
             ))
         })
@@ -249,7 +249,7 @@ impl LargeKernel {
         };
         match kernel.convolutions().iter().flat_map(|(_, sides, _)| sides).find(|side| side.is_multiple_of(2)) {
             Some(even) => {
-                Err(Mismatch(format!("expected kernels of odd sides, which keep an image's size, found {even}")))
+                Err(Mismatch::new(format!("expected kernels of odd sides, which keep an image's size, found {even}")))
             }
             None => Ok((kernel, partial)),
         }
@@ -258,18 +258,20 @@ impl LargeKernel {
     /// How far the taps are apart does not show in a weight.
     fn untold_dilations(keys: &Keys<'_>, count: usize) -> Result<Vec<usize>, Mismatch> {
         let Some(hint) = keys.hint("sparse_dilations") else {
-            let upstream =
-                "upstream's default is `--set sparse_dilations=1,2,3,4`, and a last kernel of full size has 1";
-            return Err(Mismatch(format!(
-                "the tensors do not tell the dilations of the {count} sparse kernels; {upstream}"
-            )));
+            let reason = format!(
+                "the tensors do not tell the dilations of the {count} sparse kernels; upstream's default is 1,2,3,4, \
+                 and 1 for a last kernel of full size"
+            );
+            return Err(Mismatch::missing(reason, "sparse_dilations", &["1,2,3,4"]));
         };
         // Larger ones than any image are typing errors.
         let dilations =
             hint.split(',').map(|part| part.trim().parse().ok().filter(|dilation| (1..=1024).contains(dilation)));
         let dilations = dilations.collect::<Option<Vec<usize>>>().filter(|dilations| dilations.len() == count);
         dilations.ok_or_else(|| {
-            Mismatch(format!("expected `sparse_dilations` to be {count} numbers from 1, with commas, found `{hint}`"))
+            Mismatch::new(format!(
+                "expected `sparse_dilations` to be {count} numbers from 1, with commas, found `{hint}`"
+            ))
         })
     }
 

@@ -106,20 +106,16 @@ pub fn detect_task(
         return Err(unknown(checkpoint, &keys, task));
     };
     if let Some(other) = complete.find(|other| entry.task != Task::Upscale && other.task != entry.task) {
-        let (path, one, other) = (path.display(), entry.task, other.task);
-        return Err(Error::Option(format!(
-            "{path}: the graphs {one} and {other} can be made of it; say which with `--component {one}`"
-        )));
+        return Err(Error::SeveralGraphs { path: path.to_owned(), tasks: vec![entry.task, other.task] });
     }
-    let network = (entry.detect)(&keys).map_err(|Mismatch(reason)| Error::Hyperparameters {
+    let network = (entry.detect)(&keys).map_err(|Mismatch { reason, missing }| Error::Hyperparameters {
         path: path.to_owned(),
         architecture: entry.name,
         reason,
+        missing,
     })?;
     match keys.unused_hints().first() {
-        Some(hint) => {
-            Err(Error::Option(format!("--set {hint}: {} has no hyperparameter `{hint}` that can be set", entry.name)))
-        }
+        Some(hint) => Err(Error::UnknownHyperparameter { architecture: entry.name, name: (*hint).to_owned() }),
         None => Ok(network),
     }
 }

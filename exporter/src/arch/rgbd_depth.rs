@@ -10,7 +10,7 @@ use crate::nn::{Dinov2, Dpt, Naming, Scope, Sequences, attention_of_rows, linear
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
 use tileforge_contract::{DepthUnit, Meaning};
-use tileforge_graph::{DataType, TensorType, Value};
+use tileforge_graph::{DataType, Dim, TensorType, Value};
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -59,8 +59,9 @@ impl Architecture for RgbdDepth {
             false => [batch, 1, height, width],
         };
         if rough != [batch, 1, height, width] {
-            let expected = format!("{batch}x1x{height}x{width}, as pixel_values has it");
-            return Err(crate::Error::Option(format!("--shapes inverse_depth: expected {expected}, found {rough:?}")));
+            let expected = [batch, 1, height, width].map(Dim::Fixed);
+            let reason = "it has the sizes of `pixel_values`".to_owned();
+            return Err(shapes.wrong("inverse_depth", &expected, Some(reason)));
         }
         let pixels = w.trace().input("pixel_values", TensorType::new(DataType::F32, dims));
         let rough = w.trace().input("inverse_depth", TensorType::new(DataType::F32, rough));

@@ -141,13 +141,13 @@ impl Architecture for RrdbNet {
             Some(4) => 2,
             Some(16) => 4,
             _ => {
-                return Err(Mismatch(format!(
+                return Err(Mismatch::new(format!(
                     "expected 1, 4 or 16 input channels for each of the {channels} outputs, found {inputs}"
                 )));
             }
         };
         if upsamplings > 8 || (1 << upsamplings) < unshuffle {
-            return Err(Mismatch(format!(
+            return Err(Mismatch::new(format!(
                 "{upsamplings} upsamplings by 2 after an unshuffle by {unshuffle} are not supported"
             )));
         }

@@ -52,7 +52,7 @@ impl Architecture for Span {
         let scale = keys.shuffle_scale("upsampler.0.weight", channels)?;
         let norm = !keys.contains("no_norm");
         if norm && channels != MEAN.len() {
-            return Err(Mismatch(format!(
+            return Err(Mismatch::new(format!(
                 "expected 3 channels, of which the means are known, or a tensor `no_norm`; found {channels}"
             )));
         }

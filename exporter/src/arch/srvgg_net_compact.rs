@@ -49,7 +49,7 @@ impl Architecture for SrvggNetCompact {
         let scale = (shuffled / channels.max(1)).isqrt();
         if scale == 0 || scale * scale * channels != shuffled || !last.is_multiple_of(2) {
             let expected = format!("expected `body.{last}.bias` to have {channels} · scale² elements");
-            return Err(Mismatch(format!("{expected} and to follow an activation, found {shuffled}")));
+            return Err(Mismatch::new(format!("{expected} and to follow an activation, found {shuffled}")));
         }
         let activation =
             if keys.contains("body.1.weight") { Activation::Prelu } else { Self::untold_activation(keys)? };
@@ -108,9 +108,13 @@ impl SrvggNetCompact {
         match keys.hint("activation") {
             Some("relu") => Ok(Activation::Relu),
             Some("leakyrelu") => Ok(Activation::LeakyRelu),
-            Some(other) => Err(Mismatch(format!("expected the activation `relu` or `leakyrelu`, found `{other}`"))),
-            None => Err(Mismatch(
-                "the tensors do not tell ReLU from LeakyReLU; say `--set activation=relu` or `--set activation=leakyrelu`".into(),
+            Some(other) => {
+                Err(Mismatch::new(format!("expected the activation `relu` or `leakyrelu`, found `{other}`")))
+            }
+            None => Err(Mismatch::missing(
+                "the tensors do not tell ReLU from LeakyReLU, since neither has weights",
+                "activation",
+                &["relu", "leakyrelu"],
             )),
         }
     }

@@ -108,12 +108,12 @@ impl Architecture for SwinIr {
         };
         let unshuffle = (inputs / channels).isqrt();
         if channels * unshuffle * unshuffle != inputs || (unshuffle > 1) != (first != "conv_first.weight") {
-            return Err(Mismatch(format!(
+            return Err(Mismatch::new(format!(
                 "{inputs} channels at `{first}` are no pixel-unshuffled image of {channels} channels"
             )));
         }
         if upsampler.factor() % unshuffle != 0 {
-            return Err(Mismatch(format!(
+            return Err(Mismatch::new(format!(
                 "an upsampling by {} after an unshuffle by {unshuffle} is not supported",
                 upsampler.factor()
             )));

@@ -234,8 +234,9 @@ fn heads(keys: &Keys<'_>, filters: &[usize], linear: bool) -> Result<Vec<usize>,
     let fits = heads.len() == filters.len()
         && heads.iter().zip(filters).all(|(heads, filters)| *heads > 0 && filters % heads == 0);
     let said = said.unwrap_or_else(|| heads.clone().into());
-    fits.then_some(heads)
-        .ok_or_else(|| Mismatch(format!("{said} heads (`attention_head_dim`) do not divide the filters {filters:?}")))
+    fits.then_some(heads).ok_or_else(|| {
+        Mismatch::new(format!("{said} heads (`attention_head_dim`) do not divide the filters {filters:?}"))
+    })
 }
 
 impl Timestep {
@@ -274,10 +275,11 @@ impl Added {
         let numbers = inputs.checked_sub(text).filter(|rest| each > 0 && rest % each == 0).map(|rest| rest / each);
         let added = |time_ids| Added { text_embeds_width: text, time_ids, addition_time_embed_dim: each };
         let found = numbers.filter(|numbers| *numbers > 0).map(added).ok_or_else(|| {
-            Mismatch(format!(
-                "{inputs} added conditions are not text embeddings of {text} and numbers of {each} each; the width of the second text \
-                 encoder's embeddings is `projection_dim` in its configuration: say it with `--set text_embeds_width=NUMBER`"
-            ))
+            let reason = format!(
+                "{inputs} added conditions are not text embeddings of {text} and numbers of {each} each; expected the \
+                 width of the second text encoder's embeddings, which is `projection_dim` in its configuration"
+            );
+            Mismatch::missing(reason, "text_embeds_width", &["768"])
         })?;
         Ok(Some(found))
     }
@@ -366,7 +368,7 @@ impl UNet2DConditionModel {
         for (level, layers) in levels.chain([(last, self.middle_transformer_layers)]) {
             if of_level(level) != layers {
                 let reason = format!("config.json says `{name}` is {said}, the weights say {layers} for level {level}");
-                return Err(Mismatch(format!("{reason}: they do not belong to each other")));
+                return Err(Mismatch::new(format!("{reason}: they do not belong to each other")));
             }
         }
         Ok(())

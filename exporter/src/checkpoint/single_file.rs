@@ -8,6 +8,7 @@
 use super::{Checkpoint, Names};
 use crate::{Error, Result, Task};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use tileforge_graph::Weight;
 
 /// How the names below a prefix are made.
@@ -69,7 +70,7 @@ pub(crate) fn components(file: &Checkpoint) -> Result<Vec<Component>> {
         let of_component = tensors.iter().filter_map(|(name, weight)| Some((name.strip_prefix(prefix)?, *weight)));
         let of_component: BTreeMap<&str, &Weight> = of_component.collect();
         if !of_component.is_empty() {
-            let (tensors, originals) = translated(&of_component, prefix, naming)?;
+            let (tensors, originals) = translated(file.path(), &of_component, prefix, naming)?;
             let checkpoint =
                 Checkpoint { tensors, names: Names::Translated(originals), has_config: false, ..file.clone() };
             let tasks: &[(&str, Task)] = match naming {
@@ -95,7 +96,7 @@ pub(crate) fn unknown(file: &Checkpoint) -> Vec<String> {
 type Translated = (BTreeMap<String, Weight>, BTreeMap<String, String>);
 
 /// Tensors under diffusers' names, and for each of these the name in the file.
-fn translated(tensors: &BTreeMap<&str, &Weight>, prefix: &str, naming: Naming) -> Result<Translated> {
+fn translated(path: &Path, tensors: &BTreeMap<&str, &Weight>, prefix: &str, naming: Naming) -> Result<Translated> {
     let names: BTreeSet<&str> = tensors.keys().copied().collect();
     let table = match naming {
         Naming::Unet => unet_table(&names),
@@ -108,7 +109,7 @@ fn translated(tensors: &BTreeMap<&str, &Weight>, prefix: &str, naming: Naming) -
         for (new, weight) in parts(&translate(name, &table), weight, naming)? {
             originals.insert(new.clone(), format!("{prefix}{name}"));
             if made.insert(new.clone(), weight).is_some() {
-                return Err(Error::Option(format!("two tensors of the checkpoint are `{new}`")));
+                return Err(Error::checkpoint(path, format!("two of its tensors are `{new}` of the component")));
             }
         }
     }

@@ -1,18 +1,20 @@
 //! `exporter export`.
 
-use super::{Hints, print, say};
+use super::{CommandResult, Failure, Hints, result};
 use std::path::PathBuf;
+use tileforge_contract::PARAMETERS_KEY;
 use tileforge_exporter::lora::{self, Lora};
 use tileforge_exporter::pipeline::Pipeline;
-use tileforge_exporter::{Error, Export, Result, Shapes};
-use tileforge_graph::{LinkMethod, SaveReport, WeightStorage};
+use tileforge_exporter::{Export, Shapes};
+use tileforge_graph::{LinkMethod, SaveReport, WeightStorage, Written, save_with_progress};
+use tileforge_terminal::{Progress, Unit, report};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// A .safetensors file, the .safetensors.index.json of a sharded one, a folder with either and its config.json, or
     /// a pipeline's folder
     path: PathBuf,
-    /// Where the graph goes; of a pipeline, the folder for all its graphs
+    /// Where the graph goes; for a pipeline, the folder for all its graphs
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
     /// Fixed input shapes, NAME:SIZExSIZE…, several with commas; without it batch, height and width stay dynamic
@@ -39,7 +41,7 @@ enum Weights {
     Inline,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<()> {
+pub(super) fn run(arguments: &Arguments) -> CommandResult {
     let (path, hints) = (&arguments.path, &arguments.hints);
     if Pipeline::is_one(path) {
         return run_pipeline(arguments, Pipeline::open(path, &hints.component, hints.variant.as_deref())?);
@@ -50,71 +52,102 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     }
     let shapes = arguments.shapes.clone().unwrap_or_default();
     if !arguments.lora.is_empty() {
-        // A component alone is known by its task.
-        let task = tileforge_exporter::arch::detect_task(&checkpoint, hints.task()?, &hints.map())?
-            .contract()
-            .task
-            .to_string();
-        arguments.say_elsewhere(&lora::merge(&mut [(&task, &mut checkpoint)], &arguments.lora)?);
+        // A component alone has the name of its task.
+        let network = tileforge_exporter::arch::detect_task(&checkpoint, hints.task()?, &hints.map())?;
+        let task = network.contract().task.to_string();
+        arguments.report_elsewhere(&lora::merge(&mut [(&task, &mut checkpoint)], &arguments.lora)?);
     }
     let export = tileforge_exporter::export_task(&checkpoint, hints.task()?, &shapes, &hints.map())?;
-    let report = tileforge_graph::save(&export.model, &arguments.output, arguments.storage())?;
-    describe("", &export, &report);
-    print(&format!("{}\n", arguments.output.display()))
+    let mut shown = Shown::default();
+    let mut progress = |written| shown.show("weights", written);
+    let saved = save_with_progress(&export.model, &arguments.output, arguments.storage(), &mut progress);
+    shown.finish();
+    describe("", &export, &saved?);
+    result(&arguments.output.display().to_string())
 }
 
-fn run_pipeline(arguments: &Arguments, mut pipeline: Pipeline) -> Result<()> {
-    arguments.say_elsewhere(&pipeline.merge(&arguments.lora)?);
+fn run_pipeline(arguments: &Arguments, mut pipeline: Pipeline) -> CommandResult {
+    arguments.report_elsewhere(&pipeline.merge(&arguments.lora)?);
+    let mut shown = Shown::default();
     let (shapes, hints, storage) =
         (arguments.shapes.clone().unwrap_or_default(), arguments.hints.map(), arguments.storage());
     if arguments.output.extension().is_some_and(|extension| extension == "onnx") {
-        let part = pipeline.save_one(&arguments.output, &shapes, &hints, storage)?;
+        let mut progress = |part: &str, written| shown.show(part, written);
+        let part = pipeline.save_one(&arguments.output, &shapes, &hints, storage, &mut progress);
+        shown.finish();
+        let part = part?;
         describe("", &part.export, &part.report);
-        return print(&format!("{}\n", arguments.output.display()));
+        return result(&arguments.output.display().to_string());
     }
     if pipeline.parts().len() != 1 && !(shapes.is_empty() && hints.is_empty()) {
-        return Err(Error::Option("--shapes and --set are of one graph: say which with --component NAME".into()));
+        let reason = "--shapes and --set are for one graph; choose it with --component NAME";
+        return Err(Failure::Usage(reason.into()));
     }
-    let reports = pipeline.save(&arguments.output, &shapes, &hints, storage)?;
+    let reports =
+        pipeline.save(&arguments.output, &shapes, &hints, storage, &mut |part, written| shown.show(part, written));
+    shown.finish();
+    let reports = reports?;
     for (name, class) in pipeline.left_out() {
-        say(&format!("{name}: left out; no graph is made of a {class}, and the pipeline runs without"));
+        report(&format!("{name}: left out; no graph can be made of a {class}, and the pipeline runs without it"));
     }
     for part in &reports {
         describe(&format!("{}: ", part.name), &part.export, &part.report);
     }
-    let names: Vec<String> = reports
-        .iter()
-        .map(|part| format!("{}\n", arguments.output.join(&part.name).join("model.onnx").display()))
-        .collect();
-    print(&names.concat())
+    let names: Vec<String> =
+        reports.iter().map(|part| arguments.output.join(&part.name).join("model.onnx").display().to_string()).collect();
+    result(&names.join("\n"))
 }
 
-fn describe(name: &str, export: &Export, report: &SaveReport) {
-    let parameters = export.model.metadata.get("tileforge.parameters").map_or("", String::as_str);
-    say(&format!(
+/// Shows how far the writing of weights is.
+#[derive(Default)]
+struct Shown {
+    progress: Progress,
+    /// The graph whose weights are being written.
+    graph: String,
+}
+
+impl Shown {
+    fn show(&mut self, graph: &str, Written { bytes, total }: Written) {
+        if self.graph != graph {
+            self.graph = graph.to_owned();
+            self.progress.begin(graph, Some(total), Unit::Bytes);
+        }
+        self.progress.set_total(total);
+        self.progress.set(bytes);
+    }
+
+    /// Takes the bar away.
+    fn finish(&self) {
+        self.progress.finish();
+    }
+}
+
+fn describe(name: &str, export: &Export, saved: &SaveReport) {
+    let parameters = export.model.metadata.get(PARAMETERS_KEY).map_or("", String::as_str);
+    report(&format!(
         "{name}{}: {} nodes, {parameters} parameters",
         export.network.architecture(),
         export.model.nodes.len()
     ));
-    for file in &report.linked {
+    for file in &saved.linked {
         let how = match file.method {
             LinkMethod::InPlace => "the graph points into it where it is",
             LinkMethod::HardLink => "hard link of the checkpoint: no weight was copied",
             LinkMethod::Reflink => "reflink of the checkpoint: no weight was copied",
             LinkMethod::Copied => "copy of the checkpoint, which is on another file system: it could not be linked",
         };
-        say(&format!("{}: {how}", file.path.display()));
+        report(&format!("{}: {how}", file.path.display()));
     }
-    if let Some((path, bytes)) = &report.weights {
-        say(&format!("{}: {bytes} bytes of weights", path.display()));
+    if let Some((path, bytes)) = &saved.weights {
+        report(&format!("{}: {bytes} bytes of weights", path.display()));
     }
 }
 
 impl Arguments {
-    /// Says how many tensors of each file of adaptations are of components that are not exported.
-    fn say_elsewhere(&self, counts: &[usize]) {
+    /// Reports how many tensors of each file of adaptations are of components that are not exported.
+    fn report_elsewhere(&self, counts: &[usize]) {
         for (lora, count) in self.lora.iter().zip(counts).filter(|(_, count)| **count > 0) {
-            say(&format!("{}: {count} tensors are of components that are not exported", lora.path.display()));
+            report(&format!("{}: {count} tensors are of components that are not exported", lora.path.display()));
         }
     }
 

@@ -1,12 +1,12 @@
 //! `exporter inspect`.
 
-use super::{Hints, print};
+use super::{CommandResult, Hints, result, result_json};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tileforge_contract::{ReceptiveField, Upscale};
+use tileforge_exporter::Error;
 use tileforge_exporter::arch::detect_task;
-use tileforge_exporter::{Error, Result};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -19,19 +19,21 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<()> {
+pub(super) fn run(arguments: &Arguments) -> CommandResult {
     let checkpoint = arguments.hints.open(&arguments.path)?;
     let network = detect_task(&checkpoint, arguments.hints.task()?, &arguments.hints.map())?;
     let contract = network.contract();
     let upscale = Upscale::of(&contract).ok();
     let upscale = upscale.as_ref();
-    let hyperparameters = network.hyperparameters().map_err(|e| Error::Option(e.to_string()))?;
+    let hyperparameters = network
+        .hyperparameters()
+        .map_err(|source| Error::HyperparametersJson { architecture: network.architecture(), source })?;
     let mut types: BTreeMap<&str, usize> = BTreeMap::new();
     for weight in checkpoint.tensors().values() {
         *types.entry(weight.data_type().name()).or_default() += 1;
     }
     if arguments.json {
-        let report = json!({
+        return result_json(&json!({
             "path": checkpoint.path(),
             "architecture": network.architecture(),
             "task": contract.task,
@@ -44,8 +46,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
             "files": checkpoint.files(),
             "hyperparameters": hyperparameters,
             "metadata": checkpoint.metadata(),
-        });
-        return print(&format!("{report:#}\n"));
+        }));
     }
     let mut lines = vec![
         ("architecture", network.architecture().to_owned()),
@@ -70,18 +71,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
             }),
         ),
     ];
-    // The scale and the channels of an upscaler are above.
+    // The scale and the channels of an upscaler have lines of their own.
     let above = |name: &str| upscale.is_some() && ["scale", "channels"].contains(&name);
     for (name, value) in hyperparameters.as_object().into_iter().flatten().filter(|(name, _)| !above(name)) {
         lines.push((name, value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
     }
     for (name, value) in checkpoint.metadata() {
-        lines.push((name, format!("{value} (the checkpoint's note)")));
+        lines.push((name, format!("{value} (noted in the checkpoint)")));
     }
-    let text: String = lines
-        .into_iter()
-        .filter(|(_, value)| !value.is_empty())
-        .map(|(name, value)| format!("{name:<16} {value}\n"))
-        .collect();
-    print(&text)
+    let lines = lines.into_iter().filter(|(_, value)| !value.is_empty());
+    result(&lines.map(|(name, value)| format!("{name:<16} {value}")).collect::<Vec<_>>().join("\n"))
 }

@@ -1,19 +1,19 @@
-//! The command line: results on stdout, talk on stderr.
+//! The command line: results on stdout, messages on stderr.
 
+mod advice;
 mod export;
 mod inspect;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use tileforge_exporter::pipeline::weights_in;
-use tileforge_exporter::{Checkpoint, Error, Result, Task};
+use tileforge_exporter::{Checkpoint, Error, Task};
+use tileforge_terminal::{Exit, Shell, chain_with, print, print_completions, print_json, report, start_log};
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done, 1 failed, 2 wrong usage.
-
 Examples:
   exporter inspect RealESRGAN_x4plus.safetensors
   exporter export RealESRGAN_x4plus.safetensors -o x4plus.onnx
@@ -21,11 +21,23 @@ Examples:
   exporter export stable-diffusion-xl-base-1.0 -o sdxl-onnx --variant fp16";
 
 #[derive(Parser)]
-#[command(name = "exporter", version, about = "Turns safetensors checkpoints of image models into ONNX graphs", after_help = AFTER_HELP)]
+#[command(
+    name = "exporter",
+    version,
+    about = "Turns safetensors checkpoints of image models into ONNX graphs",
+    after_help = [AFTER_HELP, "\n\n", Exit::HELP].concat()
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
+
+const EXPORT_HELP: &str = "\
+Examples:
+  exporter export compact-x4.safetensors -o compact-x4.onnx
+  exporter export compact-x4.safetensors -o tile.onnx --shapes image:1x3x256x256 --weights inline
+  exporter export stable-diffusion-v1-5 -o sd15-onnx
+  exporter export stable-diffusion-v1-5/vae -o decoder.onnx --component vae_decoder";
 
 #[derive(Subcommand)]
 enum Command {
@@ -33,56 +45,52 @@ enum Command {
     #[command(after_help = "Example:\n  exporter inspect models/compact-x4.safetensors --json")]
     Inspect(inspect::Arguments),
     /// Write the ONNX graph of a checkpoint, or those of a pipeline's folder.
-    #[command(after_help = "Examples:\n  exporter export compact-x4.safetensors -o compact-x4.onnx\n  \
-                            exporter export compact-x4.safetensors -o tile.onnx --shapes image:1x3x256x256 --weights inline\n  \
-                            exporter export stable-diffusion-v1-5 -o sd15-onnx\n  \
-                            exporter export stable-diffusion-v1-5/vae -o decoder.onnx --component vae_decoder")]
+    #[command(after_help = EXPORT_HELP)]
     Export(export::Arguments),
     /// Print the completions of a shell.
     #[command(after_help = "Example:\n  exporter completions bash > /etc/bash_completion.d/exporter")]
     Completions {
         /// The shell.
-        shell: clap_complete::Shell,
+        shell: Shell,
     },
 }
 
-/// What the checkpoint does not tell.
+/// What the checkpoint does not determine.
 #[derive(clap::Args)]
 struct Hints {
-    /// Which graph, of a checkpoint that several are made of, or of a pipeline; may be repeated
+    /// Which graph to make, where a checkpoint or a pipeline gives several; may be repeated
     #[arg(long, value_name = "NAME")]
     component: Vec<String>,
-    /// Which weights of a folder that has several sets of them, such as fp16
+    /// Which weights to take from a folder that has several sets of them, such as fp16
     #[arg(long, value_name = "NAME")]
     variant: Option<String>,
-    /// Where an image of 0 to 1 gets the mean and the deviation that a depth network was trained with [default:
-    /// outside]
+    /// Where a depth network's input is normalised by mean and deviation: outside the graph, which is the default, or in it
     #[arg(long, value_name = "PLACE", value_parser = ["outside", "in-graph"])]
     preprocess: Option<String>,
-    /// Which chunk of a video the graph is for, the first one or any other; the same as --set chunk=NAME
+    /// Which chunk of a video the graph is for: the first one, or any other; short for --set chunk=NAME
     #[arg(long, value_name = "NAME", value_parser = ["first", "next"])]
     chunk: Option<String>,
-    /// A hyperparameter that the checkpoint does not tell, as NAME=VALUE; may be repeated
+    /// A hyperparameter that the checkpoint does not determine; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
 }
 
 impl Hints {
     /// The checkpoint at `path`, which may be the folder of a component.
-    fn open(&self, path: &Path) -> Result<Checkpoint> {
-        if path.is_dir() {
-            Checkpoint::open(weights_in(path, self.variant.as_deref())?)
+    fn open(&self, path: &Path) -> Result<Checkpoint, Failure> {
+        Ok(if path.is_dir() {
+            Checkpoint::open(weights_in(path, self.variant.as_deref())?)?
         } else {
-            Checkpoint::open(path)
-        }
+            Checkpoint::open(path)?
+        })
     }
 
-    /// The task of the wanted graph of one checkpoint, if it is said.
-    fn task(&self) -> Result<Option<Task>> {
+    /// The task of the graph to make of one checkpoint, if it is given.
+    fn task(&self) -> Result<Option<Task>, Failure> {
         match self.component.as_slice() {
             [] => Ok(None),
-            [one] => one.parse().map(Some).map_err(|reason| Error::Option(format!("--component: {reason}"))),
-            _ => Err(Error::Option("--component: one checkpoint becomes one graph; say which one".into())),
+            [one] => one.parse().map(Some).map_err(|reason| Failure::Usage(format!("--component: {reason}"))),
+            _ => Err(Failure::Usage("one checkpoint becomes one graph; give --component once".into())),
         }
     }
 
@@ -98,37 +106,77 @@ fn pair(text: &str) -> Result<(String, String), String> {
     pair.map(|(name, value)| (name.into(), value.into())).ok_or_else(|| "expected NAME=VALUE".into())
 }
 
-pub(crate) fn run() -> ExitCode {
-    let result = match Arguments::parse().command {
-        Command::Inspect(arguments) => inspect::run(&arguments),
-        Command::Export(arguments) => export::run(&arguments),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "exporter", &mut script);
-            print(&String::from_utf8_lossy(&script))
+/// Why a command failed.
+#[derive(Debug)]
+enum Failure {
+    /// The arguments do not go together.
+    Usage(String),
+    /// The library's error.
+    Export(Error),
+    /// Results cannot be printed.
+    Print(io::Error),
+}
+
+type CommandResult = Result<(), Failure>;
+
+impl<E: Into<Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Export(error.into())
+    }
+}
+
+impl Failure {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Usage(_)
+            | Self::Export(
+                Error::UnknownHyperparameter { .. }
+                | Error::SeveralGraphs { .. }
+                | Error::NoSuchComponent { .. }
+                | Error::OneGraphPerFile { .. }
+                | Error::ShapeText { .. }
+                | Error::TwoShapes { .. }
+                | Error::Shape { .. }
+                | Error::NeedsFixedShape { .. }
+                | Error::ImageTooSmall { .. }
+                | Error::NoSuchInput { .. },
+            ) => Exit::Usage,
+            Self::Export(_) | Self::Print(_) => Exit::Failed,
         }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Usage(reason) => reason.clone(),
+            Self::Export(error) => chain_with(error, advice::on(error).as_deref()),
+            Self::Print(error) => format!("standard output: cannot be written: {error}"),
+        }
+    }
+}
+
+/// Prints a result.
+fn result(text: &str) -> CommandResult {
+    print(text).map_err(Failure::Print)
+}
+
+/// Prints a result for machines.
+fn result_json(value: &impl serde::Serialize) -> CommandResult {
+    print_json(value).map_err(Failure::Print)
+}
+
+pub(crate) fn run() -> ExitCode {
+    let arguments = Arguments::parse();
+    start_log();
+    let result = match &arguments.command {
+        Command::Inspect(arguments) => inspect::run(arguments),
+        Command::Export(arguments) => export::run(arguments),
+        Command::Completions { shell } => print_completions(*shell, Arguments::command()).map_err(Failure::Print),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&format!("error: {error}"));
-            ExitCode::from(if matches!(error, Error::Option(_)) { 2 } else { 1 })
+        Ok(()) => Exit::Done.into(),
+        Err(failure) => {
+            report(&format!("error: {}", failure.text()));
+            failure.exit().into()
         }
     }
-}
-
-/// A result, on stdout. A reader that has gone away is no error: it has seen what it wanted.
-fn print(text: &str) -> Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::File { path: "stdout".into(), action: "write to", source })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Talk, on stderr.
-fn say(text: &str) {
-    // There is nowhere left to report a failure to.
-    let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -6,7 +6,7 @@
 //! an eighth to a fifth faster on a CPU, and its peak memory 30 to 70 % higher (docs/benchmarks.md).
 
 use super::{Scope, channels};
-use crate::{Error, Result, Shapes};
+use crate::{Result, Shapes};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -106,9 +106,8 @@ impl Clip {
                 let (name, dims) = (cache_name(layer), &frames.ty().dims);
                 let [fixed] = shapes.resolve([(&name, dims)])?;
                 if fixed != *dims {
-                    return Err(Error::Option(format!(
-                        "--shapes {name}: the sizes of the caches follow from those of the video: fix these too, or these alone"
-                    )));
+                    let reason = "the sizes of the caches follow from those of the video, which must be fixed as well";
+                    return Err(shapes.wrong(&name, dims, Some(reason.into())));
                 }
             }
             frames.trace().output(&format!("next_cache.{layer}"), frames);

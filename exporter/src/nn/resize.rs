@@ -23,9 +23,7 @@ pub fn pad_to_multiple(image: &Value, multiple: usize) -> Result<Value> {
         let wanted = size.next_multiple_of(multiple);
         if wanted - size >= size.max(1) {
             let least = multiple / 2 + 1;
-            return Err(Error::Option(format!(
-                "--shapes: a height or width of {size} is too small to be extended to {wanted} by reflection; this model takes {least} and more"
-            )));
+            return Err(Error::ImageTooSmall { size, extended: wanted, least });
         }
     }
     Ok(image.pad_reflect(missing(&height, multiple), missing(&width, multiple)))
