@@ -25,27 +25,27 @@ const SELFTEST_FILE: &str = "selftest.safetensors";
 pub struct Built {
     /// The engine directory.
     pub directory: PathBuf,
-    /// Its manifest, with the gates' figures.
+    /// The manifest, with the figures of the gates.
     pub manifest: Manifest,
-    /// Why nothing in it was compiled for its GPU, if it is for one.
+    /// Why the engine is portable; `None` if it needs no compiling or was compiled for its GPU.
     pub portable: Option<String>,
     /// Bytes of all its files together.
     pub bytes: u64,
-    /// How fast it is here, as gates that it passed: of an INT8 engine for CPUs. Time is no part of the engine, whose
-    /// bytes repeat.
+    /// The speed gates that it passed, for an INT8 engine of CPUs. They are not part of the engine, because times
+    /// differ from build to build.
     pub speed: Vec<Gate>,
-    /// What each layer costs, the most sensitive first: if it was asked for, or if layers had to fall back.
+    /// What each layer costs, the most sensitive first; filled if it was asked for, or if layers had to fall back.
     pub sensitivity: Vec<Sensitivity>,
 }
 
-/// Builds the engine of `source` for `profile` at `directory`, which may hold an older engine, and nothing else.
+/// Builds the engine of `source` for `profile` at `directory`, which must be free or hold an older engine.
 ///
-/// The engine is written beside its place and renamed at the end: a build that fails or is killed leaves no half
-/// engine.
+/// The engine is written under a temporary name and renamed at the end, so a build that fails or is killed leaves no
+/// half engine.
 ///
 /// # Errors
-/// The options do not go with the profile's precision, the source does not give a graph for the profile's tiles, ONNX
-/// Runtime refuses one, a gate is not passed, or a file cannot be written.
+/// The options do not suit the profile's precision, the source has no graph for the profile's tiles, ONNX Runtime
+/// refuses a graph, a gate is missed, or a file cannot be written.
 pub fn build(
     environment: &Environment,
     progress: &dyn Progress,
@@ -60,7 +60,7 @@ pub fn build(
     progress.begin("making the graphs", 1);
     let models = source.graphs(profile)?;
     progress.step();
-    // What cannot become an engine is refused before anything is measured.
+    // Graphs that TensorRT cannot take are refused before anything is measured.
     check_for_tensorrt(profile, models.iter().map(|model| Ok((file_name(model)?, Cow::Borrowed(model)))))?;
     let parent = exchange::place_for(directory)?;
     let staging = exchange::temporary(parent)?;
@@ -136,7 +136,7 @@ pub fn build(
     Ok(Built { directory, manifest, portable, bytes, speed, sensitivity: converted.sensitivity })
 }
 
-/// Compiles every graph of the engine in `staging` on a GPU of this machine, with its timing cache beside the plan.
+/// Compiles every graph of the engine in `staging` on a GPU of this machine. The timing cache goes beside the plan.
 fn compile(
     environment: &Environment,
     progress: &dyn Progress,
@@ -165,11 +165,12 @@ fn owned(options: ProviderOptions) -> BTreeMap<String, String> {
     options.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// A graph of the engine: its record, and the same graph before ONNX Runtime touched it.
+/// A graph of the engine: its record, and the file of the same graph before ONNX Runtime optimised it.
 struct EngineGraph {
     record: Graph,
     reference: PathBuf,
-    /// A graph in FP32 that rounds as this one does on its target, where running it here would not show that.
+    /// An FP32 graph that rounds as this graph does on its target; set if running this graph here would not show that
+    /// rounding.
     emulation: Option<PathBuf>,
 }
 
@@ -192,8 +193,8 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
     write(&models.iter().collect::<Vec<_>>(), scratch)?;
     let references: Vec<PathBuf> = names.iter().map(|name| scratch.join(name)).collect();
     let mut converted = precision::convert(job, models, &references, scratch)?;
-    // Fusions are stored of FP32 alone: of other types, ONNX Runtime would store what its CPU kernels lack as Casts,
-    // and 8 bits in this processor's form. And for CPUs alone: TensorRT fuses by itself, and does not know ONNX
+    // Fusions are stored for FP32 engines of CPUs only. In other types, ONNX Runtime would store Casts for what its CPU
+    // kernels lack, and 8-bit graphs in this processor's form. TensorRT fuses by itself and does not know ONNX
     // Runtime's own operators.
     let optimise = job.precision == Precision::Fp32 && job.provider == Provider::Cpu;
     let unfused = scratch.join("unfused");
@@ -229,7 +230,7 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
     Ok(Written { graphs, graph_sha256, converted })
 }
 
-/// That the TensorRT which ONNX Runtime uses takes the graphs, if they are for it.
+/// Checks that TensorRT 10, which ONNX Runtime uses, takes the graphs of an engine for TensorRT.
 fn check_for_tensorrt<'m>(
     profile: &Profile,
     mut graphs: impl Iterator<Item = Result<(String, Cow<'m, Model>)>>,
@@ -243,7 +244,7 @@ fn check_for_tensorrt<'m>(
     })
 }
 
-/// `model-1x3x256x256.onnx`: after the shape of the first input.
+/// `model-1x3x256x256.onnx`: named after the shape of the first input.
 fn file_name(model: &Model) -> Result<String> {
     let dims = model.inputs.first().and_then(|port| port.ty.fixed_dims());
     let dims = dims.ok_or_else(|| tileforge_graph::Error::Graph("expected a first input of fixed shape".into()))?;
@@ -252,14 +253,14 @@ fn file_name(model: &Model) -> Result<String> {
 
 /// What [`measure`] found.
 struct Measured {
-    /// Of quality, which is the same in every build.
+    /// Gates of quality: the same in every build.
     gates: Vec<Gate>,
-    /// Of speed.
+    /// Gates of speed.
     speed: Vec<Gate>,
     selftest: SelfTest,
 }
 
-/// Runs every graph of the engine against its reference, and keeps the smallest one's input and output as the
+/// Runs every graph of the engine against its reference. Keeps the sample and the output of the smallest graph as the
 /// self-test.
 fn measure(
     source: &Source,
@@ -277,7 +278,7 @@ fn measure(
         let file = graph.emulation.clone().unwrap_or_else(|| staging.join(&graph.record.file));
         let measured = trial.measure_file(&file)?;
         gates.extend(measured.gates(&graph.record.file, job.floors, graph.emulation.is_some()));
-        // Speed is what 8 bits are for. It is measured where the engine will run: of GPUs, a CPU says nothing.
+        // Speed is the purpose of 8 bits. It is measured only where the engine runs: a CPU says nothing about a GPU.
         if job.precision == Precision::Int8 && job.provider == Provider::Cpu && position + 1 == graphs.len() {
             let rivals = converted.rivals(&graph.reference, scratch)?;
             let paths: Vec<&Path> = rivals.iter().map(|(_, path)| path.as_path()).collect();
@@ -291,8 +292,8 @@ fn measure(
         }
         if selftest.is_none() {
             let path = staging.join(SELFTEST_FILE);
-            // An engine proves elsewhere that it computes what it computed here, so its own output is what is expected,
-            // not FP32's.
+            // The self-test asks whether another machine computes what this one computed. So it expects the engine's
+            // own output, not that of FP32.
             let expected =
                 if job.precision == Precision::Fp32 { trial.reference().clone() } else { trial.outputs_of(&file)? };
             selftest::write(&path, &views(trial.sample()), &views(&expected))?;
@@ -305,9 +306,9 @@ fn measure(
     Ok(Measured { gates, speed, selftest })
 }
 
-/// Largest error of the self-test on another box, over the output's range. Other processors round differently: in FP32
-/// in the last bits, in 16 bits in the eleventh or eighth, and in 8 bits a value between two
-/// quantised values may become either.
+/// Largest error of the self-test on another machine, over the output's range. Processors round differently: in FP32 in
+/// the last bits, in 16 bits in the eleventh or eighth bit. In 8 bits, a value between two quantised values may become
+/// either.
 fn selftest_tolerance(precision: Precision) -> f64 {
     match precision {
         Precision::Fp32 => 1e-4,
@@ -316,12 +317,12 @@ fn selftest_tolerance(precision: Precision) -> f64 {
     }
 }
 
-/// A failed gate together with the layer that has most to do with it.
+/// A missed gate, together with the layer that costs most quality.
 fn with_blame(error: Error, converted: &Converted, job: &Job<'_>, scratch: &Path) -> Error {
     let Error::Gate(text) = error else { return error };
     match converted.worst_layer(job, scratch) {
         Ok(Some(worst)) => Error::Gate(format!("{text}\n  the layer that costs most: {worst}")),
-        // Nothing is known of layers: the failure itself is what matters.
+        // The worst layer is unknown; the missed gate is what matters.
         _ => Error::Gate(text),
     }
 }
@@ -330,7 +331,7 @@ fn write_manifest(manifest: &Manifest, staging: &Path) -> Result<()> {
     let path = staging.join(MANIFEST_FILE);
     let text = serde_json::to_string_pretty(manifest)
         .map_err(|e| Error::input(&path, format!("cannot be written as JSON: {e}")))?;
-    // What the runtime would refuse must never be shipped.
+    // A manifest that the runtime would refuse must not be shipped.
     Manifest::parse(text.as_bytes())?;
     fs::write(&path, text + "\n").map_err(|e| Error::file(&path, "write", e))
 }

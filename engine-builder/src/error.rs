@@ -58,10 +58,10 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// A graph or an engine did not pass its gates. Nothing was written.
+    /// A graph or an engine missed its gates. Nothing was written.
     #[error("the gates were not passed; nothing was written\n{0}")]
     Gate(String),
-    /// TensorRT would not take a graph.
+    /// TensorRT would refuse a graph.
     #[error("{0}")]
     Lint(String),
     /// The checkpoint cannot be exported.
@@ -70,16 +70,16 @@ pub enum Error {
     /// The graph cannot be made, read or written.
     #[error(transparent)]
     Graph(#[from] tileforge_graph::Error),
-    /// The engine directory.
+    /// The engine directory cannot be written or read.
     #[error(transparent)]
     Engine(#[from] tileforge_engine::Error),
-    /// ONNX Runtime.
+    /// ONNX Runtime failed.
     #[error(transparent)]
     Session(#[from] tileforge_session::Error),
-    /// A picture to calibrate on.
+    /// A picture for calibration cannot be read.
     #[error(transparent)]
     Image(#[from] tileforge_image::Error),
-    /// The model's contract.
+    /// The model's contract is broken.
     #[error(transparent)]
     Contract(#[from] tileforge_contract::Error),
 }

@@ -1,4 +1,4 @@
-//! Gates: what an engine must show before it is written.
+//! Gates: what an engine must reach before it is written.
 
 use crate::{Error, Floors, Result};
 use ndarray::ArrayD;
@@ -7,17 +7,17 @@ use tileforge_engine::manifest::Gate;
 /// An engine's output against its reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measurement {
-    /// Whether every value is a number.
+    /// Whether every value is finite.
     pub finite: bool,
     /// Peak signal-to-noise ratio in dB; the peak is the range of the reference. Infinite for equal outputs.
     pub psnr_db: f64,
-    /// Cosine of the angle between the two, as vectors: 1 for equal ones, whatever their scale.
+    /// Cosine of the angle between the two outputs as vectors: 1 for equal outputs, whatever their scale.
     pub cosine: f64,
-    /// Largest absolute difference over the range of the reference.
+    /// Largest absolute difference, over the range of the reference.
     pub maximum_error: f64,
 }
 
-/// Stands in for an infinite ratio, which JSON cannot write: more than FP32 can tell.
+/// Stands for an infinite ratio, which JSON cannot write. FP32 outputs that differ stay below it.
 pub(crate) const EXACT_DB: f64 = 200.0;
 
 impl Measurement {
@@ -26,13 +26,13 @@ impl Measurement {
         Self::of_all(&[(found, reference)])
     }
 
-    /// Compares outputs of several inputs. The ratio is that of the worst one; the peak and the cosine are those of all
-    /// together, since a tile of one colour has neither a range nor a direction of its own.
+    /// Compares the outputs for several samples. The PSNR is that of the worst sample. Peak and cosine are computed
+    /// over all samples together, since a tile of one colour has no range and no direction.
     pub(crate) fn of_all(pairs: &[(&ArrayD<f32>, &ArrayD<f32>)]) -> Self {
         let references = pairs.iter().flat_map(|(_, reference)| reference.iter());
         let (low, high) =
             references.fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)));
-        // A constant reference has no range of its own.
+        // A constant reference has no range.
         let range = f64::from(high - low).max(f64::from(f32::EPSILON));
         let (mut worst_mean, mut largest) = (0.0_f64, 0.0_f64);
         let (mut product, mut lengths) = (0.0, [0.0; 2]);
@@ -53,7 +53,7 @@ impl Measurement {
         Measurement {
             finite: pairs.iter().flat_map(|(found, _)| found.iter()).all(|value| value.is_finite()),
             psnr_db: 10.0 * (range * range / worst_mean).log10(),
-            // Zeros have no direction; two of them are equal.
+            // Zeros have no direction; two zero outputs are equal.
             cosine: if worst_mean == 0.0 {
                 1.0
             } else {
@@ -63,7 +63,7 @@ impl Measurement {
         }
     }
 
-    /// The worse of two in each respect.
+    /// The worse value of the two, for each figure.
     pub(crate) fn or_worse(&self, other: &Measurement) -> Measurement {
         // NaN counts as the worst value and propagates.
         let least = |a: f64, b: f64| if a.is_nan() || a < b { a } else { b };
@@ -75,13 +75,13 @@ impl Measurement {
         }
     }
 
-    /// Whether the quality is at least that of the floors.
+    /// Whether all floors are reached.
     pub fn reaches(&self, floors: &Floors) -> bool {
         self.finite && self.psnr_db >= floors.psnr_db && self.cosine >= floors.cosine
     }
 
-    /// The gates of one graph, with their figures. `emulated` says that the graph's arithmetic was measured in its
-    /// emulation, because no kernel here rounds as the target's do.
+    /// The gates of one graph, with their figures. `emulated`: an emulation of the graph was measured, because no
+    /// kernel on this machine rounds as the target does.
     pub fn gates(&self, graph: &str, floors: &Floors, emulated: bool) -> Vec<Gate> {
         let [psnr, cosine] = if emulated { ["psnr_db_emulated", "cosine_emulated"] } else { ["psnr_db", "cosine"] };
         let gate = |name: &str, value: f64, floor: f64| Gate { name: name.into(), graph: graph.into(), value, floor };
@@ -94,10 +94,10 @@ impl Measurement {
     }
 }
 
-/// That every gate was passed.
+/// Checks that every gate is passed.
 ///
 /// # Errors
-/// [`Error::Gate`] with the ones that were not.
+/// [`Error::Gate`] with the gates that are missed.
 pub(crate) fn check(gates: &[&Gate]) -> Result<()> {
     let failed: Vec<String> = gates
         .iter()
@@ -115,7 +115,7 @@ pub(crate) fn check(gates: &[&Gate]) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(Error::Gate(failed.join("\n"))) }
 }
 
-/// A figure with two digits behind the point, or with as many as tell it from 1.
+/// A figure with two digits after the point; with more for values near 1, enough to tell them from 1.
 pub fn figure(value: f64) -> String {
     if (1e-8..0.01).contains(&(1.0 - value).abs()) {
         format!("{value:.8}").trim_end_matches('0').to_owned()
@@ -151,7 +151,7 @@ mod tests {
         let off = |tile: &ArrayD<f32>, by: f32| tile.mapv(|value| value + by);
         let [better, worse] =
             [0.01, 0.1].map(|by| Measurement::of_all(&[(&colourful, &colourful), (&off(&dark, by), &dark)]));
-        // The peak is that of both, not the dark one's.
+        // The peak is that of both tiles, not of the dark one alone.
         assert!((better.psnr_db - 40.0).abs() < 1e-3 && (worse.psnr_db - 20.0).abs() < 1e-3, "{better:?} {worse:?}");
         assert!(better.cosine > 0.9999, "{better:?}");
         let broken = Measurement::of_all(&[(&array(&[f32::NAN, 0.0]), &dark), (&colourful, &colourful)]);

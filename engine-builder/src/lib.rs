@@ -1,9 +1,7 @@
-//! Graphs to engines: what a model becomes for one kind of machine, with the proof that it still gives the right
-//! pixels.
+//! Builds engines from graphs: what a model becomes for one kind of machine, checked against its reference.
 //!
-//! Data flows one way: a [`Source`] (checkpoint, graph or model file) gives one graph for each tile shape of a
-//! [`Profile`]; the graphs are run against their reference; and [`build`] writes the engine directory that the
-//! `runtime` crate opens.
+//! A [`Source`] (checkpoint, graph or model file) gives one graph for each tile shape of a [`Profile`]. The graphs are
+//! run against their reference. [`build`] writes the engine directory.
 
 mod build;
 mod error;
@@ -33,7 +31,7 @@ pub use source::{Source, SourceOptions};
 mod tests {
     use tileforge_session::{Environment, onnxruntime};
 
-    /// The library of this source tree, and no cache.
+    /// ONNX Runtime of this source tree, without a cache.
     pub(crate) fn environment() -> Environment {
         Environment::new(onnxruntime::load(&onnxruntime::Search::AroundExecutable).unwrap())
     }

@@ -1,4 +1,4 @@
-//! Model files: what a checkpoint is, where it came from, and what must hold of it.
+//! Model files: what a checkpoint is, and where it comes from.
 
 use crate::{Error, Result, yaml};
 use serde::Deserialize;
@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tileforge_contract::Task;
 
-/// A model, as `models/NAME.yaml` says it.
+/// A model, as `models/NAME.yaml` describes it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelFile {
-    /// The name: that of the file.
+    /// The name: the same as the file's.
     pub name: String,
-    /// What the model does, for the reader.
+    /// What the model is good for, in a sentence for the reader.
     pub description: String,
-    /// The task that the checkpoint must turn out to have.
+    /// The task; the checkpoint must have it.
     pub task: Task,
-    /// The architecture that the checkpoint must turn out to have.
+    /// The architecture; the checkpoint must have it.
     pub architecture: String,
     /// The checkpoint, beside the model file.
     pub checkpoint: PathBuf,
@@ -26,7 +26,7 @@ pub struct ModelFile {
     pub licence: String,
     /// Where the weights come from and how they were trained.
     pub provenance: String,
-    /// Hyperparameters that the checkpoint does not tell (`--set` of the exporter).
+    /// Hyperparameters that the checkpoint does not state.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
 }
@@ -35,7 +35,7 @@ impl ModelFile {
     /// Reads a model file.
     ///
     /// # Errors
-    /// The file cannot be read, is not a valid one, or its checkpoint is missing or another one.
+    /// The file cannot be read or is not valid, or its checkpoint is missing or has another SHA-256.
     pub fn read(path: &Path) -> Result<Self> {
         let mut model: ModelFile = yaml::read(path)?;
         if path.file_stem().is_none_or(|stem| stem != model.name.as_str()) {

@@ -1,19 +1,19 @@
-//! Letting ONNX Runtime optimise a graph once, while the engine is built, instead of at every start.
+//! Optimises a graph with ONNX Runtime once, while the engine is built, instead of at every start.
 
 use crate::Result;
 use std::path::Path;
 use tileforge_graph::{Model, Weight};
 use tileforge_session::{Environment, OptimisationLevel, Session, SessionOptions};
 
-/// The optimised graph is kept when it has at most this share of the nodes. A count and not a time, so that the same
-/// inputs give the same engine; docs/benchmarks.md has the loading times that it stands for.
+/// The optimised graph is kept if it has at most this share of the nodes. The decision counts nodes, not time, so that
+/// the same inputs give the same engine. docs/benchmarks.md has the loading times behind the number.
 const WORTH_KEEPING: f64 = 0.9;
 
-/// The model with ONNX Runtime's fusions, or `None` where those make too little difference. `path` holds the model, and
-/// the result's file is written beside it, because what ONNX Runtime left unchanged still points into the model's
-/// weight file.
+/// The model with ONNX Runtime's fusions, or `None` if they make too little difference. `path` holds the model. The
+/// result is written beside it, because tensors that ONNX Runtime left unchanged still point into the model's weight
+/// file.
 ///
-/// The fusions are those that hold for any processor; layouts for this one are still chosen when the engine is opened.
+/// The fusions hold for any processor. Layouts for one processor are chosen when the engine is opened.
 pub(crate) fn optimised(environment: &Environment, model: &Model, path: &Path) -> Result<Option<Model>> {
     let target = path.with_extension("optimised.onnx");
     let options = SessionOptions {
@@ -27,7 +27,7 @@ pub(crate) fn optimised(environment: &Environment, model: &Model, path: &Path) -
         return Ok(None);
     }
     for (name, weight) in &mut optimised.weights {
-        // What was not changed stays shared with the other graphs of the engine.
+        // Unchanged weights stay shared with the engine's other graphs.
         if let Some(original) = model.weights.get(name)
             && same(original, weight)?
         {

@@ -1,15 +1,15 @@
 //! Whether an engine can be compiled where it is built.
 //!
-//! TensorRT's code is for one GPU: it is made on a machine that has that GPU, from the graphs that the engine holds. An
-//! engine without it is *portable*: it is whole, its gates were passed, and the graphs run on any machine.
+//! TensorRT compiles for one GPU, on a machine that has it. An engine that was built elsewhere is *portable*: it is
+//! complete, has passed its gates, and its graphs run on any machine, but nothing in it is compiled.
 
 use crate::profile::Profile;
 use crate::{Error, Result};
 use tileforge_contract::Provider;
 use tileforge_session::{Environment, Gpu};
 
-/// The GPU that an engine of `profile` is compiled on here, by the driver's number; `None` for a profile that needs no
-/// compiling.
+/// The number (of the driver) of this machine's GPU that an engine of `profile` is compiled on; `None` for a profile
+/// that needs no compiling.
 ///
 /// # Errors
 /// Why the engine is portable.
@@ -39,10 +39,10 @@ fn gpu_here(profile: &Profile, gpus: &Result<Vec<Gpu>, String>) -> Result<Option
     Err(format!("expected a {} (compute capability {}) here, found {found}", device.gpu, device.compute_capability))
 }
 
-/// That an engine of `profile` will not be portable.
+/// Checks that an engine of `profile` will not be portable.
 ///
 /// # Errors
-/// It will be, with the reason: the machine does not fit.
+/// The engine will be portable, with the reason.
 pub fn require_compiled(environment: &Environment, profile: &Profile) -> Result<()> {
     let refused = |reason| Error::Portable { profile: profile.name.clone(), reason };
     compiles_on(environment, profile).map(drop).map_err(refused)

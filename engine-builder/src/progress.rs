@@ -1,15 +1,15 @@
-//! How far a build has come.
+//! Progress of a build.
 
-/// Hears how far long work has come. Stages follow each other.
+/// Receives the progress of long work. Stages follow each other.
 pub trait Progress: Sync {
-    /// A stage begins: what it does, and of how many steps it is.
+    /// A stage begins: its name, and its number of steps.
     fn begin(&self, stage: &str, steps: usize);
 
     /// One step of the stage is done.
     fn step(&self);
 }
 
-/// Nobody hears.
+/// Discards all progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

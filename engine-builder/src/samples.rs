@@ -1,4 +1,4 @@
-//! What a graph is run on to measure it: values for each input, made as its contract says what they mean.
+//! Samples that a graph is measured on: a value for each input, made according to its meaning in the contract.
 
 use crate::test_image::test_image;
 use crate::{Error, Result};
@@ -14,12 +14,12 @@ use tileforge_session::{Named, Tensor};
 /// A value for each input of a graph.
 pub(crate) type Sample = Named;
 
-/// A sample as a session takes it.
+/// A sample in the form that a session takes.
 pub(crate) fn views(sample: &Sample) -> Vec<(&str, &Tensor)> {
     sample.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect()
 }
 
-/// The one input that pictures are made into, if every other input can be made without a picture.
+/// The one input that takes pictures, if every other input can be made without a picture.
 pub(crate) fn picture_input(contract: &Contract) -> Option<&TensorSpec> {
     let mut pictures = contract.inputs.iter().filter(|tensor| matches!(tensor.meaning, Meaning::Pixels { .. }));
     let picture = pictures.next().filter(|_| pictures.next().is_none())?;
@@ -29,16 +29,16 @@ pub(crate) fn picture_input(contract: &Contract) -> Option<&TensorSpec> {
     (flat && others.into_iter().all(made)).then_some(picture)
 }
 
-/// The sample of a number for a graph of fixed shapes, always the same. Pictures are test images; latent images and what
-/// texts become are noise of deviation 1, as pipelines make them.
+/// Sample `number` for a graph of fixed shapes, always the same. Pictures are test images. Latent pictures and
+/// embeddings are noise of deviation 1, as in pipelines.
 ///
 /// # Errors
-/// An input has a size that is not fixed.
+/// The size of an input is not fixed.
 pub(crate) fn sample(contract: &Contract, model: &Model, number: usize) -> Result<Sample> {
     contract.inputs.iter().map(|spec| Ok((spec.name.clone(), values(contract, spec, model, number)?))).collect()
 }
 
-/// The value of one input in the sample of a number.
+/// The value of one input in sample `number`.
 ///
 /// # Errors
 /// As [`sample`].
@@ -49,7 +49,7 @@ pub(crate) fn values(contract: &Contract, spec: &TensorSpec, model: &Model, numb
         tileforge_graph::Error::Graph(format!("the input `{}`: expected fixed sizes, found {found}", spec.name))
     })?;
     let mut noise = Noise::new(number as u64);
-    // A carried input is what the output is that it comes from.
+    // A carried input has the meaning of the output that it comes from.
     let meaning = match &spec.meaning {
         Meaning::Carried { from } => contract.output(from).map_or(&Meaning::Cache, |output| &output.meaning),
         meaning => meaning,
@@ -69,11 +69,11 @@ pub(crate) fn values(contract: &Contract, spec: &TensorSpec, model: &Model, numb
         }
         Meaning::Depth { .. } => pictures(&dims, [0.0, 1.0], number),
         Meaning::Timestep { range: [low, high] } => {
-            // From the least to the largest, a step for each sample.
+            // Steps from the least to the largest, a different one for each sample.
             let phase = ((number * 5 % 8) as f32 + 0.5) / 4.0 - 1.0;
             vec![low + (0.5 + 0.5 * phase) * (high - low); count]
         }
-        // The size of the original, where it was cut, and the size that is asked for; the refiner's last one is a score.
+        // Size of the original, position of the crop, requested size. The refiner's last number is a score.
         Meaning::TimeIds => [1024.0, 1024.0, 0.0, 0.0, 1024.0, 1024.0].into_iter().cycle().take(count).collect(),
         Meaning::Latent { .. }
         | Meaning::LatentDistribution { .. }
@@ -92,9 +92,9 @@ fn normal(noise: &mut Noise, count: usize) -> Vec<f32> {
     (0..count).map(|_| (0..12).map(|_| noise.next_signed()).sum::<f32>() / 2.0).collect()
 }
 
-/// Test images for a tensor of pixels: `[batch, channels, height, width]`, or with frames behind the channels.
+/// Test images for a tensor of pixels: `[batch, channels, height, width]`, or with frames after the channels.
 fn pictures(dims: &[usize], range: [f32; 2], number: usize) -> Vec<f32> {
-    // Each sample is another part of a larger image; one alone is the whole.
+    // Sample 0 is the whole test image. Every other sample is a part of a larger one.
     let image = |size: [usize; 3], number: usize| match number {
         0 => test_image(size[0], size[1], size[2], range),
         number => part_of_test_image(size, range, number as u64),
@@ -126,7 +126,7 @@ pub(crate) fn normalise(pixels: &mut [f32], Normalisation { mean, deviation }: N
     }
 }
 
-/// `[channels, height, width]` of a test image with twice the height and width.
+/// A part `[channels, height, width]` of a test image that is twice as high and twice as wide.
 fn part_of_test_image([channels, height, width]: [usize; 3], range: [f32; 2], seed: u64) -> Vec<f32> {
     let (rows, columns) = (height * 2, width * 2);
     let image = test_image(channels, rows, columns, range);
@@ -138,9 +138,9 @@ fn part_of_test_image([channels, height, width]: [usize; 3], range: [f32; 2], se
     (0..channels).flat_map(rows_of).flat_map(|at| &image[at..at + width]).copied().collect()
 }
 
-/// Tokens of a text: the start, words, and the end until nothing is left.
+/// Tokens of a text: the start, words, and the end up to the full length.
 fn tokens(vocabulary: usize, noise: &mut Noise, count: usize) -> Vec<i64> {
-    // CLIP's vocabulary has start and end as its last two tokens.
+    // The last two tokens of CLIP's vocabulary are start and end.
     let [start, end] = [vocabulary.saturating_sub(2), vocabulary.saturating_sub(1)].map(|token| token as i64);
     let words = count.saturating_sub(2).min(20);
     let mut word = || ((noise.next_signed() * 0.5 + 0.5) * start as f32).floor() as i64;
@@ -155,7 +155,7 @@ fn tokens(vocabulary: usize, noise: &mut Noise, count: usize) -> Vec<i64> {
 /// The safetensors files in a folder, sorted by name.
 ///
 /// # Errors
-/// There are none.
+/// There is no such file.
 pub(crate) fn sample_files(folder: &Path, contract: &Contract) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in folder.read_dir().map_err(|e| Error::file(folder, "list", e))? {
@@ -170,10 +170,10 @@ pub(crate) fn sample_files(folder: &Path, contract: &Contract) -> Result<Vec<Pat
     Ok(paths)
 }
 
-/// The sample in a safetensors file, which has a tensor for each input, under its name.
+/// The sample in a safetensors file that has a tensor for each input, under the input's name.
 ///
 /// # Errors
-/// It lacks an input, or has it in another shape or type.
+/// The file lacks an input, or has it in another shape or type.
 pub(crate) fn read_sample(path: &Path, model: &Model) -> Result<Sample> {
     let bytes = fs::read(path).map_err(|e| Error::file(path, "read", e))?;
     let file =
@@ -218,7 +218,7 @@ mod tests {
     use tileforge_contract::{ChannelOrder, Extent, ReceptiveField, Task};
     use tileforge_graph::TensorType;
 
-    /// A contract with these inputs, and a graph with their shapes.
+    /// A contract with these inputs, and a graph with these shapes.
     fn model(inputs: Vec<(TensorSpec, Vec<usize>)>) -> (Contract, Model) {
         let port = |(spec, dims): &(TensorSpec, Vec<usize>)| Port {
             name: spec.name.clone(),

@@ -1,4 +1,4 @@
-//! Where the graphs of an engine come from.
+//! Where the graphs of an engine come from: a checkpoint, a graph, or a model file.
 
 use crate::profile::{Profile, Shapes as ProfileShapes};
 use crate::{Error, ModelFile, Result, Tile};
@@ -8,7 +8,7 @@ use tileforge_contract::{ARCHITECTURE_KEY, Contract, Extent, Shapes, Sizes, Task
 use tileforge_exporter::{Checkpoint, Shapes as FixedShapes};
 use tileforge_graph::Model;
 
-/// Tokens of a text where the network sets no limit: CLIP's tokenizers pad to these.
+/// Tokens of a text if the network sets no limit. CLIP's tokenizers pad to this length.
 const TOKENS: usize = 77;
 
 /// A model that an engine can be built of.
@@ -25,18 +25,19 @@ pub struct Source {
 
 #[derive(Debug)]
 enum Kind {
-    /// A graph is traced for each shape.
+    /// A graph is exported for each shape.
     Checkpoint { checkpoint: Box<Checkpoint>, task: Task, hints: BTreeMap<String, String> },
-    /// The graph is there; its dynamic sizes are fixed.
+    /// The graph exists; its dynamic sizes are fixed.
     Graph(Box<Model>),
 }
 
-/// What a checkpoint does not say about itself.
+/// What a checkpoint does not state.
 #[derive(Clone, Debug, Default)]
 pub struct SourceOptions {
-    /// The task of the graph, where several graphs are made of one checkpoint: an autoencoder's encoder or decoder.
+    /// The task of the graph, if several graphs are made of one checkpoint, such as an autoencoder's encoder and
+    /// decoder.
     pub task: Option<Task>,
-    /// Hyperparameters by name, for those that names and shapes of tensors do not tell.
+    /// Hyperparameters by name that the names and shapes of tensors do not determine.
     pub hyperparameters: BTreeMap<String, String>,
 }
 
@@ -45,7 +46,7 @@ impl Source {
     /// or a model file (`.yaml`).
     ///
     /// # Errors
-    /// It is none of them, it cannot be read, it is not what its model file says, or the options are not for it.
+    /// The path is none of these, cannot be read or contradicts its model file, or the options do not suit it.
     pub fn open(path: &Path, options: &SourceOptions) -> Result<Self> {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         match extension {
@@ -82,7 +83,7 @@ impl Source {
         let hints = options.hyperparameters.clone();
         let network = tileforge_exporter::arch::detect_task(&checkpoint, options.task, &hints)?;
         let contract = network.contract();
-        // That the tensors are those of the network is seen by tracing it once.
+        // Exporting it once shows that its tensors are those of the network.
         tileforge_exporter::export_task(&checkpoint, Some(contract.task), &network.example_shapes(), &hints)?;
         Ok(Source {
             name,
@@ -114,12 +115,12 @@ impl Source {
         })
     }
 
-    /// The model's name: that of its file.
+    /// The model's name: the name of its file.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The licence of the weights, if it is known.
+    /// The licence of the weights, if known.
     pub fn licence(&self) -> Option<&str> {
         self.licence.as_deref()
     }
@@ -144,7 +145,7 @@ impl Source {
         self.contract.task
     }
 
-    /// SHA-256 of the checkpoint, if the source is one in a single file.
+    /// SHA-256 of the checkpoint, if the source is a checkpoint in a single file.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -158,11 +159,11 @@ impl Source {
         }
     }
 
-    /// The graphs of an engine for `profile`, the smallest first: for each of its tiles one for one sample and one for its
-    /// batch, or the one of a graph whose sizes are fixed.
+    /// The graphs of an engine for `profile`, the smallest first: for each tile one graph for a single sample and one
+    /// for the profile's batch. A graph with fixed sizes is the only graph of its engine.
     ///
     /// # Errors
-    /// The network does not take such a size, or the profile says nothing of the task.
+    /// The network does not take such a size, or the profile has no sizes for the task.
     pub fn graphs(&self, profile: &Profile) -> Result<Vec<Model>> {
         if let Kind::Graph(model) = &self.kind
             && model.inputs.iter().all(|port| port.ty.fixed_dims().is_some())
@@ -186,7 +187,7 @@ impl Source {
         }
         let shapes = match (profile.shapes_for(self.task()), height.zip(width)) {
             (Some(shapes), _) => shapes.clone(),
-            // Its sizes are those of its tokens.
+            // Only the number of tokens varies.
             (None, None) => ProfileShapes { tiles: vec![Tile { height: 1, width: 1 }], batch: 1 },
             (None, Some(_)) => return Err(self.no_shapes(&profile.name)),
         };
@@ -200,7 +201,7 @@ impl Source {
         }
         tiles.sort_by_key(|[height, width]| height * width);
         let batch = shapes.batch as usize;
-        // What is left over of pictures that are cut into tiles runs one by one.
+        // Tiles that are left over after full batches run one by one.
         let batches = if batch == 1 || self.task() != Task::Upscale { vec![batch] } else { vec![1, batch] };
         let of = |[height, width]: [usize; 2]| {
             batches.iter().map(move |&batch| Sizes { batch, height, width, frames: 1, tokens })
@@ -208,7 +209,7 @@ impl Source {
         Ok(tiles.into_iter().flat_map(of).collect())
     }
 
-    /// That the profile does not say the sizes of the graph's inputs.
+    /// The error for a profile without sizes for the graph's task.
     fn no_shapes(&self, profile: &str) -> Error {
         let task = self.task();
         let remedy = match self.kind {
@@ -231,7 +232,7 @@ impl Source {
         }
     }
 
-    /// What was opened.
+    /// The path that was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,4 +1,4 @@
-//! Images for measuring: always the same, and with something of everything that photos have.
+//! Test images: always the same, with something of everything that photos contain.
 
 use std::f32::consts::TAU;
 use tileforge_exporter::Noise;
@@ -13,7 +13,7 @@ pub(crate) fn test_image(channels: usize, height: usize, width: usize, range: [f
             for x in 0..width {
                 let (u, v) = (x as f32 / width as f32, y as f32 / height as f32);
                 let slope = 0.5 * u + 0.3 * v + 0.1 * channel as f32;
-                // From waves as long as the tile to ones of a few pixels.
+                // Wavelengths from the whole tile to a few pixels.
                 let waves = (TAU * (2.0 + channel as f32) * u).sin() * (TAU * 24.0 * v * v).sin();
                 let edge = if (x / 11 + y / 17).is_multiple_of(2) { 0.25 } else { 0.0 };
                 let value = (0.6 * slope + 0.15 * waves + edge + 0.08 * noise.next_signed()).clamp(0.0, 1.0);

@@ -1,4 +1,4 @@
-//! Reading YAML files, strictly: the only place that knows which YAML library we use.
+//! Strict reading of YAML files. Only this module knows the YAML library.
 
 use crate::{Error, Result};
 use serde::de::DeserializeOwned;
@@ -26,11 +26,11 @@ fn describe(error: &YamlError) -> String {
     }
 }
 
-/// The valid name that is a typing error away, if there is one.
+/// The valid name that was probably meant, if one is near enough.
 fn nearest<'n>(found: &str, expected: &[&'n str]) -> Option<&'n str> {
     let similar = |name: &&'n str| (strsim::damerau_levenshtein(found, name), *name);
     let (distance, name) = expected.iter().map(similar).min()?;
-    // A third of the letters: beyond that, names have little in common.
+    // At most a third of the letters may differ. Beyond that, names have little in common.
     (distance * 3 <= name.len().max(found.len())).then_some(name)
 }
 

@@ -1,4 +1,4 @@
-//! What an architecture promises is what stands in its graph, and what an engine's manifest takes.
+//! The contract of an architecture stands in its graph, and an engine's manifest accepts it.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ fn every_contract_survives_its_graph_and_holds_for_its_shapes() {
             tileforge_graph::save(&model, &file, WeightStorage::Copy).unwrap();
             let read = Contract::from_metadata(&tileforge_graph::load(&file).unwrap().metadata).unwrap();
             assert_eq!(read, contract, "{} {preset}", entry.name);
-            // With every open size fixed, the graph has the shapes that the contract gives.
+            // With every open size fixed, the graph has the shapes that the contract predicts.
             let sizes = Sizes { batch: 2, height: 4, width: 3, frames: 2, tokens: 5 };
             let open = model.inputs.iter().any(|port| port.ty.fixed_dims().is_none());
             let model = if open { model.specialised(&contract.input_shapes(&sizes).unwrap()).unwrap() } else { model };

@@ -31,10 +31,10 @@ pub(super) struct UnpackArguments {
     /// Where the engine directory goes
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Refuse the engine unless it was signed with this key, before anything else of it is read
+    /// Refuse the engine unless it is signed with this key; the signature is checked before anything else is read
     #[arg(long, value_name = "KEY")]
     require_signature: Option<PathBuf>,
-    /// Store files that engines below this folder have too only once, as hard links
+    /// Store files that engines below this folder also have only once, as hard links
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
 }
@@ -60,7 +60,7 @@ pub(super) struct SignArguments {
     key: PathBuf,
 }
 
-/// Check that an engine is whole, and who signed it. `runtime verify` also runs it.
+/// Check that an engine is whole and signed with a key. `runtime verify` also runs it.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  engine-builder verify engines/rtx4090/compact-x4 --key release.pub")]
 pub(super) struct VerifyArguments {
@@ -72,13 +72,13 @@ pub(super) struct VerifyArguments {
     key: PathBuf,
 }
 
-/// Say in what two engines differ.
+/// Show how two engines differ.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  engine-builder diff engines/rtx4090/compact-x4 engines/rtx3090/compact-x4")]
 pub(super) struct DiffArguments {
     /// An engine directory
     first: PathBuf,
-    /// Another one
+    /// Another engine directory
     second: PathBuf,
     /// Print the differences as JSON
     #[arg(long)]

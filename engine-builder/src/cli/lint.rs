@@ -4,7 +4,7 @@ use super::{CommandResult, result, result_json};
 use std::path::PathBuf;
 use tileforge_engine_builder::lint::{Target, lint};
 
-/// Say what TensorRT's ONNX parser would refuse in a graph.
+/// Show what TensorRT's ONNX parser would refuse in a graph.
 #[derive(clap::Args)]
 #[command(
     after_help = "Errors end with exit code 4; warnings do not.\n\nExamples:\n  engine-builder lint model.onnx --target tensorrt-10\n  engine-builder lint model.onnx --target tensorrt-11 --json"
@@ -13,7 +13,7 @@ pub(super) struct Arguments {
     /// An ONNX graph
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
-    /// The TensorRT that is to take it
+    /// The TensorRT that has to take it
     #[arg(long)]
     target: Target,
     /// Print all findings as JSON

@@ -1,4 +1,4 @@
-//! The command line: results on stdout, talk on stderr.
+//! The command line: results on standard output, messages on standard error.
 
 mod advice;
 mod bundle;
@@ -49,8 +49,8 @@ enum Command {
         after_help = "Example:\n  engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4"
     )]
     Build(BuildArguments),
-    /// Write an exported graph in FP16 or BF16, or with INT8 weights, and nothing else: no engine, no calibration, no
-    /// gate.
+    /// Write an exported graph in FP16 or BF16, or with INT8 weights. This makes no engine: nothing is calibrated, no
+    /// gate is checked.
     #[command(after_help = CONVERT_HELP)]
     Convert(ConvertArguments),
     Pack(bundle::PackArguments),
@@ -84,10 +84,10 @@ struct ConvertArguments {
     /// channel, and activations in FP32
     #[arg(long, value_name = "PRECISION")]
     precision: Precision,
-    /// A node that computes in FP32, or a layer whose weights stay as they are; can be given again
+    /// A node that computes in FP32, or a layer whose weights are not converted; may be repeated
     #[arg(long, value_name = "NODE")]
     island: Vec<String>,
-    /// Where the graph goes; weights that need no conversion stay in the file that they are in, under a second name
+    /// Where the graph goes; weights that need no conversion stay in their file, which gets a second name
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
@@ -97,24 +97,24 @@ struct BuildArguments {
     /// A checkpoint (.safetensors, .safetensors.index.json, or a folder with either and its config.json), an exported graph
     /// (.onnx) or a model file (.yaml)
     model: PathBuf,
-    /// What the engine does, where several graphs are made of one checkpoint: vae_encoder or vae_decoder
+    /// The graph to build, where a checkpoint has several: vae_encoder or vae_decoder
     #[arg(long, value_name = "TASK")]
     component: Option<Task>,
-    /// A hyperparameter that the checkpoint does not tell; can be given again
+    /// A hyperparameter that the checkpoint does not state; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
     /// A name that `engine-builder profiles` lists, or the path of a .yaml file
     #[arg(long)]
     profile: String,
-    /// Another arithmetic than the profile's: fp32, fp16, bf16, int8 or fp8
+    /// Another precision than the profile's: fp32, fp16, bf16, int8 or fp8
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
-    /// A folder of pictures like those that the engine will see, to measure activations on, or of .safetensors files
-    /// with the inputs of a network that takes tensors; otherwise the built-in test image, or random tensors
+    /// A folder to measure activations on: pictures like those that the engine will get, or .safetensors files with the
+    /// inputs of a network that takes tensors. Without it: the built-in test image, or random tensors
     #[arg(long, value_name = "DIR")]
     calibration: Option<PathBuf>,
-    /// Tiles that are drawn from the pictures (a graph's batch is filled), files of tensors that are read, or random
-    /// tensors that are made
+    /// How many tiles to draw from the pictures (more, to fill the last batch), tensor files to read, or random tensors
+    /// to make
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     calibration_tiles: u32,
     /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse
@@ -123,7 +123,7 @@ struct BuildArguments {
     /// INT8 and FP8: quantise the first and the last layer as well
     #[arg(long)]
     all_layers: bool,
-    /// Try every layer alone in the engine's precision, and print what each costs, the worst first
+    /// Try every layer alone in the engine's precision, and print what each costs, the most expensive first
     #[arg(long)]
     sensitivity: bool,
     /// Where the engine directory goes
@@ -132,11 +132,10 @@ struct BuildArguments {
     /// Fail with exit code 3 if the engine cannot be compiled here, instead of building a portable one
     #[arg(long)]
     require_compiled: bool,
-    /// Store files that engines below this folder have too only once, as hard links
+    /// Store files that engines below this folder also have only once, as hard links
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
-    /// Print the manifest as one JSON object, and in it what was measured besides: `speed`, and as `sensitivity` what
-    /// each layer costs
+    /// Print one JSON object: the manifest with the measured `speed`, and under `sensitivity` what each layer costs
     #[arg(long)]
     json: bool,
 }
@@ -146,7 +145,7 @@ struct BuildArguments {
 enum Failure {
     /// The library's error.
     Builder(Error),
-    /// Results cannot be printed.
+    /// A result cannot be printed.
     Print(io::Error),
 }
 
@@ -177,7 +176,7 @@ impl Failure {
     }
 }
 
-/// Prints a result.
+/// Prints a result for people.
 fn result(text: &str) -> CommandResult {
     print(text).map_err(Failure::Print)
 }
@@ -212,7 +211,7 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// The library that was asked for, and the user's cache.
+/// An environment with the library that the user names, or the nearest one, and with the user's cache.
 fn environment(ort_lib: Option<&Path>) -> Result<Environment, Failure> {
     let variable = std::env::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty());
     let search = match (ort_lib, variable) {
@@ -283,7 +282,7 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&Path>) -> CommandResul
     result(&built.directory.display().to_string())
 }
 
-/// What `build --json` prints: the manifest, and what was measured besides.
+/// What `build --json` prints: the manifest, speed and sensitivity.
 #[derive(serde::Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
@@ -300,7 +299,7 @@ fn run_convert(arguments: &ConvertArguments) -> CommandResult {
     result(&arguments.output.display().to_string())
 }
 
-/// The first of some names, and how many there are.
+/// The first few names, and how many more there are.
 fn shortened(names: &[String]) -> String {
     const SHOWN: usize = 4;
     let first = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");

@@ -5,16 +5,16 @@ use tileforge_engine_builder::Result;
 use tileforge_engine_builder::profile::{self, Profile};
 use tileforge_terminal::report;
 
-/// List the profiles, or name the one of this machine.
+/// List the profiles, or print the one for this machine.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  engine-builder profiles\n  engine-builder profiles --json | jq '.[].device'\n  engine-builder profiles --here"
 )]
 pub(super) struct Arguments {
-    /// Print the name of this machine's profile: that of its first GPU, or cpu
+    /// Print the name of this machine's profile: the profile of its first GPU, or cpu
     #[arg(long, conflicts_with = "json")]
     here: bool,
-    /// Print all keys of all profiles, with what they inherit, as JSON
+    /// Print all keys of all profiles as JSON, inherited keys included
     #[arg(long)]
     json: bool,
 }

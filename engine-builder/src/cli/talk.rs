@@ -1,4 +1,4 @@
-//! Progress of a build, as the terminal shows it.
+//! Progress of a build on the terminal.
 
 use tileforge_engine_builder::Progress;
 use tileforge_terminal::Unit;
@@ -8,7 +8,7 @@ use tileforge_terminal::Unit;
 pub(super) struct Shown(tileforge_terminal::Progress);
 
 impl Shown {
-    /// Takes the bar away.
+    /// Removes the progress bar.
     pub(super) fn finish(&self) {
         self.0.finish();
     }

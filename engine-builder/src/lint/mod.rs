@@ -1,7 +1,7 @@
-//! What TensorRT's ONNX parser would refuse, or take and then run differently, said before a GPU is needed.
+//! What TensorRT's ONNX parser would refuse, or would run in another way, found without a GPU.
 //!
-//! The parser itself is the last judge; this knows the published table of operators and types, the restrictions beside
-//! it, and the rules of strongly typed networks, which are the only ones that TensorRT 11 has.
+//! The parser has the last word. The lint knows its published table of operators and types, the restrictions beside
+//! that table, and the rules of strongly typed networks, the only kind that TensorRT 11 has.
 
 mod operators;
 mod restrictions;
@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use tileforge_graph::{DataType, Model, Node};
 
-/// The TensorRT that a graph is for.
+/// The TensorRT version that a graph is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 pub enum Target {
     /// TensorRT 10.14 and newer: what ONNX Runtime's provider uses.
@@ -28,7 +28,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Both.
+    /// Both versions.
     pub const ALL: [Self; 2] = [Self::TensorRt10, Self::TensorRt11];
 
     /// The name on the command line.
@@ -39,8 +39,9 @@ impl Target {
         }
     }
 
-    /// Versions of ONNX's operator set. 11: NVIDIA's ONNX opset guide. 10: 20 is the table's; that 10.14 reads 23, with
-    /// which Attention came, is seen in NVIDIA/TensorRT#4705.
+    /// The oldest and the newest version of ONNX's operator set that the parser reads. TensorRT 11: NVIDIA's ONNX opset
+    /// guide. TensorRT 10: the table says 20; that 10.14 reads 23, which brought Attention, is reported in
+    /// NVIDIA/TensorRT#4705.
     fn opsets(self) -> (i64, i64) {
         match self {
             Self::TensorRt10 => (9, 23),
@@ -48,7 +49,7 @@ impl Target {
         }
     }
 
-    /// Whether something that came with a version is there.
+    /// Whether this version has what came with version `since`.
     fn has(self, since: &str) -> bool {
         let major = since.split('.').next().and_then(|major| major.parse::<u32>().ok());
         major.is_some_and(|major| major <= if self == Self::TensorRt10 { 10 } else { 11 })
@@ -61,22 +62,22 @@ impl fmt::Display for Target {
     }
 }
 
-/// How bad a finding is.
+/// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// TensorRT refuses the graph, or a part of it goes to another provider.
     Error,
-    /// It works, with something to know.
+    /// It works, but the user should know something.
     Warning,
 }
 
-/// One thing that was found.
+/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// How serious it is.
     pub severity: Severity,
-    /// The node, if it is about one.
+    /// The node, if the finding is about one.
     pub node: Option<String>,
     /// The node's operator.
     pub operator: Option<String>,
@@ -97,19 +98,19 @@ impl fmt::Display for Finding {
 /// Everything that [`lint`] found, errors first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// The TensorRT that was asked about.
+    /// The TensorRT version that was checked.
     pub target: Target,
     /// Errors, then warnings, each in the graph's order.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// Those that TensorRT refuses.
+    /// The findings that make TensorRT refuse the graph.
     pub fn errors(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.severity == Severity::Error)
     }
 
-    /// That there are no errors.
+    /// Checks that there are no errors.
     ///
     /// # Errors
     /// [`Error::Lint`] with all of them, about the graph `name`.
@@ -118,10 +119,10 @@ impl Report {
         if lines.is_empty() { Ok(()) } else { Err(self.refusal(name, &lines)) }
     }
 
-    /// That there are no errors, for whom they have been shown to.
+    /// Checks that there are no errors, for a caller that has already shown them.
     ///
     /// # Errors
-    /// [`Error::Lint`], about the graph `name`, without the errors themselves.
+    /// [`Error::Lint`] for the graph `name`, with the number of errors but without their texts.
     pub fn check_shown(&self, name: &str) -> Result<()> {
         let count = self.errors().count();
         if count == 0 { Ok(()) } else { Err(self.refusal(name, &format!(" {count} errors"))) }
@@ -132,8 +133,8 @@ impl Report {
     }
 }
 
-/// Looks for what TensorRT does not take. The types of the model's values must have been inferred, as
-/// [`tileforge_graph::load`] does it.
+/// Looks for what TensorRT does not take. The types of the model's values must be inferred, as
+/// [`tileforge_graph::load`] does.
 pub fn lint(model: &Model, target: Target) -> Report {
     let mut findings = Findings::default();
     check_opsets(model, target, &mut findings);
@@ -162,10 +163,10 @@ impl Findings {
     }
 }
 
-/// A model with what several rules ask of it.
+/// A model, with the facts that several rules need.
 struct Context<'m> {
     model: &'m Model,
-    /// What `Constant` nodes make.
+    /// The values of `Constant` nodes.
     constants: HashSet<&'m str>,
     opset: i64,
 }
@@ -177,7 +178,7 @@ impl<'m> Context<'m> {
         Self { model, constants: constants.map(String::as_str).collect(), opset }
     }
 
-    /// The name of an input that is given.
+    /// The name of an input, if the node has it.
     fn input<'n>(&self, node: &'n Node, position: usize) -> Option<&'n str> {
         node.inputs.get(position).map(String::as_str).filter(|name| !name.is_empty())
     }
@@ -206,7 +207,7 @@ fn check_opsets(model: &Model, target: Target, findings: &mut Findings) {
     }
 }
 
-/// Names are what messages, precision rules and timing caches speak of.
+/// Messages, precision rules and timing caches refer to nodes by name.
 fn check_names(model: &Model, findings: &mut Findings) {
     let mut nodes = HashSet::new();
     let mut values: HashSet<&str> =
@@ -268,7 +269,7 @@ fn check_node(context: &Context<'_>, node: &Node, target: Target, findings: &mut
     restrictions::check(context, node, findings);
 }
 
-/// The table's types are those of the data, which is the first input (the second one of `Where`); what else there is
+/// The types in the table are those of the data, which is the first input (for `Where` the second one). Other inputs
 /// are indices and shapes.
 fn check_types(context: &Context<'_>, node: &Node, types: &[&str], findings: &mut Findings) {
     let data = context.input(node, usize::from(node.operator == "Where"));
@@ -288,9 +289,9 @@ fn check_types(context: &Context<'_>, node: &Node, types: &[&str], findings: &mu
     }
 }
 
-/// A strongly typed network converts nothing by itself: floats of several types in one node are refused.
+/// A strongly typed network converts nothing by itself, so it refuses a node whose inputs are floats of several types.
 fn check_strong_typing(context: &Context<'_>, node: &Node, findings: &mut Findings) {
-    // Scales and regions are FP32 whatever the data is; these operators change the type, by definition.
+    // These operators change the type by definition. Scales and regions are FP32, whatever the type of the data.
     if matches!(node.operator.as_str(), "Resize" | "QuantizeLinear" | "DequantizeLinear" | "CastLike" | "Cast") {
         return;
     }

@@ -5,19 +5,19 @@ use tileforge_graph::DataType;
 
 static TABLE: &str = include_str!("../../data/tensorrt-operators.txt");
 
-/// What the table says of one operator.
+/// What the table says about one operator.
 pub(super) enum Support {
-    /// It is taken, with data of these types.
+    /// Supported, for data of these types.
     Yes(Vec<&'static str>),
-    /// It is not taken.
+    /// Not supported.
     No,
-    /// It is taken from this version on.
+    /// Supported from this version on.
     Since(&'static str),
-    /// The table does not have it.
+    /// The table does not list it.
     Unknown,
 }
 
-/// What the parser of `target` makes of an operator.
+/// What the parser of `target` does with an operator.
 pub(super) fn support(operator: &str, target: Target) -> Support {
     let rows = TABLE.lines().filter(|line| !line.starts_with('#'));
     let row = rows.filter_map(|line| line.split_once(' ')).find(|(name, _)| *name == operator);
@@ -30,7 +30,7 @@ pub(super) fn support(operator: &str, target: Target) -> Support {
     }
 }
 
-/// A type by the table's name.
+/// A type, by its name in the table.
 pub(super) fn type_name(data_type: DataType) -> &'static str {
     match data_type {
         DataType::F32 => "FP32",
@@ -43,7 +43,7 @@ pub(super) fn type_name(data_type: DataType) -> &'static str {
         DataType::I8 => "INT8",
         DataType::U8 => "UINT8",
         DataType::Bool => "BOOL",
-        // Nothing in the table takes these.
+        // The table supports no data of these types.
         DataType::F8E5M2 | DataType::I16 | DataType::U64 | DataType::U32 | DataType::U16 => data_type.name(),
     }
 }

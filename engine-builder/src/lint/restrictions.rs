@@ -1,10 +1,9 @@
-//! What the parser's table says of operators beside their types (its column "Restrictions"), and the rules of
-//! quantisation.
+//! The restrictions of the parser's table (its column "Restrictions"), and the rules of quantisation.
 
 use super::{Context, Findings, Severity};
 use tileforge_graph::{Attribute, DataType, Node};
 
-/// Checks one node, whose operator the parser takes.
+/// Checks one node whose operator the parser supports.
 pub(super) fn check(context: &Context<'_>, node: &Node, findings: &mut Findings) {
     match node.operator.as_str() {
         "Resize" => resize(node, findings),
@@ -66,7 +65,7 @@ fn integer(node: &Node, name: &str, default: i64) -> i64 {
     }
 }
 
-/// That a text attribute is one of those that are taken.
+/// Checks that a text attribute has one of the supported values.
 fn one_of(node: &Node, name: &str, default: &str, taken: &[&str], findings: &mut Findings) {
     let found = text(node, name, default);
     if !taken.contains(&found) {
@@ -93,7 +92,7 @@ fn resize(node: &Node, findings: &mut Findings) {
     }
 }
 
-/// That an input is known when the engine is built.
+/// Checks that an input is known when the engine is built.
 fn constant(context: &Context<'_>, node: &Node, position: usize, what: &str, findings: &mut Findings) {
     if let Some(name) = context.input(node, position)
         && !context.is_constant(name)
@@ -109,7 +108,7 @@ fn only_output(node: &Node, name: &str, findings: &mut Findings) {
 }
 
 fn pool(context: &Context<'_>, node: &Node, findings: &mut Findings) {
-    // Batch and channels, and then at most three.
+    // Batch, channels, and at most three more dimensions.
     if let Some(rank) = context.input(node, 0).and_then(|name| context.rank(name))
         && !(4..=5).contains(&rank)
     {
@@ -152,7 +151,7 @@ fn quantisation(context: &Context<'_>, node: &Node, findings: &mut Findings) {
                 format!("expected its zero point to be an initializer, found the computed value `{zero_point}`"),
             );
         }
-        // The zero of every type that is taken here has no bit set.
+        // The number 0 has only zero bits in every type that is supported here.
         Some(weight) if weight.to_bytes().is_ok_and(|bytes| bytes.iter().any(|byte| *byte != 0)) => {
             findings.error(node, format!("expected a zero point of 0, found another in `{zero_point}`"));
         }

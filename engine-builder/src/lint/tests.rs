@@ -17,7 +17,7 @@ fn with(mut node: Node, name: &str, value: Attribute) -> Node {
     node
 }
 
-/// `x` of 1×2×8×8 FP32, `h` of the same in FP16, and a few weights.
+/// A graph with an input `x` of 1×2×8×8 in FP32, an `h` of the same shape in FP16, and a few weights.
 fn model(nodes: Vec<Node>) -> Model {
     let port = |name: &str, data_type| Port { name: name.into(), ty: TensorType::new(data_type, [1, 2, 8, 8]) };
     let mut model = Model {

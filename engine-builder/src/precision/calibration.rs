@@ -14,17 +14,17 @@ use tileforge_image::Size;
 use tileforge_image::{Format, ImageReader, Limits, Picture, RowSource};
 use tileforge_session::Tensor;
 
-/// Tiles come from the same places in every build of the same images.
+/// Tiles come from the same places in every build with the same pictures.
 const SEED: u64 = 0x7411_F0E6;
 
 /// What activations are measured on.
 #[derive(Debug)]
 pub(crate) struct CalibrationSamples {
-    /// Where they come from, in the words of the manifest.
+    /// Where they come from, as the manifest says it.
     pub(crate) source: &'static str,
     /// Number of files that they come from.
     pub(crate) pictures: usize,
-    /// Number of tiles, of which a graph with a batch takes several in one sample; or number of sets of tensors.
+    /// Number of tiles, or of sets of tensors. A graph with a batch takes several tiles in one sample.
     pub(crate) tiles: usize,
     pub(crate) samples: Vec<Sample>,
     /// SHA-256 of all values.
@@ -32,7 +32,7 @@ pub(crate) struct CalibrationSamples {
 }
 
 impl CalibrationSamples {
-    /// Draws samples for `model`.
+    /// Draws the samples for `model`.
     ///
     /// A model of pictures gets `count` tiles of the pictures in `folder`, and as many more as fill the last batch; a
     /// model of tensors gets at most `count` of the files in `folder`. Without a folder, they get `count` parts of the
@@ -51,7 +51,7 @@ impl CalibrationSamples {
                     model.inputs.iter().find(|port| port.name == picture.name).and_then(|port| port.ty.fixed_dims());
                 let (pictures, batches) = tiles_of(folder, count, &shape.unwrap_or_default(), &picture.meaning)?;
                 let tiles = batches.iter().map(|batch| batch.shape()[0]).sum();
-                // Whatever else the network takes is made without a picture.
+                // All other inputs are made without a picture.
                 let others = |number: usize| {
                     let others = contract.inputs.iter().filter(|input| input.name != picture.name);
                     others.map(move |input| Ok((input.name.clone(), samples::values(contract, input, model, number)?)))
@@ -76,8 +76,8 @@ impl CalibrationSamples {
     }
 }
 
-/// The number of pictures in a folder that tiles were drawn from, and the tiles in batches `[batch, channels, height,
-/// width]`: `count` tiles, and as many more as fill the last batch.
+/// The number of pictures that tiles were drawn from, and the tiles in batches `[batch, channels, height, width]`:
+/// `count` tiles, and as many more as fill the last batch.
 fn tiles_of(folder: &Path, count: usize, shape: &[usize], pixels: &Meaning) -> Result<(usize, Vec<ArrayD<f32>>)> {
     let ([batch, channels, height, width], Meaning::Pixels { range, normalisation, order, .. }) = (shape, pixels)
     else {
@@ -107,7 +107,7 @@ fn tiles_of(folder: &Path, count: usize, shape: &[usize], pixels: &Meaning) -> R
     for (position, at) in chosen.iter().enumerate() {
         let picture = Picture::read(&large[*at], &limits)?;
         let Size { width: columns, height: rows } = picture.size();
-        // Every picture gives the same number of tiles, or one more than another.
+        // The pictures' numbers of tiles differ by at most one.
         let share = (count * (position + 1) / chosen.len()) - (count * position / chosen.len());
         for _ in 0..share {
             let (x, y) =
@@ -157,7 +157,7 @@ fn drawn(noise: &mut Noise, count: usize) -> usize {
     ((noise.next_signed() * 0.5 + 0.5) * count as f32).floor().min(count as f32 - 1.0) as usize
 }
 
-/// At most `most` of the numbers below `count`: all of them, or one from each of `most` equal parts.
+/// At most `most` numbers below `count`: all of them, or one from each of `most` equal parts.
 fn evenly(count: usize, most: usize, noise: &mut Noise) -> Vec<usize> {
     if count <= most {
         return (0..count).collect();
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// `count` pictures of 12×10. All pixels of a picture have the level of its number.
+    /// `count` pictures of 12×10. All pixels of a picture have the value of its number.
     fn pictures(count: u8) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for number in 0..count {
@@ -228,13 +228,13 @@ mod tests {
     #[test]
     fn as_many_tiles_as_asked_for_come_evenly_from_the_pictures() {
         let folder = pictures(20);
-        // Too small for a tile.
+        // This picture is too small for a tile.
         write_png(&folder.path().join("100.png"), [7, 30], 100);
         for count in [1, 3, 8, 20, 47] {
             let drawn = draw(folder.path(), count, 1);
             assert_eq!((drawn.tiles, drawn.samples.len(), drawn.pictures), (count, count, count.min(20)));
             assert_eq!(drawn.sha256, draw(folder.path(), count, 1).sha256);
-            // Equal parts of the folder have equal shares, but for one.
+            // Equal parts of the folder have equal shares, up to one tile.
             let levels = levels(&drawn);
             let parts = count.min(20);
             let mut shares = vec![0; parts];

@@ -16,30 +16,29 @@ use tileforge_engine::manifest::Calibration;
 use tileforge_graph::rewrite::{self, fold_weight_casts};
 use tileforge_graph::{DataType, Model, WeightStorage};
 
-/// Calibration samples that quality is judged on, taken evenly from all: each is run once for every graph that is
+/// How many calibration samples quality is judged on, chosen evenly from all. Each is run once for every graph that is
 /// tried.
 const JUDGED: usize = 4;
 
 /// The engine's graphs in its precision.
 pub(crate) struct Converted {
     pub(crate) models: Vec<Model>,
-    /// Names of the nodes that compute in FP32; in INT8 and FP8, of the layers that were not quantised.
+    /// Names of the nodes that compute in FP32; for INT8 and FP8, names of the layers that were not quantised.
     pub(crate) islands: Vec<String>,
     pub(crate) calibration: Option<Calibration>,
-    /// Some of the given calibration samples, on which quality is judged as well; empty if none were given.
+    /// Calibration samples that quality is also judged on; empty if no calibration was given.
     pub(crate) judged: Vec<Sample>,
-    /// The most sensitive layer first.
+    /// What each layer costs, the most sensitive first.
     pub(crate) sensitivity: Vec<Sensitivity>,
     /// How the models were made, and the layers that are in 8 bits.
     recipe: Recipe,
     chosen: BTreeSet<String>,
-    /// The smallest graph before, and its file.
+    /// The smallest graph before the conversion, and its file.
     smallest: (Model, PathBuf),
 }
 
 impl Converted {
-    /// The layer that costs most quality, if the engine's precision costs any: the first of the ranking, if there is
-    /// one.
+    /// The layer that costs most quality, if the precision costs any: the first of the ranking, if there is a ranking.
     ///
     /// # Errors
     /// ONNX Runtime refuses a graph, or a file cannot be written.
@@ -55,8 +54,8 @@ impl Converted {
         search::worst_by_halving(&self.recipe, model, &trial, &self.chosen)
     }
 
-    /// The graphs in more bits which the one in `file`, in 8 bits, should be no slower than; with the names of their
-    /// gates. They are written to `scratch`.
+    /// The graphs in more bits that the 8-bit graph in `file` must not be slower than, with the names of their gates.
+    /// They are written to `scratch`.
     ///
     /// # Errors
     /// A graph cannot be converted or written.
@@ -74,7 +73,7 @@ impl Converted {
 /// In 8 bits, the layers that cost most quality fall back one after another until the profile's floor holds.
 ///
 /// # Errors
-/// There are no pictures to calibrate on, a graph cannot be converted, or ONNX Runtime refuses it.
+/// There is nothing to calibrate on, a graph cannot be converted, or ONNX Runtime refuses it.
 pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratch: &Path) -> Result<Converted> {
     let (Some(smallest), Some(file)) = (models.first(), files.first()) else {
         return Err(Error::input(scratch, "expected at least one graph"));
@@ -132,14 +131,14 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
     Ok(Converted { models, islands, calibration, judged, sensitivity: ranking, recipe, chosen, smallest })
 }
 
-/// Measures the activations of the model in `file`, for a recipe; returns what they were measured on.
+/// Measures the activations of the model in `file` for a recipe. Returns what they were measured on.
 fn calibrate(job: &Job<'_>, model: &Model, file: &Path, recipe: &mut Recipe) -> Result<CalibrationSamples> {
     let options = job.options;
     let samples =
         CalibrationSamples::draw(options.calibration.as_deref(), options.calibration_tiles, model, job.contract)?;
     recipe.statistics = statistics(job, model, file, &samples)?;
-    // Pictures reach from black to white, whatever the tiles show; and the quantised values of that whole range are the
-    // levels of 8-bit pictures.
+    // Pictures reach from black to white, whatever the tiles show. With that range, the quantised values are the levels
+    // of 8-bit pictures.
     for input in &job.contract.inputs {
         if let Meaning::Pixels { range, normalisation, .. } = &input.meaning {
             recipe.statistics.entry(input.name.clone()).or_default().add(&black_and_white(*range, *normalisation));
@@ -151,25 +150,25 @@ fn calibrate(job: &Job<'_>, model: &Model, file: &Path, recipe: &mut Recipe) -> 
     Ok(samples)
 }
 
-/// The values of black and white in a tensor, in each channel.
+/// The values of black and white in a tensor, for each channel.
 fn black_and_white([low, high]: [f32; 2], normalisation: Option<Normalisation>) -> Vec<f32> {
     let Some(Normalisation { mean, deviation }) = normalisation else { return vec![low, high] };
     let levels = |(mean, deviation): (&f32, &f32)| [(low - mean) / deviation, (high - mean) / deviation];
     mean.iter().zip(&deviation).flat_map(levels).collect()
 }
 
-/// At most [`JUDGED`] samples, evenly from all.
+/// At most [`JUDGED`] samples, chosen evenly.
 fn evenly_chosen(samples: &[Sample]) -> Vec<Sample> {
     let count = samples.len().min(JUDGED);
     (0..count).map(|part| samples[part * samples.len() / count].clone()).collect()
 }
 
-/// Writes the graph in a file in FP16 or BF16, with the nodes of `islands` in FP32; or with the weights of its layers
-/// in INT8, except those of `islands`, and activations as they are. The graph is neither calibrated nor measured.
-/// Weights are converted while they are written, whatever their size; those that need no conversion are linked.
+/// Converts the graph in a file to FP16 or BF16, with the nodes of `islands` in FP32; or its weights to INT8, except
+/// those of the layers `islands`, with activations as they are. The graph is neither calibrated nor measured. Weights
+/// are converted while they are written, whatever their size. Weights that need no conversion are linked.
 ///
 /// # Errors
-/// The file is no graph, it has no node of such a name, another precision is asked for, or a file cannot be written.
+/// The file is no graph, it has no node of such a name, the precision is not one of these, or a file cannot be written.
 pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<String>, output: &Path) -> Result<()> {
     let model = tileforge_graph::load(file)?;
     if let Some(unknown) = islands.iter().find(|name| !model.nodes.iter().any(|node| node.name == **name)) {

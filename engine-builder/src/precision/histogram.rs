@@ -1,11 +1,11 @@
-//! The distribution of a tensor's values: extremes, and a histogram that grows with them.
+//! The distribution of a tensor's values: minimum, maximum, and a histogram that grows with them.
 
 use serde::{Deserialize, Serialize};
 
 /// Bins on each side of 0.
 const HALF: usize = 2048;
 
-/// How often values occur. They are added in any number of pieces, in bounded memory.
+/// How often values occur. Values are added in any number of pieces, in bounded memory.
 ///
 /// The bins cover −limit … limit, where limit is a power of two. A larger value doubles the limit, which merges pairs
 /// of bins.
@@ -15,7 +15,7 @@ pub(super) struct Histogram {
     pub(super) low: f32,
     /// Largest value.
     pub(super) high: f32,
-    /// Whether a value was infinite or NaN; those are not counted.
+    /// Whether a value was infinite or NaN. Such values are not counted.
     pub(super) non_finite: bool,
     limit: f32,
     bins: Vec<u64>,
@@ -23,13 +23,13 @@ pub(super) struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        // The smallest limit whose bins are still normal numbers.
+        // The smallest limit for which the bins are still normal numbers.
         Histogram { low: 0.0, high: 0.0, non_finite: false, limit: 2_f32.powi(-100), bins: vec![0; 2 * HALF] }
     }
 }
 
 impl Histogram {
-    /// Adds values. 0 always belongs to the range: padding is 0, and a zero point must exist.
+    /// Adds values. The range always includes 0: padding is 0, and there must be a zero point.
     pub(super) fn add(&mut self, values: &[f32]) {
         let (mut low, mut high) = (self.low, self.high);
         for value in values {
@@ -44,7 +44,7 @@ impl Histogram {
         self.grow_to(self.magnitude());
         let scale = HALF as f32 / self.limit;
         for value in values.iter().filter(|value| value.is_finite()) {
-            // Not negative, so the conversion rounds down.
+            // The quotient is not negative, so the conversion rounds down.
             let bin = (value * scale + HALF as f32) as usize;
             self.bins[bin.min(2 * HALF - 1)] += 1;
         }

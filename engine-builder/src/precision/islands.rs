@@ -1,5 +1,5 @@
-//! Which nodes of a graph in 16 bits stay in FP32: those whose values FP16 cannot hold, and those whose operators need
-//! more bits than it has.
+//! Which nodes of a 16-bit graph stay in FP32: those whose values FP16 cannot hold, and those whose operators need more
+//! bits.
 
 use super::statistics::Statistics;
 use crate::Result;
@@ -7,13 +7,13 @@ use std::collections::{BTreeSet, HashSet};
 use tileforge_graph::rewrite::{Readers, only_moves, reads};
 use tileforge_graph::{DataType, Model, Node};
 
-/// The largest number of FP16.
+/// The largest finite FP16 number.
 const F16_MAXIMUM: f32 = 65504.0;
-/// Calibration measures some images; others may reach twice as far.
+/// Calibration covers some pictures only. The values of others may be twice as large.
 const MARGIN: f32 = 2.0;
 
-/// The names of the values that leave FP16's range: activations on the calibration images, with a margin of 2, and
-/// weights. Integers, such as tokens, are never in FP16.
+/// The names of the values beyond FP16's range: activations on the calibration samples, with a margin of 2, and
+/// weights. Integers, such as tokens, never become FP16.
 ///
 /// # Errors
 /// A weight cannot be read.
@@ -29,7 +29,7 @@ pub(crate) fn outside_f16(model: &Model, statistics: &Statistics) -> Result<BTre
         model.weights.iter().filter(|(_, weight)| matches!(weight.data_type(), DataType::F32 | DataType::Bf16))
     {
         let flat = weight.reshaped(vec![1, weight.elements()])?;
-        // `<=` is false for NaN, which so counts as outside.
+        // `<=` is false for NaN, so NaN counts as outside.
         if weight.elements() > 0 && !flat.channel_maxima(0)?.iter().all(|maximum| *maximum <= F16_MAXIMUM) {
             outside.insert(name.clone());
         }
@@ -37,14 +37,15 @@ pub(crate) fn outside_f16(model: &Model, statistics: &Statistics) -> Result<BTre
     Ok(outside)
 }
 
-/// The names of the nodes that read or make one of the values.
+/// The names of the nodes that read or make one of these values.
 pub(crate) fn touching(model: &Model, values: &BTreeSet<String>) -> BTreeSet<String> {
     let touches =
         |node: &&Node| reads(node).chain(node.outputs.iter().map(String::as_str)).any(|name| values.contains(name));
     model.nodes.iter().filter(touches).map(|node| node.name.clone()).collect()
 }
 
-/// Whether an operator computes positions or long sums, where 11 bits lose whole pixels whatever the values are.
+/// Whether an operator computes positions or long sums. With 11 bits these are wrong by whole pixels, whatever the
+/// values.
 fn needs_fp32(node: &Node) -> bool {
     matches!(
         node.operator.as_str(),
@@ -52,16 +53,16 @@ fn needs_fp32(node: &Node) -> bool {
     )
 }
 
-/// For each node of a graph that becomes half precision, whether it computes in FP32: the nodes of `islands`, those
-/// whose operators need it, and those around them for which FP32 saves a Cast.
+/// Says for each node of a graph that becomes half precision whether it computes in FP32: the nodes of `islands`, nodes
+/// whose operators need FP32, and nodes around them for which FP32 saves a Cast.
 pub(crate) fn in_fp32(model: &Model, islands: &BTreeSet<String>) -> Vec<bool> {
     let nodes = &model.nodes;
-    // Values that positions are computed from: back from every grid, up to the layer that predicts it.
+    // The values that positions are computed from: from every grid back to the layer that predicts it.
     let mut positions: HashSet<&str> = HashSet::new();
     let mut in_fp32 = vec![false; nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {
         let makes_positions = node.outputs.iter().any(|name| positions.contains(name.as_str()));
-        // A Cast names its type itself.
+        // A Cast states its type itself.
         in_fp32[index] = islands.contains(&node.name) || needs_fp32(node) || makes_positions || node.operator == "Cast";
         let predicts = matches!(node.operator.as_str(), "Conv" | "Gemm" | "MatMul");
         if node.operator == "GridSample" {
@@ -72,8 +73,8 @@ pub(crate) fn in_fp32(model: &Model, islands: &BTreeSet<String>) -> Vec<bool> {
             in_fp32[index] = islands.contains(&node.name);
         }
     }
-    // A node that only moves values between FP32 nodes does so in FP32, which saves a Cast at both ends. Quantised
-    // values that only FP32 nodes read are dequantised to FP32: they may stand for values that FP16 cannot hold.
+    // A node that only moves values between FP32 nodes stays FP32, which saves a Cast at both ends. Quantised values
+    // that only FP32 nodes read are dequantised to FP32, because FP16 may be unable to hold them.
     let readers = Readers::new(nodes);
     for (index, node) in nodes.iter().enumerate().rev() {
         let mut next = node.outputs.iter().flat_map(|name| readers.all(name)).peekable();

@@ -34,10 +34,10 @@ impl Default for PrecisionOptions {
 }
 
 impl PrecisionOptions {
-    /// Checks that a precision uses what was asked for, and that there is a folder to calibrate on.
+    /// Checks that the precision uses every given option, and that the calibration folder exists.
     ///
     /// # Errors
-    /// [`Error::NoEffect`] for an option that would have no effect; [`Error::File`] if the folder cannot be listed.
+    /// [`Error::NoEffect`] for an option without effect; [`Error::File`] if the folder cannot be listed.
     pub(crate) fn check(&self, precision: Precision) -> Result<()> {
         if let Some(folder) = &self.calibration {
             folder.read_dir().map_err(|e| Error::file(folder, "list", e))?;
@@ -57,7 +57,7 @@ impl PrecisionOptions {
     }
 }
 
-/// One conversion: the target, and what the caller asks for.
+/// One conversion: the target, and the caller's options.
 pub(crate) struct Job<'a> {
     pub(crate) environment: &'a Environment,
     pub(crate) progress: &'a dyn Progress,
@@ -68,7 +68,7 @@ pub(crate) struct Job<'a> {
     pub(crate) options: &'a PrecisionOptions,
 }
 
-/// A field of [`PrecisionOptions`] that not every precision uses.
+/// A field of [`PrecisionOptions`] that only some precisions use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrecisionOption {
     /// [`PrecisionOptions::calibration`].

@@ -1,4 +1,4 @@
-//! How far a graph is from its reference.
+//! How far a graph's outputs are from its reference.
 
 use super::Job;
 use crate::gate::{EXACT_DB, Measurement};
@@ -17,11 +17,11 @@ use tileforge_session::{Environment, OptimisationLevel, Session, SessionOptions}
 pub struct Sensitivity {
     /// The layer's node.
     pub layer: String,
-    /// Peak signal-to-noise ratio against the FP32 reference in dB; 0 where the output has an infinite value or NaN.
+    /// Peak signal-to-noise ratio against the FP32 reference in dB; 0 if the output has an infinite value or NaN.
     pub psnr_db: f64,
 }
 
-/// The PSNR of a measurement as a [`Sensitivity`] has it.
+/// The PSNR of a measurement, as [`Sensitivity`] has it.
 pub(super) fn psnr_db(measured: &Measurement) -> f64 {
     if measured.finite { measured.psnr_db.min(EXACT_DB) } else { 0.0 }
 }
@@ -32,26 +32,26 @@ impl fmt::Display for Sensitivity {
     }
 }
 
-/// Samples with the outputs of a reference graph, to which other graphs are compared.
+/// Samples with the outputs of a reference graph, for comparing other graphs.
 pub(crate) struct Trial<'a> {
     environment: &'a Environment,
     provider: Provider,
     scratch: &'a Path,
-    /// The built-in sample, which is also that of the self-test.
+    /// The built-in sample, which the self-test uses as well.
     known: Judged,
-    /// Samples of the calibration.
+    /// Calibration samples.
     others: Vec<Judged>,
 }
 
-/// A sample, and what the reference makes of it.
+/// A sample, and the reference's outputs for it.
 struct Judged {
     sample: Sample,
     reference: Sample,
 }
 
 impl<'a> Trial<'a> {
-    /// Runs the graph in `file` as it was exported, operator by operator without any optimisation: on the built-in
-    /// sample, and on those of `others` that have its shapes.
+    /// Runs the exported graph in `file`, operator by operator without any optimisation, on the built-in sample and on
+    /// those of `others` that have its shapes.
     pub(crate) fn new(job: &Job<'a>, file: &Path, others: &[Sample], scratch: &'a Path) -> Result<Self> {
         let plain = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
         let mut session = Session::open(job.environment, file, &plain)?;
@@ -72,12 +72,12 @@ impl<'a> Trial<'a> {
         &self.known.sample
     }
 
-    /// What the reference makes of the built-in sample.
+    /// The reference's outputs for the built-in sample.
     pub(crate) fn reference(&self) -> &Sample {
         &self.known.reference
     }
 
-    /// What the graph in a file makes of the built-in sample.
+    /// The outputs of the graph in a file for the built-in sample.
     pub(crate) fn outputs_of(&self, file: &Path) -> Result<Sample> {
         Ok(Session::open(self.environment, file, &SessionOptions::default())?.run(&views(&self.known.sample))?)
     }
@@ -109,7 +109,8 @@ impl<'a> Trial<'a> {
         measured.into_iter().next().ok_or_else(|| Error::input(self.scratch, "nothing was measured"))
     }
 
-    /// Measures several graphs of one model, which share their weights on disk: each, or its [`emulation`].
+    /// Measures several graphs of one model, which share their weights on disk. A graph that has an [`emulation`] is
+    /// measured by it.
     pub(super) fn measure_all(&self, models: &[Model]) -> Result<Vec<Measurement>> {
         let folder = tempfile::Builder::new()
             .prefix("trial-")
@@ -127,10 +128,10 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// A graph in FP32 that rounds as `model` does, if running `model` here would not show what it computes on its target.
+/// An FP32 graph that rounds as `model` does on its target; `None` if running `model` here shows the same.
 ///
-/// ONNX Runtime's CPU kernels do not compute BF16. They run FP16 graphs in FP32 from end to end, without rounding
-/// activations: that is what an engine for CPUs does, but not what one for GPUs does.
+/// ONNX Runtime's CPU kernels do not compute in BF16. They run FP16 graphs in FP32 from end to end, without rounding
+/// activations. An engine for CPUs does exactly that, an engine for GPUs does not.
 pub(crate) fn emulation(model: &Model, provider: Provider) -> Result<Option<Model>> {
     let holds = |data_type| model.types.values().any(|ty| ty.data_type == data_type);
     match (holds(DataType::Bf16), holds(DataType::F16) && provider != Provider::Cpu) {

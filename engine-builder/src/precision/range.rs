@@ -1,20 +1,20 @@
-//! From a histogram to the range that 8 bits cover.
+//! From a histogram to the range of values that 8 bits cover.
 
 use super::histogram::Histogram;
 use std::fmt;
 use std::str::FromStr;
 
-/// How the range of an activation is chosen from the values that were measured.
+/// How the range of an activation is chosen from the measured values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RangeMethod {
     /// From the smallest value to the largest: nothing is cut off.
     MinMax,
-    /// All but one in 10,000 values.
+    /// All but one value in 10,000.
     Percentile,
-    /// The cut at which the rounded distribution tells most about the real one (Kullback-Leibler; Migacz, "8-bit
-    /// Inference with TensorRT", GTC 2017).
+    /// The cut after which the rounded distribution differs least from the real one (Kullback-Leibler divergence;
+    /// Migacz, "8-bit Inference with TensorRT", GTC 2017).
     Entropy,
-    /// The cut with the smallest mean square of rounding and cutting errors together.
+    /// The cut with the smallest mean square error, of rounding and cutting together.
     #[default]
     Mse,
 }
@@ -56,7 +56,7 @@ const CUTS: usize = 32;
 /// Levels of 8 bits.
 const LEVELS: f64 = 255.0;
 
-/// The range `[low, high]` that quantised values cover, symmetric around 0 if asked for. 0 is always inside.
+/// The range `[low, high]` that quantised values cover, on request symmetric around 0. It always includes 0.
 pub(super) fn range(histogram: &Histogram, method: RangeMethod, symmetric: bool) -> [f64; 2] {
     let full = [f64::from(histogram.low), f64::from(histogram.high)];
     let mirrored = |[low, high]: [f64; 2]| {
@@ -72,7 +72,7 @@ pub(super) fn range(histogram: &Histogram, method: RangeMethod, symmetric: bool)
 }
 
 fn percentile(histogram: &Histogram, [low, high]: [f64; 2]) -> [f64; 2] {
-    // Number of values that may be cut off on each side.
+    // How many values may be cut off on each side.
     let spare = (histogram.total() as f64 * (1.0 - KEPT) / 2.0) as u64;
     let counts: Vec<(f64, u64)> = histogram.counts().collect();
     fn cut<'a>(mut counts: impl Iterator<Item = &'a (f64, u64)>, spare: u64) -> Option<f64> {
@@ -87,7 +87,7 @@ fn percentile(histogram: &Histogram, [low, high]: [f64; 2]) -> [f64; 2] {
     [from.unwrap_or(low).max(low).min(0.0), to.unwrap_or(high).min(high).max(0.0)]
 }
 
-/// The part of `full` with the smallest cost. Both sides are cut together first, then each alone.
+/// The part of `full` with the smallest cost. First both sides are cut together, then each side alone.
 fn best(full: [f64; 2], symmetric: bool, cost: impl Fn([f64; 2]) -> f64) -> [f64; 2] {
     let shares = |most: f64| (1..=CUTS).rev().map(move |step| most * step as f64 / CUTS as f64);
     let mut chosen = full;
@@ -120,8 +120,8 @@ fn mean_square(histogram: &Histogram, [low, high]: [f64; 2]) -> f64 {
 
 /// Kullback-Leibler divergence of the rounded distribution from the real one.
 ///
-/// The real one is that within the range, with the values outside counted at its ends. In the rounded one, the count of
-/// each quantised value is spread evenly over the bins that it stands for and that were not empty.
+/// The real distribution is cut to the range, with the values outside counted at its ends. In the rounded distribution,
+/// the count of each quantised value is spread evenly over the bins that it stands for and that were not empty.
 fn divergence(histogram: &Histogram, [low, high]: [f64; 2]) -> f64 {
     let total = histogram.total() as f64;
     let step = (high - low) / LEVELS;
@@ -130,7 +130,7 @@ fn divergence(histogram: &Histogram, [low, high]: [f64; 2]) -> f64 {
     }
     let quantised = |value: f64| ((value.clamp(low, high) - low) / step).round() as usize;
     let bins: Vec<(f64, u64)> = histogram.counts().collect();
-    // The rounded distribution counts only values inside the range, so that cutting off has its price.
+    // The rounded distribution counts only values inside the range, so that cutting off has a cost.
     let mut inside = vec![(0.0, 0.0); LEVELS as usize + 1];
     for (value, count) in bins.iter().filter(|(value, _)| (low..=high).contains(value)) {
         let (sum, number) = &mut inside[quantised(*value)];
@@ -165,7 +165,7 @@ fn divergence(histogram: &Histogram, [low, high]: [f64; 2]) -> f64 {
 mod tests {
     use super::*;
 
-    /// A normal distribution of deviation 1 with one value far out.
+    /// A normal distribution of deviation 1, and one value far out.
     fn with_outlier() -> Histogram {
         let mut noise = tileforge_exporter::Noise::new(3);
         let values: Vec<f32> = (0..50_000).map(|_| (0..12).map(|_| noise.next_signed()).sum::<f32>() / 2.0).collect();
@@ -193,7 +193,7 @@ mod tests {
         for symmetric in [false, true] {
             let least = mean_square(&histogram, range(&histogram, RangeMethod::Mse, symmetric));
             for method in RangeMethod::ALL {
-                // Cuts are tried in steps, so the best one may lie between two of them.
+                // Cuts are tried in steps, so the best cut may lie between two of them.
                 assert!(least <= 1.02 * mean_square(&histogram, range(&histogram, method, symmetric)), "{method}");
             }
         }

@@ -10,7 +10,7 @@ use tileforge_contract::Provider;
 use tileforge_graph::rewrite::{self, Scheme, fold_weight_casts};
 use tileforge_graph::{DataType, Model, Node};
 
-/// A precision and a target, together with what calibration found: makes the graph of any tile.
+/// A precision, a target, and the results of calibration. It converts the graph of any tile.
 pub(super) struct Recipe {
     pub(super) precision: Precision,
     pub(super) provider: Provider,
@@ -23,8 +23,8 @@ pub(super) struct Recipe {
 impl Recipe {
     /// The model in this precision.
     ///
-    /// `names` are the layers in 8 bits, of precisions that have them; otherwise the nodes in FP32, besides those whose
-    /// values FP16 cannot hold.
+    /// `names` are the layers in 8 bits, if the precision has such layers. Otherwise they are the nodes in FP32, in
+    /// addition to those whose values FP16 cannot hold.
     pub(super) fn apply(&self, model: &Model, names: &BTreeSet<String>) -> Result<Model> {
         match (self.scheme(), self.precision, self.provider) {
             (Some(scheme), ..) => self.in_8_bits(model, scheme, names),
@@ -38,8 +38,8 @@ impl Recipe {
     fn in_8_bits(&self, model: &Model, scheme: Scheme, layers: &BTreeSet<String>) -> Result<Model> {
         let islands = touching(model, &self.outside);
         let range = |value: &str| {
-            // The interface of a model says the range of its inputs: nothing of that may be cut off. E4M3 has the same
-            // relative precision however far it reaches: cutting gains nothing.
+            // The contract states the range of an input, so none of it may be cut off. E4M3 has the same relative
+            // precision in its whole range, so cutting gains nothing there.
             let is_input = model.inputs.iter().any(|port| port.name == value);
             let method = if is_input || scheme == Scheme::Float8 { RangeMethod::MinMax } else { self.range };
             Some(range(self.statistics.get(value)?, method, scheme.is_symmetric()))
@@ -47,13 +47,13 @@ impl Recipe {
         let quantised = rewrite::quantise_layers(&fold_weight_casts(model)?, scheme, layers, &islands, &range)?;
         match self.provider {
             Provider::Cpu => for_cpu(&quantised),
-            // What is not in 8 bits is in FP16, which such a GPU computes fast. If FP16 cannot hold a layer's input, the
-            // QuantizeLinear in front of the layer, which now reads it, stays in FP32.
+            // Everything that is not in 8 bits is in FP16, which such a GPU computes fast. If FP16 cannot hold a
+            // layer's input, the QuantizeLinear before the layer stays in FP32.
             _ => half(&quantised, DataType::F16, &(&islands | &touching(&quantised, &self.outside))),
         }
     }
 
-    /// The kind of 8-bit numbers, of precisions that have them.
+    /// The kind of 8-bit numbers, if the precision has such numbers.
     pub(super) fn scheme(&self) -> Option<Scheme> {
         match (self.precision, self.provider) {
             (Precision::Int8, Provider::Cpu) => Some(Scheme::Unsigned),
@@ -67,8 +67,7 @@ impl Recipe {
         self.scheme().is_some()
     }
 
-    /// The layers that can be in the low precision; in 8 bits, the `chosen` ones of them. `folded` has no Cast of a
-    /// weight.
+    /// The layers that can be in the low precision; in 8 bits, those of `chosen`. `folded` has no Casts of weights.
     pub(super) fn layers(&self, folded: &Model, chosen: &BTreeSet<String>) -> Vec<String> {
         rewrite::layers(folded).into_iter().filter(|layer| !self.is_8_bits() || chosen.contains(layer)).collect()
     }
@@ -90,21 +89,22 @@ pub(super) fn half(model: &Model, half: DataType, islands: &BTreeSet<String>) ->
     Ok(rewrite::to_half(&folded, half, &islands::in_fp32(&folded, islands))?)
 }
 
-/// The model with its FP32 nodes in the forms for which ONNX Runtime's CPU provider has faster kernels. For other
-/// providers, no such form is known.
+/// The model with its FP32 nodes in the forms for which ONNX Runtime's CPU provider has faster kernels. No such forms
+/// are known for other providers.
 pub(super) fn for_cpu(model: &Model) -> Result<Model> {
     let folded = fold_weight_casts(model)?;
     let faster = rewrite::repeated_channels_as_convolutions(&rewrite::prelu_as_products(&folded)?)?;
-    // Where nothing is gained, half-precision weights stay as they are stored.
+    // If nothing is gained, half-precision weights stay as they are stored.
     Ok(if faster.nodes == folded.nodes { model.clone() } else { faster })
 }
 
-/// The layers that are quantised unless all are asked for.
+/// The layers that are quantised by default.
 ///
-/// The last layer is left out: 8 bits would leave 256 levels of its pixels, which shows as bands in smooth skies. In
-/// unsigned numbers, a last layer that makes a residual is quantised, because FP32 adds the residual to the pixels.
+/// The last layer is left out: in 8 bits its pixels would have only 256 levels, which shows as bands in smooth skies.
+/// With unsigned numbers, a last layer whose output is a residual is quantised, because the residual is added to the
+/// pixels in FP32.
 ///
-/// In signed numbers the first layer is left out as well: 8-bit pixels have no sign, so half of the numbers would be
+/// With signed numbers, the first layer is left out as well: 8-bit pixels have no sign, so half of the numbers would be
 /// unused. Unsigned numbers of the whole range are the pixels themselves.
 pub(super) fn default_layers(model: &Model, scheme: Scheme) -> Result<Vec<String>> {
     let model = fold_weight_casts(model)?;

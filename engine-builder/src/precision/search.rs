@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use tileforge_graph::Model;
 use tileforge_graph::rewrite::fold_weight_casts;
 
-/// Graphs that are held at a time, each of which describes the whole model.
+/// How many graphs are held at a time. Each describes the whole model.
 const AT_ONCE: usize = 16;
 
-/// The largest choice of layers in 8 bits that reaches the floor, if the most sensitive ones are left out first. Where
+/// The largest choice of 8-bit layers that reaches the floor, when the most sensitive layers are left out first. If
 /// layers are left out, `ranking` becomes their order.
 ///
 /// # Errors
@@ -31,7 +31,7 @@ pub(super) fn fallen_back(
     *ranking = sensitivity(recipe, model, trial, &chosen)?;
     let without =
         |count: usize| -> BTreeSet<String> { ranking.iter().skip(count).map(|layer| layer.layer.clone()).collect() };
-    // Halving takes for granted that fewer layers in 8 bits give more quality. The gate checks the result.
+    // Halving assumes that fewer 8-bit layers give more quality. The gate checks the result.
     let (mut fails, mut holds) = (0, ranking.len());
     while holds - fails > 1 {
         let middle = usize::midpoint(fails, holds);
@@ -50,7 +50,7 @@ pub(super) fn fallen_back(
     Ok(left)
 }
 
-/// Every layer alone in the low precision, the one that costs most first. In 16 bits, `chosen` has no effect.
+/// Every layer alone in the low precision, the most expensive first. In 16 bits, `chosen` has no effect.
 ///
 /// # Errors
 /// A graph cannot be converted, or ONNX Runtime refuses it.
@@ -76,8 +76,8 @@ pub(super) fn sensitivity(
     Ok(ranking)
 }
 
-/// The layer that costs most quality, found by halving the suspects. This takes a few runs, where [`sensitivity`] takes
-/// one for each of hundreds of layers. `None` if there is no layer in the low precision.
+/// The layer that costs most quality, found by halving the set of suspects. This takes a few runs; [`sensitivity`]
+/// takes one for each of hundreds of layers. `None` if no layer is in the low precision.
 ///
 /// # Errors
 /// A graph cannot be converted, or ONNX Runtime refuses it.

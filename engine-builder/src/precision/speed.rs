@@ -1,4 +1,4 @@
-//! How fast a graph is here, beside others.
+//! How fast a graph is on this machine, compared with others.
 
 use crate::Result;
 use crate::samples::{Sample, views};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use tileforge_graph::Model;
 use tileforge_session::{Environment, Session, SessionOptions};
 
-/// Runs that are timed of each graph.
+/// Timed runs of each graph.
 const TIMED_RUNS: usize = 9;
 
-/// How long a session's threads go on looking for work after a run, at most: that must not slow down the next run.
+/// How long a session's threads may go on looking for work after a run. They must not slow down the next run.
 const SETTLING: Duration = Duration::from_millis(30);
 
-/// Writes graphs of one model, which share their weights, to `scratch`; returns their names with their files.
+/// Writes graphs of one model, which share their weights, to `scratch`. Returns their names and files.
 pub(super) fn write_rivals<const COUNT: usize>(
     models: [(&'static str, Model); COUNT],
     scratch: &Path,
@@ -25,9 +25,9 @@ pub(super) fn write_rivals<const COUNT: usize>(
     Ok(paths.to_vec())
 }
 
-/// How many times as fast as each of the graphs in `others` the graph in `file` is here.
+/// How many times as fast as each graph in `others` the graph in `file` is on this machine.
 ///
-/// The graphs take turns, after one run each to warm up, and the fastest run of each counts: other work of the machine
+/// After one warm-up run each, the graphs take turns. The fastest run of each counts, because other work on the machine
 /// only makes runs slower.
 pub(crate) fn speed_ratios(
     environment: &Environment,

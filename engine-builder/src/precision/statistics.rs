@@ -16,11 +16,11 @@ use tileforge_graph::Model;
 use tileforge_graph::rewrite::{kept_bytes, segments};
 use tileforge_session::{Environment, Session, SessionOptions, Tensor};
 
-/// Bytes of the values that one run gives.
+/// Bytes of the values that one run computes.
 const BYTES_AT_ONCE: usize = 128 << 20;
-/// Bytes of the values that are held between runs, of all samples that run side by side.
+/// Bytes of the values that are kept between runs, for all samples that run side by side.
 const KEPT_BYTES: usize = 512 << 20;
-/// Changes whenever the code gives other statistics, so that those of an older version are not used.
+/// Changes when the code computes other statistics, so that those of an older version are not used.
 const CACHE_VERSION: &str = "3";
 
 /// Histograms by the values' names.
@@ -51,7 +51,7 @@ pub(crate) fn statistics(
     }
     let statistics = measure(environment, job.progress, model, file, &calibration.samples, BYTES_AT_ONCE)?;
     if let Some(path) = cached {
-        // Without a cache, the next build takes longer; this one is not affected.
+        // A missing cache only makes the next build slower.
         let _ = keep(&path, &statistics);
     }
     Ok(statistics)
@@ -80,7 +80,7 @@ fn measure(
     let mut statistics = Statistics::new();
     samples.iter().flatten().for_each(|(name, values)| add(&mut statistics, name, values));
     progress.begin("measuring activations", samples.len() * segments.len());
-    // As many samples side by side as fit in memory with the values that are kept between two segments.
+    // As many samples side by side as memory allows, together with the values that are kept between two segments.
     for samples in samples.chunks((KEPT_BYTES / kept_bytes(model, &segments).max(1)).max(1)) {
         let mut kept: Vec<HashMap<String, Tensor>> =
             samples.iter().map(|sample| sample.iter().cloned().collect()).collect();
@@ -104,7 +104,7 @@ fn measure(
     Ok(statistics)
 }
 
-/// Whole numbers have no histogram.
+/// Integers have no histogram.
 fn add(statistics: &mut Statistics, name: &str, values: &Tensor) {
     let Tensor::F32(values) = values else { return };
     let histogram = statistics.entry(name.to_owned()).or_default();
@@ -120,7 +120,7 @@ fn cache_key(environment: &Environment, file: &Path, calibration: &CalibrationSa
     let mut hash = Sha256::new();
     hash.update(CACHE_VERSION);
     hash.update(environment.library().version());
-    // Ends the version, whose length varies. Digests follow, whose length does not.
+    // The version ends here, because its length varies. The digests that follow have a fixed length.
     hash.update([0]);
     hash.update(&calibration.sha256);
     hash.update(sha256_file(file)?.sha256);
@@ -147,7 +147,7 @@ mod tests {
     use ndarray::ArrayD;
     use tileforge_graph::{Attribute, DataType, TensorType, Trace, Weight, WeightStorage};
 
-    /// Values that skip segments, a computed shape, and an integer input.
+    /// A graph with values that skip segments, a computed shape, and an integer input.
     fn model() -> Model {
         let trace = Trace::new("test", 8, 17);
         let float = |dims: &[usize]| TensorType::new(DataType::F32, dims.iter().copied());

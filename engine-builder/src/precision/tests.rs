@@ -1,4 +1,4 @@
-//! The graphs that recipes make of a few layers, with known statistics instead of measured ones.
+//! The graphs that recipes make of a few layers, with given statistics instead of measured ones.
 
 use super::RangeMethod;
 use super::islands::{outside_f16, touching};
@@ -25,8 +25,8 @@ fn values_of(weight: &Weight) -> Vec<f32> {
     weight.cast(DataType::F32).unwrap().to_f32s().unwrap()
 }
 
-/// Four convolutions of two channels one after another. The second one has these filters and this bias, and the third
-/// one has weights of a thousandth.
+/// Four convolutions of two channels in a row. The second has these filters and this bias, the third has weights of a
+/// thousandth.
 fn chain(filters: [f32; 4], bias: [f32; 2]) -> Model {
     let trace = Trace::new("chain", 9, 20);
     let mut x = trace.input("image", TensorType::new(DataType::F32, [1, 2, 4, 4]));
@@ -72,13 +72,13 @@ fn quantised_nodes(model: &Model) -> impl Iterator<Item = &Node> {
 
 #[test]
 fn scales_are_normal_numbers_of_fp16() {
-    // A filter of zeros beside one of small weights, behind an activation of zeros.
+    // A filter of zeros beside one of small weights, after an activation of zeros.
     let filters = [0.0, 0.0, 0.013, -0.005];
     let model = chain(filters, [0.5, 0.0]);
     for target in FOR_GPUS {
         let made = converted(&model, target, "enter/Conv", [0.0, 0.0]).unwrap();
         let scales: Vec<&Weight> = quantised_nodes(&made).map(|node| &made.weights[&node.inputs[1]]).collect();
-        // Two activations there and back, and two weights.
+        // Two activations, quantised and dequantised, and two weights.
         assert_eq!(scales.len(), 6);
         for scales in &scales {
             assert_eq!(scales.data_type(), DataType::F16);
@@ -118,11 +118,11 @@ fn values_that_fp16_cannot_hold_are_quantised_from_fp32_and_dequantised_to_it() 
         let types = ["grow/Conv", &quantise.inputs[1], &dequantise.inputs[1], &dequantise.outputs[0], "shrink/Conv"]
             .map(type_of);
         assert_eq!(types, [DataType::F32; 5]);
-        // The weights that take such values back are small beyond FP16's normal numbers.
+        // The weights that restore such values are below FP16's normal numbers.
         let weight = made.nodes.iter().find(|node| node.outputs[0] == "shrink.weight/DequantizeLinear").unwrap();
         let scales = values_of(&made.weights[&weight.inputs[1]]);
         assert!(type_of(&weight.inputs[1]) == DataType::F32 && scales.iter().all(|scale| *scale < 1e-5), "{scales:?}");
-        // What FP16 holds stays in it.
+        // Values that FP16 holds stay in it.
         assert_eq!(type_of(&found("QuantizeLinear", "enter/Conv").inputs[1]), DataType::F16);
         assert_eq!(type_of("enter/Conv"), DataType::F16);
     }
@@ -140,7 +140,7 @@ fn a_channel_of_zero_weights_keeps_its_bias() {
             let values = made.weights[&source(2).inputs[0]].to_bytes().unwrap();
             for (channel, bytes) in values.chunks_exact(4).enumerate() {
                 let quantised = i32::from_le_bytes(bytes.try_into().unwrap());
-                // Kernels use the product of the scales as that of the bias.
+                // Kernels take the product of the scales as the scale of the bias.
                 let scale = f64::from(scales[0][0]) * f64::from(scales[1][channel]);
                 assert!((scale / f64::from(scales[2][channel]) - 1.0).abs() < 1e-6, "{scales:?}");
                 let error = (f64::from(quantised) * scale - f64::from(bias[channel])).abs();

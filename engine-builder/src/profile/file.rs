@@ -1,4 +1,4 @@
-//! One profile or family file, and what becomes of several of them.
+//! One profile or family file, and how several of them become a profile.
 
 use super::options::{CudaKeys, TensorRtKeys};
 use super::{Bandwidth, ComputeCapability, Device, Floors, MOST_STREAMS, Memory, Profile, Tasks, within};
@@ -8,7 +8,7 @@ use std::path::Path;
 use tileforge_contract::Precision;
 use tileforge_contract::Provider;
 
-/// The keys of a file. All but the name may be left to the family that it extends.
+/// The keys of a file. All but the name may come from the family that it extends.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProfileFile {
@@ -42,15 +42,15 @@ fn streams<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D:
 const FAMILIES: &str = "families";
 
 impl ProfileFile {
-    /// Reads a profile with all that it extends: the keys of the nearest file count. Returns the families' names,
-    /// nearest first.
+    /// Reads a profile with everything that it extends. The nearest file that has a key counts. Also returns the
+    /// families' names, nearest first.
     pub(super) fn read_with_families(path: &Path) -> Result<(Self, Vec<String>)> {
         let mut merged = Self::read(path)?;
         let folder = path.parent().unwrap_or(Path::new("")).join(FAMILIES);
         let mut names = Vec::new();
         let mut from = path.to_owned();
         while let Some(name) = merged.extends.take() {
-            // A family's name is not looked for elsewhere, so that a profile means the same wherever it is read.
+            // Families are looked up in this folder only, so that a profile means the same wherever it is read.
             let family = folder.join(format!("{name}.yaml"));
             if !family.is_file() {
                 let reason =
@@ -83,7 +83,7 @@ impl ProfileFile {
         Ok(file)
     }
 
-    /// These keys where they are given, and those of `base` elsewhere.
+    /// These keys where they are given, and the keys of `base` elsewhere.
     fn over(self, base: Self) -> Self {
         Self {
             name: self.name,
@@ -101,14 +101,14 @@ impl ProfileFile {
             cuda_graphs: self.cuda_graphs.or(base.cuda_graphs),
             tensorrt: self.tensorrt.over(base.tensorrt),
             cuda: self.cuda.over(base.cuda),
-            // Floors are those of a precision: they are not inherited by a profile that computes in another one.
+            // Floors belong to a precision: a profile with another precision does not inherit them.
             floors: self
                 .floors
                 .or(base.floors.filter(|_| self.precision.is_none_or(|own| base.precision == Some(own)))),
         }
     }
 
-    /// The profile, once nothing more is inherited.
+    /// The profile, after everything has been inherited.
     pub(super) fn complete(self, families: Vec<String>) -> Result<Profile, String> {
         let place = if families.is_empty() {
             String::new()

@@ -1,20 +1,20 @@
-//! Where profiles are, and which one is that of this machine.
+//! Where profiles are, and which one fits this machine.
 
 use super::{ComputeCapability, Device, Profile};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 use tileforge_session::{Gpu, provider};
 
-/// The profile of the machine that asks.
+/// The profile for this machine.
 #[derive(Debug)]
 pub struct Here {
-    /// The profile's name; `cpu` where no GPU has a profile.
+    /// The profile's name; `cpu` if no GPU of this machine has a profile.
     pub name: String,
     /// How it was found, in a sentence.
     pub reason: String,
 }
 
-/// The path of a profile: the path itself when it ends in `.yaml`, or a name to look up.
+/// The path of a profile: the path itself if it ends in `.yaml`, or the path of a name in the folders of profiles.
 pub(super) fn path_of(name_or_path: &str) -> Result<PathBuf> {
     if name_or_path.ends_with(".yaml") {
         return Ok(PathBuf::from(name_or_path));
@@ -46,7 +46,7 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// `profiles/` below the current folder, and beside the executable or any folder above it.
+/// The folders `profiles/` below the current folder, beside the executable, and in any folder above it.
 fn folders() -> Vec<PathBuf> {
     let executable = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
     std::iter::once(Path::new("profiles").to_owned())
@@ -55,7 +55,7 @@ fn folders() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Asks the driver for its first GPU and looks for its profile.
+/// Asks the driver for the first GPU and looks for its profile.
 ///
 /// # Errors
 /// A profile cannot be read.
@@ -84,7 +84,7 @@ pub(super) fn of_gpu(gpu: &Gpu, profiles: &[Profile]) -> Here {
 }
 
 impl Device {
-    /// Whether the driver means this device.
+    /// Whether a name of the driver stands for this device.
     pub fn is(&self, gpu: &Gpu) -> bool {
         let capability = gpu.compute_capability.parse::<ComputeCapability>();
         capability.is_ok_and(|capability| capability == self.compute_capability)

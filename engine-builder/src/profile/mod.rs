@@ -1,4 +1,4 @@
-//! Profiles: what an engine for one kind of machine looks like.
+//! Profiles: which engines to build for one kind of machine.
 
 mod file;
 mod find;
@@ -18,16 +18,16 @@ use tileforge_contract::Precision;
 use tileforge_contract::Provider;
 use tileforge_contract::Task;
 
-/// A profile: the keys of `profiles/NAME.yaml` over those of the families that it extends.
+/// A profile: the keys of `profiles/NAME.yaml`, and for missing keys those of the families that it extends.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Profile {
-    /// The name: that of the file.
+    /// The name: the same as the file's.
     pub name: String,
     /// The families that it extends, nearest first.
     pub families: Vec<String>,
     /// What executes the engine.
     pub provider: Provider,
-    /// The arithmetic of the engine, where the command line asks for no other.
+    /// The precision of the engine, unless the caller asks for another one.
     pub precision: Precision,
     /// The GPU; `None` for a CPU.
     pub device: Option<Device>,
@@ -35,9 +35,9 @@ pub struct Profile {
     pub tasks: Tasks,
     /// Sessions that run at the same time.
     pub streams: u32,
-    /// Whether launches are recorded as CUDA graphs and replayed.
+    /// Whether kernel launches are recorded as CUDA graphs and replayed.
     pub cuda_graphs: bool,
-    /// How TensorRT builds and runs.
+    /// How TensorRT builds and runs engines.
     pub tensorrt: TensorRtOptions,
     /// How ONNX Runtime's CUDA kernels run.
     pub cuda: CudaOptions,
@@ -45,16 +45,16 @@ pub struct Profile {
     pub floors: Floors,
 }
 
-/// What a GPU is: figures and sources are in docs/gpu-profiles.md.
+/// A GPU. The sources of the figures are in docs/gpu-profiles.md.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Device {
-    /// The name that it is sold under.
+    /// The name in shops.
     pub gpu: String,
     /// The names that the driver gives it.
     pub driver_names: Vec<String>,
     /// The architecture's name.
     pub architecture: String,
-    /// What CUDA can do on it.
+    /// Which features of CUDA it has.
     pub compute_capability: ComputeCapability,
     /// Device memory.
     pub memory: Memory,
@@ -62,7 +62,7 @@ pub struct Device {
     pub bandwidth: Bandwidth,
 }
 
-/// Tile shapes and batch for each task. A profile need not serve every task.
+/// Tile shapes and batch for each task. A profile may leave out tasks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tasks {
@@ -92,9 +92,9 @@ pub struct Tasks {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shapes {
-    /// One graph is built for each.
+    /// One graph is built for each tile.
     pub tiles: Vec<Tile>,
-    /// Images in one run.
+    /// Pictures in one run.
     #[serde(default = "one")]
     pub batch: u32,
 }
@@ -121,7 +121,7 @@ fn shapes<'de, D: Deserializer<'de>, const MULTIPLE: usize>(deserializer: D) -> 
     Ok(shapes)
 }
 
-/// A number between two others, checked while it is read.
+/// A number within bounds, checked while it is read.
 fn within<'de, D: Deserializer<'de>, T: Deserialize<'de> + PartialOrd + fmt::Display>(
     deserializer: D,
     expected: &str,
@@ -154,10 +154,10 @@ pub struct Floors {
     /// Peak signal-to-noise ratio against the FP32 reference, in dB; the peak is the reference's range.
     #[serde(deserialize_with = "decibels")]
     pub psnr_db: f64,
-    /// Cosine similarity with the FP32 reference: at most 1.
+    /// Cosine similarity with the FP32 reference, at most 1.
     #[serde(deserialize_with = "cosine")]
     pub cosine: f64,
-    /// How many times as fast as FP32 and FP16 an INT8 engine is where it can be measured, on a CPU.
+    /// How many times as fast as FP32 and FP16 an INT8 engine has to be. It is measured on CPUs only.
     #[serde(default = "not_slower", deserialize_with = "factor")]
     pub speed: f64,
 }
@@ -167,16 +167,15 @@ fn not_slower() -> f64 {
 }
 
 impl Floors {
-    /// What an engine of a precision reaches unless something is wrong with it; docs/benchmarks.md has what engines do
-    /// reach.
+    /// What an engine of a precision reaches unless something is wrong. docs/benchmarks.md has measured figures.
     pub fn expected_of(precision: Precision) -> Self {
         let (psnr_db, cosine) = match precision {
             // The same arithmetic in another order.
             Precision::Fp32 => (100.0, 0.999_999),
-            // 11 bits: below half a level of 10 bits. The cosine is what 60 dB come to for noise, the least of all
-            // kinds of outputs.
+            // 11 bits: below half a level of 10-bit pixels. The cosine belongs to 60 dB of noise, where it is lowest of
+            // all kinds of outputs.
             Precision::Fp16 => (60.0, 0.99995),
-            // 8 bits of precision, and 8-bit values: about a level of 8 bits.
+            // 8 bits of precision, and 8-bit values: about one level of 8-bit pixels.
             Precision::Bf16 => (40.0, 0.999),
             Precision::Int8 | Precision::Fp8 => (35.0, 0.99),
         };
@@ -184,10 +183,10 @@ impl Floors {
     }
 }
 
-/// Images in one run: beyond this, every GPU is busy and latency only grows.
+/// Pictures in one run. Beyond this, every GPU is busy and only the latency grows.
 const LARGEST_BATCH: u32 = 64;
 
-/// Sessions at the same time: each one holds its own activations.
+/// Sessions at the same time. Each holds its own activations.
 const MOST_STREAMS: u32 = 16;
 
 impl Profile {
@@ -195,7 +194,7 @@ impl Profile {
     /// current folder or any folder above the executable.
     ///
     /// # Errors
-    /// There is no such profile, or the file or a family that it extends is not a valid one.
+    /// There is no such profile, or the file or one of its families is not valid.
     pub fn read(name_or_path: &str) -> Result<Self> {
         let path = find::path_of(name_or_path)?;
         let (file, families) = ProfileFile::read_with_families(&path)?;
@@ -204,10 +203,10 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Asks for another precision than the profile's, with the quality that can be expected of it.
+    /// Sets another precision, with the floors that can be expected of it.
     ///
     /// # Errors
-    /// [`Error::Precision`] if the profile's machine does not compute in it.
+    /// [`Error::Precision`] if the profile's machine does not compute in this precision.
     pub fn set_precision(&mut self, precision: Precision) -> Result<()> {
         if precision != self.precision {
             self.check_precision(precision).map_err(|reason| {
@@ -220,7 +219,7 @@ impl Profile {
         Ok(())
     }
 
-    /// The shapes for a task; none where the profile does not serve it.
+    /// The shapes for a task; `None` if the profile does not serve the task.
     pub fn shapes_for(&self, task: Task) -> Option<&Shapes> {
         match task {
             Task::Upscale => &self.tasks.upscale,
@@ -229,23 +228,23 @@ impl Profile {
             Task::VaeDecoder => &self.tasks.vae_decoder,
             Task::Depth => &self.tasks.depth,
             Task::Realtime => &self.tasks.realtime,
-            // Its input is tokens, not an image.
+            // The input is tokens, not a picture.
             Task::TextEncoder => &None,
         }
         .as_ref()
     }
 
-    /// What ONNX Runtime's TensorRT provider is given.
+    /// The options for ONNX Runtime's TensorRT provider.
     pub fn tensorrt_options(&self) -> ProviderOptions {
         self.tensorrt.provider_options(self.cuda_graphs)
     }
 
-    /// What ONNX Runtime's CUDA provider is given.
+    /// The options for ONNX Runtime's CUDA provider.
     pub fn cuda_options(&self) -> ProviderOptions {
         self.cuda.provider_options(self.cuda_graphs)
     }
 
-    /// The rules that no single key shows.
+    /// Rules that involve several keys.
     fn check(&self) -> Result<(), String> {
         if self.tasks == Tasks::default() {
             return Err("`tasks`: expected the shapes of at least one task".into());
@@ -270,7 +269,7 @@ impl Profile {
         self.check_precision(self.precision).map_err(|reason| format!("`precision: {}`: {reason}", self.precision))
     }
 
-    /// That the profile's machine computes in a precision.
+    /// Checks that the profile's machine computes in a precision.
     fn check_precision(&self, precision: Precision) -> Result<(), String> {
         let (major, minor) = precision.least_capability();
         match &self.device {

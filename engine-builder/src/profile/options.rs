@@ -1,34 +1,35 @@
-//! What ONNX Runtime's GPU providers are given, from what a profile says.
+//! The options of ONNX Runtime's GPU providers, from a profile.
 //!
-//! The providers themselves check little: an optimisation level of 99 is accepted and malformed shapes only warn. So
-//! names are typed here and ranges are checked here (NVIDIA's `IBuilderConfig`, ONNX Runtime's pages on both
-//! providers); `make conformance` holds the names and the form of the values to ONNX Runtime's own parser.
+//! The providers themselves check little: they accept an optimisation level of 99, and only warn about malformed
+//! shapes. So names are typed here and ranges are checked here (sources: NVIDIA's `IBuilderConfig`, ONNX Runtime's
+//! pages on both providers). `make conformance` checks the names and the form of the values with ONNX Runtime's own
+//! parser.
 
 use super::Memory;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Options by the provider's own names.
+/// Options, by the names that the provider uses.
 pub type ProviderOptions = BTreeMap<&'static str, String>;
 
-/// How TensorRT builds and runs. Precision is no option: it is in the graph.
+/// How TensorRT builds and runs engines. The precision is not an option: it is in the graph.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TensorRtOptions {
-    /// Memory that one layer's tactic may use while it runs; `None`: all that the device has.
+    /// Memory that one layer may use while it runs; `None`: all memory of the device.
     pub workspace: Option<Memory>,
-    /// 0 (fastest build) to 5 (fastest engine).
+    /// From 0 (fastest build) to 5 (fastest engine).
     pub builder_optimization_level: u32,
     /// Additional streams that one engine may use within a run; −1 leaves it to TensorRT.
     pub auxiliary_streams: i32,
-    /// Smallest number of nodes that is worth an engine of its own.
+    /// The smallest number of nodes that TensorRT takes as an engine of its own.
     pub min_subgraph_size: u32,
-    /// Attempts at dividing a graph between TensorRT and CUDA.
+    /// How often TensorRT tries to divide a graph between itself and CUDA.
     pub max_partition_iterations: u32,
-    /// Whether timings of tactics are kept with the engine, so that building again gives the same one.
+    /// Whether timings are kept with the engine, so that the next build gives the same engine.
     pub timing_cache: bool,
-    /// Whether the engine runs on every GPU from Ampere on, and more slowly.
+    /// Whether the engine runs on every GPU from Ampere on, but more slowly.
     pub hardware_compatible: bool,
-    /// Whether weights with 2:4 zeros are used as such.
+    /// Whether weights with 2:4 sparsity are used as such.
     pub sparsity: bool,
     /// Whether subgraphs share one activation memory.
     pub context_memory_sharing: bool,
@@ -37,7 +38,7 @@ pub struct TensorRtOptions {
 /// How ONNX Runtime's CUDA kernels run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CudaOptions {
-    /// Whether FP32 products may be computed in TF32: 10 bits of mantissa.
+    /// Whether FP32 products may be computed in TF32, with 10 bits of mantissa.
     pub tf32: bool,
     /// How cuDNN's algorithm for a convolution is chosen.
     pub convolution_search: ConvolutionSearch,
@@ -49,15 +50,15 @@ pub struct CudaOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConvolutionSearch {
-    /// All are run once.
+    /// All algorithms are run once.
     Exhaustive,
-    /// cuDNN predicts the fastest.
+    /// cuDNN predicts the fastest algorithm.
     Heuristic,
-    /// Always the same one.
+    /// Always the same algorithm.
     Default,
 }
 
-/// [`TensorRtOptions`] as a file says them: keys may be left to a family.
+/// [`TensorRtOptions`] in a file: missing keys come from a family.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct TensorRtKeys {
@@ -72,7 +73,7 @@ pub(super) struct TensorRtKeys {
     context_memory_sharing: Option<bool>,
 }
 
-/// [`CudaOptions`] as a file says them.
+/// [`CudaOptions`] in a file: missing keys come from a family.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct CudaKeys {
@@ -96,8 +97,8 @@ impl TensorRtKeys {
         }
     }
 
-    /// With ONNX Runtime's own defaults, except that timings are kept and that one node is worth an engine: what
-    /// TensorRT can run, it runs.
+    /// ONNX Runtime's own defaults, except that timings are kept, and that TensorRT takes even single nodes: it runs
+    /// everything that it can.
     pub(super) fn complete(self) -> Result<TensorRtOptions, String> {
         let options = TensorRtOptions {
             workspace: self.workspace,
@@ -131,7 +132,7 @@ impl CudaKeys {
         }
     }
 
-    /// What is exact unless a profile says otherwise: no TF32.
+    /// Exact arithmetic unless a profile says otherwise: no TF32.
     pub(super) fn complete(self) -> CudaOptions {
         CudaOptions {
             tf32: self.tf32.unwrap_or(false),
@@ -141,13 +142,13 @@ impl CudaKeys {
     }
 }
 
-/// A switch, as ONNX Runtime's parser wants it.
+/// A switch, in the form of ONNX Runtime's parser.
 fn switch(on: bool) -> String {
     if on { "1" } else { "0" }.into()
 }
 
 impl TensorRtOptions {
-    /// By the names of `OrtTensorRTProviderOptionsV2`.
+    /// The names of `OrtTensorRTProviderOptionsV2`.
     pub fn provider_options(&self, cuda_graphs: bool) -> ProviderOptions {
         let mut options = BTreeMap::from([
             ("trt_builder_optimization_level", self.builder_optimization_level.to_string()),
@@ -168,7 +169,7 @@ impl TensorRtOptions {
 }
 
 impl CudaOptions {
-    /// By the names of `OrtCUDAProviderOptionsV2`.
+    /// The names of `OrtCUDAProviderOptionsV2`.
     pub fn provider_options(&self, cuda_graphs: bool) -> ProviderOptions {
         let search = match self.convolution_search {
             ConvolutionSearch::Exhaustive => "EXHAUSTIVE",

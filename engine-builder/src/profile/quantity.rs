@@ -14,7 +14,7 @@ pub struct Tile {
     pub width: usize,
 }
 
-/// Largest side of a tile: beyond it no image model fits any device, and sizes near it are typing errors.
+/// Largest side of a tile. No image model fits any device beyond it, and such sizes are typing errors.
 const LARGEST_SIDE: usize = 16384;
 
 impl FromStr for Tile {
@@ -39,9 +39,9 @@ impl fmt::Display for Tile {
 /// A GPU's compute capability, such as 8.9.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ComputeCapability {
-    /// The architecture.
+    /// The major number: the architecture.
     pub major: u32,
-    /// The variant within it.
+    /// The minor number: the variant.
     pub minor: u32,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for ComputeCapability {
     }
 }
 
-/// An amount of memory, such as `24 GB` or `4 GiB`; kept as it was written.
+/// An amount of memory, such as `24 GB` or `4 GiB`. It keeps the text as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     /// In bytes.
@@ -71,7 +71,7 @@ pub struct Memory {
     text: String,
 }
 
-/// A bandwidth of memory, such as `1008 GB/s`; kept as it was written.
+/// The bandwidth of memory, such as `1008 GB/s`. It keeps the text as written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bandwidth {
     /// In 10⁹ bytes per second.
@@ -79,7 +79,7 @@ pub struct Bandwidth {
     text: String,
 }
 
-/// `NUMBER UNIT` with one of the units, as the number times the unit's factor.
+/// Reads `NUMBER UNIT`, as the number times the factor of the unit.
 fn quantity(text: &str, units: &[(&str, f64)], example: &str) -> Result<f64, String> {
     let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
     let wrong =
@@ -90,7 +90,7 @@ fn quantity(text: &str, units: &[(&str, f64)], example: &str) -> Result<f64, Str
     Ok(number * factor)
 }
 
-/// More than any device has: larger numbers are typing errors.
+/// More than any device has. Larger numbers are typing errors.
 const MOST_MEMORY: f64 = 1e15;
 
 impl FromStr for Memory {
@@ -127,7 +127,7 @@ impl fmt::Display for Bandwidth {
     }
 }
 
-/// Read from and written as text: YAML's own numbers would turn the capability 12.0 into 12.
+/// Read and written as text, because YAML would turn the compute capability 12.0 into the number 12.
 macro_rules! as_text {
     ($($name:ident),+) => {$(
         impl<'de> Deserialize<'de> for $name {

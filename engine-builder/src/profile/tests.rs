@@ -66,7 +66,7 @@ fn no_two_profiles_claim_one_driver_name() {
 fn the_nearest_file_counts_for_each_key() {
     let t4 = Profile::read(repository("profiles/t4.yaml").to_str().unwrap()).unwrap();
     assert_eq!(t4.families, ["turing", "nvidia"]);
-    // From the profile, its family, and the family of that.
+    // Keys of the profile, its family, and the family of that family.
     assert_eq!(t4.streams, 1);
     assert!(!t4.cuda.tf32);
     assert!(t4.cuda.nhwc);
@@ -74,7 +74,7 @@ fn the_nearest_file_counts_for_each_key() {
     assert_eq!(t4.tensorrt.workspace.as_ref().unwrap().bytes, 4 << 30);
 }
 
-/// What reading a profile of this text gives, with families of these texts beside it.
+/// Reads a profile of this text, with families of these texts beside it.
 fn read(text: &str, families: &[(&str, &str)]) -> Result<Profile> {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("families")).unwrap();
@@ -179,7 +179,7 @@ fn families_in_a_circle_are_named() {
     assert!(error.contains("`extends: a` is circular: a → b → a"), "{error}");
     let error = read("name: test\nextends: a", &[("a", "name: a\nextends: a")]).unwrap_err().to_string();
     assert!(error.contains("circular: a → a"), "{error}");
-    // The file at fault is named, not the one that was asked for.
+    // The error names the file at fault, not the file that was asked for.
     let error = read("name: test\nextends: a", &[("a", "name: a\nstreems: 1")]).unwrap_err().to_string();
     assert!(error.contains("families/a.yaml") && error.contains("did you mean `streams`?"), "{error}");
 }
@@ -190,7 +190,7 @@ fn options_have_the_providers_names() {
     let options = profile.tensorrt_options();
     assert_eq!(options["trt_builder_optimization_level"], "3");
     assert_eq!(options["trt_cuda_graph_enable"], "1");
-    // Precision is in the graph: the provider's switches would change what was measured.
+    // The precision is in the graph: the provider's switches would change what was measured.
     assert!(
         !options.keys().any(|name| name.contains("fp16") || name.contains("int8") || name.contains("bf16")),
         "{options:?}"
@@ -208,7 +208,7 @@ fn a_gpu_is_known_by_its_name_and_its_capability() {
     assert_eq!(of("NVIDIA L4", "8.9"), "l4");
     assert_eq!(of("NVIDIA L40S", "8.9"), "l40s");
     assert_eq!(of("NVIDIA GeForce RTX 4090", "8.9"), "rtx4090");
-    // A laptop's GPU has another chip under a similar name.
+    // A laptop's GPU has a similar name but another chip.
     assert_eq!(of("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9"), "cpu");
     assert_eq!(of("NVIDIA GeForce RTX 4090", "8.6"), "cpu");
 }
@@ -228,7 +228,7 @@ fn floors_are_those_of_the_precision() {
         Profile::read(path.to_str().unwrap()).unwrap()
     };
     assert_eq!(read("").floors, Floors::expected_of(Precision::Fp16));
-    // FP16's 60 dB are out of reach for BF16.
+    // BF16 cannot reach FP16's 60 dB.
     assert_eq!(read("precision: bf16").floors, Floors::expected_of(Precision::Bf16));
     let own = read("precision: bf16\nfloors: { psnr_db: 45, cosine: 0.99 }").floors;
     assert_eq!(own, Floors { psnr_db: 45.0, cosine: 0.99, speed: 1.0 });
@@ -246,7 +246,7 @@ fn every_network_takes_the_sizes_of_every_profile() {
                 let Some((height, width)) = first else { continue };
                 for tile in &shapes.tiles {
                     let fits = height.size(tile.height).is_some() && width.size(tile.width).is_some();
-                    // Windows of transformers are as large as the training chose them: those are padded.
+                    // The size of a transformer's windows comes from its training, so such sizes are padded.
                     let windows = contract.task == Task::Upscale;
                     assert!(fits || windows, "{name}: {} {preset} does not take {tile}: {height}, {width}", entry.name);
                     checked += 1;
