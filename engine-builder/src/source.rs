@@ -42,8 +42,8 @@ pub struct SourceOptions {
 }
 
 impl Source {
-    /// Opens a checkpoint (`.safetensors`, `.safetensors.index.json`, or a folder that holds one), an exported graph (`.onnx`)
-    /// or a model file (`.yaml`).
+    /// Opens a checkpoint (`.safetensors`, `.safetensors.index.json`, or a folder that holds one), an exported graph
+    /// (`.onnx`) or a model file (`.yaml`).
     ///
     /// # Errors
     /// The path is none of these, cannot be read or contradicts its model file, or the options do not suit it.

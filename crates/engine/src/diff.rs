@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// One thing in which two engines differ.
+/// One difference between two engines.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
     /// Where in the manifest, such as `graphs.0.file` or `files.model.weights.sha256`.
@@ -17,10 +17,10 @@ pub struct Difference {
     pub second: Option<Value>,
 }
 
-/// Compares two engines: their manifests, and with the digests in them every byte of their files.
+/// Compares two engines: their manifests, and through the digests in them every byte of their files.
 ///
 /// # Errors
-/// One of them is not whole.
+/// One of the engines is not whole.
 pub fn diff(first: &Path, second: &Path) -> Result<Vec<Difference>> {
     let leaves = |directory: &Path| -> Result<BTreeMap<String, Value>> {
         let engine = Engine::open(directory)?;
@@ -37,14 +37,14 @@ pub fn diff(first: &Path, second: &Path) -> Result<Vec<Difference>> {
     Ok(differences.filter(|difference| difference.first != difference.second).collect())
 }
 
-/// Every value within `value` that holds no others, by the keys that lead to it.
+/// Every value within `value` that contains no other values, with the keys that lead to it.
 fn flatten(key: String, value: Value, leaves: &mut BTreeMap<String, Value>) {
     let within = |inner: &str| if key.is_empty() { inner.to_owned() } else { format!("{key}.{inner}") };
     match value {
         Value::Object(object) if !object.is_empty() => {
             object.into_iter().for_each(|(name, value)| flatten(within(&name), value, leaves))
         }
-        // Shapes and ranges are read as one.
+        // Shapes and ranges are shown as one value.
         Value::Array(values) if values.iter().any(|value| value.is_object() || value.is_array()) => {
             values
                 .into_iter()

@@ -17,10 +17,10 @@ pub const WEIGHTS_FILE: &str = "model.weights";
 /// The name of the manifest in an engine directory.
 pub const MANIFEST_FILE: &str = "manifest.json";
 
-/// Larger manifests are refused unread.
+/// Larger manifests are refused without being read.
 pub const MANIFEST_MAXIMUM_BYTES: u64 = 16 << 20;
 
-/// An engine directory that is whole: its manifest is valid and every file is what it says.
+/// An engine directory that is whole: its manifest is valid, and every file matches its digest.
 #[derive(Clone, Debug)]
 pub struct Engine {
     directory: PathBuf,
@@ -31,16 +31,16 @@ impl Engine {
     /// Reads the manifest and checks size and SHA-256 of every file, several at a time.
     ///
     /// # Errors
-    /// [`Error::Altered`] that names the file, what was expected and what was found.
+    /// [`Error::Altered`] with the file, what was expected and what was found; the manifest's errors.
     pub fn open(directory: &Path) -> Result<Self> {
         Self::open_of(directory, None)
     }
 
-    /// As [`Engine::open`], of an engine whose signer is `key`, if one is given. Nothing is parsed before the signature
-    /// has been verified.
+    /// As [`Engine::open`], but the engine must be signed with `key`, if a key is given. Nothing is parsed before the
+    /// signature has been verified.
     ///
     /// # Errors
-    /// As [`Engine::open`]; and there is no signature, or it is another one.
+    /// As [`Engine::open`]; or the signature is missing or by another key.
     pub fn open_of(directory: &Path, key: Option<&PublicKey>) -> Result<Self> {
         let manifest = read_manifest(directory, key)?;
         check_files(directory, &manifest)?;
@@ -62,7 +62,7 @@ impl Engine {
         self.manifest.graphs.iter().find(|graph| graph.file == file)
     }
 
-    /// The file of one of its graphs.
+    /// The path of one of its graphs.
     pub fn path_of(&self, graph: &Graph) -> PathBuf {
         self.directory.join(&graph.file)
     }

@@ -25,7 +25,7 @@ pub enum Error {
     NotAnEngine {
         /// Where an engine was expected.
         path: PathBuf,
-        /// Whether there is a folder.
+        /// Whether there is a folder at that path.
         is_folder: bool,
     },
     /// The manifest has another schema.
@@ -45,20 +45,20 @@ pub enum Error {
     /// The manifest's contract breaks a rule, or a graph does not keep the contract.
     #[error(transparent)]
     Contract(#[from] tileforge_contract::Error),
-    /// A graph's tensors do not keep the contract.
+    /// The shape of a graph's tensor breaks the contract.
     #[error("graphs.{file}: the contract is not kept")]
     Graph {
         /// The graph's file.
         file: String,
-        /// The tensor that does not.
+        /// The tensor.
         source: tileforge_contract::Error,
     },
-    /// A manifest cannot be used, for the reason in its source.
+    /// A manifest cannot be used; the error's source has the reason.
     #[error("{}: not a valid engine manifest", path.display())]
     Invalid {
         /// The manifest's file.
         path: PathBuf,
-        /// The rule that it breaks.
+        /// The broken rule.
         source: Box<Error>,
     },
     /// A file is not the one that the manifest lists.
@@ -68,7 +68,7 @@ pub enum Error {
         path: PathBuf,
         /// Its listed length or digest.
         expected: String,
-        /// Its real length or digest, or that it is missing.
+        /// Its real length or digest, or "missing".
         found: String,
     },
     /// A signature is required, and there is none.
@@ -77,7 +77,7 @@ pub enum Error {
         /// Where it was expected.
         path: PathBuf,
     },
-    /// The signature is not one of the required key.
+    /// The signature is not by the required key.
     #[error("{}: {problem}", path.display())]
     Signature {
         /// The signature's file.
@@ -101,7 +101,7 @@ pub enum Error {
         /// The system's reason.
         reason: String,
     },
-    /// An archive is not that of exactly one engine.
+    /// An archive does not hold exactly one engine.
     #[error("{}: {problem}", path.display())]
     Archive {
         /// The archive, or the file in it.
@@ -109,7 +109,7 @@ pub enum Error {
         /// What was expected and what was found.
         problem: String,
     },
-    /// An engine cannot get its place.
+    /// An engine cannot be put at its place.
     #[error("{}: {problem}", path.display())]
     Place {
         /// Where the engine should go.
@@ -125,7 +125,7 @@ pub enum Error {
         /// Number of plans.
         plans: usize,
     },
-    /// A thread of this crate panicked: a defect of ours.
+    /// A thread of this crate panicked: a defect of this crate.
     #[error("internal: {0} stopped without an error; please report this")]
     Internal(&'static str),
 }

@@ -1,4 +1,4 @@
-//! The files of an engine directory, and how a finished one gets its place.
+//! The files of an engine directory, and putting a finished one at its place.
 
 use crate::digest::{FileDigest, sha256_file};
 use crate::{Error, MANIFEST_FILE, Result};
@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Size and SHA-256 of every file in a folder and the folders in it, by name: `NAME`, or `FOLDER/NAME`.
+/// Size and SHA-256 of every file in a folder and its subfolders, by name: `NAME`, or `FOLDER/NAME`.
 pub fn files(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
     let mut files = BTreeMap::new();
     for (path, is_folder) in entries(folder)? {
@@ -25,7 +25,7 @@ pub fn files(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
     Ok(files)
 }
 
-/// What is in a folder, and whether that is a folder.
+/// The names in a folder, and whether each is a folder.
 fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>> {
     let fail = |e| Error::file(folder, "list", e);
     let entry = |entry: io::Result<fs::DirEntry>| {
@@ -35,11 +35,10 @@ fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>> {
     folder.read_dir().map_err(fail)?.map(entry).collect()
 }
 
-/// Gives the folder and its files the permissions that the system gives new ones: temporary ones are private to their
-/// owner.
+/// Gives the folder and its files the permissions of newly made ones. Temporary files are private to their owner.
 fn make_readable(folder: &Path) -> Result<()> {
     let fail = |e| Error::file(folder, "set the permissions", e);
-    // What a new file gets is seen by making one.
+    // A newly made file shows which permissions the system gives.
     let probe = folder.join(".permissions");
     let mode = File::create(&probe).and_then(|file| file.metadata()).map_err(fail)?.permissions().mode();
     fs::remove_file(&probe).map_err(fail)?;
@@ -54,13 +53,13 @@ fn make_readable(folder: &Path) -> Result<()> {
     fs::set_permissions(folder, Permissions::from_mode(mode | 0o100 | ((mode & 0o444) >> 2))).map_err(fail)
 }
 
-/// The folder that `directory` is in.
+/// The folder that contains `directory`.
 pub fn parent_of(directory: &Path) -> &Path {
     directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes the folder that an engine's `directory` is to be in, and returns it. The place itself is free, or holds an
-/// older engine.
+/// Makes the folder that will contain an engine's `directory`, and returns it. Checks that `directory` is free or holds
+/// an older engine.
 pub fn place_for(directory: &Path) -> Result<&Path> {
     refuse_to_replace_anything_but_an_engine(directory)?;
     let parent = parent_of(directory);
@@ -85,25 +84,25 @@ fn refuse_to_replace_anything_but_an_engine(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the names of unfinished folders begin with.
+/// The beginning of the names of unfinished folders.
 const UNFINISHED: &str = ".building-";
 
-/// A folder that vanishes unless it is put in its place. While it is in use it is locked, so that one which a killed
-/// build left can be told.
+/// A folder that is removed unless it is put at its place. It is locked while it is in use, so that another build can
+/// recognise what a killed build left.
 pub struct Temporary {
     folder: TempDir,
-    /// None where the file system has no locks of folders; such folders are left alone.
+    /// `None` if the file system cannot lock folders. Such folders are never removed.
     _lock: Option<File>,
 }
 
 impl Temporary {
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }
 
-/// A new folder in `parent`, from which those of dead builds are removed.
+/// Makes a new folder in `parent`, and removes those that killed builds have left there.
 pub fn temporary(parent: &Path) -> Result<Temporary> {
     remove_litter(parent);
     loop {
@@ -111,7 +110,8 @@ pub fn temporary(parent: &Path) -> Result<Temporary> {
             .prefix(UNFINISHED)
             .tempdir_in(parent)
             .map_err(|e| Error::file(parent, "create a folder in", e))?;
-        // Before it is locked, another build may take it for litter: then there is a next one.
+        // Before the folder is locked, another build may take it for a leftover and remove it. Then the next one is
+        // tried.
         match File::open(folder.path()) {
             Ok(lock) => match lock.try_lock() {
                 Ok(()) if is_still_there(folder.path(), &lock) => return Ok(Temporary { folder, _lock: Some(lock) }),
@@ -129,8 +129,8 @@ fn is_still_there(path: &Path, opened: &File) -> bool {
     matches!((fs::metadata(path), opened.metadata()), (Ok(a), Ok(b)) if same(&a, &b))
 }
 
-/// Removes unfinished folders that nobody has locked. Whatever cannot be looked at or removed is somebody else's, and
-/// in nobody's way.
+/// Removes unfinished folders that nobody has locked. Folders that cannot be read or removed belong to others and do no
+/// harm.
 fn remove_litter(parent: &Path) {
     for path in parent.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()) {
         if is_unfinished(&path)
@@ -142,18 +142,18 @@ fn remove_litter(parent: &Path) {
     }
 }
 
-/// Whether a path is that of a [`Temporary`].
+/// Whether a path is the path of a [`Temporary`].
 pub fn is_unfinished(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED))
 }
 
-/// Puts a finished engine in its place; an older engine there is replaced, at one moment where the file system can
-/// exchange two folders.
+/// Puts a finished engine at its place. An older engine there is replaced, in one step if the file system can exchange
+/// two folders.
 pub fn put_in_place(staging: Temporary, directory: &Path) -> Result<()> {
     make_readable(staging.path())?;
     if directory.exists() {
         match renameat_with(CWD, staging.path(), CWD, directory, RenameFlags::EXCHANGE) {
-            // The older engine goes with the name of the new one's folder.
+            // Now the temporary name holds the older engine, which is removed with it.
             Ok(()) => return Ok(()),
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => return step_aside(staging, directory),
             Err(error) => return Err(Error::file(directory, "replace", error.into())),
@@ -163,13 +163,14 @@ pub fn put_in_place(staging: Temporary, directory: &Path) -> Result<()> {
     renamed.map_err(|e| Error::file(directory, "rename the finished engine to", e))
 }
 
-/// Replaces an older engine where two folders cannot be exchanged: it steps aside, and goes when the new one is there.
+/// Replaces an older engine where two folders cannot be exchanged: it is moved aside, and removed when the new one is
+/// at its place.
 fn step_aside(staging: Temporary, directory: &Path) -> Result<()> {
     let aside = temporary(parent_of(directory))?;
     let old = aside.path().join("old");
     fs::rename(directory, &old).map_err(|e| Error::file(directory, "replace", e))?;
     fs::rename(staging.path(), directory).map_err(|error| {
-        // Best effort: the error that is reported is the one that matters.
+        // Best effort: the earlier error is reported.
         let _ = fs::rename(&old, directory);
         Error::file(directory, "rename the finished engine to", error)
     })

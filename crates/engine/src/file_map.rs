@@ -1,9 +1,8 @@
 //! Read-only mappings of files.
 //!
-//! The one place where a file is mapped, because mapping is `unsafe`: another process that
-//! truncates the file while it is mapped makes reads fail with SIGBUS. Engine files are written
-//! once and renamed into place (never modified), which is the condition that makes this sound in
-//! practice; the same holds for every reader of model files that maps them.
+//! Files are mapped only here, because mapping is `unsafe`: if another process truncates a mapped file, reads fail with
+//! SIGBUS. Engine files are written once and renamed into place, and never changed. That makes mapping sound in
+//! practice. The same condition holds for every program that maps model files.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -12,19 +11,19 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// The bytes of a file, paged in as they are read.
+/// The bytes of a file, loaded by the system as they are read.
 pub(crate) struct FileMap(Option<memmap2::Mmap>);
 
 impl FileMap {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|source| Error::file(path, "open", source))?;
         let length = file.metadata().map_err(|source| Error::file(path, "inspect", source))?.len();
-        // Mapping nothing is an error on most systems.
+        // Most systems refuse to map an empty file.
         if length == 0 {
             return Ok(Self(None));
         }
-        // SAFETY: the mapping is read-only and private to this value; see the module's note on
-        // files that change while they are mapped.
+        // SAFETY: the mapping is read-only and private to this value; the module's documentation speaks of files that
+        // change while they are mapped.
         let map = unsafe { memmap2::Mmap::map(&file) };
         Ok(Self(Some(map.map_err(|source| Error::file(path, "map", source))?)))
     }

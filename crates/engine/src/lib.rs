@@ -2,14 +2,14 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`Engine`] | an engine directory whose files are those of its manifest |
+//! | [`Engine`] | an engine directory whose files match its manifest |
 //! | [`manifest`] | the types of `manifest.json`, and their rules |
-//! | [`signature`] | who made an engine: Ed25519 signatures of the manifest |
+//! | [`signature`] | Ed25519 signatures of the manifest: who made an engine |
 //! | [`archive`] | an engine as one `.tar` file, and back |
-//! | [`exchange`] | how a finished folder gets its place at one moment |
+//! | [`exchange`] | how a finished folder is put at its place in one step |
 //! | [`share`] | the same file in several engines, stored once |
 //! | [`diff`] | how two engines differ |
-//! | [`store`] | graphs that were compiled for one GPU, found by everything that they depend on |
+//! | [`store`] | graphs compiled for one GPU, found by everything that they depend on |
 //! | [`digest`] | SHA-256 of files and bytes |
 
 pub mod archive;

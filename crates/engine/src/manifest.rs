@@ -1,4 +1,4 @@
-//! The types of `manifest.json`, schema 2. `engine-builder` writes with these very types.
+//! The types of `manifest.json`, schema 2. `engine-builder` writes with the same types.
 
 use std::collections::BTreeMap;
 
@@ -11,40 +11,40 @@ pub use crate::digest::FileDigest;
 /// The schema that this version reads and writes.
 pub const SCHEMA: u32 = 2;
 
-/// What an engine is, what it needs and what it proved. Read with [`Manifest::parse`].
+/// What an engine is, what it needs, and which gates it passed. Read it with [`Manifest::parse`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// [`SCHEMA`].
+    /// Must be [`SCHEMA`].
     pub schema: u32,
-    /// The engine's name; also that of its directory when it was built.
+    /// The engine's name: that of its directory when it was built.
     pub name: String,
-    /// What wrote it, such as "engine-builder 0.1.0".
+    /// The program that wrote it, such as "engine-builder 0.1.0".
     pub producer: String,
-    /// The model that it came from.
+    /// The model.
     pub model: Model,
     /// What the model promises: its task, its tensors and what their values mean.
     pub contract: Contract,
     /// The precision of most weights and activations.
     pub precision: Precision,
-    /// Names of the nodes that compute in FP32 although the engine does not; of INT8 and FP8, the layers that are not
-    /// in 8 bits.
+    /// FP16 and BF16: names of the nodes that compute in FP32. INT8 and FP8: names of the layers that are not in 8
+    /// bits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub islands: Vec<String>,
-    /// What activations were measured on, where the precision depends on that.
+    /// What activations were measured on, if the precision needs that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
-    /// What it was built for.
+    /// The machine that it was built for.
     pub target: Target,
-    /// What it was built with.
+    /// The software that it was built with.
     pub built_with: BuiltWith,
     /// One graph for each tile shape.
     pub graphs: Vec<Graph>,
-    /// The gates that it passed, with their figures.
+    /// The gates that it passed, with figures.
     pub gates: Vec<Gate>,
-    /// Known inputs and outputs.
+    /// The self-test.
     pub selftest: SelfTest,
-    /// Every other file of the directory, by name; those that TensorRT compiled as `tensorrt/KEY/NAME`.
+    /// Every other file of the directory, by name. Files that TensorRT compiled have names `tensorrt/KEY/NAME`.
     pub files: BTreeMap<String, FileDigest>,
 }
 
@@ -54,7 +54,7 @@ pub struct Manifest {
 pub struct Model {
     /// The architecture's name, such as "compact".
     pub architecture: String,
-    /// The licence of the weights, as an SPDX expression where there is one.
+    /// The licence of the weights, as an SPDX expression if there is one.
     pub licence: Option<String>,
     /// SHA-256 of the checkpoint.
     pub checkpoint_sha256: Option<String>,
@@ -68,38 +68,38 @@ pub struct Model {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// "folder", "built-in test image" or "random tensors".
+    /// Where samples came from: "folder", "built-in test image" or "random tensors".
     pub source: String,
-    /// Number of pictures that tiles were drawn from, or of files with tensors.
+    /// Number of pictures that tiles were drawn from, or of tensor files.
     pub pictures: usize,
     /// Number of tiles, or of sets of tensors.
     pub tiles: usize,
     /// SHA-256 of all tiles' values.
     pub sha256: String,
-    /// How ranges were chosen for INT8: "minmax", "percentile", "entropy" or "mse".
+    /// How INT8 ranges were chosen: "minmax", "percentile", "entropy" or "mse".
     pub range: Option<String>,
 }
 
-/// What an engine was built for.
+/// The machine that an engine was built for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
     /// Name of the profile.
     pub profile: String,
-    /// What executes it.
+    /// The execution provider.
     pub provider: Provider,
     /// The GPU's compute capability, such as "8.9"; `None` for a CPU.
     pub compute_capability: Option<String>,
-    /// Nothing in it was compiled for a GPU: it was built on a machine without the one that it is for.
+    /// Nothing in it is compiled: it was built on a machine without its GPU.
     #[serde(default, skip_serializing_if = "is_false")]
     pub portable: bool,
-    /// Sessions that run at the same time, where the user does not choose.
+    /// Sessions that run at the same time, unless the user chooses another number.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub streams: u32,
-    /// What ONNX Runtime's TensorRT provider is given, by its own names.
+    /// Options for ONNX Runtime's TensorRT provider, by the provider's names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tensorrt: BTreeMap<String, String>,
-    /// What ONNX Runtime's CUDA provider is given, by its own names.
+    /// Options for ONNX Runtime's CUDA provider, by the provider's names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cuda: BTreeMap<String, String>,
 }
@@ -108,25 +108,25 @@ fn one() -> u32 {
     1
 }
 
-/// What is mostly so is not written.
+/// The default is not written.
 fn is_one(value: &u32) -> bool {
     *value == 1
 }
 
-/// What is seldom true is not written.
+/// The default is not written.
 fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// What an engine was built with.
+/// The software that an engine was built with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BuiltWith {
     /// Version of ONNX Runtime.
     pub onnxruntime: String,
-    /// Such as "linux".
+    /// The operating system, such as "linux".
     pub operating_system: String,
-    /// Such as "x86_64".
+    /// The processor's architecture, such as "x86_64".
     pub processor: String,
 }
 
@@ -140,8 +140,8 @@ pub struct Graph {
     pub inputs: Shapes,
     /// Output shapes by tensor name.
     pub outputs: Shapes,
-    /// ONNX Runtime fused its operators offline, in ways that hold for any processor; memory layouts
-    /// for the one at hand are still chosen on loading.
+    /// Whether ONNX Runtime fused its operators offline, in ways that hold for any processor. Memory layouts are still
+    /// chosen on loading.
     pub optimised: bool,
 }
 
@@ -149,7 +149,8 @@ impl Graph {
     /// The batch, height, width, frames and tokens of the graph's tensors.
     ///
     /// # Errors
-    /// [`Error::Contract`](crate::Error::Contract): the shapes do not keep the contract, which [`Manifest::parse`] refuses.
+    /// [`Error::Contract`](crate::Error::Contract): the shapes break the contract. [`Manifest::parse`] refuses such
+    /// manifests.
     pub fn sizes(&self, contract: &Contract) -> Result<Sizes> {
         Ok(contract.check(&self.inputs, &self.outputs)?)
     }
@@ -159,23 +160,23 @@ impl Graph {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gate {
-    /// Such as "finite" or "psnr_db".
+    /// The gate's name, such as "finite" or "psnr_db".
     pub name: String,
     /// File name of the graph that was measured.
     pub graph: String,
-    /// What was measured.
+    /// The measured figure.
     pub value: f64,
-    /// What it had to reach.
+    /// The least figure that passes.
     pub floor: f64,
 }
 
-/// Known inputs and outputs; inputs as `input.NAME`, expected outputs as `expected.NAME`.
+/// Known inputs and outputs: tensors `input.NAME` and `expected.NAME`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SelfTest {
     /// The safetensors file, a plain name.
     pub file: String,
-    /// File name of the graph that it is for.
+    /// File name of the graph to run.
     pub graph: String,
     /// Largest absolute error that passes, as a fraction of the expected output's range.
     pub tolerance: f64,

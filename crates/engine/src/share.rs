@@ -1,4 +1,4 @@
-//! The same file in several engines, stored once.
+//! Equal files of several engines, stored once.
 
 use crate::digest::{FileDigest, sha256_file};
 use crate::{Error, MANIFEST_FILE, Manifest, Result, exchange};
@@ -7,15 +7,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Engines are looked for this many folders deep: `engines/PROFILE/MODEL`.
+/// How many folders deep engines are looked for: `engines/PROFILE/MODEL`.
 const DEPTH: usize = 2;
 
-/// Replaces files of the engine in `directory` by hard links to the same files of engines below `folder`, and returns
-/// the bytes saved.
+/// Replaces files of the engine in `directory` by hard links to equal files of engines below `folder`. Returns the
+/// number of bytes saved.
 ///
-/// Engines of one model share their weights this way. A file is linked only after it has been digested, so that damage
-/// does not spread; and on a file system without hard links, or on another one, an engine simply keeps its own. Files
-/// of engines are never changed in place, which is what makes sharing them safe.
+/// Engines of one model share their weights this way. The other file is digested before it is linked, so that damage
+/// does not spread. On another file system, or one without hard links, the engine keeps its own file. Sharing is safe
+/// because files of engines are never changed in place.
 ///
 /// # Errors
 /// The engine cannot be read, or a file cannot be replaced.
@@ -44,7 +44,7 @@ pub fn share_files(directory: &Path, folder: &Path) -> Result<u64> {
     Ok(saved)
 }
 
-/// Calls `found` for every engine directory in `folder`; of unfinished ones, nothing is used.
+/// Calls `found` for every engine directory in `folder`, except unfinished ones.
 fn find(folder: &Path, depth: usize, found: &mut impl FnMut(&Path)) {
     let Ok(entries) = folder.read_dir() else { return };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -65,7 +65,7 @@ fn read_manifest(directory: &Path) -> Option<Manifest> {
     Manifest::parse(&fs::read(directory.join(MANIFEST_FILE)).ok()?).ok()
 }
 
-/// Makes `own` a link to `other`, if that has the same content and is not the same file already. Returns whether it
+/// Makes `own` a link to `other` if both have the same content and are not the same file already. Returns whether it
 /// did.
 fn link(other: &Path, own: &Path, digest: &FileDigest) -> Result<bool> {
     let (Ok(theirs), Ok(ours)) = (fs::symlink_metadata(other), fs::symlink_metadata(own)) else { return Ok(false) };
@@ -76,7 +76,7 @@ fn link(other: &Path, own: &Path, digest: &FileDigest) -> Result<bool> {
     if sha256_file(other).ok().as_ref() != Some(digest) {
         return Ok(false);
     }
-    // The link is made beside its place and renamed over it: there is always a whole file of this name.
+    // The link is made under a temporary name and renamed, so there is always a whole file of this name.
     let beside = tempfile::Builder::new()
         .prefix(".linking-")
         .make_in(exchange::parent_of(own), |place| fs::hard_link(other, place));

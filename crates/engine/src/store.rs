@@ -1,9 +1,9 @@
 //! Graphs that TensorRT has compiled for one GPU: EPContext models with their plans.
 //!
-//! ONNX Runtime's own cache of engines goes by names and not by weights, so that two engines of one graph's name would
-//! share it (<https://github.com/microsoft/onnxruntime/issues/32254>). Here, an entry is found by the digest of
-//! everything that it depends on, holds the digests of its files, and appears whole or not at all; a lock beside it
-//! makes two processes compile once.
+//! ONNX Runtime's own cache finds engines by name and not by weights, so two engines with the same graph names would
+//! share entries (<https://github.com/microsoft/onnxruntime/issues/32254>). Here, an entry is found by the digest of
+//! everything that it depends on. It holds the digests of its files, and appears whole or not at all. A lock beside it
+//! makes sure that two processes compile it only once.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ pub const CONTEXT: &str = "context.onnx";
 /// The name of the file that holds an entry's facts and digests.
 pub const RECORD: &str = "compiled.json";
 
-/// What TensorRT's plans begin with: "ftrt", read as a number.
+/// The first bytes of TensorRT's plans: "ftrt".
 const PLAN_TAG: [u8; 4] = *b"ftrt";
 
 /// Everything that a compiled graph depends on.
@@ -37,22 +37,22 @@ pub struct Facts {
     pub weights_sha256: Vec<String>,
     /// The GPU's name.
     pub gpu: String,
-    /// Such as "8.9".
+    /// The GPU's compute capability, such as "8.9".
     pub compute_capability: String,
-    /// Such as "10.14.1".
+    /// TensorRT's version, such as "10.14.1".
     pub tensorrt: String,
     /// The highest CUDA version that the driver supports.
     pub driver_cuda: String,
     /// Version of ONNX Runtime.
     pub onnxruntime: String,
-    /// What the provider was given.
+    /// The provider's options.
     pub options: BTreeMap<String, String>,
 }
 
 impl Facts {
     /// The name of the entry: a digest of all facts.
     pub fn key(&self) -> String {
-        // Field by field, each with its length, so that no two sets of facts read the same.
+        // Each field is added with its length, so that different facts never give the same bytes.
         let mut digest = Sha256::new();
         let mut add = |text: &str| {
             digest.update((text.len() as u64).to_le_bytes());
@@ -68,7 +68,7 @@ impl Facts {
     }
 }
 
-/// What stands in [`RECORD`].
+/// The content of [`RECORD`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
@@ -76,27 +76,27 @@ struct Record {
     files: BTreeMap<String, FileDigest>,
 }
 
-/// Where compiled graphs are kept.
+/// A folder of compiled graphs.
 #[derive(Clone, Debug)]
 pub struct Store(PathBuf);
 
 impl Store {
-    /// A store in this folder, which need not be there yet.
+    /// A store in this folder, which need not exist yet.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self(folder.into())
     }
 
-    /// The file that a process locks while it makes these facts' entry.
+    /// The file that a process locks while it makes the entry for these facts.
     pub fn lock_file(&self, facts: &Facts) -> PathBuf {
         self.0.join(format!("{}.lock", facts.key()))
     }
 
-    /// Whether there is an entry of these facts, by its record alone: its files have not been looked at.
+    /// Whether there is an entry for these facts. Only its record is read, not its files.
     pub fn has(&self, facts: &Facts) -> bool {
         self.record(facts).is_some()
     }
 
-    /// The EPContext model of these facts, if there is a whole one.
+    /// The EPContext model for these facts, if all files of the entry are whole.
     pub fn get(&self, facts: &Facts) -> Option<PathBuf> {
         let (record, folder) = (self.record(facts)?, self.0.join(facts.key()));
         let whole = record.files.iter().all(|(name, expected)| is_whole(&folder.join(name), expected));
@@ -108,11 +108,11 @@ impl Store {
         (record.facts == *facts && record.files.contains_key(CONTEXT)).then_some(record)
     }
 
-    /// The EPContext model of these facts, made by `make` in the folder that it is given if there is none. Of processes
-    /// that want the same one at the same time, one makes it, and the others wait.
+    /// The EPContext model for these facts. If there is none, `make` makes it in the folder that it is given. If
+    /// several processes want the same entry, one makes it and the others wait.
     ///
     /// # Errors
-    /// `make` fails or makes no EPContext model with a plan, or a file cannot be written.
+    /// `make` fails or leaves no EPContext model with a plan, or a file cannot be written.
     pub fn get_or_make<E: From<Error>>(
         &self,
         facts: &Facts,
@@ -139,7 +139,7 @@ impl Store {
         fs::write(staging.path().join(RECORD), text).map_err(failed("write to"))?;
         let folder = self.0.join(&key);
         if folder.exists() {
-            // Damaged, or it would have been taken.
+            // A whole entry would have been returned above, so this one is damaged.
             fs::remove_dir_all(&folder).map_err(failed("remove a damaged entry from"))?;
         }
         fs::rename(staging.keep(), &folder).map_err(failed("rename what was compiled in"))?;
@@ -151,8 +151,8 @@ fn is_whole(path: &Path, expected: &FileDigest) -> bool {
     sha256_file(path).is_ok_and(|found| found == *expected)
 }
 
-/// The files that TensorRT left, which are a context and at least one plan. ONNX Runtime itself looks at neither before
-/// it runs them.
+/// The files that TensorRT left: a context and at least one plan. ONNX Runtime does not check either before it runs
+/// them.
 fn plan_and_context(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
     let failed = |source: io::Error| Error::file(folder, "list", source);
     let mut files = BTreeMap::new();

@@ -22,7 +22,7 @@ const BATCH_MAXIMUM: usize = 64;
 /// Most sessions that run at the same time.
 const STREAMS_MAXIMUM: u32 = 16;
 
-/// What a manifest may give to providers. Not among them are paths, of libraries for one.
+/// The provider options that a manifest may set. Options that are paths, of libraries for example, are not among them.
 const PROVIDER_OPTIONS: [&str; 14] = [
     "trt_builder_optimization_level",
     "trt_auxiliary_streams",
@@ -46,10 +46,10 @@ impl Manifest {
     /// Never panics, whatever the bytes are.
     ///
     /// # Errors
-    /// [`Error::Schema`] for a manifest of another schema; [`Error::Manifest`] or [`Error::Contract`] with the first rule that is
-    /// broken.
+    /// [`Error::Schema`] for a manifest of another schema; [`Error::Manifest`] or [`Error::Contract`] with the first
+    /// broken rule.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
-        /// Read first, so that a newer schema is not reported as an unknown field.
+        /// Read first, so that another schema is not reported as an unknown field.
         #[derive(Deserialize)]
         struct Schema {
             schema: u32,
@@ -64,11 +64,11 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Checks the rules that [`Manifest::parse`] checks, on a manifest made in memory.
+    /// Checks the rules of [`Manifest::parse`] on a manifest that was made in memory.
     ///
     /// # Errors
-    /// [`Error::Schema`] for a manifest of another schema; [`Error::Manifest`] or [`Error::Contract`] with the first rule that is
-    /// broken.
+    /// [`Error::Schema`] for a manifest of another schema; [`Error::Manifest`] or [`Error::Contract`] with the first
+    /// broken rule.
     pub fn validate(&self) -> Result<()> {
         rule(self.schema == SCHEMA, || format!("schema: expected {SCHEMA}, found {}", self.schema))?;
         plain_name(&self.name)?;
@@ -122,7 +122,7 @@ impl Manifest {
 }
 
 impl Graph {
-    /// That the graph keeps the contract, and that no tensor is too large.
+    /// Checks that the graph keeps the contract, and that no tensor is too large.
     fn validate(&self, contract: &Contract) -> Result<()> {
         for shape in self.inputs.values().chain(self.outputs.values()) {
             let elements = shape.iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
@@ -141,12 +141,12 @@ impl Graph {
     }
 }
 
-/// The part behind `tensorrt/` of a file that TensorRT compiled, which is in a folder of its own.
+/// The part after `tensorrt/` in the name of a compiled file: a folder and a file.
 fn compiled_name(name: &str) -> Option<&str> {
     name.strip_prefix(store::FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() == 1)
 }
 
-/// A file name that stays in its directory on every system.
+/// Whether a file name stays in its directory on every system.
 fn plain_name(name: &str) -> Result<()> {
     let mut parts = Path::new(name).components();
     let plain = matches!(parts.next(), Some(path::Component::Normal(part)) if part == name)
@@ -226,7 +226,7 @@ pub(crate) mod tests {
         assert_eq!(first, again);
     }
 
-    /// An error's text with those of its causes.
+    /// An error's text with the texts of its causes.
     fn chain(error: &dyn std::error::Error) -> String {
         let mut text = error.to_string();
         let mut cause = error.source();

@@ -12,7 +12,7 @@ pub use unpack::unpack;
 
 use crate::digest::hexadecimal;
 
-/// A reader that digests what goes through it.
+/// A reader that digests what is read through it.
 struct Digesting<R> {
     inner: R,
     sha256: Sha256,
@@ -24,7 +24,7 @@ impl<R: Read> Digesting<R> {
         Self { inner, sha256: Sha256::new(), bytes: 0 }
     }
 
-    /// SHA-256 of all that was read, as a manifest writes it, and the number of its bytes.
+    /// SHA-256 of everything that was read, as manifests have it, and the number of bytes.
     fn finish(self) -> (String, u64) {
         let digest = self.sha256.finalize();
         (hexadecimal(&digest), self.bytes)

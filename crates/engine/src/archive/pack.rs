@@ -8,13 +8,14 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Writes the engine in `directory` to the tar file `output`, which any tar unpacks to a folder of the engine's name.
+/// Writes the engine in `directory` to the tar file `output`. Any tar program unpacks it to a folder of the engine's
+/// name.
 ///
 /// The same engine always gives the same bytes: files stand in a fixed order, without owners and times. Manifest and
-/// signature come first, so that whoever unpacks knows what to expect.
+/// signature come first, so that the unpacking side knows what to expect.
 ///
 /// # Errors
-/// The engine is not whole, or the file cannot be written; then there is no file.
+/// The engine is not whole, or the file cannot be written. A failure leaves no file.
 pub fn pack(directory: &Path, output: &Path) -> Result<()> {
     let engine = Engine::open(directory)?;
     let manifest = engine.manifest();
@@ -40,7 +41,7 @@ pub fn pack(directory: &Path, output: &Path) -> Result<()> {
         header.set_gid(0);
         let mut source = Digesting::new(source);
         archive.append_data(&mut header, format!("{}/{name}", manifest.name), &mut source).map_err(fail)?;
-        // The engine was whole a moment ago; what was packed is what counts.
+        // A file may have changed since the engine was checked, so the packed bytes are digested again.
         let (sha256, bytes) = source.finish();
         if manifest.files.get(name).is_some_and(|expected| (expected.bytes, &expected.sha256) != (bytes, &sha256)) {
             return Err(Error::archive(&path, "it changed while it was packed; pack the engine again"));

@@ -1,4 +1,4 @@
-//! One file to an engine directory, refusing whatever is not exactly that engine.
+//! Unpacks an archive to an engine directory, and refuses everything that is not exactly one engine.
 
 use super::Digesting;
 use crate::signature::SIGNATURE_FILE;
@@ -8,18 +8,17 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// More than any signature has.
+/// Longer than any signature.
 const SIGNATURE_MAXIMUM_BYTES: u64 = 1 << 10;
 
-/// Unpacks the tar file `archive` to the engine directory `directory`, which may hold an older engine, and nothing
-/// else.
+/// Unpacks the tar file `archive` to the engine directory `directory`, which must be free or hold an older engine.
 ///
-/// The files are digested while they are written; none is used before all have been. With a `key`, the manifest is not
-/// parsed before its signature has been verified.
+/// Files are digested while they are written, and none is used before all have been checked. With a `key`, the manifest
+/// is not parsed before its signature has been verified.
 ///
 /// # Errors
-/// The archive is not one of an engine, a file is missing, additional or altered, the signature is not one of `key`, or
-/// the folder cannot be written. Then there is no folder, or still the older engine.
+/// The archive does not hold an engine, a file is missing, additional or altered, the signature is not by `key`, or the
+/// folder cannot be written. After a failure there is no folder, or still the older engine.
 pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Result<Manifest> {
     let staging = exchange::temporary(exchange::place_for(directory)?)?;
     let file = File::open(archive).map_err(|e| Error::file(archive, "open", e))?;
@@ -64,7 +63,7 @@ pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Resu
         if length != expected.bytes {
             return Err(refused(&name, format!("expected {} bytes, found {length}", expected.bytes)));
         }
-        // Only names that the manifest lists come this far, and those it checks.
+        // Only names that the manifest lists get here, and the manifest's rules keep them in the folder.
         if let Some(folder) = target.parent() {
             fs::create_dir_all(folder).map_err(|e| Error::file(folder, "create", e))?;
         }
@@ -87,10 +86,10 @@ pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Resu
     Ok(manifest)
 }
 
-/// What stands at the beginning of an archive.
+/// The first entries of an archive.
 struct Head<'a> {
     archive: &'a Path,
-    /// The key of which a signature is still to come.
+    /// The key whose signature has not been read yet.
     key: Option<&'a PublicKey>,
     bytes: Vec<u8>,
     manifest: Option<Manifest>,
@@ -104,7 +103,7 @@ impl Head<'_> {
         Ok(())
     }
 
-    /// The manifest, parsed once it may be.
+    /// The manifest, parsed once its signature allows it.
     fn manifest(&mut self) -> Result<&Manifest> {
         if self.bytes.is_empty() {
             return Err(Error::archive(
@@ -122,8 +121,8 @@ impl Head<'_> {
     }
 }
 
-/// The file's name without that of the engine's folder, which comes first, if the entry is a file and nothing leads out
-/// of the folder.
+/// The file's name without the engine's folder in front. `None` if the entry is not a file, or its path leads out of
+/// the folder.
 fn name_in_engine(entry: &tar::Entry<'_, impl Read>) -> Option<String> {
     let path: PathBuf = entry.path().ok()?.into_owned();
     let parts = path.components().map(|part| match part {
@@ -135,7 +134,7 @@ fn name_in_engine(entry: &tar::Entry<'_, impl Read>) -> Option<String> {
     entry.header().entry_type().is_file().then(|| name.join("/"))
 }
 
-/// The whole content of an entry, or nothing if that is more than `most` bytes.
+/// The whole content of an entry; `None` if it has more than `most` bytes.
 fn read_small(entry: &mut tar::Entry<'_, impl Read>, most: u64) -> io::Result<Option<Vec<u8>>> {
     if entry.size() > most {
         return Ok(None);
@@ -145,7 +144,7 @@ fn read_small(entry: &mut tar::Entry<'_, impl Read>, most: u64) -> io::Result<Op
     Ok(Some(bytes))
 }
 
-/// Which side of a copy failed: the archive is broken, or the disk is full.
+/// Which side of a copy failed: the archive that is read, or the file that is written.
 enum Problem {
     Read(io::Error),
     Write(Error),

@@ -1,7 +1,7 @@
-//! Who made an engine: Ed25519 signatures (RFC 8032) of the manifest, which holds the digests of everything else.
+//! Ed25519 signatures (RFC 8032) of the manifest, which holds the digests of all other files: who made an engine.
 //!
-//! `manifest.sig` holds the 64 bytes of the signature over the bytes of `manifest.json`; keys are PEM files (RFC 8410),
-//! so that other tools read them too: `openssl pkeyutl -verify -rawin -pubin -inkey KEY.pub -sigfile manifest.sig -in
+//! `manifest.sig` holds the 64 bytes of the signature over the bytes of `manifest.json`. Keys are PEM files (RFC 8410),
+//! which other tools read too: `openssl pkeyutl -verify -rawin -pubin -inkey KEY.pub -sigfile manifest.sig -in
 //! manifest.json`.
 
 mod sign;
@@ -19,18 +19,18 @@ use crate::error::{Error, Result};
 /// The name of the signature in an engine directory.
 pub const SIGNATURE_FILE: &str = "manifest.sig";
 
-/// Larger key files are refused unread: a key has a hundred bytes.
+/// Larger key files are refused without being read. A key has about a hundred bytes.
 const KEY_MAXIMUM_BYTES: u64 = 1 << 14;
 
-/// The key of somebody whose engines are trusted.
+/// The public key of somebody whose engines are trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 
 impl PublicKey {
-    /// Reads a public key: a PEM file, as `engine-builder keygen` writes it.
+    /// Reads a public key: a PEM file that `engine-builder keygen` wrote.
     ///
     /// # Errors
-    /// The file cannot be read, or is not such a key.
+    /// The file cannot be read, or is not a public key.
     pub fn read(path: &Path) -> Result<Self> {
         let length = fs::metadata(path).map_err(|source| Error::file(path, "read", source))?.len();
         let refused = |found: String| Error::Key { path: path.to_owned(), kind: "public", found };
@@ -46,16 +46,16 @@ impl PublicKey {
         key.map(Self).map_err(|error| refused(format!("something else ({error})")))
     }
 
-    /// That `signature` was made over `manifest` with the private half of this key. `place` is where the signature was
-    /// found.
+    /// Checks that `signature` was made over `manifest` with this key's private half. `place` is the signature's file,
+    /// for errors.
     ///
     /// # Errors
-    /// It was not.
+    /// [`Error::Signature`]: it was not.
     pub fn verify(&self, manifest: &[u8], signature: &[u8], place: &Path) -> Result<()> {
         let refused = |problem| Error::Signature { path: place.to_owned(), problem };
         let signature =
             Signature::from_slice(signature).map_err(|_| refused("expected the 64 bytes of a signature"))?;
-        // Strict: refuses weak keys, for which one signature is good for several messages.
+        // Strict verification refuses weak keys, for which one signature can be valid for several messages.
         self.0
             .verify_strict(manifest, &signature)
             .map_err(|_| refused("the signature is not one of this key over this manifest"))

@@ -1,4 +1,4 @@
-//! Keys, and signing with them.
+//! Making keys, and signing with them.
 
 use super::SIGNATURE_FILE;
 use crate::{Engine, Error, MANIFEST_FILE, Manifest, Result, exchange};
@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 /// The two files of a key.
 #[derive(Debug)]
 pub struct Keys {
-    /// What signs. Nobody else may read it.
+    /// The private key. Nobody else may read it.
     pub private: PathBuf,
-    /// What verifies. Everybody may have it.
+    /// The public key. Everybody may have it.
     pub public: PathBuf,
 }
 
 /// Makes a new key: `NAME.key` and `NAME.pub`.
 ///
 /// # Errors
-/// One of the files is there already, or cannot be written; or the system gives no random numbers.
+/// One of the files exists or cannot be written, or the system gives no random numbers.
 pub fn keygen(name: &Path) -> Result<Keys> {
     let with = |extension: &str| {
         let mut file = name.as_os_str().to_owned();
@@ -30,7 +30,7 @@ pub fn keygen(name: &Path) -> Result<Keys> {
         PathBuf::from(file)
     };
     let keys = Keys { private: with(".key"), public: with(".pub") };
-    // An overwritten private key is lost for good.
+    // Never overwrite a private key: it would be lost.
     if let Some(there) = [&keys.private, &keys.public].into_iter().find(|path| path.exists()) {
         return Err(Error::Place {
             path: there.clone(),
@@ -49,12 +49,12 @@ pub fn keygen(name: &Path) -> Result<Keys> {
     Ok(keys)
 }
 
-/// Signs the engine in `directory` with a private key: `manifest.sig`, in place of an older one.
+/// Signs the engine in `directory` with a private key. The signature goes to `manifest.sig` and replaces an older one.
 ///
 /// # Errors
-/// The engine is not whole, the key is none, or the signature cannot be written.
+/// The engine is not whole, the key is not a private key, or the signature cannot be written.
 pub fn sign(directory: &Path, key: &Path) -> Result<()> {
-    // What is signed is what was checked: the digests of whole files.
+    // The bytes that are signed are those that were checked.
     Engine::open(directory)?;
     let path = directory.join(MANIFEST_FILE);
     let manifest = fs::read(&path).map_err(|e| Error::file(&path, "read", e))?;
@@ -68,7 +68,7 @@ pub fn sign(directory: &Path, key: &Path) -> Result<()> {
     write_over(&directory.join(SIGNATURE_FILE), &signing.sign(&manifest).to_bytes(), 0o666)
 }
 
-/// Writes a file that nobody ever sees in part.
+/// Writes a file that is never visible in part.
 fn temporary_file(path: &Path, content: &[u8], mode: u32) -> Result<tempfile::NamedTempFile> {
     let parent = exchange::parent_of(path);
     let file =
