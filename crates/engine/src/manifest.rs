@@ -27,8 +27,8 @@ pub struct Manifest {
     pub contract: Contract,
     /// The precision of most weights and activations.
     pub precision: Precision,
-    /// FP16 and BF16: names of the nodes that compute in FP32. INT8 and FP8: names of the layers that are not in 8
-    /// bits.
+    /// FP16: names of the nodes that compute in FP32 because FP16 cannot hold their values. INT8 and FP8: names of the
+    /// layers that are not in 8 bits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub islands: Vec<String>,
     /// What activations were measured on, if the precision needs that.

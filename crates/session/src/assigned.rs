@@ -13,7 +13,7 @@ pub struct Assigned {
 }
 
 impl Assigned {
-    /// The provider that took most nodes, of what [`Session::assigned`](crate::Session::assigned) gives.
+    /// The provider that took most nodes, for a list of [`Session::assigned`](crate::Session::assigned).
     pub fn most(assigned: &[Self]) -> Option<Provider> {
         Provider::from_onnxruntime_name(&assigned.first()?.provider)
     }

@@ -8,18 +8,18 @@ use ort::session::IoBinding;
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 
-/// The inputs and outputs of a session, bound for good: on the GPU where the session runs on one, else in this machine's
+/// The inputs and outputs of a session, bound once: on the GPU if the session runs on one, otherwise in this machine's
 /// memory.
 ///
-/// An output that is carried becomes an input of the next run without leaving the device: caches, previous frames,
-/// latents. Made by [`Session::bind`](crate::Session::bind), run by [`Session::run_bound`](crate::Session::run_bound).
+/// A carried output becomes an input of the next run without leaving the device: caches, previous frames, latents. Made
+/// by [`Session::bind`](crate::Session::bind), run by [`Session::run_bound`](crate::Session::run_bound).
 pub struct Bound {
     pub(crate) binding: IoBinding,
     pub(crate) inputs: BTreeMap<String, Buffer>,
     pub(crate) outputs: BTreeMap<String, Buffer>,
-    /// Names of inputs, with the outputs that become them.
+    /// Names of inputs, with the names of the outputs that become them.
     pub(crate) carried: Vec<(String, String)>,
-    /// Whether addresses may not change: CUDA graphs replay the ones that they were recorded with.
+    /// Whether addresses may not change, because a CUDA graph replays the addresses that it was recorded with.
     pub(crate) replays: bool,
     /// The graph's file, for errors.
     pub(crate) path: PathBuf,
@@ -39,7 +39,8 @@ impl Bound {
     /// Copies a value to an input.
     ///
     /// # Errors
-    /// [`Error::Tensor`]: there is no such input, or it has another shape or type; [`Error::Session`]: it cannot be copied.
+    /// [`Error::Tensor`]: there is no such input, or it has another shape or type; [`Error::Session`]: it cannot be
+    /// copied.
     pub fn write(&mut self, name: &str, value: &Buffer) -> Result<()> {
         match self.inputs.get_mut(name) {
             Some(input) => copy(value, input).map_err(|problem| problem.of(&self.path, name)),

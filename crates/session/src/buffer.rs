@@ -7,7 +7,7 @@ use tileforge_contract::DataType;
 
 use crate::error::{Error, Result};
 
-/// A dense tensor that ONNX Runtime owns: in pinned memory where a GPU copies from it and to it, or on the GPU itself.
+/// A dense tensor that ONNX Runtime owns: in this machine's memory (pinned if a GPU copies it), or on the GPU.
 #[derive(Debug)]
 pub struct Buffer {
     pub(crate) tensor: DynTensor,
@@ -44,7 +44,7 @@ impl Buffer {
     /// The elements in row-major order.
     ///
     /// # Errors
-    /// [`Error::ElementType`]: they are of another type, or on a GPU.
+    /// [`Error::ElementType`]: the elements are of another type, or on a GPU.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         let wrong = |_| Error::ElementType { expected: T::DATA_TYPE, found: self.data_type };
         self.tensor.try_extract_tensor::<T>().map(|(_, values)| values).map_err(wrong)
@@ -66,17 +66,17 @@ impl Buffer {
 pub struct Buffers(pub(crate) Allocator);
 
 impl Buffers {
-    /// A buffer of zeros, to be used again and again.
+    /// A buffer of zeros, for any number of runs.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] when there is no memory for it.
+    /// [`Error::OutOfMemory`] if there is no memory for it.
     pub fn zeros(&self, data_type: DataType, shape: &[usize]) -> Result<Buffer> {
         let failed = |error: ort::Error| Error::OutOfMemory { shape: shape.to_vec(), reason: error.to_string() };
         let mut buffer = self.uninitialised(data_type, shape)?;
         if buffer.tensor.memory_info().is_cpu_accessible() {
             clear(&mut buffer.tensor).map_err(failed)?;
         } else {
-            // A GPU's memory is written by copying zeros to it.
+            // A GPU's memory is set to zero by copying zeros to it.
             let mut zeros = Buffers(Allocator::default()).uninitialised(data_type, shape)?;
             clear(&mut zeros.tensor).map_err(failed)?;
             zeros.tensor.copy_into(&mut buffer.tensor).map_err(failed)?;
@@ -116,7 +116,7 @@ fn clear(tensor: &mut DynTensor) -> ort::Result<()> {
     }
 }
 
-/// ONNX Runtime's name of an element type.
+/// ONNX Runtime's name for an element type.
 pub(crate) fn element_type(data_type: DataType) -> TensorElementType {
     match data_type {
         DataType::F32 => TensorElementType::Float32,
@@ -137,7 +137,7 @@ pub(crate) fn element_type(data_type: DataType) -> TensorElementType {
     }
 }
 
-/// The element type that ONNX Runtime calls this.
+/// The element type with this name in ONNX Runtime.
 pub(crate) fn data_type(element: TensorElementType) -> Option<DataType> {
     DataType::ALL.iter().copied().find(|data_type| element_type(*data_type) == element)
 }

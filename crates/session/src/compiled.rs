@@ -1,8 +1,8 @@
 //! Compiling graphs with TensorRT, once for each GPU.
 //!
-//! ONNX Runtime's own cache of engines goes by names and not by weights, so that two engines of one graph's name would
-//! share it (<https://github.com/microsoft/onnxruntime/issues/32254>). What is compiled here is kept in a
-//! [`Store`](tileforge_engine::store::Store), by everything that it depends on.
+//! ONNX Runtime's own cache finds engines by name and not by weights, so two engines with the same graph names would
+//! share entries (<https://github.com/microsoft/onnxruntime/issues/32254>). So compiled graphs are kept in a
+//! [`Store`](tileforge_engine::store::Store), by everything that they depend on.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::options::SessionOptions;
 use crate::session::Session;
 
-/// What a compiled graph depends on, for one GPU of this box; `None` where the box lacks TensorRT or that GPU.
+/// What a compiled graph depends on, for one GPU of this machine; `None` if TensorRT or that GPU is missing.
 pub fn facts(
     manifest: &Manifest,
     graph: &Graph,
@@ -39,26 +39,26 @@ pub fn facts(
     })
 }
 
-/// The store of what was compiled on this box, if the environment has a folder for it.
+/// The store of graphs that were compiled on this machine, if the environment has a cache folder.
 fn store_here(environment: &Environment) -> Option<Store> {
     environment.cache().map(|cache| Store::at(cache.join(store::FOLDER)))
 }
 
-/// What the engine came with, if that is for these facts, and what was compiled here. Of the engine's own folder, only what
-/// its manifest lists counts, which a signature covers.
+/// The stores to look in: the engine's own, if it has an entry for these facts, and that of this machine. In the
+/// engine's folder, only files that the manifest lists are used, so that a signature covers them.
 fn stores(engine: &Engine, environment: &Environment, facts: &Facts) -> impl Iterator<Item = Store> {
     let listed = engine.manifest().files.contains_key(&format!("{}/{}/{RECORD}", store::FOLDER, facts.key()));
     let shipped = listed.then(|| Store::at(engine.directory().join(store::FOLDER)));
     shipped.into_iter().chain(store_here(environment))
 }
 
-/// Whether a graph has still to be compiled for these facts. Plans are large, so they are digested only before they are used.
+/// Whether a graph still has to be compiled for these facts. Plans are large, so they are digested only before use.
 pub(crate) fn is_missing(engine: &Engine, environment: &Environment, facts: &Facts) -> bool {
     !stores(engine, environment, facts).any(|store| store.has(facts))
 }
 
-/// The EPContext model of a graph for the GPU of `options`: one that was compiled before, here or where the engine was built,
-/// or a new one, which goes to the environment's cache.
+/// The EPContext model of a graph for the GPU of `options`: one that was compiled before, on this machine or where the
+/// engine was built, or a new one, which goes to the environment's cache.
 pub(crate) fn of(
     environment: &Environment,
     engine: &Engine,
@@ -81,24 +81,24 @@ pub(crate) fn of(
     })
 }
 
-/// Compiles the graph at `path` on the GPU of `options` to an EPContext model with its plan and timing cache in `folder`. The
-/// nodes that TensorRT does not take stay in that model, for CUDA.
+/// Compiles the graph at `path` on the GPU of `options` to an EPContext model with its plan and timing cache in
+/// `folder`. Nodes that TensorRT does not take stay in that model, for CUDA.
 ///
 /// # Errors
-/// TensorRT cannot be used here, or does not take the graph.
+/// TensorRT cannot be used on this machine, or does not take the graph.
 pub fn compile(environment: &Environment, path: &Path, options: &SessionOptions, folder: &Path) -> Result<()> {
     let place = folder.to_string_lossy().into_owned();
     let mut options = options.clone();
     options.provider = Provider::TensorRt;
-    // It is asked for of the session that runs.
+    // A profile is wanted of the session that runs the result, not of compiling.
     options.profile = None;
     options.provider_options.extend(
         [
             ("trt_dump_ep_context_model", "1"),
             ("trt_ep_context_embed_mode", "0"),
             ("trt_ep_context_file_path", &format!("{place}/{CONTEXT}")),
-            // Without a path of its own: the plan goes beside the context, which then names it relatively. ONNX Runtime
-            // loads no other names.
+            // The plan gets no path of its own: it goes beside the context, which then names it relatively. ONNX
+            // Runtime loads no other names.
             ("trt_engine_cache_enable", "1"),
             ("trt_timing_cache_path", &place),
         ]

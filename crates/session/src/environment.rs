@@ -1,4 +1,4 @@
-//! What is passed to everything that runs.
+//! The environment that is passed to everything that runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -9,10 +9,10 @@ use crate::error::{Error, Result};
 use crate::onnxruntime::Library;
 use crate::provider::{self, Probe};
 
-/// What sessions need of the box: the library, the devices, and a folder for what can be made again, or none.
+/// What sessions need from the machine: the library, the devices, and a cache folder or none.
 ///
-/// Nothing below it reads environment variables or home folders. Several environments live in one process; they share ONNX Runtime's
-/// library, which a process has once. Clones share everything.
+/// Code that takes an environment reads no environment variables and no home folder. A process can have several
+/// environments. They share ONNX Runtime's library, which a process loads once. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Environment {
     library: &'static Library,
@@ -21,39 +21,39 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// An environment that keeps nothing, and looks at this box's devices when they are first asked for.
+    /// An environment without a cache, which probes this machine's devices on first use.
     pub fn new(library: &'static Library) -> Self {
         Self { library, probe: Arc::default(), cache: None }
     }
 
-    /// The same with a folder for what can be made again: compiled graphs, measurements, calibration.
+    /// The same with a cache folder, for what can be made again: compiled graphs, measurements, calibration.
     #[must_use]
     pub fn with_cache(self, folder: impl Into<PathBuf>) -> Self {
         Self { cache: Some(folder.into().into()), ..self }
     }
 
-    /// The same with other devices than those of this box.
+    /// The same with these devices instead of this machine's.
     #[must_use]
     pub fn with_probe(self, probe: Probe) -> Self {
         Self { probe: Arc::new(OnceLock::from(probe)), ..self }
     }
 
-    /// ONNX Runtime.
+    /// The ONNX Runtime library.
     pub fn library(&self) -> &'static Library {
         self.library
     }
 
-    /// The devices. NVIDIA's libraries are large, so that this box is looked at only when somebody asks.
+    /// The devices. This machine is probed on first use, because NVIDIA's libraries are large.
     pub fn probe(&self) -> &Probe {
         self.probe.get_or_init(|| provider::probe(self.library))
     }
 
-    /// Where to keep what can be made again; `None`: nowhere.
+    /// The cache folder; `None`: nothing is kept.
     pub fn cache(&self) -> Option<&Path> {
         self.cache.as_deref()
     }
 
-    /// That a provider can be used on this box; its libraries are loaded then, for the rest of the process.
+    /// Checks that a provider can be used on this machine, and loads its libraries for the rest of the process.
     ///
     /// # Errors
     /// [`Error::ProviderUnusable`] with what is missing; [`Error::Library`]: one of its libraries cannot be loaded.

@@ -1,4 +1,4 @@
-//! What can go wrong between an engine and its results.
+//! The errors of this crate.
 
 use std::path::{Path, PathBuf};
 
@@ -27,13 +27,13 @@ pub enum Error {
     /// No ONNX Runtime library was found.
     #[error("ONNX Runtime: the library was not found. Looked at:{}", list(places))]
     LibraryNotFound {
-        /// Every place that was looked at.
+        /// Every place that was searched.
         places: Vec<PathBuf>,
     },
-    /// A place that was named holds no ONNX Runtime library.
+    /// A named place holds no ONNX Runtime library.
     #[error("ONNX Runtime: {by} names {}, and there is no such library", path.display())]
     NoLibraryAt {
-        /// Who named it: an option or an environment variable.
+        /// Who named the place: an option or an environment variable.
         by: &'static str,
         /// The library's file.
         path: PathBuf,
@@ -46,12 +46,12 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// Another library is loaded already: there is one a process.
+    /// Another library is already loaded, and a process can load only one.
     #[error("ONNX Runtime: {} is loaded already, and a process has one; {} cannot be loaded, too", loaded.display(), wanted.display())]
     LibraryLoaded {
-        /// The library of this process.
+        /// The loaded library.
         loaded: PathBuf,
-        /// The other one.
+        /// The library that was asked for.
         wanted: PathBuf,
     },
     /// ONNX Runtime refused a graph or a run.
@@ -61,30 +61,30 @@ pub enum Error {
         path: PathBuf,
         /// What was tried, as a verb.
         action: &'static str,
-        /// ONNX Runtime's words.
+        /// ONNX Runtime's message.
         message: String,
     },
-    /// A tensor is not what a graph takes.
+    /// A tensor is not what the graph expects.
     #[error("{}: {tensor}: expected {expected}, found {found}", path.display())]
     Tensor {
-        /// The graph's file, or that of the tensors.
+        /// The file of the graph, or of the tensors.
         path: PathBuf,
         /// The tensor's name.
         tensor: String,
-        /// What was expected of it.
+        /// What was expected.
         expected: String,
-        /// What it is.
+        /// What was found.
         found: String,
     },
-    /// Elements of another type were asked for than a tensor has.
+    /// A tensor has elements of another type than the caller asked for.
     #[error("expected elements of {expected}, found {found}")]
     ElementType {
-        /// The type that was asked for.
+        /// The type that the caller asked for.
         expected: DataType,
         /// The tensor's type.
         found: DataType,
     },
-    /// A provider cannot be used on this box.
+    /// A provider cannot be used on this machine.
     #[error("provider {provider}: cannot be used on this box: {reason}")]
     ProviderUnusable {
         /// The provider.
@@ -92,24 +92,24 @@ pub enum Error {
         /// What is missing.
         reason: String,
     },
-    /// A provider does not take its options.
+    /// A provider refuses its options.
     #[error("{provider} does not take its options: {reason}")]
     ProviderOptions {
         /// The provider.
         provider: Provider,
-        /// Its words.
+        /// The provider's message.
         reason: String,
     },
-    /// Nothing that was asked for can run the engine here.
+    /// No allowed provider can run the engine on this machine.
     #[error("{verdict}")]
     DoesNotFit {
-        /// Every provider with its reason.
+        /// Every provider with the reason against it.
         verdict: Box<crate::Verdict>,
     },
-    /// The engine would run, but not where it was built for, and a step down is not allowed.
+    /// The engine would run, but not on the provider that it was built for, and a step down is not allowed.
     #[error("{verdict}")]
     NoStepDown {
-        /// Every provider with its reason.
+        /// Every provider with the reason against it.
         verdict: Box<crate::Verdict>,
     },
     /// Some nodes would run on another provider, and that is not allowed.
@@ -121,30 +121,30 @@ pub enum Error {
         nodes: usize,
         /// The provider that all nodes should run on.
         expected: Provider,
-        /// ONNX Runtime's name of the other one.
+        /// ONNX Runtime's name of the other provider.
         found: String,
     },
-    /// TensorRT, its version or the GPU is not known, so that nothing can be compiled.
+    /// Nothing can be compiled, because TensorRT, its version or the GPU is unknown.
     #[error("{graph}: cannot be compiled: TensorRT, its version or the GPU is not known")]
     CannotCompile {
         /// The graph's file.
         graph: String,
     },
-    /// Compiled graphs have to be kept, and there is no folder for them.
+    /// Compiled graphs have to be kept, and the environment has no cache folder.
     #[error("there is no folder to keep compiled graphs in")]
     NoCache,
-    /// Memory, of this machine or of a GPU, does not suffice.
+    /// There is not enough memory, on this machine or on a GPU.
     #[error("no memory for a tensor of {shape:?}: {reason}")]
     OutOfMemory {
         /// The tensor's shape.
         shape: Vec<usize>,
-        /// ONNX Runtime's words.
+        /// ONNX Runtime's message.
         reason: String,
     },
     /// The engine's self-test cannot be read or run.
     #[error("{}: {problem}", path.display())]
     SelfTest {
-        /// Its file.
+        /// The self-test's file.
         path: PathBuf,
         /// What was expected and what was found.
         problem: String,
@@ -152,9 +152,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether memory, of this machine or of a GPU, did not suffice for what ONNX Runtime was asked to do.
+    /// Whether ONNX Runtime ran out of memory, on this machine or on a GPU.
     pub fn is_out_of_memory(&self) -> bool {
-        // ONNX Runtime has no code of its own for this: these are the words of its arenas, of CUDA, and of C++.
+        // ONNX Runtime has no error code for this. These are the messages of its arenas, of CUDA, and of C++.
         const WORDS: [&str; 5] =
             ["failed to allocate", "out of memory", "cudaerrormemoryallocation", "bad_alloc", "could not allocate"];
         match self {
@@ -164,7 +164,7 @@ impl Error {
         }
     }
 
-    /// Whether this box cannot run the engine the way that was asked for.
+    /// Whether this machine cannot run the engine in the way that was asked for.
     pub fn does_not_fit(&self) -> bool {
         matches!(
             self,

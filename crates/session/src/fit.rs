@@ -1,4 +1,4 @@
-//! Whether an engine fits this box, decided before a session exists: from its manifest, the GPU, and the libraries.
+//! Whether an engine fits this machine. Decided from its manifest, the GPU and the libraries, before a session exists.
 
 use std::fmt;
 
@@ -13,15 +13,15 @@ use crate::error::{Error, Result};
 use crate::placement::Placement;
 use crate::provider::Gpu;
 
-/// Whether one provider can run the engine here.
+/// Whether one provider can run the engine on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "verdict", content = "reason")]
 pub enum Fit {
-    /// At once.
+    /// Yes, at once.
     Fits,
-    /// Once its graphs have been compiled for this GPU, with the reason.
+    /// Yes, after its graphs have been compiled for this GPU, for this reason.
     AfterCompiling(String),
-    /// Not at all, with the reason.
+    /// No, for this reason.
     Refused(String),
 }
 
@@ -35,20 +35,20 @@ pub struct Step {
     pub fit: Fit,
 }
 
-/// How an engine can run on this box.
+/// How an engine can run on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The engine's name.
     pub engine: String,
-    /// What it was built for.
+    /// The provider that it was built for.
     pub target: Provider,
-    /// The providers in question, the best first.
+    /// The providers that come into question, the best first.
     pub steps: Vec<Step>,
 }
 
 impl Verdict {
-    /// Judges an engine: on the provider that is asked for, or on all from that which it was built for down to the CPU;
-    /// all GPUs in use have to fit.
+    /// Judges an engine: on the provider that is asked for, or on all from the one that it was built for down to the
+    /// CPU. The engine has to fit all GPUs in use.
     pub fn of(engine: &Engine, environment: &Environment, placement: &Placement) -> Self {
         let manifest = engine.manifest();
         let from = Provider::LADDER.iter().position(|provider| *provider == manifest.target.provider).unwrap_or(0);
@@ -74,14 +74,14 @@ impl Verdict {
     /// The best provider that can run the engine.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] with the reasons against all of them.
+    /// [`Error::DoesNotFit`] with the reasons against all providers.
     pub fn chosen(&self) -> Result<Provider> {
         self.rungs().first().copied().ok_or_else(|| Error::DoesNotFit { verdict: Box::new(self.clone()) })
     }
 }
 
 impl fmt::Display for Verdict {
-    /// `fits`, `fits after compiling here: …`, `falls back to cpu, because …` or `refused, because …`, with every
+    /// `fits …`, `fits … after compiling here: …`, `falls back to cpu, because …` or `refused, because …`, with every
     /// reason on the way.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let refusals = self.steps.iter().map_while(|step| match &step.fit {
@@ -165,7 +165,7 @@ fn against_gpu(manifest: &Manifest, gpu: &Gpu) -> Option<String> {
     })
 }
 
-/// Bytes of the weights, and of a graph's inputs and outputs: activations come on top.
+/// Bytes of the weights and of a graph's inputs and outputs. Activations need more.
 pub(crate) fn memory_at_least(manifest: &Manifest, graph: &Graph) -> u64 {
     let weights =
         manifest.files.iter().filter(|(name, _)| name.ends_with(".weights")).map(|(_, file)| file.bytes).sum::<u64>();

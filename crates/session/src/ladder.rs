@@ -1,4 +1,4 @@
-//! Sessions on the best provider that takes an engine, stepping down where one fails.
+//! Sessions on the best provider that takes an engine, with a step down if one fails.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,25 +18,25 @@ use crate::options::SessionOptions;
 use crate::placement::Placement;
 use crate::session::Session;
 
-/// The providers that an engine can run on here, the best first, and where it stands.
+/// The providers that an engine can run on here, the best first, and the one in use.
 pub struct Ladder {
     engine: Engine,
     placement: Placement,
     environment: Environment,
     verdict: Verdict,
     streams: usize,
-    /// The best that is left comes first.
+    /// The providers that are left, the best first.
     rungs: Mutex<VecDeque<Provider>>,
-    /// How long sessions took to open; locked while one is being opened.
+    /// How long opening the sessions took; locked while one is being opened.
     opening: Mutex<Duration>,
 }
 
 impl Ladder {
-    /// Judges the engine, says once where it does not run on what it was built for, and opens nothing yet.
+    /// Judges the engine and reports each step down once. Opens nothing yet.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] with the reasons, where no provider that was asked for fits; [`Error::NoStepDown`] where the
-    /// first one does not, and only that one may be used.
+    /// [`Error::DoesNotFit`] with the reasons if no allowed provider fits; [`Error::NoStepDown`] if the first provider
+    /// does not fit, and no other one is allowed.
     pub fn new(environment: &Environment, engine: &Engine, placement: Placement) -> Result<Self> {
         let manifest = engine.manifest();
         let verdict = Verdict::of(engine, environment, &placement);
@@ -52,7 +52,7 @@ impl Ladder {
             }
         }
         warn_of_fp16(manifest, chosen);
-        // Each GPU that was asked for has a stream.
+        // Each GPU in use gets at least one stream.
         let profiled =
             if chosen == Provider::Cpu { 1 } else { (manifest.target.streams as usize).max(placement.gpus().len()) };
         let streams = placement.streams.unwrap_or(profiled).max(1);
@@ -77,12 +77,12 @@ impl Ladder {
         &self.verdict
     }
 
-    /// The provider that sessions are opened on now.
+    /// The provider that new sessions are opened on.
     pub fn provider(&self) -> Provider {
         self.rungs.lock().front().copied().unwrap_or(Provider::Cpu)
     }
 
-    /// Whether memory may hold a session of this graph: what it needs at least is no more than the GPUs have, or than
+    /// Whether memory may hold a session of this graph: the least that it needs is no more than the GPUs have, or than
     /// is left on this machine.
     pub fn may_hold(&self, graph: &Graph) -> bool {
         let needed = memory_at_least(self.engine.manifest(), graph);
@@ -101,24 +101,24 @@ impl Ladder {
         self.streams
     }
 
-    /// Threads of each session on the CPU: streams share the cores. `None`: those that ONNX Runtime takes for one
+    /// Threads of each session on the CPU, where streams share the cores. `None`: as many as ONNX Runtime takes for one
     /// session.
     pub fn threads(&self) -> Option<usize> {
         let share = || (thread::available_parallelism().map_or(1, usize::from) / self.streams).max(1);
         self.placement.session.threads.or_else(|| (self.streams > 1).then(share))
     }
 
-    /// How long all sessions so far took to open.
+    /// How long opening all sessions so far took.
     pub fn opening(&self) -> Duration {
         *self.opening.lock()
     }
 
-    /// Opens a session of one of the engine's graphs for the stream of this number.
+    /// Opens a session for one of the engine's graphs, for stream number `stream`.
     ///
     /// # Errors
-    /// As [`Session::open`] for the last provider that is left.
+    /// Those of [`Session::open`], for the last provider that is left.
     pub fn session(&self, graph: &Graph, stream: usize) -> Result<Session> {
-        // One at a time: opening takes every core, and a step down is for all.
+        // One at a time: opening uses every core, and a step down concerns all streams.
         let mut opening = self.opening.lock();
         loop {
             let provider = self.provider();
@@ -167,9 +167,9 @@ fn warn_of_fp16(manifest: &Manifest, provider: Provider) {
     }
 }
 
-/// Bytes that this machine can still give, where the system says it.
+/// Bytes of memory that this machine can still give, if the system says so.
 fn available_memory() -> Option<u64> {
-    // See proc_meminfo(5); in kibibytes.
+    // See proc_meminfo(5). The unit is kibibytes.
     let information = fs::read_to_string("/proc/meminfo").ok()?;
     let line = information.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

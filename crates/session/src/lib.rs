@@ -1,15 +1,15 @@
-//! Graphs on ONNX Runtime.
+//! Runs graphs on ONNX Runtime.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`Environment`] | what is passed to everything that runs: library, devices, cache folder or none |
+//! | [`Environment`] | passed to everything that runs: library, devices, cache folder or none |
 //! | [`onnxruntime`] | finding and loading the ONNX Runtime library |
-//! | [`provider`] | what could run an engine on this box, and why not |
-//! | [`fit`] | whether an engine fits this box, before anything is loaded |
-//! | [`compiled`] | what TensorRT compiled for this GPU, kept for the next time |
+//! | [`provider`] | which providers this machine can use, and why not others |
+//! | [`fit`] | whether an engine fits this machine, before anything is loaded |
+//! | [`compiled`] | graphs that TensorRT compiled for this GPU, kept for the next time |
 //! | [`Ladder`] | sessions on the best provider that takes an engine |
-//! | [`Session`] | a loaded graph; [`Tensor`], [`Buffer`] and [`Bound`] are what goes through it |
-//! | [`selftest`] | known inputs and outputs that prove an engine on the box it lands on |
+//! | [`Session`] | a loaded graph, with its tensors: [`Tensor`], [`Buffer`], [`Bound`] |
+//! | [`selftest`] | known inputs and outputs, which show whether an engine computes correctly on this machine |
 
 mod assigned;
 mod bound;

@@ -1,8 +1,8 @@
-//! Calls into shared libraries that are looked at before anything relies on them.
+//! Calls into shared libraries that are checked before anything relies on them.
 //!
-//! `unsafe` because a library's initialisers run when it is opened and because C signatures are taken on trust: those
-//! of ONNX Runtime from `onnxruntime_c_api.h` (through `ort::sys`), those of the CUDA driver from NVIDIA's driver API
-//! reference, those of NVML from `nvml.h`. Every pointer that comes back is checked.
+//! `unsafe`, because opening a library runs its initialisers, and because C signatures cannot be checked: those of ONNX
+//! Runtime come from `onnxruntime_c_api.h` (through `ort::sys`), those of the CUDA driver from NVIDIA's driver API
+//! reference, and those of NVML from `nvml.h`. Every returned pointer is checked.
 #![allow(unsafe_code)]
 
 use std::cmp::Reverse;
@@ -42,14 +42,14 @@ pub(crate) fn tensorrt_version(path: &Path) -> Result<String, String> {
     Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
 }
 
-/// The loader's error with its cause, which names the file and what is wrong with it.
+/// The loader's error with its cause, which names the file and the problem.
 fn told(error: libloading::Error) -> String {
     std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// What a shared library says about being ONNX Runtime.
+/// Whether a shared library is a usable ONNX Runtime.
 pub(crate) enum OnnxRuntimeApi {
-    /// It gives the wanted version of the C API.
+    /// It has the wanted version of the C API.
     Usable(String),
     /// It is ONNX Runtime, but does not have the wanted version of the C API.
     TooOld(String),
@@ -59,7 +59,7 @@ pub(crate) enum OnnxRuntimeApi {
 
 /// Asks a library for its ONNX Runtime version, and whether it has C API number `wanted`.
 ///
-/// `ort` does this too, but panics where a library is not what it seems.
+/// `ort` does this too, but panics if the library is not ONNX Runtime.
 pub(crate) fn onnxruntime_api(path: &OsStr, wanted: u32) -> Result<OnnxRuntimeApi, String> {
     // SAFETY: as in `opens`; the library stays open while `base` is used.
     let library = unsafe { Library::new(path) }.map_err(told)?;
@@ -67,7 +67,7 @@ pub(crate) fn onnxruntime_api(path: &OsStr, wanted: u32) -> Result<OnnxRuntimeAp
     let entry: Result<Symbol<'_, unsafe extern "system" fn() -> *const ort::sys::OrtApiBase>, _> =
         unsafe { library.get(b"OrtGetApiBase\0") };
     let Ok(entry) = entry else { return Ok(OnnxRuntimeApi::Foreign) };
-    // SAFETY: the function takes nothing and returns a pointer to a static, or null.
+    // SAFETY: the function takes no argument and returns a pointer to a static, or null.
     let Some(base) = (unsafe { entry().as_ref() }) else { return Ok(OnnxRuntimeApi::Foreign) };
     // SAFETY: `base` is that static; the function returns a static C string.
     let version = unsafe { (base.GetVersionString)() };
@@ -76,8 +76,8 @@ pub(crate) fn onnxruntime_api(path: &OsStr, wanted: u32) -> Result<OnnxRuntimeAp
     }
     // SAFETY: not null, and terminated as the header promises.
     let version = unsafe { CStr::from_ptr(version) }.to_string_lossy().into_owned();
-    // ONNX Runtime prints a line of its own when it is asked for a version that it lacks, so its
-    // name is looked at first: API number N came with release 1.N.
+    // If asked for a version that it lacks, ONNX Runtime prints a line. So its version is checked first: API number N
+    // came with release 1.N.
     let release = version.strip_prefix("1.").and_then(|rest| rest.split('.').next());
     if release.and_then(|minor| minor.parse::<u32>().ok()).is_some_and(|minor| minor < wanted) {
         return Ok(OnnxRuntimeApi::TooOld(version));
@@ -87,7 +87,7 @@ pub(crate) fn onnxruntime_api(path: &OsStr, wanted: u32) -> Result<OnnxRuntimeAp
     Ok(if api.is_null() { OnnxRuntimeApi::TooOld(version) } else { OnnxRuntimeApi::Usable(version) })
 }
 
-/// Which providers took the nodes of a session's graph, with the number of nodes, the largest first.
+/// The providers that took the nodes of a session's graph, with the number of nodes, the largest first.
 ///
 /// `ort` has no function for this yet.
 pub(crate) fn assignment(session: &ort::session::Session) -> Result<Vec<Assigned>, String> {
@@ -118,11 +118,11 @@ pub(crate) fn assignment(session: &ort::session::Session) -> Result<Vec<Assigned
 }
 
 fn succeeded(status: ort::sys::OrtStatusPtr) -> Result<(), String> {
-    // SAFETY: the status comes from ONNX Runtime and is given up here.
+    // SAFETY: the status comes from ONNX Runtime and is not used afterwards.
     unsafe { ort::Error::<()>::result_from_status(status) }.map_err(|error| error.to_string())
 }
 
-/// What the CUDA driver says about itself and its devices.
+/// What the CUDA driver reports about itself and its devices.
 pub(crate) struct CudaDriver {
     /// Highest CUDA version that the driver supports, as 1000 · major + 10 · minor.
     pub(crate) version: c_int,
@@ -209,18 +209,18 @@ struct NvmlMemory {
 type NvmlMemoryInfo = unsafe extern "C" fn(*mut c_void, *mut NvmlMemory) -> c_int;
 type NvmlCall = unsafe extern "C" fn() -> c_int;
 
-/// The memory of one GPU, by NVML, which is open for as long as this lives.
+/// The memory of one GPU, through NVML, which stays open as long as this value lives.
 pub(crate) struct GpuMemory {
     handle: *mut c_void,
     memory_of: NvmlMemoryInfo,
     shutdown: NvmlCall,
-    /// Where the functions are.
+    /// The library that holds the functions.
     _nvml: Library,
 }
 
 impl GpuMemory {
-    /// Of the GPU that the CUDA driver gives this number. NVML numbers GPUs in another way, and knows nothing of
-    /// `CUDA_VISIBLE_DEVICES`, so it is asked by the place on the PCI bus.
+    /// Opens the GPU that has this number in the CUDA driver. NVML has other numbers and ignores
+    /// `CUDA_VISIBLE_DEVICES`, so the GPU is found by its place on the PCI bus.
     pub(crate) fn open(nvml: &str, driver: &str, device: u32) -> Result<Self, String> {
         type Handle = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
 
@@ -238,7 +238,7 @@ impl GpuMemory {
         };
         // SAFETY: no pointers are passed.
         nvml_check("nvmlInit", unsafe { init() })?;
-        // From here on, dropping it ends NVML.
+        // From here on, dropping the value closes NVML.
         let mut memory = Self { handle: ptr::null_mut(), memory_of, shutdown, _nvml: nvml };
         // SAFETY: the place is terminated; the result is written through a pointer to a live value.
         nvml_check("nvmlDeviceGetHandleByPciBusId", unsafe { handle_of(place.as_ptr(), &mut memory.handle) })?;
@@ -256,12 +256,12 @@ impl GpuMemory {
 
 impl Drop for GpuMemory {
     fn drop(&mut self) {
-        // SAFETY: NVML is open, and nothing uses the handle any more. That it does not close is of no consequence.
+        // SAFETY: NVML is open, and nothing uses the handle any more. A failure to close has no consequences.
         let _ = unsafe { (self.shutdown)() };
     }
 }
 
-/// Where a GPU is, such as "0000:65:00.0", by the CUDA driver's number.
+/// The PCI bus ID of a GPU, such as "0000:65:00.0", for its number in the CUDA driver.
 fn pci_bus_id(library: &str, ordinal: u32) -> Result<CString, String> {
     type Init = unsafe extern "system" fn(c_uint) -> c_int;
     type GetDevice = unsafe extern "system" fn(*mut c_int, c_int) -> c_int;
@@ -294,12 +294,12 @@ fn nvml_check(call: &str, status: c_int) -> Result<(), String> {
 /// # Safety
 /// `T` must be the function's signature.
 unsafe fn symbol<'l, T>(library: &'l Library, name: &str) -> Result<Symbol<'l, T>, String> {
-    // SAFETY: the caller vouches for the signature.
+    // SAFETY: the caller guarantees the signature.
     unsafe { library.get(name) }.map_err(|_| format!("the library lacks {name}"))
 }
 
 fn check(call: &str, status: c_int) -> Result<(), String> {
-    // CUresult, from cuda.h: the ones that a user meets.
+    // CUresult, from cuda.h: the values that users meet.
     let meaning = match status {
         0 => return Ok(()),
         100 => "no device",
@@ -319,7 +319,7 @@ mod tests {
 
     use super::*;
 
-    /// A shared library of this C code.
+    /// Builds a shared library from this C code.
     fn library(folder: &Path, name: &str, code: &str) -> PathBuf {
         let (source, library) = (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
         std::fs::write(&source, code).unwrap();
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn memory_is_that_of_the_gpu_that_cuda_means() {
         let folder = tempfile::tempdir().unwrap();
-        // Of two GPUs, CUDA_VISIBLE_DEVICES shows CUDA the second alone, which is its first.
+        // There are two GPUs. CUDA_VISIBLE_DEVICES shows CUDA only the second, which is CUDA's first.
         let driver = library(
             folder.path(),
             "cuda",

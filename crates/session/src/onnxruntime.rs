@@ -1,4 +1,4 @@
-//! Finding and loading the ONNX Runtime shared library, once a process.
+//! Finding and loading the ONNX Runtime shared library, once in a process.
 
 use std::env;
 use std::env::consts::{DLL_EXTENSION, DLL_PREFIX};
@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::native::{self, OnnxRuntimeApi};
 
-/// The number of the C API that this crate is compiled for (`ort`'s feature `api-24`), which is
-/// also the minor number of the oldest release that has it: 1.24.
+/// The number of the C API that this crate is compiled for (`ort`'s feature `api-24`). It is also the minor number of
+/// the oldest release that has this API: 1.24.
 pub const OLDEST_MINOR_VERSION: u32 = ort::MINOR_VERSION;
 
 /// The ONNX Runtime library of this process.
@@ -50,7 +50,7 @@ impl Library {
 /// Where to look for the library.
 #[derive(Clone, Debug)]
 pub enum Search {
-    /// The library's file, or a folder that holds it. `by` says who named it, for errors.
+    /// The library's file, or a folder that holds it. `by` names the option or variable in error messages.
     Named {
         /// The file or folder.
         place: PathBuf,
@@ -62,11 +62,12 @@ pub enum Search {
     AroundExecutable,
 }
 
-/// Loads the library, or returns the one that is loaded: there is one a process.
+/// Loads the library, or returns the loaded one. A process loads only one.
 ///
 /// # Errors
-/// [`Error::NoLibraryAt`] or [`Error::LibraryNotFound`] when there is none; [`Error::Library`] when the file is not ONNX
-/// Runtime, or is older than 1.[`OLDEST_MINOR_VERSION`]; [`Error::LibraryLoaded`] when another one is named than is loaded.
+/// [`Error::NoLibraryAt`] or [`Error::LibraryNotFound`] if there is none; [`Error::Library`] if the file is not ONNX
+/// Runtime, or is older than 1.[`OLDEST_MINOR_VERSION`]; [`Error::LibraryLoaded`] if another library is loaded than the
+/// one named.
 pub fn load(search: &Search) -> Result<&'static Library> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     static LOADING: Mutex<()> = Mutex::new(());
@@ -87,7 +88,7 @@ pub fn load(search: &Search) -> Result<&'static Library> {
 
 fn find(search: &Search) -> Result<PathBuf> {
     match search {
-        // A place that the user named is used or refused; falling through would surprise.
+        // A place that the user named is used or refused. Trying other places would surprise.
         Search::Named { place, by } => {
             let file = if place.is_dir() { place.join(file_name()) } else { place.clone() };
             if file.is_file() { Ok(file) } else { Err(Error::NoLibraryAt { by, path: file }) }
@@ -101,7 +102,7 @@ fn find(search: &Search) -> Result<PathBuf> {
 }
 
 fn places_around_executable() -> Vec<PathBuf> {
-    // Links are followed, so that a link to the binary in some bin folder finds its library.
+    // Links are followed, so that a link to the program in another folder finds its library.
     let executable = env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
     let Some(folder) = executable.parent() else { return Vec::new() };
     let beside = [folder.to_owned(), folder.join("..").join("lib")];
@@ -115,7 +116,7 @@ fn file_name() -> String {
 
 fn open(path: PathBuf) -> Result<Library> {
     let started = Instant::now();
-    // An absolute path keeps the system's loader and `ort` from searching elsewhere.
+    // With an absolute path, the system's loader and `ort` search nowhere else.
     let path = path.canonicalize().map_err(|source| Error::file(&path, "find", source))?;
     let refused = |problem: String| Error::Library { path: path.clone(), problem };
 
@@ -136,12 +137,12 @@ fn open(path: PathBuf) -> Result<Library> {
         .with_logger(Arc::new(forward_log))
         .build()
         .map_err(|error| refused(format!("cannot create its environment: {error}")))?;
-    // Below this, ONNX Runtime formats a message for each node of each graph only to drop it.
+    // At a lower level, ONNX Runtime would format a message for each node of each graph, which we would drop.
     environment.set_log_level(LogLevel::Warning);
     Ok(Library { path, version, load_time: started.elapsed(), environment })
 }
 
-/// ONNX Runtime's log goes the way of ours.
+/// Sends ONNX Runtime's log to our log.
 fn forward_log(level: LogLevel, _category: &str, _id: &str, location: &str, message: &str) {
     match level {
         LogLevel::Verbose => tracing::trace!(target: "onnxruntime", location, "{message}"),

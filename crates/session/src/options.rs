@@ -11,23 +11,23 @@ pub enum OptimisationLevel {
     /// Everything, including layouts for this processor.
     #[default]
     All,
-    /// Fusions, but no processor-specific layouts: what may be written to a file for other boxes.
+    /// Fusions, but no layouts for one processor. The result can be stored for other machines.
     Extended,
-    /// Nothing: every operator as the graph has it, which is what a reference is.
+    /// Nothing: every operator as in the graph. References are run this way.
     Disabled,
 }
 
 /// How a [`Session`](crate::Session) is opened.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// What executes the nodes.
+    /// The execution provider.
     pub provider: Provider,
-    /// What the provider is given, by its own names; empty for the CPU.
+    /// Options by the provider's names; empty for the CPU.
     pub provider_options: BTreeMap<String, String>,
-    /// The GPU, by the driver's number.
+    /// The GPU's number in the driver.
     pub device: u32,
-    /// Every node runs on `provider`, or the session is not opened. Otherwise TensorRT leaves to CUDA, and CUDA to the
-    /// CPU, what they lack.
+    /// Refuse to open a session unless every node runs on `provider`. Otherwise TensorRT leaves nodes that it lacks to
+    /// CUDA, and CUDA to the CPU.
     pub strict: bool,
     /// Threads within one operator; `None`: one for each physical core.
     pub threads: Option<usize>,
@@ -35,7 +35,8 @@ pub struct SessionOptions {
     pub optimisation: OptimisationLevel,
     /// Where to write the rewritten graph, for offline optimisation.
     pub optimised_model_path: Option<PathBuf>,
-    /// How the name of ONNX Runtime's profile begins, if one is to be written, which it is when the session is closed.
+    /// The beginning of the name of ONNX Runtime's profile, which is written when the session is closed; `None`: no
+    /// profile.
     pub profile: Option<PathBuf>,
 }
 

@@ -7,13 +7,13 @@ use crate::options::SessionOptions;
 /// Where an engine runs.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
-    /// The provider; `None`: the best that fits, from the one that the engine was built for down to the CPU.
+    /// The provider; `None`: the best one that fits, from the one that the engine was built for down to the CPU.
     pub provider: Option<Provider>,
     /// Sessions that run at the same time; `None`: on a GPU as many as the engine's profile says, on the CPU one.
     pub streams: Option<usize>,
-    /// Numbers of the GPUs that streams are dealt to; empty: the first.
+    /// Numbers of the GPUs that streams are dealt to; empty: the first GPU.
     pub devices: Vec<u32>,
-    /// How sessions are opened. Provider, its options and the device are chosen for each.
+    /// How sessions are opened. Provider, provider options and device are set for each session.
     pub session: SessionOptions,
 }
 

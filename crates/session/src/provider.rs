@@ -1,4 +1,4 @@
-//! Execution providers: what this box could run an engine with, and why not.
+//! Execution providers: which of them this machine can use, and why not others.
 
 use std::fmt;
 use std::fs;
@@ -19,45 +19,45 @@ use crate::options::SessionOptions;
 pub struct ProviderStatus {
     /// The provider.
     pub provider: Provider,
-    /// The loaded ONNX Runtime library was built with it.
+    /// Whether the loaded ONNX Runtime library was built with it.
     pub compiled_in: bool,
-    /// Everything that it needs is on this box.
+    /// Whether everything that it needs is on this machine.
     pub usable: bool,
-    /// Why, or why not: the first thing that is missing, and what brings it.
+    /// Why, or why not: the first missing library, and the package that has it.
     pub reason: String,
 }
 
 /// An NVIDIA GPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gpu {
-    /// The marketing name, as the driver gives it.
+    /// The marketing name, from the driver.
     pub name: String,
-    /// Such as "8.9".
+    /// The compute capability, such as "8.9".
     pub compute_capability: String,
     /// Device memory in bytes.
     pub memory_bytes: u64,
 }
 
 impl Gpu {
-    /// The compute capability as numbers that compare; 0.0 for a text that is none.
+    /// The compute capability as two numbers; 0.0 if it cannot be read.
     pub fn capability(&self) -> (u32, u32) {
         let parts = self.compute_capability.split_once('.');
         parts.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?))).unwrap_or((0, 0))
     }
 }
 
-/// What [`probe`] found; by default nothing.
+/// The result of [`probe`]; by default empty.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Probe {
     /// One entry for each of [`Provider::LADDER`], in that order.
     pub providers: Vec<ProviderStatus>,
     /// The highest CUDA version that the installed driver supports, such as "13.0".
     pub driver_cuda_version: Option<String>,
-    /// Why the driver cannot be used, where it cannot.
+    /// Why the driver cannot be used; `None` if it can.
     pub driver_problem: Option<String>,
     /// The version of the TensorRT library, such as "10.14.1".
     pub tensorrt_version: Option<String>,
-    /// The GPUs that the driver sees.
+    /// The GPUs that the driver reports.
     pub gpus: Vec<Gpu>,
 }
 
@@ -67,14 +67,14 @@ impl Probe {
         self.providers.iter().find(|status| status.provider == provider)
     }
 
-    /// Why a provider cannot be used; empty when it can.
+    /// Why a provider cannot be used; empty if it can.
     pub fn reason_against(&self, provider: Provider) -> String {
         let status = self.status(provider).filter(|status| !status.usable);
         status.map(|status| status.reason.clone()).unwrap_or_default()
     }
 }
 
-/// A shared library that a provider needs, and what a user installs to get it.
+/// A shared library that a provider needs, and the package to install for it.
 struct Needed {
     file: &'static str,
     from: &'static str,
@@ -82,8 +82,8 @@ struct Needed {
 
 const DRIVER: &str = "libcuda.so.1";
 
-/// Besides the driver, in the order in which they are loaded: what others link to comes first. ONNX Runtime's GPU
-/// builds since 1.24 are made with CUDA 13 and cuDNN 9.
+/// What CUDA needs besides the driver, in the order of loading: libraries that others link to come first. ONNX
+/// Runtime's GPU builds from 1.24 on need CUDA 13 and cuDNN 9.
 const CUDA_LIBRARIES: [Needed; 5] = [
     Needed { file: "libcudart.so.13", from: "the CUDA 13 runtime (pip: nvidia-cuda-runtime)" },
     Needed { file: "libcublasLt.so.13", from: "cuBLAS of CUDA 13 (pip: nvidia-cublas)" },
@@ -92,16 +92,16 @@ const CUDA_LIBRARIES: [Needed; 5] = [
     Needed { file: "libcudnn.so.9", from: "cuDNN 9 for CUDA 13 (pip: nvidia-cudnn-cu13)" },
 ];
 
-/// Besides what CUDA needs.
+/// What TensorRT needs besides the libraries for CUDA.
 const TENSORRT_LIBRARIES: [Needed; 2] = [
     Needed { file: "libnvinfer.so.10", from: "TensorRT 10 (pip: tensorrt-cu13<11)" },
     Needed { file: "libnvonnxparser.so.10", from: "TensorRT 10 (pip: tensorrt-cu13<11)" },
 ];
 
-/// Looks at what this box has for each provider.
+/// Finds out what this machine has for each provider.
 ///
-/// ONNX Runtime itself calls a provider "available" when it is compiled in, device or not, and
-/// falls back without a word; so the libraries and the driver are asked directly.
+/// ONNX Runtime calls a provider "available" if it is compiled in, whether there is a device or not, and falls back
+/// silently. So the libraries and the driver are asked directly.
 pub fn probe(library: &Library) -> Probe {
     let driver = native::cuda_driver(DRIVER);
     let folder = library.path().parent().unwrap_or(Path::new(""));
@@ -138,9 +138,9 @@ pub fn probe(library: &Library) -> Probe {
     Probe { providers, driver_cuda_version, driver_problem, tensorrt_version, gpus }
 }
 
-/// Loads what a provider needs for the rest of the process.
+/// Loads the libraries of a provider for the rest of the process.
 ///
-/// ONNX Runtime's own search knows the system's folders alone; what is loaded already is not searched for.
+/// ONNX Runtime's own search looks only in the system's folders, but it does not search for libraries that are loaded.
 pub(crate) fn load_libraries(library: &Library, provider: Provider) -> Result<()> {
     let folder = library.path().parent().unwrap_or(Path::new(""));
     let needed = needed_by(provider).filter_map(|needed| located(needed.file, folder).ok());
@@ -151,10 +151,10 @@ pub(crate) fn load_libraries(library: &Library, provider: Provider) -> Result<()
     needed.into_iter().try_for_each(load)
 }
 
-/// The providers of a session, in the order in which nodes are offered to them; the CPU comes last by itself.
+/// The providers of a session, in the order in which nodes are offered to them. ONNX Runtime adds the CPU at the end.
 ///
 /// # Errors
-/// An option that is no C string.
+/// An option contains a NUL.
 pub(crate) fn dispatch(options: &SessionOptions) -> Result<Vec<ExecutionProviderDispatch>, String> {
     let device = options.device.to_string();
     let given = options.provider_options.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -172,13 +172,13 @@ pub(crate) fn dispatch(options: &SessionOptions) -> Result<Vec<ExecutionProvider
     })
 }
 
-/// Hands options to a provider's own parser, by its own names, and makes no session.
+/// Passes options to a provider's own parser, by the provider's names. No session is made.
 ///
-/// The provider's libraries stay loaded, and they end a process that they do not like: use a process of its own. The
-/// parser knows every name and the form of every value, but few ranges.
+/// The provider's libraries stay loaded, and bad libraries can end the process: use a separate process. The parser
+/// checks every name and the form of every value, but few ranges.
 ///
 /// # Errors
-/// [`Error::ProviderOptions`] with the parser's words, or why the provider cannot be loaded.
+/// [`Error::ProviderOptions`] with the parser's message, or why the provider cannot be loaded.
 pub fn check_options<'o>(
     library: &Library,
     provider: Provider,
@@ -204,7 +204,7 @@ fn with_options<'o, P: ArbitrarilyConfigurableExecutionProvider>(
     options: impl Iterator<Item = (&'o str, &'o str)>,
 ) -> Result<P, String> {
     for (name, value) in options {
-        // C strings, which end at a NUL.
+        // C strings end at a NUL, so options must not contain one.
         if name.contains('\0') || value.contains('\0') {
             return Err(format!("{}: expected text without NUL", name.escape_debug()));
         }
@@ -213,7 +213,7 @@ fn with_options<'o, P: ArbitrarilyConfigurableExecutionProvider>(
     Ok(provider)
 }
 
-/// The libraries of a GPU provider, besides ONNX Runtime's own.
+/// The libraries that a GPU provider needs, besides those of ONNX Runtime.
 fn needed_by(provider: Provider) -> impl Iterator<Item = &'static Needed> {
     let (cuda, tensorrt): (&[Needed], &[Needed]) = match provider {
         Provider::TensorRt => (&CUDA_LIBRARIES, &TENSORRT_LIBRARIES),
@@ -223,7 +223,8 @@ fn needed_by(provider: Provider) -> impl Iterator<Item = &'static Needed> {
     cuda.iter().chain(tensorrt)
 }
 
-/// The file of a library: beside ONNX Runtime's, where `make setup GPU=1` puts it, or where the system finds it.
+/// The path of a library: beside ONNX Runtime's library, where `make setup GPU=1` puts it, or its name for the system's
+/// search.
 fn located(file: &str, folder: &Path) -> Result<PathBuf, String> {
     let beside = folder.join(file);
     let found = if beside.is_file() { beside } else { file.into() };
@@ -237,7 +238,7 @@ fn missing_library(provider: Provider, folder: &Path) -> Option<String> {
         Some(format!("{} is missing: install {} ({reason})", needed.file, needed.from))
     });
     missing.or_else(|| {
-        // Only looked for: these link against symbols of the loaded ONNX Runtime.
+        // These are only looked for, not opened: they link against symbols of the loaded ONNX Runtime.
         ["shared", provider.name()].into_iter().find_map(|part| {
             let file = format!("libonnxruntime_providers_{part}.so");
             let missing = !folder.join(&file).is_file();
@@ -262,7 +263,7 @@ fn version_text(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// The GPUs that the NVIDIA driver sees, in its order. ONNX Runtime is not needed for this.
+/// The GPUs that the NVIDIA driver reports, in its order. This needs no ONNX Runtime.
 ///
 /// # Errors
 /// Why there is no driver, or why it cannot be used.
@@ -270,14 +271,14 @@ pub fn gpus() -> Result<Vec<Gpu>, String> {
     native::cuda_driver(DRIVER).map(|driver| gpus_of(&driver))
 }
 
-/// The memory of one GPU, as NVML tells it.
+/// The memory of one GPU, from NVML.
 pub struct GpuMemory(native::GpuMemory);
 
 impl GpuMemory {
-    /// Asks for the GPU of this number, by the CUDA driver's order.
+    /// Opens the GPU that has this number in the CUDA driver.
     ///
     /// # Errors
-    /// Why NVML cannot be asked.
+    /// Why NVML cannot be used.
     pub fn open(device: u32) -> Result<Self, String> {
         native::GpuMemory::open("libnvidia-ml.so.1", DRIVER, device).map(Self)
     }
@@ -285,15 +286,15 @@ impl GpuMemory {
     /// Bytes in use now, by all processes.
     ///
     /// # Errors
-    /// Why NVML does not say.
+    /// Why NVML does not answer.
     pub fn used(&self) -> Result<u64, String> {
         self.0.used()
     }
 }
 
 impl Probe {
-    /// What a provider computes on: the processor's model, or name and compute capability of the GPU of this number, by the
-    /// driver's order. "unknown" where the system does not say.
+    /// The device that a provider computes on: the processor's model, or name and compute capability of the GPU that
+    /// has this number in the driver. "unknown" if the system does not say.
     pub fn device_name(&self, provider: Provider, device: u32) -> String {
         if provider == Provider::Cpu {
             return processor();
@@ -303,7 +304,7 @@ impl Probe {
     }
 }
 
-/// The processor's model; "unknown" where the system does not say.
+/// The processor's model; "unknown" if the system does not say.
 pub fn processor() -> String {
     static MODEL: OnceLock<String> = OnceLock::new();
     let read = || {

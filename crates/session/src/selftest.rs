@@ -1,4 +1,4 @@
-//! Known inputs and outputs that travel with an engine and prove it on the box it lands on.
+//! Known inputs and outputs that travel with an engine, and show whether it computes correctly on another machine.
 //!
 //! A safetensors file with the tensors `input.NAME` and `expected.NAME`, in the types of the graph's tensors.
 
@@ -17,7 +17,7 @@ use crate::tensor::{Named, Tensor};
 const INPUT: &str = "input.";
 const EXPECTED: &str = "expected.";
 
-/// How an engine did in its self-test.
+/// The result of a self-test.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// File name of the graph that ran.
@@ -27,10 +27,10 @@ pub struct Report {
     pub maximum_error: f64,
     /// Mean absolute error, as a fraction of the expected output's range.
     pub mean_error: f64,
-    /// Peak signal-to-noise ratio in dB, the peak being the expected output's range; `None` for
-    /// identical outputs, where it is infinite.
+    /// Peak signal-to-noise ratio in dB, where the peak is the expected output's range; `None` for identical outputs,
+    /// where it is infinite.
     pub psnr_db: Option<f64>,
-    /// No output is NaN or infinite.
+    /// Whether all outputs are finite.
     pub finite: bool,
     /// Number of values in the outputs.
     pub values: usize,
@@ -40,7 +40,7 @@ pub struct Report {
     pub infinite: usize,
     /// The largest [`Report::maximum_error`] that passes.
     pub tolerance: f64,
-    /// All outputs are finite and within the tolerance.
+    /// Whether all outputs are finite and within the tolerance.
     pub passed: bool,
 }
 
@@ -80,7 +80,7 @@ pub fn write(path: &Path, inputs: &[(&str, &Tensor)], expected: &[(&str, &Tensor
 /// Runs the self-test of `engine` on a session of the graph that its manifest names.
 ///
 /// # Errors
-/// The file cannot be read, or the session cannot run it. A failed test is a [`Report`].
+/// The file cannot be read, or the session cannot run it. A failed test is a [`Report`], not an error.
 pub fn verify(engine: &Engine, session: &mut Session) -> Result<Report> {
     let selftest = &engine.manifest().selftest;
     let path = engine.directory().join(&selftest.file);
@@ -129,7 +129,7 @@ fn read(path: &Path) -> Result<Named> {
         .collect()
 }
 
-/// The name that safetensors have for an element type.
+/// The name of an element type in safetensors files.
 fn dtype(data_type: DataType) -> Option<Dtype> {
     Some(match data_type {
         DataType::F32 => Dtype::F32,
@@ -190,7 +190,7 @@ impl Errors {
 
     fn report(&self, graph: &str, tolerance: f64) -> Report {
         let range = self.highest - self.lowest;
-        // A constant output has no range; its errors count as they are.
+        // A constant output has no range, so its errors count as they are.
         let range = if range > 0.0 { range } else { 1.0 };
         let count = self.count as f64;
         let maximum_error = self.maximum / range;

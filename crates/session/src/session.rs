@@ -28,17 +28,18 @@ use crate::tensor::{Named, Tensor, of_each};
 pub struct TensorInfo {
     /// Its name in the graph.
     pub name: String,
-    /// The type of its elements; `None` for what is no tensor of numbers.
+    /// The type of its elements; `None` if it is not a tensor of numbers.
     pub data_type: Option<DataType>,
-    /// Its dimensions; `None` where the graph leaves one open.
+    /// Its dimensions; `None` where the graph leaves a length open.
     pub shape: Vec<Option<usize>>,
 }
 
-/// Where the caller's buffers are bound.
+/// How the caller's buffers are bound.
 enum Callers {
-    /// Bound again for each run: nothing is copied.
+    /// Bound anew for each run. Nothing is copied.
     Direct(IoBinding),
-    /// Copied to buffers on the device that are bound for good: CUDA graphs replay the addresses that they were recorded with.
+    /// Copied to buffers on the device that stay bound, because CUDA graphs replay the addresses that they were
+    /// recorded with.
     Copied(Bound),
 }
 
@@ -69,11 +70,11 @@ impl fmt::Debug for Session {
 impl Session {
     /// Loads the graph at `path`.
     ///
-    /// Always by path: a graph that is passed as bytes may not exceed 2 GiB with its weights.
+    /// Always by path, because a graph that is passed as bytes may not exceed 2 GiB with its weights.
     ///
     /// # Errors
-    /// [`Error::ProviderUnusable`] for a provider that cannot be used here; [`Error::NodesElsewhere`] for a strict session
-    /// of which another provider would run nodes; [`Error::Session`] when ONNX Runtime refuses the graph.
+    /// [`Error::ProviderUnusable`] for a provider that cannot be used here; [`Error::NodesElsewhere`] if the session is
+    /// strict and another provider would run nodes; [`Error::Session`] if ONNX Runtime refuses the graph.
     pub fn open(environment: &Environment, path: &Path, options: &SessionOptions) -> Result<Self> {
         if options.provider != Provider::Cpu {
             environment.require(options.provider)?;
@@ -103,7 +104,7 @@ impl Session {
         })
     }
 
-    /// Which providers took the graph's nodes, by ONNX Runtime's own record: that with most nodes first.
+    /// The providers that took the graph's nodes, by ONNX Runtime's own record, the one with most nodes first.
     pub fn assigned(&self) -> &[Assigned] {
         &self.assigned
     }
@@ -113,12 +114,12 @@ impl Session {
         self.provider
     }
 
-    /// The graph's inputs, in its order.
+    /// The inputs, in the graph's order.
     pub fn inputs(&self) -> &[TensorInfo] {
         &self.inputs
     }
 
-    /// The graph's outputs, in its order.
+    /// The outputs, in the graph's order.
     pub fn outputs(&self) -> &[TensorInfo] {
         &self.outputs
     }
@@ -128,11 +129,11 @@ impl Session {
         self.open_time
     }
 
-    /// Runs the graph on named inputs and returns all outputs by name, in its order.
+    /// Runs the graph on named inputs. Returns all outputs by name, in the graph's order.
     ///
     /// # Errors
-    /// [`Error::Tensor`] for an input that the graph does not have or takes in another type or shape; [`Error::Session`]
-    /// for a failure within.
+    /// [`Error::Tensor`] for an input that the graph does not have, or has in another type or shape; [`Error::Session`]
+    /// for a failure within the run.
     pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Named> {
         inputs.iter().try_for_each(|(name, tensor)| self.check(name, tensor.data_type(), tensor.shape()))?;
         let path = &self.path;
@@ -158,7 +159,7 @@ impl Session {
             .collect()
     }
 
-    /// That the graph has such an input.
+    /// Checks that the graph has an input of this name, type and shape.
     fn check(&self, name: &str, data_type: DataType, shape: &[usize]) -> Result<()> {
         let wrong = |expected: String, found: String| {
             Err(Error::Tensor { path: self.path.clone(), tensor: name.to_owned(), expected, found })
@@ -178,10 +179,10 @@ impl Session {
         Ok(())
     }
 
-    /// Makes buffers for [`Session::run_into`] in this machine's memory: pinned where a GPU copies from it and to it.
+    /// Makes buffers for [`Session::run_into`] in this machine's memory: pinned if the session runs on a GPU.
     ///
     /// # Errors
-    /// [`Error::Session`] when ONNX Runtime has no such memory.
+    /// [`Error::Session`] if ONNX Runtime has no such memory.
     pub fn buffers(&self) -> Result<Buffers> {
         let allocator = match self.device {
             None => Ok(Allocator::default()),
@@ -190,7 +191,7 @@ impl Session {
         allocator.map(Buffers).map_err(|error| run_error(&self.path, error))
     }
 
-    /// Makes buffers where the graph is computed.
+    /// Makes buffers on the device that the graph runs on.
     fn device_buffers(&self) -> Result<Buffers> {
         let allocator = match self.device {
             None => Ok(Allocator::default()),
@@ -204,8 +205,8 @@ impl Session {
         Allocator::new(&self.session, MemoryInfo::new(memory, device, AllocatorType::Device, kind)?)
     }
 
-    /// Runs the graph from buffers into buffers, all of [`Session::buffers`]; nothing is allocated, and on a CPU nothing is
-    /// copied.
+    /// Runs the graph from buffers into buffers, all made by [`Session::buffers`]. Nothing is allocated, and on a CPU
+    /// nothing is copied.
     ///
     /// # Errors
     /// As [`Session::run`].
@@ -237,11 +238,11 @@ impl Session {
         }
     }
 
-    /// Binds every input and output for good, all zeros at first. Each pair of `carried` names an input and the output that
-    /// becomes it in the next run.
+    /// Binds every input and output once, all zeros at first. Each pair in `carried` names an input, and the output
+    /// that becomes this input in the next run.
     ///
     /// # Errors
-    /// [`Error::Tensor`]: the graph leaves a length open, or a pair does not go together; [`Error::OutOfMemory`].
+    /// [`Error::Tensor`]: the graph leaves a length open, or the tensors of a pair differ; [`Error::OutOfMemory`].
     pub fn bind(&self, carried: &[(&str, &str)]) -> Result<Bound> {
         let buffers = self.device_buffers()?;
         let make = |info: &TensorInfo| -> Result<(String, Buffer)> {
@@ -278,7 +279,7 @@ impl Session {
         Ok(Bound { binding, inputs, outputs, carried, replays: self.replays, path: self.path.clone() })
     }
 
-    /// Binds the graph's tensors with what its contract carries from run to run.
+    /// Binds the graph's tensors, and carries the outputs that the contract says.
     ///
     /// # Errors
     /// As [`Session::bind`].
@@ -287,10 +288,10 @@ impl Session {
         self.bind(&carried)
     }
 
-    /// Runs the graph on what is bound. Afterwards the carried outputs are inputs.
+    /// Runs the graph on the bound tensors. Afterwards, carried outputs are inputs.
     ///
     /// # Errors
-    /// [`Error::Session`] for a failure within.
+    /// [`Error::Session`] for a failure within the run.
     pub fn run_bound(&mut self, bound: &mut Bound) -> Result<()> {
         let mut run = || -> ort::Result<()> {
             self.session.run_binding(&bound.binding)?;
@@ -301,7 +302,7 @@ impl Session {
     }
 }
 
-/// A copy of a value, if it is a tensor of an element type that Rust has.
+/// A copy of a value; `None` if it is not a tensor, or of an element type that Rust lacks.
 fn owned(value: &DynValue) -> Option<Tensor> {
     use half::{bf16, f16};
 
@@ -325,7 +326,7 @@ fn owned(value: &DynValue) -> Option<Tensor> {
 }
 
 fn build(environment: &Environment, path: &Path, options: &SessionOptions) -> Result<ort::session::Session, String> {
-    // Builder errors carry the builder, which cannot cross threads: only their text goes on.
+    // Builder errors hold the builder, which cannot cross threads. So only their text is kept.
     fn text<R>(error: ort::Error<R>) -> String {
         error.to_string()
     }
@@ -366,7 +367,7 @@ fn tensor_info(outlet: &Outlet) -> TensorInfo {
         ValueType::Tensor { ty, shape, .. } => TensorInfo {
             name,
             data_type: buffer::data_type(*ty),
-            // Open dimensions are negative.
+            // Open lengths are negative.
             shape: shape.iter().map(|&length| usize::try_from(length).ok()).collect(),
         },
         _ => TensorInfo { name, data_type: None, shape: Vec::new() },

@@ -18,19 +18,19 @@ pub enum Tensor {
     F16(ArrayD<f16>),
     /// bfloat16.
     Bf16(ArrayD<bf16>),
-    /// Signed 64-bit.
+    /// Signed 64-bit integers.
     I64(ArrayD<i64>),
-    /// Signed 32-bit.
+    /// Signed 32-bit integers.
     I32(ArrayD<i32>),
-    /// Signed 8-bit.
+    /// Signed 8-bit integers.
     I8(ArrayD<i8>),
-    /// Unsigned 8-bit.
+    /// Unsigned 8-bit integers.
     U8(ArrayD<u8>),
-    /// Truth values.
+    /// Booleans.
     Bool(ArrayD<bool>),
 }
 
-/// Does the same with the array of every variant.
+/// Evaluates the same expression with the array of each variant.
 macro_rules! of_each {
     ($tensor:expr, $array:ident => $result:expr) => {
         match $tensor {
@@ -70,7 +70,7 @@ impl Tensor {
     /// The elements, if they are 32-bit floats.
     ///
     /// # Errors
-    /// [`Error::ElementType`]: they are of another type.
+    /// [`Error::ElementType`]: the elements are of another type.
     pub fn as_f32(&self) -> Result<&ArrayD<f32>> {
         match self {
             Self::F32(array) => Ok(array),
@@ -78,7 +78,7 @@ impl Tensor {
         }
     }
 
-    /// As [`Tensor::as_f32`], of a tensor that is given up.
+    /// As [`Tensor::as_f32`], but consumes the tensor.
     ///
     /// # Errors
     /// As [`Tensor::as_f32`].
@@ -103,8 +103,8 @@ impl Tensor {
         }
     }
 
-    /// A tensor of elements that are given as little-endian bytes, in row-major order. `None` where their number is not that of the
-    /// shape, for truth values that are neither 0 nor 1, and for element types that no graph of ours has.
+    /// A tensor from its elements as little-endian bytes, in row-major order. `None` if the number of bytes does not
+    /// fit the shape, for booleans that are neither 0 nor 1, and for element types that our graphs do not use.
     pub fn from_bytes(data_type: DataType, shape: &[usize], bytes: &[u8]) -> Option<Self> {
         fn array<T, const N: usize>(shape: &[usize], bytes: &[u8], read: impl Fn([u8; N]) -> T) -> Option<ArrayD<T>> {
             let (groups, rest) = bytes.as_chunks::<N>();
@@ -129,7 +129,7 @@ impl Tensor {
 
 impl From<ArrayD<f32>> for Tensor {
     fn from(array: ArrayD<f32>) -> Self {
-        // Row-major, whatever the caller's layout is.
+        // The caller's layout may differ; elements are stored in row-major order.
         Self::F32(if array.is_standard_layout() { array } else { array.as_standard_layout().into_owned() })
     }
 }

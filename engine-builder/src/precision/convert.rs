@@ -23,7 +23,8 @@ const JUDGED: usize = 4;
 /// The engine's graphs in its precision.
 pub(crate) struct Converted {
     pub(crate) models: Vec<Model>,
-    /// Names of the nodes that compute in FP32; for INT8 and FP8, names of the layers that were not quantised.
+    /// Names of the nodes that compute in FP32 because FP16 cannot hold their values; for INT8 and FP8, names of the
+    /// layers that were not quantised.
     pub(crate) islands: Vec<String>,
     pub(crate) calibration: Option<Calibration>,
     /// Calibration samples that quality is also judged on; empty if no calibration was given.
