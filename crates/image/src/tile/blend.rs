@@ -96,10 +96,10 @@ impl Scaled {
 /// Blends tiles into finished rows.
 ///
 /// ```
-/// use tileforge_runtime::image::Depth;
-/// use tileforge_runtime::tile::{Blend, Blender, Overlap, SampleEncoding, Size, TilePlan};
+/// use tileforge_image::tile::{Blend, Blender, Overlap, SampleEncoding, TilePlan};
+/// use tileforge_image::{Depth, Size};
 ///
-/// # fn main() -> tileforge_runtime::Result<()> {
+/// # fn main() -> tileforge_image::Result<()> {
 /// let (image, tile) = (Size { width: 100, height: 60 }, Size { width: 64, height: 60 });
 /// let plan = TilePlan::new(image, tile, Overlap { pixels: 16, margin: 0 }, 2, None)?;
 /// let encoding = SampleEncoding { range: [0.0, 1.0], depth: Depth::Eight };
@@ -110,7 +110,7 @@ impl Scaled {
 ///     let plane = vec![0.2; 128 * 120];
 ///     blender.push(tile, &[&plane], |band| {
 ///         rows.extend(band.bytes);
-///         Ok::<_, tileforge_runtime::Error>(())
+///         Ok::<_, tileforge_image::Error>(())
 ///     })?;
 /// }
 /// // Twice the image, and the weights of tiles sum to one everywhere.

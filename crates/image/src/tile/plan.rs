@@ -158,9 +158,10 @@ pub struct Tile {
 /// All tiles of an image.
 ///
 /// ```
-/// use tileforge_runtime::tile::{Overlap, Size, TilePlan};
+/// use tileforge_image::Size;
+/// use tileforge_image::tile::{Overlap, TilePlan};
 ///
-/// # fn main() -> tileforge_runtime::Result<()> {
+/// # fn main() -> tileforge_image::Result<()> {
 /// let (image, tile) = (Size { width: 1000, height: 600 }, Size { width: 256, height: 256 });
 /// // A model that sees 18 pixels to each side, and makes four pixels of one along each axis.
 /// let overlap = Overlap::automatic(Some(18), tile);
@@ -265,9 +266,10 @@ impl TilePlan {
     /// The tiles, row by row.
     ///
     /// ```
-    /// use tileforge_runtime::tile::{Overlap, Size, TilePlan};
+    /// use tileforge_image::Size;
+/// use tileforge_image::tile::{Overlap, TilePlan};
     ///
-    /// # fn main() -> tileforge_runtime::Result<()> {
+    /// # fn main() -> tileforge_image::Result<()> {
     /// let (image, tile) = (Size { width: 100, height: 60 }, Size { width: 64, height: 64 });
     /// let plan = TilePlan::new(image, tile, Overlap { pixels: 16, margin: 0 }, 4, None)?;
     /// // The first begins at one edge of the image, and the last ends at the other.
