@@ -267,7 +267,7 @@ impl TilePlan {
     ///
     /// ```
     /// use tileforge_image::Size;
-/// use tileforge_image::tile::{Overlap, TilePlan};
+    /// use tileforge_image::tile::{Overlap, TilePlan};
     ///
     /// # fn main() -> tileforge_image::Result<()> {
     /// let (image, tile) = (Size { width: 100, height: 60 }, Size { width: 64, height: 64 });
