@@ -1,4 +1,4 @@
-//! What can be wrong with a picture, and with how it is cut.
+//! The errors of this crate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::{Format, Size};
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What is wrong with a picture. The text of an error never repeats its cause: walk [`std::error::Error::source`].
+/// What went wrong. The text of an error never repeats its cause: walk [`std::error::Error::source`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -40,23 +40,23 @@ pub enum Error {
         /// The limit, in millions of pixels.
         most: u32,
     },
-    /// The format that was asked for has no transparency, and the picture has.
+    /// The picture has transparency, and the requested format has none.
     #[error("{}: {} cannot hold transparency, which this picture has", path.display(), format.name())]
     NoTransparency {
-        /// The file that was asked for.
+        /// The file to be written.
         path: PathBuf,
         /// Its format.
         format: Format,
     },
-    /// A stream does not begin as a stream of frames does.
+    /// A stream does not begin like a stream of frames.
     #[error("{}: expected a stream that begins with {expected}, as ffmpeg writes it for yuv4mpegpipe", path.display())]
     NotFrames {
         /// The stream's name.
         path: PathBuf,
-        /// What it should begin with.
+        /// The expected beginning.
         expected: &'static str,
     },
-    /// The picture cannot be cut that way.
+    /// The picture cannot be cut in this way.
     #[error(transparent)]
     Tiling(#[from] TilingError),
     /// Two pictures have different sizes.
@@ -67,12 +67,12 @@ pub enum Error {
         /// The other.
         other: Size,
     },
-    /// A picture cannot be given another size.
+    /// A picture cannot be resized.
     #[error("cannot resize {from} to {to}: {reason}")]
     Resize {
-        /// The size that it has.
+        /// Its size.
         from: Size,
-        /// The size that was asked for.
+        /// The requested size.
         to: Size,
         /// The resizer's reason.
         reason: String,
@@ -85,7 +85,7 @@ pub enum Error {
         /// The picture's size.
         size: Size,
     },
-    /// A tile has values that are no numbers.
+    /// A tile has values that are not finite.
     #[error("the tile at ({x}, {y}) has NaN or infinite values: the precision overflows on this picture")]
     NotFinite {
         /// The tile's first column.
@@ -93,7 +93,7 @@ pub enum Error {
         /// The tile's first row.
         y: u32,
     },
-    /// A stream was ended while a frame of it is still being written: a defect of the caller.
+    /// A stream was ended while one of its frames was still being written: a defect of the caller.
     #[error("the stream was ended before its last frame")]
     FrameUnfinished,
 }
@@ -102,18 +102,18 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TilingError {
-    /// The overlap reaches the tile's size.
+    /// The overlap is as large as the tile.
     #[error("tiles: expected an overlap below the tile's shorter side ({side} pixels), found {overlap}")]
     Overlap {
-        /// Pixels that were asked for.
+        /// The requested pixels.
         overlap: u32,
         /// The tile's shorter side.
         side: u32,
     },
-    /// Two margins do not fit into the overlap.
+    /// Two margins are larger than the overlap.
     #[error("tiles: expected a margin of at most half the overlap ({overlap} pixels), found {margin}")]
     Margin {
-        /// Pixels that were asked for.
+        /// The requested pixels.
         margin: u32,
         /// The overlap.
         overlap: u32,
@@ -130,7 +130,7 @@ pub enum TilingError {
         /// Output pixels for each input pixel.
         scale: u32,
     },
-    /// A tile's output is larger than any format holds.
+    /// A tile's output is larger than any format allows.
     #[error("tiles: expected tiles of at most {most} output pixels a side, found {side}")]
     TileTooLarge {
         /// The output's side.
@@ -138,7 +138,7 @@ pub enum TilingError {
         /// The limit.
         most: u64,
     },
-    /// The output is larger than any format holds.
+    /// The output is larger than any format allows.
     #[error("tiles: a picture of {size} at scale {scale} is too large; crop it")]
     PictureTooLarge {
         /// The picture's size.
@@ -146,7 +146,7 @@ pub enum TilingError {
         /// Output pixels for each input pixel.
         scale: u32,
     },
-    /// The rows that have to be kept take too much memory.
+    /// The rows that must be kept take too much memory.
     #[error("tiles: an output {width} pixels wide needs more than {most} bytes of working memory; split the picture")]
     Memory {
         /// The output's width.
@@ -157,7 +157,7 @@ pub enum TilingError {
     /// There is no tile to choose from.
     #[error("tiles: expected at least one tile shape, found none")]
     NoShape,
-    /// A tile came out of turn or has another size: a defect of the caller.
+    /// A tile is out of order or has another size: a defect of the caller.
     #[error("tiles: expected the next tile of the plan, found another one")]
     OutOfTurn,
 }

@@ -1,4 +1,4 @@
-//! File formats, told by the endings of names.
+//! File formats, by the endings of names.
 
 use std::path::Path;
 
@@ -10,18 +10,18 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// Read (unless interlaced) and written by rows; 8 and 16 bits.
+    /// Read by rows (interlaced pictures whole) and written by rows; 8 and 16 bits.
     Png,
     /// Read by strips or rows of tiles, written by strips, as BigTIFF from 4 GB on; 8 and 16 bits, and floats.
     Tiff,
-    /// Whole in memory; 8 bits, no alpha, at most 65,535 pixels a side. Written with quality 95 unless asked otherwise.
+    /// Whole in memory; 8 bits, no alpha, at most 65,535 pixels a side. Written with quality 95 by default.
     Jpeg,
     /// Whole in memory; 8 bits, at most 16,383 pixels a side. Written lossless.
     WebP,
 }
 
 impl Format {
-    /// The format that a file name's ending asks for.
+    /// The format for a file name's ending.
     ///
     /// # Errors
     /// [`Error::Image`] for another ending.

@@ -1,8 +1,8 @@
-//! What a picture is, without its pixels.
+//! A picture's header: everything but the pixels.
 
 use crate::{Colour, Depth, Size};
 
-/// What a picture is, without its pixels.
+/// Everything about a picture but its pixels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Width and height.
@@ -11,17 +11,17 @@ pub struct Header {
     pub colour: Colour,
     /// Bits of a sample.
     pub depth: Depth,
-    /// The ICC profile that says what the samples mean.
+    /// The ICC profile, which defines the colours of the samples.
     pub icc_profile: Option<Vec<u8>>,
 }
 
 impl Header {
-    /// Bytes of all rows, where they can be counted.
+    /// Bytes of all rows; `None` if the number is too large.
     pub fn bytes(&self) -> Option<u64> {
         (self.row_bytes()? as u64).checked_mul(self.size.height.into())
     }
 
-    /// Bytes of one row, where they can be counted.
+    /// Bytes of one row; `None` if the number is too large.
     pub fn row_bytes(&self) -> Option<usize> {
         let pixel = self.colour.channels() * self.depth.bytes();
         usize::try_from(self.size.width).ok()?.checked_mul(pixel)

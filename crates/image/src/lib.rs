@@ -1,12 +1,12 @@
-//! Pictures and frames by rows, their colour, and the tiles that they are cut into.
+//! Pictures and frames by rows, their colours, and the tiles that they are cut into.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`ImageReader`], [`ImageWriter`] | PNG and TIFF by rows; JPEG and WebP whole |
 //! | [`frames`] | streams of frames: YUV4MPEG2 and raw |
-//! | [`RowSource`], [`RowSink`] | what both have in common |
-//! | [`Picture`] | a whole picture of 8 bits, to shrink and to compare |
-//! | [`tile`] | where the tiles of a picture lie, and how their outputs become one picture again |
+//! | [`RowSource`], [`RowSink`] | reading and writing by rows, for files and frames |
+//! | [`Picture`] | a whole 8-bit picture, to resize and compare |
+//! | [`tile`] | plans of tiles, and blending their outputs into one picture |
 
 mod error;
 mod format;

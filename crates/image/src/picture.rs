@@ -1,4 +1,4 @@
-//! Whole pictures of 8 bits, to shrink and to compare.
+//! Whole 8-bit pictures, to resize and compare.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ pub struct Picture {
     samples: Vec<u8>,
 }
 
-/// How far two pictures are apart, over all channels, in levels of 8 bits.
+/// How far two pictures differ, over all channels, in levels of 8 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// Peak signal-to-noise ratio in dB, the peak being 255; `None` for identical pictures.
+    /// Peak signal-to-noise ratio in dB, where the peak is 255; `None` for identical pictures.
     pub psnr_db: Option<f64>,
     /// Largest absolute difference.
     pub maximum: u8,
@@ -30,10 +30,10 @@ pub struct Difference {
 }
 
 impl Picture {
-    /// Reads a picture. Grey becomes red, green and blue; deeper samples are rounded to 8 bits; alpha is left out.
+    /// Reads a picture. Grey becomes red, green and blue, deeper samples are rounded to 8 bits, and alpha is left out.
     ///
     /// # Errors
-    /// Those of [`ImageReader`].
+    /// As [`ImageReader`].
     pub fn read(path: &Path, limits: &Limits) -> Result<Self> {
         let mut reader = ImageReader::open(path, limits)?;
         let Header { size, colour, depth, .. } = *reader.header();
@@ -56,7 +56,7 @@ impl Picture {
     /// Writes the picture as a PNG.
     ///
     /// # Errors
-    /// Those of [`ImageWriter`].
+    /// As [`ImageWriter`].
     pub fn write(&self, path: &Path) -> Result<()> {
         let header = Header { size: self.size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
         let mut writer = ImageWriter::create(path, Format::Png, header)?;
@@ -74,7 +74,7 @@ impl Picture {
         &self.samples
     }
 
-    /// The part of `size` whose top left corner is at (`x`, `y`); less where the picture ends.
+    /// The part of `size` with its top left corner at (`x`, `y`), cut off at the picture's edge.
     pub fn cropped(&self, x: u32, y: u32, size: Size) -> Self {
         let (x, y) = (x.min(self.size.width), y.min(self.size.height));
         let size = Size { width: size.width.min(self.size.width - x), height: size.height.min(self.size.height - y) };
@@ -84,11 +84,10 @@ impl Picture {
         Self { size, samples }
     }
 
-    /// The picture at another size: bicubic (Catmull-Rom), with the kernel widened where it
-    /// shrinks, so that nothing aliases.
+    /// The picture at another size: bicubic (Catmull-Rom). To shrink, the kernel is widened, so that nothing aliases.
     ///
     /// # Errors
-    /// [`Error::Resize`] where one of the sizes is zero or too large.
+    /// [`Error::Resize`] if one of the sizes is zero or too large.
     pub fn resized(&self, size: Size) -> Result<Self> {
         let refused =
             |error: &dyn std::fmt::Display| Error::Resize { from: self.size, to: size, reason: error.to_string() };
@@ -103,7 +102,7 @@ impl Picture {
     /// Compares two pictures of one size, leaving out `border` pixels at each edge.
     ///
     /// # Errors
-    /// [`Error::SizesDiffer`] and [`Error::Border`] for other sizes, or a border that leaves nothing.
+    /// [`Error::SizesDiffer`] and [`Error::Border`], for pictures of different sizes or a border that leaves nothing.
     pub fn difference(&self, other: &Self, border: u32) -> Result<Difference> {
         if self.size != other.size {
             return Err(Error::SizesDiffer { one: self.size, other: other.size });
@@ -141,7 +140,7 @@ fn level(pixel: &[u8], channel: usize, depth: Depth) -> u8 {
         }
         Depth::Float => {
             let (samples, _) = pixel.as_chunks::<4>();
-            // The cast saturates, which is the clamping.
+            // The cast saturates, so it clamps.
             (f32::from_ne_bytes(samples[channel]) * 255.0 + 0.5) as u8
         }
     }

@@ -18,12 +18,12 @@ use super::{Colour, Depth, Format, Header, RowSource};
 use crate::Size;
 use crate::error::{Error, Result};
 
-/// What is refused before it costs memory.
+/// Limits, checked before memory is used.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Most pixels of a picture, in millions.
+    /// Largest number of pixels in a picture, in millions.
     pub megapixels: u32,
-    /// Most bytes of a picture, or of a strip, row of tiles or frame of one, that has to be decoded whole.
+    /// Largest number of decoded bytes for what has to be decoded whole: a picture, strip, row of tiles or frame.
     pub decoded_bytes: u64,
 }
 
@@ -46,7 +46,7 @@ impl Limits {
     }
 }
 
-/// A picture in a file that is read from its first row to its last.
+/// A picture file that is read from its first row to its last.
 pub struct ImageReader {
     path: PathBuf,
     format: Format,
@@ -54,12 +54,12 @@ pub struct ImageReader {
     rows: Box<dyn Rows>,
 }
 
-/// Decoded rows, from the first to the last, in the form that a [`Header`] says.
+/// Decoded rows, from the first to the last, as a [`Header`] describes them.
 trait Rows: Send {
     fn next(&mut self, row: &mut [u8]) -> Result<()>;
 }
 
-/// What a decoder finds before the first row.
+/// What a decoder knows before the first row.
 struct Decoded {
     header: Header,
     orientation: Orientation,
@@ -67,15 +67,15 @@ struct Decoded {
 }
 
 impl ImageReader {
-    /// Opens a picture; its format is told by its content.
+    /// Opens a picture. Its format is detected from the content.
     ///
-    /// Palettes and samples below 8 bits are expanded, and transparent colours become alpha. The
-    /// EXIF orientation is applied, for which a picture that is turned or mirrored is held whole. CMYK becomes
-    /// sRGB by the picture's own colour profile.
+    /// Palettes and samples below 8 bits are expanded, and transparent colours become alpha. The EXIF orientation is
+    /// applied; a picture that is turned or mirrored is held whole. CMYK is converted to sRGB by the picture's own
+    /// colour profile.
     ///
     /// # Errors
-    /// [`Error::Image`] for another format, a damaged file, an animation or several pages, CMYK without a
-    /// profile, or a picture beyond `limits`; [`Error::File`] where it cannot be opened.
+    /// [`Error::Image`] for another format, a damaged file, an animation or several pages, CMYK without a profile, or a
+    /// picture beyond `limits`; [`Error::File`] if the file cannot be opened.
     pub fn open(path: &Path, limits: &Limits) -> Result<Self> {
         let mut file = BufReader::new(File::open(path).map_err(|source| Error::file(path, "open", source))?);
         let format = format_of(&mut file, path)?;
@@ -90,11 +90,11 @@ impl ImageReader {
         Ok(Self { path: path.to_owned(), format, header, rows })
     }
 
-    /// The same picture in sRGB, by its colour profile, which it then has no more; without a profile it is taken as
-    /// sRGB.
+    /// The same picture converted to sRGB by its colour profile, and without that profile. A picture without a profile
+    /// counts as sRGB.
     ///
     /// # Errors
-    /// [`Error::Image`] for a profile that is damaged or not for the picture's channels.
+    /// [`Error::Image`] for a profile that is damaged, or made for other channels.
     pub fn into_srgb(mut self) -> Result<Self> {
         if let Some(profile) = self.header.icc_profile.take() {
             self.rows = srgb::converted(&self.path, &self.header, &profile, self.rows)?;
@@ -163,7 +163,7 @@ impl Opening<'_> {
         self.limits.check_size(self.path, size)
     }
 
-    /// The length of something that has to be in memory at once; `what` is "this PNG has to be decoded whole".
+    /// The length of data that has to be in memory at once. `what` is, for example, "this PNG has to be decoded whole".
     fn check_decoded(&self, what: &str, bytes: Option<u64>) -> Result<usize> {
         let length =
             bytes.filter(|&bytes| bytes <= self.limits.decoded_bytes).and_then(|bytes| usize::try_from(bytes).ok());
@@ -176,12 +176,12 @@ impl Opening<'_> {
         })
     }
 
-    /// The length of all rows, which have to be in memory at once.
+    /// The length of all rows, if they have to be in memory at once.
     fn check_whole(&self, header: &Header, why: &str) -> Result<usize> {
         self.check_decoded(&format!("this {} {why}", self.format.name()), header.bytes())
     }
 
-    /// Rows of samples that are all there.
+    /// Rows of samples that are already decoded.
     fn whole(&self, bytes: Vec<u8>) -> Box<dyn Rows> {
         Box::new(Whole { path: self.path.to_owned(), format: self.format, bytes, position: 0 })
     }

@@ -1,4 +1,4 @@
-//! What the pipeline needs of a picture, wherever it comes from and goes to.
+//! Reading and writing pictures by rows, whatever they come from and go to.
 
 use std::path::Path;
 
@@ -7,22 +7,22 @@ use crate::error::Result;
 
 /// A picture that is read from its first row to its last: a file, or a frame of a stream.
 pub trait RowSource: Send {
-    /// What errors call the picture.
+    /// The picture's name in errors.
     fn name(&self) -> &Path;
 
-    /// What the picture is.
+    /// The picture's header.
     fn header(&self) -> &Header;
 
     /// Reads the next row: [`Header::row_bytes`] bytes, interleaved, each sample as [`Depth`](super::Depth) says.
     ///
     /// # Errors
-    /// [`Error::Image`](crate::Error::Image) when the source is truncated or damaged.
+    /// [`Error::Image`](crate::Error::Image) if the source is truncated or damaged.
     fn read_row(&mut self, row: &mut [u8]) -> Result<()>;
 }
 
 /// A picture that is written from its first row to its last: a file, or a frame of a stream.
 pub trait RowSink: Send {
-    /// What rows should look like.
+    /// The header that rows must match.
     fn header(&self) -> &Header;
 
     /// Writes one or more whole rows, interleaved, each sample as [`Depth`](super::Depth) says.

@@ -13,7 +13,7 @@ pub enum Depth {
     /// 16 bits, two bytes, big-endian.
     #[serde(rename = "16")]
     Sixteen,
-    /// A number of 32 bits, four bytes in this machine's order; 0 is black and 1 is white. Never NaN.
+    /// A 32-bit float, four bytes in native byte order. 0 is black and 1 is white. Never NaN.
     #[serde(rename = "32")]
     Float,
 }
@@ -28,7 +28,7 @@ impl Depth {
         }
     }
 
-    /// The sample of white.
+    /// The value of white.
     pub fn maximum(self) -> f32 {
         match self {
             Self::Eight => 255.0,
@@ -61,7 +61,7 @@ impl Colour {
         }
     }
 
-    /// The last channel is alpha.
+    /// Whether the last channel is alpha.
     pub fn has_alpha(self) -> bool {
         matches!(self, Self::GreyAlpha | Self::Rgba)
     }
@@ -84,12 +84,12 @@ impl Colour {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Alpha {
-    /// Through the model, as a grey picture: sharp edges, one more run for each tile.
+    /// Through the model, as a grey picture: sharp edges, but one more run for each tile.
     Model,
-    /// Around the model, with bicubic interpolation.
+    /// Beside the model, with bicubic interpolation.
     #[default]
     Bicubic,
-    /// Not at all: the output has no alpha, and the colours under it are shown.
+    /// Not at all: the output has no alpha and shows the colours under it.
     Drop,
 }
 

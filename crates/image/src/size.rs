@@ -22,10 +22,10 @@ impl Size {
         u64::from(self.width) * u64::from(self.height)
     }
 
-    /// Both sides multiplied.
+    /// Both sides times `scale`.
     ///
     /// # Errors
-    /// [`TilingError::PictureTooLarge`] where a side would exceed 2³¹ − 1, the longest of any image format.
+    /// [`TilingError::PictureTooLarge`] if a side would exceed 2³¹ − 1, the longest of any image format.
     pub fn scaled(self, scale: u32) -> Result<Self, TilingError> {
         let scaled = |length: u32| length.checked_mul(scale).filter(|&length| length <= i32::MAX as u32);
         match (scaled(self.width), scaled(self.height)) {
@@ -44,7 +44,7 @@ impl fmt::Display for Size {
 impl FromStr for Size {
     type Err = String;
 
-    /// "256x128": width and height, both at least 1.
+    /// Parses "256x128": width and height, both at least 1.
     fn from_str(text: &str) -> Result<Self, String> {
         let size = || {
             let (width, height) = text.split_once('x')?;

@@ -15,19 +15,19 @@ use tempfile::NamedTempFile;
 use super::{Colour, Depth, Format, Header, RowSink};
 use crate::error::{Error, Result};
 
-/// The quality of a JPEG unless another is asked for: barely visible loss, by libjpeg's scale of 1 to 100.
+/// The default quality of a JPEG, on libjpeg's scale of 1 to 100: the loss is barely visible.
 pub const JPEG_QUALITY: u8 = 95;
 
-/// Most bytes of samples that are held until they can be encoded.
+/// Largest number of bytes of samples that are held until they can be encoded.
 const WHOLE_BYTES_MAXIMUM: u64 = 4 << 30;
 
-/// Compressed bytes of a PNG that are gathered before they are written.
+/// How many compressed bytes of a PNG are gathered before they are written.
 const PNG_CHUNK_BYTES: usize = 1 << 20;
 
 /// A picture that is written from its first row to its last.
 ///
-/// Rows go to a temporary file beside the output, which [`finish`](RowSink::finish) renames. Dropped
-/// before that, nothing is left behind.
+/// Rows go to a temporary file beside the output. [`finish`](RowSink::finish) renames it. If the writer is dropped
+/// before, nothing is left behind.
 pub struct ImageWriter {
     path: PathBuf,
     format: Format,
@@ -45,12 +45,12 @@ enum Encoder {
 }
 
 impl ImageWriter {
-    /// Starts a picture. A format that does not hold the depth of `header` takes the deepest that it holds; ask
-    /// [`ImageWriter::header`](RowSink::header) what rows should look like.
+    /// Starts a picture. A format that cannot hold the depth of `header` gets the deepest that it can hold:
+    /// [`ImageWriter::header`](RowSink::header) tells the format of the rows.
     ///
     /// # Errors
-    /// [`Error::Image`] for what the format cannot hold: alpha in JPEG, too many pixels a side;
-    /// [`Error::File`] where no file can be made there.
+    /// [`Error::Image`] for what the format cannot hold: alpha in JPEG, too many pixels on a side; [`Error::File`] if
+    /// no file can be made there.
     pub fn create(path: &Path, format: Format, mut header: Header) -> Result<Self> {
         let side = header.size.width.max(header.size.height);
         if side > format.side_maximum() {
@@ -110,12 +110,12 @@ impl ImageWriter {
         })
     }
 
-    /// The quality of a JPEG, 1 to 100 by libjpeg's scale, instead of 95; other formats are written without loss.
+    /// Sets the quality of a JPEG, 1 to 100 on libjpeg's scale. Other formats ignore it.
     pub fn with_jpeg_quality(self, quality: u8) -> Self {
         Self { jpeg_quality: quality.clamp(1, 100), ..self }
     }
 
-    /// Where the picture will be.
+    /// The path of the finished picture.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -148,7 +148,7 @@ impl RowSink for ImageWriter {
         }
     }
 
-    /// Completes the file and gives it its name, in one step; nothing is left behind where that fails.
+    /// Completes the file and gives it its name, in one step. A failure leaves nothing behind.
     fn finish(mut self: Box<Self>) -> Result<()> {
         if self.rows_left > 0 {
             return Err(Error::image(&self.path, format!("{} rows are missing at its end", self.rows_left)));
@@ -156,7 +156,7 @@ impl RowSink for ImageWriter {
         match self.encoder {
             Encoder::Png { stream, failure } => {
                 stream.finish().map_err(|error| cannot_write(&self.path, &failure, error))?;
-                // The last chunk is written where its error is dropped.
+                // The encoder drops an error of the last chunk, so the file is asked for it.
                 if let Some(error) = failure.error() {
                     return Err(Error::file(&self.path, "write", error));
                 }
@@ -175,12 +175,12 @@ impl RowSink for ImageWriter {
     }
 }
 
-/// A file beside `path`, to be renamed.
+/// A temporary file beside `path`.
 pub(super) fn temporary_file_for(path: &Path) -> Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
     builder.prefix(".tileforge-").suffix(".partial");
-    // As for any new file; the default would keep the picture from other users.
+    // The permissions of any new file. The default would hide the picture from other users.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     builder.tempfile_in(folder).map_err(|source| Error::file(folder, "create a file in it", source))
@@ -230,7 +230,7 @@ fn encode_with(
     colour: ExtendedColorType,
 ) -> ImageResult<()> {
     if let Some(profile) = &header.icc_profile {
-        // The only error is that a format has no profiles, and these formats do.
+        // The only possible error is a format without profiles, and these formats have them.
         let _ = encoder.set_icc_profile(profile.clone());
     }
     encoder.write_image(samples, header.size.width, header.size.height, colour)
@@ -263,7 +263,7 @@ impl From<::tiff::TiffError> for EncodingFailure {
     }
 }
 
-/// A file that remembers its first error, because encoders drop some of them or turn them into text.
+/// A file that remembers its first error, because encoders drop some errors or turn them into text.
 struct Reporting {
     file: File,
     failure: Failure,

@@ -1,6 +1,6 @@
-//! Pictures that follow each other in one stream: raw samples, or YUV4MPEG2.
+//! Streams of frames: raw samples, or YUV4MPEG2.
 //!
-//! A frame is held whole while it is read, and one in luma and chroma also while it is written.
+//! A frame is held whole while it is read. A YUV4MPEG2 frame is held whole while it is written, too.
 
 mod raw;
 mod reader;

@@ -1,11 +1,11 @@
-//! Raw frames: nothing but samples, whose form is said beside them.
+//! Raw frames: samples only. Their format and size come from the caller.
 
 use std::str::FromStr;
 
 use super::super::{Colour, Depth};
 use crate::Size;
 
-/// Every format, by the name that ffmpeg has for it.
+/// All formats, by ffmpeg's names.
 const FORMATS: [(&str, Colour, Depth, bool); 12] = [
     ("gray", Colour::Grey, Depth::Eight, false),
     ("gray16le", Colour::Grey, Depth::Sixteen, true),
@@ -28,14 +28,14 @@ pub struct RawFormat {
     pub colour: Colour,
     /// Bits of a sample, 8 or 16.
     pub depth: Depth,
-    /// Samples of 16 bits begin with their low byte.
+    /// Whether samples of 16 bits begin with their low byte.
     pub little_endian: bool,
 }
 
 impl RawFormat {
-    /// The format of other channels or depth in the same order of bytes; `None` for floats.
+    /// The format with other channels or depth and the same byte order; `None` for floats.
     pub(super) fn with(self, colour: Colour, depth: Depth) -> Option<Self> {
-        // What has no order gets the one that most machines have.
+        // Samples of 8 bits have no byte order; the result gets that of most machines.
         let little_endian = depth == Depth::Sixteen && (self.little_endian || self.depth == Depth::Eight);
         (depth != Depth::Float).then_some(Self { colour, depth, little_endian })
     }
@@ -45,7 +45,7 @@ impl FromStr for RawFormat {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Its other name in ffmpeg.
+        // Another name for it in ffmpeg.
         let name = if text == "gray8" { "gray" } else { text };
         let found = FORMATS.iter().find(|(known, ..)| *known == name);
         let &(_, colour, depth, little_endian) = found.ok_or_else(|| {
@@ -56,10 +56,10 @@ impl FromStr for RawFormat {
     }
 }
 
-/// What raw frames are: `rgb24:1920x1080`.
+/// The description of raw frames: `rgb24:1920x1080`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawFrames {
-    /// How samples are stored.
+    /// The format of the samples.
     pub format: RawFormat,
     /// Width and height.
     pub size: Size,
@@ -77,7 +77,7 @@ impl FromStr for RawFrames {
     }
 }
 
-/// Turns samples of 16 bits from big-endian to little-endian, or back.
+/// Swaps the bytes of 16-bit samples, between big-endian and little-endian.
 pub(super) fn swap_bytes(row: &mut [u8]) {
     row.as_chunks_mut::<2>().0.iter_mut().for_each(|sample| sample.reverse());
 }

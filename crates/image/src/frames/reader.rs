@@ -1,4 +1,4 @@
-//! Streams of frames in.
+//! Reading streams of frames.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use super::{Layout, RawFormat};
 use crate::Size;
 use crate::error::{Error, Result};
 
-/// Pictures of one size that follow each other in a stream.
+/// A stream of pictures of one size.
 pub struct FrameReader {
     input: Box<dyn Read + Send>,
     name: PathBuf,
     layout: Layout,
     header: Header,
-    /// Of a frame, as it is stored.
+    /// Bytes of a stored frame.
     frame_bytes: usize,
     count: u64,
 }
 
 impl FrameReader {
-    /// Frames that are nothing but samples. `name` is what errors call the stream.
+    /// Opens a stream of raw frames. `name` is the stream's name in errors.
     ///
     /// # Errors
     /// [`Error::Image`] for frames beyond `limits`.
@@ -34,12 +34,12 @@ impl FrameReader {
         Self::new(input, name, Layout::Raw(format), header, bytes, limits)
     }
 
-    /// Frames in luma and chroma, YUV4MPEG2. Their rows are floats: red, green and blue by `matrix`, or by
-    /// [`Matrix::likely`]; chroma is interpolated linearly, from where the colour space has it.
+    /// Opens a YUV4MPEG2 stream. Rows are floats: red, green and blue by `matrix`, or by [`Matrix::likely`]. Chroma is
+    /// interpolated linearly, from where the colour space places it.
     ///
     /// # Errors
-    /// [`Error::Image`] for another stream, a colour space or interlacing that is not supported, frames beyond
-    /// `limits`; [`Error::File`] where the stream cannot be read.
+    /// [`Error::Image`] for another stream, an unsupported colour space, interlacing, or frames beyond `limits`;
+    /// [`Error::File`] if the stream cannot be read.
     pub fn y4m(mut input: Box<dyn Read + Send>, name: &Path, matrix: Option<Matrix>, limits: &Limits) -> Result<Self> {
         let refused = |problem: String| Error::image(name, problem);
         let line = read_line(&mut input, MAGIC).map_err(|source| Error::file(name, "read", source))?;
@@ -84,7 +84,7 @@ impl FrameReader {
         Ok(Self { input, name: name.to_owned(), layout, header, frame_bytes: length, count: 0 })
     }
 
-    /// What every frame is.
+    /// The header of every frame.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -101,7 +101,7 @@ impl FrameReader {
     /// The next frame; `None` after the last one.
     ///
     /// # Errors
-    /// [`Error::Image`] for a frame that is truncated or damaged, and for a stream without any; [`Error::File`] where
+    /// [`Error::Image`] for a frame that is truncated or damaged, and for a stream without frames; [`Error::File`] if
     /// the stream cannot be read.
     pub fn next_frame(&mut self) -> Result<Option<Frame>> {
         let number = self.count + 1;
@@ -147,15 +147,15 @@ impl FrameReader {
     }
 }
 
-/// A picture of a stream.
+/// One frame of a stream.
 pub struct Frame {
     name: PathBuf,
-    /// Its place in the stream, from 1.
+    /// Its number in the stream, from 1.
     number: u64,
     header: Header,
-    /// As it is stored.
+    /// The stored bytes.
     bytes: Vec<u8>,
-    /// What YUV4MPEG2 has after `FRAME`.
+    /// The parameters after `FRAME` in YUV4MPEG2.
     parameters: String,
     rows: FrameRows,
     next: u32,
@@ -167,12 +167,12 @@ enum FrameRows {
 }
 
 impl Frame {
-    /// What follows `FRAME` in YUV4MPEG2.
+    /// The parameters after `FRAME` in YUV4MPEG2.
     pub(super) fn parameters(&self) -> &str {
         &self.parameters
     }
 
-    /// Its place in the stream, from 1.
+    /// Its number in the stream, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -207,16 +207,16 @@ impl RowSource for Frame {
     }
 }
 
-/// What stands where a line should begin.
+/// What was found where a line should begin.
 enum Line {
     Whole(String),
-    /// The stream has ended.
+    /// The end of the stream.
     Nothing,
-    /// Something that begins otherwise, is too long, has no end or is no text.
+    /// A line that begins differently, is too long, has no end, or is not text.
     Other,
 }
 
-/// Reads a line that begins with `start`, and not a byte more.
+/// Reads a line that begins with `start`, and no byte beyond it.
 fn read_line(input: &mut impl Read, start: &str) -> io::Result<Line> {
     let mut line = vec![0; start.len()];
     let found = read_all(input, &mut line)?;
@@ -236,7 +236,7 @@ fn read_line(input: &mut impl Read, start: &str) -> io::Result<Line> {
     Ok(Line::Other)
 }
 
-/// Fills `buffer` as far as the stream goes, and says how far.
+/// Fills `buffer` as far as the stream goes. Returns the number of bytes.
 fn read_all(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

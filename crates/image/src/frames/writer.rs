@@ -1,4 +1,4 @@
-//! Streams of frames out.
+//! Writing streams of frames.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -15,30 +15,30 @@ use super::yuv::PlaneWriter;
 use super::{Frame, FrameReader, Layout};
 use crate::error::{Error, Result};
 
-/// A frame in luma and chroma that takes more is refused, as it has to be held whole.
+/// Larger YUV4MPEG2 frames are refused, because such a frame is held whole.
 const FRAME_BYTES_MAXIMUM: u64 = 4 << 30;
 
-/// Pictures of one size that follow each other in a stream, in the form of the stream that they come from.
+/// A stream of pictures of one size, in the format of the stream that they come from.
 pub struct FrameWriter {
     header: Header,
     stream: Arc<Mutex<Stream>>,
 }
 
-/// What a stream's frames share: one after the other writes to it.
+/// State shared by the frames of a stream, which are written one after another.
 struct Stream {
     name: PathBuf,
     target: Target,
     header: Header,
     form: Form,
     row: Vec<u8>,
-    /// Frames that are whole.
+    /// Number of finished frames.
     finished: u64,
 }
 
 enum Target {
-    /// Written as it comes.
+    /// A stream that is written as frames come.
     Stream(BufWriter<Box<dyn Write + Send>>),
-    /// Gets its name when it is finished.
+    /// A file that gets its name when it is finished.
     File(BufWriter<NamedTempFile>),
 }
 
@@ -48,16 +48,16 @@ enum Form {
 }
 
 impl FrameWriter {
-    /// Frames of what `header` says into a stream, in the form of `like`. `name` is what errors call the stream.
+    /// Starts a stream of frames with this header, in the format of `like`. `name` is the stream's name in errors.
     ///
     /// # Errors
-    /// [`Error::Image`] for channels or a depth that the form does not have, and for frames that are too large;
-    /// [`Error::File`] where the stream cannot be written.
+    /// [`Error::Image`] for channels or a depth that the format lacks, and for frames that are too large;
+    /// [`Error::File`] if the stream cannot be written.
     pub fn to_stream(output: Box<dyn Write + Send>, name: &Path, like: &FrameReader, header: Header) -> Result<Self> {
         Self::new(Target::Stream(BufWriter::new(output)), name, like, header)
     }
 
-    /// The same into a file, which appears when [`FrameWriter::finish`] is called.
+    /// The same for a file, which appears when [`FrameWriter::finish`] is called.
     ///
     /// # Errors
     /// As [`FrameWriter::to_stream`].
@@ -100,21 +100,21 @@ impl FrameWriter {
         Ok(Self { header, stream: Arc::new(Mutex::new(stream)) })
     }
 
-    /// What every frame is.
+    /// The header of every frame.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Where the frame that is made of `like` goes. Frames are written in the order of their numbers.
+    /// The sink for the frame that is made from `like`. Frames are written in the order of their numbers.
     pub fn frame(&self, like: &Frame) -> FrameSink {
         let (number, parameters) = (like.number(), like.parameters().to_owned());
         FrameSink { header: self.header.clone(), stream: self.stream.clone(), number, parameters, rows: 0 }
     }
 
-    /// Ends the stream, and gives a file its name.
+    /// Ends the stream. A file gets its name.
     ///
     /// # Errors
-    /// [`Error::File`] where the rest cannot be written; [`Error::FrameUnfinished`] while a frame is still being written.
+    /// [`Error::File`] if the rest cannot be written; [`Error::FrameUnfinished`] if a frame is still being written.
     pub fn finish(self) -> Result<()> {
         let stream = Arc::into_inner(self.stream).ok_or(Error::FrameUnfinished)?;
         let Stream { name, target, .. } = stream.into_inner();
@@ -200,7 +200,7 @@ impl RowSink for FrameSink {
             target.write(name, planes.finish())?;
         }
         *finished += 1;
-        // Whoever reads should not have to wait for the next frame.
+        // Flushed now, so that the reader need not wait for the next frame.
         match target {
             Target::Stream(stream) => stream.flush().map_err(|source| Error::file(name, "write", source)),
             Target::File(_) => Ok(()),

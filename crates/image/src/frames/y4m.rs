@@ -1,25 +1,25 @@
-//! The header of YUV4MPEG2, and which form it gives frames.
+//! The header of YUV4MPEG2, and the format of its frames.
 //!
-//! Source: yuv4mpeg(5) of MJPEG Tools; for colour spaces beyond it and `XCOLORRANGE`, what ffmpeg writes.
+//! Source: yuv4mpeg(5) of MJPEG Tools. Colour spaces beyond it and `XCOLORRANGE` follow ffmpeg.
 
 use crate::Size;
 
-/// No genuine line of a header is longer.
+/// Genuine header lines are shorter.
 pub(super) const LINE_BYTES_MAXIMUM: usize = 4096;
 
-/// Where the first word of a stream ends.
+/// The first word of a stream.
 pub(super) const MAGIC: &str = "YUV4MPEG2";
 
 /// Where chroma samples lie among luma samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Siting {
-    /// On every second luma sample, the first one included.
+    /// At every second luma sample, from the first one on.
     OnFirst,
-    /// Between two.
+    /// Between two luma samples.
     Between,
 }
 
-/// One axis of chroma.
+/// How chroma is sampled along one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Subsampling {
     /// Luma samples for each chroma sample: 1 or 2.
@@ -31,14 +31,14 @@ const FULL: Subsampling = Subsampling { factor: 1, siting: Siting::OnFirst };
 const HALF_ON_FIRST: Subsampling = Subsampling { factor: 2, siting: Siting::OnFirst };
 const HALF_BETWEEN: Subsampling = Subsampling { factor: 2, siting: Siting::Between };
 
-/// How frames are stored.
+/// The format of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form {
-    /// Chroma across and down; `None`: grey.
+    /// Chroma sampling across and down; `None`: grey.
     pub(super) chroma: Option<[Subsampling; 2]>,
-    /// Bits of a sample, 8 to 16; above 8 in two bytes, the low one first.
+    /// Bits of a sample, 8 to 16. Above 8 bits, a sample takes two bytes, the low one first.
     pub(super) bits: u32,
-    /// The whole range of codes is used, not 16 … 235 (luma) and 16 … 240 (chroma) of 255.
+    /// Samples use the full range, not 16 … 235 (luma) and 16 … 240 (chroma) of 255.
     pub(super) full_range: bool,
 }
 
@@ -53,7 +53,7 @@ impl Form {
         Some([(size.width as usize).div_ceil(across.factor), (size.height as usize).div_ceil(down.factor)])
     }
 
-    /// Bytes of a frame, where they can be counted.
+    /// Bytes of a frame; `None` if the number is too large.
     pub(super) fn frame_bytes(self, size: Size) -> Option<u64> {
         let chroma = self
             .chroma_size(size)
@@ -67,7 +67,7 @@ impl Form {
 pub(super) struct StreamHeader {
     pub(super) size: Size,
     pub(super) form: Form,
-    /// All parameters but the size, as they were: rate, aspect ratio, colour space, and those of applications.
+    /// All other parameters, unchanged: rate, aspect ratio, colour space, and those of applications.
     others: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ impl StreamHeader {
         Ok(Self { size: Size { width, height }, form: Form { chroma, bits, full_range }, others })
     }
 
-    /// The first line of a stream of the same form and another size.
+    /// The first line for a stream of the same format and another size.
     pub(super) fn line(&self, size: Size) -> String {
         let mut line = format!("{MAGIC} W{} H{}", size.width, size.height);
         for word in &self.others {
@@ -125,7 +125,7 @@ impl StreamHeader {
     }
 }
 
-/// Chroma and bits of a colour space's name.
+/// Chroma sampling and bits, from the name of a colour space.
 fn chroma_of(name: &str) -> Result<(Option<[Subsampling; 2]>, u32), String> {
     let named = match name {
         "420jpeg" | "420" => Some((Some([HALF_BETWEEN, HALF_BETWEEN]), 8)),
@@ -139,7 +139,7 @@ fn chroma_of(name: &str) -> Result<(Option<[Subsampling; 2]>, u32), String> {
             let deep = |start: &str, chroma| {
                 Some((chroma, name.strip_prefix(start)?.parse().ok().filter(|bits| (9..=16).contains(bits))?))
             };
-            // Deep 4:2:0 says no place of chroma; that of MPEG-2 is what nearly all video has.
+            // 4:2:0 above 8 bits does not say where chroma lies. Nearly all video has it where MPEG-2 has it.
             deep("420p", Some([HALF_ON_FIRST, HALF_BETWEEN]))
                 .or_else(|| deep("422p", Some([HALF_ON_FIRST, FULL])))
                 .or_else(|| deep("444p", Some([FULL, FULL])))

@@ -1,6 +1,6 @@
 //! Luma and chroma to red, green and blue, and back.
 //!
-//! Source: ITU-R BT.601-7, 2.5 and BT.709-6, 3 (matrices, ranges of codes); H.273, 8.3 (full range).
+//! Source: ITU-R BT.601-7, 2.5 and BT.709-6, 3 (matrices, ranges of quantised values); H.273, 8.3 (full range).
 
 use std::str::FromStr;
 
@@ -10,17 +10,17 @@ use crate::Size;
 /// The weights of red, green and blue in luma.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Matrix {
-    /// ITU-R BT.601, of standard definition.
+    /// ITU-R BT.601, for standard definition.
     Bt601,
-    /// ITU-R BT.709, of high definition.
+    /// ITU-R BT.709, for high definition.
     Bt709,
 }
 
-/// The most lines of standard definition.
+/// The largest number of lines in standard definition.
 const STANDARD_DEFINITION_LINES: u32 = 576;
 
 impl Matrix {
-    /// What frames of this size most likely were made with, as YUV4MPEG2 does not say it: BT.601 up to 576 lines.
+    /// The most likely matrix for frames of this size, since YUV4MPEG2 does not state it: BT.601 up to 576 lines.
     pub fn likely(size: Size) -> Self {
         if size.height <= STANDARD_DEFINITION_LINES { Self::Bt601 } else { Self::Bt709 }
     }
@@ -46,7 +46,7 @@ impl FromStr for Matrix {
     }
 }
 
-/// Codes of one kind of sample: that of zero, and the distance that stands for 1.
+/// How quantised values stand for one kind of sample: the value of zero, and the distance that stands for 1.
 #[derive(Clone, Copy)]
 struct Codes {
     zero: f32,
@@ -61,7 +61,7 @@ impl Codes {
         Self { zero, one, maximum }
     }
 
-    /// Chroma goes from -0.5 to 0.5.
+    /// Chroma goes from −0.5 to 0.5.
     fn chroma(form: Form) -> Self {
         let (step, maximum) = Self::steps(form);
         Self { zero: 128.0 * step, one: if form.full_range { maximum } else { 224.0 * step }, maximum }
@@ -81,7 +81,7 @@ impl Codes {
     }
 }
 
-/// Two chroma samples around a luma sample, and the weight of the second.
+/// The two chroma samples around a luma sample, and the weight of the second.
 fn neighbours(at: usize, axis: Subsampling, length: usize) -> (usize, usize, f32) {
     let (first, weight) = match (axis.factor, axis.siting, at % 2) {
         (1, ..) => (at as isize, 0.0),
@@ -94,7 +94,7 @@ fn neighbours(at: usize, axis: Subsampling, length: usize) -> (usize, usize, f32
     (inside(first), inside(first + 1), weight)
 }
 
-/// The chroma samples that a luma sample is part of, with its weight in each: the counterpart of [`neighbours`].
+/// The chroma samples that a luma sample contributes to, with its weight in each. The counterpart of [`neighbours`].
 fn contributions(at: usize, axis: Subsampling, length: usize) -> [(usize, f32); 2] {
     let index = at / axis.factor;
     match (axis.factor, axis.siting, at % 2) {
@@ -107,12 +107,12 @@ fn contributions(at: usize, axis: Subsampling, length: usize) -> [(usize, f32); 
     }
 }
 
-/// A frame of planes that is read as rows of floats: red, green and blue, or grey.
+/// Reads a frame of planes as rows of floats: red, green and blue, or grey.
 pub(super) struct Planes {
     form: Form,
     size: Size,
     weights: [f32; 2],
-    /// Chroma of one row, at the places of luma.
+    /// Chroma of one row, interpolated to the places of luma.
     chroma: [Vec<f32>; 2],
 }
 
@@ -121,7 +121,7 @@ impl Planes {
         Self { form, size, weights: matrix.weights(), chroma: [Vec::new(), Vec::new()] }
     }
 
-    /// Row `y` of a frame as floats in this machine's order, interleaved, clamped to 0 … 1.
+    /// Row `y` of a frame as floats in native byte order, interleaved, clamped to 0 … 1.
     pub(super) fn read_row(&mut self, frame: &[u8], y: usize, row: &mut [u8]) {
         let width = self.size.width as usize;
         let luma_codes = Codes::luma(self.form);
@@ -170,23 +170,23 @@ impl Planes {
     }
 }
 
-/// Rows of floats that become a frame of planes.
+/// Makes a frame of planes from rows of floats.
 pub(super) struct PlaneWriter {
     form: Form,
     size: Size,
     weights: [f32; 2],
-    /// The frame's bytes; chroma comes at the end.
+    /// The frame's bytes. Chroma is written at the end.
     frame: Vec<u8>,
-    /// Sums over luma samples, of both planes one after another.
+    /// Chroma sums over luma samples, one plane after the other.
     chroma: Vec<f32>,
-    /// The sum of the weights in each row of chroma.
+    /// The sum of the weights for each row of chroma.
     row_weights: Vec<f32>,
-    /// The same of each column, which is equal in all rows.
+    /// The sum of the weights for each column of chroma, the same in all rows.
     column_weights: Vec<f32>,
 }
 
 impl PlaneWriter {
-    /// `bytes` is [`Form::frame_bytes`].
+    /// `bytes` is the result of [`Form::frame_bytes`].
     pub(super) fn new(form: Form, size: Size, matrix: Matrix, bytes: usize) -> Self {
         let [width, height] = form.chroma_size(size).unwrap_or([0, 0]);
         let mut column_weights = vec![0.0; width];
@@ -205,7 +205,7 @@ impl PlaneWriter {
         }
     }
 
-    /// Takes row `y`, interleaved floats in this machine's order.
+    /// Takes row `y`: interleaved floats in native byte order.
     pub(super) fn write_row(&mut self, y: usize, row: &[u8]) {
         let width = self.size.width as usize;
         let codes = Codes::luma(self.form);
@@ -238,7 +238,7 @@ impl PlaneWriter {
         }
     }
 
-    /// The bytes of the frame whose rows were all taken; then the next one can begin.
+    /// The bytes of the frame after all rows were taken. The next frame can begin.
     pub(super) fn finish(&mut self) -> &[u8] {
         let codes = Codes::chroma(self.form);
         let luma_samples = self.size.width as usize * self.size.height as usize;
@@ -278,7 +278,7 @@ mod tests {
         row.as_chunks().0.iter().map(|&bytes| f32::from_ne_bytes(bytes)).collect()
     }
 
-    /// Colour bars of 100 %, whose codes are those that every test pattern has.
+    /// Colour bars of 100 %, with the quantised values of every test pattern.
     #[test]
     fn colour_bars_have_their_codes() {
         let bars = [
@@ -309,7 +309,8 @@ mod tests {
 
     #[test]
     fn chroma_lies_where_the_siting_says() {
-        // Chroma of a slope, sampled where each siting has it, is the slope again, but for the borders.
+        // Chroma of a slope, sampled at the places of each siting and interpolated again, is the slope except at the
+        // borders.
         for (siting, offset) in [(Siting::OnFirst, 0.0), (Siting::Between, 0.5)] {
             let axis = Subsampling { factor: 2, siting };
             let chroma: Vec<f32> = (0..8).map(|index| 2.0 * index as f32 + offset).collect();
@@ -335,7 +336,7 @@ mod tests {
     }
 
     proptest! {
-        // Colours that RGB has: darker ones with these codes of chroma have less than no blue.
+        // Colours inside RGB. With these chroma values, darker colours would have negative blue.
         #[test]
         fn flat_frames_of_any_form_come_back(
             width in 1_u32..9, height in 1_u32..9, full_range: bool, bt709: bool, luma in 70_u16..200, cb in 110_u16..140, cr in 110_u16..140,

@@ -17,7 +17,7 @@ impl Opening<'_> {
     pub(super) fn jpeg(&self, mut file: BufReader<File>) -> Result<Decoded> {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|source| self.unread(source))?;
-        // The decoder fills what is missing with grey instead of failing.
+        // The decoder would fill missing parts with grey instead of failing.
         let length = length_of_image(&bytes).ok_or_else(|| self.damaged("the end of the image is missing"))?;
         bytes.truncate(length);
         let options =
@@ -25,7 +25,7 @@ impl Opening<'_> {
         let mut decoder = JpegDecoder::new_with_options(ZCursor::new(&bytes[..]), options);
         decoder.decode_headers().map_err(|error| self.damaged(error))?;
         let (width, height) = decoder.dimensions().unwrap_or_default();
-        // No file of this format is wider than 16 bits can say.
+        // The format stores sides in 16 bits.
         let size = Size { width: width as u32, height: height as u32 };
         self.check_size(size)?;
         let orientation =
@@ -33,7 +33,7 @@ impl Opening<'_> {
         let (colour, decoded_as) = match decoder.input_colorspace() {
             Some(ColorSpace::Luma) => (Colour::Grey, ColorSpace::Luma),
             Some(ColorSpace::YCbCr | ColorSpace::RGB) => (Colour::Rgb, ColorSpace::RGB),
-            // Four channels, whose colours are made of them below.
+            // Four channels. They become colours below.
             Some(inks @ (ColorSpace::CMYK | ColorSpace::YCCK)) => (Colour::Rgba, inks),
             other => {
                 return Err(
@@ -63,7 +63,7 @@ impl Opening<'_> {
     }
 }
 
-/// Luma, chroma and black as inks: those of JFIF's red, green and blue, and black as it is.
+/// Luma, chroma and black to inks: JFIF's red, green and blue, and black unchanged.
 /// <https://www.itu.int/rec/T-REC-T.872-201206-I>, 6.5.3
 fn cmyk_of_ycck(pixel: &mut [u8; 4]) {
     let [red, green, blue] = rgb_of_ycbcr([pixel[0], pixel[1], pixel[2]]);
@@ -77,17 +77,16 @@ pub(super) fn rgb_of_ycbcr([luma, cb, cr]: [u8; 3]) -> [u8; 3] {
     [luma + 1.402 * cr, luma - 0.344_14 * cb - 0.714_14 * cr, luma + 1.772 * cb].map(|value| (value + 0.5) as u8)
 }
 
-/// Adobe's programs write 255 for no ink, and mark their files by a segment APP14 of this name.
+/// Adobe's programs write 255 for no ink. They mark their files with a segment APP14 of this name.
 fn is_inverted(bytes: &[u8]) -> bool {
     let mut before_scans = Segments::of(bytes).take_while(|(marker, _)| *marker != START_OF_SCAN);
     before_scans.any(|(marker, data)| marker == APP14 && data.starts_with(b"Adobe"))
 }
 
-/// The length of the picture that the file begins with, to the end of its marker "end of image"; `None` where that is
+/// The length of the file's first picture, up to the end of its marker "end of image"; `None` if that marker is
 /// missing.
 ///
-/// What follows is something else: the next picture of several, a film, or whatever a camera or an editor has left
-/// there.
+/// Other data may follow: the next picture of several, a film, or leftovers of a camera or an editor.
 fn length_of_image(bytes: &[u8]) -> Option<usize> {
     let mut segments = Segments::of(bytes);
     segments.find(|(marker, _)| *marker == END_OF_IMAGE)?;
@@ -100,11 +99,11 @@ const END_OF_IMAGE: u8 = 0xd9;
 const TEMPORARY: u8 = 0x01;
 const APP14: u8 = 0xee;
 
-/// Each marker of a file behind its first one, with what its segment holds; up to the end of the file, or of what is
-/// left of it. <https://www.w3.org/Graphics/JPEG/itu-t81.pdf>, B.1.1
+/// Each marker after the first one, with the content of its segment, up to the end of the file or of what is left of
+/// it. <https://www.w3.org/Graphics/JPEG/itu-t81.pdf>, B.1.1
 struct Segments<'b> {
     bytes: &'b [u8],
-    /// Behind the segment that came last.
+    /// Position after the last segment.
     position: usize,
 }
 
@@ -118,8 +117,8 @@ impl<'b> Iterator for Segments<'b> {
     type Item = (u8, &'b [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        // A scan's entropy-coded data has no length. In it, 0xFF is followed by 0, which stands for 0xFF itself, or by
-        // one of the eight restart markers. Before any marker, 0xFF may be repeated.
+        // A scan's entropy-coded data has no length. In it, 0xFF is followed by 0, which means 0xFF itself, or by one
+        // of the eight restart markers. Before any marker, 0xFF may be repeated.
         let begins = |pair: &[u8]| pair[0] == 0xff && !matches!(pair[1], 0x00 | 0xd0..=0xd7 | 0xff);
         let rest = self.bytes.get(self.position..)?;
         let found = rest.windows(2).position(begins)?;
@@ -128,7 +127,7 @@ impl<'b> Iterator for Segments<'b> {
             START_OF_IMAGE | END_OF_IMAGE | TEMPORARY => 0,
             _ => usize::from(u16::from_be_bytes(self.bytes.get(behind..behind + 2)?.try_into().ok()?)),
         };
-        // The length counts itself.
+        // The length includes its own two bytes.
         let data = if length == 0 { &[][..] } else { self.bytes.get(behind + 2..behind + length)? };
         self.position = behind + length;
         Some((marker, data))

@@ -7,7 +7,7 @@ use crate::Size;
 use crate::error::Result;
 
 impl Opening<'_> {
-    /// The picture as it is to be seen. One that is stored otherwise is held whole.
+    /// The picture in its upright orientation. A picture that is stored otherwise is held whole.
     pub(super) fn upright(&self, decoded: Decoded) -> Result<(Header, Box<dyn Rows>)> {
         let Decoded { mut header, orientation, mut rows } = decoded;
         if orientation == Orientation::NoTransforms {
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn every_orientation_is_undone() {
-        // The letters of each orientation's picture, which upright is ab/cd/ef; see the figure of EXIF 2.32, 4.6.4.A.
+        // The picture of each orientation that is ab/cd/ef when upright; see the figure of EXIF 2.32, 4.6.4.A.
         let stored: [(&[u8], u32); 8] = [
             (b"abcdef", 2),
             (b"badcfe", 2),

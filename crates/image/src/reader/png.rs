@@ -1,4 +1,4 @@
-//! PNG, by rows unless it is interlaced.
+//! PNG, by rows. Interlaced pictures are held whole.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
@@ -10,7 +10,7 @@ use crate::Format;
 use crate::Size;
 use crate::error::Result;
 
-/// An EXIF chunk beyond this says more than an orientation, and is not looked at.
+/// Larger EXIF chunks are skipped. An orientation needs far less.
 const EXIF_BYTES_MAXIMUM: u32 = 1 << 20;
 
 impl Opening<'_> {
@@ -21,7 +21,7 @@ impl Opening<'_> {
 
         let bytes = usize::try_from(self.limits.decoded_bytes).unwrap_or(usize::MAX);
         let mut decoder = ::png::Decoder::new_with_limits(file, ::png::Limits { bytes });
-        // Palettes to colours, fewer bits to 8, transparent colours to alpha; 16 bits stay.
+        // Palettes become colours, samples below 8 bits become 8 bits, transparent colours become alpha. 16 bits stay.
         decoder.set_transformations(::png::Transformations::EXPAND);
         let info = decoder.read_header_info().map_err(|error| self.damaged(error))?;
         self.check_size(Size { width: info.width, height: info.height })?;
@@ -70,7 +70,7 @@ impl Rows for PngRows {
     }
 }
 
-/// The EXIF chunk, which may come after the pixels, where a reader of rows would learn of it too late.
+/// Reads the EXIF chunk. It may follow the pixels, where a reader of rows would find it too late.
 /// <https://www.w3.org/TR/png-3/#5Chunk-layout>
 fn exif_chunk(file: &mut BufReader<File>) -> io::Result<Option<Vec<u8>>> {
     const SIGNATURE_BYTES: i64 = 8;
@@ -96,7 +96,7 @@ fn exif_chunk(file: &mut BufReader<File>) -> io::Result<Option<Vec<u8>>> {
     Ok(exif)
 }
 
-/// Fills `buffer`; false where the file ends before, for the decoder to say.
+/// Fills `buffer`; false if the file ends before. The decoder reports that.
 fn read_whole(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(buffer) {
         Ok(()) => Ok(true),

@@ -1,5 +1,4 @@
-//! Colours converted to sRGB by a colour profile, relative to the white of its medium, without compensation of black
-//! points.
+//! Colours converted to sRGB by a colour profile: relative colorimetric, without black point compensation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use moxcms::{
 use super::{Colour, Depth, Header, Rows};
 use crate::error::{Error, Result};
 
-/// The rows of a grey or RGB picture, with its alpha as it is, in sRGB.
+/// Converts the rows of a grey or RGB picture to sRGB. Alpha is not changed.
 pub(super) fn converted(path: &Path, header: &Header, profile: &[u8], rows: Box<dyn Rows>) -> Result<Box<dyn Rows>> {
     let (space, layout) = match header.colour.colour_channels() {
         1 => (DataColorSpace::Gray, Layout::Gray),
@@ -21,7 +20,7 @@ pub(super) fn converted(path: &Path, header: &Header, profile: &[u8], rows: Box<
     converting(path, header, profile, space, layout, header.colour.channels(), rows)
 }
 
-/// The rows of a CMYK picture of four channels, 0 being no ink, in sRGB; `header` is already that of the result.
+/// Converts the rows of a CMYK picture to sRGB. It has four channels, with 0 for no ink. `header` describes the result.
 pub(super) fn from_cmyk(path: &Path, header: &mut Header, rows: Box<dyn Rows>) -> Result<Box<dyn Rows>> {
     let profile = header.icc_profile.take().ok_or_else(|| {
         Error::image(
@@ -53,7 +52,7 @@ fn converting(
     }
     let srgb = ColorProfile::new_srgb();
     let converter = |rendering_intent| {
-        // Precision before speed: the model takes far longer than this.
+        // Precision over speed: the model takes far longer than this.
         let options = TransformOptions { rendering_intent, prefer_fixed_point: false, ..TransformOptions::default() };
         match header.depth {
             Depth::Eight => source.create_transform_8bit(layout, &srgb, Layout::Rgb, options).map(Converter::Eight),
@@ -63,7 +62,7 @@ fn converting(
             Depth::Float => source.create_transform_f32(layout, &srgb, Layout::Rgb, options).map(Converter::Float),
         }
     };
-    // The perceptual table stands for those that a profile does not have (ICC.1:2022, 9.1).
+    // The perceptual table stands in for tables that a profile lacks (ICC.1:2022, 9.1).
     let converter =
         converter(RenderingIntent::RelativeColorimetric).or_else(|_| converter(RenderingIntent::Perceptual));
     let converter = converter.map_err(|error| refused(error.to_string()))?;
@@ -88,11 +87,11 @@ enum Converter {
 struct Converted {
     path: std::path::PathBuf,
     converter: Converter,
-    /// Of the result.
+    /// The header of the result.
     colour: Colour,
-    /// Channels that the profile is for.
+    /// Number of channels that the profile is for.
     inks: usize,
-    /// These and alpha.
+    /// Number of these channels and alpha.
     channels_in: usize,
     rows: Box<dyn Rows>,
     row: Vec<u8>,
@@ -137,7 +136,7 @@ impl Converted {
         let (into, _) = into.as_chunks_mut::<BYTES>();
         let channels = self.colour.channels();
         for ((into, pixel), stored) in into.chunks_exact_mut(channels).zip(to.chunks_exact(3)).zip(pixels) {
-            // The three channels of a grey are equal.
+            // All three channels of a grey pixel are equal.
             for (into, &value) in into.iter_mut().take(self.colour.colour_channels()).zip(pixel) {
                 *into = bytes(value);
             }

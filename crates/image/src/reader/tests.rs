@@ -65,7 +65,7 @@ fn formats_without_loss_keep_every_sample_and_the_profile() {
             let (found, bytes) = read_all(&path, &Limits::default()).unwrap();
             let grey_in_webp = format == Format::WebP && colour.colour_channels() == 1;
             if grey_in_webp {
-                // WebP knows no grey.
+                // WebP has no grey.
                 assert_eq!((found.size, found.colour.has_alpha()), (header.size, colour.has_alpha()));
             } else {
                 assert_eq!((found, bytes), (header.clone(), samples(&header)), "{format:?}");
@@ -106,7 +106,7 @@ fn every_truncation_is_an_error() {
         read_all(&path, &Limits::default()).unwrap();
         let whole = fs::read(&path).unwrap();
         let cut = folder.path().join("cut");
-        // The end chunk of a PNG follows the last row, which is all that is read.
+        // The end chunk of a PNG follows the last row, so it is not read.
         let pixels = if format == Format::Png { whole.len() - 16 } else { whole.len() - 2 };
         for length in (0..pixels).step_by(whole.len() / 40 + 1) {
             fs::write(&cut, &whole[..length]).unwrap();
@@ -155,14 +155,14 @@ fn read_bytes(name: &str, bytes: &[u8]) -> Result<(Header, Vec<u8>)> {
     read_all(&path, &Limits::default())
 }
 
-/// EXIF of nothing but an orientation.
+/// EXIF data with an orientation only.
 fn exif(orientation: u8) -> Vec<u8> {
     [b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0", &[orientation, 0, 0, 0][..], &[0; 4]].concat()
 }
 
 #[test]
 fn turned_pictures_are_turned_back() {
-    // Stored as c f / b e / a d, and turned by 90° clockwise for viewing: a b c / d e f.
+    // Stored as c f / b e / a d, shown after a turn by 90° clockwise: a b c / d e f.
     let stored = [3, 6, 2, 5, 1, 4];
     let expected = (Size { width: 3, height: 2 }, vec![1, 2, 3, 4, 5, 6]);
     let upright = |result: Result<(Header, Vec<u8>)>| result.map(|(header, bytes)| (header.size, bytes)).unwrap();
@@ -179,7 +179,7 @@ fn turned_pictures_are_turned_back() {
     encoder.write_header().unwrap().write_image_data(&stored).unwrap();
     assert_eq!(upright(read_all(&path, &Limits::default())), expected);
 
-    // The same after the pixels.
+    // The same, with the EXIF chunk after the pixels.
     let mut encoder = ::png::Encoder::new(File::create(&path).unwrap(), 2, 3);
     encoder.set_color(::png::ColorType::Grayscale);
     let mut writer = encoder.write_header().unwrap();

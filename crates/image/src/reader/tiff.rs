@@ -16,20 +16,20 @@ use crate::Format;
 use crate::Size;
 use crate::error::{Error, Result};
 
-/// More than any table of strips or colour profile takes.
+/// No table of strips and no colour profile is larger.
 const TAG_BYTES_MAXIMUM: usize = 16 << 20;
 
 type TiffDecoder = Decoder<Patched<BufReader<File>>>;
 
-/// What the samples of a pixel are.
+/// The meaning of a pixel's samples.
 #[derive(Clone, Debug)]
 enum Samples {
     Grey,
     Rgb,
-    /// Luma and chroma as in JPEG files.
+    /// Luma and chroma, as in JPEG files.
     YCbCr,
     Cmyk,
-    /// Red, green and blue of each index.
+    /// An index, with red, green and blue for each index.
     Palette(Vec<[u8; 3]>),
 }
 
@@ -37,21 +37,21 @@ enum Samples {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extra {
     Alpha,
-    /// Colours are already multiplied with it.
+    /// Alpha that the colours are already multiplied by.
     PremultipliedAlpha,
     None,
 }
 
-/// How pixels are stored, as the decoder gives them.
+/// The layout of pixels as the decoder gives them.
 #[derive(Clone, Debug)]
 struct Stored {
     samples: Samples,
     extra: Extra,
-    /// 1, 2, 4, 8 or 16 bits of whole numbers, or 32 of a float.
+    /// 1, 2, 4, 8 or 16 bits for integers, 32 for floats.
     bits: u8,
     /// Samples of each decoded pixel.
     channels: usize,
-    /// One plane for each channel.
+    /// Whether each channel has a plane of its own.
     planar: bool,
 }
 
@@ -63,7 +63,7 @@ impl Opening<'_> {
             NoPage::Refused(problem) => self.refused(problem),
         })?;
         self.check_size(page.size)?;
-        // The decoder takes no palettes; their indices are read as if they were grey.
+        // The decoder does not support palettes; indices are read as if they were grey.
         let indexed = page.photometric.filter(|&(photometric, _)| photometric == PALETTE);
         let patch = indexed.map(|(_, at)| {
             (at, if page.big_endian { BLACK_IS_ZERO.to_be_bytes() } else { BLACK_IS_ZERO.to_le_bytes() })
@@ -175,7 +175,7 @@ impl Opening<'_> {
             decoder.find_tag_unsigned(Tag::SamplesPerPixel).map_err(|error| self.damaged(error))?.unwrap_or(1);
         let predictor = numbers(decoder, Tag::Predictor)?.first().copied().unwrap_or(Predictor::None.to_u16());
         if !planar && usize::from(all) != channels && predictor != Predictor::None.to_u16() {
-            // The decoder would take the differences of the wrong channels.
+            // The decoder would take differences between the wrong channels.
             return Err(self.refused(
                 "a TIFF with a predictor and channels that are neither colour nor alpha; remove these channels first",
             ));
@@ -183,7 +183,7 @@ impl Opening<'_> {
         Ok(Stored { samples, extra, bits, channels, planar })
     }
 
-    /// The map holds all reds, then all greens, then all blues, of 16 bits.
+    /// The map holds all reds, then all greens, then all blues, in 16 bits each.
     fn palette(&self, decoder: &mut TiffDecoder, bits: u8) -> Result<Samples> {
         let map = decoder
             .find_tag_unsigned_vec::<u16>(Tag::ColorMap)
@@ -219,7 +219,7 @@ impl Stored {
         Header { size, colour, depth, icc_profile }
     }
 
-    /// Channels of the rows that [`TiffRows`] gives: four of CMYK, which become colours later.
+    /// Channels of the rows that [`TiffRows`] gives. CMYK has four, which become colours later.
     fn channels_out(&self) -> usize {
         match (&self.samples, self.extra) {
             (Samples::Cmyk, _) => 4,
@@ -234,13 +234,13 @@ impl Stored {
         usize::from(self.bits).div_ceil(8)
     }
 
-    /// Bytes of so many decoded pixels of a plane.
+    /// Bytes of `width` decoded pixels of a plane.
     fn row_bytes(&self, width: usize) -> usize {
         let channels = if self.planar { 1 } else { self.channels };
         (width * channels * usize::from(self.bits)).div_ceil(8)
     }
 
-    /// Decoded pixels as rows want them. `from` has the planes of this row one after another.
+    /// Converts decoded pixels to rows. `from` has the planes of this row one after another.
     fn convert(&self, from: &[&[u8]], into: &mut [u8]) {
         let bytes = self.sample_bytes();
         let channels_out = self.channels_out();
@@ -260,7 +260,7 @@ impl Stored {
                     for (channel, into) in pixel.chunks_exact_mut(bytes).enumerate() {
                         into.copy_from_slice(sample(channel));
                         if self.bits == 16 {
-                            // From this machine's order.
+                            // From native byte order.
                             into.copy_from_slice(&u16::from_ne_bytes([into[0], into[1]]).to_be_bytes());
                         }
                     }
@@ -272,7 +272,7 @@ impl Stored {
         }
     }
 
-    /// A sample of at most 8 bits; the first of a byte is in its high bits.
+    /// A sample of at most 8 bits. The first sample of a byte is in its high bits.
     fn small(&self, row: &[u8], index: usize) -> u8 {
         let bits = usize::from(self.bits);
         let at = index * bits;
@@ -318,7 +318,7 @@ struct TiffRows {
     chunks_across: u32,
     chunks_of_a_plane: u32,
     row_bytes: usize,
-    /// The rows of the current strip or row of tiles.
+    /// The rows of the current strip, or of the current row of tiles.
     band: Vec<u8>,
     next: u32,
     planes: Vec<Vec<u8>>,
@@ -343,7 +343,7 @@ impl TiffRows {
         let row_bytes = u64::from(size.width) * pixel;
         let what = format!("rows of this TIFF come {} at once, which have to be decoded whole", chunk.height);
         let band = opening.check_decoded(&what, row_bytes.checked_mul(chunk.height.into()))?;
-        // One of them is decoded beside the rows.
+        // One more strip or tile is decoded beside the rows.
         let decoded = u64::from(chunk.width.min(size.width))
             * u64::from(chunk.height)
             * (stored.channels * stored.sample_bytes()) as u64;
@@ -370,7 +370,7 @@ impl TiffRows {
             let left = (column * self.chunk.width) as usize;
             let width = (self.chunk.width as usize).min(self.size.width as usize - left);
             let stored_row = self.stored.row_bytes(width);
-            // Of planes, the decoder gives tiles at the lower border whole.
+            // With separate planes, the decoder gives whole tiles at the lower border.
             for (plane, bytes) in self.planes.iter_mut().enumerate() {
                 let index = plane as u32 * self.chunks_of_a_plane + band * self.chunks_across + column;
                 bytes.resize(stored_row * self.decoder.chunk_data_dimensions(index).1 as usize, 0);

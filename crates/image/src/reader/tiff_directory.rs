@@ -1,7 +1,7 @@
-//! What a TIFF file says of its first page, read before the decoder sees any of it.
+//! Checks a TIFF file's first page before the decoder reads it.
 //!
-//! The decoder multiplies what it finds without looking whether that can be, and takes no palettes.
-//! Source: TIFF 6.0, section 2; <https://www.awaresystems.be/imaging/tiff/bigtiff.html>.
+//! The decoder multiplies sizes without checking for overflow, and supports no palettes. Source: TIFF 6.0, section 2;
+//! <https://www.awaresystems.be/imaging/tiff/bigtiff.html>.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -19,25 +19,25 @@ const TILE_LENGTH: u16 = 323;
 pub(super) const BLACK_IS_ZERO: u16 = 1;
 pub(super) const PALETTE: u16 = 3;
 
-/// Reduced versions and transparency masks, by bits 0 and 2 of the subfile's type, are not pages of their own.
+/// Reduced versions and transparency masks (bits 0 and 2 of the subfile's type) are not pages of their own.
 const NOT_A_PAGE: u64 = 0b101;
 
-/// No picture has more pages, reduced versions and masks than this.
+/// No picture has more pages, reduced versions and masks.
 const DIRECTORIES_MAXIMUM: usize = 1 << 16;
 
-/// Sides of tiles, and samples of a pixel, beyond which no picture goes.
+/// Largest sides of tiles, and largest number of samples of a pixel. No picture has more.
 const TILE_SIDE_MAXIMUM: u64 = 1 << 16;
 const SAMPLES_MAXIMUM: u64 = 16;
 
 /// The first page of a file.
 pub(super) struct Page {
     pub(super) size: Size,
-    /// The photometric interpretation, and the place of its two bytes in the file.
+    /// The photometric interpretation, and the position of its two bytes in the file.
     pub(super) photometric: Option<(u16, u64)>,
     pub(super) big_endian: bool,
 }
 
-/// Why there is no page.
+/// Why there is no first page.
 pub(super) enum NoPage {
     Unread(io::Error),
     Damaged(String),
@@ -61,7 +61,7 @@ pub(super) fn first_page(file: &mut (impl Read + Seek)) -> Result<Page, NoPage> 
     let big = start.contains(&43);
     let mut numbers = Numbers { file, big_endian };
     if big {
-        // Bytes of an offset, which are 8, and a zero.
+        // The size of an offset, which is 8, and a zero.
         numbers.read(4)?;
     }
     let word = if big { 8 } else { 4 };
@@ -85,7 +85,7 @@ pub(super) fn first_page(file: &mut (impl Read + Seek)) -> Result<Page, NoPage> 
     first.page(big_endian)
 }
 
-/// The entries that say how much memory a picture takes.
+/// The entries that determine how much memory a picture takes.
 #[derive(Default)]
 struct Directory {
     kind: u64,
@@ -132,7 +132,7 @@ fn directory(numbers: &mut Numbers<'_, impl Read + Seek>, at: u64, big: bool) ->
         let (count_bytes, field) = if big { (8, 8) } else { (4, 4) };
         let count = numbers.read(count_bytes)?;
         let place = numbers.file.stream_position()?;
-        // SHORT, LONG and LONG8; other kinds are for the decoder.
+        // SHORT, LONG and LONG8. The decoder checks other types.
         let length = match kind {
             3 => 2,
             4 => 4,
@@ -164,7 +164,7 @@ struct Numbers<'f, R> {
 }
 
 impl<R: Read> Numbers<'_, R> {
-    /// A whole number of so many bytes, at most 8.
+    /// An integer of `length` bytes, at most 8.
     fn read(&mut self, length: usize) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.file.read_exact(&mut bytes[..length])?;
@@ -175,10 +175,10 @@ impl<R: Read> Numbers<'_, R> {
     }
 }
 
-/// A file in which two bytes are others: those of the photometric interpretation.
+/// A file with two bytes replaced: those of the photometric interpretation.
 pub(super) struct Patched<R> {
     pub(super) file: R,
-    /// Where, and what stands there instead.
+    /// The position, and the bytes to read there instead.
     pub(super) patch: Option<(u64, [u8; 2])>,
 }
 

@@ -1,9 +1,8 @@
-//! Tiles to finished rows, in memory that does not depend on the image's height.
+//! Blends tiles into finished rows, in memory that does not depend on the picture's height.
 //!
-//! Tiles arrive row by row. Of each tile, the columns that no later tile of its row adds to are
-//! settled at once, and the rest waits in a small carry of columns. Of a row of tiles, the rows
-//! that no later row of tiles adds to are converted to output samples, and the rest waits in a
-//! carry of rows. Only the carries hold float32.
+//! Tiles arrive row by row. In each tile, the columns that no later tile of its row adds to are finished at once. The
+//! other columns wait in a small carry. In a row of tiles, the rows that no later row of tiles adds to are converted to
+//! output samples. The other rows wait in a second carry. Only the carries hold float32.
 
 use super::plan::{Axis, Tile, TilePlan};
 use super::window::Blend;
@@ -13,15 +12,15 @@ use crate::error::{Error, Result, TilingError};
 /// Bands are handed on in pieces of about this many bytes.
 const BAND_BYTES: usize = 4 << 20;
 
-/// More working memory than this is refused: the image is too wide.
+/// Pictures that need more working memory are refused: they are too wide.
 const WORKING_BYTES_MAXIMUM: u64 = 4 << 30;
 
 /// Finished rows of the output.
 #[derive(Debug)]
 pub struct RowBand {
-    /// The first of them.
+    /// Number of the first row.
     pub first_row: u32,
-    /// Samples, interleaved by channel, as [`Depth`] says.
+    /// Samples, interleaved, as [`Depth`] says.
     pub bytes: Vec<u8>,
 }
 
@@ -35,11 +34,11 @@ pub struct SampleEncoding {
 }
 
 impl SampleEncoding {
-    /// Writes `values` as samples of channel `channel`, clamping, and rounding half up where samples are whole numbers.
+    /// Writes `values` as samples of channel `channel`: clamped, and rounded half up for integer samples.
     fn encode(self, values: impl Iterator<Item = f32>, into: &mut [u8], channels: usize, channel: usize) {
         let [low, high] = self.range;
         let gain = self.depth.maximum() / (high - low);
-        // Casts saturate, which is the clamping.
+        // Casts saturate, so they clamp.
         let level = |value: f32| (value - low) * gain + 0.5;
         match self.depth {
             Depth::Eight => {
@@ -62,7 +61,7 @@ impl SampleEncoding {
     }
 }
 
-/// One axis in output pixels.
+/// One axis, in output pixels.
 #[derive(Clone, Copy)]
 struct Scaled {
     axis: Axis,
@@ -78,7 +77,7 @@ impl Scaled {
         (self.axis.end(index) * self.scale) as usize
     }
 
-    /// What is settled before tile `index` arrives.
+    /// The pixels that are finished before tile `index` arrives.
     fn settled_before(self, index: u32) -> usize {
         if index == 0 { 0 } else { self.settled(index - 1) }
     }
@@ -87,7 +86,7 @@ impl Scaled {
         (self.axis.settled(index) * self.scale) as usize
     }
 
-    /// The end of what earlier tiles left in a carry.
+    /// The end of the pixels that earlier tiles left in a carry.
     fn carried_to(self, index: u32) -> usize {
         if index == 0 { 0 } else { self.end(index - 1) }
     }
@@ -126,7 +125,7 @@ pub struct Blender {
     width: usize,
     /// The tile that must come next.
     next: (u32, u32),
-    /// Weights of the columns of each tile of a row: the same in every row of tiles.
+    /// Weights of the columns for each tile of a row, the same in every row of tiles.
     column_weights: Vec<Vec<f32>>,
     /// Weights of the rows of the current row of tiles.
     row_weights: Vec<f32>,
@@ -161,7 +160,7 @@ impl Blender {
             product(&[4, row_carry_height, channels, width]),
             product(&[4, tile_height, channels, column_carry_width]),
             product(&[4, columns.count() as usize, columns.settled_maximum() as usize, scale as usize]),
-            // One band is blended while the one before it is encoded.
+            // One band is blended while the previous one is encoded.
             product(&[2, tile_height, channels, width, encoding.depth.bytes()]),
         ];
         let working_bytes = parts.into_iter().try_fold(0_u64, |sum, part| sum.checked_add(part?));
@@ -189,30 +188,28 @@ impl Blender {
         })
     }
 
-    /// Takes back the bytes of a band, to be used for a later one.
+    /// Takes back the bytes of a band, to use them for a later band.
     pub fn recycle(&mut self, bytes: Vec<u8>) {
         self.spare.push(bytes);
     }
 
-    /// All rows have been handed on.
+    /// Whether all rows have been handed on.
     pub fn is_complete(&self) -> bool {
         self.next.1 == self.rows.axis.count()
     }
 
-    /// How many bands one row of tiles finishes, give or take what the first and last one differ by.
+    /// How many bands one row of tiles finishes, except that the first and the last row of tiles may differ.
     pub fn bands_of_a_row(&self) -> usize {
         let rows = &self.rows.axis;
         let finished = if rows.count() == 1 { rows.length() } else { rows.start(1) };
         (finished as usize * self.rows.scale as usize).div_ceil(self.band_rows)
     }
 
-    /// Adds the next tile, in the order of [`TilePlan::tiles`]: one plane for each channel, each
-    /// `[height, width]` of a whole tile's output. With the last tile of a row, `sink` gets the
-    /// finished rows.
+    /// Adds the next tile, in the order of [`TilePlan::tiles`]: one plane for each channel, each `[height, width]` of a
+    /// whole tile's output. After the last tile of a row, `sink` gets the finished rows.
     ///
-    /// # Errors
-    /// [`Error::NotFinite`] for values that are not finite; [`Error::Tiling`] for a tile out of turn
-    /// or planes of another size; whatever `sink` returns.
+    /// [`Error::NotFinite`] for values that are not finite; [`Error::Tiling`] for a tile that is out of order, or
+    /// planes of another size; any error of `sink`.
     pub fn push<E: From<Error>>(
         &mut self,
         tile: Tile,
@@ -241,7 +238,7 @@ impl Blender {
         {
             return Err(Error::from(TilingError::OutOfTurn).into());
         }
-        // Zero times a number is zero, and times NaN or infinity NaN; the sum has no branches.
+        // Zero times a finite number is zero, and zero times NaN or infinity is NaN, so the sum needs no branches.
         let finite = |plane: &&[f32]| plane.iter().map(|value| value * 0.0).sum::<f32>() == 0.0;
         if !planes.iter().all(finite) {
             return Err(Error::NotFinite { x: tile.x, y: tile.y }.into());
@@ -290,7 +287,7 @@ impl Blender {
         }
     }
 
-    /// Takes the start of `line` as the sum of a row of tiles over some columns of row `y`.
+    /// Adds a row of tiles' sums over some columns of row `y`, which stand at the start of `line`.
     fn settle_columns(&mut self, tile_row: u32, y: usize, channel: usize, columns: std::ops::Range<usize>) {
         let weight = self.row_weights[y - self.rows.start(tile_row)];
         let line = &mut self.line[..columns.len()];
@@ -309,7 +306,7 @@ impl Blender {
         if waits {
             return;
         }
-        // A row that nobody shares has weight one.
+        // A row that only one row of tiles covers has weight one.
         let row = y - self.rows.settled_before(tile_row);
         let pixel_bytes = self.channels * self.encoding.depth.bytes();
         let band = &mut self.bands[row / self.band_rows].bytes;
@@ -330,7 +327,7 @@ mod tests {
     const EIGHT: SampleEncoding = SampleEncoding { range: [0.0, 1.0], depth: Depth::Eight };
     const SIXTEEN: SampleEncoding = SampleEncoding { range: [0.0, 1.0], depth: Depth::Sixteen };
 
-    /// Cuts `image(x, y, channel)` into tiles, blends them and returns the samples.
+    /// Cuts the picture `image(x, y, channel)` into tiles, blends them and returns the samples.
     fn blended(
         plan: &TilePlan,
         blend: Blend,
@@ -426,7 +423,7 @@ mod tests {
                 (0..channels).map(move |channel| level(x, y, channel))
             }));
             let found: Vec<u8> = if sixteen {
-                // 257 · level, give or take the rounding of the blend.
+                // 257 · level, up to the rounding of the blend.
                 let (pairs, _) = found.as_chunks::<2>();
                 pairs.iter().map(|pair| ((u32::from(u16::from_be_bytes(*pair)) + 128) / 257) as u8).collect()
             } else {

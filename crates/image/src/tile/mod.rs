@@ -1,4 +1,4 @@
-//! Where the tiles of an image lie, and how their outputs become one picture again.
+//! Plans of tiles, and blending their outputs into one picture.
 
 mod blend;
 mod plan;

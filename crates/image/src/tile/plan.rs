@@ -1,8 +1,8 @@
-//! The positions of the tiles of an image.
+//! The positions of a picture's tiles.
 //!
-//! Tiles are spread evenly; the first starts at the image's edge and the last ends at the other
-//! one. So no tile sees an edge that the whole image does not have, and where the overlap covers
-//! the receptive field twice, a tiled image equals the whole one.
+//! Tiles are spread evenly: the first starts at one edge of the picture and the last ends at the other edge. So no tile
+//! has an edge that the whole picture does not have. If tiles overlap by twice the receptive field, the tiled result
+//! equals that of the whole picture.
 
 use serde::Serialize;
 
@@ -12,23 +12,23 @@ use crate::error::{Result, TilingError};
 /// Longest side of a tile's output, in pixels.
 const TILE_OUTPUT_MAXIMUM: u64 = 1 << 20;
 
-/// Overlaps that are not needed for the receptive field alone leave this many pixels to blend in.
+/// Overlaps that are larger than the receptive field needs leave at least this many pixels to blend in.
 const BLENDED_PIXELS: u32 = 16;
 
-/// How far neighbouring tiles overlap, in input pixels. The real overlap of two tiles is this or
-/// more, because tiles are spread evenly.
+/// How far neighbouring tiles overlap, in input pixels. The real overlap of two tiles may be larger, because tiles are
+/// spread evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Overlap {
-    /// Pixels that two neighbours share at least.
+    /// Least number of pixels that two neighbours share.
     pub pixels: u32,
-    /// Pixels at each inner border of a tile that are thrown away, because the tile's end cut
-    /// their receptive field. The rest of the overlap is blended.
+    /// Pixels that are thrown away at each inner border of a tile, because the end of the tile cuts their receptive
+    /// field. The rest of the overlap is blended.
     pub margin: u32,
 }
 
 impl Overlap {
-    /// The overlap that makes tiling exact where that is cheap (at most a quarter of the tile),
-    /// and otherwise an eighth of the tile, blended.
+    /// The overlap that makes tiling exact, if it is at most a quarter of the tile. Otherwise an eighth of the tile,
+    /// which is blended.
     pub fn automatic(receptive_field: Option<u32>, tile: Size) -> Self {
         let side = tile.width.min(tile.height);
         let exact = receptive_field.and_then(|radius| {
@@ -38,11 +38,11 @@ impl Overlap {
         exact.unwrap_or(Self { pixels: side / 8, margin: 0 })
     }
 
-    /// The automatic overlap with what the user set instead. Without a margin of the user's, it
-    /// is as large as the receptive field, if the overlap has room for it.
+    /// The automatic overlap, with the user's values where given. If the user sets no margin, it is as large as the
+    /// receptive field, if the overlap has room for that.
     ///
     /// # Errors
-    /// [`TilingError`] where the overlap reaches the tile's size, or is less than two margins.
+    /// [`TilingError`] if the overlap is as large as the tile, or smaller than two margins.
     pub fn choose(pixels: Option<u32>, margin: Option<u32>, receptive_field: Option<u32>, tile: Size) -> Result<Self> {
         let automatic = Self::automatic(receptive_field, tile);
         let chosen = match (pixels, margin) {
@@ -70,8 +70,7 @@ impl Overlap {
     }
 }
 
-/// The tiles along one axis. Positions are computed, not stored: an axis is as small for a huge
-/// image as for a tiny one.
+/// The tiles along one axis. Positions are computed, not stored, so an axis takes the same memory for any picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
     length: u32,
@@ -86,7 +85,7 @@ impl Axis {
         Self { length, tile, margin: overlap.margin, count }
     }
 
-    /// The image's length in pixels.
+    /// The picture's length in pixels.
     pub fn length(&self) -> u32 {
         self.length
     }
@@ -96,7 +95,7 @@ impl Axis {
         self.tile
     }
 
-    /// Pixels at each inner border that count for nothing.
+    /// Pixels that are thrown away at each inner border.
     pub fn margin(&self) -> u32 {
         self.margin
     }
@@ -116,27 +115,27 @@ impl Axis {
         (u64::from(index) * spread / u64::from(self.count - 1)) as u32
     }
 
-    /// The pixel after the last one of tile `index` that the image has.
+    /// The pixel after the last pixel of the picture in tile `index`.
     pub fn end(&self, index: u32) -> u32 {
         (self.start(index) + self.tile.min(self.length)).min(self.length)
     }
 
-    /// The first pixel that tiles after `index` still add to; the image's length after the last.
+    /// The first pixel that later tiles than `index` still add to; after the last tile the picture's length.
     pub fn settled(&self, index: u32) -> u32 {
         if index + 1 >= self.count { self.length } else { self.start(index + 1) + self.margin }
     }
 
-    /// The largest number of pixels that are covered but not settled after a tile.
+    /// The largest number of pixels that are covered but not finished after a tile.
     pub fn unsettled_maximum(&self) -> u32 {
         if self.count == 1 {
             return 0;
         }
-        // Steps differ by one at most; the shortest step leaves the most.
+        // Steps differ by at most one. The shortest step leaves the most pixels.
         let shortest_step = (self.length - self.tile) / (self.count - 1);
         (self.tile - shortest_step).saturating_sub(self.margin)
     }
 
-    /// The largest number of pixels that one tile settles.
+    /// The largest number of pixels that one tile finishes.
     pub fn settled_maximum(&self) -> u32 {
         self.tile.min(self.length)
     }
@@ -145,17 +144,17 @@ impl Axis {
 /// One tile of a [`TilePlan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
-    /// Which tile of its row, from 0.
+    /// Its number in the row of tiles, from 0.
     pub column: u32,
-    /// Which row of tiles, from 0.
+    /// The number of its row of tiles, from 0.
     pub row: u32,
-    /// First column of the image that it covers.
+    /// The first column of the picture that it covers.
     pub x: u32,
-    /// First row of the image that it covers.
+    /// The first row of the picture that it covers.
     pub y: u32,
 }
 
-/// All tiles of an image.
+/// All tiles of a picture.
 ///
 /// ```
 /// use tileforge_image::Size;
@@ -181,11 +180,11 @@ pub struct TilePlan {
 }
 
 impl TilePlan {
-    /// Plans tiles of size `tile` over an image of `size`, for an output of `scale` times that.
+    /// Plans tiles of size `tile` for a picture of `size` and an output that is `scale` times as large.
     ///
     /// # Errors
-    /// [`TilingError`] for sizes of zero, outputs beyond what images can hold, and overlaps
-    /// that do not go with the tile.
+    /// [`TilingError`] for sizes of zero, outputs larger than any format allows, and overlaps that do not suit the
+    /// tile.
     pub fn new(size: Size, tile: Size, overlap: Overlap, scale: u32, receptive_field: Option<u32>) -> Result<Self> {
         if [size.width, size.height, tile.width, tile.height, scale].contains(&0) {
             return Err(TilingError::Zero { picture: size, tile, scale }.into());
@@ -202,12 +201,12 @@ impl TilePlan {
         Ok(Self { columns, rows, tile, overlap, scale, exact: whole || overlap.is_exact(receptive_field) })
     }
 
-    /// The plan that takes least time, of those that are exact if any is; each comes with the seconds that one of its
-    /// tiles takes, or with none at all: then every pixel of every tile counts the same, and of equal plans that with
-    /// the largest tile is taken.
+    /// The plan that takes least time; plans that are exact are preferred. Each candidate comes with the seconds that
+    /// one of its tiles takes, or with `None`. Without times, every pixel of every tile counts the same, and of equal
+    /// plans the one with the largest tile is taken.
     ///
     /// # Errors
-    /// The last error where there is no plan; [`TilingError`] for no candidate at all.
+    /// The last candidate's error if none gives a plan; [`TilingError`] if there is no candidate.
     pub fn best(candidates: impl IntoIterator<Item = (Result<Self>, Option<f64>)>) -> Result<Self> {
         let mut best: Result<(Self, f64)> = Err(TilingError::NoShape.into());
         for (candidate, seconds) in candidates {
@@ -253,7 +252,7 @@ impl TilePlan {
         self.scale
     }
 
-    /// The tiled output equals that of the whole image, up to the engine's own rounding.
+    /// Whether the tiled output equals that of the whole picture, up to the engine's rounding.
     pub fn is_exact(&self) -> bool {
         self.exact
     }
@@ -272,7 +271,7 @@ impl TilePlan {
     /// # fn main() -> tileforge_image::Result<()> {
     /// let (image, tile) = (Size { width: 100, height: 60 }, Size { width: 64, height: 64 });
     /// let plan = TilePlan::new(image, tile, Overlap { pixels: 16, margin: 0 }, 4, None)?;
-    /// // The first begins at one edge of the image, and the last ends at the other.
+    /// // The first tile begins at one edge of the image, and the last tile ends at the other.
     /// assert_eq!(plan.tiles().map(|tile| (tile.x, tile.y)).collect::<Vec<_>>(), [(0, 0), (36, 0)]);
     /// # Ok(()) }
     /// ```
@@ -336,7 +335,7 @@ mod tests {
         assert_eq!(best(64, 64, Some(18)), (64, 64));
         assert_eq!(best(65, 60, Some(18)), (128, 64));
         assert_eq!(best(60, 65, Some(18)), (256, 256));
-        // Small tiles would have less to compute, but their overlap does not cover the receptive field.
+        // Smaller tiles would have less to compute, but their overlap does not cover the receptive field.
         assert_eq!(best(1000, 10, Some(18)), (256, 256));
         assert_eq!(best(1000, 10, None), (128, 64));
         assert!(TilePlan::best([]).is_err());

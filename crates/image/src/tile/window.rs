@@ -1,4 +1,4 @@
-//! How much each tile counts at each output pixel, along one axis.
+//! The weight of each tile at each output pixel, along one axis.
 //!
 //! Weights are separable: a tile's weight at a pixel is the product of its weights along both
 //! axes. Along each axis the weights of all tiles sum to one at every pixel.
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::plan::Axis;
 
-/// The curve by which one tile hands over to the next.
+/// The curve by which one tile fades into the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blend {
@@ -55,14 +55,13 @@ impl Blend {
 }
 
 impl Axis {
-    /// The weights of tile `index`, one for each output pixel from `start · scale` to
-    /// `end · scale`.
+    /// The weights of tile `index`, one for each output pixel from `start · scale` to `end · scale`.
     pub fn window(&self, index: u32, scale: u32, blend: Blend) -> Vec<f32> {
         let pixels = self.start(index) * scale..self.end(index) * scale;
         if self.count() == 1 {
             return vec![1.0; pixels.len()];
         }
-        // Only pixels that neighbours reach need the sum over all tiles there.
+        // Only pixels that neighbours also cover need the sum over all tiles.
         let alone = self.alone(index);
         pixels
             .map(|pixel| {
@@ -83,20 +82,20 @@ impl Axis {
         (f64::from(from), f64::from(to))
     }
 
-    /// The weight before it is divided by the sum: zero in the margins, full at the image's edges.
+    /// The weight before the division by the sum: zero in the margins, full at the picture's edges.
     fn weight(&self, index: u32, blend: Blend, at: f64) -> f64 {
         let from_left = if index == 0 { 1.0 } else { self.handover(index, blend, at) };
         let to_right = if index + 1 == self.count() { 1.0 } else { self.handover_back(index + 1, blend, at) };
         from_left * to_right
     }
 
-    /// How far tile `index` has taken over from the one before it.
+    /// How far tile `index` has taken over from the previous tile.
     fn handover(&self, index: u32, blend: Blend, at: f64) -> f64 {
         let (from, to) = self.handover_zone(index);
         blend.rise(from, to, at)
     }
 
-    /// How much of the tile before `index` is left: the mirror image of [`Axis::handover`].
+    /// How much of the previous tile is left: the mirror image of [`Axis::handover`].
     fn handover_back(&self, index: u32, blend: Blend, at: f64) -> f64 {
         let (from, to) = self.handover_zone(index);
         if blend == Blend::None || to <= from { 1.0 - blend.rise(from, to, at) } else { blend.rise(-to, -from, -at) }
@@ -107,7 +106,7 @@ impl Axis {
         (f64::from(self.start(index)) + margin, f64::from(self.end(index - 1)) - margin)
     }
 
-    /// The sum of the weights of all tiles that cover `at`, among them tile `index`.
+    /// The sum of the weights at `at` of all tiles that cover it, tile `index` included.
     fn sum(&self, index: u32, blend: Blend, at: f64) -> f64 {
         let before = (0..index).rev().take_while(|&other| f64::from(self.end(other)) > at);
         let after = (index..self.count()).take_while(|&other| f64::from(self.start(other)) <= at);
@@ -146,7 +145,7 @@ mod tests {
             length in 1_u32..2000, tile in 1_u32..300, pixels in 0_u32..299, margin in 0_u32..150,
             scale in 1_u32..5, blend in proptest::sample::select(&BLENDS[..]),
         ) {
-            // Tiles that move by a pixel each are covered by the smaller cases; here they are slow.
+            // Smaller cases cover tiles that move by one pixel; here such tiles are slow.
             let axis = axis(length, tile, pixels.min(tile * 9 / 10), margin);
             let mut sums = vec![0.0_f64; (length * scale) as usize];
             for index in 0..axis.count() {

@@ -10,14 +10,14 @@ use ::tiff::{Directory, TiffError};
 
 use super::{Colour, Depth, Header, Reporting};
 
-/// Samples of a strip, before they are compressed.
+/// Samples of a strip, before compression.
 const STRIP_BYTES: usize = 1 << 20;
 
-/// A file whose samples take more may need offsets beyond 32 bits. What does not compress grows by less than the
-/// difference to 4 GiB.
+/// Files with more sample bytes may need offsets beyond 32 bits. Incompressible data grows by less than the difference
+/// to 4 GiB.
 const CLASSIC_BYTES_MAXIMUM: u64 = 4_000_000_000;
 
-/// A picture that is written strip by strip; the directory comes last.
+/// A picture that is written strip by strip. The directory comes last.
 pub(super) struct Strips {
     file: Kind,
     header: Header,
@@ -36,7 +36,7 @@ enum Kind {
 }
 
 impl Strips {
-    /// A file for a picture of so many bytes.
+    /// A file for a picture of `bytes` bytes.
     pub(super) fn new(file: Reporting, header: &Header, bytes: u64) -> TiffResult<Self> {
         Self::with_kind(file, header, bytes > CLASSIC_BYTES_MAXIMUM)
     }
@@ -75,7 +75,7 @@ impl Strips {
         if !self.waiting.is_empty() {
             self.write_strip()?;
         }
-        // Classic files take offsets of 32 bits.
+        // Classic TIFF has 32-bit offsets.
         let classic = |values: &[u64]| values.iter().map(|&value| u32::try_from(value)).collect::<Result<Vec<_>, _>>();
         match &mut self.file {
             Kind::Classic(file) => {
@@ -109,10 +109,10 @@ impl Strips {
     }
 }
 
-/// Appends bytes and gives their place.
+/// Appends bytes and returns their position.
 ///
-/// The encoder lends itself to a directory for as long as anything is written, so each strip comes with an empty one
-/// that nothing leads to, of 6 bytes (20 in BigTIFF).
+/// The encoder borrows itself to a directory while anything is written. So each strip comes with an empty directory
+/// that nothing points to, of 6 bytes (20 in BigTIFF).
 fn write_data<K: TiffKind>(file: &mut TiffEncoder<Reporting, K>, bytes: &[u8]) -> TiffResult<u64> {
     let mut directory = file.extra_directory()?;
     let offset = directory.write_data(bytes)?;
@@ -156,8 +156,8 @@ fn write_tags<K: TiffKind>(
     directory.finish()
 }
 
-/// Replaces samples by differences to their neighbours on the left, which compress better, in this machine's order.
-/// TIFF 6.0, section 14; for floats, Adobe Photoshop TIFF Technical Note 3.
+/// Replaces samples by their differences from the left neighbours, which compress better; in native byte order. TIFF
+/// 6.0, section 14; for floats, Adobe Photoshop TIFF Technical Note 3.
 fn predict(row: &mut [u8], channels: usize, depth: Depth) {
     match depth {
         Depth::Eight => differences(row, channels, u8::wrapping_sub),
@@ -168,7 +168,7 @@ fn predict(row: &mut [u8], channels: usize, depth: Depth) {
             samples.iter_mut().zip(values).for_each(|(bytes, value)| *bytes = value.to_ne_bytes());
         }
         Depth::Float => {
-            // All first bytes of the row, then all second ones, and so on; the first holds sign and exponent.
+            // All first bytes of the row, then all second bytes, and so on. The first byte holds sign and exponent.
             let (samples, _) = row.as_chunks::<4>();
             let values: Vec<[u8; 4]> = samples.iter().map(|&bytes| f32::from_ne_bytes(bytes).to_be_bytes()).collect();
             for (byte, plane) in row.chunks_exact_mut(values.len()).enumerate() {

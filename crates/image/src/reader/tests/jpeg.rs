@@ -1,4 +1,4 @@
-//! JPEG: where a picture ends.
+//! Where a picture ends in a JPEG file.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn restarting() -> Vec<u8> {
 fn what_follows_a_picture_changes_nothing() {
     for picture in [baseline(), progressive(), restarting()] {
         let expected = read_bytes("plain.jpg", &picture).unwrap();
-        // A film behind a photo, and markers of all kinds in it.
+        // A film after a photo, with all kinds of markers in it.
         let film = noise(3 << 20);
         assert!([[0xff, 0xda], [0xff, 0xd9]].iter().all(|marker| film.windows(2).any(|pair| pair == marker)));
         // The other pictures of an MPO file; the start of another scan, and of one that ends.

@@ -1,15 +1,15 @@
-//! Colour profiles, and inks.
+//! Colour profiles and inks.
 
 use super::tiff::{BITS, Entry, HEIGHT, INTERPRETATION, PROFILE, SAMPLES, WIDTH, read_tiff};
 use super::*;
 
-/// A colour profile for inks that only make grey: cyan, magenta and yellow each darken by 60 of 255, black to 51
+/// A colour profile for inks that make only grey: cyan, magenta and yellow each darken by 60 of 255, black by 51
 /// (lut16Type, ICC.1:2001-04, 6.5.7).
 fn grey_inks() -> Vec<u8> {
     let four = |value: u32| value.to_be_bytes();
     let lightness = |corner: u8| if corner & 1 == 1 { 51 } else { 255 - 60 * (corner >> 1).count_ones() as u8 };
     let identity: Vec<u8> = (0..9).flat_map(|index| four(if index % 4 == 0 { 0x1_0000 } else { 0 })).collect();
-    // Two entries in each curve, and 16 bits of which 0xff00 is L* of 100 and 0x8000 is a* and b* of 0.
+    // Two entries in each curve. In 16 bits, 0xff00 is L* = 100 and 0x8000 is a* = 0 or b* = 0.
     let entries = [0, 2, 0, 2];
     let ramp = [0, 0, 0xff, 0xff];
     // The last channel varies fastest, so black is bit 0 of a corner.
@@ -33,7 +33,7 @@ fn grey_inks() -> Vec<u8> {
     [header, four(1).to_vec(), b"A2B0".to_vec(), four(144).to_vec(), four(table.len() as u32).to_vec(), table].concat()
 }
 
-/// Four pixels of these inks.
+/// Four pixels with these inks.
 fn read_inks(inks: [u8; 16]) -> Result<Vec<u8>> {
     let profile: Vec<u32> = grey_inks().into_iter().map(u32::from).collect();
     let entries: &[Entry] =
@@ -48,7 +48,7 @@ fn inks_become_the_colours_of_their_profile() {
     let found =
         read_inks([[0, 0, 0, 0], [0, 0, 0, 255], [255, 255, 255, 0], [0, 255, 0, 0]].concat().try_into().unwrap())
             .unwrap();
-    // L* of 100, 20, 29.4 and 76.5, in sRGB (IEC 61966-2-1).
+    // L* = 100, 20, 29.4 and 76.5, in sRGB (IEC 61966-2-1).
     for (found, expected) in found.iter().zip([255, 48, 69, 189].into_iter().flat_map(|level: u8| [level; 3])) {
         assert!(found.abs_diff(expected) <= 1, "{found} instead of {expected}");
     }
@@ -56,7 +56,7 @@ fn inks_become_the_colours_of_their_profile() {
 
 #[test]
 fn jpegs_of_adobe_hold_inks_inverted_and_as_luma() {
-    // All pixels are (55, 127, 127, 0), which is stored inverted, in a file marked by Adobe's segment.
+    // All pixels are (55, 127, 127, 0), stored inverted in a file with Adobe's segment.
     let jpeg = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/images/cmyk.jpg")).unwrap();
     let profile = grey_inks();
     let length = (profile.len() + 16) as u16;
@@ -70,7 +70,7 @@ fn jpegs_of_adobe_hold_inks_inverted_and_as_luma() {
         assert!(bytes.iter().all(|byte| byte.abs_diff(expected) <= 2), "{} instead of {expected}", bytes[0]);
     };
     same(&with_profile, [55, 127, 127, 0]);
-    // The same codes as luma 200 without chroma: no red, green and blue ink but as much of each as luma says.
+    // The same values read as luma 200 without chroma: equal amounts of red, green and blue ink, as luma says.
     let mut as_luma = with_profile;
     let adobe = as_luma.windows(5).position(|bytes| bytes == b"Adobe").unwrap();
     as_luma[adobe + 11] = 2;
@@ -82,7 +82,7 @@ fn jpegs_of_adobe_hold_inks_inverted_and_as_luma() {
 fn a_profile_is_kept_or_used() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("wide.tif");
-    // Adobe RGB's green is beyond sRGB's, and its greys are sRGB's but for the curve.
+    // Adobe RGB's green is outside of sRGB. Its greys differ from those of sRGB only by the curve.
     let profile = moxcms::ColorProfile::new_adobe_rgb().encode().unwrap();
     for depth in [Depth::Eight, Depth::Sixteen, Depth::Float] {
         let header = Header { icc_profile: Some(profile.clone()), ..header(2, 1, Colour::Rgba, depth) };

@@ -1,11 +1,11 @@
-//! TIFF: files that are made by hand, entry by entry.
+//! TIFF files made by hand, entry by entry.
 
 use super::*;
 
-/// A TIFF entry: tag, numbers; those of 16 bits if they fit.
+/// A TIFF entry: tag and numbers, in 16 bits if they fit.
 pub(super) type Entry<'e> = (u16, &'e [u32]);
 
-/// A file with one directory, its samples first. Where `entries` hold none of them, the samples are one strip.
+/// A file with one directory, after its samples. Unless `entries` says otherwise, the samples are one strip.
 fn tiff(big_endian: bool, entries: &[Entry], samples: &[u8]) -> Vec<u8> {
     let two = |value: u16| if big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
     let four = |value: u32| if big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
@@ -88,7 +88,7 @@ const KIND: u16 = 339;
 #[test]
 fn tiff_palettes_and_bits_are_expanded() {
     for big_endian in [false, true] {
-        // Index i is (i, 16 + i, 32 + i), in the high bytes of 16 bits.
+        // Palette entry i is (i, 16 + i, 32 + i), in the high bytes of 16 bits.
         let map: Vec<u32> = (0..48).map(|value| value << 8).collect();
         let entries: &[Entry] = &[(WIDTH, &[3]), (HEIGHT, &[2]), (BITS, &[4]), (INTERPRETATION, &[3]), (COLOURS, &map)];
         let (header, bytes) = read_tiff(big_endian, entries, &[0x12, 0x30, 0xf0, 0x70]).unwrap();
@@ -106,7 +106,8 @@ fn tiff_palettes_and_bits_are_expanded() {
 
 #[test]
 fn tiff_tiles_and_planes_come_together() {
-    // Three planes of 20×18 pixels in tiles of 16×16, each pixel saying where it is; whatever hangs over is 255.
+    // Three planes of 20×18 pixels in tiles of 16×16. Each pixel has its position as value; the parts outside of the
+    // picture are 255.
     let value = |plane: usize, x: usize, y: usize| (plane * 80 + x + 3 * y) as u8;
     let mut samples = Vec::new();
     for (plane, top, left) in (0..12).map(|tile| (tile / 4, tile / 2 % 2 * 16, tile % 2 * 16)) {
@@ -144,7 +145,7 @@ fn tiff_alpha_is_made_straight() {
     assert_eq!(read_tiff(false, &entries(&[2]), &[50, 100, 9, 0]).unwrap().1, [50, 100, 9, 0]);
     let (header, bytes) = read_tiff(false, &entries(&[1]), &[50, 100, 9, 0]).unwrap();
     assert_eq!((header.colour, bytes), (Colour::GreyAlpha, vec![128, 100, 9, 0]));
-    // A channel that is no alpha is left out.
+    // A channel that is not alpha is left out.
     let (header, bytes) = read_tiff(false, &entries(&[0]), &[50, 100, 9, 0]).unwrap();
     assert_eq!((header.colour, bytes), (Colour::Grey, vec![50, 9]));
 }
@@ -194,7 +195,7 @@ fn what_a_tiff_may_hold_and_we_cannot_read_is_named() {
     refused(&[(BITS, &[8]), (ROWS_PER_STRIP, &[0])], "damaged TIFF");
     refused(&[(BITS, &[8]), (STRIPS, &[8]), (STRIP_BYTES, &[u32::MAX]), (COMPRESSION, &[5])], "damaged TIFF");
     refused(&[(BITS, &[8]), (STRIPS, &[1 << 30]), (STRIP_BYTES, &[16])], "damaged TIFF");
-    // One strip of more than may be decoded at once.
+    // One strip that is larger than may be decoded at once.
     refused(
         &[(BITS, &[16, 16, 16]), (SAMPLES, &[3]), (INTERPRETATION, &[2]), (WIDTH, &[20_000]), (HEIGHT, &[19_000])],
         "decoded whole",
@@ -214,7 +215,7 @@ fn two_pages() -> Vec<u8> {
 
 #[test]
 fn directories_that_lead_in_circles_end() {
-    // The directory begins at byte 9, and its last four bytes say where the next one is.
+    // The directory begins at byte 9. Its last four bytes are the position of the next directory.
     let circle = |entries: &[Entry]| {
         let mut bytes = tiff(false, entries, &[7]);
         let next = bytes.len() - 4;
