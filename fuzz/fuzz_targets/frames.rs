@@ -1,4 +1,4 @@
-//! Any bytes are a stream of frames or an error: YUV4MPEG2, and raw samples with any description.
+//! Any bytes are a stream of frames or give an error: YUV4MPEG2, and raw samples with any description.
 #![no_main]
 
 use std::io::Cursor;
@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(reader) = FrameReader::y4m(Box::new(Cursor::new(bytes.to_vec())), name, None, &limits) {
         copied(reader);
     }
-    // The first line describes raw frames.
+    // The first line is the description of raw frames.
     let end = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
     let Some(frames) = str::from_utf8(&bytes[..end]).ok().and_then(|text| text.parse::<RawFrames>().ok()) else { return };
     if let Ok(reader) = FrameReader::raw(Box::new(Cursor::new(bytes[end..].to_vec())), name, frames, &limits) {
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Writes what is read, as many rows as were there.
+/// Writes the rows that were read.
 fn copied(mut reader: FrameReader) {
     let header = reader.header().clone();
     let Ok(writer) = FrameWriter::to_stream(Box::new(std::io::sink()), Path::new("sink"), &reader, header.clone()) else { return };

@@ -1,4 +1,4 @@
-//! Any bytes are a valid manifest or an error, and a valid one survives being written and read.
+//! Any bytes are a valid manifest or give an error. A valid manifest is the same after it was written and read again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

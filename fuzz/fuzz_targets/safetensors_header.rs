@@ -1,4 +1,4 @@
-//! Any bytes have an answer, and it is the one of the reference implementation.
+//! Our reader accepts a header only if the reference implementation does, and never panics.
 #![no_main]
 
 use tileforge_exporter::checkpoint::parse_header;
@@ -16,7 +16,7 @@ fuzz_target!(|file: &[u8]| {
             }
         }
         (Ok(ours), Err(error)) => panic!("we accept {ours:?}, the reference says {error}"),
-        // We refuse more: duplicates, unknown fields, types that no graph can hold.
+        // Our reader refuses more: duplicates, unknown fields, types that no graph can hold.
         (Err(_), _) => {}
     }
 });

@@ -1,4 +1,4 @@
-//! Any bytes are a picture or an error, within bounds of memory.
+//! Any bytes are a picture or give an error, in bounded memory.
 #![no_main]
 
 use std::io::Write;
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use tileforge_image::{ImageReader, Limits, RowSource};
 
 fuzz_target!(|bytes: &[u8]| {
-    // Begins as a TIFF, so that nothing is spent on other formats; the two highest bits say which kind.
+    // The bytes begin like a TIFF, so that no time is spent on other formats. The two highest bits choose the kind.
     let Some((&kind, rest)) = bytes.split_first() else { return };
     let start: &[u8] = [b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"][usize::from(kind >> 6)];
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -18,6 +18,6 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(reader.header().size.pixels() <= 1_000_000);
     let mut row = vec![0; reader.header().row_bytes().expect("a row of a picture within limits")];
     let mut rows = (0..height).take(1000);
-    // The first row that is damaged ends it.
+    // The first damaged row ends the picture.
     while rows.next().is_some() && reader.read_row(&mut row).is_ok() {}
 });

@@ -1,4 +1,5 @@
-//! Any sizes have a plan or an error; a plan's tiles lie inside, leave no gap, and their weights sum to one.
+//! Any sizes have a plan or give an error. A plan's tiles lie inside the picture, leave no gap, and their weights sum
+//! to one.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -17,7 +18,7 @@ struct Input {
     blend: u8,
 }
 
-/// Weights are summed up where that takes no more work than this.
+/// Weights are summed up only in plans with less work than this.
 const LONGEST_SUM: u64 = 1 << 14;
 
 fuzz_target!(|input: Input| {

@@ -1,7 +1,7 @@
-//! Holds the provider options that profiles produce to ONNX Runtime's own parsers: `make conformance`.
+//! Checks the provider options that profiles produce with ONNX Runtime's own parsers: `make conformance`.
 //!
-//! Each question is asked in a child process, because the providers' libraries are loaded for it, and NVIDIA's are
-//! stubs (`tests/conformance/`) that compute nothing. It proves that names are known and values well formed, and
+//! Each check runs in a child process, because it loads the providers' libraries, and because NVIDIA's libraries are
+//! stubs (`tests/conformance/`) that compute nothing. It shows that names are known and values well formed. It shows
 //! nothing about any GPU.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -26,7 +26,7 @@ fn fail(error: &dyn std::fmt::Display) -> ! {
     std::process::exit(1)
 }
 
-/// In the child: asks the parser about a profile's options with one of them changed.
+/// In the child: passes a profile's options to the parser, with one of them changed.
 fn ask(profile: &str, provider: &str, change: &str) -> ExitCode {
     let provider: Provider = provider.parse().unwrap_or_else(|error: String| fail(&error));
     let options = options_of(profile, provider);
@@ -39,7 +39,7 @@ fn ask(profile: &str, provider: &str, change: &str) -> ExitCode {
     }
 }
 
-/// What the child says: nothing when the options are taken.
+/// The output of the child: nothing if the options are accepted.
 fn answer(profile: &str, provider: Provider, change: &str) -> Result<(), String> {
     let program = std::env::current_exe().unwrap();
     let output = Command::new(program).args([profile, provider.name(), change]).output().unwrap();
@@ -50,8 +50,8 @@ fn answer(profile: &str, provider: Provider, change: &str) -> Result<(), String>
     }
 }
 
-/// What the runtime does with an engine for a GPU where the GPU library is set up, and NVIDIA's libraries are missing,
-/// or stubs that know of no device. Gives what it did wrong.
+/// How the runtime judges an engine for a GPU, where the GPU library is installed and NVIDIA's libraries are missing,
+/// or are stubs without a device. Returns what it did wrong.
 fn ladder() -> Vec<String> {
     let (_folder, engine) = engine_of(&repository("models/compact-x4.yaml"), "profiles/rtx4090.yaml");
     let work = tempfile::tempdir().unwrap();
@@ -123,13 +123,13 @@ fn main() -> ExitCode {
         expect(profile, Provider::TensorRt, "", None);
         expect(profile, Provider::Cuda, "", None);
     }
-    // That the parser is there at all: it refuses what is wrong, in its own words.
+    // The parser is really asked: it refuses wrong options, in its own words.
     expect("rtx4090", Provider::TensorRt, "trt_builder_optimisation_level=3", Some("Unknown provider option"));
     expect("rtx4090", Provider::TensorRt, "trt_cuda_graph_enable=perhaps", Some("Failed to parse provider option"));
     expect("rtx4090", Provider::TensorRt, "trt_max_workspace_size=4 GiB", Some("Failed to parse provider option"));
     expect("rtx4090", Provider::Cuda, "use_tf33=1", Some("Unknown provider option"));
     expect("rtx4090", Provider::Cuda, "cudnn_conv_algo_search=FASTEST", Some("Failed to"));
-    // What it does not refuse is why profiles are checked by us.
+    // The parser accepts these wrong options, which is why we check profiles ourselves.
     expect("rtx4090", Provider::TensorRt, "trt_builder_optimization_level=99", None);
     println!("{asked} questions about {} profiles, {} wrong answers", profiles.len() - 1, failures.len());
     failures.extend(ladder());

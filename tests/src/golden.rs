@@ -11,7 +11,7 @@ use tileforge_exporter::{Shapes, synthesise};
 use tileforge_graph::{DataType, Model, WeightStorage, load, save};
 use tileforge_session::SessionOptions;
 
-/// One input with the output that the reference gives for it.
+/// One input, with the reference's output for it.
 #[derive(Debug)]
 pub struct Golden {
     /// Case and file, for messages.
@@ -50,17 +50,16 @@ pub fn golden_cases() -> Vec<Golden> {
     all
 }
 
-/// One graph of a component of a pipeline, with inputs and what the reference makes of them
-/// (`tests/golden-diffusers/README.md`).
+/// One graph of a pipeline's component, with inputs and the reference's outputs (`tests/golden-diffusers/README.md`).
 #[derive(Debug)]
 pub struct GoldenComponent {
     /// Case and file, for messages.
     pub name: String,
     /// The folder of the component, with its configuration.
     pub folder: PathBuf,
-    /// The weights: the file, or the index of its shards. For a case `lora-…` it is a file of adaptations.
+    /// The weights: the file, or the index of its shards. For a case `lora-…`, a LoRA file.
     pub checkpoint: PathBuf,
-    /// Which of the component's graphs.
+    /// Which graph of the component.
     pub graph: String,
     /// Inputs by name.
     pub inputs: BTreeMap<String, ArrayD<f32>>,
@@ -68,17 +67,17 @@ pub struct GoldenComponent {
     pub outputs: BTreeMap<String, ArrayD<f32>>,
 }
 
-/// Every golden input of every component, case by case.
+/// Every golden input of every component.
 pub fn golden_components() -> Vec<GoldenComponent> {
     components("tests/golden-diffusers")
 }
 
-/// Every golden input of every video autoencoder, case by case (`tests/golden-video-vae/README.md`).
+/// Every golden input of every video autoencoder (`tests/golden-video-vae/README.md`).
 pub fn golden_video_autoencoders() -> Vec<GoldenComponent> {
     components("tests/golden-video-vae")
 }
 
-/// Every golden input of the depth and real-time networks, whose checkpoints are synthesised in `folder`
+/// Every golden input of the depth and real-time networks. Their checkpoints are synthesised in `folder`
 /// (`tests/golden-systems/README.md`).
 pub fn golden_systems(folder: &Path) -> Vec<GoldenComponent> {
     let mut all = Vec::new();
@@ -109,20 +108,19 @@ pub fn golden_systems(folder: &Path) -> Vec<GoldenComponent> {
 }
 
 impl GoldenComponent {
-    /// The shapes of the inputs, as `--shapes` has them; of a scalar there is nothing to say.
+    /// The shapes of the inputs, in the form of `--shapes`. Scalars are left out.
     pub fn shapes(&self) -> Shapes {
         let dims = |array: &ArrayD<f32>| array.shape().iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
         let named = self.inputs.iter().filter(|(_, array)| array.ndim() > 0);
         named.map(|(name, array)| format!("{name}:{}", dims(array))).collect::<Vec<_>>().join(",").parse().unwrap()
     }
 
-    /// The worst error of what a model gives for `inputs`, of all outputs, of which there must be exactly the golden
-    /// ones.
+    /// The largest error of a model's outputs for `inputs`. The outputs must be exactly the golden ones.
     pub fn error_of(&self, model: &Model, storage: WeightStorage, inputs: &BTreeMap<String, ArrayD<f32>>) -> f32 {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
         save(model, &path, storage).unwrap();
-        // What was written can be read again, with all types as they were inferred.
+        // The written graph can be read again, and has the same inferred types.
         load(&path).unwrap_or_else(|e| panic!("{}: {e}", self.name));
         let mut session =
             Graph::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", self.name));
@@ -134,14 +132,14 @@ impl GoldenComponent {
     }
 }
 
-/// The largest absolute difference, over the range of what is expected. Both must have one shape.
+/// The largest absolute difference, over the expected output's range. Both must have the same shape.
 pub fn error_over_range(found: &ArrayD<f32>, expected: &ArrayD<f32>) -> f32 {
     assert_eq!(found.shape(), expected.shape());
     let (low, high) = expected.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
     largest(found.iter().zip(expected).map(|(a, b)| (a - b).abs())) / (high - low)
 }
 
-/// The largest of numbers from 0, or NaN if one of them is that, which `f32::max` would leave out.
+/// The largest of some numbers that are at least 0. NaN if one of them is NaN, which `f32::max` would drop.
 fn largest(numbers: impl Iterator<Item = f32>) -> f32 {
     numbers.fold(0.0, |largest, number| if largest.is_nan() || number <= largest { largest } else { number })
 }
@@ -180,7 +178,7 @@ fn is_golden(path: &Path) -> bool {
     path.to_string_lossy().ends_with(".golden.safetensors")
 }
 
-/// The tensors whose names begin so, without that.
+/// The tensors whose names begin with this prefix, under names without it.
 fn arrays(tensors: &SafeTensors<'_>, kind: &str) -> BTreeMap<String, ArrayD<f32>> {
     let names = tensors.names().into_iter().filter_map(|name| Some((name, name.strip_prefix(kind)?)));
     names.map(|(name, short)| (short.to_owned(), array(tensors, name))).collect()

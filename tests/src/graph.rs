@@ -1,4 +1,4 @@
-//! Graphs on ONNX Runtime, as tests give them float32 values.
+//! Graphs on ONNX Runtime, with float32 values from tests.
 
 use ndarray::{ArrayD, ArrayViewD};
 use std::path::Path;
@@ -6,7 +6,7 @@ use tileforge_contract::DataType;
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Environment, Result, Session, SessionOptions, Tensor, TensorInfo};
 
-/// The library of this source tree, and no cache.
+/// ONNX Runtime of this source tree, without a cache.
 pub fn environment() -> Environment {
     let search = std::env::var_os("ORT_DYLIB_PATH")
         .map_or(Search::AroundExecutable, |place| Search::Named { place: place.into(), by: "ORT_DYLIB_PATH" });
@@ -36,7 +36,7 @@ impl Graph {
         self.0.outputs()
     }
 
-    /// Runs the graph on float32 values, which become whole numbers where the graph takes those, and returns its outputs.
+    /// Runs the graph on float32 values, converted to integers for integer inputs. Returns its outputs.
     ///
     /// # Errors
     /// As [`Session::run`].

@@ -1,6 +1,6 @@
-//! What the end-to-end tests share: the binaries, golden data, and the folders that they work in.
+//! What the end-to-end tests share: the programs, golden data, and working folders.
 //!
-//! Anything missing fails a test with what to do; nothing is skipped.
+//! If something is missing, a test fails and says what to do. No test is skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 
 mod golden;
@@ -24,7 +24,7 @@ pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Names in a folder, sorted: what a failed command must not have added to.
+/// The names in a folder, sorted. A failed command must not have added any.
 pub fn names_in(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! Running the three binaries as a user does.
+//! Running the three programs as a user does.
 
 use crate::{names_in, repository};
 use std::ffi::{OsStr, OsString};
@@ -6,33 +6,33 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// What a command did.
+/// The outcome of a command.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The exit code; −1 for a death by signal.
+    /// The exit code; −1 if a signal ended it.
     pub code: i32,
-    /// Results.
+    /// Standard output: results.
     pub stdout: String,
-    /// Talk.
+    /// Standard error: messages.
     pub stderr: String,
 }
 
 impl Outcome {
-    /// What a command of [`command`] does.
+    /// Runs a command of [`command`].
     pub fn of(command: &mut Command) -> Self {
         let output = command.output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         Outcome { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// The outcome of a command that must have succeeded.
+    /// The outcome of a command that must succeed.
     #[must_use]
     pub fn success(self) -> Self {
         assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         self
     }
 
-    /// The outcome of a command that must have failed with this code, with an error that says all of `words`.
+    /// The outcome of a command that must fail with this exit code and an error that contains all of `words`.
     #[must_use]
     pub fn failure(self, code: i32, words: &[&str]) -> Self {
         assert_eq!(self.code, code, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
@@ -42,13 +42,13 @@ impl Outcome {
         self
     }
 
-    /// The one JSON object on stdout.
+    /// The one JSON object on standard output.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
     }
 }
 
-/// The folder of the binaries: that of the profile that the tests were built with.
+/// The folder of the programs, of the build profile of the tests.
 fn binaries() -> PathBuf {
     // target/PROFILE/deps/test-HASH
     let folder = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned();
@@ -65,17 +65,17 @@ pub fn words(words: &[&dyn AsRef<OsStr>]) -> Vec<OsString> {
     words.iter().map(|word| (**word).as_ref().to_owned()).collect()
 }
 
-/// A binary of the product with its arguments, an empty cache and no GPU.
+/// A program of the product with its arguments, an empty cache and no GPU.
 pub fn command<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
     static CACHE: OnceLock<tempfile::TempDir> = OnceLock::new();
     let cache = CACHE.get_or_init(|| tempfile::tempdir().unwrap());
     let mut command = Command::new(binaries().join(program));
-    // Whatever this machine's user has kept, and whichever GPU it has, tests see neither.
+    // Tests depend neither on the user's cache nor on this machine's GPU.
     command.args(arguments).env("XDG_CACHE_HOME", cache.path()).env("CUDA_VISIBLE_DEVICES", "");
     command
 }
 
-/// Runs a binary of the product.
+/// Runs a program of the product.
 pub fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> Outcome {
     Outcome::of(&mut command(program, arguments))
 }
@@ -101,13 +101,13 @@ pub fn manifest_in(work: &Path) -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(work.join("engine/manifest.json")).unwrap()).unwrap()
 }
 
-/// That the self-test of `work/engine` passes.
+/// Checks that the self-test of `work/engine` passes.
 pub fn assert_verified(work: &Path) {
     let verified = run("runtime", words(&[&"verify", &"--engine", &work.join("engine"), &"--json"])).success().json();
     assert_eq!(verified["passed"], true, "{verified}");
 }
 
-/// The engine of a model for a profile, in a temporary folder that goes when it is dropped.
+/// The engine of a model for a profile, in a temporary folder that is removed when the value is dropped.
 pub fn engine_of(model: &Path, profile: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let engine = folder.path().join("engine");
@@ -124,12 +124,12 @@ pub fn demo_engine() -> &'static Path {
     &ENGINE.get_or_init(|| engine_of(&model, "tests/profiles/small-tiles.yaml")).1
 }
 
-/// A copy of [`demo_engine`] in `folder`, to be changed.
+/// A copy of [`demo_engine`] in `folder`, for a test that changes it.
 pub fn copied_engine(folder: &Path) -> PathBuf {
     copy_of(demo_engine(), folder)
 }
 
-/// A copy of an engine, `folder/engine`, to be changed.
+/// A copy of an engine in `folder/engine`, for a test that changes it.
 pub fn copy_of(engine: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join("engine");
     std::fs::create_dir(&copy).unwrap();

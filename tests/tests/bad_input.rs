@@ -1,4 +1,4 @@
-//! Bad input: a clear error, the documented exit code, and nothing left behind.
+//! Bad input gives a clear error and the documented exit code, and leaves nothing behind.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{command, demo_engine, names_in, repository, run, words};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Exports `bytes` as a checkpoint, which must fail with `expected`.
+/// Exports `bytes` as a checkpoint, which must fail with the message `expected`.
 fn refused_checkpoint(bytes: &[u8], expected: &[&str]) {
     let work = tempfile::tempdir().unwrap();
     let (path, out) = (work.path().join("model.safetensors"), work.path().join("model.onnx"));
@@ -71,7 +71,7 @@ fn a_graph_of_one_size_needs_its_shape() {
 
 #[test]
 fn tensors_that_do_not_fit_are_all_listed() {
-    // One renamed: missing and left over. One of another shape.
+    // A renamed tensor is missing and left over. Another one has a wrong shape.
     let changed = with_header(|header| {
         let renamed = header.replace("\"conv_hr.bias\"", "\"conv_hr.sub_\"");
         let (before, after) = renamed.split_once("\"body.0.rdb2.conv2.weight\"").unwrap();
@@ -150,7 +150,7 @@ fn shards_are_held_to_their_index() {
     let _ = run("exporter", words(&[&"inspect", &index])).failure(1, &["must be beside the index"]);
 }
 
-/// Infers one image with the demo engine, which must fail.
+/// Sends one picture through the demo engine, which must fail.
 fn refused_image(name: &str, bytes: &[u8], more: &[&str], expected: &[&str]) {
     let work = tempfile::tempdir().unwrap();
     let (input, output) = (work.path().join(name), work.path().join("out.png"));
@@ -183,7 +183,7 @@ fn damaged_images_are_refused() {
     refused_image("truncated.jpg", &jpeg[..300], &[], &[]);
 }
 
-/// A PNG that says it is huge: a few bytes of a file, gigabytes of pixels.
+/// A PNG of a few bytes whose header declares gigabytes of pixels.
 fn bomb(width: u32, height: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, 1, 1);
@@ -228,7 +228,7 @@ fn places_that_cannot_be_written_are_refused() {
         .failure(1, &["/proc"]);
 }
 
-/// Runs a binary with a limit on the size of files, which fails a write in the middle as a full disk does.
+/// Runs a program with a limit on the size of files, so that a write fails in the middle, as on a full disk.
 fn with_small_disk(kibibytes: u32, program: &str, arguments: &[OsString]) -> (Option<i32>, String) {
     let program = command(program, [""; 0]).get_program().to_owned();
     let limit = format!("trap '' XFSZ; ulimit -f {kibibytes}; exec \"$0\" \"$@\"");

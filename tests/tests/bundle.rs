@@ -1,4 +1,4 @@
-//! Engines as files that travel: the same bytes every time, whole or refused, and signed.
+//! Packed engines: the same bytes every time, whole or refused, and signed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Outcome, build_engine, command, copied_engine, demo_engine, names_in, repository, run, words};
@@ -34,7 +34,7 @@ fn key(folder: &Path, name: &str) -> [PathBuf; 2] {
 #[test]
 fn the_same_inputs_give_the_same_bytes() {
     let work = tempfile::tempdir().unwrap();
-    // Elsewhere, and under a name of the same length at the same place in the manifest.
+    // In another folder, and under a name of the same length, so that the manifest has the same length.
     let engine = work.path().join("elsewhere").join("engine");
     let (model, profile) = (repository("models/compact-x4.yaml"), repository("tests/profiles/small-tiles.yaml"));
     let _ = run("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine])).success();
@@ -54,7 +54,7 @@ fn the_same_inputs_give_the_same_bytes_in_8_bits() {
     let model = repository("models/compact-x4.yaml");
     let built = [(); 2].map(|()| {
         let work = tempfile::tempdir().unwrap();
-        // No test depends on time, and each build measures activations itself.
+        // Speed gates are off, because no test depends on time. Each build measures activations itself.
         let text = fs::read_to_string(&profile)
             .unwrap()
             .replace("psnr_db: 100", "psnr_db: 40")
@@ -81,12 +81,12 @@ fn what_is_packed_is_unpacked() {
         assert!(fs::read(engine.join(&name)).unwrap() == fs::read(demo_engine().join(&name)).unwrap(), "{name}");
     }
     let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).success();
-    // Once more, over an engine; and never over anything else.
+    // Unpacking again replaces the engine. It never replaces anything else.
     let _ = unpack(&archive, &engine).success();
     fs::remove_file(engine.join("manifest.json")).unwrap();
     let _ = unpack(&archive, &engine).failure(1, &["is not empty and holds no engine"]);
     assert_eq!(names_in(work.path()), ["engine.tar", "unpacked"]);
-    // Anybody's tar reads it.
+    // Any tar program reads the archive.
     let listed = std::process::Command::new("tar").arg("-tf").arg(&archive).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.starts_with("engine/manifest.json\n") && listed.contains("engine/model.weights\n"), "{listed}");
@@ -100,7 +100,7 @@ fn an_altered_byte_in_any_file_is_refused_by_its_name() {
     for name in names_in(&engine) {
         let path = engine.join(&name);
         let whole = fs::read(&path).unwrap();
-        // Of the manifest, a digit of a file's digest; what is not about files, only a signature can protect.
+        // A changed digit in a digest of the manifest is found. Only a signature protects what does not concern files.
         let text = String::from_utf8_lossy(&whole);
         let middle = if name == "manifest.json" { text.rfind("sha256\": \"").unwrap() + 12 } else { whole.len() / 2 };
         flip(&path, middle);
@@ -125,7 +125,7 @@ fn an_altered_archive_is_refused_and_leaves_nothing() {
         let _ = unpack(&archive, &engine).failure(1, expected);
         assert_eq!(names_in(work.path()), ["engine.tar"]);
     };
-    // Each entry's header is 512 bytes, and its content begins behind it.
+    // Each entry has a header of 512 bytes before its content.
     let header_of = |name: &str| whole.windows(name.len()).position(|window| window == name.as_bytes()).unwrap();
     for name in names_in(demo_engine()).iter().filter(|name| *name != "manifest.json") {
         let mut altered = whole.clone();
@@ -136,7 +136,7 @@ fn an_altered_archive_is_refused_and_leaves_nothing() {
     refused(&whole[..700], &["engine.tar"]);
     refused(b"", &["expected manifest.json first"]);
     refused(&b"no tar at all, but long enough for a header of 512 bytes ".repeat(20), &["not a whole tar file"]);
-    // The last file left out: its header and all behind it replaced by the end of an archive.
+    // Without the last file: its header and everything after it are replaced by the end of an archive.
     let last = names_in(demo_engine()).pop().unwrap();
     let mut cut = whole[..header_of(&format!("engine/{last}"))].to_vec();
     cut.extend([0; 1024]);
@@ -151,7 +151,7 @@ fn whatever_byte_of_an_archive_is_altered_the_engine_is_the_same_or_refused() {
     let (archive, engine) = (work.path().join("engine.tar"), work.path().join("engine"));
     let _ = pack(demo_engine(), &archive).success();
     let whole = fs::read(&archive).unwrap();
-    // All of the first header and of the manifest's beginning, and then here and there.
+    // All bytes of the first header and of the beginning of the manifest, then single bytes here and there.
     let positions = (0..2000).step_by(3).chain((2000..whole.len()).step_by(whole.len() / 200));
     for position in positions {
         let mut altered = whole.clone();
@@ -181,7 +181,7 @@ fn entries_that_leave_the_folder_are_refused() {
     let header = whole.windows(name.len()).position(|window| window == name).unwrap();
     let evil = b"../../el/../weights\0";
     whole[header..header + evil.len()].copy_from_slice(evil);
-    // The header's checksum: the sum of its bytes, its own field counted as spaces.
+    // The header's checksum: the sum of its bytes, with its own field counted as spaces.
     whole[header + 148..header + 156].fill(b' ');
     let sum: u32 = whole[header..header + 512].iter().map(|byte| u32::from(*byte)).sum();
     whole[header + 148..header + 156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
@@ -256,7 +256,7 @@ fn only_engines_signed_with_the_key_are_opened() {
     fs::write(engine.join("manifest.sig"), &signature[1..]).unwrap();
     let _ = verify(&public).failure(1, &["expected the 64 bytes of a signature"]);
     fs::write(engine.join("manifest.sig"), &signature).unwrap();
-    // Nothing is parsed before it is known whose it is.
+    // Nothing is parsed before the signature has been checked.
     let manifest = fs::read(engine.join("manifest.json")).unwrap();
     fs::write(engine.join("manifest.json"), "no JSON").unwrap();
     let _ = verify(&public).failure(1, &["manifest.sig", "not one of this key"]);
@@ -356,7 +356,7 @@ fn killed_at_any_point_there_is_no_half_engine() {
             fs::remove_file(engine.join("manifest.sig")).unwrap();
         }
     }
-    // And what is left over stands in nobody's way.
+    // A leftover folder does no harm.
     let _ = unpack(&archive, &unpacked).success();
     let _ = sign(&engine, &private).success();
 }
@@ -375,13 +375,13 @@ fn the_same_weights_are_stored_once() {
     let inode = |engine: &Path, name: &str| fs::metadata(engine.join(name)).unwrap().ino();
     assert_eq!(inode(&one, "model.weights"), inode(&two, "model.weights"));
     assert_ne!(inode(&one, "manifest.json"), inode(&two, "manifest.json"));
-    // What a killed command may have left is in nobody's way.
+    // What a killed command may have left does no harm.
     fs::write(one.join("model.weights.linking"), "x").unwrap();
     let again = unpack("two");
     assert_eq!(inode(&one, "model.weights"), inode(&again, "model.weights"));
     assert_eq!(names_in(&two), names_in(demo_engine()));
     fs::remove_file(one.join("model.weights.linking")).unwrap();
-    // A replaced engine lets go of the shared file, and a damaged one is not linked to.
+    // A replaced engine no longer uses the shared file, and a damaged file is not linked to.
     fs::remove_file(one.join("model.weights")).unwrap();
     fs::copy(two.join("model.weights"), one.join("model.weights")).unwrap();
     flip(&one.join("model.weights"), 1000);
@@ -390,7 +390,7 @@ fn the_same_weights_are_stored_once() {
     assert_ne!(inode(&one, "model.weights"), inode(&three, "model.weights"));
     let _ = run("runtime", words(&[&"verify", &"--engine", &three])).success();
     let _ = run("runtime", words(&[&"verify", &"--engine", &one])).failure(1, &["model.weights"]);
-    // Nor is one that is not finished.
+    // Neither is the file of an unfinished engine.
     let unfinished = engines.join(".building-x");
     fs::rename(&three, &unfinished).unwrap();
     let four = unpack("four");

@@ -1,4 +1,4 @@
-//! Exported components of diffusion pipelines give what diffusers and transformers give.
+//! Exported components of diffusion pipelines give the outputs of diffusers and transformers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{GoldenComponent, Graph, error_over_range, golden_components, repository};
@@ -15,7 +15,7 @@ type Inputs = BTreeMap<String, ArrayD<f32>>;
 /// Largest absolute error over the range of the reference's output.
 const TOLERANCE: f32 = 2e-5;
 
-/// A hyperparameter that only the other components of a pipeline tell.
+/// A hyperparameter that only the pipeline's other components determine.
 fn hints(golden: &GoldenComponent) -> BTreeMap<String, String> {
     let width = golden.inputs.get("text_embeds").map(|embeds| embeds.shape()[1].to_string());
     width.into_iter().map(|width| ("text_embeds_width".to_owned(), width)).collect()
@@ -33,7 +33,7 @@ fn check_export(golden: &GoldenComponent, export: &Export, storage: WeightStorag
     error
 }
 
-/// The golden inputs of networks as they are, without adaptations.
+/// The golden inputs of networks without LoRA.
 fn golden_networks() -> Vec<GoldenComponent> {
     golden_components().into_iter().filter(|golden| !golden.name.starts_with("lora-")).collect()
 }
@@ -50,15 +50,14 @@ fn fixed_shapes_match_the_reference() {
 #[test]
 fn dynamic_shapes_match_the_reference() {
     for golden in &golden_networks() {
-        // A text encoder's graph is of one number of tokens: the one that its tokenizer pads to, if nothing else is
-        // said.
+        // A text encoder's graph has one number of tokens: the number that its tokenizer pads to, by default.
         let tokens = golden.inputs.get("input_ids").filter(|ids| ids.shape()[1] != 11).map(|_| golden.shapes());
         let _ = check(golden, &tokens.unwrap_or_default(), WeightStorage::Copy);
     }
 }
 
-/// A denoiser with a timestep for each image of a batch gives for a batch at different steps what it gives for its
-/// images one by one, and what it gives for one step for all.
+/// A UNet with a timestep for each sample: a batch at different steps gives the outputs of its samples one by one. A
+/// batch at one step gives the outputs of the UNet with one timestep for all.
 #[test]
 fn every_image_of_a_batch_can_have_its_own_timestep() {
     let mut seen = 0;
@@ -80,12 +79,12 @@ fn every_image_of_a_batch_can_have_its_own_timestep() {
         };
         let step = golden.inputs["timestep"].first().copied().unwrap();
         let batch = golden.inputs["sample"].shape()[0];
-        // One step for all, in the other form.
+        // One step for all samples, in the other form.
         let mut inputs = golden.inputs.clone();
         inputs.insert("timestep".into(), ArrayD::from_elem(vec![batch], step));
         let error = error_over_range(&run(&inputs, &mut each), &golden.outputs["out_sample"]);
         assert!(error <= TOLERANCE, "{}: {error}", golden.name);
-        // The same images twice, all at different steps.
+        // The same pictures twice, all at different steps.
         let steps: Vec<f32> = (0..2 * batch).map(|i| step / 2.0 + 37.5 * i as f32).collect();
         let of_image = |i: usize| -> Inputs {
             let one = |array: &ArrayD<f32>| array.slice_axis(Axis(0), Slice::from(i % batch..i % batch + 1)).to_owned();
@@ -134,7 +133,7 @@ fn a_form_of_timestep_that_does_not_exist_is_refused() {
     assert!(error.contains("contradicts the shape of `sample`"), "{error}");
 }
 
-/// Single files hold the weights of other cases, whose configurations they do not hold.
+/// Single files have the weights of other cases, without their configurations.
 #[test]
 fn networks_of_single_files_match_the_reference() {
     let files = [

@@ -1,4 +1,4 @@
-//! What CONTRIBUTING.md and the Makefile say, done as they say it.
+//! Follows CONTRIBUTING.md and the Makefile to the letter.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::repository;
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The output of a command that must have succeeded.
+/// The output of a command that must succeed.
 fn success(command: &mut Command) -> Output {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -14,7 +14,7 @@ fn success(command: &mut Command) -> Output {
     output
 }
 
-/// The blocks of Rust in a section of a document, without their indentation by lists.
+/// The Rust code blocks in a section of a document, without the indentation of lists.
 fn rust_blocks(section: &str) -> Vec<&str> {
     let blocks = section.split("```rust\n").skip(1);
     blocks.map(|rest| rest.split_once("```").unwrap().0).collect()
@@ -32,7 +32,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// A workspace of the exporter alone; what it depends on stays where it is.
+/// A workspace with the exporter alone. The crates that it depends on stay where they are.
 fn copy_of_exporter(folder: &Path) {
     let root = repository("").canonicalize().unwrap();
     let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
@@ -42,7 +42,7 @@ fn copy_of_exporter(folder: &Path) {
         "tileforge-exporter" => line.to_owned(),
         _ => line.replace("path = \"", &format!("path = \"{}/", root.display())),
     };
-    // What is tested is whether it compiles and detects: the copy need not be fast, only its dependencies are shared.
+    // The copy is only compiled and run briefly, so it need not be optimised. Its dependencies are shared.
     let unoptimised = "\n[profile.release.package.tileforge-exporter]\nopt-level = 0\n";
     let manifest = manifest.lines().map(line).collect::<Vec<_>>().join("\n") + unoptimised;
     copy_folder(&root.join("exporter"), &folder.join("exporter"));
@@ -64,7 +64,7 @@ fn an_architecture_is_added_as_contributing_says() {
     let (_, section) = document.split_once("## Adding an architecture\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let [file, module, line] = rust_blocks(section).try_into().unwrap();
-    // Always the same place, so that Cargo keeps one copy of what it builds.
+    // Always the same folder, so that Cargo keeps one copy of its build.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("contributing");
     let _ = fs::remove_dir_all(&folder);
     copy_of_exporter(&folder);
@@ -91,14 +91,14 @@ fn an_architecture_is_added_as_contributing_says() {
     assert!(!warnings.contains("warning"), "{warnings}");
 }
 
-/// Where the tests are built: target/PROFILE/deps/test-HASH.
+/// The folder where the tests are built: target/PROFILE/deps/test-HASH.
 fn target_folder() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
 
-/// What make says, with another target folder or with Cargo's own.
+/// The output of make, with another target folder or with Cargo's own.
 fn said_by(make: &mut Command, target: Option<&Path>) -> String {
-    // Nothing of the make that runs this test.
+    // Without the variables of the make that runs this test.
     for name in ["MAKEFLAGS", "CARGO_TARGET_DIR", "ORT_DYLIB_PATH"] {
         let _ = make.env_remove(name);
     }
@@ -108,7 +108,7 @@ fn said_by(make: &mut Command, target: Option<&Path>) -> String {
     String::from_utf8(success(make).stdout).unwrap()
 }
 
-/// Who sets Cargo's target folder finds the programs there, and make does too.
+/// With another target folder of Cargo, make finds the programs there.
 #[test]
 fn make_finds_the_programs_in_another_target_folder() {
     let folder = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ fn make_finds_the_programs_in_another_target_folder() {
         let said = said_by(&mut make, target);
         assert!(said.lines().any(|line| line.starts_with(&expected)), "expected `{expected}` in:\n{said}");
     }
-    // Programs that do not lie in the repository are told where its ONNX Runtime is.
+    // Programs outside of the repository get the path of its ONNX Runtime.
     for (target, expected) in [(Some(folder.path()), "/.onnxruntime/lib/libonnxruntime.so\n"), (None, "\n")] {
         let mut make = Command::new("make");
         let show = ["--no-print-directory", "--eval=show: ; @echo $$ORT_DYLIB_PATH", "show"];

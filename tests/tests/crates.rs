@@ -1,4 +1,4 @@
-//! Which crate knows of which: data flows one way, and the arrows are those of docs/architecture.md.
+//! Which crate depends on which: data flows one way, and docs/architecture.md has the list.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::repository;
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
-/// The crates of the product, and what each may know of.
+/// The crates of the product, and the crates that each may depend on.
 const MAY_KNOW: [(&str, &[&str]); 10] = [
     ("contract", &[]),
     ("terminal", &[]),
@@ -21,7 +21,7 @@ const MAY_KNOW: [(&str, &[&str]); 10] = [
     ("runtime", &["contract", "engine", "image", "session", "terminal"]),
 ];
 
-/// Each crate of the product with the crates of the product that it depends on, as Cargo has them.
+/// Each crate of the product with those that it depends on, from Cargo.
 fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

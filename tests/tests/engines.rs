@@ -1,4 +1,4 @@
-//! Engine directories: built from every kind of source, whole or refused.
+//! Engine directories: built from every kind of source; whole, or refused.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{command, copied_engine, demo_engine, names_in, repository, run, words};
@@ -69,7 +69,7 @@ fn a_failed_gate_writes_nothing_and_exits_with_4() {
     let work = tempfile::tempdir().unwrap();
     let profile = work.path().join("strict.yaml");
     let text = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
-    // More than FP32 can reach: the arithmetic is the same, its order is not.
+    // FP32 cannot reach this: the arithmetic is the same, but its order is not.
     fs::write(&profile, text.replace("small-tiles", "strict").replace("psnr_db: 100", "psnr_db: 199")).unwrap();
     let engine = work.path().join("engine");
     let outcome = run(
@@ -185,7 +185,7 @@ fn a_changed_engine_is_refused() {
 fn a_failed_self_test_exits_with_4() {
     let work = tempfile::tempdir().unwrap();
     let engine = copied_engine(work.path());
-    // A tolerance that rounding on any other machine could miss, too.
+    // Rounding on another machine could miss this tolerance, too.
     let manifest = fs::read_to_string(engine.join("manifest.json")).unwrap();
     fs::write(engine.join("manifest.json"), manifest.replace("\"tolerance\": 0.0001", "\"tolerance\": 1e-12")).unwrap();
     let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).failure(4, &[]);
@@ -241,7 +241,7 @@ fn doctor_judges_before_it_opens() {
         told.find("nodes         CPUExecutionProvider (").unwrap(),
     );
     assert!(verdict < nodes, "{told}");
-    // Each of several devices; of a CPU's engine they do not matter.
+    // One verdict for each device. An engine for CPUs ignores the devices.
     let several = doctor(&["--devices", "0,1"]).success().stdout;
     for line in
         ["engine        GPU 0: engine: fits cpu", "engine        GPU 1: engine: fits cpu", "nodes         GPU 1: CPU"]
@@ -257,7 +257,7 @@ fn doctor_judges_before_it_opens() {
     assert!(json["engine"][0]["assigned"][0]["nodes"].as_u64().unwrap() > 10, "{json}");
     let _ = run("runtime", ["doctor", "--require-signature", "some.pub"]).failure(2, &["--engine"]);
 
-    // Where opening fails, the verdict has been told.
+    // If opening fails, the verdict has already been printed.
     let graph = engine.join("model-1x3x24x24.onnx");
     fs::write(&graph, "no graph").unwrap();
     let path = engine.join("manifest.json");
@@ -269,7 +269,7 @@ fn doctor_judges_before_it_opens() {
     assert!(failed.stdout.contains("fits cpu") && !failed.stdout.contains("nodes"), "{}", failed.stdout);
 }
 
-/// A library that says it is ONNX Runtime of some version, and has no API to give.
+/// A library that claims to be some version of ONNX Runtime, but has no API.
 fn library_of_version(folder: &Path, version: &str) -> PathBuf {
     let (source, library) = (folder.join("old.c"), folder.join("libonnxruntime.so"));
     let code = format!(
@@ -322,7 +322,7 @@ fn an_engine_for_a_gpu_that_is_not_here_is_portable() {
             (&manifest["target"]["provider"], &manifest["target"]["compute_capability"]),
             (&"tensorrt".into(), &capability.into())
         );
-        // Fused operators of ONNX Runtime are nothing for TensorRT.
+        // TensorRT does not know ONNX Runtime's fused operators.
         assert!(manifest["graphs"].as_array().unwrap().iter().all(|graph| graph["optimised"] == false), "{manifest}");
         let verified = run("runtime", words(&[&"verify", &"--engine", &engine])).success();
         assert!(verified.stderr.contains("steps down from tensorrt to cuda:"), "{}", verified.stderr);
@@ -332,7 +332,7 @@ fn an_engine_for_a_gpu_that_is_not_here_is_portable() {
             assert_eq!(found.matches("steps down").count(), steps, "{found}");
         }
     }
-    // The same weights, whatever the GPU.
+    // The weights are the same for every GPU.
     let inode = |profile: &str| {
         std::os::unix::fs::MetadataExt::ino(&fs::metadata(work.path().join(profile).join("model.weights")).unwrap())
     };

@@ -1,4 +1,4 @@
-//! The examples of the runtime's library do what they say; their files are compiled into this test.
+//! The examples of the runtime's library work. Their files are compiled into this test.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../runtime/examples/tiles.rs"]
@@ -35,7 +35,7 @@ fn tiles_make_what_the_whole_picture_makes() {
     let work = tempfile::tempdir().unwrap();
     let photo = image::open(repository("tests/images/coffee.png")).unwrap();
     let (input, output) = (work.path().join("in.png"), work.path().join("out.png"));
-    // Many tiles, and less than one.
+    // A picture of many tiles, and one that is smaller than a tile.
     for (width, height, count) in [(301, 217, 9), (40, 30, 1)] {
         photo.crop_imm(100, 50, width, height).into_rgb8().save(&input).unwrap();
         let plan = tiles::enlarge(&input, &output).unwrap();

@@ -15,7 +15,7 @@ fn piped(input: &[u8], more: &[&str]) -> Output {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
-    // It may stop reading early; then the rest goes nowhere.
+    // The program may stop reading early. The rest is dropped.
     let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     feeder.join().unwrap();
@@ -39,7 +39,7 @@ fn photo(left: u32) -> RgbImage {
     image::open(repository("tests/images/coffee.png")).unwrap().crop_imm(left, 50, 60, 44).into_rgb8()
 }
 
-/// The same picture as a file, through the same engine.
+/// The same picture as a file, sent through the same engine.
 fn as_file(picture: impl Into<image::DynamicImage>) -> image::DynamicImage {
     let folder = tempfile::tempdir().unwrap();
     let (input, output) = (folder.path().join("in.png"), folder.path().join("out.png"));
@@ -100,7 +100,7 @@ fn y4m(parameters: &str, frames: &[RgbImage]) -> Vec<u8> {
     stream
 }
 
-/// Frames of a 4:4:4 stream, and its first line.
+/// The first line and the frames of a 4:4:4 stream.
 fn parsed(stream: &[u8]) -> (String, Vec<RgbImage>) {
     let end = stream.iter().position(|&byte| byte == b'\n').unwrap();
     let (line, mut rest) = (String::from_utf8(stream[..end].to_vec()).unwrap(), &stream[end + 1..]);
@@ -128,7 +128,7 @@ fn y4m_frames_keep_their_number_and_their_parameters() {
     assert_eq!(line, "YUV4MPEG2 W240 H176 F30000:1001 Ip A1:1 C444 XCOLORRANGE=LIMITED");
     assert_eq!(found.len(), 2);
     for (found, frame) in found.iter().zip(&frames) {
-        // What went in was rounded to 8 bits of luma and chroma, and so was what came out.
+        // Input and output were rounded to 8 bits of luma and chroma.
         let (_, rounded) = parsed_small(&y4m("C444", std::slice::from_ref(frame)));
         let expected = as_file(rounded).into_rgb8();
         let largest = largest_difference(found.as_raw(), expected.as_raw());
@@ -136,7 +136,7 @@ fn y4m_frames_keep_their_number_and_their_parameters() {
     }
 }
 
-/// What the first frame of a stream of 60×44 pixels is in RGB.
+/// The first frame of a stream of 60×44 pixels, in RGB.
 fn parsed_small(stream: &[u8]) -> (usize, RgbImage) {
     let start = stream.windows(6).position(|bytes| bytes == b"FRAME\n").unwrap() + 6;
     let planes = &stream[start..];
@@ -201,14 +201,14 @@ fn frames_do_not_wait_for_those_behind_them() {
     let mut command = command("runtime", words(&[&"infer", &"--engine", &batched]).into_iter().chain(more));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    // Two tiles each, and four in a run: the third frame fills half a run.
+    // Two tiles for each frame, and four in a run: the third frame fills half a run.
     let frames = [photo(100), photo(200), photo(300)];
     for frame in &frames {
         stdin.write_all(frame.as_raw()).unwrap();
     }
     let mut made = vec![0; 3 * 240 * 176 * 3];
     stdout.read_exact(&mut made).unwrap();
-    // Nor is what came before a damaged frame lost.
+    // Frames before a damaged frame are not lost either.
     stdin.write_all(photo(150).as_raw()).unwrap();
     stdin.write_all(&[0; 10]).unwrap();
     drop(stdin);
@@ -229,11 +229,11 @@ fn a_signal_ends_the_wait_for_frames() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // It has been waiting for some time, or is about to.
+        // The program has been waiting for some time, or is about to wait.
         std::thread::sleep(std::time::Duration::from_millis(700));
         let signalled = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
         assert!(signalled.success());
-        // Standard input stays open until it has ended.
+        // Standard input stays open until the program has ended.
         let stdin = child.stdin.take();
         assert!(refused(child.wait_with_output().unwrap(), 130, &["stopped before the end"]).is_empty());
         drop(stdin);
@@ -253,7 +253,7 @@ fn streams_go_into_a_folder_by_their_names() {
     let report = made.success().json();
     assert_eq!((&report["files"][0]["frames"], &report["files"][1]["frames"]), (&2.into(), &1.into()), "{report}");
     assert_eq!(names_in(&output), ["a.y4m", "b.y4m"]);
-    // A damaged stream leaves the others alone, and has no output.
+    // A damaged stream does not affect the others, and has no output.
     std::fs::write(&one, &y4m("F24:1 C444", &[photo(100), photo(150)])[..9000]).unwrap();
     std::fs::remove_dir_all(&output).unwrap();
     let failed =
@@ -307,7 +307,8 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
     photo(100).save(input.join("in.png")).unwrap();
     std::fs::write(input.join("in.y4m"), y4m("F24:1 C444", &[photo(100), photo(200)])).unwrap();
     std::fs::write(input.join("in.rgb"), photo(100).into_raw()).unwrap();
-    // Files of at most so many KiB, and an error instead of a signal beyond; the first lets a part be written.
+    // Limits the size of files to so many KiB, with an error instead of a signal. The first limit lets a part be
+    // written.
     for limit in ["4", "0"] {
         for (from, to) in [
             ("in.png", "out.tif"),
@@ -334,7 +335,7 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
             assert!(names_in(&outputs).is_empty(), "{to}: {:?}", names_in(&outputs));
         }
     }
-    // A stream has no name, but an end: a device that is always full.
+    // A stream has no name, but it can fail: a device that is always full.
     let arguments =
         words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input.join("in.y4m"), &"--output", &"-"]);
     let mut full = command("runtime", arguments);

@@ -1,4 +1,4 @@
-//! Attention, normalisations and activations are written in the forms that ONNX Runtime fuses.
+//! Attention, normalisations and activations have the forms that ONNX Runtime fuses.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::Graph;
@@ -39,11 +39,11 @@ fn attention_is_fused() {
         let [model, fused] = tiny(architecture);
         let attentions = count(&model, "Softmax");
         assert!(attentions > 2, "{architecture}");
-        // The scale of the queries and the transposition of the keys go into the product of the two.
+        // The scale of the queries and the transposition of the keys become part of the product.
         assert_eq!(count(&fused, "FusedMatMul"), attentions, "{architecture}");
         assert_eq!(count(&fused, "MatMul"), attentions, "{architecture}");
         assert_eq!(count(&model, "Mul") - count(&fused, "Mul"), attentions, "{architecture}");
-        // Nothing is decomposed that the exporter wrote as one operator, and everything that is known stays constant.
+        // Operators that the exporter wrote as one are not decomposed, and everything known stays constant.
         for operator in ["LayerNormalization", "Gelu", "Gemm"] {
             let activated = if operator == "Gemm" { count(&fused, "FusedGemm") } else { 0 };
             assert_eq!(count(&fused, operator) + activated, count(&model, operator), "{architecture}: {operator}");
@@ -55,7 +55,7 @@ fn attention_is_fused() {
 #[test]
 fn activations_are_fused_with_the_layer_before() {
     let [model, fused] = tiny("DRCT");
-    // Behind each of the four blocks that make features for the others, and before the upsampling.
+    // After each of the four blocks that make features for others, and before the upsampling.
     assert_eq!((count(&model, "LeakyRelu"), count(&fused, "FusedGemm"), count(&fused, "FusedConv")), (5, 4, 1));
     let [model, fused] = tiny("RRDBNet");
     assert_eq!(count(&model, "LeakyRelu"), count(&fused, "FusedConv"));

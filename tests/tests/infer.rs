@@ -1,4 +1,4 @@
-//! Images through the tiles of an engine: the pixels are those of the whole image.
+//! Pictures through the tiles of an engine give the pixels of the whole picture.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Graph, demo_engine, engine_of, names_in, repository, run, words};
@@ -13,13 +13,13 @@ use tileforge_image::Size;
 use tileforge_image::{Colour, Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSink, RowSource};
 use tileforge_session::SessionOptions;
 
-/// How far an output pixel of compact-x4 sees, in input pixels.
+/// The receptive field of compact-x4, in input pixels.
 const RADIUS: usize = 18;
 const SCALE: usize = 4;
 /// Largest difference between tiles and whole image, of a range of 1: two levels of 16 bits.
 const TOLERANCE: f32 = 3e-5;
 
-/// The network on an image of any size in one piece, `[1, 3, height, width]`.
+/// Runs the network on a picture of any size in one piece, `[1, 3, height, width]`.
 fn whole(image: ArrayView4<'_, f32>) -> Array4<f32> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("whole.onnx");
@@ -55,7 +55,7 @@ fn upscaled(image: &DynamicImage, more: &[&str]) -> (DynamicImage, serde_json::V
     (image::open(&output).unwrap(), report)
 }
 
-/// Largest difference of channel `c`, away from the borders by `away` input pixels on the axes that were padded.
+/// Largest difference of channel `c`, at least `away` input pixels from the borders on the padded axes.
 fn difference(found: impl Fn(u32, u32, usize) -> f32, expected: &Array4<f32>, away: (usize, usize)) -> f32 {
     let (_, channels, height, width) = expected.dim();
     let mut largest = 0.0_f32;
@@ -72,7 +72,8 @@ fn difference(found: impl Fn(u32, u32, usize) -> f32, expected: &Array4<f32>, aw
 
 #[test]
 fn tiles_equal_the_whole_image() {
-    // Many tiles; one row of tiles; an odd size just above one tile. At least one tile long, so that nothing is padded.
+    // Many tiles; one row of tiles; an odd size just above one tile. All are at least one tile long, so nothing is
+    // padded.
     for (width, height) in [(301, 217), (230, 96), (97, 193)] {
         let (image, tensor) = photo(width, height);
         let (found, report) = upscaled(&image.into(), &["--overlap", "52"]);
@@ -114,7 +115,7 @@ fn images_below_one_tile_equal_the_whole_image_away_from_the_padding() {
     }
 }
 
-/// Mirrored at the last pixel, which is not repeated; back and forth as often as it takes.
+/// Mirrored at the last pixel, which is not repeated, as often as needed.
 fn reflect(position: usize, length: usize) -> usize {
     if length == 1 {
         return 0;
@@ -162,7 +163,7 @@ fn grey_stays_grey() {
 #[test]
 fn alpha_is_kept() {
     let (image, tensor) = photo(150, 120);
-    // A slope, which bicubic interpolation continues as a slope.
+    // A slope: bicubic interpolation continues it.
     let with_alpha = ImageBuffer::from_fn(150, 120, |x, y| {
         let Rgb([r, g, b]) = *image.get_pixel(x, y);
         Rgba([r, g, b, (400 * x) as u16])

@@ -1,4 +1,4 @@
-//! Many pictures through one run: batches and streams change nothing, and what fails takes nothing else with it.
+//! Many pictures in one run: batches and streams change nothing, and a failure affects no other picture.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Outcome, command, copy_of, engine_of, names_in, repository, run, run_with_cache_in, words};
@@ -31,7 +31,7 @@ fn photo(x: u32, y: u32, width: u32, height: u32) -> DynamicImage {
     image::open(repository("tests/images/coffee.png")).unwrap().crop_imm(x, y, width, height)
 }
 
-/// Every file of a folder by its name; without those that a killed run may leave, which are hidden.
+/// Every file of a folder by name, except hidden files, which a killed run may leave.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let shown = names_in(folder).into_iter().filter(|name| !name.starts_with('.'));
     shown.map(|name| (name.clone(), fs::read(folder.join(&name)).unwrap())).collect()
@@ -72,7 +72,7 @@ fn batches_streams_and_folders_change_no_byte() {
     }
 }
 
-/// A folder of as many pictures, small and all different.
+/// A folder of many pictures, small and all different.
 fn folder_of(work: &Path, count: u32) -> PathBuf {
     let input = work.join("in");
     fs::create_dir(&input).unwrap();
@@ -99,7 +99,7 @@ fn a_damaged_picture_leaves_the_others_alone() {
     let _ = infer(batched(), &input, &first, &["--fail-fast"]).failure(1, &["07.png", "were not finished"]);
     assert!(names_in(&first).iter().all(|name| name.as_str() < "13.png"), "{:?}", names_in(&first));
 
-    // What is there is left as it is; what is missing is made.
+    // Finished outputs are left as they are, missing ones are made.
     fs::write(output.join("00.png"), "mine").unwrap();
     fs::remove_file(output.join("19.png")).unwrap();
     let report = infer(batched(), &input, &output, &["--resume", "--json"]);
@@ -118,7 +118,7 @@ fn whatever_kills_it_leaves_whole_pictures_and_resume_completes() {
     let _ = infer(batched(), &input, &expected, &[]).success();
     let (whole, expected) = (started.elapsed(), contents(&expected));
     let output = work.path().join("out");
-    // Spread over the run by the golden ratio: no two alike, and the same each time.
+    // Fractions of the run by the golden ratio: all different, and the same in every test.
     for run in 0..50_u32 {
         let moment = whole.mul_f64(f64::from(run) * 0.618_034 % 1.0);
         let arguments =
@@ -148,7 +148,7 @@ fn whatever_kills_it_leaves_whole_pictures_and_resume_completes() {
 fn a_signal_stops_it_with_nothing_half_made() {
     let work = tempfile::tempdir().unwrap();
     let (input, output) = (work.path().join("large.png"), work.path().join("out.png"));
-    // Hours of work, were it not stopped.
+    // This would take hours if it were not stopped.
     image::RgbImage::from_fn(6000, 6000, |x, y| image::Rgb([x as u8, y as u8, (x ^ y) as u8])).save(&input).unwrap();
     let arguments = words(&[&"infer", &"--engine", &batched(), &"--input", &input, &"--output", &output]);
     let mut command = command("runtime", arguments);
@@ -161,7 +161,7 @@ fn a_signal_stops_it_with_nothing_half_made() {
     let asked = Instant::now();
     let rest: Vec<String> = talk.map_while(Result::ok).collect();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
-    // A tile takes milliseconds; a slow machine is given seconds.
+    // A tile takes milliseconds. Slow machines get seconds.
     assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
     assert!(rest.iter().any(|line| line.contains("stopped before the end")), "{rest:?}");
     assert_eq!(names_in(work.path()), ["large.png"]);
@@ -177,12 +177,12 @@ fn whoever_stops_listening_stops_nothing() {
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert_eq!(contents(&output).len(), 6);
-    // What is left to do is one picture, of several that were asked for.
+    // One picture is left to do, of several that were asked for.
     let _ = infer(batched(), &input, &output, &["--resume"])
         .failure(1, &["damaged.png", "1 of 7 pictures failed; see above"]);
 }
 
-/// Nodes that add nothing to the output, but fail on the way.
+/// Nodes that do not change the output, but fail.
 struct Sabotage<'m> {
     model: &'m mut Model,
     number: usize,
@@ -211,7 +211,7 @@ impl Sabotage<'_> {
         name
     }
 
-    /// One value of the input that is not known before it is there.
+    /// One value of the input, which is known only at run time.
     fn least(&mut self) -> String {
         let input = self.model.inputs[0].name.clone();
         self.node("ReduceMin", &[&input], &[("keepdims", Attribute::from(0))])
@@ -276,7 +276,7 @@ fn a_run_that_fails_takes_the_pictures_of_its_batch_and_no_others() {
     }
 }
 
-/// Asks for far more memory than there is, which cannot be known before it runs.
+/// Asks for far more memory than there is. This is known only at run time.
 fn greedy(model: &mut Model) {
     let mut sabotage = Sabotage { model, number: 0 };
     let (least, tiny, huge, one) =
@@ -301,7 +301,7 @@ fn memory_that_does_not_suffice_makes_batches_and_streams_smaller() {
     assert_eq!(ran.json()["used"], json!({ "streams": 2, "batch": 1 }));
     assert!(contents(&output) == contents(&expected));
 
-    // Nothing helps where one image alone is too much.
+    // Nothing helps if a single picture needs too much.
     fs::remove_dir_all(&engine).unwrap();
     let engine = sabotaged(work.path(), 1, greedy);
     let none = work.path().join("none");
@@ -325,7 +325,7 @@ fn figures_are_saved_compared_and_swept() {
         first["latency"]["p50_ms"].as_f64().unwrap() > 0.0 && first["tiles_per_second"].as_f64().unwrap() > 0.0,
         "{first}"
     );
-    // Timing is not tested: any speed passes the one threshold, and none the other.
+    // Time is not tested: one threshold accepts any speed, the other none.
     let _ = bench(&[&"--compare", &base, &"--threshold", &"0"]).success();
     let _ = bench(&[&"--compare", &base, &"--threshold", &"1e9"]).failure(4, &["expected a speed of at least"]);
     assert_eq!((first["passes"].as_array().unwrap().len(), &first["provider"]), (3, &json!("cpu")));
@@ -340,7 +340,7 @@ fn figures_are_saved_compared_and_swept() {
     let _ = bench(&[&"--compare", &work.path().join("none.json")]).failure(1, &["none.json"]);
 
     let profile = bench(&[&"--profile", &"--json"]).success().json();
-    // Two pictures of four tiles: in one run each, or in four; what warmed it up does not count.
+    // Two pictures of four tiles: in one run each, or in four. The warm-up does not count.
     assert_eq!((&profile["runs"], &profile["pictures"]), (&json!(2), &json!(2)));
     assert_eq!(bench(&[&"--profile", &"--json", &"--batch", &"1"]).success().json()["runs"], 8);
     assert_eq!(bench_of("48x48", &[&"--profile", &"--json", &"--batch", &"1"]).success().json()["runs"], 2);
@@ -353,12 +353,12 @@ fn figures_are_saved_compared_and_swept() {
     let report = work.path().join("report");
     let sweep = || bench(&[&"--sweep", &"--report", &report, &"--passes", &"1"]).success();
     let swept = sweep();
-    // One tile, one and four in a run, three numbers of streams, in two tables.
+    // One tile, batches of one and four, three numbers of streams, in two tables.
     assert_eq!(swept.stdout.matches("| 48×48 |").count(), 12, "{}", swept.stdout);
     assert_eq!(names_in(&report), ["sweep.json", "sweep.md", "sweep.svg"]);
     assert!(fs::read_to_string(report.join("sweep.svg")).unwrap().starts_with("<svg"));
 
-    // What was measured in other places stays, and what was here is replaced.
+    // Measurements of other places stay. Those of this place are replaced.
     let folder = work.path().join("cache/tileforge/throughput");
     let kept = folder.join(&names_in(&folder)[0]);
     let measured =

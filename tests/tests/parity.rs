@@ -43,8 +43,8 @@ fn dynamic_shapes_match_the_reference() {
         let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
         let network = tileforge_exporter::arch::detect(&checkpoint, &BTreeMap::new()).unwrap();
         let multiple = Upscale::of(&network.contract()).unwrap().size_multiple;
-        // A dynamic graph takes multiples only: that is its contract, and the runtime pads to them. Some graphs are of
-        // one size only.
+        // A dynamic graph takes multiples only. That is its contract, and the runtime pads pictures to them. Some
+        // graphs have one size only.
         if network.example_shapes().is_empty() && golden.image.shape()[2..].iter().all(|size| size % multiple == 0) {
             let found = infer(&golden, &Shapes::default(), WeightStorage::Copy);
             let error = error_over_range(&found, &golden.upscaled);

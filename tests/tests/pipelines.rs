@@ -1,4 +1,4 @@
-//! Pipelines through the exporter's binary: the layout of what it writes, and bad input.
+//! Pipelines through the exporter's program: the layout of its output, and bad input.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Graph, names_in, repository, run, words};
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tileforge_session::SessionOptions;
 
-/// A pipeline's folder made of golden components: `(component, class, golden case)`.
+/// A pipeline's folder with golden components: `(component, class, golden case)`.
 fn pipeline(folder: &Path, components: &[(&str, &str, &str)]) -> PathBuf {
     let root = folder.join("pipeline");
     fs::create_dir(&root).unwrap();
@@ -103,7 +103,7 @@ fn a_folder_that_is_there_is_left_alone() {
     assert!(names_in(&to).is_empty());
 }
 
-/// Exports a pipeline after a change to it, which must fail with `expected` and leave nothing behind.
+/// Exports a pipeline after a change. This must fail with the message `expected` and leave nothing behind.
 fn refused(spoil: impl FnOnce(&Path), expected: &[&str]) {
     let work = tempfile::tempdir().unwrap();
     let from = pipeline(work.path(), &XL);
@@ -216,7 +216,7 @@ fn a_single_file_becomes_the_same_folders() {
     let _ = export(&file, &graph, &[])
         .failure(2, &["one file holds one graph", "unet, vae_encoder, vae_decoder, text_encoder, text_encoder_2"]);
     let _ = alone("transformer", &graph, &[]).failure(2, &["no such component", "text_encoder_2"]);
-    // Names in messages are those of the file.
+    // Messages use the names in the file.
     let wrong =
         ["--set", "attention_head_dim=[1,2,4]", "--set", "addition_time_embed_dim=4", "--set", "text_embeds_width=12"];
     let _ = alone("unet", &work.path().join("other"), &wrong).success();
@@ -240,8 +240,8 @@ fn a_single_file_becomes_the_same_folders() {
         .failure(1, &["belong to no component", "control_model.betas", "--component"]);
 }
 
-/// A file of adaptations with one layer of this name, for a weight of `[outputs, inputs]`: of rank 2 and all ones, it
-/// adds 2 to every element.
+/// A LoRA file with one layer of this name, for a weight of `[outputs, inputs]`. It has rank 2 and all ones, so it adds
+/// 2 to every element.
 fn lora(folder: &Path, layer: &str, [outputs, inputs]: [usize; 2]) -> PathBuf {
     let tensor = |rows: usize, columns: usize| {
         (safetensors::Dtype::F32, vec![rows, columns], 1_f32.to_le_bytes().repeat(rows * columns))
@@ -298,8 +298,8 @@ fn adaptations_are_merged_or_refused() {
         for (component, plain) in plain.iter().enumerate() {
             let added = if component == adapted { 0.5 * 2.0 * 24.0 * 16.0 } else { 0.0 };
             let found = elements(components[component]) - plain;
-            // The encoders are stored in 16 bits (BF16 the second), which round each sum: by 2e-3, and those errors do
-            // not all point one way.
+            // The encoders are stored in 16 bits (the second in BF16), which rounds each sum: by 2e-3. The errors have
+            // both signs.
             assert!((found - added).abs() < 0.2, "{layer} adds {found} to {}", components[component]);
         }
     }

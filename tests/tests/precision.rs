@@ -1,4 +1,4 @@
-//! Engines in fewer bits: what they are made of, what they proved, and what is refused.
+//! Engines in fewer bits: their graphs, their gates, and what is refused.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{assert_verified, build_engine, manifest_in, names_in, repository, run, run_with_cache_in, words};
@@ -10,10 +10,10 @@ use tileforge_contract::{ARCHITECTURE_KEY, CONTRACT_KEY, Padding, Precision, Rec
 use tileforge_exporter::{Checkpoint, Noise, Shapes, arch::registry, export, synthesise};
 use tileforge_graph::{ConvOptions, DataType, Model, TensorType, Trace, Value, Weight, WeightStorage, save};
 
-/// A profile for tiles of 24 and 48 pixels, of one precision with one floor.
+/// A profile for tiles of 24 and 48 pixels, with one precision and one floor.
 fn profile(folder: &Path, provider: &str, precision: &str, psnr_db: f64) -> PathBuf {
     let text = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
-    // No test depends on time.
+    // Speed gates are off, because no test depends on time.
     let text = text
         .replace("cosine: 0.999999", "cosine: 0.99\n  speed: 0")
         .replace("name: small-tiles", "name: few-bits")
@@ -73,8 +73,8 @@ fn fp16_has_typed_tensors_and_casts_at_its_ends_alone() {
         run("runtime", words(&[&"infer", &"--engine", &engine, &"--input", &picture, &"--output", &output])).success();
 }
 
-/// Convolutions whose activations leave FP16's range in the middle, as those of SDXL's VAE do, and come back; as an
-/// upscaler of scale 1.
+/// Convolutions whose activations leave FP16's range in the middle and come back, as in SDXL's VAE; an upscaler of
+/// scale 1.
 fn overflowing(folder: &Path) -> PathBuf {
     let trace = Trace::new("overflowing", 9, 20);
     let mut noise = Noise::new(5);
@@ -95,7 +95,7 @@ fn overflowing(folder: &Path) -> PathBuf {
     upscaler(trace, folder)
 }
 
-/// The graph of `trace` in a file, as an upscaler of scale 1 from `image` to `upscaled`.
+/// The graph of `trace` in a file: an upscaler of scale 1 from `image` to `upscaled`.
 fn upscaler(trace: Trace, folder: &Path) -> PathBuf {
     let mut model = trace.finish().unwrap_or_else(|e| panic!("{e}"));
     let contract = Upscale {
@@ -133,10 +133,10 @@ fn an_overflow_becomes_an_island() {
     let type_of = |name: &str| graph.types[name].data_type;
     assert_eq!(type_of("grow/LeakyRelu"), DataType::F32);
     assert_eq!(type_of("enter/Conv"), DataType::F16);
-    // In at the image, out and in again around the island, out at the end.
+    // Casts at the input, around the island, and at the output.
     assert_eq!(count(&graph, "Cast"), 4);
     assert_verified(work.path());
-    // In 8 bits, its values are quantised from FP32 and dequantised to it as well.
+    // In 8 bits, the island's values are quantised from FP32 and dequantised to FP32.
     for precision in ["int8", "fp8"] {
         let profile = self::profile(work.path(), "tensorrt", precision, 25.0);
         let _ = build_engine(work.path(), &model, &profile, &[]).success();
@@ -198,7 +198,7 @@ fn fp32_of_a_cpu_has_no_operator_that_leaves_the_convolutions_layout() {
     let _ = build_engine(work.path(), &compact(), &profile, &[]).success();
     let graph = graph_of(work.path(), 48);
     assert_eq!((count(&graph, "PRelu"), count(&graph, "Gather")), (0, 0));
-    // Each of 48 channels of the residual takes one of the image's three.
+    // Each of the 48 residual channels takes one of the picture's three channels.
     let filters: Vec<&Weight> = graph.weights.values().filter(|weight| weight.dims() == [48, 3, 1, 1]).collect();
     let expected: Vec<f32> = (0..48 * 3).map(|at| if at % 3 == at / 3 / 16 { 1.0 } else { 0.0 }).collect();
     assert_eq!(filters.iter().map(|filters| filters.to_f32s().unwrap()).collect::<Vec<_>>(), [expected]);
@@ -211,7 +211,7 @@ fn swinir_keeps_its_quality_in_fp16() {
     let path = work.path().join("swinir.safetensors");
     let swin = registry().iter().find(|entry| entry.name == "SwinIR").unwrap();
     let (_, tiny) = swin.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap();
-    // Stored in 16 bits: the engine's weights are then the checkpoint's own bytes.
+    // Stored in 16 bits, so that the engine's weights are the checkpoint's bytes.
     synthesise(tiny.as_ref(), DataType::F16, 1, &path).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
     let profile = profile(work.path(), "cpu", "fp16", 50.0);
@@ -221,7 +221,7 @@ fn swinir_keeps_its_quality_in_fp16() {
     let casts_of_weights =
         exported.nodes.iter().filter(|node| node.operator == "Cast" && exported.weights.contains_key(&node.inputs[0]));
     assert!(casts_of_weights.count() > 10);
-    // The smallest multiple of the window that holds the tile.
+    // The smallest multiple of the window that contains the tile.
     let file = names_in(&work.path().join("engine")).into_iter().find(|name| name.ends_with(".onnx")).unwrap();
     let graph = tileforge_graph::load(work.path().join("engine").join(file)).unwrap();
     assert!(graph.nodes.iter().all(|node| node.operator != "Cast" || !graph.weights.contains_key(&node.inputs[0])));
@@ -239,13 +239,13 @@ fn int8_of_a_cpu_is_made_of_what_onnxruntime_fuses() {
     let report =
         build_engine(work.path(), &compact(), &profile, &[&calibrated[..], &["--json"]].concat()).success().json();
     let (manifest, graph) = (manifest_in(work.path()), graph_of(work.path(), 48));
-    // The last layer, too, since it makes a residual.
+    // The last layer is included, since its output is a residual.
     assert_eq!(manifest.get("islands"), None);
     assert_eq!(
         (&manifest["calibration"]["source"], &manifest["calibration"]["range"]),
         (&"folder".into(), &"percentile".into())
     );
-    // What was measured is there; that a floor which is not reached refuses is tested where no time is taken.
+    // Speed was measured. Another test, without time, shows that a missed floor refuses the engine.
     let speed = report["speed"].as_array().unwrap();
     let floors: Vec<(&str, f64)> =
         speed.iter().map(|gate| (gate["name"].as_str().unwrap(), gate["floor"].as_f64().unwrap())).collect();
@@ -255,15 +255,15 @@ fn int8_of_a_cpu_is_made_of_what_onnxruntime_fuses() {
         manifest["gates"].as_array().unwrap().iter().all(|gate| !gate["name"].as_str().unwrap().contains("speed")),
         "{manifest}"
     );
-    // PReLU is the larger of x and slope · x, where the product is a convolution of each channel alone; the image has
-    // four channels.
+    // PReLU is the larger of x and slope · x, where the product is a depthwise convolution. The picture has four
+    // channels.
     assert_eq!((count(&graph, "Max"), count(&graph, "PRelu"), count(&graph, "Pad")), (17, 0, 1));
     let quantised = |dims: [usize; 4]| {
         graph.weights.values().filter(|weight| weight.data_type() == DataType::I8 && weight.dims() == dims).count()
     };
     assert_eq!([[32, 1, 1, 1], [32, 4, 3, 3], [32, 32, 3, 3], [48, 32, 3, 3]].map(quantised), [17, 1, 16, 1]);
     assert_verified(work.path());
-    // The same again comes from the cache, to the byte.
+    // A second build takes its statistics from the cache and gives the same bytes.
     let before = fs::read(work.path().join("engine/model.weights")).unwrap();
     assert_eq!(names_in(&work.path().join("cache/tileforge/calibration")).len(), 1);
     let _ = build_engine(work.path(), &compact(), &profile, &calibrated).success();
@@ -306,7 +306,7 @@ fn quality_is_judged_on_tiles_of_the_calibration_too() {
     };
     let x = trace.input("image", TensorType::new(DataType::F32, [1, 3, 24, 24]));
     let x = x.conv(&weight("enter.weight", &[16, 3, 3, 3]), None, &ConvOptions::same(3));
-    // Without an epsilon, a black picture is divided by 0.
+    // Without an epsilon, a black picture causes a division by 0.
     let x = x.instance_norm(&weight("norm.weight", &[16]), &weight("norm.bias", &[16]), 0.0);
     trace.output("upscaled", &x.conv(&weight("leave.weight", &[3, 16, 3, 3]), None, &ConvOptions::same(3)));
     let model = upscaler(trace, work.path());
@@ -327,7 +327,7 @@ fn quality_is_judged_on_tiles_of_the_calibration_too() {
 #[test]
 fn the_worst_layers_fall_back_until_the_floor_holds() {
     let work = tempfile::tempdir().unwrap();
-    // All inner layers together reach 45 dB, the worst one alone 51.
+    // With all inner layers quantised, the graph reaches 45 dB; with the worst one alone, 51 dB.
     let floor = 48.0;
     let profile = profile(work.path(), "tensorrt", "fp8", floor);
     let manifest = build_engine(work.path(), &compact(), &profile, &["--json"]).success().json();
@@ -356,7 +356,7 @@ fn sensitivity_ranks_every_layer() {
         ranking.iter().zip(&figures).all(|(exact, printed)| (exact - printed).abs() < 0.006) && ranking.len() == 18,
         "{ranking:?}"
     );
-    // What was measured besides is no part of the engine.
+    // Speed and sensitivity are not part of the engine.
     assert_eq!(manifest_in(work.path()).get("sensitivity"), None);
 }
 
@@ -383,12 +383,12 @@ fn graphs_for_gpus_are_typed_throughout() {
         let profile = profile(work.path(), "tensorrt", precision, 30.0);
         let _ = build_engine(work.path(), &compact(), &profile, &[]).success();
         let (manifest, graph) = (manifest_in(work.path()), graph_of(work.path(), 24));
-        // Rounding shows: no activation of a CPU's FP16 engine is rounded.
+        // The emulation rounds activations. An FP16 engine on the CPU does not, so it is nearer to the reference.
         let measured = gate(&manifest, "psnr_db_emulated");
         assert!((30.0..unrounded).contains(&measured), "{precision}: {measured}, {unrounded} on the CPU");
         let types: BTreeSet<DataType> = graph.weights.values().map(Weight::data_type).collect();
         assert!(types.contains(&data_type) && !types.contains(&DataType::F32), "{precision}: {types:?}");
-        // TensorRT's zero points are 0.
+        // TensorRT's zero points must be 0.
         let zero_points =
             graph.nodes.iter().filter(|node| node.operator == "QuantizeLinear").map(|node| &node.inputs[2]);
         assert!(zero_points.map(|name| graph.weights[name].to_bytes().unwrap()[0]).all(|zero_point| zero_point == 0));
@@ -473,8 +473,8 @@ fn a_graph_of_every_architecture_converts_alone() {
     let _ = convert(&[&"--precision", &"fp16", &"--island", &"nothing"]).failure(1, &["it has no node `nothing`"]);
 }
 
-/// Weights of every layer in 8 bits, read by DequantizeLinear, of a checkpoint in half precision: close to what it was,
-/// in half its bytes.
+/// 8-bit weights in every layer, read by DequantizeLinear, of a checkpoint in half precision. They are near the
+/// originals, in half the bytes.
 #[test]
 fn weights_alone_go_to_8_bits() {
     let work = tempfile::tempdir().unwrap();
@@ -502,7 +502,7 @@ fn weights_alone_go_to_8_bits() {
         }
         let [values, scales, zero_points] = [0, 1, 2].map(|input| &found.weights[&source.inputs[input]]);
         assert_eq!((values.data_type(), scales.dims()), (DataType::I8, zero_points.dims()));
-        // The weight as it was, behind its Cast.
+        // The original weight, after its Cast.
         let name = layer.inputs[1].strip_suffix("/DequantizeLinear").unwrap();
         let original = model.weights.get(name).unwrap_or_else(|| {
             &model.weights[&model.nodes.iter().find(|node| node.outputs[0] == name).unwrap().inputs[0]]
@@ -521,6 +521,6 @@ fn weights_alone_go_to_8_bits() {
         checked += 1;
     }
     assert!(checked > 20, "{checked} layers");
-    // Biases and normalisations keep their halves.
+    // Biases and normalisations stay in half precision.
     assert!(found.weights.values().any(|weight| weight.data_type() == DataType::F16));
 }

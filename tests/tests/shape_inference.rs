@@ -1,4 +1,4 @@
-//! Inferred types are those that ONNX Runtime computes.
+//! Inferred types are the same as those that ONNX Runtime computes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::Graph;
@@ -13,8 +13,7 @@ use tileforge_graph::{
 };
 use tileforge_session::{OptimisationLevel, SessionOptions};
 
-/// Runs the model with every f32 value that a node makes as an output, and compares each shape. Returns the operators
-/// that were seen.
+/// Runs the model with every float32 value as an output, and compares each shape. Returns the operators in the model.
 fn check(mut model: Model) -> BTreeSet<String> {
     let made: Vec<String> = model.nodes.iter().flat_map(|node| node.outputs.clone()).collect();
     let ports = made.iter().map(|name| Port { name: name.clone(), ty: model.types[name].clone() });
@@ -22,7 +21,7 @@ fn check(mut model: Model) -> BTreeSet<String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     save(&model, &path, WeightStorage::Inline).unwrap();
-    // Unoptimised, so that every node is still there.
+    // Not optimised, so that every node still exists.
     let options = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
     let mut session = Graph::open(&path, &options).unwrap_or_else(|e| panic!("{e}"));
     let inputs: Vec<_> =
@@ -49,7 +48,7 @@ fn every_architecture_is_inferred_as_it_runs() {
                     check_component(&checkpoint, &network.example_shapes());
                     continue;
                 };
-                // 10 × 14 is no multiple of 4: the ×1 network pads and crops.
+                // 10 × 14 is not a multiple of 4: the ×1 network pads and crops.
                 let image = [2, contract.channels, 10, 14];
                 check(export(&checkpoint, &Shapes::of("image", &image), &BTreeMap::new()).unwrap().model);
                 if !network.example_shapes().is_empty() {
@@ -63,7 +62,7 @@ fn every_architecture_is_inferred_as_it_runs() {
     }
 }
 
-/// A part of a pipeline, with its dynamic sizes fixed afterwards and from the beginning.
+/// A component of a pipeline, with its dynamic sizes fixed afterwards and from the beginning.
 fn check_component(checkpoint: &Checkpoint, example: &Shapes) {
     if !example.is_empty() {
         let _ = check(export(checkpoint, example, &BTreeMap::new()).unwrap().model);
@@ -92,7 +91,7 @@ fn check_component(checkpoint: &Checkpoint, example: &Shapes) {
     }
 }
 
-/// A batch of dynamic size is resized as its images are one by one, and not to one image.
+/// A batch of dynamic size is resized to the same pictures as one by one.
 #[test]
 fn a_dynamic_batch_is_resized_whole() {
     let trace = Trace::new("resize", 9, 20);
@@ -122,7 +121,7 @@ fn integers(trace: &Trace, values: &[i64]) -> Value {
     trace.constant("integers", &[values.len()], Constant::I64(values))
 }
 
-/// One graph with every operator that has a rule, in more forms than today's architectures use.
+/// One graph with every operator that has a rule, in more forms than the architectures use.
 #[test]
 fn every_rule_is_inferred_as_it_runs() {
     let image = [2, 4, 9, 12];
@@ -185,7 +184,7 @@ fn every_rule_is_inferred_as_it_runs() {
         let _ = shape.cast(DataType::F32);
     }
     let _ = x.grid_sample(&weight("grid", &[2, 5, 7, 2]));
-    // Slices: from the end, backwards, beyond the end, of nothing.
+    // Slices: from the end, backwards, beyond the end, of zero length.
     for (start, end, step) in [(-5, -1, 2), (8, i64::MIN, -3), (2, i64::MAX, 1), (7, 3, 1), (100, -100, -1), (0, 9, 4)]
     {
         let (starts, ends) = (integers(&trace, &[start]), integers(&trace, &[end]));

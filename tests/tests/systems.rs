@@ -1,4 +1,4 @@
-//! Depth and real-time networks give what their reference implementations give (`tests/golden-systems`).
+//! Depth and real-time networks give the outputs of their reference implementations (`tests/golden-systems`).
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{GoldenComponent, golden_systems};
@@ -43,7 +43,7 @@ fn fixed_shapes_match_the_reference() {
 fn dynamic_shapes_match_the_reference() {
     let folder = tempfile::tempdir().unwrap();
     let all = golden(folder.path());
-    // The graphs of depth networks are of one size.
+    // Graphs of depth networks have one size.
     let dynamic: Vec<&GoldenComponent> = all.iter().filter(|golden| golden.inputs.contains_key("frame")).collect();
     assert!(dynamic.len() >= 8);
     for golden in dynamic {
@@ -51,7 +51,7 @@ fn dynamic_shapes_match_the_reference() {
     }
 }
 
-/// An image of 0 … 1 goes into a graph that normalises it, and the same comes out.
+/// A graph with the normalisation inside gives the same output for a picture from 0 to 1.
 #[test]
 fn preprocessing_can_be_in_the_graph() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! TensorRT takes every graph that the exporter makes, as far as its table of operators tells.
+//! TensorRT accepts every graph that the exporter makes, according to its table of operators.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{repository, run, words};

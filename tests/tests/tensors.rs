@@ -1,4 +1,4 @@
-//! Engines of the components of larger systems: what is built of tensors, what it proves, and what is refused.
+//! Engines of networks that take tensors: what is built, which gates are passed, and what is refused.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{assert_verified, build_engine, manifest_in, repository, run, words};
@@ -10,7 +10,7 @@ use tileforge_contract::Contract;
 use tileforge_exporter::{Checkpoint, Shapes, arch::registry, export, synthesise};
 use tileforge_graph::{DataType, Model, Weight, WeightStorage, save};
 
-/// A profile of small sizes for every task, of one precision.
+/// A profile of small sizes for every task, with one precision.
 fn profile(folder: &Path, precision: &str, psnr_db: f64) -> PathBuf {
     let text = format!(
         "name: few-bits\nprovider: cpu\nprecision: {precision}\ntasks:\n  vae_encoder: {{ tiles: [32x32] }}\n  vae_decoder: {{ tiles: [8x8] }}\n  \
@@ -100,7 +100,8 @@ fn a_graph_for_each_size_has_the_batch_of_the_profile() {
     assert_eq!((shape(1, "encoder_hidden_states")[1].clone(), shape(1, "timestep")), (json!(77), json!([])));
 }
 
-/// One convolution's output is beyond FP16, and the normalisation behind it takes it back: what SDXL's decoder does.
+/// One convolution's output is beyond FP16's range, and the normalisation after it brings it back, as in SDXL's
+/// decoder.
 #[test]
 fn an_overflow_in_an_autoencoder_becomes_an_island() {
     let work = tempfile::tempdir().unwrap();
@@ -114,7 +115,7 @@ fn an_overflow_in_an_autoencoder_becomes_an_island() {
     let _ = build_engine(work.path(), &model, &profile(work.path(), "fp16", 50.0), &[]).success();
     let islands: Vec<String> = serde_json::from_value(manifest_in(work.path())["islands"].clone()).unwrap();
     assert!(islands.contains(&format!("{planted}/Conv")), "{islands:?}");
-    // It, the normalisation behind it, and nothing else.
+    // The convolution and the normalisation after it, and nothing else.
     assert!(islands.iter().all(|name| name.contains("up_blocks.0.resnets.0.")) && islands.len() < 10, "{islands:?}");
     assert_verified(work.path());
     let plain = graph(work.path(), "AutoencoderKLDecoder", |_| {});

@@ -1,4 +1,4 @@
-//! Exported video autoencoders give what the reference gives, for a whole video and for the same video in chunks.
+//! Exported video autoencoders give the reference's outputs, for a whole video and for the same video in chunks.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{GoldenComponent, Graph, error_over_range, golden_video_autoencoders, names_in, run, words};
@@ -24,7 +24,7 @@ fn golden() -> Vec<GoldenComponent> {
     all
 }
 
-/// The graph of a golden checkpoint for one chunk, with fixed shapes of its inputs or with none.
+/// The graph of a golden checkpoint for one chunk, with fixed or with dynamic input shapes.
 fn session(golden: &GoldenComponent, chunk: &str, shapes: &Shapes, storage: WeightStorage) -> Graph {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
@@ -41,7 +41,7 @@ fn only<T>(map: &BTreeMap<String, T>) -> (&str, &T) {
     map.first_key_value().map(|(name, value)| (name.as_str(), value)).unwrap()
 }
 
-/// What a session gives for a video: the output of this name, and what its layers keep, as inputs of the next chunk.
+/// A session's results for a chunk: the output of this name, and its caches as inputs of the next chunk.
 fn give(session: &mut Graph, video: (&str, ArrayViewD<'_, f32>), kept: &Kept, output: &str) -> (ArrayD<f32>, Kept) {
     let inputs: Vec<_> =
         std::iter::once(video).chain(kept.iter().map(|(name, value)| (name.as_str(), value.view()))).collect();
@@ -73,9 +73,9 @@ fn whole_videos_match_the_reference() {
     }
 }
 
-/// The ways to cut a video that are tested: frames of the first chunk, then of the others.
+/// The tested ways to cut a video: frames of the first chunk, then of the later chunks.
 fn cuts(golden: &GoldenComponent, frames: usize) -> Vec<Vec<usize>> {
-    // In latent frames; a frame of an encoder's latent video is that many of the video.
+    // In latent frames. For an encoder, each stands for that many frames of the video.
     let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
     let network = detect_task(&checkpoint, Some(golden.graph.parse().unwrap()), &BTreeMap::new()).unwrap();
     let pixels = network.contract().inputs.iter().find_map(|input| input.frames()).unwrap();
@@ -122,7 +122,7 @@ fn chunks_give_what_the_whole_video_gives() {
     assert!(tried >= 30, "only {tried} cuts");
 }
 
-/// A graph of fixed shapes for each kind of chunk, as engines have them.
+/// A graph of fixed shapes for each kind of chunk, as in engines.
 #[test]
 fn chunks_of_fixed_shapes_give_it_too() {
     for golden in golden().iter().filter(|golden| golden.name.starts_with("seedvr2/")) {

@@ -1,4 +1,4 @@
-//! What the exporter knows, for scripts and tests that go through all of it.
+//! Lists what the exporter knows, for scripts and tests that go through all architectures.
 
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use tileforge_exporter::arch::{Entry, registry};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Print JSON: name and task of each architecture, name and example shapes of each of its presets
+    /// Print JSON: name and task of each architecture, name and example shapes of each preset
     #[arg(long)]
     json: bool,
 }

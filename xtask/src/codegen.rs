@@ -1,11 +1,11 @@
-//! ONNX's own schema to Rust, without `protoc`.
+//! Generates Rust code from ONNX's schema, without `protoc`.
 
 use std::fs;
 use std::path::Path;
 
 const HEADER: &str = "// Made by `cargo xtask codegen` from crates/graph/proto/onnx-ml.proto. Do not edit.\n";
 
-/// Remakes the checked-in protobuf code, or with `check` compares it with what would be made.
+/// Writes the checked-in protobuf code. With `check`, compares it instead.
 pub(crate) fn run(check: bool) -> Result<(), String> {
     let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/graph");
     let target = graph.join("src/proto/onnx.rs");
@@ -28,7 +28,7 @@ fn generate(folder: &Path) -> Result<String, String> {
     let out = tempfile::tempdir().map_err(|e| format!("temporary folder: {e}"))?;
     prost_build::Config::new()
         .out_dir(out.path())
-        // Raw tensor data stays a slice of the buffer that was decoded: no copy.
+        // Raw tensor data stays a slice of the decoded buffer, without a copy.
         .bytes(["."])
         .compile_fds(descriptors)
         .map_err(|e| format!("prost-build: {e}"))?;

@@ -1,4 +1,4 @@
-//! The developer's tasks: `cargo xtask <task>`.
+//! Developers' tools: `cargo xtask <task>`.
 
 mod architectures;
 mod codegen;
@@ -17,9 +17,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// List the architectures with their presets, and the shapes with which a preset that needs some is exported.
+    /// List the architectures with their presets, and with example shapes for presets that need shapes.
     Architectures(architectures::Arguments),
-    /// Remake crates/graph/src/proto/onnx.rs from crates/graph/proto/onnx-ml.proto.
+    /// Generate crates/graph/src/proto/onnx.rs from crates/graph/proto/onnx-ml.proto.
     Codegen {
         /// Write nothing; fail if the checked-in file differs.
         #[arg(long)]

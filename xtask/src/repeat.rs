@@ -1,4 +1,4 @@
-//! Large photos for benchmarks: a small one, repeated.
+//! Large photos for benchmarks: a small photo, repeated.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
@@ -14,7 +14,7 @@ pub(crate) struct Arguments {
     /// Where the result goes
     #[arg(short, long, value_name = "OUT.png")]
     output: PathBuf,
-    /// Write 16 bits a sample
+    /// Write 16 bits for each sample
     #[arg(long)]
     sixteen: bool,
 }
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     for y in 0..arguments.size.1 {
         let row = &photo[(y % info.height) as usize * info.line_size..][..info.line_size];
         let samples = row.iter().cycle().take(3 * arguments.size.0 as usize);
-        // 8 bits become 16 by repeating the byte: 255 becomes 65535.
+        // 8 bits become 16 bits by repeating the byte, so 255 becomes 65535.
         let bytes: Vec<u8> =
             if arguments.sixteen { samples.flat_map(|v| [*v, *v]).collect() } else { samples.copied().collect() };
         writer.write_all(&bytes).map_err(|e| at(output, &e))?;

@@ -1,4 +1,4 @@
-//! Checkpoints with random weights, for tests and benchmarks that need no downloads.
+//! Checkpoints with random weights, for tests and benchmarks without downloads.
 
 use std::path::PathBuf;
 use tileforge_exporter::arch::{Entry, registry};
@@ -7,15 +7,15 @@ use tileforge_graph::DataType;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The architecture, as the exporter names it
+    /// The architecture, by the exporter's name
     architecture: String,
-    /// One of its configurations
+    /// One of its presets
     #[arg(long, default_value = "tiny")]
     preset: String,
     /// Element type of the weights: f32, f16 or bf16
     #[arg(long, default_value = "f32")]
     data_type: String,
-    /// Another seed gives other weights
+    /// Each seed gives other weights
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Where the checkpoint goes

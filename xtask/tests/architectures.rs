@@ -1,4 +1,5 @@
-//! What `cargo xtask architectures` lists can be synthesised and exported, which is how `make gpu-check` begins.
+//! Everything that `cargo xtask architectures` lists can be synthesised and exported. `make gpu-check` begins with
+//! that.
 #![allow(clippy::unwrap_used)] // a test's way to fail
 
 use serde_json::Value;
