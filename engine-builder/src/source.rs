@@ -4,7 +4,7 @@ use crate::profile::{Profile, Shapes as ProfileShapes};
 use crate::{Error, ModelFile, Result, Tile};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tileforge_contract::{ARCHITECTURE_KEY, Contract, Extent, Shapes, Sizes, Task};
+use tileforge_contract::{ARCHITECTURE_KEY, Axis, Contract, Extent, Shapes, Sizes, Task};
 use tileforge_exporter::{Checkpoint, Shapes as FixedShapes};
 use tileforge_graph::Model;
 
@@ -176,7 +176,8 @@ impl Source {
     /// The sizes of the graphs, the smallest first.
     fn all_sizes(&self, profile: &Profile) -> Result<Vec<Sizes>> {
         let inputs = &self.contract.inputs;
-        let tokens = inputs.iter().find_map(|input| input.most_tokens()).unwrap_or(TOKENS);
+        let most = inputs.iter().find_map(|input| input.most_tokens()).unwrap_or(TOKENS);
+        let tokens = self.tokens_of_graph().unwrap_or(most);
         let (height, width) =
             (inputs.iter().find_map(|input| input.height()), inputs.iter().find_map(|input| input.width()));
         if inputs.iter().any(|input| input.frames().is_some()) {

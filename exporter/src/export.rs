@@ -107,12 +107,12 @@ fn check_ports(architecture: &str, contract: &Contract, model: &Model) -> Result
 
 /// Whether a dimension of the graph is the axis that the contract says.
 ///
-/// A fixed length must be one that the axis allows. An open one grows with the axis: a graph may count in smaller units than
+/// A graph of fixed size may take one that the axis does not allow, because it pads within. An open length grows with the axis: a graph may count in smaller units than
 /// the contract, and call `height` what the contract calls two units of height, but then it does so everywhere; `units` holds
 /// the contract's units in each of the graph's.
 fn matches(axis: &Axis, dim: &Dim, units: &mut BTreeMap<&'static str, usize>) -> bool {
     let mut grows = |name: &'static str, extent: &Extent| match dim {
-        Dim::Fixed(length) => extent.size(*length).is_some(),
+        Dim::Fixed(length) => *length > 0,
         Dim::Symbol { names, multiply, divide, add } => {
             let step = extent.step.saturating_mul(*divide);
             let unit = step / multiply.max(&1);

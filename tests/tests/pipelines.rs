@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tileforge_contract::{Contract, Meaning};
 use tileforge_session::SessionOptions;
 
 /// A pipeline's folder with golden components: `(component, class, golden case)`.
@@ -204,7 +205,8 @@ fn a_single_file_becomes_the_same_folders() {
     let graph = work.path().join("decoder.onnx");
     let _ = alone("vae_decoder", &graph, &[]).success();
     let metadata = tileforge_graph::load(&graph).unwrap().metadata;
-    assert_eq!(metadata["tileforge.scaling_factor"], "0.13025");
+    let contract = Contract::from_metadata(&metadata).unwrap();
+    assert_eq!(contract.inputs[0].meaning, Meaning::Latent { scaling: 0.13025, shift: 0.0 });
     let folder = work.path().join("folder");
     let more =
         ["--set", "attention_head_dim=[1,2,4]", "--set", "addition_time_embed_dim=8", "--set", "text_embeds_width=12"];

@@ -24,12 +24,12 @@ fn baseline() -> Vec<u8> {
 
 /// Several scans, with tables between them.
 fn progressive() -> Vec<u8> {
-    fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/images/progressive.jpg")).unwrap()
+    fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/images/progressive.jpg")).unwrap()
 }
 
 /// With restart markers in its scan.
 fn restarting() -> Vec<u8> {
-    fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/images/restarts.jpg")).unwrap()
+    fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/images/restarts.jpg")).unwrap()
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn inks_become_the_colours_of_their_profile() {
 #[test]
 fn jpegs_of_adobe_hold_inks_inverted_and_as_luma() {
     // All pixels are (55, 127, 127, 0), stored inverted in a file with Adobe's segment.
-    let jpeg = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/images/cmyk.jpg")).unwrap();
+    let jpeg = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/images/cmyk.jpg")).unwrap();
     let profile = grey_inks();
     let length = (profile.len() + 16) as u16;
     let segment =
