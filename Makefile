@@ -11,6 +11,8 @@ ifneq ($(filter /%,$(BIN)),)
 # Programs find ONNX Runtime in the folders above them, and those outside of the repository are not below this one.
 export ORT_DYLIB_PATH ?= $(CURDIR)/.onnxruntime/lib/libonnxruntime.so
 endif
+# NVIDIA's builder for RTX GPUs is compiled in where libclang is, which its bindings need (crates/tensorrt/Cargo.toml).
+RTX_FEATURE := $(if $(shell scripts/find_libclang.sh 2>/dev/null),--features rtx)
 ENGINES := $(foreach model,$(MODELS),engines/$(GPU)/$(model)/manifest.json)
 # Seconds for each fuzz target.
 SECONDS ?= 20
@@ -20,11 +22,12 @@ SECONDS ?= 20
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-setup: ## Provision ONNX Runtime in .onnxruntime/ (GPU=1: the GPU library and what it needs)
-	@python3 scripts/setup_onnxruntime.py $(if $(filter 1,$(GPU)),--gpu) $(if $(TENSORRT_WHEEL),--tensorrt-wheel "$(TENSORRT_WHEEL)")
+setup: ## Provision ONNX Runtime in .onnxruntime/ (RTX=1: also NVIDIA's builder for RTX GPUs; GPU=1: all that a GPU needs)
+	@python3 scripts/setup_onnxruntime.py $(if $(filter 1,$(GPU)),--gpu) $(if $(filter 1,$(RTX)),--rtx) $(if $(TENSORRT_WHEEL),--tensorrt-wheel "$(TENSORRT_WHEEL)")
 
 build: ## Build exporter, engine-builder and runtime (in target/release/, or in that of CARGO_TARGET_DIR)
-	cargo build --release --locked
+	cargo build --release --locked $(RTX_FEATURE)
+	@$(if $(RTX_FEATURE),,scripts/find_libclang.sh || echo "plans for RTX GPUs cannot be built by these programs; all else works" >&2)
 
 demo: setup build ## Upscale a photo through the whole line, and compare it with bicubic
 	@mkdir -p demo
@@ -43,7 +46,7 @@ engines/$(GPU)/%/manifest.json: models/%.yaml $(wildcard profiles/$(GPU).yaml pr
 	$(BIN)/engine-builder build $< --profile $(GPU) -o $(@D) --share engines
 
 test: setup build ## Run all tests; with the GPU library set up, also `conformance`
-	cargo test --release --locked --workspace
+	cargo test --release --locked --workspace $(RTX_FEATURE)
 	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; \
 	else echo "not run: the provider options of the GPU profiles (make conformance downloads 0.3 GB for it)"; fi
 
@@ -56,7 +59,7 @@ gpu-check: build ## Prove parity and speed on the NVIDIA GPU of this machine; ex
 
 lint: ## Formatting, lints, generated code, licences and advisories
 	cargo fmt --all --check
-	cargo clippy --release --locked --workspace --all-targets -- --deny warnings
+	cargo clippy --release --locked --workspace --all-targets $(RTX_FEATURE) -- --deny warnings
 	cargo xtask codegen --check
 	scripts/cargo_deny.sh
 

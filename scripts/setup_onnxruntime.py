@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Puts ONNX Runtime, and for --gpu NVIDIA's libraries, into .onnxruntime/ of the repository.
+"""Puts ONNX Runtime, and for --gpu and --rtx NVIDIA's libraries, into .onnxruntime/ of the repository.
 
 The libraries come out of Python wheels, because those are mirrored wherever pip works. Each wheel is pinned by its SHA-256,
 and the same wheel is taken whatever Python runs this script. No Python ends up in the product.
 
     .onnxruntime/lib/libonnxruntime.so      what `runtime` loads, with all that it needs beside it
+    .onnxruntime/lib/libtensorrt_rtx.so.1   what `engine-builder` builds plans for RTX GPUs with (--rtx or --gpu)
+    .onnxruntime/include/                   the option names of the TensorRT-RTX provider, for our tests (--gpu)
     .onnxruntime/licences/PACKAGE/          the licence texts that came in the wheels
     .onnxruntime/VERSION.json               what is installed, with the SHA-256 of every file
 
@@ -37,6 +39,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 ONNXRUNTIME = "1.31.1"
+# The release that plans for RTX GPUs are built with. A plan is for exactly one release: changing it makes all plans stale.
+TENSORRT_RTX = "1.7.1"
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # Larger files are hashed again only when their size or modification time changed: NVIDIA's libraries would take seconds.
@@ -69,14 +73,23 @@ class Wheel:
     sha256: str
     libraries: str  # pattern over member paths; all of them land in lib/ under their base name
     without: str = ""  # pattern over base names that are not worth their size
+    headers: str = ""  # pattern over member paths; these land in include/
     file: Path | None = None  # where the user has put it; None: pip fetches it
 
     @property
     def name(self) -> str:
         return f"{self.package.replace('-', '_')}-{self.version}-{self.tags}.whl"
 
-    def installs(self, member: str) -> bool:
-        return fnmatchcase(member, self.libraries) and not fnmatchcase(member.rsplit("/", 1)[-1], self.without)
+    def target(self, member: str) -> Path | None:
+        """Where a member is installed; None: nowhere."""
+        name = member.rsplit("/", 1)[-1]
+        if fnmatchcase(member, self.libraries) and not fnmatchcase(name, self.without):
+            return Path("lib", name)
+        if fnmatchcase(member, self.headers):
+            return Path("include", name)
+        if re.fullmatch(r"licen[sc]e.*|.*notices?\.txt|acknowledgements\.txt|readme\.txt", name, re.IGNORECASE):
+            return Path("licences", self.package, name)
+        return None
 
 
 CAPI = "onnxruntime/capi/libonnxruntime*.so*"
@@ -113,19 +126,42 @@ GPU_WHEELS = {
     ],
 }  # fmt: skip
 
+# TensorRT for RTX: the library and its ONNX parser, which build plans on any machine, with or without a GPU. NVIDIA's licence
+# lets everybody install them; they are not ours to pass on, so no engine and no archive of ours holds them.
+RTX_WHEELS = {
+    "x86_64": [
+        Wheel("tensorrt-rtx-cu13-libs", f"{TENSORRT_RTX}.116", "py3-none-manylinux_2_28_x86_64",
+              "e3fd45fed001240d63304e77a2d4006319b839994237cb294b6e7ad72acaabcd", "tensorrt_rtx_libs/libtensorrt_*.so.1"),
+    ],
+}  # fmt: skip
+
+# The execution provider that runs those plans, a plugin of ONNX Runtime. Its wheel brings the two libraries above once more
+# (the same build, by its build ID) and a CUDA runtime; those of the other wheels serve it. It opens `libtensorrt_plugins.so`
+# if that is there, for operators that are no part of ONNX, and ours are all; `libtensorrt_shim.so` is of no use to it.
+PROVIDER_WHEELS = {
+    "x86_64": [
+        Wheel("onnxruntime-ep-nv-tensorrt-rtx-cu13", "0.5.0", "py3-none-manylinux_2_28_x86_64",
+              "32f575c633d171b4edf4b53d3bb22b72a6c9c0a850d2982ce9a788a5d40d3298",
+              "onnxruntime_ep_nv_tensorrt_rtx/libonnxruntime_providers_nv_tensorrt_rtx.so",
+              headers="onnxruntime_ep_nv_tensorrt_rtx/*.h"),
+    ],
+}  # fmt: skip
+
 # For the summary: what has to be found for each provider, in lib/ or by the system's own search.
 CUDA_LIBRARIES = ["libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudnn.so.9", "libcuda.so.1"]
 TENSORRT_LIBRARIES = ["libnvinfer.so.10", "libnvonnxparser.so.10"]
+RTX_LIBRARIES = ["libtensorrt_rtx.so.1", "libtensorrt_onnxparser_rtx.so.1"]
+PROVIDER_LIBRARIES = ["libonnxruntime_providers_nv_tensorrt_rtx.so", "libcudart.so.13", "libcuda.so.1", "libnvidia-ml.so.1"]
 
 
 def main() -> int:
     arguments = parse_arguments()
     try:
-        machine = supported_machine(arguments.gpu)
+        machine = supported_machine(arguments.gpu, arguments.rtx)
         tensorrt = tensorrt_from_file(arguments.tensorrt_wheel) if arguments.tensorrt_wheel else None
         arguments.destination.mkdir(parents=True, exist_ok=True)
         with only_run(arguments.destination):
-            provision(arguments.destination, machine, arguments.gpu, arguments.only_onnxruntime, tensorrt)
+            provision(arguments, machine, tensorrt)
     except SetupError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -141,22 +177,25 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=f"Provision ONNX Runtime {ONNXRUNTIME} for this repository.",
-        epilog="A GPU installation serves the CPU too, so a later run without --gpu keeps it. To go back, delete the folder.",
+        epilog="What --gpu and --rtx installed serves the CPU too, so a later run without them keeps it. "
+        "To go back, delete the folder.",
     )
     add = parser.add_argument
     add("--gpu", action="store_true", help="the CUDA and TensorRT build, with CUDA 13 and cuDNN 9: 1.2 GB to download, 1.7 GB installed")
+    add("--rtx", action="store_true", help="also TensorRT for RTX, which builds plans for RTX GPUs without a GPU: 95 MB to "
+        "download, 240 MB installed; part of --gpu, which also takes the provider that runs them")
     add("--only-onnxruntime", action="store_true", help="with --gpu: without NVIDIA's libraries, as `make conformance` needs it")
     add("--tensorrt-wheel", type=Path, metavar="FILE", help="with --gpu: NVIDIA's wheel of TensorRT's libraries, to add them")
     add("--destination", type=Path, default=REPOSITORY / ".onnxruntime", metavar="DIR", help="default: %(default)s")
     arguments = parser.parse_args()
     if arguments.tensorrt_wheel and not arguments.gpu:
         parser.error("--tensorrt-wheel needs --gpu")
-    if arguments.only_onnxruntime and (arguments.tensorrt_wheel or not arguments.gpu):
-        parser.error("--only-onnxruntime needs --gpu, and goes with no --tensorrt-wheel")
+    if arguments.only_onnxruntime and (arguments.tensorrt_wheel or arguments.rtx or not arguments.gpu):
+        parser.error("--only-onnxruntime needs --gpu, and goes with no --tensorrt-wheel and no --rtx")
     return arguments
 
 
-def supported_machine(gpu: bool) -> str:
+def supported_machine(gpu: bool, rtx: bool) -> str:
     """This machine's name as wheels spell it; an error when no wheel of ours runs here."""
     system, machine = platform.system(), platform.machine()
     if system != "Linux":
@@ -164,6 +203,9 @@ def supported_machine(gpu: bool) -> str:
     if machine not in (GPU_WHEELS if gpu else CPU_WHEELS):
         known = ", ".join(GPU_WHEELS if gpu else CPU_WHEELS)
         raise SetupError(f"ONNX Runtime's {'GPU ' if gpu else ''}wheel exists for {known}, and this machine is {machine}. {ELSEWHERE}")
+    if rtx and machine not in RTX_WHEELS:
+        known = ", ".join(RTX_WHEELS)
+        raise SetupError(f"TensorRT for RTX is pinned for {known}, and this machine is {machine}; build plans on another machine")
     try:
         library = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):  # not glibc: musl, for one
@@ -206,15 +248,23 @@ def only_run(destination: Path):
         yield
 
 
-def provision(destination: Path, machine: str, gpu: bool, only_onnxruntime: bool, tensorrt: Wheel | None) -> None:
-    """Brings `destination` to the wheels asked for, and reuses what is whole of an earlier run."""
+def provision(arguments: argparse.Namespace, machine: str, tensorrt: Wheel | None) -> None:
+    """Brings the destination to the wheels asked for, and reuses what is whole of an earlier run."""
+    destination = arguments.destination
     installed = read_installed(destination)
     whole = {name: record for name, record in installed.items() if is_whole(destination, record)}
 
-    gpu = gpu or (machine in GPU_WHEELS and any(name.startswith("onnxruntime_gpu-") for name in installed))
+    def had(package: str) -> bool:
+        return any(name.startswith(f"{package}-") for name in installed)
+
+    gpu = arguments.gpu or (machine in GPU_WHEELS and had("onnxruntime_gpu"))
+    rtx = gpu or arguments.rtx or had("tensorrt_rtx_cu13_libs")
     wheels = list(GPU_WHEELS[machine] if gpu else CPU_WHEELS[machine])
-    if only_onnxruntime:
+    if arguments.only_onnxruntime:
         del wheels[1:]
+    else:
+        wheels += RTX_WHEELS.get(machine, []) if rtx else []
+        wheels += PROVIDER_WHEELS.get(machine, []) if gpu else []
     if gpu:
         earlier = [tensorrt_wheel(name, record["sha256"], None) for name, record in whole.items()]
         wheels += [tensorrt] if tensorrt else filter(None, earlier)
@@ -226,7 +276,7 @@ def provision(destination: Path, machine: str, gpu: bool, only_onnxruntime: bool
     changed = not linked or reusable.keys() != wanted.keys() or installed.keys() != wanted.keys()
     if changed:
         install(destination, wheels, reusable)
-    report(destination, wheels[0], gpu and not only_onnxruntime, changed)
+    report(destination, wheels, gpu and not arguments.only_onnxruntime, changed)
 
 
 def read_installed(destination: Path) -> dict:
@@ -286,6 +336,11 @@ def install(destination: Path, wheels: list[Wheel], reusable: dict) -> None:
                     file.unlink()  # as soon as it is done with: all of them together are a gigabyte
         (staging / "lib" / "libonnxruntime.so").symlink_to(f"libonnxruntime.so.{ONNXRUNTIME}")
         try_out(staging / "lib" / "libonnxruntime.so")
+        rtx = staging / "lib" / "libtensorrt_rtx.so.1"
+        if rtx.exists():
+            # The library opens itself by its plain name when it looks for plugins.
+            rtx.with_name("libtensorrt_rtx.so").symlink_to(rtx.name)
+            try_out_rtx(rtx)
 
         first = wheels[0]
         version = {
@@ -297,10 +352,11 @@ def install(destination: Path, wheels: list[Wheel], reusable: dict) -> None:
         }
         (staging / "VERSION.json").write_text(json.dumps(version, indent=2) + "\n", encoding="utf-8")
         # VERSION.json comes last: killed in between, it does not fit the files, and the next run installs again.
-        for part in ("licences", "lib"):
+        for part in ("licences", "include", "lib"):
             if (destination / part).exists():
                 os.rename(destination / part, staging / f"previous-{part}")
-            os.rename(staging / part, destination / part)
+            if (staging / part).exists():
+                os.rename(staging / part, destination / part)
         os.replace(staging / "VERSION.json", destination / "VERSION.json")
 
 
@@ -333,12 +389,8 @@ def unpack(wheel: Wheel, file: Path, folder: Path) -> dict:
     try:
         with zipfile.ZipFile(file) as archive:
             for member in archive.namelist():
-                name = member.rsplit("/", 1)[-1]
-                if wheel.installs(member):
-                    path = Path("lib", name)
-                elif re.fullmatch(r"licen[sc]e.*|.*notices?\.txt", name, re.IGNORECASE):
-                    path = Path("licences", wheel.package, name)
-                else:
+                path = wheel.target(member)
+                if path is None:
                     continue
                 (folder / path).parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, open(folder / path, "wb") as target:
@@ -369,12 +421,33 @@ def try_out(library: Path) -> None:
         raise SetupError(f"expected ONNX Runtime {ONNXRUNTIME}, found {version} in {library.name}")
 
 
-def report(destination: Path, wheel: Wheel, gpu: bool, changed: bool) -> None:
+def try_out_rtx(library: Path) -> None:
+    """Loads TensorRT for RTX and asks for its version. It needs neither a GPU nor a driver for that."""
+    try:
+        loaded = ctypes.CDLL(str(library))
+        version = ".".join(str(getattr(loaded, f"getInferLib{part}Version")()) for part in ("Major", "Minor", "Patch"))
+    except (OSError, AttributeError) as error:
+        raise SetupError(f"TensorRT for RTX was downloaded and cannot be loaded on this machine: {error}") from error
+    if version != TENSORRT_RTX:
+        raise SetupError(f"expected TensorRT for RTX {TENSORRT_RTX}, found {version} in {library.name}")
+
+
+def report(destination: Path, wheels: list[Wheel], gpu: bool, changed: bool) -> None:
     """Says what is installed and, for a GPU, which providers can work and what the others lack."""
-    print(f"ONNX Runtime {wheel.version} ({'gpu' if gpu else 'cpu'}) {'is now' if changed else 'is'} in {destination / 'lib'}")
+    folder = destination / "lib"
+    print(f"ONNX Runtime {wheels[0].version} ({'gpu' if gpu else 'cpu'}) {'is now' if changed else 'is'} in {folder}")
+    for wheel in wheels:
+        if wheel in RTX_WHEELS.get(platform.machine(), []):
+            licence = destination / "licences" / wheel.package
+            print(f"TensorRT for RTX {wheel.version} is there too, under NVIDIA's licence in {licence}: not to be passed on")
     if not gpu:
         return
-    for provider, libraries in (("CUDA", CUDA_LIBRARIES), ("TensorRT", TENSORRT_LIBRARIES + CUDA_LIBRARIES)):
+    providers = (
+        ("CUDA", CUDA_LIBRARIES),
+        ("TensorRT", TENSORRT_LIBRARIES + CUDA_LIBRARIES),
+        ("TensorRT-RTX", RTX_LIBRARIES + PROVIDER_LIBRARIES),
+    )
+    for provider, libraries in providers:
         missing = [name for name in libraries if not found(destination / "lib", name)]
         print(f"{provider}: {'no, missing ' + ', '.join(missing) if missing else 'yes'}")
         if "libcuda.so.1" in missing and provider == "CUDA":

@@ -13,6 +13,7 @@ pub mod portable;
 mod precision;
 pub mod profile;
 mod progress;
+pub mod rtx;
 mod samples;
 mod source;
 mod test_image;

@@ -173,6 +173,16 @@ impl Source {
         self.all_sizes(profile)?.iter().map(|sizes| self.graph(sizes)).collect()
     }
 
+    /// The number of tokens that a graph is fixed to.
+    fn tokens_of_graph(&self) -> Option<usize> {
+        let Kind::Graph(model) = &self.kind else { return None };
+        self.contract.inputs.iter().find_map(|input| {
+            let axis = input.axes.iter().position(|axis| matches!(axis, Axis::Tokens(_)))?;
+            let port = model.inputs.iter().find(|port| port.name == input.name)?;
+            port.ty.dims.get(axis)?.fixed()
+        })
+    }
+
     /// The sizes of the graphs, the smallest first.
     fn all_sizes(&self, profile: &Profile) -> Result<Vec<Sizes>> {
         let inputs = &self.contract.inputs;

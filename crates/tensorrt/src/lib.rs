@@ -1,0 +1,32 @@
+//! Plans for RTX GPUs, built by NVIDIA's own builder on any machine, with or without a GPU.
+//!
+//! TensorRT for RTX compiles an ONNX graph into a *plan* for one or several compute capabilities. Its libraries are
+//! loaded at run time from a folder ([`Library::load`]); [`Library::build`] reads a graph from its file, with the
+//! weights beside it, and gives the plan's bytes. The network is strongly typed: every precision stands in the graph,
+//! and no builder option changes one.
+//!
+//! A plan is for exactly one release of the library ([`Library::version`], [`PlanHeader::version`]) and for the
+//! capabilities that it was built for ([`PlanHeader::capabilities`]).
+//!
+//! The bindings (crate `trtx`) are compiled in with the feature `rtx`, which needs libclang. Without it the crate has
+//! the same items, and [`Library::load`] says what is missing.
+//!
+//! Sources: <https://docs.nvidia.com/deeplearning/tensorrt-rtx/latest/> and the headers of release 1.7.
+
+mod capability;
+mod error;
+mod library;
+mod message;
+#[cfg(feature = "rtx")]
+mod native;
+mod options;
+mod plan;
+#[cfg(feature = "rtx")]
+mod symbols;
+
+pub use capability::ComputeCapability;
+pub use error::{Error, Result};
+pub use library::{Library, LibraryVersion};
+pub use message::{Message, Refusal, Severity};
+pub use options::{BuildOptions, InputRange, Progress, Refit};
+pub use plan::{Plan, PlanHeader, Validity};

@@ -1,0 +1,131 @@
+//! The builder's two shared libraries.
+
+use crate::{BuildOptions, ComputeCapability, Error, Plan, Progress, Result, Validity};
+use std::fmt;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+/// The library itself.
+#[cfg_attr(not(feature = "rtx"), allow(dead_code))]
+pub(crate) const BUILDER: &str = "libtensorrt_rtx.so.1";
+/// Its parser of ONNX graphs.
+#[cfg_attr(not(feature = "rtx"), allow(dead_code))]
+pub(crate) const PARSER: &str = "libtensorrt_onnxparser_rtx.so.1";
+
+/// A release of TensorRT for RTX, such as 1.7.1.116.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LibraryVersion {
+    /// The first number.
+    pub major: u32,
+    /// The second.
+    pub minor: u32,
+    /// The third.
+    pub patch: u32,
+    /// The fourth.
+    pub build: u32,
+}
+
+impl LibraryVersion {
+    /// The release whose headers the bindings were made from. Another patch has the same interface.
+    pub const EXPECTED: LibraryVersion = LibraryVersion { major: 1, minor: 7, patch: 1, build: 116 };
+}
+
+impl fmt::Display for LibraryVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}.{}", self.major, self.minor, self.patch, self.build)
+    }
+}
+
+/// The builder, loaded. A process has one: loading it again from the same folder gives the same.
+#[derive(Debug, Clone)]
+pub struct Library {
+    folder: PathBuf,
+    version: LibraryVersion,
+}
+
+#[cfg_attr(not(feature = "rtx"), allow(clippy::missing_const_for_fn))]
+impl Library {
+    /// Loads the builder and its parser from `folder`. Neither needs a GPU or a driver.
+    ///
+    /// # Errors
+    /// [`Error::NotCompiledIn`], [`Error::LibraryMissing`], [`Error::LibraryUnusable`], [`Error::LibraryVersion`], or
+    /// [`Error::AnotherLibrary`].
+    pub fn load(folder: &Path) -> Result<Self> {
+        #[cfg(feature = "rtx")]
+        {
+            let version = crate::native::load(folder)?;
+            Ok(Library { folder: folder.to_owned(), version })
+        }
+        #[cfg(not(feature = "rtx"))]
+        {
+            let _ = folder;
+            Err(Error::NotCompiledIn)
+        }
+    }
+
+    /// Where it was loaded from.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Its release.
+    pub fn version(&self) -> LibraryVersion {
+        self.version
+    }
+
+    /// Builds a plan of the graph in the ONNX file `graph` for the given capabilities: one plan that holds code for all
+    /// of them. Weights that the file has beside it are read from there.
+    ///
+    /// The same graph, capabilities and options give the same bytes, with one exception: where several outputs can be
+    /// finished in any order, release 1.7.1 lists them in the order of their addresses in memory. Such plans, of the
+    /// same length, differ in that order alone, and are equal when each is built in a process of its own without
+    /// address space randomisation (`setarch -R`).
+    ///
+    /// `progress` is called in this thread for each step and ends the build by returning [`ControlFlow::Break`]; the
+    /// builder then stops at the end of the steps under way.
+    ///
+    /// A process builds one plan at a time: a second call waits, and one within `progress` waits for ever. To build
+    /// several at once, start several processes.
+    ///
+    /// # Errors
+    /// [`Error::Parse`], [`Error::Refused`] or [`Error::Precision`] for the graph, [`Error::Options`] for what was
+    /// asked for, [`Error::Cancelled`], [`Error::Failed`].
+    pub fn build(
+        &self,
+        graph: &Path,
+        capabilities: &[ComputeCapability],
+        options: &BuildOptions,
+        progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<Plan> {
+        if capabilities.is_empty() {
+            return Err(Error::Options("expected at least one compute capability to build for, found none".into()));
+        }
+        if options.optimisation_level.is_some_and(|level| level > 5) {
+            return Err(Error::Options("expected an optimisation level from 0 to 5".into()));
+        }
+        if options.without_weights && options.refit == crate::Refit::Never {
+            return Err(Error::Options("a plan without weights must allow a refit: nothing else gives it any".into()));
+        }
+        #[cfg(feature = "rtx")]
+        return crate::native::build(graph, capabilities, options, progress);
+        #[cfg(not(feature = "rtx"))]
+        {
+            let _ = (graph, progress);
+            Err(Error::NotCompiledIn)
+        }
+    }
+
+    /// Whether this library could run a plan on this machine's first GPU, from the plan's header alone.
+    ///
+    /// # Errors
+    /// [`Error::NotAPlan`] for too few bytes, [`Error::Failed`].
+    pub fn validity(&self, plan: &[u8]) -> Result<Validity> {
+        #[cfg(feature = "rtx")]
+        return crate::native::validity(plan);
+        #[cfg(not(feature = "rtx"))]
+        {
+            let _ = plan;
+            Err(Error::NotCompiledIn)
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What a caller may choose for a build, and what it hears of it meanwhile.
+
+use crate::Severity;
+
+/// How a plan is built. Precision is not here: it stands in the graph.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BuildOptions {
+    /// The most memory on the GPU that one layer may use for intermediate results, in bytes; `None`: all that the GPU
+    /// has.
+    pub workspace: Option<u64>,
+    /// How long the builder searches, 0 to 5; `None`: the library's default.
+    pub optimisation_level: Option<u8>,
+    /// Whether products of FP32 tensors may round their factors to TF32, with 10 bits of mantissa. Off by default, so
+    /// that FP32 in the graph means FP32; the library's own default is on.
+    pub tf32: bool,
+    /// Whether weights can be replaced in the plan later.
+    pub refit: Refit,
+    /// Whether the plan leaves out the weights that can be replaced. Needs [`BuildOptions::refit`].
+    pub without_weights: bool,
+    /// Sizes of inputs that have dimensions without a fixed size. Every such input needs one.
+    pub ranges: Vec<InputRange>,
+    /// The least severe messages of the builder that are kept; from [`Severity::Verbose`] on they name every layer and
+    /// what was fused, tens of thousands of lines for a large graph.
+    pub messages: Severity,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        BuildOptions {
+            workspace: None,
+            optimisation_level: None,
+            tf32: false,
+            refit: Refit::Never,
+            without_weights: false,
+            ranges: Vec::new(),
+            messages: Severity::Warning,
+        }
+    }
+}
+
+/// Whether weights can be replaced in a plan without building it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refit {
+    /// They cannot. The plan is the fastest that the builder knows.
+    Never,
+    /// By weights of the same values only, which lets a plan come without its weights and be as fast.
+    Identical,
+    /// By any weights, such as those with a LoRA merged. The builder may not fold or fuse what depends on values.
+    Any,
+}
+
+/// The sizes that an input may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputRange {
+    /// The input's name.
+    pub name: String,
+    /// The smallest size of each dimension.
+    pub minimum: Vec<usize>,
+    /// The sizes that the plan is made fastest for.
+    pub optimum: Vec<usize>,
+    /// The largest size of each dimension.
+    pub maximum: Vec<usize>,
+}
+
+/// How far a build is. Phases run inside each other and beside each other: each has a name and counts its own steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// The phase's name, in the builder's words.
+    pub phase: String,
+    /// Steps of the phase that are done.
+    pub step: u32,
+    /// Steps that it has.
+    pub steps: u32,
+}

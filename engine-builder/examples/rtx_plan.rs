@@ -1,0 +1,48 @@
+//! Builds a plan of an exported graph for RTX GPUs and the model around it, and prints figures: what a graph costs
+//! before an engine is made of it.
+//!
+//!     cargo run --release -p tileforge-engine-builder --features rtx --example rtx_plan -- \
+//!         .onnxruntime/lib model-fp16.onnx 8.9 OUTPUT_FOLDER
+#![allow(clippy::print_stdout)]
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Instant;
+use tileforge_engine_builder::rtx::{PlanFacts, context_model, prepare};
+use tileforge_graph::{WeightStorage, load, save};
+use tileforge_tensorrt::{BuildOptions, ComputeCapability, Library};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, graph, capabilities, output] = arguments.as_slice() else {
+        return Err("expected: LIBRARY_FOLDER GRAPH CAPABILITIES OUTPUT_FOLDER".into());
+    };
+    let (graph, output) = (Path::new(graph), Path::new(output));
+    let capabilities: Vec<ComputeCapability> = capabilities.split(',').map(str::parse).collect::<Result<_, _>>()?;
+    let library = Library::load(Path::new(folder))?;
+    std::fs::create_dir_all(output)?;
+
+    let mut model = load(graph)?;
+    let prepared = prepare(&mut model)?;
+    let path = output.join("model.onnx");
+    save(&model, &path, WeightStorage::Copy)?;
+
+    let started = Instant::now();
+    let plan = library.build(&path, &capabilities, &BuildOptions::default(), &mut |_| ControlFlow::Continue(()))?;
+    let seconds = started.elapsed().as_secs_f64();
+    std::fs::write(output.join("model.plan"), plan.bytes())?;
+    let versions: Vec<(u32, u32)> = capabilities.iter().map(|capability| capability.version()).collect();
+    let facts =
+        PlanFacts { plan: Path::new("model.plan"), graph: "model.onnx", partition: "model", capabilities: &versions };
+    save(&context_model(&model.inputs, &model.outputs, &facts)?, &output.join("context.onnx"), WeightStorage::Inline)?;
+
+    let peak = std::fs::read_to_string("/proc/self/status")?;
+    let peak = peak.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+    println!(
+        "{seconds:.1} s, {} layers, plan of {} bytes, {}, rewritten: {prepared:?}",
+        plan.layers(),
+        plan.bytes().len(),
+        peak.split_whitespace().collect::<Vec<_>>().join(" "),
+    );
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! Graphs for TensorRT for RTX: what its builder takes, and how ONNX Runtime's provider gets what it makes.
+
+mod attention;
+mod context_model;
+mod transposed_convolution;
+mod writer;
+
+pub use context_model::{PROVIDER, PlanFacts, context_model};
+
+use crate::Result;
+use tileforge_graph::Model;
+
+/// How many nodes were written in another form.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Prepared {
+    /// Attentions that the builder has no kernel for, as products and softmax.
+    pub attentions: usize,
+    /// Transposed convolutions in BF16, as ones in FP32.
+    pub transposed_convolutions: usize,
+}
+
+/// Writes what the builder refuses in forms that it takes. The result computes the same: in FP32 to the last bit, and
+/// no precision becomes lower. It is to be called when the graph has its precision, because that decides what is
+/// refused, and for plans alone: CPUs have faster kernels for the operators that go.
+///
+/// # Errors
+/// [`crate::Error::Graph`] for a refused attention of a form that cannot be written out; the model is then as before.
+pub fn prepare(model: &mut Model) -> Result<Prepared> {
+    let attentions = attention::written_out(model)?;
+    let transposed_convolutions = transposed_convolution::in_fp32(model)?;
+    Ok(Prepared { attentions, transposed_convolutions })
+}

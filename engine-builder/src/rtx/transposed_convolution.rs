@@ -1,0 +1,100 @@
+//! Transposed convolutions as TensorRT for RTX builds them: in BF16 it does not ("Could not infer output types for
+//! operation … deconv", release 1.7.1, 8.6 to 12.0), in FP16 and FP32 it does.
+
+use super::writer::Writer;
+use crate::Result;
+use tileforge_graph::{Attribute, DataType, Model, Node};
+
+/// Puts FP32 in the place of every transposed convolution in BF16, between casts, and says how many those were. Its
+/// result is rounded to BF16 as before.
+pub(super) fn in_fp32(model: &mut Model) -> Result<usize> {
+    let refused = |node: &Node| {
+        let input = node.inputs.first().and_then(|name| model.type_of(name));
+        node.operator == "ConvTranspose"
+            && node.domain.is_empty()
+            && input.is_some_and(|input| input.data_type == DataType::Bf16)
+    };
+    let refused: Vec<bool> = model.nodes.iter().map(refused).collect();
+    let count = refused.iter().filter(|refused| **refused).count();
+    if count == 0 {
+        return Ok(0);
+    }
+    let mut writer = Writer::new(model.clone());
+    for (mut node, refused) in std::mem::take(&mut writer.model.nodes).into_iter().zip(refused) {
+        if !refused {
+            writer.model.nodes.push(node);
+            continue;
+        }
+        let to = |data_type: DataType| [("to", Attribute::Int(i64::from(data_type.to_onnx())))];
+        for input in node.inputs.iter_mut().filter(|input| !input.is_empty()) {
+            *input = match writer.model.weights.get(input) {
+                Some(weight) => {
+                    let wide = weight.cast(DataType::F32)?;
+                    writer.constant(format!("{input}/f32"), wide)?
+                }
+                None => writer.node(&format!("{}/f32", node.name), "Cast", &[input], &to(DataType::F32)),
+            };
+        }
+        let output = std::mem::take(&mut node.outputs[0]);
+        let wide = writer.name(&format!("{}/f32", node.name));
+        let cast = writer.name(&format!("{}/bf16", node.name));
+        node.outputs[0].clone_from(&wide);
+        writer.model.nodes.push(node);
+        writer.push(&cast, "Cast", &[&wide], &to(DataType::Bf16), vec![output]);
+    }
+    // Weights in BF16 that nothing reads any more would be written all the same.
+    let read: std::collections::HashSet<&String> = writer.model.nodes.iter().flat_map(|node| &node.inputs).collect();
+    let unread = |name: &String| !read.contains(name);
+    let unread: Vec<String> = writer.model.weights.keys().filter(|name| unread(name)).cloned().collect();
+    for name in unread {
+        writer.model.weights.shift_remove(&name);
+    }
+    writer.model.infer_types()?;
+    *model = writer.model;
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tileforge_graph::{Opset, Port, TensorType, Weight};
+
+    #[test]
+    fn bf16_becomes_fp32_between_casts_and_the_rest_stays() {
+        for (data_type, expected) in [(DataType::Bf16, 1), (DataType::F16, 0), (DataType::F32, 0)] {
+            let port =
+                |name: &str, size| Port { name: name.into(), ty: TensorType::new(data_type, [1, 4, size, size]) };
+            let weight = |dims: Vec<usize>| Weight::zeros(data_type, dims).unwrap();
+            let node = Node {
+                name: "up/ConvTranspose".into(),
+                operator: "ConvTranspose".into(),
+                domain: String::new(),
+                inputs: ["x", "up.weight", "up.bias"].map(String::from).into(),
+                outputs: vec!["y".into()],
+                attributes: [("strides".to_owned(), Attribute::Ints(vec![2, 2]))].into(),
+            };
+            let mut model = Model {
+                opsets: vec![Opset { domain: String::new(), version: 22 }],
+                inputs: vec![port("x", 3)],
+                outputs: vec![port("y", 6)],
+                nodes: vec![node],
+                weights: [("up.weight", weight(vec![4, 4, 2, 2])), ("up.bias", weight(vec![4]))]
+                    .map(|(name, weight)| (name.to_owned(), weight))
+                    .into(),
+                ..Model::default()
+            };
+            model.infer_types().unwrap();
+            let outputs = model.outputs.clone();
+            assert_eq!(in_fp32(&mut model).unwrap(), expected);
+            assert_eq!(model.outputs, outputs);
+            let operators: Vec<&str> = model.nodes.iter().map(|node| node.operator.as_str()).collect();
+            let weights: Vec<DataType> = model.weights.values().map(Weight::data_type).collect();
+            if expected == 1 {
+                assert_eq!(operators, ["Cast", "ConvTranspose", "Cast"]);
+                assert_eq!((model.nodes[1].name.as_str(), weights), ("up/ConvTranspose", vec![DataType::F32; 2]));
+            } else {
+                assert_eq!((operators, weights), (vec!["ConvTranspose"], vec![data_type; 2]));
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Every architecture becomes a plan for every kind of RTX GPU, in the hands of NVIDIA's own builder. It needs no GPU.
+#![cfg(feature = "rtx")]
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use end_to_end::repository;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use tileforge_engine_builder::{convert_graph, rtx};
+use tileforge_exporter::arch::registry;
+use tileforge_exporter::{Checkpoint, export, synthesise};
+use tileforge_graph::{Attribute, DataType, Model, Node, Opset, Port, TensorType, WeightStorage, load, save};
+use tileforge_contract::Precision;
+use tileforge_tensorrt::ComputeCapability::{Sm86, Sm89, Sm120};
+use tileforge_tensorrt::{BuildOptions, ComputeCapability, Error, Library, PlanHeader};
+
+const CAPABILITIES: [ComputeCapability; 3] = [Sm86, Sm89, Sm120];
+
+/// What an input's dimension becomes that the graph leaves open.
+const OPEN_SIZE: usize = 64;
+
+fn library() -> Library {
+    Library::load(&repository(".onnxruntime/lib")).unwrap_or_else(|error| panic!("{error}; run `make setup RTX=1`"))
+}
+
+fn build(library: &Library, graph: &Path, capabilities: &[ComputeCapability]) -> Result<usize, Error> {
+    let plan = library.build(graph, capabilities, &BuildOptions::default(), &mut |_| ControlFlow::Continue(()))?;
+    assert_eq!(PlanHeader::read(plan.bytes()).unwrap().capabilities, capabilities);
+    Ok(plan.bytes().len())
+}
+
+/// The graph with fixed sizes.
+fn fixed(model: &Model) -> Model {
+    let open = |port: &&Port| port.ty.fixed_dims().is_none();
+    let sizes = |port: &Port| {
+        let dims = port.ty.dims.iter().zip(0..);
+        let size =
+            |(dim, axis): (&tileforge_graph::Dim, usize)| dim.fixed().unwrap_or(if axis == 0 { 1 } else { OPEN_SIZE });
+        (port.name.clone(), dims.map(size).collect())
+    };
+    model.specialised(&model.inputs.iter().filter(open).map(sizes).collect()).unwrap()
+}
+
+/// The graphs of the preset `tiny`, by precision.
+fn tiny(architecture: &str, folder: &Path) -> Vec<(Precision, PathBuf)> {
+    let entry = registry().iter().find(|entry| entry.name == architecture).unwrap();
+    let (_, network) = entry.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap();
+    let checkpoint = folder.join("checkpoint.safetensors");
+    synthesise(network.as_ref(), DataType::F32, 1, &checkpoint).unwrap();
+    let exported =
+        export(&Checkpoint::open(&checkpoint).unwrap(), &network.example_shapes(), &BTreeMap::new()).unwrap();
+    let path = folder.join("exported.onnx");
+    save(&fixed(&exported.model), &path, WeightStorage::Inline).unwrap();
+    let graph = |precision: Precision| {
+        let mut converted = path.clone();
+        if precision != Precision::Fp32 {
+            converted = folder.join(format!("{precision}.onnx"));
+            convert_graph(&path, precision, &BTreeSet::new(), &converted).unwrap();
+        }
+        let mut model = load(&converted).unwrap();
+        rtx::prepare(&mut model).unwrap();
+        let prepared = folder.join(format!("{precision}-prepared.onnx"));
+        save(&model, &prepared, WeightStorage::Inline).unwrap();
+        (precision, prepared)
+    };
+    [Precision::Fp32, Precision::Fp16, Precision::Bf16, Precision::Int8].map(graph).into()
+}
+
+#[test]
+fn every_architecture_is_built_for_every_rtx_gpu() {
+    let library = library();
+    let (mut refusals, mut plans, mut bytes) = (Vec::new(), 0, 0);
+    for entry in registry() {
+        let folder = tempfile::tempdir().unwrap();
+        for (precision, graph) in tiny(entry.name, folder.path()) {
+            for capability in CAPABILITIES {
+                match build(&library, &graph, &[capability]) {
+                    Ok(size) => (plans, bytes) = (plans + 1, bytes + size),
+                    Err(error) => refusals.push(format!("{} {precision} {capability}: {error}", entry.name)),
+                }
+            }
+        }
+    }
+    println!("{plans} plans, {bytes} bytes, {} refusals", refusals.len());
+    assert!(refusals.is_empty(), "{plans} plans built; refused:\n{}", refusals.join("\n"));
+}
+
+/// One Attention of 3 heads.
+fn attention_graph(data_type: DataType, tokens: usize, width: usize, causal: bool, masked: bool, rank: usize) -> Model {
+    let port = |name: &str| {
+        let dims = if rank == 3 { vec![1, tokens, 3 * width] } else { vec![1, 3, tokens, width] };
+        Port { name: name.into(), ty: TensorType::new(data_type, dims) }
+    };
+    let mut inputs = vec![port("q"), port("k"), port("v")];
+    if masked {
+        inputs.push(Port { name: "mask".into(), ty: TensorType::new(data_type, [tokens, tokens]) });
+    }
+    let mut attributes: BTreeMap<String, Attribute> = BTreeMap::new();
+    attributes.insert("is_causal".into(), i64::from(causal).into());
+    if rank == 3 {
+        attributes.insert("q_num_heads".into(), 3.into());
+        attributes.insert("kv_num_heads".into(), 3.into());
+    }
+    let node = Node {
+        name: "text.0/Attention".into(),
+        operator: "Attention".into(),
+        domain: String::new(),
+        inputs: inputs.iter().map(|port| port.name.clone()).collect(),
+        outputs: vec!["y".into()],
+        attributes,
+    };
+    Model {
+        name: "attention".into(),
+        ir_version: 10,
+        opsets: vec![Opset { domain: String::new(), version: 23 }],
+        outputs: vec![port("y")],
+        inputs,
+        nodes: vec![node],
+        ..Model::default()
+    }
+}
+
+/// What is written out is what the builder refuses, no more and no less: the table of its kernels is its own.
+#[test]
+fn attention_is_written_out_where_the_builder_has_no_kernel() {
+    let (library, folder) = (library(), tempfile::tempdir().unwrap());
+    let (mut wrong, mut tried) = (Vec::new(), 0);
+    for data_type in [DataType::F32, DataType::F16, DataType::Bf16] {
+        for (causal, masked) in [(false, false), (true, false), (false, true), (true, true)] {
+            for width in [8, 9, 17, 64, 256, 257] {
+                for rank in [3, 4] {
+                    let mut model = attention_graph(data_type, 77, width, causal, masked, rank);
+                    let path = folder.path().join("model.onnx");
+                    save(&model, &path, WeightStorage::Inline).unwrap();
+                    let kernel = build(&library, &path, &CAPABILITIES).is_ok();
+                    let count = rtx::prepare(&mut model).unwrap().attentions;
+                    tried += 1;
+                    if kernel != (count == 0) {
+                        wrong.push(format!(
+                            "{data_type} causal {causal} masked {masked} width {width} rank {rank}: builds {kernel}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "of {tried}, {} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
