@@ -1,4 +1,5 @@
 //! Self-tests of a whole engine, on ONNX Runtime.
+#![allow(clippy::unwrap_used)] // a test's way to fail
 
 use std::path::Path;
 

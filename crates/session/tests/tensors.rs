@@ -1,4 +1,5 @@
 //! Tensors of any type through ONNX Runtime: whole, in buffers, and carried from run to run.
+#![allow(clippy::unwrap_used)] // a test's way to fail
 
 use std::path::{Path, PathBuf};
 

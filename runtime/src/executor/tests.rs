@@ -95,7 +95,9 @@ fn a_cancelled_request_ends_alone() {
     // The first was taken before anything was cancelled.
     assert_eq!(first.wait().unwrap(), 2);
     both.cancel();
-    (0..3).for_each(|_| drop(gate.wait()));
+    for _ in 0..3 {
+        gate.wait();
+    }
     assert!(matches!(second.wait(), Err(Error::Cancelled)));
     assert!(matches!(third.wait(), Err(Error::Cancelled)));
     assert_eq!(other.wait().unwrap(), 8);
@@ -144,7 +146,9 @@ fn shutting_down_finishes_what_was_accepted() {
     assert!(handles[0].wait_for(Duration::from_millis(1)).is_none());
     thread::scope(|scope| {
         let ended = scope.spawn(move || drop(executor));
-        (0..3).for_each(|_| drop(gate.wait()));
+        for _ in 0..3 {
+            gate.wait();
+        }
         ended.join().unwrap();
     });
     assert!(handles.iter().all(Handle::is_finished));

@@ -236,12 +236,12 @@ impl Blender {
             || planes.len() != self.channels
             || planes.iter().any(|p| p.len() != plane)
         {
-            return Err(Error::from(TilingError::OutOfTurn).into());
+            return Err(TilingError::OutOfTurn.into());
         }
         // Zero times a finite number is zero, and zero times NaN or infinity is NaN, so the sum needs no branches.
         let finite = |plane: &&[f32]| plane.iter().map(|value| value * 0.0).sum::<f32>() == 0.0;
         if !planes.iter().all(finite) {
-            return Err(Error::NotFinite { x: tile.x, y: tile.y }.into());
+            return Err(Error::NotFinite { x: tile.x, y: tile.y });
         }
         Ok(())
     }
