@@ -1,14 +1,14 @@
-# The only entrance: people and CI call the same targets. `make help` lists them.
+# People and CI call the same targets. `make help` lists them.
 
-# What `engines` builds for: a name that `engine-builder profiles` lists, or nothing for that of this machine.
-# `make setup GPU=1` is something else: it takes the GPU library.
+# The profile that `engines` builds for: a name that `engine-builder profiles` lists, or nothing for this machine's.
+# `make setup GPU=1` is different: it installs the GPU library.
 GPU ?=
 MODELS ?= $(basename $(notdir $(wildcard models/*.yaml)))
-# target/release, or where CARGO_TARGET_DIR or a configuration of Cargo puts it. Before Cargo is installed there is no answer, and
-# `make build` then says what is missing.
+# target/release, or the folder that CARGO_TARGET_DIR or Cargo's configuration says. Without Cargo there is no answer,
+# and `make build` then says what is missing.
 BIN := $(or $(shell python3 scripts/commands.py 2>/dev/null),target/release)
 ifneq ($(filter /%,$(BIN)),)
-# Programs find ONNX Runtime in the folders above them, and those outside of the repository are not below this one.
+# Programs look for ONNX Runtime in the folders above them. Programs outside of the repository would not find this one.
 export ORT_DYLIB_PATH ?= $(CURDIR)/.onnxruntime/lib/libonnxruntime.so
 endif
 # NVIDIA's builder for RTX GPUs is compiled in where libclang is, which its bindings need (crates/tensorrt/Cargo.toml).
@@ -25,11 +25,11 @@ help: ## List the targets
 setup: ## Provision ONNX Runtime in .onnxruntime/ (RTX=1: also NVIDIA's builder for RTX GPUs; GPU=1: all that a GPU needs)
 	@python3 scripts/setup_onnxruntime.py $(if $(filter 1,$(GPU)),--gpu) $(if $(filter 1,$(RTX)),--rtx) $(if $(TENSORRT_WHEEL),--tensorrt-wheel "$(TENSORRT_WHEEL)")
 
-build: ## Build exporter, engine-builder and runtime (in target/release/, or in that of CARGO_TARGET_DIR)
+build: ## Build exporter, engine-builder and runtime (in target/release/, or below CARGO_TARGET_DIR)
 	cargo build --release --locked $(RTX_FEATURE)
 	@$(if $(RTX_FEATURE),,scripts/find_libclang.sh || echo "plans for RTX GPUs cannot be built by these programs; all else works" >&2)
 
-demo: setup build ## Upscale a photo through the whole line, and compare it with bicubic
+demo: setup build ## Build the demo engine, enlarge a photo, and compare the result with bicubic
 	@mkdir -p demo
 	$(BIN)/exporter export models/compact-x4.safetensors -o demo/compact-x4.onnx
 	$(BIN)/engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
@@ -50,10 +50,10 @@ test: setup build ## Run all tests; with the GPU library set up, also `conforman
 	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; \
 	else echo "not run: the provider options of the GPU profiles (make conformance downloads 0.3 GB for it)"; fi
 
-conformance: ## Hold the provider options of all profiles to ONNX Runtime's own parsers (0.3 GB to download once)
+conformance: ## Check the provider options of all profiles with ONNX Runtime's own parsers (downloads 0.3 GB once)
 	scripts/conformance.sh
 
-gpu-check: build ## Prove parity and speed on the NVIDIA GPU of this machine; exits 3 without one
+gpu-check: build ## Check results and speed on the NVIDIA GPU of this machine; exits 3 without one
 	cargo build --release --locked --package xtask
 	@python3 scripts/gpu_check.py
 
@@ -69,7 +69,7 @@ format: ## Format the code
 fuzz: ## Fuzz everything that is parsed from a file, SECONDS=20 each
 	scripts/fuzz.sh $(SECONDS)
 
-bench: setup build ## Measure what docs/benchmarks.md says (LARGE=1: with a photo of 144 megapixels)
+bench: setup build ## Measure figures of docs/benchmarks.md (LARGE=1: with a photo of 144 megapixels)
 	cargo build --release --locked --package tileforge-runtime --example load_time
 	scripts/bench.py $(if $(filter 1,$(LARGE)),--large)
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Measures what docs/benchmarks.md says of the runtime and the exporter on this machine. `make bench` calls it.
+"""Measures the figures of docs/benchmarks.md about the runtime on this machine. `make bench` calls it.
 
-Only the standard library. Every figure is a ratio within one run, or memory, which no load on the machine changes.
+It needs only the standard library. Every figure is a ratio within one run, or memory, which does not depend on the
+machine's load.
 """
 
 import argparse
@@ -41,7 +42,7 @@ def share_of_run(engine, folder):
 
 
 def start(engine, folder):
-    """A whole `runtime infer` over loading ONNX Runtime and making the session."""
+    """The time of a whole `runtime infer` over that of loading ONNX Runtime and opening the session."""
     photo = folder / "64.png"
     xtask("repeat", PHOTO, "64x64", "-o", photo)
     ratios = []
@@ -52,13 +53,13 @@ def start(engine, folder):
 
 
 def offline_optimisation(folder):
-    """Loading the engine's optimised graph over loading the exported one."""
+    """The time of loading the engine's optimised graph over that of loading the exported graph."""
     checkpoint = folder / "x4plus.safetensors"
     xtask("synth", "RRDBNet", "--preset", "real-esrgan-x4plus", "-o", checkpoint)
     plain = folder / "plain"
     plain.mkdir()
     run(BIN / "exporter", "export", checkpoint, "-o", plain / "plain.onnx", "--shapes", "image:1x3x64x64")
-    # Only the small tile: gates run the network, and a random one tells as much at any size.
+    # Only the small tile: gates run the network, and a random network says as much at any size.
     profile = folder / "one-tile.yaml"
     profile.write_text("name: one-tile\nprovider: cpu\nprecision: fp32\ntasks:\n  upscale: { tiles: [64x64] }\nfloors:\n  psnr_db: 100\n  cosine: 0.999999\n")
     engine = folder / "engine"

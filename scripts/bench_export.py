@@ -2,9 +2,10 @@
 """Measures the export of a full-size SDXL UNet, as docs/benchmarks.md reports it.
 
     cargo build --release && cargo build --release --package tileforge-runtime --example load_time
-    scripts/bench_export.py FOLDER [--runs 5]      a folder on a disk with 16 GB to spare; what is made there is removed again
+    scripts/bench_export.py FOLDER [--runs 5]
 
-Only the standard library. Times of copies are ratios to `cp` of the same file, alternated in one run; memory is the process's own peak.
+FOLDER is on a disk with 16 GB to spare; the script removes what it makes there. It needs only the standard library.
+Times of copies are ratios to `cp` of the same file, in turns within one run. Memory is the process's own peak.
 """
 
 import argparse
@@ -44,7 +45,7 @@ def main():
             ["cargo", "xtask", "synth", "UNet2DConditionModel", "--preset", "sdxl-base", "--data-type", "f16", "-o", checkpoint], cwd=ROOT, check=True
         )
         print(f"checkpoint: {checkpoint.stat().st_size:,} bytes")
-        # Another folder, so that there is something to link.
+        # In another folder, so that the weights have to be linked.
         (folder / "link").mkdir()
         links = [measured(BIN / "exporter", "export", checkpoint, "-o", folder / "link" / "unet.onnx") for _ in range(5)]
         print(links[0][2].strip())
@@ -53,7 +54,7 @@ def main():
         print(f"ONNX Runtime loads it by path: {load[0]:.1f} s, {load[1]:.0f} MB")
         copies, plain = [], []
         for _ in range(arguments.runs):
-            # What the one before left for the disk to do is done: it would slow the next one down.
+            # Waits until the disk has finished the previous run's writes, which would slow down the next run.
             os.sync()
             plain.append(measured("cp", checkpoint, folder / "copy.safetensors")[0])
             (folder / "copy.safetensors").unlink()

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Runs the exporter's graphs against PyTorch on the CPU, and says how they compare.
+"""Compares the exporter's graphs with PyTorch on the CPU.
 
     python3 -m venv target/golden-venv
     target/golden-venv/bin/pip install -r tests/golden/requirements.txt onnx onnxscript onnxruntime==1.31.1
     make build && target/golden-venv/bin/python scripts/bench_graphs.py [--runs 7] [MODEL ...]
 
-For each model, a random-weight checkpoint of the published size goes through four ways: PyTorch eager, `torch.compile`, ONNX Runtime on
-the graph of `torch.onnx.export`, and ONNX Runtime on the graph of `exporter export`. They take turns, each once to warm
-up, and the medians of the ratios within a round are reported. All four must give the same picture.
+Each model has random weights in its published size, and runs in four ways: PyTorch eager, `torch.compile`, ONNX
+Runtime with the graph of `torch.onnx.export`, and ONNX Runtime with the graph of `exporter export`. The ways take turns
+after one warm-up run each. The script reports the medians of the ratios within a round. All four must give the same
+picture.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from spandrel.architectures.HAT import HAT
 from spandrel.architectures.SwinIR import SwinIR
 from turns import ratios, take_turns
 
-TOLERANCE = 1e-3  # of the output's range: random networks of this depth make more of rounding errors than trained ones
+TOLERANCE = 1e-3  # of the output's range: deep random networks amplify rounding errors more than trained ones
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Model:
 def of(network: Callable[..., torch.nn.Module], **arguments) -> Callable[[dict], torch.nn.Module]:
     def make(state: dict) -> torch.nn.Module:
         made = network(**arguments)
-        # The buffers that the reference computes are not in the checkpoint.
+        # Buffers that the reference computes are not in the checkpoint.
         missing, unexpected = made.load_state_dict(state, strict=False)
         wrong = [name for name in missing if "relative_position_index" not in name and "attn_mask" not in name] + unexpected
         if wrong:
@@ -77,7 +78,7 @@ def session(path: Path) -> onnxruntime.InferenceSession:
 
 
 def operators(session_path: Path) -> tuple[int, Counter]:
-    """Nodes as exported, and the operators that are left after ONNX Runtime has optimised the graph."""
+    """The number of exported nodes, and the operators after ONNX Runtime has optimised the graph."""
     nodes = len(onnx.load(session_path, load_external_data=False).graph.node)
     with tempfile.TemporaryDirectory() as folder:
         options = onnxruntime.SessionOptions()

@@ -2,12 +2,13 @@
 """Compares the engine-builder's FP16 and INT8 graphs with those of other converters, on the CPU.
 
     python3 -m venv target/precision-venv
-    target/precision-venv/bin/pip install onnxruntime==1.31.1 onnx onnxconverter-common nvidia-modelopt[onnx] safetensors scikit-image
+    target/precision-venv/bin/pip install onnxruntime==1.31.1 onnx onnxconverter-common nvidia-modelopt[onnx] \\
+        safetensors scikit-image
     make build && target/precision-venv/bin/python scripts/bench_precision.py [--runs 9] [--threads 1] [MODEL ...]
 
-Every converter gets the same exported graph and the same tiles of the same photos to calibrate on. What it makes is compared with the FP32
-engine on a photo that nothing was calibrated on, and for the trained model also with what the photo was before it was shrunk. All graphs
-take turns within one run, each once to warm up; speed is the median of the ratios to the FP32 engine.
+Every converter gets the same exported graph and the same calibration tiles. Its graph is compared with the FP32 engine
+on a photo that was not used for calibration; for the trained model, also with the photo before it was shrunk. All
+graphs take turns within one run, after one warm-up run each. Speed is the median of the ratios to the FP32 engine.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from PIL import Image
 from turns import ratios, take_turns
 
-CALIBRATION = ("astronaut", "chelsea", "cat", "rocket")  # coffee is the photo that is measured
+CALIBRATION = ("astronaut", "chelsea", "cat", "rocket")  # coffee is the measured photo
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model file, or an architecture with a preset of `cargo xtask synth`; and the tile's size."""
+    """A model file, or an architecture and preset of `cargo xtask synth`; and the tile's size."""
 
     source: str | tuple[str, str]
     tile: int
@@ -46,19 +47,19 @@ class Model:
 
 @dataclass(frozen=True)
 class Tensors:
-    """A network that takes tensors: an architecture with a preset of `cargo xtask synth`, and the shapes of its inputs."""
+    """A network that takes tensors: an architecture and preset of `cargo xtask synth`, and its input shapes."""
 
     architecture: str
     preset: str
     shapes: str
-    # A convolution whose output is taken out of FP16's range, as those of SDXL's decoder are; the normalisation behind it takes it back.
+    # A convolution whose output leaves FP16's range, as in SDXL's decoder. The normalisation after it brings it back.
     planted: str | None = None
 
 
 MODELS = {
     "compact": Model("models/compact-x4.yaml", 256),
     "rrdbnet": Model(("RRDBNet", "real-esrgan-x4plus"), 64),
-    # A tile takes these seconds, and their converters run it many times.
+    # A tile of this network takes seconds, and the other tools' converters run it many times.
     "drct": Model(("DRCT", "drct-x4"), 64, calibration_tiles=4),
     "swinir-m": Model(("SwinIR", "swinir-m-x4"), 64, calibration_tiles=4),
     "vae-decoder": Tensors("AutoencoderKLDecoder", "sdxl", "latent_sample:1x4x16x16", "decoder.up_blocks.2.resnets.0.conv1"),
@@ -103,7 +104,7 @@ def decibels(found: numpy.ndarray, expected: numpy.ndarray, peak: float) -> floa
 
 
 def without_gates(name: str) -> str:
-    """The CPU's profile under another name; its gates measure and refuse nothing, since that is a result here."""
+    """The CPU's profile under another name, with gates that measure but refuse nothing: the figures are the result."""
     text = (ROOT / "profiles/cpu.yaml").read_text().replace("name: cpu", f"name: {name}")
     return text.replace("psnr_db: 100", "psnr_db: 0").replace("cosine: 0.999999", "cosine: 0\n  speed: 0")
 
@@ -171,7 +172,7 @@ def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> d
     for way, make in ways.items():
         try:
             sessions[way] = session(make(), threads)
-        except Exception as error:  # what a peer cannot do is a result, too
+        except Exception as error:  # that a tool fails is a result, too
             if way == "FP32":
                 raise
             failures[way] = f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:300] if str(error) else ''}"
@@ -179,7 +180,7 @@ def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> d
     trained = not isinstance(model.source, tuple)
     side = model.tile
     if trained:
-        # The largest square that shrinks to at most the tile, padded by its mirror image; only the inside is compared.
+        # The largest square that shrinks to at most the tile, padded by its mirror image. Only the inside is compared.
         truth = coffee[: coffee.shape[0] // 4 * 4, : coffee.shape[1] // 4 * 4]
         small = numpy.asarray(Image.fromarray(truth).resize((truth.shape[1] // 4, truth.shape[0] // 4), Image.Resampling.BICUBIC))
         pad = [(0, side - small.shape[0]), (0, side - small.shape[1]), (0, 0)]

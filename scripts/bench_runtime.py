@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Runs the runtime against its peers on the CPU, and says what it takes to start and how much memory pictures need.
+"""Compares `runtime infer` with loops over tiles in Python, and measures its start and its memory, on the CPU.
 
     python3 -m venv target/golden-venv
     target/golden-venv/bin/pip install -r tests/golden/requirements.txt onnx onnxscript onnxruntime==1.31.1
     make build && cargo build --release --package xtask
     target/golden-venv/bin/python scripts/bench_runtime.py [--runs 5] [PART ...]
 
-A picture goes from PNG to PNG in turns: through `runtime infer`, from the start of its process to the file in its place; through PyTorch and through
-ONNX Runtime in Python, on the graph of `exporter export` and on that of `torch.onnx.export` ("traced"), where imports, loading and the session are not counted. All compute the same tiles at the same places; the Python loops cut
-them in the middle of their overlap, and `runtime infer` blends. "torch, clipped tiles" instead takes tiles with 10 pixels around that end at the picture's
-edge, as Real-ESRGAN's script does by default: less to compute, and seams wherever the receptive field is larger than that.
+A picture goes from PNG to PNG in several ways, in turns: through `runtime infer`, through PyTorch, and through ONNX
+Runtime in Python with the graph of `exporter export` and with that of `torch.onnx.export` ("traced"). `runtime infer`
+is timed from the start of its process until the file is in its place; the loops in Python without imports, loading and
+session. All compute the same tiles at the same places. The loops cut them in the middle of their overlap, `runtime
+infer` blends them. "torch, clipped tiles" takes other tiles, with 10 pixels around them and cut off at the picture's
+edge, as Real-ESRGAN's script does by default. That is less to compute, with seams if the receptive field is larger.
 
-`start` measures a whole `runtime infer` of a tiny picture; `memory` the resident peak for pictures of growing sizes.
+`start` measures a whole `runtime infer` of a tiny picture, `memory` the resident peak for pictures of several sizes.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from turns import ratios, take_turns
 BINARIES = binaries()
 PHOTO = ROOT / "tests/images/coffee.png"
 OURS = "runtime infer"
-LEVELS = 2  # of 255: what may differ between pictures that are computed from the same tiles
+LEVELS = 2  # of 255: the largest difference between pictures that are computed from the same tiles
 PADDING = 10  # --tile_pad of Real-ESRGAN's inference_realesrgan.py
 MEBIBYTE = 2**20
 
@@ -63,7 +65,7 @@ CASES = {
     "drct-128": Case("drct", 64, 128, clipped=False),
     "drct-256": Case("drct", 64, 256, clipped=False),
 }
-# Width and height of the pictures whose memory is measured: height should not matter, so wide ones are also low.
+# Width and height of the pictures for the measurement of memory. Height should not matter, so wide ones are low.
 SIZES = {
     "tiny-x1": [(2048, 2048), (16384, 2048), (8192, 8192), (16384, 16384)],
     "tiny-x2": [(2048, 2048), (16384, 2048), (8192, 8192)],
@@ -87,7 +89,7 @@ def infer(engine: Path, source: Path, target: Path, *options: str) -> dict:
 
 
 def engine_of(folder: Path, checkpoint: Path, tile: int | None = None) -> Path:
-    """An engine by the profile `cpu`, or one for nothing but tiles of this size."""
+    """An engine for the profile `cpu`, or for tiles of this size only."""
     profile, built = "cpu", folder / f"{checkpoint.stem}-engine"
     if tile:
         profile = folder / f"one-tile-{tile}.yaml"
@@ -99,7 +101,7 @@ def engine_of(folder: Path, checkpoint: Path, tile: int | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Piece:
-    """A tile along one axis, and what of it the picture gets, in pixels of the input."""
+    """A tile along one axis, and the part of it that goes into the picture, in input pixels."""
 
     start: int
     end: int
@@ -120,7 +122,7 @@ def clipped_tiles(length: int, tile: int) -> list[Piece]:
 
 
 def tile_loop(source: Path, target: Path, pieces: list[Piece], compute: Callable[[numpy.ndarray], numpy.ndarray], scale: int) -> dict[str, float]:
-    """PNG to PNG by tiles, as scripts around PyTorch do it; the seconds of its parts."""
+    """PNG to PNG by tiles, like typical PyTorch scripts. Returns the seconds of its parts."""
     times = [time.perf_counter()]
     picture = numpy.asarray(Image.open(source)).astype(numpy.float32) / 255
     picture = numpy.ascontiguousarray(picture.transpose(2, 0, 1)[None])
@@ -181,7 +183,7 @@ def compare(case: Case, runs: int, folder: Path) -> dict:
 
     reports: list[dict] = []
     parts: dict[str, list[dict[str, float]]] = {}
-    # The tiles that the runtime chooses, told by the first run, which does not count.
+    # The first run, which is not counted, shows which tiles the runtime chooses.
     plan = infer(engine, source, folder / "ours.png")["files"][0]
     pieces = same_tiles(case.picture, case.tile, plan["overlap"]["pixels"])
     if len(pieces) ** 2 != plan["tiles"]:
@@ -198,7 +200,8 @@ def compare(case: Case, runs: int, folder: Path) -> dict:
     outputs, times = take_turns(ways, runs)
     reports, parts = reports[1:], {way: each[1:] for way, each in parts.items()}
 
-    # Who computes the same tiles makes the same picture; the runtime's is only the same where tiles do not depend on what is around them.
+    # The same tiles give the same picture. That of the runtime is the same only if tiles do not depend on their
+    # surroundings.
     same = [OURS] * plan["exact"] + ["torch eager", "ONNX Runtime in Python", "ONNX Runtime in Python, traced"]
     pictures = [numpy.asarray(Image.open(outputs[way])).astype(numpy.int16) for way in same]
     for way, picture in zip(same[1:], pictures[1:]):
@@ -206,7 +209,7 @@ def compare(case: Case, runs: int, folder: Path) -> dict:
             raise AssertionError(f"{way} and {same[0]} differ by {most} levels")
 
     seconds = [report["files"][0]["seconds"] for report in reports]
-    # What the runtime takes for the picture alone, as the loops in Python are measured.
+    # The runtime's time for the picture alone, which is what is measured of the loops in Python.
     alone = {OURS: [each["total"] for each in seconds]} | {way: each for way, each in times.items() if way != OURS}
     inverse = lambda over: {way: round(1 / value, 3) for way, value in over.items()}  # noqa: E731
     median = lambda key: statistics.median(key(each) for each in seconds)  # noqa: E731
@@ -228,7 +231,7 @@ def compare(case: Case, runs: int, folder: Path) -> dict:
 
 
 def start(runs: int, folder: Path) -> dict:
-    """A whole `runtime infer` of a picture of 64×64 with warm files, in milliseconds."""
+    """The time of a whole `runtime infer` of a 64×64 picture with cached files, in milliseconds."""
     engine, photo = engine_of(folder, ROOT / "models/compact-x4.safetensors"), repeated_photo(folder, 64, 64)
     infer(engine, photo, folder / "out.png")
     rows = []
@@ -243,7 +246,7 @@ def start(runs: int, folder: Path) -> dict:
 
 
 def memory(folder: Path) -> list[dict]:
-    """The resident peak, and the bytes that the code keeps for each column of the picture."""
+    """The resident peak, and the bytes that the runtime keeps for each column of the picture."""
     engines = {"compact-x4": engine_of(folder, ROOT / "models/compact-x4.safetensors")}
     for name, preset in {"tiny-x1": "tiny-x1", "tiny-x2": "tiny-x2-relu"}.items():
         xtask("synth", "SRVGGNetCompact", "--preset", preset, "-o", folder / f"{name}.safetensors")
@@ -257,8 +260,8 @@ def memory(folder: Path) -> list[dict]:
             scale, side, overlap = picture["size"]["width"] // width, picture["tile"]["width"], picture["overlap"]
             count = -(-(height - overlap["pixels"]) // (side - overlap["pixels"]))
             step = (height - side) / (count - 1)
-            # Decoded rows of one tile's height; float32 of the rows that the next tiles are added to; and samples of the rows that one row of tiles
-            # finishes, once while they are blended and once while they are encoded.
+            # The decoded rows of one tile's height, the float32 rows that the next tiles are added to, and the samples
+            # of finished rows twice: while they are blended and while they are encoded.
             kept = 3 * (side + scale**2 * (4 * (side - step - overlap["margin"]) + 2 * step))
             row = {"engine": name, "width": width, "height": height, "tiles": picture["tiles"], "tile": side}
             row |= {"seconds": round(picture["seconds"]["total"], 1), "peak MiB": round(report["peak_memory_bytes"] / MEBIBYTE, 1)}

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the exporter's graphs of depth and real-time networks against PyTorch on the CPU, and says how they compare.
+"""Compares the exporter's graphs of depth and real-time networks with PyTorch on the CPU.
 
     make build && python3 scripts/bench_systems.py REPOSITORIES [--runs 7] [small-unet depth-anything]
 
-Packages and repositories are those of tests/golden-systems/requirements.txt, and onnxruntime. A random-weight checkpoint of the published size goes
-through PyTorch eager, `torch.compile`, and ONNX Runtime on the graph of `exporter export`, which take turns; the medians of the ratios
-within a round are reported. All must give the same.
+It needs the packages and repositories of tests/golden-systems/requirements.txt, and onnxruntime. Each network has
+random weights in its published size, and runs in PyTorch eager, with `torch.compile`, and in ONNX Runtime with the
+graph of `exporter export`, in turns. The script reports the medians of the ratios within a round. All must give the
+same output.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def small_unet() -> torch.nn.Module:
 
 
 class DepthAnything(torch.nn.Module):
-    """Depth Anything V2, vits, of the parts that the RGB-D repository shares with it."""
+    """Depth Anything V2, vits, from the parts that the RGB-D repository shares with it."""
 
     def __init__(self) -> None:
         from rgbddepth.dinov2 import DINOv2
@@ -56,7 +57,7 @@ def timed_frame(inputs: dict) -> torch.Tensor:
     return torch.cat([frame, torch.full_like(frame[:, :1], float(inputs["timestep"]) / 100)], 1)
 
 
-# Architecture, preset, network, what of the inputs it takes, and the inputs.
+# Architecture, preset, network, which of the inputs the network takes, and the inputs.
 MODELS = {
     "small-unet": ("SimpleOptimizedUNet", "base-96", small_unet, timed_frame,
                    {"frame": torch.randn(1, 3, 64, 64), "timestep": torch.tensor([50.0])}),

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Checks licences, bans and sources of all dependencies, and known advisories against them (deny.toml).
 #
-# Advisories come from a database that is fetched with git. Where that cannot be reached, the other checks still run, and the last
-# line says that advisories were not checked. Where it can be reached, anything that goes wrong with it fails.
-# ADVISORIES=required fails in both cases: for machines that are known to have the network.
+# Advisories come from a database that is fetched with git. If it cannot be reached, the other checks still run, and the
+# last line says that advisories were not checked. If it can be reached, any problem with it is a failure. With
+# ADVISORIES=required, both cases are failures: for machines that have the network.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -27,7 +27,7 @@ if ! is_pinned "$deny"; then
     fi
 fi
 
-# --locked: what is checked is what is built.
+# --locked: the checked packages are those that are built.
 "$deny" --locked check licenses bans sources
 
 database=$(sed -n 's/^db-urls = \["\([^"]*\)"\]$/\1/p' deny.toml)
@@ -36,7 +36,7 @@ if [ -z "$database" ]; then
     exit 1
 fi
 
-# Asks for nothing but the newest commit's name, without a password prompt, and not for ever.
+# Asks only for the name of the newest commit, without a password prompt, and with a time limit.
 limit=
 if command -v timeout >/dev/null; then limit="timeout 60"; fi
 if reason=$(GIT_TERMINAL_PROMPT=0 $limit git ls-remote --quiet "$database" HEAD 2>&1); then

@@ -12,13 +12,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @functools.cache
 def binaries() -> Path:
-    """Where `make build` puts the programs: in target/release/, unless CARGO_TARGET_DIR or a configuration of Cargo says otherwise."""
+    """The folder of the programs that `make build` makes: target/release/, or another one that Cargo is set up for."""
     metadata = run("cargo", "metadata", "--no-deps", "--format-version", "1")
     return Path(json.loads(metadata)["target_directory"]) / "release"
 
 
 def run(*command: str | Path) -> str:
-    """What a command prints; an error with what it says where it fails."""
+    """The standard output of a command. If it fails, an error with the end of its standard error."""
     done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stderr.strip()[-2000:]}")
@@ -26,6 +26,6 @@ def run(*command: str | Path) -> str:
 
 
 if __name__ == "__main__":
-    # For the Makefile. Within the repository the path is relative, since make's targets may have no spaces.
+    # For the Makefile. Inside the repository the path is relative, since make's targets cannot have spaces.
     folder = binaries()
     print(folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Holds the provider options of every profile to ONNX Runtime's own parsers, with stubs in place of NVIDIA's libraries
-# (tests/conformance/). It needs the GPU build of ONNX Runtime: that of `make setup GPU=1`, or its wheel alone (0.3 GB) in target/.
+# Checks the provider options of every profile with ONNX Runtime's own parsers, with stubs in place of NVIDIA's
+# libraries (tests/conformance/). It needs the GPU build of ONNX Runtime: from `make setup GPU=1`, or its wheel alone
+# (0.3 GB) in target/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 library=.onnxruntime/lib

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for some seconds each: scripts/fuzz.sh 20
+# Runs every fuzz target for this many seconds: scripts/fuzz.sh 20
 #
-# cargo-fuzz wants a nightly compiler for its sanitizers; a stable one of the same version has them too, behind RUSTC_BOOTSTRAP.
+# cargo-fuzz needs a nightly compiler for its sanitizers. The stable compiler has them too, with RUSTC_BOOTSTRAP.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-20}

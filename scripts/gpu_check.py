@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Proves on a machine with an NVIDIA GPU what no other machine can: `make gpu-check` prints one report and keeps it in gpu-check/.
+"""Checks engines on a machine with an NVIDIA GPU: `make gpu-check` prints a report and keeps it in gpu-check/.
 
-    1. `runtime doctor`: what is there.
-    2. For a small network of random weights of every architecture, in FP32 and FP16: an engine for this GPU is built, and its self-test, of
-       which the CPU has computed what is expected, runs on CUDA and on TensorRT, strictly: every node there, or it fails.
-    3. compact-x4 in FP32 and FP16: every tile, batch and number of streams, against the first row.
+    1. `runtime doctor`: libraries, driver and GPU.
+    2. For every architecture, a small network with random weights, in FP32 and FP16: builds an engine for this GPU. Its
+       self-test expects what the CPU computed. It runs on CUDA and on TensorRT, strictly: every node there, or it fails.
+    3. compact-x4 in FP32 and FP16: the speed of every tile, batch and number of streams, relative to the first row.
 
-Exit codes: 0 all of it holds, 1 something does not, 3 there is no GPU that ONNX Runtime can use here.
+Exit codes: 0 all checks passed, 1 a check failed, 3 ONNX Runtime can use no GPU on this machine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Programs:
         return {name: found[0] for name, found in shapes.items()}
 
     def write_graph(self, architecture: str, shapes: str, folder: Path) -> str | None:
-        """Makes FOLDER/ARCHITECTURE.onnx of random weights; what went wrong, if something did."""
+        """Makes FOLDER/ARCHITECTURE.onnx with random weights. Returns the error, if there is one."""
         checkpoint, graph = folder / f"{architecture}.safetensors", folder / f"{architecture}.onnx"
         fixed = ["--shapes", shapes] if shapes else []
         for program, *arguments in (
@@ -106,7 +106,7 @@ def check(programs: Programs) -> int:
         print(f"gpu-check: not run: no profile is for this GPU: {here.stderr.strip()}", file=sys.stderr)
         return DOES_NOT_FIT
 
-    # Random weights say nothing of quality: what is asked here is whether this GPU computes what the CPU does.
+    # Random weights say nothing about quality. This checks whether the GPU computes the same as the CPU.
     without_quality = WORK / f"{profile}.yaml"
     floors = "floors: { psnr_db: 20, cosine: 0.9 }\n"
     without_quality.write_text((ROOT / "profiles" / f"{profile}.yaml").read_text() + floors)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Puts ONNX Runtime, and for --gpu and --rtx NVIDIA's libraries, into .onnxruntime/ of the repository.
 
-The libraries come out of Python wheels, because those are mirrored wherever pip works. Each wheel is pinned by its SHA-256,
-and the same wheel is taken whatever Python runs this script. No Python ends up in the product.
+The libraries come from Python wheels, because pip can get those in most networks. Each wheel is pinned by its SHA-256.
+It does not depend on the Python that runs this script. The product contains no Python.
 
     .onnxruntime/lib/libonnxruntime.so      what `runtime` loads, with all that it needs beside it
     .onnxruntime/lib/libtensorrt_rtx.so.1   what `engine-builder` builds plans for RTX GPUs with (--rtx or --gpu)
@@ -10,8 +10,8 @@ and the same wheel is taken whatever Python runs this script. No Python ends up 
     .onnxruntime/licences/PACKAGE/          the licence texts that came in the wheels
     .onnxruntime/VERSION.json               what is installed, with the SHA-256 of every file
 
-A second run with nothing to do takes a fraction of a second. A killed run leaves the earlier installation, or one that the next
-run sees to be damaged and replaces.
+A second run with nothing to do takes a fraction of a second. After a killed run, the earlier installation is intact, or
+the next run detects the damage and installs again.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ ONNXRUNTIME = "1.31.1"
 TENSORRT_RTX = "1.7.1"
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# Larger files are hashed again only when their size or modification time changed: NVIDIA's libraries would take seconds.
+# Larger files are hashed again only if their size or time has changed: NVIDIA's libraries would take seconds.
 ALWAYS_HASHED_BYTES = 32 << 20
 
-# manylinux_2_28 wheels need glibc 2.28: Debian 10, Ubuntu 20.04, RHEL 8 and whatever came later.
+# manylinux_2_28 wheels need glibc 2.28: Debian 10, Ubuntu 20.04, RHEL 8 or newer.
 OLDEST_GLIBC = (2, 28)
 
-# The versions that the TensorRT provider of ONNX Runtime 1.31 works with, and the one whose CUDA matches the wheels below.
+# The versions that the TensorRT provider of ONNX Runtime 1.31 works with, and one whose CUDA matches the wheels
+# below.
 TENSORRT_OLDEST, TENSORRT_NEWEST = (10, 13, 2), (10, 16, 1)
 TENSORRT_ADVISED = "tensorrt_cu13_libs-10.14.1.48-py2.py3-none-manylinux_2_28_x86_64.whl"
 
@@ -72,9 +73,9 @@ class Wheel:
     tags: str  # "python-abi-platform", the tail of the wheel's name
     sha256: str
     libraries: str  # pattern over member paths; all of them land in lib/ under their base name
-    without: str = ""  # pattern over base names that are not worth their size
+    without: str = ""  # pattern of base names that are left out, because they are large and not needed
     headers: str = ""  # pattern over member paths; these land in include/
-    file: Path | None = None  # where the user has put it; None: pip fetches it
+    file: Path | None = None  # where the user has put it; None: pip downloads it
 
     @property
     def name(self) -> str:
@@ -106,9 +107,9 @@ CPU_WHEELS = {
     ],
 }  # fmt: skip
 
-# What the CUDA provider's ELF header names (cudart, cublas, cublasLt, curand), what it opens while it runs (cuDNN), and what cuDNN
-# compiles kernels with (nvrtc). cuFFT is left out: only the Fourier operators open it, and no graph of ours has one.
-# CUDA 13.0 rather than a later 13.x, because it runs on every driver from the 580 branch on.
+# The libraries that the CUDA provider links to (cudart, cublas, cublasLt, curand), the one that it opens (cuDNN), and
+# the one with which cuDNN compiles kernels (nvrtc). cuFFT is left out: only the Fourier operators open it, and our graphs
+# have none. CUDA 13.0 and not a later 13.x, because it runs on every driver from the 580 branch on.
 GPU_WHEELS = {
     "x86_64": [
         Wheel("onnxruntime-gpu", ONNXRUNTIME, "cp311-cp311-manylinux_2_28_x86_64",
@@ -147,7 +148,7 @@ PROVIDER_WHEELS = {
     ],
 }  # fmt: skip
 
-# For the summary: what has to be found for each provider, in lib/ or by the system's own search.
+# For the summary: the libraries that each provider needs, in lib/ or found by the system.
 CUDA_LIBRARIES = ["libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudnn.so.9", "libcuda.so.1"]
 TENSORRT_LIBRARIES = ["libnvinfer.so.10", "libnvonnxparser.so.10"]
 RTX_LIBRARIES = ["libtensorrt_rtx.so.1", "libtensorrt_onnxparser_rtx.so.1"]
@@ -196,7 +197,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def supported_machine(gpu: bool, rtx: bool) -> str:
-    """This machine's name as wheels spell it; an error when no wheel of ours runs here."""
+    """This machine's name in the spelling of wheels; an error if none of our wheels runs here."""
     system, machine = platform.system(), platform.machine()
     if system != "Linux":
         raise SetupError(f"ONNX Runtime is provisioned on Linux only, and this is {system}. {ELSEWHERE}")
@@ -218,7 +219,7 @@ def supported_machine(gpu: bool, rtx: bool) -> str:
 
 
 def tensorrt_from_file(path: Path) -> Wheel:
-    """The wheel that the user fetched. It cannot be pinned, being on NVIDIA's own index alone, so its hash is recorded instead."""
+    """The wheel that the user downloaded. Only NVIDIA's index has it, so it is not pinned; its hash is recorded."""
     wheel = tensorrt_wheel(path.name, "", None)
     if not wheel:
         oldest, newest = (".".join(map(str, version)) for version in (TENSORRT_OLDEST, TENSORRT_NEWEST))
@@ -238,8 +239,8 @@ def tensorrt_wheel(name: str, sha256: str, file: Path | None) -> Wheel | None:
 
 @contextlib.contextmanager
 def only_run(destination: Path):
-    """Two runs at once would replace each other's files: the second one waits. The lock goes with the process, even a killed one."""
-    import fcntl  # not on Windows, which supported_machine has refused by now
+    """A lock, because two runs at once would replace each other's files. It ends with the process, even a killed one."""
+    import fcntl  # not on Windows, which supported_machine has already refused
 
     with open(destination / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -249,7 +250,7 @@ def only_run(destination: Path):
 
 
 def provision(arguments: argparse.Namespace, machine: str, tensorrt: Wheel | None) -> None:
-    """Brings the destination to the wheels asked for, and reuses what is whole of an earlier run."""
+    """Installs the wheels that were asked for, and keeps what is whole from an earlier run."""
     destination = arguments.destination
     installed = read_installed(destination)
     whole = {name: record for name, record in installed.items() if is_whole(destination, record)}
@@ -280,7 +281,7 @@ def provision(arguments: argparse.Namespace, machine: str, tensorrt: Wheel | Non
 
 
 def read_installed(destination: Path) -> dict:
-    """The wheels of VERSION.json by name; none of them when it is missing or not ours."""
+    """The wheels in VERSION.json by name; none if the file is missing or not ours."""
     try:
         wheels = json.loads((destination / "VERSION.json").read_text(encoding="utf-8"))["wheels"]
         return {name: {"sha256": record["sha256"], "files": dict(record["files"])} for name, record in wheels.items()}
@@ -289,7 +290,7 @@ def read_installed(destination: Path) -> dict:
 
 
 def is_whole(destination: Path, record: dict) -> bool:
-    """Whether every file of a wheel is there with the content that was installed."""
+    """Whether every file of a wheel is there and unchanged."""
     return bool(record["files"]) and all(same(destination / path, expected) for path, expected in record["files"].items())
 
 
@@ -319,7 +320,7 @@ def digest(path: Path) -> str:
 
 
 def install(destination: Path, wheels: list[Wheel], reusable: dict) -> None:
-    """Makes the whole installation beside the present one, tries it, and moves it into place."""
+    """Makes the new installation beside the present one, tests it, and moves it into place."""
     with tempfile.TemporaryDirectory(prefix="staging-", dir=destination) as folder:
         staging = Path(folder)
         records = {}
@@ -333,7 +334,7 @@ def install(destination: Path, wheels: list[Wheel], reusable: dict) -> None:
                 file = wheel.file or download(wheel, staging)
                 records[wheel.name] = {"sha256": wheel.sha256, "files": unpack(wheel, file, staging)}
                 if not wheel.file:
-                    file.unlink()  # as soon as it is done with: all of them together are a gigabyte
+                    file.unlink()  # at once, because all wheels together have a gigabyte
         (staging / "lib" / "libonnxruntime.so").symlink_to(f"libonnxruntime.so.{ONNXRUNTIME}")
         try_out(staging / "lib" / "libonnxruntime.so")
         rtx = staging / "lib" / "libtensorrt_rtx.so.1"
@@ -351,7 +352,7 @@ def install(destination: Path, wheels: list[Wheel], reusable: dict) -> None:
             "wheels": records,
         }
         (staging / "VERSION.json").write_text(json.dumps(version, indent=2) + "\n", encoding="utf-8")
-        # VERSION.json comes last: killed in between, it does not fit the files, and the next run installs again.
+        # VERSION.json comes last. If the run is killed before, the next run finds no match and installs again.
         for part in ("licences", "include", "lib"):
             if (destination / part).exists():
                 os.rename(destination / part, staging / f"previous-{part}")
@@ -361,14 +362,14 @@ def install(destination: Path, wheels: list[Wheel], reusable: dict) -> None:
 
 
 def download(wheel: Wheel, folder: Path) -> Path:
-    """Fetches exactly this wheel with pip, from wherever the user's pip is set up to look."""
+    """Downloads exactly this wheel with pip, from the index that the user's pip is set up for."""
     if importlib.util.find_spec("pip") is None:
         raise SetupError(f"{sys.executable} has no pip, which fetches ONNX Runtime; on Debian and Ubuntu: apt install python3-pip")
     print(f"downloading {wheel.name}", file=sys.stderr)
     tag = wheel.tags.split("-")[2].split(".")[0]
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
-    # The tags are given rather than those of this Python: the library is C++ and does not care which Python the wheel is for.
+    # The wheel's tags, not those of this Python: the library is C++, so the wheel's Python version does not matter.
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]
     command += ["--implementation=cp", "--python-version=311", "--abi=cp311", f"--platform={tag}"]
     command += ["--require-hashes", "--requirement", str(requirements), "--dest", str(folder)]
@@ -384,7 +385,7 @@ def download(wheel: Wheel, folder: Path) -> Path:
 
 
 def unpack(wheel: Wheel, file: Path, folder: Path) -> dict:
-    """Extracts libraries and licences, and returns the fingerprint of each by its path in the installation."""
+    """Extracts libraries and licences. Returns the fingerprint of each by its path in the installation."""
     files = {}
     try:
         with zipfile.ZipFile(file) as archive:
@@ -410,7 +411,7 @@ class ApiBase(ctypes.Structure):
 
 
 def try_out(library: Path) -> None:
-    """Loads the library and asks for its version: a machine without libstdc++ should hear of it now."""
+    """Loads the library and asks for its version, so that a missing libstdc++ is reported now."""
     try:
         loaded = ctypes.CDLL(str(library))
         loaded.OrtGetApiBase.restype = ctypes.POINTER(ApiBase)
@@ -433,7 +434,7 @@ def try_out_rtx(library: Path) -> None:
 
 
 def report(destination: Path, wheels: list[Wheel], gpu: bool, changed: bool) -> None:
-    """Says what is installed and, for a GPU, which providers can work and what the others lack."""
+    """Prints what is installed and, for a GPU, which providers can work and what the others lack."""
     folder = destination / "lib"
     print(f"ONNX Runtime {wheels[0].version} ({'gpu' if gpu else 'cpu'}) {'is now' if changed else 'is'} in {folder}")
     for wheel in wheels:

@@ -1,4 +1,4 @@
-"""Ways to compute the same thing, timed in turns: load on a shared machine changes from one second to the next, and so meets all of them alike."""
+"""Times several ways to compute the same thing, in turns, so that the load of a shared machine affects all alike."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TypeVar
 
 Output = TypeVar("Output")
 
-# Threads of a session go on looking for work after a run for some time: the next way's run may not meet that.
+# Seconds between runs. A session's threads look for work for some time after a run, which would slow down the next.
 SETTLING = 0.03
 
 
 def take_turns(ways: Mapping[str, Callable[[], Output]], runs: int) -> tuple[dict[str, Output], dict[str, list[float]]]:
-    """What each way gives in a first round, which warms up, and its seconds in each of the rounds after it."""
+    """The output of each way in a first round, which is the warm-up, and its seconds in each later round."""
     outputs = {way: compute() for way, compute in ways.items()}
     times: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(runs):
@@ -27,6 +27,6 @@ def take_turns(ways: Mapping[str, Callable[[], Output]], runs: int) -> tuple[dic
 
 
 def ratios(times: Mapping[str, list[float]], ours: str) -> dict[str, float]:
-    """The time of one way over that of each other: the median of the rounds."""
+    """The time of one way over that of each other way: the median of the rounds."""
     others = {way: other for way, other in times.items() if way != ours}
     return {way: statistics.median(one / two for one, two in zip(times[ours], other)) for way, other in others.items()}
