@@ -1,5 +1,5 @@
-"""Golden files: the same contents give the same bytes, and what is made again is compared within a tolerance. For the generators in the folders beside
-this file."""
+"""Golden files: the same contents give the same bytes, and new outputs are compared with stored ones within a tolerance.
+For the generators in the folders beside this file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
-CHECK_TOLERANCE = 1e-6  # of the range of a tensor's values, or of 1 where that is smaller
+CHECK_TOLERANCE = 1e-6  # of the range of a tensor's values, or of 1 if that range is smaller
 
-File = tuple[dict, dict]  # tensors, metadata; or for a file that ends in .json: the JSON object and nothing
+File = tuple[dict, dict]  # tensors and metadata; for a name that ends in .json: the JSON object and nothing
 
 
 def extent(values: torch.Tensor) -> float:
@@ -26,7 +26,7 @@ def encode(name: str, file: File) -> bytes:
     if name.endswith(".json"):
         return (json.dumps(contents, indent=2, sort_keys=True) + "\n").encode()
     encoded = safetensors.torch.save(contents, metadata)
-    # The library writes the metadata in an order that changes from run to run: write the header again, sorted.
+    # The library writes the metadata in an order that changes from run to run, so the header is written again, sorted.
     length = int.from_bytes(encoded[:8], "little")
     header = json.dumps(json.loads(encoded[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
@@ -34,7 +34,7 @@ def encode(name: str, file: File) -> bytes:
 
 
 def differences(path: Path, file: File) -> list[str]:
-    """What a file has different from the one just made."""
+    """The differences between a file and the one just made."""
     contents, metadata = file
     if not path.is_file():
         return ["is missing"]
@@ -60,8 +60,9 @@ def differences(path: Path, file: File) -> list[str]:
 
 
 def write(folder: Path, cases: Iterable[tuple[str, dict[str, File], str]], most_bytes: int, check: bool) -> int:
-    """Writes each case's files into a folder of its name, or compares them with what is there. A case is its name, its files and a remark. Returns the
-    exit code: 1 when a file differs, is missing or belongs to no case, or when all together are larger than `most_bytes`."""
+    """Writes each case's files into a folder of its name, or compares them with the files there. A case is its name, its
+    files and a remark. Returns the exit code: 1 if a file differs, is missing or belongs to no case, or if all files
+    together are larger than `most_bytes`."""
     wrong, total, count, expected = [], 0, 0, set()
     for case, files, remark in cases:
         place = folder / case

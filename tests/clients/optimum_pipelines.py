@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Runs exported pipelines in optimum, which loads them unchanged, and compares the pictures with those of diffusers on PyTorch.
+"""Compares pictures of exported pipelines in optimum, which loads them unchanged, with those of diffusers on PyTorch.
 
     python3 -m venv target/clients-venv
     target/clients-venv/bin/pip install -r tests/clients/requirements.txt
     cargo build --release --package tileforge-exporter
     target/clients-venv/bin/python tests/clients/optimum_pipelines.py
 
-Outside of CI: it installs PyTorch. The pipelines are small and have random weights; both sides get the same prompts, seeds and pictures.
+Not part of CI, because it needs PyTorch. The pipelines are small and have random weights. Both sides get the same
+prompts, seeds and pictures.
 """
 
 import argparse
@@ -31,7 +32,7 @@ SIZE = {"height": 64, "width": 96}
 
 
 def tokenizer(folder):
-    """A tokenizer that knows single bytes and nothing else."""
+    """A tokenizer for single bytes."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     letters = [chr(byte if byte in printable else 256 + number) for number, byte in enumerate(range(256))]
     tokens = [*dict.fromkeys(letters), *dict.fromkeys(letter + "</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the golden data of this folder with diffusers and transformers, the reference implementations of these networks.
+"""Makes the golden data of this folder with diffusers and transformers, the reference for these networks.
 
     python3 -m pip install -r tests/golden-diffusers/requirements.txt
     python3 tests/golden-diffusers/generate.py              writes every case
     python3 tests/golden-diffusers/generate.py --check      makes every case in memory and compares it with the files
 
-A case is a row of CASES and nothing else: a small network with random weights, as the folder of a component that diffusers or
-transformers could load, and what the reference makes of random inputs in float64.
+A case is a row of CASES and nothing else: a small network with random weights, as a component's folder that diffusers or
+transformers can load, and the reference's outputs for random inputs, in float64.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FLOAT16, BFLOAT16 = torch.float16, torch.bfloat16
 
 @dataclass(frozen=True)
 class Case:
-    """One network and what goes through it."""
+    """One network and its inputs."""
 
     name: str
     seed: int
@@ -69,12 +69,12 @@ def text(**more) -> dict:
 
 
 def read(batch: int, ends: list[int], tokens: int = 11) -> dict:
-    """A batch of texts, of which each ends at its place; what stands behind is padding."""
+    """A batch of texts, each with its own length, padded."""
     return {"graph": "text_encoder", "batch": batch, "ends": ends, "tokens": tokens}
 
 
 def unet(blocks: str, channels: list[int], **more) -> dict:
-    """`blocks` has a letter for each level: X with cross-attention, and D without."""
+    """`blocks` has a letter for each level: X with cross-attention, D without."""
     down = ["CrossAttnDownBlock2D" if block == "X" else "DownBlock2D" for block in blocks]
     up = ["CrossAttnUpBlock2D" if block == "X" else "UpBlock2D" for block in reversed(blocks)]
     base = {"down_block_types": down, "up_block_types": up, "block_out_channels": channels, "layers_per_block": 1}
@@ -85,11 +85,11 @@ def denoised(batch: int, height: int, width: int, tokens: int, timestep: float) 
     return {"graph": "unet", "batch": batch, "size": (height, width), "tokens": tokens, "timestep": timestep}
 
 
-# Of SDXL, but for its widths: text embeddings of 12, and 6 or 5 numbers about the picture, each in 8.
+# As SDXL except for the widths: text embeddings of 12, and 6 or 5 numbers about the picture, each in 8.
 ADDED = {"addition_embed_type": "text_time", "addition_time_embed_dim": 8, "use_linear_projection": True}
 
 CASES = [
-    # Stable Diffusion 1 and 2, then older names, then SD3's and Flux's without quant convolutions, then without attention.
+    # Stable Diffusion 1 and 2, then older names, then as SD3 and Flux without quant convolutions, then without attention.
     Case("vae", 1, AutoencoderKL, vae(), [encoded(1, 16, 24), encoded(2, 10, 6), decoded(1, 8, 12), decoded(2, 5, 3)]),
     Case(
         "vae-old-names", 2, AutoencoderKL, vae(scaling_factor=0.13025, block_out_channels=[8, 8, 8], layers_per_block=2,
@@ -103,8 +103,8 @@ CASES = [
         [encoded(1, 8, 14), decoded(2, 4, 6)], BFLOAT16, shards=2,
     ),
     Case("vae-no-attention", 4, AutoencoderKL, vae(mid_block_add_attention=False), [encoded(1, 10, 14), decoded(1, 4, 6)]),
-    # CLIP-L as Stable Diffusion 1 has it, with the names of transformers before 5 and its way to find the end; bigG with a projection;
-    # and the one of Stable Diffusion 2.
+    # CLIP-L as in Stable Diffusion 1, with the names of transformers before 5 and its way to find the end of a text; bigG
+    # with a projection; the encoder of Stable Diffusion 2.
     Case(
         "text-quick-gelu", 5, CLIPTextModel, text(hidden_act="quick_gelu", eos_token_id=2), [read(1, [4]), read(2, [7, 10])], FLOAT16,
         names=[("^", "text_model.")],
@@ -137,7 +137,7 @@ CASES = [
 
 TEXT_EMBEDS = 12
 
-# Components whose weights are also in one file, under the names of their authors' code: the prefix there, and the case.
+# Components whose weights are also in a single file, under the names of their authors' code: prefix and case.
 SINGLE_FILES = {
     "single-file-xl": {
         "model.diffusion_model.": "unet-xl",
@@ -160,14 +160,14 @@ def build(case: Case) -> torch.nn.Module:
 
 
 def config_file(case: Case) -> dict:
-    """The configuration, as the reference's own writer would have it: its class, and what was said of it."""
+    """The configuration as the reference would write it: the class and its arguments."""
     if case.network in (AutoencoderKL, UNet2DConditionModel):
         return {"_class_name": case.network.__name__, "_diffusers_version": version("diffusers")} | case.config
     return {"architectures": [case.network.__name__], "model_type": "clip_text_model"} | case.config
 
 
 def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
-    """Random weights that keep every layer's values near 1, so that a mistake anywhere shows in the output."""
+    """Random weights that keep the values of every layer near 1, so that any mistake shows in the output."""
     filled = {}
     for key, tensor in state.items():
         values = random.uniform(-1.0, 1.0, tuple(tensor.shape))
@@ -227,9 +227,9 @@ def run(graph: str, network: torch.nn.Module, inputs: dict, dtype: torch.dtype) 
 
 
 def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, dict, dict]]) -> None:
-    """Every tensor must be visible in some output, far above the tests' tolerance."""
+    """Checks that every tensor changes some output, far beyond the tests' tolerance."""
     for name, parameter in network.named_parameters():
-        # A bias of the keys adds the same to every score of a query, and softmax takes it away again.
+        # A bias of the keys adds the same to every score of a query, so softmax removes it.
         if re.search(r"(to_k|k_proj)\.bias$", name):
             continue
         kept = parameter.detach().clone()
@@ -246,7 +246,8 @@ def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, d
 
 
 def make(case: Case) -> tuple[dict[str, File], float, dict]:
-    """The files of a case by name, the weights under the reference's names, and how far float32 arithmetic is from the golden output, as a share of its range."""
+    """The files of a case by name, the weights under the reference's names, and the error of float32 arithmetic, as a
+    share of the golden output's range."""
     random = numpy.random.Generator(numpy.random.PCG64(case.seed))
     torch.manual_seed(0)
     with torch.no_grad():
@@ -299,8 +300,8 @@ def weight_files(case: Case, state: dict) -> dict[str, File]:
 
 
 def original_names(prefix: str, case: Case, state: dict) -> dict:
-    """The weights of a case under the names, and in the forms, that its authors' code gives them; diffusers' own conversion from these
-    names must give the weights back."""
+    """The weights of a case with the names and shapes of its authors' code. Checks that diffusers' own conversion gives
+    the original weights back."""
     if "transformer." in prefix:
         renamed = {"text_model." + key: tensor for key, tensor in state.items()}
     elif case.network is CLIPTextModelWithProjection:
@@ -403,19 +404,19 @@ def single_file(parts: dict[str, str], states: dict[str, dict]) -> dict[str, Fil
     return {"checkpoint.safetensors": (tensors, {"format": "pt"})}
 
 
-# ---- adaptations -------------------------------------------------------------------------------------------------------------
+# ---- LoRA ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Lora:
-    """A file of low-rank adaptations of a case's network, with its first input through the merged network."""
+    """A LoRA file for a case's network, and the merged network's outputs for the case's first input."""
 
     name: str
     seed: int
     case: str
     naming: str  # kohya, sgm (kohya's with the original names of blocks), or peft
     scale: float
-    layers: str  # pattern of the layers that are adapted
+    layers: str  # pattern of the adapted layers
 
 
 ATTENTIONS = r"attn[12]\.(to_[qkv]|to_out\.0)|ff\.net\.(0\.proj|2)"
@@ -427,8 +428,8 @@ LORAS = [
 
 
 def draw_lora(lora: Lora, network: torch.nn.Module) -> dict:
-    """Factors of rank 2 to 4 without alphas, or of rank 4 with an alpha of 2. Files whose layers differ in both are no golden: diffusers
-    0.42.1 gives some layers the alpha of others."""
+    """Factors of rank 2 to 4 without alphas, or of rank 4 with an alpha of 2. Layers that differ in both cannot be golden,
+    because diffusers 0.42.1 gives some layers the alpha of others."""
     random = numpy.random.Generator(numpy.random.PCG64(lora.seed))
     case = next(case for case in CASES if case.name == lora.case)
     tensors = {}
@@ -465,7 +466,7 @@ def make_lora(lora: Lora, states: dict) -> dict[str, File]:
         network.double().fuse_lora(lora_scale=lora.scale)
         merged = 0
         for name, parameter in network.named_parameters():
-            if name.endswith(".base_layer.weight"):  # those that were merged are stored in the type of the checkpoint
+            if name.endswith(".base_layer.weight"):  # merged weights are stored in the checkpoint's type
                 parameter.copy_(parameter.to(case.dtype))
                 merged += 1
         if merged * (2 if lora.naming == "peft" else 3) != len(tensors):
@@ -490,7 +491,7 @@ def main() -> int:
     arguments = parser.parse_args()
 
     torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(1)  # more are slower on networks this small
+    torch.set_num_threads(1)  # more threads are slower on networks this small
     states = {}
 
     def made() -> Iterator[tuple[str, dict[str, File], str]]:

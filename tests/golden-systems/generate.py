@@ -5,10 +5,10 @@
     git clone https://github.com/Aedelon/rgbd-depth REPOSITORIES/rgbd-depth          (commit in requirements.txt)
     git clone https://github.com/toddllm/mirage-hello REPOSITORIES/mirage-hello
     python3 tests/golden-systems/generate.py REPOSITORIES              writes every case
-    python3 tests/golden-systems/generate.py REPOSITORIES --check      makes every case in memory and compares it with the files
+    python3 tests/golden-systems/generate.py REPOSITORIES --check      makes every case in memory, compares it with the files
 
-The weights are those of `cargo xtask synth ARCHITECTURE --preset PRESET --seed SEED`, which are the same bits on every machine, so only
-inputs and outputs are stored. The reference must take them by name, all of them, and runs in float64.
+The weights come from `cargo xtask synth ARCHITECTURE --preset PRESET --seed SEED`, which gives the same bits on every
+machine. So only inputs and outputs are stored. The reference must take all weights by name, and runs in float64.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Run = Callable[[torch.nn.Module, dict], dict]
 
 @dataclass(frozen=True)
 class Case:
-    """A synthesised checkpoint, the reference's network for it, and what goes through."""
+    """A synthesised checkpoint, the reference's network for it, and its inputs."""
 
     architecture: str
     preset: str
@@ -80,7 +80,7 @@ def rgbd_depth() -> torch.nn.Module:
 
 
 class DepthAnythingV2(torch.nn.Module):
-    """What Depth Anything's own repository puts together of the same two parts."""
+    """Depth Anything V2, put together from the same two parts as in its own repository."""
 
     def __init__(self) -> None:
         from rgbddepth.dpt import DPTHead
@@ -124,11 +124,11 @@ def depth(height: int, width: int, rough: bool = False) -> dict:
     return {"pixel_values": (1, 3, height, width)} | ({"inverse_depth": (1, 1, height, width)} if rough else {})
 
 
-# Four frames in a row: each is given what came out before.
+# Four frames in a row. Each run gets the previous output.
 FRAMES = [{"frame": (1, 3, 16, 32), "timestep": (1,), "previous_frame": (1, 3, 16, 32)} for _ in range(4)]
 
 CASES = [
-    # At the size of the training, and at two others: one larger, one smaller and no square.
+    # The size of the training, and two others: a larger one, and a smaller one that is not square.
     Case("RGBDDepth", "tiny", 1, rgbd_depth, lambda net, i: {"depth": net(torch.cat([i["pixel_values"], i["inverse_depth"]], 1))},
          [depth(56, 56, rough=True), depth(70, 98, rough=True), depth(42, 28, rough=True)]),
     Case("DepthAnything", "tiny", 2, DepthAnythingV2, lambda net, i: {"predicted_depth": net(i["pixel_values"])}, [depth(56, 56), depth(70, 98)]),
@@ -140,12 +140,12 @@ CASES = [
          [{name: shape for name, shape in frame.items() if name != "previous_frame"} for frame in FRAMES]),
 ]
 
-# What no input can show: embeddings of masked patches, the fusion of a level that has nothing before it, counters, biases that add the same
-# to every score of a query, and the class token's share where only patches are taken.
+# Tensors that no input shows: embeddings of masked patches, the fusion of a level without a predecessor, counters, biases
+# that add the same to every score of a query, and the class token's share if only patches are used.
 UNUSED = r"mask_token|refinenet4\.resConfUnit1\.|fusion_stage\.layers\.0\.residual_layer1\.|num_batches_tracked|(key|k_proj)\.bias$"
 
 
-# Published files have the names of transformers 4; transformers 5 renames them when it reads.
+# Published files have the names of transformers 4, which transformers 5 renames on loading.
 RENAMED = [(r"attention\.attention\.(query|key|value)", lambda match: f"attention.{match[1][0]}_proj"), (r"attention\.output\.dense", "attention.o_proj")]
 
 
@@ -173,7 +173,7 @@ def assert_alive(case: Case, network: torch.nn.Module, pairs: list[tuple[dict, d
             for output, values in case.run(network, inputs).items():
                 change = max(change, float((values - outputs[output]).abs().max()) / extent(outputs[output]))
         parameter.copy_(kept)
-        # A single bias says little in a network of a hundred layers; what is done to one of them is done to all.
+        # A single bias has little effect in a network of a hundred layers, so all biases are changed together.
         if change < (2 * TEST_TOLERANCE if parameter.ndim > 1 else 1e-6):
             raise AssertionError(f"{case.name}: without {name} the output changes by {change:.1e} of its range only")
 
@@ -190,7 +190,7 @@ def make(case: Case) -> tuple[dict[str, File], float]:
             draw = {name: random.standard_normal(shape) for name, shape in shapes.items()}
             if "timestep" in draw:
                 draw["timestep"] = numpy.array([90.0 - 20 * number])
-            if "inverse_depth" in draw:  # a third of it is missing
+            if "inverse_depth" in draw:  # a third of the pixels is missing
                 draw["inverse_depth"] = numpy.where(draw["inverse_depth"] > 0.4, 0, abs(draw["inverse_depth"]) + 0.2)
             inputs = {name: torch.from_numpy(values.astype(numpy.float32)) for name, values in draw.items()}
             if "previous_frame" in inputs:
@@ -225,7 +225,7 @@ def main() -> int:
         sys.path.insert(0, str(arguments.repositories / place))
 
     torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(1)  # more are slower on networks this small
+    torch.set_num_threads(1)  # more threads are slower on networks this small
 
     def made() -> Iterator[tuple[str, dict[str, File], str]]:
         for case in CASES:

@@ -3,10 +3,10 @@
 
     python3 -m pip install -r tests/golden-video-vae/requirements.txt
     python3 tests/golden-video-vae/generate.py REFERENCE              writes every case
-    python3 tests/golden-video-vae/generate.py REFERENCE --check      makes every case in memory and compares it with the files
+    python3 tests/golden-video-vae/generate.py REFERENCE --check      makes every case in memory, compares it with the files
 
-A case is a row of CASES and nothing else: a small autoencoder with random weights, and what the reference makes of random videos and
-latent videos in float64.
+A case is a row of CASES and nothing else: a small autoencoder with random weights, and the reference's outputs for random
+videos and latent videos, in float64.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OLD_NAMES = [("to_q", "query"), ("to_k", "key"), ("to_v", "value"), (r"to_out\.0
 
 @dataclass(frozen=True)
 class Case:
-    """One autoencoder and what goes through it."""
+    """One autoencoder and its inputs."""
 
     name: str
     seed: int
@@ -53,23 +53,23 @@ class Case:
 
 
 def both(temporal: int, factor: int, sizes: list[tuple[int, int, int, int]]) -> list[tuple[str, int, int, int, int]]:
-    """Latent videos of these sizes, `batch, frames, height, width`, and videos that become such."""
+    """Latent videos of these sizes, `batch, frames, height, width`, and videos of the matching sizes."""
     videos = [("vae_encoder", b, ((f - 1) << temporal) + 1, h * factor, w * factor) for b, f, h, w in sizes]
     return videos + [("vae_decoder", *size) for size in sizes]
 
 
 CASES = [
-    # As published but for the widths: 1, 5, 9 and 17 frames.
+    # As published except for the widths: 1, 5, 9 and 17 frames.
     Case("seedvr2", 1, [4, 8, 8, 8], 2, 2, 2, 16, both(2, 8, [(1, 1, 2, 3), (1, 2, 3, 2), (2, 3, 2, 2), (1, 5, 2, 2)]), torch.float16),
-    # One level that halves the frames; the old names of the attention.
+    # One level halves the frames; the attention has its old names.
     Case("old-names", 2, [4, 8, 8], 1, 1, 2, 4, both(1, 4, [(1, 1, 3, 2), (1, 5, 2, 3)]), torch.bfloat16, OLD_NAMES),
-    # As deep in time as in space.
+    # As many levels halve the frames as the sides.
     Case("all-temporal", 3, [4, 4, 8], 1, 2, 2, 4, both(2, 4, [(1, 3, 2, 3)])),
 ]
 
 
 def load_reference(path: Path):
-    """The module of the reference, of the pinned commit and nothing else."""
+    """The reference's module. Only the pinned commit is accepted."""
     head = subprocess.run(["git", "-C", str(path), "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     if head != REFERENCE:
         raise SystemExit(f"{path}: expected a checkout of {REFERENCE}, found {head or 'no git repository'}; README.md says how to get it")
@@ -78,7 +78,7 @@ def load_reference(path: Path):
 
 
 def build(reference, case: Case) -> torch.nn.Module:
-    """The autoencoder as `s8_c16_t4_inflation_sd3.yaml` makes it, but for the case's sizes."""
+    """The autoencoder of `s8_c16_t4_inflation_sd3.yaml`, in the case's sizes."""
     levels = len(case.filters)
     return reference.VideoAutoencoderKLWrapper(
         spatial_downsample_factor=2 ** (levels - 1), temporal_downsample_factor=2**case.temporal, freeze_encoder=False, act_fn="silu",
@@ -90,7 +90,7 @@ def build(reference, case: Case) -> torch.nn.Module:
 
 
 def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
-    """Random weights that keep every layer's values near 1, so that a mistake anywhere shows in the output."""
+    """Random weights that keep the values of every layer near 1, so that any mistake shows in the output."""
     filled = {}
     for key, tensor in state.items():
         values = random.uniform(-1.0, 1.0, tuple(tensor.shape))
@@ -107,21 +107,21 @@ def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
 def run(graph: str, network: torch.nn.Module, value: torch.Tensor) -> torch.Tensor:
     if graph == "vae_encoder":
         return network.encode(value).posterior.parameters
-    # The reference takes the dimension of the frames away where there is one.
+    # The reference removes the axis of the frames if there is only one frame.
     made = network.decode(value).sample
     return made.unsqueeze(2) if made.ndim == 4 else made
 
 
 def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, torch.Tensor, torch.Tensor]]) -> None:
-    """Every tensor must be visible in some output, far above the tests' tolerance."""
+    """Checks that every tensor changes some output, far beyond the tests' tolerance."""
     for name, parameter in network.named_parameters():
-        # A bias of the keys adds the same to every score of a query, and softmax takes it away again.
+        # A bias of the keys adds the same to every score of a query, so softmax removes it.
         if name.endswith("to_k.bias"):
             continue
         kept = parameter.detach().clone()
         parameter.zero_()
         half = "vae_encoder" if name.startswith("encoder.") else "vae_decoder"
-        # Short ones first: two of them see every tensor.
+        # Short videos first: two of them use every tensor.
         seen = [known for known in graphs if known[0] == half][:2]
         changes = [float((run(graph, network, value) - made).abs().max()) / extent(made) for graph, value, made in seen]
         parameter.copy_(kept)
@@ -132,7 +132,7 @@ def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, t
 
 
 def make(reference, case: Case) -> tuple[dict[str, File], float]:
-    """The files of a case by name, and how far float32 arithmetic is from the golden output, as a share of its range."""
+    """The files of a case by name, and the error of float32 arithmetic, as a share of the golden output's range."""
     random = numpy.random.Generator(numpy.random.PCG64(case.seed))
     with torch.no_grad():
         network = build(reference, case)
@@ -147,7 +147,7 @@ def make(reference, case: Case) -> tuple[dict[str, File], float]:
             made = run(graph, network, value.double())
             if not (torch.isfinite(made).all() and 0.3 <= extent(made) <= 100.0):
                 raise AssertionError(f"{case.name}: the range of {graph} is {extent(made):.3g}, not of order 1")
-            # The reference's own chunks, as its pipeline has them, change nothing.
+            # The reference's own chunks, as in its pipeline, give the same.
             network.set_causal_slicing(split_size=2**case.temporal, memory_device="same")
             apart = float((run(graph, network, value.double()) - made).abs().max())
             if apart > 1e-9:

@@ -5,9 +5,9 @@
     python3 tests/golden/generate.py              writes every case
     python3 tests/golden/generate.py --check      makes every case in memory and compares it with the files
 
-A case is a row of CASES and nothing else. Weights and images are uniform random numbers of NumPy's PCG64, which are the same bits on
-every machine. The reference runs in float64 and its result is rounded to float32, so that the stored output is the exact one
-to the last bit or so, not one machine's order of summation.
+A case is a row of CASES and nothing else. Weights and images are uniform random numbers of NumPy's PCG64, which gives
+the same bits on every machine. The reference runs in float64 and its result is rounded to float32. So the stored output
+is exact up to about the last bit, and does not depend on a machine's order of summation.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Case:
     keys: str = "as built"  # the naming scheme of the checkpoint: a key of KEYS
     wrapper: str = ""  # put before every key
     dtype: torch.dtype = torch.float32  # of the checkpoint; the golden output belongs to the rounded weights
-    growth: int = 2  # RRDBNet's channels per dense convolution; 32 in published models, which would make these files large
+    growth: int = 2  # RRDBNet's channels per dense convolution; the 32 of published models would make large files
     shards: int = 1
 
 
 def rrdb(scale: int = 4, **more) -> dict:
-    """`scale` is what the up-convolutions make; with `shuffle_factor`, the network's own scale is that many times smaller."""
+    """`scale` is that of the up-convolutions. With `shuffle_factor`, the network's scale is that many times smaller."""
     return {"in_nc": 3, "out_nc": 3, "num_filters": 8, "num_blocks": 1, "scale": scale} | more
 
 
@@ -77,7 +77,7 @@ def plksr(upscaling_factor: int = 4, **more) -> dict:
 
 
 def swin(upscale: int = 2, **more) -> dict:
-    """What the three window transformers share. They were trained on images of 8 × 8: four windows."""
+    """The arguments that the three window transformers share, as if trained on images of 8 × 8: four windows."""
     sizes = {"img_size": 8, "embed_dim": 8, "window_size": 4, "mlp_ratio": 2.0}
     return {"in_chans": 3, "upscale": upscale, "upsampler": "pixelshuffle"} | sizes | more
 
@@ -97,7 +97,7 @@ def hat(upscale: int = 2, **more) -> dict:
 FLOAT16, BFLOAT16 = torch.float16, torch.bfloat16
 
 CASES = [
-    # Every naming scheme, every scale that it exists in.
+    # Every naming scheme, in every scale that it has.
     Case("rrdbnet-esrgan-x1", 1, "RRDBNet", rrdb(1), [(1, 16, 20)], "esrgan"),
     Case("rrdbnet-esrgan-x2", 2, "RRDBNet", rrdb(2), [(1, 12, 15)], "esrgan"),
     Case("rrdbnet-esrgan-x4", 3, "RRDBNet", rrdb(4, num_blocks=2), [(1, 7, 9)], "esrgan"),
@@ -118,7 +118,7 @@ CASES = [
     Case("rrdbnet-batch-x2", 16, "RRDBNet", rrdb(2), [(2, 12, 9), (3, 5, 8)], "realesrgan"),
     Case("rrdbnet-plus-x4", 17, "RRDBNet", rrdb(4, plus=True), [(1, 7, 9)], "esrgan"),
     Case("rrdbnet-growth32-x4", 18, "RRDBNet", rrdb(4, num_filters=4), [(1, 8, 10)], "realesrgan", dtype=FLOAT16, growth=32),
-    # How checkpoints are wrapped and stored.
+    # Checkpoints with prefixes and in other types.
     Case("rrdbnet-params-ema-x2", 19, "RRDBNet", rrdb(2), [(1, 8, 10)], "realesrgan", "params_ema."),
     Case("rrdbnet-module-x2", 20, "RRDBNet", rrdb(2), [(1, 8, 10)], "esrgan", "module."),
     Case("rrdbnet-state-dict-module-x2", 21, "RRDBNet", rrdb(2), [(1, 8, 10)], "bsrgan", "state_dict.module."),
@@ -136,7 +136,7 @@ CASES = [
     Case("compact-params-x4", 32, "SRVGGNetCompact", compact(4), [(1, 8, 10)], wrapper="params."),
     Case("compact-model-x2", 33, "SRVGGNetCompact", compact(2), [(1, 8, 10)], wrapper="model."),
     Case("compact-fp16-x4", 34, "SRVGGNetCompact", compact(4, num_feat=12), [(1, 7, 9)], dtype=FLOAT16),
-    # The published form, and what training code leaves out or changes: the normalisation, the channels, the scale.
+    # The published form, and variants of training code: without normalisation, with other channels and scales.
     Case("span-x4", 35, "SPAN", span(4), [(1, 7, 9)], wrapper="params.", dtype=FLOAT16),
     Case("span-no-norm-x2", 36, "SPAN", span(2, norm=False, feature_channels=3), [(2, 9, 8)], wrapper="params_ema."),
     Case("span-grey-x3", 44, "SPAN", span(3, norm=False, num_in_ch=1, num_out_ch=1, feature_channels=3), [(1, 11, 9)], dtype=BFLOAT16),
@@ -144,29 +144,31 @@ CASES = [
     Case("plksr-x4", 42, "PLKSR", plksr(4, dim=6, split_ratio=0.5, n_blocks=2, ccm_type="DCCM"), [(1, 7, 9)], wrapper="params."),
     Case("plksr-rectangular-x2", 40, "PLKSR", plksr(2, ccm_type="CCM", lk_type="RectSparsePLK", kernel_size=9, use_ea=False), [(2, 9, 12)]),
     Case("plksr-sparse-x3", 41, "PLKSR", plksr(3, ccm_type="ICCM", lk_type="SparsePLK", kernel_size=17), [(1, 12, 15)], dtype=FLOAT16),
-    # Both normalisations, both kinds of upsampling with an even and an odd scale, and the scale that leaves out a convolution.
+    # Both normalisations, both kinds of upsampling with an even and an odd scale, and the scale that has one convolution
+    # less.
     Case("realplksr-x4", 37, "RealPLKSR", plksr(4, n_blocks=2), [(1, 7, 9)], wrapper="params_ema.", dtype=FLOAT16),
     Case("realplksr-dysample-x2", 43, "RealPLKSR", plksr(2, layer_norm=True, dysample=True), [(2, 9, 12), (1, 7, 5)]),
     Case("realplksr-dysample-x3", 38, "RealPLKSR", plksr(3, dysample=True, use_ea=False), [(1, 8, 11)], dtype=FLOAT16),
     Case("realplksr-dysample-x1", 45, "RealPLKSR", plksr(1, layer_norm=True, dysample=True, use_ea=False), [(1, 11, 8)], dtype=BFLOAT16),
-    # Every upsampler and both residuals; sizes that are multiples of the window, and ones that the reference pads and crops.
+    # Every upsampler and both residuals; sizes that are multiples of the window, and sizes that the reference pads and
+    # crops.
     Case("swinir-x2", 46, "SwinIR", swinir(2), [(1, 12, 8), (1, 11, 14)], wrapper="params.", dtype=FLOAT16),
     Case("swinir-direct-x4", 47, "SwinIR", swinir(4, upsampler="pixelshuffledirect"), [(2, 8, 12), (1, 7, 9)]),
     Case("swinir-nearest-x4", 48, "SwinIR", swinir(4, upsampler="nearest+conv", resi_connection="3conv"), [(1, 8, 8)], dtype=BFLOAT16),
     Case("swinir-denoise-x1", 49, "SwinIR", swinir(1, upsampler="", depths=[2, 2]), [(1, 16, 12)], wrapper="params_ema."),
     Case("swinir-jpeg-x1", 50, "SwinIR", swinir(1, upsampler="", in_chans=1, window_size=7, img_size=14), [(1, 21, 14), (1, 16, 18)]),
     Case("swinir-unshuffle-x1", 51, "SwinIR", swinir(2, upsampler="nearest+conv", start_unshuffle=2), [(1, 16, 24)], "unshuffle", dtype=FLOAT16),
-    # Rolled windows and none, with and without biases, normalisation and last convolution. The reference does not pad.
+    # With and without rolled windows, biases, normalisation and last convolution. The reference does not pad.
     Case("drct-x2", 52, "DRCT", drct(2), [(1, 8, 12), (2, 4, 8)], wrapper="params_ema.", dtype=FLOAT16),
     Case("drct-bare-x1", 53, "DRCT", drct(1, img_size=4, qkv_bias=False, patch_norm=False, resi_connection="identity"), [(1, 12, 8)]),
     Case("drct-grey-x1", 54, "DRCT", drct(1, in_chans=1, mlp_ratio=1.0, num_heads=[3, 2], depths=(6, 6)), [(2, 8, 8)], dtype=BFLOAT16),
-    # Overlaps of half a window and of a whole one.
+    # Overlaps of half a window and of a whole window.
     Case("hat-x2", 55, "HAT", hat(2, img_size=64), [(1, 12, 8), (1, 9, 15)], wrapper="params_ema."),
     Case("hat-bare-x3", 56, "HAT", hat(3, img_size=64, qkv_bias=False, patch_norm=False, resi_connection="identity"), [(2, 8, 8)], dtype=BFLOAT16),
     Case("hat-grey-x4", 58, "HAT", hat(4, img_size=64, in_chans=1, depths=[1, 2], num_heads=[2, 4], overlap_ratio=1), [(1, 8, 12)], dtype=FLOAT16),
 ]
 
-# For each of our names: the reference's network and its loader.
+# The reference's network and its loader, for each of our names.
 NETWORKS = {
     "RRDBNet": (ESRGAN, ESRGANArch),
     "SRVGGNetCompact": (Compact, CompactArch),
@@ -178,11 +180,11 @@ NETWORKS = {
     "HAT": (HAT, HATArch),
 }
 
-# What these networks compute from their sizes and keep beside their weights.
+# Buffers that these networks compute from their sizes and store beside their weights.
 BUFFERS = ("no_norm", "init_pos", "attn_mask", "relative_position_index", "relative_position_index_SA", "relative_position_index_OCA")
 
 
-# Naming schemes of RRDBNet. The reference builds its network with ESRGAN's names; these rules lead from there to the others.
+# Naming schemes of RRDBNet. The reference builds its network with ESRGAN's names. These rules turn them into others.
 # (pattern, replacement): the first pattern that matches the whole key applies; `up` counts the up-convolutions.
 RENAMES = {
     "realesrgan": [
@@ -205,8 +207,9 @@ RENAMES = {
 
 
 def rename(scheme: str, state: dict, arguments: dict) -> dict:
-    """ESRGAN numbers the layers behind the trunk by their place: [upsample, convolution, activation] × log2(scale), then
-    convolution, activation, convolution. So `model.3`, `model.6`, … are up-convolutions, and the last two depend on the scale."""
+    """ESRGAN numbers the layers after the trunk by position: [upsample, convolution, activation] × log2(scale), then
+    convolution, activation, convolution. So `model.3`, `model.6`, … are up-convolutions, and the numbers of the last
+    two depend on the scale."""
     ups = round(math.log2(arguments["scale"]))
     places = {3 * up: f"up{up}" for up in range(1, ups + 1)} | {3 * ups + 2: "high", 3 * ups + 4: "last"}
 
@@ -231,7 +234,7 @@ KEYS: dict[str, Callable[[dict, dict], dict]] = {
 
 @contextlib.contextmanager
 def dense_growth(channels: int) -> Iterator[None]:
-    """The reference's RRDBNet passes growth 32 to its blocks; the blocks themselves take any."""
+    """The reference's RRDBNet always passes growth 32 to its blocks, although the blocks take any."""
     blocks = rrdb_module.B
     original = blocks.RRDB
     blocks.RRDB = lambda *positional, gc, **named: original(*positional, gc=channels, **named)
@@ -244,12 +247,12 @@ def dense_growth(channels: int) -> Iterator[None]:
 def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, int]:
     """The network as the reference itself reads it from the checkpoint's names and shapes, and its scale."""
     if case.arguments.get("act_type", "prelu") != "prelu":
-        # The reference's loader knows PReLU alone, because no tensor tells of the others; its network has them all.
+        # The reference's loader assumes PReLU, because no tensor shows the activation. Its network has all of them.
         network = Compact(**case.arguments)
         network.load_state_dict({key: tensor.float() for key, tensor in checkpoint.items()})
         return network, case.arguments["upscale"]
     architecture = NETWORKS[case.network][1]()
-    # A safetensors file is flat: what was a dictionary in a dictionary is a prefix there. `module.` was a prefix all along.
+    # A safetensors file is flat: a dictionary in a dictionary becomes a prefix. `module.` has always been a prefix.
     outer = [name for name in case.wrapper.split(".") if name not in ("module", "")]
     state = {key.removeprefix("".join(f"{name}." for name in outer)): tensor.float() for key, tensor in checkpoint.items()}
     for name in reversed(outer):
@@ -265,28 +268,29 @@ def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, 
     return descriptor.model, descriptor.scale
 
 
-# ---- weights and images ------------------------------------------------------------------------------------------------------
+# ---- weights and images ----------------------------------------------------------------------------------------
 
 
 def gain_of(case: Case, key: str) -> float:
-    """How much a convolution makes values larger, about."""
+    """By about how much a convolution makes values larger."""
     if case.network == "SPAN" and key.startswith(("conv_", "block_")):
-        # Three convolutions in a row, beside another. Before the first of them, the image is made as large as 255.
+        # Three convolutions in a row, beside another one. Before the first, the image is scaled to 0…255.
         enlarged = key.startswith("conv_1.") and case.arguments["norm"] and (".sk." in key or ".conv.0." in key)
         return 1.15 / 100 if enlarged else 1.15
-    if ".conv_block.cab.2." in key:  # of what it makes, a hundredth is added
+    if ".conv_block.cab.2." in key:  # a hundredth of its output is added
         return 60.0
-    if ".cab.3.attention.1." in key:  # and this is what its means are made of
+    if ".cab.3.attention.1." in key:  # this layer reads the means of that output
         return 0.1
     if case.network in ("SwinIR", "DRCT", "HAT") and key.startswith(("upsample.", "conv_up", "conv_hr")):
         return 1.2
-    if case.arguments.get("window_size") == 7:  # the image comes as 0…255, and goes so
+    if case.arguments.get("window_size") == 7:  # the image has values of 0…255, in and out
         return {"conv_first.weight": 2.0 / 255, "conv_last.weight": 0.4 * 255}.get(key, 2.0)
     return 2.0
 
 
 def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
-    """Random weights that keep every layer's values near 1 and of both signs, so that a mistake anywhere shows in the output."""
+    """Random weights that keep the values of every layer near 1 and of both signs, so that any mistake shows in the
+    output."""
     filled = {}
     jpeg = case.arguments.get("window_size") == 7
     last = [key for key, tensor in state.items() if tensor.ndim == 4 and not key.startswith("to_img.")][-1]
@@ -298,14 +302,15 @@ def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
         if tensor.ndim == 2:  # a linear layer, or a table of position biases
             values *= 2.0 if key.endswith("table") else 2.0 * math.sqrt(3.0 / tensor.shape[1])
         elif tensor.ndim == 4:
-            # Filters that sum to zero: values would drift to one sign otherwise, since images and activations have a mean.
-            if tensor[0].numel() > 4:  # fewer would lose most of what they say
+            # Filters that sum to zero. Otherwise values would drift to one sign, since images and activations have a
+            # mean.
+            if tensor[0].numel() > 4:  # a smaller filter would lose most of its information
                 values -= values.mean(axis=(1, 2, 3), keepdims=True)
-            # Dense blocks end in `x5 · 0.2 + x`: a larger x5 keeps the block from being a mere copy of x. The values grow with every
-            # block, and the last convolution brings them back.
+            # Dense blocks end in `x5 · 0.2 + x`: with a larger x5 the block is not a mere copy of x. The values grow
+            # with every block, and the last convolution brings them back.
             gain = 4.0 if ".conv5." in key else 0.4 if key == last and not jpeg else gain_of(case, key)
             values *= gain * math.sqrt(3.0 / tensor[0].numel())
-        elif key.endswith("weight"):  # PReLU's slopes and the scales of normalisations, some of them negative and some above 1
+        elif key.endswith("weight"):  # PReLU's slopes and scales of normalisations, some negative and some above 1
             values = 0.3 + 0.8 * values
         else:  # biases, none of them near zero
             values = numpy.copysign(0.2 + 0.2 * abs(values), values)
@@ -316,14 +321,15 @@ def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
 
 
 def draw_image(shape: tuple[int, ...], random: numpy.random.Generator) -> torch.Tensor:
-    """Half a ramp and half noise in 0…1: edges and corners differ, and so do neighbours."""
+    """Half a ramp and half noise in 0…1, so that edges, corners and neighbours all differ."""
     height, width = shape[-2:]
     ramp = (numpy.arange(height)[:, None] / height + numpy.arange(width)[None, :] / width) / 2
     return torch.from_numpy((0.5 * ramp + 0.5 * random.uniform(size=shape)).astype(numpy.float32))
 
 
 def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upscaled: torch.Tensor) -> None:
-    """Every tensor and every activation of the checkpoint must be visible in the output, far above the tests' tolerance."""
+    """Checks that every tensor and every activation of the checkpoint changes the output, far beyond the tests'
+    tolerance."""
     extent = float(upscaled.max() - upscaled.min())
     if not (torch.isfinite(upscaled).all() and 0.5 <= extent <= 16.0):
         raise AssertionError(f"{case.name}: the output's range is {extent:.3g}, not of order 1")
@@ -346,7 +352,7 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
         parameter.zero_()
         change = float((network(image) - upscaled).abs().max()) / extent
         parameter.copy_(kept)
-        if ".eval_conv." in name:  # SPAN makes these anew from the others whenever it is called: what is stored is of no effect
+        if ".eval_conv." in name:  # SPAN computes these from the others on each call; stored ones have no effect
             if change != 0.0:
                 raise AssertionError(f"{case.name}: {name} is used as it is stored")
         elif change < 20 * TEST_TOLERANCE:
@@ -359,12 +365,12 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
             raise AssertionError(f"{case.name}: the skip path dominates the output")
 
 
-# ---- a case's files ----------------------------------------------------------------------------------------------------------
+# ---- a case's files --------------------------------------------------------------------------------------------
 
 
 
 def make(case: Case) -> tuple[dict[str, File], float]:
-    """The files of a case by name, and how far float32 arithmetic is from the golden output, as a share of its range."""
+    """The files of a case by name, and the error of float32 arithmetic, as a share of the golden output's range."""
     random = numpy.random.Generator(numpy.random.PCG64(case.seed))
     with dense_growth(case.growth), torch.no_grad():
         built = NETWORKS[case.network][0](**case.arguments)
@@ -399,7 +405,7 @@ def checkpoint_files(case: Case, checkpoint: dict) -> dict[str, File]:
     if case.network == "SRVGGNetCompact":
         metadata["activation"] = case.arguments.get("act_type", "prelu")
     if case.arguments.get("lk_type") == "SparsePLK":
-        metadata["sparse_dilations"] = "1,2,3,4"  # upstream's default, which the reference takes
+        metadata["sparse_dilations"] = "1,2,3,4"  # upstream's default, which the reference assumes
     if case.shards == 1:
         return {"checkpoint.safetensors": (checkpoint, metadata)}
     keys = list(checkpoint)
