@@ -108,8 +108,8 @@ CPU_WHEELS = {
 }  # fmt: skip
 
 # The libraries that the CUDA provider links to (cudart, cublas, cublasLt, curand), the one that it opens (cuDNN), and
-# the one with which cuDNN compiles kernels (nvrtc). cuFFT is left out: only the Fourier operators open it, and our graphs
-# have none. CUDA 13.0 and not a later 13.x, because it runs on every driver from the 580 branch on.
+# the one with which cuDNN compiles kernels (nvrtc). cuFFT is left out: only the Fourier operators open it, and our
+# graphs have none. CUDA 13.0 and not a later 13.x, because it runs on every driver from the 580 branch on.
 GPU_WHEELS = {
     "x86_64": [
         Wheel("onnxruntime-gpu", ONNXRUNTIME, "cp311-cp311-manylinux_2_28_x86_64",

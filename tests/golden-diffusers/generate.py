@@ -89,7 +89,8 @@ def denoised(batch: int, height: int, width: int, tokens: int, timestep: float) 
 ADDED = {"addition_embed_type": "text_time", "addition_time_embed_dim": 8, "use_linear_projection": True}
 
 CASES = [
-    # Stable Diffusion 1 and 2, then older names, then as SD3 and Flux without quant convolutions, then without attention.
+    # Stable Diffusion 1 and 2, then older names, then as SD3 and Flux without quant convolutions, then without
+    # attention.
     Case("vae", 1, AutoencoderKL, vae(), [encoded(1, 16, 24), encoded(2, 10, 6), decoded(1, 8, 12), decoded(2, 5, 3)]),
     Case(
         "vae-old-names", 2, AutoencoderKL, vae(scaling_factor=0.13025, block_out_channels=[8, 8, 8], layers_per_block=2,
@@ -103,8 +104,8 @@ CASES = [
         [encoded(1, 8, 14), decoded(2, 4, 6)], BFLOAT16, shards=2,
     ),
     Case("vae-no-attention", 4, AutoencoderKL, vae(mid_block_add_attention=False), [encoded(1, 10, 14), decoded(1, 4, 6)]),
-    # CLIP-L as in Stable Diffusion 1, with the names of transformers before 5 and its way to find the end of a text; bigG
-    # with a projection; the encoder of Stable Diffusion 2.
+    # CLIP-L as in Stable Diffusion 1, with the names of transformers before 5 and its way to find the end of a text;
+    # bigG with a projection; the encoder of Stable Diffusion 2.
     Case(
         "text-quick-gelu", 5, CLIPTextModel, text(hidden_act="quick_gelu", eos_token_id=2), [read(1, [4]), read(2, [7, 10])], FLOAT16,
         names=[("^", "text_model.")],

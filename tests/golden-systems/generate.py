@@ -140,8 +140,8 @@ CASES = [
          [{name: shape for name, shape in frame.items() if name != "previous_frame"} for frame in FRAMES]),
 ]
 
-# Tensors that no input shows: embeddings of masked patches, the fusion of a level without a predecessor, counters, biases
-# that add the same to every score of a query, and the class token's share if only patches are used.
+# Tensors that no input shows: embeddings of masked patches, the fusion of a level without a predecessor, counters,
+# biases that add the same to every score of a query, and the class token's share if only patches are used.
 UNUSED = r"mask_token|refinenet4\.resConfUnit1\.|fusion_stage\.layers\.0\.residual_layer1\.|num_batches_tracked|(key|k_proj)\.bias$"
 
 

@@ -144,8 +144,8 @@ CASES = [
     Case("plksr-x4", 42, "PLKSR", plksr(4, dim=6, split_ratio=0.5, n_blocks=2, ccm_type="DCCM"), [(1, 7, 9)], wrapper="params."),
     Case("plksr-rectangular-x2", 40, "PLKSR", plksr(2, ccm_type="CCM", lk_type="RectSparsePLK", kernel_size=9, use_ea=False), [(2, 9, 12)]),
     Case("plksr-sparse-x3", 41, "PLKSR", plksr(3, ccm_type="ICCM", lk_type="SparsePLK", kernel_size=17), [(1, 12, 15)], dtype=FLOAT16),
-    # Both normalisations, both kinds of upsampling with an even and an odd scale, and the scale that has one convolution
-    # less.
+    # Both normalisations, both kinds of upsampling with an even and an odd scale, and the scale that has one
+    # convolution less.
     Case("realplksr-x4", 37, "RealPLKSR", plksr(4, n_blocks=2), [(1, 7, 9)], wrapper="params_ema.", dtype=FLOAT16),
     Case("realplksr-dysample-x2", 43, "RealPLKSR", plksr(2, layer_norm=True, dysample=True), [(2, 9, 12), (1, 7, 5)]),
     Case("realplksr-dysample-x3", 38, "RealPLKSR", plksr(3, dysample=True, use_ea=False), [(1, 8, 11)], dtype=FLOAT16),

@@ -24,13 +24,14 @@ pub enum Axis {
     Fixed(usize),
 }
 
-/// The length of an axis as a function of a size `n` of [`Sizes`]: `step · n + offset`, for every `n` from `minimum` on.
+/// The length of an axis as a function of a size `n` of [`Sizes`]: `step · n + offset`, for every `n` from `minimum`
+/// on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extent {
     /// Elements for each unit of the size.
     pub step: usize,
-    /// Elements besides those: −3 for the frames `4 · n − 3` of a clip.
+    /// Elements in addition: −3 for the frames `4 · n − 3` of a clip.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub offset: isize,
     /// The least size, at least 1.
@@ -75,7 +76,7 @@ impl Extent {
         Self { step: self.step.saturating_mul(factor), offset, ..self }
     }
 
-    /// The length for a size; `None` if that is no number of elements.
+    /// The length for a size; `None` if it is not at least 1.
     pub fn length(self, size: usize) -> Option<usize> {
         self.step.checked_mul(size)?.checked_add_signed(self.offset).filter(|length| *length > 0)
     }
@@ -146,7 +147,7 @@ impl Axis {
         }
     }
 
-    /// The field of [`Sizes`] that the axis grows with, and the value that gives this length; `None` if there is no such value.
+    /// The field of [`Sizes`] that the axis grows with, and the value that gives this length; `None` if no value does.
     pub(crate) fn size(self, length: usize) -> Option<(Option<Kind>, usize)> {
         match self {
             Self::Batch => (length > 0).then_some((Some(Kind::Batch), length)),

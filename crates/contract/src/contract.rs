@@ -1,4 +1,4 @@
-//! The contract of a model, and holding tensors to it.
+//! The contract of a model, and checking tensors against it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,18 +13,19 @@ pub type Shape = Vec<usize>;
 /// The shapes of several tensors, by name.
 pub type Shapes = BTreeMap<String, Shape>;
 
-/// Most inputs, and most outputs. Text encoders give each hidden state, video autoencoders a cache for each convolution.
+/// Largest number of inputs, and of outputs. Text encoders have an output for each hidden state, video autoencoders a
+/// cache for each convolution.
 const TENSORS_MAXIMUM: usize = 512;
-/// Most axes of a tensor.
+/// Largest number of axes of a tensor.
 const AXES_MAXIMUM: usize = 8;
 /// Largest fixed length, step and minimum of an axis.
 const LENGTH_MAXIMUM: usize = 1 << 20;
 /// Longest name of a tensor, in bytes.
 const NAME_MAXIMUM: usize = 256;
-/// Farthest reach of a receptive field that is not unbounded, in input pixels.
+/// Largest radius of a bounded receptive field, in input pixels.
 const RECEPTIVE_FIELD_MAXIMUM: u32 = 1 << 14;
 
-/// Everything that whoever runs a model must know of it.
+/// Everything that must be known to run a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contract {
@@ -55,7 +56,7 @@ pub struct TensorSpec {
     pub meaning: Meaning,
 }
 
-/// How far an output pixel sees, in input pixels in each direction.
+/// How far the input pixels can be that an output pixel depends on, in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceptiveField {
@@ -66,7 +67,7 @@ pub enum ReceptiveField {
 }
 
 impl ReceptiveField {
-    /// The radius, where there is one.
+    /// The radius; `None` if it is unbounded.
     pub fn radius(self) -> Option<u32> {
         match self {
             Self::Radius(pixels) => Some(pixels),
@@ -90,7 +91,7 @@ impl TensorSpec {
     /// Its shape for some sizes.
     ///
     /// # Errors
-    /// [`Error::Shape`] with the axis that does not allow them.
+    /// [`Error::Shape`] with the axis that does not allow the sizes.
     pub fn shape(&self, sizes: &Sizes) -> Result<Shape> {
         let length = |axis: &Axis| {
             axis.length(sizes).ok_or_else(|| Error::Shape {
@@ -102,7 +103,7 @@ impl TensorSpec {
         self.axes.iter().map(length).collect()
     }
 
-    /// The axis that this closure finds, and its place.
+    /// What `find` returns for the first axis that it accepts.
     fn axis<T>(&self, find: impl Fn(&Axis) -> Option<T>) -> Option<T> {
         self.axes.iter().find_map(find)
     }
@@ -127,7 +128,7 @@ impl TensorSpec {
         self.axis(|axis| if let Axis::Frames(extent) = axis { Some(*extent) } else { None })
     }
 
-    /// The most tokens that it takes, where there is a limit.
+    /// The largest number of tokens, if there is a limit.
     pub fn most_tokens(&self) -> Option<usize> {
         self.axis(|axis| if let Axis::Tokens(most) = axis { *most } else { None })
     }
@@ -236,7 +237,7 @@ impl Contract {
     /// Checks every rule.
     ///
     /// # Errors
-    /// [`Error::Rule`] with the first rule that is broken.
+    /// [`Error::Rule`] with the first broken rule.
     pub fn validate(&self) -> Result<()> {
         for (place, tensors) in [("inputs", &self.inputs), ("outputs", &self.outputs)] {
             let sound = (1..=TENSORS_MAXIMUM).contains(&tensors.len());
@@ -275,7 +276,7 @@ impl Contract {
         })
     }
 
-    /// Each input that is an output of the run before, with that output.
+    /// Each input that is carried over from the previous run, with the output that it comes from.
     pub fn carried(&self) -> impl Iterator<Item = (&TensorSpec, &TensorSpec)> {
         self.carried_names().filter_map(|(input, from)| Some((input, self.output(from)?)))
     }
@@ -296,11 +297,11 @@ impl Contract {
         self.outputs.iter().map(|tensor| Ok((tensor.name.clone(), tensor.shape(sizes)?))).collect()
     }
 
-    /// The sizes that inputs of these shapes have.
+    /// The sizes that follow from inputs of these shapes.
     ///
     /// # Errors
-    /// [`Error::Shape`]: a tensor is missing or additional, has another number of axes or a length that its axis does not allow, or
-    /// two tensors contradict each other.
+    /// [`Error::Shape`]: a tensor is missing or additional, has another number of axes or a length that its axis does
+    /// not allow, or two tensors contradict each other.
     pub fn sizes(&self, inputs: &Shapes) -> Result<Sizes> {
         let mut known: Vec<(Kind, usize, &str)> = Vec::new();
         let mut sizes = Sizes::default();

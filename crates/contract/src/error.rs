@@ -1,9 +1,9 @@
-//! What can be wrong with a contract.
+//! The errors of this crate.
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What is wrong with a contract, or with tensors that are held to one.
+/// What is wrong with a contract, or with tensors that are checked against it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -41,7 +41,7 @@ pub enum Error {
         /// The shape or length that was given.
         found: String,
     },
-    /// The contract is one of another task.
+    /// The contract is for another task.
     #[error("expected a model of task {expected}, found {found}")]
     Task {
         /// The task that was asked for.

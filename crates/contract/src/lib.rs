@@ -1,14 +1,15 @@
-//! What a model promises to whoever runs it.
+//! What a model promises to its users.
 //!
-//! An architecture states its [`Contract`] once. It travels as JSON in the metadata of the ONNX file and in the engine's
-//! manifest. Calibration, gates, self-test and runtime read it; none of them guesses anything about a tensor.
+//! An architecture states its [`Contract`] once. It travels as JSON in the metadata of the ONNX file and in the
+//! engine's manifest. Calibration, gates, self-test and runtime read it; none of them guesses anything about a tensor.
 //!
 //! | type | says |
 //! |---|---|
 //! | [`Contract`] | the task, every input and output, and the precisions that keep the model's quality |
 //! | [`TensorSpec`] | name, element type, axes and meaning of one tensor |
 //! | [`Axis`], [`Sizes`] | how long an axis is, and which axes of other tensors grow with it |
-//! | [`Meaning`] | what the values are: pixels with their range, latents with their scale, tokens, depth with its unit, … |
+//! | [`Meaning`] | what the values are: pixels with their range, latents with their scale, tokens, depth with its unit
+//! |
 //! | [`Upscale`] | the contract of a network from picture to picture, as one struct |
 //! | [`Task`], [`Precision`], [`Provider`], [`DataType`] | the words that all crates share |
 

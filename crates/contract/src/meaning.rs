@@ -1,8 +1,8 @@
-//! What the values of a tensor are.
+//! The meaning of a tensor's values.
 
 use serde::{Deserialize, Serialize};
 
-/// What the values of a tensor are: enough to make samples for it, and to convert pictures, texts and files to it and from it.
+/// The meaning of a tensor's values. It suffices to make samples, and to convert pictures, texts and files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Meaning {
@@ -10,18 +10,18 @@ pub enum Meaning {
     Pixels {
         /// The values of black and white before normalisation.
         range: [f32; 2],
-        /// What is subtracted and divided by, for each channel in the tensor's order.
+        /// What is subtracted, and what is divided by, for each channel in the tensor's order.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         normalisation: Option<Normalisation>,
         /// The order of the channels.
         order: ChannelOrder,
-        /// How a picture is extended to a size that the network takes; `None` where pictures are resized instead.
+        /// How a picture is extended to a size that the network takes; `None` if pictures are resized instead.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         padding: Option<Padding>,
     },
     /// Depth for each pixel.
     Depth {
-        /// What the values measure.
+        /// What the values measure, and in which unit.
         unit: DepthUnit,
         /// The value of a pixel without a measurement.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,23 +34,23 @@ pub enum Meaning {
         /// What is subtracted before.
         shift: f32,
     },
-    /// The distribution of a latent: means in the first half of the channels, logarithms of variances in the second half.
+    /// The distribution of a latent: means in the first half of the channels, logarithms of variances in the second.
     LatentDistribution {
         /// As in [`Meaning::Latent`].
         scaling: f32,
         /// As in [`Meaning::Latent`].
         shift: f32,
     },
-    /// What a diffusion model denoises: these numbers of channels, in this order.
+    /// The input of a diffusion model: these numbers of channels, in this order.
     NoisyLatent {
         /// Channels of the noisy latent.
         latent: usize,
-        /// Channels of the mask, 1 where pixels are made anew; 0 channels for models that do not inpaint.
+        /// Channels of the mask, which is 1 where pixels are made anew; 0 for models without inpainting.
         mask: usize,
         /// Channels of the latent of the masked picture.
         masked_image: usize,
     },
-    /// What a diffusion model predicts: noise, velocity or the sample, as its scheduler's configuration says.
+    /// The output of a diffusion model: noise, velocity or the sample, as its scheduler's configuration says.
     Prediction,
     /// The step of the diffusion.
     Timestep {

@@ -94,8 +94,8 @@ struct ConvertArguments {
 
 #[derive(clap::Args)]
 struct BuildArguments {
-    /// A checkpoint (.safetensors, .safetensors.index.json, or a folder with either and its config.json), an exported graph
-    /// (.onnx) or a model file (.yaml)
+    /// A checkpoint (.safetensors, .safetensors.index.json, or a folder with either and its config.json), an exported
+    /// graph (.onnx) or a model file (.yaml)
     model: PathBuf,
     /// The graph to build, where a checkpoint has several: vae_encoder or vae_decoder
     #[arg(long, value_name = "TASK")]
