@@ -6,11 +6,11 @@ use end_to_end::repository;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use tileforge_contract::Precision;
 use tileforge_engine_builder::{convert_graph, rtx};
 use tileforge_exporter::arch::registry;
 use tileforge_exporter::{Checkpoint, export, synthesise};
 use tileforge_graph::{Attribute, DataType, Model, Node, Opset, Port, TensorType, WeightStorage, load, save};
-use tileforge_contract::Precision;
 use tileforge_tensorrt::ComputeCapability::{Sm86, Sm89, Sm120};
 use tileforge_tensorrt::{BuildOptions, ComputeCapability, Error, Library, PlanHeader};
 
