@@ -7,24 +7,24 @@ use std::collections::BTreeMap;
 use tileforge_contract::{ARCHITECTURE_KEY, Axis, CONTRACT_KEY, Contract, Extent, HYPERPARAMETERS_KEY, PARAMETERS_KEY};
 use tileforge_graph::{Dim, Model, Trace};
 
-/// The operator set of our graphs and the file format that goes with it: the lowest with the operators that we emit
-/// (Gelu came with 20), since TensorRT's parsers lag behind.
+/// The operator set of our graphs: the lowest one with the operators that we emit (Gelu came with 20), since TensorRT's
+/// parsers lag behind. The IR version is that of its file format.
 pub(crate) const OPSET: i64 = 20;
 pub(crate) const IR_VERSION: i64 = 9;
-/// Those of graphs with the operator Attention.
+/// The versions for graphs with the operator Attention.
 const ATTENTION_OPSET: i64 = 23;
 const ATTENTION_IR_VERSION: i64 = 11;
 
-/// A model, and what was recognised to make it.
+/// A model, and the network that was detected.
 #[derive(Debug)]
 pub struct Export {
-    /// The recognised network.
+    /// The detected network.
     pub network: Box<dyn Network>,
-    /// The graph with its metadata. Weights still stand in the checkpoint.
+    /// The graph with its metadata. The weights are still in the checkpoint.
     pub model: Model,
 }
 
-/// Makes the model of a checkpoint. `hints` say what its tensors do not tell.
+/// Makes the model of a checkpoint. `hints` are values of hyperparameters that the tensors do not determine.
 ///
 /// # Errors
 /// The architecture is unknown, a tensor is missing, left over or of a wrong shape, or `shapes` do not fit the network.
@@ -32,7 +32,7 @@ pub fn export(checkpoint: &Checkpoint, shapes: &Shapes, hints: &BTreeMap<String,
     export_task(checkpoint, None, shapes, hints)
 }
 
-/// As [`export`], of a checkpoint of which several graphs are made: the one for `task`.
+/// As [`export`], for a checkpoint that gives several graphs: makes the one for `task`.
 ///
 /// # Errors
 /// As [`export`].
@@ -43,10 +43,10 @@ pub fn export_task(
     hints: &BTreeMap<String, String>,
 ) -> Result<Export> {
     let network = detect_task(checkpoint, task, hints)?;
-    let parameters = Parameters::of(checkpoint);
+    let parameters = Parameters::new(checkpoint);
     let trace = Trace::new(network.architecture(), IR_VERSION, OPSET);
     network.build(&Scope::root(&trace, &parameters), shapes)?;
-    // A wrong tensor explains any error of a layer that followed from it.
+    // A wrong tensor can cause errors in later layers, so it is reported first.
     if let Some(problems) = parameters.problems(|name| network.ignores(name)) {
         return Err(Error::Tensors {
             path: checkpoint.path().to_owned(),
@@ -80,7 +80,7 @@ fn describe(network: &dyn Network) -> String {
     }
 }
 
-/// That the graph has exactly the tensors of the contract: names, element types and axes.
+/// Checks that the graph has exactly the tensors of the contract: names, element types and axes.
 fn check_ports(architecture: &str, contract: &Contract, model: &Model) -> Result<()> {
     let mut units = BTreeMap::new();
     for (kind, specs, ports) in
@@ -105,11 +105,11 @@ fn check_ports(architecture: &str, contract: &Contract, model: &Model) -> Result
     Ok(())
 }
 
-/// Whether a dimension of the graph is the axis that the contract says.
+/// Whether a dimension of the graph is the axis of the contract.
 ///
-/// A graph of fixed size may take one that the axis does not allow, because it pads within. An open length grows with the axis: a graph may count in smaller units than
-/// the contract, and call `height` what the contract calls two units of height, but then it does so everywhere; `units` holds
-/// the contract's units in each of the graph's.
+/// A fixed length may be one that the axis does not allow, because such a graph pads inside. A dynamic length must grow
+/// with the axis. The graph may count in smaller units than the contract: its `height` may be two units of height in
+/// the contract. It must then do so everywhere; `units` holds this factor for each name.
 fn matches(axis: &Axis, dim: &Dim, units: &mut BTreeMap<&'static str, usize>) -> bool {
     let mut grows = |name: &'static str, extent: &Extent| match dim {
         Dim::Fixed(length) => *length > 0,

@@ -1,10 +1,10 @@
 //! Low-rank adaptations of networks (LoRA, <https://arxiv.org/abs/2106.09685>), merged into the weights while these are
 //! written.
 //!
-//! Of a layer's weight `W` `[outputs, inputs…]`, a file holds `down` `[rank, inputs…]`, `up` `[outputs, rank]` and
+//! For a layer's weight `W` `[outputs, inputs…]`, a file holds `down` `[rank, inputs…]`, `up` `[outputs, rank]` and
 //! `alpha`: the merged weight is `W + scale · alpha / rank · up · down`, rounded to the type of `W`. Files name layers
-//! in one of two ways: kohya's (<https://github.com/kohya-ss/sd-scripts>, `networks/lora.py`), with underscores for
-//! dots and a prefix for each network, and diffusers' and PEFT's, with dots.
+//! in one of two ways: kohya's (<https://github.com/kohya-ss/sd-scripts>, `networks/lora.py`), has underscores instead
+//! of dots and a prefix for each network; diffusers and PEFT keep the dots.
 
 use crate::checkpoint::single_file::original_unet_layer;
 use crate::{Checkpoint, Error, Result};
@@ -37,7 +37,7 @@ impl FromStr for Lora {
     }
 }
 
-/// What names begin with, and the component that they are of.
+/// The prefixes of names, and the component that each stands for.
 const PREFIXES: [(&str, &str); 7] = [
     ("lora_unet_", "unet"),
     ("lora_te_", "text_encoder"),
@@ -48,7 +48,7 @@ const PREFIXES: [(&str, &str); 7] = [
     ("text_encoder_2.", "text_encoder_2"),
 ];
 
-/// What names end with. The longer of two that fit stands first.
+/// The endings of names, and the factor that each stands for. Where two endings fit, the longer one comes first.
 const ENDINGS: [(&str, Role); 13] = [
     (".lora_down.weight", Role::Down),
     (".lora_up.weight", Role::Up),
@@ -82,15 +82,15 @@ struct Factors<'a> {
     alpha: Option<&'a Weight>,
 }
 
-/// A layer in a file: its component, and its name there, with underscores for dots.
+/// A layer in a file: its component, and its name there with underscores instead of dots.
 type Layer = (&'static str, String);
 
-/// Merges files of adaptations into the checkpoints of components. Returns, for each file, how many tensors are of
-/// components that are not among these.
+/// Merges files of adaptations into the checkpoints of components. Returns for each file the number of tensors that
+/// belong to other components.
 ///
 /// # Errors
-/// A file cannot be read; a tensor is of no layer of its component, does not fit its weight, or is of another kind of
-/// adaptation.
+/// A file cannot be read, or one of its tensors belongs to no layer of its component, does not fit the layer's weight,
+/// or belongs to another kind of adaptation.
 pub fn merge(components: &mut [(&str, &mut Checkpoint)], files: &[Lora]) -> Result<Vec<usize>> {
     if files.is_empty() {
         return Ok(Vec::new());
@@ -120,7 +120,7 @@ pub fn merge(components: &mut [(&str, &mut Checkpoint)], files: &[Lora]) -> Resu
     Ok(elsewhere)
 }
 
-/// The tensors of a file by layer, and those that are no part of any.
+/// The tensors of a file by layer, and the names of those that belong to no layer.
 fn layers(file: &Checkpoint) -> (BTreeMap<Layer, Factors<'_>>, Vec<String>) {
     let (mut layers, mut unknown) = (BTreeMap::new(), Vec::new());
     for (name, weight) in file.tensors() {
@@ -146,7 +146,7 @@ fn layers(file: &Checkpoint) -> (BTreeMap<Layer, Factors<'_>>, Vec<String>) {
     (layers, unknown)
 }
 
-/// Every name that a file may have for a layer of a component, with the layer's weight.
+/// The names that a file may use for each layer of a component, with the name of the layer's weight.
 fn targets(component: &str, checkpoint: &Checkpoint) -> BTreeMap<String, String> {
     let number = |name: &str| name.strip_prefix("down_blocks.0.resnets.")?.split('.').next()?.parse::<usize>().ok();
     let blocks = checkpoint.tensors().keys().filter_map(|name| number(name)).max().map_or(0, |last| last + 1);
@@ -159,7 +159,7 @@ fn targets(component: &str, checkpoint: &Checkpoint) -> BTreeMap<String, String>
         } else if !layer.starts_with("text_") {
             aliases.push(format!("text_model.{layer}"));
         }
-        // The oldest files of diffusers leave out the number of the only layer with weights.
+        // The oldest files of diffusers leave out this number: `to_out` has only one layer with weights.
         aliases.extend(layer.strip_suffix(".to_out.0").map(|rest| format!("{rest}.to_out")));
         targets.extend(aliases.into_iter().map(|alias| (alias.replace('.', "_"), name.clone())));
     }
@@ -198,7 +198,8 @@ fn describe(unmatched: &[String], components: &[(&str, &mut Checkpoint)]) -> Str
     const SHOWN: usize = 12;
     let names = components.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let mut text = format!(
-        "{} tensors are of no layer of this model ({names}); the file was made for another one, or for more than LoRA:",
+        "{} tensors are of no layer of this model ({names}); the file was made for another model, or has more than \
+         LoRA:",
         unmatched.len()
     );
     for name in unmatched.iter().take(SHOWN) {

@@ -6,9 +6,9 @@
 pub struct Noise(u64);
 
 impl Noise {
-    /// A sequence for each seed.
+    /// The sequence that belongs to a seed.
     pub fn new(seed: u64) -> Self {
-        // The sequence must not begin at 0, where it would stay.
+        // From the state 0, the sequence would never leave 0.
         Noise((seed ^ 0x9e37_79b9_7f4a_7c15).max(1))
     }
 

@@ -1,8 +1,8 @@
-//! Pipelines: several networks that make pictures together, as diffusers saves them in a folder.
+//! Pipelines: several networks that make pictures together, in the folder layout of diffusers.
 //!
-//! What is written has the layout and the names that the ecosystem's pipelines for ONNX Runtime load: a folder for each
-//! graph with `model.onnx` and the component's `config.json`, and everything that is no network as it was. Pipelines in
-//! one file become the same folders, but for what such a file does not hold.
+//! The written folder has the layout and the names that existing pipelines for ONNX Runtime load: a folder for each
+//! graph with `model.onnx` and the component's `config.json`, and copies of all files that are not networks. A pipeline
+//! in one file becomes the same folders, without the files that it does not hold.
 
 use crate::checkpoint::single_file;
 use crate::lora::{self, Lora};
@@ -18,13 +18,14 @@ use tileforge_graph::{SaveReport, WeightStorage, Written, save_with_progress};
 /// The file that makes a folder a pipeline.
 const INDEX: &str = "model_index.json";
 const CONFIG: &str = "config.json";
-/// Optional in every pipeline that has it, and of no influence on the picture: it only judges it.
+/// The safety checker is optional in every pipeline, and does not change the picture.
 const LEFT_OUT: &str = "StableDiffusionSafetyChecker";
 
-/// What SDXL's autoencoder has in its configuration, which single files do not hold.
+/// The scaling factor of SDXL's autoencoder, from its configuration; single files do not hold it.
 const SCALING_FACTOR_OF_XL: &str = "0.13025";
 
-/// The classes of networks that graphs can be made of: the graphs' names follow the component's, with these endings.
+/// The supported classes of networks, and the graphs of each: the ending of the graph's name after the component's
+/// name, and its task.
 const CLASSES: [(&str, &[(&str, Task)]); 4] = [
     ("UNet2DConditionModel", &[("", Task::Unet)]),
     ("AutoencoderKL", &[("_encoder", Task::VaeEncoder), ("_decoder", Task::VaeDecoder)]),
@@ -36,7 +37,7 @@ const CLASSES: [(&str, &[(&str, Task)]); 4] = [
 #[derive(Debug)]
 pub struct Pipeline {
     parts: Vec<Part>,
-    /// Files and folders that are copied: from, and the name in the exported folder.
+    /// Files and folders to copy: the source, and the name in the exported folder.
     copied: Vec<(PathBuf, String)>,
     /// Components that are left out, and their classes.
     left_out: Vec<(String, String)>,
@@ -45,7 +46,7 @@ pub struct Pipeline {
 /// One graph of a pipeline.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// The folder that it is exported into.
+    /// The name of the folder that it is exported into.
     pub name: String,
     /// What it does.
     pub task: Task,
@@ -53,7 +54,7 @@ pub struct Part {
     pub checkpoint: Arc<Checkpoint>,
     /// Its configuration, if there is one.
     config: Option<PathBuf>,
-    /// What only other components tell.
+    /// Hyperparameters that other components determine.
     hints: BTreeMap<String, String>,
 }
 
@@ -69,23 +70,23 @@ pub struct PartReport {
 }
 
 impl Pipeline {
-    /// Whether a folder is that of a pipeline.
+    /// Whether a folder holds a pipeline.
     pub fn is_one(folder: &Path) -> bool {
         folder.join(INDEX).is_file()
     }
 
-    /// Opens a pipeline's folder. `wanted` names the graphs or components to take, and is empty for all; `variant` is
-    /// the one of the weights, such as `fp16`.
+    /// Opens a pipeline's folder. `wanted` names the graphs to export; an empty list stands for all. `variant` is the
+    /// variant of the weights, such as `fp16`.
     ///
     /// # Errors
-    /// The index or a component cannot be read, a component is not supported, or there is none of a wanted name.
+    /// The index or a component cannot be read, a component is not supported, or a wanted name does not exist.
     pub fn open(folder: &Path, wanted: &[String], variant: Option<&str>) -> Result<Self> {
         let index = read_object(&folder.join(INDEX))?;
         let mut pipeline = Pipeline { parts: Vec::new(), copied: Vec::new(), left_out: Vec::new() };
         let mut known = Vec::new();
         for (name, entry) in index.iter().filter(|(name, _)| !name.starts_with('_')) {
-            // Anything but a library and a class is a setting of the pipeline; two nulls are a component that it does
-            // without.
+            // A component has a library and a class. Other entries are settings of the pipeline, and two nulls are a
+            // component that it does not have.
             let Some([Value::String(_), Value::String(class)]) = entry.as_array().map(Vec::as_slice) else { continue };
             pipeline.add(&folder.join(name), name, class, wanted, variant, &mut known)?;
         }
@@ -99,11 +100,11 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// The pipeline in a single file, with the names of its authors' code; `None` if the file is not one. `wanted` is
-    /// as for [`Pipeline::open`].
+    /// The pipeline in a single file with the tensor names of its authors' code; `None` if the file is not a pipeline.
+    /// `wanted` is as in [`Pipeline::open`].
     ///
     /// # Errors
-    /// There is no component of a wanted name, or the file holds tensors of none that is supported.
+    /// A wanted name does not exist, or the file holds tensors of no supported component.
     pub fn of_single_file(file: &Checkpoint, wanted: &[String]) -> Result<Option<Self>> {
         let components = single_file::components(file)?;
         if components.is_empty() {
@@ -167,7 +168,7 @@ impl Pipeline {
                 self.parts.push(Part { name, task, checkpoint: checkpoint.clone(), config, hints });
             }
         } else if !wanted.is_empty() {
-            // What is no network goes with the whole pipeline only.
+            // Files that are not networks are copied only with the whole pipeline.
         } else if class == LEFT_OUT {
             self.left_out.push((name.into(), class.into()));
         } else if holds_weights(folder)? {
@@ -183,8 +184,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Merges files of low-rank adaptations into the networks' weights. Returns, for each file, how many tensors are of
-    /// components that are not exported.
+    /// Merges files of low-rank adaptations into the networks' weights. Returns for each file the number of tensors
+    /// that belong to components that are not exported.
     ///
     /// # Errors
     /// As [`lora::merge`].
@@ -227,7 +228,8 @@ impl Pipeline {
     }
 
     /// Writes every graph into a folder of its own below `folder`, which must not exist yet, and copies everything else
-    /// of the pipeline. `progress` gets the name of the graph that is written, and how far the writing of its weights is.
+    /// of the pipeline. `progress` gets the name of the graph that is being written, and how far the writing of its
+    /// weights is.
     ///
     /// # Errors
     /// `folder` exists, a network cannot be exported, or a file cannot be written. Nothing is left behind then.
@@ -249,7 +251,7 @@ impl Pipeline {
             .prefix(".saving-")
             .tempdir_in(parent)
             .map_err(failed(parent, "create a folder in"))?;
-        // Not the temporary folder itself, which is private to its owner.
+        // A folder inside, because the temporary folder itself is private to its owner.
         let staged = staging.path().join("pipeline");
         fs::create_dir(&staged).map_err(failed(&staged, "create"))?;
         let mut reports = Vec::new();
@@ -273,7 +275,7 @@ impl Pipeline {
 }
 
 impl Part {
-    /// Makes the part's graph. `hints` go before what other components tell.
+    /// Makes the part's graph. `hints` take precedence over what other components determine.
     ///
     /// # Errors
     /// As [`export_task`].
@@ -289,7 +291,7 @@ fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Error 
     move |source| Error::File { path, action, source }
 }
 
-/// The same report with paths in the folder's final place.
+/// The same report, with the paths of the final folder.
 fn moved(mut report: SaveReport, from: &Path, to: &Path) -> SaveReport {
     let moved = |path: &Path| path.strip_prefix(from).map_or_else(|_| path.to_owned(), |rest| to.join(rest));
     report.weights = report.weights.map(|(path, bytes)| (moved(&path), bytes));
@@ -297,8 +299,8 @@ fn moved(mut report: SaveReport, from: &Path, to: &Path) -> SaveReport {
     report
 }
 
-/// What another component of the same pipeline tells of a network: SDXL's second text encoder, how wide its embeddings
-/// are.
+/// Hyperparameters that another component of the pipeline determines: the width of the embeddings of SDXL's second text
+/// encoder.
 fn hints(folder: &Path, task: Task) -> Result<BTreeMap<String, String>> {
     let other = folder.with_file_name("text_encoder_2").join(CONFIG);
     if task != Task::Unet
@@ -311,10 +313,10 @@ fn hints(folder: &Path, task: Task) -> Result<BTreeMap<String, String>> {
     Ok(width.into_iter().map(|width| ("text_embeds_width".into(), width)).collect())
 }
 
-/// The weights in a component's folder: a file, or the index of its shards.
+/// The path of the weights in a component's folder: a file, or the index of its shards.
 ///
 /// # Errors
-/// There are none in safetensors files, or the class in its configuration is not supported.
+/// The folder has no safetensors file of the expected name, or the class in its configuration is not supported.
 pub fn weights_in(folder: &Path, variant: Option<&str>) -> Result<PathBuf> {
     let config = folder.join(CONFIG);
     if config.is_file()

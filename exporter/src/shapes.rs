@@ -30,7 +30,7 @@ impl Shapes {
     /// The shape of an image input: fixed, or `[batch, channels, height, width]` with all but the channels dynamic.
     ///
     /// # Errors
-    /// The fixed shape is not that of an image with this many channels.
+    /// The fixed shape is not the shape of an image with this many channels.
     pub fn image(&self, input: &str, channels: usize) -> Result<Vec<Dim>> {
         let dims = [Dim::symbol("batch"), Dim::Fixed(channels), Dim::symbol("height"), Dim::symbol("width")];
         let [image] = self.resolve([(input, &dims)])?;
@@ -41,7 +41,7 @@ impl Shapes {
     /// fixed for all inputs that have it.
     ///
     /// # Errors
-    /// A fixed shape is not one of this input, or two of them contradict each other.
+    /// A fixed shape does not fit its input, or two fixed shapes contradict each other.
     pub fn resolve<const N: usize>(&self, inputs: [(&str, &[Dim]); N]) -> Result<[Vec<Dim>; N]> {
         let mut known: BTreeMap<&[Arc<str>], (usize, &str)> = BTreeMap::new();
         for (input, pattern) in inputs {
@@ -88,7 +88,7 @@ impl Shapes {
     /// The shape of an image input whose sizes may not stay dynamic: `[batch, channels, height, width]`.
     ///
     /// # Errors
-    /// No shape is fixed, or it is not that of an image with this many channels.
+    /// No shape is fixed, or it is not the shape of an image with this many channels.
     pub fn fixed_image(&self, input: &str, channels: usize) -> Result<[usize; 4]> {
         let dims = self.image(input, channels)?;
         all_fixed(input, &dims, "its windows and masks are constants", [1, channels, 256, 256])
@@ -118,13 +118,13 @@ fn sizes(dims: &[usize]) -> String {
     dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
 }
 
-/// The `n` of `multiply · n + add`, which is at least 1; `None` if `size` is no such number.
+/// The `n` of `size = multiply · n + add`, which is at least 1; `None` if there is no such number.
 fn named_size(size: usize, multiply: usize, add: isize) -> Option<usize> {
     let multiple = size.checked_add_signed(add.checked_neg()?)?;
     multiple.checked_div(multiply).filter(|n| *n > 0 && multiple.is_multiple_of(multiply))
 }
 
-/// Why `size` is not `multiply · n + add`, and what would be.
+/// Why `size` is not `multiply · n + add`, with the nearest sizes that are.
 fn misfit(size: usize, multiply: usize, add: isize) -> String {
     if add == 0 {
         return format!("is no multiple of {multiply}");
@@ -134,8 +134,7 @@ fn misfit(size: usize, multiply: usize, add: isize) -> String {
     let below = (size.saturating_sub(multiply)..size).rev().find(fits);
     let nearest: Vec<String> =
         below.into_iter().chain((size..=size.saturating_add(multiply)).find(fits)).map(|n| n.to_string()).collect();
-    let (sizes, are) = if nearest.len() == 1 { ("size", "fits is") } else { ("sizes", "fit are") };
-    format!("is no multiple of {multiply} plus {rest}; the nearest {sizes} that {are} {}", nearest.join(" and "))
+    format!("is no multiple of {multiply} plus {rest}; the nearest that fits is {}", nearest.join(" or "))
 }
 
 impl fmt::Display for Shapes {
@@ -237,8 +236,8 @@ mod tests {
         let error = resolve("sample:8").unwrap_err().to_string();
         assert_eq!(
             error,
-            "the input `sample`: expected 4*FRAMES-3, found 8: 8 is no multiple of 4 plus 1; the nearest sizes that fit \
-             are 5 and 9"
+            "the input `sample`: expected 4*FRAMES-3, found 8: 8 is no multiple of 4 plus 1; the nearest that fits is \
+             5 or 9"
         );
     }
 

@@ -1,4 +1,4 @@
-//! Checkpoints with random weights, of any network that can be built: for tests and benchmarks that need no download.
+//! Makes checkpoints with random weights for any network, so that tests and benchmarks need no download.
 
 use crate::arch::Network;
 use crate::export::{IR_VERSION, OPSET};
@@ -13,8 +13,8 @@ use tileforge_graph::{DataType, Trace};
 
 /// Writes a safetensors file with every tensor that `network` asks for, filled from `seed`.
 ///
-/// Weights are scaled by what they sum over, so that activations neither vanish nor explode. The same network, type and
-/// seed give the same bytes.
+/// Weights are scaled by the number of inputs that they sum, so that activations neither vanish nor explode. The same
+/// network, type and seed give the same bytes.
 ///
 /// # Errors
 /// The network cannot be built, `data_type` is not f32, f16 or bf16, or the file cannot be written.
@@ -40,7 +40,7 @@ pub fn synthesise(network: &dyn Network, data_type: DataType, seed: u64, path: &
         header.insert(path.clone(), json!({ "dtype": name, "shape": dims, "data_offsets": [begin, end] }));
     }
     let mut header = Value::from(header).to_string();
-    // The data begins at a multiple of 8, as the format's own writer does it.
+    // The data begins at a multiple of 8 bytes, as in files of the format's own writer.
     header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
     let mut out = BufWriter::new(File::create(path).map_err(file_error)?);
     let mut write = || -> io::Result<()> {
@@ -84,9 +84,9 @@ fn write_tensor(
 ) -> io::Result<()> {
     let Declaration { path, dims } = declaration;
     let inputs: usize = dims.iter().skip(1).product();
-    // Vectors are biases and means, around 0, scales of normalisations, around 1, or slopes, around a quarter; matrices
-    // keep the variance (He et al., 2015). Variances are a little less than 1, for what is normalised by them loses
-    // some of it in an activation.
+    // Biases and means are around 0, scales of normalisations around 1, and slopes around 0.25. Matrices keep the
+    // variance of activations (He et al., 2015). Variances are a little below 1, because an activation before the
+    // normalisation lowers the variance.
     let normalises = path.rsplit('.').nth(1).is_some_and(|layer| layer.contains("norm")) || path.contains(".norms.");
     let (centre, deviation) = match dims.len() {
         0 | 1 if path.ends_with("bias") || path.ends_with("running_mean") => (0.0, 0.05),

@@ -1,4 +1,5 @@
-//! A transformers folder of Depth Anything: its `config.json` tells what no tensor does, and is held to the tensors.
+//! A transformers folder of Depth Anything: its `config.json` gives hyperparameters that no tensor determines, and is
+//! compared with the tensors.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 use safetensors::SafeTensors;
@@ -11,8 +12,8 @@ use tileforge_exporter::pipeline::weights_in;
 use tileforge_exporter::{Checkpoint, Error, export, synthesise};
 use tileforge_graph::{DataType, to_text};
 
-/// Synthesises the small network with names of transformers in `folder`, without notes on what its tensors do not tell.
-/// Returns the text of the graph that the notes lead to.
+/// Synthesises the small network with names of transformers in `folder`, without notes on hyperparameters. Returns the
+/// text of the graph that the notes lead to.
 fn write_checkpoint(folder: &Path) -> String {
     let entry = registry().iter().find(|entry| entry.name == "DepthAnything").unwrap();
     let (_, network) = entry.presets().into_iter().find(|(name, _)| *name == "tiny-transformers").unwrap();
@@ -54,7 +55,7 @@ fn configuration() -> Value {
     })
 }
 
-/// The text of the graph of the folder's network, or what is wrong with it.
+/// The text of the graph of the folder's network.
 fn graph_of(folder: &Path, hints: &[(&str, &str)]) -> Result<String, Error> {
     let checkpoint = Checkpoint::open(weights_in(folder, None)?)?;
     let hints: BTreeMap<String, String> =
@@ -68,7 +69,7 @@ fn write_configuration(folder: &Path, configuration: &Value) {
 }
 
 #[test]
-fn the_configuration_tells_heads_and_taps() {
+fn the_configuration_gives_heads_and_taps() {
     let folder = tempfile::tempdir().unwrap();
     let noted = write_checkpoint(folder.path());
     let error = graph_of(folder.path(), &[]).unwrap_err();
@@ -89,7 +90,7 @@ fn the_configuration_tells_heads_and_taps() {
 }
 
 #[test]
-fn the_user_goes_before_the_configuration() {
+fn the_user_takes_precedence_over_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let noted = write_checkpoint(folder.path());
     write_configuration(folder.path(), &configuration());
@@ -98,7 +99,7 @@ fn the_user_goes_before_the_configuration() {
 }
 
 #[test]
-fn what_the_configuration_says_is_held_to_the_tensors() {
+fn the_configuration_is_compared_with_the_tensors() {
     let folder = tempfile::tempdir().unwrap();
     let _ = write_checkpoint(folder.path());
     for (path, value, expected) in [

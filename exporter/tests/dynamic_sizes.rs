@@ -1,10 +1,10 @@
-//! Layers that need to know a size fail the trace where it is dynamic, instead of computing with another one.
+//! Layers that need a size fail the trace where it is dynamic, instead of computing with another size.
 #![allow(clippy::unwrap_used)] // a test's way to fail
 
 use tileforge_exporter::nn::{Parameters, Scope, Sequences, conv2d, layer_norm, linear, repeat_channels};
 use tileforge_graph::{DataType, Dim, TensorType, Trace, Value};
 
-/// What is said of the trace of a layer on an input with these sizes.
+/// The error of tracing a layer on an input with these sizes.
 fn error_of(dims: &[Dim], layer: impl FnOnce(&Scope<'_>, &Value) -> Value) -> String {
     let (trace, parameters) = (Trace::new("layer", 9, 20), Parameters::declared_only());
     let x = trace.input("x", TensorType::new(DataType::F32, dims.iter().cloned()));
@@ -20,7 +20,8 @@ fn layers_of_dynamic_channels_or_widths_fail() {
     let tokens = [batch, channels];
     type Layer = fn(&Scope<'_>, &Value) -> Value;
     let of_images: [Layer; 2] = [|w, x| conv2d(w, x, 4, 3), |_, x| repeat_channels(x, 2)];
-    let of_tokens: [Layer; 3] = [|w, x| linear(w, x, 4), |w, x| layer_norm(w, x, 1e-5), |_, x| Sequences::of(x).rows()];
+    let of_tokens: [Layer; 3] =
+        [|w, x| linear(w, x, 4), |w, x| layer_norm(w, x, 1e-5), |_, x| Sequences::new(x).rows()];
     for (dims, layers) in [(&image[..], &of_images[..]), (&tokens, &of_tokens)] {
         for layer in layers {
             let error = error_of(dims, layer);

@@ -1,4 +1,4 @@
-//! What holds of every architecture and configuration in the registry.
+//! Tests of every architecture and configuration in the registry.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ fn the_reference_implementation_reads_a_synthesised_file() {
     assert_eq!(read.len(), Checkpoint::open(&path).unwrap().tensors().len());
 }
 
-/// What diffusers and transformers count in the networks of the published configurations; no file is written.
+/// The numbers of parameters that diffusers and transformers count in the published networks. No file is written.
 #[test]
 fn published_sizes_have_the_published_parameters() {
     for (architecture, preset, expected) in [

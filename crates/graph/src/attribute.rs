@@ -19,7 +19,7 @@ pub enum Attribute {
     Text(String),
     /// A constant, as in an ONNX `Constant` node.
     Tensor(Box<TensorProto>),
-    /// A kind that we never make, kept as it was read so that saving loses nothing.
+    /// Another kind, which we never make. It is kept as it was read, so that saving loses nothing.
     Other(Box<AttributeProto>),
 }
 

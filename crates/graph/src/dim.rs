@@ -1,4 +1,4 @@
-//! Shapes: fixed sizes, and sizes known only by name until a session is made.
+//! Shapes of fixed and of dynamic sizes. A dynamic size has a name until a session is made.
 
 use crate::DataType;
 use std::fmt;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 pub enum Dim {
     /// A number of elements.
     Fixed(usize),
-    /// `names · multiply / divide + add`, where the division leaves no remainder: an operator that divides a size
-    /// (SpaceToDepth) already demands that, and a division that may round is kept as a new name instead.
+    /// `names · multiply / divide + add`, where the division leaves no remainder: an operator that divides a size, such
+    /// as SpaceToDepth, demands that. A division that may round becomes a new name instead.
     Symbol {
         /// The names that are multiplied with each other, sorted; each as an ONNX `dim_param`: `height`.
         names: Arc<[Arc<str>]>,
@@ -29,12 +29,12 @@ impl Dim {
         Dim::affine(name, 1, 0)
     }
 
-    /// `multiply · name + add`, of a size `name` that is not known yet: `8*height`, `4*frames-3`.
+    /// `multiply · name + add` for a size `name` that is not known yet: `8*height`, `4*frames-3`.
     pub fn affine(name: impl AsRef<str>, multiply: usize, add: isize) -> Self {
         Dim::Symbol { names: Arc::new([name.as_ref().into()]), multiply, divide: 1, add }
     }
 
-    /// The dimension that an ONNX `dim_param` names: what [`Dim`]'s own text form says, or a size of this name.
+    /// The dimension of an ONNX `dim_param`: the formula, if it is [`Dim`]'s own text form, else a size of this name.
     pub fn parse(text: &str) -> Self {
         Self::parse_formula(text).unwrap_or_else(|| Dim::symbol(text))
     }
@@ -56,7 +56,7 @@ impl Dim {
         };
         let names: Vec<Arc<str>> = factors.into_iter().filter(is_name).map(Into::into).collect();
         let parsed = Dim::Symbol { names: names.into(), multiply: multiply.unwrap_or(1), divide: divide?, add };
-        // Anything that is not in the normal form is somebody else's name.
+        // Any text that is not in the normal form is a name that another program chose.
         (parsed.to_string() == text && text.contains(char::is_alphabetic)).then_some(parsed)
     }
 
@@ -112,8 +112,8 @@ impl Dim {
         Some(Dim::Symbol { names: all.into(), multiply: factor / common, divide: divisor / common, add: 0 })
     }
 
-    /// `self / divisor` where that is a whole number because `divisor` is one of the factors of a product; `None` if it
-    /// is not known to be one.
+    /// `self / divisor` where `divisor` is one of the factors of a product, so that the result is a whole number;
+    /// `None` if that is not known.
     #[must_use]
     pub fn divided_by(&self, divisor: &Dim) -> Option<Self> {
         match (self, divisor) {
@@ -131,7 +131,7 @@ impl Dim {
                 let (multiply, divide) = (multiply / common, divide / common);
                 match rest.as_slice() {
                     [] => (divide == 1).then_some(Dim::Fixed(multiply)),
-                    // A sum that was a factor of a product is that sum again.
+                    // A sum that was a factor of a product becomes that sum again.
                     [sum] if divide == 1 => {
                         in_brackets(sum).map_or_else(|| Dim::symbol(sum), Dim::parse).times(multiply)
                     }
@@ -142,11 +142,11 @@ impl Dim {
         }
     }
 
-    /// The smallest that the size can be, since every size that has a name is at least 1.
+    /// The smallest possible size; every named size is at least 1.
     pub(crate) fn minimum(&self) -> usize {
         match self {
             Dim::Fixed(size) => *size,
-            // Names with brackets are formulas that have no normal form: `floor((n-1)/2)` may be 0.
+            // Names with brackets are formulas without a normal form: `floor((n-1)/2)` may be 0.
             Dim::Symbol { names, .. } if names.iter().any(|name| name.contains('(')) => 0,
             Dim::Symbol { multiply, divide, add, .. } => multiply.div_ceil(*divide).saturating_add_signed(*add),
         }
@@ -166,7 +166,8 @@ impl Dim {
         }
     }
 
-    /// `self / divisor` where the operator demands that nothing remains; `None` if a fixed size is not a multiple.
+    /// `self / divisor` where the operator demands a division without remainder; `None` if a fixed size is not a
+    /// multiple.
     #[must_use]
     pub fn divided_exactly(&self, divisor: usize) -> Option<Self> {
         match self {
@@ -262,7 +263,7 @@ impl fmt::Display for TensorType {
     }
 }
 
-/// What stands in the one pair of brackets around a text.
+/// The text inside its only pair of brackets.
 fn in_brackets(text: &str) -> Option<&str> {
     text.strip_prefix('(')?.strip_suffix(')').filter(|inner| !inner.contains(['(', ')']))
 }

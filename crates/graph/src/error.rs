@@ -39,7 +39,7 @@ pub enum Error {
     /// A weight cannot be transformed as asked.
     #[error("weight `{weight}`: {reason}")]
     Weight {
-        /// The initializer's name, or what was being made of it.
+        /// The initializer's name, or the transformation that failed.
         weight: String,
         /// What was expected and what was found.
         reason: String,

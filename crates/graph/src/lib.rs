@@ -6,7 +6,7 @@
 //! by rules. Weights are never loaded: a [`Weight`] is a range of a mapped file or a lazy transform of such ranges,
 //! evaluated in pieces while [`save`] writes it.
 //!
-//! The crate knows ONNX (<https://github.com/onnx/onnx/blob/main/docs/IR.md>) and nothing of checkpoints, engines or
+//! This crate knows ONNX (<https://github.com/onnx/onnx/blob/main/docs/IR.md>) and nothing of checkpoints, engines or
 //! pixels.
 
 mod attribute;

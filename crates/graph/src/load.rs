@@ -15,15 +15,15 @@ use std::sync::Arc;
 /// Types are taken from the file and completed by inference.
 ///
 /// # Errors
-/// A file cannot be read, it is not an ONNX model, or it uses something that we cannot keep (sparse weights, local
-/// functions).
+/// A file cannot be read, it is not an ONNX model, or it has sparse weights or local functions, which are not
+/// supported.
 pub fn load(path: impl AsRef<Path>) -> Result<Model> {
     let path = path.as_ref();
     let map = MappedFile::open(path)?;
     decode(Bytes::from_owner(Owned(map)), path)
 }
 
-/// As [`load`], from bytes that were read from `path`; external weights are looked for in its folder.
+/// As [`load`], from bytes that were read from `path`; external weights are searched in its folder.
 ///
 /// # Errors
 /// As [`load`].

@@ -1,8 +1,8 @@
 //! Files mapped into memory.
 //!
 //! The only unsafe code of this crate: mapping a file is unsafe because another process may truncate it while it is
-//! mapped, and a read beyond the new end then kills this process with SIGBUS. No copy of a checkpoint of many gigabytes
-//! could avoid that at a price that anybody would pay; the same contract holds for every program that maps weights.
+//! mapped, and a read beyond the new end then kills this process with SIGBUS. Only a copy of the checkpoint, of many
+//! gigabytes, could avoid that. Every program that maps weights accepts this risk.
 #![allow(unsafe_code)]
 
 use crate::{Error, Result};
@@ -14,9 +14,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes read at a time while streaming: large enough for full disk speed, small enough to stay in cache.
+/// Bytes that streaming reads at a time: enough for full disk speed, few enough to stay in cache.
 const CHUNK: usize = 1 << 20;
-/// Bytes that the system copies at a time: enough that a call costs nothing, few enough to report progress between them.
+/// Bytes that the system copies at a time: enough for full speed, few enough to report progress between two calls.
 const SYSTEM_CHUNK: usize = 64 << 20;
 
 /// A file mapped read-only. Two are equal when they map the same path.
@@ -49,19 +49,19 @@ impl MappedFile {
         Ok(Arc::new(MappedFile { path: path.to_owned(), file, map }))
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Everything in it.
+    /// The whole content.
     pub fn bytes(&self) -> &[u8] {
         self.map.as_deref().unwrap_or_default()
     }
 
-    /// Gives `length` bytes from `offset` to `sink`, a piece at a time.
+    /// Gives `length` bytes from `offset` on to `sink`, a piece at a time.
     ///
-    /// This reads instead of touching the map, so that a checkpoint of many gigabytes does not become resident memory.
+    /// This reads the file instead of the map, so that a checkpoint of many gigabytes does not become resident memory.
     ///
     /// # Errors
     /// The file ends before the range does, cannot be read, or `sink` fails.
@@ -103,7 +103,7 @@ impl MappedFile {
                 }
                 Ok(bytes) => appended(bytes as u64),
                 Err(Errno::INTR) => {}
-                // Another file system, one that knows no ranges, or an old kernel.
+                // Another file system, a file system without this operation, or an old kernel.
                 Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if from == offset => {
                     return Err(io::ErrorKind::Unsupported.into());
                 }

@@ -40,12 +40,12 @@ pub struct Node {
     pub attributes: BTreeMap<String, Attribute>,
 }
 
-/// An ONNX model. Nodes stand in an order in which they can run.
+/// An ONNX model. Nodes are in an order in which they can run.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     /// The graph's name.
     pub name: String,
-    /// What made the model, and its version.
+    /// The program that made the model, and its version.
     pub producer: (String, String),
     /// The version of ONNX's file format.
     pub ir_version: i64,
@@ -53,15 +53,15 @@ pub struct Model {
     pub opsets: Vec<Opset>,
     /// Key and value pairs about the model as a whole (`metadata_props`).
     pub metadata: BTreeMap<String, String>,
-    /// What is fed.
+    /// The inputs.
     pub inputs: Vec<Port>,
-    /// What is computed.
+    /// The outputs.
     pub outputs: Vec<Port>,
     /// The operators, in execution order.
     pub nodes: Vec<Node>,
     /// The constant tensors (initializers) by name, in order of first use.
     pub weights: IndexMap<String, Weight>,
-    /// The types of the values that nodes make, where they are known.
+    /// The types of the nodes' outputs, where they are known.
     pub types: HashMap<String, TensorType>,
 }
 
@@ -81,7 +81,7 @@ impl Model {
 
     /// Infers the type of every value again from the inputs, and the outputs' types with them.
     ///
-    /// A value of an operator that we do not know keeps the type that is written in the file, if there is one.
+    /// The output of an unknown operator keeps its type from the file, if there is one.
     ///
     /// # Errors
     /// A node's inputs do not fit its operator, or a node reads a value that nothing before it makes.
@@ -141,11 +141,11 @@ impl Model {
         Ok(())
     }
 
-    /// The same model for other input shapes: every other type follows.
+    /// The same model for other input shapes; all other types are inferred.
     ///
     /// # Errors
-    /// There is no such input, the number of dimensions differs, a size that the model fixes differs, or some operator
-    /// refuses.
+    /// There is no such input, the number of dimensions or a fixed size differs, or an operator does not accept the
+    /// shapes.
     pub fn specialised(&self, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Self> {
         let mut model = self.clone();
         for (name, dims) in shapes {

@@ -1,8 +1,8 @@
 //! Writing a model, with its weights in one of three places.
 //!
-//! Everything is written under temporary names beside the target and renamed at the end, weights first: whenever a
-//! graph is there, so are its weights, whatever kills the process. Nothing waits for the disk: what a power cut damages
-//! is made again from the checkpoint.
+//! Everything is written under temporary names beside the target and renamed at the end, weights first: wherever a
+//! graph exists, its weights exist too, even if the process is killed. Nothing is synced to the disk: files that a
+//! power cut damages can be made again from the checkpoint.
 
 mod meter;
 
@@ -28,27 +28,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::{NamedTempFile, TempDir};
 
-/// Tensors of fewer bytes stand in the graph itself: shapes and axes must (operators read them as constants), biases
-/// may.
+/// Tensors of fewer bytes are stored in the graph itself. Shapes and axes must be there, because operators read them as
+/// constants; biases may be.
 const EXTERNAL_FROM: u64 = 1024;
-/// Where a tensor may begin in a weight file: any vector load is aligned, and a large one can be mapped on its own.
+/// Tensors begin at multiples of this in a weight file, so that any vector load is aligned.
 const ALIGNMENT: u64 = 64;
 /// From this size on, a range of a checkpoint is copied by the system instead of through a buffer.
 const COPIED_BY_SYSTEM_FROM: u64 = 64 << 10;
 const PAGE: u64 = 4096;
 const PAGE_ALIGNED_FROM: u64 = 1 << 20;
-/// A protobuf message cannot be larger; half of the last megabyte is left to the graph around the weights.
+/// A protobuf message has at most 2 GiB. Half a megabyte of it is left for the graph around the weights.
 const INLINE_LIMIT: u64 = (2 << 30) - (512 << 10);
 
 /// Where a model's weights go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WeightStorage {
-    /// Weights that stand unchanged in a checkpoint stay there: the graph points into a hard link of the checkpoint
-    /// beside it. Computed weights go to `NAME.weights`.
+    /// Weights that a checkpoint holds unchanged stay there: the graph points into a hard link of the checkpoint beside
+    /// it. Computed weights go to `NAME.weights`.
     Link,
     /// All weights go to `NAME.weights` beside the graph.
     Copy,
-    /// All weights stand inside the graph's file, which is limited to 2 GiB.
+    /// All weights go into the graph's file, which is limited to 2 GiB.
     Inline,
 }
 
@@ -74,7 +74,7 @@ pub struct LinkedFile {
     pub method: LinkMethod,
 }
 
-/// What was written.
+/// The files that were written.
 #[derive(Debug, Clone, Default)]
 pub struct SaveReport {
     /// The weight file, if one was needed, and its bytes.
@@ -147,7 +147,7 @@ fn save_into(models: &[(&Model, &Path)], mut store: WeightStore<'_>) -> Result<S
     }
     let (mut staged, report) = store.finish()?;
     staged.append(&mut graphs);
-    // Only renames are left, which need no space; what could still refuse them is found before the first.
+    // Only renames are left, which need no space. A folder in their way is found before the first of them.
     if let Some((_, path)) = staged.iter().find(|(_, path)| path.is_dir()) {
         return Err(Error::file(path, "write", "there is a folder of this name"));
     }
@@ -155,7 +155,7 @@ fn save_into(models: &[(&Model, &Path)], mut store: WeightStore<'_>) -> Result<S
     Ok(report)
 }
 
-/// Something that is finished, and vanishes unless it is renamed to its place.
+/// A finished file, which is removed unless it is renamed to its place.
 enum Staged {
     File(NamedTempFile),
     /// A linked checkpoint, alone in a temporary folder.
@@ -169,8 +169,7 @@ impl Staged {
     fn rename(self, path: &Path) -> Result<()> {
         match self {
             Staged::File(file) => {
-                // Temporary files are private to their owner; a result has the permissions that any new file would
-                // have.
+                // Temporary files are private to their owner; results get the permissions of any new file.
                 let permissions = permissions_of_new_files();
                 fs::set_permissions(file.path(), permissions)
                     .map_err(|e| Error::file(path, "set the permissions", e))?;
@@ -225,15 +224,15 @@ impl<'a> WeightStore<'a> {
         written.collect::<HashSet<_>>().into_iter().map(Weight::byte_length).sum()
     }
 
-    /// The checkpoint that the graph points into for this weight, and the offset there; `None` for a weight that must be
-    /// written.
+    /// The checkpoint that the graph points into for this weight, and the offset there; `None` for a weight that has to
+    /// be written.
     fn linked<'w>(&self, weight: &'w Weight) -> Option<(&'w Arc<MappedFile>, u64)> {
         // A tensor that does not begin at a multiple of its element's size would be read misaligned.
         let is_aligned = |(_, offset): &(_, u64)| offset.is_multiple_of(weight.data_type().size() as u64);
         weight.file_range().filter(|_| self.link_prefix.is_some()).filter(is_aligned)
     }
 
-    /// The bytes of a weight that stands inside the graph.
+    /// The bytes of a weight that is stored in the graph.
     fn inlined(&mut self, weight: &Weight) -> Result<Bytes> {
         let mut bytes = Vec::with_capacity(usize::try_from(weight.byte_length()).unwrap_or_default());
         weight.stream(&mut |piece| {
@@ -246,7 +245,7 @@ impl<'a> WeightStore<'a> {
         Ok(bytes.into())
     }
 
-    /// Stores a weight and returns where, as `(file name, offset)`; `None` for one that belongs into the graph.
+    /// Stores a weight and returns its place as `(file name, offset)`; `None` for a weight that belongs into the graph.
     fn place(&mut self, weight: &Weight) -> Result<Option<(String, u64)>> {
         if self.inline || weight.byte_length() < EXTERNAL_FROM {
             return Ok(None);
@@ -287,7 +286,7 @@ impl<'a> WeightStore<'a> {
         writer.write_all(&padding[..(offset - self.position) as usize]).map_err(fail)?;
         match weight.file_range().filter(|_| length >= COPIED_BY_SYSTEM_FROM) {
             Some((file, start)) => {
-                // The system appends behind what stands in the file, so nothing may wait in the buffer.
+                // The system appends at the end of the file, so the buffer must be empty.
                 writer.flush().map_err(fail)?;
                 match file.append_to(start, length, writer.get_ref().as_file(), &mut |bytes| meter.add(bytes)) {
                     Err(error) if error.kind() == std::io::ErrorKind::Unsupported => stream(writer, meter)?,
@@ -300,7 +299,7 @@ impl<'a> WeightStore<'a> {
         Ok(offset)
     }
 
-    /// Finishes the weight file and the links, weights before anything that points to them.
+    /// Finishes the weight file and the links. They are renamed before the graphs that point to them.
     fn finish(mut self) -> Result<(Vec<(Staged, PathBuf)>, SaveReport)> {
         let (mut staged, mut report) = (Vec::new(), SaveReport::default());
         if let Some(writer) = self.file {
@@ -319,14 +318,14 @@ impl<'a> WeightStore<'a> {
     }
 }
 
-/// The name under which a mapped file stands beside the graph: its own if it is there already.
+/// The name of a mapped file beside the graph: its own name, if it is there already.
 fn link_name(folder: &Path, prefix: &str, file: &Arc<MappedFile>, known: &IndexMap<Arc<MappedFile>, String>) -> String {
     if let Some(name) = known.get(file) {
         return name.clone();
     }
     let own = file.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let real_folder = |path: &Path| path.canonicalize().ok();
-    // ONNX Runtime follows no symbolic link out of the folder, so the real place counts.
+    // ONNX Runtime follows no symbolic link out of the folder, so the real path counts.
     let here = file.path().canonicalize().is_ok_and(|real| real.parent().map(Path::to_owned) == real_folder(folder));
     if here
         && file
@@ -346,7 +345,7 @@ fn link_name(folder: &Path, prefix: &str, file: &Arc<MappedFile>, known: &IndexM
     name
 }
 
-/// Makes another name of `file`, or a copy, unless `target` already is one.
+/// Makes `target` a link to `file`, or a copy of it, unless it already is a link.
 fn link(file: &MappedFile, target: &Path, meter: &mut Meter<'_>) -> Result<(Option<Staged>, LinkMethod)> {
     let fail = |e: std::io::Error| Error::file(target, "link the checkpoint", e);
     // A hard link to a symbolic link would be another symbolic link.
@@ -401,7 +400,7 @@ fn temporary(folder: &Path) -> Result<NamedTempFile> {
 
 fn permissions_of_new_files() -> fs::Permissions {
     use std::os::unix::fs::PermissionsExt;
-    // The process's mask can only be read by setting it, which is not safe with threads; /proc tells it without.
+    // `umask` can only read the mask by setting it, which is not safe with threads; /proc shows it without that.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
     fs::Permissions::from_mode(0o666 & !mask.unwrap_or(0o022))

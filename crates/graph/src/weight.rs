@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// A constant tensor: its type, its sizes, and where its bytes come from (little-endian, row-major, as in safetensors
 /// and ONNX).
 ///
-/// Cloning is cheap. Two weights are equal when they are made in the same way from the same bytes; nothing is read to
-/// find out.
+/// Cloning is cheap. Two weights are equal when they are made in the same way from the same bytes; the comparison reads
+/// nothing.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Weight {
     data_type: DataType,
@@ -59,10 +59,10 @@ impl Weight {
         Ok(Weight { data_type, dims, source: Source::Range { file, offset } })
     }
 
-    /// Bytes in memory: for small constants that are computed, and for data inside an ONNX file.
+    /// Bytes in memory, for small computed constants and for data inside an ONNX file.
     ///
     /// # Errors
-    /// The number of bytes is not what the type and the sizes need.
+    /// The type and the sizes need another number of bytes.
     pub fn from_bytes(data_type: DataType, dims: Vec<usize>, bytes: impl Into<Bytes>) -> Result<Self> {
         let (bytes, expected) = (bytes.into(), byte_length(data_type, &dims)?);
         if bytes.len() as u64 != expected {
@@ -72,7 +72,7 @@ impl Weight {
         Ok(Weight { data_type, dims, source: Source::Bytes(bytes) })
     }
 
-    /// Zeros that take no memory: stands for a tensor of which only the type and the sizes matter.
+    /// Zeros that take no memory, in place of a tensor of which only the type and the sizes matter.
     ///
     /// # Errors
     /// The tensor is larger than memory can address.
@@ -101,7 +101,7 @@ impl Weight {
         (self.elements() * self.data_type.size()) as u64
     }
 
-    /// The file and the offset where these bytes stand as they are, if they do.
+    /// The file and the offset that hold exactly these bytes, if there is such a place.
     pub fn file_range(&self) -> Option<(&Arc<MappedFile>, u64)> {
         match &self.source {
             Source::Range { file, offset } => Some((file, *offset)),
@@ -117,7 +117,7 @@ impl Weight {
         if byte_length(self.data_type, &dims)? != self.byte_length() {
             return Err(Error::weight(
                 "reshape",
-                format!("{:?} does not hold as many elements as {dims:?}", self.dims),
+                format!("{:?} and {dims:?} have different numbers of elements", self.dims),
             ));
         }
         Ok(Weight { dims, ..self.clone() })
@@ -136,8 +136,8 @@ impl Weight {
                 return Err(Error::weight("cast", format!("{} to {to}: {data_type} is not supported", self.data_type)));
             }
         }
-        // A wider type holds the stored values exactly, so the way back is the stored weight itself: no byte of it is
-        // computed.
+        // A wider type holds the stored values exactly, so casting back gives the stored weight itself, without
+        // computing a byte.
         if let Source::Cast(of) = &self.source
             && of.widens_exactly_to(self.data_type)
         {
@@ -191,7 +191,7 @@ impl Weight {
 
     /// Rows (indices of the first dimension) of this weight, in any order and any number of times.
     ///
-    /// Rows that follow each other in a mapped file are a range of that file.
+    /// Consecutive rows of a mapped file are a range of that file.
     ///
     /// # Errors
     /// This is a scalar, or it has no row of such an index.
@@ -216,8 +216,8 @@ impl Weight {
         Ok(Weight { data_type: self.data_type, dims, source })
     }
 
-    /// Every row (index of the first dimension) times its own factor: how a normalisation folds into the layer before
-    /// it.
+    /// Multiplies every row (index of the first dimension) by its own factor. This folds a normalisation into the layer
+    /// before it.
     ///
     /// # Errors
     /// This is not f32, or there is not one factor for each row.
@@ -229,11 +229,11 @@ impl Weight {
         Ok(Weight { source: Source::ScaleRows { of: Arc::new(self.clone()), factors }, ..self.clone() })
     }
 
-    /// Gives all bytes to `sink`, a piece at a time, in order.
+    /// Gives all bytes to `sink` in order, a piece at a time.
     ///
-    /// Memory is bounded by a small buffer; a transposition, a choice of rows or a concatenation on an inner axis of
-    /// something that is itself computed holds that one tensor, weighted rows theirs, a product or a sum its two, a
-    /// product of low rank its factors.
+    /// Most sources need only a small buffer. Some hold whole tensors: a transposition, a choice of rows and weighted
+    /// rows hold their source, a concatenation on an inner axis its parts, a product or a sum both operands, and a
+    /// low-rank product its factors. Bytes of a mapped file are not copied for that.
     ///
     /// # Errors
     /// A file cannot be read, or `sink` fails.
@@ -258,7 +258,7 @@ impl Weight {
         }
     }
 
-    /// All bytes, in memory. For small tensors; large ones are streamed.
+    /// All bytes, in memory, for small tensors. Large ones are streamed.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -285,7 +285,7 @@ impl Weight {
         }
     }
 
-    /// All values as f32. For small floating-point tensors.
+    /// All values as f32, for small floating-point tensors.
     ///
     /// # Errors
     /// This is not a floating-point tensor, or a file cannot be read.
@@ -294,7 +294,7 @@ impl Weight {
         Ok(cast.to_bytes()?.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
     }
 
-    /// All values as i64. For the small integer tensors that say shapes, axes and indices.
+    /// All values as i64, for the small integer tensors that hold shapes, axes and indices.
     ///
     /// # Errors
     /// This is not an i64 or i32 tensor, or a file cannot be read.

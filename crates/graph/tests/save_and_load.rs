@@ -1,4 +1,4 @@
-//! What is saved is what is loaded, wherever the weights are.
+//! A loaded model equals the saved one, wherever the weights are.
 #![allow(clippy::unwrap_used)] // a test's way to fail
 
 use std::fs;
@@ -88,10 +88,10 @@ fn linking_copies_no_mapped_weight() {
     assert_eq!(fs::metadata(&checkpoint).unwrap().ino(), fs::metadata(out.join("m.checkpoint.bin")).unwrap().ino());
     assert_eq!(report.weights.as_ref().unwrap().1, 4 * 16 * 16 * 9);
     assert_same(&model, &out.join("m.onnx"));
-    // Again, over what is there.
+    // Saves again, over the existing files.
     save(&model, &out.join("m.onnx"), WeightStorage::Link).unwrap();
     assert_eq!(names(&out), ["m.checkpoint.bin", "m.onnx", "m.weights"]);
-    // Beside the checkpoint nothing has to be linked.
+    // Nothing has to be linked in the checkpoint's own folder.
     let report = save(&model, &folder.path().join("m.onnx"), WeightStorage::Link).unwrap();
     assert_eq!(report.linked[0].method, LinkMethod::InPlace);
     assert_same(&model, &folder.path().join("m.onnx"));

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tileforge_contract::{Axis, ChannelOrder, Extent, Meaning, Precision, ReceptiveField, TensorSpec};
 use tileforge_graph::{DataType, Dim, TensorType, Value};
 
-/// Hyperparameters of one of the two halves; they are mirror images of each other.
+/// Hyperparameters of the encoder or of the decoder, which mirror each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct AutoencoderKl {
     /// Channels of the image.
@@ -22,12 +22,12 @@ struct AutoencoderKl {
     /// Residual blocks of each level of the encoder; a level of the decoder has one more.
     layers_per_block: usize,
     norm_num_groups: usize,
-    /// Whether there is a 1×1 convolution next to the latent image.
+    /// Whether a 1×1 convolution follows the encoder and precedes the decoder.
     quant_conv: bool,
     /// Whether there is attention in the middle.
     mid_block_add_attention: bool,
     attention_names: AttentionNames,
-    /// What the diffusion model works on is `(latent − shift_factor) · scaling_factor`.
+    /// The diffusion model works on `(latent − shift_factor) · scaling_factor`.
     scaling_factor: f64,
     shift_factor: f64,
 }
@@ -42,11 +42,11 @@ pub(super) struct Encoder(AutoencoderKl);
 #[serde(transparent)]
 pub(super) struct Decoder(AutoencoderKl);
 
-/// The reference's, for every normalisation of an autoencoder.
+/// The reference's epsilon, for every normalisation of an autoencoder.
 const EPSILON: f32 = 1e-6;
-/// The reference's default, which every published autoencoder has; no tensor tells it.
+/// The reference's default, which every published autoencoder has; no tensor determines it.
 const GROUPS: usize = 32;
-/// The reference's default: that of Stable Diffusion 1.
+/// The reference's default, which is the factor of Stable Diffusion 1.
 const SCALING_FACTOR: f64 = 0.18215;
 
 impl Architecture for Encoder {
@@ -70,7 +70,7 @@ impl Architecture for Encoder {
             latent_channels: twice_latent / 2,
             block_out_channels: (0..levels).map(filters).collect::<Result<_, Mismatch>>()?,
             layers_per_block: keys.count("encoder.down_blocks.0.resnets."),
-            ..AutoencoderKl::untold(keys, "encoder", "quant_conv")?
+            ..AutoencoderKl::from_settings(keys, "encoder", "quant_conv")?
         }
         .checked(keys)
         .map(Encoder)
@@ -122,7 +122,7 @@ impl Architecture for Decoder {
             latent_channels,
             block_out_channels: (0..levels).rev().map(filters).collect::<Result<_, Mismatch>>()?,
             layers_per_block: keys.count("decoder.up_blocks.0.resnets.").saturating_sub(1),
-            ..AutoencoderKl::untold(keys, "decoder", "post_quant_conv")?
+            ..AutoencoderKl::from_settings(keys, "decoder", "post_quant_conv")?
         }
         .checked(keys)
         .map(Decoder)
@@ -159,8 +159,8 @@ fn image_dims(channels: usize, factor: usize) -> [Dim; 4] {
 }
 
 impl AutoencoderKl {
-    /// What neither half's sizes tell, with placeholders for what they do.
-    fn untold(keys: &Keys<'_>, half: &str, quant_conv: &str) -> Result<Self, Mismatch> {
+    /// The hyperparameters that follow from no tensor's sizes, with placeholders for the others.
+    fn from_settings(keys: &Keys<'_>, half: &str, quant_conv: &str) -> Result<Self, Mismatch> {
         let attention = format!("{half}.mid_block.attentions.0");
         let old = keys.contains(&format!("{attention}.query.weight"));
         keys.only("_class_name", "AutoencoderKL")?;
@@ -179,7 +179,7 @@ impl AutoencoderKl {
         })
     }
 
-    /// The hyperparameters, held to the configuration and to what such a network can have.
+    /// The same hyperparameters, checked against the configuration and against the limits of such a network.
     fn checked(self, keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let levels = self.block_out_channels.len();
         keys.agree("block_out_channels", &self.block_out_channels)?;
@@ -192,7 +192,7 @@ impl AutoencoderKl {
         Ok(self)
     }
 
-    /// Pixels of the image for each of the latent image, in each direction.
+    /// Pixels of the image for each pixel of the latent image, in each direction.
     fn factor(&self) -> usize {
         1 << self.block_out_channels.len().saturating_sub(1)
     }
@@ -219,7 +219,7 @@ impl AutoencoderKl {
             inputs: vec![input],
             outputs: vec![output],
             receptive_field: ReceptiveField::Unbounded,
-            // SDXL's overflows half precision; which checkpoints do not, no tensor tells.
+            // SDXL's autoencoder overflows half precision, and no tensor shows which checkpoints do not.
             safe_precisions: vec![Precision::Fp32, Precision::Bf16],
         }
     }
@@ -276,11 +276,11 @@ impl AutoencoderKl {
     }
 
     fn out(&self, w: &Scope<'_>, x: &Value, channels: usize) -> Value {
-        let normal = group_norm(&w.at("conv_norm_out"), x, self.norm_num_groups, EPSILON);
-        conv2d(&w.at("conv_out"), &normal.silu(), channels, 3)
+        let normalised = group_norm(&w.at("conv_norm_out"), x, self.norm_num_groups, EPSILON);
+        conv2d(&w.at("conv_out"), &normalised.silu(), channels, 3)
     }
 
-    /// Two residual blocks, between them attention of the whole image to itself.
+    /// Two residual blocks, with attention of all pixels to each other between them.
     fn middle(&self, w: &Scope<'_>, x: &Value) -> Value {
         let filters = self.filters(w, self.block_out_channels.len().saturating_sub(1));
         let mut x = resnet(&w.at("resnets.0"), x, filters, self.groups(), None);

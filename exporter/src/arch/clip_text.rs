@@ -20,11 +20,11 @@ pub(super) struct ClipText {
     num_attention_heads: usize,
     hidden_act: Activation,
     layer_norm_eps: f64,
-    /// The token behind a text, whose state stands for the whole.
+    /// The token at the end of a text. Its state represents the whole text.
     eos_token_id: usize,
-    /// Width that this state is projected to, if it is.
+    /// The width that this state is projected to; `None` without a projection.
     projection_dim: Option<usize>,
-    /// Whether the names begin with `text_model.`, as they do in all but transformers 5's encoders without projection.
+    /// Whether the names begin with `text_model.`. They do, except in transformers 5's encoders without projection.
     #[serde(skip)]
     prefixed: bool,
 }
@@ -38,8 +38,8 @@ enum Activation {
     Gelu,
 }
 
-/// In configurations of transformers before 4.31 the end token is said to be 2, which it was not: the largest number of
-/// a text was looked for instead, and still is where they say so.
+/// Configurations of transformers before 4.31 give 2 as the end token, which is wrong. With this value, the reference
+/// takes the largest token number of a text instead.
 const LARGEST: usize = 2;
 /// Width of a head in all published text encoders.
 const HEAD: usize = 64;
@@ -127,8 +127,7 @@ impl Architecture for ClipText {
         }
     }
 
-    /// A text has as many tokens as its tokenizer pads it to, which are all that there are positions for, if nothing
-    /// else is asked.
+    /// Without a fixed shape, a text has as many tokens as there are positions: tokenizers pad texts to this length.
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let [dims] = shapes.resolve([("input_ids", &[Dim::symbol("batch"), Dim::symbol("sequence")])])?;
         let [batch, tokens] = [0, 1].map(|axis| dims[axis].clone());
@@ -148,7 +147,8 @@ impl Architecture for ClipText {
     }
 
     fn ignores(&self, name: &str) -> bool {
-        // A buffer of 0, 1, 2, … that older versions saved, and what training compared texts with pictures by.
+        // A buffer of 0, 1, 2, … that older versions saved, and the scale with which training compared texts with
+        // pictures.
         name.ends_with("embeddings.position_ids") || name == "logit_scale"
     }
 
@@ -219,8 +219,8 @@ fn prefix(prefixed: bool) -> &'static str {
 }
 
 impl ClipText {
-    /// `ids` `[batch, tokens]` → the states before and after each layer, the last ones normalised, and the state of the
-    /// whole text.
+    /// `ids` `[batch, tokens]` → the states before and after each layer, the normalised last states, and the state of
+    /// the whole text.
     fn network(&self, w: &Scope<'_>, ids: &Value, tokens: usize) {
         let trace = w.trace();
         let text = |name: &str| w.at(format!("{}{name}", prefix(self.prefixed)));
@@ -229,7 +229,7 @@ impl ClipText {
         let positions = if tokens < self.max_position_embeddings { positions.slice(0, 0, tokens) } else { positions };
         let words = embedding(&text("embeddings.token_embedding"), ids, self.vocab_size, self.hidden_size);
         let embedded = words + positions;
-        let sequences = Sequences::of(&embedded);
+        let sequences = Sequences::new(&embedded);
         let mut x = sequences.rows();
         let mut states = vec![embedded.clone()];
         for layer in 0..self.num_hidden_layers {
@@ -251,15 +251,15 @@ impl ClipText {
         }
     }
 
-    /// x + attention, and to that + two linear layers, each of the normalised sum before it. `x` are rows.
+    /// y = x + attention(norm(x)), then y + mlp(norm(y)). `x` are rows.
     fn layer(&self, w: &Scope<'_>, x: &Value, sequences: &Sequences) -> Value {
         let a = w.at("self_attn");
-        let normal = layer_norm(&w.at("layer_norm1"), x, self.layer_norm_eps as f32);
-        let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| linear(&a.at(name), &normal, self.hidden_size));
-        let seen = attention_of_rows([&q, &k, &v], sequences, sequences, self.num_attention_heads, true);
-        let x = x + linear(&a.at("out_proj"), &seen, self.hidden_size);
-        let normal = layer_norm(&w.at("layer_norm2"), &x, self.layer_norm_eps as f32);
-        let wide = linear(&w.at("mlp.fc1"), &normal, self.intermediate_size);
+        let normalised = layer_norm(&w.at("layer_norm1"), x, self.layer_norm_eps as f32);
+        let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| linear(&a.at(name), &normalised, self.hidden_size));
+        let attended = attention_of_rows([&q, &k, &v], sequences, sequences, self.num_attention_heads, true);
+        let x = x + linear(&a.at("out_proj"), &attended, self.hidden_size);
+        let normalised = layer_norm(&w.at("layer_norm2"), &x, self.layer_norm_eps as f32);
+        let wide = linear(&w.at("mlp.fc1"), &normalised, self.intermediate_size);
         let active = match self.hidden_act {
             Activation::QuickGelu => &wide * wide.scale(1.702).sigmoid(),
             Activation::Gelu => wide.gelu(),
@@ -269,7 +269,7 @@ impl ClipText {
 
     /// The state `[batch, width]` of each text's end token.
     fn whole(&self, w: &Scope<'_>, last: &Value, ids: &Value) -> Value {
-        // Tokens' numbers are exact in f32, which every runtime can compare and search.
+        // f32 holds token numbers exactly, and every runtime can compare and search it.
         let numbers = ids.cast(DataType::F32);
         let end = match self.eos_token_id {
             LARGEST => numbers.arg_max(1),

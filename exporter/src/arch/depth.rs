@@ -1,4 +1,4 @@
-//! What the depth networks have in common: how they are told, and what they are fed.
+//! The common parts of the depth networks: detection, inputs and contract.
 
 use super::{Keys, Mismatch};
 use crate::nn::{Dinov2, Dpt, Naming, PATCH};
@@ -17,11 +17,11 @@ const HEAD_WIDTH: usize = 64;
 const CONFIG: &str = "backbone_config";
 /// Number of heads where that description has none: the reference's default.
 const HEADS: usize = 12;
-/// The blocks whose tokens the head of a published network sees, of 12 and of 24 blocks.
+/// The blocks whose tokens the head of a published network reads: of 12 blocks, and of 24.
 const TAPS_OF_12: [usize; 4] = [2, 5, 8, 11];
 const TAPS_OF_24: [usize; 4] = [4, 11, 17, 23];
 
-/// Where an image of 0 … 1 becomes one of mean 0 and variance 1.
+/// Where an image of 0 … 1 is normalised to mean 0 and variance 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Preprocess {
@@ -54,7 +54,7 @@ impl Preprocess {
     }
 }
 
-/// The side of a picture, which is cut into patches.
+/// The side of a picture: a multiple of the patches that it is cut into.
 const SIDE: Extent = Extent::multiple_of(PATCH);
 
 /// The contract of a network that takes a picture, besides `more` inputs of the picture's size, and gives `depth`.
@@ -80,7 +80,7 @@ pub(super) fn contract(preprocess: Preprocess, more: Vec<(&str, Meaning)>, outpu
     }
 }
 
-/// The shape of an input, all sizes of which must be given.
+/// The shape of an input. All its sizes must be fixed.
 pub(super) fn depth_shape(shapes: &Shapes, input: &str, channels: usize) -> Result<[usize; 4]> {
     let size = |name| Dim::affine(name, PATCH, 0);
     let [dims] =
@@ -88,7 +88,7 @@ pub(super) fn depth_shape(shapes: &Shapes, input: &str, channels: usize) -> Resu
     all_fixed(input, &dims, "its position embeddings are computed for that size", [1, channels, 518, 686])
 }
 
-/// What tells two networks of one shape apart.
+/// The hyperparameters in which two networks with the same tensors can differ.
 pub(super) fn notes(backbone: &Dinov2) -> Vec<(&'static str, String)> {
     vec![("heads", backbone.heads.to_string()), ("taps", backbone.taps.map(|tap| tap.to_string()).join(","))]
 }
@@ -114,16 +114,16 @@ pub(super) fn detect_backbone(keys: &Keys<'_>, prefix: &str, naming: Naming) -> 
     Ok(Dinov2 { taps: taps(keys, naming, blocks)?, ..backbone })
 }
 
-/// The number of heads, which no tensor tells: what is said, else as many as have the published width.
+/// The number of heads. The tensors do not determine it: without a setting, heads have the published width.
 fn heads(keys: &Keys<'_>, naming: Naming, dim: usize) -> Result<usize, Mismatch> {
-    let said = match naming {
+    let declared = match naming {
         Naming::Original => keys.setting("heads")?,
         Naming::Transformers => match keys.setting_at("heads", &format!("{CONFIG}.num_attention_heads"))? {
             None if keys.setting::<Json>(CONFIG)?.is_some() => Some(HEADS),
-            said => said,
+            declared => declared,
         },
     };
-    match said {
+    match declared {
         Some(heads) if heads > 0 && dim.is_multiple_of(heads) => Ok(heads),
         Some(heads) => Err(Mismatch::new(format!("tokens of width {dim} do not divide into {heads} heads (`heads`)"))),
         None if dim > 0 && dim.is_multiple_of(HEAD_WIDTH) => Ok(dim / HEAD_WIDTH),
@@ -137,7 +137,7 @@ fn heads(keys: &Keys<'_>, naming: Naming, dim: usize) -> Result<usize, Mismatch>
     }
 }
 
-/// Holds the part of transformers' configuration that is about the backbone to its tensors, and to what is supported.
+/// Compares the backbone's part of transformers' configuration with the tensors, and with what is supported.
 fn agree_on_backbone(keys: &Keys<'_>, backbone: &Dinov2) -> Result<(), Mismatch> {
     let name = |name: &str| format!("{CONFIG}.{name}");
     keys.only(&name("model_type"), "dinov2")?;
@@ -160,7 +160,7 @@ fn agree_on_backbone(keys: &Keys<'_>, backbone: &Dinov2) -> Result<(), Mismatch>
     Ok(())
 }
 
-/// The blocks whose tokens the head sees: no tensor tells them.
+/// The blocks whose tokens the head reads. The tensors do not determine them.
 fn taps(keys: &Keys<'_>, naming: Naming, blocks: usize) -> Result<[usize; 4], Mismatch> {
     if naming == Naming::Transformers
         && keys.user_setting("taps").is_none()
@@ -171,7 +171,8 @@ fn taps(keys: &Keys<'_>, naming: Naming, blocks: usize) -> Result<[usize; 4], Mi
     let Some(hint) = keys.hint("taps") else {
         return published_taps(blocks).ok_or_else(|| {
             let reason = format!(
-                "no published network has {blocks} blocks; expected the numbers of the four blocks whose features are used"
+                "no published network has {blocks} blocks; expected the numbers of the four blocks whose features are \
+                 used"
             );
             Mismatch::missing(reason, "taps", &["2,5,8,11"])
         });
@@ -184,8 +185,8 @@ fn taps(keys: &Keys<'_>, naming: Naming, blocks: usize) -> Result<[usize; 4], Mi
     })
 }
 
-/// What transformers' configuration says of them: stages, of which the first is what goes into the first block, and
-/// stage `i` what comes out of the `i`-th. Numbers below 0 count from the end.
+/// The same blocks in transformers' configuration, which numbers stages: stage 0 is the input of the first block, and
+/// stage `i` is the output of the `i`-th block. Negative numbers count from the end.
 fn configured_taps(keys: &Keys<'_>, blocks: usize) -> Result<Option<[usize; 4]>, Mismatch> {
     let (numbers, names) = (format!("{CONFIG}.out_indices"), format!("{CONFIG}.out_features"));
     let of_names = |stages: Vec<String>| -> Vec<Option<usize>> {

@@ -1,4 +1,4 @@
-//! Depth Anything V2: the relative depth of each pixel of one image, seen by DINOv2 and drawn by a dense prediction
+//! Depth Anything V2: the relative depth of each pixel of one image, from the features of DINOv2 and a dense prediction
 //! head.
 //!
 //! Paper: <https://arxiv.org/abs/2406.09414>. Upstream: <https://github.com/DepthAnything/Depth-Anything-V2>.
@@ -31,7 +31,7 @@ impl DepthAnything {
         }
     }
 
-    /// Holds what transformers' configuration says beside the backbone to the tensors, and to what is supported.
+    /// Compares the rest of transformers' configuration with the tensors, and with what is supported.
     fn agree_on_head(&self, keys: &Keys<'_>) -> Result<(), Mismatch> {
         keys.only("model_type", "depth_anything")?;
         // A metric network ends in a sigmoid, and has the same tensors.
@@ -132,7 +132,7 @@ impl Architecture for DepthAnything {
     }
 
     fn example_shapes(&self) -> Shapes {
-        // Neither the size of the training nor a square.
+        // Not the size of the training, and not a square.
         Shapes::of("pixel_values", &[1, 3, 42, 56])
     }
 }

@@ -17,15 +17,15 @@ pub(super) struct Drct {
     channels: usize,
     /// Width of the tokens between groups.
     dim: usize,
-    /// Attention heads of each group's first block; the others have what their width leaves of them.
+    /// Attention heads of each group's first block. The other blocks have fewer if their width is not a multiple.
     heads: Vec<usize>,
     /// Channels that each block but the last adds.
     growth: usize,
     window: usize,
-    /// Whether every second block has rolled windows; not in a network that was trained on images of one window.
+    /// Whether every second block has rolled windows. A network that was trained on images of one window has none.
     rolled: bool,
-    /// Width between the layers of an MLP, for each channel of the block, in the first three blocks; in the last two it
-    /// is 1.
+    /// Width between the layers of an MLP for each channel of the block, in the first three blocks. It is 1 in the last
+    /// two.
     expansion: usize,
     /// Whether queries, keys and values have a bias.
     biased: bool,
@@ -41,7 +41,7 @@ pub(super) struct Drct {
 const BLOCKS: usize = 5;
 /// Slope of LeakyReLU behind each block.
 const SLOPE: f32 = 0.2;
-/// How much of a group's result is added to what came in.
+/// Factor of a group's result before it is added to the group's input.
 const RESIDUAL: f32 = 0.2;
 
 impl Architecture for Drct {
@@ -131,7 +131,7 @@ impl Architecture for Drct {
     }
 }
 
-/// Only the buffers beside the weights tell: a rolled block has a mask, of the training size.
+/// Only the buffers beside the weights show it: a rolled block has a mask of the training size.
 fn is_rolled(keys: &Keys<'_>) -> Result<bool, Mismatch> {
     match keys.hint("rolled") {
         Some("true") => Ok(true),
@@ -161,7 +161,7 @@ impl Drct {
 
     fn network(&self, w: &Scope<'_>, image: &Value, grid: &Grid) -> Value {
         let shallow = conv2d(&w.at("conv_first"), image, self.dim, 3);
-        // All convolutions of a group are of 1×1: tokens stay in windows from the first group to the last.
+        // All convolutions of a group are 1×1, so tokens stay in windows from the first group to the last.
         let mut tokens = grid.reorder(&grid.tokens(&shallow), Order::Raster, Order::Windows(0));
         if self.normalised {
             tokens = normalise(&w.at("patch_embed.norm"), &tokens);
@@ -175,23 +175,23 @@ impl Drct {
         shuffle_upsampling(w, &(deep + shallow), self.filters, &self.factors, self.channels)
     }
 
-    /// RDG: `x` plus a part of what five blocks make of it, each of which sees `x` and what the blocks before it made.
+    /// RDG: `x` plus a part of the result of five blocks. Each block reads `x` and the results of the blocks before it.
     fn group(&self, w: &Scope<'_>, x: &Value, grid: &Grid, heads: usize) -> Value {
         let mut features = vec![Feature::new(x, Order::Windows(0))];
         for number in 1..=BLOCKS {
             let roll = if self.rolled && number % 2 == 0 { self.window / 2 } else { 0 };
             let order = Order::Windows(roll);
-            let seen: Vec<Value> = features.iter_mut().map(|feature| feature.in_order(order, grid)).collect();
-            let (first, rest) = (&seen[0], seen[1..].iter().collect::<Vec<_>>());
-            let seen = if rest.is_empty() { first.clone() } else { first.concat(&rest, 1) };
-            let channels = width(&seen);
+            let inputs: Vec<Value> = features.iter_mut().map(|feature| feature.in_order(order, grid)).collect();
+            let (first, rest) = (&inputs[0], inputs[1..].iter().collect::<Vec<_>>());
+            let input = if rest.is_empty() { first.clone() } else { first.concat(&rest, 1) };
+            let channels = width(&input);
             let block = SwinBlock {
                 heads: if number == 1 { heads } else { heads - channels % heads },
                 hidden: if number > 3 { channels } else { self.expansion * channels },
                 roll,
                 biased: self.biased,
             };
-            let made = block.apply(&w.at(format!("swin{number}")), &seen, grid);
+            let made = block.apply(&w.at(format!("swin{number}")), &input, grid);
             let adjust = w.at(format!("adjust{number}"));
             if number == BLOCKS {
                 return pointwise(&adjust, &made, self.dim).scale(RESIDUAL) + x;
@@ -221,7 +221,7 @@ impl Feature {
     }
 }
 
-/// A convolution of 1×1 on tokens.
+/// A 1×1 convolution on tokens.
 fn pointwise(w: &Scope<'_>, x: &Value, filters: usize) -> Value {
     let weight = w.tensor_as("weight", &[filters, width(x), 1, 1], &[filters, width(x)]);
     x.linear(&weight, Some(&w.tensor("bias", [filters])))

@@ -33,15 +33,15 @@ pub(super) struct Hat {
     biased: bool,
     /// Whether tokens are normalised before the first group.
     normalised: bool,
-    /// Whether a convolution stands at the end of each group and behind all of them.
+    /// Whether each group ends with a convolution, and one follows the last group.
     convolved: bool,
     /// Features before the upsampling.
     filters: usize,
     factors: Vec<usize>,
 }
 
-/// How much of the convolutions' result is added to the attention's. No tensor tells it; every published network has
-/// this one.
+/// Factor of the convolutions' result before it is added to the attention's. No tensor determines it; every published
+/// network has this one.
 const CONV_SCALE: f32 = 0.01;
 
 impl Architecture for Hat {
@@ -65,7 +65,7 @@ impl Architecture for Hat {
         };
         let (window, _) = keys.bias_table(&format!("{group}.blocks.0.attn.relative_position_bias_table"))?;
         let [distances, _] = table(0)?;
-        // A row for each of (window + overlapping − 1)² distances; the same border on all sides.
+        // The table has a row for each of (window + overlapping − 1)² distances. The border is the same on all sides.
         let overlapping = (distances.isqrt() + 1).saturating_sub(window);
         if distances.isqrt().pow(2) != distances || overlapping < window || !(overlapping - window).is_multiple_of(2) {
             let expected = format!("(window + overlapping window − 1)² rows for a window of {window}");
@@ -179,8 +179,8 @@ impl Hat {
         shuffle_upsampling(w, &(deep + shallow), self.filters, &self.factors, self.channels)
     }
 
-    /// RHAG: `x` + convolution of hybrid blocks and one block of overlapping windows. Tokens are in raster order
-    /// throughout.
+    /// RHAG: `x` + convolution of hybrid blocks and one block of overlapping windows. Tokens are always in raster
+    /// order.
     fn group(&self, w: &Scope<'_>, x: &Value, grid: &Grid, group: usize) -> Value {
         let inner = w.at("residual_group");
         let mut y = x.clone();
@@ -195,27 +195,27 @@ impl Hat {
         y + x
     }
 
-    /// HAB: `x` + window attention and a little of the convolutions beside it, and to that + MLP.
+    /// HAB: y = x + window attention + a small part of parallel convolutions, then y + MLP.
     fn hybrid_block(&self, w: &Scope<'_>, x: &Value, grid: &Grid, heads: usize, roll: usize) -> Value {
-        let normal = normalise(&w.at("norm1"), x);
-        let convolved = grid.tokens(&self.channel_attention_block(&w.at("conv_block.cab"), &grid.image(&normal)));
-        let windows = grid.reorder(&normal, Order::Raster, Order::Windows(roll));
+        let normalised = normalise(&w.at("norm1"), x);
+        let convolved = grid.tokens(&self.channel_attention_block(&w.at("conv_block.cab"), &grid.image(&normalised)));
+        let windows = grid.reorder(&normalised, Order::Raster, Order::Windows(roll));
         let attended = grid.attention(&w.at("attn"), &windows, heads, roll, self.biased);
         let x = x + grid.reorder(&attended, Order::Windows(roll), Order::Raster) + convolved;
         &x + mlp(&w.at("mlp"), &normalise(&w.at("norm2"), &x), self.hidden)
     }
 
-    /// OCAB: `x` + attention to overlapping windows, and to that + MLP.
+    /// OCAB: y = x + attention to overlapping windows, then y + MLP.
     fn overlapping_block(&self, w: &Scope<'_>, x: &Value, grid: &Grid, heads: usize) -> Value {
         let x = grid.overlapping_attention(w, &normalise(&w.at("norm1"), x), heads, self.overlapping, self.biased) + x;
         &x + mlp(&w.at("mlp"), &normalise(&w.at("norm2"), &x), self.hidden)
     }
 
-    /// CAB: two convolutions, each channel weighed by what all channels are on average, times [`CONV_SCALE`].
+    /// CAB: two convolutions, whose channels are weighted by a function of all channels' means, times [`CONV_SCALE`].
     fn channel_attention_block(&self, w: &Scope<'_>, x: &Value) -> Value {
         let x = conv2d(&w.at("2"), &conv2d(&w.at("0"), x, self.compressed, 3).gelu(), self.dim, 3);
         let squeezed = conv2d(&w.at("3.attention.1"), &x.global_average_pool(), self.squeezed, 1).relu();
-        // The scale is applied to one number for each channel, not to each pixel.
+        // The scale multiplies one number for each channel, not each pixel.
         &x * conv2d(&w.at("3.attention.3"), &squeezed, self.dim, 1).sigmoid().scale(CONV_SCALE)
     }
 }

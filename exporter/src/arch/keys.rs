@@ -1,4 +1,4 @@
-//! What detection may look at: names, shapes, and hints.
+//! The inputs of detection: names, shapes, and hints.
 
 use crate::{Checkpoint, MissingHyperparameter};
 use serde::Serialize;
@@ -31,7 +31,7 @@ impl Mismatch {
     /// Checks the filters of a network that halves its image from level to level: sizes must not overflow, and the
     /// filters of each level must divide into the groups of the normalisation.
     pub(super) fn unless_levels_fit(channels: &[usize], norm_num_groups: usize) -> Result<(), Self> {
-        // No network has nearly as many.
+        // No published network comes near 8 levels.
         if !(1..=8).contains(&channels.len()) {
             return Err(Mismatch::new(format!("expected 1 to 8 levels, found {}", channels.len())));
         }
@@ -44,7 +44,7 @@ impl Mismatch {
     }
 }
 
-/// The names and shapes of a checkpoint's tensors, and hints for what they do not tell.
+/// The names and shapes of a checkpoint's tensors, and hints for the hyperparameters that they do not determine.
 #[derive(Debug)]
 pub struct Keys<'a> {
     checkpoint: &'a Checkpoint,
@@ -65,12 +65,12 @@ impl<'a> Keys<'a> {
         self.checkpoint.tensors().contains_key(name)
     }
 
-    /// Whether some tensor's name begins so.
+    /// Whether the name of a tensor begins with `prefix`.
     pub fn any_with_prefix(&self, prefix: &str) -> bool {
         self.checkpoint.tensors().range(prefix.to_owned()..).next().is_some_and(|(name, _)| name.starts_with(prefix))
     }
 
-    /// The sizes of a tensor of `N` dimensions, none of them 0.
+    /// The sizes of a tensor with `N` dimensions. None of them is 0.
     ///
     /// # Errors
     /// There is no such tensor, it is empty, or it has another number of dimensions.
@@ -87,7 +87,7 @@ impl<'a> Keys<'a> {
     /// The scale of a pixel shuffle of `channels` after the convolution with this weight `[channels · scale², …]`.
     ///
     /// # Errors
-    /// There is no such weight, or its filters are not that many for any scale.
+    /// There is no such weight, or no scale gives its number of filters.
     pub fn shuffle_scale(&self, weight: &str, channels: usize) -> Result<usize, Mismatch> {
         let [shuffled, ..] = self.dims::<4>(weight)?;
         let scale = (shuffled / channels.max(1)).isqrt();
@@ -109,10 +109,11 @@ impl<'a> Keys<'a> {
         names.map(|name| self.shuffle_scale(&name, self.dims::<4>(&name)?[1])).collect()
     }
 
-    /// The side of the windows whose distances a table of relative position biases has a row for, and its heads.
+    /// The side of the windows and the number of heads of a table of relative position biases, which has a row for each
+    /// distance of two pixels in a window.
     ///
     /// # Errors
-    /// There is no such table, or its rows are not an odd number squared.
+    /// There is no such table, or the number of its rows is not the square of an odd number.
     pub fn bias_table(&self, name: &str) -> Result<(usize, usize), Mismatch> {
         let [rows, heads] = self.dims::<2>(name)?;
         let distances = rows.isqrt();
@@ -124,7 +125,7 @@ impl<'a> Keys<'a> {
 
     /// The number of members in a list of modules: one more than the largest `i` among the names `PREFIXi…`, or 0.
     ///
-    /// An `i` that not all tensors together could reach is no member but a damaged name, which is then left over.
+    /// An `i` as large as the number of tensors is a damaged name and does not count; the tensor is then left over.
     pub fn count(&self, prefix: &str) -> usize {
         let tensors = self.checkpoint.tensors();
         let names = tensors.keys().filter_map(|name| name.strip_prefix(prefix));
@@ -132,70 +133,71 @@ impl<'a> Keys<'a> {
         indices.filter(|index| *index < tensors.len()).max().map_or(0, |last| last + 1)
     }
 
-    /// What the user or the checkpoint's metadata says about a hyperparameter that the tensors do not tell.
+    /// The value of a hyperparameter that the tensors do not determine: the user's, else the one in the checkpoint's
+    /// metadata.
     pub fn hint(&self, name: &str) -> Option<&str> {
         self.used.borrow_mut().insert(name.to_owned());
         self.hints.get(name).or_else(|| self.checkpoint.metadata().get(name)).map(String::as_str)
     }
 
-    /// A hyperparameter that the tensors do not tell: what the user says, else the `config.json` beside the weights,
-    /// else the checkpoint's metadata. A null is the same as nothing.
+    /// A hyperparameter that the tensors do not determine: the user's value, else the one in the `config.json` beside
+    /// the weights, else the one in the checkpoint's metadata. A null counts as no value.
     ///
     /// # Errors
-    /// It is said, but not as a `T`; or the configuration cannot be read.
+    /// The value is not a `T`, or the configuration cannot be read.
     pub fn setting<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Mismatch> {
         self.setting_at(name, name)
     }
 
-    /// As [`Keys::setting`], of a hyperparameter that the configuration calls otherwise: `path` are the names there from
-    /// the outside to the inside, with dots between them.
+    /// As [`Keys::setting`], for a hyperparameter that has another name in the configuration: `path` joins the names
+    /// there, from the outermost object to the innermost, with dots.
     ///
     /// # Errors
     /// As [`Keys::setting`].
     pub fn setting_at<T: DeserializeOwned>(&self, name: &str, path: &str) -> Result<Option<T>, Mismatch> {
-        let Some((origin, value)) = self.said(name, path)? else { return Ok(None) };
+        let Some((origin, value)) = self.declared(name, path)? else { return Ok(None) };
         let text = value.to_string();
         serde_json::from_value(value).map(Some).map_err(|e| Mismatch::new(format!("{origin} is {text}: {e}")))
     }
 
-    /// What the user alone says about a hyperparameter.
+    /// The user's value of a hyperparameter.
     pub fn user_setting(&self, name: &str) -> Option<&str> {
         self.used.borrow_mut().insert(name.to_owned());
         self.hints.get(name).map(String::as_str)
     }
 
-    /// Holds what is said about a hyperparameter to what the tensors tell. Dots in its name lead into the configuration,
-    /// as in [`Keys::setting_at`].
+    /// Compares the value of a hyperparameter with the one that was detected from the tensors. Dots in its name lead
+    /// into the configuration, as in [`Keys::setting_at`].
     ///
     /// # Errors
-    /// Something else is said.
+    /// There is another value.
     pub fn agree(&self, name: &str, tensors: impl Serialize) -> Result<(), Mismatch> {
         let tensors = serde_json::to_value(tensors).map_err(|e| Mismatch::new(e.to_string()))?;
-        match self.said(name, name)? {
-            Some((origin, said)) if !same(&said, &tensors) => Err(Mismatch::new(format!(
-                "{origin} is {said}, the weights say {tensors}: they do not belong to each other"
+        match self.declared(name, name)? {
+            Some((origin, declared)) if !same(&declared, &tensors) => Err(Mismatch::new(format!(
+                "{origin} is {declared}, the weights say {tensors}: they do not belong to each other"
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Refuses every other value of a hyperparameter than the one that is supported; nothing said is that one. Dots in
+    /// Refuses every value of a hyperparameter except the supported one. No value counts as the supported one. Dots in
     /// its name lead into the configuration, as in [`Keys::setting_at`].
     ///
     /// # Errors
-    /// Something else is said.
+    /// There is another value.
     pub fn only(&self, name: &str, supported: impl Serialize) -> Result<(), Mismatch> {
         let supported = serde_json::to_value(supported).map_err(|e| Mismatch::new(e.to_string()))?;
-        match self.said(name, name)? {
-            Some((origin, said)) if !same(&said, &supported) => {
-                Err(Mismatch::new(format!("{origin} is {said}, which is not supported; expected {supported}")))
+        match self.declared(name, name)? {
+            Some((origin, declared)) if !same(&declared, &supported) => {
+                Err(Mismatch::new(format!("{origin} is {declared}, which is not supported; expected {supported}")))
             }
             _ => Ok(()),
         }
     }
 
-    /// What is said about a hyperparameter, and who says it about what. `path` leads to it in the configuration.
-    fn said(&self, name: &str, path: &str) -> Result<Option<(String, Value)>, Mismatch> {
+    /// The value of a hyperparameter, and a text that names its origin. `path` leads to it in the configuration.
+    fn declared(&self, name: &str, path: &str) -> Result<Option<(String, Value)>, Mismatch> {
         let parse = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| text.into());
         self.used.borrow_mut().insert(name.to_owned());
         if let Some(text) = self.hints.get(name) {
@@ -217,14 +219,14 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The user's hints that nothing asked for.
+    /// The user's hints that detection did not use.
     pub(super) fn unused_hints(&self) -> Vec<&str> {
         let used = self.used.borrow();
         self.hints.keys().filter(|name| !used.contains(*name)).map(String::as_str).collect()
     }
 }
 
-/// Whether two values are equal, where 1 and 1.0 are.
+/// Whether two values are equal; 1 equals 1.0.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),

@@ -1,5 +1,5 @@
-//! Two real-time UNets that turn a frame and the frame before it into the frame that is shown: a pair of large ones,
-//! and a small one.
+//! Two real-time networks that turn a camera's frame into the frame that is shown: a pair of large UNets, which also
+//! read the frame shown before, and one small UNet.
 //!
 //! Upstream: <https://github.com/toddllm/mirage-hello>, `examples/basic/gpu_stress_test.py` (`GPUStressTestModel`,
 //! which has no name of its own there) and `examples/advanced/day2_fixed.py` (`SimpleOptimizedUNet`).
@@ -14,18 +14,18 @@ use serde::Serialize;
 use tileforge_contract::{Axis, ChannelOrder, Extent, Meaning, Precision, ReceptiveField, TensorSpec};
 use tileforge_graph::{DataType, Dim, TensorType, Value};
 
-/// The pair: one UNet after the other, and a network that weighs the result with the frame before.
+/// The pair: two UNets one after the other, and a network that combines the result with the frame before.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct UnetPair {
     /// Channels of a frame.
     channels: usize,
-    /// Filters of the first UNet's first level; the second one has half of them.
+    /// Filters of the first UNet's first level. The second UNet has half as many.
     base: usize,
     /// Timesteps are divided by this.
     num_timesteps: usize,
 }
 
-/// The small one, which does not see the frame before.
+/// The small UNet, which does not read the frame before.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct SmallUnet {
     channels: usize,
@@ -33,13 +33,13 @@ pub(super) struct SmallUnet {
     num_timesteps: usize,
 }
 
-/// Upstream's default, which no tensor tells.
+/// Upstream's default, which no tensor determines.
 const NUM_TIMESTEPS: usize = 100;
 /// Convolutions of a block.
 const CONVOLUTIONS: usize = 4;
 /// Attention heads of the pair.
 const HEADS: usize = 16;
-/// Width of an attention head of the small one.
+/// Width of an attention head of the small UNet.
 const HEAD_WIDTH: usize = 64;
 /// PyTorch's default, for LayerNorm.
 const EPSILON: f32 = 1e-5;
@@ -121,9 +121,8 @@ impl Architecture for SmallUnet {
         let [base, inputs, ..] = keys.dims::<4>("conv_in.weight")?;
         let [outputs, ..] = keys.dims::<4>("conv_out.weight")?;
         if inputs != outputs + 1 || !(8 * base).is_multiple_of(HEAD_WIDTH) {
-            return Err(Mismatch::new(format!(
-                "expected a frame of {outputs} channels and a timestep, and a multiple of 8 filters; found {inputs} channels and {base} filters"
-            )));
+            let expected = format!("a frame of {outputs} channels and a timestep, and a multiple of 8 filters");
+            return Err(Mismatch::new(format!("expected {expected}; found {inputs} channels and {base} filters")));
         }
         Ok(SmallUnet { channels: outputs, base, num_timesteps: num_timesteps(keys)? })
     }
@@ -170,8 +169,8 @@ fn num_timesteps(keys: &Keys<'_>) -> Result<usize, Mismatch> {
     number.ok_or_else(|| Mismatch::new(format!("expected `num_timesteps` to be a number from 1, found `{hint}`")))
 }
 
-/// The contract of a network that takes a frame, a timestep and, with `previous`, the frame that it gave before. Values of
-/// frames are in `range`.
+/// The contract of a network that takes a frame, a timestep and, with `previous`, its own output of the frame before.
+/// Pixels are in `range`.
 fn contract(
     channels: usize,
     num_timesteps: usize,
@@ -196,9 +195,10 @@ fn contract(
     }
 }
 
-/// `frame` `[batch, channels, height, width]` with one more channel, which is the timestep's share of all.
+/// `frame` `[batch, channels, height, width]` with one more channel, whose value is the timestep divided by the number
+/// of timesteps.
 fn with_timestep(frame: &Value, timestep: &Value, num_timesteps: usize) -> Value {
-    // A channel of zeros is the only thing of the frame's size that does not need that size as a number.
+    // A slice times 0 has the frame's size without the graph knowing that size as a number.
     let zeros = frame.slice(1, 0, 1).scale(0.0);
     frame.concat(&[&(zeros + timestep.scale(1.0 / num_timesteps as f32))], 1)
 }
@@ -207,8 +207,8 @@ fn with_timestep(frame: &Value, timestep: &Value, num_timesteps: usize) -> Value
 fn unet(w: &Scope<'_>, x: &Value, base: usize, outputs: usize) -> Value {
     let encoder = |level: usize, x: &Value| heavy_block(&w.at(format!("enc{level}")), x, base << (level - 1));
     let decoder = |level: usize, below: &Value, beside: &Value| {
-        let seen = below.upsample_bilinear(2).concat(&[beside], 1);
-        heavy_block(&w.at(format!("dec{level}")), &seen, base << level.saturating_sub(2))
+        let joined = below.upsample_bilinear(2).concat(&[beside], 1);
+        heavy_block(&w.at(format!("dec{level}")), &joined, base << level.saturating_sub(2))
     };
     let x1 = encoder(1, x);
     let x2 = heavy_attention(&w.at("attn1"), &encoder(2, &x1.max_pool(2)));
@@ -221,7 +221,7 @@ fn unet(w: &Scope<'_>, x: &Value, base: usize, outputs: usize) -> Value {
     conv2d(&w.at("output"), &x, outputs, 1)
 }
 
-/// Four convolutions, each with a normalisation of the batch, whose statistics are constants by now, and SiLU.
+/// Four convolutions, each with a batch normalisation, whose statistics are constants after training, and SiLU.
 fn heavy_block(w: &Scope<'_>, x: &Value, filters: usize) -> Value {
     (0..CONVOLUTIONS).fold(x.clone(), |x, number| {
         let (conv, norm) = (w.at(format!("conv_layers.{number}")), w.at(format!("norms.{number}")));
@@ -232,23 +232,23 @@ fn heavy_block(w: &Scope<'_>, x: &Value, filters: usize) -> Value {
 /// A block of a transformer on the pixels of `x` `[batch, channels, height, width]`.
 fn heavy_attention(w: &Scope<'_>, x: &Value) -> Value {
     let pixels = x.transpose(&[0, 2, 3, 1]);
-    let (width, sequences) = (channels(x), Sequences::of(&pixels));
+    let (width, sequences) = (channels(x), Sequences::new(&pixels));
     let rows = sequences.rows();
-    let normal = layer_norm(&w.at("norm1"), &rows, EPSILON);
+    let normalised = layer_norm(&w.at("norm1"), &rows, EPSILON);
     let project = |name: &str, x: &Value| linear(&w.at(name), x, width);
-    let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| project(name, &normal));
+    let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| project(name, &normalised));
     let rows = rows + project("out_proj", &attention_of_rows([&q, &k, &v], &sequences, &sequences, HEADS, false));
-    let normal = layer_norm(&w.at("norm2"), &rows, EPSILON);
-    let rows = &rows + mlp_of([&w.at("ffn.0"), &w.at("ffn.2")], &normal, 4 * width);
+    let normalised = layer_norm(&w.at("norm2"), &rows, EPSILON);
+    let rows = &rows + mlp_of([&w.at("ffn.0"), &w.at("ffn.2")], &normalised, 4 * width);
     sequences.restore(&rows).transpose(&[0, 3, 1, 2])
 }
 
 /// PyTorch's `MultiheadAttention` of the pixels of `x` with each other.
 fn self_attention(w: &Scope<'_>, x: &Value) -> Value {
     let pixels = x.transpose(&[0, 2, 3, 1]);
-    let (width, sequences) = (channels(x), Sequences::of(&pixels));
+    let (width, sequences) = (channels(x), Sequences::new(&pixels));
     let rows = sequences.rows();
     let [q, k, v] = query_key_value(w, &rows, ["in_proj_weight", "in_proj_bias"], true);
-    let seen = attention_of_rows([&q, &k, &v], &sequences, &sequences, width / HEAD_WIDTH, false);
-    sequences.restore(&linear(&w.at("out_proj"), &seen, width)).transpose(&[0, 3, 1, 2])
+    let attended = attention_of_rows([&q, &k, &v], &sequences, &sequences, width / HEAD_WIDTH, false);
+    sequences.restore(&linear(&w.at("out_proj"), &attended, width)).transpose(&[0, 3, 1, 2])
 }

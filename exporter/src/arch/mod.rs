@@ -34,34 +34,34 @@ pub trait Architecture: Debug + PartialEq + serde::Serialize + Sized + 'static {
     /// The name that its authors gave it.
     const NAME: &'static str;
 
-    /// What its graph does. A checkpoint of which several graphs are made has an architecture for each, with tasks of
-    /// their own.
+    /// What its graph does. A checkpoint that gives several graphs has an architecture for each, and each has its own
+    /// task.
     const TASK: Task = Task::Upscale;
 
-    /// Sets of tensor names of which one must be there completely: one set for each naming scheme in use.
+    /// Sets of tensor names, one for each naming scheme in use. A checkpoint must have all names of one set.
     const SIGNATURES: &'static [&'static [&'static str]];
 
-    /// Whether shapes also speak for it, where another architecture has the same names.
+    /// Whether the shapes fit as well, where another architecture has the same names.
     fn shapes_fit(_keys: &Keys<'_>) -> bool {
         true
     }
 
-    /// The hyperparameters, from names and shapes.
+    /// The hyperparameters, detected from names and shapes.
     ///
     /// # Errors
-    /// The tensors contradict each other, or they do not tell something that must be known.
+    /// The tensors contradict each other, or they do not determine every hyperparameter.
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch>;
 
-    /// What the graph promises.
+    /// The graph's inputs and outputs, and what they mean.
     fn contract(&self) -> Contract;
 
     /// Traces the network from its inputs to its outputs.
     ///
     /// # Errors
-    /// The asked shapes are not ones of this network. Errors of layers stick in the trace instead.
+    /// The fixed shapes do not fit this network. Errors of layers are kept in the trace instead.
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()>;
 
-    /// Tensors that checkpoints carry and the graph does not need, by name.
+    /// Whether the graph does not need a tensor of this name that checkpoints have.
     fn ignores(&self, _name: &str) -> bool {
         false
     }
@@ -69,18 +69,18 @@ pub trait Architecture: Debug + PartialEq + serde::Serialize + Sized + 'static {
     /// Configurations worth testing, and the published ones, by name.
     fn presets() -> Vec<(&'static str, Self)>;
 
-    /// What a made-up checkpoint must note about itself because its tensors do not tell it.
+    /// Hyperparameters that a synthesised checkpoint must note, because its tensors do not determine them.
     fn notes(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 
-    /// Small shapes of the inputs that may not stay dynamic: for whoever needs a graph and not one of certain shapes.
+    /// Small shapes for the inputs that may not stay dynamic, for callers to whom the sizes do not matter.
     fn example_shapes(&self) -> Shapes {
         Shapes::default()
     }
 }
 
-/// A recognised network, whatever its architecture.
+/// A detected network of any architecture.
 pub trait Network: Debug {
     /// The architecture's name.
     fn architecture(&self) -> &'static str;
@@ -91,13 +91,13 @@ pub trait Network: Debug {
     /// A hyperparameter has no JSON form.
     fn hyperparameters(&self) -> serde_json::Result<serde_json::Value>;
 
-    /// What the graph promises.
+    /// The graph's inputs and outputs, and what they mean.
     fn contract(&self) -> Contract;
 
     /// See [`Architecture::build`].
     ///
     /// # Errors
-    /// The asked shapes are not ones of this network.
+    /// The fixed shapes do not fit this network.
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()>;
 
     /// See [`Architecture::ignores`].

@@ -23,12 +23,12 @@ pub(super) struct Plksr {
     scale: usize,
     mixer: Mixer,
     large_kernel: LargeKernel,
-    /// Channels that the large kernel sees, the first ones; the others pass it by.
+    /// The number of channels that the large kernel reads, from the first one on. The others skip it.
     partial: usize,
-    /// Whether each element is weighed by what is around it.
+    /// Whether each element is weighted by the elements around it.
     attention: bool,
     normalisation: Normalisation,
-    /// RealPLKSR's other upsampling, at learned positions.
+    /// Whether the upsampling samples at learned positions, which RealPLKSR also offers.
     dysample: bool,
 }
 
@@ -46,16 +46,16 @@ enum Mixer {
     Real,
 }
 
-/// The convolution of distant texture. Upstream can add its input to its output, which no tensor tells; no published
-/// configuration has that, and the reference does not do it.
+/// The convolution of distant texture. Upstream can also add its input to its output. No tensor shows that; no
+/// published configuration does it, and neither does the reference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum LargeKernel {
     /// One kernel of this side.
     Plain(usize),
-    /// The sum of three: this side by a third of it, the same turned, and a third by a third.
+    /// The sum of three kernels: this side by a third of it, a third by this side, and a third by a third.
     Rectangular(usize),
-    /// The sum of several, each of its own side and distance between taps.
+    /// The sum of several kernels, each with its own side and dilation.
     Sparse { kernels: Vec<usize>, dilations: Vec<usize> },
 }
 
@@ -70,9 +70,9 @@ enum Normalisation {
     Layer,
 }
 
-/// The network takes and makes RGB.
+/// Input and output are RGB.
 const CHANNELS: usize = 3;
-/// Upstream's default, which every published RealPLKSR has; no tensor tells it.
+/// Upstream's default, which every published RealPLKSR has; no tensor determines it.
 const NORMALISATION_GROUPS: usize = 4;
 /// PyTorch's default, for GroupNorm.
 const GROUP_EPSILON: f32 = 1e-5;
@@ -94,7 +94,7 @@ impl Architecture for Plksr {
         let [filters, ..] = keys.dims::<4>("feats.0.weight")?;
         let mixer = Mixer::detect(keys)?;
         let last = keys.count("feats.").saturating_sub(1);
-        // Behind RealPLKSR's blocks stands a dropout, which counts and has no weights.
+        // RealPLKSR has a dropout after its blocks, which has a number and no weights.
         let blocks = last.saturating_sub(if mixer == Mixer::Real { 2 } else { 1 });
         let (large_kernel, partial) = LargeKernel::detect(keys)?;
         Ok(Plksr {
@@ -131,7 +131,7 @@ impl Architecture for Plksr {
             safe_precisions: match self.normalisation {
                 // Positions in half precision are wrong by pixels.
                 _ if self.dysample => vec![Precision::Fp32],
-                // The reference has found that these overflow.
+                // According to the reference, these overflow.
                 Normalisation::Group => vec![Precision::Fp32, Precision::Bf16],
                 _ => vec![Precision::Fp32, Precision::Fp16, Precision::Bf16],
             },
@@ -231,14 +231,14 @@ impl Mixer {
 }
 
 impl LargeKernel {
-    /// With the number of channels that it sees.
+    /// The kernel, and the number of channels that it reads.
     fn detect(keys: &Keys<'_>) -> Result<(Self, usize), Mismatch> {
         let sides = |name: &str| keys.dims::<4>(&format!("feats.1.lk.{name}.weight"));
         let count = keys.count("feats.1.lk.convs.");
         let (kernel, partial) = if count > 0 {
             let kernels =
                 (0..count).map(|i| Ok(sides(&format!("convs.{i}"))?[2])).collect::<Result<Vec<_>, Mismatch>>()?;
-            let dilations = Self::untold_dilations(keys, count)?;
+            let dilations = Self::dilations_from_hint(keys, count)?;
             (LargeKernel::Sparse { kernels, dilations }, sides("convs.0")?[0])
         } else if keys.contains("feats.1.lk.mn_conv.weight") {
             let [partial, _, kernel, _] = sides("mn_conv")?;
@@ -255,8 +255,8 @@ impl LargeKernel {
         }
     }
 
-    /// How far the taps are apart does not show in a weight.
-    fn untold_dilations(keys: &Keys<'_>, count: usize) -> Result<Vec<usize>, Mismatch> {
+    /// The dilations, which a weight does not show.
+    fn dilations_from_hint(keys: &Keys<'_>, count: usize) -> Result<Vec<usize>, Mismatch> {
         let Some(hint) = keys.hint("sparse_dilations") else {
             let reason = format!(
                 "the tensors do not tell the dilations of the {count} sparse kernels; upstream's default is 1,2,3,4, \
@@ -292,7 +292,7 @@ impl LargeKernel {
         }
     }
 
-    /// How many pixels it sees in each direction.
+    /// How many pixels it reaches in each direction.
     fn reach(&self) -> usize {
         self.convolutions()
             .iter()
@@ -316,7 +316,7 @@ impl Plksr {
         if self.dysample { dysample(&w.at("to_img"), &x, CHANNELS, self.scale) } else { x.depth_to_space(self.scale) }
     }
 
-    /// x + its local texture, distant texture of a part of that, and attention.
+    /// x + the block's result: local texture, distant texture of a part of the channels, and attention.
     fn block(&self, w: &Scope<'_>, x: &Value) -> Value {
         let y = match self.normalisation {
             Normalisation::Layer => layer_norm_of_channels(&w.at("layer_norm"), x, LAYER_EPSILON),
@@ -343,10 +343,10 @@ impl Plksr {
 
     fn distant(&self, w: &Scope<'_>, x: &Value) -> Value {
         let all = self.partial == self.filters;
-        let seen = if all { x.clone() } else { x.slice(1, 0, self.partial) };
+        let part = if all { x.clone() } else { x.slice(1, 0, self.partial) };
         let convolutions = self.large_kernel.convolutions().into_iter();
         let convolved = convolutions
-            .map(|(name, sides, dilation)| conv2d_dilated(&w.at(name), &seen, self.partial, sides, dilation));
+            .map(|(name, sides, dilation)| conv2d_dilated(&w.at(name), &part, self.partial, sides, dilation));
         let Some(sum) = convolved.reduce(|sum, next| sum + next) else {
             w.fail(format!("expected at least one large kernel, found {:?}", self.large_kernel));
             return x.clone();

@@ -1,4 +1,4 @@
-//! Which architectures there are, in the order in which they are tried.
+//! The list of architectures, in the order in which they are tried.
 
 use super::{Architecture, Keys, Mismatch, Network};
 use crate::{Checkpoint, Error, Result, Task};
@@ -34,7 +34,7 @@ const fn entry<A: Architecture>() -> Entry {
     }
 }
 
-/// The order matters: the first whose signature is complete is taken, so the loosest signature stands last.
+/// The order matters: the first architecture whose signature is complete is taken, so the loosest signature comes last.
 static REGISTRY: &[Entry] = &[
     entry::<super::unet_2d_condition::UNet2DConditionModel>(),
     entry::<super::clip_text::ClipText>(),
@@ -66,7 +66,7 @@ impl Entry {
         (self.presets)()
     }
 
-    /// The names that are missing from the signature that comes nearest, and that signature's length.
+    /// The names that are missing for the nearest signature, and the length of that signature.
     fn missing(&self, keys: &Keys<'_>) -> (Vec<&'static str>, usize) {
         let missing = |signature: &&'static [&'static str]| {
             let names: Vec<&'static str> = signature.iter().copied().filter(|name| !keys.contains(name)).collect();
@@ -80,16 +80,17 @@ impl Entry {
     }
 }
 
-/// Finds a checkpoint's architecture and its hyperparameters. `hints` say what the tensors do not tell.
+/// Finds a checkpoint's architecture and its hyperparameters. `hints` are values of hyperparameters that the tensors do
+/// not determine.
 ///
 /// # Errors
-/// No architecture fits (each candidate's missing names are listed), several do, the hyperparameters cannot be told, or
-/// a hint is of no use.
+/// No architecture fits (each candidate's missing names are listed), several graphs can be made, the hyperparameters
+/// cannot be determined, or a hint is for no hyperparameter of the architecture.
 pub fn detect(checkpoint: &Checkpoint, hints: &BTreeMap<String, String>) -> Result<Box<dyn Network>> {
     detect_task(checkpoint, None, hints)
 }
 
-/// As [`detect`], among the architectures of one task: for a checkpoint of which several graphs are made.
+/// As [`detect`], among the architectures of one task, for a checkpoint that gives several graphs.
 ///
 /// # Errors
 /// As [`detect`].
@@ -132,7 +133,7 @@ fn unknown(checkpoint: &Checkpoint, keys: &Keys<'_>, task: Option<Task>) -> Erro
         let missing = missing.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
         let nearest = if position == 0 { "nearest candidate " } else { "" };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "  {nearest}{name}: {length} names tell it, missing: {missing}");
+        let _ = writeln!(text, "  {nearest}{name}: needs {length} names, missing: {missing}");
     }
     let found: Vec<&str> = checkpoint.tensors().keys().take(3).map(String::as_str).collect();
     let _ = write!(text, "  found names such as {}", found.join(", "));

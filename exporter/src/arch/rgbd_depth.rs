@@ -1,4 +1,4 @@
-//! RGB-D depth refinement: a rough depth from a sensor, made whole and sharp by the image beside it.
+//! RGB-D depth refinement: completes and sharpens a rough depth image from a sensor with the help of the colour image.
 //!
 //! Upstream and reference: <https://github.com/Aedelon/rgbd-depth>, `rgbddepth/{dpt,dinov2,flexible_attention}.py`.
 
@@ -15,15 +15,15 @@ use tileforge_graph::{DataType, Dim, TensorType, Value};
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct RgbdDepth {
-    /// Of both transformers.
+    /// The hyperparameters of both transformers.
     backbone: Dinov2,
     head: Dpt,
     preprocess: Preprocess,
 }
 
-/// Heads of the attention between a patch's colour and its depth; upstream's, which no tensor tells.
+/// Heads of the attention between a patch's colour and its depth: upstream's constant, which no tensor determines.
 const HEADS: usize = 4;
-/// Where the parts of the network stand in the checkpoint.
+/// The prefixes of the network's parts in the checkpoint.
 const IMAGE: &str = "pretrained";
 const DEPTH: &str = "depth_pretrained";
 const HEAD: &str = "depth_head_rgbd";
@@ -109,14 +109,14 @@ impl Architecture for RgbdDepth {
     }
 }
 
-/// What the colour and the depth of each patch, as a sequence of two, make of each other, added up: `[batch, patches,
-/// dim]` → the same.
+/// Attention between the colour and the depth of each patch, as a sequence of two tokens; the two results are added.
+/// `[batch, patches, dim]` → the same.
 fn cross_attention(w: &Scope<'_>, colour: &Value, depth: &Value) -> Value {
     let dim = crate::nn::width(colour);
     let alone = |x: &Value| x.reshape(&[-1, 1, dim as i64]);
-    let pairs = Sequences::of(&alone(colour).concat(&[&alone(depth)], 1));
+    let pairs = Sequences::new(&alone(colour).concat(&[&alone(depth)], 1));
     let [q, k, v] = query_key_value(w, &pairs.rows(), ["in_proj_weight", "in_proj_bias"], true);
-    let seen = attention_of_rows([&q, &k, &v], &pairs, &pairs, HEADS, false);
-    let both = pairs.restore(&linear(&w.at("out_proj"), &seen, dim));
+    let attended = attention_of_rows([&q, &k, &v], &pairs, &pairs, HEADS, false);
+    let both = pairs.restore(&linear(&w.at("out_proj"), &attended, dim));
     (both.slice(1, 0, 1) + both.slice(1, 1, 2)).reshape_like(colour)
 }

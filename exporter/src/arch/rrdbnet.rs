@@ -10,7 +10,7 @@ use serde::Serialize;
 use tileforge_contract::{Padding, Precision, Upscale};
 use tileforge_graph::{ConvOptions, Value};
 
-/// Hyperparameters, all of them told by names and shapes.
+/// Hyperparameters. All of them follow from names and shapes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct RrdbNet {
     naming: Naming,
@@ -24,13 +24,13 @@ pub(super) struct RrdbNet {
     blocks: usize,
     /// Convolutions after nearest-neighbour upsampling by 2.
     upsamplings: usize,
-    /// The input's pixels are first gathered in squares of this side (Real-ESRGAN's ×2 and ×1).
+    /// The input's pixels are first unshuffled in squares of this side (Real-ESRGAN's ×2 and ×1).
     unshuffle: usize,
     /// ESRGAN+'s additional residual paths inside the dense blocks.
     plus: bool,
 }
 
-/// The same network has been published under three sets of names.
+/// The same network has been published with three sets of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Naming {
@@ -42,7 +42,7 @@ enum Naming {
     RealEsrgan,
 }
 
-/// A convolution of a dense block is damped by this before it is added to its input.
+/// Factor of a dense block's result before it is added to the block's input.
 const RESIDUAL_SCALE: f32 = 0.2;
 /// Slope of the activation's negative side.
 const NEGATIVE_SLOPE: f32 = 0.2;
@@ -55,7 +55,7 @@ impl Naming {
         }
     }
 
-    /// What stands before a block's number.
+    /// The prefix of a block's number.
     fn blocks(self) -> &'static str {
         match self {
             Naming::Esrgan => "model.1.sub.",
@@ -126,7 +126,7 @@ impl Architecture for RrdbNet {
             Naming::RealEsrgan
         };
         let members = keys.count(naming.blocks());
-        // In the first naming, the trunk's convolution is numbered behind the blocks.
+        // In the first naming, the trunk's convolution has the number after the last block.
         let blocks = if naming == Naming::Esrgan { members.saturating_sub(1) } else { members };
         let upsamplings = match naming {
             Naming::Esrgan => keys.count("model.").saturating_sub(5) / 3,
@@ -156,8 +156,8 @@ impl Architecture for RrdbNet {
     }
 
     fn contract(&self) -> Contract {
-        // Two convolutions around the blocks, five in each dense block; those at higher resolutions reach less than
-        // three pixels more.
+        // Two convolutions around the blocks, and five in each dense block. Those at higher resolutions reach less than
+        // three pixels further.
         let radius = (2 + 15 * self.blocks + 3) * self.unshuffle;
         Upscale {
             input: "image".into(),
@@ -244,10 +244,10 @@ impl RrdbNet {
         y.scale_channels(RESIDUAL_SCALE) + x
     }
 
-    /// x + 0.2 · (five convolutions, each of which sees x and what the earlier ones made).
+    /// x + 0.2 · (five convolutions, each of which reads x and the results of the earlier ones).
     fn dense(&self, w: &Scope<'_>, x: &Value) -> Value {
-        let conv = |number: usize, seen: &Value| conv2d(&w.at(self.naming.dense_conv(number)), seen, self.growth, 3);
-        let activated = |number: usize, seen: &Value| conv(number, seen).leaky_relu(NEGATIVE_SLOPE);
+        let conv = |number: usize, input: &Value| conv2d(&w.at(self.naming.dense_conv(number)), input, self.growth, 3);
+        let activated = |number: usize, input: &Value| conv(number, input).leaky_relu(NEGATIVE_SLOPE);
         let x1 = activated(1, x);
         let mut x2 = activated(2, &x.concat(&[&x1], 1));
         if self.plus {

@@ -3,13 +3,14 @@
 //! Paper: <https://arxiv.org/abs/2506.05301>. Reference: <https://github.com/naxci1/ComfyUI-SeedVR2.5>,
 //! `src/models/video_vae_v3/modules/{attn_video_vae,causal_inflation_lib}.py`, with `s8_c16_t4_inflation_sd3.yaml`.
 //!
-//! It is AutoencoderKL with convolutions that also go over time and see no later frame. Each of them keeps the last
-//! frames that it saw, so a video can be cut into chunks of time and nothing changes: the graph of the first chunk
-//! gives these frames as outputs `next_cache.LAYER`, and that of any other chunk takes them as inputs `cache.LAYER` and
-//! gives its own. Normalisation and attention see single frames. Cutting in space is no such thing: it changes what
-//! both see.
+//! The network is AutoencoderKL with convolutions over time that read no later frame. Each convolution keeps the last
+//! frames of its input, so that cutting a video into chunks of time changes nothing. The graph of the first chunk gives
+//! these frames as outputs `next_cache.LAYER`. The graph of every other chunk takes them as inputs `cache.LAYER` and
+//! gives its own. Normalisation and attention read single frames. Cutting in space does change the result, because it
+//! changes the input of both.
 //!
-//! In a first chunk `frames` latent frames belong to 4 · frames − 3 of the video, in any other one to 4 · frames.
+//! In the first chunk, `frames` latent frames stand for 4 · frames − 3 frames of the video; in every other chunk, for 4
+//! · frames.
 
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{
@@ -21,7 +22,7 @@ use serde::Serialize;
 use tileforge_contract::{Axis, ChannelOrder, Extent, Meaning, Precision, ReceptiveField, TensorSpec};
 use tileforge_graph::{ConvOptions, DataType, Dim, Size, TensorType};
 
-/// Hyperparameters of one of the two halves; they are mirror images of each other.
+/// Hyperparameters of the encoder or of the decoder, which mirror each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct VideoAutoencoderKl {
     /// Channels of the video.
@@ -31,17 +32,17 @@ struct VideoAutoencoderKl {
     block_out_channels: Vec<usize>,
     /// Residual blocks of each level of the encoder; a level of the decoder has one more.
     layers_per_block: usize,
-    /// How many of the levels, those next to the latent video, also halve the frames.
+    /// How many levels also halve the frames: those next to the latent video.
     temporal_scale_num: usize,
     norm_num_groups: usize,
     attention_names: AttentionNames,
-    /// What the diffusion model works on is `latent · scaling_factor`.
+    /// The diffusion model works on `latent · scaling_factor`.
     scaling_factor: f64,
     chunk: Chunk,
 }
 
 /// A video to the mean and the logarithm of the variance of its latent video. The reference takes the mean as the
-/// latent video: it draws nothing.
+/// latent video and draws no sample.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub(super) struct Encoder(VideoAutoencoderKl);
@@ -51,11 +52,11 @@ pub(super) struct Encoder(VideoAutoencoderKl);
 #[serde(transparent)]
 pub(super) struct Decoder(VideoAutoencoderKl);
 
-/// The reference's, for every normalisation.
+/// The reference's epsilon, for every normalisation.
 const EPSILON: f32 = 1e-6;
-/// That of the published autoencoder, from its configuration; no tensor tells it.
+/// The number of groups in the published autoencoder's configuration; no tensor determines it.
 const GROUPS: usize = 32;
-/// That of the published autoencoder, from the configuration of its pipeline; no tensor tells it.
+/// The factor in the configuration of the published pipeline; no tensor determines it.
 const SCALING_FACTOR: f64 = 0.9152;
 
 impl Architecture for Encoder {
@@ -68,7 +69,7 @@ impl Architecture for Encoder {
         "encoder.conv_out.weight",
     ]];
 
-    /// The names are those of AutoencoderKL; its kernels have no time.
+    /// AutoencoderKL has the same names, and kernels without time.
     fn shapes_fit(keys: &Keys<'_>) -> bool {
         keys.dims::<5>("encoder.conv_in.weight").is_ok()
     }
@@ -88,7 +89,7 @@ impl Architecture for Encoder {
             block_out_channels: (0..levels).map(filters).collect::<Result<_, Mismatch>>()?,
             layers_per_block: keys.count("encoder.down_blocks.0.resnets."),
             temporal_scale_num: (0..levels).filter(|level| time(level) == Ok(3)).count(),
-            ..VideoAutoencoderKl::untold(keys, "encoder")?
+            ..VideoAutoencoderKl::from_settings(keys, "encoder")?
         }
         .checked(keys)
         .map(Encoder)
@@ -100,7 +101,7 @@ impl Architecture for Encoder {
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let [dims] = shapes.resolve([("sample", &self.0.video_dims())])?;
-        let clip = Clip::of(&w.trace().input("sample", TensorType::new(DataType::F32, dims)), self.0.chunk);
+        let clip = Clip::new(&w.trace().input("sample", TensorType::new(DataType::F32, dims)), self.0.chunk);
         w.trace().output("latent_parameters", &self.0.encode(w, &clip).video());
         clip.output_caches(shapes)
     }
@@ -135,7 +136,7 @@ impl Architecture for Decoder {
         let levels = keys.count("decoder.up_blocks.");
         let filters =
             |level: usize| Ok(keys.dims::<5>(&format!("decoder.up_blocks.{level}.resnets.0.conv1.weight"))?[0]);
-        // 2 × 2 pixels of each, or 2 × 2 pixels of 2 frames.
+        // Each pixel becomes 2 × 2 pixels, or 2 × 2 pixels of 2 frames.
         let larger = |level: &usize| {
             let [wide, inputs, ..] =
                 keys.dims::<5>(&format!("decoder.up_blocks.{level}.upsamplers.0.upscale_conv.weight")).ok()?;
@@ -147,7 +148,7 @@ impl Architecture for Decoder {
             block_out_channels: (0..levels).rev().map(filters).collect::<Result<_, Mismatch>>()?,
             layers_per_block: keys.count("decoder.up_blocks.0.resnets.").saturating_sub(1),
             temporal_scale_num: (0..levels).filter(|level| larger(level) == Some(8)).count(),
-            ..VideoAutoencoderKl::untold(keys, "decoder")?
+            ..VideoAutoencoderKl::from_settings(keys, "decoder")?
         }
         .checked(keys)
         .map(Decoder)
@@ -161,7 +162,7 @@ impl Architecture for Decoder {
         let [batch, frames, height, width] = ["batch", "frames", "height", "width"].map(Dim::symbol);
         let [dims] =
             shapes.resolve([("latent_sample", &[batch, Dim::Fixed(self.0.latent_channels), frames, height, width])])?;
-        let clip = Clip::of(&w.trace().input("latent_sample", TensorType::new(DataType::F32, dims)), self.0.chunk);
+        let clip = Clip::new(&w.trace().input("latent_sample", TensorType::new(DataType::F32, dims)), self.0.chunk);
         w.trace().output("sample", &self.0.decode(w, &clip).video());
         clip.output_caches(shapes)
     }
@@ -179,19 +180,19 @@ impl Architecture for Decoder {
     }
 }
 
-/// What a convolution over time keeps for the next chunk.
+/// The frames that a convolution over time keeps for the next chunk.
 struct Cache {
     /// Its path in the checkpoint.
     layer: String,
     frames: usize,
     channels: usize,
-    /// Pixels for each of the latent video, in each direction.
+    /// Pixels for each pixel of the latent video, in each direction.
     factor: usize,
 }
 
 impl VideoAutoencoderKl {
-    /// What neither half's sizes tell, with placeholders for what they do.
-    fn untold(keys: &Keys<'_>, half: &str) -> Result<Self, Mismatch> {
+    /// The hyperparameters that follow from no tensor's sizes, with placeholders for the others.
+    fn from_settings(keys: &Keys<'_>, half: &str) -> Result<Self, Mismatch> {
         let old = keys.contains(&format!("{half}.mid_block.attentions.0.query.weight"));
         keys.only("_class_name", "VideoAutoencoderKL")?;
         keys.only("act_fn", "silu")?;
@@ -208,7 +209,7 @@ impl VideoAutoencoderKl {
         })
     }
 
-    /// The hyperparameters, held to the configuration and to what such a network can have.
+    /// The same hyperparameters, checked against the configuration and against the limits of such a network.
     fn checked(self, keys: &Keys<'_>) -> Result<Self, Mismatch> {
         keys.agree("block_out_channels", &self.block_out_channels)?;
         keys.agree("layers_per_block", self.layers_per_block)?;
@@ -219,17 +220,17 @@ impl VideoAutoencoderKl {
         Ok(self)
     }
 
-    /// The level next to the latent video, which makes nothing smaller.
+    /// The level next to the latent video, which does not change sizes.
     fn last(&self) -> usize {
         self.block_out_channels.len().saturating_sub(1)
     }
 
-    /// Pixels of the video for each of the latent video, in each direction.
+    /// Pixels of the video for each pixel of the latent video, in each direction.
     fn factor(&self) -> usize {
         1 << self.last()
     }
 
-    /// Frames of the video for each of the latent video, but for the first of a video, which has one.
+    /// Frames of the video for each frame of the latent video. A video's first latent frame stands for one frame only.
     fn temporal_factor(&self) -> usize {
         1 << self.temporal_scale_num
     }
@@ -276,18 +277,18 @@ impl VideoAutoencoderKl {
             inputs,
             outputs,
             receptive_field: ReceptiveField::Unbounded,
-            // The published weights are half precision; whether every activation fits it, no tensor tells.
+            // The published weights are in half precision, and no tensor shows whether every activation fits it.
             safe_precisions: vec![Precision::Fp32, Precision::Bf16],
         }
     }
 
-    /// What the convolutions over time of one block keep: two frames of their inputs.
+    /// The caches of a block's two convolutions over time: two frames of the input of each.
     fn caches_of_resnet(block: &str, inputs: usize, filters: usize, factor: usize) -> [Cache; 2] {
         let cache = |name: &str, channels| Cache { layer: format!("{block}.{name}"), frames: 2, channels, factor };
         [cache("conv1", inputs), cache("conv2", filters)]
     }
 
-    /// What the encoder keeps of a chunk, layer by layer.
+    /// The caches of the encoder, layer by layer.
     fn caches_of_encoder(&self) -> Vec<Cache> {
         let mut factor = self.factor();
         let mut channels = self.block_out_channels.first().copied().unwrap_or(1);
@@ -302,7 +303,7 @@ impl VideoAutoencoderKl {
             if level < self.last() {
                 if level + self.temporal_scale_num >= self.last() {
                     let layer = format!("encoder.down_blocks.{level}.downsamplers.0.conv");
-                    // Of three frames every second one: one is seen again.
+                    // A window of three frames moves by two, so one frame is read again.
                     caches.push(cache(&layer, 1, filters, factor));
                 }
                 factor /= 2;
@@ -316,7 +317,7 @@ impl VideoAutoencoderKl {
         caches
     }
 
-    /// What the decoder keeps of a chunk, layer by layer.
+    /// The caches of the decoder, layer by layer.
     fn caches_of_decoder(&self) -> Vec<Cache> {
         let mut factor = 1;
         let mut channels = self.block_out_channels.last().copied().unwrap_or(1);
@@ -341,7 +342,7 @@ impl VideoAutoencoderKl {
         caches
     }
 
-    /// `[batch, channels, frames, height, width]`, of as many frames as a chunk has.
+    /// `[batch, channels, frames, height, width]`, with the number of frames that a chunk can have.
     fn video_dims(&self) -> [Dim; 5] {
         let fewer = match self.chunk {
             Chunk::First => 1 - self.temporal_factor() as isize,
@@ -352,7 +353,7 @@ impl VideoAutoencoderKl {
         [Dim::symbol("batch"), Dim::Fixed(self.image_channels), frames, height, width]
     }
 
-    /// Frames of 2 · latent channels: first the means, which are the latent video, then the logarithms of the
+    /// The result has 2 · latent channels: first the means, which are the latent video, then the logarithms of the
     /// variances.
     fn encode(&self, w: &Scope<'_>, video: &Clip) -> Clip {
         let e = w.at("encoder");
@@ -394,13 +395,13 @@ impl VideoAutoencoderKl {
         Groups { count: self.norm_num_groups, epsilon: EPSILON }
     }
 
-    /// Groups of channels of each frame, then SiLU.
-    fn normal(&self, w: &Scope<'_>, x: &Clip) -> Clip {
+    /// Normalises groups of channels of each frame, then SiLU.
+    fn normalised(&self, w: &Scope<'_>, x: &Clip) -> Clip {
         x.map(|images| group_norm(w, images, self.norm_num_groups, EPSILON).silu())
     }
 
     fn out(&self, w: &Scope<'_>, x: &Clip, filters: usize) -> Clip {
-        causal_conv3d(&w.at("conv_out"), &self.normal(&w.at("conv_norm_out"), x), filters, [3, 3])
+        causal_conv3d(&w.at("conv_out"), &self.normalised(&w.at("conv_norm_out"), x), filters, [3, 3])
     }
 
     fn middle(&self, w: &Scope<'_>, x: &Clip) -> Clip {
@@ -412,8 +413,8 @@ impl VideoAutoencoderKl {
 
     /// x + two convolutions, with x through a 1×1×1 convolution where the channels change.
     fn resnet(&self, w: &Scope<'_>, x: &Clip, filters: usize) -> Clip {
-        let y = causal_conv3d(&w.at("conv1"), &self.normal(&w.at("norm1"), x), filters, [3, 3]);
-        let y = causal_conv3d(&w.at("conv2"), &self.normal(&w.at("norm2"), &y), filters, [3, 3]);
+        let y = causal_conv3d(&w.at("conv1"), &self.normalised(&w.at("norm1"), x), filters, [3, 3]);
+        let y = causal_conv3d(&w.at("conv2"), &self.normalised(&w.at("norm2"), &y), filters, [3, 3]);
         match channels(x.images()) == filters {
             true => y.map(|images| x.images() + images),
             false => causal_conv3d(&w.at("conv_shortcut"), x, filters, [1, 1]).map(|images| images + y.images()),
@@ -458,7 +459,7 @@ impl VideoAutoencoderKl {
             ("norm_num_groups", self.norm_num_groups.to_string()),
             ("scaling_factor", self.scaling_factor.to_string()),
         ];
-        // A checkpoint serves for both graphs; only the tests' ones are for one of them.
+        // A checkpoint serves both graphs; only the tests' checkpoints note one of them.
         if self.chunk == Chunk::Next {
             notes.push(("chunk", "next".into()));
         }
@@ -466,7 +467,7 @@ impl VideoAutoencoderKl {
     }
 }
 
-/// A convolution to half the size, and with `time` to half the frames.
+/// A convolution that halves the size, and with `time` the frames as well.
 fn downsample(w: &Scope<'_>, x: &Clip, filters: usize, time: bool) -> Clip {
     // The reference pads on one side only.
     let options = ConvOptions { strides: vec![2, 2], pads: vec![0, 0, 1, 1], dilations: vec![1, 1], groups: 1 };
@@ -474,16 +475,17 @@ fn downsample(w: &Scope<'_>, x: &Clip, filters: usize, time: bool) -> Clip {
     causal_conv3d_strided(w, x, filters, [kernel, 3], stride, &options)
 }
 
-/// Each pixel to 2 × 2, and with `time` each frame to two, by a convolution of its own; then a convolution over them.
+/// A convolution makes 2 × 2 pixels of each pixel, and with `time` two frames of each frame. A second convolution
+/// follows.
 ///
-/// The first frame of a video becomes one frame: the second of its two is dropped.
+/// A video's first frame becomes one frame: the second of its two frames is dropped.
 fn upsample(w: &Scope<'_>, x: &Clip, filters: usize, time: bool) -> Clip {
     let frames = if time { 2 } else { 1 };
     // The channels are [2 rows, 2 columns, frames, filters].
     let wide = causal_conv3d(&w.at("upscale_conv"), x, 4 * frames * filters, [1, 1])
         .map(|images| images.depth_to_space_of_blocks(2));
     let larger = match time {
-        // The frames that were made of one stand behind each other, as they do in time.
+        // The frames that come from one frame follow each other, as in time.
         true => wide.map(|images| {
             images.reshape_to(&[
                 Size::Number(-1),

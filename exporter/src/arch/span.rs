@@ -11,7 +11,7 @@ use serde::Serialize;
 use tileforge_contract::{Padding, Precision, Upscale};
 use tileforge_graph::{Constant, ConvOptions, DataType, Value, Weight};
 
-/// Hyperparameters, all of them told by names and shapes.
+/// Hyperparameters. All of them follow from names and shapes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Span {
     /// Channels of the image, in and out.
@@ -19,16 +19,16 @@ pub(super) struct Span {
     /// Width of the network.
     filters: usize,
     scale: usize,
-    /// Whether the image's mean is taken away and its range made larger. Training code that leaves this out marks its
+    /// Whether the image's mean is subtracted and its range enlarged. Training code that does not do this marks its
     /// checkpoints.
     norm: bool,
 }
 
-/// Upstream's constants; no tensor tells them. A mean for each of RGB, in 0…1.
+/// Upstream's constant; no tensor determines it. The mean of each of R, G and B, in 0 … 1.
 const MEAN: [f32; 3] = [0.4488, 0.4371, 0.4040];
-/// As [`MEAN`].
+/// The range that the image is enlarged to; as [`MEAN`], upstream's constant.
 const RANGE: f32 = 255.0;
-/// The network has this many blocks always: the last convolution reads three of them by number.
+/// The network always has this many blocks: the last convolution reads three of them by number.
 const BLOCKS: usize = 6;
 /// Convolutions are this many times wider inside while they are trained; the network has no other gain.
 const GAIN: usize = 2;
@@ -82,8 +82,8 @@ impl Architecture for Span {
         Ok(())
     }
 
-    /// What the network computed with when the checkpoint was last evaluated. The weights may have changed since, so
-    /// that the reference makes it anew from them at every inference.
+    /// The fused weights of the last evaluation. The other weights may have changed since, so the reference computes
+    /// the fused ones again at every inference.
     fn ignores(&self, name: &str) -> bool {
         name.ends_with(".eval_conv.weight") || name.ends_with(".eval_conv.bias")
     }
@@ -122,20 +122,21 @@ impl Span {
         conv2d(&w.at("upsampler.0"), &joined, self.channels * self.scale * self.scale, 3).depth_to_space(self.scale)
     }
 
-    /// Three convolutions of x, the result's own attention on their sum with x, and what was inside after the first of
-    /// them.
+    /// Three convolutions of x, whose result is the attention on its own sum with x; and the inner value after the
+    /// first convolution.
     ///
-    /// That is after its activation, which the paper's figure does not show: upstream activates in place.
+    /// The inner value is taken after the activation. The paper's figure does not show that: upstream activates in
+    /// place.
     fn block(&self, w: &Scope<'_>, x: &Value) -> (Value, Value) {
         let inner = self.conv3xc(&w.at("c1_r"), x).silu();
         let y = self.conv3xc(&w.at("c2_r"), &inner).silu();
         let y = self.conv3xc(&w.at("c3_r"), &y);
-        // Odd in y, as its product with y is even: strong features of either sign pass.
+        // An odd function of y, so its product with y is even: strong features of either sign pass.
         let attention = y.sigmoid().offset(-0.5);
         ((y + x) * attention, inner)
     }
 
-    /// A 3×3 convolution that is trained as three in a row (1×1, 3×3, 1×1), with another 1×1 beside them.
+    /// A 3×3 convolution that was trained as a chain of three (1×1, 3×3, 1×1) with a 1×1 convolution in parallel.
     fn conv3xc(&self, w: &Scope<'_>, x: &Value) -> Value {
         match fused(w, channels(x), self.filters) {
             Ok((weight, bias)) => {
@@ -152,8 +153,9 @@ impl Span {
 
 /// The weight `[filters, channels, 3, 3]` and the bias `[filters]` of the one convolution that a Conv3XC amounts to.
 ///
-/// The image is extended with zeros before the first of the convolutions, whose bias thus counts in the border too, and
-/// nothing between them is not linear: the sum is the same everywhere. It is made in f64 and rounded once.
+/// The image is padded with zeros before the first convolution, so that its bias also counts in the border, and
+/// everything in between is linear. The single convolution is therefore the same everywhere. It is computed in f64 and
+/// rounded once.
 fn fused(w: &Scope<'_>, channels: usize, filters: usize) -> tileforge_graph::Result<(Weight, Weight)> {
     let (wide_in, wide_out) = (GAIN * channels, GAIN * filters);
     let stored = |name: &str, dims: &[usize]| w.stored(name, dims)?.cast(DataType::F64);
@@ -175,7 +177,7 @@ fn fused(w: &Scope<'_>, channels: usize, filters: usize) -> tileforge_graph::Res
     let beside = Weight::concatenated(&[around.clone(), beside.reshaped(vec![filters, channels, 1])?, around], 2)?;
     let weight = three.reshaped(vec![filters, channels, TAPS])?.plus(&beside)?;
 
-    // The first bias comes in by every tap.
+    // Every tap adds the first bias.
     let taps = Weight::from_bytes(DataType::F64, vec![TAPS, 1], 1_f64.to_le_bytes().repeat(TAPS))?;
     let bias = second.product(&first_bias)?.reshaped(vec![wide_out, TAPS])?.product(&taps)?.plus(&second_bias)?;
     let bias = third.product(&bias)?.plus(&third_bias)?.plus(&beside_bias)?;

@@ -32,7 +32,7 @@ enum Activation {
     LeakyRelu,
 }
 
-/// Upstream's constant; no tensor tells it.
+/// Upstream's constant; no tensor determines it.
 const NEGATIVE_SLOPE: f32 = 0.1;
 
 impl Architecture for SrvggNetCompact {
@@ -52,7 +52,7 @@ impl Architecture for SrvggNetCompact {
             return Err(Mismatch::new(format!("{expected} and to follow an activation, found {shuffled}")));
         }
         let activation =
-            if keys.contains("body.1.weight") { Activation::Prelu } else { Self::untold_activation(keys)? };
+            if keys.contains("body.1.weight") { Activation::Prelu } else { Self::activation_from_hint(keys)? };
         Ok(SrvggNetCompact { channels, filters, convolutions: (last / 2).saturating_sub(1), activation, scale })
     }
 
@@ -103,8 +103,8 @@ impl Architecture for SrvggNetCompact {
 }
 
 impl SrvggNetCompact {
-    /// ReLU and LeakyReLU have no weights, so that a checkpoint looks the same with either.
-    fn untold_activation(keys: &Keys<'_>) -> Result<Activation, Mismatch> {
+    /// ReLU and LeakyReLU have no weights, so a checkpoint has the same tensors with either.
+    fn activation_from_hint(keys: &Keys<'_>) -> Result<Activation, Mismatch> {
         match keys.hint("activation") {
             Some("relu") => Ok(Activation::Relu),
             Some("leakyrelu") => Ok(Activation::LeakyRelu),

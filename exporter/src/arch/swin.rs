@@ -1,15 +1,14 @@
-//! What the transformers for restoration that came after SwinIR have in common: how an image gets in and out, and the
-//! two ends.
+//! The common parts of SwinIR and its successors: normalisation and padding of the image, contract, and buffers.
 
 use crate::nn::{Grid, LAYER_NORM_EPSILON, Scope, crop_to_image, image_input, layer_norm, pad_to_multiple};
 use crate::{Contract, Result, Shapes};
 use tileforge_contract::{Padding, Precision, ReceptiveField, Upscale};
 use tileforge_graph::{Constant, Value};
 
-/// Mean of DIV2K's RGB, which is subtracted; of grey images, nothing is.
+/// The mean of DIV2K's RGB, which is subtracted from colour images; nothing is subtracted from grey ones.
 const RGB_MEAN: [f32; 3] = [0.4488, 0.4371, 0.4040];
 
-/// The image around such a network.
+/// The image that such a network takes and gives.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
     pub(super) channels: usize,
@@ -18,7 +17,7 @@ pub(super) struct Frame {
     pub(super) window: usize,
     /// Side of the blocks of pixels that become channels at the input.
     pub(super) unshuffle: usize,
-    /// What the network's values are for an image of 0 … 1.
+    /// The largest value inside the network for an image of 0 … 1.
     pub(super) range: f32,
 }
 
@@ -33,22 +32,22 @@ impl Frame {
             size_multiple: self.window * self.unshuffle,
             size_minimum: 1,
             padding: Padding::Reflect,
-            // Rolled windows carry everything everywhere, and the windows of a tile are not those of the image.
+            // Rolled windows connect all pixels, and a tile is cut into other windows than the image.
             receptive_field: ReceptiveField::Unbounded,
-            // Scores overflow half precision in places: those must stay in FP32.
+            // Some attention scores overflow half precision and must stay in FP32.
             safe_precisions: vec![Precision::Fp32, Precision::Bf16],
         }
         .contract()
     }
 
-    /// Four windows: the smallest image in which a roll makes all kinds of them.
+    /// Four windows: the smallest image that has every kind of rolled window.
     pub(super) fn example_shapes(&self) -> Shapes {
         let side = 2 * self.window * self.unshuffle;
         Shapes::of("image", &[1, self.channels, side, side])
     }
 
-    /// The model from its input to its output. `network` maps a normalised and padded image of the grid's sizes,
-    /// pixel-unshuffled if need be, to a normalised image that is `scale` times as large as the padded one.
+    /// The model from its input to its output. `network` gets the normalised and padded image, unshuffled to the grid's
+    /// size, and returns a normalised image `scale` times as large as the padded one.
     pub(super) fn build(
         &self,
         w: &Scope<'_>,
@@ -84,7 +83,7 @@ pub(super) fn normalise(w: &Scope<'_>, x: &Value) -> Value {
     layer_norm(w, x, LAYER_NORM_EPSILON)
 }
 
-/// Whether a checkpoint's tensor is a buffer of the training size, which is computed anew for the export size.
+/// Whether a tensor is a buffer for the training size, which the export computes for its own size.
 pub(super) fn is_training_buffer(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     ["attn_mask", "relative_position_index", "relative_position_index_SA", "relative_position_index_OCA"]

@@ -30,7 +30,7 @@ pub(super) struct SwinIr {
     unshuffle: usize,
 }
 
-/// What stands at the end of each group, and behind all of them.
+/// The convolution at the end of each group, and after the last group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 enum Residual {
     /// One convolution.
@@ -48,18 +48,18 @@ enum Upsampler {
     PixelShuffle { filters: usize, factors: Vec<usize> },
     /// "pixelshuffledirect", for light networks.
     PixelShuffleDirect { factor: usize },
-    /// "nearest+conv", for real photographs: doubles so many times.
+    /// "nearest+conv", for real photographs: doubles the size `doublings` times.
     NearestConv { filters: usize, doublings: usize },
-    /// For denoising and JPEG artifacts: the network makes what is to be added to the image.
+    /// For denoising and JPEG artifacts: the network's result is added to the image.
     None,
 }
 
 /// Slope of LeakyReLU in the bottlenecks and between nearest-neighbour upsamplings.
 const SLOPE: f32 = 0.2;
-/// Before the upsampling, it is PyTorch's default.
+/// Slope before the upsampling: PyTorch's default.
 const SLOPE_BEFORE: f32 = 0.01;
-/// The networks with this window are those for JPEG artifacts, whose blocks are one pixel larger; they alone work in 0
-/// … 255.
+/// Only the networks for JPEG artifacts have this window, since JPEG's blocks are one pixel larger; only they compute
+/// in 0 … 255.
 const JPEG_WINDOW: usize = 7;
 
 impl Architecture for SwinIr {
@@ -102,7 +102,7 @@ impl Architecture for SwinIr {
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         let upsampler = Upsampler::detect(keys)?;
         let channels = match upsampler {
-            // The shuffle's factor is not told by anything else: all published ones are of RGB.
+            // Nothing else determines the shuffle's factor; all published networks are for RGB.
             Upsampler::PixelShuffleDirect { .. } => 3,
             _ => keys.dims::<4>("conv_last.weight")?[0],
         };
@@ -259,8 +259,8 @@ impl SwinIr {
         }
     }
 
-    /// RSTB: `x` + convolution of Swin blocks, every second one of which has rolled windows. Tokens come and go in
-    /// raster order.
+    /// RSTB: `x` + convolution of Swin blocks. Every second block has rolled windows. Input and output are in raster
+    /// order.
     fn group(&self, w: &Scope<'_>, x: &Value, grid: &Grid, group: usize) -> Value {
         let (mut y, mut order) = (x.clone(), Order::Raster);
         for number in 0..self.depths[group] {

@@ -20,28 +20,29 @@ use tileforge_graph::{DataType, Dim, TensorType, Value};
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct UNet2DConditionModel {
-    /// 4, or 9 for inpainting: the noisy latent image, a mask, and the latent image without what the mask covers.
+    /// 4, or 9 for inpainting: the noisy latent image, a mask, and the latent of the picture with the masked part
+    /// blanked.
     in_channels: usize,
     out_channels: usize,
     /// Filters of each level, from the latent image down.
     block_out_channels: Vec<usize>,
-    /// Residual blocks of each level on the way down; on the way up there is one more.
+    /// Residual blocks of each level on the way down. Each level has one more on the way up.
     layers_per_block: usize,
-    /// Transformer layers behind each residual block of each level; 0 for a level without attention.
+    /// Transformer layers after each residual block, for each level; 0 for a level without attention.
     transformer_layers: Vec<usize>,
     /// Transformer layers in the middle.
     middle_transformer_layers: usize,
-    /// Heads of each level, by whatever name: diffusers' `attention_head_dim` is their number.
+    /// Heads of each level. In diffusers' configurations, `attention_head_dim` is this number.
     heads: Vec<usize>,
     /// Width of the text's states.
     cross_attention_dim: usize,
-    /// Whether the layers around the transformers are stored as linear ones, and not as 1×1 convolutions.
+    /// Whether the layers around the transformers are stored as linear layers instead of 1×1 convolutions.
     use_linear_projection: bool,
     norm_num_groups: usize,
     norm_eps: f64,
     sinusoids: Sinusoids,
     added: Option<Added>,
-    /// A choice of the user: every checkpoint serves for both forms.
+    /// The user chooses it: every checkpoint serves both forms.
     #[serde(skip_serializing_if = "Timestep::is_shared")]
     timestep: Timestep,
 }
@@ -50,10 +51,10 @@ pub(super) struct UNet2DConditionModel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Timestep {
-    /// One scalar for the whole batch: the form that diffusers' ONNX pipelines feed.
+    /// One scalar for the whole batch, as diffusers' ONNX pipelines feed it.
     #[default]
     Shared,
-    /// `[batch]`, a timestep for each image: what a server needs that puts requests at different steps into one batch.
+    /// `[batch]`, a timestep for each image, for servers that put requests at different steps into one batch.
     PerSample,
 }
 
@@ -62,17 +63,17 @@ enum Timestep {
 struct Added {
     /// Width of the vector of the whole text.
     text_embeds_width: usize,
-    /// How many numbers about the picture there are: its size, crop and target size; or its size, crop and score.
+    /// How many numbers describe the picture: its size, crop and target size, or its size, crop and score.
     time_ids: usize,
-    /// Width that each of these becomes.
+    /// Width of the embedding of each of these numbers.
     addition_time_embed_dim: usize,
 }
 
-/// The reference's, of the normalisation before a transformer.
+/// The reference's epsilon of the normalisation before a transformer.
 const TRANSFORMER_NORM_EPSILON: f32 = 1e-6;
-/// The reference's default, of all other normalisations of images.
+/// The reference's default epsilon of all other normalisations of images.
 const EPSILON: f64 = 1e-5;
-/// The reference's default, which every published model has; no tensor tells it.
+/// The reference's default, which every published model has; no tensor determines it.
 const GROUPS: usize = 32;
 /// The reference's default number of heads, which Stable Diffusion 1 has on all levels.
 const HEADS: usize = 8;
@@ -82,7 +83,7 @@ const TIMESTEPS: f32 = 1000.0;
 const HEAD: usize = 64;
 /// Width of OpenCLIP bigG's text embeddings, which all published models with added conditions take.
 const TEXT_EMBEDS: usize = 1280;
-/// What all published models with added conditions have.
+/// The width in all published models with added conditions.
 const ADDITION_TIME_EMBED_DIM: usize = 256;
 
 impl Architecture for UNet2DConditionModel {
@@ -177,7 +178,7 @@ impl Architecture for UNet2DConditionModel {
         ])?;
         let input = |name: &str, dims: Vec<Dim>| w.trace().input(name, TensorType::new(DataType::F32, dims));
         let sample = input(names[0], sample);
-        // Fractions of steps are timesteps too.
+        // FP32, because fractions of steps are timesteps too.
         let timestep = input(names[1], timestep);
         let text = input(names[2], text);
         let added = self.added.as_ref().map(|added| (added, input(names[3], embeds), input(names[4], ids)));
@@ -188,7 +189,7 @@ impl Architecture for UNet2DConditionModel {
             let numbers = numbers.reshape(&[-1, (added.time_ids * added.addition_time_embed_dim) as i64]);
             time = time + self.time(&w.at("add_embedding"), &embeds.concat(&[&numbers], 1));
         }
-        w.trace().output("out_sample", &self.network(w, &sample, &time.silu(), &Context::of(&text)));
+        w.trace().output("out_sample", &self.network(w, &sample, &time.silu(), &Context::new(&text)));
         Ok(())
     }
 
@@ -207,7 +208,7 @@ impl Architecture for UNet2DConditionModel {
             notes.push(("text_embeds_width", added.text_embeds_width.to_string()));
             notes.push(("addition_time_embed_dim", added.addition_time_embed_dim.to_string()));
         }
-        // Only the tests' checkpoints are for one of the forms.
+        // Only the tests' checkpoints note one of the forms.
         if self.timestep == Timestep::PerSample {
             notes.push(("timestep", "per-sample".into()));
         }
@@ -217,15 +218,15 @@ impl Architecture for UNet2DConditionModel {
 
 /// Heads of each level: one number for all, or one for each.
 fn heads(keys: &Keys<'_>, filters: &[usize], linear: bool) -> Result<Vec<usize>, Mismatch> {
-    // Nothing told is what the tensors of published models go with; a configuration without the key has the reference's
-    // default.
+    // Without a configuration, the heads are those of published models with such tensors. A configuration without the
+    // key stands for the reference's default.
     let has_config = keys.setting::<Json>("_class_name")?.is_some();
-    let said = match keys.setting::<Json>("num_attention_heads")? {
-        Some(said) => Some(said),
+    let declared = match keys.setting::<Json>("num_attention_heads")? {
+        Some(declared) => Some(declared),
         None => keys.setting("attention_head_dim")?,
     };
     let number = |value: &Json| value.as_u64().and_then(|number| usize::try_from(number).ok());
-    let heads = match &said {
+    let heads = match &declared {
         None if linear && !has_config => filters.iter().map(|filters| filters / HEAD).collect(),
         None => vec![HEADS; filters.len()],
         Some(Json::Array(each)) => each.iter().filter_map(number).collect(),
@@ -233,9 +234,9 @@ fn heads(keys: &Keys<'_>, filters: &[usize], linear: bool) -> Result<Vec<usize>,
     };
     let fits = heads.len() == filters.len()
         && heads.iter().zip(filters).all(|(heads, filters)| *heads > 0 && filters % heads == 0);
-    let said = said.unwrap_or_else(|| heads.clone().into());
+    let declared = declared.unwrap_or_else(|| heads.clone().into());
     fits.then_some(heads).ok_or_else(|| {
-        Mismatch::new(format!("{said} heads (`attention_head_dim`) do not divide the filters {filters:?}"))
+        Mismatch::new(format!("{declared} heads (`attention_head_dim`) do not divide the filters {filters:?}"))
     })
 }
 
@@ -252,7 +253,7 @@ impl Timestep {
         }
     }
 
-    /// The shape, as Reshape has it, of the steps one below the other.
+    /// The shape, in Reshape's form, of a column of timesteps.
     fn column(self) -> &'static [i64] {
         match self {
             Timestep::Shared => &[1, 1],
@@ -292,14 +293,14 @@ struct Context {
 }
 
 impl Context {
-    fn of(states: &Value) -> Self {
-        let sequences = Sequences::of(states);
+    fn new(states: &Value) -> Self {
+        let sequences = Sequences::new(states);
         Context { rows: sequences.rows(), sequences }
     }
 }
 
 impl UNet2DConditionModel {
-    /// The hyperparameters, held to the configuration and to what such a network can have.
+    /// The same hyperparameters, checked against the configuration and against the limits of such a network.
     fn checked(self, keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let types = |with: &'static str, without: &'static str| -> Vec<&str> {
             self.transformer_layers.iter().map(|layers| if *layers > 0 { with } else { without }).collect()
@@ -354,12 +355,12 @@ impl UNet2DConditionModel {
         Ok(self)
     }
 
-    /// The configuration has one number for all levels, or one for each, of which those of levels without attention say
-    /// nothing.
+    /// Compares transformer layers with the configuration, which has one number for all levels or one for each. Numbers
+    /// of levels without attention do not count.
     fn agree_on_transformers(&self, keys: &Keys<'_>) -> Result<(), Mismatch> {
         let name = "transformer_layers_per_block";
-        let Some(said) = keys.setting::<Json>(name)? else { return Ok(()) };
-        let of_level = |level: usize| match &said {
+        let Some(declared) = keys.setting::<Json>(name)? else { return Ok(()) };
+        let of_level = |level: usize| match &declared {
             Json::Array(each) => each.get(level).cloned().unwrap_or_default(),
             one => one.clone(),
         };
@@ -367,14 +368,14 @@ impl UNet2DConditionModel {
         let levels = self.transformer_layers.iter().copied().enumerate().filter(|(_, layers)| *layers > 0);
         for (level, layers) in levels.chain([(last, self.middle_transformer_layers)]) {
             if of_level(level) != layers {
-                let reason = format!("config.json says `{name}` is {said}, the weights say {layers} for level {level}");
+                let reason = format!("`{name}` is {declared}, the weights have {layers} layers for level {level}");
                 return Err(Mismatch::new(format!("{reason}: they do not belong to each other")));
             }
         }
         Ok(())
     }
 
-    /// Latent images have heights and widths that can be halved on the way down.
+    /// The multiple of a latent image's height and width, since each level halves them.
     fn size_multiple(&self) -> usize {
         1 << self.block_out_channels.len().saturating_sub(1)
     }
@@ -393,8 +394,8 @@ impl UNet2DConditionModel {
         linear(&w.at("linear_2"), &linear(&w.at("linear_1"), x, width).silu(), width)
     }
 
-    /// `sample` `[batch, channels, height, width]` → the same with `out_channels`, under `time` `[1 or batch, width]`
-    /// and the text.
+    /// `sample` `[batch, channels, height, width]` → the same with `out_channels`, conditioned on `time` `[1 or batch,
+    /// width]` and on the text.
     fn network(&self, w: &Scope<'_>, sample: &Value, time: &Value, text: &Context) -> Value {
         let last = self.block_out_channels.len().saturating_sub(1);
         let mut x = conv2d(&w.at("conv_in"), sample, self.filters(w, 0), 3);
@@ -427,11 +428,11 @@ impl UNet2DConditionModel {
                 x = upsample(&block.at("upsamplers.0.conv"), &x);
             }
         }
-        let normal = group_norm(&w.at("conv_norm_out"), &x, self.norm_num_groups, self.norm_eps as f32);
-        conv2d(&w.at("conv_out"), &normal.silu(), self.out_channels, 3)
+        let normalised = group_norm(&w.at("conv_norm_out"), &x, self.norm_num_groups, self.norm_eps as f32);
+        conv2d(&w.at("conv_out"), &normalised.silu(), self.out_channels, 3)
     }
 
-    /// A residual block, and behind it a transformer on the levels that have them.
+    /// A residual block, followed by a transformer on the levels that have one.
     fn layer(&self, w: &Scope<'_>, number: usize, level: usize, x: &Value, time: &Value, text: &Context) -> Value {
         let x = resnet(&w.at(format!("resnets.{number}")), x, self.filters(w, level), self.groups(), Some(time));
         match w.of_level("transformer_layers", &self.transformer_layers, level) {
@@ -440,10 +441,10 @@ impl UNet2DConditionModel {
         }
     }
 
-    /// x + its pixels through transformer layers. `x` `[batch, filters, height, width]` → the same.
+    /// x + the transformer layers of its pixels. `x` `[batch, filters, height, width]` → the same.
     fn transformer(&self, w: &Scope<'_>, x: &Value, level: usize, layers: usize, text: &Context) -> Value {
-        let normal = group_norm(&w.at("norm"), x, self.norm_num_groups, TRANSFORMER_NORM_EPSILON);
-        let pixels = Sequences::of(&normal.transpose(&[0, 2, 3, 1]));
+        let normalised = group_norm(&w.at("norm"), x, self.norm_num_groups, TRANSFORMER_NORM_EPSILON);
+        let pixels = Sequences::new(&normalised.transpose(&[0, 2, 3, 1]));
         let heads = w.of_level("heads", &self.heads, level);
         let mut tokens = self.projection(&w.at("proj_in"), &pixels.rows());
         for layer in 0..layers {
@@ -452,7 +453,7 @@ impl UNet2DConditionModel {
         x + pixels.restore(&self.projection(&w.at("proj_out"), &tokens)).transpose(&[0, 3, 1, 2])
     }
 
-    /// A linear layer of rows, which may be stored as a convolution of pixels.
+    /// A linear layer of rows, which may be stored as a 1×1 convolution.
     fn projection(&self, w: &Scope<'_>, x: &Value) -> Value {
         let side = width(x);
         let stored = if self.use_linear_projection { vec![side; 2] } else { vec![side, side, 1, 1] };
@@ -460,27 +461,26 @@ impl UNet2DConditionModel {
     }
 }
 
-/// x + attention to itself, to that + attention to the text, and to that + GEGLU, each of the normalised sum before it.
+/// Adds self-attention, then attention to the text, then GEGLU to `x`, each computed from the normalised sum so far.
 /// `x` are rows.
 fn transformer_layer(w: &Scope<'_>, x: &Value, pixels: &Sequences, heads: usize, text: &Context) -> Value {
     let norm = |name: &str, x: &Value| layer_norm(&w.at(name), x, LAYER_NORM_EPSILON);
-    let attention = |name: &str, x: &Value, seen: &Value, keys: &Sequences| {
+    let attention = |name: &str, x: &Value, context: &Value, keys: &Sequences| {
         let (a, side) = (w.at(name), width(x));
         let q = linear_unbiased(&a.at("to_q"), x, side);
-        let [k, v] = ["to_k", "to_v"].map(|name| linear_unbiased(&a.at(name), seen, side));
+        let [k, v] = ["to_k", "to_v"].map(|name| linear_unbiased(&a.at(name), context, side));
         linear(&a.at("to_out.0"), &attention_of_rows([&q, &k, &v], pixels, keys, heads, false), side)
     };
-    let normal = norm("norm1", x);
-    let x = x + attention("attn1", &normal, &normal, pixels);
+    let normalised = norm("norm1", x);
+    let x = x + attention("attn1", &normalised, &normalised, pixels);
     let x = &x + attention("attn2", &norm("norm2", &x), &text.rows, &text.sequences);
     &x + geglu(&w.at("ff"), &norm("norm3", &x))
 }
 
-/// `proj(x)` in two halves, the first times GELU of the second, back to the width of `x`
+/// Splits `proj(x)` into two halves, multiplies the first by GELU of the second, and projects back to the width of `x`
 /// (<https://arxiv.org/abs/2002.05202>).
 ///
-/// The halves are two products: each half of the stored weight serves as it is, and nothing is cut out of what they
-/// make.
+/// Each half is a matrix product of its own with half of the stored weight, so that no result has to be split.
 fn geglu(w: &Scope<'_>, x: &Value) -> Value {
     let (side, hidden) = (width(x), 4 * width(x));
     let projection = w.at("net.0.proj");

@@ -1,20 +1,20 @@
-//! Names of tensors as the architectures know them.
+//! Normalised names of tensors.
 
 use std::collections::BTreeSet;
 
-/// Dictionaries that training frameworks wrap around a network's tensors. Where a checkpoint holds several, the first
-/// of these is the one to deploy: averaged weights before the last ones.
+/// Dictionaries that training frameworks wrap around a network's tensors. Where a checkpoint holds several copies of a
+/// network, the first wrapper in this list is used: averaged weights come before the last ones.
 const WRAPPERS: [&str; 9] =
     ["params_ema.", "params-ema.", "params.", "model_state_dict.", "state_dict.", "model.", "net.", "module.", "netG."];
 
-/// What is done to every name: a prefix is stripped, and names without it are left out.
+/// How names are normalised: a prefix is stripped, and names without it are left out.
 #[derive(Debug, PartialEq)]
 pub(super) struct Normalisation {
     prefix: String,
 }
 
 impl Normalisation {
-    pub(super) fn of(names: &BTreeSet<&str>) -> Self {
+    pub(super) fn new(names: &BTreeSet<&str>) -> Self {
         let mut prefix = String::new();
         loop {
             let rest: BTreeSet<&str> = names.iter().filter_map(|name| name.strip_prefix(prefix.as_str())).collect();
@@ -35,10 +35,10 @@ impl Normalisation {
     }
 }
 
-/// Whether every name is in this wrapper, or in it and in wrappers that are less worth deploying.
+/// Whether every name is in this wrapper, or in one with a lower priority.
 fn wraps(wrapper: &str, names: &BTreeSet<&str>) -> bool {
     let inside = names.iter().filter_map(|name| name.strip_prefix(wrapper));
-    // The first ESRGAN's layers are called `model.0`, `model.1`, …: there, `model.` is a part of the network.
+    // The first ESRGAN's layers have the names `model.0`, `model.1`, …, where `model.` is a part of the network.
     let mut inside = inside.peekable();
     if inside.peek().is_none() || inside.any(|name| name.starts_with(|first: char| first.is_ascii_digit())) {
         return false;
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     fn prefix(names: &[&str]) -> String {
-        Normalisation::of(&names.iter().copied().collect()).prefix
+        Normalisation::new(&names.iter().copied().collect()).prefix
     }
 
     #[test]
@@ -67,7 +67,7 @@ mod tests {
     fn averaged_weights_win_over_the_last_ones() {
         assert_eq!(prefix(&["params.conv.weight", "params_ema.conv.weight"]), "params_ema.");
         let both = ["params.conv.weight", "params_ema.conv.weight"].into_iter().collect();
-        assert_eq!(Normalisation::of(&both).apply("params.conv.weight"), None);
+        assert_eq!(Normalisation::new(&both).apply("params.conv.weight"), None);
     }
 
     #[test]

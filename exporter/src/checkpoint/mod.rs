@@ -20,16 +20,16 @@ pub struct Checkpoint {
     tensors: BTreeMap<String, Weight>,
     metadata: BTreeMap<String, String>,
     names: Names,
-    /// Whether a `config.json` beside the weights is about them.
+    /// Whether a `config.json` beside the weights describes them.
     has_config: bool,
 }
 
-/// How the tensors' names came to be.
+/// How the tensors' names were made.
 #[derive(Debug, Clone)]
 enum Names {
     /// A prefix was stripped.
     Stripped(String),
-    /// They were translated: for each, the name in the file.
+    /// They were translated; holds the name in the file for each.
     Translated(BTreeMap<String, String>),
 }
 
@@ -51,7 +51,7 @@ impl Checkpoint {
         };
         let (tensors, metadata) = found;
         let names: BTreeSet<&str> = tensors.keys().map(String::as_str).collect();
-        let normalisation = keys::Normalisation::of(&names);
+        let normalisation = keys::Normalisation::new(&names);
         let tensors = tensors
             .into_iter()
             .filter_map(|(name, weight)| Some((normalisation.apply(&name)?.to_owned(), weight)))
@@ -60,7 +60,7 @@ impl Checkpoint {
         Ok(Checkpoint { path: path.to_owned(), files, tensors, metadata, names, has_config: true })
     }
 
-    /// What was opened: the file, or the index of the shards.
+    /// The path that was opened: the file, or the index of the shards.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -70,7 +70,7 @@ impl Checkpoint {
         &self.files
     }
 
-    /// The `config.json` beside the weights, as diffusers and transformers write it; `None` if there is none.
+    /// The `config.json` of diffusers or transformers beside the weights; `None` if there is none.
     ///
     /// # Errors
     /// What is wrong with the file.
@@ -93,7 +93,7 @@ impl Checkpoint {
         &self.tensors
     }
 
-    /// A tensor to put another one of the same sizes in the place of.
+    /// A tensor, to replace it by another one of the same sizes.
     pub(crate) fn tensor_mut(&mut self, name: &str) -> Option<&mut Weight> {
         self.tensors.get_mut(name)
     }
@@ -111,7 +111,7 @@ impl Checkpoint {
         }
     }
 
-    /// The name of a tensor as it stands in the file.
+    /// The name of a tensor in the file.
     pub fn original_name(&self, name: &str) -> String {
         match &self.names {
             Names::Stripped(prefix) => format!("{prefix}{name}"),
@@ -130,8 +130,8 @@ type Tensors = (BTreeMap<String, Weight>, BTreeMap<String, String>);
 /// Maps one safetensors file.
 fn open_file(path: &Path) -> Result<Tensors> {
     let file = MappedFile::open(path)?;
-    // The length of a good header can have the first bytes of any other format, so those are looked at only when there
-    // is none.
+    // The length of a valid header can look like the first bytes of another format, so other formats are only
+    // considered where the header is invalid.
     let header = parse_header(file.bytes())
         .map_err(|reason| Error::checkpoint(path, other_format(path, file.bytes()).unwrap_or(reason)))?;
     let mut tensors = BTreeMap::new();
@@ -142,15 +142,17 @@ fn open_file(path: &Path) -> Result<Tensors> {
     Ok((tensors, header.metadata))
 }
 
-/// What to say of a file in a format that people mistake for safetensors, by its first bytes.
+/// The error for a file in another format that people mistake for safetensors, which its first bytes show.
 fn other_format(path: &Path, bytes: &[u8]) -> Option<String> {
     let pickle = bytes.first() == Some(&0x80) && bytes.get(1).is_some_and(|version| *version <= 5);
     if pickle || bytes.starts_with(b"PK\x03\x04") {
         let (from, to) = (path.display(), path.with_extension("safetensors"));
         return Some(format!(
-            "this is a PyTorch pickle, which can run any code when it is opened; expected a .safetensors file. Convert it once, on a \
-             machine where you may run its code:\n  python3 -c \"import torch, safetensors.torch as s; d = torch.load('{from}', \
-             map_location='cpu', weights_only=True); d = next((d[k] for k in ('params_ema', 'params', 'state_dict') if k in d), d); \
+            "this is a PyTorch pickle, which can run any code when it is opened; expected a .safetensors file. \
+             Convert it once, on a machine where you may run its code:\n  \
+             python3 -c \"import torch, safetensors.torch as s; \
+             d = torch.load('{from}', map_location='cpu', weights_only=True); \
+             d = next((d[k] for k in ('params_ema', 'params', 'state_dict') if k in d), d); \
              s.save_file({{k: v.contiguous() for k, v in d.items()}}, '{}')\"",
             to.display()
         ));

@@ -1,4 +1,4 @@
-//! Checkpoints in several files, with an index that says which tensor is where.
+//! Checkpoints in several files, with an index that gives the file of each tensor.
 
 use super::{Tensors, open_file};
 use crate::{Error, Result};
@@ -11,7 +11,7 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// Maps every shard that an index lists, and holds each to what the index says of it.
+/// Maps every shard that an index lists, and compares its tensors with the index.
 pub(super) fn open(path: &Path) -> Result<(Vec<PathBuf>, Tensors)> {
     let text = std::fs::read_to_string(path).map_err(|source| Error::File {
         path: path.to_owned(),
@@ -36,10 +36,10 @@ pub(super) fn open(path: &Path) -> Result<(Vec<PathBuf>, Tensors)> {
         let (found, notes) = open_file(&file)?;
         for name in found.keys() {
             if index.weight_map.get(name) != Some(shard) {
-                let said = index.weight_map.get(name).map_or("nowhere".into(), |other| format!("in `{other}`"));
+                let place = index.weight_map.get(name).map_or("nowhere".into(), |other| format!("in `{other}`"));
                 return Err(Error::checkpoint(
                     path,
-                    format!("`{shard}` holds the tensor `{name}`, which the index places {said}"),
+                    format!("`{shard}` holds the tensor `{name}`, which the index places {place}"),
                 ));
             }
         }

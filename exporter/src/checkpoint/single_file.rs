@@ -1,8 +1,8 @@
 //! Whole pipelines in one file, with the names that their authors' code gave them: Stable Diffusion 1.5
 //! (`v1-5-pruned.safetensors`) and SDXL (`sd_xl_base_1.0.safetensors`), as people train and share them.
 //!
-//! Names are translated into diffusers' by tables. What no table knows keeps its name, and is reported as left over by
-//! whoever builds the network. The counterpart that the tests hold these tables to is diffusers 0.42.1,
+//! Tables translate the names into those of diffusers. A name that is in no table stays as it is, and is reported as
+//! left over when the network is built. The tests compare these tables with diffusers 0.42.1,
 //! `loaders/single_file_utils.py`.
 
 use super::{Checkpoint, Names};
@@ -11,31 +11,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tileforge_graph::Weight;
 
-/// How the names below a prefix are made.
+/// The naming scheme below a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Naming {
     /// <https://github.com/CompVis/latent-diffusion>, `ldm/modules/diffusionmodules/openaimodel.py`.
     Unet,
-    /// The same, `ldm/modules/diffusionmodules/model.py`.
+    /// The same repository, `ldm/modules/diffusionmodules/model.py`.
     Autoencoder,
-    /// Those of transformers, which the original code calls.
+    /// The names of transformers, which the original code uses.
     Transformers,
     /// <https://github.com/mlfoundations/open_clip>, `src/open_clip/transformer.py`.
     OpenClip,
 }
 
-/// Component, what stands before its names, and how they are made.
+/// Component, prefix of its names, and naming scheme.
 const COMPONENTS: [(&str, &str, Naming); 6] = [
     ("unet", "model.diffusion_model.", Naming::Unet),
     ("vae", "first_stage_model.", Naming::Autoencoder),
     ("text_encoder", "cond_stage_model.transformer.", Naming::Transformers),
     ("text_encoder", "conditioner.embedders.0.transformer.", Naming::Transformers),
     ("text_encoder_2", "conditioner.embedders.1.model.", Naming::OpenClip),
-    // The refiner has this one only.
+    // The refiner has only this text encoder.
     ("text_encoder_2", "conditioner.embedders.0.model.", Naming::OpenClip),
 ];
 
-/// What training left beside the networks: schedules, averages, and losses.
+/// Tensors that training left beside the networks: schedules, averages, and losses.
 const NO_NETWORK: [&str; 11] = [
     "alphas_cumprod",
     "betas",
@@ -58,10 +58,10 @@ pub(crate) struct Component {
     pub(crate) checkpoint: Checkpoint,
 }
 
-/// The components of a file, if it is one of a whole pipeline; none if it is not.
+/// The components of a file that holds a whole pipeline; an empty list for any other file.
 ///
 /// # Errors
-/// A weight does not have the sizes that its name asks for.
+/// A weight does not have the sizes that its name requires, or two tensors have the same translated name.
 pub(crate) fn components(file: &Checkpoint) -> Result<Vec<Component>> {
     let tensors: BTreeMap<String, &Weight> =
         file.tensors().iter().map(|(name, weight)| (file.original_name(name), weight)).collect();
@@ -84,7 +84,7 @@ pub(crate) fn components(file: &Checkpoint) -> Result<Vec<Component>> {
     Ok(found)
 }
 
-/// Names in a file that belong to no component that is known.
+/// Names in a file that belong to no known component.
 pub(crate) fn unknown(file: &Checkpoint) -> Vec<String> {
     let known = |name: &str| {
         COMPONENTS.iter().any(|(_, prefix, _)| name.starts_with(prefix))
@@ -95,7 +95,7 @@ pub(crate) fn unknown(file: &Checkpoint) -> Vec<String> {
 
 type Translated = (BTreeMap<String, Weight>, BTreeMap<String, String>);
 
-/// Tensors under diffusers' names, and for each of these the name in the file.
+/// The tensors by diffusers' names, and for each of these names the one in the file.
 fn translated(path: &Path, tensors: &BTreeMap<&str, &Weight>, prefix: &str, naming: Naming) -> Result<Translated> {
     let names: BTreeSet<&str> = tensors.keys().copied().collect();
     let table = match naming {
@@ -116,14 +116,14 @@ fn translated(path: &Path, tensors: &BTreeMap<&str, &Weight>, prefix: &str, nami
     Ok((made, originals))
 }
 
-/// The weights that a tensor becomes: mostly itself.
+/// The weights that a tensor becomes; most tensors stay as they are.
 fn parts(name: &str, weight: &Weight, naming: Naming) -> tileforge_graph::Result<Vec<(String, Weight)>> {
     match (naming, weight.dims()) {
         // Attention of pixels is stored as 1×1 convolutions.
         (Naming::Autoencoder, &[outputs, inputs, 1, 1]) if name.contains(".attentions.0.") => {
             Ok(vec![(name.into(), weight.reshaped(vec![outputs, inputs])?)])
         }
-        // The original multiplies with it from the right.
+        // The original code multiplies by it from the right.
         (Naming::OpenClip, [_, _]) if name == "text_projection" => {
             Ok(vec![(format!("{name}.weight"), weight.transposed(&[1, 0])?)])
         }
@@ -138,7 +138,7 @@ fn parts(name: &str, weight: &Weight, naming: Naming) -> tileforge_graph::Result
     }
 }
 
-/// What a table says the beginning of a name becomes, and what [`INNER`] says of what follows it.
+/// Translates the beginning of a name by a table, and the part that follows by [`INNER`].
 fn translate(name: &str, table: &[(String, String)]) -> String {
     let longest = table.iter().filter(|(from, _)| name.starts_with(from.as_str())).max_by_key(|(from, _)| from.len());
     let Some((from, to)) = longest else { return name.to_owned() };
@@ -178,7 +178,7 @@ const UNET: [(&str, &str); 10] = [
     ("out.2.", "conv_out."),
 ];
 
-/// Of the encoder and of the decoder.
+/// Layers of the encoder and of the decoder.
 const HALF: [(&str, &str); 8] = [
     ("norm_out.", "conv_norm_out."),
     ("mid.block_1.", "mid_block.resnets.0."),
@@ -200,7 +200,7 @@ fn pairs(table: &[(&str, &str)]) -> Vec<(String, String)> {
     table.iter().map(|(from, to)| (from.to_string(), to.to_string())).collect()
 }
 
-/// The original counts all blocks of one direction; diffusers counts levels, and the layers of each.
+/// The original code numbers all blocks of one direction; diffusers numbers levels, and the layers of each level.
 fn unet_table(names: &BTreeSet<&str>) -> Vec<(String, String)> {
     let contains = |prefix: &str| names.range(prefix..).next().is_some_and(|name| name.starts_with(prefix));
     let mut table = pairs(&UNET);
@@ -222,7 +222,7 @@ fn unet_table(names: &BTreeSet<&str>) -> Vec<(String, String)> {
         table.push((format!("{from}.0."), format!("{to}.resnets.{layer}.")));
         table.push((format!("{from}.1."), format!("{to}.attentions.{layer}.")));
         layer += 1;
-        // It stands behind the attention, or behind the residual block where there is none.
+        // The upsampler follows the attention, or the residual block where there is no attention.
         for place in [1, 2] {
             if contains(&format!("{from}.{place}.conv.")) {
                 table.push((format!("{from}.{place}.conv."), format!("{to}.upsamplers.0.conv.")));
@@ -233,12 +233,12 @@ fn unet_table(names: &BTreeSet<&str>) -> Vec<(String, String)> {
     table
 }
 
-/// The names that a UNet's layer may have in the original code, from diffusers' name and the residual blocks of each
-/// level on the way down.
+/// The names that a UNet's layer may have in the original code. `name` is diffusers' name, and `layers` is the number
+/// of residual blocks of each level on the way down.
 pub(crate) fn original_unet_layer(name: &str, layers: usize) -> Vec<String> {
     let upsampler = name.strip_prefix("up_blocks.").and_then(|rest| rest.strip_suffix(".upsamplers.0.conv"));
     if let Some(level) = upsampler.and_then(|level| level.parse::<usize>().ok()) {
-        // It stands behind the attention, or behind the residual block where there is none.
+        // The upsampler follows the attention, or the residual block where there is no attention.
         return [1, 2].map(|place| format!("output_blocks.{}.{place}.conv", (level + 1) * (layers + 1) - 1)).to_vec();
     }
     original_layer(name, layers).into_iter().collect()
@@ -252,7 +252,7 @@ fn original_layer(name: &str, layers: usize) -> Option<String> {
     let inner = |from: &str| {
         INNER.iter().find(|(_, to)| to.trim_end_matches('.') == from).map(|(from, _)| from.trim_end_matches('.'))
     };
-    // Within a residual block layers have other names, within an attention they have not.
+    // The layers of a residual block have other names; those of an attention have the same.
     let rest = match rest.strip_prefix('.').filter(|_| kind == "resnets").and_then(inner) {
         Some(inner) => format!(".{inner}"),
         None => rest,
@@ -277,8 +277,8 @@ fn original_layer(name: &str, layers: usize) -> Option<String> {
     }
 }
 
-/// The original counts the levels of the decoder as it does those of the encoder, from the image; diffusers from the
-/// latent image.
+/// The original code numbers the levels of the decoder from the image, like those of the encoder; diffusers numbers
+/// them from the latent image.
 fn autoencoder_table(names: &BTreeSet<&str>) -> Vec<(String, String)> {
     let mut table = Vec::new();
     for half in ["encoder", "decoder"] {
@@ -286,7 +286,7 @@ fn autoencoder_table(names: &BTreeSet<&str>) -> Vec<(String, String)> {
     }
     let number = |name: &str, prefix: &str| name.strip_prefix(prefix)?.split('.').next()?.parse::<usize>().ok();
     let levels = names.iter().filter_map(|name| number(name, "decoder.up.")).max().map_or(0, |last| last + 1);
-    // More levels than tensors are a damaged name.
+    // More levels than tensors come from a damaged name.
     for level in 0..levels.min(names.len()) {
         let turned = levels - 1 - level;
         for (from, to) in [

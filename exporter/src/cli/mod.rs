@@ -64,7 +64,8 @@ struct Hints {
     /// Which weights to take from a folder that has several sets of them, such as fp16
     #[arg(long, value_name = "NAME")]
     variant: Option<String>,
-    /// Where a depth network's input is normalised by mean and deviation: outside the graph, which is the default, or in it
+    /// Where a depth network's input is normalised by mean and deviation: before the graph, which is the default, or in
+    /// it
     #[arg(long, value_name = "PLACE", value_parser = ["outside", "in-graph"])]
     preprocess: Option<String>,
     /// Which chunk of a video the graph is for: the first one, or any other; short for --set chunk=NAME

@@ -1,4 +1,5 @@
-//! Videos in chunks of time: convolutions that see no later frame, and keep of each chunk what the next one needs.
+//! Videos in chunks of time: convolutions that read no later frame, and keep the frames of each chunk that the next
+//! chunk needs.
 //!
 //! Values are the frames as images, `[batch · frames, channels, height, width]`, which normalisation, attention and the
 //! convolutions without time take. Only a convolution over time has the frames behind the channels, as ONNX's 3-D
@@ -16,15 +17,14 @@ use tileforge_graph::{ConvOptions, DataType, Dim, Size, TensorType, Value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Chunk {
-    /// The one that a video begins with: what would lie before it is its first frame, again and again.
+    /// The chunk that a video begins with. Its first frame is repeated before its beginning.
     #[default]
     First,
-    /// One that follows another: what lies before it comes as inputs `cache.LAYER`.
+    /// A chunk that follows another. The frames before it are the inputs `cache.LAYER`.
     Next,
 }
 
-/// Frames of videos as images `[batch · frames, channels, height, width]`, frame by frame, with what layers keep of
-/// them.
+/// Frames of videos as images `[batch · frames, channels, height, width]`, with the frames that layers keep.
 #[derive(Debug, Clone)]
 pub struct Clip {
     images: Value,
@@ -34,7 +34,7 @@ pub struct Clip {
     kept: Rc<RefCell<Vec<Kept>>>,
 }
 
-/// The last frames that a layer has seen.
+/// The last frames of a layer's input.
 #[derive(Debug)]
 struct Kept {
     layer: String,
@@ -44,7 +44,7 @@ struct Kept {
 
 impl Clip {
     /// The frames of `video` `[batch, channels, frames, height, width]`.
-    pub fn of(video: &Value, chunk: Chunk) -> Self {
+    pub fn new(video: &Value, chunk: Chunk) -> Self {
         let images = images_of(&video.transpose(&[0, 2, 1, 3, 4]));
         Clip { images, video: video.clone(), chunk, kept: Rc::default() }
     }
@@ -71,35 +71,35 @@ impl Clip {
         &self.images
     }
 
-    /// What becomes of the images, each for itself.
+    /// The clip with `change` applied to all its frames as images.
     #[must_use]
-    pub fn map(&self, of_images: impl FnOnce(&Value) -> Value) -> Self {
-        Clip { images: of_images(&self.images), ..self.clone() }
+    pub fn map(&self, change: impl FnOnce(&Value) -> Value) -> Self {
+        Clip { images: change(&self.images), ..self.clone() }
     }
 
-    /// Which chunk of the video this is of.
+    /// The chunk of the video that this is.
     pub fn chunk(&self) -> Chunk {
         self.chunk
     }
 
-    /// Without the second frame.
+    /// The clip without its second frame.
     #[must_use]
     pub fn without_second_frame(&self) -> Self {
         let frames = self.frames();
         let first = frames.slice(1, 0, 1);
         let [_, length, ..] = frames.dims::<5>();
         let left = match length {
-            // No runtime needs to know what becomes of an empty value.
+            // The rest would be an empty value, which runtimes treat differently.
             Dim::Fixed(..=2) => first,
             _ => first.concat(&[&frames.slice_by(1, [2, i64::MAX], 1)], 1),
         };
         self.map(|_| images_of(&left))
     }
 
-    /// Makes what was kept outputs of the model, `next_cache.LAYER`, in the order of the layers.
+    /// Makes the kept frames outputs of the model, `next_cache.LAYER`, in the order of the layers.
     ///
     /// # Errors
-    /// `shapes` fix a size of a cache that follows from the video.
+    /// `shapes` fix a size of a cache that the video does not fix.
     pub fn output_caches(&self, shapes: &Shapes) -> Result<()> {
         for Kept { layer, frames } in self.kept.borrow().iter() {
             if self.chunk == Chunk::Next {
@@ -120,16 +120,16 @@ fn cache_name(layer: &str) -> String {
     format!("cache.{layer}")
 }
 
-/// A convolution with bias of `[time, space, space]` that keeps the size and sees no later frame: a `kernel` of `[time,
-/// space]`.
+/// A convolution with bias that keeps the size and reads no later frame. `kernel` is `[time, space]`, for a kernel of
+/// `[time, space, space]`.
 pub fn causal_conv3d(w: &Scope<'_>, x: &Clip, filters: usize, kernel: [usize; 2]) -> Clip {
     causal_conv3d_strided(w, x, filters, kernel, 1, &ConvOptions::same(kernel[1]))
 }
 
-/// As [`causal_conv3d`], of every `stride`-th frame, with `options` for height and width.
+/// As [`causal_conv3d`], for every `stride`-th frame, with `options` for height and width.
 ///
-/// Where a video begins, its first frame stands `kernel − 1` times before it; where a chunk follows another, the last
-/// `kernel − stride` frames that this layer saw do, so that the windows go on where they ended.
+/// At the beginning of a video, its first frame is repeated `kernel − 1` times before it. In a later chunk, the last
+/// `kernel − stride` frames of this layer's input come before it, so that the windows continue.
 pub fn causal_conv3d_strided(
     w: &Scope<'_>,
     x: &Clip,

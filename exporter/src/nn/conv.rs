@@ -7,7 +7,7 @@ use tileforge_graph::{ConvOptions, DataType, TensorType, Value};
 /// The model's input `name`: an image `[batch, channels, height, width]` of f32.
 ///
 /// # Errors
-/// The shape that is asked for it is not that of such an image.
+/// The fixed shape is not the shape of such an image.
 pub fn image_input(w: &Scope<'_>, name: &str, channels: usize, shapes: &Shapes) -> Result<Value> {
     Ok(w.trace().input(name, TensorType::new(DataType::F32, shapes.image(name, channels)?)))
 }
@@ -26,18 +26,17 @@ pub fn conv2d_dilated(w: &Scope<'_>, x: &Value, filters: usize, kernel: [usize; 
 }
 
 /// A transposed convolution with bias that makes an image `stride` times as large: `x` `[batch, inputs, height, width]`
-/// → `[batch, filters, stride · height, stride · width]`. What the `kernel` adds beyond that is cut from both sides
-/// alike.
+/// → `[batch, filters, stride · height, stride · width]`. The excess of the `kernel` is cut equally from both sides.
 pub fn conv_transpose2d(w: &Scope<'_>, x: &Value, filters: usize, kernel: usize, stride: usize) -> Value {
     let weight = w.tensor("weight", [channels(x), filters, kernel, kernel]);
     x.conv_transpose(&weight, &w.tensor("bias", [filters]), stride, kernel.saturating_sub(stride) / 2)
 }
 
-/// As [`conv2d`], followed by a BatchNormalization with the statistics that it kept from training, of PyTorch's default
-/// epsilon: `weight` and `bias` of `conv`, `weight`, `bias`, `running_mean` and `running_var` of `norm`.
+/// As [`conv2d`], followed by a batch normalisation with the statistics of the training and PyTorch's default epsilon:
+/// `weight` and `bias` of `conv`, `weight`, `bias`, `running_mean` and `running_var` of `norm`.
 ///
-/// The normalisation of a channel is a product and a sum, both of which fold into the convolution's filters while they
-/// are written.
+/// The normalisation multiplies each channel and adds to it. Both fold into the convolution's filters when they are
+/// written.
 pub fn conv2d_batch_norm(conv: &Scope<'_>, norm: &Scope<'_>, x: &Value, filters: usize, kernel: usize) -> Value {
     const EPSILON: f64 = 1e-5;
     let vector = |w: &Scope<'_>, name: &str| {
@@ -70,10 +69,10 @@ pub fn channels(x: &Value) -> usize {
     x.fixed(1)
 }
 
-/// Each channel `times` times, one after another: what a pixel shuffle makes larger pixels of.
+/// Repeats each channel `times` times in a row: a pixel shuffle makes larger pixels of them.
 ///
-/// Adding it before a shuffle is adding nearest-neighbour upsampling after it. The sums are the same, and nothing of
-/// the output's size is read a second time.
+/// Adding this before a shuffle gives the same sums as adding the nearest-neighbour upsampled image after it, without
+/// another read of a value of the output's size.
 pub fn repeat_channels(x: &Value, times: usize) -> Value {
     let repeats: Vec<i64> = (0..channels(x) * times).map(|c| (c / times) as i64).collect();
     if times == 1 { x.clone() } else { x.gather(&repeats, 1) }
@@ -82,6 +81,6 @@ pub fn repeat_channels(x: &Value, times: usize) -> Value {
 /// A learned slope for the negative values of each channel.
 pub fn prelu(w: &Scope<'_>, x: &Value) -> Value {
     let channels = channels(x);
-    // ONNX stretches from the last dimension, PyTorch from the channels.
+    // ONNX broadcasts from the last dimension, PyTorch from the channels.
     x.prelu(&w.tensor_as("weight", &[channels], &[channels, 1, 1]))
 }

@@ -1,4 +1,4 @@
-//! DINOv2: the vision transformer that depth networks see with.
+//! DINOv2: the vision transformer of the depth networks.
 //!
 //! Paper: <https://arxiv.org/abs/2304.07193>. Upstream: <https://github.com/facebookresearch/dinov2>,
 //! `dinov2/models/vision_transformer.py`.
@@ -13,13 +13,13 @@ const EPSILON: f32 = 1e-6;
 /// PyTorch's bicubic interpolation (Keys, 1981, with this a).
 const CUBIC: f64 = -0.75;
 
-/// How a network's layers are called.
+/// The names of a network's layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Naming {
-    /// As its authors call them.
+    /// The authors' names.
     Original,
-    /// As the transformers library calls them.
+    /// The names in the transformers library.
     Transformers,
 }
 
@@ -36,29 +36,29 @@ pub struct Dinov2 {
     pub heads: usize,
     /// Width between the layers of an MLP.
     pub hidden: usize,
-    /// Side, in patches, of the square images that the position embeddings were trained on.
+    /// Side of the square images of the training of the position embeddings, in patches.
     pub grid: usize,
-    /// The blocks whose tokens are given out.
+    /// The blocks whose tokens are results.
     pub taps: [usize; 4],
 }
 
 impl Dinov2 {
     /// The patches of `image` `[batch, 3, height, width]` after each tapped block, normalised: `[batch, height/14 ·
-    /// width/14, dim]`, and the height and the width in patches. The image's sizes are fixed, since the position
+    /// width/14, dim]`, and the height and the width in patches. The image has fixed sizes, because the position
     /// embeddings are resampled for them.
     pub fn features(&self, w: &Scope<'_>, image: &Value) -> ([Value; 4], [usize; 2]) {
         let [batch, _, height, width] = image.fixed_dims();
         let (rows, columns) = (height / PATCH, width / PATCH);
         let tokens = self.tokens(w, image, batch, [rows, columns]);
-        let sequences = Sequences::of(&tokens);
+        let sequences = Sequences::new(&tokens);
         let mut x = sequences.rows();
         let mut features = Vec::with_capacity(self.taps.len());
         for number in 0..self.blocks {
             x = self.block(w, &x, &sequences, number);
             if self.taps.contains(&number) {
                 let norm = if self.naming == Naming::Original { "norm" } else { "layernorm" };
-                let normal = sequences.restore(&layer_norm(&w.at(norm), &x, EPSILON));
-                features.push(normal.slice(1, 1, rows * columns + 1));
+                let normalised = sequences.restore(&layer_norm(&w.at(norm), &x, EPSILON));
+                features.push(normalised.slice(1, 1, rows * columns + 1));
             }
         }
         let found = features.len();
@@ -70,12 +70,12 @@ impl Dinov2 {
         (features, [rows, columns])
     }
 
-    /// Whether a tensor is one that only training needs.
+    /// Whether only training needs a tensor.
     pub fn ignores(name: &str) -> bool {
         name == "mask_token" || name == "embeddings.mask_token"
     }
 
-    /// `[batch, 1 + rows · columns, dim]`: the class token and the patches, each with the embedding of its place.
+    /// `[batch, 1 + rows · columns, dim]`: the class token and the patches, each with the embedding of its position.
     fn tokens(&self, w: &Scope<'_>, image: &Value, batch: usize, [rows, columns]: [usize; 2]) -> Value {
         let (projection, class, position) = match self.naming {
             Naming::Original => ("patch_embed.proj", "cls_token", "pos_embed"),
@@ -104,11 +104,10 @@ impl Dinov2 {
         class.concat(&[&patches], 1) + position
     }
 
-    /// For each patch, the rows of the table of embeddings that it is interpolated from, bicubically, with their
-    /// factors.
+    /// For the bicubic interpolation of each patch's embedding: rows of the table of embeddings, with their factors.
     fn resampled(&self, rows: usize, columns: usize) -> Vec<[(u32, f64); 16]> {
-        // The authors' code adds 0.1 to the wanted size before it computes the scale, against a rounding error that it
-        // once had.
+        // The authors' code adds 0.1 to the wanted size before it computes the scale, to avoid a rounding error of an
+        // older version.
         let offset = if self.naming == Naming::Original { 0.1 } else { 0.0 };
         let axis = |wanted: usize| -> Vec<[(usize, f64); 4]> {
             let scale = (wanted as f64 + offset) / self.grid as f64;
@@ -125,30 +124,31 @@ impl Dinov2 {
         vertical.iter().flat_map(|y| horizontal.iter().map(move |x| patch(y, x))).collect()
     }
 
-    /// `x` + attention, and to that + MLP, each of the normalised sum before it and scaled by channel.
+    /// y = x + attention(norm(x)), then y + mlp(norm(y)), each result scaled by channel.
     fn block(&self, w: &Scope<'_>, x: &Value, sequences: &Sequences, number: usize) -> Value {
         let original = self.naming == Naming::Original;
         let w = w.at(format!("{}.{number}", if original { "blocks" } else { "encoder.layer" }));
         let scales =
             if original { ["ls1.gamma", "ls2.gamma"] } else { ["layer_scale1.lambda1", "layer_scale2.lambda1"] };
         let [first, second] = scales.map(|name| w.tensor(name, [self.dim]));
-        let normal = layer_norm(&w.at("norm1"), x, EPSILON);
+        let normalised = layer_norm(&w.at("norm1"), x, EPSILON);
         let ([q, k, v], output) = if original {
-            (query_key_value(&w.at("attn.qkv"), &normal, ["weight", "bias"], true), "attn.proj")
+            (query_key_value(&w.at("attn.qkv"), &normalised, ["weight", "bias"], true), "attn.proj")
         } else {
             (
-                ["query", "key", "value"].map(|name| linear(&w.at("attention.attention").at(name), &normal, self.dim)),
+                ["query", "key", "value"]
+                    .map(|name| linear(&w.at("attention.attention").at(name), &normalised, self.dim)),
                 "attention.output.dense",
             )
         };
-        let seen = attention_of_rows([&q, &k, &v], sequences, sequences, self.heads, false);
-        let x = x + linear(&w.at(output), &seen, self.dim) * first;
-        let normal = layer_norm(&w.at("norm2"), &x, EPSILON);
-        &x + mlp(&w.at("mlp"), &normal, self.hidden) * second
+        let attended = attention_of_rows([&q, &k, &v], sequences, sequences, self.heads, false);
+        let x = x + linear(&w.at(output), &attended, self.dim) * first;
+        let normalised = layer_norm(&w.at("norm2"), &x, EPSILON);
+        &x + mlp(&w.at("mlp"), &normalised, self.hidden) * second
     }
 }
 
-/// The four neighbours of a position in a row of `count`, with their shares; beyond the ends, those repeat.
+/// The four neighbours of a position in a row of `count`, with their factors. The ends are repeated beyond the row.
 fn cubic(position: f64, count: usize) -> [(usize, f64); 4] {
     let near = |t: f64| ((CUBIC + 2.0) * t - (CUBIC + 3.0)) * t * t + 1.0;
     let far = |t: f64| CUBIC * (((t - 5.0) * t + 8.0) * t - 4.0);

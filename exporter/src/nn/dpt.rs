@@ -1,4 +1,4 @@
-//! The head of a dense prediction transformer: from patches of several depths to one value for each pixel.
+//! The head of a dense prediction transformer: from the patches after several blocks to one value for each pixel.
 //!
 //! Paper: <https://arxiv.org/abs/2103.13413>. Reference: transformers,
 //! `models/depth_anything/modeling_depth_anything.py`, and <https://github.com/DepthAnything/Depth-Anything-V2>,
@@ -13,9 +13,9 @@ use tileforge_graph::{ConvOptions, Value};
 pub struct Dpt {
     /// Names of the layers.
     pub naming: Naming,
-    /// Channels of each of the four features once they are images.
+    /// Channels of each of the four features after they became images.
     pub widths: [usize; 4],
-    /// Channels while they are put together.
+    /// Channels of the fused features.
     pub features: usize,
     /// Channels before the last convolution.
     pub head: usize,
@@ -32,7 +32,7 @@ impl Dpt {
     ) -> Value {
         let levels: [Value; 4] = std::array::from_fn(|i| self.level(w, &patches[i], i, [rows, columns]));
         let size = |level: &Value| [level.fixed(2), level.fixed(3)];
-        // Each is made as large as the next finer one, and the finest twice as large as it is.
+        // Each level is resized to the next finer one, and the finest to twice its size.
         let [finest, second, third, coarsest] = &levels;
         let x = self.fuse(w, None, coarsest, 3, size(third));
         let x = self.fuse(w, Some(&x), third, 2, size(second));
@@ -47,8 +47,8 @@ impl Dpt {
         conv2d(&w.at(third), &x, 1, 1).relu()
     }
 
-    /// Whether a tensor belongs to the one layer that the network has and does not use: what comes first has nothing to
-    /// be added to.
+    /// Whether a tensor belongs to the one layer that the network does not use: the first level is not added to
+    /// anything.
     pub fn ignores(&self, name: &str) -> bool {
         let unused = match self.naming {
             Naming::Original => "scratch.refinenet4.resConfUnit1.",
@@ -57,7 +57,7 @@ impl Dpt {
         name.starts_with(unused)
     }
 
-    /// One feature as an image, 4 times, twice, once or half as large as the patches, with [`Dpt::features`] channels.
+    /// One feature as an image with [`Dpt::features`] channels, at 4, 2, 1 or 0.5 times the size of the patches.
     fn level(&self, w: &Scope<'_>, patches: &Value, number: usize, [rows, columns]: [usize; 2]) -> Value {
         let (project, resize, last) = match self.naming {
             Naming::Original => (
@@ -83,7 +83,7 @@ impl Dpt {
         x.conv(&weight, None, &ConvOptions::same(3))
     }
 
-    /// A finer level added to what the coarser ones became, and that as large as the next finer one.
+    /// Adds a finer level to the fused coarser levels, and resizes the sum to the next finer level.
     fn fuse(
         &self,
         w: &Scope<'_>,
@@ -104,12 +104,12 @@ impl Dpt {
         };
         let x = coarser.map_or_else(|| level.clone(), |coarser| coarser + self.residual(&w.at(units[0]), level));
         let x = self.residual(&w.at(units[1]), &x);
-        // The reference convolves after it has interpolated. A convolution of 1×1 and a mean of pixels can change
-        // places, and the image is smaller before.
+        // The reference convolves after the interpolation. A 1×1 convolution and an interpolation commute, and the
+        // image is smaller before.
         conv2d(&w.at(output), &x, self.features, 1).resize_bilinear_to_corners(height, width)
     }
 
-    /// `x` + two convolutions, each of the positive part.
+    /// `x` + two convolutions, each after a ReLU.
     fn residual(&self, w: &Scope<'_>, x: &Value) -> Value {
         let names = if self.naming == Naming::Original { ["conv1", "conv2"] } else { ["convolution1", "convolution2"] };
         let y = names.iter().fold(x.clone(), |y, name| conv2d(&w.at(name), &y.relu(), self.features, 3));

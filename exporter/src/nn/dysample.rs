@@ -3,21 +3,21 @@
 use super::{Scope, channels, conv2d};
 use tileforge_graph::{ConvOptions, Value};
 
-/// DySample: each new pixel is read at a place that depends on what is there (<https://arxiv.org/abs/2308.15085>).
+/// DySample: each new pixel is sampled at a position that depends on the features (<https://arxiv.org/abs/2308.15085>).
 ///
 /// `x` `[batch, channels, height, width]` → `[batch, filters, height · scale, width · scale]`. At scale 1 there is no
 /// last convolution, and `filters` are the channels.
 pub fn dysample(w: &Scope<'_>, x: &Value, filters: usize, scale: usize) -> Value {
     let channels = channels(x);
-    // Groups of channels, each of which is read at positions of its own: the reference's rule.
+    // Each group of channels has its own positions; the number of groups follows the reference's rule.
     let groups = if scale.is_multiple_of(2) { 4 } else { filters };
     let positions = groups * scale * scale;
     let weight = w.at("scope").tensor("weight", [2 * positions, channels, 1, 1]);
     let scope = x.conv(&weight, None, &ConvOptions::same(1)).sigmoid().scale(0.5);
     let start = w.tensor("init_pos", [1, 2 * positions, 1, 1]);
     let offsets = conv2d(&w.at("offset"), x, 2 * positions, 1) * scope + start;
-    // Offsets in pixels, all of x and then all of y, become [batch · groups, 1, height · scale, width · scale] in −1 …
-    // 1.
+    // Turns offsets in pixels, first all x and then all y, into [batch · groups, 1, height · scale, width · scale] in
+    // −1 … 1.
     let coordinate = |half: usize, axis: usize| {
         let offset = offsets.slice(1, half * positions, (half + 1) * positions);
         let place = (pixel_centres(x, axis) + offset).scale(2.0) / x.size(axis);
@@ -29,7 +29,7 @@ pub fn dysample(w: &Scope<'_>, x: &Value, filters: usize, scale: usize) -> Value
     if scale == 1 { sampled } else { conv2d(&w.at("end_conv"), &sampled, filters, 1) }
 }
 
-/// 0.5, 1.5, 2.5, … along one axis of an image, whose size may be dynamic: one row or one column of each.
+/// 0.5, 1.5, 2.5, … along one axis of an image, as one row or one column of each image. The size may be dynamic.
 fn pixel_centres(x: &Value, axis: usize) -> Value {
     let across = if axis == 3 { 2 } else { 3 };
     let ones = x.gather(&[0], 1).gather(&[0], across).scale(0.0).offset(1.0);

@@ -18,13 +18,13 @@ pub fn linear_unbiased(w: &Scope<'_>, x: &Value, outputs: usize) -> Value {
     x.linear(&w.tensor("weight", [outputs, width(x)]), None)
 }
 
-/// Rows of a table `[entries, width]` by their numbers, `[…]` → `[…, width]`, in f32: only those are cast that are
-/// read.
+/// Rows of a table `[entries, width]` by their numbers, `[…]` → `[…, width]`, in f32. Only the rows that are read are
+/// cast.
 pub fn embedding(w: &Scope<'_>, numbers: &Value, entries: usize, width: usize) -> Value {
     w.tensor_stored("weight", &[entries, width]).gather_by(numbers, 0).cast(DataType::F32)
 }
 
-/// Each token with mean 0 and variance 1, then each of its elements by a scale and a bias of their own.
+/// Normalises each token to mean 0 and variance 1, then applies a scale and a bias to each element.
 pub fn layer_norm(w: &Scope<'_>, x: &Value, epsilon: f32) -> Value {
     let width = width(x);
     x.layer_norm(&w.tensor("weight", [width]), &w.tensor("bias", [width]), epsilon)

@@ -1,4 +1,4 @@
-//! Making images larger, and fitting them to a size.
+//! Enlarging images, and padding them to a multiple.
 
 use super::{Scope, channels, conv2d};
 use crate::{Error, Result};
@@ -7,16 +7,16 @@ use tileforge_graph::{Dim, Value};
 /// PyTorch's default slope of LeakyReLU.
 const SLOPE: f32 = 0.01;
 
-/// How much must be added to a size; to one that is dynamic nothing, since it must be a multiple, as the contract says.
+/// How much must be added to a size. Nothing is added to a dynamic size: the contract demands a multiple.
 fn missing(size: &Dim, multiple: usize) -> usize {
     size.fixed().map_or(0, |size| size.next_multiple_of(multiple) - size)
 }
 
-/// An image with rows below and columns on the right, mirrored at its last pixels, so that its sizes are multiples of
-/// `multiple`.
+/// Pads an image to multiples of `multiple`, with rows below and columns on the right that mirror it at its last
+/// pixels.
 ///
 /// # Errors
-/// It is so small that there is less to mirror than is missing.
+/// The image is so small that it has fewer pixels to mirror than are missing.
 pub fn pad_to_multiple(image: &Value, multiple: usize) -> Result<Value> {
     let [_, _, height, width] = image.dims();
     for size in [&height, &width].into_iter().filter_map(Dim::fixed) {
@@ -29,7 +29,7 @@ pub fn pad_to_multiple(image: &Value, multiple: usize) -> Result<Value> {
     Ok(image.pad_reflect(missing(&height, multiple), missing(&width, multiple)))
 }
 
-/// Undoes [`pad_to_multiple`] on what a network made of the padded image, `scale` times as large.
+/// Crops a network's result, `scale` times as large as the padded image, to undo [`pad_to_multiple`].
 pub fn crop_to_image(upscaled: &Value, image: &Value, multiple: usize, scale: usize) -> Value {
     let [_, _, height, width] = image.dims();
     match (height.fixed(), width.fixed()) {
@@ -40,9 +40,9 @@ pub fn crop_to_image(upscaled: &Value, image: &Value, multiple: usize, scale: us
     }
 }
 
-/// The upsampling that most transformers for super-resolution have: `filters` features, enlarged by each of `factors`
-/// in turn with a convolution and a pixel shuffle, and a last convolution to `outputs` channels. `x` `[batch, channels,
-/// height, width]`.
+/// The upsampling of most transformers for super-resolution. A convolution makes `filters` features, a convolution and
+/// a pixel shuffle enlarge them by each of `factors`, and a last convolution makes `outputs` channels. `x` `[batch,
+/// channels, height, width]`.
 pub fn shuffle_upsampling(w: &Scope<'_>, x: &Value, filters: usize, factors: &[usize], outputs: usize) -> Value {
     let mut x = conv2d(&w.at("conv_before_upsample.0"), x, filters, 3).leaky_relu(SLOPE);
     for (number, factor) in factors.iter().enumerate() {

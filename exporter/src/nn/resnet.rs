@@ -1,4 +1,4 @@
-//! Residual blocks of convolutions, and what changes sizes between them, as the networks of latent diffusion have them.
+//! The residual blocks of latent diffusion's networks, and the layers between them that change sizes.
 
 use super::{Scope, channels, conv2d, group_norm, linear};
 use tileforge_graph::{ConvOptions, Value};
@@ -6,16 +6,16 @@ use tileforge_graph::{ConvOptions, Value};
 /// How a network normalises: groups of channels over the whole image.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Groups {
-    /// How many.
+    /// The number of groups.
     pub count: usize,
     /// Added to the variance.
     pub epsilon: f32,
 }
 
-/// x + two convolutions, with x through a 1×1 convolution where the channels change.
+/// x + two convolutions. Where the channels change, a 1×1 convolution is applied to x.
 ///
-/// `x` `[batch, inputs, height, width]` → `[batch, filters, height, width]`; `time` `[1 or batch, any]` is added
-/// between the convolutions, to each channel its own.
+/// `x` `[batch, inputs, height, width]` → `[batch, filters, height, width]`; `time` `[1 or batch, any]` is projected to
+/// one number for each channel, which is added between the convolutions.
 pub fn resnet(w: &Scope<'_>, x: &Value, filters: usize, groups: Groups, time: Option<&Value>) -> Value {
     let norm = |name: &str, x: &Value| group_norm(&w.at(name), x, groups.count, groups.epsilon).silu();
     let mut y = conv2d(&w.at("conv1"), &norm("norm1", x), filters, 3);
@@ -26,7 +26,7 @@ pub fn resnet(w: &Scope<'_>, x: &Value, filters: usize, groups: Groups, time: Op
     if channels(x) == filters { x + y } else { conv2d(&w.at("conv_shortcut"), x, filters, 1) + y }
 }
 
-/// A convolution of 3×3 to half the size, with zeros before and after rows and columns.
+/// A 3×3 convolution that halves the size, with `before` and `after` zeros around rows and columns.
 pub fn downsample(w: &Scope<'_>, x: &Value, filters: usize, [before, after]: [i64; 2]) -> Value {
     let (weight, bias) = (w.tensor("weight", [filters, channels(x), 3, 3]), w.tensor("bias", [filters]));
     let options =
@@ -34,7 +34,7 @@ pub fn downsample(w: &Scope<'_>, x: &Value, filters: usize, [before, after]: [i6
     x.conv(&weight, Some(&bias), &options)
 }
 
-/// Each pixel twice in both directions, then a convolution of as many channels.
+/// Repeats each pixel twice in both directions, then a convolution with as many channels.
 pub fn upsample(w: &Scope<'_>, x: &Value) -> Value {
     conv2d(w, &x.upsample_nearest(2), channels(x), 3)
 }

@@ -26,7 +26,7 @@ impl<'a> Scope<'a> {
         Scope { path: self.join(name.as_ref()), ..self.clone() }
     }
 
-    /// Where this part of the network is: what stands before the names of its parameters.
+    /// The path of this part of the network: the prefix of its parameters' names.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -36,10 +36,9 @@ impl<'a> Scope<'a> {
         &self.trace
     }
 
-    /// A parameter of these sizes, in f32: a weight that is stored in half precision is followed by a Cast.
+    /// A parameter of these sizes, in f32. A Cast follows a weight that is stored in half precision.
     ///
-    /// This one line is where a checkpoint's shape is checked, and where a made-up checkpoint learns which tensors it
-    /// needs.
+    /// The call checks the shape in a checkpoint, and declares the tensor for a synthesised one.
     pub fn tensor<const N: usize>(&self, name: &str, dims: [usize; N]) -> Value {
         self.tensor_as(name, &dims, &dims)
     }
@@ -55,12 +54,12 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// As [`Scope::tensor`], used with other sizes than it is stored with.
+    /// As [`Scope::tensor`], for a tensor that is stored with other sizes than it is used with.
     pub fn tensor_as(&self, name: &str, stored: &[usize], used: &[usize]) -> Value {
         self.computed_from(name, stored, name, |weight| weight.reshaped(used.to_vec()))
     }
 
-    /// A parameter in equal parts of its rows, each under a name of its own: `qkv.weight` as `qkv.NAME.weight`.
+    /// A parameter split into equal parts of its rows, each with its own name: `qkv.weight` as `qkv.NAME.weight`.
     pub fn parts<const N: usize, const PARTS: usize>(
         &self,
         name: &str,
@@ -83,7 +82,7 @@ impl<'a> Scope<'a> {
         })
     }
 
-    /// A weight `name` that is computed from the parameter `stored`, of these sizes.
+    /// A weight `name` that is computed from the parameter `stored`, which has these sizes.
     pub fn computed_from(
         &self,
         stored: &str,
@@ -94,7 +93,7 @@ impl<'a> Scope<'a> {
         self.made(name, self.stored(stored, dims).and_then(compute))
     }
 
-    /// As [`Scope::computed`], of what may have failed: the error sticks.
+    /// As [`Scope::computed`], for a weight that may have failed: the trace keeps the error.
     pub(super) fn made(&self, name: &str, weight: tileforge_graph::Result<Weight>) -> Value {
         match weight {
             Ok(weight) => self.computed(name, weight),
@@ -113,13 +112,13 @@ impl<'a> Scope<'a> {
         self.parameters.get(&self.join(name), dims)
     }
 
-    /// Records that the network's code finds something else in this part of the network than it expects.
+    /// Records that this part of the network is not what its code expects.
     pub fn fail(&self, reason: impl std::fmt::Display) {
         self.trace.fail(tileforge_graph::Error::Graph(format!("`{}`: {reason}", self.path)));
     }
 
-    /// What a list of hyperparameters called `name` says of one of the network's levels, of which it must have one for
-    /// each; otherwise the trace fails.
+    /// The entry for one of the network's levels in a list of hyperparameters called `name`. The trace fails if the
+    /// list has no such entry.
     pub fn of_level(&self, name: &str, each: &[usize], level: usize) -> usize {
         each.get(level).copied().unwrap_or_else(|| {
             self.fail(format!("expected `{name}` to have a number for level {level}, found {each:?}"));
@@ -132,7 +131,7 @@ impl<'a> Scope<'a> {
         self.trace.weight(&self.join(name), weight).cast(DataType::F32)
     }
 
-    /// A tensor that says something by being there, and is not computed with.
+    /// Declares a tensor whose presence means something, and that the network does not compute with.
     pub fn marker(&self, name: &str, dims: &[usize]) {
         if let Err(error) = self.stored(name, dims) {
             self.trace.fail(error);
@@ -144,7 +143,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// A tensor that an architecture asked for.
+/// A tensor that an architecture needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declaration {
     /// The path in the checkpoint.
@@ -153,7 +152,7 @@ pub struct Declaration {
     pub dims: Vec<usize>,
 }
 
-/// Where parameters come from, and which of them were asked for.
+/// The source of parameters, with a record of those that were fetched.
 #[derive(Debug)]
 pub struct Parameters<'a> {
     source: Option<&'a Checkpoint>,
@@ -164,11 +163,11 @@ pub struct Parameters<'a> {
 
 impl<'a> Parameters<'a> {
     /// The tensors of a checkpoint.
-    pub fn of(checkpoint: &'a Checkpoint) -> Self {
+    pub fn new(checkpoint: &'a Checkpoint) -> Self {
         Parameters { source: Some(checkpoint), ..Self::declared_only() }
     }
 
-    /// No tensors: only what is asked for is recorded, and zeros are given.
+    /// No checkpoint: records what is fetched, and gives zeros.
     pub fn declared_only() -> Self {
         Parameters {
             source: None,
@@ -178,12 +177,12 @@ impl<'a> Parameters<'a> {
         }
     }
 
-    /// Everything that was asked for, in order.
+    /// Everything that was fetched, in order.
     pub fn declarations(self) -> Vec<Declaration> {
         self.declared.into_inner()
     }
 
-    /// Number of elements of all tensors that were asked for.
+    /// Number of elements of all tensors that were fetched.
     pub fn elements(&self) -> u64 {
         let declared = self.declared.borrow();
         let tensors: BTreeMap<&str, u64> =
@@ -211,8 +210,8 @@ impl<'a> Parameters<'a> {
         found.map_or_else(|| Weight::zeros(DataType::F32, dims.to_vec()), Ok)
     }
 
-    /// What does not fit between the checkpoint and what was asked for, a line each; `ignored` names tensors that may
-    /// be left over. `None` if everything fits.
+    /// The differences between the checkpoint and what was fetched, one line each; `ignored` says which tensors may be
+    /// left over. `None` if there are no differences.
     pub fn problems(&self, ignored: impl Fn(&str) -> bool) -> Option<String> {
         let checkpoint = self.source?;
         let asked: BTreeSet<String> =
@@ -237,7 +236,8 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// The first of a kind of problem; the rest is counted, since one wrong hyperparameter can misname a thousand tensors.
+/// The first problems of a kind. The rest is only counted, because one wrong hyperparameter can rename a thousand
+/// tensors.
 fn list<'t, T>(text: &mut String, kind: &str, items: &'t [T]) -> &'t [T] {
     const SHOWN: usize = 12;
     if items.len() > SHOWN {

@@ -3,7 +3,7 @@
 use super::width;
 use tileforge_graph::{Error, Size, Value};
 
-/// Which rows of a matrix of tokens belong together: `[batch · length, width]` is `[batch, length…, width]`.
+/// How the rows of a matrix of tokens form sequences: `[batch · length, width]` is `[batch, length…, width]`.
 ///
 /// Linear layers and normalisations are computed on rows, where a weight can stay as PyTorch stores it; attention is
 /// computed on sequences. Both the batch and the length may be dynamic.
@@ -11,9 +11,9 @@ use tileforge_graph::{Error, Size, Value};
 pub struct Sequences(Value);
 
 impl Sequences {
-    /// The sequences of a value `[batch, length…, width]`: what stands between the first and the last dimension is one
+    /// The sequences of a value `[batch, length…, width]`: all dimensions between the first and the last form one
     /// length.
-    pub fn of(value: &Value) -> Self {
+    pub fn new(value: &Value) -> Self {
         Sequences(value.clone())
     }
 
@@ -22,13 +22,13 @@ impl Sequences {
         self.0.reshape(&[-1, width(&self.0) as i64])
     }
 
-    /// Rows of the same width in the shape of the original.
+    /// Rows of the same width in the shape of the original value.
     pub fn restore(&self, rows: &Value) -> Value {
         rows.reshape_like(&self.0)
     }
 
     /// Rows of any width as `[batch, length, width]`.
-    pub(super) fn of_rows(&self, rows: &Value) -> Value {
+    pub(super) fn split(&self, rows: &Value) -> Value {
         let [_, between @ .., _] = self.0.ty().dims.as_slice() else {
             self.0
                 .trace()

@@ -2,12 +2,12 @@
 
 use tileforge_graph::{Constant, Value};
 
-/// How a number becomes a vector (<https://arxiv.org/abs/1706.03762>, 3.5; the period is diffusers' `max_period`).
+/// Embedding of a number as a vector (<https://arxiv.org/abs/1706.03762>, 3.5; the period is diffusers' `max_period`).
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Sinusoids {
-    /// Whether the cosines stand before the sines.
+    /// Whether the cosines come before the sines.
     pub flip_sin_to_cos: bool,
-    /// Taken from the number of frequencies when they are spread.
+    /// Subtracted from the number of frequencies in the exponent's denominator.
     pub freq_shift: f64,
 }
 
@@ -16,8 +16,8 @@ const MAX_PERIOD: f32 = 10_000.0;
 impl Sinusoids {
     /// `numbers` `[count, 1]` → `[count, width]`.
     ///
-    /// The frequencies are rounded as PyTorch rounds them in f32: at a timestep of 1000, another rounding would be
-    /// another angle.
+    /// The frequencies are rounded to f32 as in PyTorch: at a timestep of 1000, another rounding would change the
+    /// angles.
     pub fn embed(&self, numbers: &Value, width: usize) -> Value {
         let half = width / 2;
         let exponent = |i: usize| -MAX_PERIOD.ln() * i as f32 / (half as f32 - self.freq_shift as f32);

@@ -30,12 +30,12 @@ pub struct SwinBlock {
 }
 
 impl SwinBlock {
-    /// `x` + window attention, and to that + MLP, each of the normalised sum before it. Tokens stand in the order
+    /// y = x + window attention(norm(x)), then y + mlp(norm(y)). Tokens are in the order
     /// [`Order::Windows`](super::Order::Windows) of the roll.
     pub fn apply(&self, w: &Scope<'_>, x: &Value, grid: &Grid) -> Value {
-        let normal = layer_norm(&w.at("norm1"), x, LAYER_NORM_EPSILON);
-        let x = x + grid.attention(&w.at("attn"), &normal, self.heads, self.roll, self.biased);
-        let normal = layer_norm(&w.at("norm2"), &x, LAYER_NORM_EPSILON);
-        &x + mlp(&w.at("mlp"), &normal, self.hidden)
+        let normalised = layer_norm(&w.at("norm1"), x, LAYER_NORM_EPSILON);
+        let x = x + grid.attention(&w.at("attn"), &normalised, self.heads, self.roll, self.biased);
+        let normalised = layer_norm(&w.at("norm2"), &x, LAYER_NORM_EPSILON);
+        &x + mlp(&w.at("mlp"), &normalised, self.hidden)
     }
 }

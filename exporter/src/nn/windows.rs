@@ -1,20 +1,20 @@
 //! Attention in windows of an image, as in Swin Transformers (<https://arxiv.org/abs/2103.14030>).
 //!
-//! The pixels of feature maps are tokens, the rows of a matrix `[batch · height · width, channels]`. In which order
-//! they stand matters only where attention groups them, so that all window partitions, rolls and reversals of the
-//! original code come down to one gather of rows from one [`Order`] to another, and to none where the order stays.
+//! The pixels of feature maps are tokens, the rows of a matrix `[batch · height · width, channels]`. Their order only
+//! matters where attention groups them. All window partitions, rolls and reversals of the original code therefore
+//! become one gather of rows from one [`Order`] to another, or nothing where the order is the same.
 
 use super::{Scope, attention, linear, query_key_value, width};
 use tileforge_graph::{Constant, Value};
 
-/// What is added to the scores of pixels that a roll made neighbours, so that they do not see each other.
+/// Added to the attention scores of pixels that only a roll made neighbours, so that they do not attend to each other.
 ///
-/// The original code adds −100, which leaves weights of about e⁻¹⁰⁰: denormal numbers, which make a softmax on a CPU
-/// three times as slow, and the product after it four times. A weight of e⁻⁶⁰ is a normal number, with room for scores
-/// that differ by 27, and is lost in the rounding of any sum that it is part of all the same.
+/// The original code adds −100, which leaves weights of about e⁻¹⁰⁰. These are denormal numbers: they make a softmax on
+/// a CPU three times as slow, and the product after it four times. A weight of e⁻⁶⁰ is a normal number even where
+/// scores differ by 27 more, and is just as much lost in the rounding of any sum.
 const MASKED: f32 = -60.0;
 
-/// Feature maps whose pixels are tokens, and the windows that they are cut into.
+/// The sizes of feature maps whose pixels are tokens, and of the windows that they are cut into.
 #[derive(Debug, Clone, Copy)]
 pub struct Grid {
     /// Number of maps.
@@ -32,9 +32,8 @@ pub struct Grid {
 pub enum Order {
     /// Map by map, row by row.
     Raster,
-    /// Window by window of the maps rolled up and left by this many pixels, row by row in each. With a roll, the
-    /// windows at the lower and the right edge, into which the pixels of the other edges were rolled, stand behind all
-    /// others.
+    /// Window by window, row by row in each, of the maps rolled up and left by this many pixels. With a roll, the
+    /// windows at the lower and the right edge come last: they hold pixels from the opposite edges.
     Windows(usize),
 }
 
@@ -84,7 +83,7 @@ impl Grid {
         let attended = if inner == windows.len() {
             plain([&q, &k, &v])
         } else {
-            // Only these windows hold pixels that were no neighbours: the others are spared the sum with a mask.
+            // Only these windows hold pixels that were not neighbours, so only these need a mask.
             let mask: Vec<f32> = windows[inner..].iter().flat_map(|window| self.mask(*window, roll)).collect();
             let mask = w.trace().constant("mask", &[windows.len() - inner, 1, area, area], Constant::F32(&mask));
             let part = |from, to| [&q, &k, &v].map(|x| x.slice(0, from, to));
@@ -96,7 +95,7 @@ impl Grid {
     }
 
     /// Attention of each window to a larger one about the same centre, of side `around` (HAT,
-    /// <https://arxiv.org/abs/2205.04437>): `x` in raster order → the same. Beyond the maps, keys and values are 0.
+    /// <https://arxiv.org/abs/2205.04437>): `x` in raster order → the same. Outside the maps, keys and values are 0.
     /// Parameters as for [`Grid::attention`].
     pub fn overlapping_attention(&self, w: &Scope<'_>, x: &Value, heads: usize, around: usize, biased: bool) -> Value {
         let channels = width(x);
@@ -106,7 +105,7 @@ impl Grid {
             (self.window * self.window) as i64,
             channels as i64,
         ]);
-        // One more token, of zeros, stands for all pixels beyond the maps.
+        // One more token, of zeros, represents all pixels outside the maps.
         let beyond = w.trace().constant("beyond", &[1, channels], Constant::F32(&vec![0.0; channels]));
         let windows = self.windows(0);
         let pixels = windows.iter().flat_map(|window| self.square(*window, (around - self.window) / 2, around));
@@ -115,8 +114,8 @@ impl Grid {
         let larger = |x: Value| {
             x.concat(&[&beyond], 0).gather(&indices, 0).reshape(&[-1, (around * around) as i64, channels as i64])
         };
-        // The original counts distances from keys to queries here, and from a place that makes some rows negative: they
-        // count from the table's end, as indices do in Python.
+        // The original code counts distances from keys to queries here, from an origin that makes some rows negative.
+        // Negative rows count from the table's end, like indices in Python.
         let (side, shift) = ((self.window + around) as i64 - 1, around as i64 - self.window as i64 - 1);
         let row = |query: [i64; 2], key: [i64; 2]| (key[0] - query[0] - shift) * side + key[1] - query[1] - shift;
         let bias = position_bias(w, self.window, around, heads, |query, key| row(query, key).rem_euclid(side * side));
@@ -158,7 +157,7 @@ impl Grid {
         })
     }
 
-    /// The pixels of a square of side `side`, `border` up and left of a window, or `None` beyond the map.
+    /// The pixels of a square of side `side`, `border` up and left of a window, or `None` outside the map.
     fn square(
         &self,
         [map, top, left]: [usize; 3],
@@ -176,7 +175,7 @@ impl Grid {
     /// `[window², window²]`: 0 between pixels of a window that were neighbours before the roll, [`MASKED`] between
     /// others.
     fn mask(&self, window: [usize; 3], roll: usize) -> Vec<f32> {
-        // At the far edges, the first pixels of the map follow upon the last ones.
+        // At the far edges, the first pixels of the map follow the last ones.
         let follows = |pixel: usize| {
             let (y, x) = (pixel / self.width % self.height, pixel % self.width);
             (window[1] + self.window == self.height && y < roll, window[2] + self.window == self.width && x < roll)
@@ -186,9 +185,9 @@ impl Grid {
     }
 }
 
-/// What is added to the scores of a window's pixels with those of a window of side `around`: `[1, heads, side²,
-/// around²]`. `row` tells for the places of a query and of a key, each `[y, x]` from its window's corner, which row of
-/// the table holds it.
+/// The biases of the attention scores between a window's pixels and those of a window of side `around`: `[1, heads,
+/// side², around²]`. `row` gives the row of the table for the positions of a query and of a key, each `[y, x]` from its
+/// window's corner.
 fn position_bias(
     w: &Scope<'_>,
     side: usize,

@@ -8,7 +8,7 @@ pub(super) fn elementwise(call: &Call<'_>) -> Inferred {
     Ok(vec![call.ty(0)?.clone()])
 }
 
-/// Two inputs of one type, stretched to each other as in NumPy.
+/// Two inputs of one type, broadcast to each other as in NumPy.
 pub(super) fn broadcasting(call: &Call<'_>) -> Inferred {
     let (a, b) = (call.ty(0)?, call.ty(1)?);
     if a.data_type != b.data_type {
@@ -17,13 +17,13 @@ pub(super) fn broadcasting(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type: a.data_type, dims: broadcast(a, b)? }])
 }
 
-/// Two inputs of one type, stretched to each other: a truth for each pair.
+/// Two inputs of one type, broadcast to each other. The result is a boolean for each pair.
 pub(super) fn comparison(call: &Call<'_>) -> Inferred {
     let types = broadcasting(call)?;
     Ok(types.into_iter().map(|ty| TensorType { data_type: DataType::Bool, ..ty }).collect())
 }
 
-/// The place of the largest value along an axis, which becomes 1, or vanishes with `keepdims` 0.
+/// The index of the largest value along an axis. The axis gets the size 1, or is removed with `keepdims` 0.
 pub(super) fn arg_max(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     let axis = axis_index(call.int("axis").unwrap_or(0), x.dims.len())?;
@@ -35,11 +35,11 @@ pub(super) fn arg_max(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type: DataType::I64, dims }])
 }
 
-/// `x` where it is positive, `slope · x` elsewhere; the slope stretches to `x` and never the other way.
+/// `x` where it is positive, `slope · x` elsewhere; the slope is broadcast to `x`, and not the other way round.
 pub(super) fn prelu(call: &Call<'_>) -> Inferred {
     let (x, slope) = (call.ty(0)?, call.ty(1)?);
     if x.data_type != slope.data_type || broadcast(x, slope)? != x.dims {
-        return Err(format!("the slope {slope} does not stretch to {x}").into());
+        return Err(format!("the slope {slope} cannot be broadcast to {x}").into());
     }
     Ok(vec![x.clone()])
 }
@@ -62,11 +62,11 @@ pub(super) fn cumulative_sum(call: &Call<'_>) -> Inferred {
 
 fn broadcast(a: &TensorType, b: &TensorType) -> Inferred<Vec<Dim>> {
     broadcast_dims(&a.dims, &b.dims)
-        .ok_or_else(|| format!("the shapes {a} and {b} do not stretch to each other").into())
+        .ok_or_else(|| format!("the shapes {a} and {b} cannot be broadcast to each other").into())
 }
 
-/// The shape that two shapes stretch to, aligned at their ends: a size of 1 becomes the other's. `None` if there is
-/// none.
+/// The shape that two shapes are broadcast to, aligned at their ends: a size of 1 becomes the other's size. `None` if
+/// they cannot be broadcast.
 pub(super) fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Option<Vec<Dim>> {
     let rank = a.len().max(b.len());
     let at = |dims: &[Dim], i: usize| (i + dims.len()).checked_sub(rank).map_or(Dim::Fixed(1), |i| dims[i].clone());

@@ -38,7 +38,7 @@ pub(super) fn concat(call: &Call<'_>) -> Inferred {
         call.int("axis").ok_or_else(|| Problem::Mismatch("attribute `axis` is missing".into()))?,
         first.dims.len(),
     )?;
-    // At most one size may be dynamic: the fixed ones are added to it.
+    // At most one size may be dynamic; the fixed sizes are added to it.
     let (mut total, mut dynamic) = (0_usize, None);
     for index in 0..call.operands.len() {
         let part = call.ty(index)?;
@@ -72,8 +72,8 @@ pub(super) fn gather(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
 
-/// Inputs `x`, `indices` `[batch…, any…, n]`: each row of indices is a place in the first `n` dimensions of `x` behind
-/// the batch.
+/// Inputs `x`, `indices` `[batch…, any…, n]`: each row of indices is a position in the first `n` dimensions of `x`
+/// after the batch.
 pub(super) fn gather_nd(call: &Call<'_>) -> Inferred {
     let (x, indices) = (call.ty(0)?, call.ty(1)?);
     let mismatch = || Problem::Mismatch(format!("the indices {indices} do not fit {x}"));
@@ -122,7 +122,7 @@ pub(super) fn shape_range(call: &Call<'_>) -> Inferred<Range<usize>> {
     Ok(start..position("end", rank).max(start))
 }
 
-/// Inputs `x`, `shape`: 0 keeps a dimension, one −1 takes what is left.
+/// Inputs `x`, `shape`: a 0 keeps a dimension, and one −1 stands for the remaining elements.
 pub(super) fn reshape(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     let target = call.extents(1)?;
@@ -142,7 +142,7 @@ pub(super) fn reshape(call: &Call<'_>) -> Inferred {
             Extent::Size(dim) => dim.clone(),
         });
     }
-    // Symbols that stay as they are cancel; what remains must be one product.
+    // Symbols that occur on both sides cancel; the rest must be one product.
     let mut before = x.dims.clone();
     let mut after = dims.clone();
     for dim in x.dims.iter().filter(|dim| dim.fixed().is_none()) {
@@ -181,8 +181,8 @@ pub(super) fn slice(call: &Call<'_>) -> Inferred {
 
 fn sliced(dim: &Dim, start: i64, end: i64, step: i64) -> Inferred<Dim> {
     let Some(length) = dim.fixed() else {
-        // Of a size that is not known, a cut from the front and a cut from the back can be told, and parts that it
-        // surely has.
+        // For a dynamic size, the result is known where a fixed number of entries is cut from the front or the back, or
+        // where the slice lies within the smallest possible size.
         let least = i64::try_from(dim.minimum()).unwrap_or(i64::MAX);
         let (from, to) = (start.max(0), if end == i64::MAX { 0 } else { end });
         let cut = match (start, end, step) {
@@ -229,7 +229,7 @@ pub(super) fn transpose(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
 
-/// Equal parts along `axis`, as many as there are outputs, or of the constant sizes `split` (input 1).
+/// Equal parts along `axis`, one for each output, or parts of the constant sizes `split` (input 1).
 pub(super) fn split(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     let axis = axis_index(call.int("axis").unwrap_or(0), x.dims.len())?;

@@ -1,10 +1,11 @@
-//! Matrix products, and what attention does between them.
+//! Matrix products, softmax and attention.
 
 use super::arithmetic::broadcast_dims;
 use super::{Call, Inferred, Problem, axis_index};
 use crate::{Dim, TensorType};
 
-/// `a` `[…, rows, inner]` times `b` `[…, inner, columns]`; the dimensions before the last two stretch as in NumPy.
+/// `a` `[…, rows, inner]` times `b` `[…, inner, columns]`; the dimensions before the last two are broadcast as in
+/// NumPy.
 pub(super) fn matmul(call: &Call<'_>) -> Inferred {
     let (a, b) = (call.ty(0)?, call.ty(1)?);
     let mismatch = || Problem::Mismatch(format!("{a} times {b} is no matrix product"));
@@ -20,8 +21,8 @@ pub(super) fn matmul(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type: a.data_type, dims }])
 }
 
-/// `a` `[rows, inner]` times `b` `[inner, columns]`, either of them transposed first, plus an optional `c` that
-/// stretches to the product.
+/// `a` `[rows, inner]` times `b` `[inner, columns]`, either of which may be transposed first, plus an optional `c` that
+/// is broadcast to the product.
 pub(super) fn gemm(call: &Call<'_>) -> Inferred {
     let (a, b) = (call.ty(0)?, call.ty(1)?);
     let sides = |ty: &TensorType, transposed: &str| -> Inferred<[Dim; 2]> {
@@ -41,7 +42,7 @@ pub(super) fn gemm(call: &Call<'_>) -> Inferred {
             if c.ty.data_type != a.data_type
                 || broadcast_dims(&product.dims, &c.ty.dims).as_ref() != Some(&product.dims) =>
         {
-            Err(format!("{} does not stretch to the product {product}", c.ty).into())
+            Err(format!("{} cannot be broadcast to the product {product}", c.ty).into())
         }
         _ => Ok(vec![product]),
     }
@@ -54,8 +55,8 @@ pub(super) fn softmax(call: &Call<'_>) -> Inferred {
     Ok(vec![x.clone()])
 }
 
-/// Queries, keys and values `[batch, tokens, heads · width]`; only their first result is inferred, without what is kept
-/// from earlier calls.
+/// Queries, keys and values `[batch, tokens, heads · width]`; only the first output is inferred, for calls without keys
+/// and values of earlier calls.
 pub(super) fn attention(call: &Call<'_>) -> Inferred {
     let (q, k, v) = (call.ty(0)?, call.ty(1)?, call.ty(2)?);
     let mismatch = || Problem::Mismatch(format!("the queries {q}, keys {k} and values {v} do not fit each other"));

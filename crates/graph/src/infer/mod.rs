@@ -1,7 +1,7 @@
 //! Shape inference: from the types of a node's inputs to the types of its outputs.
 //!
-//! Each rule follows the operator's entry in <https://onnx.ai/onnx/operators/>. Every operator that we emit has one,
-//! and a test holds them all to the shapes that ONNX Runtime computes.
+//! Each rule follows the operator's entry in <https://onnx.ai/onnx/operators/>. Every operator that we emit has a rule,
+//! and a test compares all of them with the shapes that ONNX Runtime computes.
 
 mod arithmetic;
 mod layout;
@@ -18,21 +18,22 @@ pub struct Operand<'a> {
     pub ty: &'a TensorType,
     /// The values, where the input is an initializer.
     pub constant: Option<&'a Weight>,
-    /// The values, where the input is computed from shapes alone: what [`contents`] said of the node that makes it.
+    /// The values, where the input is computed from shapes alone: the result of [`contents`] for the node that makes
+    /// it.
     pub contents: Option<&'a [Extent]>,
 }
 
 /// One value of an integer tensor that is computed from shapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extent {
-    /// A number: a size that is known, or what stands for one, such as the −1 of Reshape.
+    /// A number: a known size, or a placeholder such as the −1 of Reshape.
     Number(i64),
     /// A size that is not known yet.
     Size(Dim),
 }
 
 impl Extent {
-    /// The size that it is; `None` for a number that is no size.
+    /// The size; `None` for a negative number.
     fn dim(&self) -> Option<Dim> {
         match self {
             Extent::Number(number) => usize::try_from(*number).ok().map(Dim::Fixed),
@@ -41,7 +42,7 @@ impl Extent {
     }
 }
 
-/// Why there is no answer.
+/// Why types cannot be inferred.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
     /// There is no rule for this operator.
@@ -107,7 +108,8 @@ pub fn infer(node: &Node, operands: &[Option<Operand<'_>>]) -> Inferred {
     }
 }
 
-/// The values that a node makes, if it computes integers from shapes alone: Shape, and Concat of its results.
+/// The values that a node computes, if they are integers that follow from shapes alone: Shape, and Concat of such
+/// values.
 pub fn contents(node: &Node, operands: &[Option<Operand<'_>>]) -> Option<Vec<Extent>> {
     let call = Call { node, operands };
     match node.operator.as_str() {
@@ -127,7 +129,7 @@ pub fn contents(node: &Node, operands: &[Option<Operand<'_>>]) -> Option<Vec<Ext
     }
 }
 
-/// A node with its operands: what a rule reads.
+/// A node with its operands, as rules read them.
 struct Call<'a> {
     node: &'a Node,
     operands: &'a [Option<Operand<'a>>],
@@ -208,7 +210,7 @@ fn axis_index(axis: i64, rank: usize) -> Inferred<usize> {
     index.ok_or_else(|| Problem::Mismatch(format!("axis {axis} is outside the {rank} dimensions")))
 }
 
-/// A size that overflowed or became negative.
+/// A size, or the error that it overflowed or became negative.
 fn size(dim: Option<Dim>) -> Inferred<Dim> {
     dim.ok_or_else(|| Problem::Mismatch("a size overflows, is negative, or is not a multiple of its divisor".into()))
 }

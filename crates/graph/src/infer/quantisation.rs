@@ -1,9 +1,9 @@
-//! Numbers of few bits with scales.
+//! Quantised values with scales.
 
 use super::{Call, Inferred, Problem, axis_index};
 use crate::{DataType, TensorType};
 
-/// Inputs `x`, `scale` (one, or one for each index of `axis`), optional `zero point`, which says the result's type.
+/// Inputs `x`, `scale` (one, or one for each index of `axis`), optional `zero point`, whose type is the result's type.
 pub(super) fn quantize_linear(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     if !x.data_type.is_float() {
@@ -22,7 +22,7 @@ pub(super) fn quantize_linear(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type, dims: x.dims.clone() }])
 }
 
-/// Inputs `x`, `scale` (one, or one for each index of `axis`), which says the result's type, and an optional `zero
+/// Inputs `x`, `scale` (one, or one for each index of `axis`), whose type is the result's type, and an optional `zero
 /// point`.
 pub(super) fn dequantize_linear(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;

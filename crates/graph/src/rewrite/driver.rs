@@ -5,11 +5,11 @@ use crate::{Error, Model, Node, Result};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
 
-/// Says what replaces a node.
+/// A rule that replaces nodes.
 pub trait Rule {
-    /// What replaces `node`, the node at `position` of the model before; `None` if the node stays as it is.
+    /// The replacement of `node`, which is at `position` of the original model; `None` if the node stays.
     ///
-    /// Rules are asked once for each node, in the order in which nodes run, but not for absorbed ones
+    /// Rules are called once for each node, in the order in which nodes run, except for absorbed nodes
     /// ([`Patch::absorb`]).
     ///
     /// # Errors
@@ -17,14 +17,14 @@ pub trait Rule {
     fn patch<'n>(&mut self, position: usize, node: &Node, names: &'n mut Names) -> Result<Option<Patch<'n>>>;
 }
 
-/// The model after a rule's patches. Nodes and weights that became dead are removed, nodes stand in an order in which
+/// The model with a rule's patches applied. Dead nodes and weights are removed, nodes are sorted into an order in which
 /// they can run, and all types are inferred again, which checks the patches against the operators' rules.
 ///
 /// Where patches leave the order valid, nodes and weights keep it: a rule without patches changes nothing.
 ///
 /// # Errors
-/// The rule fails, or its patches make no valid graph: a value is read that nothing makes, or made twice; a weight or
-/// node name is used twice; nodes read each other's outputs in a circle; or an operator's inputs do not fit it.
+/// The rule fails, or its patches make an invalid graph: a value is read that nothing makes, or is made twice; a weight
+/// or node name is used twice; nodes read each other's outputs in a circle; or an operator's inputs do not fit it.
 pub fn apply(model: &Model, rule: &mut impl Rule) -> Result<Model> {
     let mut names = Names::new(model);
     let mut made = model.clone();
@@ -71,8 +71,8 @@ pub fn apply(model: &Model, rule: &mut impl Rule) -> Result<Model> {
     Ok(made)
 }
 
-/// Puts every node behind those that make its inputs. Among nodes that could run, the earlier one stays the earlier:
-/// a valid order does not change.
+/// Sorts nodes after the nodes that make their inputs. Nodes that could run in either order keep their order, so a
+/// valid order does not change.
 fn sort(model: &mut Model) -> Result<()> {
     let mut makers: HashMap<&str, usize> = HashMap::new();
     for (position, node) in model.nodes.iter().enumerate() {

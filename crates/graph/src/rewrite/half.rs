@@ -1,19 +1,19 @@
 //! FP16 and BF16: typed tensors, with a Cast wherever two types meet.
 //!
-//! The model's inputs and outputs stay FP32. Pixels come from 8 or 16 bits and go back there, callers use the same
-//! buffers for every precision, and one Cast at each end costs next to nothing.
+//! The model's inputs and outputs stay FP32. Pixels have 8 or 16 bits, callers use the same buffers for every
+//! precision, and one Cast at each end costs very little.
 
 use super::{Names, Patch, Rule, apply};
 use crate::{Attribute, DataType, Error, Model, Node, Opset, Result};
 use std::collections::HashMap;
 
-/// The model with weights and activations in `half` (f16 or bf16). The nodes that `in_fp32` marks, by their positions,
-/// compute in FP32.
+/// The model with weights and activations in `half` (f16 or bf16). The nodes at positions that `in_fp32` marks compute
+/// in FP32.
 ///
 /// The model has no Cast of a weight ([`fold_weight_casts`](super::fold_weight_casts)).
 ///
 /// # Errors
-/// `in_fp32` has not one entry for each node, a weight cannot be cast, or the result breaks the operators' rules.
+/// `in_fp32` does not have one entry for each node, a weight cannot be cast, or the result breaks the operators' rules.
 pub fn to_half(model: &Model, half: DataType, in_fp32: &[bool]) -> Result<Model> {
     if in_fp32.len() != model.nodes.len() {
         let (expected, found) = (model.nodes.len(), in_fp32.len());
@@ -31,17 +31,17 @@ pub fn to_half(model: &Model, half: DataType, in_fp32: &[bool]) -> Result<Model>
     apply(&newer, &mut rule)
 }
 
-/// From this opset on, Conv, InstanceNormalization and others take bfloat16.
+/// From this opset on, Conv, InstanceNormalization and other operators accept bfloat16.
 const BF16_OPSET: i64 = 22;
 /// The file format that came with that opset (<https://github.com/onnx/onnx/blob/main/docs/Versioning.md>).
 const BF16_IR_VERSION: i64 = 10;
 
 struct ToHalf<'a> {
-    /// The model before, with its types.
+    /// The original model, with its types.
     model: &'a Model,
     half: DataType,
     in_fp32: &'a [bool],
-    /// The FP32 values of the model before that are now made in `half`, and the names that they have there.
+    /// The FP32 values of the original model that are now made in `half`, and their new names.
     in_half: HashMap<String, String>,
     /// Values and weights after a Cast to a type, so that each is cast once.
     casts: HashMap<(String, DataType), String>,
@@ -90,17 +90,17 @@ impl Rule for ToHalf<'_> {
 }
 
 impl ToHalf<'_> {
-    /// Whether a value of the model before is FP32.
+    /// Whether a value of the original model is FP32.
     fn is_f32(&self, name: &str) -> bool {
         self.model.type_of(name).is_some_and(|ty| ty.data_type == DataType::F32)
     }
 
-    /// The type in which an FP32 value of the model before is made now.
+    /// The type in which an FP32 value of the original model is made now.
     fn type_now(&self, name: &str) -> DataType {
         if self.in_half.contains_key(name) { self.half } else { DataType::F32 }
     }
 
-    /// The name of an FP32 value of the model before, in a type.
+    /// The name of an FP32 value of the original model, in a given type.
     fn value(&mut self, patch: &mut Patch<'_>, name: &str, data_type: DataType) -> Result<String> {
         let made = self.in_half.get(name).cloned().unwrap_or_else(|| name.to_owned());
         if self.type_now(name) == data_type {

@@ -1,4 +1,4 @@
-//! Kinds of nodes that rules treat alike.
+//! Kinds of nodes that rules treat in the same way.
 
 use crate::{Model, Node, Weight};
 

@@ -1,4 +1,4 @@
-//! Changing a graph: rules look at one node after another, and one driver applies the patches that they give.
+//! Changes graphs: rules inspect one node after another, and one driver applies their patches.
 //!
 //! | module | holds |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | `prelu`, `repeated_channels` | forms for which ONNX Runtime's CPU provider has faster kernels |
 //! | `segments` | a graph cut into pieces that follow each other |
 //!
-//! A rule knows a graph and the numbers that it is given. Which precision a target needs, and what a calibration
-//! measured, is the business of the caller.
+//! A rule only knows the graph and the numbers that it gets. The caller decides which precision a target needs, and
+//! calibrates.
 
 mod driver;
 mod half;

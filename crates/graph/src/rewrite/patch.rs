@@ -1,4 +1,4 @@
-//! What replaces one node.
+//! The replacement of one node.
 
 use crate::{Attribute, Model, Node, Weight};
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ impl Names {
         Names(nodes.chain(inputs).chain(model.weights.keys()).cloned().collect())
     }
 
-    /// Takes a name that nothing uses yet: `base`, or `base.1`, `base.2`, …
+    /// Reserves a name that nothing uses yet: `base`, or `base.1`, `base.2`, …
     pub fn take(&mut self, base: &str) -> String {
         let mut name = base.to_owned();
         let mut number = 0_u64;
@@ -44,12 +44,12 @@ impl<'n> Patch<'n> {
         Patch { names, nodes: Vec::new(), weights: Vec::new(), absorbed: Vec::new() }
     }
 
-    /// Takes a name that nothing uses yet: `base`, or `base.1`, `base.2`, …
+    /// Reserves a name that nothing uses yet: `base`, or `base.1`, `base.2`, …
     pub fn name(&mut self, base: &str) -> String {
         self.names.take(base)
     }
 
-    /// Adds a node as it is: the node that is replaced, with other inputs, outputs or attributes.
+    /// Adds a given node, such as the replaced one with other inputs, outputs or attributes.
     pub fn push(&mut self, node: Node) {
         self.nodes.push(node);
     }
@@ -67,7 +67,7 @@ impl<'n> Patch<'n> {
         name
     }
 
-    /// Adds a new node that makes `output`, a value which the replaced node made.
+    /// Adds a new node that makes `output`, an output of the replaced node.
     pub fn node_for(
         &mut self,
         output: &str,
@@ -116,13 +116,13 @@ impl<'n> Patch<'n> {
         name
     }
 
-    /// Makes a weight of `output`, a value which the replaced node made.
+    /// Makes `output`, an output of the replaced node, a weight.
     pub fn weight_for(&mut self, output: &str, weight: Weight) {
         self.weights.push((output.to_owned(), weight));
     }
 
-    /// Replaces another node as well: the one at a position of the graph before, behind the node that the rule looks
-    /// at. The rule will not see that node.
+    /// Also replaces the node at `position` of the original graph, which must come after the replaced node. The rule is
+    /// not called for it.
     pub fn absorb(&mut self, position: usize) {
         self.absorbed.push(position);
     }

@@ -1,10 +1,11 @@
-//! PReLU for ONNX Runtime's CPU kernels, which have none in 8 bits and none in the blocked layout of FP32 convolutions.
+//! PReLU for ONNX Runtime's CPU provider, which has no PReLU kernel in 8 bits, and none in the blocked layout of FP32
+//! convolutions.
 //!
-//! In 8 bits, [`Stage`]s take the larger or smaller of x and slope · x, which share one scale and zero point: quantised
-//! values have the same order as the values that they stand for.
+//! In 8 bits, [`Stage`]s take the larger or the smaller of x and slope · x. Both share one scale and zero point, so
+//! quantised values have the same order as the values that they represent.
 //!
-//! In FP32, [`prelu_as_products`] computes (1 − slope) · relu(x) + slope · x: ONNX Runtime makes 1×1 convolutions of
-//! the products, and adds inside one of them.
+//! In FP32, [`prelu_as_products`] computes (1 − slope) · relu(x) + slope · x: ONNX Runtime turns the products into 1×1
+//! convolutions, and fuses the sum into one of them.
 
 use super::{Names, Patch, Readers, Rule, apply};
 use crate::{DataType, Model, Node, Result, Weight};
@@ -23,9 +24,9 @@ pub(super) struct Stage {
 }
 
 impl Prelu {
-    /// The PReLU behind `convolution`, if there is one. `reader` is the position of the only node that reads the
+    /// The PReLU after `convolution`, if there is one. `reader` is the position of the only node that reads the
     /// convolution.
-    pub(super) fn behind(model: &Model, convolution: &Node, reader: Option<usize>) -> Result<Option<Self>> {
+    pub(super) fn after(model: &Model, convolution: &Node, reader: Option<usize>) -> Result<Option<Self>> {
         let Some(position) = reader.filter(|_| convolution.operator == "Conv") else { return Ok(None) };
         let reader = &model.nodes[position];
         let slope = reader.inputs.get(1).and_then(|name| model.weights.get(name));
@@ -48,7 +49,7 @@ impl Prelu {
     }
 }
 
-/// The model with every PReLU behind a convolution in a form that keeps the convolution's layout.
+/// The model with every PReLU after a convolution in a form that keeps the convolution's layout.
 ///
 /// # Errors
 /// A slope cannot be read, or the result breaks the operators' rules.
@@ -57,7 +58,7 @@ pub fn prelu_as_products(model: &Model) -> Result<Model> {
     let mut slopes = vec![None; model.nodes.len()];
     for node in &model.nodes {
         let reader = node.outputs.first().and_then(|output| readers.only(output));
-        if let Some(prelu) = Prelu::behind(model, node, reader)? {
+        if let Some(prelu) = Prelu::after(model, node, reader)? {
             slopes[prelu.position] = Some(prelu.slopes);
         }
     }
@@ -92,7 +93,7 @@ impl Rule for PreluAsProducts {
 mod tests {
     use super::*;
 
-    /// What the stages make of a value in a channel.
+    /// The result of the stages for a value in a channel.
     fn staged(slopes: &[f32], channel: usize, x: f32) -> f32 {
         let prelu = Prelu { position: 0, slopes: slopes.to_vec() };
         prelu.stages().into_iter().fold(x, |x, stage| {

@@ -1,4 +1,4 @@
-//! Who reads which value.
+//! Which nodes read which values.
 
 use crate::{Model, Node};
 use std::collections::{HashMap, HashSet};
@@ -24,12 +24,12 @@ impl<'m> Readers<'m> {
         Readers(readers)
     }
 
-    /// The nodes that read a value, each as often as it reads it.
+    /// The nodes that read a value. A node that reads it twice is listed twice.
     pub fn all(&self, value: &str) -> &[usize] {
         self.0.get(value).map_or(&[], Vec::as_slice)
     }
 
-    /// The node that reads a value, if exactly one does, once.
+    /// The node that reads a value, if it is the only one and reads it once.
     pub fn only(&self, value: &str) -> Option<usize> {
         match self.all(value) {
             [position] => Some(*position),
@@ -38,7 +38,7 @@ impl<'m> Readers<'m> {
     }
 }
 
-/// Removes the nodes and weights that no output depends on. Nodes stand in an order in which they can run.
+/// Removes the nodes and weights that no output depends on. Nodes must be in an order in which they can run.
 pub fn remove_unread(model: &mut Model) {
     let mut needed: HashSet<String> = model.outputs.iter().map(|port| port.name.clone()).collect();
     let mut kept = Vec::with_capacity(model.nodes.len());

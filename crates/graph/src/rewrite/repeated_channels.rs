@@ -16,7 +16,7 @@ pub fn repeated_channels_as_convolutions(model: &Model) -> Result<Model> {
 }
 
 struct RepeatedChannels<'a> {
-    /// The model before.
+    /// The original model.
     model: &'a Model,
     readers: Readers<'a>,
 }

@@ -4,8 +4,8 @@ use super::half::to;
 use super::{Names, Patch, Rule, apply, only_moves};
 use crate::{DataType, Model, Node, Result};
 
-/// The model in FP32, with every value and weight rounded as `half` rounds it. It computes what a half-precision
-/// engine computes that keeps sums in FP32, on a processor that has no kernels for `half`.
+/// The model in FP32, with every value and weight rounded as `half` rounds it. On a processor without kernels for
+/// `half`, it computes the results of a half-precision engine that keeps sums in FP32.
 ///
 /// `model` is a result of [`to_half`](super::to_half).
 ///

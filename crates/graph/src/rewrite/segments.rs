@@ -1,5 +1,5 @@
-//! A graph cut into pieces that follow each other. Every value of the graph can then be looked at in bounded memory,
-//! and is computed once.
+//! Cuts a graph into pieces that run one after another. Every value of the graph can then be inspected in bounded
+//! memory, and is computed once.
 
 use super::{reads, remove_unread};
 use crate::{DataType, Model, Node, Port};
@@ -10,8 +10,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 pub struct Segment {
     /// The nodes as a model, whose inputs are inputs of the whole model and FP32 values of earlier segments.
     pub model: Model,
-    /// The values that later segments read, also those that are made later: of the values that exist after this segment,
-    /// these must be kept.
+    /// The values that later segments read. The ones that exist after this segment must be kept.
     pub kept: BTreeSet<String>,
 }
 
@@ -37,7 +36,7 @@ pub fn segments(model: &Model, bytes: usize) -> Vec<Segment> {
     segments
 }
 
-/// Bytes that are enough for the values that are kept between any two segments.
+/// The number of bytes that suffices for the values kept between any two segments.
 pub fn kept_bytes(model: &Model, segments: &[Segment]) -> usize {
     segments.iter().map(|segment| segment.kept.iter().map(|name| size(model, name)).sum()).max().unwrap_or(0)
 }
@@ -57,7 +56,7 @@ fn cuts(model: &Model, bytes: usize) -> Vec<usize> {
     cuts
 }
 
-/// Bytes of an FP32 value of fixed shape; 0 for other values, which no segment gives.
+/// Bytes of an FP32 value of fixed shape; 0 for other values, which segments do not output.
 fn size(model: &Model, value: &str) -> usize {
     let dims = model.type_of(value).filter(|ty| ty.data_type == DataType::F32).and_then(|ty| ty.fixed_dims());
     dims.map_or(0, |dims| dims.iter().product::<usize>() * 4)

@@ -1,4 +1,4 @@
-//! What the rules make of a few nodes.
+//! Tests of the rules on a few nodes.
 
 use super::*;
 use crate::{Attribute, ConvOptions, DataType, Model, Node, TensorType, Trace, Weight};
@@ -81,7 +81,7 @@ fn an_emulation_is_fp32_and_rounds_every_value_once() {
     assert_eq!(stored.to_f32s().unwrap()[0], rounded.to_f32s().unwrap()[0]);
 }
 
-/// A convolution, plus the image with its channels repeated as the indices say.
+/// A convolution plus the image with the channels `indices`.
 fn enlarged(indices: &[i64], added_to_convolution: bool) -> Model {
     let trace = Trace::new("enlarged", 9, 20);
     let image = trace.input("image", TensorType::new(DataType::F32, [1, 2, 4, 4]));

@@ -1,4 +1,4 @@
-//! A Cast of a weight becomes part of the weight.
+//! Folds Casts of weights into the weights.
 
 use super::{Names, Patch, Rule, apply};
 use crate::{Attribute, DataType, Model, Node, Result, Weight};
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// The model with every Cast of a floating-point weight folded into that weight. The new weight is still a description
 /// of the stored bytes: nothing is computed until it is written.
 ///
-/// An exported graph has such a Cast behind every weight that is stored in half precision.
+/// An exported graph has such a Cast after every weight that is stored in half precision.
 ///
 /// # Errors
 /// The result breaks the operators' rules.
@@ -16,7 +16,7 @@ pub fn fold_weight_casts(model: &Model) -> Result<Model> {
 }
 
 struct FoldWeightCasts<'a> {
-    /// The model before.
+    /// The original model.
     model: &'a Model,
     /// Values that became weights, which a later Cast may read.
     folded: HashMap<String, Weight>,

@@ -2,7 +2,7 @@
 
 use super::{Constant, Size, Value};
 
-/// BatchNormalization's default, which every runtime takes; some do not take less.
+/// BatchNormalization's default. Some runtimes accept no smaller value.
 const EPSILON: f32 = 1e-5;
 
 impl Value {
@@ -13,8 +13,8 @@ impl Value {
         self.trace.node("MaxPool", &[self], [("kernel_shape", size.clone().into()), ("strides", size.into())])
     }
 
-    /// Transposed convolution: each pixel becomes a window, windows that are `stride` apart are added, and `padding` is
-    /// cut from each side. `weight` `[channels, filters, kernel, kernel]`, `bias` `[filters]`.
+    /// Transposed convolution: each pixel becomes a window, overlapping windows at distances of `stride` are added, and
+    /// `padding` is cut from each side. `weight` `[channels, filters, kernel, kernel]`, `bias` `[filters]`.
     #[must_use]
     pub fn conv_transpose(&self, weight: &Value, bias: &Value, stride: usize, padding: usize) -> Value {
         let mut attributes = vec![("strides", vec![stride as i64; 2].into())];
@@ -24,8 +24,8 @@ impl Value {
         self.trace.node("ConvTranspose", &[self, weight, bias], attributes)
     }
 
-    /// An image `factor` times as large, between whose pixels is interpolated; beyond the outermost centres, the border
-    /// repeats.
+    /// Enlarges an image by `factor` with bilinear interpolation. Beyond the outermost pixel centres, the border is
+    /// repeated.
     #[must_use]
     pub fn upsample_bilinear(&self, factor: usize) -> Value {
         let scales = self.trace.constant("scales", &[4], Constant::F32(&[1.0, 1.0, factor as f32, factor as f32]));
@@ -33,7 +33,7 @@ impl Value {
         self.trace.node("Resize", &[self, &none, &scales], [("mode", "linear".into())])
     }
 
-    /// An image of `height` × `width`, interpolated, whose corners are the corners of this one.
+    /// Resizes an image to `height` × `width` with bilinear interpolation; the corner pixels keep their values.
     #[must_use]
     pub fn resize_bilinear_to_corners(&self, height: usize, width: usize) -> Value {
         let [height, width] = [height, width].map(|size| Size::Number(size as i64));
@@ -43,11 +43,11 @@ impl Value {
         self.trace.node("Resize", &[self, &none, &none, &sizes], attributes)
     }
 
-    /// Every element times a number, as a normalisation of channels.
+    /// Multiplies every element by a number, in the form of a BatchNormalization.
     ///
-    /// Behind a convolution, [`Value::scale`] folds into it. Behind a sum there is nothing to fold into, and ONNX
-    /// Runtime's blocked layout for convolutions on a CPU has no product with a constant, but this: the layers around
-    /// it stay in that layout. In RRDBNet, that saves all of 660 conversions, and a seventh of the time.
+    /// After a convolution, [`Value::scale`] folds into it. After a sum there is nothing to fold into, and ONNX
+    /// Runtime's blocked layout for convolutions on a CPU has no product with a constant. It has BatchNormalization, so
+    /// the layers around it stay in that layout. In RRDBNet, this saves all 660 conversions and a seventh of the time.
     #[must_use]
     pub fn scale_channels(&self, factor: f32) -> Value {
         let channels = self.fixed(1);

@@ -3,8 +3,8 @@
 use super::Value;
 
 impl Value {
-    /// The matrix product of the last two dimensions, `[…, rows, inner]` by `[…, inner, columns]`; those before stretch
-    /// to each other.
+    /// The matrix product of the last two dimensions, `[…, rows, inner]` by `[…, inner, columns]`; the dimensions
+    /// before them are broadcast to each other.
     #[must_use]
     pub fn matmul(&self, other: &Value) -> Value {
         self.trace.node("MatMul", &[self, other], [])
@@ -13,7 +13,7 @@ impl Value {
     /// `x · weightᵀ + bias`: `[tokens, inputs]` → `[tokens, outputs]`, with `weight` `[outputs, inputs]` and `bias`
     /// `[outputs]`.
     ///
-    /// This is the layout in which PyTorch stores a linear layer, so that the stored bytes serve as they are.
+    /// This is the layout in which PyTorch stores a linear layer, so the stored bytes can be used unchanged.
     #[must_use]
     pub fn linear(&self, weight: &Value, bias: Option<&Value>) -> Value {
         let mut inputs = vec![self, weight];
@@ -28,8 +28,8 @@ impl Value {
     }
 
     /// Scaled dot-product attention of `heads` heads: queries `[batch, queries, heads · width]`, `keys` and `values`
-    /// `[batch, keys, heads · width]` → `[batch, queries, heads · width]`. With `causal`, no query sees the keys behind
-    /// its own place.
+    /// `[batch, keys, heads · width]` → `[batch, queries, heads · width]`. With `causal`, a query reads no key after
+    /// its own position.
     ///
     /// The operator came with opset 23.
     #[must_use]

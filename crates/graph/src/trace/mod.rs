@@ -1,7 +1,7 @@
 //! Making a model by calling layer functions.
 //!
 //! A [`Value`] is a handle to something that the graph will compute; calling an operation on it adds a node. The first
-//! error sticks in the [`Trace`] and is reported by [`Trace::finish`], so that the formulas of a network carry no `?`.
+//! error is kept in the [`Trace`] and is reported by [`Trace::finish`], so that the formulas of a network carry no `?`.
 //! After an error every operation returns a placeholder, and sizes read as 1.
 
 mod image;
@@ -28,18 +28,18 @@ struct State {
     error: Option<Error>,
     node_names: HashSet<String>,
     constants: HashMap<Weight, String>,
-    /// What is known of the values that are computed from shapes.
+    /// The contents of values that are computed from shapes, where they are known.
     contents: HashMap<String, Vec<infer::Extent>>,
-    /// Such values by what computes them, so that each is computed once.
+    /// The names of such values by their computation, so that each is computed once.
     from_shapes: HashMap<String, String>,
 }
 
-/// Something that the graph computes, is fed, or holds constant.
+/// A value of the graph: an input, a constant, or the result of a node.
 #[derive(Debug, Clone)]
 pub struct Value {
     trace: Trace,
     name: Rc<str>,
-    /// The checkpoint path of the layer that made it: names the nodes that have no weight of their own.
+    /// The checkpoint path of the layer that made the value. It names later nodes that have no weight of their own.
     scope: Rc<str>,
     /// Whether it depends on weights alone.
     parameter: bool,
@@ -117,15 +117,15 @@ impl Trace {
         Value { parameter: true, ..self.value(&name, "", ty) }
     }
 
-    /// Adds a node with one output. An operation that [`Value`] offers as a method is called there instead.
+    /// Adds a node with one output. Call the methods of [`Value`] for the operations that it has.
     pub fn node(
         &self,
         operator: &str,
         inputs: &[&Value],
         attributes: impl IntoIterator<Item = (&'static str, Attribute)>,
     ) -> Value {
-        // The layer is that of the last weight, so that an initializer's path leads to its node; otherwise that of the
-        // first input.
+        // The node belongs to the layer of its last weight, so that an initializer's path leads to its node; without a
+        // weight, to the layer of its first input.
         let mut state = self.0.borrow_mut();
         let weighted = inputs.iter().rev().find(|value| value.parameter && !value.scope.is_empty());
         let scope = weighted.or(inputs.first()).map_or_else(|| "".into(), |value| value.scope.clone());
@@ -192,7 +192,7 @@ impl Trace {
         let old = value.name.to_string();
         let model = &mut state.model;
         if !model.types.contains_key(&old) || model.outputs.iter().any(|port| port.name == old) {
-            // An input, a weight, or a value that already is an output cannot be renamed: it is passed through.
+            // An input, a weight, or a value that already is an output cannot be renamed, so an Identity copies it.
             drop(state);
             let copy = self.node("Identity", &[value], []);
             return self.output(name, &copy);
@@ -237,7 +237,7 @@ impl Trace {
         Value { trace: self.clone(), name: name.into(), scope: scope.into(), parameter: false, ty }
     }
 
-    /// An optional input that is left out; also what stands in for a value after an error.
+    /// An optional input that is left out. Also the placeholder for a value after an error.
     fn absent(&self) -> Value {
         self.value("", "", TensorType::new(DataType::F32, [0_usize; 0]))
     }
@@ -269,8 +269,8 @@ impl Value {
         })
     }
 
-    /// The size of dimension `axis`, which must be fixed: of one that is dynamic, the trace fails, since nothing that is
-    /// made of the size would be right. A negative `axis` counts from the end.
+    /// The size of dimension `axis`. The trace fails if the size is dynamic, because no number would be right for every
+    /// size. A negative `axis` counts from the end.
     pub fn fixed(&self, axis: i64) -> usize {
         let from_end = usize::try_from(axis.unsigned_abs()).ok();
         let axis = if axis < 0 { from_end.and_then(|axis| self.ty.dims.len().checked_sub(axis)) } else { from_end };
@@ -282,7 +282,7 @@ impl Value {
         })
     }
 
-    /// The shape, which must have `N` dimensions, all of them of fixed sizes; otherwise the trace fails.
+    /// The shape, which must have `N` dimensions of fixed sizes; otherwise the trace fails.
     pub fn fixed_dims<const N: usize>(&self) -> [usize; N] {
         let dims: [Dim; N] = self.dims();
         std::array::from_fn(|axis| {

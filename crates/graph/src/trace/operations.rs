@@ -11,7 +11,7 @@ pub struct ConvOptions {
     pub strides: Vec<i64>,
     /// Zeros added at the beginnings, then at the ends.
     pub pads: Vec<i64>,
-    /// Distance of the kernel's taps.
+    /// Distance between the kernel's taps.
     pub dilations: Vec<i64>,
     /// Number of groups that the channels are split into.
     pub groups: i64,
@@ -37,7 +37,7 @@ impl Value {
     pub fn conv(&self, weight: &Value, bias: Option<&Value>, options: &ConvOptions) -> Value {
         let mut inputs = vec![self, weight];
         inputs.extend(bias);
-        // Attributes that have their default are left out: what stands in a graph, and in its review, says something.
+        // Attributes with default values are left out, so that the ones in a graph and in its review matter.
         let list = |name, values: &Vec<i64>, default| {
             values.iter().any(|v| *v != default).then(|| (name, values.clone().into()))
         };
@@ -62,7 +62,7 @@ impl Value {
         self.trace.node("LeakyRelu", &[self], [("alpha", slope.into())])
     }
 
-    /// As [`Value::leaky_relu`], with a learned slope that stretches to this value's shape.
+    /// As [`Value::leaky_relu`], with a learned slope that is broadcast to this value's shape.
     #[must_use]
     pub fn prelu(&self, slope: &Value) -> Value {
         self.trace.node("PRelu", &[self, slope], [])
@@ -86,19 +86,19 @@ impl Value {
         self * self.sigmoid()
     }
 
-    /// The sine, of radians.
+    /// The sine of an angle in radians.
     #[must_use]
     pub fn sin(&self) -> Value {
         self.trace.node("Sin", &[self], [])
     }
 
-    /// The cosine, of radians.
+    /// The cosine of an angle in radians.
     #[must_use]
     pub fn cos(&self) -> Value {
         self.trace.node("Cos", &[self], [])
     }
 
-    /// `x · Φ(x)`, exactly and not by the approximation with tanh.
+    /// `x · Φ(x)`, computed exactly instead of by the approximation with tanh.
     #[must_use]
     pub fn gelu(&self) -> Value {
         self.trace.node("Gelu", &[self], [])
@@ -110,14 +110,15 @@ impl Value {
         self.trace.node("Mish", &[self], [])
     }
 
-    /// Every channel of every image, and so everything but the first two dimensions, with mean 0 and variance 1, then
-    /// times `scale` `[channels]` plus `bias` `[channels]`.
+    /// Normalises each channel of each image (all dimensions after the first two) to mean 0 and variance 1, then
+    /// multiplies by `scale` `[channels]` and adds `bias` `[channels]`.
     #[must_use]
     pub fn instance_norm(&self, scale: &Value, bias: &Value, epsilon: f32) -> Value {
         self.trace.node("InstanceNormalization", &[self, scale, bias], [("epsilon", epsilon.into())])
     }
 
-    /// The last dimension with mean 0 and variance 1, then times `scale` plus `bias`, both of that dimension's size.
+    /// Normalises the last dimension to mean 0 and variance 1, then multiplies by `scale` and adds `bias`, both of that
+    /// dimension's size.
     #[must_use]
     pub fn layer_norm(&self, scale: &Value, bias: &Value, epsilon: f32) -> Value {
         self.trace.node("LayerNormalization", &[self, scale, bias], [("epsilon", epsilon.into())])
@@ -145,7 +146,7 @@ impl Value {
         self.trace.node("Concat", &parts, [("axis", axis.into())])
     }
 
-    /// Another shape for the same elements in the same order: 0 keeps a dimension, one −1 takes what is left.
+    /// The same elements in another shape: a 0 keeps a dimension, and one −1 stands for the remaining elements.
     #[must_use]
     pub fn reshape(&self, shape: &[i64]) -> Value {
         let shape = self.trace.constant("shape", &[shape.len()], Constant::I64(shape));
@@ -158,7 +159,7 @@ impl Value {
         self.trace.node("Transpose", &[self], [("perm", permutation.to_vec().into())])
     }
 
-    /// The entries from `start` up to `end`, without it, along `axis`.
+    /// The entries from `start` to before `end` along `axis`.
     #[must_use]
     pub fn slice(&self, axis: i64, start: usize, end: usize) -> Value {
         let [starts, ends] = [start, end].map(|at| self.trace.constant("position", &[1], Constant::I64(&[at as i64])));
@@ -166,7 +167,8 @@ impl Value {
         self.trace.node("Slice", &[self, &starts, &ends, &axes], [])
     }
 
-    /// As [`Value::slice`], every `step`-th entry; a negative position counts from the end, and `i64::MAX` is the end.
+    /// As [`Value::slice`], with every `step`-th entry. Negative positions count from the end, and `i64::MAX` is the
+    /// end.
     #[must_use]
     pub fn slice_by(&self, axis: i64, [start, end]: [i64; 2], step: i64) -> Value {
         let [starts, ends] = [start, end].map(|at| self.trace.constant("position", &[1], Constant::I64(&[at])));
@@ -207,8 +209,7 @@ impl Value {
         self.trace.node("DepthToSpace", &[self], [("blocksize", (block as i64).into()), ("mode", "CRD".into())])
     }
 
-    /// As [`Value::depth_to_space`], from channels that stand in the order `[block, block, channels]` (ONNX calls it
-    /// DCR).
+    /// As [`Value::depth_to_space`], from channels in the order `[block, block, channels]` (ONNX calls it DCR).
     #[must_use]
     pub fn depth_to_space_of_blocks(&self, block: usize) -> Value {
         self.trace.node("DepthToSpace", &[self], [("blocksize", (block as i64).into()), ("mode", "DCR".into())])
@@ -217,7 +218,8 @@ impl Value {
     /// Pixel unshuffle in PyTorch's channel order: `[batch, channels, height, width]` →
     /// `[batch, channels · block², height / block, width / block]`.
     ///
-    /// ONNX's SpaceToDepth puts the position in the block first and the channel second; a gather puts them in order.
+    /// ONNX's SpaceToDepth puts the position in the block first and the channel second; a gather restores PyTorch's
+    /// order.
     #[must_use]
     pub fn pixel_unshuffle(&self, block: usize) -> Value {
         let channels = self.fixed(1);
@@ -238,19 +240,20 @@ impl Value {
         self.trace.node("Gather", &[self, &indices], [("axis", axis.into())])
     }
 
-    /// The entries along `axis` whose numbers another value holds: the axis becomes that value's dimensions.
+    /// The entries along `axis` at the indices that another value holds. The axis becomes that value's dimensions.
     #[must_use]
     pub fn gather_by(&self, indices: &Value, axis: i64) -> Value {
         self.trace.node("Gather", &[self, indices], [("axis", axis.into())])
     }
 
-    /// Of each of a batch, one entry: `[batch, entries, …]` at `places` `[batch, 1]` → `[batch, …]`.
+    /// Takes one entry of each batch element (GatherND with `batch_dims` = 1): `[batch, entries, …]` at the indices
+    /// `places` `[batch, 1]` → `[batch, …]`.
     #[must_use]
     pub fn gather_each(&self, places: &Value) -> Value {
         self.trace.node("GatherND", &[self, places], [("batch_dims", 1.into())])
     }
 
-    /// The place of the largest value along `axis`, the first of equal ones; the axis becomes 1.
+    /// The index of the largest value along `axis`, or of the first of equal ones. The axis gets the size 1.
     #[must_use]
     pub fn arg_max(&self, axis: i64) -> Value {
         self.trace.node("ArgMax", &[self], [("axis", axis.into())])
@@ -276,7 +279,7 @@ impl Value {
         self.trace.node("Resize", &[self, &none, &scales], attributes)
     }
 
-    /// Adds rows below and columns to the right of an image by mirroring at the last pixel, which is not repeated.
+    /// Adds rows below an image and columns to its right by mirroring it at the last pixel, which is not repeated.
     #[must_use]
     pub fn pad_reflect(&self, bottom: usize, right: usize) -> Value {
         if bottom == 0 && right == 0 {
@@ -288,7 +291,7 @@ impl Value {
         self.trace.node("Pad", &[self, &pads, &none, &axes], [("mode", "reflect".into())])
     }
 
-    /// The part of an image from the top left corner.
+    /// The top left part of an image.
     #[must_use]
     pub fn crop(&self, height: usize, width: usize) -> Value {
         let starts = self.trace.constant("starts", &[2], Constant::I64(&[0, 0]));

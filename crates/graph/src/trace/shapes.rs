@@ -6,7 +6,7 @@ use crate::{Attribute, Dim};
 /// One size of a shape to reshape to.
 #[derive(Debug, Clone, Copy)]
 pub enum Size<'a> {
-    /// A number, with Reshape's meaning: 0 keeps a dimension, one −1 takes what is left.
+    /// A number, with Reshape's meaning: a 0 keeps a dimension, and one −1 stands for the remaining elements.
     Number(i64),
     /// The size of a dimension of a value, which may be dynamic.
     Of(&'a Value, usize),
@@ -23,10 +23,10 @@ impl Size<'_> {
 }
 
 impl Value {
-    /// Another shape for the same elements in the same order, of which more than one size may be dynamic.
+    /// The same elements in another shape, which may have several dynamic sizes.
     ///
-    /// What is known while the model is made is a constant; only the rest is computed, once for each shape, since a
-    /// constant shape is what runtimes optimise best.
+    /// Sizes that are known while the model is made become constants, because runtimes optimise constant shapes best.
+    /// The others are computed, once for each shape.
     #[must_use]
     pub fn reshape_to(&self, sizes: &[Size<'_>]) -> Value {
         let mut sizes = sizes.to_vec();
@@ -52,7 +52,10 @@ impl Value {
             next += 1;
             if let (None, Size::Of(value, axis)) = (numbers[start], sizes[start]) {
                 // Dimensions that follow each other in the same value are read together.
-                let follows = |i: usize| matches!(sizes[i], Size::Of(other, at) if other.name == value.name && at == axis + i - start);
+                let follows = |i: usize| match sizes[i] {
+                    Size::Of(other, at) => other.name == value.name && at == axis + i - start,
+                    Size::Number(_) => false,
+                };
                 while next < sizes.len() && follows(next) {
                     next += 1;
                 }
@@ -79,7 +82,7 @@ impl Value {
         self.reshape_to(&sizes)
     }
 
-    /// A value that is computed from shapes alone: the same one for the same computation.
+    /// A value that is computed from shapes alone. The same computation gives the same value.
     fn computed_once(
         &self,
         operator: &'static str,

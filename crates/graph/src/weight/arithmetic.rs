@@ -1,14 +1,14 @@
 //! Arithmetic on weights, for layers that a checkpoint holds in factors and a graph computes as one.
 //!
-//! All of it is computed in f64. Products and sums are also given as f64: a chain of them is cast once at its end, and
-//! so rounded once.
+//! All of it is computed in f64. Products and sums stay f64, so that a chain of them is cast, and thus rounded, once at
+//! its end.
 
 use super::{Source, Weight};
 use crate::{DataType, Error, Result};
 use std::sync::Arc;
 
 impl Weight {
-    /// The matrix product of this `[rows, inner]` and `other` `[inner, columns]`, of f64.
+    /// The matrix product of this f64 matrix `[rows, inner]` and `other` `[inner, columns]`.
     ///
     /// # Errors
     /// One of the two is not an f64 matrix, or the inner sizes differ.
@@ -25,7 +25,7 @@ impl Weight {
         }
     }
 
-    /// This weight plus `other`, element by element, of f64.
+    /// This f64 weight plus `other`, element by element.
     ///
     /// # Errors
     /// One of the two is not f64, or their sizes differ.
@@ -40,11 +40,10 @@ impl Weight {
         Ok(Weight { source, ..self.clone() })
     }
 
-    /// Rows that are sums of `N` rows of this floating-point weight, each times a factor: how a table is resampled. The
-    /// result is f32.
+    /// Rows that are weighted sums of `N` rows of this floating-point weight, to resample a table. The result is f32.
     ///
     /// # Errors
-    /// This is no floating-point tensor, it is a scalar, or it has no row of such an index.
+    /// This is not a floating-point tensor, it is a scalar, or it has no row of such an index.
     pub fn weighted_rows<const N: usize>(&self, rows: &[[(u32, f64); N]]) -> Result<Self> {
         let Some((&count, rest)) = self.dims.split_first() else {
             return Err(Error::weight("weighted rows", "expected rows, found a scalar"));
@@ -58,12 +57,12 @@ impl Weight {
         Ok(Weight { data_type: DataType::F32, dims: [&[rows.len()], rest].concat(), source })
     }
 
-    /// This weight, whose sizes after the first count as one, plus `factor` times the matrix product of `left` `[rows,
-    /// rank]` and `right` `[rank, columns]`: of any floating-point types, computed in f64 and rounded once to this
-    /// weight's. Only the factors are ever in memory as a whole.
+    /// This weight, as a matrix of its first size by all others, plus `factor` times the matrix product of `left`
+    /// `[rows, rank]` and `right` `[rank, columns]`. The types may be any floating-point types; the sum is computed in
+    /// f64 and rounded once to this weight's type. Only the factors are held in memory as a whole.
     ///
     /// # Errors
-    /// One of the three is no floating-point tensor, or the sizes do not fit each other.
+    /// One of the three is not a floating-point tensor, or the sizes do not fit each other.
     pub fn plus_product(&self, left: &Weight, right: &Weight, factor: f64) -> Result<Self> {
         let rows = self.dims.first().copied().unwrap_or_default();
         let columns: usize = self.dims.iter().skip(1).product();
@@ -117,7 +116,7 @@ pub(super) fn weighted_rows(
 pub(super) fn product(left: &Weight, right: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let (inner, columns) = (right.dims[0], right.dims[1]);
     let (left, right) = (left.to_f64s()?, right.to_f64s()?);
-    // Sizes of 0 are legal; chunks of 0 are not.
+    // Sizes of 0 are legal, but chunks of 0 are not.
     if left.is_empty() || right.is_empty() {
         let rows = left.len().checked_div(inner).unwrap_or(0);
         return sink(&vec![0; rows * columns * 8]);
@@ -142,7 +141,7 @@ pub(super) fn low_rank(
     let (rank, columns) = (right.dims[0], right.dims[1]);
     let (left, right) = (left.to_f64s()?, right.to_f64s()?);
     let (mut row, mut pending, length) = (0, Vec::new(), columns * 8);
-    // The base comes in pieces that need not end where a row does.
+    // The pieces of the base need not end where a row ends.
     base.stream(&mut |piece| {
         pending.extend_from_slice(piece);
         let whole = pending.len() - pending.len().checked_rem(length).unwrap_or(0);
@@ -207,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_chain_is_rounded_once() {
-        // 1 + 2⁻³⁰ is no f32; its square minus 1 is nearest to 2⁻²⁹, where rounding in between would give 0.
+        // f32 cannot hold 1 + 2⁻³⁰. Its square minus 1 is nearest to 2⁻²⁹; rounding in between would give 0.
         let (x, minus_one) = (f64s(&[1, 1], &[1.0 + 2_f64.powi(-30)]), f64s(&[1, 1], &[-1.0]));
         let chain = x
             .product(&x)

@@ -1,4 +1,4 @@
-//! Values in another floating-point type, streamed.
+//! Streams values in another floating-point type.
 
 use super::Weight;
 use crate::{DataType, Result};
@@ -8,7 +8,7 @@ use half::{bf16, f16};
 pub(super) fn stream(of: &Weight, to: DataType, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let size = of.data_type.size();
     let mut converted = Vec::new();
-    // A piece may end inside an element when the source is itself cut anyhow.
+    // A piece may end inside an element.
     let mut left_over = Vec::new();
     of.stream(&mut |piece| {
         converted.clear();
@@ -31,7 +31,7 @@ pub(super) fn stream(of: &Weight, to: DataType, sink: &mut dyn FnMut(&[u8]) -> R
 }
 
 fn cast(from: DataType, to: DataType, bytes: &[u8], out: &mut Vec<u8>) {
-    // Every pair goes through f64, which holds each of the four types exactly, so that each value is rounded once.
+    // Every cast goes through f64, which holds the values of all four types exactly, so each value is rounded once.
     let values = bytes.chunks_exact(from.size()).map(|b| match from {
         DataType::F16 => f16::from_le_bytes([b[0], b[1]]).to_f64(),
         DataType::Bf16 => bf16::from_le_bytes([b[0], b[1]]).to_f64(),

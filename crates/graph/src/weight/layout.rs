@@ -1,4 +1,4 @@
-//! Elements in another order, streamed.
+//! Streams elements in another order.
 
 use super::Weight;
 use crate::Result;
@@ -16,7 +16,7 @@ pub(super) fn transpose(of: &Weight, permutation: &[usize], sink: &mut dyn FnMut
     let bytes = of.to_bytes()?;
     let size = of.data_type.size();
     let source_strides = strides(&of.dims);
-    // Not the sizes of the result: it may have been reshaped since.
+    // Computed from the source, because the result may have been reshaped since.
     let dims: Vec<usize> = permutation.iter().map(|&axis| of.dims[axis]).collect();
     let steps: Vec<usize> = permutation.iter().map(|&axis| source_strides[axis] * size).collect();
     let (Some((&row_length, outer)), Some(&row_step)) = (dims.split_last(), steps.last()) else {
@@ -73,8 +73,7 @@ pub(super) fn scale_rows(of: &Weight, factors: &[u32], sink: &mut dyn FnMut(&[u8
     let row_length: usize = of.dims[1..].iter().product();
     let mut scaled = Vec::new();
     let mut position = 0;
-    // Pieces of f32 tensors are whole elements: every source is cut at a multiple of its element size, or is cast to
-    // one.
+    // Pieces of f32 tensors are whole elements: every source cuts its pieces at multiples of the element size.
     of.stream(&mut |piece| {
         scaled.clear();
         for b in piece.chunks_exact(4) {

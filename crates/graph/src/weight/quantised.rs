@@ -1,12 +1,12 @@
-//! Weights as integers or 8-bit floats with one scale for each channel.
+//! Weights as integers or 8-bit floats, with one scale for each channel.
 
 use super::{Source, Weight};
 use crate::{DataType, Error, Result};
 use std::sync::Arc;
 
 impl Weight {
-    /// The largest magnitude of each channel, an index of `axis`: what symmetric scales are computed from. NaN
-    /// where the channel has one.
+    /// The largest magnitude of each channel (index of `axis`), from which symmetric scales are computed. A channel
+    /// with a NaN gives NaN.
     ///
     /// Everything is read once, a piece at a time.
     ///
@@ -16,18 +16,18 @@ impl Weight {
         let channels = self.channels(axis)?;
         let mut maxima = vec![0.0_f32; self.dims[axis]];
         for_each_f32(self, &mut |position, value| {
-            let maximum = &mut maxima[channels.of(position)];
+            let maximum = &mut maxima[channels.index_of(position)];
             // NaN propagates; `f32::max` alone would drop it.
             *maximum = if value.is_nan() || maximum.is_nan() { f32::NAN } else { maximum.max(value.abs()) };
         })?;
         Ok(maxima)
     }
 
-    /// `round(value / scale)` of each channel, an index of `axis`, as i8 (−127 … 127), i32 or f8e4m3 (±448), rounded to
-    /// nearest even and saturated: the first input of ONNX's DequantizeLinear without a zero point.
+    /// `round(value / scale)` with the scale of each channel (index of `axis`), as i8 (−127 … 127), i32 or f8e4m3
+    /// (±448), rounded to nearest even and saturated: the first input of ONNX's DequantizeLinear without a zero point.
     ///
     /// # Errors
-    /// This is not f32, `to` is another type, there is not one positive scale for each channel.
+    /// This is not f32, `to` is another type, or there is not one positive scale for each channel.
     pub fn quantised(&self, axis: usize, scales: &[f32], to: DataType) -> Result<Self> {
         if self.data_type != DataType::F32 || !matches!(to, DataType::I8 | DataType::I32 | DataType::F8E4M3) {
             return Err(Error::weight(
@@ -60,20 +60,19 @@ impl Weight {
 /// Which channel an element belongs to.
 struct Channels {
     count: usize,
-    /// Elements of one channel that follow each other.
+    /// Consecutive elements of one channel.
     inner: usize,
 }
 
 impl Channels {
-    fn of(&self, position: usize) -> usize {
+    fn index_of(&self, position: usize) -> usize {
         position / self.inner % self.count
     }
 }
 
 fn for_each_f32(weight: &Weight, each: &mut dyn FnMut(usize, f32)) -> Result<()> {
     let mut position = 0;
-    // Pieces of f32 tensors are whole elements: every source is cut at a multiple of its element size, or is cast to
-    // one.
+    // Pieces of f32 tensors are whole elements: every source cuts its pieces at multiples of the element size.
     weight.cast(DataType::F32)?.stream(&mut |piece| {
         for b in piece.chunks_exact(4) {
             each(position, f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
@@ -95,13 +94,13 @@ pub(super) fn stream(
     of.stream(&mut |piece| {
         out.clear();
         for b in piece.chunks_exact(4) {
-            let scale = f32::from_bits(scales[channels.of(position)]);
+            let scale = f32::from_bits(scales[channels.index_of(position)]);
             position += 1;
             let value = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
             match to {
                 DataType::I8 => out.push(((value / scale).round_ties_even().clamp(-127.0, 127.0) as i8) as u8),
                 DataType::F8E4M3 => out.push(f8e4m3(value / scale)),
-                // Casts saturate, and 2³¹ − 1 is no f64 that rounding could pass.
+                // `as` saturates, and f64 holds every i32 exactly.
                 _ => out
                     .extend_from_slice(&((f64::from(value) / f64::from(scale)).round_ties_even() as i32).to_le_bytes()),
             }
@@ -124,7 +123,7 @@ fn f8e4m3(value: f32) -> u8 {
     // The spacing of the numbers around `magnitude`: 2^(exponent − 3), and 2⁻⁹ below the smallest normal number, 2⁻⁶.
     let exponent = (((magnitude.to_bits() >> 23) as i32) - 127).max(-6);
     let steps = (magnitude * 2_f32.powi(3 - exponent)).round_ties_even() as i32;
-    // 8 … 16 steps for normal numbers: a carry into the exponent comes out right by itself.
+    // 8 … 16 steps for normal numbers: a carry into the exponent gives the right number without special treatment.
     sign | (((exponent + 6) << 3) + steps) as u8
 }
 

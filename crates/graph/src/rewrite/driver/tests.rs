@@ -23,8 +23,8 @@ fn node(name: &str, inputs: &[String]) -> Node {
 }
 
 /// A graph of elementwise nodes over two inputs and a weight. The node at a position reads one or two of the values
-/// before it; `reads` says which, modulo their number. Each `outputs` marks a node whose value is an output, and so is
-/// the value of the last one.
+/// before it; `reads` gives their numbers, modulo the number of values. `outputs` marks the nodes whose values are
+/// outputs; the last node's value always is one.
 fn graph(reads: &[(usize, usize)], outputs: &[bool]) -> Model {
     let mut values = vec!["a".to_owned(), "b".to_owned(), "w".to_owned()];
     let mut model = Model {
@@ -55,7 +55,7 @@ enum Change {
     Substitute,
     AbsorbReader,
     Weight,
-    /// These may break the graph.
+    /// The following changes may break the graph.
     Remove,
     MakeTwice,
     ReadLater,
@@ -142,7 +142,7 @@ impl Rule for Changes<'_> {
     }
 }
 
-/// Checks everything that makes a graph valid, with nothing of the driver.
+/// Checks everything that makes a graph valid, without the driver's code.
 fn assert_valid(model: &Model, before: &Model) {
     let mut known: HashSet<&str> = model.inputs.iter().map(|port| port.name.as_str()).collect();
     for name in model.weights.keys() {
@@ -241,7 +241,7 @@ fn every_way_to_break_a_graph_is_named() {
 
 #[test]
 fn an_absorbed_node_runs_after_what_it_reads() {
-    // n3 reads n0 and n2; n0 absorbs it, so that n3 stands before n1 and n2 in the patches.
+    // n3 reads n0 and n2. n0 absorbs it, so n3 comes before n1 and n2 in the patches.
     let model = graph(&[(0, 0), (1, 1), (4, 4), (3, 5)], &[false]);
     let made = apply_all(&model, &[Change::AbsorbReader, Change::None, Change::None, Change::None]).unwrap();
     let names: Vec<&str> = made.nodes.iter().map(|node| node.name.as_str()).collect();

@@ -8,9 +8,9 @@ use super::{Quantisation, Scheme};
 use crate::{Attribute, DataType, Error, Model, Node, Result, Weight};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// The model with the layers `chosen` in 8 bits, of which those of `in_fp32` read FP32 in the finished graph.
+/// The model with the layers `chosen` in 8 bits. Those that are also in `in_fp32` read FP32 in the finished graph.
 ///
-/// `range` gives the range of a value that will be quantised, `[low, high]` with 0 inside. The model has no Cast of a
+/// `range` gives the range `[low, high]` of a value that will be quantised; it includes 0. The model has no Cast of a
 /// weight ([`fold_weight_casts`](crate::rewrite::fold_weight_casts)).
 ///
 /// # Errors
@@ -38,7 +38,7 @@ pub fn quantise_layers(
     apply(model, &mut rule)
 }
 
-/// Whether ONNX Runtime has an 8-bit kernel for a node that is no layer.
+/// Whether ONNX Runtime has an 8-bit kernel for a node that is not a layer.
 fn has_8_bit_kernel(model: &Model, node: &Node) -> bool {
     let no_weights = node.inputs.iter().all(|input| !model.weights.contains_key(input));
     match node.operator.as_str() {
@@ -58,14 +58,14 @@ fn factor<'a>(model: &Model, node: &'a Node) -> Option<(f32, &'a String)> {
     (value > 0.0 && value.is_finite() && !model.weights.contains_key(other)).then_some((value, other))
 }
 
-/// The largest quantised value of a bias in 32 bits: half of what they hold, so that there is room for the products
-/// that are added to it.
+/// The largest quantised value of a bias in 32 bits: half of the range, which leaves room for the products that are
+/// added to it.
 const BIAS_MAXIMUM: f64 = (1_u64 << 30) as f64;
 
 /// Raises the weight's scale in each channel whose bias would not fit.
 ///
-/// A bias has the scales of input and weight multiplied, which is far too small for it in a channel of weights near 0.
-/// What a larger scale costs such weights is nothing beside the bias.
+/// A bias has the product of the scales of input and weight as its scale. In a channel of weights near 0, this is far
+/// too small. A larger scale rounds such weights more coarsely, which is negligible beside the bias.
 fn make_room_for_bias(scales: &mut [f32], bias: &Weight, input_scale: f32) -> Result<()> {
     for (scale, magnitude) in scales.iter_mut().zip(bias.channel_maxima(0)?) {
         let least = f64::from(magnitude) / (BIAS_MAXIMUM * f64::from(input_scale));
@@ -88,7 +88,7 @@ fn wanted<'m>(model: &'m Model, chosen: &BTreeSet<String>) -> HashSet<&'m str> {
 }
 
 struct QuantiseLayers<'a> {
-    /// The model before.
+    /// The original model.
     model: &'a Model,
     scheme: Scheme,
     chosen: &'a BTreeSet<String>,
@@ -98,7 +98,7 @@ struct QuantiseLayers<'a> {
     /// The values that chosen layers make.
     layer_outputs: HashSet<&'a str>,
     wanted: HashSet<&'a str>,
-    /// What went through 8 bits, by the value's name before.
+    /// The values that went through 8 bits, by their names in the original model.
     quantised: HashMap<String, Quantised>,
     /// Scales and zero points: equal ones are one weight.
     constants: HashMap<Weight, String>,
@@ -136,7 +136,7 @@ impl QuantiseLayers<'_> {
         let input = self.dequantised(patch, &node.inputs[0], padding)?;
         let output = &node.outputs[0];
         let reader = self.only_reader(output);
-        let prelu = if is_unsigned { Prelu::behind(self.model, node, reader)? } else { None };
+        let prelu = if is_unsigned { Prelu::after(self.model, node, reader)? } else { None };
         let mut weight = weight.clone();
         if padding > 0 {
             let mut dims = weight.dims().to_vec();
@@ -145,7 +145,7 @@ impl QuantiseLayers<'_> {
         }
         let axis = channel_axis(node);
         let (data_type, most) = self.scheme.weights();
-        // The weights that bring values beyond FP16 back are as small as those values are large.
+        // Weights that scale values beyond FP16's range down are very small themselves, so their scales stay FP32.
         let scale_type = if self.in_fp32.contains(&node.name) { DataType::F32 } else { self.scheme.scale_type() };
         let mut scales = channel_scales(&node.inputs[1], &weight, axis, most, scale_type)?;
         let bias = node.inputs.get(2).and_then(|name| self.model.weights.get(name)).filter(|_| is_unsigned);
@@ -160,7 +160,7 @@ impl QuantiseLayers<'_> {
             node.inputs[2] = dequantised_weight(patch, &node.inputs[2], bias, 0, &scales, DataType::I32)?;
         }
         if !is_unsigned || node.operator != "Conv" {
-            // TensorRT needs no pair behind a layer, and ONNX Runtime's matrix products give floats as fast as 8 bits.
+            // TensorRT needs no pair after a layer, and ONNX Runtime's matrix products give floats as fast as 8 bits.
             patch.push(node);
             return Ok(());
         }
@@ -175,8 +175,8 @@ impl QuantiseLayers<'_> {
         self.quantise_output(patch, node)
     }
 
-    /// Channels of zeros that are added to an image before a convolution: ONNX Runtime's fast 8-bit kernels take four
-    /// channels at a time, and its slow ones run for pictures of three.
+    /// The number of zero channels to add to an image before a convolution. ONNX Runtime's fast 8-bit kernels take four
+    /// channels at a time; pictures of three channels would run on its slow ones.
     fn missing_channels(&self, node: &Node, weight: &Weight) -> usize {
         let is_image = self.scheme == Scheme::Unsigned && self.is_input(&node.inputs[0]);
         let grouped = node.attributes.get("group").is_some_and(|groups| *groups != Attribute::Int(1));
@@ -190,7 +190,7 @@ impl QuantiseLayers<'_> {
         self.model.inputs.iter().any(|port| port.name == value)
     }
 
-    /// The only node that reads a value, if the value is no output.
+    /// The only node that reads a value, if the value is not an output.
     fn only_reader(&self, value: &str) -> Option<usize> {
         let is_output = self.model.outputs.iter().any(|port| port.name == value);
         self.readers.only(value).filter(|_| !is_output)
@@ -226,7 +226,7 @@ impl QuantiseLayers<'_> {
         self.dequantise_as(patch, quantised, by, &node.outputs[0])
     }
 
-    /// Whether a node between layers reads 8 bits, and something behind it goes on in 8 bits.
+    /// Whether a node between layers reads 8 bits, and a later node continues in 8 bits.
     fn continues_in_8_bits(&self, node: &Node) -> bool {
         let is_known = |input: &String| self.model.weights.contains_key(input) || (self.range)(input).is_some();
         has_8_bit_kernel(self.model, node)
@@ -277,7 +277,7 @@ impl QuantiseLayers<'_> {
         self.dequantise_as(patch, quantised, by, &output)
     }
 
-    /// A value after 8 bits, with `padding` channels of zeros behind its own. Each value goes through 8 bits once.
+    /// A value after 8 bits, with `padding` channels of zeros after its own. Each value goes through 8 bits once.
     fn dequantised(&mut self, patch: &mut Patch<'_>, value: &str, padding: usize) -> Result<Quantised> {
         let key = if padding == 0 { value.to_owned() } else { format!("{value}/Pad") };
         if let Some(known) = self.quantised.get(&key) {
@@ -317,7 +317,7 @@ impl QuantiseLayers<'_> {
         Ok(patch.node(&format!("{base}/QuantizeLinear"), "QuantizeLinear", &[value, &scale, &zero_point], []))
     }
 
-    /// Dequantises to a value of the model before.
+    /// Dequantises to a value of the original model.
     fn dequantise_as(&mut self, patch: &mut Patch<'_>, name: String, by: Quantisation, value: &str) -> Result<()> {
         let (scale, zero_point) = self.parameters(patch, value, by)?;
         let inputs = [name.as_str(), &scale, &zero_point];

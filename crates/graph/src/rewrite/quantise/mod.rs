@@ -1,7 +1,7 @@
 //! INT8 and FP8: a QuantizeLinear makes 8-bit values of a tensor, and a DequantizeLinear makes floats of them again.
 //! Kernels in 8 bits come from fusing a layer with the pairs around it.
 //!
-//! A quantised value stands for (quantised value − zero point) · scale
+//! A quantised value represents (quantised value − zero point) · scale
 //! (<https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html>).
 
 mod layers;
@@ -15,27 +15,27 @@ pub use weights::quantise_weights;
 use crate::DataType;
 use weights::stored_scale;
 
-/// The kind of 8-bit numbers, and where QuantizeLinear and DequantizeLinear stand so that the target fuses them.
+/// The kind of 8-bit numbers, and the places of QuantizeLinear and DequantizeLinear at which the target fuses them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// For ONNX Runtime's CPU kernels. Activations are unsigned with a zero point, which AVX-512 VNNI multiplies by
     /// signed weights. A layer is fused with the pairs on both of its sides (QLinearConv), and so are Add and Concat
     /// between layers.
     Unsigned,
-    /// For TensorRT. All values are signed with the zero point 0. The pairs stand before layers, and before the other
-    /// summand of an Add that reads a layer; TensorRT moves them from there ("Explicit Quantization" in its developer's
-    /// guide).
+    /// For TensorRT. All values are signed with the zero point 0. The pairs are placed before layers, and before the
+    /// other summand of an Add that reads a layer; TensorRT moves them from there ("Explicit Quantization" in its
+    /// developer's guide).
     Signed,
     /// As `Signed`, in E4M3.
     Float8,
 }
 
-/// How quantised values stand for an activation.
+/// How quantised values represent an activation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quantisation {
     /// The difference between two neighbouring values.
     pub scale: f32,
-    /// The quantised value that stands for 0.
+    /// The quantised value that represents 0.
     pub zero_point: u8,
     /// The type of the quantised values.
     pub data_type: DataType,
@@ -49,8 +49,8 @@ const I8_MAXIMUM: f64 = 127.0;
 const U8_MAXIMUM: f64 = 255.0;
 
 impl Scheme {
-    /// The quantisation of values from `low` to `high`, with 0 between them. Signed schemes reach as far below 0 as
-    /// above.
+    /// The quantisation of values from `low` to `high`, with 0 between them. Signed schemes cover the same range below
+    /// 0 as above.
     pub fn quantisation(self, [low, high]: [f64; 2]) -> Quantisation {
         let scale = |width: f64, steps: f64| stored_scale((width / steps) as f32, self.scale_type());
         let magnitude = high.max(-low);

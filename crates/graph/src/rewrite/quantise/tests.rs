@@ -1,4 +1,4 @@
-//! Scales and zero points for known ranges, as the emitted graph holds them.
+//! Scales and zero points of the emitted graph for known ranges.
 
 use super::*;
 use crate::{ConvOptions, Model, Node, TensorType, Trace, Weight};
@@ -48,7 +48,7 @@ fn parameters(model: &Model, node: &Node) -> (f32, DataType, Vec<u8>) {
     (scale.to_f32s().unwrap()[0], zero_point.data_type(), zero_point.to_bytes().unwrap().into_owned())
 }
 
-/// Scale and zero point of the pair behind a value.
+/// Scale and zero point of the pair after a value.
 fn pair(model: &Model, value: &str) -> (f32, DataType, Vec<u8>) {
     let quantise = node(model, "QuantizeLinear", value);
     let dequantise = node(model, "DequantizeLinear", &quantise.outputs[0]);
@@ -110,7 +110,7 @@ fn activations_for_gpus_are_signed_and_symmetric() {
     {
         let made = quantised(scheme);
         assert_eq!(pair(&made, "enter/Conv"), (half(3.0 / most), data_type, vec![0]));
-        // Nothing stands behind the layer.
+        // The layer's output is not quantised.
         assert_eq!(made.nodes.iter().filter(|node| node.operator == "QuantizeLinear").count(), 1);
     }
 }

@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 /// # Errors
 /// A weight has values that are infinite or NaN, or the result breaks the operators' rules.
 pub fn quantise_weights(model: &Model, kept: &BTreeSet<String>) -> Result<Model> {
-    // Only finds the weights behind the Casts of half precision: weights of other nodes stay as they are stored.
+    // Folding serves to find the weights behind Casts of half precision; weights of other nodes stay as they are
+    // stored.
     let folded = fold_weight_casts(model)?;
     apply(model, &mut QuantiseWeights { folded: &folded, kept })
 }
@@ -46,8 +47,8 @@ pub(super) fn channel_axis(layer: &Node) -> usize {
 
 /// A scale as `data_type` (f32 or f16) stores it, so that values are quantised and dequantised by the same number.
 ///
-/// It is at least the smallest normal number: values that are all 0, or nearly, still have a scale, and hardware may
-/// read smaller numbers as 0.
+/// The result is at least the smallest normal number: values near 0 need a scale too, and hardware may read smaller
+/// numbers as 0.
 pub(super) fn stored_scale(scale: f32, data_type: DataType) -> f32 {
     if data_type != DataType::F16 {
         return scale.max(f32::MIN_POSITIVE);
