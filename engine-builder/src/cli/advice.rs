@@ -2,6 +2,7 @@
 
 use tileforge_engine::Error as EngineError;
 use tileforge_engine_builder::{Error, PrecisionOption};
+use tileforge_exporter::Error as ExportError;
 use tileforge_session::Error as SessionError;
 
 /// What to do next, where that is known.
@@ -19,6 +20,15 @@ pub(super) fn on(error: &Error) -> Option<String> {
         Error::Session(SessionError::NoLibraryAt { .. }) => "give the path of the library or of its folder".into(),
         Error::Session(SessionError::Library { .. }) => "run `make setup`, or pass --ort-lib PATH".into(),
         Error::Engine(error) => return engine(error),
+        Error::Export(ExportError::SeveralGraphs { tasks, .. }) => {
+            let flags: Vec<String> = tasks.iter().map(|task| format!("`--component {task}`")).collect();
+            format!("choose one with {}", flags.join(" or "))
+        }
+        Error::Export(ExportError::Hyperparameters { missing: Some(missing), .. }) => {
+            let flags: Vec<String> =
+                missing.values.iter().map(|value| format!("`--set {}={value}`", missing.name)).collect();
+            format!("set it, as in {}", flags.join(" or "))
+        }
         _ => return None,
     })
 }
