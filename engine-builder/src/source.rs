@@ -73,7 +73,8 @@ impl Source {
             _ if path.is_dir() => Self::of_checkpoint(name_of(path), path, options),
             _ => Err(Error::input(
                 path,
-                "expected a checkpoint (.safetensors, .safetensors.index.json, or a folder), a graph (.onnx) or a model (.yaml)",
+                "expected a checkpoint (.safetensors, .safetensors.index.json, or a folder), a graph (.onnx) or a \
+                 model (.yaml)",
             )),
         }
     }

@@ -16,7 +16,9 @@ fuzz_target!(|bytes: &[u8]| {
     }
     // The first line is the description of raw frames.
     let end = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
-    let Some(frames) = str::from_utf8(&bytes[..end]).ok().and_then(|text| text.parse::<RawFrames>().ok()) else { return };
+    let Some(frames) = str::from_utf8(&bytes[..end]).ok().and_then(|text| text.parse::<RawFrames>().ok()) else {
+        return;
+    };
     if let Ok(reader) = FrameReader::raw(Box::new(Cursor::new(bytes[end..].to_vec())), name, frames, &limits) {
         copied(reader);
     }
@@ -25,7 +27,10 @@ fuzz_target!(|bytes: &[u8]| {
 /// Writes the rows that were read.
 fn copied(mut reader: FrameReader) {
     let header = reader.header().clone();
-    let Ok(writer) = FrameWriter::to_stream(Box::new(std::io::sink()), Path::new("sink"), &reader, header.clone()) else { return };
+    let sink = Box::new(std::io::sink());
+    let Ok(writer) = FrameWriter::to_stream(sink, Path::new("sink"), &reader, header.clone()) else {
+        return;
+    };
     let mut row = vec![0; header.row_bytes().expect("a row of a frame within limits")];
     while let Ok(Some(mut frame)) = reader.next_frame() {
         let mut sink = Box::new(writer.frame(&frame));

@@ -24,7 +24,8 @@ pub enum Error {
     #[error(transparent)]
     Contract(#[from] tileforge_contract::Error),
     /// The engine has no tiles of the size that was asked for.
-    #[error("the engine has no tiles of {wanted}, only of {}", known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    #[error("the engine has no tiles of {wanted}, only of \
+        {}", known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     NoSuchTile {
         /// The size that was asked for.
         wanted: Size,

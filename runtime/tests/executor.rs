@@ -109,7 +109,11 @@ fn engine(batches: &[usize]) -> (TempDir, Engine) {
         "built_with": { "onnxruntime": "1.31.1", "operating_system": "linux", "processor": "x86_64" },
         "graphs": graphs,
         "gates": [],
-        "selftest": { "file": "selftest.safetensors", "graph": format!("model-{}.onnx", batches[0]), "tolerance": 1e-3 },
+        "selftest": {
+            "file": "selftest.safetensors",
+            "graph": format!("model-{}.onnx", batches[0]),
+            "tolerance": 1e-3,
+        },
         "files": files,
     });
     std::fs::write(at(MANIFEST_FILE), manifest.to_string()).unwrap();

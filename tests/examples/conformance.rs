@@ -90,7 +90,8 @@ fn ladder() -> Vec<String> {
             let (said, found) = (String::from_utf8_lossy(&outcome.stderr), String::from_utf8_lossy(&outcome.stdout));
             if outcome.status.code() != Some(code) || !said.contains(talk) || !found.contains(result) {
                 failures.push(format!(
-                    "libraries: {libraries}: {line:?}: expected code {code}, `{talk}` and `{result}`, found {}, {said}{found}",
+                    "libraries: {libraries}: {line:?}: expected code {code}, `{talk}` and `{result}`, found {}, \
+                     {said}{found}",
                     outcome.status
                 ));
             }

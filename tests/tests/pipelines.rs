@@ -13,7 +13,11 @@ use tileforge_session::SessionOptions;
 fn pipeline(folder: &Path, components: &[(&str, &str, &str)]) -> PathBuf {
     let root = folder.join("pipeline");
     fs::create_dir(&root).unwrap();
-    let mut index = json!({ "_class_name": "StableDiffusionXLPipeline", "force_zeros_for_empty_prompt": true, "image_encoder": [null, null] });
+    let mut index = json!({
+        "_class_name": "StableDiffusionXLPipeline",
+        "force_zeros_for_empty_prompt": true,
+        "image_encoder": [null, null],
+    });
     for (name, class, case) in components {
         let (from, to) = (repository(&format!("tests/golden-diffusers/{case}")), root.join(name));
         fs::create_dir(&to).unwrap();

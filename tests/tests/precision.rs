@@ -22,7 +22,8 @@ fn profile(folder: &Path, provider: &str, precision: &str, psnr_db: f64) -> Path
     let text = text
         .replace("provider: cpu", &format!("provider: {provider}"))
         .replace("precision: fp32", &format!("precision: {precision}"));
-    let gpu = "gpu: A GPU\ndriver_names: [A GPU]\narchitecture: Ada Lovelace\ncompute_capability: 8.9\nmemory: 24 GB\nbandwidth: 1008 GB/s\n";
+    let gpu = "gpu: A GPU\ndriver_names: [A GPU]\narchitecture: Ada Lovelace\ncompute_capability: 8.9\nmemory: 24 \
+        GB\nbandwidth: 1008 GB/s\n";
     let text = if provider == "cpu" { text } else { text + gpu };
     let path = folder.join("few-bits.yaml");
     fs::write(&path, text).unwrap();

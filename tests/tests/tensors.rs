@@ -13,8 +13,10 @@ use tileforge_graph::{DataType, Model, Weight, WeightStorage, save};
 /// A profile of small sizes for every task, with one precision.
 fn profile(folder: &Path, precision: &str, psnr_db: f64) -> PathBuf {
     let text = format!(
-        "name: few-bits\nprovider: cpu\nprecision: {precision}\ntasks:\n  vae_encoder: {{ tiles: [32x32] }}\n  vae_decoder: {{ tiles: [8x8] }}\n  \
-         unet: {{ tiles: [8x8, 16x8], batch: 2 }}\n  realtime: {{ tiles: [32x32] }}\nfloors:\n  psnr_db: {psnr_db}\n  cosine: 0.9\n  speed: 0\n"
+        "name: few-bits\nprovider: cpu\nprecision: {precision}\ntasks:\n  \
+         vae_encoder: {{ tiles: [32x32] }}\n  vae_decoder: {{ tiles: [8x8] }}\n  \
+         unet: {{ tiles: [8x8, 16x8], batch: 2 }}\n  realtime: {{ tiles: [32x32] }}\n\
+         floors:\n  psnr_db: {psnr_db}\n  cosine: 0.9\n  speed: 0\n"
     );
     let path = folder.join("few-bits.yaml");
     fs::write(&path, text).unwrap();

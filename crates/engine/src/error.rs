@@ -21,7 +21,11 @@ pub enum Error {
         source: io::Error,
     },
     /// There is no engine at a path.
-    #[error("{}: {}; give the folder of an engine", path.display(), if *is_folder { "no manifest.json in this folder" } else { "no such folder" })]
+    #[error(
+        "{}: {}; give the folder of an engine",
+        path.display(),
+        if *is_folder { "no manifest.json in this folder" } else { "no such folder" }
+    )]
     NotAnEngine {
         /// Where an engine was expected.
         path: PathBuf,
@@ -118,7 +122,8 @@ pub enum Error {
         problem: &'static str,
     },
     /// TensorRT left no compiled graph.
-    #[error("expected an EPContext model and at least one plan, found {} and {plans} plans", if *context { "one" } else { "none" })]
+    #[error("expected an EPContext model and at least one plan, found {} and {plans} \
+        plans", if *context { "one" } else { "none" })]
     NothingCompiled {
         /// Whether there is an EPContext model.
         context: bool,

@@ -22,7 +22,9 @@ pub trait Element: PrimitiveTensorElementType + Copy {
 }
 
 macro_rules! elements {
-    ($($rust:ty => $data_type:ident,)+) => { $(impl Element for $rust { const DATA_TYPE: DataType = DataType::$data_type; })+ };
+    ($($rust:ty => $data_type:ident,)+) => {
+        $(impl Element for $rust { const DATA_TYPE: DataType = DataType::$data_type; })+
+    };
 }
 
 elements! {

@@ -47,7 +47,8 @@ pub enum Error {
         problem: String,
     },
     /// Another library is already loaded, and a process can load only one.
-    #[error("ONNX Runtime: {} is loaded already, and a process has one; {} cannot be loaded, too", loaded.display(), wanted.display())]
+    #[error("ONNX Runtime: {} is loaded already, and a process has one; {} cannot be loaded, \
+        too", loaded.display(), wanted.display())]
     LibraryLoaded {
         /// The loaded library.
         loaded: PathBuf,

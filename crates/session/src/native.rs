@@ -338,7 +338,8 @@ mod tests {
             "#include <stdio.h>\n\
              int cuInit(unsigned flags) { return flags; }\n\
              int cuDeviceGet(int *device, int ordinal) { *device = 7; return ordinal == 0 ? 0 : 101; }\n\
-             int cuDeviceGetPCIBusId(char *place, int length, int device) { return snprintf(place, length, \"0000:%02d:00.0\", device) < 0; }\n",
+             int cuDeviceGetPCIBusId(char *place, int length, int device) { \
+                 return snprintf(place, length, \"0000:%02d:00.0\", device) < 0; }\n",
         );
         let nvml = library(
             folder.path(),
@@ -350,7 +351,8 @@ mod tests {
              int nvmlDeviceGetHandleByPciBusId_v2(const char *place, void **device) {\n\
                  *device = (void *)\"a GPU\"; return strcmp(place, \"0000:07:00.0\") ? 6 : 0; }\n\
              int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *memory) {\n\
-                 memory[0] = 1000; memory[1] = 700; memory[2] = 300; return open && !strcmp(device, \"a GPU\") ? 0 : 999; }\n",
+                 memory[0] = 1000; memory[1] = 700; memory[2] = 300; return open && !strcmp(device, \"a GPU\") ? 0 : \
+                     999; }\n",
         );
         let open = |device| GpuMemory::open(nvml.to_str().unwrap(), driver.to_str().unwrap(), device);
         let memory = open(0).unwrap();

@@ -22,8 +22,8 @@ const EXPECTED: &str = "expected.";
 pub struct Report {
     /// File name of the graph that ran.
     pub graph: String,
-    /// Largest absolute error, as a fraction of the expected output's range; 0 is a perfect match, and NaN is worse than
-    /// every number.
+    /// Largest absolute error, as a fraction of the expected output's range; 0 is a perfect match, and NaN is worse
+    /// than every number.
     pub maximum_error: f64,
     /// Mean absolute error, as a fraction of the expected output's range.
     pub mean_error: f64,

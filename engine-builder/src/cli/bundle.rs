@@ -21,9 +21,8 @@ pub(super) struct PackArguments {
 
 /// Unpack an engine, refusing any file that is missing, additional or altered.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example:\n  engine-builder unpack compact-x4.tar -o engines/compact-x4 --require-signature release.pub"
-)]
+#[command(after_help = "Example:\n  engine-builder unpack compact-x4.tar -o engines/compact-x4 --require-signature \
+        release.pub")]
 pub(super) struct UnpackArguments {
     /// The tar file of `engine-builder pack`
     #[arg(value_name = "FILE.tar")]

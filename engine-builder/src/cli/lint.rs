@@ -6,9 +6,8 @@ use tileforge_engine_builder::lint::{Target, lint};
 
 /// Show what TensorRT's ONNX parser would refuse in a graph.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Errors end with exit code 4; warnings do not.\n\nExamples:\n  engine-builder lint model.onnx --target tensorrt-10\n  engine-builder lint model.onnx --target tensorrt-11 --json"
-)]
+#[command(after_help = "Errors end with exit code 4; warnings do not.\n\nExamples:\n  engine-builder lint model.onnx \
+        --target tensorrt-10\n  engine-builder lint model.onnx --target tensorrt-11 --json")]
 pub(super) struct Arguments {
     /// An ONNX graph
     #[arg(value_name = "MODEL.onnx")]

@@ -27,13 +27,15 @@ use tileforge_terminal::{
 const AFTER_HELP: &str = "\
 Examples:
   engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
-  engine-builder build models/compact-x4.yaml --profile cpu --precision int8 --calibration photos/ -o engines/cpu/compact-x4-int8
+  engine-builder build models/compact-x4.yaml --profile cpu --precision int8 --calibration photos/ \\
+    -o engines/cpu/compact-x4-int8
   engine-builder build x4plus.onnx --profile rtx4090 -o engines/rtx4090/x4plus --json
   engine-builder build vae_decoder.onnx --profile rtx4090 --precision fp16 -o engines/rtx4090/vae-decoder
   engine-builder profiles";
 
 #[derive(Parser)]
-#[command(name = "engine-builder", version, about = "Builds engines of image models for one kind of machine", after_help = [AFTER_HELP, "\n\n", Exit::HELP].concat())]
+#[command(name = "engine-builder", version, about = "Builds engines of image models for one kind of machine")]
+#[command(after_help = [AFTER_HELP, "\n\n", Exit::HELP].concat())]
 struct Arguments {
     /// The ONNX Runtime library, or the folder that holds it
     #[arg(long, value_name = "PATH", global = true)]
@@ -74,7 +76,8 @@ Example:
   engine-builder convert unet.onnx --precision fp16 -o unet-fp16.onnx
   engine-builder convert unet.onnx --precision int8 -o unet-int8-weights.onnx
 
-For graphs that are too large to be measured here. Whether FP16 holds their activations is not looked at: name what it does not with --island.";
+For graphs that are too large to be measured here. Whether FP16 holds their activations is not looked at: name what it \
+does not with --island.";
 
 #[derive(clap::Args)]
 struct ConvertArguments {

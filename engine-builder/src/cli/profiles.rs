@@ -7,9 +7,8 @@ use tileforge_terminal::report;
 
 /// List the profiles, or print the one for this machine.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  engine-builder profiles\n  engine-builder profiles --json | jq '.[].device'\n  engine-builder profiles --here"
-)]
+#[command(after_help = "Examples:\n  engine-builder profiles\n  engine-builder profiles --json | jq \
+        '.[].device'\n  engine-builder profiles --here")]
 pub(super) struct Arguments {
     /// Print the name of this machine's profile: the profile of its first GPU, or cpu
     #[arg(long, conflicts_with = "json")]

@@ -14,7 +14,7 @@ Examples:
 
 /// Unpack an engine, refusing any file that is missing, additional or altered.
 ///
-/// The folder appears when everything in it has been checked. An engine that is there already is replaced at one moment.
+/// The folder appears when everything in it has been checked. An engine that is already there is replaced at once.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {

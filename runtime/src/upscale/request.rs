@@ -34,8 +34,8 @@ impl Request {
         Self(Box::new(open))
     }
 
-    /// A picture that is open. `sink` is for what [`Upscaler::output_of`](super::Upscaler::output_of) says, and may have
-    /// another depth.
+    /// A picture that is open. `sink` is for what [`Upscaler::output_of`](super::Upscaler::output_of) says, and may
+    /// have another depth.
     pub fn opened(source: impl RowSource + 'static, sink: impl RowSink + 'static) -> Self {
         Self::new(move |_| Ok(Open { source: Box::new(source), sink: Box::new(sink) }))
     }

@@ -43,8 +43,9 @@ impl Upscaler {
     ///
     /// # Errors
     /// Those of [`Ladder::new`](tileforge_session::Ladder::new) with the reasons, where no provider that was asked for
-    /// does; [`Error::Contract`](crate::Error::Contract): it is an engine of another task; [`Error::NoSuchTile`](crate::Error::NoSuchTile): it has no tiles of the size
-    /// that was asked for.
+    /// does; [`Error::Contract`](crate::Error::Contract): it is an engine of another task;
+    /// [`Error::NoSuchTile`](crate::Error::NoSuchTile): it has no tiles of the size that was
+    /// asked for.
     pub fn new(environment: &Environment, engine: &Engine, options: Options) -> Result<Self> {
         Ok(Self { models: Models::new(environment, engine, options)? })
     }
@@ -62,7 +63,8 @@ impl Upscaler {
     /// How a picture will be cut.
     ///
     /// # Errors
-    /// [`Error::Image`](crate::Error::Image) for an overlap that does not go with the tile, or a picture that is too large.
+    /// [`Error::Image`](crate::Error::Image) for an overlap that does not go with the tile, or a picture that is too
+    /// large.
     pub fn plan(&self, size: Size) -> Result<TilePlan> {
         self.models.plan(size)
     }

@@ -95,7 +95,8 @@ impl StreamHeader {
                 "H" => height = Some(side()?),
                 "I" if !matches!(value, "p" | "?") => {
                     return Err(format!(
-                        "expected progressive frames, found interlaced ones (`{word}`); deinterlace first, such as with ffmpeg -vf bwdif"
+                        "expected progressive frames, found interlaced ones (`{word}`); deinterlace first, such as \
+                         with ffmpeg -vf bwdif"
                     ));
                 }
                 "C" => chroma = value,
@@ -148,7 +149,8 @@ fn chroma_of(name: &str) -> Result<(Option<[Subsampling; 2]>, u32), String> {
     };
     named.ok_or_else(|| {
         format!(
-            "expected colour space 420jpeg, 420mpeg2, 420paldv, 422, 444, mono, or one of 9 to 16 bits (420p10), found `C{name}`; \
+            "expected colour space 420jpeg, 420mpeg2, 420paldv, 422, 444, mono, or one of 9 to 16 bits (420p10), \
+             found `C{name}`; \
              convert it first, such as with ffmpeg -pix_fmt yuv420p"
         )
     })

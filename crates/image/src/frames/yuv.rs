@@ -339,8 +339,11 @@ mod tests {
         // Colours inside RGB. With these chroma values, darker colours would have negative blue.
         #[test]
         fn flat_frames_of_any_form_come_back(
-            width in 1_u32..9, height in 1_u32..9, full_range: bool, bt709: bool, luma in 70_u16..200, cb in 110_u16..140, cr in 110_u16..140,
-            space in proptest::sample::select(&["420jpeg", "420mpeg2", "420paldv", "422", "444", "mono", "420p10", "422p12", "444p16", "mono9"][..]),
+            width in 1_u32..9, height in 1_u32..9, full_range: bool, bt709: bool, luma in 70_u16..200,
+            cb in 110_u16..140, cr in 110_u16..140,
+            space in proptest::sample::select(
+                &["420jpeg", "420mpeg2", "420paldv", "422", "444", "mono", "420p10", "422p12", "444p16", "mono9"][..]
+            ),
         ) {
             let (form, size) = (Form { full_range, ..form(space) }, Size { width, height });
             let matrix = if bt709 { Matrix::Bt709 } else { Matrix::Bt601 };
@@ -353,7 +356,8 @@ mod tests {
             }).collect();
             prop_assert_eq!(frame.len(), bytes);
             let channels = if form.chroma.is_some() { 3 } else { 1 };
-            let (mut reader, mut writer) = (Planes::new(form, size, matrix), PlaneWriter::new(form, size, matrix, bytes));
+            let mut reader = Planes::new(form, size, matrix);
+            let mut writer = PlaneWriter::new(form, size, matrix, bytes);
             let mut row = vec![0; width as usize * channels * 4];
             for _ in 0..2 {
                 for y in 0..height as usize {

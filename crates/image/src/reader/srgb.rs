@@ -25,7 +25,8 @@ pub(super) fn from_cmyk(path: &Path, header: &mut Header, rows: Box<dyn Rows>) -
     let profile = header.icc_profile.take().ok_or_else(|| {
         Error::image(
             path,
-            "is CMYK without a colour profile, so its colours are unknown; convert it to RGB first, with the profile it was made for",
+            "is CMYK without a colour profile, so its colours are unknown; convert it to RGB first, with the \
+             profile it was made for",
         )
     })?;
     converting(path, header, &profile, DataColorSpace::Cmyk, Layout::Rgba, 4, rows)

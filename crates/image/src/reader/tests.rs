@@ -195,7 +195,13 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic(kind in 0_usize..5, tail in proptest::collection::vec(any::<u8>(), 0..256)) {
         let starts: [&[u8]; 5] =
-            [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF\x40\0\0\0WEBP", b"II*\0\x08\0\0\0", b"MM\0+\0\x08\0\0\0\0\0\0\0\0\0\x10"];
+            [
+                b"\x89PNG\r\n\x1a\n",
+                b"\xff\xd8\xff",
+                b"RIFF\x40\0\0\0WEBP",
+                b"II*\0\x08\0\0\0",
+                b"MM\0+\0\x08\0\0\0\0\0\0\0\0\0\x10",
+            ];
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, &[starts[kind], &tail].concat()).unwrap();
         let _ = read_all(file.path(), &Limits::default());

@@ -112,7 +112,8 @@ impl Opening<'_> {
             | CompressionMethod::ModernJPEG
             | CompressionMethod::Fax4 => Ok(()),
             other => Err(self.refused(format!(
-                "expected a TIFF without compression or with LZW, Deflate, PackBits, JPEG or CCITT group 4, found {other:?} ({}); convert it first",
+                "expected a TIFF without compression or with LZW, Deflate, PackBits, JPEG or CCITT group 4, found \
+                 {other:?} ({}); convert it first",
                 other.to_u16()
             ))),
         }
@@ -168,7 +169,8 @@ impl Opening<'_> {
         };
         if !supported {
             return Err(self.refused(format!(
-                "expected TIFF samples of 8 or 16 bits, or of 32 bits and floating, found {bits} bits of {format:?} in {colour:?}; convert it first"
+                "expected TIFF samples of 8 or 16 bits, or of 32 bits and floating, found {bits} bits of {format:?} \
+                 in {colour:?}; convert it first"
             )));
         }
         let all: u16 =

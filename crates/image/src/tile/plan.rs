@@ -369,7 +369,8 @@ mod tests {
 
         #[test]
         fn no_size_makes_planning_panic(
-            width: u32, height: u32, tile_width: u32, tile_height: u32, pixels: u32, margin: u32, scale: u32, radius: Option<u32>,
+            width: u32, height: u32, tile_width: u32, tile_height: u32, pixels: u32, margin: u32,
+            scale: u32, radius: Option<u32>,
         ) {
             let tile = Size { width: tile_width, height: tile_height };
             let _ = Overlap::automatic(radius, tile);

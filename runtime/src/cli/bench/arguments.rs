@@ -15,8 +15,8 @@ Examples:
   runtime bench --engine engines/compact-x4 --profile
   runtime bench --engine engines/model-fp16 engines/model-int8 --sweep --report sweep/
 
-The picture is made in memory, and what becomes of it goes nowhere: no disk is measured. Compare on a quiet machine, and only
-figures of one machine.";
+The picture is made in memory, and what becomes of it goes nowhere: no disk is measured. Compare on a quiet
+machine, and only figures of one machine.";
 
 /// Measure an engine on this box. Exits with code 4 where --compare finds it slower than the threshold.
 #[derive(clap::Args)]

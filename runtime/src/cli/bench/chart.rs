@@ -12,8 +12,10 @@ pub(super) fn bars(title: &str, values: &[(String, f64)]) -> String {
     let most = values.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
     let (width, height) = (LABEL + BARS + FIGURE, ROW * (values.len() as f64 + 2.0));
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"8\" y=\"{:.0}\" font-weight=\"bold\">{}</text>\n",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"8\" y=\"{:.0}\" \
+             font-weight=\"bold\">{}</text>\n",
         ROW * 0.9,
         escaped(title)
     );
@@ -22,7 +24,8 @@ pub(super) fn bars(title: &str, values: &[(String, f64)]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             svg,
-            "<text x=\"8\" y=\"{:.1}\">{}</text><rect x=\"{LABEL}\" y=\"{:.1}\" width=\"{length:.1}\" height=\"{:.1}\" fill=\"#3b7dd8\"/>\
+            "<text x=\"8\" y=\"{:.1}\">{}</text><rect x=\"{LABEL}\" y=\"{:.1}\" width=\"{length:.1}\" height=\"{:.1}\" \
+             fill=\"#3b7dd8\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\">{value:.3}</text>",
             y + ROW * 0.65,
             escaped(label),

@@ -79,7 +79,8 @@ impl Measured {
         let Self { provider, device, precision, picture, tile, overlap, margin, batch, streams, threads, .. } = self;
         let tiles = format!("tiles of {tile} (overlap {overlap}, margin {margin})");
         format!(
-            "{precision} on {provider} ({device}), {picture}, {tiles}, batch {batch}, {streams} streams of {threads} threads"
+            "{precision} on {provider} ({device}), {picture}, {tiles}, batch {batch}, {streams} streams of {threads} \
+             threads"
         )
     }
 }
@@ -94,7 +95,8 @@ impl fmt::Display for Measured {
         writeln!(formatter, "engine              {}: {}", self.engine, self.setting())?;
         writeln!(
             formatter,
-            "throughput          {:.3} images/s, {:.2} tiles/s, {:.3} megapixels/s of input (median of {} passes, {:.3} to {:.3} images/s)",
+            "throughput          {:.3} images/s, {:.2} tiles/s, {:.3} megapixels/s of input (median of {} passes, \
+             {:.3} to {:.3} images/s)",
             self.images_per_second,
             self.tiles_per_second,
             self.megapixels_per_second,
@@ -104,7 +106,8 @@ impl fmt::Display for Measured {
         )?;
         writeln!(
             formatter,
-            "one picture         {p50_ms:.1} ms (p90 {p90_ms:.1}, p99 {p99_ms:.1}; interquartile {interquartile_ms:.1}; {} runs)",
+            "one picture         {p50_ms:.1} ms (p90 {p90_ms:.1}, p99 {p99_ms:.1}; interquartile \
+             {interquartile_ms:.1}; {} runs)",
             self.runs
         )?;
         writeln!(

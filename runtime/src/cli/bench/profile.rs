@@ -90,7 +90,8 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment, engine: &Eng
         let events = read(&path)?;
         if events.len() >= EVENTS_MAXIMUM {
             report(
-                "warning: ONNX Runtime's profile is full, and does not hold all pictures; choose a smaller --size or fewer --runs",
+                "warning: ONNX Runtime's profile is full, and does not hold all pictures; choose a smaller --size or \
+                 fewer --runs",
             );
         }
         let (from, counted) = after_warm_up(&events, arguments.warm_up, arguments.runs);

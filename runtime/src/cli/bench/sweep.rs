@@ -65,7 +65,8 @@ fn tables(all: &[Measured]) -> String {
     };
     let mut lines = vec![
         format!(
-            "Throughput on {} ({}), {}, relative to the first row; the median of {} passes, and the most that one of them is off",
+            "Throughput on {} ({}), {}, relative to the first row; the median of {} passes, and the most that one of \
+             them is off",
             first.provider,
             first.device,
             first.picture,

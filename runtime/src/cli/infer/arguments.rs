@@ -14,7 +14,8 @@ Examples:
   runtime infer --engine engines/compact-x4 --input a.jpg b.webp --output large/ --json
   runtime infer --engine engines/compact-x4 --input 'photos/*.png' --output large/ --resume
   runtime infer --engine engines/compact-x4 --input photos/ --output large/ --provider tensorrt --strict --streams 2
-  ffmpeg -i in.mp4 -f yuv4mpegpipe - | runtime infer --engine engines/compact-x4 --input - --output - | ffmpeg -i - out.mp4
+  ffmpeg -i in.mp4 -f yuv4mpegpipe - | runtime infer --engine engines/compact-x4 --input - --output - |
+    ffmpeg -i - out.mp4
   runtime infer --engine engines/compact-x4 --raw rgb24:640x480 --input frames.rgb --output large.rgb
 
 PNG and TIFF are read and written by rows, so their height costs no memory; JPEG, WebP, interlaced PNGs and
@@ -47,7 +48,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(super) srgb: bool,
     /// Quality of JPEG outputs, 1 to 100.
-    #[arg(long, value_name = "N", default_value_t = JPEG_QUALITY, value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = JPEG_QUALITY)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(super) quality: u8,
     /// Bits of the output's samples: 8, 16 or 32 (float, TIFF only) [default: as the input].
     #[arg(long, value_name = "BITS", value_parser = depth)]

@@ -110,7 +110,7 @@ fn open(path: &Path, raw: Option<RawFrames>, matrix: Option<Matrix>, limits: &Li
     }
 }
 
-/// Work that waits for another program, perhaps for ever: it has a thread of its own, which the end of the process ends.
+/// Work that waits for another program, perhaps for ever. It has a thread of its own, which ends with the process.
 pub(super) struct Awaited<T>(Receiver<T>);
 
 impl<T: Send + 'static> Awaited<T> {
