@@ -11,8 +11,9 @@ ifneq ($(filter /%,$(BIN)),)
 # Programs look for ONNX Runtime in the folders above them. Programs outside of the repository would not find this one.
 export ORT_DYLIB_PATH ?= $(CURDIR)/.onnxruntime/lib/libonnxruntime.so
 endif
-# NVIDIA's builder for RTX GPUs is compiled in where libclang is, which its bindings need (crates/tensorrt/Cargo.toml).
-RTX_FEATURE := $(if $(shell scripts/find_libclang.sh 2>/dev/null),--features rtx)
+# NVIDIA's builder for RTX GPUs is compiled in where its library exists (x86-64) and where libclang is, which its bindings
+# need (crates/tensorrt/Cargo.toml).
+RTX_FEATURE := $(if $(and $(filter x86_64,$(shell uname -m)),$(shell scripts/find_libclang.sh 2>/dev/null)),--features rtx)
 ENGINES := $(foreach model,$(MODELS),engines/$(GPU)/$(model)/manifest.json)
 # Seconds for each fuzz target.
 SECONDS ?= 20
@@ -45,6 +46,8 @@ engines-of-profile: $(ENGINES)
 engines/$(GPU)/%/manifest.json: models/%.yaml $(wildcard profiles/$(GPU).yaml profiles/families/*.yaml) $(BIN)/engine-builder
 	$(BIN)/engine-builder build $< --profile $(GPU) -o $(@D) --share engines
 
+# The tests of the builder need its library.
+test: RTX := $(if $(RTX_FEATURE),1)
 test: setup build ## Run all tests; with the GPU library set up, also `conformance`
 	cargo test --release --locked --workspace $(RTX_FEATURE)
 	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; \
