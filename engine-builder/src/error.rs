@@ -29,7 +29,7 @@ pub enum Error {
         reason: String,
     },
     /// An option has no effect on an engine in this precision.
-    #[error("{option:?} has no effect on an engine in {precision}; it is for {users}")]
+    #[error("{option} has no effect on an engine in {precision}")]
     NoEffect {
         /// The option.
         option: PrecisionOption,

@@ -133,7 +133,7 @@ fn a_configuration_that_contradicts_the_weights_is_refused() {
     );
     refused(
         unet("transformer_layers_per_block", json!([1, 2, 4])),
-        &["`transformer_layers_per_block` is [1,2,4]", "3 for level 2", both],
+        &["`transformer_layers_per_block` is [1,2,4]", "the weights have 3 layers for level 2", both],
     );
     refused(unet("down_block_types", json!(vec!["DownBlock2D"; 3])), &["`down_block_types`", both]);
     refused(unet("addition_embed_type", Value::Null), &["added conditions", "text_embeds_width"]);

@@ -427,10 +427,10 @@ fn what_cannot_be_built_is_refused() {
     for (option, expected) in [
         (
             &arguments[..],
-            "--calibration says nothing about an engine in fp32: leave it out, or build fp16, int8 or fp8",
+            "calibration has no effect on an engine in fp32; leave --calibration out, or build fp16, int8 or fp8",
         ),
-        (&["--sensitivity"], "--sensitivity says nothing about an engine in fp32"),
-        (&["--precision", "fp16", "--all-layers"], "--all-layers says nothing about an engine in fp16"),
+        (&["--sensitivity"], "no effect on an engine in fp32; leave --sensitivity out"),
+        (&["--precision", "fp16", "--all-layers"], "no effect on an engine in fp16; leave --all-layers out"),
     ] {
         let _ = build_engine(work.path(), &compact(), &fp32, option).failure(2, &[expected]);
     }

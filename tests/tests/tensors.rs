@@ -48,19 +48,20 @@ fn graph(folder: &Path, architecture: &str, change: impl Fn(&mut Model)) -> Path
 #[test]
 fn every_task_has_engines_in_every_precision_of_a_cpu() {
     let work = tempfile::tempdir().unwrap();
+    // The floors of INT8 are one to two decibels below what these networks of few weights reach.
     let tasks = [
-        ("UNet2DConditionModel", "unet", json!([2, 4, 8, 8])),
-        ("AutoencoderKLDecoder", "vae_decoder", json!([1, 4, 8, 8])),
-        ("AutoencoderKLEncoder", "vae_encoder", json!([1, 3, 32, 32])),
-        ("CLIPText", "text_encoder", Json::Null),
-        ("DepthAnything", "depth", json!([1, 3, 42, 56])),
-        ("SimpleOptimizedUNet", "realtime", json!([1, 3, 32, 32])),
+        ("UNet2DConditionModel", "unet", json!([2, 4, 8, 8]), 35.0),
+        ("AutoencoderKLDecoder", "vae_decoder", json!([1, 4, 8, 8]), 31.0),
+        ("AutoencoderKLEncoder", "vae_encoder", json!([1, 3, 32, 32]), 37.0),
+        ("CLIPText", "text_encoder", Json::Null, 40.0),
+        ("DepthAnything", "depth", json!([1, 3, 42, 56]), 28.0),
+        ("SimpleOptimizedUNet", "realtime", json!([1, 3, 32, 32]), 43.0),
     ];
-    for (architecture, task, shape) in tasks {
+    for (architecture, task, shape, int8_floor) in tasks {
         let model = graph(work.path(), architecture, |_| {});
         let contract: Json = serde_json::from_str(&contract_of(architecture).to_json().unwrap()).unwrap();
         assert_eq!(contract["task"], task);
-        for (precision, floor) in [("fp32", 100.0), ("fp16", 50.0), ("int8", 20.0)] {
+        for (precision, floor) in [("fp32", 120.0), ("fp16", 60.0), ("int8", int8_floor)] {
             let profile = profile(work.path(), precision, floor);
             let _ = build_engine(work.path(), &model, &profile, &[]).success();
             let manifest = manifest_in(work.path());
@@ -160,7 +161,7 @@ fn what_has_no_pictures_is_not_inferred() {
     let _ = build_engine(work.path(), &model, &profile(work.path(), "fp32", 100.0), &[]).success();
     let (picture, output) = (repository("tests/images/coffee.png"), work.path().join("large.png"));
     let engine = work.path().join("engine");
-    let expected = ["expected an engine of task upscale, found vae_decoder", "runtime verify"];
+    let expected = ["expected a model of task upscale, found vae_decoder", "runtime verify"];
     let _ = run("runtime", words(&[&"infer", &"--engine", &engine, &"--input", &picture, &"--output", &output]))
         .failure(1, &expected);
     assert!(!output.exists());
@@ -193,5 +194,6 @@ fn a_checkpoint_of_any_task_becomes_an_engine_at_once() {
         assert_verified(work.path());
     }
     let checkpoint = work.path().join("checkpoint.safetensors");
-    let _ = build_engine(work.path(), &checkpoint, &profile, &["--component", "unet"]).failure(1, &["unet"]);
+    let _ = build_engine(work.path(), &checkpoint, &profile, &["--component", "unet"])
+        .failure(1, &["no known architecture fits", "nearest candidate UNet2DConditionModel"]);
 }

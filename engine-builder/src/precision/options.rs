@@ -78,3 +78,13 @@ pub enum PrecisionOption {
     /// [`PrecisionOptions::sensitivity`].
     Sensitivity,
 }
+
+impl std::fmt::Display for PrecisionOption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Calibration => "calibration",
+            Self::AllLayers => "quantising all layers",
+            Self::Sensitivity => "the sensitivity of layers",
+        })
+    }
+}
