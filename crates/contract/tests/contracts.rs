@@ -95,7 +95,8 @@ fn shapes_give_sizes_and_sizes_give_shapes() {
     assert_eq!(outputs["sample"], [2, 3, 12, 256, 384]);
     assert_eq!(contract.check(&inputs, &outputs), Ok(sizes));
 
-    let cases: [(&[(&str, &[usize])], &str); 5] = [
+    type Given<'a> = &'a [(&'a str, &'a [usize])];
+    let cases: [(Given, &str); 5] = [
         (&[("latent_sample", &[2, 16, 3, 32, 48])], "`cache.conv_in`: expected an input, found none"),
         (&[("latent_sample", &[2, 16, 3, 32]), ("cache.conv_in", &[2, 2, 16, 32, 48])], "found [2, 16, 3, 32]"),
         (&[("latent_sample", &[2, 15, 3, 32, 48]), ("cache.conv_in", &[2, 2, 16, 32, 48])], "16 channels"),
