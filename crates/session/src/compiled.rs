@@ -2,7 +2,7 @@
 //!
 //! ONNX Runtime's own cache finds engines by name and not by weights, so two engines with the same graph names would
 //! share entries (<https://github.com/microsoft/onnxruntime/issues/32254>). So compiled graphs are kept in a
-//! [`Store`](tileforge_engine::store::Store), by everything that they depend on.
+//! [`Store`], by everything that they depend on.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
