@@ -11,9 +11,10 @@ ifneq ($(filter /%,$(BIN)),)
 # Programs look for ONNX Runtime in the folders above them. Programs outside of the repository would not find this one.
 export ORT_DYLIB_PATH ?= $(CURDIR)/.onnxruntime/lib/libonnxruntime.so
 endif
-# NVIDIA's builder for RTX GPUs is compiled in where its library exists (x86-64) and where libclang is, which its bindings
-# need (crates/tensorrt/Cargo.toml).
-RTX_FEATURE := $(if $(and $(filter x86_64,$(shell uname -m)),$(shell scripts/find_libclang.sh 2>/dev/null)),--features rtx)
+# NVIDIA's builder for RTX GPUs is compiled in where its library exists (x86-64) and where libclang is, which its
+# bindings need (crates/tensorrt/Cargo.toml).
+LIBCLANG := $(shell scripts/find_libclang.sh 2>/dev/null)
+RTX_FEATURE := $(if $(and $(filter x86_64,$(shell uname -m)),$(LIBCLANG)),--features rtx)
 ENGINES := $(foreach model,$(MODELS),engines/$(GPU)/$(model)/manifest.json)
 # Seconds for each fuzz target.
 SECONDS ?= 20
@@ -23,12 +24,11 @@ SECONDS ?= 20
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-setup: ## Provision ONNX Runtime in .onnxruntime/ (RTX=1: also NVIDIA's builder for RTX GPUs; GPU=1: all that a GPU needs)
+setup: ## Provision ONNX Runtime in .onnxruntime/ (RTX=1: also TensorRT for RTX; GPU=1: all that a GPU needs)
 	@python3 scripts/setup_onnxruntime.py $(if $(filter 1,$(GPU)),--gpu) $(if $(filter 1,$(RTX)),--rtx) $(if $(TENSORRT_WHEEL),--tensorrt-wheel "$(TENSORRT_WHEEL)")
 
 build: ## Build exporter, engine-builder and runtime (in target/release/, or below CARGO_TARGET_DIR)
 	cargo build --release --locked $(RTX_FEATURE)
-	@$(if $(RTX_FEATURE),,scripts/find_libclang.sh || echo "plans for RTX GPUs cannot be built by these programs; all else works" >&2)
 
 demo: setup build ## Build the demo engine, enlarge a photo, and compare the result with bicubic
 	@mkdir -p demo
@@ -50,6 +50,7 @@ engines/$(GPU)/%/manifest.json: models/%.yaml $(wildcard profiles/$(GPU).yaml pr
 test: RTX := $(if $(RTX_FEATURE),1)
 test: setup build ## Run all tests; with the GPU library set up, also `conformance`
 	cargo test --release --locked --workspace $(RTX_FEATURE)
+	@$(if $(RTX_FEATURE),,echo "not run: plans for RTX GPUs (x86-64 with libclang; CONTRIBUTING.md)")
 	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; \
 	else echo "not run: the provider options of the GPU profiles (make conformance downloads 0.3 GB for it)"; fi
 

@@ -3,7 +3,8 @@
 
     1. `runtime doctor`: libraries, driver and GPU.
     2. For every architecture, a small network with random weights, in FP32 and FP16: builds an engine for this GPU. Its
-       self-test expects what the CPU computed. It runs on CUDA and on TensorRT, strictly: every node there, or it fails.
+       self-test expects what the CPU computed. It runs on CUDA and on TensorRT, strictly: it fails if a node runs
+       elsewhere.
     3. compact-x4 in FP32 and FP16: the speed of every tile, batch and number of streams, relative to the first row.
 
 Exit codes: 0 all checks passed, 1 a check failed, 3 ONNX Runtime can use no GPU on this machine.

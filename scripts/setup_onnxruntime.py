@@ -5,7 +5,7 @@ The libraries come from Python wheels, because pip can get those in most network
 It does not depend on the Python that runs this script. The product contains no Python.
 
     .onnxruntime/lib/libonnxruntime.so      what `runtime` loads, with all that it needs beside it
-    .onnxruntime/lib/libtensorrt_rtx.so.1   what `engine-builder` builds plans for RTX GPUs with (--rtx or --gpu)
+    .onnxruntime/lib/libtensorrt_rtx.so.1   what `crates/tensorrt` builds plans for RTX GPUs with (--rtx or --gpu)
     .onnxruntime/include/                   the option names of the TensorRT-RTX provider, for our tests (--gpu)
     .onnxruntime/licences/PACKAGE/          the licence texts that came in the wheels
     .onnxruntime/VERSION.json               what is installed, with the SHA-256 of every file
@@ -39,7 +39,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 ONNXRUNTIME = "1.31.1"
-# The release that plans for RTX GPUs are built with. A plan is for exactly one release: changing it makes all plans stale.
+# The release that plans for RTX GPUs are built with. A plan is for exactly one release: changing it makes all plans
+# stale.
 TENSORRT_RTX = "1.7.1"
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -127,18 +128,20 @@ GPU_WHEELS = {
     ],
 }  # fmt: skip
 
-# TensorRT for RTX: the library and its ONNX parser, which build plans on any machine, with or without a GPU. NVIDIA's licence
-# lets everybody install them; they are not ours to pass on, so no engine and no archive of ours holds them.
+# TensorRT for RTX: the library and its ONNX parser. They build plans on any machine, with or without a GPU. NVIDIA's
+# licence lets everybody install them and nobody pass them on, so no engine and no archive of ours contains them.
 RTX_WHEELS = {
     "x86_64": [
         Wheel("tensorrt-rtx-cu13-libs", f"{TENSORRT_RTX}.116", "py3-none-manylinux_2_28_x86_64",
-              "e3fd45fed001240d63304e77a2d4006319b839994237cb294b6e7ad72acaabcd", "tensorrt_rtx_libs/libtensorrt_*.so.1"),
+              "e3fd45fed001240d63304e77a2d4006319b839994237cb294b6e7ad72acaabcd",
+              "tensorrt_rtx_libs/libtensorrt_*.so.1"),
     ],
 }  # fmt: skip
 
-# The execution provider that runs those plans, a plugin of ONNX Runtime. Its wheel brings the two libraries above once more
-# (the same build, by its build ID) and a CUDA runtime; those of the other wheels serve it. It opens `libtensorrt_plugins.so`
-# if that is there, for operators that are no part of ONNX, and ours are all; `libtensorrt_shim.so` is of no use to it.
+# The execution provider that runs those plans, a plugin of ONNX Runtime. Of its wheel, only the provider is taken:
+# - The two libraries above (the same build, by its build ID) and the CUDA runtime come from the other wheels.
+# - `libtensorrt_plugins.so` is optional. It is for operators outside of ONNX, and our graphs have none.
+# - The provider does not use `libtensorrt_shim.so`.
 PROVIDER_WHEELS = {
     "x86_64": [
         Wheel("onnxruntime-ep-nv-tensorrt-rtx-cu13", "0.5.0", "py3-none-manylinux_2_28_x86_64",
@@ -152,7 +155,9 @@ PROVIDER_WHEELS = {
 CUDA_LIBRARIES = ["libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudnn.so.9", "libcuda.so.1"]
 TENSORRT_LIBRARIES = ["libnvinfer.so.10", "libnvonnxparser.so.10"]
 RTX_LIBRARIES = ["libtensorrt_rtx.so.1", "libtensorrt_onnxparser_rtx.so.1"]
-PROVIDER_LIBRARIES = ["libonnxruntime_providers_nv_tensorrt_rtx.so", "libcudart.so.13", "libcuda.so.1", "libnvidia-ml.so.1"]
+PROVIDER_LIBRARIES = [
+    "libonnxruntime_providers_nv_tensorrt_rtx.so", "libcudart.so.13", "libcuda.so.1", "libnvidia-ml.so.1",
+]  # fmt: skip
 
 
 def main() -> int:
@@ -206,7 +211,8 @@ def supported_machine(gpu: bool, rtx: bool) -> str:
         raise SetupError(f"ONNX Runtime's {'GPU ' if gpu else ''}wheel exists for {known}, and this machine is {machine}. {ELSEWHERE}")
     if rtx and machine not in RTX_WHEELS:
         known = ", ".join(RTX_WHEELS)
-        raise SetupError(f"TensorRT for RTX is pinned for {known}, and this machine is {machine}; build plans on another machine")
+        raise SetupError(f"TensorRT for RTX is pinned for {known}, and this machine is {machine}; "
+                         "build plans on another machine")
     try:
         library = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):  # not glibc: musl, for one
@@ -239,7 +245,7 @@ def tensorrt_wheel(name: str, sha256: str, file: Path | None) -> Wheel | None:
 
 @contextlib.contextmanager
 def only_run(destination: Path):
-    """A lock, because two runs at once would replace each other's files. It ends with the process, even a killed one."""
+    """A lock: two runs at once would replace each other's files. It ends with the process, even a killed one."""
     import fcntl  # not on Windows, which supported_machine has already refused
 
     with open(destination / ".lock", "w") as lock:
@@ -440,7 +446,8 @@ def report(destination: Path, wheels: list[Wheel], gpu: bool, changed: bool) -> 
     for wheel in wheels:
         if wheel in RTX_WHEELS.get(platform.machine(), []):
             licence = destination / "licences" / wheel.package
-            print(f"TensorRT for RTX {wheel.version} is there too, under NVIDIA's licence in {licence}: not to be passed on")
+            print(f"TensorRT for RTX {wheel.version} is there too, under NVIDIA's licence in {licence}: "
+                  "not to be passed on")
     if not gpu:
         return
     providers = (
