@@ -184,25 +184,22 @@ impl Session {
     /// # Errors
     /// [`Error::Session`] if ONNX Runtime has no such memory.
     pub fn buffers(&self) -> Result<Buffers> {
-        let allocator = match self.device {
-            None => Ok(Allocator::default()),
-            Some(device) => self.allocator(AllocationDevice::CUDA_PINNED, device, MemoryType::CPUInput),
-        };
-        allocator.map(Buffers).map_err(|error| run_error(&self.path, error))
+        self.buffers_in(AllocationDevice::CUDA_PINNED, MemoryType::CPUInput)
     }
 
     /// Makes buffers on the device that the graph runs on.
     fn device_buffers(&self) -> Result<Buffers> {
-        let allocator = match self.device {
-            None => Ok(Allocator::default()),
-            Some(device) => self.allocator(AllocationDevice::CUDA, device, MemoryType::Default),
-        };
-        allocator.map(Buffers).map_err(|error| run_error(&self.path, error))
+        self.buffers_in(AllocationDevice::CUDA, MemoryType::Default)
     }
 
-    fn allocator(&self, memory: AllocationDevice<'_>, device: u32, kind: MemoryType) -> ort::Result<Allocator> {
-        let device = i32::try_from(device).unwrap_or(i32::MAX);
-        Allocator::new(&self.session, MemoryInfo::new(memory, device, AllocatorType::Device, kind)?)
+    /// Makes buffers in this memory of the session's GPU, or in plain memory if it has none.
+    fn buffers_in(&self, memory: AllocationDevice<'_>, kind: MemoryType) -> Result<Buffers> {
+        let on_gpu = |device: u32| {
+            let device = i32::try_from(device).unwrap_or(i32::MAX);
+            Allocator::new(&self.session, MemoryInfo::new(memory, device, AllocatorType::Device, kind)?)
+        };
+        let allocator = self.device.map_or_else(|| Ok(Allocator::default()), on_gpu);
+        allocator.map(Buffers).map_err(|error| run_error(&self.path, error))
     }
 
     /// Runs the graph from buffers into buffers, all made by [`Session::buffers`]. Nothing is allocated, and on a CPU
@@ -267,13 +264,12 @@ impl Session {
                 return Err(Error::Tensor { path: self.path.clone(), tensor: (*input).to_owned(), expected, found });
             }
         }
-        let bind = || -> ort::Result<IoBinding> {
+        let mut bind = || -> ort::Result<IoBinding> {
             let mut binding = self.session.create_binding()?;
             inputs.iter().try_for_each(|(name, buffer)| binding.bind_input(name, &buffer.tensor))?;
             outputs.iter_mut().try_for_each(|(name, buffer)| binding.bind_output(name, &mut buffer.tensor))?;
             Ok(binding)
         };
-        let mut bind = bind;
         let binding = bind().map_err(|error| run_error(&self.path, error))?;
         let carried = carried.iter().map(|(input, output)| ((*input).to_owned(), (*output).to_owned())).collect();
         Ok(Bound { binding, inputs, outputs, carried, replays: self.replays, path: self.path.clone() })

@@ -27,7 +27,7 @@ pub(super) fn written_out(model: &mut Model) -> Result<usize> {
     }
     let mut writer = Writer::new(model.clone());
     for node in std::mem::take(&mut writer.model.nodes) {
-        if is_attention(&node) && !has_kernel(model, &node) {
+        if refused(&node) {
             let form = Form::read(model, &node)?;
             writer.write(model, &node, &form)?;
         } else {
