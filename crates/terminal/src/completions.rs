@@ -1,17 +1,15 @@
 //! Completions for shells.
 
-use std::io;
-
 use clap::Command;
 use clap_complete::Shell;
 
-use crate::output::print;
+use crate::output::{PrintError, print};
 
 /// Prints a script with which a shell completes a program's command line.
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn print_completions(shell: Shell, command: Command) -> io::Result<()> {
+pub fn print_completions(shell: Shell, command: Command) -> Result<(), PrintError> {
     print(script(shell, command).trim_end())
 }
 

@@ -8,6 +8,7 @@
 //! | [`print()`], [`print_json`], [`report`] | a result, a result for machines, a message |
 //! | [`chain`] | an error with its causes, and with what the user can do |
 //! | [`Exit`] | the exit codes of all programs, and their help text |
+//! | [`Failure`], [`end`] | why a command failed, and how that ends the program |
 //! | [`Progress`] | how far long work is: a bar on a terminal, a line now and then elsewhere |
 //! | [`print_completions`] | completions for a shell |
 //! | [`cache_folder`], [`peak_memory_bytes`] | where to keep what can be made again; the most memory of this process |
@@ -15,6 +16,7 @@
 mod cache;
 mod chain;
 mod completions;
+mod end;
 mod exit;
 mod lines;
 mod log;
@@ -26,8 +28,9 @@ pub use cache::cache_folder;
 pub use chain::{chain, chain_with};
 pub use clap_complete::Shell;
 pub use completions::print_completions;
+pub use end::{Failure, end};
 pub use exit::Exit;
 pub use log::start_log;
 pub use memory::peak_memory_bytes;
-pub use output::{print, print_json, report};
+pub use output::{PrintError, print, print_json, report};
 pub use progress::{Progress, Unit};

@@ -3,21 +3,27 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
+use thiserror::Error;
+
+/// A result cannot be printed.
+#[derive(Debug, Error)]
+#[error("standard output: cannot be written")]
+pub struct PrintError(#[from] io::Error);
 
 /// Prints a result and a line break. Where nobody reads any more, the work goes on, and the exit code tells of it.
 ///
 /// # Errors
 /// Standard output cannot be written, for another reason than a closed pipe.
-pub fn print(text: &str) -> io::Result<()> {
-    write_line(&mut io::stdout().lock(), text)
+pub fn print(text: &str) -> Result<(), PrintError> {
+    Ok(write_line(&mut io::stdout().lock(), text)?)
 }
 
 /// Prints a result for machines.
 ///
 /// # Errors
 /// As [`print()`], or the value has no JSON.
-pub fn print_json(value: &impl Serialize) -> io::Result<()> {
-    print(&serde_json::to_string_pretty(value)?)
+pub fn print_json(value: &impl Serialize) -> Result<(), PrintError> {
+    print(&serde_json::to_string_pretty(value).map_err(io::Error::from)?)
 }
 
 /// Says something to the user. Where standard error is closed, nobody misses it.

@@ -7,7 +7,6 @@ mod profiles;
 mod talk;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use talk::Shown;
@@ -21,7 +20,8 @@ use tileforge_engine_builder::{
 use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_terminal::{
-    Exit, Shell, cache_folder, chain_with, print, print_completions, print_json, report, start_log,
+    self as terminal, Exit, PrintError, Shell, cache_folder, chain, chain_with, print, print_completions, print_json,
+    report, start_log,
 };
 
 const AFTER_HELP: &str = "\
@@ -149,7 +149,7 @@ enum Failure {
     /// The library's error.
     Builder(Error),
     /// A result cannot be printed.
-    Print(io::Error),
+    Print(PrintError),
 }
 
 type CommandResult = Result<(), Failure>;
@@ -160,7 +160,7 @@ impl<E: Into<Error>> From<E> for Failure {
     }
 }
 
-impl Failure {
+impl terminal::Failure for Failure {
     fn exit(&self) -> Exit {
         match self {
             Self::Builder(Error::NoEffect { .. } | Error::Precision { .. }) => Exit::Usage,
@@ -171,11 +171,11 @@ impl Failure {
         }
     }
 
-    fn text(&self) -> String {
-        match self {
+    fn text(&self) -> Option<String> {
+        Some(match self {
             Self::Builder(error) => chain_with(error, advice::on(error).as_deref()),
-            Self::Print(error) => format!("standard output: cannot be written: {error}"),
-        }
+            Self::Print(error) => chain(error),
+        })
     }
 }
 
@@ -192,7 +192,7 @@ fn result_json(value: &impl serde::Serialize) -> CommandResult {
 pub(crate) fn run() -> ExitCode {
     let arguments = Arguments::parse();
     start_log();
-    let result = match &arguments.command {
+    terminal::end(match &arguments.command {
         Command::Build(build) => run_build(build, arguments.ort_lib.as_deref()),
         Command::Convert(convert) => run_convert(convert),
         Command::Pack(arguments) => bundle::pack(arguments),
@@ -204,14 +204,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Lint(arguments) => lint::run(arguments),
         Command::Profiles(arguments) => profiles::run(arguments),
         Command::Completions { shell } => print_completions(*shell, Arguments::command()).map_err(Failure::Print),
-    };
-    match result {
-        Ok(()) => Exit::Done.into(),
-        Err(failure) => {
-            report(&format!("error: {}", failure.text()));
-            failure.exit().into()
-        }
-    }
+    })
 }
 
 /// An environment with the library that the user names, or the nearest one, and with the user's cache.

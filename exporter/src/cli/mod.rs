@@ -6,12 +6,13 @@ mod inspect;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use tileforge_exporter::pipeline::weights_in;
 use tileforge_exporter::{Checkpoint, Error, Task};
-use tileforge_terminal::{Exit, Shell, chain_with, print, print_completions, print_json, report, start_log};
+use tileforge_terminal::{
+    self as terminal, Exit, PrintError, Shell, chain, chain_with, print, print_completions, print_json, start_log,
+};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -115,7 +116,7 @@ enum Failure {
     /// The library's error.
     Export(Error),
     /// Results cannot be printed.
-    Print(io::Error),
+    Print(PrintError),
 }
 
 type CommandResult = Result<(), Failure>;
@@ -126,7 +127,7 @@ impl<E: Into<Error>> From<E> for Failure {
     }
 }
 
-impl Failure {
+impl terminal::Failure for Failure {
     fn exit(&self) -> Exit {
         match self {
             Self::Usage(_)
@@ -146,12 +147,12 @@ impl Failure {
         }
     }
 
-    fn text(&self) -> String {
-        match self {
+    fn text(&self) -> Option<String> {
+        Some(match self {
             Self::Usage(reason) => reason.clone(),
             Self::Export(error) => chain_with(error, advice::on(error).as_deref()),
-            Self::Print(error) => format!("standard output: cannot be written: {error}"),
-        }
+            Self::Print(error) => chain(error),
+        })
     }
 }
 
@@ -168,16 +169,9 @@ fn result_json(value: &impl serde::Serialize) -> CommandResult {
 pub(crate) fn run() -> ExitCode {
     let arguments = Arguments::parse();
     start_log();
-    let result = match &arguments.command {
+    terminal::end(match &arguments.command {
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Export(arguments) => export::run(arguments),
         Command::Completions { shell } => print_completions(*shell, Arguments::command()).map_err(Failure::Print),
-    };
-    match result {
-        Ok(()) => Exit::Done.into(),
-        Err(failure) => {
-            report(&format!("error: {}", failure.text()));
-            failure.exit().into()
-        }
-    }
+    })
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tileforge_runtime::Error;
-use tileforge_terminal::{Exit, chain_with};
+use tileforge_terminal::{self as terminal, Exit, PrintError, chain, chain_with};
 
 use super::advice::advice;
 
@@ -29,7 +29,7 @@ pub(crate) enum Failure {
     /// Some pictures of several failed, and their errors have been printed.
     Partly(String),
     /// Results cannot be printed.
-    Print(io::Error),
+    Print(PrintError),
 }
 
 pub(crate) type CommandResult = Result<(), Failure>;
@@ -53,8 +53,8 @@ from_errors!(
     tileforge_session::Error
 );
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
+impl From<PrintError> for Failure {
+    fn from(error: PrintError) -> Self {
         Self::Print(error)
     }
 }
@@ -64,7 +64,16 @@ impl Failure {
         Self::File { path: path.to_owned(), action, source }
     }
 
-    pub(crate) fn exit(&self) -> Exit {
+    /// Whether somebody has stopped to read frames.
+    fn is_closed_pipe(&self) -> bool {
+        let Self::Runtime(error) = self else { return false };
+        matches!(error.root(), Error::Image(tileforge_image::Error::File { source, .. })
+            if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl terminal::Failure for Failure {
+    fn exit(&self) -> Exit {
         match self {
             Self::Runtime(error) => match error.root() {
                 Error::Session(error) if error.does_not_fit() => Exit::DoesNotFit,
@@ -77,20 +86,17 @@ impl Failure {
         }
     }
 
-    /// Whether somebody has stopped to read frames.
-    pub(crate) fn is_closed_pipe(&self) -> bool {
-        let Self::Runtime(error) = self else { return false };
-        matches!(error.root(), Error::Image(tileforge_image::Error::File { source, .. })
-            if source.kind() == io::ErrorKind::BrokenPipe)
-    }
-
-    pub(crate) fn text(&self) -> String {
-        match self {
+    /// Nothing where whoever read frames has seen enough; they are what was asked for, so the command still fails.
+    fn text(&self) -> Option<String> {
+        if self.is_closed_pipe() {
+            return None;
+        }
+        Some(match self {
             Self::Runtime(error) => error_text(error),
             Self::File { path, action, source } => format!("{}: cannot {action}\n  because: {source}", path.display()),
             Self::Usage(text) | Self::Gate(text) | Self::Partly(text) => text.clone(),
-            Self::Print(error) => format!("standard output: cannot be written\n  because: {error}"),
-        }
+            Self::Print(error) => chain(error),
+        })
     }
 }
 
@@ -101,6 +107,8 @@ pub(crate) fn error_text(error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tileforge_terminal::Failure as _;
+
     use super::*;
 
     #[test]
@@ -122,7 +130,8 @@ mod tests {
             let (path, source) = ("standard output".into(), kind.into());
             Failure::from(tileforge_image::Error::File { path, action: "write", source })
         };
-        assert!(failure(io::ErrorKind::BrokenPipe).is_closed_pipe());
-        assert!(!failure(io::ErrorKind::StorageFull).is_closed_pipe());
+        assert_eq!(failure(io::ErrorKind::BrokenPipe).text(), None);
+        assert!(failure(io::ErrorKind::StorageFull).text().is_some());
+        assert_eq!(failure(io::ErrorKind::BrokenPipe).exit(), Exit::Failed);
     }
 }

@@ -63,15 +63,7 @@ struct Completions {
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     terminal::start_log();
-    match run(cli) {
-        Ok(()) => terminal::Exit::Done.into(),
-        // Whoever reads frames has seen enough, but they are what was asked for.
-        Err(failure) if failure.is_closed_pipe() => terminal::Exit::Failed.into(),
-        Err(failure) => {
-            terminal::report(&format!("error: {}", failure.text()));
-            failure.exit().into()
-        }
-    }
+    terminal::end(run(cli))
 }
 
 fn run(cli: Cli) -> CommandResult {

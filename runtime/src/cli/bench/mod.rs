@@ -34,7 +34,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let base = arguments.compare.as_deref().map(read).transpose()?;
     let measured = measure(&environment, engine, arguments.running.options(), arguments.size, arguments.repeats())?;
     if let Some(path) = &arguments.save {
-        let text = serde_json::to_vec_pretty(&measured).map_err(std::io::Error::from)?;
+        let text =
+            serde_json::to_vec_pretty(&measured).map_err(|error| Failure::file(path, "describe", error.into()))?;
         fs::write(path, text).map_err(|source| Failure::file(path, "write", source))?;
     }
     if arguments.json {

@@ -9,7 +9,6 @@ mod plan;
 mod told;
 
 use std::fs;
-use std::io;
 use std::thread;
 use std::time::Instant;
 
@@ -86,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             "session_seconds": upscaler.session_time().as_secs_f64(),
             "total_seconds": started.elapsed().as_secs_f64(),
         });
-        say(arguments, &serde_json::to_string_pretty(&everything).map_err(io::Error::from)?)?;
+        say(arguments, &format!("{everything:#}"))?;
     }
     match (failures.len(), all) {
         (0, _) => Ok(()),

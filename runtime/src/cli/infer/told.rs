@@ -1,7 +1,6 @@
 //! What the user is told while pictures are on their way.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use tileforge_image::frames::FrameWriter;
 use tileforge_runtime::executor::{Cancel, Handle};
 use tileforge_runtime::upscale::Statistics;
 use tileforge_runtime::{Error, Result};
-use tileforge_terminal::{Progress, Unit, print, report};
+use tileforge_terminal::{PrintError, Progress, Unit, print, report};
 
 use super::super::failure::error_text;
 use super::arguments::Arguments;
@@ -40,7 +39,7 @@ pub(super) struct Told<'t> {
     /// A picture was stopped by the user.
     pub(super) cancelled: bool,
     /// Why results cannot be printed.
-    pub(super) unheard: Option<io::Error>,
+    pub(super) unheard: Option<PrintError>,
 }
 
 impl<'t> Told<'t> {
@@ -168,7 +167,7 @@ impl<'t> Told<'t> {
 }
 
 /// Prints a result; on standard error where standard output is for frames.
-pub(super) fn say(arguments: &Arguments, text: &str) -> io::Result<()> {
+pub(super) fn say(arguments: &Arguments, text: &str) -> Result<(), PrintError> {
     if is_standard_stream(&arguments.output) {
         report(text);
         return Ok(());
