@@ -4,11 +4,12 @@ use crate::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde_saphyr::Error as YamlError;
 use std::path::Path;
+use tileforge_files::TEXT_MAXIMUM_BYTES;
 
 /// Reads a YAML file into `T`. An error shows the line, the column and the offending text, and for an unknown key the
 /// nearest valid one.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::file(path, "read", e))?;
+    let text = tileforge_files::read_text(path, TEXT_MAXIMUM_BYTES).map_err(|e| Error::file(path, "read", e))?;
     serde_saphyr::from_str(&text).map_err(|e| Error::input(path, describe(&e)))
 }
 

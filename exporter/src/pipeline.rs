@@ -13,6 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tileforge_files::TEXT_MAXIMUM_BYTES;
 use tileforge_graph::{SaveReport, WeightStorage, Written, save_with_progress};
 
 /// The file that makes a folder a pipeline.
@@ -361,14 +362,24 @@ fn names_in(folder: &Path) -> Result<Vec<String>> {
 }
 
 fn read_object(path: &Path) -> Result<Map<String, Value>> {
-    let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), action: "read", source })?;
+    let bytes = tileforge_files::read(path, TEXT_MAXIMUM_BYTES).map_err(|source| Error::File {
+        path: path.to_owned(),
+        action: "read",
+        source,
+    })?;
     serde_json::from_slice(&bytes).map_err(|e| Error::checkpoint(path, format!("not a JSON object: {e}")))
 }
 
-/// A file, or a folder with everything in it.
+/// A file, or a folder with everything in it. Links to folders are refused, because they may lead in circles.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if !from.is_dir() {
-        return fs::copy(from, to).map(drop);
+        let mut source = tileforge_files::open(from)?;
+        let mut target = fs::File::create_new(to)?;
+        io::copy(&mut source, &mut target)?;
+        return target.set_permissions(source.metadata()?.permissions());
+    }
+    if from.is_symlink() {
+        return Err(io::Error::other("expected a folder, found a link to one; replace it by the folder"));
     }
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {

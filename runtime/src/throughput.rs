@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use tileforge_contract::Provider;
 use tileforge_engine::Engine;
 use tileforge_engine::digest::hexadecimal;
+use tileforge_files::TEXT_MAXIMUM_BYTES;
 use tileforge_image::Size;
 use tileforge_session::Environment;
 
@@ -43,7 +44,8 @@ impl Throughput {
     }
 
     fn kept(&self) -> Measured {
-        let read = || serde_json::from_slice(&fs::read(self.file.as_ref()?).ok()?).ok();
+        let read =
+            || serde_json::from_slice(&tileforge_files::read(self.file.as_ref()?, TEXT_MAXIMUM_BYTES).ok()?).ok();
         read().unwrap_or_default()
     }
 

@@ -8,17 +8,21 @@ use std::fs;
 use std::process::Command;
 
 /// The crates of the product, and the crates that each may depend on.
-const MAY_KNOW: [(&str, &[&str]); 10] = [
+const MAY_KNOW: [(&str, &[&str]); 11] = [
     ("contract", &[]),
+    ("files", &[]),
     ("terminal", &[]),
-    ("image", &[]),
-    ("graph", &["contract"]),
-    ("engine", &["contract"]),
-    ("session", &["contract", "engine"]),
+    ("image", &["files"]),
+    ("graph", &["contract", "files"]),
+    ("engine", &["contract", "files"]),
+    ("session", &["contract", "engine", "files"]),
     ("tensorrt", &["contract", "graph"]),
-    ("exporter", &["contract", "graph", "terminal"]),
-    ("engine-builder", &["contract", "engine", "exporter", "graph", "image", "session", "tensorrt", "terminal"]),
-    ("runtime", &["contract", "engine", "image", "session", "terminal"]),
+    ("exporter", &["contract", "files", "graph", "terminal"]),
+    (
+        "engine-builder",
+        &["contract", "engine", "exporter", "files", "graph", "image", "session", "tensorrt", "terminal"],
+    ),
+    ("runtime", &["contract", "engine", "files", "image", "session", "terminal"]),
 ];
 
 /// Each crate of the product with those that it depends on, from Cargo.

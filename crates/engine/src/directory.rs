@@ -70,20 +70,15 @@ impl Engine {
 
 fn read_manifest(directory: &Path, key: Option<&PublicKey>) -> Result<Manifest> {
     let path = directory.join(MANIFEST_FILE);
-    let length = match fs::metadata(&path) {
-        Ok(metadata) => metadata.len(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::NotAnEngine { path: directory.to_owned(), is_folder: directory.is_dir() });
+    let bytes = match tileforge_files::read(&path, MANIFEST_MAXIMUM_BYTES) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Err(Error::not_an_engine(directory));
         }
-        Err(source) => return Err(Error::file(&path, "read", source)),
+        read => read.map_err(|source| Error::file(&path, "read", source))?,
     };
-    if length > MANIFEST_MAXIMUM_BYTES {
-        return Err(Error::altered(&path, format!("at most {MANIFEST_MAXIMUM_BYTES} bytes"), length.to_string()));
-    }
-    let bytes = fs::read(&path).map_err(|source| Error::file(&path, "read", source))?;
     if let Some(key) = key {
         let place = directory.join(signature::SIGNATURE_FILE);
-        let signature = match fs::read(&place) {
+        let signature = match tileforge_files::read(&place, signature::SIGNATURE_MAXIMUM_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::Unsigned { path: place }),
             read => read.map_err(|source| Error::file(&place, "read", source))?,
         };

@@ -21,16 +21,12 @@ pub enum Error {
         source: io::Error,
     },
     /// There is no engine at a path.
-    #[error(
-        "{}: {}; give the folder of an engine",
-        path.display(),
-        if *is_folder { "no manifest.json in this folder" } else { "no such folder" }
-    )]
+    #[error("{}: {found}; give the folder of an engine", path.display())]
     NotAnEngine {
         /// Where an engine was expected.
         path: PathBuf,
-        /// Whether there is a folder at that path.
-        is_folder: bool,
+        /// What is there instead.
+        found: &'static str,
     },
     /// The manifest has another schema.
     #[error("expected a manifest of schema {expected}, found {found}")]
@@ -139,6 +135,16 @@ impl Error {
     /// An error of the operating system about a file or folder.
     pub fn file(path: &Path, action: &'static str, source: io::Error) -> Self {
         Self::File { path: path.to_owned(), action, source }
+    }
+
+    /// There is no engine at `path`.
+    pub(crate) fn not_an_engine(path: &Path) -> Self {
+        let found = match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => "no manifest.json in this folder",
+            Ok(_) => "not a folder",
+            Err(_) => "no such folder",
+        };
+        Self::NotAnEngine { path: path.to_owned(), found }
     }
 
     pub(crate) fn manifest(problem: impl Into<String>) -> Self {

@@ -5,7 +5,6 @@
 //! practice. The same condition holds for every program that maps model files.
 #![allow(unsafe_code)]
 
-use std::fs::File;
 use std::ops::Deref;
 use std::path::Path;
 
@@ -16,7 +15,7 @@ pub(crate) struct FileMap(Option<memmap2::Mmap>);
 
 impl FileMap {
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|source| Error::file(path, "open", source))?;
+        let file = tileforge_files::open(path).map_err(|source| Error::file(path, "open", source))?;
         let length = file.metadata().map_err(|source| Error::file(path, "inspect", source))?.len();
         // Most systems refuse to map an empty file.
         if length == 0 {

@@ -1,7 +1,7 @@
 //! Equal files of several engines, stored once.
 
 use crate::digest::{FileDigest, sha256_file};
-use crate::{Error, MANIFEST_FILE, Manifest, Result, exchange};
+use crate::{Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, Manifest, Result, exchange};
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,8 +20,7 @@ const DEPTH: usize = 2;
 /// # Errors
 /// The engine cannot be read, or a file cannot be replaced.
 pub fn share_files(directory: &Path, folder: &Path) -> Result<u64> {
-    let manifest = read_manifest(directory)
-        .ok_or_else(|| Error::NotAnEngine { path: directory.to_owned(), is_folder: directory.is_dir() })?;
+    let manifest = read_manifest(directory).ok_or_else(|| Error::not_an_engine(directory))?;
     let mut known: HashMap<String, Vec<PathBuf>> = HashMap::new();
     find(folder, DEPTH, &mut |engine| {
         if let Some(manifest) = read_manifest(engine) {
@@ -62,7 +61,7 @@ fn find(folder: &Path, depth: usize, found: &mut impl FnMut(&Path)) {
 }
 
 fn read_manifest(directory: &Path) -> Option<Manifest> {
-    Manifest::parse(&fs::read(directory.join(MANIFEST_FILE)).ok()?).ok()
+    Manifest::parse(&tileforge_files::read(&directory.join(MANIFEST_FILE), MANIFEST_MAXIMUM_BYTES).ok()?).ok()
 }
 
 /// Makes `own` a link to `other` if both have the same content and are not the same file already. Returns whether it

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tileforge_files::TEXT_MAXIMUM_BYTES;
 
 use crate::digest::{FileDigest, hexadecimal, sha256_file};
 use crate::error::{Error, Result};
@@ -104,7 +105,10 @@ impl Store {
     }
 
     fn record(&self, facts: &Facts) -> Option<Record> {
-        let record: Record = serde_json::from_slice(&fs::read(self.0.join(facts.key()).join(RECORD)).ok()?).ok()?;
+        let record: Record = serde_json::from_slice(
+            &tileforge_files::read(&self.0.join(facts.key()).join(RECORD), TEXT_MAXIMUM_BYTES).ok()?,
+        )
+        .ok()?;
         (record.facts == *facts && record.files.contains_key(CONTEXT)).then_some(record)
     }
 
@@ -161,7 +165,7 @@ fn plan_and_context(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
         let entry = entry.map_err(failed)?;
         let path = entry.path();
         let mut start = [0; 4];
-        let read = File::open(&path).and_then(|mut file| io::Read::read_exact(&mut file, &mut start));
+        let read = tileforge_files::open(&path).and_then(|mut file| io::Read::read_exact(&mut file, &mut start));
         plans += usize::from(read.is_ok() && start == PLAN_TAG);
         files.insert(entry.file_name().to_string_lossy().into_owned(), sha256_file(&path)?);
     }

@@ -35,11 +35,8 @@ impl MappedFile {
     /// The file cannot be opened or mapped.
     pub fn open(path: impl AsRef<Path>) -> Result<Arc<Self>> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|e| Error::file(path, "open", e))?;
+        let file = tileforge_files::open(path).map_err(|e| Error::file(path, "open", e))?;
         let metadata = file.metadata().map_err(|e| Error::file(path, "read the size", e))?;
-        if metadata.is_dir() {
-            return Err(Error::file(path, "open", "it is a folder"));
-        }
         let map = if metadata.len() == 0 {
             None
         } else {

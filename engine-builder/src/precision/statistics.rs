@@ -12,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tileforge_engine::WEIGHTS_FILE;
 use tileforge_engine::digest::{hexadecimal, sha256_file};
+use tileforge_files::TEXT_MAXIMUM_BYTES;
 use tileforge_graph::Model;
 use tileforge_graph::rewrite::{kept_bytes, segments};
 use tileforge_session::{Environment, Session, SessionOptions, Tensor};
@@ -44,8 +45,10 @@ pub(crate) fn statistics(
         Ok::<_, Error>(cache.join("calibration").join(format!("{}.json", cache_key(environment, file, calibration)?)))
     };
     let cached = environment.cache().map(place).transpose()?;
-    let known =
-        cached.as_ref().and_then(|path| fs::read(path).ok()).and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let known = cached
+        .as_ref()
+        .and_then(|path| tileforge_files::read(path, TEXT_MAXIMUM_BYTES).ok())
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok());
     if let Some(known) = known {
         return Ok(known);
     }

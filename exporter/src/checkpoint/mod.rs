@@ -10,6 +10,7 @@ pub use safetensors::{Header, TensorInfo, parse_header};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use tileforge_files::TEXT_MAXIMUM_BYTES;
 use tileforge_graph::{MappedFile, Weight};
 
 /// The tensors of a trained model, under normalised names.
@@ -79,7 +80,7 @@ impl Checkpoint {
         if !self.has_config {
             return Ok(None);
         }
-        match std::fs::read(&path) {
+        match tileforge_files::read(&path, TEXT_MAXIMUM_BYTES) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map(Some)
                 .map_err(|e| format!("{}: not a JSON object: {e}", path.display())),

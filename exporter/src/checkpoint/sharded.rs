@@ -5,6 +5,7 @@ use crate::{Error, Result};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
+use tileforge_files::TEXT_MAXIMUM_BYTES;
 
 #[derive(Deserialize)]
 struct Index {
@@ -13,7 +14,7 @@ struct Index {
 
 /// Maps every shard that an index lists, and compares its tensors with the index.
 pub(super) fn open(path: &Path) -> Result<(Vec<PathBuf>, Tensors)> {
-    let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+    let text = tileforge_files::read_text(path, TEXT_MAXIMUM_BYTES).map_err(|source| Error::File {
         path: path.to_owned(),
         action: "read",
         source,

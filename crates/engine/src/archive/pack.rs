@@ -3,7 +3,7 @@
 use super::Digesting;
 use crate::signature::SIGNATURE_FILE;
 use crate::{Engine, Error, MANIFEST_FILE, Result, exchange};
-use std::fs::{File, Permissions};
+use std::fs::Permissions;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub fn pack(directory: &Path, output: &Path) -> Result<()> {
     let listed = manifest.files.keys().map(String::as_str);
     for name in [MANIFEST_FILE].into_iter().chain(signature).chain(listed) {
         let path = directory.join(name);
-        let source = File::open(&path).map_err(|e| Error::file(&path, "open", e))?;
+        let source = tileforge_files::open(&path).map_err(|e| Error::file(&path, "open", e))?;
         let length = source.metadata().map_err(|e| Error::file(&path, "inspect", e))?.len();
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(tar::EntryType::Regular);

@@ -6,7 +6,6 @@
 
 mod sign;
 
-use std::fs;
 use std::path::Path;
 
 use ed25519_dalek::pkcs8::DecodePublicKey;
@@ -18,6 +17,9 @@ use crate::error::{Error, Result};
 
 /// The name of the signature in an engine directory.
 pub const SIGNATURE_FILE: &str = "manifest.sig";
+
+/// Larger signatures are refused without being read. A signature has 64 bytes.
+pub(crate) const SIGNATURE_MAXIMUM_BYTES: u64 = 1 << 10;
 
 /// Larger key files are refused without being read. A key has about a hundred bytes.
 const KEY_MAXIMUM_BYTES: u64 = 1 << 14;
@@ -32,12 +34,9 @@ impl PublicKey {
     /// # Errors
     /// The file cannot be read, or is not a public key.
     pub fn read(path: &Path) -> Result<Self> {
-        let length = fs::metadata(path).map_err(|source| Error::file(path, "read", source))?.len();
         let refused = |found: String| Error::Key { path: path.to_owned(), kind: "public", found };
-        if length > KEY_MAXIMUM_BYTES {
-            return Err(refused(format!("{length} bytes")));
-        }
-        let text = fs::read(path).map_err(|source| Error::file(path, "read", source))?;
+        let text =
+            tileforge_files::read(path, KEY_MAXIMUM_BYTES).map_err(|source| Error::file(path, "read", source))?;
         let text = String::from_utf8(text).map_err(|_| refused("no text".into()))?;
         if text.contains("PRIVATE KEY") {
             return Err(refused("a private key, which only its owner should have".into()));

@@ -1,11 +1,11 @@
 //! Making keys, and signing with them.
 
-use super::SIGNATURE_FILE;
-use crate::{Engine, Error, MANIFEST_FILE, Manifest, Result, exchange};
+use super::{KEY_MAXIMUM_BYTES, SIGNATURE_FILE};
+use crate::{Engine, Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, Manifest, Result, exchange};
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey, EncodePublicKey};
 use ed25519_dalek::{Signer, SigningKey};
-use std::fs::{self, Permissions};
+use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -57,9 +57,9 @@ pub fn sign(directory: &Path, key: &Path) -> Result<()> {
     // The bytes that are signed are those that were checked.
     Engine::open(directory)?;
     let path = directory.join(MANIFEST_FILE);
-    let manifest = fs::read(&path).map_err(|e| Error::file(&path, "read", e))?;
+    let manifest = tileforge_files::read(&path, MANIFEST_MAXIMUM_BYTES).map_err(|e| Error::file(&path, "read", e))?;
     Manifest::parse(&manifest)?;
-    let text = fs::read_to_string(key).map_err(|e| Error::file(key, "read", e))?;
+    let text = tileforge_files::read_text(key, KEY_MAXIMUM_BYTES).map_err(|e| Error::file(key, "read", e))?;
     let signing = SigningKey::from_pkcs8_pem(text.trim()).map_err(|e| Error::Key {
         path: key.to_owned(),
         kind: "private",

@@ -145,8 +145,12 @@ fn profiles(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(entries.iter().map(fs::DirEntry::path).collect())
 }
 
+/// ONNX Runtime stops at a million events, of some hundred bytes each.
+const PROFILE_MAXIMUM_BYTES: u64 = 1 << 30;
+
 fn read(path: &Path) -> Result<Vec<Event>, Failure> {
-    let bytes = fs::read(path).map_err(|source| Failure::file(path, "read", source))?;
+    let bytes =
+        tileforge_files::read(path, PROFILE_MAXIMUM_BYTES).map_err(|source| Failure::file(path, "read", source))?;
     serde_json::from_slice(&bytes).map_err(|error| Failure::file(path, "understand", error.into()))
 }
 
