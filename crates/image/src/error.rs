@@ -30,6 +30,16 @@ pub enum Error {
         /// What was expected, what was found, and what to do.
         problem: String,
     },
+    /// A picture's data is incomplete or wrong.
+    #[error("{}: a truncated or damaged {} file: {problem}", path.display(), format.name())]
+    Damaged {
+        /// The picture's file.
+        path: PathBuf,
+        /// Its format.
+        format: Format,
+        /// What is missing or wrong.
+        problem: String,
+    },
     /// A picture has more pixels than the caller allows.
     #[error("{}: expected at most {most} megapixels, found {size}", path.display())]
     TooManyPixels {

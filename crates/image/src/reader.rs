@@ -6,11 +6,13 @@ mod png;
 mod srgb;
 mod tiff;
 mod tiff_directory;
+mod tolerance;
 mod webp;
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek};
+use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ::image::metadata::Orientation;
 
@@ -52,12 +54,21 @@ pub struct ImageReader {
     format: Format,
     header: Header,
     rows: Box<dyn Rows>,
+    rows_left: u32,
 }
 
 /// Decoded rows, from the first to the last, as a [`Header`] describes them.
 trait Rows: Send {
     fn next(&mut self, row: &mut [u8]) -> Result<()>;
+
+    /// Checks what follows the last row.
+    fn end(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
+
+/// Hears of damage that is tolerated.
+type Warn = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// What a decoder knows before the first row.
 struct Decoded {
@@ -74,20 +85,34 @@ impl ImageReader {
     /// colour profile.
     ///
     /// # Errors
-    /// [`Error::Image`] for another format, a damaged file, an animation or several pages, CMYK without a profile, or a
-    /// picture beyond `limits`; [`Error::File`] if the file cannot be opened.
+    /// [`Error::Damaged`] for a file that is truncated or damaged; [`Error::Image`] for another format, an animation or
+    /// several pages, CMYK without a profile, or a picture beyond `limits`; [`Error::File`] if the file cannot be
+    /// opened.
     pub fn open(path: &Path, limits: &Limits) -> Result<Self> {
-        let mut file = BufReader::new(File::open(path).map_err(|source| Error::file(path, "open", source))?);
+        Self::opened(path, limits, None)
+    }
+
+    /// As [`ImageReader::open`], but goes on with a damaged picture where anything of it can be decoded. `warn` gets the
+    /// [`Error::Damaged`]; what is missing is black, or what the decoder makes of it.
+    ///
+    /// # Errors
+    /// As [`ImageReader::open`], for files of which nothing can be decoded.
+    pub fn open_tolerant(path: &Path, limits: &Limits, warn: impl Fn(&Error) + Send + Sync + 'static) -> Result<Self> {
+        Self::opened(path, limits, Some(Arc::new(warn)))
+    }
+
+    fn opened(path: &Path, limits: &Limits, warn: Option<Warn>) -> Result<Self> {
+        let mut file = BufReader::new(tileforge_files::open(path).map_err(|source| Error::file(path, "open", source))?);
         let format = format_of(&mut file, path)?;
-        let opening = Opening { path, format, limits };
+        let opening = Opening { path, format, limits, warn };
         let decoded = match format {
             Format::Png => opening.png(file)?,
             Format::Jpeg => opening.jpeg(file)?,
             Format::WebP => opening.webp(file)?,
             Format::Tiff => opening.tiff(file)?,
         };
-        let (header, rows) = opening.upright(decoded)?;
-        Ok(Self { path: path.to_owned(), format, header, rows })
+        let (header, rows) = opening.upright(opening.tolerating(decoded))?;
+        Ok(Self { path: path.to_owned(), format, rows_left: header.size.height, header, rows })
     }
 
     /// The same picture converted to sRGB by its colour profile, and without that profile. A picture without a profile
@@ -118,12 +143,23 @@ impl RowSource for ImageReader {
     }
 
     fn read_row(&mut self, row: &mut [u8]) -> Result<()> {
-        self.rows.next(row)
+        self.rows.next(row)?;
+        self.rows_left = self.rows_left.saturating_sub(1);
+        if self.rows_left == 0 { self.rows.end() } else { Ok(()) }
     }
 }
 
 fn damaged(path: &Path, format: Format, problem: impl std::fmt::Display) -> Error {
-    Error::image(path, format!("a truncated or damaged {} file: {problem}", format.name()))
+    Error::Damaged { path: path.to_owned(), format, problem: problem.to_string() }
+}
+
+/// Fills `buffer`; false if the file ends before. The decoder reports that.
+fn read_whole(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
+    match file.read_exact(buffer) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn format_of(file: &mut BufReader<File>, path: &Path) -> Result<Format> {
@@ -144,6 +180,8 @@ struct Opening<'o> {
     path: &'o Path,
     format: Format,
     limits: &'o Limits,
+    /// Where damage is tolerated.
+    warn: Option<Warn>,
 }
 
 impl Opening<'_> {
@@ -155,7 +193,7 @@ impl Opening<'_> {
         Error::image(self.path, problem)
     }
 
-    fn unread(&self, source: std::io::Error) -> Error {
+    fn unread(&self, source: io::Error) -> Error {
         Error::file(self.path, "read", source)
     }
 
@@ -163,17 +201,36 @@ impl Opening<'_> {
         self.limits.check_size(self.path, size)
     }
 
-    /// The length of data that has to be in memory at once. `what` is, for example, "this PNG has to be decoded whole".
+    /// The whole content of a file that has to be in memory at once.
+    fn read_whole(&self, mut file: BufReader<File>) -> Result<Vec<u8>> {
+        let length = file.get_ref().metadata().map_err(|source| self.unread(source))?.len();
+        let mut bytes = Vec::with_capacity(self.check_decoded("this file has to be read whole", Some(length))?);
+        // The file may have grown.
+        file.by_ref().take(length).read_to_end(&mut bytes).map_err(|source| self.unread(source))?;
+        Ok(bytes)
+    }
+
+    /// The length of data that has to be in memory at once, and for which there is memory. `what` is, for example,
+    /// "this PNG has to be decoded whole".
     fn check_decoded(&self, what: &str, bytes: Option<u64>) -> Result<usize> {
         let length =
             bytes.filter(|&bytes| bytes <= self.limits.decoded_bytes).and_then(|bytes| usize::try_from(bytes).ok());
-        length.ok_or_else(|| {
+        let length = length.ok_or_else(|| {
             let bytes = bytes.map_or("too many".into(), |bytes| bytes.to_string());
             self.refused(format!(
                 "{what}, into {bytes} bytes, and {} are allowed; convert it to a PNG that is not interlaced, upright",
                 self.limits.decoded_bytes
             ))
-        })
+        })?;
+        self.check_memory(what, length)?;
+        Ok(length)
+    }
+
+    /// Asks for memory that decoders will allocate: they abort the process where they get none.
+    fn check_memory(&self, what: &str, length: usize) -> Result<()> {
+        Vec::<u8>::new()
+            .try_reserve_exact(length)
+            .map_err(|_| self.refused(format!("{what}, into {length} bytes, and this process gets no memory for them")))
     }
 
     /// The length of all rows, if they have to be in memory at once.

@@ -17,6 +17,7 @@ impl Opening<'_> {
         let mut stored = vec![0; length];
         let row_bytes = length / header.size.height as usize;
         stored.chunks_exact_mut(row_bytes).try_for_each(|row| rows.next(row))?;
+        rows.end()?;
         let (size, bytes) = turned(&stored, header.size, orientation);
         header.size = size;
         Ok((header, self.whole(bytes)))

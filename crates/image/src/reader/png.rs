@@ -1,11 +1,11 @@
 //! PNG, by rows. Interlaced pictures are held whole.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek};
+use std::io::{self, BufReader, Seek};
 
 use ::image::metadata::Orientation;
 
-use super::{Colour, Decoded, Depth, Header, Opening, Rows, damaged};
+use super::{Colour, Decoded, Depth, Header, Opening, Rows, damaged, read_whole};
 use crate::Format;
 use crate::Size;
 use crate::error::Result;
@@ -13,18 +13,29 @@ use crate::error::Result;
 /// Larger EXIF chunks are skipped. An orientation needs far less.
 const EXIF_BYTES_MAXIMUM: u32 = 1 << 20;
 
+/// Largest colour profile and other chunks that are held, together. Profiles of printers have a few megabytes.
+const METADATA_BYTES_MAXIMUM: usize = 32 << 20;
+
+/// Rows that the decoder holds at once, of at most twice as many bytes as in the file: palettes become colours.
+const ROWS_HELD: usize = 16;
+
 impl Opening<'_> {
     pub(super) fn png(&self, mut file: BufReader<File>) -> Result<Decoded> {
         let exif = exif_chunk(&mut file).map_err(|source| self.unread(source))?;
         let orientation =
             exif.and_then(|exif| Orientation::from_exif_chunk(&exif)).unwrap_or(Orientation::NoTransforms);
 
-        let bytes = usize::try_from(self.limits.decoded_bytes).unwrap_or(usize::MAX);
-        let mut decoder = ::png::Decoder::new_with_limits(file, ::png::Limits { bytes });
+        let mut decoder = ::png::Decoder::new_with_limits(file, ::png::Limits { bytes: METADATA_BYTES_MAXIMUM });
+        decoder.ignore_checksums(false);
         // Palettes become colours, samples below 8 bits become 8 bits, transparent colours become alpha. 16 bits stay.
         decoder.set_transformations(::png::Transformations::EXPAND);
         let info = decoder.read_header_info().map_err(|error| self.damaged(error))?;
         self.check_size(Size { width: info.width, height: info.height })?;
+        let row = info.raw_row_length();
+        self.check_decoded("a row of this PNG has to be decoded whole", Some(row as u64))?;
+        let rows = row.saturating_mul(ROWS_HELD);
+        self.check_memory("some rows of this PNG have to be decoded together", rows)?;
+        decoder.set_limits(::png::Limits { bytes: rows.saturating_add(METADATA_BYTES_MAXIMUM) });
 
         let mut reader = decoder.read_info().map_err(|error| self.damaged(error))?;
         let info = reader.info();
@@ -46,7 +57,8 @@ impl Opening<'_> {
         let rows: Box<dyn Rows> = if info.interlaced {
             self.check_whole(&header, "is interlaced and has to be decoded whole")?;
             let mut bytes = vec![0; reader.output_buffer_size().unwrap_or(0)];
-            reader.next_frame(&mut bytes).map_err(|error| self.damaged(error))?;
+            let decoded = reader.next_frame(&mut bytes).and_then(|_| reader.finish());
+            decoded.or_else(|error| self.tolerate(self.damaged(error)))?;
             self.whole(bytes)
         } else {
             Box::new(PngRows { path: self.path.to_owned(), reader })
@@ -67,6 +79,11 @@ impl Rows for PngRows {
             Ok(None) => Err(damaged(&self.path, Format::Png, "rows are missing")),
             Err(error) => Err(damaged(&self.path, Format::Png, error)),
         }
+    }
+
+    /// Reads on to the last chunk. The checksums of the pixels come behind them.
+    fn end(&mut self) -> Result<()> {
+        self.reader.finish().map_err(|error| damaged(&self.path, Format::Png, error))
     }
 }
 
@@ -94,13 +111,4 @@ fn exif_chunk(file: &mut BufReader<File>) -> io::Result<Option<Vec<u8>>> {
     };
     file.rewind()?;
     Ok(exif)
-}
-
-/// Fills `buffer`; false if the file ends before. The decoder reports that.
-fn read_whole(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
-    match file.read_exact(buffer) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(error),
-    }
 }

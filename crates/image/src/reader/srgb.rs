@@ -119,6 +119,10 @@ impl Rows for Converted {
         };
         result.map_err(|error| Error::image(&self.path, format!("its colours cannot be converted: {error}")))
     }
+
+    fn end(&mut self) -> Result<()> {
+        self.rows.end()
+    }
 }
 
 impl Converted {

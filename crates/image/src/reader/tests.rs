@@ -1,3 +1,4 @@
+mod damage;
 mod jpeg;
 mod profiles;
 mod tiff;
@@ -106,9 +107,7 @@ fn every_truncation_is_an_error() {
         read_all(&path, &Limits::default()).unwrap();
         let whole = fs::read(&path).unwrap();
         let cut = folder.path().join("cut");
-        // The end chunk of a PNG follows the last row, so it is not read.
-        let pixels = if format == Format::Png { whole.len() - 16 } else { whole.len() - 2 };
-        for length in (0..pixels).step_by(whole.len() / 40 + 1) {
+        for length in (0..whole.len() - 2).step_by(whole.len() / 40 + 1) {
             fs::write(&cut, &whole[..length]).unwrap();
             let error = message(read_all(&cut, &Limits::default()));
             assert!(error.contains("cut: "), "{format:?} cut at {length}: {error:?}");

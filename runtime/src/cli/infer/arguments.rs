@@ -44,6 +44,9 @@ pub(crate) struct Arguments {
     /// What .y4m frames were made with, which they do not say: bt601 or bt709 [default: bt601 up to 576 lines].
     #[arg(long, value_name = "MATRIX", value_parser = str::parse::<Matrix>)]
     pub(super) matrix: Option<Matrix>,
+    /// Go on with damaged pictures, with a warning for each. What is missing of them is black or grey.
+    #[arg(long)]
+    pub(super) tolerant: bool,
     /// Convert to sRGB by the picture's colour profile, instead of keeping both.
     #[arg(long)]
     pub(super) srgb: bool,

@@ -17,20 +17,25 @@ struct Picture {
     srgb: bool,
     depth: Option<Depth>,
     quality: u8,
+    tolerant: bool,
 }
 
 /// The request for one picture.
 pub(super) fn request(assignment: &Assignment, arguments: &Arguments) -> Request {
     let Assignment { input, output } = assignment.clone();
-    let (srgb, depth, quality) = (arguments.srgb, arguments.bit_depth, arguments.quality);
-    let picture = Picture { input, output, limits: arguments.limits(), srgb, depth, quality };
+    let Arguments { srgb, bit_depth: depth, quality, tolerant, .. } = *arguments;
+    let picture = Picture { input, output, limits: arguments.limits(), srgb, depth, quality, tolerant };
     Request::new(move |output_of| picture.open(output_of))
 }
 
 impl Picture {
     fn open(self, output_of: OutputOf<'_>) -> Result<Open> {
         let format = Format::of_name(&self.output)?;
-        let source = ImageReader::open(&self.input, &self.limits)?;
+        let source = if self.tolerant {
+            ImageReader::open_tolerant(&self.input, &self.limits, |damage| tracing::warn!("{damage}"))?
+        } else {
+            ImageReader::open(&self.input, &self.limits)?
+        };
         let source = if self.srgb { source.into_srgb()? } else { source };
         let mut header = output_of(source.header())?;
         header.depth = self.depth.unwrap_or(header.depth);

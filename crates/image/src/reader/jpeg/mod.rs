@@ -1,7 +1,10 @@
 //! JPEG, held whole.
 
+mod complete;
+mod segments;
+
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::BufReader;
 
 use ::image::metadata::Orientation;
 use zune_jpeg::JpegDecoder;
@@ -12,14 +15,19 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 use super::{Colour, Decoded, Depth, Header, Opening, srgb};
 use crate::Size;
 use crate::error::Result;
+use segments::{is_inverted, length_of_image};
+
+/// What a decoder holds for a picture whose coefficients come in several scans: 16 bits for each sample.
+const COEFFICIENT_BYTES: u64 = 2;
 
 impl Opening<'_> {
-    pub(super) fn jpeg(&self, mut file: BufReader<File>) -> Result<Decoded> {
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(|source| self.unread(source))?;
+    pub(super) fn jpeg(&self, file: BufReader<File>) -> Result<Decoded> {
+        let mut bytes = self.read_whole(file)?;
         // The decoder would fill missing parts with grey instead of failing.
-        let length = length_of_image(&bytes).ok_or_else(|| self.damaged("the end of the image is missing"))?;
-        bytes.truncate(length);
+        match length_of_image(&bytes) {
+            Some(length) => bytes.truncate(length),
+            None => self.tolerate(self.damaged("the end of the image is missing"))?,
+        }
         let options =
             DecoderOptions::default().set_strict_mode(false).set_max_width(usize::MAX).set_max_height(usize::MAX);
         let mut decoder = JpegDecoder::new_with_options(ZCursor::new(&bytes[..]), options);
@@ -43,6 +51,14 @@ impl Opening<'_> {
         };
         let mut header = Header { size, colour, depth: Depth::Eight, icc_profile: decoder.icc_profile() };
         let length = self.check_whole(&header, "has to be decoded whole")?;
+        match complete::check(&bytes) {
+            Ok(complete) if complete.several_scans => {
+                let held = header.bytes().and_then(|bytes| bytes.checked_mul(1 + COEFFICIENT_BYTES));
+                self.check_decoded("this JPEG comes in several scans, which have to be held together", held)?;
+            }
+            Ok(_) => {}
+            Err(problem) => self.tolerate(self.damaged(problem))?,
+        }
         decoder.set_options(options.jpeg_set_out_colorspace(decoded_as));
         let mut samples = decoder.decode().map_err(|error| self.damaged(error))?;
         if samples.len() != length {
@@ -75,61 +91,4 @@ pub(super) fn rgb_of_ycbcr([luma, cb, cr]: [u8; 3]) -> [u8; 3] {
     let (luma, cb, cr) = (f32::from(luma), f32::from(cb) - 128.0, f32::from(cr) - 128.0);
     // Casts saturate.
     [luma + 1.402 * cr, luma - 0.344_14 * cb - 0.714_14 * cr, luma + 1.772 * cb].map(|value| (value + 0.5) as u8)
-}
-
-/// Adobe's programs write 255 for no ink. They mark their files with a segment APP14 of this name.
-fn is_inverted(bytes: &[u8]) -> bool {
-    let mut before_scans = Segments::of(bytes).take_while(|(marker, _)| *marker != START_OF_SCAN);
-    before_scans.any(|(marker, data)| marker == APP14 && data.starts_with(b"Adobe"))
-}
-
-/// The length of the file's first picture, up to the end of its marker "end of image"; `None` if that marker is
-/// missing.
-///
-/// Other data may follow: the next picture of several, a film, or leftovers of a camera or an editor.
-fn length_of_image(bytes: &[u8]) -> Option<usize> {
-    let mut segments = Segments::of(bytes);
-    segments.find(|(marker, _)| *marker == END_OF_IMAGE)?;
-    Some(segments.position)
-}
-
-const START_OF_SCAN: u8 = 0xda;
-const START_OF_IMAGE: u8 = 0xd8;
-const END_OF_IMAGE: u8 = 0xd9;
-const TEMPORARY: u8 = 0x01;
-const APP14: u8 = 0xee;
-
-/// Each marker after the first one, with the content of its segment, up to the end of the file or of what is left of
-/// it. <https://www.w3.org/Graphics/JPEG/itu-t81.pdf>, B.1.1
-struct Segments<'b> {
-    bytes: &'b [u8],
-    /// Position after the last segment.
-    position: usize,
-}
-
-impl<'b> Segments<'b> {
-    fn of(bytes: &'b [u8]) -> Self {
-        Self { bytes, position: 2 }
-    }
-}
-
-impl<'b> Iterator for Segments<'b> {
-    type Item = (u8, &'b [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        // A scan's entropy-coded data has no length. In it, 0xFF is followed by 0, which means 0xFF itself, or by one
-        // of the eight restart markers. Before any marker, 0xFF may be repeated.
-        let begins = |pair: &[u8]| pair[0] == 0xff && !matches!(pair[1], 0x00 | 0xd0..=0xd7 | 0xff);
-        let rest = self.bytes.get(self.position..)?;
-        let found = rest.windows(2).position(begins)?;
-        let (marker, behind) = (rest[found + 1], self.position + found + 2);
-        let length = match marker {
-            START_OF_IMAGE | END_OF_IMAGE | TEMPORARY => 0,
-            _ => usize::from(u16::from_be_bytes(self.bytes.get(behind..behind + 2)?.try_into().ok()?)),
-        };
-        // The length includes its own two bytes.
-        let data = if length == 0 { &[][..] } else { self.bytes.get(behind + 2..behind + length)? };
-        self.position = behind + length;
-        Some((marker, data))
-    }
 }
