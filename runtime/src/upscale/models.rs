@@ -78,7 +78,9 @@ impl Models {
         let radius = self.interface.receptive_field.radius();
         let plan = |tile: &Size| {
             let overlap = Overlap::choose(self.options.overlap, self.options.margin, radius, *tile)?;
-            TilePlan::new(size, *tile, overlap, self.scale, radius)
+            let plan = TilePlan::new(size, *tile, overlap, self.scale, radius)?;
+            let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+            Ok(plan.for_sides(side(self.interface.size_minimum), side(self.interface.size_multiple)))
         };
         let seconds = self.throughput.of(tiles, self.ladder.provider());
         let seconds = (0..tiles.len()).map(|tile| seconds.as_ref().map(|seconds| seconds[tile]));

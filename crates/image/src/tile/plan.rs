@@ -176,7 +176,10 @@ pub struct TilePlan {
     tile: Size,
     overlap: Overlap,
     scale: u32,
-    exact: bool,
+    /// Whether the overlap covers the receptive field.
+    overlap_is_exact: bool,
+    /// The size that the network takes the whole picture with.
+    whole: Size,
 }
 
 impl TilePlan {
@@ -197,11 +200,24 @@ impl TilePlan {
         overlap.validate(tile)?;
         let columns = Axis::new(size.width, tile.width, overlap);
         let rows = Axis::new(size.height, tile.height, overlap);
-        let whole = columns.count == 1 && rows.count == 1;
-        Ok(Self { columns, rows, tile, overlap, scale, exact: whole || overlap.is_exact(receptive_field) })
+        let overlap_is_exact = overlap.is_exact(receptive_field);
+        Ok(Self { columns, rows, tile, overlap, scale, overlap_is_exact, whole: size })
     }
 
-    /// The plan that takes least time; plans that are exact are preferred. Each candidate comes with the seconds that
+    /// The same plan for a network that takes sides of at least `minimum` that are multiples of `multiple` only, so that
+    /// it extends some pictures itself.
+    #[must_use]
+    pub fn for_sides(mut self, minimum: u32, multiple: u32) -> Self {
+        let side = |length: u32| {
+            let length = length.max(minimum);
+            length.checked_next_multiple_of(multiple.max(1)).unwrap_or(length)
+        };
+        self.whole = Size { width: side(self.columns.length), height: side(self.rows.length) };
+        self
+    }
+
+    /// The plan that takes least time; plans that are exact are preferred, then those that differ from the network on
+    /// the whole picture only where tiles are filled up. Each candidate comes with the seconds that
     /// one of its tiles takes, or with `None`. Without times, every pixel of every tile counts the same, and of equal
     /// plans the one with the largest tile is taken.
     ///
@@ -214,7 +230,8 @@ impl TilePlan {
             let candidate = candidate.map(|plan| (plan, cost(&plan)));
             let better = match (&best, &candidate) {
                 (Ok((best, least)), Ok((candidate, cost))) => {
-                    let order = (!candidate.exact).cmp(&!best.exact).then(cost.total_cmp(least));
+                    let doubts = |plan: &Self| [!plan.is_exact(), !plan.cuts_nothing()];
+                    let order = doubts(candidate).cmp(&doubts(best)).then(cost.total_cmp(least));
                     order.then(best.tile.pixels().cmp(&candidate.tile.pixels())).is_lt()
                 }
                 (Ok(_), Err(_)) => false,
@@ -252,9 +269,17 @@ impl TilePlan {
         self.scale
     }
 
-    /// Whether the tiled output equals that of the whole picture, up to the engine's rounding.
+    /// Whether the tiled output equals that of the network on the whole picture, up to the engine's rounding.
+    ///
+    /// A tile that is larger than the picture is filled up with mirrored pixels. The network itself extends its input
+    /// in another way at the borders, mostly by zeros within each layer, so the output near the borders differs.
     pub fn is_exact(&self) -> bool {
-        self.exact
+        self.cuts_nothing() && self.tile.width <= self.whole.width && self.tile.height <= self.whole.height
+    }
+
+    /// Whether no inner border of a tile is within a receptive field.
+    fn cuts_nothing(&self) -> bool {
+        self.overlap_is_exact || self.count() == 1
     }
 
     /// Number of tiles.
@@ -313,13 +338,25 @@ mod tests {
     #[test]
     fn a_plan_is_exact_only_when_no_receptive_field_is_cut() {
         let exact = |length, pixels, margin, radius| {
-            let size = Size { width: length, height: 100 };
+            let size = Size { width: length, height: 256 };
             TilePlan::new(size, SQUARE, Overlap { pixels, margin }, 4, radius).unwrap().is_exact()
         };
         assert!(exact(1000, 52, 18, Some(18)));
         assert!(!exact(1000, 52, 17, Some(18)));
         assert!(!exact(1000, 52, 18, None));
         assert!(exact(256, 0, 0, None));
+    }
+
+    #[test]
+    fn a_plan_that_fills_a_tile_up_is_exact_only_where_the_network_does_the_same() {
+        let plan = |width, height| {
+            let size = Size { width, height };
+            TilePlan::new(size, SQUARE, Overlap { pixels: 52, margin: 18 }, 4, Some(18)).unwrap()
+        };
+        assert!(!plan(64, 65).is_exact() && !plan(1000, 255).is_exact() && plan(256, 1000).is_exact());
+        // A network for multiples of 8, and one that takes nothing smaller.
+        assert!(plan(250, 249).for_sides(8, 8).is_exact() && !plan(250, 248).for_sides(8, 8).is_exact());
+        assert!(plan(64, 65).for_sides(256, 8).is_exact());
     }
 
     #[test]
