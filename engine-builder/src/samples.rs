@@ -4,7 +4,6 @@ use crate::test_image::test_image;
 use crate::{Error, Result};
 use ndarray::ArrayD;
 use safetensors::tensor::{Dtype, SafeTensors};
-use std::fs;
 use std::path::{Path, PathBuf};
 use tileforge_contract::{Axis, Contract, DataType, Meaning, Normalisation, TensorSpec};
 use tileforge_exporter::Noise;
@@ -170,12 +169,15 @@ pub(crate) fn sample_files(folder: &Path, contract: &Contract) -> Result<Vec<Pat
     Ok(paths)
 }
 
+/// Larger samples are not read: they are held in memory.
+const SAMPLE_MAXIMUM_BYTES: u64 = 1 << 30;
+
 /// The sample in a safetensors file that has a tensor for each input, under the input's name.
 ///
 /// # Errors
 /// The file lacks an input, or has it in another shape or type.
 pub(crate) fn read_sample(path: &Path, model: &Model) -> Result<Sample> {
-    let bytes = fs::read(path).map_err(|e| Error::file(path, "read", e))?;
+    let bytes = tileforge_files::read(path, SAMPLE_MAXIMUM_BYTES).map_err(|e| Error::file(path, "read", e))?;
     let file =
         SafeTensors::deserialize(&bytes).map_err(|e| Error::input(path, format!("not a safetensors file: {e}")))?;
     model.inputs.iter().map(|port| Ok((port.name.clone(), read_tensor(path, &file, port)?))).collect()
@@ -208,7 +210,14 @@ fn read_tensor(path: &Path, file: &SafeTensors<'_>, port: &Port) -> Result<Tenso
         (_, Dtype::BF16) => of(DataType::Bf16)?,
         _ => return Err(wrong("F32, F16 or BF16")),
     };
-    let values = ArrayD::from_shape_vec(expected, floats.to_f32s()?);
+    let floats = floats.to_f32s()?;
+    if let Some(at) = floats.iter().position(|value| !value.is_finite()) {
+        return Err(Error::input(
+            path,
+            format!("`{}`: expected finite numbers, found {} at position {at}", port.name, floats[at]),
+        ));
+    }
+    let values = ArrayD::from_shape_vec(expected, floats);
     Ok(values.map_err(|e| Error::input(path, e.to_string()))?.into())
 }
 

@@ -173,15 +173,21 @@ fn apply(checkpoint: &mut Checkpoint, name: &str, factors: &Factors<'_>, lora: &
         return Err(fail("expected both factors of a layer (down and up, or A and B), found one".into()));
     };
     let Some(base) = checkpoint.tensor_mut(name) else { return Err(fail(format!("there is no weight `{name}`"))) };
-    let alpha = factors.alpha.map(Weight::to_f32s).transpose()?;
     let rank = down.dims().first().copied().unwrap_or_default().max(1);
-    let alpha = alpha.map_or(Some(rank as f32), |values| if let [alpha] = values[..] { Some(alpha) } else { None });
-    let alpha = alpha.ok_or_else(|| fail("expected one number for `alpha`".into()))?;
+    let alpha = match factors.alpha {
+        None => rank as f32,
+        // Of another length, it could be as large as the file.
+        Some(alpha) if alpha.elements() == 1 => alpha.to_f32s()?.first().copied().unwrap_or(f32::NAN),
+        Some(alpha) => return Err(fail(format!("expected one number for `alpha`, found {}", alpha.elements()))),
+    };
     let flat = |weight: &Weight| {
         let rows = weight.dims().first().copied().unwrap_or_default();
         weight.reshaped(vec![rows, weight.elements() / rows.max(1)])
     };
     let factor = lora.scale * f64::from(alpha) / rank as f64;
+    if !(factor as f32).is_finite() {
+        return Err(fail(format!("expected a finite number for `alpha`, found {alpha} (times {})", lora.scale)));
+    }
     let merged = flat(up).and_then(|up| base.plus_product(&up, &flat(down)?, factor));
     *base = merged.map_err(|_| {
         fail(format!(

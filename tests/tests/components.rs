@@ -3,7 +3,9 @@
 
 use end_to_end::{GoldenComponent, Graph, error_over_range, golden_components, repository};
 use ndarray::{ArrayD, Axis, Slice, concatenate};
+use safetensors::tensor::{Dtype, TensorView};
 use std::collections::BTreeMap;
+use std::path::Path;
 use tileforge_exporter::lora::{Lora, merge};
 use tileforge_exporter::pipeline::Pipeline;
 use tileforge_exporter::{Checkpoint, Export, Shapes, Task, export_task};
@@ -202,4 +204,35 @@ fn merged_adaptations_match_the_reference() {
         let export = export_task(&checkpoint, None, &golden.shapes(), &hints(golden)).unwrap();
         println!("{:<50} {:.1e}", golden.name, check_export(golden, &export, WeightStorage::Link));
     }
+}
+
+#[test]
+fn an_adaptation_without_a_finite_alpha_is_refused() {
+    let work = tempfile::tempdir().unwrap();
+    let (base, file) = (work.path().join("base.safetensors"), work.path().join("lora.safetensors"));
+    let write = |tensors: &[(&str, &[usize], &[f32])], path: &Path| {
+        let bytes: Vec<Vec<u8>> =
+            tensors.iter().map(|(.., values)| values.iter().flat_map(|value| value.to_le_bytes()).collect()).collect();
+        let views = tensors
+            .iter()
+            .zip(&bytes)
+            .map(|((name, dims, _), bytes)| (*name, TensorView::new(Dtype::F32, dims.to_vec(), bytes).unwrap()));
+        safetensors::serialize_to_file(views, None, path).unwrap();
+    };
+    write(&[("conv_in.weight", &[2, 2], &[1.0, 2.0, 3.0, 4.0])], &base);
+    let merged = |alpha: &[f32], scale| {
+        let up: (&str, &[usize], &[f32]) = ("lora_unet_conv_in.lora_up.weight", &[2, 1], &[1.0, 0.0]);
+        let down: (&str, &[usize], &[f32]) = ("lora_unet_conv_in.lora_down.weight", &[1, 2], &[1.0, 1.0]);
+        write(&[up, down, ("lora_unet_conv_in.alpha", &[alpha.len()], alpha)], &file);
+        let mut checkpoint = Checkpoint::open(&base).unwrap();
+        let result = merge(&mut [("unet", &mut checkpoint)], &[Lora { path: file.clone(), scale }]);
+        result.map(|_| checkpoint.tensors()["conv_in.weight"].to_f32s().unwrap()).map_err(|error| error.to_string())
+    };
+    assert_eq!(merged(&[1.0], 1.0).unwrap(), [2.0, 3.0, 3.0, 4.0]);
+    for alpha in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let error = merged(&[alpha], 1.0).unwrap_err();
+        assert!(error.contains("expected a finite number for `alpha`"), "{error}");
+    }
+    assert!(merged(&[1.0], f64::NAN).is_err() && merged(&[1e30], 1e30).is_err());
+    assert!(merged(&[1.0, 1.0], 1.0).unwrap_err().contains("expected one number for `alpha`"));
 }

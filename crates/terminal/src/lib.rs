@@ -9,10 +9,13 @@
 //! | [`chain`] | an error with its causes, and with what the user can do |
 //! | [`Exit`] | the exit codes of all programs, and their help text |
 //! | [`Failure`], [`end`] | why a command failed, and how that ends the program |
+//! | [`explain_bus_errors`] | names the file that was cut while it was mapped |
 //! | [`Progress`] | how far long work is: a bar on a terminal, a line now and then elsewhere |
 //! | [`print_completions`] | completions for a shell |
+//! | [`number`] | a parser for finite numbers in a range |
 //! | [`cache_folder`], [`peak_memory_bytes`] | where to keep what can be made again; the most memory of this process |
 
+mod bus_error;
 mod cache;
 mod chain;
 mod completions;
@@ -21,9 +24,11 @@ mod exit;
 mod lines;
 mod log;
 mod memory;
+mod number;
 mod output;
 mod progress;
 
+pub use bus_error::explain_bus_errors;
 pub use cache::cache_folder;
 pub use chain::{chain, chain_with};
 pub use clap_complete::Shell;
@@ -32,5 +37,6 @@ pub use end::{Failure, end};
 pub use exit::Exit;
 pub use log::start_log;
 pub use memory::peak_memory_bytes;
+pub use number::number;
 pub use output::{PrintError, print, print_json, report};
 pub use progress::{Progress, Unit};

@@ -157,6 +157,9 @@ impl<'a> Keys<'a> {
     pub fn setting_at<T: DeserializeOwned>(&self, name: &str, path: &str) -> Result<Option<T>, Mismatch> {
         let Some((origin, value)) = self.declared(name, path)? else { return Ok(None) };
         let text = value.to_string();
+        if !is_finite(&value) {
+            return Err(Mismatch::new(format!("{origin} is {text}: expected numbers of less than 3.4e38")));
+        }
         serde_json::from_value(value).map(Some).map_err(|e| Mismatch::new(format!("{origin} is {text}: {e}")))
     }
 
@@ -223,6 +226,16 @@ impl<'a> Keys<'a> {
     pub(super) fn unused_hints(&self) -> Vec<&str> {
         let used = self.used.borrow();
         self.hints.keys().filter(|name| !used.contains(*name)).map(String::as_str).collect()
+    }
+}
+
+/// Whether all numbers are finite in the type that graphs compute with.
+fn is_finite(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.as_f64().is_some_and(|number| (number as f32).is_finite()),
+        Value::Array(values) => values.iter().all(is_finite),
+        Value::Object(values) => values.values().all(is_finite),
+        _ => true,
     }
 }
 

@@ -11,7 +11,8 @@ use std::process::ExitCode;
 use tileforge_exporter::pipeline::weights_in;
 use tileforge_exporter::{Checkpoint, Error, Task};
 use tileforge_terminal::{
-    self as terminal, Exit, PrintError, Shell, chain, chain_with, print, print_completions, print_json, start_log,
+    self as terminal, Exit, PrintError, Shell, chain, chain_with, explain_bus_errors, print, print_completions, print_json,
+    start_log,
 };
 
 const AFTER_HELP: &str = "\
@@ -169,6 +170,7 @@ fn result_json(value: &impl serde::Serialize) -> CommandResult {
 pub(crate) fn run() -> ExitCode {
     let arguments = Arguments::parse();
     start_log();
+    explain_bus_errors();
     terminal::end(match &arguments.command {
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Export(arguments) => export::run(arguments),

@@ -59,8 +59,8 @@ pub(crate) struct Placing {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     streams: Option<u16>,
     /// Threads of each session on the CPU [default: all cores, shared by the streams].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    threads: Option<u16>,
+    #[arg(long, value_name = "N", value_parser = threads)]
+    threads: Option<usize>,
 }
 
 #[derive(Clone, Copy)]
@@ -76,14 +76,23 @@ fn provider(text: &str) -> Result<ProviderChoice, String> {
     }
 }
 
+/// More threads than this for each processor only take memory and time.
+const THREADS_FOR_A_PROCESSOR: usize = 4;
+
+fn threads(text: &str) -> Result<usize, String> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let most = processors * THREADS_FOR_A_PROCESSOR;
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("expected a number from 1 to {most}: this machine has {processors} processors"))
+}
+
 impl Placing {
     pub(crate) fn placement(&self) -> Placement {
         let provider = match self.provider {
             ProviderChoice::Auto => None,
             ProviderChoice::Only(provider) => Some(provider),
         };
-        let session =
-            SessionOptions { strict: self.strict, threads: self.threads.map(usize::from), ..SessionOptions::default() };
+        let session = SessionOptions { strict: self.strict, threads: self.threads, ..SessionOptions::default() };
         Placement { provider, streams: self.streams.map(usize::from), devices: self.devices.clone(), session }
     }
 }

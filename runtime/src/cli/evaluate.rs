@@ -10,7 +10,7 @@ use tileforge_runtime::executor::{Cancel, Executor};
 use tileforge_runtime::upscale::{Request, Upscaler};
 use tileforge_runtime::{Error, Result};
 use tileforge_session::{Assigned, Environment};
-use tileforge_terminal::{print, print_json};
+use tileforge_terminal::{number, print, print_json};
 
 use super::chosen::{Chosen, Running};
 use super::failure::{CommandResult, Failure};
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "OUT")]
     output: Option<PathBuf>,
     /// Fail (exit code 4) when the engine is not better than bicubic by this many dB.
-    #[arg(long, value_name = "DB", allow_negative_numbers = true)]
+    #[arg(long, value_name = "DB", allow_negative_numbers = true, value_parser = number(-100.0..=100.0))]
     minimum_gain: Option<f64>,
     #[command(flatten)]
     running: Running,
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if arguments.json {
         print_json(&json!({
             "engine": engine.manifest().name,
-            "input": arguments.input,
+            "input": arguments.input.to_string_lossy(),
             "size": original.size(),
             "shrunk": small,
             "engine_psnr_db": by_engine.psnr_db,

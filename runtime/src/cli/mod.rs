@@ -63,6 +63,7 @@ struct Completions {
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     terminal::start_log();
+    terminal::explain_bus_errors();
     terminal::end(run(cli))
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use tileforge_image::Size;
+use tileforge_terminal::number;
 
 use super::super::chosen::{Running, Signed};
 use super::measure::Repeats;
@@ -48,7 +49,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(super) compare: Option<PathBuf>,
     /// Least speed relative to --compare: 0.9 allows a tenth less.
-    #[arg(long, value_name = "RATIO", default_value_t = 0.9)]
+    #[arg(long, value_name = "RATIO", default_value_t = 0.9, value_parser = number(0.0..=100.0))]
     pub(super) threshold: f64,
     /// Show the time of each operator and of each layer in what runs for that size, by ONNX Runtime's own profile; on
     /// one stream.

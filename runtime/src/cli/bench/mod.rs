@@ -9,6 +9,7 @@ mod sweep;
 use std::fs;
 use std::path::Path;
 
+use tileforge_files::TEXT_MAXIMUM_BYTES;
 use tileforge_runtime::Result;
 use tileforge_session::Environment;
 use tileforge_terminal::{print, print_json};
@@ -50,9 +51,18 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
 }
 
 fn read(path: &Path) -> Result<Measured, Failure> {
-    let bytes = fs::read(path).map_err(|source| Failure::file(path, "read", source))?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| Failure::Usage(format!("{}: not figures of --save: {error}", path.display())))
+    let bytes =
+        tileforge_files::read(path, TEXT_MAXIMUM_BYTES).map_err(|source| Failure::file(path, "read", source))?;
+    let refused = |problem: &dyn std::fmt::Display| {
+        Failure::Usage(format!("{}: not figures of --save: {problem}", path.display()))
+    };
+    let measured: Measured = serde_json::from_slice(&bytes).map_err(|error| refused(&error))?;
+    let compared = [("images_per_second", measured.images_per_second), ("latency.p50_ms", measured.latency.p50_ms)];
+    // Speeds of zero would make a comparison pass that says nothing.
+    match compared.iter().find(|(_, figure)| !(*figure > 0.0 && figure.is_finite())) {
+        Some((name, figure)) => Err(refused(&format!("expected `{name}` above 0, found {figure}"))),
+        None => Ok(measured),
+    }
 }
 
 fn compare(now: &Measured, base: &Measured, arguments: &Arguments) -> CommandResult {
