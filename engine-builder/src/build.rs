@@ -54,12 +54,12 @@ pub fn build(
     options: &PrecisionOptions,
     directory: &Path,
 ) -> Result<Built> {
-    let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name.ok_or_else(|| Error::input(directory, "expected the name of an engine directory"))?;
+    let name = tileforge_engine::engine_name(directory)?.to_owned();
     options.check(profile.precision)?;
     progress.begin("making the graphs", 1);
     let models = source.graphs(profile)?;
     progress.step();
+    models.iter().try_for_each(|model| check_memory(source, model))?;
     // Graphs that TensorRT cannot take are refused before anything is measured.
     check_for_tensorrt(profile, models.iter().map(|model| Ok((file_name(model)?, Cow::Borrowed(model)))))?;
     let parent = exchange::place_for(directory)?;
@@ -242,6 +242,29 @@ fn check_for_tensorrt<'m>(
         let (name, model) = graph?;
         lint(&model, lint::Target::TensorRt10).check(&name)
     })
+}
+
+/// Refuses shapes that this machine has no memory for, before anything is measured: allocations of that size end the
+/// process.
+fn check_memory(source: &Source, model: &Model) -> Result<()> {
+    let (Some((node, needed)), Some(available)) = (model.largest_step(), tileforge_session::available_memory()) else {
+        return Ok(());
+    };
+    if needed <= available {
+        return Ok(());
+    }
+    let megabytes = |bytes: u64| bytes / 1_000_000;
+    let name = file_name(model)?;
+    Err(Error::input(
+        source.path(),
+        format!(
+            "{name}: `{}` reads and writes {} MB, and this machine has {} MB of memory left; choose smaller sizes or a \
+             smaller batch",
+            node.name,
+            megabytes(needed),
+            megabytes(available)
+        ),
+    ))
 }
 
 /// `model-1x3x256x256.onnx`: named after the shape of the first input.

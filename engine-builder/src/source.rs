@@ -240,7 +240,7 @@ impl Source {
             Kind::Checkpoint { checkpoint, task, hints } => {
                 Ok(tileforge_exporter::export_task(checkpoint, Some(*task), &FixedShapes::from(shapes), hints)?.model)
             }
-            Kind::Graph(model) => Ok(model.specialised(&shapes)?),
+            Kind::Graph(model) => Ok(model.specialised(&shapes).map_err(|e| e.in_file(&self.path))?),
         }
     }
 

@@ -1,4 +1,6 @@
 //! Shapes of fixed and of dynamic sizes. A dynamic size has a name until a session is made.
+// Dimensions come from files: no text of them may make this panic.
+#![warn(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::integer_division)]
 
 use crate::DataType;
 use std::fmt;
@@ -23,6 +25,12 @@ pub enum Dim {
     },
 }
 
+/// Longest text of a dimension that an operator computes. A graph from a file could make it grow without end.
+const TEXT_MAXIMUM: usize = 1 << 10;
+
+/// Most names that are multiplied with each other, for the same reason.
+const NAMES_MAXIMUM: usize = 64;
+
 impl Dim {
     /// A size that is not known yet.
     pub fn symbol(name: impl AsRef<str>) -> Self {
@@ -41,7 +49,10 @@ impl Dim {
 
     fn parse_formula(text: &str) -> Option<Self> {
         let (product, add) = match text.rfind(['+', '-']) {
-            Some(sign) => (&text[..sign], text[sign..].parse().ok()?),
+            Some(sign) => {
+                let (product, add) = text.split_at_checked(sign)?;
+                (product, add.parse().ok()?)
+            }
             None => (text, 0),
         };
         let (product, divide) =
@@ -55,7 +66,12 @@ impl Dim {
             name.starts_with(char::is_alphabetic) && name.chars().all(|c| c.is_alphanumeric() || "_.".contains(c))
         };
         let names: Vec<Arc<str>> = factors.into_iter().filter(is_name).map(Into::into).collect();
-        let parsed = Dim::Symbol { names: names.into(), multiply: multiply.unwrap_or(1), divide: divide?, add };
+        // A size of zero times a name, and a division by zero, are no sizes.
+        let (multiply, divide) = (multiply.unwrap_or(1), divide?);
+        if names.is_empty() || multiply == 0 || divide == 0 {
+            return None;
+        }
+        let parsed = Dim::Symbol { names: names.into(), multiply, divide, add };
         // Any text that is not in the normal form is a name that another program chose.
         (parsed.to_string() == text && text.contains(char::is_alphabetic)).then_some(parsed)
     }
@@ -74,10 +90,12 @@ impl Dim {
         match self {
             Dim::Fixed(size) => size.checked_mul(factor).map(Dim::Fixed),
             Dim::Symbol { names, multiply, divide, add } => {
-                let multiply = multiply.checked_mul(factor)?;
-                let common = greatest_common_divisor(multiply, *divide);
+                if factor == 0 {
+                    return Some(Dim::Fixed(0));
+                }
+                let (multiply, divide) = reduced(multiply.checked_mul(factor)?, *divide)?;
                 let add = add.checked_mul(isize::try_from(factor).ok()?)?;
-                Some(Dim::Symbol { names: names.clone(), multiply: multiply / common, divide: divide / common, add })
+                Some(Dim::Symbol { names: names.clone(), multiply, divide, add })
             }
         }
     }
@@ -101,15 +119,18 @@ impl Dim {
                     factor = factor.checked_mul(*multiply)?;
                     divisor = divisor.checked_mul(*divide)?;
                 }
-                sum => all.push(format!("({sum})").into()),
+                sum => all.push(bounded(format!("({sum})"))?.into()),
             }
         }
         if all.is_empty() || factor == 0 {
             return Some(Dim::Fixed(factor));
         }
+        if all.len() > NAMES_MAXIMUM {
+            return None;
+        }
         all.sort_unstable();
-        let common = greatest_common_divisor(factor, divisor);
-        Some(Dim::Symbol { names: all.into(), multiply: factor / common, divide: divisor / common, add: 0 })
+        let (multiply, divide) = reduced(factor, divisor)?;
+        Some(Dim::Symbol { names: all.into(), multiply, divide, add: 0 })
     }
 
     /// `self / divisor` where `divisor` is one of the factors of a product, so that the result is a whole number;
@@ -126,9 +147,7 @@ impl Dim {
                 for factor in factors.iter() {
                     rest.remove(rest.iter().position(|name| name == factor)?);
                 }
-                let (multiply, divide) = (multiply.checked_mul(*over)?, divide.checked_mul(*times)?);
-                let common = greatest_common_divisor(multiply, divide);
-                let (multiply, divide) = (multiply / common, divide / common);
+                let (multiply, divide) = reduced(multiply.checked_mul(*over)?, divide.checked_mul(*times)?)?;
                 match rest.as_slice() {
                     [] => (divide == 1).then_some(Dim::Fixed(multiply)),
                     // A sum that was a factor of a product becomes that sum again.
@@ -171,20 +190,14 @@ impl Dim {
     #[must_use]
     pub fn divided_exactly(&self, divisor: usize) -> Option<Self> {
         match self {
-            Dim::Fixed(size) => (divisor > 0 && size.is_multiple_of(divisor)).then(|| Dim::Fixed(size / divisor)),
+            Dim::Fixed(size) => size.checked_div(divisor).filter(|_| size.is_multiple_of(divisor)).map(Dim::Fixed),
             Dim::Symbol { names, multiply, divide, add } => {
                 let signed = isize::try_from(divisor).ok().filter(|d| *d > 0)?;
-                if add % signed != 0 {
-                    return Some(Dim::symbol(format!("({self})/{divisor}")));
+                if add.checked_rem(signed)? != 0 {
+                    return bounded(format!("({self})/{divisor}")).map(Dim::symbol);
                 }
-                let divide = divide.checked_mul(divisor)?;
-                let common = greatest_common_divisor(*multiply, divide);
-                Some(Dim::Symbol {
-                    names: names.clone(),
-                    multiply: multiply / common,
-                    divide: divide / common,
-                    add: add / signed,
-                })
+                let (multiply, divide) = reduced(*multiply, divide.checked_mul(divisor)?)?;
+                Some(Dim::Symbol { names: names.clone(), multiply, divide, add: add.checked_div(signed)? })
             }
         }
     }
@@ -197,10 +210,11 @@ impl Dim {
             _ if divisor == 1 => Some(self.clone()),
             // ⌊(m · d · n + a) / d⌋ = m · n + ⌊a / d⌋
             Dim::Symbol { names, multiply, divide: 1, add } if divisor > 0 && multiply.is_multiple_of(divisor) => {
-                let add = add.div_euclid(isize::try_from(divisor).ok()?);
-                Some(Dim::Symbol { names: names.clone(), multiply: multiply / divisor, divide: 1, add })
+                let add = add.checked_div_euclid(isize::try_from(divisor).ok()?)?;
+                Some(Dim::Symbol { names: names.clone(), multiply: multiply.checked_div(divisor)?, divide: 1, add })
             }
-            Dim::Symbol { .. } => (divisor > 0).then(|| Dim::symbol(format!("floor(({self})/{divisor})"))),
+            Dim::Symbol { .. } if divisor > 0 => bounded(format!("floor(({self})/{divisor})")).map(Dim::symbol),
+            Dim::Symbol { .. } => None,
         }
     }
 }
@@ -247,6 +261,22 @@ impl TensorType {
         TensorType { data_type, dims: dims.into_iter().map(Into::into).collect() }
     }
 
+    /// Number of bytes, if every size is known and memory can address them.
+    pub fn byte_length(&self) -> Option<u64> {
+        let elements = self.dims.iter().try_fold(1_usize, |product, dim| product.checked_mul(dim.fixed()?))?;
+        let bytes = elements.checked_mul(self.data_type.size())?;
+        isize::try_from(bytes).ok()?;
+        u64::try_from(bytes).ok()
+    }
+
+    /// Whether the known sizes alone need more bytes than memory can address.
+    pub(crate) fn is_too_large(&self) -> bool {
+        // A size of zero makes any tensor empty.
+        let known = || self.dims.iter().filter_map(Dim::fixed);
+        let bytes = known().try_fold(self.data_type.size(), usize::checked_mul);
+        known().all(|size| size > 0) && bytes.is_none_or(|bytes| isize::try_from(bytes).is_err())
+    }
+
     /// The sizes, if every one of them is known.
     pub fn fixed_dims(&self) -> Option<Vec<usize>> {
         self.dims.iter().map(Dim::fixed).collect()
@@ -263,13 +293,24 @@ impl fmt::Display for TensorType {
     }
 }
 
+/// The text, if it is not too long.
+fn bounded(text: String) -> Option<String> {
+    (text.len() <= TEXT_MAXIMUM).then_some(text)
+}
+
 /// The text inside its only pair of brackets.
 fn in_brackets(text: &str) -> Option<&str> {
     text.strip_prefix('(')?.strip_suffix(')').filter(|inner| !inner.contains(['(', ')']))
 }
 
+/// Numerator and denominator of a factor in lowest terms; `None` for a denominator of zero.
+fn reduced(multiply: usize, divide: usize) -> Option<(usize, usize)> {
+    let common = greatest_common_divisor(multiply, divide);
+    Some((multiply.checked_div(common)?, divide.checked_div(common)?)).filter(|(_, divide)| *divide > 0)
+}
+
 fn greatest_common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+    a.checked_rem(b).map_or(a, |rest| greatest_common_divisor(b, rest))
 }
 
 #[cfg(test)]
@@ -320,6 +361,32 @@ mod tests {
         }
         assert_eq!(Dim::parse("8*height"), Dim::symbol("height").times(8).unwrap());
         assert_eq!(Dim::parse("2*2*n"), Dim::symbol("2*2*n"));
+    }
+
+    #[test]
+    fn any_text_of_a_file_is_a_size() {
+        for text in
+            ["n/0", "0*n", "0/0", "n/-1", "*", "/", "n*", "99999999999999999999*n", "n+99999999999999999999", "+"]
+        {
+            let dim = Dim::parse(text);
+            assert_eq!(dim.to_string(), text);
+            let _ = (dim.minimum(), dim.times(7), dim.plus(-1), dim.divided_exactly(4), dim.divided_rounding_down(3));
+            let _ = (Dim::product([&dim, &dim, &Dim::Fixed(3)]), dim.divided_by(&dim));
+        }
+        let nothing = Dim::symbol("n").times(0).unwrap();
+        assert_eq!((nothing.fixed(), nothing.divided_by(&nothing)), (Some(0), None));
+        let mut grown = Dim::parse("n");
+        let steps = std::iter::from_fn(|| {
+            grown = grown.plus(1)?.divided_rounding_down(2)?;
+            Some(())
+        });
+        assert!(steps.take(1000).count() < 200, "the text of a size grows without end");
+        let mut product = Dim::parse("n");
+        let doublings = std::iter::from_fn(|| {
+            product = Dim::product([&product, &product])?;
+            Some(())
+        });
+        assert!(doublings.take(100).count() < 10, "the names of a size grow without end");
     }
 
     #[test]

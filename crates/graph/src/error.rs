@@ -44,12 +44,30 @@ pub enum Error {
         /// What was expected and what was found.
         reason: String,
     },
+    /// Something is wrong with the graph in a file.
+    #[error("{}: cannot be used", path.display())]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<Error>,
+    },
     /// The graph as a whole is wrong.
     #[error("graph: {0}")]
     Graph(String),
 }
 
 impl Error {
+    /// The same error, with the file that the graph was read from.
+    #[must_use]
+    pub fn in_file(self, path: &Path) -> Self {
+        match self {
+            // These name their file.
+            Error::File { .. } | Error::Format { .. } | Error::InFile { .. } => self,
+            other => Error::InFile { path: path.to_owned(), source: Box::new(other) },
+        }
+    }
+
     pub(crate) fn file(path: &Path, action: &'static str, reason: impl ToString) -> Self {
         Error::File { path: path.to_owned(), action, reason: reason.to_string() }
     }

@@ -10,6 +10,7 @@
 //! pixels.
 
 mod attribute;
+mod budget;
 mod data_type;
 mod dim;
 mod error;
@@ -25,6 +26,7 @@ mod trace;
 mod weight;
 
 pub use attribute::Attribute;
+pub use budget::Budget;
 pub use data_type::DataType;
 pub use dim::{Dim, TensorType};
 pub use error::{Error, Result};
@@ -32,7 +34,7 @@ pub use load::{decode, load};
 pub use mapped::MappedFile;
 pub use model::{Model, Node, Opset, Port};
 pub use save::{
-    LinkMethod, LinkedFile, SaveReport, WeightStorage, Written, save, save_sharing_weights, save_with_progress,
+    LinkMethod, LinkedFile, NoLink, SaveReport, WeightStorage, Written, save, save_sharing_weights, save_with_progress,
 };
 pub use text::to_text;
 pub use trace::{Constant, ConvOptions, Size, Trace, Value};

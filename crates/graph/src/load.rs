@@ -1,9 +1,12 @@
 //! Reading a model.
+#![warn(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::integer_division)]
 
 use crate::proto::tensor_proto::DataLocation;
 use crate::proto::tensor_shape_proto::dimension;
 use crate::proto::{ModelProto, NodeProto, TensorProto, ValueInfoProto, type_proto};
-use crate::{Attribute, DataType, Dim, Error, MappedFile, Model, Node, Opset, Port, Result, TensorType, Weight};
+use crate::{
+    Attribute, Budget, DataType, Dim, Error, MappedFile, Model, Node, Opset, Port, Result, TensorType, Weight,
+};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::HashMap;
@@ -29,6 +32,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Model> {
 /// As [`load`].
 pub fn decode(bytes: Bytes, path: &Path) -> Result<Model> {
     let fail = |reason: String| Error::format(path, reason);
+    Budget::default().check_file(&bytes).map_err(fail)?;
     let proto = ModelProto::decode(bytes).map_err(|e| fail(e.to_string()))?;
     let graph = proto.graph.ok_or_else(|| fail("it has no graph".into()))?;
     if !graph.sparse_initializer.is_empty() || !proto.functions.is_empty() {
@@ -65,7 +69,7 @@ pub fn decode(bytes: Bytes, path: &Path) -> Result<Model> {
     model.outputs = graph.output.iter().map(port).collect::<Result<_>>()?;
     let known = graph.value_info.iter().chain(&graph.output);
     model.types = known.filter_map(|info| Some((info.name().to_owned(), value_type(info)?))).collect();
-    model.infer_types()?;
+    model.infer_types().map_err(|e| e.in_file(path))?;
     Ok(model)
 }
 
@@ -144,7 +148,7 @@ fn tensor(proto: &TensorProto, graph: &Path, files: &mut HashMap<String, Arc<Map
 /// The bytes of a tensor that is stored in protobuf's own lists: ONNX packs the small types into 32-bit integers.
 fn typed_data(proto: &TensorProto, data_type: DataType) -> Bytes {
     let small =
-        |size: usize| proto.int32_data.iter().flat_map(|v| v.to_le_bytes()[..size].to_vec()).collect::<Vec<u8>>();
+        |size: usize| proto.int32_data.iter().flat_map(|v| v.to_le_bytes().into_iter().take(size)).collect::<Vec<u8>>();
     let bytes: Vec<u8> = match data_type {
         DataType::F32 => proto.float_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
         DataType::F64 => proto.double_data.iter().flat_map(|v| v.to_le_bytes()).collect(),

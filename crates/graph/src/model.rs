@@ -1,9 +1,13 @@
 //! A model: nodes over named values, weights, and metadata.
+#![warn(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::integer_division)]
 
+use crate::budget::{self, Budget};
 use crate::infer::{self, Operand, Problem};
 use crate::{Attribute, Error, Result, TensorType, Weight};
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, HashMap};
+
+const TOO_LARGE: &str = "larger than memory can address";
 
 /// The version of an operator set that a model uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +98,10 @@ impl Model {
         }
         let mut unknown = std::collections::HashSet::new();
         let mut contents: HashMap<&str, Vec<infer::Extent>> = HashMap::new();
+        if let Some(port) = self.inputs.iter().find(|port| port.ty.is_too_large()) {
+            return Err(Error::Graph(format!("the input `{}` is {}, {TOO_LARGE}", port.name, port.ty)));
+        }
+        let mut constants = Budget::default().constants(self);
         for node in &self.nodes {
             let fail =
                 |reason: String| Error::Node { node: node.name.clone(), operator: node.operator.clone(), reason };
@@ -102,6 +110,9 @@ impl Model {
             for name in &node.inputs {
                 let ty = types.get(name.as_str());
                 if ty.is_none() && !name.is_empty() {
+                    if node.outputs.contains(name) {
+                        return Err(fail(format!("it reads its own output `{name}`: graphs have no loops")));
+                    }
                     if !unknown.contains(name.as_str()) {
                         return Err(fail(format!("it reads `{name}`, which no input, weight or earlier node makes")));
                     }
@@ -110,7 +121,7 @@ impl Model {
                 let contents = contents.get(name.as_str()).map(Vec::as_slice);
                 operands.push(ty.map(|ty| Operand { ty, constant: self.weights.get(name), contents }));
             }
-            let made = infer::contents(node, &operands);
+            let made = infer::contents(node, &operands).filter(|made| budget::are_few(made));
             let inferred = if complete { infer::infer(node, &operands) } else { Err(Problem::UnknownOperator) };
             let inferred = match inferred {
                 Ok(inferred) => inferred.into_iter().map(Some).collect(),
@@ -119,14 +130,21 @@ impl Model {
                 }
                 Err(Problem::Mismatch(reason)) => return Err(fail(reason)),
             };
-            if let (Some(made), Some(name)) = (made, node.outputs.first()) {
-                contents.insert(name, made);
-            }
+            let mut found = Vec::with_capacity(node.outputs.len());
             for (name, ty) in node.outputs.iter().zip(inferred) {
                 match ty {
-                    Some(ty) => drop(types.insert(name, ty)),
+                    Some(ty) if ty.is_too_large() => {
+                        return Err(fail(format!("its output `{name}` is {ty}, {TOO_LARGE}")));
+                    }
+                    Some(ty) => found.push((name.as_str(), ty)),
                     None => drop(unknown.insert(name.as_str())),
                 }
+            }
+            let found: HashMap<&str, TensorType> = found.into_iter().collect();
+            constants.add(node, &operands, &found).map_err(fail)?;
+            types.extend(found);
+            if let (Some(made), Some(name)) = (made, node.outputs.first()) {
+                contents.insert(name, made);
             }
         }
         for port in &mut self.outputs {

@@ -61,8 +61,33 @@ pub enum LinkMethod {
     HardLink,
     /// A copy that shares the disk blocks.
     Reflink,
-    /// A real copy: the folder is on another file system.
-    Copied,
+    /// A real copy: the system allows neither a link nor a shared copy here.
+    Copied {
+        /// The system's reason why there is no hard link.
+        reason: NoLink,
+    },
+}
+
+/// Why a checkpoint has no second name beside the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoLink {
+    /// The folder is on another file system.
+    OtherFileSystem,
+    /// The system lets nobody make hard links to files of other users (`protected_hardlinks` of proc_sys_fs(5)), or this
+    /// file system has none.
+    NotPermitted,
+    /// Another reason, such as too many links.
+    Other,
+}
+
+impl NoLink {
+    fn of(error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::CrossesDevices => Self::OtherFileSystem,
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::Unsupported => Self::NotPermitted,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// A checkpoint that a graph points into.
@@ -357,13 +382,13 @@ fn link(file: &MappedFile, target: &Path, meter: &mut Meter<'_>) -> Result<(Opti
     }
     let folder = tempfile::Builder::new().prefix(".link-").tempdir_in(folder_of(target)).map_err(fail)?;
     let made = folder.path().join(LINKED);
-    let method = if fs::hard_link(&source, &made).is_ok() {
-        LinkMethod::HardLink
-    } else if reflink_copy::reflink(&source, &made).is_ok() {
-        LinkMethod::Reflink
-    } else {
-        copy(file, &made, meter).map_err(fail)?;
-        LinkMethod::Copied
+    let method = match fs::hard_link(&source, &made) {
+        Ok(()) => LinkMethod::HardLink,
+        Err(_) if reflink_copy::reflink(&source, &made).is_ok() => LinkMethod::Reflink,
+        Err(error) => {
+            copy(file, &made, meter).map_err(fail)?;
+            LinkMethod::Copied { reason: NoLink::of(&error) }
+        }
     };
     Ok((Some(Staged::Link(folder)), method))
 }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs;
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use crate::compiled;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::fit::{Fit, Verdict, memory_at_least};
+use crate::memory::available_memory;
 use crate::options::SessionOptions;
 use crate::placement::Placement;
 use crate::session::Session;
@@ -165,12 +165,4 @@ fn warn_of_fp16(manifest: &Manifest, provider: Provider) {
     if provider == Provider::Cpu && manifest.precision == Precision::Fp16 {
         tracing::warn!("{}: an fp16 engine computes in fp32 on the CPU", manifest.name);
     }
-}
-
-/// Bytes of memory that this machine can still give, if the system says so.
-fn available_memory() -> Option<u64> {
-    // See proc_meminfo(5). The unit is kibibytes.
-    let information = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = information.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

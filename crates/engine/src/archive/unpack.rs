@@ -1,15 +1,12 @@
 //! Unpacks an archive to an engine directory, and refuses everything that is not exactly one engine.
 
 use super::Digesting;
-use crate::signature::SIGNATURE_FILE;
+use crate::signature::{SIGNATURE_FILE, SIGNATURE_MAXIMUM_BYTES};
 use crate::{Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, Manifest, PublicKey, Result, exchange};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
-
-/// Longer than any signature.
-const SIGNATURE_MAXIMUM_BYTES: u64 = 1 << 10;
 
 /// Unpacks the tar file `archive` to the engine directory `directory`, which must be free or hold an older engine.
 ///
@@ -20,11 +17,16 @@ const SIGNATURE_MAXIMUM_BYTES: u64 = 1 << 10;
 /// The archive does not hold an engine, a file is missing, additional or altered, the signature is not by `key`, or the
 /// folder cannot be written. After a failure there is no folder, or still the older engine.
 pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Result<Manifest> {
-    let staging = exchange::temporary(exchange::place_for(directory)?)?;
-    let file = File::open(archive).map_err(|e| Error::file(archive, "open", e))?;
-    let mut tar = tar::Archive::new(BufReader::with_capacity(1 << 20, file));
+    let mut file = tileforge_files::open(archive).map_err(|e| Error::file(archive, "open", e))?;
     let broken =
         |e: io::Error| Error::archive(archive, format!("not a whole tar file of an engine: {e}; copy it again"));
+    check_extensions(&file, archive).map_err(|problem| match problem {
+        Problem::Read(e) => broken(e),
+        Problem::Other(e) => e,
+    })?;
+    file.rewind().map_err(|e| Error::file(archive, "read", e))?;
+    let staging = exchange::temporary(exchange::place_for(directory)?)?;
+    let mut tar = tar::Archive::new(BufReader::with_capacity(1 << 20, file));
     let refused =
         |name: &str, problem: String| Error::archive(&archive.join(name), format!("{problem}; copy the file again"));
 
@@ -71,7 +73,7 @@ pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Resu
         let mut content = Digesting::new(&mut entry);
         copy(&mut content, &mut out, &target).map_err(|problem| match problem {
             Problem::Read(e) => broken(e),
-            Problem::Write(e) => e,
+            Problem::Other(e) => e,
         })?;
         let (sha256, _) = content.finish();
         if sha256 != expected.sha256 {
@@ -84,6 +86,38 @@ pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Resu
     }
     exchange::put_in_place(staging, directory)?;
     Ok(manifest)
+}
+
+/// Largest name and largest table of attributes of an entry.
+const EXTENSION_MAXIMUM_BYTES: u64 = 1 << 16;
+
+/// No engine has as many files.
+const ENTRIES_MAXIMUM: usize = 1 << 16;
+
+/// Checks the entries that describe the next one: long names of GNU tar, and attributes of PAX. The reader below holds
+/// them in memory, whatever their length.
+fn check_extensions(file: &File, archive: &Path) -> Result<(), Problem> {
+    let refused = |problem: String| Problem::Other(Error::archive(archive, format!("{problem}; copy the file again")));
+    let mut tar = tar::Archive::new(file);
+    let entries = tar.entries_with_seek().map_err(Problem::Read)?.raw(true);
+    for (number, entry) in entries.enumerate() {
+        let entry = entry.map_err(Problem::Read)?;
+        let kind = entry.header().entry_type();
+        let describes = kind.is_gnu_longname()
+            || kind.is_gnu_longlink()
+            || kind.is_pax_local_extensions()
+            || kind.is_pax_global_extensions();
+        let length = entry.size();
+        if describes && length > EXTENSION_MAXIMUM_BYTES {
+            return Err(refused(format!(
+                "expected names and attributes of at most {EXTENSION_MAXIMUM_BYTES} bytes, found {length}"
+            )));
+        }
+        if number >= ENTRIES_MAXIMUM {
+            return Err(refused(format!("expected at most {ENTRIES_MAXIMUM} entries, found more")));
+        }
+    }
+    Ok(())
 }
 
 /// The first entries of an archive.
@@ -144,10 +178,10 @@ fn read_small(entry: &mut tar::Entry<'_, impl Read>, most: u64) -> io::Result<Op
     Ok(Some(bytes))
 }
 
-/// Which side of a copy failed: the archive that is read, or the file that is written.
+/// Why an entry is not unpacked: the archive cannot be read, or something else, such as that a file cannot be written.
 enum Problem {
     Read(io::Error),
-    Write(Error),
+    Other(Error),
 }
 
 fn copy(from: &mut impl Read, to: &mut File, target: &Path) -> Result<(), Problem> {
@@ -157,6 +191,6 @@ fn copy(from: &mut impl Read, to: &mut File, target: &Path) -> Result<(), Proble
         if count == 0 {
             return Ok(());
         }
-        io::Write::write_all(to, &buffer[..count]).map_err(|e| Problem::Write(Error::file(target, "write", e)))?;
+        io::Write::write_all(to, &buffer[..count]).map_err(|e| Problem::Other(Error::file(target, "write", e)))?;
     }
 }

@@ -1,6 +1,6 @@
 //! Operators that work on each element.
 
-use super::{Call, Inferred, Problem, axis_index};
+use super::{Call, Inferred, Problem, axis_index, with_dim};
 use crate::{DataType, Dim, TensorType};
 
 /// The result has the first input's type.
@@ -27,10 +27,9 @@ pub(super) fn comparison(call: &Call<'_>) -> Inferred {
 pub(super) fn arg_max(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     let axis = axis_index(call.int("axis").unwrap_or(0), x.dims.len())?;
-    let mut dims = x.dims.clone();
-    match call.int("keepdims") {
-        Some(0) => drop(dims.remove(axis)),
-        _ => dims[axis] = Dim::Fixed(1),
+    let mut dims = with_dim(x, axis, &Dim::Fixed(1));
+    if call.int("keepdims") == Some(0) {
+        dims.remove(axis);
     }
     Ok(vec![TensorType { data_type: DataType::I64, dims }])
 }
@@ -69,7 +68,10 @@ fn broadcast(a: &TensorType, b: &TensorType) -> Inferred<Vec<Dim>> {
 /// they cannot be broadcast.
 pub(super) fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Option<Vec<Dim>> {
     let rank = a.len().max(b.len());
-    let at = |dims: &[Dim], i: usize| (i + dims.len()).checked_sub(rank).map_or(Dim::Fixed(1), |i| dims[i].clone());
+    let at = |dims: &[Dim], i: usize| {
+        let own = i.checked_add(dims.len()).and_then(|i| i.checked_sub(rank)).and_then(|i| dims.get(i));
+        own.cloned().unwrap_or(Dim::Fixed(1))
+    };
     (0..rank)
         .map(|i| match (at(a, i), at(b, i)) {
             (Dim::Fixed(1), other) | (other, Dim::Fixed(1)) => Some(other),

@@ -1,6 +1,6 @@
 //! Operators that only move elements.
 
-use super::{Call, Extent, Inferred, Problem, axis_index, size};
+use super::{Call, Extent, Inferred, Problem, axis_index, dim_at, size, with_dim};
 use crate::{DataType, Dim, TensorType};
 use std::ops::Range;
 
@@ -42,12 +42,12 @@ pub(super) fn concat(call: &Call<'_>) -> Inferred {
     let (mut total, mut dynamic) = (0_usize, None);
     for index in 0..call.operands.len() {
         let part = call.ty(index)?;
-        let same = |i: usize| i == axis || part.dims[i] == first.dims[i];
-        if part.data_type != first.data_type || part.dims.len() != first.dims.len() || !(0..first.dims.len()).all(same)
-        {
+        let mut others = part.dims.iter().zip(&first.dims).enumerate().filter(|(i, _)| *i != axis);
+        let fits = part.data_type == first.data_type && part.dims.len() == first.dims.len();
+        if !fits || others.any(|(_, (own, other))| own != other) {
             return Err(format!("{part} does not fit {first} on axis {axis}").into());
         }
-        match (&part.dims[axis], &dynamic) {
+        match (dim_at(part, axis)?, &dynamic) {
             (Dim::Fixed(size), _) => {
                 total = total.checked_add(*size).ok_or_else(|| Problem::Mismatch("a size overflows".into()))?
             }
@@ -59,16 +59,15 @@ pub(super) fn concat(call: &Call<'_>) -> Inferred {
         Some(symbol) => size(isize::try_from(total).ok().and_then(|total| symbol.plus(total)))?,
         None => Dim::Fixed(total),
     };
-    let mut dims = first.dims.clone();
-    dims[axis] = joined;
-    Ok(vec![TensorType { data_type: first.data_type, dims }])
+    Ok(vec![TensorType { data_type: first.data_type, dims: with_dim(first, axis, &joined) }])
 }
 
 /// Inputs `x`, `indices`: the axis is replaced by the indices' shape.
 pub(super) fn gather(call: &Call<'_>) -> Inferred {
     let (x, indices) = (call.ty(0)?, call.ty(1)?);
     let axis = axis_index(call.int("axis").unwrap_or(0), x.dims.len())?;
-    let dims = x.dims[..axis].iter().chain(&indices.dims).chain(&x.dims[axis + 1..]).cloned().collect();
+    let (before, after) = (x.dims.iter().take(axis), x.dims.iter().skip(axis).skip(1));
+    let dims = before.chain(&indices.dims).chain(after).cloned().collect();
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
 
@@ -79,12 +78,12 @@ pub(super) fn gather_nd(call: &Call<'_>) -> Inferred {
     let mismatch = || Problem::Mismatch(format!("the indices {indices} do not fit {x}"));
     let batch = usize::try_from(call.int("batch_dims").unwrap_or(0)).map_err(|_| mismatch())?;
     let (last, places) = indices.dims.split_last().ok_or_else(mismatch)?;
-    let from =
-        last.fixed().and_then(|n| n.checked_add(batch)).filter(|from| *from <= x.dims.len()).ok_or_else(mismatch)?;
-    if batch > places.len() || places[..batch] != x.dims[..batch] {
+    let kept = last.fixed().and_then(|n| n.checked_add(batch)).and_then(|from| x.dims.get(from..));
+    let kept = kept.ok_or_else(mismatch)?;
+    if places.get(..batch).ok_or_else(mismatch)? != x.dims.get(..batch).ok_or_else(mismatch)? {
         return Err(mismatch());
     }
-    let dims = places.iter().chain(&x.dims[from..]).cloned().collect();
+    let dims = places.iter().chain(kept).cloned().collect();
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
 
@@ -93,16 +92,16 @@ pub(super) fn pad(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     let (pads, rank) = (call.required_integers(1)?, x.dims.len());
     let axes = call.integers(3)?.unwrap_or_else(|| (0..rank as i64).collect());
-    if pads.len() != 2 * axes.len() {
-        return Err(format!("expected {} pads, found {}", 2 * axes.len(), pads.len()).into());
-    }
-    let mut dims = x.dims.clone();
-    for (i, axis) in axes.iter().enumerate() {
+    let both = pads.split_at_checked(axes.len()).filter(|(begins, ends)| begins.len() == ends.len());
+    let (begins, ends) = both.ok_or_else(|| format!("expected pads for {} axes, found {}", axes.len(), pads.len()))?;
+    let mut padded = x.clone();
+    for ((axis, begin), end) in axes.iter().zip(begins).zip(ends) {
         let axis = axis_index(*axis, rank)?;
-        let total = pads[i].checked_add(pads[i + axes.len()]).and_then(|total| isize::try_from(total).ok());
-        dims[axis] = size(total.and_then(|total| dims[axis].plus(total)))?;
+        let total = begin.checked_add(*end).and_then(|total| isize::try_from(total).ok());
+        let length = dim_at(&padded, axis)?;
+        padded.dims = with_dim(&padded, axis, &size(total.and_then(|total| length.plus(total)))?);
     }
-    Ok(vec![TensorType { data_type: x.data_type, dims }])
+    Ok(vec![padded])
 }
 
 /// The sizes of the dimensions from `start` to `end`, which count from the end if they are negative and are cut to the
@@ -153,7 +152,7 @@ pub(super) fn reshape(call: &Call<'_>) -> Inferred {
     }
     let (before, after) = (Dim::product(&before).ok_or_else(mismatch)?, Dim::product(&after).ok_or_else(mismatch)?);
     match rest {
-        Some(rest) => dims[rest] = before.divided_by(&after).ok_or_else(mismatch)?,
+        Some(rest) => *dims.get_mut(rest).ok_or_else(mismatch)? = before.divided_by(&after).ok_or_else(mismatch)?,
         None if before == after => {}
         None => return Err(mismatch()),
     }
@@ -171,12 +170,12 @@ pub(super) fn slice(call: &Call<'_>) -> Inferred {
             "`starts`, `ends`, `axes` and `steps` must have one length, and no step may be 0".into(),
         ));
     }
-    let mut dims = x.dims.clone();
-    for i in 0..starts.len() {
-        let axis = axis_index(axes[i], rank)?;
-        dims[axis] = sliced(&dims[axis], starts[i], ends[i], steps[i])?;
+    let mut cut = x.clone();
+    for (((axis, start), end), step) in axes.iter().zip(&starts).zip(&ends).zip(&steps) {
+        let axis = axis_index(*axis, rank)?;
+        cut.dims = with_dim(&cut, axis, &sliced(dim_at(&cut, axis)?, *start, *end, *step)?);
     }
-    Ok(vec![TensorType { data_type: x.data_type, dims }])
+    Ok(vec![cut])
 }
 
 fn sliced(dim: &Dim, start: i64, end: i64, step: i64) -> Inferred<Dim> {
@@ -189,12 +188,14 @@ fn sliced(dim: &Dim, start: i64, end: i64, step: i64) -> Inferred<Dim> {
             (0.., i64::MAX, 1..) | (0.., ..0, 1..) => {
                 let windows = to
                     .checked_sub(from)
-                    .and_then(|cut| cut.checked_add(step - 1))
+                    .and_then(|cut| cut.checked_add(step.saturating_sub(1)))
                     .and_then(|cut| isize::try_from(cut).ok());
                 let windows = windows.and_then(|cut| dim.plus(cut));
                 size(windows.and_then(|cut| cut.divided_rounding_down(usize::try_from(step).ok()?)))
             }
-            (0.., 0.., 1) if end <= least => size(usize::try_from(end - from.min(end)).ok().map(Dim::Fixed)),
+            (0.., 0.., 1) if end <= least => {
+                size(usize::try_from(end.saturating_sub(from.min(end))).ok().map(Dim::Fixed))
+            }
             (..0, i64::MAX, 1) if start.unsigned_abs() <= least.unsigned_abs() => {
                 size(usize::try_from(start.unsigned_abs()).ok().map(Dim::Fixed))
             }
@@ -208,12 +209,13 @@ fn sliced(dim: &Dim, start: i64, end: i64, step: i64) -> Inferred<Dim> {
         return Ok(Dim::Fixed(0));
     }
     let length = i128::try_from(length).map_err(|_| Problem::Mismatch("a size overflows".into()))?;
-    let from_end = |position: i64| if position < 0 { i128::from(position) + length } else { i128::from(position) };
-    let (low, high) = if step > 0 { (0, length) } else { (-1, length - 1) };
+    // Nothing saturates: these numbers have 64 bits.
+    let from_end = |position: i64| i128::from(position).saturating_add(if position < 0 { length } else { 0 });
+    let (low, high) = if step > 0 { (0, length) } else { (-1, length.saturating_sub(1)) };
     let (start, end) = (from_end(start).clamp(0, high), from_end(end).clamp(low, high));
-    let step = i128::from(step);
-    let count = if step > 0 { (end - start + step - 1) / step } else { (start - end - step - 1) / -step };
-    usize::try_from(count.max(0)).map(Dim::Fixed).map_err(|_| Problem::Mismatch("a size overflows".into()))
+    let distance = if step > 0 { end.saturating_sub(start) } else { start.saturating_sub(end) };
+    let count = distance.max(0).unsigned_abs().div_ceil(i128::from(step).unsigned_abs());
+    usize::try_from(count).map(Dim::Fixed).map_err(|_| Problem::Mismatch("a size overflows".into()))
 }
 
 pub(super) fn transpose(call: &Call<'_>) -> Inferred {
@@ -222,11 +224,11 @@ pub(super) fn transpose(call: &Call<'_>) -> Inferred {
     let permutation = call.ints("perm").unwrap_or(&reversed);
     let mut sorted = permutation.to_vec();
     sorted.sort_unstable();
-    if !sorted.iter().copied().eq(0..x.dims.len() as i64) {
-        return Err(format!("{permutation:?} is not a permutation of the dimensions of {x}").into());
-    }
-    let dims = permutation.iter().map(|axis| x.dims[*axis as usize].clone()).collect();
-    Ok(vec![TensorType { data_type: x.data_type, dims }])
+    let dims = permutation.iter().map(|axis| x.dims.get(usize::try_from(*axis).ok()?).cloned()).collect();
+    let dims: Option<Vec<Dim>> = dims;
+    let dims = dims.filter(|_| sorted.iter().copied().eq(0..x.dims.len() as i64));
+    let mismatch = || format!("{permutation:?} is not a permutation of the dimensions of {x}");
+    Ok(vec![TensorType { data_type: x.data_type, dims: dims.ok_or_else(mismatch)? }])
 }
 
 /// Equal parts along `axis`, one for each output, or parts of the constant sizes `split` (input 1).
@@ -234,11 +236,8 @@ pub(super) fn split(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     let axis = axis_index(call.int("axis").unwrap_or(0), x.dims.len())?;
     let parts = call.node.outputs.len();
-    let part = |length: Dim| {
-        let mut dims = x.dims.clone();
-        dims[axis] = length;
-        TensorType { data_type: x.data_type, dims }
-    };
+    let whole = dim_at(x, axis)?;
+    let part = |length: Dim| TensorType { data_type: x.data_type, dims: with_dim(x, axis, &length) };
     if let Some(lengths) = call.integers(1)? {
         let total = lengths
             .iter()
@@ -246,13 +245,13 @@ pub(super) fn split(call: &Call<'_>) -> Inferred {
             .and_then(|total| usize::try_from(total).ok());
         let lengths = lengths.iter().map(|length| usize::try_from(*length).ok()).collect::<Option<Vec<_>>>();
         return match lengths {
-            Some(lengths) if lengths.len() == parts && x.dims[axis].fixed() == total => {
+            Some(lengths) if lengths.len() == parts && whole.fixed() == total => {
                 Ok(lengths.into_iter().map(|length| part(Dim::Fixed(length))).collect())
             }
             _ => Err(format!("the parts do not make up {x}").into()),
         };
     }
     // ONNX allows a smaller last part; nothing that we emit needs it.
-    let length = size(x.dims[axis].divided_exactly(parts))?;
+    let length = size(whole.divided_exactly(parts))?;
     Ok(vec![part(length); parts])
 }

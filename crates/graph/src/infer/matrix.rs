@@ -70,7 +70,7 @@ pub(super) fn attention(call: &Call<'_>) -> Inferred {
         width.divided_exactly(heads).filter(|width| width.fixed().is_some()).ok_or_else(mismatch)
     };
     let fits = [k_batch, v_batch] == [q_batch; 2] && keys == v_keys && [k.data_type, v.data_type] == [q.data_type; 2];
-    if !fits || heads % shared != 0 || each(q_width, heads)? != each(k_width, shared)? {
+    if !fits || heads.checked_rem(shared) != Some(0) || each(q_width, heads)? != each(k_width, shared)? {
         return Err(mismatch());
     }
     let made = each(v_width, shared)?.times(heads).ok_or_else(mismatch)?;

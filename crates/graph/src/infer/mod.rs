@@ -2,6 +2,9 @@
 //!
 //! Each rule follows the operator's entry in <https://onnx.ai/onnx/operators/>. Every operator that we emit has a rule,
 //! and a test compares all of them with the shapes that ONNX Runtime computes.
+//!
+//! Nodes and their attributes come from files: nothing that they hold may make a rule panic.
+#![warn(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::integer_division)]
 
 mod arithmetic;
 mod layout;
@@ -208,6 +211,16 @@ fn axis_index(axis: i64, rank: usize) -> Inferred<usize> {
     let index = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
     let index = index.and_then(|index| usize::try_from(index).ok()).filter(|index| *index < rank);
     index.ok_or_else(|| Problem::Mismatch(format!("axis {axis} is outside the {rank} dimensions")))
+}
+
+/// The size on an axis.
+fn dim_at(ty: &TensorType, axis: usize) -> Inferred<&Dim> {
+    ty.dims.get(axis).ok_or_else(|| Problem::Mismatch(format!("axis {axis} is outside the dimensions of {ty}")))
+}
+
+/// The dimensions of `ty` with another size on one axis.
+fn with_dim(ty: &TensorType, axis: usize, dim: &Dim) -> Vec<Dim> {
+    ty.dims.iter().enumerate().map(|(i, own)| if i == axis { dim.clone() } else { own.clone() }).collect()
 }
 
 /// A size, or the error that it overflowed or became negative.

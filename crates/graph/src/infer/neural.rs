@@ -3,30 +3,68 @@
 use super::{Call, Extent, Inferred, Problem, axis_index, size};
 use crate::{Dim, TensorType};
 
+/// The input `[batch, channels, spatial…]` of a convolution, and its weight: two sizes and the kernel's sides.
+struct Operands<'a> {
+    batch: &'a Dim,
+    channels: &'a Dim,
+    spatial: &'a [Dim],
+    weight: [usize; 2],
+    kernel: Vec<usize>,
+}
+
+fn operands<'a>(x: &'a TensorType, weight: &TensorType) -> Inferred<Operands<'a>> {
+    if let ([batch, channels, spatial @ ..], Some(sizes)) = (x.dims.as_slice(), weight.fixed_dims())
+        && let [first, second, kernel @ ..] = sizes.as_slice()
+        && kernel.len() == spatial.len()
+        && !spatial.is_empty()
+    {
+        return Ok(Operands { batch, channels, spatial, weight: [*first, *second], kernel: kernel.to_vec() });
+    }
+    Err(format!("the weight {weight} does not fit the input {x}").into())
+}
+
+/// How windows move along one spatial dimension.
+struct Along {
+    /// Before and behind, together.
+    pads: usize,
+    stride: usize,
+    dilation: usize,
+}
+
+/// The attributes for each of `spatial` dimensions.
+fn along(call: &Call<'_>, spatial: usize) -> Inferred<Vec<Along>> {
+    let (pads, strides) = (sizes(call, "pads", spatial.saturating_mul(2), 0)?, sizes(call, "strides", spatial, 1)?);
+    let dilations = sizes(call, "dilations", spatial, 1)?;
+    let (begins, ends) = (pads.iter().take(spatial), pads.iter().skip(spatial));
+    let all = begins.zip(ends).zip(strides).zip(dilations);
+    all.map(|(((begin, end), stride), dilation)| {
+        let pads = begin.checked_add(*end).ok_or_else(|| Problem::Mismatch("a size overflows".into()))?;
+        Ok(Along { pads, stride, dilation })
+    })
+    .collect()
+}
+
 /// `x` `[batch, channels, spatial…]`, `weight` `[filters, channels / groups, kernel…]`, optional `bias` `[filters]`.
 pub(super) fn convolution(call: &Call<'_>) -> Inferred {
     let (x, weight) = (call.ty(0)?, call.ty(1)?);
-    let spatial = x.dims.len().saturating_sub(2);
-    let kernel = weight.fixed_dims().filter(|dims| dims.len() == x.dims.len() && spatial > 0);
-    let kernel = kernel.ok_or_else(|| format!("the weight {weight} does not fit the input {x}"))?;
+    let Operands { batch, channels, spatial, weight: [filters, each], kernel } = operands(x, weight)?;
     let groups = usize::try_from(call.int("group").unwrap_or(1)).unwrap_or(0);
-    let channels = kernel[1].checked_mul(groups);
-    if x.data_type != weight.data_type || groups == 0 || kernel[0] % groups != 0 || x.dims[1].fixed() != channels {
+    // There is no remainder of a division by zero groups.
+    let divides = filters.checked_rem(groups) == Some(0);
+    if x.data_type != weight.data_type || !divides || channels.fixed() != each.checked_mul(groups) {
         return Err(format!("the weight {weight} in {groups} groups does not fit the input {x}").into());
     }
     if let Some(bias) = call.optional(2)
-        && *bias.ty != TensorType::new(x.data_type, [kernel[0]])
+        && *bias.ty != TensorType::new(x.data_type, [filters])
     {
-        return Err(format!("expected a bias of [{}], found {}", kernel[0], bias.ty).into());
+        return Err(format!("expected a bias of [{filters}], found {}", bias.ty).into());
     }
     if call.text("auto_pad").is_some_and(|mode| mode != "NOTSET") {
         return Err(Problem::Mismatch("expected explicit `pads`, found `auto_pad`".into()));
     }
-    let (pads, strides) = (sizes(call, "pads", 2 * spatial, 0)?, sizes(call, "strides", spatial, 1)?);
-    let dilations = sizes(call, "dilations", spatial, 1)?;
-    let mut dims = vec![x.dims[0].clone(), Dim::Fixed(kernel[0])];
-    for i in 0..spatial {
-        dims.push(windows(&x.dims[i + 2], kernel[i + 2], pads[i] + pads[i + spatial], strides[i], dilations[i])?);
+    let mut dims = vec![batch.clone(), Dim::Fixed(filters)];
+    for ((dim, kernel), along) in spatial.iter().zip(kernel).zip(along(call, spatial.len())?) {
+        dims.push(windows(dim, kernel, &along)?);
     }
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
@@ -46,12 +84,10 @@ pub(super) fn instance_normalization(call: &Call<'_>) -> Inferred {
 /// `x` `[batch, channels, spatial…]`, `weight` `[channels, filters / groups, kernel…]`, optional `bias` `[filters]`.
 pub(super) fn transposed_convolution(call: &Call<'_>) -> Inferred {
     let (x, weight) = (call.ty(0)?, call.ty(1)?);
-    let spatial = x.dims.len().saturating_sub(2);
-    let kernel = weight.fixed_dims().filter(|dims| dims.len() == x.dims.len() && spatial > 0);
-    let kernel = kernel.ok_or_else(|| format!("the weight {weight} does not fit the input {x}"))?;
+    let Operands { batch, channels, spatial, weight: [own, each], kernel } = operands(x, weight)?;
     let groups = call.int("group").and_then(|groups| usize::try_from(groups).ok()).unwrap_or(1);
-    let filters = kernel[1].checked_mul(groups).ok_or_else(|| Problem::Mismatch("a size overflows".into()))?;
-    if x.data_type != weight.data_type || x.dims[1].fixed() != Some(kernel[0]) {
+    let filters = each.checked_mul(groups).ok_or_else(|| Problem::Mismatch("a size overflows".into()))?;
+    if x.data_type != weight.data_type || channels.fixed() != Some(own) {
         return Err(format!("the weight {weight} does not fit the input {x}").into());
     }
     if let Some(bias) = call.optional(2)
@@ -62,17 +98,16 @@ pub(super) fn transposed_convolution(call: &Call<'_>) -> Inferred {
     if call.text("auto_pad").is_some_and(|mode| mode != "NOTSET") || call.ints("output_shape").is_some() {
         return Err(Problem::Mismatch("expected explicit `pads`, found `auto_pad` or `output_shape`".into()));
     }
-    let (pads, strides) = (sizes(call, "pads", 2 * spatial, 0)?, sizes(call, "strides", spatial, 1)?);
-    let (dilations, more) = (sizes(call, "dilations", spatial, 1)?, sizes(call, "output_padding", spatial, 0)?);
-    let mut dims = vec![x.dims[0].clone(), Dim::Fixed(filters)];
-    for i in 0..spatial {
+    let more = sizes(call, "output_padding", spatial.len(), 0)?;
+    let mut dims = vec![batch.clone(), Dim::Fixed(filters)];
+    for (((dim, kernel), along), more) in spatial.iter().zip(kernel).zip(along(call, spatial.len())?).zip(more) {
         // stride · (size − 1) + dilation · (kernel − 1) + 1 − pads + output padding
-        let reach = kernel[i + 2]
+        let reach = kernel
             .checked_sub(1)
-            .and_then(|k| k.checked_mul(dilations[i]))
-            .and_then(|r| r.checked_add(1 + more[i]));
-        let offset = reach.and_then(|reach| reach.checked_signed_diff(pads[i] + pads[i + spatial]));
-        let steps = x.dims[i + 2].plus(-1).and_then(|steps| steps.times(strides[i]));
+            .and_then(|k| k.checked_mul(along.dilation))
+            .and_then(|reach| reach.checked_add(more)?.checked_add(1));
+        let offset = reach.and_then(|reach| reach.checked_signed_diff(along.pads));
+        let steps = dim.plus(-1).and_then(|steps| steps.times(along.stride));
         dims.push(size(steps.and_then(|steps| steps.plus(offset?)))?);
     }
     Ok(vec![TensorType { data_type: x.data_type, dims }])
@@ -81,21 +116,20 @@ pub(super) fn transposed_convolution(call: &Call<'_>) -> Inferred {
 /// `x` `[batch, channels, spatial…]`; sizes are rounded down.
 pub(super) fn pooling(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
-    let spatial = x.dims.len().saturating_sub(2);
-    let kernel = call.ints("kernel_shape").filter(|kernel| kernel.len() == spatial && spatial > 0);
-    let kernel = kernel.ok_or_else(|| format!("attribute `kernel_shape` does not fit the input {x}"))?;
+    let mismatch = || Problem::Mismatch(format!("attribute `kernel_shape` does not fit the input {x}"));
+    let [batch, channels, spatial @ ..] = x.dims.as_slice() else { return Err(mismatch()) };
+    let kernel = call.ints("kernel_shape").filter(|kernel| kernel.len() == spatial.len() && !kernel.is_empty());
+    let kernel = kernel.ok_or_else(mismatch)?;
     if call.text("auto_pad").is_some_and(|mode| mode != "NOTSET") || call.int("ceil_mode").unwrap_or(0) != 0 {
         return Err(Problem::Mismatch(
             "expected explicit `pads` and sizes rounded down, found `auto_pad` or `ceil_mode`".into(),
         ));
     }
-    let (pads, strides) = (sizes(call, "pads", 2 * spatial, 0)?, sizes(call, "strides", spatial, 1)?);
-    let dilations = sizes(call, "dilations", spatial, 1)?;
-    let mut dims = x.dims[..2].to_vec();
-    for i in 0..spatial {
+    let mut dims = vec![batch.clone(), channels.clone()];
+    for ((dim, kernel), along) in spatial.iter().zip(kernel).zip(along(call, spatial.len())?) {
         let kernel =
-            usize::try_from(kernel[i]).map_err(|_| Problem::Mismatch("attribute `kernel_shape` is negative".into()))?;
-        dims.push(windows(&x.dims[i + 2], kernel, pads[i] + pads[i + spatial], strides[i], dilations[i])?);
+            usize::try_from(*kernel).map_err(|_| Problem::Mismatch("attribute `kernel_shape` is negative".into()))?;
+        dims.push(windows(dim, kernel, &along)?);
     }
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
@@ -123,10 +157,10 @@ fn sizes(call: &Call<'_>, name: &str, length: usize, default: usize) -> Inferred
 }
 
 /// The number of windows along a dimension: ⌊(size + pads − dilation · (kernel − 1) − 1) / stride⌋ + 1.
-fn windows(dim: &Dim, kernel: usize, pads: usize, stride: usize, dilation: usize) -> Inferred<Dim> {
-    let reach = kernel.checked_sub(1).and_then(|k| k.checked_mul(dilation));
-    let offset = reach.and_then(|reach| pads.checked_signed_diff(reach)).and_then(|o| o.checked_sub(1));
-    let windows = offset.and_then(|offset| dim.plus(offset)).and_then(|d| d.divided_rounding_down(stride));
+fn windows(dim: &Dim, kernel: usize, along: &Along) -> Inferred<Dim> {
+    let reach = kernel.checked_sub(1).and_then(|k| k.checked_mul(along.dilation));
+    let offset = reach.and_then(|reach| along.pads.checked_signed_diff(reach)).and_then(|o| o.checked_sub(1));
+    let windows = offset.and_then(|offset| dim.plus(offset)).and_then(|d| d.divided_rounding_down(along.stride));
     size(windows.and_then(|d| d.plus(1)))
 }
 
@@ -145,7 +179,7 @@ pub(super) fn global_average_pool(call: &Call<'_>) -> Inferred {
 pub(super) fn layer_normalization(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     let axis = axis_index(call.int("axis").unwrap_or(-1), x.dims.len())?;
-    let expected = TensorType::new(x.data_type, x.dims[axis..].iter().cloned());
+    let expected = TensorType::new(x.data_type, x.dims.iter().skip(axis).cloned());
     for parameter in [Some(call.ty(1)?), call.optional(2).map(|bias| bias.ty)].into_iter().flatten() {
         if *parameter != expected {
             return Err(format!("expected a scale and a bias of {expected}, found {parameter}").into());

@@ -1,6 +1,6 @@
 //! Quantised values with scales.
 
-use super::{Call, Inferred, Problem, axis_index};
+use super::{Call, Inferred, Problem, axis_index, dim_at};
 use crate::{DataType, TensorType};
 
 /// Inputs `x`, `scale` (one, or one for each index of `axis`), optional `zero point`, whose type is the result's type.
@@ -40,7 +40,7 @@ fn check_scale(call: &Call<'_>, x: &TensorType) -> Inferred<()> {
     let fits = match scale.dims.as_slice() {
         [] => true,
         [count] if count.fixed() == Some(1) => true,
-        [count] => x.dims[axis_index(call.int("axis").unwrap_or(1), x.dims.len())?] == *count,
+        [count] => dim_at(x, axis_index(call.int("axis").unwrap_or(1), x.dims.len())?)? == count,
         _ => false,
     };
     let zero_point_fits = call.optional(2).is_none_or(|zero_point| zero_point.ty.dims == scale.dims);
