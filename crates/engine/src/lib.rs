@@ -29,3 +29,4 @@ pub use directory::{Engine, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, WEIGHTS_FILE}
 pub use error::{Error, Result};
 pub use manifest::{Graph, Manifest};
 pub use signature::PublicKey;
+pub use validate::engine_name;

@@ -71,12 +71,12 @@ impl Manifest {
     /// broken rule.
     pub fn validate(&self) -> Result<()> {
         rule(self.schema == SCHEMA, || format!("schema: expected {SCHEMA}, found {}", self.schema))?;
-        plain_name(&self.name)?;
+        plain_name("name", &self.name)?;
         self.contract.validate()?;
         for (name, digest) in &self.files {
             match compiled_name(name) {
-                Some(parts) => parts.split('/').try_for_each(plain_name)?,
-                None => plain_name(name)?,
+                Some(parts) => parts.split('/').try_for_each(|part| plain_name("files", part))?,
+                None => plain_name("files", name)?,
             }
             let sound = digest.sha256.len() == 64
                 && digest.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -111,7 +111,7 @@ impl Manifest {
     }
 
     fn listed(&self, key: &str, file: &str) -> Result<()> {
-        plain_name(file)?;
+        plain_name(key, file)?;
         rule(self.files.contains_key(file), || format!("{key}: \"{file}\" is not among files"))
     }
 
@@ -141,18 +141,31 @@ impl Graph {
     }
 }
 
+/// Checks the name of an engine: that of its directory, and a part of its manifest. It has to be a file name on every
+/// system.
+///
+/// # Errors
+/// [`Error::Place`]: it is no such name.
+pub fn engine_name(directory: &Path) -> Result<&str> {
+    let refused = |problem| Error::Place { path: directory.to_owned(), problem };
+    let name = directory.file_name().ok_or_else(|| refused("expected the name of an engine directory"))?;
+    let name = name.to_str().ok_or_else(|| refused("expected a name in UTF-8, because the manifest holds it"))?;
+    let plain = plain_name("name", name).map(|()| name);
+    plain.map_err(|_| refused("expected a name without `:` and `\\`, because it has to be a file name on every system"))
+}
+
 /// The part after `tensorrt/` in the name of a compiled file: a folder and a file.
 fn compiled_name(name: &str) -> Option<&str> {
     name.strip_prefix(store::FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() == 1)
 }
 
 /// Whether a file name stays in its directory on every system.
-fn plain_name(name: &str) -> Result<()> {
+fn plain_name(place: &str, name: &str) -> Result<()> {
     let mut parts = Path::new(name).components();
     let plain = matches!(parts.next(), Some(path::Component::Normal(part)) if part == name)
         && parts.next().is_none()
         && !name.contains(['/', '\\', ':', '\0']);
-    rule(plain, || format!("files: expected a plain file name, found \"{}\"", name.escape_debug()))
+    rule(plain, || format!("{place}: expected a plain file name, found \"{}\"", name.escape_debug()))
 }
 
 fn rule(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()> {
@@ -283,10 +296,10 @@ pub(crate) mod tests {
     #[test]
     fn names_that_leave_the_directory_are_refused() {
         for name in ["", ".", "..", "a/b", "/a", "a/", "a\\b", "c:a", "a\0"] {
-            assert!(plain_name(name).is_err(), "{name:?}");
+            assert!(plain_name("files", name).is_err(), "{name:?}");
         }
         for name in ["a", "model.weights", ".a", "..a", "tile 64.onnx"] {
-            assert!(plain_name(name).is_ok(), "{name:?}");
+            assert!(plain_name("files", name).is_ok(), "{name:?}");
         }
     }
 

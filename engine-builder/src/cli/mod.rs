@@ -3,6 +3,7 @@
 mod advice;
 mod bundle;
 mod lint;
+mod place;
 mod profiles;
 mod talk;
 
@@ -20,8 +21,8 @@ use tileforge_engine_builder::{
 use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_terminal::{
-    self as terminal, Exit, PrintError, Shell, cache_folder, chain, chain_with, print, print_completions, print_json,
-    report, start_log,
+    self as terminal, Exit, PrintError, Shell, cache_folder, chain, chain_with, explain_bus_errors, print,
+    print_completions, print_json, report, start_log,
 };
 
 const AFTER_HELP: &str = "\
@@ -173,7 +174,7 @@ impl terminal::Failure for Failure {
 
     fn text(&self) -> Option<String> {
         Some(match self {
-            Self::Builder(error) => chain_with(error, advice::on(error).as_deref()),
+            Self::Builder(error) => place::without_unfinished(&chain_with(error, advice::on(error).as_deref())),
             Self::Print(error) => chain(error),
         })
     }
@@ -192,6 +193,7 @@ fn result_json(value: &impl serde::Serialize) -> CommandResult {
 pub(crate) fn run() -> ExitCode {
     let arguments = Arguments::parse();
     start_log();
+    explain_bus_errors();
     terminal::end(match &arguments.command {
         Command::Build(build) => run_build(build, arguments.ort_lib.as_deref()),
         Command::Convert(convert) => run_convert(convert),

@@ -6,7 +6,7 @@ use tileforge_contract::PARAMETERS_KEY;
 use tileforge_exporter::lora::{self, Lora};
 use tileforge_exporter::pipeline::Pipeline;
 use tileforge_exporter::{Export, Shapes};
-use tileforge_graph::{LinkMethod, SaveReport, WeightStorage, Written, save_with_progress};
+use tileforge_graph::{LinkMethod, NoLink, SaveReport, WeightStorage, Written, save_with_progress};
 use tileforge_terminal::{Progress, Unit, report};
 
 #[derive(clap::Args)]
@@ -134,7 +134,14 @@ fn describe(name: &str, export: &Export, saved: &SaveReport) {
             LinkMethod::InPlace => "the graph points into it where it is",
             LinkMethod::HardLink => "hard link of the checkpoint: no weight was copied",
             LinkMethod::Reflink => "reflink of the checkpoint: no weight was copied",
-            LinkMethod::Copied => "copy of the checkpoint, which is on another file system: it could not be linked",
+            LinkMethod::Copied { reason: NoLink::OtherFileSystem } => {
+                "copy of the checkpoint, which is on another file system: it could not be linked"
+            }
+            LinkMethod::Copied { reason: NoLink::NotPermitted } => {
+                "copy of the checkpoint: this system permits no link to it, because it belongs to another user or its \
+                 file system has none"
+            }
+            LinkMethod::Copied { .. } => "copy of the checkpoint: it could not be linked",
         };
         report(&format!("{}: {how}", file.path.display()));
     }

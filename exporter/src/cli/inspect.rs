@@ -34,7 +34,8 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
     }
     if arguments.json {
         return result_json(&json!({
-            "path": checkpoint.path(),
+            // JSON is UTF-8, and names of files need not be.
+            "path": checkpoint.path().to_string_lossy(),
             "architecture": network.architecture(),
             "task": contract.task,
             "scale": upscale.map(|upscale| upscale.scale),
@@ -43,7 +44,7 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
             "tensors": checkpoint.tensors().len(),
             "data_types": types,
             "stripped_prefix": checkpoint.stripped_prefix(),
-            "files": checkpoint.files(),
+            "files": checkpoint.files().iter().map(|file| file.to_string_lossy()).collect::<Vec<_>>(),
             "hyperparameters": hyperparameters,
             "metadata": checkpoint.metadata(),
         }));

@@ -55,7 +55,9 @@ fn of_engine(error: &EngineError) -> Option<&'static str> {
         | EngineError::Manifest { .. }
         | EngineError::Contract(_)
         | EngineError::Graph { .. } => Some(REBUILD),
-        EngineError::Unsigned { .. } => Some("sign it with `engine-builder sign`, or leave out --require-signature"),
+        EngineError::Unsigned { .. } => {
+            Some("ask whoever sent the engine for one that is signed, or leave out --require-signature")
+        }
         _ => None,
     }
 }
@@ -63,6 +65,7 @@ fn of_engine(error: &EngineError) -> Option<&'static str> {
 fn of_image(error: &ImageError) -> Option<&'static str> {
     match error {
         ImageError::TooManyPixels { .. } => Some("raise --max-megapixels if it is genuine"),
+        ImageError::Damaged { .. } => Some("copy or download it again; `infer --tolerant` goes on with what is there"),
         ImageError::NoTransparency { .. } => Some("write another format, or leave it out with --alpha drop"),
         ImageError::NotFrames { .. } => Some("say what raw frames are with --raw"),
         ImageError::NotFinite { .. } => Some("build the engine with --precision fp32"),

@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             json!({ "device": device, "verdict": verdict, "assigned": assigned })
         });
         print_json(&json!({
-            "onnxruntime": { "path": library.path(), "version": library.version() },
+            "onnxruntime": { "path": library.path().to_string_lossy(), "version": library.version() },
             "providers": probe.providers,
             "driver_cuda_version": probe.driver_cuda_version,
             "driver_problem": probe.driver_problem,

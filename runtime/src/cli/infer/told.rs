@@ -1,6 +1,8 @@
 //! What the user is told while pictures are on their way.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -141,7 +143,7 @@ impl<'t> Told<'t> {
         if self.all > 1 {
             self.progress.suspend(|| report(&format!("error: {text}")));
         }
-        self.files.insert(owner, json!({ "input": input, "output": output, "error": text }));
+        self.files.insert(owner, json!({ "input": name(input), "output": name(output), "error": text }));
         self.failures.push(error);
         if self.arguments.fail_fast {
             self.stopped = true;
@@ -177,11 +179,11 @@ pub(super) fn say(arguments: &Arguments, text: &str) -> Result<(), PrintError> {
 
 fn line(assignment: &Assignment, statistics: &Statistics, frames: u64) -> String {
     let Statistics { size, tiles, tile, overlap, exact, seconds, assigned } = statistics;
-    let blended = if *exact { "exact" } else { "blended" };
+    let exact = if *exact { "exact" } else { "not exact" };
     let provider = assigned.first().map_or("none", |assigned| assigned.provider.trim_end_matches("ExecutionProvider"));
     let frames = if frames == 1 { String::new() } else { format!("{frames} frames of ") };
     format!(
-        "{} → {}: {frames}{size}, {tiles} tiles of {tile} (overlap {}, {blended}), {:.2} s on {provider}",
+        "{} → {}: {frames}{size}, {tiles} tiles of {tile} (overlap {}, {exact}), {:.2} s on {provider}",
         assignment.input.display(),
         assignment.output.display(),
         overlap.pixels,
@@ -189,10 +191,15 @@ fn line(assignment: &Assignment, statistics: &Statistics, frames: u64) -> String
     )
 }
 
+/// A path in JSON, which is UTF-8: what is not becomes the replacement character.
+fn name(path: &Path) -> Cow<'_, str> {
+    path.to_string_lossy()
+}
+
 fn entry(assignment: &Assignment, statistics: &Statistics, frames: u64) -> Value {
     json!({
-        "input": assignment.input,
-        "output": assignment.output,
+        "input": name(&assignment.input),
+        "output": name(&assignment.output),
         "frames": frames,
         "size": statistics.size,
         "tiles": statistics.tiles,
