@@ -1,0 +1,33 @@
+//! Any bytes are a graph or give an error, in bounded memory. What can be read can be linted, converted, written and
+//! read again.
+#![no_main]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use tempfile::TempDir;
+use tileforge_contract::Precision;
+use tileforge_engine_builder::convert_graph;
+use tileforge_engine_builder::lint::{Target, lint};
+
+static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a temporary folder"));
+
+fuzz_target!(|bytes: &[u8]| {
+    let at = |name: &str| -> PathBuf { FOLDER.path().join(name) };
+    let (graph, converted) = (at("graph.onnx"), at("converted.onnx"));
+    fs::write(&graph, bytes).expect("a file in a temporary folder");
+    let Ok(model) = tileforge_graph::load(&graph) else { return };
+    for target in Target::ALL {
+        let report = lint(&model, target);
+        let _ = report.findings.iter().map(ToString::to_string).collect::<String>();
+    }
+    let _ = (tileforge_graph::to_text(&model), model.largest_step());
+    for precision in [Precision::Fp16, Precision::Bf16, Precision::Int8] {
+        if convert_graph(&graph, precision, &BTreeSet::new(), &converted).is_ok() {
+            tileforge_graph::load(&converted).expect("what was written can be read");
+        }
+    }
+});
