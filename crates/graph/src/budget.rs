@@ -50,7 +50,8 @@ impl Budget {
             depth.checked_sub(1).ok_or_else(|| format!("expected graphs nested {} deep at most", self.depth))?;
         for part in fields(bytes) {
             self.take(1, left)?;
-            if part.number == GRAPH_NAME {
+            // Others are texts.
+            if !GRAPH_MESSAGES.contains(&part.number) {
                 continue;
             }
             for field in fields(part.content) {
@@ -158,7 +159,8 @@ impl Model {
 /// Numbers of fields in <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>.
 const MODEL_GRAPH: u64 = 7;
 const GRAPH_NODE: u64 = 1;
-const GRAPH_NAME: u64 = 2;
+/// Nodes, weights, inputs, outputs, types of values, annotations, sparse weights and metadata.
+const GRAPH_MESSAGES: [u64; 8] = [GRAPH_NODE, 5, 11, 12, 13, 14, 15, 16];
 const NODE_ATTRIBUTE: u64 = 5;
 const ATTRIBUTE_GRAPH: u64 = 6;
 const ATTRIBUTE_GRAPHS: u64 = 11;
@@ -242,6 +244,8 @@ mod tests {
             nested = field(1, &field(5, &field(6, &nested)));
         }
         assert!(check(&field(7, &nested)).unwrap_err().contains("nested"));
+        // A long text is one entry.
+        assert_eq!(check(&field(7, &field(10, &b"doc ".repeat(1 << 20)))), Ok(()));
         // Damage is the decoder's.
         assert_eq!(check(&[0x3a, 0xff]), Ok(()));
     }

@@ -64,7 +64,7 @@ fn of_engine(error: &EngineError) -> Option<&'static str> {
 
 fn of_image(error: &ImageError) -> Option<&'static str> {
     match error {
-        ImageError::TooManyPixels { .. } => Some("raise --max-megapixels if it is genuine"),
+        ImageError::TooManyPixels { .. } => Some("`infer --max-megapixels` allows more, if it is genuine"),
         ImageError::Damaged { .. } => Some("copy or download it again; `infer --tolerant` goes on with what is there"),
         ImageError::NoTransparency { .. } => Some("write another format, or leave it out with --alpha drop"),
         ImageError::NotFrames { .. } => Some("say what raw frames are with --raw"),

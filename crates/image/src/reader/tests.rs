@@ -202,7 +202,7 @@ proptest! {
                 b"MM\0+\0\x08\0\0\0\0\0\0\0\0\0\x10",
             ];
         let mut file = tempfile::NamedTempFile::new().unwrap();
-        std::io::Write::write_all(&mut file, &[starts[kind], &tail].concat()).unwrap();
+        io::Write::write_all(&mut file, &[starts[kind], &tail].concat()).unwrap();
         let _ = read_all(file.path(), &Limits::default());
     }
 }

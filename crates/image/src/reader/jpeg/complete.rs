@@ -113,6 +113,9 @@ impl Tables {
     }
 }
 
+/// Takes one of the two numbers that a byte holds.
+type HalfOfByte = fn(u8) -> u8;
+
 struct Component {
     id: u8,
     /// Sampling factors: blocks of this component in a unit of interleaved data.
@@ -141,8 +144,8 @@ impl Picture {
         let width = usize::from(read_u16(data, 3).ok_or(cut)?);
         let count = usize::from(*data.get(5).ok_or(cut)?);
         let parts = data.get(6..6 + 3 * count).ok_or(cut)?.as_chunks::<3>().0;
-        let factors = |factor: fn(u8) -> u8| parts.iter().map(move |part| usize::from(factor(part[1])));
-        let (across, down): (fn(u8) -> u8, fn(u8) -> u8) = (|both| both >> 4, |both| both & 15);
+        let factors = |factor: HalfOfByte| parts.iter().map(move |part| usize::from(factor(part[1])));
+        let (across, down): (HalfOfByte, HalfOfByte) = (|both| both >> 4, |both| both & 15);
         if factors(across).chain(factors(down)).any(|factor| !(1..=4).contains(&factor)) {
             return Err("a sampling factor is not 1 to 4".into());
         }
@@ -470,7 +473,8 @@ mod tests {
         definition.extend([5, 7]);
         let (table, length) = Huffman::parse(&definition).unwrap();
         assert_eq!(length, 18);
-        let mut bits = Bits::of(&[0b0_10_0_10_11, 0xff, 0x00, 0xff, 0xd9]);
+        // Codes 0, 10, 0, 10 and 11.
+        let mut bits = Bits::of(&[0b0100_1011, 0xff, 0x00, 0xff, 0xd9]);
         let found: Vec<_> = (0..4).map_while(|_| bits.symbol(&table).ok()).collect();
         assert_eq!(found, [5, 7, 5, 7]);
         assert!(bits.symbol(&table).is_err());

@@ -22,7 +22,7 @@ fn test_picture(name: &str) -> Vec<u8> {
 /// Reads a picture in spite of damage; the warnings, and its samples.
 fn tolerated(bytes: &[u8]) -> (Vec<String>, Vec<u8>) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    std::io::Write::write_all(&mut file, bytes).unwrap();
+    io::Write::write_all(&mut file, bytes).unwrap();
     let warnings = Arc::new(Mutex::new(Vec::new()));
     let heard = warnings.clone();
     let warn = move |error: &Error| heard.lock().unwrap().push(error.to_string());

@@ -205,7 +205,7 @@ fn what_a_tiff_may_hold_and_we_cannot_read_is_named() {
 
 /// Two directories of the same picture.
 fn two_pages() -> Vec<u8> {
-    let mut file = std::io::Cursor::new(Vec::new());
+    let mut file = io::Cursor::new(Vec::new());
     let mut encoder = ::tiff::encoder::TiffEncoder::new(&mut file).unwrap();
     for _ in 0..2 {
         encoder.write_image::<::tiff::encoder::colortype::Gray8>(2, 2, &[1, 2, 3, 4]).unwrap();
