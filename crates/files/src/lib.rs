@@ -1,139 +1,18 @@
-//! Opening files whose names come from a user or from another file.
+//! Files of users: how they are opened, what may be written, whose files are trusted, and what is unfinished.
 //!
-//! A named pipe, a device or a socket in place of a file would make a program wait for ever, or read without end. So
-//! everything that reads a file opens it here, and gets a regular file or an error. A file that is held in memory is
-//! read with a limit, because a sparse file takes no space on a disk whatever its length.
+//! | item | does |
+//! |---|---|
+//! | [`open`], [`open_in`], [`read`], [`read_text`] | open regular files only, never wait, and read with a limit |
+//! | [`is_plain`] | says whether a name that comes out of a file stays in its folder |
+//! | [`outputs`] | refuses to write over an input, for all programs |
+//! | [`unfinished`] | makes files and folders under temporary names, and removes those that killed programs left |
+//! | [`owner`] | says whether somebody else can change a file |
 
-use std::fs::{File, FileType};
-use std::io::{self, Read};
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+mod name;
+mod open;
+pub mod outputs;
+pub mod owner;
+pub mod unfinished;
 
-use rustix::fs::{Mode, OFlags};
-
-/// No configuration, index, recipe or table of figures is larger.
-pub const TEXT_MAXIMUM_BYTES: u64 = 64 << 20;
-
-/// Why a file is not read. It is the inner error of an [`io::Error`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refused {
-    /// There is something else at this path.
-    #[error("expected a regular file, found {found}")]
-    NotRegular {
-        /// What is there, with its article.
-        found: &'static str,
-    },
-    /// The file is longer than anything of its kind.
-    #[error("expected at most {most} bytes, found {found}")]
-    TooLong {
-        /// The limit.
-        most: u64,
-        /// The file's length.
-        found: u64,
-    },
-}
-
-/// Opens a regular file to read it. Never waits for another program.
-///
-/// # Errors
-/// The system's reason, or [`Refused::NotRegular`].
-pub fn open(path: &Path) -> io::Result<File> {
-    // Without NONBLOCK, opening a named pipe waits until another program writes to it. It changes nothing for regular
-    // files. NOCTTY: opening a terminal must not make it the controlling one.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let kind = file.metadata()?.file_type();
-    if kind.is_file() { Ok(file) } else { Err(not_regular(name_of(kind), kind.is_dir())) }
-}
-
-/// The whole content of a regular file.
-///
-/// # Errors
-/// As [`open`]; [`Refused::TooLong`] for more than `most` bytes; there is not as much memory.
-pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let file = open(path)?;
-    let length = file.metadata()?.len();
-    let refused = |found| io::Error::new(io::ErrorKind::FileTooLarge, Refused::TooLong { most, found });
-    if length > most {
-        return Err(refused(length));
-    }
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(usize::try_from(length).map_err(|_| refused(length))?)?;
-    // Some files of the system say that they have no bytes, and a file may grow while it is read.
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most { Err(refused(bytes.len() as u64)) } else { Ok(bytes) }
-}
-
-/// The whole content of a regular file of UTF-8.
-///
-/// # Errors
-/// As [`read`]; or the content is not UTF-8.
-pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
-    let text = String::from_utf8(read(path, most)?);
-    text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
-}
-
-fn not_regular(found: &'static str, is_folder: bool) -> io::Error {
-    let kind = if is_folder { io::ErrorKind::IsADirectory } else { io::ErrorKind::InvalidInput };
-    io::Error::new(kind, Refused::NotRegular { found })
-}
-
-fn name_of(kind: FileType) -> &'static str {
-    if kind.is_dir() {
-        "a folder"
-    } else if kind.is_fifo() {
-        "a named pipe"
-    } else if kind.is_socket() {
-        "a socket"
-    } else if kind.is_char_device() || kind.is_block_device() {
-        "a device"
-    } else {
-        "something else"
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::fs::{CWD, FileType as Kind};
-    use std::os::unix::fs::symlink;
-    use std::os::unix::net::UnixListener;
-
-    fn refusal(path: &Path) -> String {
-        open(path).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn only_regular_files_are_opened_and_nothing_is_waited_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        rustix::fs::mknodat(CWD, at("pipe"), Kind::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        assert_eq!(refusal(&at("pipe")), "expected a regular file, found a named pipe");
-        assert_eq!(refusal(Path::new("/dev/zero")), "expected a regular file, found a device");
-        assert_eq!(refusal(folder.path()), "expected a regular file, found a folder");
-        let _listener = UnixListener::bind(at("socket")).unwrap();
-        assert!(open(&at("socket")).is_err());
-        symlink("/dev/zero", at("zero")).unwrap();
-        assert_eq!(refusal(&at("zero")), "expected a regular file, found a device");
-        symlink(at("circle"), at("circle")).unwrap();
-        assert!(refusal(&at("circle")).contains("symbolic links"), "{}", refusal(&at("circle")));
-        std::fs::write(at("file"), "text").unwrap();
-        symlink(at("file"), at("link")).unwrap();
-        assert_eq!(read_text(&at("link"), 4).unwrap(), "text");
-    }
-
-    #[test]
-    fn no_more_is_read_than_wanted() {
-        let folder = tempfile::tempdir().unwrap();
-        let sparse = folder.path().join("sparse");
-        File::create(&sparse).unwrap().set_len(1 << 40).unwrap();
-        let error = read(&sparse, TEXT_MAXIMUM_BYTES).unwrap_err();
-        assert_eq!(error.to_string(), "expected at most 67108864 bytes, found 1099511627776");
-        // Even where the caller sets no limit, there is an error instead of an abort.
-        assert!(read(&sparse, u64::MAX).is_err());
-        // A file of the system that says that it has no bytes.
-        assert!(!read(Path::new("/proc/self/stat"), 1 << 20).unwrap().is_empty());
-        assert!(read(Path::new("/proc/self/stat"), 1).is_err());
-    }
-}
+pub use name::is_plain;
+pub use open::{Refused, TEXT_MAXIMUM_BYTES, open, open_folder, open_in, read, read_opened, read_text};

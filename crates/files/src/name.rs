@@ -1,0 +1,28 @@
+//! Names that come out of files.
+
+use std::path::{Component, Path};
+
+/// Whether a name that comes out of a file is one plain name: joined to a folder, it stays in that folder, on every
+/// system. It also has no control characters, so that it can be shown on a terminal.
+pub fn is_plain(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!(parts.next(), Some(Component::Normal(part)) if part == name)
+        && parts.next().is_none()
+        && !name.contains(['/', '\\', ':'])
+        && !name.chars().any(char::is_control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_name_in_a_folder_is_plain() {
+        for name in ["", ".", "..", "a/b", "/a", "a/", "./a", "a\\b", "c:a", "a\0", "a\nb", "a\u{1b}[2J", "a\u{9b}2J"] {
+            assert!(!is_plain(name), "{name:?}");
+        }
+        for name in ["a", "model.weights", ".a", "..a", "tile 64.onnx", "Größe"] {
+            assert!(is_plain(name), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Files and folders under temporary names, which are renamed when they are finished.
+//!
+//! Their names are `.tileforge-XXXXXXXXXXXX.partial`. Whoever writes one holds a lock on it, so that the next program
+//! recognises what a killed one has left, and removes it. Nothing of any other name is ever removed.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, Permissions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use tempfile::{NamedTempFile, TempDir};
+
+const PREFIX: &str = ".tileforge-";
+const SUFFIX: &str = ".partial";
+/// Random letters and digits in a name.
+const RANDOM: usize = 12;
+
+/// A folder that is removed unless it is renamed. It is locked while it is in use.
+#[derive(Debug)]
+pub struct Folder {
+    folder: TempDir,
+    /// `None` if the file system cannot lock folders. Such folders are never removed by another program.
+    _lock: Option<File>,
+}
+
+impl Folder {
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Makes a new folder in `parent`, and removes there what killed programs have left.
+///
+/// # Errors
+/// The folder cannot be made.
+pub fn folder_in(parent: &Path) -> io::Result<Folder> {
+    remove_abandoned(parent);
+    loop {
+        let folder = builder().tempdir_in(parent)?;
+        // Until it is locked, another program may take it for an abandoned one.
+        match File::open(folder.path()) {
+            Ok(lock) => match lock.try_lock() {
+                Ok(()) if is_still_there(folder.path(), &lock) => return Ok(Folder { folder, _lock: Some(lock) }),
+                Ok(()) | Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(_)) => return Ok(Folder { folder, _lock: None }),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Makes a new file in `parent` with these permissions, less what the system's mask takes away. The first time in a
+/// process, removes from `parent` what killed programs have left.
+///
+/// # Errors
+/// The file cannot be made.
+pub fn file_in(parent: &Path, mode: u32) -> io::Result<NamedTempFile> {
+    // A folder may get many thousand files, so it is not listed for each of them.
+    static CLEANED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    if CLEANED.lock().unwrap_or_else(PoisonError::into_inner).insert(parent.to_owned()) {
+        remove_abandoned(parent);
+    }
+    loop {
+        let file = builder().permissions(Permissions::from_mode(mode)).tempfile_in(parent)?;
+        match file.as_file().try_lock() {
+            Ok(()) if !is_still_there(file.path(), file.as_file()) => {}
+            Err(TryLockError::WouldBlock) => {}
+            // Where the file system has no locks, nothing is removed either.
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(file),
+        }
+    }
+}
+
+/// Writes a file as a whole: whoever reads it finds the old content or the new one.
+///
+/// # Errors
+/// The file cannot be written. An older file is unchanged then.
+pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = file_in(parent, 0o666)?;
+    file.write_all(content)?;
+    file.persist(path).map(drop).map_err(|error| error.error)
+}
+
+/// What a path below the folder `from` is once that folder has the name `to`. Any other path stays as it is.
+///
+/// Unfinished folders are gone when a user reads about a file in them, so messages name the file's place.
+pub fn relocated(path: &Path, from: &Path, to: &Path) -> PathBuf {
+    path.strip_prefix(from).map_or_else(|_| path.to_owned(), |rest| to.join(rest))
+}
+
+fn builder() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PREFIX).suffix(SUFFIX).rand_bytes(RANDOM);
+    builder
+}
+
+/// Whether a path is the path of something unfinished.
+pub fn is_unfinished(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let random = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX));
+    random.is_some_and(|random| random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+}
+
+fn is_still_there(path: &Path, opened: &File) -> bool {
+    let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    matches!((fs::symlink_metadata(path), opened.metadata()), (Ok(a), Ok(b)) if same(&a, &b))
+}
+
+/// Removes what nobody has locked. What cannot be read or removed belongs to others and does no harm.
+fn remove_abandoned(parent: &Path) {
+    for path in parent.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let Some(kind) = fs::symlink_metadata(&path).ok().filter(|_| is_unfinished(&path)) else { continue };
+        // Opening anything else, such as a pipe, could wait.
+        if !(kind.is_file() || kind.is_dir()) {
+            continue;
+        }
+        if let Ok(lock) = File::open(&path)
+            && lock.try_lock().is_ok()
+            && is_still_there(&path, &lock)
+        {
+            let _ = if kind.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = folder.read_dir().unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_dead_programs_left_goes_and_everything_else_stays() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = |name: &str| parent.path().join(name);
+        let (folder, file) = (folder_in(parent.path()).unwrap(), file_in(parent.path(), 0o666).unwrap());
+        let in_use = [folder.path().to_owned(), file.path().to_owned()];
+        let foreign = [".building-notes", ".tileforge-mine.partial", ".tileforge-AbCdEf12345-.partial"];
+        foreign.iter().for_each(|name| fs::create_dir(path(name)).unwrap());
+        fs::create_dir_all(path(".tileforge-AbCdEf123456.partial/folder")).unwrap();
+        fs::write(path(".tileforge-Bbbbbb123456.partial"), "x").unwrap();
+        std::os::unix::fs::symlink(path("nothing"), path(".tileforge-Cccccc123456.partial")).unwrap();
+        drop(folder_in(parent.path()).unwrap());
+        assert!(in_use.iter().all(|path| path.exists()));
+        drop((folder, file));
+        let mut left: Vec<_> = foreign.map(str::to_owned).into();
+        left.push(".tileforge-Cccccc123456.partial".into());
+        left.sort();
+        assert_eq!(names(parent.path()), left);
+    }
+
+    #[test]
+    fn the_first_file_in_a_folder_removes_what_a_killed_program_left() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::write(parent.path().join(".tileforge-Bbbbbb123456.partial"), "x").unwrap();
+        drop(file_in(parent.path(), 0o666).unwrap());
+        assert_eq!(names(parent.path()), [""; 0]);
+    }
+
+    #[test]
+    fn many_make_and_remove_at_the_same_time() {
+        let parent = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let folder = folder_in(parent.path()).unwrap();
+                        fs::write(folder.path().join("file"), "x").unwrap();
+                        assert!(folder.path().join("file").exists());
+                    }
+                });
+            }
+        });
+        assert_eq!(names(parent.path()), [""; 0]);
+    }
+}
