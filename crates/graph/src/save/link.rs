@@ -1,0 +1,154 @@
+//! Checkpoints beside the graphs that point into them.
+
+use super::folder_of;
+use super::meter::Meter;
+use super::staged::{LINKED, Staged};
+use crate::{Error, MappedFile, Result};
+use indexmap::IndexMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How a checkpoint came to be beside the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkMethod {
+    /// It was already there.
+    InPlace,
+    /// A second name of the same file.
+    HardLink,
+    /// A copy that shares the disk blocks.
+    Reflink,
+    /// A real copy: the system allows neither a link nor a shared copy here.
+    Copied {
+        /// The system's reason why there is no hard link.
+        reason: NoLink,
+    },
+}
+
+/// Why a checkpoint has no second name beside the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoLink {
+    /// The folder is on another file system.
+    OtherFileSystem,
+    /// The system lets nobody make hard links to files of other users (`protected_hardlinks` of proc_sys_fs(5)), or this
+    /// file system has none.
+    NotPermitted,
+    /// Another reason, such as too many links.
+    Other,
+}
+
+impl NoLink {
+    fn of(error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::CrossesDevices => Self::OtherFileSystem,
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::Unsupported => Self::NotPermitted,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A checkpoint that a graph points into.
+#[derive(Debug, Clone)]
+pub struct LinkedFile {
+    /// Its name beside the graph.
+    pub path: PathBuf,
+    /// How it came there.
+    pub method: LinkMethod,
+}
+
+/// The name of a mapped file beside the graph: its own name, if it is there already.
+pub(super) fn link_name(
+    folder: &Path,
+    prefix: &str,
+    file: &Arc<MappedFile>,
+    known: &IndexMap<Arc<MappedFile>, String>,
+) -> String {
+    if let Some(name) = known.get(file) {
+        return name.clone();
+    }
+    let own = file.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let real_folder = |path: &Path| path.canonicalize().ok();
+    // ONNX Runtime follows no symbolic link out of the folder, so the real path counts.
+    let here = file.path().canonicalize().is_ok_and(|real| real.parent().map(Path::to_owned) == real_folder(folder));
+    if here
+        && file
+            .path()
+            .canonicalize()
+            .is_ok_and(|real| real.file_name().is_some_and(|name| name.to_string_lossy() == own))
+    {
+        return own;
+    }
+    let taken = |name: &str| known.values().any(|known| known == name);
+    let mut name = format!("{prefix}.{own}");
+    let mut number = 1_u64;
+    while taken(&name) {
+        number += 1;
+        name = format!("{prefix}.{number}.{own}");
+    }
+    name
+}
+
+/// Makes `target` a link to `file`, or a copy of it, unless it already is a link.
+pub(super) fn link(file: &MappedFile, target: &Path, meter: &mut Meter<'_>) -> Result<(Option<Staged>, LinkMethod)> {
+    let fail = |e: std::io::Error| Error::file(target, "link the checkpoint", e);
+    // A hard link to a symbolic link would be another symbolic link.
+    let source = file.path().canonicalize().map_err(fail)?;
+    let inode = |path: &Path| fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()));
+    if inode(target).is_ok_and(|target| inode(&source).is_ok_and(|source| source == target)) {
+        let same_name = source == target.canonicalize().unwrap_or_default();
+        return Ok((None, if same_name { LinkMethod::InPlace } else { LinkMethod::HardLink }));
+    }
+    let folder = tempfile::Builder::new().prefix(".link-").tempdir_in(folder_of(target)).map_err(fail)?;
+    let made = folder.path().join(LINKED);
+    let method = match fs::hard_link(&source, &made) {
+        Ok(()) => LinkMethod::HardLink,
+        Err(_) if reflink_copy::reflink(&source, &made).is_ok() => LinkMethod::Reflink,
+        Err(error) => {
+            copy(file, &made, meter).map_err(fail)?;
+            LinkMethod::Copied { reason: NoLink::of(&error) }
+        }
+    };
+    Ok((Some(Staged::Link(folder)), method))
+}
+
+/// Copies a file with its permissions.
+fn copy(file: &MappedFile, to: &Path, meter: &mut Meter<'_>) -> std::io::Result<()> {
+    let length = file.bytes().len() as u64;
+    meter.expect(length);
+    let mut target = fs::File::create_new(to)?;
+    match file.append_to(0, length, &target, &mut |bytes| meter.add(bytes)) {
+        Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
+            let stream = file.stream(0, length, &mut |piece| {
+                target.write_all(piece).map_err(|e| Error::file(to, "write", e))?;
+                meter.add(piece.len() as u64);
+                Ok(())
+            });
+            stream.map_err(std::io::Error::other)?;
+        }
+        done => done?,
+    }
+    fs::set_permissions(to, fs::metadata(file.path())?.permissions())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Written;
+    use super::*;
+
+    #[test]
+    fn a_copied_checkpoint_counts_and_keeps_its_permissions() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+        fs::write(&from, [7; 3000]).unwrap();
+        fs::set_permissions(&from, fs::Permissions::from_mode(0o640)).unwrap();
+        let mut reports = Vec::new();
+        let mut report = |written| reports.push(written);
+        copy(&MappedFile::open(&from).unwrap(), &to, &mut Meter::new(&mut report)).unwrap();
+        assert_eq!(fs::read(&to).unwrap(), [7; 3000]);
+        assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(reports, [0, 3000].map(|bytes| Written { bytes, total: 3000 }));
+    }
+}

@@ -1,0 +1,159 @@
+//! Where the weights of graphs are stored.
+
+use super::link::{LinkedFile, link, link_name};
+use super::meter::Meter;
+use super::staged::{Staged, temporary};
+use super::{SaveReport, Written};
+use crate::{Error, MappedFile, Model, Result, Weight};
+use bytes::Bytes;
+use indexmap::IndexMap;
+use std::collections::{HashMap, HashSet};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::NamedTempFile;
+
+/// Tensors of fewer bytes are stored in the graph itself. Shapes and axes must be there, because operators read them as
+/// constants; biases may be.
+const EXTERNAL_FROM: u64 = 1024;
+/// Tensors begin at multiples of this in a weight file, so that any vector load is aligned.
+const ALIGNMENT: u64 = 64;
+/// From this size on, a range of a checkpoint is copied by the system instead of through a buffer.
+const COPIED_BY_SYSTEM_FROM: u64 = 64 << 10;
+const PAGE: u64 = 4096;
+const PAGE_ALIGNED_FROM: u64 = 1 << 20;
+/// Where weights go while graphs are written.
+pub(super) struct WeightStore<'a> {
+    pub(super) folder: &'a Path,
+    /// Name of the weight file.
+    pub(super) name: String,
+    pub(super) inline: bool,
+    /// With a prefix, mapped files are linked as `PREFIX.FILE-NAME`.
+    pub(super) link_prefix: Option<String>,
+    file: Option<BufWriter<NamedTempFile>>,
+    position: u64,
+    placed: HashMap<Weight, (String, u64)>,
+    links: IndexMap<Arc<MappedFile>, String>,
+    pub(super) meter: Meter<'a>,
+}
+
+impl<'a> WeightStore<'a> {
+    pub(super) fn new(folder: &'a Path, name: String, progress: &'a mut dyn FnMut(Written)) -> Self {
+        let (inline, link_prefix) = (false, None);
+        WeightStore {
+            folder,
+            name,
+            inline,
+            link_prefix,
+            file: None,
+            position: 0,
+            placed: HashMap::new(),
+            links: IndexMap::new(),
+            meter: Meter::new(progress),
+        }
+    }
+
+    /// Bytes of the weights that are written, each once: all but those that the graph's file points into, and without
+    /// the small ones that every graph holds itself.
+    pub(super) fn bytes_to_write(&self, models: &[(&Model, &Path)]) -> u64 {
+        let weights = models.iter().flat_map(|(model, _)| model.weights.values());
+        if self.inline {
+            return weights.map(Weight::byte_length).sum();
+        }
+        let written = weights.filter(|weight| weight.byte_length() >= EXTERNAL_FROM && self.linked(weight).is_none());
+        written.collect::<HashSet<_>>().into_iter().map(Weight::byte_length).sum()
+    }
+
+    /// The checkpoint that the graph points into for this weight, and the offset there; `None` for a weight that has to
+    /// be written.
+    fn linked<'w>(&self, weight: &'w Weight) -> Option<(&'w Arc<MappedFile>, u64)> {
+        // A tensor that does not begin at a multiple of its element's size would be read misaligned.
+        let is_aligned = |(_, offset): &(_, u64)| offset.is_multiple_of(weight.data_type().size() as u64);
+        weight.file_range().filter(|_| self.link_prefix.is_some()).filter(is_aligned)
+    }
+
+    /// The bytes of a weight that is stored in the graph.
+    pub(super) fn inlined(&mut self, weight: &Weight) -> Result<Bytes> {
+        let mut bytes = Vec::with_capacity(usize::try_from(weight.byte_length()).unwrap_or_default());
+        weight.stream(&mut |piece| {
+            bytes.extend_from_slice(piece);
+            if self.inline {
+                self.meter.add(piece.len() as u64);
+            }
+            Ok(())
+        })?;
+        Ok(bytes.into())
+    }
+
+    /// Stores a weight and returns its place as `(file name, offset)`; `None` for a weight that belongs into the graph.
+    pub(super) fn place(&mut self, weight: &Weight) -> Result<Option<(String, u64)>> {
+        if self.inline || weight.byte_length() < EXTERNAL_FROM {
+            return Ok(None);
+        }
+        if let Some(place) = self.placed.get(weight) {
+            return Ok(Some(place.clone()));
+        }
+        let place = match (&self.link_prefix, self.linked(weight)) {
+            (Some(prefix), Some((file, offset))) => {
+                let name = link_name(self.folder, prefix, file, &self.links);
+                self.links.insert(file.clone(), name.clone());
+                (name, offset)
+            }
+            _ => (self.name.clone(), self.append(weight)?),
+        };
+        self.placed.insert(weight.clone(), place.clone());
+        Ok(Some(place))
+    }
+
+    fn append(&mut self, weight: &Weight) -> Result<u64> {
+        let path = self.folder.join(&self.name);
+        let fail = |e: std::io::Error| Error::file(&path, "write the weights", e);
+        let writer = match &mut self.file {
+            Some(writer) => writer,
+            None => self.file.insert(BufWriter::with_capacity(1 << 20, temporary(self.folder)?)),
+        };
+        let meter = &mut self.meter;
+        let stream = |writer: &mut BufWriter<NamedTempFile>, meter: &mut Meter<'_>| {
+            weight.stream(&mut |piece| {
+                writer.write_all(piece).map_err(fail)?;
+                meter.add(piece.len() as u64);
+                Ok(())
+            })
+        };
+        let length = weight.byte_length();
+        let offset = self.position.next_multiple_of(if length >= PAGE_ALIGNED_FROM { PAGE } else { ALIGNMENT });
+        let padding = [0; PAGE as usize];
+        writer.write_all(&padding[..(offset - self.position) as usize]).map_err(fail)?;
+        match weight.file_range().filter(|_| length >= COPIED_BY_SYSTEM_FROM) {
+            Some((file, start)) => {
+                // The system appends at the end of the file, so the buffer must be empty.
+                writer.flush().map_err(fail)?;
+                match file.append_to(start, length, writer.get_ref().as_file(), &mut |bytes| meter.add(bytes)) {
+                    Err(error) if error.kind() == std::io::ErrorKind::Unsupported => stream(writer, meter)?,
+                    done => done.map_err(fail)?,
+                }
+            }
+            None => stream(writer, meter)?,
+        }
+        self.position = offset + length;
+        Ok(offset)
+    }
+
+    /// Finishes the weight file and the links. They are renamed before the graphs that point to them.
+    pub(super) fn finish(mut self) -> Result<(Vec<(Staged, PathBuf)>, SaveReport)> {
+        let (mut staged, mut report) = (Vec::new(), SaveReport::default());
+        if let Some(writer) = self.file {
+            let path = self.folder.join(&self.name);
+            let file = writer.into_inner().map_err(|e| Error::file(&path, "write the weights", e.error()))?;
+            staged.push((Staged::File(file), path.clone()));
+            report.weights = Some((path, self.position));
+        }
+        for (file, name) in self.links {
+            let path = self.folder.join(name);
+            let (link, method) = link(&file, &path, &mut self.meter)?;
+            staged.extend(link.map(|link| (link, path.clone())));
+            report.linked.push(LinkedFile { path, method });
+        }
+        Ok((staged, report))
+    }
+}
