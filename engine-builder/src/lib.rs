@@ -17,6 +17,7 @@ pub mod rtx;
 mod samples;
 mod source;
 mod test_image;
+mod weights;
 mod yaml;
 
 pub use build::{Built, build};
@@ -27,6 +28,7 @@ pub use precision::{PrecisionOption, PrecisionOptions, RangeMethod, Sensitivity,
 pub use profile::{Device, Floors, Profile, Tile};
 pub use progress::{Progress, Silent};
 pub use source::{Source, SourceOptions};
+pub use weights::check_weights;
 
 #[cfg(test)]
 mod tests {

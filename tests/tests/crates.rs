@@ -15,7 +15,7 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
     ("image", &["files"]),
     ("graph", &["contract", "files"]),
     ("engine", &["contract", "files"]),
-    ("session", &["contract", "engine", "files"]),
+    ("session", &["contract", "engine", "files", "graph"]),
     ("tensorrt", &["contract", "graph"]),
     ("exporter", &["contract", "files", "graph", "terminal"]),
     (

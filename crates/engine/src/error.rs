@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tileforge_files::unfinished::relocated;
+
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -71,6 +73,12 @@ pub enum Error {
         /// Its real length or digest, or "missing".
         found: String,
     },
+    /// A file is used or present that the manifest does not list, so that no digest and no signature covers it.
+    #[error("{}: expected only files that the manifest lists, found this one", path.display())]
+    Unlisted {
+        /// The file.
+        path: PathBuf,
+    },
     /// A signature is required, and there is none.
     #[error("{}: a signature is required, and there is none", path.display())]
     Unsigned {
@@ -135,6 +143,20 @@ impl Error {
     /// An error of the operating system about a file or folder.
     pub fn file(path: &Path, action: &'static str, source: io::Error) -> Self {
         Self::File { path: path.to_owned(), action, source }
+    }
+
+    /// The same error about a file of the folder `from`, which is gone or has got the name `to`.
+    #[must_use]
+    pub fn relocated(mut self, from: &Path, to: &Path) -> Self {
+        if let Self::File { path, .. }
+        | Self::NotAnEngine { path, .. }
+        | Self::Invalid { path, .. }
+        | Self::Altered { path, .. }
+        | Self::Unlisted { path } = &mut self
+        {
+            *path = relocated(path, from, to);
+        }
+        self
     }
 
     /// There is no engine at `path`.

@@ -13,16 +13,22 @@ use tempfile::TempDir;
 
 /// Size and SHA-256 of every file in a folder and its subfolders, by name: `NAME`, or `FOLDER/NAME`.
 pub fn files(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
-    let mut files = BTreeMap::new();
+    names(folder)?.into_iter().map(|name| Ok((name.clone(), sha256_file(&folder.join(name))?))).collect()
+}
+
+/// The names of all files in a folder and its subfolders: `NAME`, or `FOLDER/NAME`.
+pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
     for (path, is_folder) in entries(folder)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if is_folder {
-            files.extend(self::files(&path)?.into_iter().map(|(inner, digest)| (format!("{name}/{inner}"), digest)));
+            names.extend(self::names(&path)?.into_iter().map(|inner| format!("{name}/{inner}")));
         } else {
-            files.insert(name, sha256_file(&path)?);
+            names.push(name);
         }
     }
-    Ok(files)
+    names.sort();
+    Ok(names)
 }
 
 /// The names in a folder, and whether each is a folder.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tileforge_contract::{Contract, Precision, Provider, Shapes, Sizes};
 
-use crate::Result;
 pub use crate::digest::FileDigest;
+use crate::signature::SIGNATURE_FILE;
+use crate::{MANIFEST_FILE, Result};
 
 /// The schema that this version reads and writes.
 pub const SCHEMA: u32 = 2;
@@ -46,6 +47,14 @@ pub struct Manifest {
     pub selftest: SelfTest,
     /// Every other file of the directory, by name. Files that TensorRT compiled have names `tensorrt/KEY/NAME`.
     pub files: BTreeMap<String, FileDigest>,
+}
+
+impl Manifest {
+    /// Whether a file of this name belongs to the engine's directory: one that the manifest lists, or the manifest or
+    /// its signature.
+    pub fn has_file(&self, name: &str) -> bool {
+        [MANIFEST_FILE, SIGNATURE_FILE].contains(&name) || self.files.contains_key(name)
+    }
 }
 
 /// The model of an engine.

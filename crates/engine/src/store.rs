@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tileforge_files::TEXT_MAXIMUM_BYTES;
 
+use crate::Engine;
 use crate::digest::{FileDigest, hexadecimal, sha256_file};
 use crate::error::{Error, Result};
 
@@ -77,6 +78,26 @@ struct Record {
     files: BTreeMap<String, FileDigest>,
 }
 
+impl Record {
+    /// Reads a record, if it is the one for these facts.
+    fn parse(bytes: &[u8], facts: &Facts) -> Option<Self> {
+        let record: Self = serde_json::from_slice(bytes).ok()?;
+        let sound = record.facts == *facts
+            && record.files.contains_key(CONTEXT)
+            && record.files.keys().all(|name| tileforge_files::is_plain(name));
+        sound.then_some(record)
+    }
+}
+
+/// The names of an engine's own files for these facts, if it has an entry for them: its EPContext model and its plans.
+/// Only files that the manifest lists count, so that a signature covers them.
+pub fn shipped(engine: &Engine, facts: &Facts) -> Option<Vec<String>> {
+    let name = |file: &str| format!("{FOLDER}/{}/{file}", facts.key());
+    let record = Record::parse(engine.file(&name(RECORD)).ok()?, facts)?;
+    let names: Vec<String> = record.files.keys().map(|file| name(file)).collect();
+    names.iter().all(|name| engine.file(name).is_ok()).then_some(names)
+}
+
 /// A folder of compiled graphs.
 #[derive(Clone, Debug)]
 pub struct Store(PathBuf);
@@ -105,11 +126,8 @@ impl Store {
     }
 
     fn record(&self, facts: &Facts) -> Option<Record> {
-        let record: Record = serde_json::from_slice(
-            &tileforge_files::read(&self.0.join(facts.key()).join(RECORD), TEXT_MAXIMUM_BYTES).ok()?,
-        )
-        .ok()?;
-        (record.facts == *facts && record.files.contains_key(CONTEXT)).then_some(record)
+        let record = self.0.join(facts.key()).join(RECORD);
+        Record::parse(&tileforge_files::read(&record, TEXT_MAXIMUM_BYTES).ok()?, facts)
     }
 
     /// The EPContext model for these facts. If there is none, `make` makes it in the folder that it is given. If

@@ -7,7 +7,7 @@ use crate::proto::{ModelProto, NodeProto, TensorProto, ValueInfoProto, type_prot
 use crate::{
     Attribute, Budget, DataType, Dim, Error, MappedFile, Model, Node, Opset, Port, Result, TensorType, Weight,
 };
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use prost::Message;
 use std::collections::HashMap;
 use std::path::{Component, Path};
@@ -32,8 +32,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Model> {
 /// As [`load`].
 pub fn decode(bytes: Bytes, path: &Path) -> Result<Model> {
     let fail = |reason: String| Error::format(path, reason);
-    Budget::default().check_file(&bytes).map_err(fail)?;
-    let proto = ModelProto::decode(bytes).map_err(|e| fail(e.to_string()))?;
+    let proto = decode_message(bytes, path)?;
     let graph = proto.graph.ok_or_else(|| fail("it has no graph".into()))?;
     if !graph.sparse_initializer.is_empty() || !proto.functions.is_empty() {
         return Err(fail("sparse weights and local functions are not supported".into()));
@@ -71,6 +70,12 @@ pub fn decode(bytes: Bytes, path: &Path) -> Result<Model> {
     model.types = known.filter_map(|info| Some((info.name().to_owned(), value_type(info)?))).collect();
     model.infer_types().map_err(|e| e.in_file(path))?;
     Ok(model)
+}
+
+/// The message of the ONNX file with these bytes, within the default budget.
+pub(crate) fn decode_message(bytes: impl Buf + AsRef<[u8]>, path: &Path) -> Result<ModelProto> {
+    Budget::default().check_file(bytes.as_ref()).map_err(|reason| Error::format(path, reason))?;
+    ModelProto::decode(bytes).map_err(|error| Error::format(path, error))
 }
 
 /// Keeps a mapped file alive for as long as slices of it are in use.

@@ -8,13 +8,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use tileforge_contract::Provider;
-use tileforge_engine::store::{self, CONTEXT, Facts, RECORD, Store};
-use tileforge_engine::{Engine, Graph, Manifest};
+use tileforge_engine::store::{self, CONTEXT, Facts, Store};
+use tileforge_engine::{Engine, Graph, Manifest, exchange};
+use tileforge_files::unfinished::{self, Folder};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options::SessionOptions;
 use crate::session::Session;
+
+/// The ending of the names of weight files.
+const WEIGHTS_ENDING: &str = ".weights";
 
 /// What a compiled graph depends on, for one GPU of this machine; `None` if TensorRT or that GPU is missing.
 pub fn facts(
@@ -26,7 +30,7 @@ pub fn facts(
 ) -> Option<Facts> {
     let probe = environment.probe();
     let gpu = probe.gpus.get(device as usize)?;
-    let weights = manifest.files.iter().filter(|(name, _)| name.ends_with(".weights"));
+    let weights = manifest.files.iter().filter(|(name, _)| name.ends_with(WEIGHTS_ENDING));
     Some(Facts {
         graph_sha256: manifest.files.get(&graph.file)?.sha256.clone(),
         weights_sha256: weights.map(|(_, file)| file.sha256.clone()).collect(),
@@ -44,17 +48,43 @@ fn store_here(environment: &Environment) -> Option<Store> {
     environment.cache().map(|cache| Store::at(cache.join(store::FOLDER)))
 }
 
-/// The stores to look in: the engine's own, if it has an entry for these facts, and that of this machine. In the
-/// engine's folder, only files that the manifest lists are used, so that a signature covers them.
-fn stores(engine: &Engine, environment: &Environment, facts: &Facts) -> impl Iterator<Item = Store> {
-    let listed = engine.manifest().files.contains_key(&format!("{}/{}/{RECORD}", store::FOLDER, facts.key()));
-    let shipped = listed.then(|| Store::at(engine.directory().join(store::FOLDER)));
-    shipped.into_iter().chain(store_here(environment))
+/// Whether a graph still has to be compiled for these facts: neither the engine nor this machine's store has it. Plans
+/// are large, so those of the store are digested only before use.
+pub(crate) fn is_missing(engine: &Engine, environment: &Environment, facts: &Facts) -> bool {
+    store::shipped(engine, facts).is_none() && !store_here(environment).is_some_and(|store| store.has(facts))
 }
 
-/// Whether a graph still has to be compiled for these facts. Plans are large, so they are digested only before use.
-pub(crate) fn is_missing(engine: &Engine, environment: &Environment, facts: &Facts) -> bool {
-    !stores(engine, environment, facts).any(|store| store.has(facts))
+/// An EPContext model, which ONNX Runtime opens by its path with the plans beside it.
+pub(crate) enum Compiled {
+    /// In this machine's store.
+    Stored(PathBuf),
+    /// An engine's checked files in a folder of our own, which is removed when the model has been loaded.
+    Shipped(Folder),
+}
+
+impl Compiled {
+    pub(crate) fn path(&self) -> PathBuf {
+        match self {
+            Self::Stored(path) => path.clone(),
+            Self::Shipped(folder) => folder.path().join(CONTEXT),
+        }
+    }
+}
+
+/// A folder of our own with these files of the engine, as they were checked. It is made where files can get a second
+/// name if that is possible, because plans are large.
+fn private_folder<'n>(
+    engine: &Engine,
+    environment: &Environment,
+    names: impl IntoIterator<Item = &'n str>,
+) -> Result<Folder> {
+    let beside = Some(exchange::parent_of(engine.directory()));
+    let (cache, temporary) = (environment.cache(), std::env::temp_dir());
+    let made = beside.into_iter().chain(cache).find_map(|parent| unfinished::folder_in(parent).ok());
+    let folder = made.map_or_else(|| unfinished::folder_in(&temporary), Ok);
+    let folder = folder.map_err(|source| Error::file(&temporary, "create a folder in", source))?;
+    engine.place_files(names, folder.path())?;
+    Ok(folder)
 }
 
 /// The EPContext model of a graph for the GPU of `options`: one that was compiled before, on this machine or where the
@@ -64,21 +94,29 @@ pub(crate) fn of(
     engine: &Engine,
     graph: &Graph,
     options: &SessionOptions,
-) -> Result<PathBuf> {
+) -> Result<Compiled> {
     let facts = facts(engine.manifest(), graph, &options.provider_options, environment, options.device);
     let facts = facts.ok_or_else(|| Error::CannotCompile { graph: graph.file.clone() })?;
-    if let Some(found) = stores(engine, environment, &facts).find_map(|store| store.get(&facts)) {
-        return Ok(found);
+    if let Some(names) = store::shipped(engine, &facts) {
+        return private_folder(engine, environment, names.iter().map(String::as_str)).map(Compiled::Shipped);
     }
-    store_here(environment).ok_or(Error::NoCache)?.get_or_make(&facts, |folder| {
+    let store = store_here(environment).ok_or(Error::NoCache)?;
+    if let Some(found) = store.get(&facts) {
+        return Ok(Compiled::Stored(found));
+    }
+    let made = store.get_or_make(&facts, |folder| {
         tracing::warn!(
             "{}: compiling {} for {} once; this takes minutes",
             engine.manifest().name,
             graph.file,
             facts.gpu
         );
-        compile(environment, &engine.path_of(graph), options, folder)
-    })
+        let weights = engine.manifest().files.keys().filter(|name| name.ends_with(WEIGHTS_ENDING));
+        let names = weights.map(String::as_str).chain([graph.file.as_str()]);
+        let checked = private_folder(engine, environment, names)?;
+        compile(environment, &checked.path().join(&graph.file), options, folder)
+    });
+    made.map(Compiled::Stored)
 }
 
 /// Compiles the graph at `path` on the GPU of `options` to an EPContext model with its plan and timing cache in

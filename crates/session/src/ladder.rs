@@ -150,10 +150,10 @@ impl Ladder {
             ..self.placement.session.clone()
         };
         if provider == Provider::TensorRt {
-            let path = compiled::of(&self.environment, &self.engine, graph, &options)?;
-            return Session::open(&self.environment, &path, &options);
+            let compiled = compiled::of(&self.environment, &self.engine, graph, &options)?;
+            return Session::open(&self.environment, &compiled.path(), &options);
         }
-        Session::open(&self.environment, &self.engine.path_of(graph), &options)
+        Session::open_graph(&self.environment, &self.engine, graph, &options)
     }
 }
 

@@ -13,6 +13,9 @@ use std::{mem, ptr};
 
 use libloading::{Library, Symbol};
 use ort::AsPointer;
+use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::builder::SessionBuilder;
+use ort::value::TensorElementType;
 
 use crate::assigned::Assigned;
 
@@ -85,6 +88,63 @@ pub(crate) fn onnxruntime_api(path: &OsStr, wanted: u32) -> Result<OnnxRuntimeAp
     // SAFETY: `GetApi` returns null for a version that it does not have.
     let api = unsafe { (base.GetApi)(wanted) };
     Ok(if api.is_null() { OnnxRuntimeApi::TooOld(version) } else { OnnxRuntimeApi::Usable(version) })
+}
+
+/// A weight that a graph takes from memory.
+pub(crate) struct MappedWeight<'m> {
+    pub(crate) name: String,
+    pub(crate) element: TensorElementType,
+    pub(crate) dims: Vec<i64>,
+    pub(crate) bytes: &'m [u8],
+}
+
+/// Gives a session that is being made the weights of its graph. ONNX Runtime uses them where they are, as long as the
+/// session lives: the caller keeps the bytes. They begin at a multiple of their element's size.
+///
+/// `ort` has this for typed arrays alone. Its function for whole files copies every file to the heap, as ONNX Runtime
+/// does once more.
+pub(crate) fn add_weights(builder: &mut SessionBuilder, weights: &[MappedWeight<'_>]) -> Result<(), String> {
+    /// What has to be released, whether or not all succeeds.
+    #[derive(Default)]
+    struct Values(Vec<*mut ort::sys::OrtValue>);
+    impl Drop for Values {
+        fn drop(&mut self) {
+            for value in &self.0 {
+                // SAFETY: each value was made by ONNX Runtime and is released once.
+                unsafe { (ort::api().ReleaseValue)(*value) };
+            }
+        }
+    }
+    let api = ort::api();
+    let memory = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::CPUInput)
+        .map_err(|error| error.to_string())?;
+    let names = weights.iter().map(|weight| CString::new(weight.name.as_str())).collect::<Result<Vec<_>, _>>();
+    let names = names.map_err(|error| error.to_string())?;
+    let mut values = Values::default();
+    for MappedWeight { element, dims, bytes, .. } in weights {
+        let (data, element) = (bytes.as_ptr().cast_mut().cast(), (*element).into());
+        let mut value = ptr::null_mut();
+        // SAFETY: the bytes and the sizes are alive. ONNX Runtime checks that the bytes suffice for the sizes. It takes
+        // a pointer to mutable bytes for all tensors, and does not write to weights.
+        succeeded(unsafe {
+            (api.CreateTensorWithDataAsOrtValue)(
+                memory.ptr(),
+                data,
+                bytes.len(),
+                dims.as_ptr(),
+                dims.len(),
+                element,
+                &mut value,
+            )
+        })?;
+        values.0.push(value);
+    }
+    let pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
+    let made: Vec<*const ort::sys::OrtValue> = values.0.iter().map(|value| value.cast_const()).collect();
+    // SAFETY: both arrays have as many entries, which are alive; the options copy the names and share the values.
+    succeeded(unsafe {
+        (api.AddExternalInitializers)(builder.ptr().cast_mut(), pointers.as_ptr(), made.as_ptr(), made.len())
+    })
 }
 
 /// The providers that took the nodes of a session's graph, with the number of nodes, the largest first.

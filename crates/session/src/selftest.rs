@@ -86,8 +86,8 @@ pub fn write(path: &Path, inputs: &[(&str, &Tensor)], expected: &[(&str, &Tensor
 /// The file cannot be read, or the session cannot run it. A failed test is a [`Report`], not an error.
 pub fn verify(engine: &Engine, session: &mut Session) -> Result<Report> {
     let selftest = &engine.manifest().selftest;
-    let path = engine.directory().join(&selftest.file);
-    let tensors = read(&path)?;
+    let path = engine.path_of(&selftest.file);
+    let tensors = read(engine.file(&selftest.file)?, &path)?;
     let with_prefix = |prefix| {
         tensors.iter().filter_map(move |(name, tensor): &(String, Tensor)| Some((name.strip_prefix(prefix)?, tensor)))
     };
@@ -117,11 +117,15 @@ pub fn verify(engine: &Engine, session: &mut Session) -> Result<Report> {
     Ok(errors.report(&selftest.graph, selftest.tolerance))
 }
 
-fn read(path: &Path) -> Result<Named> {
-    let bytes =
-        tileforge_files::read(path, SELFTEST_MAXIMUM_BYTES).map_err(|source| Error::file(path, "read", source))?;
+/// `path` is the file's, for errors.
+fn read(bytes: &[u8], path: &Path) -> Result<Named> {
+    let found = bytes.len() as u64;
+    if found > SELFTEST_MAXIMUM_BYTES {
+        let problem = format!("expected a self-test of at most {SELFTEST_MAXIMUM_BYTES} bytes, found {found}");
+        return Err(Error::selftest(path, problem));
+    }
     let broken = |error: String| Error::selftest(path, format!("not a self-test: {error}"));
-    let file = SafeTensors::deserialize(&bytes).map_err(|error| broken(error.to_string()))?;
+    let file = SafeTensors::deserialize(bytes).map_err(|error| broken(error.to_string()))?;
     file.iter()
         .map(|(name, tensor)| {
             let data_type = DataType::ALL.iter().copied().find(|data_type| dtype(*data_type) == Some(tensor.dtype()));
@@ -228,7 +232,7 @@ mod tests {
         let input = Tensor::from(ArrayD::from_shape_vec(IxDyn(&[1, 2]), vec![i64::MAX, 7]).unwrap());
         let output = Tensor::from(ArrayD::from_elem(IxDyn(&[1, 3, 4, 4]), -1.5_f32));
         write(&path, &[("x", &input)], &[("y", &output)]).unwrap();
-        let mut tensors = read(&path).unwrap();
+        let mut tensors = read(&std::fs::read(&path).unwrap(), &path).unwrap();
         tensors.sort_by(|a, b| a.0.cmp(&b.0));
         assert_eq!(tensors, [("expected.y".to_owned(), output), ("input.x".to_owned(), input)]);
     }

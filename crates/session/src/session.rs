@@ -8,17 +8,20 @@ use std::time::{Duration, Instant};
 
 use ort::logging::LogLevel;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::builder::GraphOptimizationLevel;
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{IoBinding, SessionInputValue};
 use ort::value::{DynValue, Outlet, TensorRef, ValueType};
 use tileforge_contract::{Contract, DataType, Provider};
+use tileforge_engine::{Engine, Graph};
+use tileforge_files::unfinished;
+use tileforge_graph::ExternalTensor;
 
 use crate::assigned::Assigned;
 use crate::bound::Bound;
 use crate::buffer::{self, Buffer, Buffers};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::native;
+use crate::native::{self, MappedWeight};
 use crate::options::{OptimisationLevel, SessionOptions};
 use crate::provider;
 use crate::tensor::{Named, Tensor, of_each};
@@ -46,6 +49,8 @@ enum Callers {
 /// A graph that is ready to run.
 pub struct Session {
     session: ort::session::Session,
+    /// Holds the weights, which ONNX Runtime may use where they are. Dropped after the session.
+    _engine: Option<Engine>,
     path: PathBuf,
     inputs: Vec<TensorInfo>,
     outputs: Vec<TensorInfo>,
@@ -68,25 +73,63 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// Loads the graph at `path`.
-    ///
-    /// Always by path, because a graph that is passed as bytes may not exceed 2 GiB with its weights.
+    /// Loads the graph at `path`, with the weights beside it.
     ///
     /// # Errors
     /// [`Error::ProviderUnusable`] for a provider that cannot be used here; [`Error::NodesElsewhere`] if the session is
     /// strict and another provider would run nodes; [`Error::Session`] if ONNX Runtime refuses the graph.
     pub fn open(environment: &Environment, path: &Path, options: &SessionOptions) -> Result<Self> {
+        Self::open_with(environment, path.to_owned(), None, options, |mut builder| {
+            builder.commit_from_file(path).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Loads a graph of an engine: from the bytes that were checked when the engine was opened, and nothing else. The
+    /// graph can use only weights that the manifest lists.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn open_graph(
+        environment: &Environment,
+        engine: &Engine,
+        graph: &Graph,
+        options: &SessionOptions,
+    ) -> Result<Self> {
+        let model = engine.file(&graph.file)?;
+        // ONNX Runtime looks for all other weights in this folder, which has none.
+        let parent = std::env::temp_dir();
+        let nothing =
+            unfinished::folder_in(&parent).map_err(|source| Error::file(&parent, "make a folder in", source))?;
+        let folder = nothing.path().to_string_lossy().into_owned();
+        let path = engine.path_of(&graph.file);
+        let weights = weights_of(engine, model, &path)?;
+        Self::open_with(environment, path, Some(engine.clone()), options, |builder| {
+            let mut builder = builder
+                .with_config_entry("session.model_external_initializers_file_folder_path", folder)
+                .map_err(|error| error.to_string())?;
+            native::add_weights(&mut builder, &weights)?;
+            builder.commit_from_memory(model).map_err(|error| error.to_string())
+        })
+    }
+
+    fn open_with(
+        environment: &Environment,
+        path: PathBuf,
+        engine: Option<Engine>,
+        options: &SessionOptions,
+        commit: impl FnOnce(SessionBuilder) -> Result<ort::session::Session, String>,
+    ) -> Result<Self> {
         if options.provider != Provider::Cpu {
             environment.require(options.provider)?;
         }
         let started = Instant::now();
-        let failed = |message: String| Error::Session { path: path.to_owned(), action: "load the graph", message };
-        let session = build(environment, path, options).map_err(failed)?;
+        let failed = |message: String| Error::Session { path: path.clone(), action: "load the graph", message };
+        let session = builder(environment, options).and_then(commit).map_err(failed)?;
         let assigned = native::assignment(&session)
             .map_err(|message| failed(format!("it does not say which provider took its nodes: {message}")))?;
         let taken_by_others = |assigned: &&Assigned| assigned.provider != options.provider.onnxruntime_name();
         if let Some(other) = assigned.iter().find(taken_by_others).filter(|_| options.strict) {
-            let (path, expected, found) = (path.to_owned(), options.provider, other.provider.clone());
+            let (path, expected, found) = (path.clone(), options.provider, other.provider.clone());
             return Err(Error::NodesElsewhere { path, nodes: other.nodes, expected, found });
         }
         let on = |key: &str| options.provider_options.get(key).is_some_and(|value| value == "1");
@@ -94,7 +137,8 @@ impl Session {
             inputs: session.inputs().iter().map(tensor_info).collect(),
             outputs: session.outputs().iter().map(tensor_info).collect(),
             session,
-            path: path.to_owned(),
+            _engine: engine,
+            path,
             assigned,
             provider: options.provider,
             device: (options.provider != Provider::Cpu).then_some(options.device),
@@ -298,6 +342,30 @@ impl Session {
     }
 }
 
+/// The weights of an engine's graph, as the engine's checked files hold them. All files that the graph names must be
+/// among them.
+fn weights_of<'e>(engine: &'e Engine, model: &[u8], path: &Path) -> Result<Vec<MappedWeight<'e>>> {
+    let failed = |message: String| Error::Session { path: path.to_owned(), action: "load the graph", message };
+    let unreadable = |error: tileforge_graph::Error| failed(error.to_string());
+    for location in tileforge_graph::external_files(model, path).map_err(unreadable)? {
+        engine.file(&location)?;
+    }
+    let tensors = tileforge_graph::external_tensors(model, path).map_err(unreadable)?;
+    let weight = |tensor: ExternalTensor| {
+        let refused = |problem: &str| failed(format!("weight `{}`: {problem}", tensor.name));
+        let bytes = tensor.bytes_in(engine.file(&tensor.location)?);
+        let bytes = bytes.ok_or_else(|| refused("its bytes end past the end of its file"))?;
+        if !(bytes.as_ptr() as usize).is_multiple_of(tensor.data_type.size()) {
+            return Err(refused("expected its bytes to begin at a multiple of its element's size"));
+        }
+        let element = buffer::element_type(tensor.data_type);
+        let dims = tensor.dims.iter().map(|&dim| i64::try_from(dim)).collect::<Result<_, _>>();
+        let dims = dims.map_err(|_| refused("a size is too large"))?;
+        Ok(MappedWeight { name: tensor.name, element, dims, bytes })
+    };
+    tensors.into_iter().map(weight).collect()
+}
+
 /// A copy of a value; `None` if it is not a tensor, or of an element type that Rust lacks.
 fn owned(value: &DynValue) -> Option<Tensor> {
     use half::{bf16, f16};
@@ -321,7 +389,7 @@ fn owned(value: &DynValue) -> Option<Tensor> {
     })
 }
 
-fn build(environment: &Environment, path: &Path, options: &SessionOptions) -> Result<ort::session::Session, String> {
+fn builder(environment: &Environment, options: &SessionOptions) -> Result<SessionBuilder, String> {
     // Builder errors hold the builder, which cannot cross threads. So only their text is kept.
     fn text<R>(error: ort::Error<R>) -> String {
         error.to_string()
@@ -350,7 +418,7 @@ fn build(environment: &Environment, path: &Path, options: &SessionOptions) -> Re
     if let Some(path) = &options.optimised_model_path {
         builder = builder.with_optimized_model_path(path).map_err(text)?;
     }
-    builder.commit_from_file(path).map_err(text)
+    Ok(builder)
 }
 
 fn run_error(path: &Path, error: ort::Error) -> Error {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tileforge_engine::diff::diff as differences_of;
 use tileforge_engine::share::share_files;
 use tileforge_engine::{Engine, PublicKey, archive, signature};
+use tileforge_engine_builder::check_weights;
 use tileforge_terminal::report;
 
 /// Write an engine directory as one tar file; the same engine gives the same bytes.
@@ -106,7 +107,9 @@ pub(super) fn keygen(arguments: &KeygenArguments) -> CommandResult {
 }
 
 pub(super) fn sign(arguments: &SignArguments) -> CommandResult {
-    signature::sign(&arguments.engine, &arguments.key)?;
+    let engine = Engine::open(&arguments.engine)?;
+    check_weights(&engine)?;
+    signature::sign(&engine, &arguments.key)?;
     report(&format!("{}: signed", arguments.engine.display()));
     Ok(())
 }
@@ -114,6 +117,8 @@ pub(super) fn sign(arguments: &SignArguments) -> CommandResult {
 pub(super) fn verify(arguments: &VerifyArguments) -> CommandResult {
     let key = PublicKey::read(&arguments.key)?;
     let engine = Engine::open_of(&arguments.engine, Some(&key))?;
+    engine.check_nothing_unlisted()?;
+    check_weights(&engine)?;
     let files = engine.manifest().files.len();
     result(&format!("{}: signed with {}, {files} files are whole", engine.manifest().name, arguments.key.display()))
 }

@@ -40,6 +40,7 @@ struct Verified<'v> {
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let engine = arguments.engine.open()?;
+    engine.check_nothing_unlisted()?;
     let environment = environment()?;
     let name = &engine.manifest().selftest.graph;
     let problem = || tileforge_engine::Error::Manifest { problem: format!("selftest.graph: no graph {name}") };

@@ -1,7 +1,7 @@
 //! Making keys, and signing with them.
 
 use super::{KEY_MAXIMUM_BYTES, SIGNATURE_FILE};
-use crate::{Engine, Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, Manifest, Result, exchange};
+use crate::{Engine, Error, Result, exchange};
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey, EncodePublicKey};
 use ed25519_dalek::{Signer, SigningKey};
@@ -49,23 +49,32 @@ pub fn keygen(name: &Path) -> Result<Keys> {
     Ok(keys)
 }
 
-/// Signs the engine in `directory` with a private key. The signature goes to `manifest.sig` and replaces an older one.
+/// Signs an engine with a private key. The signature goes to `manifest.sig` and replaces an older one.
 ///
 /// # Errors
-/// The engine is not whole, the key is not a private key, or the signature cannot be written.
-pub fn sign(directory: &Path, key: &Path) -> Result<()> {
+/// The engine's directory holds a file that the manifest does not list, the key is not a private key or others may read
+/// it, or the signature cannot be written.
+pub fn sign(engine: &Engine, key: &Path) -> Result<()> {
+    engine.check_nothing_unlisted()?;
+    let signing = read_private(key)?;
     // The bytes that are signed are those that were checked.
-    Engine::open(directory)?;
-    let path = directory.join(MANIFEST_FILE);
-    let manifest = tileforge_files::read(&path, MANIFEST_MAXIMUM_BYTES).map_err(|e| Error::file(&path, "read", e))?;
-    Manifest::parse(&manifest)?;
-    let text = tileforge_files::read_text(key, KEY_MAXIMUM_BYTES).map_err(|e| Error::file(key, "read", e))?;
-    let signing = SigningKey::from_pkcs8_pem(text.trim()).map_err(|e| Error::Key {
-        path: key.to_owned(),
-        kind: "private",
-        found: format!("something else ({e})"),
-    })?;
-    write_over(&directory.join(SIGNATURE_FILE), &signing.sign(&manifest).to_bytes(), 0o666)
+    write_over(&engine.directory().join(SIGNATURE_FILE), &signing.sign(engine.manifest_bytes()).to_bytes(), 0o666)
+}
+
+/// Reads a private key, which nobody but its owner may read or replace.
+fn read_private(key: &Path) -> Result<SigningKey> {
+    let fail = |e| Error::file(key, "read", e);
+    let refused = |found: String| Error::Key { path: key.to_owned(), kind: "private", found };
+    let file = tileforge_files::open(key).map_err(fail)?;
+    let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o777;
+    let text = tileforge_files::read_opened(file, KEY_MAXIMUM_BYTES).map_err(fail)?;
+    let text = String::from_utf8(text).map_err(|_| refused("no text".into()))?;
+    let signing = SigningKey::from_pkcs8_pem(text.trim()).map_err(|e| refused(format!("something else ({e})")))?;
+    if mode & 0o077 != 0 {
+        let remedy = "make another key, or change its mode to 600 if nobody has seen it";
+        return Err(refused(format!("one that others may read or write (mode {mode:o}): {remedy}")));
+    }
+    Ok(signing)
 }
 
 /// Writes a file that is never visible in part.

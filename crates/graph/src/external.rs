@@ -1,0 +1,103 @@
+//! The files that a graph takes its weights from.
+
+use crate::load::decode_message;
+use crate::proto::tensor_proto::DataLocation;
+use crate::proto::{GraphProto, NodeProto, TensorProto};
+use crate::{DataType, Error, Result};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// The locations of external data that the ONNX file with these bytes names, in its own graph and in graphs within it.
+/// `path` is the file's, for errors.
+///
+/// # Errors
+/// The bytes are not an ONNX model.
+pub fn external_files(bytes: &[u8], path: &Path) -> Result<BTreeSet<String>> {
+    let model = decode_message(bytes, path)?;
+    let mut found = BTreeSet::new();
+    model.graph.iter().for_each(|graph| of_graph(graph, &mut found));
+    let nodes = model.functions.iter().flat_map(|function| &function.node);
+    nodes.for_each(|node| of_node(node, &mut found));
+    Ok(found)
+}
+
+/// A weight of a graph that is in another file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExternalTensor {
+    /// The weight's name.
+    pub name: String,
+    /// Its element type.
+    pub data_type: DataType,
+    /// Its sizes.
+    pub dims: Vec<usize>,
+    /// The file's location, as the graph has it.
+    pub location: String,
+    /// Where its bytes begin in the file.
+    pub offset: usize,
+    /// Number of its bytes.
+    pub length: usize,
+}
+
+impl ExternalTensor {
+    /// Its bytes in the content of its file; `None` if they are not all there.
+    pub fn bytes_in<'f>(&self, file: &'f [u8]) -> Option<&'f [u8]> {
+        file.get(self.offset..self.offset.checked_add(self.length)?)
+    }
+}
+
+/// The weights of the graph in the ONNX file with these bytes that are in other files. `path` is the file's, for
+/// errors.
+///
+/// # Errors
+/// The bytes are not an ONNX model, or a weight has an unknown type, impossible sizes, or no proper place.
+pub fn external_tensors(bytes: &[u8], path: &Path) -> Result<Vec<ExternalTensor>> {
+    let model = decode_message(bytes, path)?;
+    let weights = model.graph.iter().flat_map(|graph| &graph.initializer);
+    let external = weights.filter(|tensor| tensor.data_location() == DataLocation::External);
+    let described = external.map(|tensor| {
+        describe(tensor).map_err(|reason| Error::format(path, format!("weight `{}`: {reason}", tensor.name())))
+    });
+    described.collect()
+}
+
+fn describe(tensor: &TensorProto) -> Result<ExternalTensor, String> {
+    let data_type = DataType::from_onnx(tensor.data_type())
+        .ok_or_else(|| format!("unknown element type {}", tensor.data_type()))?;
+    let dims = tensor.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
+    let dims = dims.map_err(|_| format!("negative size in {:?}", tensor.dims))?;
+    let length = dims.iter().try_fold(data_type.size(), |product, &dim| product.checked_mul(dim));
+    let length = length.ok_or_else(|| format!("{dims:?} are more elements than memory can hold"))?;
+    let entry = |key: &str| tensor.external_data.iter().find(|entry| entry.key() == key).map(|entry| entry.value());
+    let number = |key: &str, otherwise: usize| {
+        let parsed = entry(key).map_or(Ok(otherwise), str::parse);
+        parsed.map_err(|_| format!("external data: expected a number as {key}, found {:?}", entry(key)))
+    };
+    let (offset, found) = (number("offset", 0)?, number("length", length)?);
+    if found != length {
+        return Err(format!("expected {length} bytes, found {found}"));
+    }
+    let location = entry("location").ok_or("external data without a location")?.to_owned();
+    Ok(ExternalTensor { name: tensor.name().to_owned(), data_type, dims, location, offset, length })
+}
+
+fn of_graph(graph: &GraphProto, found: &mut BTreeSet<String>) {
+    graph.initializer.iter().for_each(|tensor| of_tensor(tensor, found));
+    for sparse in &graph.sparse_initializer {
+        [&sparse.values, &sparse.indices].into_iter().flatten().for_each(|tensor| of_tensor(tensor, found));
+    }
+    graph.node.iter().for_each(|node| of_node(node, found));
+}
+
+fn of_node(node: &NodeProto, found: &mut BTreeSet<String>) {
+    for attribute in &node.attribute {
+        attribute.t.iter().chain(&attribute.tensors).for_each(|tensor| of_tensor(tensor, found));
+        attribute.g.iter().chain(&attribute.graphs).for_each(|graph| of_graph(graph, found));
+    }
+}
+
+fn of_tensor(tensor: &TensorProto, found: &mut BTreeSet<String>) {
+    if tensor.data_location() == DataLocation::External || !tensor.external_data.is_empty() {
+        let locations = tensor.external_data.iter().filter(|entry| entry.key() == "location");
+        found.extend(locations.map(|entry| entry.value().to_owned()));
+    }
+}

@@ -1,0 +1,137 @@
+//! Files that others made: names that lead elsewhere, engines that change while they are opened, libraries and profiles
+//! that others have put in the way, and text that a terminal would obey.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use end_to_end::{
+    Outcome, command, copied_engine, demo_engine, engine_of, environment, names_in, repository, run, words,
+};
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tileforge_engine::Engine;
+use tileforge_session::{Ladder, Placement, selftest};
+
+fn change(path: &Path, change: impl FnOnce(&mut Value)) {
+    let mut value: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    change(&mut value);
+    fs::write(path, value.to_string()).unwrap();
+}
+
+fn allow(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn an_engine_is_what_it_was_when_it_was_checked() {
+    let work = tempfile::tempdir().unwrap();
+    let path = copied_engine(work.path());
+    let engine = Engine::open(&path).unwrap();
+    for name in names_in(&path) {
+        let other = work.path().join("other");
+        fs::write(&other, "another file").unwrap();
+        fs::rename(other, path.join(name)).unwrap();
+    }
+    let graph = engine.graph_named(&engine.manifest().selftest.graph).unwrap();
+    let ladder = Ladder::new(&environment(), &engine, Placement::default()).unwrap();
+    let mut session = ladder.session(graph, 0).unwrap();
+    let report = selftest::verify(&engine, &mut session).unwrap();
+    assert!(report.passed, "{report:?}");
+    assert!(Engine::open(&path).is_err());
+}
+
+#[test]
+fn two_engines_that_are_exchanged_are_never_mixed() {
+    let work = tempfile::tempdir().unwrap();
+    // The same names, and other weights.
+    let (_folder, other) =
+        engine_of(&repository("tests/golden/compact-x4/checkpoint.safetensors"), "tests/profiles/small-tiles.yaml");
+    let current = work.path().join("current");
+    symlink(demo_engine(), &current).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let exchange = scope.spawn(|| {
+            let next = work.path().join("next");
+            while !done.load(Ordering::Relaxed) {
+                for engine in [&*other, demo_engine()] {
+                    symlink(engine, &next).unwrap();
+                    fs::rename(&next, &current).unwrap();
+                }
+            }
+        });
+        let outcomes: Vec<Outcome> =
+            (0..20).map(|_| run("runtime", words(&[&"verify", &"--engine", &current, &"--json"]))).collect();
+        done.store(true, Ordering::Relaxed);
+        exchange.join().unwrap();
+        for outcome in outcomes {
+            assert_eq!(outcome.success().json()["passed"], true);
+        }
+    });
+}
+
+/// Makes the graphs of an engine take their weights from `location`, which has the length of `model.weights`, and fixes
+/// the manifest's digests.
+fn take_weights_from(engine: &Path, location: &str) {
+    assert_eq!(location.len(), "model.weights".len());
+    change(&engine.join("manifest.json"), |manifest| {
+        let files = manifest["files"].as_object_mut().unwrap();
+        files.shift_remove("model.weights");
+        for (name, digest) in files {
+            let path = engine.join(name);
+            let mut bytes = fs::read(&path).unwrap();
+            while let Some(position) = bytes.windows(location.len()).position(|part| part == b"model.weights") {
+                bytes[position..position + location.len()].copy_from_slice(location.as_bytes());
+            }
+            fs::write(&path, bytes).unwrap();
+            *digest = serde_json::to_value(tileforge_engine::digest::sha256_file(&path).unwrap()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn graphs_use_only_weights_that_the_manifest_lists() {
+    for location in ["other.weights", "../at.weights"] {
+        let work = tempfile::tempdir().unwrap();
+        let engine = copied_engine(work.path());
+        take_weights_from(&engine, location);
+        // Wherever the graph's location could lead.
+        let elsewhere = work.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        for folder in [&engine, &elsewhere] {
+            fs::copy(demo_engine().join("model.weights"), folder.join(location)).unwrap();
+        }
+        fs::remove_file(engine.join("model.weights")).unwrap();
+        let keys = work.path().join("ours");
+        let _ = run("engine-builder", words(&[&"keygen", &"-o", &keys])).success();
+        let key = keys.with_extension("key");
+        let in_elsewhere = |program: &str, line: &[&dyn AsRef<OsStr>]| {
+            Outcome::of(command(program, words(line)).current_dir(&elsewhere))
+        };
+        let photo = repository("tests/images/coffee.png");
+        let large = work.path().join("large.png");
+        let infer: [&dyn AsRef<OsStr>; 7] = [&"infer", &"--engine", &engine, &"--input", &photo, &"--output", &large];
+        let _ = in_elsewhere("runtime", &infer).failure(1, &[]);
+        let _ = in_elsewhere("runtime", &[&"verify", &"--engine", &engine]).failure(1, &[]);
+        let _ = in_elsewhere("engine-builder", &[&"sign", &engine, &"--key", &key])
+            .failure(1, &[location, "expected only files that the manifest lists"]);
+        assert!(!large.exists() && !engine.join("manifest.sig").exists());
+    }
+}
+
+#[test]
+fn a_file_that_the_manifest_does_not_list_is_refused() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = copied_engine(work.path());
+    let keys = work.path().join("ours");
+    let _ = run("engine-builder", words(&[&"keygen", &"-o", &keys])).success();
+    let [private, public] = ["key", "pub"].map(|extension| keys.with_extension(extension));
+    let sign = || run("engine-builder", words(&[&"sign", &engine, &"--key", &private]));
+    let _ = sign().success();
+    fs::write(engine.join("plugin.so"), "x").unwrap();
+    let expected = ["plugin.so", "expected only files that the manifest lists"];
+    let _ = sign().failure(1, &expected);
+    let _ = run("engine-builder", words(&[&"verify", &engine, &"--key", &public])).failure(1, &expected);
+    let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).failure(1, &expected);
+}
