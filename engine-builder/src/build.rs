@@ -15,6 +15,7 @@ use tileforge_contract::{Precision, Provider};
 use tileforge_engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, SCHEMA, SelfTest, Target};
 use tileforge_engine::store::{self, Store};
 use tileforge_engine::{MANIFEST_FILE, WEIGHTS_FILE, exchange};
+use tileforge_files::outputs;
 use tileforge_graph::Model;
 use tileforge_session::{Environment, SessionOptions, compiled, selftest};
 
@@ -56,6 +57,9 @@ pub fn build(
 ) -> Result<Built> {
     let name = tileforge_engine::engine_name(directory)?.to_owned();
     options.check(profile.precision)?;
+    let inputs = source.files();
+    let inputs = inputs.iter().map(PathBuf::as_path).chain(options.calibration.as_deref());
+    outputs::check(&[directory], &inputs.collect::<Vec<_>>()).map_err(Error::Output)?;
     progress.begin("making the graphs", 1);
     let models = source.graphs(profile)?;
     progress.step();

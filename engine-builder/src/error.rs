@@ -76,6 +76,9 @@ pub enum Error {
     /// ONNX Runtime failed.
     #[error(transparent)]
     Session(#[from] tileforge_session::Error),
+    /// The engine or the graph would be written over something that is read.
+    #[error(transparent)]
+    Output(tileforge_files::outputs::Collision),
     /// A picture for calibration cannot be read.
     #[error(transparent)]
     Image(#[from] tileforge_image::Error),

@@ -244,6 +244,15 @@ impl Source {
         }
     }
 
+    /// The files that the model is read from.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        match &self.kind {
+            Kind::Checkpoint { checkpoint, .. } => [std::slice::from_ref(&self.path), checkpoint.files()].concat(),
+            // Weights in other files are beside the graph.
+            Kind::Graph(_) => vec![self.path.clone()],
+        }
+    }
+
     /// The path that was opened.
     pub fn path(&self) -> &Path {
         &self.path

@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tileforge_files::TEXT_MAXIMUM_BYTES;
+use tileforge_files::{TEXT_MAXIMUM_BYTES, unfinished};
 use tileforge_graph::{SaveReport, WeightStorage, Written, save_with_progress};
 
 /// The file that makes a folder a pipeline.
@@ -248,10 +248,7 @@ impl Pipeline {
             return Err(failed(folder, "create")(source));
         }
         let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let staging = tempfile::Builder::new()
-            .prefix(".saving-")
-            .tempdir_in(parent)
-            .map_err(failed(parent, "create a folder in"))?;
+        let staging = unfinished::folder_in(parent).map_err(failed(parent, "create a folder in"))?;
         // A folder inside, because the temporary folder itself is private to its owner.
         let staged = staging.path().join("pipeline");
         fs::create_dir(&staged).map_err(failed(&staged, "create"))?;

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tileforge_contract::Provider;
 use tileforge_engine::Engine;
 use tileforge_engine::digest::hexadecimal;
-use tileforge_files::TEXT_MAXIMUM_BYTES;
+use tileforge_files::{TEXT_MAXIMUM_BYTES, unfinished};
 use tileforge_image::Size;
 use tileforge_session::Environment;
 
@@ -74,7 +74,7 @@ impl Throughput {
         }
         let all = beside(self.kept(), &self.measured);
         let text = serde_json::to_vec_pretty(&all).map_err(|error| failed(error.into()))?;
-        Ok(fs::write(path, text).map_err(failed)?)
+        Ok(unfinished::write(path, &text).map_err(failed)?)
     }
 
     /// Where a measurement holds.

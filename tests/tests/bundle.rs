@@ -391,7 +391,7 @@ fn the_same_weights_are_stored_once() {
     let _ = run("runtime", words(&[&"verify", &"--engine", &three])).success();
     let _ = run("runtime", words(&[&"verify", &"--engine", &one])).failure(1, &["model.weights"]);
     // Neither is the file of an unfinished engine.
-    let unfinished = engines.join(".building-x");
+    let unfinished = engines.join(".tileforge-AbCdEf123456.partial");
     fs::rename(&three, &unfinished).unwrap();
     let four = unpack("four");
     assert_ne!(inode(&unfinished, "model.weights"), inode(&four, "model.weights"));

@@ -141,6 +141,11 @@ impl Engine {
     }
 }
 
+/// Reads and checks the manifest alone.
+pub(crate) fn manifest_of(directory: &Path) -> Result<Manifest> {
+    parse_manifest(&read_manifest(&open_folder(directory)?, directory, None)?, directory)
+}
+
 fn open_folder(directory: &Path) -> Result<File> {
     match tileforge_files::open_folder(directory) {
         Err(error) if is_missing(&error) => Err(Error::not_an_engine(directory)),

@@ -123,8 +123,11 @@ pub enum Error {
         /// Where the engine should go.
         path: PathBuf,
         /// What is there instead.
-        problem: &'static str,
+        problem: String,
     },
+    /// The output would be written over something that is read.
+    #[error(transparent)]
+    Output(tileforge_files::outputs::Collision),
     /// TensorRT left no compiled graph.
     #[error("expected an EPContext model and at least one plan, found {} and {plans} \
         plans", if *context { "one" } else { "none" })]

@@ -5,11 +5,14 @@ use crate::{Error, MANIFEST_FILE, Result};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::fs::{self, File, Permissions, TryLockError};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
+use tileforge_files::unfinished;
+
+/// An unfinished engine: a folder that is removed unless it is put at its place.
+pub use tileforge_files::unfinished::Folder as Temporary;
 
 /// Size and SHA-256 of every file in a folder and its subfolders, by name: `NAME`, or `FOLDER/NAME`.
 pub fn files(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
@@ -73,90 +76,54 @@ pub fn place_for(directory: &Path) -> Result<&Path> {
     Ok(parent)
 }
 
+/// Checks that a folder is empty or holds an engine and nothing else, because it will be removed. Many programs have a
+/// `manifest.json`, and users put files into folders.
 fn refuse_to_replace_anything_but_an_engine(directory: &Path) -> Result<()> {
-    let Ok(mut entries) = directory.read_dir() else {
-        return if directory.exists() {
-            Err(Error::Place { path: directory.to_owned(), problem: "expected a folder or nothing, found a file" })
-        } else {
-            Ok(())
+    let refused = |problem: String| Err(Error::Place { path: directory.to_owned(), problem });
+    if !directory.is_dir() {
+        return match directory.symlink_metadata() {
+            Ok(_) => refused("expected a folder or nothing, found a file".into()),
+            Err(_) => Ok(()),
         };
-    };
-    if entries.next().is_some() && !directory.join(MANIFEST_FILE).is_file() {
-        return Err(Error::Place {
-            path: directory.to_owned(),
-            problem: "the folder is not empty and holds no engine; give another folder, or empty it",
-        });
     }
-    Ok(())
-}
-
-/// The beginning of the names of unfinished folders.
-const UNFINISHED: &str = ".building-";
-
-/// A folder that is removed unless it is put at its place. It is locked while it is in use, so that another build can
-/// recognise what a killed build left.
-pub struct Temporary {
-    folder: TempDir,
-    /// `None` if the file system cannot lock folders. Such folders are never removed.
-    _lock: Option<File>,
-}
-
-impl Temporary {
-    /// Its path.
-    pub fn path(&self) -> &Path {
-        self.folder.path()
+    let names = names(directory)?;
+    if names.is_empty() {
+        return Ok(());
+    }
+    if !names.iter().any(|name| name == MANIFEST_FILE) {
+        return refused("the folder is not empty and holds no engine; give another folder, or empty it".into());
+    }
+    let manifest = match crate::directory::manifest_of(directory) {
+        Ok(manifest) => manifest,
+        Err(Error::Invalid { source, .. }) => {
+            return refused(format!(
+                "its {MANIFEST_FILE} is not the manifest of an engine that can be replaced ({source}); give another \
+                 folder, or remove this one"
+            ));
+        }
+        Err(error) => return Err(error),
+    };
+    match names.iter().find(|name| !manifest.has_file(name)) {
+        None => Ok(()),
+        Some(name) => refused(format!(
+            "beside an engine, the folder holds `{}`, which the engine's manifest does not list; give another folder, \
+             or move that file away",
+            name.escape_debug()
+        )),
     }
 }
 
 /// Makes a new folder in `parent`, and removes those that killed builds have left there.
 pub fn temporary(parent: &Path) -> Result<Temporary> {
-    remove_litter(parent);
-    loop {
-        let folder = tempfile::Builder::new()
-            .prefix(UNFINISHED)
-            .tempdir_in(parent)
-            .map_err(|e| Error::file(parent, "create a folder in", e))?;
-        // Before the folder is locked, another build may take it for a leftover and remove it. Then the next one is
-        // tried.
-        match File::open(folder.path()) {
-            Ok(lock) => match lock.try_lock() {
-                Ok(()) if is_still_there(folder.path(), &lock) => return Ok(Temporary { folder, _lock: Some(lock) }),
-                Ok(()) | Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(_)) => return Ok(Temporary { folder, _lock: None }),
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::file(folder.path(), "open", error)),
-        }
-    }
-}
-
-fn is_still_there(path: &Path, opened: &File) -> bool {
-    let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-    matches!((fs::metadata(path), opened.metadata()), (Ok(a), Ok(b)) if same(&a, &b))
-}
-
-/// Removes unfinished folders that nobody has locked. Folders that cannot be read or removed belong to others and do no
-/// harm.
-fn remove_litter(parent: &Path) {
-    for path in parent.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()) {
-        if is_unfinished(&path)
-            && let Ok(lock) = File::open(&path)
-            && lock.try_lock().is_ok()
-        {
-            let _ = fs::remove_dir_all(&path);
-        }
-    }
-}
-
-/// Whether a path is the path of a [`Temporary`].
-pub fn is_unfinished(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED))
+    unfinished::folder_in(parent).map_err(|e| Error::file(parent, "create a folder in", e))
 }
 
 /// Puts a finished engine at its place. An older engine there is replaced, in one step if the file system can exchange
 /// two folders.
 pub fn put_in_place(staging: Temporary, directory: &Path) -> Result<()> {
-    make_readable(staging.path())?;
+    make_readable(staging.path()).map_err(|error| error.relocated(staging.path(), directory))?;
+    // Much may have happened since the place was chosen.
+    refuse_to_replace_anything_but_an_engine(directory)?;
     if directory.exists() {
         match renameat_with(CWD, staging.path(), CWD, directory, RenameFlags::EXCHANGE) {
             // Now the temporary name holds the older engine, which is removed with it.
@@ -193,11 +160,44 @@ mod tests {
         names
     }
 
-    /// A finished folder with one file.
+    /// A finished engine whose self-test is this text.
     fn finished(parent: &Path, text: &str) -> Temporary {
         let staging = temporary(parent).unwrap();
-        fs::write(staging.path().join("file"), text).unwrap();
+        let manifest = serde_json::to_vec(&crate::validate::tests::manifest(&[(64, 64)])).unwrap();
+        fs::write(staging.path().join(MANIFEST_FILE), manifest).unwrap();
+        fs::write(staging.path().join("selftest.safetensors"), text).unwrap();
         staging
+    }
+
+    #[test]
+    fn only_an_engine_and_nothing_else_is_replaced() {
+        let parent = tempfile::tempdir().unwrap();
+        let place = parent.path().join("app");
+        let refused = |expected: &str| {
+            let before = names(&place);
+            for outcome in [place_for(&place).map(drop), put_in_place(finished(parent.path(), "new"), &place)] {
+                let error = outcome.unwrap_err().to_string();
+                assert!(error.contains(expected), "{error}");
+            }
+            assert_eq!((names(&place), names(parent.path())), (before, vec!["app".to_owned()]));
+        };
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join(MANIFEST_FILE), r#"{"name": "my web app"}"#).unwrap();
+        fs::write(place.join("index.html"), "x").unwrap();
+        refused("is not the manifest of an engine");
+        fs::remove_dir_all(&place).unwrap();
+
+        put_in_place(finished(parent.path(), "0"), &place).unwrap();
+        fs::create_dir(place.join("mine")).unwrap();
+        fs::write(place.join("mine/thesis.txt"), "x").unwrap();
+        refused("`mine/thesis.txt`, which the engine's manifest does not list");
+        fs::remove_dir_all(place.join("mine")).unwrap();
+
+        // A signature belongs to an engine, and a missing file is a reason to unpack it again.
+        fs::write(place.join("manifest.sig"), "x").unwrap();
+        fs::remove_file(place.join("selftest.safetensors")).unwrap();
+        put_in_place(finished(parent.path(), "1"), &place).unwrap();
+        assert_eq!(names(&place), [MANIFEST_FILE, "selftest.safetensors"]);
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         let replacements: [fn(Temporary, &Path) -> Result<()>; 3] = [put_in_place, put_in_place, step_aside];
         for (number, replace) in replacements.into_iter().enumerate() {
             replace(finished(parent.path(), &number.to_string()), &engine).unwrap();
-            assert_eq!(fs::read_to_string(engine.join("file")).unwrap(), number.to_string());
+            assert_eq!(fs::read_to_string(engine.join("selftest.safetensors")).unwrap(), number.to_string());
             assert_eq!(names(parent.path()), ["engine"]);
         }
     }
@@ -222,7 +222,7 @@ mod tests {
             let watch = scope.spawn(|| {
                 let mut looks = 0;
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                    assert!(engine.join("file").exists());
+                    assert!(engine.join("selftest.safetensors").exists());
                     looks += 1;
                 }
                 looks
@@ -233,17 +233,5 @@ mod tests {
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             assert!(watch.join().unwrap() > 0);
         });
-    }
-
-    #[test]
-    fn folders_of_dead_builds_go_and_those_in_use_stay() {
-        let parent = tempfile::tempdir().unwrap();
-        let in_use = finished(parent.path(), "x");
-        let dead = parent.path().join(".building-dead");
-        fs::create_dir_all(dead.join("folder")).unwrap();
-        let other = temporary(parent.path()).unwrap();
-        assert!(!dead.exists() && in_use.path().join("file").exists());
-        drop((in_use, other));
-        assert_eq!(names(parent.path()), [""; 0]);
     }
 }

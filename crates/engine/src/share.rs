@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use tileforge_files::unfinished;
 
 /// How many folders deep engines are looked for: `engines/PROFILE/MODEL`.
 const DEPTH: usize = 2;
@@ -34,7 +35,7 @@ pub fn share_files(directory: &Path, folder: &Path) -> Result<u64> {
         let own = directory.join(name);
         let others = known.get(&digest.sha256).map_or(&[][..], Vec::as_slice);
         for other in others {
-            if link(other, &own, digest)? {
+            if link(other, &own, digest, exchange::parent_of(directory))? {
                 saved += digest.bytes;
                 break;
             }
@@ -49,7 +50,7 @@ fn find(folder: &Path, depth: usize, found: &mut impl FnMut(&Path)) {
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
-        if exchange::is_unfinished(&path) {
+        if unfinished::is_unfinished(&path) {
             continue;
         }
         if path.join(MANIFEST_FILE).is_file() {
@@ -65,8 +66,8 @@ fn read_manifest(directory: &Path) -> Option<Manifest> {
 }
 
 /// Makes `own` a link to `other` if both have the same content and are not the same file already. Returns whether it
-/// did.
-fn link(other: &Path, own: &Path, digest: &FileDigest) -> Result<bool> {
+/// did. `scratch` is a folder outside of the engine, which holds no other files at any time.
+fn link(other: &Path, own: &Path, digest: &FileDigest, scratch: &Path) -> Result<bool> {
     let (Ok(theirs), Ok(ours)) = (fs::symlink_metadata(other), fs::symlink_metadata(own)) else { return Ok(false) };
     let same_disk = theirs.dev() == ours.dev();
     if !theirs.is_file() || !same_disk || theirs.ino() == ours.ino() || theirs.mode() != ours.mode() {
@@ -76,10 +77,11 @@ fn link(other: &Path, own: &Path, digest: &FileDigest) -> Result<bool> {
         return Ok(false);
     }
     // The link is made under a temporary name and renamed, so there is always a whole file of this name.
-    let beside = tempfile::Builder::new()
-        .prefix(".linking-")
-        .make_in(exchange::parent_of(own), |place| fs::hard_link(other, place));
-    let Ok(beside) = beside else { return Ok(false) };
-    beside.into_temp_path().persist(own).map_err(|e| Error::file(own, "replace", e.error))?;
+    let Ok(beside) = unfinished::folder_in(scratch) else { return Ok(false) };
+    let linked = beside.path().join("file");
+    if fs::hard_link(other, &linked).is_err() {
+        return Ok(false);
+    }
+    fs::rename(linked, own).map_err(|e| Error::file(own, "replace", e))?;
     Ok(true)
 }

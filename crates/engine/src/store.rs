@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tileforge_files::TEXT_MAXIMUM_BYTES;
+use tileforge_files::{TEXT_MAXIMUM_BYTES, unfinished};
 
 use crate::Engine;
 use crate::digest::{FileDigest, hexadecimal, sha256_file};
@@ -151,8 +151,7 @@ impl Store {
         if let Some(made) = self.get(facts) {
             return Ok(made);
         }
-        let staging =
-            tempfile::Builder::new().prefix(".compiling-").tempdir_in(&self.0).map_err(failed("create a folder in"))?;
+        let staging = unfinished::folder_in(&self.0).map_err(failed("create a folder in"))?;
         make(staging.path())?;
         let files = plan_and_context(staging.path())?;
         let record = Record { facts: facts.clone(), files };
@@ -164,7 +163,7 @@ impl Store {
             // A whole entry would have been returned above, so this one is damaged.
             fs::remove_dir_all(&folder).map_err(failed("remove a damaged entry from"))?;
         }
-        fs::rename(staging.keep(), &folder).map_err(failed("rename what was compiled in"))?;
+        fs::rename(staging.path(), &folder).map_err(failed("rename what was compiled in"))?;
         Ok(folder.join(CONTEXT))
     }
 }

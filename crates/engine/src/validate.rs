@@ -147,7 +147,7 @@ impl Graph {
 /// # Errors
 /// [`Error::Place`]: it is no such name.
 pub fn engine_name(directory: &Path) -> Result<&str> {
-    let refused = |problem| Error::Place { path: directory.to_owned(), problem };
+    let refused = |problem: &str| Error::Place { path: directory.to_owned(), problem: problem.into() };
     let name = directory.file_name().ok_or_else(|| refused("expected the name of an engine directory"))?;
     let name = name.to_str().ok_or_else(|| refused("expected a name in UTF-8, because the manifest holds it"))?;
     let plain = plain_name("name", name).map(|()| name);

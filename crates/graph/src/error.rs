@@ -52,6 +52,9 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<Error>,
     },
+    /// A file would be written over one that is read.
+    #[error(transparent)]
+    Output(tileforge_files::outputs::Collision),
     /// The graph as a whole is wrong.
     #[error("graph: {0}")]
     Graph(String),
@@ -63,7 +66,10 @@ impl Error {
     pub fn in_file(self, path: &Path) -> Self {
         match self {
             // These name their file.
-            Error::File { .. } | Error::Format { .. } | Error::InFile { .. } => self,
+            Error::File { .. }
+            | Error::Format { .. }
+            | Error::InFile { .. }
+            | Error::Output(_) => self,
             other => Error::InFile { path: path.to_owned(), source: Box::new(other) },
         }
     }

@@ -13,12 +13,14 @@ mod store;
 pub use link::{LinkMethod, LinkedFile, NoLink};
 pub use meter::Written;
 
-use crate::{Error, Model, Result, Weight};
+use crate::{Error, MappedFile, Model, Result, Weight, external_files};
 use prost::Message;
 use staged::Staged;
+use std::collections::{BTreeSet, HashSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use store::WeightStore;
+use tileforge_files::outputs;
 
 /// A protobuf message has at most 2 GiB. Half a megabyte of it is left for the graph around the weights.
 const INLINE_LIMIT: u64 = (2 << 30) - (512 << 10);
@@ -79,7 +81,14 @@ pub fn save_with_progress(
             store.inline = true;
         }
     }
-    save_into(&[(model, path)], store)
+    let bytes = checked_bytes(&[(model, path)], &store)?;
+    // The caller names the graph alone, so the weight file replaces only that of an older graph.
+    let weights = folder.join(&store.name);
+    let is_foreign = weights.symlink_metadata().is_ok() && !files_of_older(path).contains(&store.name);
+    if is_foreign && !store.inline && bytes > 0 {
+        return Err(Error::file(&weights, "write the weights", FOREIGN));
+    }
+    write(&[(model, path)], store, bytes)
 }
 
 /// Writes several models that share one weight file, `weights` beside them. Equal weights are stored once.
@@ -93,11 +102,17 @@ pub fn save_sharing_weights(models: &[(&Model, &Path)], weights: &Path) -> Resul
     }
     let name = weights.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| Error::file(weights, "write the weights", "expected a file name"))?;
-    save_into(models, WeightStore::new(folder, name, &mut |_| {}))
+    let mut silent = |_| {};
+    let store = WeightStore::new(folder, name, &mut silent);
+    let bytes = checked_bytes(models, &store)?;
+    write(models, store, bytes)
 }
 
-fn save_into(models: &[(&Model, &Path)], mut store: WeightStore<'_>) -> Result<SaveReport> {
-    let bytes = store.bytes_to_write(models);
+/// Why a file is not replaced that the user has not named.
+const FOREIGN: &str = "another file of this name is there; move it away, or give the graph another name";
+
+/// Writes models with `bytes` of weights.
+fn write(models: &[(&Model, &Path)], mut store: WeightStore<'_>, bytes: u64) -> Result<SaveReport> {
     store.meter.expect(bytes);
     let mut graphs = Vec::with_capacity(models.len());
     for (model, path) in models {
@@ -106,7 +121,9 @@ fn save_into(models: &[(&Model, &Path)], mut store: WeightStore<'_>) -> Result<S
         file.write_all(&encoded).map_err(|e| Error::file(path, "write the graph", e))?;
         graphs.push((Staged::File(file), path.to_path_buf()));
     }
-    let (mut staged, report) = store.finish()?;
+    // An older graph of this name is replaced together with the checkpoints that it points into.
+    let replaced: BTreeSet<String> = models.iter().flat_map(|(_, path)| files_of_older(path)).collect();
+    let (mut staged, report) = store.finish(&replaced)?;
     staged.append(&mut graphs);
     // Only renames are left, which need no space. A folder in their way is found before the first of them.
     if let Some((_, path)) = staged.iter().find(|(_, path)| path.is_dir()) {
@@ -114,6 +131,28 @@ fn save_into(models: &[(&Model, &Path)], mut store: WeightStore<'_>) -> Result<S
     }
     staged.into_iter().try_for_each(|(staged, path)| staged.rename(&path))?;
     Ok(report)
+}
+
+/// The names of the files that the graph at `path` takes its weights from; none if there is no graph.
+fn files_of_older(path: &Path) -> BTreeSet<String> {
+    MappedFile::open(path).and_then(|graph| external_files(graph.bytes(), path)).unwrap_or_default()
+}
+
+/// The bytes of weights that will be written. Nothing is written over a file that weights come from.
+fn checked_bytes(models: &[(&Model, &Path)], store: &WeightStore<'_>) -> Result<u64> {
+    let bytes = store.bytes_to_write(models);
+    let mut inputs: HashSet<PathBuf> = HashSet::new();
+    for weight in models.iter().flat_map(|(model, _)| model.weights.values()) {
+        weight.for_each_file(&mut |file| {
+            if !inputs.contains(file.path()) {
+                inputs.insert(file.path().to_owned());
+            }
+        });
+    }
+    let weights = (bytes > 0 && !store.inline).then(|| store.folder.join(&store.name));
+    let outputs: Vec<&Path> = models.iter().map(|(_, path)| *path).chain(weights.as_deref()).collect();
+    outputs::check(&outputs, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>()).map_err(Error::Output)?;
+    Ok(bytes)
 }
 
 fn folder_of(path: &Path) -> &Path {

@@ -109,6 +109,27 @@ impl Weight {
         }
     }
 
+    /// Calls `found` for every mapped file that the bytes come from.
+    pub(crate) fn for_each_file(&self, found: &mut dyn FnMut(&Arc<MappedFile>)) {
+        match &self.source {
+            Source::Range { file, .. } => found(file),
+            Source::Bytes(_) | Source::Zeros => {}
+            Source::Cast(of)
+            | Source::Transpose { of, .. }
+            | Source::Rows { of, .. }
+            | Source::WeightedRows { of, .. }
+            | Source::ScaleRows { of, .. }
+            | Source::Quantised { of, .. } => of.for_each_file(found),
+            Source::Concat { parts, .. } => parts.iter().for_each(|part| part.for_each_file(found)),
+            Source::Product { left, right } | Source::Sum { left, right } => {
+                [left, right].into_iter().for_each(|part| part.for_each_file(found));
+            }
+            Source::LowRank { base, left, right, .. } => {
+                [base, left, right].into_iter().for_each(|part| part.for_each_file(found));
+            }
+        }
+    }
+
     /// The same bytes with other sizes.
     ///
     /// # Errors

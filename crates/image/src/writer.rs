@@ -178,12 +178,9 @@ impl RowSink for ImageWriter {
 /// A temporary file beside `path`.
 pub(super) fn temporary_file_for(path: &Path) -> Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".tileforge-").suffix(".partial");
-    // The permissions of any new file. The default would hide the picture from other users.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder).map_err(|source| Error::file(folder, "create a file in it", source))
+    // The permissions of any new file.
+    tileforge_files::unfinished::file_in(folder, 0o666)
+        .map_err(|source| Error::file(folder, "create a file in it", source))
 }
 
 fn png_stream(

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tileforge_contract::{Meaning, Normalisation, Precision, Provider};
 use tileforge_engine::manifest::Calibration;
+use tileforge_files::outputs;
 use tileforge_graph::rewrite::{self, fold_weight_casts};
 use tileforge_graph::{DataType, Model, WeightStorage};
 
@@ -171,6 +172,7 @@ fn evenly_chosen(samples: &[Sample]) -> Vec<Sample> {
 /// # Errors
 /// The file is no graph, it has no node of such a name, the precision is not one of these, or a file cannot be written.
 pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<String>, output: &Path) -> Result<()> {
+    outputs::check(&[output], &[file]).map_err(Error::Output)?;
     let model = tileforge_graph::load(file)?;
     if let Some(unknown) = islands.iter().find(|name| !model.nodes.iter().any(|node| node.name == **name)) {
         return Err(Error::input(

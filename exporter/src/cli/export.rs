@@ -1,11 +1,12 @@
 //! `exporter export`.
 
 use super::{CommandResult, Failure, Hints, result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tileforge_contract::PARAMETERS_KEY;
 use tileforge_exporter::lora::{self, Lora};
 use tileforge_exporter::pipeline::Pipeline;
 use tileforge_exporter::{Export, Shapes};
+use tileforge_files::outputs;
 use tileforge_graph::{LinkMethod, NoLink, SaveReport, WeightStorage, Written, save_with_progress};
 use tileforge_terminal::{Progress, Unit, report};
 
@@ -43,6 +44,10 @@ enum Weights {
 
 pub(super) fn run(arguments: &Arguments) -> CommandResult {
     let (path, hints) = (&arguments.path, &arguments.hints);
+    let adaptations = arguments.lora.iter().map(|lora| lora.path.as_path());
+    let config = if path.is_dir() { path.join("config.json") } else { path.with_file_name("config.json") };
+    let inputs: Vec<&Path> = adaptations.chain((!path.is_dir()).then_some(path.as_path())).chain([&*config]).collect();
+    outputs::check(&[&arguments.output], &inputs).map_err(tileforge_graph::Error::Output)?;
     if Pipeline::is_one(path) {
         return run_pipeline(arguments, Pipeline::open(path, &hints.component, hints.variant.as_deref())?);
     }

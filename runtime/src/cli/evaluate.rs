@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tileforge_contract::Upscale;
 use tileforge_engine::Engine;
+use tileforge_files::outputs;
 use tileforge_image::{Format, ImageReader, ImageWriter, Limits, Picture, RowSource, Size};
 use tileforge_runtime::executor::{Cancel, Executor};
 use tileforge_runtime::upscale::{Request, Upscaler};
@@ -47,6 +48,10 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
+    if let Some(output) = &arguments.output {
+        outputs::check(&[output], &[&arguments.input, &arguments.engine.directory])
+            .map_err(|error| Failure::Usage(error.to_string()))?;
+    }
     let engine = arguments.engine.open()?;
     let scale = Upscale::of(&engine.manifest().contract)?.scale;
     let environment = environment()?;

@@ -4,7 +4,7 @@ use crate::signature::SIGNATURE_FILE;
 use crate::{Engine, Error, MANIFEST_FILE, Result, exchange};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use tileforge_files::unfinished;
+use tileforge_files::{outputs, unfinished};
 
 /// Writes the engine in `directory` to the tar file `output`. Any tar program unpacks it to a folder of the engine's
 /// name.
@@ -15,6 +15,7 @@ use tileforge_files::unfinished;
 /// # Errors
 /// The engine is not whole, or the file cannot be written. A failure leaves no file.
 pub fn pack(directory: &Path, output: &Path) -> Result<()> {
+    outputs::check(&[output], &[directory]).map_err(Error::Output)?;
     let engine = Engine::open(directory)?;
     let parent = exchange::parent_of(output);
     let file = unfinished::file_in(parent, 0o666).map_err(|e| Error::file(parent, "create a file in", e))?;

@@ -5,10 +5,10 @@ use crate::{Engine, Error, Result, exchange};
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey, EncodePublicKey};
 use ed25519_dalek::{Signer, SigningKey};
-use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use tileforge_files::unfinished;
 
 /// The two files of a key.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub fn keygen(name: &Path) -> Result<Keys> {
     if let Some(there) = [&keys.private, &keys.public].into_iter().find(|path| path.exists()) {
         return Err(Error::Place {
             path: there.clone(),
-            problem: "the file exists; give another name, or move it away",
+            problem: "the file exists; give another name, or move it away".into(),
         });
     }
     let mut seed = [0; 32];
@@ -80,9 +80,7 @@ fn read_private(key: &Path) -> Result<SigningKey> {
 /// Writes a file that is never visible in part.
 fn temporary_file(path: &Path, content: &[u8], mode: u32) -> Result<tempfile::NamedTempFile> {
     let parent = exchange::parent_of(path);
-    let file =
-        tempfile::Builder::new().prefix(".writing-").permissions(Permissions::from_mode(mode)).tempfile_in(parent);
-    let mut file = file.map_err(|e| Error::file(parent, "create a file in", e))?;
+    let mut file = unfinished::file_in(parent, mode).map_err(|e| Error::file(parent, "create a file in", e))?;
     file.write_all(content).and_then(|()| file.flush()).map_err(|e| Error::file(path, "write", e))?;
     Ok(file)
 }

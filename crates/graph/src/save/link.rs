@@ -1,8 +1,8 @@
 //! Checkpoints beside the graphs that point into them.
 
-use super::folder_of;
 use super::meter::Meter;
 use super::staged::{LINKED, Staged};
+use super::{FOREIGN, folder_of};
 use crate::{Error, MappedFile, Result};
 use indexmap::IndexMap;
 use std::fs;
@@ -10,6 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tileforge_files::unfinished;
 
 /// How a checkpoint came to be beside the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +33,8 @@ pub enum LinkMethod {
 pub enum NoLink {
     /// The folder is on another file system.
     OtherFileSystem,
-    /// The system lets nobody make hard links to files of other users (`protected_hardlinks` of proc_sys_fs(5)), or this
-    /// file system has none.
+    /// The system lets nobody make hard links to files of other users (`protected_hardlinks` of proc_sys_fs(5)), or
+    /// this file system has none.
     NotPermitted,
     /// Another reason, such as too many links.
     Other,
@@ -90,8 +91,14 @@ pub(super) fn link_name(
     name
 }
 
-/// Makes `target` a link to `file`, or a copy of it, unless it already is a link.
-pub(super) fn link(file: &MappedFile, target: &Path, meter: &mut Meter<'_>) -> Result<(Option<Staged>, LinkMethod)> {
+/// Makes `target` a link to `file`, or a copy of it, unless it already is one. Another file there is replaced only if
+/// `replaces`.
+pub(super) fn link(
+    file: &MappedFile,
+    target: &Path,
+    replaces: bool,
+    meter: &mut Meter<'_>,
+) -> Result<(Option<Staged>, LinkMethod)> {
     let fail = |e: std::io::Error| Error::file(target, "link the checkpoint", e);
     // A hard link to a symbolic link would be another symbolic link.
     let source = file.path().canonicalize().map_err(fail)?;
@@ -100,7 +107,15 @@ pub(super) fn link(file: &MappedFile, target: &Path, meter: &mut Meter<'_>) -> R
         let same_name = source == target.canonicalize().unwrap_or_default();
         return Ok((None, if same_name { LinkMethod::InPlace } else { LinkMethod::HardLink }));
     }
-    let folder = tempfile::Builder::new().prefix(".link-").tempdir_in(folder_of(target)).map_err(fail)?;
+    if fs::symlink_metadata(target).is_ok() {
+        if has_content_of(file, target)? {
+            return Ok((None, LinkMethod::InPlace));
+        }
+        if !replaces {
+            return Err(Error::file(target, "link the checkpoint", FOREIGN));
+        }
+    }
+    let folder = unfinished::folder_in(folder_of(target)).map_err(fail)?;
     let made = folder.path().join(LINKED);
     let method = match fs::hard_link(&source, &made) {
         Ok(()) => LinkMethod::HardLink,
@@ -111,6 +126,24 @@ pub(super) fn link(file: &MappedFile, target: &Path, meter: &mut Meter<'_>) -> R
         }
     };
     Ok((Some(Staged::Link(folder)), method))
+}
+
+/// Whether there is a regular file with the same bytes at `target`, such as an earlier copy of the checkpoint.
+fn has_content_of(file: &MappedFile, target: &Path) -> Result<bool> {
+    let is_file =
+        fs::symlink_metadata(target).is_ok_and(|found| found.is_file() && found.len() == file.bytes().len() as u64);
+    if !is_file {
+        return Ok(false);
+    }
+    let other = MappedFile::open(target)?;
+    let mut offset = 0;
+    let mut same = true;
+    file.stream(0, file.bytes().len() as u64, &mut |piece| {
+        same = same && other.bytes().get(offset..offset + piece.len()) == Some(piece);
+        offset += piece.len();
+        Ok(())
+    })?;
+    Ok(same)
 }
 
 /// Copies a file with its permissions.

@@ -3,13 +3,14 @@
 use crate::{Error, Result};
 use std::fs;
 use std::path::Path;
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::NamedTempFile;
+use tileforge_files::unfinished;
 
 /// A finished file, which is removed unless it is renamed to its place.
 pub(super) enum Staged {
     File(NamedTempFile),
     /// A linked checkpoint, alone in a temporary folder.
-    Link(TempDir),
+    Link(unfinished::Folder),
 }
 
 /// The name of a linked checkpoint in its temporary folder.
@@ -33,10 +34,7 @@ impl Staged {
 }
 
 pub(super) fn temporary(folder: &Path) -> Result<NamedTempFile> {
-    tempfile::Builder::new()
-        .prefix(".saving-")
-        .tempfile_in(folder)
-        .map_err(|e| Error::file(folder, "create a file in", e))
+    unfinished::file_in(folder, 0o600).map_err(|e| Error::file(folder, "create a file in", e))
 }
 
 fn permissions_of_new_files() -> fs::Permissions {

@@ -7,7 +7,7 @@ use super::{SaveReport, Written};
 use crate::{Error, MappedFile, Model, Result, Weight};
 use bytes::Bytes;
 use indexmap::IndexMap;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -140,7 +140,7 @@ impl<'a> WeightStore<'a> {
     }
 
     /// Finishes the weight file and the links. They are renamed before the graphs that point to them.
-    pub(super) fn finish(mut self) -> Result<(Vec<(Staged, PathBuf)>, SaveReport)> {
+    pub(super) fn finish(mut self, replaced: &BTreeSet<String>) -> Result<(Vec<(Staged, PathBuf)>, SaveReport)> {
         let (mut staged, mut report) = (Vec::new(), SaveReport::default());
         if let Some(writer) = self.file {
             let path = self.folder.join(&self.name);
@@ -149,8 +149,8 @@ impl<'a> WeightStore<'a> {
             report.weights = Some((path, self.position));
         }
         for (file, name) in self.links {
-            let path = self.folder.join(name);
-            let (link, method) = link(&file, &path, &mut self.meter)?;
+            let path = self.folder.join(&name);
+            let (link, method) = link(&file, &path, replaced.contains(&name), &mut self.meter)?;
             staged.extend(link.map(|link| (link, path.clone())));
             report.linked.push(LinkedFile { path, method });
         }

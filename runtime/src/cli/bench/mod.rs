@@ -6,10 +6,9 @@ mod measure;
 mod profile;
 mod sweep;
 
-use std::fs;
 use std::path::Path;
 
-use tileforge_files::TEXT_MAXIMUM_BYTES;
+use tileforge_files::{TEXT_MAXIMUM_BYTES, outputs, unfinished};
 use tileforge_runtime::Result;
 use tileforge_session::Environment;
 use tileforge_terminal::{print, print_json};
@@ -32,12 +31,15 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if arguments.profile {
         return profile::run(arguments, &environment, engine);
     }
+    if let Some(path) = &arguments.save {
+        outputs::check(&[path], &[engine.directory()]).map_err(|error| Failure::Usage(error.to_string()))?;
+    }
     let base = arguments.compare.as_deref().map(read).transpose()?;
     let measured = measure(&environment, engine, arguments.running.options(), arguments.size, arguments.repeats())?;
     if let Some(path) = &arguments.save {
         let text =
             serde_json::to_vec_pretty(&measured).map_err(|error| Failure::file(path, "describe", error.into()))?;
-        fs::write(path, text).map_err(|source| Failure::file(path, "write", source))?;
+        unfinished::write(path, &text).map_err(|source| Failure::file(path, "write", source))?;
     }
     if arguments.json {
         print_json(&measured)?;

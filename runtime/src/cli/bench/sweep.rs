@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tileforge_contract::Upscale;
 use tileforge_engine::Engine;
+use tileforge_files::unfinished;
 use tileforge_runtime::throughput::Throughput;
 use tileforge_runtime::upscale::TileShape;
 use tileforge_session::Environment;
@@ -113,6 +114,6 @@ fn write(folder: &Path, all: &[Measured], tables: &str) -> CommandResult {
     ];
     files.into_iter().try_for_each(|(name, bytes)| {
         let path = folder.join(name);
-        fs::write(&path, bytes).map_err(|source| Failure::file(&path, "write", source))
+        unfinished::write(&path, &bytes).map_err(|source| Failure::file(&path, "write", source))
     })
 }

@@ -9,6 +9,7 @@ mod plan;
 mod told;
 
 use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
@@ -24,7 +25,7 @@ pub(crate) use arguments::Arguments;
 
 use super::failure::{CommandResult, Failure};
 use feed::Feeder;
-use plan::{assign, check};
+use plan::{assign, check, check_outputs};
 use told::{Told, say};
 
 /// Requests that wait: opened pictures take no memory before their turn, frames do.
@@ -34,12 +35,15 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let started = Instant::now();
     let (mut assignments, folder) = assign(&arguments.input, &arguments.output, arguments.raw)?;
     assignments.iter().try_for_each(|assignment| check(assignment, arguments))?;
+    check_outputs(&assignments, &[&arguments.engine.directory])?;
     if let Some(folder) = folder {
         fs::create_dir_all(&folder).map_err(|source| Failure::file(&folder, "create the folder", source))?;
     }
     let all = assignments.len();
     if arguments.resume {
-        assignments.retain(|assignment| !assignment.output.exists());
+        // Outputs are renamed when they are whole, so an empty one is not ours.
+        let is_made = |output: &Path| fs::metadata(output).is_ok_and(|found| found.len() > 0);
+        assignments.retain(|assignment| !is_made(&assignment.output));
     }
     let skipped = all - assignments.len();
     let engine = arguments.engine.open()?;

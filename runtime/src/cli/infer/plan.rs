@@ -1,9 +1,10 @@
 //! Which picture goes where.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tileforge_files::outputs;
 use tileforge_image::Format;
 use tileforge_image::frames::RawFrames;
 
@@ -135,14 +136,14 @@ fn refuse_collisions(assignments: &[Assignment]) -> Result<(), Failure> {
             )));
         }
     }
-    let existing = |path: &PathBuf| path.canonicalize().ok();
-    let inputs: BTreeSet<_> = assignments.iter().filter_map(|assignment| existing(&assignment.input)).collect();
-    match assignments.iter().find(|pair| existing(&pair.output).is_some_and(|path| inputs.contains(&path))) {
-        Some(Assignment { output, .. }) => {
-            Err(Failure::Usage(format!("{}: this output is also an input; give another --output", output.display())))
-        }
-        None => Ok(()),
-    }
+    check_outputs(assignments, &assignments.iter().map(|assignment| assignment.input.as_path()).collect::<Vec<_>>())
+}
+
+/// Refuses outputs that would destroy what is read. Streams are no files.
+pub(super) fn check_outputs(assignments: &[Assignment], read: &[&Path]) -> Result<(), Failure> {
+    let outputs = assignments.iter().map(|assignment| assignment.output.as_path());
+    let outputs: Vec<&Path> = outputs.filter(|output| !is_standard_stream(output)).collect();
+    outputs::check(&outputs, read).map_err(|error| Failure::Usage(error.to_string()))
 }
 
 #[cfg(test)]
