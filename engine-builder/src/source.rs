@@ -99,6 +99,7 @@ impl Source {
 
     fn of_graph(path: &Path) -> Result<Self> {
         let model = tileforge_graph::load(path)?;
+        tileforge_graph::check_checkpoints(path)?;
         let architecture = model.metadata.get(ARCHITECTURE_KEY).cloned().ok_or_else(|| {
             let found = format!("found none of its metadata (`{ARCHITECTURE_KEY}`)");
             Error::input(path, format!("expected a graph made by `exporter`, {found}; export the checkpoint"))

@@ -238,3 +238,34 @@ fn what_killed_programs_left_goes_with_the_next_run() {
     let _ = build(&repository("models/compact-x4.yaml"), &out.join("engine")).success();
     assert_eq!(names_in(&out), [".tileforge-is-mine", "engine"]);
 }
+
+#[test]
+fn a_graph_notices_that_its_checkpoint_was_overwritten() {
+    let work = tempfile::tempdir().unwrap();
+    let given = checkpoint(work.path(), "c.safetensors");
+    let out = work.path().join("out");
+    fs::create_dir(&out).unwrap();
+    let [graph, quick] = ["x.onnx", "quick.onnx"].map(|name| out.join(name));
+    let _ = export(&given, &graph, "link").success();
+    let _ = run("exporter", words(&[&"export", &given, &"-o", &quick, &"--no-digest"])).success();
+    let verify = |graph: &Path| run("engine-builder", words(&[&"verify", &graph]));
+    assert!(verify(&graph).success().stdout.contains("x.c.safetensors: unchanged since the export"));
+    assert!(verify(&quick).success().stdout.contains("it was not digested"));
+
+    // In place, as `cp new.safetensors c.safetensors` does it: the link is the same file.
+    let mut bytes = fs::read(&given).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&given, &bytes).unwrap();
+    let changed = ["x.c.safetensors", "was exported from another checkpoint: expected SHA-256"];
+    let _ = verify(&graph).failure(1, &changed);
+    let _ = build(&graph, &work.path().join("engine")).failure(1, &changed);
+    let converted = work.path().join("half.onnx");
+    let line = words(&[&"convert", &graph, &"--precision", &"fp16", &"-o", &converted]);
+    let _ = run("engine-builder", line).failure(1, &changed);
+    assert!(verify(&quick).success().stdout.contains("it was not digested"));
+    // Without a digest, the size still shows it.
+    bytes.push(0);
+    fs::write(&given, &bytes).unwrap();
+    let _ = verify(&quick).failure(1, &["expected", "bytes, found"]);
+}

@@ -33,7 +33,7 @@ pub use contract::{Contract, ReceptiveField, Shape, Shapes, TensorSpec};
 pub use data_type::DataType;
 pub use error::{Error, Result};
 pub use meaning::{ChannelOrder, DepthUnit, Embedding, Meaning, Normalisation, Padding};
-pub use metadata::{ARCHITECTURE_KEY, CONTRACT_KEY, HYPERPARAMETERS_KEY, PARAMETERS_KEY};
+pub use metadata::{ARCHITECTURE_KEY, CHECKPOINTS_KEY, CONTRACT_KEY, HYPERPARAMETERS_KEY, PARAMETERS_KEY};
 pub use precision::Precision;
 pub use provider::Provider;
 pub use task::Task;

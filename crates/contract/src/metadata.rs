@@ -12,6 +12,8 @@ pub const ARCHITECTURE_KEY: &str = "tileforge.architecture";
 pub const HYPERPARAMETERS_KEY: &str = "tileforge.hyperparameters";
 /// The key of the number of elements in the checkpoint's tensors.
 pub const PARAMETERS_KEY: &str = "tileforge.parameters";
+/// The checkpoints that a graph points into, with their sizes and digests, as JSON.
+pub const CHECKPOINTS_KEY: &str = "tileforge.checkpoints";
 
 /// Longer texts are refused unread.
 const BYTES_MAXIMUM: usize = 1 << 20;

@@ -52,6 +52,17 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<Error>,
     },
+    /// A checkpoint is not the one that the graph was exported from.
+    #[error("{}: the graph was exported from another checkpoint: expected {expected}, found {found}; export the \
+        checkpoint again", path.display())]
+    Changed {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Its length or digest when the graph was exported.
+        expected: String,
+        /// Its length or digest now.
+        found: String,
+    },
     /// A file would be written over one that is read.
     #[error(transparent)]
     Output(tileforge_files::outputs::Collision),
@@ -69,6 +80,7 @@ impl Error {
             Error::File { .. }
             | Error::Format { .. }
             | Error::InFile { .. }
+            | Error::Changed { .. }
             | Error::Output(_) => self,
             other => Error::InFile { path: path.to_owned(), source: Box::new(other) },
         }
@@ -80,6 +92,10 @@ impl Error {
 
     pub(crate) fn format(path: &Path, reason: impl ToString) -> Self {
         Error::Format { path: path.to_owned(), reason: reason.to_string() }
+    }
+
+    pub(crate) fn changed(path: &Path, expected: String, found: String) -> Self {
+        Error::Changed { path: path.to_owned(), expected, found }
     }
 
     pub(crate) fn weight(weight: impl ToString, reason: impl ToString) -> Self {

@@ -11,6 +11,7 @@
 
 mod attribute;
 mod budget;
+mod checkpoints;
 mod data_type;
 mod dim;
 mod error;
@@ -28,6 +29,7 @@ mod weight;
 
 pub use attribute::Attribute;
 pub use budget::Budget;
+pub use checkpoints::{LinkedCheckpoint, check_checkpoints};
 pub use data_type::DataType;
 pub use dim::{Dim, TensorType};
 pub use error::{Error, Result};

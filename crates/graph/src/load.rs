@@ -6,12 +6,14 @@ use crate::proto::tensor_shape_proto::dimension;
 use crate::proto::{ModelProto, NodeProto, TensorProto, ValueInfoProto, type_proto};
 use crate::{
     Attribute, Budget, DataType, Dim, Error, MappedFile, Model, Node, Opset, Port, Result, TensorType, Weight,
+    checkpoints,
 };
 use bytes::{Buf, Bytes};
 use prost::Message;
 use std::collections::HashMap;
 use std::path::{Component, Path};
 use std::sync::Arc;
+use tileforge_contract::CHECKPOINTS_KEY;
 
 /// Reads an ONNX file. Weights stay in their files: the graph's own, and those beside it that it points into.
 ///
@@ -52,10 +54,17 @@ pub fn decode(bytes: Bytes, path: &Path) -> Result<Model> {
     model.opsets = proto.opset_import.iter().map(opset).collect();
     let entry = |e: crate::proto::StringStringEntryProto| (e.key.unwrap_or_default(), e.value.unwrap_or_default());
     model.metadata = proto.metadata_props.into_iter().map(entry).collect();
+    // What is written next points into other files.
+    let checkpoints = model.metadata.remove(CHECKPOINTS_KEY);
     for proto in &graph.initializer {
         let name = proto.name().to_owned();
         let weight = tensor(proto, path, &mut files).map_err(|e| fail(format!("weight `{name}`: {e}")))?;
         model.weights.insert(name, weight);
+    }
+    for record in checkpoints.map_or(Ok(Vec::new()), |text| checkpoints::from_json(&text, path))? {
+        if let Some(file) = files.get(&record.file) {
+            record.check_length(file)?;
+        }
     }
     let port = |info: &ValueInfoProto| {
         let ty = value_type(info)

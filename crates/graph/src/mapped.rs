@@ -7,12 +7,13 @@
 
 use crate::{Error, Result};
 use rustix::io::Errno;
+use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Bytes that streaming reads at a time: enough for full disk speed, few enough to stay in cache.
 const CHUNK: usize = 1 << 20;
@@ -26,6 +27,8 @@ pub struct MappedFile {
     file: File,
     // An empty file cannot be mapped.
     map: Option<memmap2::Mmap>,
+    /// Computed when it is asked for: that takes a second for each gigabyte.
+    sha256: OnceLock<String>,
 }
 
 impl MappedFile {
@@ -43,7 +46,7 @@ impl MappedFile {
             // SAFETY: the map is read-only and private to this process; see the module's text for truncation by others.
             Some(unsafe { memmap2::Mmap::map(&file) }.map_err(|e| Error::file(path, "map", e))?)
         };
-        Ok(Arc::new(MappedFile { path: path.to_owned(), file, map }))
+        Ok(Arc::new(MappedFile { path: path.to_owned(), file, map, sha256: OnceLock::new() }))
     }
 
     /// The path of the file.
@@ -54,6 +57,23 @@ impl MappedFile {
     /// The whole content.
     pub fn bytes(&self) -> &[u8] {
         self.map.as_deref().unwrap_or_default()
+    }
+
+    /// SHA-256 of the whole content, as 64 lower-case hexadecimal digits. It is computed once.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn sha256(&self) -> Result<String> {
+        if let Some(known) = self.sha256.get() {
+            return Ok(known.clone());
+        }
+        let mut digest = Sha256::new();
+        self.stream(0, self.bytes().len() as u64, &mut |piece| {
+            digest.update(piece);
+            Ok(())
+        })?;
+        let text: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(self.sha256.get_or_init(|| text).clone())
     }
 
     /// Gives `length` bytes from `offset` on to `sink`, a piece at a time.

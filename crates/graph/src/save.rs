@@ -29,8 +29,10 @@ const INLINE_LIMIT: u64 = (2 << 30) - (512 << 10);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WeightStorage {
     /// Weights that a checkpoint holds unchanged stay there: the graph points into a hard link of the checkpoint beside
-    /// it. Computed weights go to `NAME.weights`.
+    /// it. Computed weights go to `NAME.weights`. The graph holds the checkpoint's size and digest.
     Link,
+    /// The same, but the checkpoint is not digested, which takes a second for each gigabyte. The graph says so.
+    LinkUndigested,
     /// All weights go to `NAME.weights` beside the graph.
     Copy,
     /// All weights go into the graph's file, which is limited to 2 GiB.
@@ -69,7 +71,8 @@ pub fn save_with_progress(
     let stem = path.file_stem().map_or_else(|| "model".into(), |stem| stem.to_string_lossy().into_owned());
     let mut store = WeightStore::new(folder, format!("{stem}.weights"), progress);
     match storage {
-        WeightStorage::Link => store.link_prefix = Some(stem),
+        WeightStorage::Link => (store.link_prefix, store.digest_links) = (Some(stem), true),
+        WeightStorage::LinkUndigested => store.link_prefix = Some(stem),
         WeightStorage::Copy => {}
         WeightStorage::Inline => {
             let bytes: u64 = model.weights.values().map(Weight::byte_length).sum();
@@ -116,7 +119,9 @@ fn write(models: &[(&Model, &Path)], mut store: WeightStore<'_>, bytes: u64) -> 
     store.meter.expect(bytes);
     let mut graphs = Vec::with_capacity(models.len());
     for (model, path) in models {
-        let encoded = onnx::to_onnx(model, &mut store)?.encode_to_vec();
+        let mut proto = onnx::to_onnx(model, &mut store)?;
+        proto.metadata_props.extend(store.checkpoints()?);
+        let encoded = proto.encode_to_vec();
         let mut file = staged::temporary(store.folder)?;
         file.write_all(&encoded).map_err(|e| Error::file(path, "write the graph", e))?;
         graphs.push((Staged::File(file), path.to_path_buf()));

@@ -1,7 +1,7 @@
 //! `engine-builder pack`, `unpack`, `keygen`, `sign`, `verify` and `diff`.
 
-use super::{CommandResult, result, result_json};
-use std::path::PathBuf;
+use super::{CommandResult, Failure, result, result_json};
+use std::path::{Path, PathBuf};
 use tileforge_engine::diff::diff as differences_of;
 use tileforge_engine::share::share_files;
 use tileforge_engine::{Engine, PublicKey, archive, signature};
@@ -60,16 +60,18 @@ pub(super) struct SignArguments {
     key: PathBuf,
 }
 
-/// Check that an engine is whole and signed with a key. `runtime verify` also runs it.
+/// Check that an engine is whole and signed with a key, or that the checkpoint of a graph is unchanged. `runtime
+/// verify` also runs an engine.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  engine-builder verify engines/rtx4090/compact-x4 --key release.pub")]
+#[command(after_help = "Examples:\n  engine-builder verify engines/rtx4090/compact-x4 --key release.pub\n  \
+        engine-builder verify compact-x4.onnx")]
 pub(super) struct VerifyArguments {
-    /// The engine directory
-    #[arg(value_name = "DIR")]
+    /// The engine directory, or an exported graph (.onnx)
+    #[arg(value_name = "DIR|GRAPH.onnx")]
     engine: PathBuf,
-    /// The signer's public key
+    /// The signer's public key, for an engine
     #[arg(long, value_name = "KEY")]
-    key: PathBuf,
+    key: Option<PathBuf>,
 }
 
 /// Show how two engines differ.
@@ -115,12 +117,30 @@ pub(super) fn sign(arguments: &SignArguments) -> CommandResult {
 }
 
 pub(super) fn verify(arguments: &VerifyArguments) -> CommandResult {
-    let key = PublicKey::read(&arguments.key)?;
-    let engine = Engine::open_of(&arguments.engine, Some(&key))?;
+    let path = &arguments.engine;
+    let is_graph = path.extension().is_some_and(|extension| extension == "onnx");
+    let Some(key) = &arguments.key else {
+        return if is_graph { verify_graph(path) } else { Err(Failure::Usage("an engine needs --key".into())) };
+    };
+    let engine = Engine::open_of(path, Some(&PublicKey::read(key)?))?;
     engine.check_nothing_unlisted()?;
     check_weights(&engine)?;
     let files = engine.manifest().files.len();
-    result(&format!("{}: signed with {}, {files} files are whole", engine.manifest().name, arguments.key.display()))
+    result(&format!("{}: signed with {}, {files} files are whole", engine.manifest().name, key.display()))
+}
+
+/// Compares the checkpoints that a graph points into with those that it was exported from.
+fn verify_graph(path: &Path) -> CommandResult {
+    tileforge_graph::load(path)?;
+    let checkpoints = tileforge_graph::check_checkpoints(path)?;
+    if checkpoints.is_empty() {
+        return result(&format!("{}: points into no checkpoint", path.display()));
+    }
+    let lines = checkpoints.iter().map(|checkpoint| match &checkpoint.sha256 {
+        Some(_) => format!("{}: unchanged since the export", checkpoint.file),
+        None => format!("{}: has the size that it had; it was not digested", checkpoint.file),
+    });
+    result(&lines.collect::<Vec<_>>().join("\n"))
 }
 
 pub(super) fn diff(arguments: &DiffArguments) -> CommandResult {

@@ -147,6 +147,8 @@ struct BuildArguments {
 /// Why a command failed.
 #[derive(Debug)]
 enum Failure {
+    /// The arguments do not go together.
+    Usage(String),
     /// The library's error.
     Builder(Error),
     /// A result cannot be printed.
@@ -164,6 +166,7 @@ impl<E: Into<Error>> From<E> for Failure {
 impl terminal::Failure for Failure {
     fn exit(&self) -> Exit {
         match self {
+            Self::Usage(_) => Exit::Usage,
             Self::Builder(Error::NoEffect { .. } | Error::Precision { .. }) => Exit::Usage,
             Self::Builder(Error::Gate(_) | Error::Lint(_)) => Exit::Gate,
             Self::Builder(Error::Portable { .. }) => Exit::DoesNotFit,
@@ -174,6 +177,7 @@ impl terminal::Failure for Failure {
 
     fn text(&self) -> Option<String> {
         Some(match self {
+            Self::Usage(reason) => reason.clone(),
             Self::Builder(error) => place::without_unfinished(&chain_with(error, advice::on(error).as_deref())),
             Self::Print(error) => chain(error),
         })

@@ -174,6 +174,7 @@ fn evenly_chosen(samples: &[Sample]) -> Vec<Sample> {
 pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<String>, output: &Path) -> Result<()> {
     outputs::check(&[output], &[file]).map_err(Error::Output)?;
     let model = tileforge_graph::load(file)?;
+    tileforge_graph::check_checkpoints(file)?;
     if let Some(unknown) = islands.iter().find(|name| !model.nodes.iter().any(|node| node.name == **name)) {
         return Err(Error::input(
             file,

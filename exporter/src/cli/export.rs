@@ -24,6 +24,10 @@ pub(super) struct Arguments {
     /// Where the weights go
     #[arg(long, value_enum, default_value = "link")]
     weights: Weights,
+    /// Do not digest the checkpoint that the graph points into: it takes a second for each gigabyte. Afterwards, only
+    /// the checkpoint's size shows whether it was changed
+    #[arg(long)]
+    no_digest: bool,
     /// A file of low-rank adaptations (kohya's or diffusers' names) to merge into the weights, FILE or FILE:SCALE; may
     /// be repeated
     #[arg(long, value_name = "FILE[:SCALE]")]
@@ -165,6 +169,7 @@ impl Arguments {
 
     fn storage(&self) -> WeightStorage {
         match self.weights {
+            Weights::Link if self.no_digest => WeightStorage::LinkUndigested,
             Weights::Link => WeightStorage::Link,
             Weights::Copy => WeightStorage::Copy,
             Weights::Inline => WeightStorage::Inline,

@@ -4,7 +4,8 @@ use super::link::{LinkedFile, link, link_name};
 use super::meter::Meter;
 use super::staged::{Staged, temporary};
 use super::{SaveReport, Written};
-use crate::{Error, MappedFile, Model, Result, Weight};
+use crate::proto::StringStringEntryProto;
+use crate::{Error, LinkedCheckpoint, MappedFile, Model, Result, Weight, checkpoints};
 use bytes::Bytes;
 use indexmap::IndexMap;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -12,6 +13,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::NamedTempFile;
+use tileforge_contract::CHECKPOINTS_KEY;
 
 /// Tensors of fewer bytes are stored in the graph itself. Shapes and axes must be there, because operators read them as
 /// constants; biases may be.
@@ -30,6 +32,8 @@ pub(super) struct WeightStore<'a> {
     pub(super) inline: bool,
     /// With a prefix, mapped files are linked as `PREFIX.FILE-NAME`.
     pub(super) link_prefix: Option<String>,
+    /// Whether linked files are digested.
+    pub(super) digest_links: bool,
     file: Option<BufWriter<NamedTempFile>>,
     position: u64,
     placed: HashMap<Weight, (String, u64)>,
@@ -39,12 +43,13 @@ pub(super) struct WeightStore<'a> {
 
 impl<'a> WeightStore<'a> {
     pub(super) fn new(folder: &'a Path, name: String, progress: &'a mut dyn FnMut(Written)) -> Self {
-        let (inline, link_prefix) = (false, None);
+        let (inline, link_prefix, digest_links) = (false, None, false);
         WeightStore {
             folder,
             name,
             inline,
             link_prefix,
+            digest_links,
             file: None,
             position: 0,
             placed: HashMap::new(),
@@ -137,6 +142,20 @@ impl<'a> WeightStore<'a> {
         }
         self.position = offset + length;
         Ok(offset)
+    }
+
+    /// The metadata about the checkpoints that the graph points into, if there are any.
+    pub(super) fn checkpoints(&self) -> Result<Option<StringStringEntryProto>> {
+        let records =
+            self.links.iter().map(|(file, name)| LinkedCheckpoint::new(name.clone(), file, self.digest_links));
+        let records = records.collect::<Result<Vec<_>>>()?;
+        if records.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(StringStringEntryProto {
+            key: Some(CHECKPOINTS_KEY.into()),
+            value: Some(checkpoints::to_json(&records)?),
+        }))
     }
 
     /// Finishes the weight file and the links. They are renamed before the graphs that point to them.
