@@ -44,6 +44,10 @@ impl ModelFile {
                 format!("expected the model to have its file's name, found `name: {}`", model.name),
             ));
         }
+        if !model.checkpoint.to_str().is_some_and(tileforge_files::is_plain) {
+            let reason = format!("`checkpoint`: expected the name of a file beside it, found {:?}", model.checkpoint);
+            return Err(Error::input(path, reason));
+        }
         model.checkpoint = path.parent().unwrap_or(Path::new("")).join(&model.checkpoint);
         if !model.checkpoint.exists() {
             return Err(Error::input(

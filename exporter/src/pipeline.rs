@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tileforge_files::{TEXT_MAXIMUM_BYTES, unfinished};
+use tileforge_files::{TEXT_MAXIMUM_BYTES, is_plain, unfinished};
 use tileforge_graph::{SaveReport, WeightStorage, Written, save_with_progress};
 
 /// The file that makes a folder a pipeline.
@@ -89,6 +89,10 @@ impl Pipeline {
             // A component has a library and a class. Other entries are settings of the pipeline, and two nulls are a
             // component that it does not have.
             let Some([Value::String(_), Value::String(class)]) = entry.as_array().map(Vec::as_slice) else { continue };
+            if !is_plain(name) {
+                let reason = format!("expected the names of folders beside it as components, found {name:?}");
+                return Err(Error::checkpoint(&folder.join(INDEX), reason));
+            }
             pipeline.add(&folder.join(name), name, class, wanted, variant, &mut known)?;
         }
         if let Some(missing) = wanted.iter().find(|wanted| !known.contains(*wanted)) {

@@ -25,6 +25,49 @@ fn allow(path: &Path, mode: u32) {
 }
 
 #[test]
+fn components_of_a_pipeline_are_folders_in_it() {
+    let work = tempfile::tempdir().unwrap();
+    let (root, secret) = (work.path().join("deep/pipeline"), work.path().join("secret"));
+    fs::create_dir_all(&root).unwrap();
+    fs::create_dir(&secret).unwrap();
+    fs::write(secret.join("key"), "x").unwrap();
+    for name in ["../../secret", "/etc/skel", "a/b", "..", "", "scheduler\u{1b}[2J"] {
+        let index = json!({ "_class_name": "StableDiffusionPipeline", name: ["diffusers", "EulerDiscreteScheduler"] });
+        fs::write(root.join("model_index.json"), index.to_string()).unwrap();
+        let refused = run("exporter", words(&[&"export", &root, &"-o", &work.path().join("deep/out")]));
+        let refused = refused.failure(1, &["model_index.json", "expected the names of folders beside it"]);
+        assert!(!refused.stderr.contains('\u{1b}'), "{refused:?}");
+    }
+    assert_eq!(names_in(&work.path().join("deep")), ["pipeline"]);
+}
+
+#[test]
+fn shards_model_files_and_families_have_plain_names() {
+    let work = tempfile::tempdir().unwrap();
+    let folder = work.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    fs::copy(repository("models/compact-x4.safetensors"), work.path().join("compact-x4.safetensors")).unwrap();
+    let index = folder.join("model.safetensors.index.json");
+    for shard in ["../compact-x4.safetensors", "a/b.safetensors"] {
+        fs::write(&index, json!({ "weight_map": { "x": shard } }).to_string()).unwrap();
+        let _ = run("exporter", words(&[&"inspect", &index])).failure(1, &["must be beside the index"]);
+    }
+    let model = folder.join("compact-x4.yaml");
+    let text = fs::read_to_string(repository("models/compact-x4.yaml")).unwrap();
+    fs::write(&model, text.replace("checkpoint: ", "checkpoint: ../")).unwrap();
+    let profile = folder.join("mine.yaml");
+    fs::write(&profile, "name: mine\nextends: ../../folder/mine\n").unwrap();
+    let build = |model: &Path, profile: &Path| {
+        let line = words(&[&"build", &model, &"--profile", &profile, &"-o", &work.path().join("engine")]);
+        run("engine-builder", line)
+    };
+    let _ = build(&model, &repository("tests/profiles/small-tiles.yaml"))
+        .failure(1, &["`checkpoint`: expected the name of a file beside it"]);
+    let _ = build(&repository("models/compact-x4.yaml"), &profile)
+        .failure(1, &["`extends`: expected the name of a family"]);
+}
+
+#[test]
 fn an_engine_is_what_it_was_when_it_was_checked() {
     let work = tempfile::tempdir().unwrap();
     let path = copied_engine(work.path());

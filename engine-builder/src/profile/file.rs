@@ -50,6 +50,9 @@ impl ProfileFile {
         let mut names = Vec::new();
         let mut from = path.to_owned();
         while let Some(name) = merged.extends.take() {
+            if !tileforge_files::is_plain(&name) {
+                return Err(Error::input(&from, format!("`extends`: expected the name of a family, found {name:?}")));
+            }
             // Families are looked up in this folder only, so that a profile means the same wherever it is read.
             let family = folder.join(format!("{name}.yaml"));
             if !family.is_file() {

@@ -4,8 +4,8 @@ use super::{Tensors, open_file};
 use crate::{Error, Result};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
-use tileforge_files::TEXT_MAXIMUM_BYTES;
+use std::path::{Path, PathBuf};
+use tileforge_files::{TEXT_MAXIMUM_BYTES, is_plain};
 
 #[derive(Deserialize)]
 struct Index {
@@ -25,8 +25,8 @@ pub(super) fn open(path: &Path) -> Result<(Vec<PathBuf>, Tensors)> {
     let mut files = Vec::new();
     let (mut tensors, mut metadata) = (BTreeMap::new(), BTreeMap::new());
     for shard in index.weight_map.values().collect::<BTreeSet<_>>() {
-        if Path::new(shard).components().any(|part| !matches!(part, Component::Normal(_))) {
-            return Err(Error::checkpoint(path, format!("the shard `{shard}` must be beside the index")));
+        if !is_plain(shard) {
+            return Err(Error::checkpoint(path, format!("the shard {shard:?} must be beside the index")));
         }
         let file = folder.join(shard);
         if !file.exists() {
