@@ -90,6 +90,14 @@ pub(crate) fn onnxruntime_api(path: &OsStr, wanted: u32) -> Result<OnnxRuntimeAp
     Ok(if api.is_null() { OnnxRuntimeApi::TooOld(version) } else { OnnxRuntimeApi::Usable(version) })
 }
 
+/// Tells ONNX Runtime to keep no device id, no database of events, and to send none. Release builds for Linux do all of
+/// that, from the moment when the library is loaded, so that the session options about telemetry come too late.
+pub(crate) fn disable_telemetry() {
+    // SAFETY: programs load the library before they start threads that could read the environment through C. Rust's own
+    // access to it is locked.
+    unsafe { std::env::set_var("ORT_DISABLE_TELEMETRY", "1") };
+}
+
 /// A weight that a graph takes from memory.
 pub(crate) struct MappedWeight<'m> {
     pub(crate) name: String,

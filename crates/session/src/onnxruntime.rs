@@ -119,7 +119,7 @@ fn open(path: PathBuf) -> Result<Library> {
     // With an absolute path, the system's loader and `ort` search nowhere else.
     let path = path.canonicalize().map_err(|source| Error::file(&path, "find", source))?;
     let refused = |problem: String| Error::Library { path: path.clone(), problem };
-
+    native::disable_telemetry();
     let version = match native::onnxruntime_api(path.as_os_str(), OLDEST_MINOR_VERSION) {
         Ok(OnnxRuntimeApi::Usable(version)) => version,
         Ok(OnnxRuntimeApi::TooOld(version)) => {
