@@ -8,7 +8,7 @@ MODELS ?= $(basename $(notdir $(wildcard models/*.yaml)))
 # and `make build` then says what is missing.
 BIN := $(or $(shell python3 scripts/commands.py 2>/dev/null),target/release)
 ifneq ($(filter /%,$(BIN)),)
-# Programs look for ONNX Runtime in the folders above them. Programs outside of the repository would not find this one.
+# Programs that were built elsewhere would not find this ONNX Runtime.
 export ORT_DYLIB_PATH ?= $(CURDIR)/.onnxruntime/lib/libonnxruntime.so
 endif
 # NVIDIA's builder for RTX GPUs is compiled in where its library exists (x86-64) and where libclang is, which its

@@ -178,3 +178,49 @@ fn a_file_that_the_manifest_does_not_list_is_refused() {
     let _ = run("engine-builder", words(&[&"verify", &engine, &"--key", &public])).failure(1, &expected);
     let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).failure(1, &expected);
 }
+
+/// A copy of a program in `work/deep/bin`, which finds nothing above it.
+fn program_in(work: &Path, program: &str) -> PathBuf {
+    let bin = work.join("deep/bin");
+    fs::create_dir_all(&bin).unwrap();
+    fs::copy(command(program, [""; 0]).get_program(), bin.join(program)).unwrap();
+    bin.join(program)
+}
+
+#[test]
+fn a_library_is_loaded_only_from_where_nobody_else_can_put_one() {
+    let work = tempfile::tempdir().unwrap();
+    let program = program_in(work.path(), "runtime");
+    let doctor = || {
+        Outcome::of(
+            std::process::Command::new(&program).arg("doctor").env_remove("ORT_DYLIB_PATH").current_dir(work.path()),
+        )
+    };
+    // Whoever can write in a folder above the program could have this executed.
+    let planted = work.path().join(".onnxruntime/lib");
+    fs::create_dir_all(&planted).unwrap();
+    fs::write(planted.join("libonnxruntime.so"), "not a library").unwrap();
+    let _ = doctor().success();
+    // Beside the program, it is taken if nobody else can write it.
+    let beside = program.with_file_name("libonnxruntime.so");
+    fs::write(&beside, "not a library").unwrap();
+    allow(&beside, 0o666);
+    let _ = doctor().failure(1, &["bin/libonnxruntime.so", "everybody may write here"]);
+    allow(&beside, 0o644);
+    let _ = doctor().failure(1, &["bin/libonnxruntime.so", "cannot be loaded"]);
+}
+
+#[test]
+fn a_profile_in_the_current_folder_is_used_only_by_its_path() {
+    let work = tempfile::tempdir().unwrap();
+    let profiles = work.path().join("profiles");
+    fs::create_dir(&profiles).unwrap();
+    fs::write(profiles.join("cpu.yaml"), "name: cpu\nprovider: nonsense\n").unwrap();
+    let build = |profile: &str| {
+        let line = words(&[&"build", &repository("models/compact-x4.yaml"), &"--profile", &profile, &"-o", &"engine"]);
+        Outcome::of(command("engine-builder", line).current_dir(work.path()))
+    };
+    let _ = build("cpu").success();
+    let _ = build("profiles/cpu.yaml").failure(1, &["profiles/cpu.yaml", "nonsense"]);
+    let _ = build("../profiles/cpu").failure(1, &["expected the name of a profile"]);
+}

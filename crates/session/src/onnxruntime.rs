@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 use parking_lot::Mutex;
+use tileforge_files::owner;
 
 use crate::error::{Error, Result};
 use crate::native::{self, OnnxRuntimeApi};
@@ -47,6 +48,9 @@ impl Library {
     }
 }
 
+/// The source tree that this crate was compiled in.
+const SOURCE_TREE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
 /// Where to look for the library.
 #[derive(Clone, Debug)]
 pub enum Search {
@@ -57,8 +61,8 @@ pub enum Search {
         /// An option or an environment variable.
         by: &'static str,
     },
-    /// The executable's folder, `../lib` from there, and `.onnxruntime/lib` in each folder above the executable, where
-    /// `make setup` puts it.
+    /// The executable's folder, `../lib` from there, and `.onnxruntime/lib` of the source tree that this crate was
+    /// compiled in, where `make setup` puts it. Nowhere else, because a library is executed.
     AroundExecutable,
 }
 
@@ -95,8 +99,13 @@ fn find(search: &Search) -> Result<PathBuf> {
         }
         Search::AroundExecutable => {
             let places = places_around_executable();
-            let found = places.iter().find(|place| place.is_file()).cloned();
-            found.ok_or(Error::LibraryNotFound { places })
+            let Some(found) = places.iter().find(|place| place.is_file()).cloned() else {
+                return Err(Error::LibraryNotFound { places });
+            };
+            match owner::check(&found).map_err(|source| Error::file(&found, "inspect", source))? {
+                Ok(()) => Ok(found),
+                Err(untrusted) => Err(Error::Library { path: found, problem: format!("is not loaded: {untrusted}") }),
+            }
         }
     }
 }
@@ -106,8 +115,8 @@ fn places_around_executable() -> Vec<PathBuf> {
     let executable = env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
     let Some(folder) = executable.parent() else { return Vec::new() };
     let beside = [folder.to_owned(), folder.join("..").join("lib")];
-    let above = folder.ancestors().map(|folder| folder.join(".onnxruntime").join("lib"));
-    beside.into_iter().chain(above).map(|folder| folder.join(file_name())).collect()
+    let source_tree = Path::new(SOURCE_TREE).join(".onnxruntime").join("lib");
+    beside.into_iter().chain([source_tree]).map(|folder| folder.join(file_name())).collect()
 }
 
 fn file_name() -> String {
@@ -171,8 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn the_source_tree_is_searched_upwards() {
+    fn it_is_searched_beside_the_executable_and_in_the_source_tree_alone() {
         let places = places_around_executable();
-        assert!(places.iter().any(|place| place.ends_with(format!(".onnxruntime/lib/{}", file_name()))));
+        let executable = env::current_exe().unwrap().canonicalize().unwrap();
+        let folder = executable.parent().unwrap();
+        let tree = Path::new(SOURCE_TREE).join(".onnxruntime/lib");
+        let expected = [folder.to_owned(), folder.join("../lib"), tree].map(|folder| folder.join(file_name()));
+        assert_eq!(places, expected);
     }
 }

@@ -3,6 +3,7 @@
 use super::{ComputeCapability, Device, Profile};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
+use tileforge_files::{is_plain, owner};
 use tileforge_session::{Gpu, provider};
 
 /// The profile for this machine.
@@ -20,8 +21,18 @@ pub(super) fn path_of(name_or_path: &str) -> Result<PathBuf> {
         return Ok(PathBuf::from(name_or_path));
     }
     let file = format!("{name_or_path}.yaml");
+    if !is_plain(name_or_path) {
+        let reason = "expected the name of a profile, or the path of a .yaml file";
+        return Err(Error::input(Path::new(name_or_path), reason));
+    }
     if let Some(path) = folders().iter().map(|folder| folder.join(&file)).find(|path| path.is_file()) {
-        return Ok(path);
+        return match owner::check(&path).map_err(|source| Error::file(&path, "inspect", source))? {
+            Ok(()) => Ok(path),
+            Err(untrusted) => Err(Error::input(
+                &path,
+                format!("is not used, because others can change it ({untrusted}); give the path of a .yaml file"),
+            )),
+        };
     }
     let known = names();
     let known = if known.is_empty() {
@@ -46,13 +57,16 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// The folders `profiles/` below the current folder, beside the executable, and in any folder above it.
+/// The source tree that this crate was compiled in.
+const SOURCE_TREE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// The folders `profiles/` beside the executable, of its installation, and of the source tree that it was built in. The
+/// current folder is not among them: whoever downloads a model there does not want its profiles instead of ours.
 fn folders() -> Vec<PathBuf> {
     let executable = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
-    std::iter::once(Path::new("profiles").to_owned())
-        .chain(executable.ancestors().skip(1).map(|folder| folder.join("profiles")))
-        .filter(|folder| folder.is_dir())
-        .collect()
+    let beside = executable.parent().into_iter();
+    let beside = beside.flat_map(|folder| [folder.join("profiles"), folder.join("../share/tileforge/profiles")]);
+    beside.chain([Path::new(SOURCE_TREE).join("profiles")]).filter(|folder| folder.is_dir()).collect()
 }
 
 /// Asks the driver for the first GPU and looks for its profile.

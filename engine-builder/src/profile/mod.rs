@@ -190,8 +190,8 @@ const LARGEST_BATCH: u32 = 64;
 const MOST_STREAMS: u32 = 16;
 
 impl Profile {
-    /// Reads the profile `name_or_path`: a path that ends in `.yaml`, or a name to look up in `profiles/` below the
-    /// current folder or any folder above the executable.
+    /// Reads the profile `name_or_path`: a path that ends in `.yaml`, or a name to look up in `profiles/` beside
+    /// the executable, of its installation, and of the source tree that it was built in.
     ///
     /// # Errors
     /// There is no such profile, or the file or one of its families is not valid.

@@ -34,7 +34,7 @@ struct Cli {
     /// The ONNX Runtime library, or the folder that holds it.
     ///
     /// Without it: the environment variable ORT_DYLIB_PATH, then beside this executable, then ../lib, then
-    /// .onnxruntime/lib in any folder above (where `make setup` puts it).
+    /// .onnxruntime/lib of the source tree that it was built in (where `make setup` puts it).
     #[arg(long, global = true, value_name = "PATH")]
     ort_lib: Option<PathBuf>,
 }
