@@ -24,6 +24,17 @@ fn allow(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
+/// A checkpoint with this text in its metadata, as key and as value.
+fn checkpoint_with_note(path: &Path, note: &str) {
+    let bytes = fs::read(repository("models/compact-x4.safetensors")).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let mut header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    header["__metadata__"] = json!({ note: note });
+    let header = header.to_string();
+    let start = (header.len() as u64).to_le_bytes();
+    fs::write(path, [&start, header.as_bytes(), &bytes[8 + length..]].concat()).unwrap();
+}
+
 #[test]
 fn components_of_a_pipeline_are_folders_in_it() {
     let work = tempfile::tempdir().unwrap();
@@ -223,4 +234,80 @@ fn a_profile_in_the_current_folder_is_used_only_by_its_path() {
     let _ = build("cpu").success();
     let _ = build("profiles/cpu.yaml").failure(1, &["profiles/cpu.yaml", "nonsense"]);
     let _ = build("../profiles/cpu").failure(1, &["expected the name of a profile"]);
+}
+
+#[test]
+fn external_data_stays_in_the_folder_of_its_graph() {
+    let work = tempfile::tempdir().unwrap();
+    let (folder, outside) = (work.path().join("graph"), work.path().join("outside"));
+    fs::create_dir(&folder).unwrap();
+    let graph = folder.join("g.onnx");
+    let checkpoint = repository("models/compact-x4.safetensors");
+    let _ = run("exporter", words(&[&"export", &checkpoint, &"-o", &graph, &"--weights", &"copy"])).success();
+    fs::rename(folder.join("g.weights"), &outside).unwrap();
+    symlink(&outside, folder.join("g.weights")).unwrap();
+    let converted = work.path().join("half.onnx");
+    let convert = || run("engine-builder", words(&[&"convert", &graph, &"--precision", &"fp16", &"-o", &converted]));
+    let lint = || run("engine-builder", words(&[&"lint", &graph, &"--target", &"tensorrt-10"]));
+    for outcome in [convert(), lint()] {
+        let _ = outcome.failure(1, &["g.weights is a link to", "outside"]);
+    }
+    assert_eq!(names_in(work.path()), ["graph", "outside"]);
+    // A cache of downloads has links to a folder with all files of the graph.
+    let links = work.path().join("links");
+    fs::create_dir(&links).unwrap();
+    fs::remove_file(folder.join("g.weights")).unwrap();
+    fs::rename(&outside, folder.join("g.weights")).unwrap();
+    for name in ["g.onnx", "g.weights"] {
+        symlink(folder.join(name), links.join(name)).unwrap();
+    }
+    let line = words(&[&"lint", &links.join("g.onnx"), &"--target", &"tensorrt-10"]);
+    let _ = run("engine-builder", line).success();
+}
+
+#[test]
+fn a_terminal_obeys_nothing_that_comes_out_of_a_file() {
+    let work = tempfile::tempdir().unwrap();
+    let path = work.path().join("a\u{1b}[2Jb.safetensors");
+    let note = "\u{1b}]0;title\u{7}\u{9b}2J\u{202e}";
+    checkpoint_with_note(&path, note);
+    let shown = run("exporter", words(&[&"inspect", &path])).success();
+    let json = run("exporter", words(&[&"inspect", &path, &"--json"])).success();
+    assert_eq!(json.json()["metadata"][note], note);
+    fs::write(&path, "no checkpoint").unwrap();
+    let refused = run("exporter", words(&[&"inspect", &path])).failure(1, &["b.safetensors"]);
+
+    let engine = copied_engine(work.path());
+    change(&engine.join("manifest.json"), |manifest| manifest["model"]["licence"] = note.into());
+    let inspected = run("runtime", words(&[&"inspect", &"--engine", &engine])).success();
+    change(&engine.join("manifest.json"), |manifest| manifest["contract"]["inputs"][0]["name"] = note.into());
+    let invalid = run("runtime", words(&[&"inspect", &"--engine", &engine])).failure(1, &[]);
+    for text in [shown.stdout, json.stdout, refused.stderr, inspected.stdout, invalid.stderr] {
+        let obeyed = text.chars().find(|c| (c.is_control() && *c != '\n') || *c == '\u{202e}');
+        assert_eq!(obeyed, None, "{text:?}");
+    }
+}
+
+#[test]
+fn keys_belong_to_their_owner_and_openssl_reads_them() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = copied_engine(work.path());
+    let keys = work.path().join("ours");
+    let _ = run("engine-builder", words(&[&"keygen", &"-o", &keys])).success();
+    let [private, public] = ["key", "pub"].map(|extension| keys.with_extension(extension));
+    let sign = || run("engine-builder", words(&[&"sign", &engine, &"--key", &private]));
+    let verify = || run("engine-builder", words(&[&"verify", &engine, &"--key", &public]));
+    // PKCS#8 version 1 without the public half: 48 bytes of DER, whose beginning is always the same (RFC 8410).
+    let text = fs::read_to_string(&private).unwrap();
+    let body = text.lines().nth(1).unwrap();
+    assert!(body.len() == 64 && body.starts_with("MC4CAQAwBQYDK2VwBCIEI"), "{text}");
+    for mode in [0o666, 0o644, 0o640] {
+        allow(&private, mode);
+        let _ = sign().failure(1, &["ours.key", "others may read or write"]);
+    }
+    allow(&private, 0o600);
+    let _ = sign().success();
+    let _ = verify().success();
+    allow(&public, 0o666);
+    let _ = verify().failure(1, &["ours.pub", "everybody may replace"]);
 }

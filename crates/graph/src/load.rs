@@ -11,7 +11,8 @@ use crate::{
 use bytes::{Buf, Bytes};
 use prost::Message;
 use std::collections::HashMap;
-use std::path::{Component, Path};
+use std::io;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use tileforge_contract::CHECKPOINTS_KEY;
 
@@ -134,8 +135,9 @@ fn tensor(proto: &TensorProto, graph: &Path, files: &mut HashMap<String, Arc<Map
         let file = match files.get(location) {
             Some(file) => file.clone(),
             None => {
-                let file =
-                    MappedFile::open(graph.parent().unwrap_or(Path::new("")).join(path)).map_err(|e| e.to_string())?;
+                let file = graph.parent().unwrap_or(Path::new("")).join(path);
+                check_inside(&file, graph)?;
+                let file = MappedFile::open(file).map_err(|e| e.to_string())?;
                 files.insert(location.to_owned(), file.clone());
                 file
             }
@@ -157,6 +159,22 @@ fn tensor(proto: &TensorProto, graph: &Path, files: &mut HashMap<String, Arc<Map
         None => typed_data(proto, data_type),
     };
     Weight::from_bytes(data_type, dims, bytes).map_err(|e| e.to_string())
+}
+
+/// Checks that links do not lead a file of external data out of the graph's folder: neither the folder of the graph's
+/// path, nor that of the file which it is a link to. Caches of downloads keep all files in one folder, and link to
+/// them.
+fn check_inside(file: &Path, graph: &Path) -> Result<(), String> {
+    let failed = |error: io::Error| Error::file(file, "open", error).to_string();
+    let real = file.canonicalize().map_err(failed)?;
+    let folder = graph.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folders =
+        [folder.canonicalize().ok(), graph.canonicalize().ok().and_then(|graph| Some(graph.parent()?.into()))];
+    let is_inside = folders.into_iter().flatten().any(|folder: PathBuf| real.starts_with(folder));
+    if is_inside {
+        return Ok(());
+    }
+    Err(format!("external data must be in the graph's folder, and {} is a link to {}", file.display(), real.display()))
 }
 
 /// The bytes of a tensor that is stored in protobuf's own lists: ONNX packs the small types into 32-bit integers.

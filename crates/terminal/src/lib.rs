@@ -27,6 +27,7 @@ mod memory;
 mod number;
 mod output;
 mod progress;
+mod visible;
 
 pub use bus_error::explain_bus_errors;
 pub use cache::cache_folder;

@@ -10,12 +10,14 @@ use thiserror::Error;
 #[error("standard output: cannot be written")]
 pub struct PrintError(#[from] io::Error);
 
+use crate::visible::{visible, visible_json};
+
 /// Prints a result and a line break. Where nobody reads any more, the work goes on, and the exit code tells of it.
 ///
 /// # Errors
 /// Standard output cannot be written, for another reason than a closed pipe.
 pub fn print(text: &str) -> Result<(), PrintError> {
-    Ok(write_line(&mut io::stdout().lock(), text)?)
+    Ok(write_line(&mut io::stdout().lock(), &visible(text))?)
 }
 
 /// Prints a result for machines.
@@ -23,12 +25,13 @@ pub fn print(text: &str) -> Result<(), PrintError> {
 /// # Errors
 /// As [`print()`], or the value has no JSON.
 pub fn print_json(value: &impl Serialize) -> Result<(), PrintError> {
-    print(&serde_json::to_string_pretty(value).map_err(io::Error::from)?)
+    let json = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
+    print(&visible_json(&json))
 }
 
 /// Says something to the user. Where standard error is closed, nobody misses it.
 pub fn report(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", visible(text));
 }
 
 fn write_line(output: &mut impl Write, text: &str) -> io::Result<()> {

@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::lines::{Lines, Stage};
 use crate::output::report;
+use crate::visible::visible;
 
 /// Work that takes less than this is not talked about, where there is no terminal.
 const FIRST_LINE: Duration = Duration::from_secs(10);
@@ -85,10 +86,11 @@ impl Progress {
 
     /// Begins a stage; `total` is how much there is to do, if that is known.
     pub fn begin(&self, stage: impl Into<String>, total: Option<u64>, unit: Unit) {
+        let stage = visible(&stage.into()).into_owned();
         match &*self.0 {
             Shown::Bar(bar) => {
                 bar.reset();
-                bar.set_message(stage.into());
+                bar.set_message(stage);
                 total.map_or_else(|| bar.unset_length(), |total| bar.set_length(total));
                 if let Ok(style) = ProgressStyle::with_template(&template(total, unit)) {
                     bar.set_style(style);
@@ -96,7 +98,7 @@ impl Progress {
                 bar.enable_steady_tick(TICK);
             }
             Shown::Lines(lines) => {
-                lines.begin(Stage { name: stage.into(), done: 0, total, unit, started: Instant::now() });
+                lines.begin(Stage { name: stage, done: 0, total, unit, started: Instant::now() });
             }
             Shown::Nothing => {}
         }

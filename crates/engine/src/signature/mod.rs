@@ -6,6 +6,7 @@
 
 mod sign;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use ed25519_dalek::pkcs8::DecodePublicKey;
@@ -34,9 +35,14 @@ impl PublicKey {
     /// # Errors
     /// The file cannot be read, or is not a public key.
     pub fn read(path: &Path) -> Result<Self> {
+        let fail = |source| Error::file(path, "read", source);
         let refused = |found: String| Error::Key { path: path.to_owned(), kind: "public", found };
-        let text =
-            tileforge_files::read(path, KEY_MAXIMUM_BYTES).map_err(|source| Error::file(path, "read", source))?;
+        let file = tileforge_files::open(path).map_err(fail)?;
+        let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o777;
+        if mode & 0o002 != 0 {
+            return Err(refused(format!("one that everybody may replace (mode {mode:o}); make it yours: chmod 644")));
+        }
+        let text = tileforge_files::read_opened(file, KEY_MAXIMUM_BYTES).map_err(fail)?;
         let text = String::from_utf8(text).map_err(|_| refused("no text".into()))?;
         if text.contains("PRIVATE KEY") {
             return Err(refused("a private key, which only its owner should have".into()));

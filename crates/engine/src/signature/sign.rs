@@ -3,7 +3,7 @@
 use super::{KEY_MAXIMUM_BYTES, SIGNATURE_FILE};
 use crate::{Engine, Error, Result, exchange};
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
-use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey, EncodePublicKey};
+use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey, EncodePublicKey, KeypairBytes};
 use ed25519_dalek::{Signer, SigningKey};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -42,7 +42,9 @@ pub fn keygen(name: &Path) -> Result<Keys> {
     let key = SigningKey::from_bytes(&seed);
     let unwritable =
         |e: &dyn std::fmt::Display| Error::file(name, "write a key as PEM to", std::io::Error::other(e.to_string()));
-    let private = key.to_pkcs8_pem(LineEnding::LF).map_err(|e| unwritable(&e))?;
+    // Without the public half, as RFC 8410 has it: OpenSSL 3.0 cannot read PKCS#8 version 2, which holds both.
+    let private = KeypairBytes { secret_key: seed, public_key: None };
+    let private = private.to_pkcs8_pem(LineEnding::LF).map_err(|e| unwritable(&e))?;
     let public = key.verifying_key().to_public_key_pem(LineEnding::LF).map_err(|e| unwritable(&e))?;
     write_new(&keys.private, private.as_bytes(), 0o600)?;
     write_new(&keys.public, public.as_bytes(), 0o644)?;
