@@ -66,30 +66,45 @@ pub fn build(
     models.iter().try_for_each(|model| check_memory(source, model))?;
     // Graphs that TensorRT cannot take are refused before anything is measured.
     check_for_tensorrt(profile, models.iter().map(|model| Ok((file_name(model)?, Cow::Borrowed(model)))))?;
-    let parent = exchange::place_for(directory)?;
-    let staging = exchange::temporary(parent)?;
-    let scratch = exchange::temporary(parent)?;
-
-    let contract = source.contract();
     let job = Job {
         environment,
         progress,
         precision: profile.precision,
         provider: profile.provider,
-        contract,
+        contract: source.contract(),
         floors: &profile.floors,
         options,
     };
-    let Written { graphs, graph_sha256, converted } =
-        write_graphs(source, &job, &models, staging.path(), scratch.path())?;
+    let parent = exchange::place_for(directory)?;
+    let staging = exchange::temporary(parent)?;
+    let scratch = exchange::temporary(parent)?;
+    let written = write_engine(source, profile, &job, name, &models, staging.path(), scratch.path());
+    // Both folders are gone when somebody reads the message.
+    let place = |error: Error| error.relocated(staging.path(), directory).relocated(scratch.path(), directory);
+    let built = written.map_err(place)?;
+    exchange::put_in_place(staging, directory)?;
+    Ok(Built { directory: directory.to_owned(), ..built })
+}
+
+/// Writes all files of an engine to `staging`. What is only needed meanwhile goes to `scratch`.
+fn write_engine(
+    source: &Source,
+    profile: &Profile,
+    job: &Job<'_>,
+    name: String,
+    models: &[Model],
+    staging: &Path,
+    scratch: &Path,
+) -> Result<Built> {
+    let environment = job.environment;
+    let Written { graphs, graph_sha256, converted } = write_graphs(source, job, models, staging, scratch)?;
     let written = |graph: &EngineGraph| {
-        Ok((graph.record.file.clone(), Cow::Owned(tileforge_graph::load(staging.path().join(&graph.record.file))?)))
+        Ok((graph.record.file.clone(), Cow::Owned(tileforge_graph::load(staging.join(&graph.record.file))?)))
     };
     check_for_tensorrt(profile, graphs.iter().map(written))?;
-    let Measured { gates, speed, selftest } =
-        measure(source, &job, &graphs, &converted, staging.path(), scratch.path())?;
+    let Measured { gates, speed, selftest } = measure(source, job, &graphs, &converted, staging, scratch)?;
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
-    gate::check(&all).map_err(|error| with_blame(error, &converted, &job, scratch.path()))?;
+    gate::check(&all).map_err(|error| with_blame(error, &converted, job, scratch))?;
     let compiles_on = portable::compiles_on(environment, profile);
     let mut manifest = Manifest {
         schema: SCHEMA,
@@ -102,7 +117,7 @@ pub fn build(
             graph_sha256,
             parameters: source.parameters(),
         },
-        contract: contract.clone(),
+        contract: job.contract.clone(),
         precision: profile.precision,
         islands: converted.islands,
         calibration: converted.calibration,
@@ -127,16 +142,15 @@ pub fn build(
         graphs: graphs.into_iter().map(|graph| graph.record).collect(),
         gates,
         selftest,
-        files: exchange::files(staging.path())?,
+        files: exchange::files(staging)?,
     };
     if let Ok(Some(gpu)) = &compiles_on {
-        compile(environment, progress, &manifest, *gpu, staging.path())?;
-        manifest.files = exchange::files(staging.path())?;
+        compile(environment, job.progress, &manifest, *gpu, staging)?;
+        manifest.files = exchange::files(staging)?;
     }
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
-    write_manifest(&manifest, staging.path())?;
-    exchange::put_in_place(staging, directory)?;
-    let (directory, portable) = (directory.to_owned(), compiles_on.err());
+    write_manifest(&manifest, staging)?;
+    let (directory, portable) = (staging.to_owned(), compiles_on.err());
     Ok(Built { directory, manifest, portable, bytes, speed, sensitivity: converted.sensitivity })
 }
 

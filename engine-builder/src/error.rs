@@ -3,6 +3,7 @@
 use crate::PrecisionOption;
 use std::path::{Path, PathBuf};
 use tileforge_contract::Precision;
+use tileforge_files::unfinished::relocated;
 
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -88,6 +89,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same error about a file of the folder `from`, which is gone or has got the name `to`.
+    #[must_use]
+    pub(crate) fn relocated(self, from: &Path, to: &Path) -> Self {
+        match self {
+            Error::File { path, action, source } => Error::File { path: relocated(&path, from, to), action, source },
+            Error::Input { path, reason } => Error::Input { path: relocated(&path, from, to), reason },
+            Error::Graph(error) => Error::Graph(error.relocated(from, to)),
+            Error::Engine(error) => Error::Engine(error.relocated(from, to)),
+            Error::Session(error) => Error::Session(error.relocated(from, to)),
+            other => other,
+        }
+    }
+
     pub(crate) fn file(path: &Path, action: &'static str, source: std::io::Error) -> Self {
         Error::File { path: path.to_owned(), action, source }
     }

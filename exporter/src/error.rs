@@ -2,6 +2,7 @@
 
 use crate::Task;
 use std::path::{Path, PathBuf};
+use tileforge_files::unfinished::relocated;
 use tileforge_graph::DataType;
 
 /// The result of every fallible function of this crate.
@@ -234,6 +235,16 @@ pub struct MissingHyperparameter {
 }
 
 impl Error {
+    /// The same error about a file of the folder `from`, which is gone or has got the name `to`.
+    #[must_use]
+    pub(crate) fn relocated(self, from: &Path, to: &Path) -> Self {
+        match self {
+            Error::File { path, action, source } => Error::File { path: relocated(&path, from, to), action, source },
+            Error::Graph(error) => Error::Graph(error.relocated(from, to)),
+            other => other,
+        }
+    }
+
     pub(crate) fn checkpoint(path: &Path, reason: impl Into<String>) -> Self {
         Error::Checkpoint { path: path.to_owned(), reason: reason.into() }
     }

@@ -13,7 +13,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tileforge_files::{TEXT_MAXIMUM_BYTES, is_plain, unfinished};
+use tileforge_files::{
+    TEXT_MAXIMUM_BYTES, is_plain,
+    unfinished::{self, relocated},
+};
 use tileforge_graph::{SaveReport, WeightStorage, Written, save_with_progress};
 
 /// The file that makes a folder a pipeline.
@@ -256,6 +259,23 @@ impl Pipeline {
         // A folder inside, because the temporary folder itself is private to its owner.
         let staged = staging.path().join("pipeline");
         fs::create_dir(&staged).map_err(failed(&staged, "create"))?;
+        let written = self.write(&staged, folder, shapes, hints, storage, progress);
+        // The temporary folder is gone when somebody reads the message.
+        let reports = written.map_err(|error| error.relocated(&staged, folder))?;
+        fs::rename(&staged, folder).map_err(failed(folder, "rename"))?;
+        Ok(reports)
+    }
+
+    /// Writes everything to `staged`, which will get the name `folder`.
+    fn write(
+        &self,
+        staged: &Path,
+        folder: &Path,
+        shapes: &Shapes,
+        hints: &BTreeMap<String, String>,
+        storage: WeightStorage,
+        progress: &mut dyn FnMut(&str, Written),
+    ) -> Result<Vec<PartReport>> {
         let mut reports = Vec::new();
         for part in &self.parts {
             let into = staged.join(&part.name);
@@ -266,12 +286,11 @@ impl Pipeline {
             if let Some(config) = &part.config {
                 fs::copy(config, into.join(CONFIG)).map_err(failed(config, "copy"))?;
             }
-            reports.push(PartReport { name: part.name.clone(), export, report: moved(report, &staged, folder) });
+            reports.push(PartReport { name: part.name.clone(), export, report: moved(report, staged, folder) });
         }
         for (from, name) in &self.copied {
             copy(from, &staged.join(name)).map_err(failed(from, "copy"))?;
         }
-        fs::rename(&staged, folder).map_err(failed(folder, "rename"))?;
         Ok(reports)
     }
 }
@@ -295,9 +314,8 @@ fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Error 
 
 /// The same report, with the paths of the final folder.
 fn moved(mut report: SaveReport, from: &Path, to: &Path) -> SaveReport {
-    let moved = |path: &Path| path.strip_prefix(from).map_or_else(|_| path.to_owned(), |rest| to.join(rest));
-    report.weights = report.weights.map(|(path, bytes)| (moved(&path), bytes));
-    report.linked.iter_mut().for_each(|file| file.path = moved(&file.path));
+    report.weights = report.weights.map(|(path, bytes)| (relocated(&path, from, to), bytes));
+    report.linked.iter_mut().for_each(|file| file.path = relocated(&file.path, from, to));
     report
 }
 

@@ -269,3 +269,37 @@ fn a_graph_notices_that_its_checkpoint_was_overwritten() {
     fs::write(&given, &bytes).unwrap();
     let _ = verify(&quick).failure(1, &["expected", "bytes, found"]);
 }
+
+/// A program that may write files of at most 100 KB, as on a full disk.
+fn on_a_full_disk(program: &str, arguments: Vec<OsString>) -> Outcome {
+    let program = command(program, arguments);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 200; exec \"$@\"", "sh"]);
+    Outcome::of(
+        limited
+            .arg(program.get_program())
+            .args(program.get_args())
+            .envs(program.get_envs().filter_map(|(name, value)| Some((name, value?)))),
+    )
+}
+
+#[test]
+fn a_message_names_the_place_of_a_file_that_is_written_elsewhere_first() {
+    let work = tempfile::tempdir().unwrap();
+    let [engine, archive, graph] = ["engine", "engine.tar", "x.onnx"].map(|name| work.path().join(name));
+    let _ = run("engine-builder", words(&[&"pack", &demo_engine(), &"-o", &archive])).success();
+    let model = repository("models/compact-x4.yaml");
+    let profile = repository("tests/profiles/small-tiles.yaml");
+    let checkpoint = repository("models/compact-x4.safetensors");
+    let lines = [
+        ("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine]), "engine/model.weights"),
+        ("engine-builder", words(&[&"unpack", &archive, &"-o", &engine]), "engine/model.weights"),
+        ("runtime", words(&[&"unpack", &archive, &"-o", &engine]), "engine/model.weights"),
+        ("exporter", words(&[&"export", &checkpoint, &"-o", &graph, &"--weights", &"copy"]), "x.weights"),
+    ];
+    for (program, line, expected) in lines {
+        let refused = on_a_full_disk(program, line).failure(1, &[expected, "File too large"]);
+        assert!(!refused.stderr.contains(".tileforge-"), "{}", refused.stderr);
+        assert_eq!(names_in(work.path()), ["engine.tar"]);
+    }
+}

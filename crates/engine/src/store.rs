@@ -153,7 +153,7 @@ impl Store {
         }
         let staging = unfinished::folder_in(&self.0).map_err(failed("create a folder in"))?;
         make(staging.path())?;
-        let files = plan_and_context(staging.path())?;
+        let files = plan_and_context(staging.path()).map_err(|error| error.relocated(staging.path(), &self.0))?;
         let record = Record { facts: facts.clone(), files };
         let text = serde_json::to_vec_pretty(&record)
             .map_err(|error| failed("describe what was compiled in")(error.into()))?;

@@ -1,6 +1,7 @@
 //! What can go wrong with a graph.
 
 use std::path::{Path, PathBuf};
+use tileforge_files::unfinished::relocated;
 
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -84,6 +85,19 @@ impl Error {
             | Error::Output(_) => self,
             other => Error::InFile { path: path.to_owned(), source: Box::new(other) },
         }
+    }
+
+    /// The same error about a file of the folder `from`, which is gone or has got the name `to`.
+    #[must_use]
+    pub fn relocated(mut self, from: &Path, to: &Path) -> Self {
+        match &mut self {
+            Error::File { path, .. }
+            | Error::Format { path, .. }
+            | Error::InFile { path, .. }
+            | Error::Changed { path, .. } => *path = relocated(path, from, to),
+            Error::Node { .. } | Error::Weight { .. } | Error::Output(_) | Error::Graph(_) => {}
+        }
+        self
     }
 
     pub(crate) fn file(path: &Path, action: &'static str, reason: impl ToString) -> Self {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tileforge_contract::{DataType, Provider};
+use tileforge_files::unfinished::relocated;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -177,6 +178,27 @@ impl Error {
                 | Self::NoCache
                 | Self::Engine(tileforge_engine::Error::NothingCompiled { .. })
         )
+    }
+
+    /// The same error about a file of the folder `from`, which is gone or has got the name `to`.
+    #[must_use]
+    pub fn relocated(mut self, from: &Path, to: &Path) -> Self {
+        // ONNX Runtime repeats the path that it was given.
+        if let Self::Session { message, .. } = &mut self {
+            *message = message.replace(&*from.to_string_lossy(), &to.to_string_lossy());
+        }
+        match self {
+            Self::Engine(error) => Self::Engine(error.relocated(from, to)),
+            Self::File { ref mut path, .. }
+            | Self::Session { ref mut path, .. }
+            | Self::Tensor { ref mut path, .. }
+            | Self::NodesElsewhere { ref mut path, .. }
+            | Self::SelfTest { ref mut path, .. } => {
+                *path = relocated(path, from, to);
+                self
+            }
+            other => other,
+        }
     }
 
     pub(crate) fn file(path: &Path, action: &'static str, source: std::io::Error) -> Self {

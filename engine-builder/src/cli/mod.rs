@@ -3,7 +3,6 @@
 mod advice;
 mod bundle;
 mod lint;
-mod place;
 mod profiles;
 mod talk;
 
@@ -178,7 +177,7 @@ impl terminal::Failure for Failure {
     fn text(&self) -> Option<String> {
         Some(match self {
             Self::Usage(reason) => reason.clone(),
-            Self::Builder(error) => place::without_unfinished(&chain_with(error, advice::on(error).as_deref())),
+            Self::Builder(error) => chain_with(error, advice::on(error).as_deref()),
             Self::Print(error) => chain(error),
         })
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
+use tileforge_files::outputs;
 
 /// Unpacks the tar file `archive` to the engine directory `directory`, which must be free or hold an older engine.
 ///
@@ -17,15 +18,23 @@ use std::path::{Path, PathBuf};
 /// The archive does not hold an engine, a file is missing, additional or altered, the signature is not by `key`, or the
 /// folder cannot be written. After a failure there is no folder, or still the older engine.
 pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Result<Manifest> {
+    outputs::check(&[directory], &[archive]).map_err(Error::Output)?;
     let mut file = tileforge_files::open(archive).map_err(|e| Error::file(archive, "open", e))?;
-    let broken =
-        |e: io::Error| Error::archive(archive, format!("not a whole tar file of an engine: {e}; copy it again"));
     check_extensions(&file, archive).map_err(|problem| match problem {
-        Problem::Read(e) => broken(e),
+        Problem::Read(e) => not_whole(archive, e),
         Problem::Other(e) => e,
     })?;
     file.rewind().map_err(|e| Error::file(archive, "read", e))?;
     let staging = exchange::temporary(exchange::place_for(directory)?)?;
+    let unpacked = unpack_to(staging.path(), file, archive, key);
+    let manifest = unpacked.map_err(|error| error.relocated(staging.path(), directory))?;
+    exchange::put_in_place(staging, directory)?;
+    Ok(manifest)
+}
+
+/// Unpacks the opened `archive` to the folder `staging`.
+fn unpack_to(staging: &Path, file: File, archive: &Path, key: Option<&PublicKey>) -> Result<Manifest> {
+    let broken = |e| not_whole(archive, e);
     let mut tar = tar::Archive::new(BufReader::with_capacity(1 << 20, file));
     let refused =
         |name: &str, problem: String| Error::archive(&archive.join(name), format!("{problem}; copy the file again"));
@@ -42,7 +51,7 @@ pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Resu
             return Err(refused(&name, "it is there twice".into()));
         }
         let length = entry.size();
-        let target = staging.path().join(&name);
+        let target = staging.join(&name);
         if name == MANIFEST_FILE && seen.len() == 1 {
             head.bytes = read_small(&mut entry, MANIFEST_MAXIMUM_BYTES).map_err(broken)?.ok_or_else(|| {
                 refused(&name, format!("expected at most {MANIFEST_MAXIMUM_BYTES} bytes, found {length}"))
@@ -84,8 +93,11 @@ pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Resu
     if let Some(name) = manifest.files.keys().find(|name| !seen.contains(*name)) {
         return Err(refused(name, "listed in the manifest, but missing".into()));
     }
-    exchange::put_in_place(staging, directory)?;
     Ok(manifest)
+}
+
+fn not_whole(archive: &Path, reason: io::Error) -> Error {
+    Error::archive(archive, format!("not a whole tar file of an engine: {reason}; copy it again"))
 }
 
 /// Largest name and largest table of attributes of an entry.
