@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// Bytes that streaming reads at a time: enough for full disk speed, few enough to stay in cache.
-const CHUNK: usize = 1 << 20;
+pub(crate) const CHUNK: usize = 1 << 20;
 /// Bytes that the system copies at a time: enough for full speed, few enough to report progress between two calls.
 const SYSTEM_CHUNK: usize = 64 << 20;
 
@@ -95,6 +95,11 @@ impl MappedFile {
         Ok(())
     }
 
+    /// Reads `length` bytes from `offset` on, without the map, as [`MappedFile::stream`] does.
+    pub(crate) fn reader(&self, offset: u64, length: u64) -> impl io::Read {
+        Range { file: &self.file, offset, left: length }
+    }
+
     /// Appends `length` bytes from `offset` to `target` inside the kernel. A file system that shares blocks copies
     /// nothing. `appended` gets the number of bytes of each piece.
     ///
@@ -128,6 +133,23 @@ impl MappedFile {
             }
         }
         Ok(())
+    }
+}
+
+/// A part of a file that is being read.
+struct Range<'a> {
+    file: &'a File,
+    offset: u64,
+    left: u64,
+}
+
+impl io::Read for Range<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let read = self.file.read_at(&mut buffer[..most], self.offset)?;
+        self.offset += read as u64;
+        self.left -= read as u64;
+        Ok(read)
     }
 }
 

@@ -4,6 +4,7 @@ mod arithmetic;
 mod cast;
 mod layout;
 mod quantised;
+mod stored;
 
 use crate::{DataType, Error, MappedFile, Result};
 use bytes::Bytes;
@@ -27,6 +28,9 @@ pub struct Weight {
 enum Source {
     Range { file: Arc<MappedFile>, offset: u64 },
     Bytes(Bytes),
+    Deflated { file: Arc<MappedFile>, offset: u64, compressed: u64 },
+    BigEndian(Arc<Weight>),
+    Strided { of: Arc<Weight>, first: usize, dims: Arc<[usize]>, strides: Arc<[usize]> },
     Zeros,
     Cast(Arc<Weight>),
     Transpose { of: Arc<Weight>, permutation: Vec<usize> },
@@ -252,9 +256,9 @@ impl Weight {
 
     /// Gives all bytes to `sink` in order, a piece at a time.
     ///
-    /// Most sources need only a small buffer. Some hold whole tensors: a transposition, a choice of rows and weighted
-    /// rows hold their source, a concatenation on an inner axis its parts, a product or a sum both operands, and a
-    /// low-rank product its factors. Bytes of a mapped file are not copied for that.
+    /// Most sources need only a small buffer. Some hold whole tensors: a transposition, a view with gaps, a choice of
+    /// rows and weighted rows hold their source, a concatenation on an inner axis its parts, a product or a sum both
+    /// operands, and a low-rank product its factors. Bytes of a mapped file are not copied for that.
     ///
     /// # Errors
     /// A file cannot be read, or `sink` fails.
@@ -262,6 +266,11 @@ impl Weight {
         match &self.source {
             Source::Range { file, offset } => file.stream(*offset, self.byte_length(), sink),
             Source::Bytes(bytes) => sink(bytes),
+            Source::Deflated { file, offset, compressed } => {
+                stored::inflate(file, *offset..offset + compressed, self.byte_length(), sink)
+            }
+            Source::BigEndian(of) => stored::swap_bytes(of, sink),
+            Source::Strided { of, first, dims, strides } => stored::view(of, *first, dims, strides, sink),
             Source::Zeros => stream_zeros(self.byte_length(), sink),
             Source::Cast(of) => cast::stream(of, self.data_type, sink),
             Source::Transpose { of, permutation } => layout::transpose(of, permutation, sink),

@@ -4,7 +4,7 @@ use super::Weight;
 use crate::Result;
 
 /// Strides in elements of a row-major tensor.
-fn strides(dims: &[usize]) -> Vec<usize> {
+pub(super) fn strides(dims: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; dims.len()];
     for axis in (1..dims.len()).rev() {
         strides[axis - 1] = strides[axis] * dims[axis];
@@ -13,19 +13,30 @@ fn strides(dims: &[usize]) -> Vec<usize> {
 }
 
 pub(super) fn transpose(of: &Weight, permutation: &[usize], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let bytes = of.to_bytes()?;
-    let size = of.data_type.size();
     let source_strides = strides(&of.dims);
     // Computed from the source, because the result may have been reshaped since.
     let dims: Vec<usize> = permutation.iter().map(|&axis| of.dims[axis]).collect();
-    let steps: Vec<usize> = permutation.iter().map(|&axis| source_strides[axis] * size).collect();
+    let strides: Vec<usize> = permutation.iter().map(|&axis| source_strides[axis]).collect();
+    gather(&of.to_bytes()?, of.data_type.size(), 0, &dims, &strides, sink)
+}
+
+/// The elements `first + Σ index · stride`, in row-major order of the indices. `size` is the number of bytes of each.
+pub(super) fn gather(
+    bytes: &[u8],
+    size: usize,
+    first: usize,
+    dims: &[usize],
+    strides: &[usize],
+    sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let steps: Vec<usize> = strides.iter().map(|stride| stride * size).collect();
     let (Some((&row_length, outer)), Some(&row_step)) = (dims.split_last(), steps.last()) else {
-        return sink(&bytes);
+        return sink(&bytes[first * size..][..size]);
     };
     let mut row = Vec::with_capacity(row_length * size);
     let mut index = vec![0; outer.len()];
     for _ in 0..outer.iter().product() {
-        let start: usize = index.iter().zip(&steps).map(|(i, step)| i * step).sum();
+        let start: usize = first * size + index.iter().zip(&steps).map(|(i, step)| i * step).sum::<usize>();
         row.clear();
         for i in 0..row_length {
             row.extend_from_slice(&bytes[start + i * row_step..][..size]);
