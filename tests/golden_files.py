@@ -14,7 +14,7 @@ import torch
 
 CHECK_TOLERANCE = 1e-6  # of the range of a tensor's values, or of 1 if that range is smaller
 
-File = tuple[dict, dict]  # tensors and metadata; for a name that ends in .json: the JSON object and nothing
+File = tuple[dict | bytes, dict]  # tensors and metadata; for a name that ends in .json: the JSON object and nothing; or bytes
 
 
 def extent(values: torch.Tensor) -> float:
@@ -23,6 +23,8 @@ def extent(values: torch.Tensor) -> float:
 
 def encode(name: str, file: File) -> bytes:
     contents, metadata = file
+    if isinstance(contents, bytes):
+        return contents
     if name.endswith(".json"):
         return (json.dumps(contents, indent=2, sort_keys=True) + "\n").encode()
     encoded = safetensors.torch.save(contents, metadata)
@@ -38,6 +40,8 @@ def differences(path: Path, file: File) -> list[str]:
     contents, metadata = file
     if not path.is_file():
         return ["is missing"]
+    if isinstance(contents, bytes):
+        return [] if path.read_bytes() == contents else ["has other bytes"]
     if path.suffix == ".json":
         return [] if json.loads(path.read_text()) == contents else ["has other contents"]
     found = []

@@ -336,7 +336,7 @@ fn hints(folder: &Path, task: Task) -> Result<BTreeMap<String, String>> {
 /// The path of the weights in a component's folder: a file, or the index of its shards.
 ///
 /// # Errors
-/// The folder has no safetensors file of the expected name, or the class in its configuration is not supported.
+/// The folder has no weights of an expected name, or the class in its configuration is not supported.
 pub fn weights_in(folder: &Path, variant: Option<&str>) -> Result<PathBuf> {
     let config = folder.join(CONFIG);
     if config.is_file()
@@ -350,9 +350,18 @@ pub fn weights_in(folder: &Path, variant: Option<&str>) -> Result<PathBuf> {
         ));
     }
     let variant = variant.map_or_else(String::new, |variant| format!(".{variant}"));
-    let names: Vec<String> = ["diffusion_pytorch_model", "model"]
+    // Where both are there, safetensors are taken: their weights are the same.
+    let files = [
+        ("diffusion_pytorch_model", "safetensors"),
+        ("model", "safetensors"),
+        ("diffusion_pytorch_model", "bin"),
+        ("pytorch_model", "bin"),
+    ];
+    let names: Vec<String> = files
         .iter()
-        .flat_map(|stem| [format!("{stem}{variant}.safetensors"), format!("{stem}.safetensors.index{variant}.json")])
+        .flat_map(|(stem, extension)| {
+            [format!("{stem}{variant}.{extension}"), format!("{stem}.{extension}.index{variant}.json")]
+        })
         .collect();
     if let Some(path) = names.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
         return Ok(path);
@@ -362,7 +371,7 @@ pub fn weights_in(folder: &Path, variant: Option<&str>) -> Result<PathBuf> {
 }
 
 fn is_weights(name: &str) -> bool {
-    [".safetensors", ".bin", ".pt", ".ckpt", ".msgpack"].iter().any(|extension| name.ends_with(extension))
+    [".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".msgpack"].iter().any(|extension| name.ends_with(extension))
 }
 
 fn holds_weights(folder: &Path) -> Result<bool> {

@@ -50,12 +50,6 @@ fn damaged_checkpoints_are_refused() {
 }
 
 #[test]
-fn pickles_are_refused_with_the_way_to_convert_them() {
-    refused_checkpoint(b"PK\x03\x04 a zip archive", &["PyTorch pickle", "weights_only=True", "save_file"]);
-    refused_checkpoint(b"\x80\x02 a bare pickle", &["PyTorch pickle", "save_file"]);
-}
-
-#[test]
 fn a_graph_of_one_size_needs_its_shape() {
     let work = tempfile::tempdir().unwrap();
     let (path, out) = (repository("tests/golden/drct-x2/checkpoint.safetensors"), work.path().join("model.onnx"));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// Dictionaries that training frameworks wrap around a network's tensors. Where a checkpoint holds several copies of a
 /// network, the first wrapper in this list is used: averaged weights come before the last ones.
-const WRAPPERS: [&str; 9] =
+pub(super) const WRAPPERS: [&str; 9] =
     ["params_ema.", "params-ema.", "params.", "model_state_dict.", "state_dict.", "model.", "net.", "module.", "netG."];
 
 /// How names are normalised: a prefix is stripped, and names without it are left out.

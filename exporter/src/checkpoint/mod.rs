@@ -1,15 +1,18 @@
-//! Checkpoints: named tensors in safetensors files, mapped and checked, under normalised names.
+//! Checkpoints: named tensors in files of safetensors or PyTorch, mapped and checked, under normalised names.
 
 mod keys;
 mod safetensors;
 mod sharded;
 pub(crate) mod single_file;
+mod torch;
 
 pub use safetensors::{Header, TensorInfo, parse_header};
+pub use torch::{Place, TorchFile, TorchTensor, parse_torch};
 
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tileforge_files::TEXT_MAXIMUM_BYTES;
 use tileforge_graph::{MappedFile, Weight};
 
@@ -21,6 +24,9 @@ pub struct Checkpoint {
     tensors: BTreeMap<String, Weight>,
     metadata: BTreeMap<String, String>,
     names: Names,
+    /// The dictionaries that a file of PyTorch holds the network in.
+    wrapper: String,
+    set_aside: Vec<String>,
     /// Whether a `config.json` beside the weights describes them.
     has_config: bool,
 }
@@ -35,22 +41,23 @@ enum Names {
 }
 
 impl Checkpoint {
-    /// Maps a `.safetensors` file, or the shards that a `*.safetensors.index.json` lists.
+    /// Maps a file of safetensors or of PyTorch (`torch.save`), or the shards that a `*.index.json` lists. The content
+    /// says which it is, not the name.
     ///
     /// Only the headers are read. Names are normalised: wrappers of training frameworks (`params_ema.`, `module.`, …)
     /// are stripped.
     ///
     /// # Errors
-    /// A file cannot be read or is not a valid safetensors file, a shard is missing, or the file is a pickle.
+    /// A file cannot be read or is not valid, a shard is missing, or a file of PyTorch asks for something else than
+    /// tensors and containers.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let (files, found) = if path.extension().is_some_and(|extension| extension == "json") {
-            sharded::open(path)?
-        } else {
-            let (tensors, metadata) = open_file(path)?;
-            (vec![path.to_owned()], (tensors, metadata))
-        };
-        let (tensors, metadata) = found;
+        let (files, Stored { tensors, metadata, wrapper, set_aside }) =
+            if path.extension().is_some_and(|extension| extension == "json") {
+                sharded::open(path)?
+            } else {
+                (vec![path.to_owned()], open_file(path)?)
+            };
         let names: BTreeSet<&str> = tensors.keys().map(String::as_str).collect();
         let normalisation = keys::Normalisation::new(&names);
         let tensors = tensors
@@ -58,7 +65,7 @@ impl Checkpoint {
             .filter_map(|(name, weight)| Some((normalisation.apply(&name)?.to_owned(), weight)))
             .collect();
         let names = Names::Stripped(normalisation.prefix().to_owned());
-        Ok(Checkpoint { path: path.to_owned(), files, tensors, metadata, names, has_config: true })
+        Ok(Checkpoint { path: path.to_owned(), files, tensors, metadata, names, wrapper, set_aside, has_config: true })
     }
 
     /// The path that was opened: the file, or the index of the shards.
@@ -66,7 +73,7 @@ impl Checkpoint {
         &self.path
     }
 
-    /// The safetensors files that hold the tensors.
+    /// The files that hold the tensors.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
@@ -105,11 +112,16 @@ impl Checkpoint {
     }
 
     /// The prefix that was stripped from every name: empty, or one that ends in a dot.
-    pub fn stripped_prefix(&self) -> &str {
+    pub fn stripped_prefix(&self) -> String {
         match &self.names {
-            Names::Stripped(prefix) => prefix,
-            Names::Translated(_) => "",
+            Names::Stripped(prefix) => format!("{}{prefix}", self.wrapper),
+            Names::Translated(_) => String::new(),
         }
+    }
+
+    /// What a file of PyTorch holds beside the network and no graph needs, such as the state of an optimiser.
+    pub fn set_aside(&self) -> &[String] {
+        &self.set_aside
     }
 
     /// The name of a tensor in the file.
@@ -126,38 +138,54 @@ impl Checkpoint {
     }
 }
 
-type Tensors = (BTreeMap<String, Weight>, BTreeMap<String, String>);
+/// What a file holds.
+#[derive(Debug, Default)]
+struct Stored {
+    tensors: BTreeMap<String, Weight>,
+    metadata: BTreeMap<String, String>,
+    wrapper: String,
+    set_aside: Vec<String>,
+}
 
-/// Maps one safetensors file.
-fn open_file(path: &Path) -> Result<Tensors> {
+/// Maps one file.
+fn open_file(path: &Path) -> Result<Stored> {
     let file = MappedFile::open(path)?;
     // The length of a valid header can look like the first bytes of another format, so other formats are only
     // considered where the header is invalid.
-    let header = parse_header(file.bytes())
-        .map_err(|reason| Error::checkpoint(path, other_format(path, file.bytes()).unwrap_or(reason)))?;
+    let header = match parse_header(file.bytes()) {
+        Ok(header) => header,
+        Err(_) if torch::begins_as_one(file.bytes()) => return open_torch(&file),
+        Err(reason) => return Err(Error::checkpoint(path, other_format(file.bytes()).unwrap_or(reason))),
+    };
     let mut tensors = BTreeMap::new();
     for (name, info) in header.tensors {
         let weight = Weight::mapped(file.clone(), info.offset, info.data_type, info.dims)?;
         tensors.insert(name, weight);
     }
-    Ok((tensors, header.metadata))
+    Ok(Stored { tensors, metadata: header.metadata, ..Stored::default() })
+}
+
+/// The tensors of a file of PyTorch.
+fn open_torch(file: &Arc<MappedFile>) -> Result<Stored> {
+    let TorchFile { tensors, wrapper, set_aside } =
+        parse_torch(file.bytes()).map_err(|reason| Error::checkpoint(file.path(), reason))?;
+    let weight = |tensor: TorchTensor| {
+        let Place { offset, compressed, .. } = tensor.place;
+        let (file, data_type, elements) = (file.clone(), tensor.data_type, vec![tensor.elements]);
+        let storage = match compressed {
+            None => Weight::mapped(file, offset, data_type, elements)?,
+            Some(compressed) => Weight::deflated(file, offset, compressed, data_type, elements)?,
+        };
+        let storage = if tensor.is_big_endian { storage.from_big_endian() } else { storage };
+        storage.strided(tensor.first, tensor.dims, &tensor.strides)
+    };
+    let tensors =
+        tensors.into_iter().map(|(name, tensor)| Ok((name, weight(tensor)?))).collect::<Result<BTreeMap<_, _>>>()?;
+    Ok(Stored { tensors, metadata: BTreeMap::new(), wrapper, set_aside })
 }
 
 /// The error for a file in another format that people mistake for safetensors, which its first bytes show.
-fn other_format(path: &Path, bytes: &[u8]) -> Option<String> {
-    let pickle = bytes.first() == Some(&0x80) && bytes.get(1).is_some_and(|version| *version <= 5);
-    if pickle || bytes.starts_with(b"PK\x03\x04") {
-        let (from, to) = (path.display(), path.with_extension("safetensors"));
-        return Some(format!(
-            "this is a PyTorch pickle, which can run any code when it is opened; expected a .safetensors file. \
-             Convert it once, on a machine where you may run its code:\n  \
-             python3 -c \"import torch, safetensors.torch as s; \
-             d = torch.load('{from}', map_location='cpu', weights_only=True); \
-             d = next((d[k] for k in ('params_ema', 'params', 'state_dict') if k in d), d); \
-             s.save_file({{k: v.contiguous() for k, v in d.items()}}, '{}')\"",
-            to.display()
-        ));
-    }
+fn other_format(bytes: &[u8]) -> Option<String> {
     let gguf = bytes.starts_with(b"GGUF");
-    gguf.then(|| "this is a GGUF file; expected the .safetensors file that it was made from".into())
+    gguf.then(|| "this is a GGUF file; expected the checkpoint that it was made from".into())
 }

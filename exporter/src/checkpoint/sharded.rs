@@ -1,6 +1,6 @@
 //! Checkpoints in several files, with an index that gives the file of each tensor.
 
-use super::{Tensors, open_file};
+use super::{Stored, open_file};
 use crate::{Error, Result};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ struct Index {
 }
 
 /// Maps every shard that an index lists, and compares its tensors with the index.
-pub(super) fn open(path: &Path) -> Result<(Vec<PathBuf>, Tensors)> {
+pub(super) fn open(path: &Path) -> Result<(Vec<PathBuf>, Stored)> {
     let text = tileforge_files::read_text(path, TEXT_MAXIMUM_BYTES).map_err(|source| Error::File {
         path: path.to_owned(),
         action: "read",
@@ -34,8 +34,8 @@ pub(super) fn open(path: &Path) -> Result<(Vec<PathBuf>, Tensors)> {
             let reason = format!("the shard `{shard}` (one of {shards}) is missing; download it into the same folder");
             return Err(Error::checkpoint(path, reason));
         }
-        let (found, notes) = open_file(&file)?;
-        for name in found.keys() {
+        let found = open_file(&file)?;
+        for name in found.tensors.keys() {
             if index.weight_map.get(name) != Some(shard) {
                 let place = index.weight_map.get(name).map_or("nowhere".into(), |other| format!("in `{other}`"));
                 return Err(Error::checkpoint(
@@ -45,8 +45,8 @@ pub(super) fn open(path: &Path) -> Result<(Vec<PathBuf>, Tensors)> {
             }
         }
         files.push(file);
-        metadata.extend(notes);
-        tensors.extend(found);
+        metadata.extend(found.metadata);
+        tensors.extend(found.tensors);
     }
     if let Some((name, shard)) = index.weight_map.iter().find(|(name, _)| !tensors.contains_key(*name)) {
         return Err(Error::checkpoint(
@@ -54,5 +54,5 @@ pub(super) fn open(path: &Path) -> Result<(Vec<PathBuf>, Tensors)> {
             format!("the index places the tensor `{name}` in `{shard}`, which does not hold it"),
         ));
     }
-    Ok((files, (tensors, metadata)))
+    Ok((files, Stored { tensors, metadata, ..Stored::default() }))
 }

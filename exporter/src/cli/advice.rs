@@ -40,7 +40,7 @@ fn set(MissingHyperparameter { name, values }: &MissingHyperparameter) -> String
 /// The variant of the first weights that have one: `fp16` of `model.fp16.safetensors`.
 fn variant(files: &[String]) -> Option<&str> {
     files.iter().find_map(|file| {
-        let stem = file.strip_suffix(".safetensors")?;
+        let stem = file.strip_suffix(".safetensors").or_else(|| file.strip_suffix(".bin"))?;
         // Shards are numbered: `model.fp16-00001-of-00002`.
         let variant = Path::new(stem).extension()?.to_str()?;
         variant.split('-').next().filter(|variant| !variant.is_empty())
@@ -59,6 +59,7 @@ mod tests {
         };
         assert_eq!(of(&["model.bin", "model.fp16.safetensors"]), Some("fp16".into()));
         assert_eq!(of(&["diffusion_pytorch_model.bf16-00001-of-00002.safetensors"]), Some("bf16".into()));
+        assert_eq!(of(&["pytorch_model.fp16.bin"]), Some("fp16".into()));
         assert_eq!(of(&["pytorch_model.bin", "other.safetensors"]), None);
     }
 

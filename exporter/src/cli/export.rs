@@ -12,8 +12,8 @@ use tileforge_terminal::{Progress, Unit, report};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A .safetensors file, the .safetensors.index.json of a sharded one, a folder with either and its config.json, or
-    /// a pipeline's folder
+    /// A checkpoint (.safetensors, .pth, .pt, .ckpt, .bin), the .index.json of a sharded one, a folder with either and
+    /// its config.json, or a pipeline's folder
     path: PathBuf,
     /// Where the graph goes; for a pipeline, the folder for all its graphs
     #[arg(short, long, value_name = "OUT")]

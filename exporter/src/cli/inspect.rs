@@ -10,7 +10,8 @@ use tileforge_exporter::arch::detect_task;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A .safetensors file, the .safetensors.index.json of a sharded one, or a folder with either and its config.json
+    /// A checkpoint (.safetensors, .pth, .pt, .ckpt, .bin), the .index.json of a sharded one, or a folder with either and
+    /// its config.json
     path: PathBuf,
     #[command(flatten)]
     hints: Hints,
@@ -44,6 +45,7 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
             "tensors": checkpoint.tensors().len(),
             "data_types": types,
             "stripped_prefix": checkpoint.stripped_prefix(),
+            "set_aside": checkpoint.set_aside(),
             "files": checkpoint.files().iter().map(|file| file.to_string_lossy()).collect::<Vec<_>>(),
             "hyperparameters": hyperparameters,
             "metadata": checkpoint.metadata(),
@@ -63,7 +65,8 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
             types.iter().map(|(name, count)| format!("{name} ({count} tensors)")).collect::<Vec<_>>().join(", "),
         ),
         ("files", checkpoint.files().len().to_string()),
-        ("prefix", checkpoint.stripped_prefix().to_owned()),
+        ("prefix", checkpoint.stripped_prefix()),
+        ("set aside", checkpoint.set_aside().join(", ")),
         (
             "receptive field",
             upscale.map_or_else(String::new, |upscale| match upscale.receptive_field {

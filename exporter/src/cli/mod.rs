@@ -17,8 +17,8 @@ use tileforge_terminal::{
 
 const AFTER_HELP: &str = "\
 Examples:
-  exporter inspect RealESRGAN_x4plus.safetensors
-  exporter export RealESRGAN_x4plus.safetensors -o x4plus.onnx
+  exporter inspect RealESRGAN_x4plus.pth
+  exporter export RealESRGAN_x4plus.pth -o x4plus.onnx
   exporter export model.safetensors.index.json -o model.onnx --weights copy --shapes image:1x3x256x256
   exporter export stable-diffusion-xl-base-1.0 -o sdxl-onnx --variant fp16";
 
@@ -26,7 +26,7 @@ Examples:
 #[command(
     name = "exporter",
     version,
-    about = "Turns safetensors checkpoints of image models into ONNX graphs",
+    about = "Turns checkpoints of image models into ONNX graphs",
     after_help = [AFTER_HELP, "\n\n", Exit::HELP].concat()
 )]
 struct Arguments {
