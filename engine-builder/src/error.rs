@@ -1,6 +1,6 @@
 //! What can go wrong while an engine is built.
 
-use crate::PrecisionOption;
+use crate::{Origin, PrecisionOption};
 use std::path::{Path, PathBuf};
 use tileforge_contract::Precision;
 use tileforge_files::unfinished::relocated;
@@ -65,6 +65,107 @@ pub enum Error {
     /// TensorRT would refuse a graph.
     #[error("{0}")]
     Lint(String),
+    /// A model has several graphs and none was chosen, or none of the chosen name.
+    #[error("{}: {}the model has the graphs {}", path.display(), none_of(found.as_deref()), graphs.join(", "))]
+    ModelGraph {
+        /// The model file.
+        path: PathBuf,
+        /// The name that was asked for.
+        found: Option<String>,
+        /// The graphs that it has.
+        graphs: Vec<String>,
+    },
+    /// A checkpoint's graph was chosen by a name that no task has.
+    #[error("{reason}")]
+    Component {
+        /// The known names, and the one that was found.
+        reason: String,
+    },
+    /// A file of a model is not on this machine.
+    #[error(transparent)]
+    MissingWeights(Box<MissingWeights>),
+    /// A file is another one than the model file describes.
+    #[error("{}: expected the SHA-256 {expected} ({}), found {found}: it is another file", path.display(),
+        if record.is_some() { "recorded on first use" } else { "published" })]
+    WrongWeights {
+        /// The file.
+        path: PathBuf,
+        /// The file that records the digest of the first use; `None` for a published digest.
+        record: Option<PathBuf>,
+        /// The expected digest.
+        expected: String,
+        /// The file's digest.
+        found: String,
+    },
+    /// A model's file cannot be downloaded by a program.
+    #[error("{model}: no program can download {file}{}", page.as_ref().map_or(String::new(), |page| format!(
+        "; get it from {page}"
+    )))]
+    NoAddress {
+        /// The model.
+        model: String,
+        /// The file.
+        file: String,
+        /// A page for people.
+        page: Option<String>,
+    },
+    /// A download was asked for, and the machine is offline by the user's word.
+    #[error("{model}: its weights are not on this machine, and downloads are switched off; they are at {url}")]
+    Offline {
+        /// The model.
+        model: String,
+        /// The address.
+        url: String,
+    },
+    /// A server refused a download.
+    #[error("{url}: the server refused the download ({status})")]
+    Refused {
+        /// The address.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// Whether the user's token was sent.
+        has_token: bool,
+    },
+    /// A server gave something else than the file.
+    #[error("{url}: {reason}")]
+    Server {
+        /// The address.
+        url: String,
+        /// What was expected, and what was found.
+        reason: String,
+    },
+    /// A download was cut. What came before stays, and the next one goes on from there.
+    #[error("{url}: the download was cut: {reason}; what came is in {}, and the next download goes on from there",
+        part.display())]
+    Cut {
+        /// The address.
+        url: String,
+        /// What was downloaded.
+        part: PathBuf,
+        /// Why it was cut.
+        reason: String,
+    },
+    /// No byte of a file came.
+    #[error("{url}: cannot be downloaded: {reason}")]
+    NoDownload {
+        /// The address.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// No server can be trusted.
+    #[error("{url}: this system has no certificates of authorities to check the server with")]
+    NoCertificates {
+        /// The address.
+        url: String,
+    },
+    /// Another process downloads the same file.
+    #[error("{}: another process is downloading it", path.display())]
+    Busy {
+        /// The unfinished file.
+        path: PathBuf,
+    },
     /// The checkpoint cannot be exported.
     #[error(transparent)]
     Export(#[from] tileforge_exporter::Error),
@@ -88,6 +189,25 @@ pub enum Error {
     Contract(#[from] tileforge_contract::Error),
 }
 
+/// A file of a model is not on this machine.
+#[derive(Debug, thiserror::Error)]
+#[error("{model}: {file} is not on this machine{}; it comes from {}, with the licence {licence}",
+    in_megabytes(*size), place(origin.as_ref()))]
+pub struct MissingWeights {
+    /// The model.
+    pub model: String,
+    /// The file.
+    pub file: String,
+    /// Its bytes, if they are known.
+    pub size: Option<u64>,
+    /// The licence of the weights.
+    pub licence: String,
+    /// Where it can be had.
+    pub origin: Option<Origin>,
+    /// The folders that were looked into.
+    pub folders: Vec<PathBuf>,
+}
+
 impl Error {
     /// The same error about a file of the folder `from`, which is gone or has got the name `to`.
     #[must_use]
@@ -108,5 +228,21 @@ impl Error {
 
     pub(crate) fn input(path: &Path, reason: impl Into<String>) -> Self {
         Error::Input { path: path.to_owned(), reason: reason.into() }
+    }
+}
+
+fn none_of(name: Option<&str>) -> String {
+    name.map_or_else(String::new, |name| format!("expected one of its graphs, found `{name}`; "))
+}
+
+fn in_megabytes(size: Option<u64>) -> String {
+    size.map_or_else(String::new, |bytes| format!(" ({:.1} MB)", bytes as f64 / 1e6))
+}
+
+fn place(origin: Option<&Origin>) -> String {
+    match origin {
+        Some(Origin::Hub { repository, .. }) => format!("the hub's repository {repository}"),
+        Some(Origin::Folder(address) | Origin::Page(address)) => address.clone(),
+        None => "the folder of its model file".into(),
     }
 }

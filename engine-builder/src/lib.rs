@@ -7,6 +7,7 @@ mod build;
 mod error;
 mod gate;
 pub mod lint;
+mod listed_weights;
 mod model_file;
 mod optimise;
 pub mod portable;
@@ -21,14 +22,15 @@ mod weights;
 mod yaml;
 
 pub use build::{Built, build};
-pub use error::{Error, Result};
+pub use error::{Error, MissingWeights, Result};
 pub use gate::{Measurement, figure};
-pub use model_file::ModelFile;
+pub use listed_weights::check_weights;
+pub use model_file::{Calibration, FileFacts, GraphFile, ModelFile, ModelSizes, Origin};
 pub use precision::{PrecisionOption, PrecisionOptions, RangeMethod, Sensitivity, convert_graph};
 pub use profile::{Device, Floors, Profile, Tile};
 pub use progress::{Progress, Silent};
 pub use source::{Source, SourceOptions};
-pub use weights::check_weights;
+pub use weights::WeightFolders;
 
 #[cfg(test)]
 mod tests {

@@ -1,69 +1,357 @@
-//! Model files: what a checkpoint is, and where it comes from.
+//! Model files: what a model is, which graphs are made of it, and where its weights come from.
 
-use crate::{Error, Result, yaml};
-use serde::Deserialize;
-use std::collections::BTreeMap;
+use crate::profile::{Shapes, Tile};
+use crate::{Error, RangeMethod, Result, yaml};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use tileforge_contract::Task;
+use tileforge_contract::{Precision, Provider, Task};
 
 /// A model, as `models/NAME.yaml` describes it.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Serialize)]
 pub struct ModelFile {
     /// The name: the same as the file's.
     pub name: String,
     /// What the model is good for, in a sentence for the reader.
     pub description: String,
+    /// The licence of the weights: an SPDX expression, or the name that its author gives it.
+    pub licence: String,
+    /// Who trained it, and where it is published.
+    pub provenance: String,
+    /// Where its files can be downloaded; `None` for weights that come with the model file.
+    pub source: Option<Origin>,
+    /// The files that the model needs, by their path below the model's folder.
+    pub files: BTreeMap<String, FileFacts>,
+    /// The graphs. A model with one graph has a single one without a name.
+    pub graphs: BTreeMap<String, GraphFile>,
+    /// The model file.
+    #[serde(skip)]
+    pub path: PathBuf,
+}
+
+/// Where the files of a model are published.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Origin {
+    /// A repository of a hub with Hugging Face's addresses, `OWNER/NAME`, and its revision.
+    Hub {
+        /// `OWNER/NAME`.
+        repository: String,
+        /// A branch, a tag or a commit.
+        revision: String,
+    },
+    /// The address of a folder that holds the files.
+    Folder(String),
+    /// A page for people, for files that no program can download.
+    Page(String),
+}
+
+/// What is published about a file.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileFacts {
+    /// SHA-256; where none is published, that of the first use is recorded beside the file.
+    #[serde(default)]
+    pub sha256: Option<String>,
+    /// Number of bytes.
+    #[serde(default)]
+    pub size: Option<u64>,
+}
+
+/// One graph of a model.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GraphFile {
     /// The task; the checkpoint must have it.
     pub task: Task,
     /// The architecture; the checkpoint must have it.
     pub architecture: String,
-    /// The checkpoint, beside the model file.
-    pub checkpoint: PathBuf,
-    /// SHA-256 of the checkpoint.
-    pub sha256: String,
-    /// The licence of the weights, an SPDX expression.
-    pub licence: String,
-    /// Where the weights come from and how they were trained.
-    pub provenance: String,
+    /// The file of the weights, or the index of its shards: one of the model's files.
+    pub checkpoint: String,
+    /// Hyperparameters that the network must have, by the exporter's names.
+    #[serde(default)]
+    pub hyperparameters: BTreeMap<String, Value>,
     /// Hyperparameters that the checkpoint does not state.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
+    /// The precision on each provider, where it is another than the profile's.
+    #[serde(default)]
+    pub precision: Precisions,
+    /// How activations are measured, where it is done otherwise than usual.
+    #[serde(default)]
+    pub calibration: Calibration,
+    /// The sizes of the engine's graphs, where they are others than the profile's.
+    #[serde(default)]
+    pub sizes: Option<ModelSizes>,
+}
+
+/// A precision for each provider.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Precisions {
+    tensorrt: Option<Precision>,
+    cuda: Option<Precision>,
+    cpu: Option<Precision>,
+}
+
+/// How activations are measured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Calibration {
+    /// How many tiles or tensors are measured.
+    pub tiles: Option<u32>,
+    /// How INT8 chooses the range of an activation.
+    pub range: Option<RangeMethod>,
+}
+
+/// The sizes of the graphs of a model.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSizes {
+    /// One graph is built for each tile, as in a profile.
+    pub tiles: Vec<Tile>,
+    /// Samples in one run.
+    #[serde(default = "one")]
+    pub batch: u32,
+    /// Frames of a chunk, for networks of video.
+    #[serde(default = "one_frame")]
+    pub frames: usize,
+}
+
+impl ModelSizes {
+    /// The same without the frames, as a profile has it.
+    pub(crate) fn shapes(&self) -> Shapes {
+        Shapes { tiles: self.tiles.clone(), batch: self.batch }
+    }
+
+    /// What is wrong with sizes that no engine can have.
+    fn check(&self) -> Result<(), String> {
+        if self.frames == 0 {
+            return Err("`frames`: expected at least 1, found 0".into());
+        }
+        self.shapes().check()
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn one_frame() -> usize {
+    1
+}
+
+/// The keys of a model file. A model with one graph has the graph's keys beside its own.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    name: String,
+    description: String,
+    licence: String,
+    provenance: String,
+    source: Option<Origin>,
+    files: BTreeMap<String, FileFacts>,
+    #[serde(default)]
+    graphs: BTreeMap<String, GraphFile>,
+    task: Option<Task>,
+    architecture: Option<String>,
+    checkpoint: Option<String>,
+    hyperparameters: Option<BTreeMap<String, Value>>,
+    set: Option<BTreeMap<String, String>>,
+    precision: Option<Precisions>,
+    calibration: Option<Calibration>,
+    sizes: Option<ModelSizes>,
+}
+
+impl Keys {
+    /// The keys of a single graph that are given and have no effect beside `graphs`.
+    fn beside_graphs(&self) -> Vec<&'static str> {
+        let given = [
+            ("hyperparameters", self.hyperparameters.is_some()),
+            ("set", self.set.is_some()),
+            ("precision", self.precision.is_some()),
+            ("calibration", self.calibration.is_some()),
+            ("sizes", self.sizes.is_some()),
+        ];
+        given.into_iter().filter_map(|(key, is_given)| is_given.then_some(key)).collect()
+    }
 }
 
 impl ModelFile {
+    /// Reads the model file `name_or_path`: a path that ends in `.yaml`, or a name to look up in `folders`.
+    ///
+    /// # Errors
+    /// There is no such model, or its file cannot be read or is not valid.
+    pub fn find(name_or_path: &str, folders: &[PathBuf]) -> Result<Self> {
+        let path = Path::new(name_or_path);
+        let (file, folders) = if name_or_path.ends_with(".yaml") {
+            (path.to_owned(), vec![path.parent().unwrap_or(Path::new("")).to_owned()])
+        } else {
+            (PathBuf::from(format!("{name_or_path}.yaml")), folders.to_vec())
+        };
+        let file = file.file_name().unwrap_or_default();
+        match folders.iter().map(|folder| folder.join(file)).find(|path| path.is_file()) {
+            Some(path) => Self::read(&path),
+            None => {
+                let known = Self::names(&folders)?.join(", ");
+                let reason = format!("no such model; known are {known}, or give the path of a .yaml file");
+                Err(Error::input(path, reason))
+            }
+        }
+    }
+
+    /// The names of all models in `folders`, sorted.
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub fn names(folders: &[PathBuf]) -> Result<Vec<String>> {
+        let mut names: Vec<String> = Vec::new();
+        for folder in folders {
+            let failed = |e| Error::file(folder, "read", e);
+            for entry in folder.read_dir().map_err(failed)? {
+                let path = entry.map_err(failed)?.path();
+                if path.extension().is_some_and(|extension| extension == "yaml") {
+                    names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+                }
+            }
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
     /// Reads a model file.
     ///
     /// # Errors
-    /// The file cannot be read or is not valid, or its checkpoint is missing or has another SHA-256.
+    /// The file cannot be read or is not valid.
     pub fn read(path: &Path) -> Result<Self> {
-        let mut model: ModelFile = yaml::read(path)?;
-        if path.file_stem().is_none_or(|stem| stem != model.name.as_str()) {
-            return Err(Error::input(
-                path,
-                format!("expected the model to have its file's name, found `name: {}`", model.name),
-            ));
+        let keys: Keys = yaml::read(path)?;
+        let invalid = |reason: String| Err(Error::input(path, reason));
+        if path.file_stem().is_none_or(|stem| stem != keys.name.as_str()) {
+            return invalid(format!("expected the model to have its file's name, found `name: {}`", keys.name));
         }
-        if !model.checkpoint.to_str().is_some_and(tileforge_files::is_plain) {
-            let reason = format!("`checkpoint`: expected the name of a file beside it, found {:?}", model.checkpoint);
-            return Err(Error::input(path, reason));
+        let beside = keys.beside_graphs();
+        let graphs = match (keys.task, keys.architecture, keys.checkpoint) {
+            (None, None, None) if !keys.graphs.is_empty() && !beside.is_empty() => {
+                return invalid(format!("expected {} in each of its `graphs`, found beside them", beside.join(", ")));
+            }
+            (None, None, None) if !keys.graphs.is_empty() => keys.graphs,
+            (Some(task), Some(architecture), Some(checkpoint)) if keys.graphs.is_empty() => {
+                let graph = GraphFile {
+                    task,
+                    architecture,
+                    checkpoint,
+                    hyperparameters: keys.hyperparameters.unwrap_or_default(),
+                    set: keys.set.unwrap_or_default(),
+                    precision: keys.precision.unwrap_or_default(),
+                    calibration: keys.calibration.unwrap_or_default(),
+                    sizes: keys.sizes,
+                };
+                BTreeMap::from([(String::new(), graph)])
+            }
+            _ => {
+                let expected = "expected either `graphs`, or `task`, `architecture` and `checkpoint` of a single graph";
+                return invalid(expected.into());
+            }
+        };
+        for (file, FileFacts { sha256, .. }) in &keys.files {
+            if !file.split('/').all(tileforge_files::is_plain) {
+                return invalid(format!("`files`: expected names of files below the model's folder, found {file:?}"));
+            }
+            let digits = |text: &String| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if let Some(wrong) = sha256.as_ref().filter(|text| !digits(text)) {
+                return invalid(format!("{file}: expected 64 hexadecimal digits of SHA-256, found `{wrong}`"));
+            }
         }
-        model.checkpoint = path.parent().unwrap_or(Path::new("")).join(&model.checkpoint);
-        if !model.checkpoint.exists() {
-            return Err(Error::input(
-                path,
-                format!("its checkpoint {} is missing; put it there", model.checkpoint.display()),
-            ));
+        // Engines get these names.
+        if let Some(graph) = graphs.keys().find(|graph| !(graph.is_empty() || tileforge_files::is_plain(graph))) {
+            return invalid(format!("`graphs`: expected plain names, found {graph:?}"));
         }
-        let found = tileforge_engine::digest::sha256_file(&model.checkpoint)?.sha256;
-        if found != model.sha256 {
-            let reason = format!(
-                "expected the SHA-256 {}, found {found}: it is another checkpoint than {}",
-                model.sha256,
-                path.display()
-            );
-            return Err(Error::input(&model.checkpoint, reason));
+        if let Some(graph) = graphs.values().find(|graph| !keys.files.contains_key(&graph.checkpoint)) {
+            return invalid(format!("the checkpoint `{}` is not among its `files`", graph.checkpoint));
         }
-        Ok(model)
+        for sizes in graphs.values().filter_map(|graph| graph.sizes.as_ref()) {
+            if let Err(reason) = sizes.check() {
+                return invalid(format!("`sizes`: {reason}"));
+            }
+        }
+        Ok(ModelFile {
+            name: keys.name,
+            description: keys.description,
+            licence: keys.licence,
+            provenance: keys.provenance,
+            source: keys.source,
+            files: keys.files,
+            graphs,
+            path: path.to_owned(),
+        })
+    }
+
+    /// The graph of this name; the only one if there is one alone.
+    ///
+    /// # Errors
+    /// There are several graphs and no name, or none of this name.
+    pub fn graph(&self, name: Option<&str>) -> Result<&GraphFile> {
+        let found = match (name, self.graphs.len()) {
+            (None, 1) => self.graphs.values().next(),
+            (None, _) => None,
+            (Some(name), _) => self.graphs.get(name),
+        };
+        found.ok_or_else(|| Error::ModelGraph {
+            path: self.path.clone(),
+            found: name.map(str::to_owned),
+            graphs: self.graphs.keys().cloned().collect(),
+        })
+    }
+
+    /// The names of the model's engines, which are paths below the folder of a profile's engines: the model's name, or
+    /// for each of several graphs the model's name and the graph's.
+    pub fn engines(&self) -> Vec<String> {
+        let engine =
+            |graph: &String| if graph.is_empty() { self.name.clone() } else { format!("{}/{graph}", self.name) };
+        self.graphs.keys().map(engine).collect()
+    }
+
+    /// Bytes of the weights; `None` where the size of a file is not known.
+    pub fn size(&self) -> Option<u64> {
+        let checkpoints: BTreeSet<&str> = self.graphs.values().map(|graph| graph.checkpoint.as_str()).collect();
+        checkpoints.into_iter().map(|file| self.files.get(file)?.size).sum()
+    }
+}
+
+impl GraphFile {
+    /// The precision on a provider, if the model asks for one.
+    pub fn precision_on(&self, provider: Provider) -> Option<Precision> {
+        match provider {
+            Provider::TensorRt => self.precision.tensorrt,
+            Provider::Cuda => self.precision.cuda,
+            Provider::Cpu => self.precision.cpu,
+        }
+    }
+
+    /// Compares the hyperparameters that the exporter found with those of the model. Returns what differs.
+    pub(crate) fn differences(&self, found: &Value) -> Vec<String> {
+        let mut differences = Vec::new();
+        for (name, expected) in &self.hyperparameters {
+            compare(name, expected, found.get(name), &mut differences);
+        }
+        differences
+    }
+}
+
+/// Compares a hyperparameter with the expected one. Of an object, only the expected keys count.
+fn compare(name: &str, expected: &Value, found: Option<&Value>, differences: &mut Vec<String>) {
+    match (expected, found) {
+        (Value::Object(expected), Some(found @ Value::Object(_))) => {
+            for (key, expected) in expected {
+                compare(&format!("{name}.{key}"), expected, found.get(key), differences);
+            }
+        }
+        (expected, Some(found)) if expected == found => {}
+        (expected, Some(found)) => differences.push(format!("{name}: expected {expected}, found {found}")),
+        (expected, None) => {
+            differences.push(format!("{name}: expected {expected}, and the network has no such hyperparameter"));
+        }
     }
 }

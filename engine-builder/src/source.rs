@@ -1,7 +1,7 @@
 //! Where the graphs of an engine come from: a checkpoint, a graph, or a model file.
 
 use crate::profile::{Profile, Shapes as ProfileShapes};
-use crate::{Error, ModelFile, Result, Tile};
+use crate::{Error, GraphFile, ModelFile, ModelSizes, Result, Tile, WeightFolders};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tileforge_contract::{ARCHITECTURE_KEY, Axis, Contract, Extent, Shapes, Sizes, Task};
@@ -21,6 +21,10 @@ pub struct Source {
     contract: Contract,
     architecture: String,
     parameters: u64,
+    /// By the exporter's names; null for a graph.
+    hyperparameters: serde_json::Value,
+    /// Sizes of the graphs, where the model has its own.
+    sizes: Option<ModelSizes>,
 }
 
 #[derive(Debug)]
@@ -39,11 +43,13 @@ pub struct SourceOptions {
     pub task: Option<Task>,
     /// Hyperparameters by name that the names and shapes of tensors do not determine.
     pub hyperparameters: BTreeMap<String, String>,
+    /// Where the weights of model files are, beside those that stand with their model file.
+    pub weights: WeightFolders,
 }
 
 impl Source {
-    /// Opens a checkpoint (`.safetensors`, `.safetensors.index.json`, or a folder that holds one), an exported graph
-    /// (`.onnx`) or a model file (`.yaml`).
+    /// Opens a checkpoint (a file of safetensors or of PyTorch, the index of its shards, or a folder that holds one), an
+    /// exported graph (`.onnx`) or a model file (`.yaml`).
     ///
     /// # Errors
     /// The path is none of these, cannot be read or contradicts its model file, or the options do not suit it.
@@ -51,32 +57,51 @@ impl Source {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         match extension {
             "yaml" | "yml" => {
-                let file = ModelFile::read(path)?;
-                let mut options = options.clone();
-                options.task = options.task.or(Some(file.task));
-                for (name, value) in file.set {
-                    options.hyperparameters.entry(name).or_insert(value);
+                let model = ModelFile::read(path)?;
+                let graph = model.graph(None)?;
+                if options.task.is_some_and(|task| task != graph.task) {
+                    return Err(Error::input(path, format!("its only graph is for {}", graph.task)));
                 }
-                let source = Self::of_checkpoint(file.name.clone(), &file.checkpoint, &options)?;
-                if source.architecture != file.architecture || source.task() != file.task {
-                    let expected = format!("{} for {}", file.architecture, file.task);
-                    let found = format!("{} for {}", source.architecture, source.task());
-                    return Err(Error::input(path, format!("expected {expected}, found {found}")));
-                }
-                Ok(Source { licence: Some(file.licence), ..source })
+                Self::of_model(&model, graph, options)
             }
             "onnx" if options.task.is_some() || !options.hyperparameters.is_empty() => {
                 Err(Error::input(path, "a task and hyperparameters are for checkpoints; a graph has its own"))
             }
             "onnx" => Self::of_graph(path),
-            "safetensors" | "json" => Self::of_checkpoint(name_of(path), path, options),
+            "safetensors" | "json" | "pth" | "pt" | "ckpt" | "bin" => Self::of_checkpoint(name_of(path), path, options),
             _ if path.is_dir() => Self::of_checkpoint(name_of(path), path, options),
             _ => Err(Error::input(
                 path,
-                "expected a checkpoint (.safetensors, .safetensors.index.json, or a folder), a graph (.onnx) or a \
-                 model (.yaml)",
+                "expected a checkpoint (.safetensors, .pth, .pt, .ckpt, .bin, their .index.json, or a folder), a graph \
+                 (.onnx) or a model (.yaml)",
             )),
         }
+    }
+
+    /// Opens one graph of a model.
+    ///
+    /// # Errors
+    /// The weights are missing or others than the model's, or the network is not the one that the model file describes.
+    pub fn of_model(model: &ModelFile, graph: &GraphFile, options: &SourceOptions) -> Result<Self> {
+        let mut options = SourceOptions { task: Some(graph.task), ..options.clone() };
+        for (name, value) in &graph.set {
+            options.hyperparameters.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        let checkpoint = options.weights.checkpoint(model, &graph.checkpoint)?;
+        let name = model.graphs.iter().find(|(_, other)| std::ptr::eq(*other, graph)).map_or("", |(name, _)| name);
+        let name = if name.is_empty() { model.name.clone() } else { format!("{}-{name}", model.name) };
+        let source = Self::of_checkpoint(name, &checkpoint, &options)?;
+        if source.architecture != graph.architecture || source.task() != graph.task {
+            let expected = format!("{} for {}", graph.architecture, graph.task);
+            let found = format!("{} for {}", source.architecture, source.task());
+            return Err(Error::input(&model.path, format!("expected {expected}, found {found}")));
+        }
+        let differences = graph.differences(&source.hyperparameters);
+        if !differences.is_empty() {
+            let reason = format!("its weights are of another network: {}", differences.join("; "));
+            return Err(Error::input(&model.path, reason));
+        }
+        Ok(Source { licence: Some(model.licence.clone()), sizes: graph.sizes.clone(), ..source })
     }
 
     fn of_checkpoint(name: String, path: &Path, options: &SourceOptions) -> Result<Self> {
@@ -86,11 +111,17 @@ impl Source {
         let contract = network.contract();
         // Exporting it once shows that its tensors are those of the network.
         tileforge_exporter::export_task(&checkpoint, Some(contract.task), &network.example_shapes(), &hints)?;
+        let architecture = network.architecture();
+        let hyperparameters = network
+            .hyperparameters()
+            .map_err(|source| tileforge_exporter::Error::HyperparametersJson { architecture, source })?;
         Ok(Source {
             name,
             path: path.to_owned(),
             licence: None,
-            architecture: network.architecture().into(),
+            sizes: None,
+            hyperparameters,
+            architecture: architecture.into(),
             parameters: checkpoint.parameters(),
             kind: Kind::Checkpoint { checkpoint: Box::new(checkpoint), task: contract.task, hints },
             contract,
@@ -110,6 +141,8 @@ impl Source {
             name: name_of(path),
             path: path.to_owned(),
             licence: None,
+            sizes: None,
+            hyperparameters: serde_json::Value::Null,
             contract,
             architecture,
             parameters: model.parameters(),
@@ -192,14 +225,16 @@ impl Source {
         let tokens = self.tokens_of_graph().unwrap_or(most);
         let (height, width) =
             (inputs.iter().find_map(|input| input.height()), inputs.iter().find_map(|input| input.width()));
-        if inputs.iter().any(|input| input.frames().is_some()) {
+        if self.sizes.is_none() && inputs.iter().any(|input| input.frames().is_some()) {
             return Err(Error::input(
                 &self.path,
                 "no profile says how many frames a chunk has; export its graph with fixed shapes",
             ));
         }
-        let shapes = match (profile.shapes_for(self.task()), height.zip(width)) {
-            (Some(shapes), _) => shapes.clone(),
+        let frames = self.sizes.as_ref().map_or(1, |sizes| sizes.frames);
+        let shapes = self.sizes.as_ref().map(ModelSizes::shapes).or_else(|| profile.shapes_for(self.task()).cloned());
+        let shapes = match (shapes, height.zip(width)) {
+            (Some(shapes), _) => shapes,
             // Only the number of tokens varies.
             (None, None) => ProfileShapes { tiles: vec![Tile { height: 1, width: 1 }], batch: 1 },
             (None, Some(_)) => return Err(self.no_shapes(&profile.name)),
@@ -217,7 +252,7 @@ impl Source {
         // Tiles that are left over after full batches run one by one.
         let batches = if batch == 1 || self.task() != Task::Upscale { vec![batch] } else { vec![1, batch] };
         let of = |[height, width]: [usize; 2]| {
-            batches.iter().map(move |&batch| Sizes { batch, height, width, frames: 1, tokens })
+            batches.iter().map(move |&batch| Sizes { batch, height, width, frames, tokens })
         };
         Ok(tiles.into_iter().flat_map(of).collect())
     }
@@ -263,6 +298,6 @@ impl Source {
 /// A file's name without its extensions.
 fn name_of(path: &Path) -> String {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let known = [".safetensors.index.json", ".safetensors", ".onnx"];
+    let known = [".safetensors.index.json", ".bin.index.json", ".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".onnx"];
     known.iter().find_map(|extension| name.strip_suffix(extension)).map_or_else(|| name.clone(), str::to_owned)
 }

@@ -1,7 +1,7 @@
 //! What the user can do about an error. The libraries' errors speak of their domain; flags are named here alone.
 
 use tileforge_engine::Error as EngineError;
-use tileforge_engine_builder::{Error, PrecisionOption};
+use tileforge_engine_builder::{Error, MissingWeights, Origin, PrecisionOption};
 use tileforge_exporter::Error as ExportError;
 use tileforge_session::Error as SessionError;
 
@@ -13,6 +13,34 @@ pub(super) fn on(error: &Error) -> Option<String> {
             let possible = possible.iter().map(|precision| precision.name()).collect::<Vec<_>>().join(", ");
             format!("expected --precision {possible}")
         }
+        Error::ModelGraph { .. } => "choose one with `--component NAME`".into(),
+        Error::MissingWeights(missing) => {
+            let MissingWeights { model, file, origin, folders, .. } = missing.as_ref();
+            let place = folders.first().map_or_else(String::new, |folder| folder.join(file).display().to_string());
+            match origin {
+                Some(Origin::Hub { .. } | Origin::Folder(_)) => {
+                    format!("`engine-builder fetch {model}` downloads it to {place}; MODEL_PATH names other folders")
+                }
+                Some(Origin::Page(_)) => format!("download it there, and put it at {place}"),
+                None => format!("put it beside the model file, or at {place}"),
+            }
+        }
+        Error::WrongWeights { record: Some(record), .. } => {
+            format!("if you changed it on purpose, remove {}", record.display())
+        }
+        Error::WrongWeights { .. } => "get it again with `engine-builder fetch`, after you removed it".into(),
+        Error::NoAddress { .. } => {
+            "put it into a folder of MODEL_PATH; `engine-builder models` says when it is found".into()
+        }
+        Error::Offline { .. } => "unset HF_HUB_OFFLINE, or put the files into a folder of MODEL_PATH".into(),
+        Error::Refused { has_token: false, .. } => {
+            "if the model asks for it, accept its licence on its page and set HF_TOKEN to your token".into()
+        }
+        Error::Refused { .. } => "accept the model's licence on its page with the account of HF_TOKEN".into(),
+        Error::NoCertificates { .. } => {
+            "install the system's package `ca-certificates`, or set SSL_CERT_FILE to a file of certificates".into()
+        }
+        Error::Busy { .. } => "wait for it".into(),
         Error::Portable { .. } => "build it on that machine, or without --require-compiled for a portable one".into(),
         Error::Session(SessionError::LibraryNotFound { .. }) => {
             "run `make setup` in the source tree, or pass --ort-lib PATH".into()

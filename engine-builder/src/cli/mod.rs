@@ -3,6 +3,7 @@
 mod advice;
 mod bundle;
 mod lint;
+mod models;
 mod profiles;
 mod talk;
 
@@ -14,8 +15,8 @@ use tileforge_contract::{Precision, Task, Upscale};
 use tileforge_engine::manifest::{Gate, Manifest};
 use tileforge_engine::share::share_files;
 use tileforge_engine_builder::{
-    Error, PrecisionOptions, Profile, RangeMethod, Sensitivity, Source, SourceOptions, build, convert_graph, figure,
-    portable,
+    Calibration, Error, ModelFile, PrecisionOptions, Profile, RangeMethod, Sensitivity, Source, SourceOptions, build,
+    convert_graph, figure, portable,
 };
 use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
@@ -62,6 +63,7 @@ enum Command {
     Verify(bundle::VerifyArguments),
     Diff(bundle::DiffArguments),
     Lint(lint::Arguments),
+    Models(models::Arguments),
     Profiles(profiles::Arguments),
     /// Print the completions of a shell.
     #[command(after_help = "Example:\n  engine-builder completions bash > /etc/bash_completion.d/engine-builder")]
@@ -97,12 +99,13 @@ struct ConvertArguments {
 
 #[derive(clap::Args)]
 struct BuildArguments {
-    /// A checkpoint (.safetensors, .safetensors.index.json, or a folder with either and its config.json), an exported
-    /// graph (.onnx) or a model file (.yaml)
+    /// A checkpoint (.safetensors, .pth, .pt, .ckpt, .bin, the .index.json of a sharded one, or a folder with any of them
+    /// and its config.json), an exported graph (.onnx) or a model file (.yaml)
     model: PathBuf,
-    /// The graph to build, where a checkpoint has several: vae_encoder or vae_decoder
-    #[arg(long, value_name = "TASK")]
-    component: Option<Task>,
+    /// The graph to build, where there are several: vae_encoder or vae_decoder of a checkpoint, or one that the model
+    /// file names
+    #[arg(long, value_name = "NAME")]
+    component: Option<String>,
     /// A hyperparameter that the checkpoint does not state; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
@@ -118,11 +121,13 @@ struct BuildArguments {
     calibration: Option<PathBuf>,
     /// How many tiles to draw from the pictures (more, to fill the last batch), tensor files to read, or random tensors
     /// to make
-    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    calibration_tiles: u32,
-    /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse
-    #[arg(long, value_name = "METHOD", default_value_t)]
-    range: RangeMethod,
+    /// (the model file's number, else 32)
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    calibration_tiles: Option<u32>,
+    /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse (the model file's method, else
+    /// mse)
+    #[arg(long, value_name = "METHOD")]
+    range: Option<RangeMethod>,
     /// INT8 and FP8: quantise the first and the last layer as well
     #[arg(long)]
     all_layers: bool,
@@ -165,8 +170,10 @@ impl<E: Into<Error>> From<E> for Failure {
 impl terminal::Failure for Failure {
     fn exit(&self) -> Exit {
         match self {
-            Self::Usage(_) => Exit::Usage,
-            Self::Builder(Error::NoEffect { .. } | Error::Precision { .. }) => Exit::Usage,
+            Self::Usage(_)
+            | Self::Builder(
+                Error::NoEffect { .. } | Error::Precision { .. } | Error::ModelGraph { .. } | Error::Component { .. },
+            ) => Exit::Usage,
             Self::Builder(Error::Gate(_) | Error::Lint(_)) => Exit::Gate,
             Self::Builder(Error::Portable { .. }) => Exit::DoesNotFit,
             Self::Builder(Error::Session(error)) if error.does_not_fit() => Exit::DoesNotFit,
@@ -207,6 +214,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Verify(arguments) => bundle::verify(arguments),
         Command::Diff(arguments) => bundle::diff(arguments),
         Command::Lint(arguments) => lint::run(arguments),
+        Command::Models(arguments) => models::run(arguments),
         Command::Profiles(arguments) => profiles::run(arguments),
         Command::Completions { shell } => print_completions(*shell, Arguments::command()).map_err(Failure::Print),
     })
@@ -230,18 +238,42 @@ fn environment(ort_lib: Option<&Path>) -> Result<Environment, Failure> {
 fn run_build(arguments: &BuildArguments, ort_lib: Option<&Path>) -> CommandResult {
     let environment = environment(ort_lib)?;
     let mut profile = Profile::read(&arguments.profile)?;
+    let model = is_model_file(&arguments.model).then(|| ModelFile::read(&arguments.model)).transpose()?;
+    let graph = model.as_ref().map(|model| model.graph(arguments.component.as_deref())).transpose()?;
     if let Some(precision) = arguments.precision {
         profile.set_precision(precision)?;
+    } else if let Some(precision) = graph.and_then(|graph| graph.precision_on(profile.provider)) {
+        match profile.set_precision(precision) {
+            // What suits the model best is not what every machine can do.
+            Err(Error::Precision { reason, .. }) => {
+                report(&format!(
+                    "{}, as the profile says, instead of the model's {precision}: {reason}",
+                    profile.precision
+                ));
+            }
+            done => done?,
+        }
     }
     if arguments.require_compiled {
         portable::require_compiled(&environment, &profile)?;
     }
     let hyperparameters = arguments.set.iter().cloned().collect();
-    let source = Source::open(&arguments.model, &SourceOptions { task: arguments.component, hyperparameters })?;
+    let weights = models::weight_folders();
+    let (source, calibration) = match (&model, graph) {
+        (Some(model), Some(graph)) => {
+            let options = SourceOptions { task: None, hyperparameters, weights };
+            (Source::of_model(model, graph, &options)?, graph.calibration.clone())
+        }
+        _ => {
+            let task = arguments.component.as_deref().map(task).transpose()?;
+            let options = SourceOptions { task, hyperparameters, weights };
+            (Source::open(&arguments.model, &options)?, Calibration::default())
+        }
+    };
     let options = PrecisionOptions {
         calibration: arguments.calibration.clone(),
-        calibration_tiles: arguments.calibration_tiles as usize,
-        range: arguments.range,
+        calibration_tiles: arguments.calibration_tiles.or(calibration.tiles).unwrap_or(CALIBRATION_TILES) as usize,
+        range: arguments.range.or(calibration.range).unwrap_or_default(),
         all_layers: arguments.all_layers,
         sensitivity: arguments.sensitivity,
     };
@@ -281,6 +313,18 @@ fn run_build(arguments: &BuildArguments, ort_lib: Option<&Path>) -> CommandResul
         report(&format!("  {:.1} MB of it shared with other engines", saved as f64 / 1e6));
     }
     result(&built.directory.display().to_string())
+}
+
+/// Tiles that are measured unless somebody asks for another number.
+const CALIBRATION_TILES: u32 = 32;
+
+fn is_model_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// The task of a checkpoint's graph.
+fn task(name: &str) -> Result<Task, Failure> {
+    name.parse().map_err(|reason| Error::Component { reason }.into())
 }
 
 /// What `build --json` prints: the manifest, speed and sensitivity.

@@ -1,11 +1,13 @@
 //! From a histogram to the range of values that 8 bits cover.
 
 use super::histogram::Histogram;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// How the range of an activation is chosen from the measured values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum RangeMethod {
     /// From the smallest value to the largest: nothing is cut off.
     MinMax,

@@ -103,18 +103,27 @@ fn one() -> u32 {
     1
 }
 
+impl Shapes {
+    /// What is wrong with shapes that no engine can have.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if !(1..=LARGEST_BATCH).contains(&self.batch) {
+            return Err(format!("`batch`: expected 1 to {LARGEST_BATCH}, found {}", self.batch));
+        }
+        if self.tiles.is_empty() {
+            return Err("`tiles`: expected at least one tile shape".into());
+        }
+        Ok(())
+    }
+}
+
 /// Shapes whose sizes are multiples of `MULTIPLE`. Checked while they are read, so that an error has its line and
 /// column.
 fn shapes<'de, D: Deserializer<'de>, const MULTIPLE: usize>(deserializer: D) -> Result<Option<Shapes>, D::Error> {
     let shapes = Option::<Shapes>::deserialize(deserializer)?;
-    if let Some(Shapes { tiles, batch }) = &shapes {
-        if !(1..=LARGEST_BATCH).contains(batch) {
-            return Err(D::Error::custom(format!("`batch`: expected 1 to {LARGEST_BATCH}, found {batch}")));
-        }
-        if tiles.is_empty() {
-            return Err(D::Error::custom("`tiles`: expected at least one tile shape"));
-        }
-        if let Some(tile) = tiles.iter().find(|tile| tile.height % MULTIPLE != 0 || tile.width % MULTIPLE != 0) {
+    if let Some(shapes) = &shapes {
+        shapes.check().map_err(D::Error::custom)?;
+        let mut tiles = shapes.tiles.iter();
+        if let Some(tile) = tiles.find(|tile| tile.height % MULTIPLE != 0 || tile.width % MULTIPLE != 0) {
             return Err(D::Error::custom(format!("`tiles`: expected multiples of {MULTIPLE}, found {tile}")));
         }
     }

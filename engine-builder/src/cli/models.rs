@@ -1,0 +1,94 @@
+//! `engine-builder models`: the models that this source tree describes, and whose weights are here.
+
+use super::{CommandResult, result, result_json};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use tileforge_engine_builder::{ModelFile, Origin, Result, WeightFolders};
+use tileforge_terminal::cache_folder;
+
+const HELP: &str = "\
+Examples:
+  engine-builder models
+  engine-builder models --available --engines
+  engine-builder models sdxl-vae drct-l-x4 --json
+
+Weights are looked for beside the model files, in the folders of MODEL_PATH (separated by colons), in the cache of
+`engine-builder fetch`, and in the cache of Hugging Face's programs (HF_HUB_CACHE, HF_HOME).";
+
+/// List the models that are described in `models/`, and whether their weights are on this machine.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(super) struct Arguments {
+    /// Names, or paths of model files; all models without any
+    models: Vec<String>,
+    /// Only models whose weights are on this machine
+    #[arg(long)]
+    available: bool,
+    /// Print the names of the engines that are built of them, one a line
+    #[arg(long, conflicts_with = "json")]
+    engines: bool,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &Arguments) -> CommandResult {
+    let (folders, weights) = (model_folders(), weight_folders());
+    let names = if arguments.models.is_empty() { ModelFile::names(&folders)? } else { arguments.models.clone() };
+    let mut models = names.iter().map(|name| ModelFile::find(name, &folders)).collect::<Result<Vec<ModelFile>>>()?;
+    if arguments.available {
+        models.retain(|model| weights.hold(model));
+    }
+    if arguments.engines {
+        return result(&models.iter().flat_map(ModelFile::engines).collect::<Vec<_>>().join("\n"));
+    }
+    if arguments.json {
+        let shown = |model| Shown { model, available: weights.hold(model), engines: model.engines() };
+        return result_json(&models.iter().map(shown).collect::<Vec<_>>());
+    }
+    let line = |model: &ModelFile| {
+        let size = model.size().map_or_else(|| "?".into(), |size| format!("{:.1} MB", size as f64 / 1e6));
+        let place = match &model.source {
+            _ if weights.hold(model) => "here",
+            Some(Origin::Page(_)) => "by hand",
+            Some(Origin::Hub { .. } | Origin::Folder(_)) => "to fetch",
+            None => "missing",
+        };
+        format!("{:<24} {place:<9} {size:>9}  {}", model.name, model.description)
+    };
+    result(&models.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+/// What `--json` prints of a model.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    model: &'a ModelFile,
+    /// Whether its weights are on this machine.
+    available: bool,
+    engines: Vec<String>,
+}
+
+/// The folders `models/` below the current folder, beside the executable, and in any folder above it.
+pub(super) fn model_folders() -> Vec<PathBuf> {
+    let executable = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
+    std::iter::once(Path::new("models").to_owned())
+        .chain(executable.ancestors().skip(1).map(|folder| folder.join("models")))
+        .filter(|folder| folder.is_dir())
+        .collect()
+}
+
+/// The folders of weights that the user's environment names.
+pub(super) fn weight_folders() -> WeightFolders {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let mut folders: Vec<PathBuf> = variable("MODEL_PATH").map_or_else(Vec::new, |paths| {
+        std::env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect()
+    });
+    folders.extend(cache_folder().map(|cache| cache.join("models")));
+    // The places that `huggingface_hub` documents.
+    let home = variable("HF_HOME").map(PathBuf::from);
+    let home = home.or_else(|| variable("XDG_CACHE_HOME").map(|cache| Path::new(&cache).join("huggingface")));
+    let home = home.or_else(|| variable("HOME").map(|home| Path::new(&home).join(".cache/huggingface")));
+    let hub_cache = variable("HF_HUB_CACHE").map(PathBuf::from).or_else(|| home.map(|home| home.join("hub")));
+    WeightFolders { folders, hub_cache }
+}
