@@ -5,6 +5,7 @@
 
 mod build;
 mod error;
+mod fetch;
 mod gate;
 pub mod lint;
 mod listed_weights;
@@ -23,6 +24,7 @@ mod yaml;
 
 pub use build::{Built, build};
 pub use error::{Error, MissingWeights, Result};
+pub use fetch::{FetchProgress, Fetched, Hub, fetch};
 pub use gate::{Measurement, figure};
 pub use listed_weights::check_weights;
 pub use model_file::{Calibration, FileFacts, GraphFile, ModelFile, ModelSizes, Origin};

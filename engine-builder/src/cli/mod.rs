@@ -2,6 +2,7 @@
 
 mod advice;
 mod bundle;
+mod fetch;
 mod lint;
 mod models;
 mod profiles;
@@ -32,7 +33,8 @@ Examples:
     -o engines/cpu/compact-x4-int8
   engine-builder build x4plus.onnx --profile rtx4090 -o engines/rtx4090/x4plus --json
   engine-builder build vae_decoder.onnx --profile rtx4090 --precision fp16 -o engines/rtx4090/vae-decoder
-  engine-builder profiles";
+  engine-builder profiles
+  engine-builder fetch realesrgan-x4plus";
 
 #[derive(Parser)]
 #[command(name = "engine-builder", version, about = "Builds engines of image models for one kind of machine")]
@@ -64,6 +66,7 @@ enum Command {
     Diff(bundle::DiffArguments),
     Lint(lint::Arguments),
     Models(models::Arguments),
+    Fetch(fetch::Arguments),
     Profiles(profiles::Arguments),
     /// Print the completions of a shell.
     #[command(after_help = "Example:\n  engine-builder completions bash > /etc/bash_completion.d/engine-builder")]
@@ -215,6 +218,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Diff(arguments) => bundle::diff(arguments),
         Command::Lint(arguments) => lint::run(arguments),
         Command::Models(arguments) => models::run(arguments),
+        Command::Fetch(arguments) => fetch::run(arguments),
         Command::Profiles(arguments) => profiles::run(arguments),
         Command::Completions { shell } => print_completions(*shell, Arguments::command()).map_err(Failure::Print),
     })
