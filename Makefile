@@ -3,7 +3,11 @@
 # The profile that `engines` builds for: a name that `engine-builder profiles` lists, or nothing for this machine's.
 # `make setup GPU=1` is different: it installs the GPU library.
 GPU ?=
-MODELS ?= $(basename $(notdir $(wildcard models/*.yaml)))
+# Models by name; without it, every model whose weights are on this machine (`engine-builder models`).
+MODELS ?=
+# Where model files are, and where engines go.
+MODEL_FILES ?= models
+ENGINE_FOLDER ?= engines
 # target/release, or the folder that CARGO_TARGET_DIR or Cargo's configuration says. Without Cargo there is no answer,
 # and `make build` then says what is missing.
 BIN := $(or $(shell python3 scripts/commands.py 2>/dev/null),target/release)
@@ -15,11 +19,10 @@ endif
 # bindings need (crates/tensorrt/Cargo.toml).
 LIBCLANG := $(shell scripts/find_libclang.sh 2>/dev/null)
 RTX_FEATURE := $(if $(and $(filter x86_64,$(shell uname -m)),$(LIBCLANG)),--features rtx)
-ENGINES := $(foreach model,$(MODELS),engines/$(GPU)/$(model)/manifest.json)
 # Seconds for each fuzz target.
 SECONDS ?= 20
 
-.PHONY: help setup build demo engines engines-of-profile test conformance gpu-check lint format fuzz bench docs clean
+.PHONY: help setup build demo engines engines-of-models engines-of-profile test conformance gpu-check lint format fuzz bench docs clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -38,13 +41,20 @@ demo: setup build ## Build the demo engine, enlarge a photo, and compare the res
 	$(BIN)/runtime evaluate --engine engines/cpu/compact-x4 --input tests/images/coffee.png --minimum-gain 0.8
 	@echo "The picture, four times as large: $(CURDIR)/demo/coffee-x4.png"
 
-engines: setup build ## Build every model (MODELS="a b": these) for a profile: GPU=rtx4090; without GPU, for this machine
-	@$(MAKE) --no-print-directory engines-of-profile GPU=$(or $(GPU),$$($(BIN)/engine-builder profiles --here))
+engines: setup build ## Build engines: GPU=rtx4090 (else for this machine), MODELS="a b" (else all whose weights are here)
+	@$(MAKE) --no-print-directory engines-of-models
 
-engines-of-profile: $(ENGINES)
+engines-of-models:
+	@gpu=$(or $(GPU),$$($(BIN)/engine-builder profiles --here)) && \
+	engines=$$($(BIN)/engine-builder models --engines $(or $(MODELS:%=$(MODEL_FILES)/%.yaml),--available)) && \
+	$(MAKE) --no-print-directory engines-of-profile GPU=$$gpu ENGINES="$$engines"
 
-engines/$(GPU)/%/manifest.json: models/%.yaml $(wildcard profiles/$(GPU).yaml profiles/families/*.yaml) $(BIN)/engine-builder
-	$(BIN)/engine-builder build $< --profile $(GPU) -o $(@D) --share engines
+# Of a model with several graphs, MODEL/GRAPH is an engine.
+engines-of-profile: $(foreach engine,$(ENGINES),$(ENGINE_FOLDER)/$(GPU)/$(engine)/manifest.json)
+
+.SECONDEXPANSION:
+$(ENGINE_FOLDER)/$(GPU)/%/manifest.json: $(MODEL_FILES)/$$(firstword $$(subst /, ,$$*)).yaml $(wildcard profiles/$(GPU).yaml profiles/families/*.yaml) $(BIN)/engine-builder
+	$(BIN)/engine-builder build $< $(if $(findstring /,$*),--component $(notdir $*)) --profile $(GPU) -o $(@D) --share $(ENGINE_FOLDER)
 
 # The tests of the builder need its library.
 test: RTX := $(if $(RTX_FEATURE),1)
