@@ -116,9 +116,11 @@ impl Weight {
     /// Calls `found` for every mapped file that the bytes come from.
     pub(crate) fn for_each_file(&self, found: &mut dyn FnMut(&Arc<MappedFile>)) {
         match &self.source {
-            Source::Range { file, .. } => found(file),
+            Source::Range { file, .. } | Source::Deflated { file, .. } => found(file),
             Source::Bytes(_) | Source::Zeros => {}
             Source::Cast(of)
+            | Source::BigEndian(of)
+            | Source::Strided { of, .. }
             | Source::Transpose { of, .. }
             | Source::Rows { of, .. }
             | Source::WeightedRows { of, .. }
