@@ -162,8 +162,8 @@ impl Download<'_> {
         Ok(downloaded)
     }
 
-    /// Downloads all that is missing. After a cut it goes on, as long as each attempt makes the file longer than it ever
-    /// was: so a server that begins anew each time, and is cut each time, ends it.
+    /// Downloads all that is missing. After a cut it goes on, as long as each attempt makes the file longer than it
+    /// ever was: so a server that begins anew each time, and is cut each time, ends it.
     fn all(&self, name: &str, file: &mut File, part: &Path, progress: &mut dyn FetchProgress) -> Result<u64> {
         let length = |file: &File| file.metadata().map(|of| of.len()).map_err(|e| Error::file(part, "read", e));
         let (mut downloaded, mut longest) = (0, length(file)?);
@@ -291,7 +291,8 @@ impl Download<'_> {
         }
     }
 
-    /// Compares what was downloaded with what was published, and removes it if it is something else. Returns its digest.
+    /// Compares what was downloaded with what was published, and removes it if it is something else. Returns its
+    /// digest.
     fn check(&self, part: &Path) -> Result<String> {
         let found = tileforge_engine::digest::sha256_file(part)?;
         let wrong = match (&self.facts.sha256, self.facts.size) {

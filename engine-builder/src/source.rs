@@ -48,8 +48,8 @@ pub struct SourceOptions {
 }
 
 impl Source {
-    /// Opens a checkpoint (a file of safetensors or of PyTorch, the index of its shards, or a folder that holds one), an
-    /// exported graph (`.onnx`) or a model file (`.yaml`).
+    /// Opens a checkpoint (a file of safetensors or of PyTorch, the index of its shards, or a folder that holds one),
+    /// an exported graph (`.onnx`) or a model file (`.yaml`).
     ///
     /// # Errors
     /// The path is none of these, cannot be read or contradicts its model file, or the options do not suit it.

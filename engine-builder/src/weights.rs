@@ -9,8 +9,8 @@ use tileforge_files::TEXT_MAXIMUM_BYTES;
 /// The folders that hold weights.
 #[derive(Debug, Clone, Default)]
 pub struct WeightFolders {
-    /// Folders of models: a file of the model NAME is `NAME/FILE` there. Models of a single file may have it at the top.
-    /// Downloads go to the first one.
+    /// Folders of models: a file of the model NAME is `NAME/FILE` there. Models of a single file may have it at the
+    /// top. Downloads go to the first one.
     pub folders: Vec<PathBuf>,
     /// The cache of Hugging Face's own programs (`hub/`), which is read and never written.
     pub hub_cache: Option<PathBuf>,
@@ -31,7 +31,8 @@ impl WeightFolders {
         model.files.keys().all(|file| self.path_of(model, file).is_some())
     }
 
-    /// The checkpoint of a graph, after its digest was checked. A digest that nobody published is recorded on first use.
+    /// The checkpoint of a graph, after its digest was checked. A digest that nobody published is recorded on first
+    /// use.
     ///
     /// # Errors
     /// A file of the model is missing, or it is another one than the model file describes.
@@ -49,8 +50,8 @@ impl WeightFolders {
         Ok(path)
     }
 
-    /// Where the digest of a file's first use is recorded: beside the file, or in the folder of downloads for one in the
-    /// cache that is never written.
+    /// Where the digest of a file's first use is recorded: beside the file, or in the folder of downloads for one in
+    /// the cache that is never written.
     fn record_of(&self, model: &ModelFile, file: &str, path: &Path) -> Option<PathBuf> {
         if self.hub_cache.as_ref().is_some_and(|cache| path.starts_with(cache)) {
             return self.folders.first().map(|folder| record_beside(&folder.join(&model.name).join(file)));

@@ -13,6 +13,10 @@ fn seeds() -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
+/// The opcodes of the pickle machine, and a few bytes for their arguments.
+const OPCODES: &[u8] = b"\x80\x02\x04\x95(.NJKMGUCXTB)t]ae}su0hqjrRbQc\x81\x85\x86\x87\x88\x89\x8a\x8c\x8f\x90\
+    \x91\x93\x94\0\x01";
+
 fn check(file: &[u8]) -> bool {
     let Ok(parsed) = parse_torch(file) else { return false };
     for (name, tensor) in &parsed.tensors {
@@ -56,10 +60,7 @@ proptest! {
 
     /// Any program of the pickle machine.
     #[test]
-    fn any_opcodes_have_an_answer(opcodes in prop::collection::vec(
-        prop::sample::select(b"\x80\x02\x04\x95(.NJKMGUCXTB)t]ae}su0hqjrRbQc\x81\x85\x86\x87\x88\x89\x8a\x8c\x8f\x90\x91\x93\x94\0\x01".to_vec()),
-        0..60,
-    )) {
+    fn any_opcodes_have_an_answer(opcodes in prop::collection::vec(prop::sample::select(OPCODES), 0..60)) {
         let magic = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}.";
         let _ = check(&[magic.as_slice(), &opcodes, b"."].concat());
     }

@@ -102,8 +102,8 @@ struct ConvertArguments {
 
 #[derive(clap::Args)]
 struct BuildArguments {
-    /// A checkpoint (.safetensors, .pth, .pt, .ckpt, .bin, the .index.json of a sharded one, or a folder with any of them
-    /// and its config.json), an exported graph (.onnx) or a model file (.yaml)
+    /// A checkpoint (.safetensors, .pth, .pt, .ckpt, .bin, the .index.json of a sharded one, or a folder with any of
+    /// them and its config.json), an exported graph (.onnx) or a model file (.yaml)
     model: PathBuf,
     /// The graph to build, where there are several: vae_encoder or vae_decoder of a checkpoint, or one that the model
     /// file names

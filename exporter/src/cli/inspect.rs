@@ -10,8 +10,8 @@ use tileforge_exporter::arch::detect_task;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A checkpoint (.safetensors, .pth, .pt, .ckpt, .bin), the .index.json of a sharded one, or a folder with either and
-    /// its config.json
+    /// A checkpoint (.safetensors, .pth, .pt, .ckpt, .bin), the .index.json of a sharded one, or a folder with either
+    /// and its config.json
     path: PathBuf,
     #[command(flatten)]
     hints: Hints,
