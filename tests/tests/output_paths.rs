@@ -188,6 +188,7 @@ fn pictures_and_figures_go_neither_over_inputs_nor_into_engines() {
         let _ = with_engine("evaluate", &[&"--input", &photo, &"--output", output]).failure(2, &["this output is"]);
     }
     let _ = with_engine("bench", &[&"--save", &engine.join("manifest.json")]).failure(2, &["this output is in"]);
+    let _ = with_engine("bench", &[&"--sweep", &"--report", &engine]).failure(2, &["this output is in"]);
     assert!(content(work.path()) == before);
 }
 
@@ -270,7 +271,7 @@ fn a_graph_notices_that_its_checkpoint_was_overwritten() {
     let _ = verify(&quick).failure(1, &["expected", "bytes, found"]);
 }
 
-/// A program that may write files of at most 100 KB, as on a full disk.
+/// A program that may write files of at most 100 KB, as if the disk were full.
 fn on_a_full_disk(program: &str, arguments: Vec<OsString>) -> Outcome {
     let program = command(program, arguments);
     let mut limited = Command::new("sh");
@@ -291,11 +292,17 @@ fn a_message_names_the_place_of_a_file_that_is_written_elsewhere_first() {
     let model = repository("models/compact-x4.yaml");
     let profile = repository("tests/profiles/small-tiles.yaml");
     let checkpoint = repository("models/compact-x4.safetensors");
+    let (photo, large) = (repository("tests/images/coffee.png"), work.path().join("large.png"));
     let lines = [
         ("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine]), "engine/model.weights"),
         ("engine-builder", words(&[&"unpack", &archive, &"-o", &engine]), "engine/model.weights"),
         ("runtime", words(&[&"unpack", &archive, &"-o", &engine]), "engine/model.weights"),
         ("exporter", words(&[&"export", &checkpoint, &"-o", &graph, &"--weights", &"copy"]), "x.weights"),
+        (
+            "runtime",
+            words(&[&"infer", &"--engine", &demo_engine(), &"--input", &photo, &"--output", &large]),
+            "large.png",
+        ),
     ];
     for (program, line, expected) in lines {
         let refused = on_a_full_disk(program, line).failure(1, &[expected, "File too large"]);

@@ -4,7 +4,7 @@
 //! recognises what a killed one has left, and removes it. Nothing of any other name is ever removed.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, Permissions, TryLockError};
+use std::fs::{self, Permissions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -21,13 +21,56 @@ const RANDOM: usize = 12;
 pub struct Folder {
     folder: TempDir,
     /// `None` if the file system cannot lock folders. Such folders are never removed by another program.
-    _lock: Option<File>,
+    _lock: Option<fs::File>,
 }
 
 impl Folder {
     /// Its path.
     pub fn path(&self) -> &Path {
         self.folder.path()
+    }
+}
+
+/// A file that is removed unless it is renamed. It is locked while it is in use.
+#[derive(Debug)]
+pub struct File(NamedTempFile);
+
+impl File {
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// The opened file.
+    pub fn as_file(&self) -> &fs::File {
+        self.0.as_file()
+    }
+
+    /// Gives the file its name. An older file of this name is replaced.
+    ///
+    /// # Errors
+    /// The file cannot be renamed.
+    pub fn rename(self, path: &Path) -> io::Result<()> {
+        self.0.persist(path).map(drop).map_err(|error| error.error)
+    }
+
+    /// Gives the file its name, which must be free.
+    ///
+    /// # Errors
+    /// The file cannot be renamed.
+    pub fn rename_to_free(self, path: &Path) -> io::Result<()> {
+        self.0.persist_noclobber(path).map(drop).map_err(|error| error.error)
+    }
+}
+
+/// Errors do not name the temporary file: it is gone when a user reads about it.
+impl Write for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.as_file().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.as_file().flush()
     }
 }
 
@@ -38,9 +81,9 @@ impl Folder {
 pub fn folder_in(parent: &Path) -> io::Result<Folder> {
     remove_abandoned(parent);
     loop {
-        let folder = builder().tempdir_in(parent)?;
+        let folder = builder().tempdir_in(parent).map_err(without_path)?;
         // Until it is locked, another program may take it for an abandoned one.
-        match File::open(folder.path()) {
+        match fs::File::open(folder.path()) {
             Ok(lock) => match lock.try_lock() {
                 Ok(()) if is_still_there(folder.path(), &lock) => return Ok(Folder { folder, _lock: Some(lock) }),
                 Ok(()) | Err(TryLockError::WouldBlock) => {}
@@ -57,14 +100,15 @@ pub fn folder_in(parent: &Path) -> io::Result<Folder> {
 ///
 /// # Errors
 /// The file cannot be made.
-pub fn file_in(parent: &Path, mode: u32) -> io::Result<NamedTempFile> {
+pub fn file_in(parent: &Path, mode: u32) -> io::Result<File> {
     // A folder may get many thousand files, so it is not listed for each of them.
     static CLEANED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     if CLEANED.lock().unwrap_or_else(PoisonError::into_inner).insert(parent.to_owned()) {
         remove_abandoned(parent);
     }
     loop {
-        let file = builder().permissions(Permissions::from_mode(mode)).tempfile_in(parent)?;
+        let made = builder().permissions(Permissions::from_mode(mode)).tempfile_in(parent);
+        let file = File(made.map_err(without_path)?);
         match file.as_file().try_lock() {
             Ok(()) if !is_still_there(file.path(), file.as_file()) => {}
             Err(TryLockError::WouldBlock) => {}
@@ -82,7 +126,7 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = file_in(parent, 0o666)?;
     file.write_all(content)?;
-    file.persist(path).map(drop).map_err(|error| error.error)
+    file.rename(path)
 }
 
 /// What a path below the folder `from` is once that folder has the name `to`. Any other path stays as it is.
@@ -105,7 +149,13 @@ pub fn is_unfinished(path: &Path) -> bool {
     random.is_some_and(|random| random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
-fn is_still_there(path: &Path, opened: &File) -> bool {
+/// The system's error, without the temporary name that `tempfile` adds to it.
+fn without_path(error: io::Error) -> io::Error {
+    let inner = error.get_ref().and_then(|named| named.source()).and_then(|inner| inner.downcast_ref::<io::Error>());
+    inner.and_then(io::Error::raw_os_error).map_or(error, io::Error::from_raw_os_error)
+}
+
+fn is_still_there(path: &Path, opened: &fs::File) -> bool {
     let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
     matches!((fs::symlink_metadata(path), opened.metadata()), (Ok(a), Ok(b)) if same(&a, &b))
 }
@@ -118,7 +168,7 @@ fn remove_abandoned(parent: &Path) {
         if !(kind.is_file() || kind.is_dir()) {
             continue;
         }
-        if let Ok(lock) = File::open(&path)
+        if let Ok(lock) = fs::File::open(&path)
             && lock.try_lock().is_ok()
             && is_still_there(&path, &lock)
         {
@@ -164,6 +214,20 @@ mod tests {
         fs::write(parent.path().join(".tileforge-Bbbbbb123456.partial"), "x").unwrap();
         drop(file_in(parent.path(), 0o666).unwrap());
         assert_eq!(names(parent.path()), [""; 0]);
+    }
+
+    #[test]
+    fn errors_do_not_name_what_is_gone() {
+        let parent = tempfile::tempdir().unwrap();
+        let missing = parent.path().join("missing");
+        for error in [folder_in(&missing).unwrap_err(), file_in(&missing, 0o666).unwrap_err()] {
+            assert_eq!((error.kind(), error.to_string().contains(PREFIX)), (io::ErrorKind::NotFound, false), "{error}");
+        }
+        let mut file = file_in(parent.path(), 0o666).unwrap();
+        file.write_all(b"x").unwrap();
+        fs::write(parent.path().join("there"), "y").unwrap();
+        assert_eq!(file.rename_to_free(&parent.path().join("there")).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(names(parent.path()), ["there"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use ::image::codecs::jpeg::JpegEncoder;
 use ::image::codecs::webp::WebPEncoder;
 use ::image::{ExtendedColorType, ImageEncoder, ImageResult};
-use tempfile::NamedTempFile;
+use tileforge_files::unfinished;
 
 use super::{Colour, Depth, Format, Header, RowSink};
 use crate::error::{Error, Result};
@@ -32,7 +32,7 @@ pub struct ImageWriter {
     path: PathBuf,
     format: Format,
     header: Header,
-    file: NamedTempFile,
+    file: unfinished::File,
     encoder: Encoder,
     jpeg_quality: u8,
     rows_left: u32,
@@ -84,7 +84,7 @@ impl ImageWriter {
             ));
         }
         let file = temporary_file_for(path)?;
-        let handle = file.reopen().map_err(|source| Error::file(path, "create", source))?;
+        let handle = file.as_file().try_clone().map_err(|source| Error::file(path, "create", source))?;
         let failure = Failure::default();
         let target = Reporting { file: handle, failure: failure.clone() };
         let encoder = match format {
@@ -170,17 +170,15 @@ impl RowSink for ImageWriter {
                 self.file.write_all(&bytes).map_err(|source| Error::file(&self.path, "write", source))?;
             }
         }
-        self.file.persist(&self.path).map_err(|error| Error::file(&self.path, "create", error.error))?;
-        Ok(())
+        self.file.rename(&self.path).map_err(|error| Error::file(&self.path, "create", error))
     }
 }
 
 /// A temporary file beside `path`.
-pub(super) fn temporary_file_for(path: &Path) -> Result<NamedTempFile> {
+pub(super) fn temporary_file_for(path: &Path) -> Result<unfinished::File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The permissions of any new file.
-    tileforge_files::unfinished::file_in(folder, 0o666)
-        .map_err(|source| Error::file(folder, "create a file in it", source))
+    unfinished::file_in(folder, 0o666).map_err(|source| Error::file(folder, "create a file in it", source))
 }
 
 fn png_stream(

@@ -35,6 +35,6 @@ pub fn pack(directory: &Path, output: &Path) -> Result<()> {
         archive.append_data(&mut header, format!("{}/{name}", engine.manifest().name), bytes).map_err(fail)?;
     }
     archive.into_inner().and_then(|mut out| out.flush()).map_err(fail)?;
-    file.persist(output).map_err(|e| Error::file(output, "rename the finished file to", e.error))?;
+    file.rename(output).map_err(|e| Error::file(output, "rename the finished file to", e))?;
     Ok(())
 }

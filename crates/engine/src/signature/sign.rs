@@ -80,7 +80,7 @@ fn read_private(key: &Path) -> Result<SigningKey> {
 }
 
 /// Writes a file that is never visible in part.
-fn temporary_file(path: &Path, content: &[u8], mode: u32) -> Result<tempfile::NamedTempFile> {
+fn temporary_file(path: &Path, content: &[u8], mode: u32) -> Result<unfinished::File> {
     let parent = exchange::parent_of(path);
     let mut file = unfinished::file_in(parent, mode).map_err(|e| Error::file(parent, "create a file in", e))?;
     file.write_all(content).and_then(|()| file.flush()).map_err(|e| Error::file(path, "write", e))?;
@@ -89,12 +89,10 @@ fn temporary_file(path: &Path, content: &[u8], mode: u32) -> Result<tempfile::Na
 
 fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let file = temporary_file(path, content, mode)?;
-    file.persist_noclobber(path).map_err(|e| Error::file(path, "create", e.error))?;
-    Ok(())
+    file.rename_to_free(path).map_err(|e| Error::file(path, "create", e))
 }
 
 fn write_over(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let file = temporary_file(path, content, mode)?;
-    file.persist(path).map_err(|e| Error::file(path, "rename the finished file to", e.error))?;
-    Ok(())
+    file.rename(path).map_err(|e| Error::file(path, "rename the finished file to", e))
 }

@@ -3,12 +3,11 @@
 use crate::{Error, Result};
 use std::fs;
 use std::path::Path;
-use tempfile::NamedTempFile;
 use tileforge_files::unfinished;
 
 /// A finished file, which is removed unless it is renamed to its place.
 pub(super) enum Staged {
-    File(NamedTempFile),
+    File(unfinished::File),
     /// A linked checkpoint, alone in a temporary folder.
     Link(unfinished::Folder),
 }
@@ -24,7 +23,7 @@ impl Staged {
                 let permissions = permissions_of_new_files();
                 fs::set_permissions(file.path(), permissions)
                     .map_err(|e| Error::file(path, "set the permissions", e))?;
-                file.persist(path).map(drop).map_err(|e| Error::file(path, "rename", e.error))
+                file.rename(path).map_err(|e| Error::file(path, "rename", e))
             }
             Staged::Link(folder) => {
                 fs::rename(folder.path().join(LINKED), path).map_err(|e| Error::file(path, "rename", e))
@@ -33,7 +32,7 @@ impl Staged {
     }
 }
 
-pub(super) fn temporary(folder: &Path) -> Result<NamedTempFile> {
+pub(super) fn temporary(folder: &Path) -> Result<unfinished::File> {
     unfinished::file_in(folder, 0o600).map_err(|e| Error::file(folder, "create a file in", e))
 }
 

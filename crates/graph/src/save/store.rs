@@ -12,8 +12,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tempfile::NamedTempFile;
 use tileforge_contract::CHECKPOINTS_KEY;
+use tileforge_files::unfinished;
 
 /// Tensors of fewer bytes are stored in the graph itself. Shapes and axes must be there, because operators read them as
 /// constants; biases may be.
@@ -34,7 +34,7 @@ pub(super) struct WeightStore<'a> {
     pub(super) link_prefix: Option<String>,
     /// Whether linked files are digested.
     pub(super) digest_links: bool,
-    file: Option<BufWriter<NamedTempFile>>,
+    file: Option<BufWriter<unfinished::File>>,
     position: u64,
     placed: HashMap<Weight, (String, u64)>,
     links: IndexMap<Arc<MappedFile>, String>,
@@ -118,7 +118,7 @@ impl<'a> WeightStore<'a> {
             None => self.file.insert(BufWriter::with_capacity(1 << 20, temporary(self.folder)?)),
         };
         let meter = &mut self.meter;
-        let stream = |writer: &mut BufWriter<NamedTempFile>, meter: &mut Meter<'_>| {
+        let stream = |writer: &mut BufWriter<unfinished::File>, meter: &mut Meter<'_>| {
             weight.stream(&mut |piece| {
                 writer.write_all(piece).map_err(fail)?;
                 meter.add(piece.len() as u64);

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-
-use tempfile::NamedTempFile;
+use tileforge_files::unfinished;
 
 use super::super::writer::temporary_file_for;
 use super::super::{Header, RowSink};
@@ -39,7 +38,7 @@ enum Target {
     /// A stream that is written as frames come.
     Stream(BufWriter<Box<dyn Write + Send>>),
     /// A file that gets its name when it is finished.
-    File(BufWriter<NamedTempFile>),
+    File(BufWriter<unfinished::File>),
 }
 
 enum Form {
@@ -123,8 +122,7 @@ impl FrameWriter {
             Target::Stream(mut stream) => stream.flush().map_err(unwritten),
             Target::File(file) => {
                 let file = file.into_inner().map_err(|error| unwritten(error.into_error()))?;
-                file.persist(&name).map_err(|error| Error::file(&name, "create", error.error))?;
-                Ok(())
+                file.rename(&name).map_err(|error| Error::file(&name, "create", error))
             }
         }
     }

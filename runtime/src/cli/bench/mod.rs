@@ -6,8 +6,9 @@ mod measure;
 mod profile;
 mod sweep;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use tileforge_engine::Engine;
 use tileforge_files::{TEXT_MAXIMUM_BYTES, outputs, unfinished};
 use tileforge_runtime::Result;
 use tileforge_session::Environment;
@@ -22,6 +23,13 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let environment = environment()?;
     let engines = arguments.engines.iter().map(|directory| arguments.signed.open(directory));
     let engines = engines.collect::<Result<Vec<_>, _>>()?;
+    let directories: Vec<&Path> = engines.iter().map(Engine::directory).collect();
+    let outputs: Vec<PathBuf> = match &arguments.report {
+        Some(folder) => sweep::files(folder).into(),
+        None => arguments.save.iter().cloned().collect(),
+    };
+    outputs::check(&outputs.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &directories)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
     if arguments.sweep {
         return sweep::run(arguments, &environment, &engines);
     }
@@ -30,9 +38,6 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     };
     if arguments.profile {
         return profile::run(arguments, &environment, engine);
-    }
-    if let Some(path) = &arguments.save {
-        outputs::check(&[path], &[engine.directory()]).map_err(|error| Failure::Usage(error.to_string()))?;
     }
     let base = arguments.compare.as_deref().map(read).transpose()?;
     let measured = measure(&environment, engine, arguments.running.options(), arguments.size, arguments.repeats())?;

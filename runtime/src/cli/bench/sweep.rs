@@ -1,7 +1,7 @@
 //! Every setting of some engines.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tileforge_contract::Upscale;
 use tileforge_engine::Engine;
@@ -100,6 +100,11 @@ fn tables(all: &[Measured]) -> String {
     lines.join("\n")
 }
 
+/// The files of a report: tables in Markdown, their figures, and a chart.
+pub(super) fn files(folder: &Path) -> [PathBuf; 3] {
+    ["sweep.md", "sweep.json", "sweep.svg"].map(|name| folder.join(name))
+}
+
 fn write(folder: &Path, all: &[Measured], tables: &str) -> CommandResult {
     fs::create_dir_all(folder).map_err(|source| Failure::file(folder, "create", source))?;
     let bars = all.iter().map(|measured| {
@@ -107,13 +112,9 @@ fn write(folder: &Path, all: &[Measured], tables: &str) -> CommandResult {
         (format!("{engine} {precision}, {tile}, batch {batch}, {streams} streams"), *megapixels_per_second)
     });
     let json = serde_json::to_vec_pretty(all).map_err(|error| Failure::file(folder, "describe", error.into()))?;
-    let files = [
-        ("sweep.md", format!("{tables}\n").into_bytes()),
-        ("sweep.json", json),
-        ("sweep.svg", chart::bars("Megapixels of input per second", &bars.collect::<Vec<_>>()).into_bytes()),
-    ];
-    files.into_iter().try_for_each(|(name, bytes)| {
-        let path = folder.join(name);
+    let chart = chart::bars("Megapixels of input per second", &bars.collect::<Vec<_>>());
+    let contents = [format!("{tables}\n").into_bytes(), json, chart.into_bytes()];
+    files(folder).into_iter().zip(contents).try_for_each(|(path, bytes)| {
         unfinished::write(&path, &bytes).map_err(|source| Failure::file(&path, "write", source))
     })
 }
