@@ -32,6 +32,15 @@ pub enum Error {
         /// The sizes that it has.
         known: Vec<Size>,
     },
+    /// The engine has no graph for as many images as were asked for.
+    #[error("the engine has no graph for {wanted} images in one run, only for \
+        {}", known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    NoSuchBatch {
+        /// The number that was asked for.
+        wanted: usize,
+        /// The numbers that it has graphs for, the least first.
+        known: Vec<usize>,
+    },
     /// Alpha cannot be enlarged.
     #[error("cannot enlarge alpha: {reason}")]
     Alpha {

@@ -61,10 +61,13 @@ fn batches_streams_and_folders_change_no_byte() {
     assert_eq!(plain.keys().collect::<Vec<_>>(), pictures.iter().map(|(name, _)| name).collect::<Vec<_>>());
     assert_eq!(report["used"], json!({ "streams": 1, "batch": 4 }));
     let alternatives: [&[&str]; 4] =
-        [&["--batch", "1"], &["--streams", "2"], &["--streams", "3", "--batch", "1"], &["--batch", "3"]];
+        [&["--batch", "1"], &["--streams", "2"], &["--streams", "3", "--batch", "1"], &["--batch", "4"]];
     for (number, more) in alternatives.into_iter().enumerate() {
         assert!(folder(&number.to_string(), more).0 == plain, "{more:?}");
     }
+    // A batch that the engine lacks is not silently another one.
+    let _ = infer(batched(), &input, &work.path().join("none"), &["--batch", "3"])
+        .failure(1, &["the engine has no graph for 3 images in one run, only for 1, 4", "--batch"]);
     for (name, _) in &pictures {
         let alone = work.path().join(format!("alone-{name}"));
         let _ = infer(batched(), &input.join(name), &alone, &[]).success();

@@ -18,6 +18,7 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         }
         Error::Contract(_) => REBUILD,
         Error::NoSuchTile { .. } => "choose one of them with --tile",
+        Error::NoSuchBatch { .. } => "choose one of them with --batch, or build the engine with such a batch",
         _ => return None,
     };
     Some(text.into())

@@ -115,7 +115,8 @@ pub(crate) struct Running {
     /// The engine's tile to use, WIDTHxHEIGHT, or auto: the one with the least to compute.
     #[arg(long, value_name = "TILE", default_value = "auto", value_parser = tile)]
     tile: TileChoice,
-    /// Most images in one run [default: as many as the engine has graphs for].
+    /// Images in one run, as many as one of the engine's graphs takes [default: the most]. What is left over runs in
+    /// smaller pieces.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     batch: Option<u16>,
     #[command(flatten)]

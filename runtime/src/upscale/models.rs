@@ -46,7 +46,7 @@ impl Models {
         let largest = shapes.iter().map(|(_, shape)| shape.batch).max().unwrap_or(1);
         let ladder = Arc::new(Ladder::new(environment, engine, options.placement.clone())?);
         let limits = Limits { streams: ladder.streams(), batch: options.batch.unwrap_or(largest).max(1) };
-        let tiles = tiles(&shapes, options.tile, &ladder)?;
+        let tiles = tiles(&shapes, options.tile, options.batch, &ladder)?;
         let device = options.placement.gpus()[0];
         Ok(Self {
             scale: u32::try_from(interface.scale).unwrap_or(u32::MAX),

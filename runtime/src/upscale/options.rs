@@ -9,7 +9,8 @@ use tileforge_session::Placement;
 pub struct Options {
     /// Where the engine runs.
     pub placement: Placement,
-    /// Most images in one run; `None`: as many as the engine has graphs for.
+    /// Images in one run, as many as one of the engine's graphs takes; `None`: the most. Left-over images run in
+    /// smaller pieces.
     pub batch: Option<usize>,
     /// The tile's size in input pixels, one of the engine's; `None`: the best for each picture.
     pub tile: Option<Size>,
