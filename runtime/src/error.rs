@@ -1,5 +1,7 @@
 //! What can go wrong between an engine and its pixels.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tileforge_image::{Size, TilingError};
@@ -23,6 +25,42 @@ pub enum Error {
     /// The engine is one of another task.
     #[error(transparent)]
     Contract(#[from] tileforge_contract::Error),
+    /// The operating system refused something on a file or folder.
+    #[error("{}: cannot {action}", path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried, as a verb: "read", "create".
+        action: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A file of tensors cannot be read or written.
+    #[error("{}: {problem}", path.display())]
+    TensorFile {
+        /// The file.
+        path: PathBuf,
+        /// What was expected, what was found, and what to do.
+        problem: String,
+    },
+    /// A tensor is not what the engine takes.
+    #[error("{tensor}: expected {expected}, found {found}")]
+    Tensor {
+        /// The tensor's name.
+        tensor: String,
+        /// What was expected.
+        expected: String,
+        /// What was found.
+        found: String,
+    },
+    /// The engine has no graph for inputs of the given shapes.
+    #[error("the engine has no graph for {wanted}; it has some for:{}", lines(known))]
+    NoSuchShapes {
+        /// The shapes that were asked for.
+        wanted: String,
+        /// The shapes that it has.
+        known: Vec<String>,
+    },
     /// The engine has no tiles of the size that was asked for.
     #[error("the engine has no tiles of {wanted}, only of \
         {}", known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
@@ -65,7 +103,7 @@ pub enum Error {
         /// What it was for.
         name: &'static str,
         /// The system's reason.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// An error that ended several requests.
     #[error(transparent)]
@@ -82,6 +120,14 @@ impl From<TilingError> for Error {
 }
 
 impl Error {
+    pub(crate) fn file(path: &Path, action: &'static str, source: io::Error) -> Self {
+        Self::File { path: path.to_owned(), action, source }
+    }
+
+    pub(crate) fn tensor_file(path: &Path, problem: impl Into<String>) -> Self {
+        Self::TensorFile { path: path.to_owned(), problem: problem.into() }
+    }
+
     /// The error itself, where it ended several requests.
     pub fn root(&self) -> &Self {
         if let Self::Shared(error) = self { error.root() } else { self }
@@ -95,4 +141,8 @@ impl Error {
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self.root(), Self::Session(error) if error.is_out_of_memory())
     }
+}
+
+fn lines(items: &[String]) -> String {
+    items.iter().map(|item| format!("\n  {item}")).collect()
 }

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`executor`] | long-lived sessions behind a bounded queue: submit a request, get a handle |
 //! | [`upscale`] | pictures through an engine: decode → tile → run → blend → encode, in bounded memory |
+//! | [`run`] | tensors through any engine |
+//! | [`tensor_file`] | safetensors, `.npz` and `.npy` |
 //! | [`throughput`] | what was measured of an engine's tiles on this box |
 //!
 //! ```no_run
@@ -28,6 +30,10 @@
 
 mod error;
 pub mod executor;
+mod output_file;
+pub mod run;
+mod sessions;
+pub mod tensor_file;
 pub mod throughput;
 pub mod upscale;
 

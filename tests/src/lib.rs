@@ -6,6 +6,7 @@
 mod golden;
 mod graph;
 mod programs;
+mod small_engines;
 
 pub use golden::{
     Golden, GoldenComponent, error_over_range, golden_cases, golden_components, golden_systems,
@@ -16,6 +17,7 @@ pub use programs::{
     Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in, run,
     run_with_cache_in, words,
 };
+pub use small_engines::small_engine;
 
 use std::path::{Path, PathBuf};
 

@@ -41,4 +41,4 @@ pub use options::{OptimisationLevel, SessionOptions};
 pub use placement::Placement;
 pub use provider::{Gpu, Probe};
 pub use session::{Session, TensorInfo};
-pub use tensor::{Named, Tensor};
+pub use tensor::{Named, Tensor, safetensors_type};

@@ -5,14 +5,14 @@
 use std::path::Path;
 
 use ndarray::ArrayD;
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{SafeTensors, TensorView};
 use serde::Serialize;
 use tileforge_contract::DataType;
 use tileforge_engine::Engine;
 
 use crate::error::{Error, Result};
 use crate::session::Session;
-use crate::tensor::{Named, Tensor};
+use crate::tensor::{Named, Tensor, safetensors_type};
 
 const INPUT: &str = "input.";
 const EXPECTED: &str = "expected.";
@@ -68,10 +68,9 @@ pub fn write(path: &Path, inputs: &[(&str, &Tensor)], expected: &[(&str, &Tensor
     let named = inputs.iter().map(|pair| (INPUT, pair)).chain(expected.iter().map(|pair| (EXPECTED, pair)));
     let bytes: Vec<_> = named
         .map(|(prefix, (name, tensor))| {
-            Some((format!("{prefix}{name}"), dtype(tensor.data_type())?, tensor.shape(), tensor.to_bytes()))
+            (format!("{prefix}{name}"), safetensors_type(tensor.data_type()), tensor.shape(), tensor.to_bytes())
         })
-        .collect::<Option<_>>()
-        .ok_or_else(|| failed(&"it has a tensor of a type that safetensors lack"))?;
+        .collect();
     let views = bytes.iter().map(|(name, dtype, shape, bytes)| {
         let view = TensorView::new(*dtype, shape.to_vec(), bytes).map_err(|error| failed(&error))?;
         Ok((name.as_str(), view))
@@ -128,28 +127,14 @@ fn read(bytes: &[u8], path: &Path) -> Result<Named> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| broken(error.to_string()))?;
     file.iter()
         .map(|(name, tensor)| {
-            let data_type = DataType::ALL.iter().copied().find(|data_type| dtype(*data_type) == Some(tensor.dtype()));
+            let data_type =
+                DataType::ALL.iter().copied().find(|data_type| safetensors_type(*data_type) == tensor.dtype());
             let read = data_type.and_then(|data_type| Tensor::from_bytes(data_type, tensor.shape(), tensor.data()));
             let unreadable =
                 || broken(format!("{}: {:?} {:?} cannot be read", name.escape_debug(), tensor.dtype(), tensor.shape()));
             Ok((name.to_owned(), read.ok_or_else(unreadable)?))
         })
         .collect()
-}
-
-/// The name of an element type in safetensors files.
-fn dtype(data_type: DataType) -> Option<Dtype> {
-    Some(match data_type {
-        DataType::F32 => Dtype::F32,
-        DataType::F16 => Dtype::F16,
-        DataType::Bf16 => Dtype::BF16,
-        DataType::I64 => Dtype::I64,
-        DataType::I32 => Dtype::I32,
-        DataType::I8 => Dtype::I8,
-        DataType::U8 => Dtype::U8,
-        DataType::Bool => Dtype::BOOL,
-        _ => return None,
-    })
 }
 
 /// Sums over all outputs of a self-test.

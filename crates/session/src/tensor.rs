@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 use ndarray::{ArrayD, IxDyn};
+use safetensors::tensor::Dtype;
 use tileforge_contract::DataType;
 
 use crate::error::{Error, Result};
@@ -124,6 +125,27 @@ impl Tensor {
             }
             _ => return None,
         })
+    }
+}
+
+/// The name of an element type in safetensors files.
+pub fn safetensors_type(data_type: DataType) -> Dtype {
+    match data_type {
+        DataType::F32 => Dtype::F32,
+        DataType::F16 => Dtype::F16,
+        DataType::Bf16 => Dtype::BF16,
+        DataType::F64 => Dtype::F64,
+        DataType::F8E4M3 => Dtype::F8_E4M3,
+        DataType::F8E5M2 => Dtype::F8_E5M2,
+        DataType::I64 => Dtype::I64,
+        DataType::I32 => Dtype::I32,
+        DataType::I16 => Dtype::I16,
+        DataType::I8 => Dtype::I8,
+        DataType::U64 => Dtype::U64,
+        DataType::U32 => Dtype::U32,
+        DataType::U16 => Dtype::U16,
+        DataType::U8 => Dtype::U8,
+        DataType::Bool => Dtype::BOOL,
     }
 }
 

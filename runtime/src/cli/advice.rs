@@ -14,8 +14,11 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         Error::Engine(error) => of_engine(error)?,
         Error::Image(error) => of_image(error)?,
         Error::Contract(tileforge_contract::Error::Task { .. }) => {
-            "`runtime inspect` shows what this engine takes, `runtime verify` runs it"
+            "`runtime run` takes tensors for it, `runtime inspect` shows which; `runtime verify` runs its self-test"
         }
+        Error::Contract(tileforge_contract::Error::Shape { .. })
+        | Error::NoSuchShapes { .. }
+        | Error::Tensor { .. } => "`runtime inspect` lists the engine's tensors and graphs",
         Error::Contract(_) => REBUILD,
         Error::NoSuchTile { .. } => "choose one of them with --tile",
         Error::NoSuchBatch { .. } => "choose one of them with --batch, or build the engine with such a batch",

@@ -10,6 +10,7 @@ mod failure;
 mod figures;
 mod infer;
 mod inspect;
+mod run;
 mod unpack;
 mod verify;
 
@@ -42,6 +43,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Infer(infer::Arguments),
+    Run(run::Arguments),
     Bench(bench::Arguments),
     Evaluate(evaluate::Arguments),
     Compare(compare::Arguments),
@@ -73,6 +75,7 @@ fn run(cli: Cli) -> CommandResult {
     let environment = || environment(ort_lib.clone());
     match &cli.command {
         Command::Infer(arguments) => infer::run(arguments, environment),
+        Command::Run(arguments) => run::run(arguments, environment),
         Command::Bench(arguments) => bench::run(arguments, environment),
         Command::Evaluate(arguments) => evaluate::run(arguments, environment),
         Command::Compare(arguments) => compare::run(arguments),

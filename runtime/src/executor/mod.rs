@@ -6,6 +6,7 @@
 //! what comes later gets an error that names the stage.
 
 mod cancel;
+mod each;
 mod failure;
 mod handle;
 mod intake;
@@ -19,6 +20,7 @@ use crossbeam_channel::{SendTimeoutError, Sender, TrySendError, bounded};
 use parking_lot::Mutex;
 
 pub use cancel::Cancel;
+pub(crate) use each::serve_each;
 pub(crate) use failure::{Closed, Failure, StageResult};
 pub use handle::{Handle, Progress, Reply};
 pub use intake::{Intake, Job, Next};

@@ -1,0 +1,210 @@
+//! Tensors in files: safetensors, and NumPy's `.npy` and `.npz`.
+//!
+//! A file is read whole, and written under a temporary name that becomes its own at the end.
+
+mod npy;
+mod npz;
+
+use std::collections::BTreeMap;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use safetensors::tensor::{SafeTensors, TensorView};
+use tileforge_contract::DataType;
+use tileforge_session::{Tensor, safetensors_type};
+
+use crate::error::{Error, Result};
+use crate::output_file::OutputFile;
+
+pub use npy::{from_npy, to_npy};
+
+/// Larger files are refused, because they are held whole. So are archives that hold more, so that a small file cannot
+/// fill the memory.
+const BYTES_MAXIMUM: u64 = 16 << 30;
+
+/// Elements of one tensor as a file has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The type of the elements.
+    pub data_type: DataType,
+    /// The lengths of the axes, the outermost first.
+    pub shape: Vec<usize>,
+    /// The elements in row-major order, little-endian.
+    pub bytes: Vec<u8>,
+}
+
+impl Stored {
+    /// The tensor; `None` for a type of elements that no engine takes, and for booleans that are neither 0 nor 1.
+    pub fn tensor(&self) -> Option<Tensor> {
+        Tensor::from_bytes(self.data_type, &self.shape, &self.bytes)
+    }
+}
+
+impl From<&Tensor> for Stored {
+    fn from(tensor: &Tensor) -> Self {
+        Self { data_type: tensor.data_type(), shape: tensor.shape().to_vec(), bytes: tensor.to_bytes() }
+    }
+}
+
+impl std::fmt::Display for Stored {
+    /// "f32 [1, 3, 64, 64]".
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} {:?}", self.data_type, self.shape)
+    }
+}
+
+/// What a file of tensors holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Tensors by name, and texts about them, which only safetensors files have.
+    Named {
+        /// The tensors.
+        tensors: BTreeMap<String, Stored>,
+        /// The texts, by name.
+        metadata: BTreeMap<String, String>,
+    },
+    /// One tensor without a name.
+    Single(Stored),
+}
+
+/// A format, by the ending of a file's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TensorFormat {
+    /// Named tensors of any type, with texts.
+    Safetensors,
+    /// Named tensors of NumPy's types. Written without compression.
+    Npz,
+    /// One tensor of one of NumPy's types.
+    Npy,
+}
+
+impl TensorFormat {
+    /// The format for a file name's ending.
+    ///
+    /// # Errors
+    /// [`Error::TensorFile`] for another ending.
+    pub fn of_name(path: &Path) -> Result<Self> {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        match ending.to_ascii_lowercase().as_str() {
+            "safetensors" => Ok(Self::Safetensors),
+            "npz" => Ok(Self::Npz),
+            "npy" => Ok(Self::Npy),
+            _ => Err(Error::tensor_file(path, "expected a name that ends in .safetensors, .npz or .npy")),
+        }
+    }
+}
+
+/// Reads a file of tensors.
+///
+/// # Errors
+/// [`Error::TensorFile`] for a file that is truncated, damaged or of another kind; [`Error::File`] if it cannot be
+/// read.
+pub fn read(path: &Path) -> Result<Contents> {
+    let format = TensorFormat::of_name(path)?;
+    let bytes = tileforge_files::read(path, BYTES_MAXIMUM).map_err(|source| Error::file(path, "read", source))?;
+    let refused = |problem: String| Error::tensor_file(path, problem);
+    match format {
+        TensorFormat::Npy => from_npy(&bytes).map(Contents::Single).map_err(refused),
+        TensorFormat::Npz => {
+            let tensors = npz::read(&bytes).map_err(refused)?;
+            Ok(Contents::Named { tensors, metadata: BTreeMap::new() })
+        }
+        TensorFormat::Safetensors => read_safetensors(&bytes).map_err(refused),
+    }
+}
+
+fn read_safetensors(bytes: &[u8]) -> Result<Contents, String> {
+    let damaged = |error: safetensors::SafeTensorError| format!("not a safetensors file, or a truncated one: {error}");
+    let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
+    let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
+    let tensors = file.iter().map(|(name, tensor)| {
+        let known = |data_type: &&DataType| safetensors_type(**data_type) == tensor.dtype();
+        let data_type = DataType::ALL.iter().find(known).copied();
+        let data_type =
+            data_type.ok_or_else(|| format!("{}: no engine takes elements of {:?}", name, tensor.dtype()))?;
+        let stored = Stored { data_type, shape: tensor.shape().to_vec(), bytes: tensor.data().to_vec() };
+        Ok((name.to_owned(), stored))
+    });
+    Ok(Contents::Named { tensors: tensors.collect::<Result<_, String>>()?, metadata })
+}
+
+/// Writes tensors to a file, which appears when it is whole. Texts go into safetensors files only.
+///
+/// # Errors
+/// [`Error::TensorFile`] for several tensors in `.npy`, and for elements of a type that the format lacks;
+/// [`Error::File`] if the file cannot be written.
+pub fn write(path: &Path, tensors: &[(String, Stored)], metadata: &BTreeMap<String, String>) -> Result<()> {
+    let format = TensorFormat::of_name(path)?;
+    let refused = |problem: String| Error::tensor_file(path, problem);
+    let output = OutputFile::create(path)?;
+    let unwritten = |source: std::io::Error| Error::file(path, "write", source);
+    let mut file = BufWriter::new(output.file());
+    match (format, tensors) {
+        (TensorFormat::Npy, [(name, tensor)]) => {
+            let start = to_npy(tensor).map_err(|problem| refused(format!("{name}: {problem}")))?;
+            file.write_all(&start).map_err(unwritten)?;
+        }
+        (TensorFormat::Npy, _) => {
+            return Err(refused(format!("a .npy file holds one tensor, found {}", tensors.len())));
+        }
+        (TensorFormat::Npz, _) => npz::write(&mut file, tensors).map_err(refused)?,
+        (TensorFormat::Safetensors, _) => {
+            let views = tensors.iter().map(|(name, stored)| {
+                let problem = |problem: &dyn std::fmt::Display| refused(format!("{name}: {problem}"));
+                let view = TensorView::new(safetensors_type(stored.data_type), stored.shape.clone(), &stored.bytes);
+                Ok((name.as_str(), view.map_err(|error| problem(&error))?))
+            });
+            let views = views.collect::<Result<Vec<_>>>()?;
+            let texts = (!metadata.is_empty()).then(|| metadata.clone().into_iter().collect());
+            let bytes = safetensors::serialize(views, texts).map_err(|error| refused(error.to_string()))?;
+            file.write_all(&bytes).map_err(unwritten)?;
+        }
+    }
+    file.flush().map_err(unwritten)?;
+    drop(file);
+    output.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_is_written_is_read_back_in_every_format() {
+        let folder = tempfile::tempdir().unwrap();
+        let stored = Stored { data_type: DataType::I64, shape: vec![2, 1], bytes: (0..16).collect() };
+        let scalar = Stored { data_type: DataType::F32, shape: vec![], bytes: vec![0, 0, 128, 63] };
+        let named = vec![("a".to_owned(), stored.clone()), ("b.c/d".to_owned(), scalar)];
+        let metadata = BTreeMap::from([("key".to_owned(), "text".to_owned())]);
+        for name in ["x.safetensors", "x.npz"] {
+            let path = folder.path().join(name);
+            write(&path, &named, &metadata).unwrap();
+            let Contents::Named { tensors, metadata: read } = read(&path).unwrap() else { panic!("no names") };
+            assert_eq!(tensors.into_iter().collect::<Vec<_>>(), named);
+            assert_eq!(read == metadata, name == "x.safetensors");
+        }
+        let path = folder.path().join("x.npy");
+        write(&path, &named[..1], &BTreeMap::new()).unwrap();
+        assert_eq!(read(&path).unwrap(), Contents::Single(stored));
+        fs::remove_file(&path).unwrap();
+        assert!(write(&path, &named, &BTreeMap::new()).unwrap_err().to_string().contains("holds one tensor, found 2"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing partial is left");
+    }
+
+    #[test]
+    fn damaged_files_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let stored = Stored { data_type: DataType::F32, shape: vec![4], bytes: vec![0; 16] };
+        for name in ["x.safetensors", "x.npz", "x.npy"] {
+            let path = folder.path().join(name);
+            write(&path, &[("a".to_owned(), stored.clone())], &BTreeMap::new()).unwrap();
+            let bytes = fs::read(&path).unwrap();
+            for length in 0..bytes.len() {
+                fs::write(&path, &bytes[..length]).unwrap();
+                assert!(matches!(read(&path), Err(Error::TensorFile { .. })), "{name}: {length} bytes");
+            }
+        }
+    }
+}
