@@ -43,6 +43,22 @@ pub enum Error {
         /// What was expected, what was found, and what to do.
         problem: String,
     },
+    /// A map of depth cannot be read or written.
+    #[error("{}: {problem}", path.display())]
+    DepthMap {
+        /// The map's file.
+        path: PathBuf,
+        /// What was expected, what was found, and what to do.
+        problem: String,
+    },
+    /// A picture and its map have different sizes.
+    #[error("expected a depth map of the picture's size {picture}, found {map}")]
+    MapSize {
+        /// The picture's size.
+        picture: Size,
+        /// The map's.
+        map: Size,
+    },
     /// A tensor is not what the engine takes.
     #[error("{tensor}: expected {expected}, found {found}")]
     Tensor {

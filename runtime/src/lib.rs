@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`executor`] | long-lived sessions behind a bounded queue: submit a request, get a handle |
 //! | [`upscale`] | pictures through an engine: decode → tile → run → blend → encode, in bounded memory |
+//! | [`depth`] | the depth of pictures, from them alone or with a sensor's map |
+//! | [`pixels`] | pictures and frames in memory, and as values of tensors |
 //! | [`run`] | tensors through any engine |
 //! | [`tensor_file`] | safetensors, `.npz` and `.npy` |
 //! | [`throughput`] | what was measured of an engine's tiles on this box |
@@ -28,9 +30,11 @@
 //! # Ok(()) }
 //! ```
 
+pub mod depth;
 mod error;
 pub mod executor;
 mod output_file;
+pub mod pixels;
 pub mod run;
 mod sessions;
 pub mod tensor_file;

@@ -20,8 +20,9 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         | Error::NoSuchShapes { .. }
         | Error::Tensor { .. } => "`runtime inspect` lists the engine's tensors and graphs",
         Error::Contract(_) => REBUILD,
-        Error::NoSuchTile { .. } => "choose one of them with --tile",
+        Error::NoSuchTile { .. } => "choose one of them with --tile, or a fitting --input-size for depth",
         Error::NoSuchBatch { .. } => "choose one of them with --batch, or build the engine with such a batch",
+        Error::MapSize { .. } => "give the map that was aligned to the picture, or resize it without interpolation",
         _ => return None,
     };
     Some(text.into())

@@ -137,15 +137,25 @@ fn tile(text: &str) -> Result<TileChoice, String> {
 }
 
 impl Running {
-    pub(crate) fn options(&self) -> Options {
-        let tile = match self.tile {
+    /// The first option about tiles that was given, for engines that cut nothing to refuse.
+    pub(crate) fn tiling(&self) -> Option<&'static str> {
+        let overlap = self.overlap.map(|_| "--overlap");
+        overlap.or(self.margin.map(|_| "--margin")).or(self.batch.map(|_| "--batch"))
+    }
+
+    /// The tile that was asked for.
+    pub(crate) fn tile(&self) -> Option<Size> {
+        match self.tile {
             TileChoice::Auto => None,
             TileChoice::Only(size) => Some(size),
-        };
+        }
+    }
+
+    pub(crate) fn options(&self) -> Options {
         Options {
             placement: self.placing.placement(),
             batch: self.batch.map(usize::from),
-            tile,
+            tile: self.tile(),
             overlap: self.overlap,
             margin: self.margin,
             blend: self.blend,

@@ -1,7 +1,8 @@
 //! Decoded rows to tiles.
 
-use super::routing::{Decoding, Run};
+use super::routing::Run;
 use crate::error::Result;
+use crate::pixels::Decoding;
 use tileforge_image::RowSource;
 use tileforge_image::Size;
 use tileforge_image::tile::{Tile, TilePlan};

@@ -1,6 +1,6 @@
 //! How the channels of a picture go through a model, and back.
 
-use tileforge_image::{Alpha, Depth, Header};
+use tileforge_image::{Alpha, Header};
 
 /// One run of the model on a tile: which channel of the picture each channel of the model is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,48 +46,10 @@ impl Routing {
     }
 }
 
-/// Samples of `depth` as values of `range`; floats outside of 0 … 1 are clamped.
-#[derive(Clone, Copy)]
-pub(super) struct Decoding {
-    gain: f32,
-    low: f32,
-    depth: Depth,
-}
-
-impl Decoding {
-    pub(super) fn new([low, high]: [f32; 2], depth: Depth) -> Self {
-        Self { gain: (high - low) / depth.maximum(), low, depth }
-    }
-
-    /// Channel `channel` of a row of interleaved pixels.
-    pub(super) fn decode(self, row: &[u8], channels: usize, channel: usize, into: &mut [f32]) {
-        let value = |sample: f32| sample * self.gain + self.low;
-        match self.depth {
-            Depth::Eight => {
-                for (into, pixel) in into.iter_mut().zip(row.chunks_exact(channels)) {
-                    *into = value(f32::from(pixel[channel]));
-                }
-            }
-            Depth::Sixteen => {
-                for (into, pixel) in into.iter_mut().zip(row.chunks_exact(2 * channels)) {
-                    *into = value(f32::from(u16::from_be_bytes([pixel[2 * channel], pixel[2 * channel + 1]])));
-                }
-            }
-            Depth::Float => {
-                let (samples, _) = row.as_chunks::<4>();
-                for (into, pixel) in into.iter_mut().zip(samples.chunks_exact(channels)) {
-                    *into = value(f32::from_ne_bytes(pixel[channel]).clamp(0.0, 1.0));
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tileforge_image::Colour;
-    use tileforge_image::Size;
+    use tileforge_image::{Colour, Depth, Size};
 
     fn runs(model: usize, colour: Colour, alpha: Alpha) -> (Vec<Vec<usize>>, Option<usize>, usize) {
         let header = Header { size: Size { width: 1, height: 1 }, colour, depth: Depth::Eight, icc_profile: None };

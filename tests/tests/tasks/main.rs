@@ -1,4 +1,5 @@
 //! What the runtime does with engines of every task, through the programs and against the references.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod depth;
 mod run;

@@ -6,6 +6,8 @@ use tileforge_image::frames::{Matrix, RawFrames};
 use tileforge_image::{Depth, JPEG_QUALITY, Limits};
 
 use super::super::chosen::{Chosen, Running};
+use super::depth::DepthArguments;
+use super::picture::{Opening, Writing};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,6 +16,8 @@ Examples:
   runtime infer --engine engines/compact-x4 --input a.jpg b.webp --output large/ --json
   runtime infer --engine engines/compact-x4 --input 'photos/*.png' --output large/ --resume
   runtime infer --engine engines/compact-x4 --input photos/ --output large/ --provider tensorrt --strict --streams 2
+  runtime infer --engine engines/rgbd-vitl --input colour.png --depth depth.png --output refined.png
+  runtime infer --engine engines/depth-small --input photos/ --output depth/ --colour-map Spectral_r
   ffmpeg -i in.mp4 -f yuv4mpegpipe - | runtime infer --engine engines/compact-x4 --input - --output - |
     ffmpeg -i - out.mp4
   runtime infer --engine engines/compact-x4 --raw rgb24:640x480 --input frames.rgb --output large.rgb
@@ -23,7 +27,9 @@ pictures that EXIF turns or mirrors are held whole. The output has the input's d
 TIFF), channels and colour profile. Frames keep their number, rate, aspect ratio and colour space; what is said
 about them goes to standard error where they go to standard output.";
 
-/// Send pictures through an engine.
+/// Send pictures or frames through an engine: larger pictures, depth, real-time networks.
+///
+/// What comes out follows from the engine.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -50,10 +56,9 @@ pub(crate) struct Arguments {
     /// Convert to sRGB by the picture's colour profile, instead of keeping both.
     #[arg(long)]
     pub(super) srgb: bool,
-    /// Quality of JPEG outputs, 1 to 100.
-    #[arg(long, value_name = "N", default_value_t = JPEG_QUALITY)]
-    #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
-    pub(super) quality: u8,
+    /// Quality of JPEG outputs, 1 to 100 [default: 95].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
+    quality: Option<u8>,
     /// Bits of the output's samples: 8, 16 or 32 (float, TIFF only) [default: as the input].
     #[arg(long, value_name = "BITS", value_parser = depth)]
     pub(super) bit_depth: Option<Depth>,
@@ -69,6 +74,8 @@ pub(crate) struct Arguments {
     /// Print one JSON object about everything.
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) depth: DepthArguments,
 }
 
 fn depth(text: &str) -> Result<Depth, String> {
@@ -81,6 +88,22 @@ fn depth(text: &str) -> Result<Depth, String> {
 }
 
 impl Arguments {
+    /// The first option that was given of those about pictures that are written, for engines that write none to refuse.
+    pub(super) fn for_written_pictures(&self) -> Option<&'static str> {
+        let given = self.quality.map(|_| "--quality");
+        given.or(self.bit_depth.map(|_| "--bit-depth")).or(self.matrix.map(|_| "--matrix"))
+    }
+
+    /// How pictures are opened.
+    pub(super) fn opening(&self) -> Opening {
+        Opening { limits: self.limits(), srgb: self.srgb, tolerant: self.tolerant }
+    }
+
+    /// How pictures are written.
+    pub(super) fn writing(&self) -> Writing {
+        Writing { depth: self.bit_depth, quality: self.quality.unwrap_or(JPEG_QUALITY) }
+    }
+
     /// What is refused of an input.
     pub(super) fn limits(&self) -> Limits {
         Limits { megapixels: self.max_megapixels, ..Limits::default() }

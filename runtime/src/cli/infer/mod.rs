@@ -1,6 +1,8 @@
 //! `runtime infer`: pictures and frames through an engine.
 
 mod arguments;
+mod depth;
+mod each;
 mod feed;
 mod frames;
 mod kind;
@@ -15,6 +17,7 @@ use std::time::Instant;
 
 use crossbeam_channel::unbounded;
 use serde_json::json;
+use tileforge_runtime::depth::is_depth;
 use tileforge_runtime::executor::{Cancel, Executor};
 use tileforge_runtime::upscale::Upscaler;
 use tileforge_runtime::{Error, Result};
@@ -24,8 +27,9 @@ use tileforge_terminal::peak_memory_bytes;
 pub(crate) use arguments::Arguments;
 
 use super::failure::{CommandResult, Failure};
+use each::Each;
 use feed::Feeder;
-use plan::{assign, check, check_outputs};
+use plan::{assign, check, check_outputs, name_for};
 use told::{Told, say};
 
 /// Requests that wait: opened pictures take no memory before their turn, frames do.
@@ -33,8 +37,22 @@ const WAITING: usize = 1;
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let started = Instant::now();
-    let (mut assignments, folder) = assign(&arguments.input, &arguments.output, arguments.raw)?;
-    assignments.iter().try_for_each(|assignment| check(assignment, arguments))?;
+    let engine = arguments.engine.open()?;
+    let contract = &engine.manifest().contract;
+    let gives_depth = is_depth(contract);
+    let (mut assignments, folder) = assign(&arguments.input, &arguments.output, |input| {
+        if gives_depth { depth::name_for(input, arguments) } else { name_for(input, arguments.raw) }
+    })?;
+    if gives_depth {
+        depth::check(contract, &assignments, arguments)?;
+    } else if let Some(option) = arguments.depth.given() {
+        return Err(Failure::Usage(format!(
+            "{option} is for engines that give depth; this one is for {}",
+            contract.task
+        )));
+    } else {
+        assignments.iter().try_for_each(|assignment| check(assignment, arguments))?;
+    }
     check_outputs(&assignments, &[&arguments.engine.directory])?;
     if let Some(folder) = folder {
         fs::create_dir_all(&folder).map_err(|source| Failure::file(&folder, "create the folder", source))?;
@@ -46,10 +64,14 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         assignments.retain(|assignment| !is_made(&assignment.output));
     }
     let skipped = all - assignments.len();
-    let engine = arguments.engine.open()?;
     let engine_seconds = started.elapsed().as_secs_f64();
     let environment = environment()?;
     let cancel = stopped_by_signals()?;
+    if gives_depth {
+        let (fail_fast, json) = (arguments.fail_fast, arguments.json);
+        let work = Each { assignments: &assignments, all, cancel: &cancel, fail_fast, json };
+        return depth::run(arguments, &engine, &environment, &work, started);
+    }
     let executor = Executor::new(Upscaler::new(&environment, &engine, arguments.running.options())?, WAITING)?;
 
     let mut told = Told::new(arguments, &assignments, all, &cancel);

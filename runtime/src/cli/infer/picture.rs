@@ -1,52 +1,68 @@
-//! A picture that is opened when its turn comes.
+//! Pictures, which are opened and created when their turn comes.
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use tileforge_image::{Depth, Format, ImageReader, ImageWriter, Limits, RowSink, RowSource};
+use tileforge_image::{Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSink, RowSource};
 use tileforge_runtime::Result;
-use tileforge_runtime::upscale::{Open, OutputOf, Request};
+use tileforge_runtime::upscale::{Open, Request};
 
 use super::arguments::Arguments;
 use super::plan::Assignment;
 
-/// Where a picture comes from and goes to, and how.
-struct Picture {
-    input: PathBuf,
-    output: PathBuf,
-    limits: Limits,
-    srgb: bool,
-    depth: Option<Depth>,
-    quality: u8,
-    tolerant: bool,
+/// How pictures are opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opening {
+    pub(super) limits: Limits,
+    /// They are converted to sRGB.
+    pub(super) srgb: bool,
+    /// Damage is a warning.
+    pub(super) tolerant: bool,
 }
 
-/// The request for one picture.
-pub(super) fn request(assignment: &Assignment, arguments: &Arguments) -> Request {
-    let Assignment { input, output } = assignment.clone();
-    let Arguments { srgb, bit_depth: depth, quality, tolerant, .. } = *arguments;
-    let picture = Picture { input, output, limits: arguments.limits(), srgb, depth, quality, tolerant };
-    Request::new(move |output_of| picture.open(output_of))
-}
-
-impl Picture {
-    fn open(self, output_of: OutputOf<'_>) -> Result<Open> {
-        let format = Format::of_name(&self.output)?;
+impl Opening {
+    pub(super) fn open(self, path: &Path) -> Result<ImageReader> {
         let source = if self.tolerant {
-            ImageReader::open_tolerant(&self.input, &self.limits, |damage| tracing::warn!("{damage}"))?
+            ImageReader::open_tolerant(path, &self.limits, |damage| tracing::warn!("{damage}"))?
         } else {
-            ImageReader::open(&self.input, &self.limits)?
+            ImageReader::open(path, &self.limits)?
         };
-        let source = if self.srgb { source.into_srgb()? } else { source };
-        let mut header = output_of(source.header())?;
+        Ok(if self.srgb { source.into_srgb()? } else { source })
+    }
+}
+
+/// How pictures are written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writing {
+    /// Bits of the samples; `None`: as many as the input has.
+    pub(super) depth: Option<Depth>,
+    /// Of JPEG.
+    pub(super) quality: u8,
+}
+
+impl Writing {
+    pub(super) fn create(self, path: &Path, mut header: Header) -> Result<ImageWriter> {
         header.depth = self.depth.unwrap_or(header.depth);
-        let sink = ImageWriter::create(&self.output, format, header)?.with_jpeg_quality(self.quality);
+        let format = Format::of_name(path)?;
+        let sink = ImageWriter::create(path, format, header)?.with_jpeg_quality(self.quality);
         if self.depth.is_some_and(|depth| depth != sink.header().depth) {
             let problem = format!(
                 "{} does not hold samples of that many bits; leave --bit-depth out, or write a TIFF",
                 format.name()
             );
-            return Err(tileforge_image::Error::image(&self.output, problem).into());
+            return Err(tileforge_image::Error::image(path, problem).into());
         }
-        Ok(Open { source: Box::new(source), sink: Box::new(sink) })
+        Ok(sink)
     }
+}
+
+/// The request for one picture.
+pub(super) fn request(assignment: &Assignment, arguments: &Arguments) -> Request {
+    let Assignment { input, output } = assignment.clone();
+    let (opening, writing) = (arguments.opening(), arguments.writing());
+    Request::new(move |output_of| {
+        Format::of_name(&output)?;
+        let source = opening.open(&input)?;
+        let sink = writing.create(&output, output_of(source.header())?)?;
+        Ok(Open { source: Box::new(source), sink: Box::new(sink) })
+    })
 }

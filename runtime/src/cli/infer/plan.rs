@@ -22,12 +22,12 @@ pub(super) struct Assignment {
 /// Pairs each input with its output, and says which folder has to be there for them.
 ///
 /// One file goes to a file, unless the output is a folder or ends with a separator; several files,
-/// or a folder, go to a folder. Two inputs for one output, and an output that is an input, are
-/// refused before any work.
+/// or a folder, go to a folder, where `name_for` gives their names. Two inputs for one output, and an output that is an
+/// input, are refused before any work.
 pub(super) fn assign(
     inputs: &[PathBuf],
     output: &Path,
-    raw: Option<RawFrames>,
+    name_for: impl Fn(&Path) -> PathBuf,
 ) -> Result<(Vec<Assignment>, Option<PathBuf>), Failure> {
     let single = matches!(inputs, [input] if !input.is_dir() && !is_pattern(input));
     let to_folder = !single || output.is_dir() || ends_with_separator(output);
@@ -41,7 +41,7 @@ pub(super) fn assign(
     }
     let mut assignments = Vec::new();
     for input in pictures(inputs)? {
-        let output = if to_folder { output.join(name_for(&input, raw)) } else { output.to_owned() };
+        let output = if to_folder { output.join(name_for(&input)) } else { output.to_owned() };
         assignments.push(Assignment { input, output });
     }
     refuse_collisions(&assignments)?;
@@ -118,8 +118,9 @@ fn pictures(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(pictures)
 }
 
-/// The input's name; with `.png` where it is a picture whose ending says nothing that can be written.
-fn name_for(input: &Path, raw: Option<RawFrames>) -> PathBuf {
+/// The name of an enlarged picture in a folder: the input's name; with `.png` where it is a picture whose ending says
+/// nothing that can be written.
+pub(super) fn name_for(input: &Path, raw: Option<RawFrames>) -> PathBuf {
     let name = PathBuf::from(input.file_name().unwrap_or_default());
     if has_frames(input, raw) || Format::of_name(&name).is_ok() { name } else { name.with_extension("png") }
 }
@@ -152,7 +153,7 @@ mod tests {
 
     fn assigned(inputs: &[&Path], output: &Path) -> Result<Vec<PathBuf>, Failure> {
         let inputs: Vec<_> = inputs.iter().map(|path| path.to_path_buf()).collect();
-        Ok(assign(&inputs, output, None)?.0.into_iter().map(|pair| pair.output).collect())
+        Ok(assign(&inputs, output, |input| name_for(input, None))?.0.into_iter().map(|pair| pair.output).collect())
     }
 
     #[test]

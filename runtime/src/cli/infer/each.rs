@@ -1,0 +1,106 @@
+//! Whole requests, one for each picture: submitted in their order, and what became of each.
+
+use std::collections::VecDeque;
+
+use serde_json::{Value, json};
+use tileforge_runtime::executor::{Cancel, Executor, Task};
+use tileforge_runtime::{Error, Result};
+use tileforge_terminal::{Progress, Unit, print, report};
+
+use super::super::failure::{CommandResult, Failure, error_text};
+use super::plan::Assignment;
+
+/// What a command does with its pictures.
+pub(super) struct Each<'e> {
+    pub(super) assignments: &'e [Assignment],
+    /// How many pictures were asked for, with those that are left out.
+    pub(super) all: usize,
+    pub(super) cancel: &'e Cancel,
+    pub(super) fail_fast: bool,
+    /// Results are printed together at the end.
+    pub(super) json: bool,
+}
+
+/// What became of all pictures.
+pub(super) struct Heard {
+    /// An object for each picture, with `error` where it failed.
+    pub(super) files: Vec<Value>,
+    failures: Vec<Error>,
+    all: usize,
+    left: usize,
+}
+
+impl Each<'_> {
+    /// Submits a request for each picture, a few ahead of those that are served, and prints a line for each result.
+    ///
+    /// # Errors
+    /// The executor ended, the user stopped it, or nothing can be printed.
+    pub(super) fn run<T: Task>(
+        &self,
+        executor: &Executor<T>,
+        ahead: usize,
+        request: impl Fn(usize) -> T::Request,
+        line: impl Fn(&T::Output) -> String,
+        object: impl Fn(&T::Output) -> Value,
+    ) -> Result<Heard, Failure> {
+        let progress = Progress::on_terminal();
+        progress.begin("pictures", Some(self.assignments.len() as u64), Unit::Count("pictures"));
+        let (mut submitted, mut next) = (VecDeque::new(), 0);
+        let mut heard = Heard { files: Vec::new(), failures: Vec::new(), all: self.all, left: 0 };
+        loop {
+            let stopped = self.fail_fast && !heard.failures.is_empty();
+            while !stopped && next < self.assignments.len() && submitted.len() <= ahead {
+                submitted.push_back((next, executor.submit(request(next), self.cancel)?));
+                next += 1;
+            }
+            let Some((owner, handle)) = submitted.pop_front() else { break };
+            let Assignment { input, output } = &self.assignments[owner];
+            match handle.wait() {
+                Ok(made) => {
+                    if !self.json {
+                        let text = format!("{} → {}: {}", input.display(), output.display(), line(&made));
+                        progress.suspend(|| print(&text))?;
+                    }
+                    let mut file = json!({ "input": input, "output": output });
+                    if let (Value::Object(file), Value::Object(more)) = (&mut file, object(&made)) {
+                        file.extend(more);
+                    }
+                    heard.files.push(file);
+                }
+                Err(error) if matches!(error.root(), Error::Cancelled) && self.cancel.is_cancelled() => {
+                    return Err(error.into());
+                }
+                Err(error) => {
+                    let text = error_text(&error);
+                    if self.all > 1 {
+                        progress.suspend(|| report(&format!("error: {}: {text}", input.display())));
+                    }
+                    heard.files.push(json!({ "input": input, "output": output, "error": text }));
+                    heard.failures.push(error);
+                }
+            }
+            progress.add(1);
+        }
+        progress.finish();
+        heard.left = self.assignments.len() - heard.files.len();
+        Ok(heard)
+    }
+}
+
+impl Heard {
+    pub(super) fn failed(&self) -> usize {
+        self.failures.len()
+    }
+
+    /// How the command ends.
+    pub(super) fn result(mut self) -> CommandResult {
+        match (self.failures.len(), self.all) {
+            (0, _) => Ok(()),
+            (1, 1) => Err(self.failures.remove(0).into()),
+            (failed, all) => {
+                let left = if self.left > 0 { format!(", {} were not finished", self.left) } else { String::new() };
+                Err(Failure::Partly(format!("{failed} of {all} pictures failed{left}; see above")))
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! An engine that is ready to give depth.
+
+use std::time::{Duration, Instant};
+
+use ndarray::{ArrayD, IxDyn};
+use serde::Serialize;
+use tileforge_contract::{ChannelOrder, Provider};
+use tileforge_engine::Engine;
+use tileforge_image::Size;
+use tileforge_session::{Assigned, Environment, Named, Placement, Tensor, Verdict};
+
+use super::estimate::{Estimate, Kind};
+use super::fitting::{Fitted, INPUT_SIZE, fit, network_size};
+use super::interface::Interface;
+use super::map::DepthMap;
+use crate::error::{Error, Result};
+use crate::executor::{Intake, Task, serve_each};
+use crate::pixels::{Pixels, bilinear_with_corners, check_finite, nearest_as_opencv, nearest_as_pytorch};
+use crate::sessions::{Sessions, Worker};
+
+/// How depth is computed.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where the engine runs.
+    pub placement: Placement,
+    /// The order in which the network gets the channels. `None`: blue, green, red for a network that takes a map, as
+    /// the reference's script has it; otherwise what the contract says.
+    pub channel_order: Option<ChannelOrder>,
+    /// The least length of the picture's shorter side in the network; `None`: that of the engine's graph that fits.
+    pub input_size: Option<u32>,
+}
+
+/// A picture that has been opened.
+#[derive(Clone, Debug)]
+pub struct Open {
+    /// The picture.
+    pub picture: Pixels,
+    /// The rough map, for a network that takes one: of the same size.
+    pub map: Option<DepthMap>,
+}
+
+type Opener = Box<dyn FnOnce() -> Result<Open> + Send>;
+type Writer = Box<dyn FnOnce(&Estimate) -> Result<()> + Send>;
+
+/// A picture whose depth is asked for.
+pub struct Request {
+    open: Opener,
+    write: Writer,
+}
+
+impl Request {
+    /// A picture that `open` opens when its turn comes, and whose depth `write` gets, both on another thread.
+    pub fn new(
+        open: impl FnOnce() -> Result<Open> + Send + 'static,
+        write: impl FnOnce(&Estimate) -> Result<()> + Send + 'static,
+    ) -> Self {
+        Self { open: Box::new(open), write: Box::new(write) }
+    }
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Request").finish_non_exhaustive()
+    }
+}
+
+/// What a picture took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Statistics {
+    /// Size of the picture, and of the result.
+    pub size: Size,
+    /// Size in the network.
+    pub network_size: Size,
+    /// The engine has no graph for the picture's proportions, so that they changed.
+    pub stretched: bool,
+    /// Pixels for which the network gives no depth.
+    pub missing: usize,
+    /// Which providers took the graph's nodes.
+    pub assigned: Vec<Assigned>,
+    /// Seconds to read and convert the picture and its map.
+    pub open_seconds: f64,
+    /// Seconds in the network.
+    pub run_seconds: f64,
+    /// Seconds to convert and write the result.
+    pub write_seconds: f64,
+}
+
+/// An engine that gives depth: the task of an [`Executor`](crate::executor::Executor).
+pub struct Estimator {
+    sessions: Sessions,
+    interface: Interface,
+    /// The sizes of the picture in the graphs, in their order.
+    sizes: Vec<Size>,
+    options: Options,
+}
+
+impl std::fmt::Debug for Estimator {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Estimator").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Estimator {
+    /// An estimator for an engine, on the best provider that fits this box.
+    ///
+    /// # Errors
+    /// Those of [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: the contract has tensors that an
+    /// estimator does not know.
+    pub fn new(environment: &Environment, engine: &Engine, options: Options) -> Result<Self> {
+        let interface = Interface::of(&engine.manifest().contract)?;
+        let sessions = Sessions::new(environment, engine, options.placement.clone())?;
+        let side = |length: usize| u32::try_from(length * interface.side.step).unwrap_or(u32::MAX);
+        let size = |sizes: &tileforge_contract::Sizes| Size { width: side(sizes.width), height: side(sizes.height) };
+        let sizes = sessions.graphs().iter().map(|(_, sizes)| size(sizes)).collect();
+        Ok(Self { sessions, interface, sizes, options })
+    }
+
+    /// Whether it needs a rough map beside each picture.
+    pub fn takes_map(&self) -> bool {
+        self.interface.map.is_some()
+    }
+
+    /// What its values are.
+    pub fn kind(&self) -> Kind {
+        self.interface.kind
+    }
+
+    /// How the engine fits this box.
+    pub fn verdict(&self) -> &Verdict {
+        self.sessions.verdict()
+    }
+
+    /// The provider that sessions are opened on.
+    pub fn provider(&self) -> Provider {
+        self.sessions.provider()
+    }
+
+    /// How long all sessions so far took to open.
+    pub fn session_time(&self) -> Duration {
+        self.sessions.opening()
+    }
+
+    /// Pictures that are worked on at the same time.
+    pub fn streams(&self) -> usize {
+        self.sessions.streams()
+    }
+
+    fn estimate(&self, worker: &mut Worker<'_>, request: Request) -> Result<Statistics> {
+        let started = Instant::now();
+        let Open { picture, map } = (request.open)()?;
+        let size = picture.size;
+        let fitted = self.fitted(size)?;
+        let network_size = self.sizes[fitted.index];
+        let inputs = self.inputs(&picture, map.as_ref(), fitted.index)?;
+        drop((picture, map));
+        let opened = Instant::now();
+        let session = worker.session(fitted.index)?;
+        let run = Instant::now();
+        let named: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        let outputs = session.run(&named)?;
+        let ran = Instant::now();
+        let estimate = self.output(outputs, network_size, size)?;
+        (request.write)(&estimate)?;
+        let (written, missing) = (Instant::now(), estimate.missing());
+        Ok(Statistics {
+            size,
+            network_size,
+            stretched: fitted.stretched,
+            missing,
+            assigned: worker.assigned(),
+            open_seconds: (opened - started).as_secs_f64(),
+            run_seconds: (ran - run).as_secs_f64(),
+            write_seconds: (written - ran).as_secs_f64(),
+        })
+    }
+
+    fn fitted(&self, picture: Size) -> Result<Fitted> {
+        let (wanted, side) = (self.options.input_size, self.interface.side);
+        let fitted = fit(picture, &self.sizes, wanted, side).ok_or_else(|| Error::NoSuchTile {
+            wanted: network_size(picture, wanted.unwrap_or(INPUT_SIZE), side),
+            known: self.sizes.clone(),
+        })?;
+        if fitted.stretched {
+            tracing::warn!(
+                "a picture of {picture} is stretched to {}, because the engine has no graph for its proportions; build \
+                 one with a tile of {}",
+                self.sizes[fitted.index],
+                network_size(picture, INPUT_SIZE, side)
+            );
+        }
+        Ok(fitted)
+    }
+
+    /// The inputs of a graph. Where it takes several pictures, the others are zeros.
+    fn inputs(&self, picture: &Pixels, map: Option<&DepthMap>, graph: usize) -> Result<Vec<(String, Tensor)>> {
+        let Interface { picture: name, values, map: takes, .. } = &self.interface;
+        let size = self.sizes[graph];
+        let order = self.options.channel_order.or(takes.is_some().then_some(ChannelOrder::Bgr));
+        let values = match order.filter(|_| values.channels() == 3) {
+            Some(order) => values.in_order(order),
+            None => *values,
+        };
+        let (graph, sizes) = &self.sessions.graphs()[graph];
+        let tensor = |name: &str, fill: &dyn Fn(&mut [f32])| -> Result<(String, Tensor)> {
+            let shape = graph.inputs.get(name).ok_or_else(|| Error::internal("depth"))?;
+            let mut array = ArrayD::<f32>::zeros(IxDyn(shape));
+            let length = array.len() / sizes.batch.max(1);
+            let slice = array.as_slice_mut().ok_or_else(|| Error::internal("depth"))?;
+            fill(&mut slice[..length]);
+            Ok((name.to_owned(), array.into()))
+        };
+        let resized = picture.cubic_as_opencv(size);
+        let mut inputs = vec![tensor(name, &|planes| values.encode(&resized, planes))?];
+        match (takes, map) {
+            (Some((name, missing)), Some(map)) => {
+                if map.size != picture.size {
+                    return Err(Error::MapSize { picture: picture.size, map: map.size });
+                }
+                let inverse = nearest_as_opencv(&map.inverse(*missing), map.size, size);
+                inputs.push(tensor(name, &|plane| plane.copy_from_slice(&inverse))?);
+            }
+            (None, None) => {}
+            (Some((name, _)), None) => {
+                let (expected, found) = ("a depth map beside the picture".into(), "none".into());
+                return Err(Error::Tensor { tensor: name.clone(), expected, found });
+            }
+            (None, Some(_)) => {
+                let (tensor, expected) = ("depth map".into(), "no map: the engine takes pictures alone".into());
+                return Err(Error::Tensor { tensor, expected, found: "one".into() });
+            }
+        }
+        Ok(inputs)
+    }
+
+    fn output(&self, outputs: Named, network_size: Size, size: Size) -> Result<Estimate> {
+        let Interface { depth, kind, .. } = &self.interface;
+        let tensor = outputs.into_iter().find(|(name, _)| name == depth).map(|(_, tensor)| tensor);
+        let array = tensor.ok_or_else(|| Error::internal("depth"))?.into_f32()?;
+        let length = usize::try_from(network_size.pixels()).unwrap_or(usize::MAX);
+        let values =
+            array.as_slice().and_then(|values| values.get(..length)).ok_or_else(|| Error::internal("depth"))?;
+        check_finite(values, network_size)?;
+        let values = match kind {
+            Kind::Metres => {
+                // One over almost nothing is beyond all numbers: no depth, as in the reference.
+                let metres = |inverse: f32| Some(1.0 / inverse).filter(|_| inverse > 0.0);
+                let metres = |inverse| metres(inverse).filter(|metres| metres.is_finite()).unwrap_or(0.0);
+                nearest_as_pytorch(values, network_size, size).into_iter().map(metres).collect()
+            }
+            Kind::RelativeInverse => bilinear_with_corners(values, network_size, size),
+        };
+        Ok(Estimate { size, kind: *kind, values })
+    }
+}
+
+impl Task for Estimator {
+    const NAME: &'static str = "depth";
+    type Request = Request;
+    type Output = Statistics;
+
+    fn serve(&self, intake: &Intake<Self>) -> Result<()> {
+        let begin = |stream| self.sessions.worker(stream);
+        serve_each(intake, self.sessions.streams(), begin, |worker, request, _| self.estimate(worker, request))
+    }
+}
