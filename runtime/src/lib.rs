@@ -6,7 +6,9 @@
 //! | [`upscale`] | pictures through an engine: decode → tile → run → blend → encode, in bounded memory |
 //! | [`depth`] | the depth of pictures, from them alone or with a sensor's map |
 //! | [`pixels`] | pictures and frames in memory, and as values of tensors |
+//! | [`realtime`] | frames through a network that sees what it made before |
 //! | [`run`] | tensors through any engine |
+//! | [`percentiles`] | of measurements |
 //! | [`tensor_file`] | safetensors, `.npz` and `.npy` |
 //! | [`throughput`] | what was measured of an engine's tiles on this box |
 //!
@@ -34,7 +36,9 @@ pub mod depth;
 mod error;
 pub mod executor;
 mod output_file;
+pub mod percentiles;
 pub mod pixels;
+pub mod realtime;
 pub mod run;
 mod sessions;
 pub mod tensor_file;

@@ -11,6 +11,7 @@ use tileforge_contract::Provider;
 use tileforge_engine::Engine;
 use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
 use tileforge_runtime::executor::{Cancel, Executor, Handle};
+use tileforge_runtime::percentiles::percentile;
 use tileforge_runtime::upscale::{Open, Options, Request, Seconds, Statistics, Upscaler, Used};
 use tileforge_runtime::{Error, Result};
 use tileforge_session::provider::GpuMemory;
@@ -266,14 +267,6 @@ fn sorted(runs: &[Statistics], of: impl Fn(&Seconds) -> f64) -> Vec<f64> {
     values
 }
 
-/// Of sorted values, interpolated between the two next to it; 0 for none.
-fn percentile(sorted: &[f64], part: f64) -> f64 {
-    let at = part * sorted.len().saturating_sub(1) as f64;
-    let (low, high) = (at.floor() as usize, at.ceil() as usize);
-    let value = |position: usize| sorted.get(position).copied().unwrap_or(0.0);
-    value(low) + (value(high) - value(low)) * at.fract()
-}
-
 /// Slopes and edges of all directions: no two tiles are alike.
 struct Made {
     header: Header,
@@ -314,17 +307,5 @@ impl RowSink for Nowhere {
 
     fn finish(self: Box<Self>) -> tileforge_image::Result<()> {
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::percentile;
-
-    #[test]
-    fn percentiles_lie_between_the_values() {
-        let values = [1.0, 2.0, 4.0];
-        assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(|part| percentile(&values, part)), [1.0, 1.5, 2.0, 3.0, 4.0]);
-        assert_eq!(percentile(&[], 0.5), 0.0);
     }
 }

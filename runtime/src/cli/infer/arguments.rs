@@ -8,6 +8,7 @@ use tileforge_image::{Depth, JPEG_QUALITY, Limits};
 use super::super::chosen::{Chosen, Running};
 use super::depth::DepthArguments;
 use super::picture::{Opening, Writing};
+use super::realtime::RealtimeArguments;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +19,8 @@ Examples:
   runtime infer --engine engines/compact-x4 --input photos/ --output large/ --provider tensorrt --strict --streams 2
   runtime infer --engine engines/rgbd-vitl --input colour.png --depth depth.png --output refined.png
   runtime infer --engine engines/depth-small --input photos/ --output depth/ --colour-map Spectral_r
+  runtime infer --engine engines/lsd-unet --input camera.y4m --output shown.y4m --timesteps 40,30,20,10,0 \
+    --target-fps 30 --late drop
   ffmpeg -i in.mp4 -f yuv4mpegpipe - | runtime infer --engine engines/compact-x4 --input - --output - |
     ffmpeg -i - out.mp4
   runtime infer --engine engines/compact-x4 --raw rgb24:640x480 --input frames.rgb --output large.rgb
@@ -76,6 +79,8 @@ pub(crate) struct Arguments {
     pub(super) json: bool,
     #[command(flatten)]
     pub(super) depth: DepthArguments,
+    #[command(flatten)]
+    pub(super) realtime: RealtimeArguments,
 }
 
 fn depth(text: &str) -> Result<Depth, String> {

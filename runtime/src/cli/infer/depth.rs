@@ -113,7 +113,7 @@ pub(super) fn check(contract: &Contract, assignments: &[Assignment], arguments: 
     }
     let tile = arguments.running.tile().map(|_| "--tile");
     let other = arguments.running.tiling().or_else(|| arguments.for_written_pictures());
-    if let Some(option) = tile.or(other) {
+    if let Some(option) = tile.or(other).or_else(|| arguments.realtime.given()) {
         return usage(format!("{option} does not go with an engine that gives depth"));
     }
     let DepthArguments { depth, depth_scale, max_depth, colour_map, .. } = &arguments.depth;

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use tileforge_image::Limits;
 use tileforge_image::frames::{Frame, FrameReader, FrameWriter, Matrix, RawFrames};
+use tileforge_image::{Header, Limits};
 use tileforge_runtime::upscale::{Request, Seconds, Statistics, Upscaler};
 use tileforge_runtime::{Error, Result};
 
@@ -87,13 +87,24 @@ fn writer(
 ) -> Result<FrameWriter> {
     let mut header = upscaler.output_of(reader.header())?;
     header.depth = arguments.bit_depth.unwrap_or(header.depth);
+    writer_of(reader, assignment, header)
+}
+
+/// Where frames like the reader's go, with this header.
+pub(super) fn writer_of(reader: &FrameReader, assignment: &Assignment, header: Header) -> Result<FrameWriter> {
     if is_standard_stream(&assignment.output) {
         return Ok(FrameWriter::to_stream(Box::new(io::stdout()), Path::new("standard output"), reader, header)?);
     }
     Ok(FrameWriter::create(&assignment.output, reader, header)?)
 }
 
-fn open(path: &Path, raw: Option<RawFrames>, matrix: Option<Matrix>, limits: &Limits) -> Result<FrameReader> {
+/// Opens a stream.
+pub(crate) fn open(
+    path: &Path,
+    raw: Option<RawFrames>,
+    matrix: Option<Matrix>,
+    limits: &Limits,
+) -> Result<FrameReader> {
     let (input, name): (Box<dyn Read + Send>, PathBuf) = if is_standard_stream(path) {
         (Box::new(BufReader::new(io::stdin())), "standard input".into())
     } else {

@@ -8,6 +8,7 @@ mod frames;
 mod kind;
 mod picture;
 mod plan;
+mod realtime;
 mod told;
 
 use std::fs;
@@ -19,6 +20,7 @@ use crossbeam_channel::unbounded;
 use serde_json::json;
 use tileforge_runtime::depth::is_depth;
 use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::realtime::is_realtime;
 use tileforge_runtime::upscale::Upscaler;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
@@ -39,17 +41,22 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let started = Instant::now();
     let engine = arguments.engine.open()?;
     let contract = &engine.manifest().contract;
-    let gives_depth = is_depth(contract);
+    let (gives_depth, plays_frames) = (is_depth(contract), is_realtime(contract));
     let (mut assignments, folder) = assign(&arguments.input, &arguments.output, |input| {
         if gives_depth { depth::name_for(input, arguments) } else { name_for(input, arguments.raw) }
     })?;
     if gives_depth {
         depth::check(contract, &assignments, arguments)?;
+    } else if plays_frames {
+        realtime::check(&assignments, arguments)?;
+        assignments.iter().try_for_each(|assignment| check(assignment, arguments))?;
     } else if let Some(option) = arguments.depth.given() {
         return Err(Failure::Usage(format!(
             "{option} is for engines that give depth; this one is for {}",
             contract.task
         )));
+    } else if let Some(option) = arguments.realtime.given() {
+        return Err(Failure::Usage(format!("{option} is for real-time networks; this one is for {}", contract.task)));
     } else {
         assignments.iter().try_for_each(|assignment| check(assignment, arguments))?;
     }
@@ -71,6 +78,9 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         let (fail_fast, json) = (arguments.fail_fast, arguments.json);
         let work = Each { assignments: &assignments, all, cancel: &cancel, fail_fast, json };
         return depth::run(arguments, &engine, &environment, &work, started);
+    }
+    if plays_frames {
+        return realtime::run(arguments, &engine, &environment, &assignments, &cancel, started);
     }
     let executor = Executor::new(Upscaler::new(&environment, &engine, arguments.running.options())?, WAITING)?;
 
@@ -111,7 +121,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             "session_seconds": upscaler.session_time().as_secs_f64(),
             "total_seconds": started.elapsed().as_secs_f64(),
         });
-        say(arguments, &format!("{everything:#}"))?;
+        say(&arguments.output, &format!("{everything:#}"))?;
     }
     match (failures.len(), all) {
         (0, _) => Ok(()),

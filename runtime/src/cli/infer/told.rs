@@ -120,7 +120,7 @@ impl<'t> Told<'t> {
 
     fn made(&mut self, owner: usize, statistics: &Statistics, frames: u64) {
         let assignment = &self.assignments[owner];
-        let line = || say(self.arguments, &line(assignment, statistics, frames));
+        let line = || say(&self.arguments.output, &line(assignment, statistics, frames));
         if !self.arguments.json
             && let Err(error) = self.progress.suspend(line)
         {
@@ -169,8 +169,8 @@ impl<'t> Told<'t> {
 }
 
 /// Prints a result; on standard error where standard output is for frames.
-pub(super) fn say(arguments: &Arguments, text: &str) -> Result<(), PrintError> {
-    if is_standard_stream(&arguments.output) {
+pub(crate) fn say(output: &Path, text: &str) -> Result<(), PrintError> {
+    if is_standard_stream(output) {
         report(text);
         return Ok(());
     }

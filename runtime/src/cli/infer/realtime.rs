@@ -1,0 +1,184 @@
+//! `runtime infer` with a real-time network.
+
+use std::time::Instant;
+
+use serde_json::json;
+use tileforge_engine::Engine;
+use tileforge_image::RowSource;
+use tileforge_image::frames::{FrameReader, FrameWriter};
+use tileforge_runtime::Result;
+use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::realtime::{FrameAndPlace, FrameStream, Late, Options, Pace, Player, Request, Statistics};
+use tileforge_session::Environment;
+use tileforge_terminal::{number, peak_memory_bytes};
+
+use super::super::failure::{CommandResult, Failure};
+use super::super::figures::nodes;
+use super::arguments::Arguments;
+use super::frames::{open, writer_of};
+use super::kind::has_frames;
+use super::picture::{Opening, Writing};
+use super::plan::Assignment;
+use super::told::say;
+
+/// For real-time networks.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Real time")]
+pub(super) struct RealtimeArguments {
+    /// The timestep of each frame, within the range that `runtime inspect` shows [default: the least].
+    #[arg(long, value_name = "T", conflicts_with = "timesteps")]
+    timestep: Option<f32>,
+    /// Several runs for each frame, one for each of these timesteps; each run sees what the one before made.
+    #[arg(long, value_name = "T,T", value_delimiter = ',')]
+    timesteps: Vec<f32>,
+    /// Frames are due at this rate [default: as fast as they come and can be computed].
+    #[arg(long, value_name = "N", value_parser = number(1e-3..=1e4))]
+    target_fps: Option<f64>,
+    /// What becomes of a frame when the next one is due: drop (the last result is shown again) or wait [default: drop].
+    #[arg(long, value_name = "HOW", requires = "target_fps")]
+    late: Option<Late>,
+}
+
+impl RealtimeArguments {
+    /// The first option that was given, for engines of other tasks to refuse.
+    pub(super) fn given(&self) -> Option<&'static str> {
+        let Self { timestep, timesteps, target_fps, late } = self;
+        [
+            (timestep.is_some(), "--timestep"),
+            (!timesteps.is_empty(), "--timesteps"),
+            (target_fps.is_some(), "--target-fps"),
+            (late.is_some(), "--late"),
+        ]
+        .into_iter()
+        .find_map(|(given, name)| given.then_some(name))
+    }
+
+    fn timesteps(&self) -> Vec<f32> {
+        self.timestep.map_or_else(|| self.timesteps.clone(), |step| vec![step])
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        self.target_fps.map(|frames_per_second| Pace { frames_per_second, late: self.late.unwrap_or_default() })
+    }
+}
+
+/// Refuses options and names that do not go with such an engine.
+pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
+    let other = arguments.running.tiling().or_else(|| arguments.depth.given());
+    let other = other.or(arguments.resume.then_some("--resume"));
+    if let Some(option) = other {
+        return Err(Failure::Usage(format!("{option} does not go with a real-time network")));
+    }
+    let streams = assignments.iter().filter(|pair| has_frames(&pair.input, arguments.raw)).count();
+    if streams > 0 && assignments.len() > 1 {
+        return Err(Failure::Usage(format!(
+            "expected one stream of frames, or pictures that are its frames; found {} inputs",
+            assignments.len()
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn run(
+    arguments: &Arguments,
+    engine: &Engine,
+    environment: &Environment,
+    assignments: &[Assignment],
+    cancel: &Cancel,
+    started: Instant,
+) -> CommandResult {
+    let options = Options {
+        placement: arguments.running.options().placement,
+        size: arguments.running.tile(),
+        timesteps: arguments.realtime.timesteps(),
+        pace: arguments.realtime.pace(),
+    };
+    let executor = Executor::new(Player::new(environment, engine, options)?, 1)?;
+    let made = executor.submit(request(assignments, arguments), cancel)?.wait()?;
+    let output = &arguments.output;
+    if arguments.json {
+        let player = executor.task();
+        let mut everything = json!({
+            "provider": player.provider(),
+            "verdict": player.verdict(),
+            "engine": engine.manifest().name,
+            "onnxruntime": environment.library().version(),
+            "output": output,
+            "peak_memory_bytes": peak_memory_bytes(),
+            "session_seconds": player.session_time().as_secs_f64(),
+            "total_seconds": started.elapsed().as_secs_f64(),
+        });
+        if let (Some(object), serde_json::Value::Object(more)) = (everything.as_object_mut(), json!(made)) {
+            object.extend(more);
+        }
+        return Ok(say(output, &format!("{everything:#}"))?);
+    }
+    Ok(say(output, &format!("{}: {}", output.display(), line(&made)))?)
+}
+
+fn line(made: &Statistics) -> String {
+    let Statistics { size, network_size, frames, dropped, late, frames_per_second, p50_ms, p95_ms, p99_ms, .. } = made;
+    let dropped = if *dropped > 0 { format!(", {dropped} dropped") } else { String::new() };
+    let late = if *late > 0 { format!(", {late} late") } else { String::new() };
+    format!(
+        "{frames} frames of {size}{dropped}{late}, computed at {network_size}, {frames_per_second:.2} frames/s; a \
+         frame takes {p50_ms:.1} ms (p95 {p95_ms:.1}, p99 {p99_ms:.1}) on {}",
+        nodes(&made.assigned)
+    )
+}
+
+/// The request for the stream, or for the pictures that are its frames.
+fn request(assignments: &[Assignment], arguments: &Arguments) -> Request {
+    let (assignments, opening, writing) = (assignments.to_vec(), arguments.opening(), arguments.writing());
+    let (raw, matrix) = (arguments.raw, arguments.matrix);
+    Request::new(move || match assignments.as_slice() {
+        [one] if has_frames(&one.input, raw) => {
+            let reader = open(&one.input, raw, matrix, &opening.limits)?;
+            let mut header = reader.header().clone();
+            header.depth = writing.depth.unwrap_or(header.depth);
+            let writer = writer_of(&reader, one, header)?;
+            Ok(Box::new(Stream { reader, writer }))
+        }
+        _ => Ok(Box::new(Pictures { assignments: assignments.into_iter(), opening, writing })),
+    })
+}
+
+/// Frames of one stream.
+struct Stream {
+    reader: FrameReader,
+    writer: FrameWriter,
+}
+
+impl FrameStream for Stream {
+    fn next(&mut self) -> Result<Option<FrameAndPlace>> {
+        let Some(frame) = self.reader.next_frame()? else { return Ok(None) };
+        let sink = self.writer.frame(&frame);
+        Ok(Some((Box::new(frame), Box::new(sink))))
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        Ok(self.writer.finish()?)
+    }
+}
+
+/// Pictures that are frames, each in a file of its own.
+struct Pictures {
+    assignments: std::vec::IntoIter<Assignment>,
+    opening: Opening,
+    writing: Writing,
+}
+
+impl FrameStream for Pictures {
+    fn next(&mut self) -> Result<Option<FrameAndPlace>> {
+        let Some(Assignment { input, output }) = self.assignments.next() else { return Ok(None) };
+        let source = self.opening.open(&input)?;
+        let mut header = source.header().clone();
+        header.colour = header.colour.without_alpha();
+        let writer = self.writing.create(&output, header)?;
+        Ok(Some((Box::new(source), Box::new(writer))))
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}

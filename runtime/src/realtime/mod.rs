@@ -1,0 +1,18 @@
+//! Frames through a network that sees what it made before: the previous output stays on the device and is the next
+//! input.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `player` | [`Player`], the task of an [`Executor`](crate::executor::Executor): one request is one stream |
+//! | `stages` | reading, running and writing, each on its thread |
+//! | `pace` | when frames are due, and which are dropped |
+//! | `interface` | which tensors of the contract are what |
+
+mod interface;
+mod pace;
+mod player;
+mod stages;
+
+pub use interface::is_realtime;
+pub use pace::{Late, Pace};
+pub use player::{FrameAndPlace, FrameStream, Options, Player, Request, Statistics};

@@ -1,0 +1,199 @@
+//! An engine that is ready for streams of frames.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tileforge_contract::Provider;
+use tileforge_engine::Engine;
+use tileforge_image::{RowSink, RowSource, Size};
+use tileforge_session::{Assigned, Environment, Placement, Verdict};
+
+use super::interface::Interface;
+use super::pace::Pace;
+use super::stages::play;
+use crate::error::{Error, Result};
+use crate::executor::{Intake, Task, serve_each};
+use crate::sessions::Sessions;
+
+/// How frames are computed.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where the engine runs.
+    pub placement: Placement,
+    /// The network's size, one of the engine's; `None`: for each stream the one with the nearest proportions, the
+    /// largest of these.
+    pub size: Option<Size>,
+    /// The timesteps of each frame, one run for each; empty: the least that the contract allows.
+    pub timesteps: Vec<f32>,
+    /// The rate at which frames are due; `None`: as fast as they come and can be computed.
+    pub pace: Option<Pace>,
+}
+
+/// A frame, and the place of its result.
+pub type FrameAndPlace = (Box<dyn RowSource>, Box<dyn RowSink>);
+
+/// A stream of frames, and where its results go.
+pub trait FrameStream: Send {
+    /// The next frame and the place of its result, which has the frame's size; `None` after the last one.
+    ///
+    /// # Errors
+    /// The stream is damaged, or cannot be read.
+    fn next(&mut self) -> Result<Option<FrameAndPlace>>;
+
+    /// Completes the results, after all of them have been written.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// A stream that is opened when its turn comes.
+pub struct Request(Box<dyn FnOnce() -> Result<Box<dyn FrameStream>> + Send>);
+
+impl Request {
+    /// A stream that `open` opens on another thread.
+    pub fn new(open: impl FnOnce() -> Result<Box<dyn FrameStream>> + Send + 'static) -> Self {
+        Self(Box::new(open))
+    }
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Request").finish_non_exhaustive()
+    }
+}
+
+/// What a stream took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Statistics {
+    /// Size of the frames.
+    pub size: Size,
+    /// Size in the network.
+    pub network_size: Size,
+    /// Frames of the stream.
+    pub frames: u64,
+    /// Frames that were not computed, because they were late.
+    pub dropped: u64,
+    /// Frames that were computed, and finished after the next one was due.
+    pub late: u64,
+    /// Runs of the network for each frame.
+    pub runs_per_frame: usize,
+    /// Computed frames in a second, from the first frame to the last result.
+    pub frames_per_second: f64,
+    /// The median time of a computed frame, from the network's input to its output, in milliseconds.
+    pub p50_ms: f64,
+    /// The time that 95 % of the computed frames keep.
+    pub p95_ms: f64,
+    /// The time that 99 % keep.
+    pub p99_ms: f64,
+    /// Which providers took the graph's nodes.
+    pub assigned: Vec<Assigned>,
+    /// From the first frame to the last result.
+    pub seconds: f64,
+}
+
+/// An engine that turns frames into frames: the task of an [`Executor`](crate::executor::Executor). Each stream begins
+/// with zeros as its previous output.
+pub struct Player {
+    pub(super) sessions: Sessions,
+    pub(super) interface: Interface,
+    /// The sizes of the frames in the graphs for one frame, with the graphs' numbers.
+    pub(super) sizes: Vec<(Size, usize)>,
+    pub(super) timesteps: Vec<f32>,
+    pub(super) pace: Option<Pace>,
+}
+
+impl std::fmt::Debug for Player {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Player").field("timesteps", &self.timesteps).finish_non_exhaustive()
+    }
+}
+
+impl Player {
+    /// A player for an engine, on the best provider that fits this box.
+    ///
+    /// # Errors
+    /// Those of [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: the contract has tensors that a
+    /// player does not know, or does not allow a timestep; [`Error::NoSuchTile`]: it has no graph of the size that was
+    /// asked for.
+    pub fn new(environment: &Environment, engine: &Engine, options: Options) -> Result<Self> {
+        let interface = Interface::of(&engine.manifest().contract)?;
+        let sessions = Sessions::new(environment, engine, options.placement)?;
+        let [height, width] = interface.sides;
+        let side = |step: usize, length: usize| u32::try_from(step * length).unwrap_or(u32::MAX);
+        let sized = |(graph, (_, sizes)): (usize, &(_, tileforge_contract::Sizes))| {
+            let size = Size { width: side(width.step, sizes.width), height: side(height.step, sizes.height) };
+            (sizes.batch == 1).then_some((size, graph))
+        };
+        let mut sizes: Vec<(Size, usize)> = sessions.graphs().iter().enumerate().filter_map(sized).collect();
+        let known: Vec<Size> = sizes.iter().map(|(size, _)| *size).collect();
+        if let Some(wanted) = options.size {
+            sizes.retain(|(size, _)| *size == wanted);
+            if sizes.is_empty() {
+                return Err(Error::NoSuchTile { wanted, known });
+            }
+        }
+        if sizes.is_empty() {
+            let known = sessions.graphs().iter().map(|(graph, _)| crate::sessions::shapes_text(&graph.inputs));
+            return Err(Error::NoSuchShapes { wanted: "one frame".into(), known: known.collect() });
+        }
+        let timesteps = timesteps(&interface, options.timesteps)?;
+        Ok(Self { sessions, interface, sizes, timesteps, pace: options.pace })
+    }
+
+    /// The graph for frames of a size: that size, or the nearest proportions, the largest of these.
+    pub(super) fn graph_for(&self, frame: Size) -> Option<(Size, usize)> {
+        let proportion = |size: Size| (f64::from(size.width) / f64::from(size.height)).ln();
+        let off = |size: Size| (proportion(size) - proportion(frame)).abs();
+        let best = |one: &&(Size, usize), other: &&(Size, usize)| {
+            let exact = (other.0 == frame).cmp(&(one.0 == frame));
+            exact.then(off(one.0).total_cmp(&off(other.0))).then(other.0.pixels().cmp(&one.0.pixels()))
+        };
+        self.sizes.iter().min_by(best).copied()
+    }
+
+    /// How the engine fits this box.
+    pub fn verdict(&self) -> &Verdict {
+        self.sessions.verdict()
+    }
+
+    /// The provider that sessions are opened on.
+    pub fn provider(&self) -> Provider {
+        self.sessions.provider()
+    }
+
+    /// How long all sessions so far took to open.
+    pub fn session_time(&self) -> Duration {
+        self.sessions.opening()
+    }
+}
+
+/// The timesteps of each frame: those that were asked for, within the contract's range.
+fn timesteps(interface: &Interface, asked: Vec<f32>) -> Result<Vec<f32>> {
+    let wrong = |expected: String, found: String| {
+        let tensor = interface.timestep.as_ref().map_or("timestep".into(), |(name, _)| name.clone());
+        Error::Tensor { tensor, expected, found }
+    };
+    match (&interface.timestep, asked.as_slice()) {
+        (None, []) => Ok(vec![0.0]),
+        (None, _) => Err(wrong("no timestep: the network takes none".into(), format!("{asked:?}"))),
+        (Some((_, [least, _])), []) => Ok(vec![*least]),
+        (Some((_, [least, largest])), _) => match asked.iter().find(|step| !(*least..=*largest).contains(*step)) {
+            Some(step) => Err(wrong(format!("timesteps from {least} to {largest}"), step.to_string())),
+            None => Ok(asked),
+        },
+    }
+}
+
+impl Task for Player {
+    const NAME: &'static str = "realtime";
+    type Request = Request;
+    type Output = Statistics;
+
+    fn serve(&self, intake: &Intake<Self>) -> Result<()> {
+        let begin = |stream| self.sessions.worker(stream);
+        serve_each(intake, self.sessions.streams(), begin, |worker, request, reply| {
+            play(self, worker, (request.0)()?, reply)
+        })
+    }
+}

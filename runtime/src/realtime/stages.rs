@@ -1,0 +1,208 @@
+//! Reading, running and writing the frames of a stream, each on its thread.
+
+use std::thread;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use tileforge_contract::DataType;
+use tileforge_image::{Limits, RowSink, Size};
+use tileforge_session::{Bound, Buffer, Session};
+
+use super::pace::Schedule;
+use super::player::{FrameAndPlace, FrameStream, Player, Statistics};
+use crate::error::{Error, Result};
+use crate::executor::Reply;
+use crate::percentiles::percentile;
+use crate::pixels::Pixels;
+use crate::sessions::Worker;
+
+/// Frames that wait between two stages.
+const AHEAD: usize = 2;
+
+/// A frame that has been read.
+struct Read {
+    size: Size,
+    /// In the network's size.
+    frame: Pixels,
+    sink: Box<dyn RowSink>,
+}
+
+/// A result that is to be written: a new one, or the last one again.
+struct Made {
+    size: Size,
+    shown: Option<Pixels>,
+    sink: Box<dyn RowSink>,
+}
+
+/// What the run stage counts.
+#[derive(Default)]
+struct Counts {
+    frames: u64,
+    dropped: u64,
+    late: u64,
+    milliseconds: Vec<f64>,
+}
+
+/// Plays a stream to its end.
+pub(super) fn play(
+    player: &Player,
+    worker: &mut Worker<'_>,
+    mut stream: Box<dyn FrameStream>,
+    reply: &Reply<Statistics>,
+) -> Result<Statistics> {
+    let first = stream.next()?.ok_or_else(|| Error::internal("realtime"))?;
+    let size = first.0.header().size;
+    let (network_size, graph) = player.graph_for(size).ok_or_else(|| Error::internal("realtime"))?;
+    let contract = player.sessions.contract();
+    let session = worker.session(graph)?;
+    let mut network = Network::new(player, session, session.bind_contract(contract)?, network_size)?;
+    let started = Instant::now();
+    let schedule = player.pace.map(|pace| Schedule::new(pace, started));
+    let (sender, read) = bounded(AHEAD);
+    let (made, to_write) = bounded(AHEAD);
+    let mut counts = thread::scope(|scope| {
+        let reading = scope.spawn(|| read_all(stream.as_mut(), first, network_size, schedule, sender, reply));
+        let writing = scope.spawn(move || write_all(&to_write));
+        let ran = run_all(&mut network, &read, made, schedule, reply);
+        // What waits for room learns that nobody reads any more.
+        drop(read);
+        let stopped = |_| Err(Error::internal("realtime"));
+        let written = writing.join().unwrap_or_else(stopped);
+        let result = reading.join().unwrap_or_else(stopped);
+        // The first stage with an error is why the others ended.
+        result.and(ran.and_then(|counts| written.map(|()| counts)))
+    })?;
+    stream.finish()?;
+    let seconds = started.elapsed().as_secs_f64();
+    counts.milliseconds.sort_by(f64::total_cmp);
+    let computed = counts.milliseconds.len();
+    Ok(Statistics {
+        size,
+        network_size,
+        frames: counts.frames,
+        dropped: counts.dropped,
+        late: counts.late,
+        runs_per_frame: player.timesteps.len(),
+        frames_per_second: computed as f64 / seconds,
+        p50_ms: percentile(&counts.milliseconds, 0.5),
+        p95_ms: percentile(&counts.milliseconds, 0.95),
+        p99_ms: percentile(&counts.milliseconds, 0.99),
+        assigned: worker.assigned(),
+        seconds,
+    })
+}
+
+/// Reads frames, each not before it is due, and brings them to the network's size.
+fn read_all(
+    stream: &mut dyn FrameStream,
+    first: FrameAndPlace,
+    network_size: Size,
+    schedule: Option<Schedule>,
+    frames: Sender<Read>,
+    reply: &Reply<Statistics>,
+) -> Result<()> {
+    let mut next = Some(first);
+    let mut number = 0;
+    while let Some((mut source, sink)) = next {
+        if reply.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let pixels = Pixels::read(&mut *source, &Limits::default())?;
+        let read = Read { size: pixels.size, frame: pixels.resized(network_size)?, sink };
+        if let Some(schedule) = schedule {
+            thread::sleep(schedule.due(number).saturating_duration_since(Instant::now()));
+        }
+        if frames.send(read).is_err() {
+            // The run stage tells why.
+            return Ok(());
+        }
+        number += 1;
+        next = stream.next()?;
+    }
+    Ok(())
+}
+
+/// Writes results in the size of their frames.
+fn write_all(results: &Receiver<Made>) -> Result<()> {
+    let mut last: Option<Pixels> = None;
+    for Made { size, shown, sink } in results {
+        last = shown.or(last);
+        let shown = last.as_ref().ok_or_else(|| Error::internal("realtime"))?;
+        shown.resized(size)?.write(sink)?;
+    }
+    Ok(())
+}
+
+fn run_all(
+    network: &mut Network<'_>,
+    frames: &Receiver<Read>,
+    results: Sender<Made>,
+    schedule: Option<Schedule>,
+    reply: &Reply<Statistics>,
+) -> Result<Counts> {
+    let mut counts = Counts::default();
+    for Read { size, frame, sink } in frames {
+        if reply.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let number = counts.frames;
+        counts.frames += 1;
+        let shown = if schedule.is_some_and(|schedule| schedule.drops(number, Instant::now())) {
+            counts.dropped += 1;
+            None
+        } else {
+            let began = Instant::now();
+            let shown = network.show(&frame)?;
+            counts.milliseconds.push(began.elapsed().as_secs_f64() * 1e3);
+            counts.late += u64::from(schedule.is_some_and(|schedule| schedule.is_late(number, Instant::now())));
+            Some(shown)
+        };
+        if results.send(Made { size, shown, sink }).is_err() {
+            // The write stage tells why.
+            break;
+        }
+    }
+    Ok(counts)
+}
+
+/// A session with its tensors on the device, for one stream.
+struct Network<'n> {
+    player: &'n Player,
+    session: &'n mut Session,
+    bound: Bound,
+    size: Size,
+    frame: Buffer,
+    timestep: Option<Buffer>,
+    shown: Buffer,
+}
+
+impl<'n> Network<'n> {
+    fn new(player: &'n Player, session: &'n mut Session, bound: Bound, size: Size) -> Result<Self> {
+        let buffers = session.buffers()?;
+        let buffer = |name: &str| -> Result<Buffer> {
+            let info = session.inputs().iter().chain(session.outputs()).find(|info| info.name == name);
+            let shape = info.and_then(|info| info.shape.iter().copied().collect::<Option<Vec<usize>>>());
+            Ok(buffers.zeros(DataType::F32, &shape.ok_or_else(|| Error::internal("realtime"))?)?)
+        };
+        let interface = &player.interface;
+        let timestep = interface.timestep.as_ref().map(|(name, _)| buffer(name)).transpose()?;
+        let (frame, shown) = (buffer(&interface.frame)?, buffer(&interface.shown)?);
+        Ok(Self { player, session, bound, size, frame, timestep, shown })
+    }
+
+    /// What the network shows for a frame: one run for each timestep, each with the output of the one before.
+    fn show(&mut self, frame: &Pixels) -> Result<Pixels> {
+        let interface = &self.player.interface;
+        interface.frame_values.encode(frame, self.frame.as_mut_slice()?);
+        self.bound.write(&interface.frame, &self.frame)?;
+        for step in &self.player.timesteps {
+            if let (Some((name, _)), Some(buffer)) = (&interface.timestep, &mut self.timestep) {
+                buffer.as_mut_slice::<f32>()?.fill(*step);
+                self.bound.write(name, buffer)?;
+            }
+            self.session.run_bound(&mut self.bound)?;
+        }
+        self.bound.read(&interface.shown, &mut self.shown)?;
+        interface.shown_values.decode(self.shown.as_slice()?, self.size)
+    }
+}
