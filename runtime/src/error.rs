@@ -59,6 +59,12 @@ pub enum Error {
         /// The map's.
         map: Size,
     },
+    /// A clip has more frames than the engine for its first chunk takes, and there is no engine for later chunks.
+    #[error("the clip has more than {frames} frames, and there is no engine for later chunks")]
+    ClipTooLong {
+        /// Frames of the first chunk.
+        frames: usize,
+    },
     /// A tensor is not what the engine takes.
     #[error("{tensor}: expected {expected}, found {found}")]
     Tensor {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`executor`] | long-lived sessions behind a bounded queue: submit a request, get a handle |
 //! | [`upscale`] | pictures through an engine: decode → tile → run → blend → encode, in bounded memory |
+//! | [`autoencoder`] | pictures and clips to latents, and back |
 //! | [`depth`] | the depth of pictures, from them alone or with a sensor's map |
 //! | [`pixels`] | pictures and frames in memory, and as values of tensors |
 //! | [`realtime`] | frames through a network that sees what it made before |
@@ -32,6 +33,7 @@
 //! # Ok(()) }
 //! ```
 
+pub mod autoencoder;
 pub mod depth;
 mod error;
 pub mod executor;

@@ -62,6 +62,23 @@ impl Bound {
         }
     }
 
+    /// Takes over what another graph of the same network has kept: each input that is carried becomes a copy of the
+    /// other graph's output of the name that it is carried from. Nothing leaves the device.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`]: the other graph has no such output, or one of another shape or type; [`Error::Session`]: it
+    /// cannot be copied.
+    pub fn receive(&mut self, from: &Self) -> Result<()> {
+        for (input, output) in &self.carried {
+            let Some(to) = self.inputs.get_mut(input) else { continue };
+            match from.outputs.get(output) {
+                Some(kept) => copy(kept, to).map_err(|problem| problem.of(&self.path, input))?,
+                None => return Err(Problem::NoSuch("output", names(&from.outputs)).of(&from.path, output)),
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the outputs that are carried the inputs of the next run.
     pub(crate) fn carry(&mut self) -> ort::Result<()> {
         for (input, output) in &self.carried {

@@ -1,5 +1,6 @@
 //! What to type after an error: libraries name no flags.
 
+use tileforge_contract::Task;
 use tileforge_engine::Error as EngineError;
 use tileforge_image::{Error as ImageError, TilingError};
 use tileforge_runtime::Error;
@@ -13,6 +14,12 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         Error::Session(error) => return of_session(error),
         Error::Engine(error) => of_engine(error)?,
         Error::Image(error) => of_image(error)?,
+        Error::Contract(tileforge_contract::Error::Task { found: Task::VaeEncoder, .. }) => {
+            "`runtime encode` takes pictures and clips for it"
+        }
+        Error::Contract(tileforge_contract::Error::Task { found: Task::VaeDecoder, .. }) => {
+            "`runtime decode` takes latents for it"
+        }
         Error::Contract(tileforge_contract::Error::Task { .. }) => {
             "`runtime run` takes tensors for it, `runtime inspect` shows which; `runtime verify` runs its self-test"
         }
@@ -22,6 +29,7 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         Error::Contract(_) => REBUILD,
         Error::NoSuchTile { .. } => "choose one of them with --tile, or a fitting --input-size for depth",
         Error::NoSuchBatch { .. } => "choose one of them with --batch, or build the engine with such a batch",
+        Error::ClipTooLong { .. } => "give one with --next",
         Error::MapSize { .. } => "give the map that was aligned to the picture, or resize it without interpolation",
         _ => return None,
     };

@@ -24,6 +24,11 @@ impl Chosen {
     pub(crate) fn open(&self) -> Result<Engine> {
         self.signed.open(&self.directory)
     }
+
+    /// Opens another engine that goes with it, in the same way.
+    pub(crate) fn open_other(&self, directory: &Path) -> Result<Engine> {
+        self.signed.open(directory)
+    }
 }
 
 /// Whose engines must be; shared by all commands that open any.

@@ -3,6 +3,7 @@
 mod advice;
 mod bench;
 mod chosen;
+mod coding;
 mod compare;
 mod doctor;
 mod evaluate;
@@ -11,6 +12,7 @@ mod figures;
 mod infer;
 mod inspect;
 mod run;
+mod signals;
 mod unpack;
 mod verify;
 
@@ -43,6 +45,9 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Infer(infer::Arguments),
+    Encode(coding::EncodeArguments),
+    Decode(coding::DecodeArguments),
+    Roundtrip(coding::RoundtripArguments),
     Run(run::Arguments),
     Bench(bench::Arguments),
     Evaluate(evaluate::Arguments),
@@ -75,6 +80,9 @@ fn run(cli: Cli) -> CommandResult {
     let environment = || environment(ort_lib.clone());
     match &cli.command {
         Command::Infer(arguments) => infer::run(arguments, environment),
+        Command::Encode(arguments) => coding::encode(arguments, environment),
+        Command::Decode(arguments) => coding::decode(arguments, environment),
+        Command::Roundtrip(arguments) => coding::roundtrip(arguments, environment),
         Command::Run(arguments) => run::run(arguments, environment),
         Command::Bench(arguments) => bench::run(arguments, environment),
         Command::Evaluate(arguments) => evaluate::run(arguments, environment),

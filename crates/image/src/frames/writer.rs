@@ -8,10 +8,12 @@ use parking_lot::Mutex;
 use tileforge_files::unfinished;
 
 use super::super::writer::temporary_file_for;
-use super::super::{Header, RowSink};
+use super::super::{Colour, Depth, Header, RowSink};
 use super::raw::{RawFormat, swap_bytes};
+use super::y4m::{MAGIC, StreamHeader};
 use super::yuv::PlaneWriter;
-use super::{Frame, FrameReader, Layout};
+use super::{Frame, FrameReader, Layout, Matrix};
+use crate::Size;
 use crate::error::{Error, Result};
 
 /// Larger YUV4MPEG2 frames are refused, because such a frame is held whole.
@@ -64,13 +66,41 @@ impl FrameWriter {
         Self::new(Target::File(BufWriter::new(temporary_file_for(path)?)), path, like, header)
     }
 
+    /// A YUV4MPEG2 file of red, green and blue frames that come from no stream: 8 bits, 4:4:4, BT.601 or BT.709 by
+    /// [`Matrix::likely`](super::Matrix::likely). `rate` is in frames a second, such as "25:1".
+    ///
+    /// # Errors
+    /// As [`FrameWriter::create`].
+    pub fn create_y4m(path: &Path, size: Size, rate: &str) -> Result<Self> {
+        Self::y4m(Target::File(BufWriter::new(temporary_file_for(path)?)), path, size, rate)
+    }
+
+    /// The same to a stream. `name` is the stream's name in errors.
+    ///
+    /// # Errors
+    /// As [`FrameWriter::to_stream`].
+    pub fn y4m_to_stream(output: Box<dyn Write + Send>, name: &Path, size: Size, rate: &str) -> Result<Self> {
+        Self::y4m(Target::Stream(BufWriter::new(output)), name, size, rate)
+    }
+
+    fn y4m(target: Target, name: &Path, size: Size, rate: &str) -> Result<Self> {
+        let line = format!("{MAGIC} W{} H{} F{rate} Ip A1:1 C444", size.width, size.height);
+        let stream = StreamHeader::parse(&line).map_err(|problem| Error::image(name, problem))?;
+        let header = Header { size, colour: Colour::Rgb, depth: Depth::Float, icc_profile: None };
+        Self::of_layout(target, name, &Layout::Y4m(stream, Matrix::likely(size)), &header.clone(), header)
+    }
+
     fn new(target: Target, name: &Path, like: &FrameReader, header: Header) -> Result<Self> {
-        let form = match like.layout() {
+        Self::of_layout(target, name, like.layout(), like.header(), header)
+    }
+
+    fn of_layout(target: Target, name: &Path, layout: &Layout, like: &Header, header: Header) -> Result<Self> {
+        let form = match layout {
             Layout::Raw(format) => {
                 let format = format.with(header.colour, header.depth);
                 Form::Raw(format.ok_or_else(|| Error::image(name, "raw frames have 8 or 16 bits"))?)
             }
-            Layout::Y4m(..) if (header.colour, header.depth) != (like.header().colour, like.header().depth) => {
+            Layout::Y4m(..) if (header.colour, header.depth) != (like.colour, like.depth) => {
                 return Err(Error::image(
                     name,
                     "YUV4MPEG2 frames have the colour space and depth of those that they are made of",
@@ -93,7 +123,7 @@ impl FrameWriter {
         };
         let mut stream =
             Stream { name: name.to_owned(), target, header: header.clone(), form, row: Vec::new(), finished: 0 };
-        if let Layout::Y4m(like, _) = like.layout() {
+        if let Layout::Y4m(like, _) = layout {
             stream.target.write(name, like.line(header.size).as_bytes())?;
         }
         Ok(Self { header, stream: Arc::new(Mutex::new(stream)) })
@@ -108,6 +138,12 @@ impl FrameWriter {
     pub fn frame(&self, like: &Frame) -> FrameSink {
         let (number, parameters) = (like.number(), like.parameters().to_owned());
         FrameSink { header: self.header.clone(), stream: self.stream.clone(), number, parameters, rows: 0 }
+    }
+
+    /// The sink for the frame of this number, from 1. Frames are written in the order of their numbers.
+    pub fn frame_numbered(&self, number: u64) -> FrameSink {
+        let (header, stream) = (self.header.clone(), self.stream.clone());
+        FrameSink { header, stream, number, parameters: String::new(), rows: 0 }
     }
 
     /// Ends the stream. A file gets its name.

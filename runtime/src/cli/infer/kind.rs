@@ -8,12 +8,12 @@ use tileforge_image::frames::RawFrames;
 const STANDARD_STREAM: &str = "-";
 
 /// Whether a name stands for standard input or standard output.
-pub(super) fn is_standard_stream(path: &Path) -> bool {
+pub(crate) fn is_standard_stream(path: &Path) -> bool {
     path == Path::new(STANDARD_STREAM)
 }
 
 /// Whether the input is a stream of frames, not a picture.
-pub(super) fn has_frames(input: &Path, raw: Option<RawFrames>) -> bool {
+pub(crate) fn has_frames(input: &Path, raw: Option<RawFrames>) -> bool {
     raw.is_some() || is_y4m(input) || is_standard_stream(input)
 }
 

@@ -19,7 +19,7 @@ use std::time::Instant;
 use crossbeam_channel::unbounded;
 use serde_json::json;
 use tileforge_runtime::depth::is_depth;
-use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::executor::Executor;
 use tileforge_runtime::realtime::is_realtime;
 use tileforge_runtime::upscale::Upscaler;
 use tileforge_runtime::{Error, Result};
@@ -27,12 +27,16 @@ use tileforge_session::Environment;
 use tileforge_terminal::peak_memory_bytes;
 
 pub(crate) use arguments::Arguments;
+pub(crate) use frames::open as open_frames;
+pub(crate) use kind::{has_frames, is_standard_stream};
+pub(crate) use told::say;
 
 use super::failure::{CommandResult, Failure};
+use super::signals::stopped_by_signals;
 use each::Each;
 use feed::Feeder;
 use plan::{assign, check, check_outputs, name_for};
-use told::{Told, say};
+use told::Told;
 
 /// Requests that wait: opened pictures take no memory before their turn, frames do.
 const WAITING: usize = 1;
@@ -132,19 +136,4 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             Err(Failure::Partly(format!("{failed} of {all} pictures failed{left}; see above")))
         }
     }
-}
-
-/// A flag that Ctrl-C and the signals that ask a process to end set; the second of them ends it at once.
-fn stopped_by_signals() -> Result<Cancel, Failure> {
-    let cancel = Cancel::new();
-    let flag = cancel.clone();
-    let set = ctrlc::set_handler(move || {
-        if flag.is_cancelled() {
-            // Something waits that nothing here can end, such as a pipe that nobody reads.
-            std::process::exit(i32::from(tileforge_terminal::Exit::Stopped.code()));
-        }
-        flag.cancel();
-    });
-    set.map_err(|error| Failure::Usage(format!("signals cannot be handled: {error}")))?;
-    Ok(cancel)
 }

@@ -1,0 +1,340 @@
+//! What both halves of an autoencoder share: sessions, tiles in space and chunks in time.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tileforge_contract::{Contract, DataType, Provider};
+use tileforge_engine::Engine;
+use tileforge_image::Size;
+use tileforge_session::{Assigned, Bound, Buffer, Environment, Placement, Session, Verdict};
+
+use super::canvas::{Tiling, cut};
+use super::chunks::{Chunk, Cut};
+use super::interface::{Direction, Interface};
+use crate::error::{Error, Result};
+use crate::sessions::{Sessions, Worker, shapes_text};
+
+/// How pictures and clips are coded.
+#[derive(Clone, Debug, Default)]
+pub struct CodingOptions {
+    /// Where the engines run.
+    pub placement: Placement,
+    /// Pixels of the picture by which tiles overlap, where it is larger than the engine's; `None`: a quarter of the
+    /// tile, and an eighth of a clip's.
+    pub overlap: Option<u32>,
+}
+
+/// What a picture or clip took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Statistics {
+    /// Width and height of the pixels.
+    pub size: Size,
+    /// Frames of pixels; 1 for a picture.
+    pub frames: usize,
+    /// Width and height of the latent.
+    pub latent_size: Size,
+    /// Latent frames; 1 for a picture.
+    pub latent_frames: usize,
+    /// Size of a tile, in pixels of the picture.
+    pub tile: Size,
+    /// Tiles of each chunk. With one tile, the result is that of the whole picture.
+    pub tiles: usize,
+    /// Chunks in time, which change nothing.
+    pub chunks: usize,
+    /// The picture was extended to the engine's size or to a multiple of the latent's pixels, and cut again.
+    pub padded: bool,
+    /// Which providers took the graph's nodes.
+    pub assigned: Vec<Assigned>,
+    /// Seconds in the network.
+    pub run_seconds: f64,
+    /// Seconds altogether.
+    pub seconds: f64,
+}
+
+/// One half of an autoencoder on this box.
+pub(super) struct Coder {
+    pub(super) interface: Interface,
+    first: Sessions,
+    /// For the later chunks of clips.
+    next: Option<Sessions>,
+    overlap: Option<u32>,
+}
+
+/// The sessions of a worker.
+pub(super) struct Sections<'s> {
+    first: Worker<'s>,
+    next: Option<Worker<'s>>,
+}
+
+impl Coder {
+    pub(super) fn new(
+        environment: &Environment,
+        engine: &Engine,
+        next: Option<&Engine>,
+        direction: Direction,
+        options: CodingOptions,
+    ) -> Result<Self> {
+        let contract = &engine.manifest().contract;
+        let interface = Interface::of(contract)?;
+        let verb = |direction| if direction == Direction::Encode { "that encodes" } else { "that decodes" };
+        if interface.direction != direction {
+            return Err(Error::Tensor {
+                tensor: interface.input,
+                expected: format!("an engine {}", verb(direction)),
+                found: format!("one {}", verb(interface.direction)),
+            });
+        }
+        if let Some(next) = next {
+            check_pair(contract, &next.manifest().contract)?;
+        }
+        if contract.inputs.len() > 1 {
+            return Err(Error::Tensor {
+                tensor: contract.inputs.last().map(|input| input.name.clone()).unwrap_or_default(),
+                expected: "an engine for the first chunk of a clip".into(),
+                found: "one for later chunks, which needs what the first one keeps".into(),
+            });
+        }
+        let sessions = |engine| Sessions::new(environment, engine, options.placement.clone());
+        Ok(Self {
+            interface,
+            first: sessions(engine)?,
+            next: next.map(sessions).transpose()?,
+            overlap: options.overlap,
+        })
+    }
+
+    pub(super) fn worker(&self, stream: usize) -> Sections<'_> {
+        Sections { first: self.first.worker(stream), next: self.next.as_ref().map(|next| next.worker(stream)) }
+    }
+
+    pub(super) fn streams(&self) -> usize {
+        self.first.streams()
+    }
+
+    pub(super) fn verdict(&self) -> &Verdict {
+        self.first.verdict()
+    }
+
+    pub(super) fn provider(&self) -> Provider {
+        self.first.provider()
+    }
+
+    pub(super) fn session_time(&self) -> Duration {
+        self.first.opening() + self.next.as_ref().map_or(Duration::ZERO, Sessions::opening)
+    }
+
+    pub(super) fn is_clip(&self) -> bool {
+        self.interface.frames.is_some()
+    }
+
+    /// The numbers of the graphs for a latent of this size, and the size of their tile: the same size, the smallest
+    /// that is larger, or the largest.
+    fn graphs_for(&self, latent: Size) -> Result<(usize, Option<usize>, Size)> {
+        let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let sized = |sessions: &Sessions| -> Vec<(usize, Size)> {
+            let graphs = sessions.graphs().iter().enumerate().filter(|(_, (_, sizes))| sizes.batch == 1);
+            graphs
+                .map(|(index, (_, sizes))| (index, Size { width: length(sizes.width), height: length(sizes.height) }))
+                .collect()
+        };
+        let of_first = sized(&self.first);
+        let holds = |size: &Size| size.width >= latent.width && size.height >= latent.height;
+        let fitting = of_first.iter().filter(|(_, size)| holds(size)).min_by_key(|(_, size)| size.pixels());
+        let chosen = fitting.or_else(|| of_first.iter().max_by_key(|(_, size)| size.pixels()));
+        let (first, tile) = *chosen.ok_or_else(|| Error::NoSuchShapes {
+            wanted: "one picture or clip at a time".into(),
+            known: self.first.graphs().iter().map(|(graph, _)| shapes_text(&graph.inputs)).collect(),
+        })?;
+        let Some(next) = &self.next else { return Ok((first, None, tile)) };
+        let same = sized(next).into_iter().find(|(_, size)| *size == tile).map(|(index, _)| index);
+        let same = same.ok_or_else(|| Error::NoSuchShapes {
+            wanted: format!("later chunks of latents of {tile}"),
+            known: next.graphs().iter().map(|(graph, _)| shapes_text(&graph.inputs)).collect(),
+        })?;
+        Ok((first, Some(same), tile))
+    }
+
+    /// How a clip is cut in time for these graphs; a picture is one chunk of one frame.
+    fn cut_for(&self, first: usize, next: Option<usize>) -> Cut {
+        let picture = tileforge_contract::Extent::multiple_of(1);
+        let frames =
+            |sessions: &Sessions, graph: usize| sessions.graphs().get(graph).map_or(1, |(_, sizes)| sizes.frames);
+        let of = |sessions: &Sessions, graph: usize| {
+            let extent = Interface::of(sessions.contract()).ok().and_then(|interface| interface.frames);
+            (if extent.is_some() { frames(sessions, graph) } else { 1 }, extent.unwrap_or(picture))
+        };
+        Cut { first: of(&self.first, first), next: self.next.as_ref().zip(next).map(|(next, graph)| of(next, graph)) }
+    }
+
+    /// Begins a picture or clip whose latent has this size.
+    pub(super) fn begin<'c, 's>(&'c self, sections: &'c mut Sections<'s>, latent: Size) -> Result<Coding<'c, 's>> {
+        let (first, next, tile) = self.graphs_for(latent)?;
+        let factor = if self.interface.direction == Direction::Decode { self.interface.factor } else { 1 };
+        let part = if self.is_clip() { 8 } else { 4 };
+        let pixels = u32::try_from(self.interface.factor).unwrap_or(u32::MAX);
+        let overlap = self.overlap.map_or(tile.width.min(tile.height) / part, |overlap| overlap.div_ceil(pixels));
+        let tiling = Tiling::new(latent, tile, overlap, factor)?;
+        Ok(Coding {
+            coder: self,
+            cut: self.cut_for(first, next),
+            sections,
+            first,
+            next,
+            latent,
+            tile,
+            tiling,
+            bound: Vec::new(),
+            run_time: Duration::ZERO,
+        })
+    }
+}
+
+/// Checks that an engine takes what another one keeps of the chunk before.
+fn check_pair(first: &Contract, next: &Contract) -> Result<()> {
+    let wrong = |tensor: &str, expected: &str, found: &str| {
+        Err(Error::Tensor { tensor: tensor.into(), expected: expected.into(), found: found.into() })
+    };
+    if next.carried().next().is_none() {
+        return wrong("caches", "an engine for later chunks, which takes caches", "one that takes none");
+    }
+    for (input, kept) in next.carried() {
+        match first.output(&kept.name) {
+            Some(output) if output.axes == input.axes => {}
+            Some(_) => return wrong(&kept.name, "the axes of the engine for later chunks", "other axes"),
+            None => return wrong(&kept.name, "a cache that the first engine keeps", "none; is it another network?"),
+        }
+    }
+    let (one, two) = (Interface::of(first)?, Interface::of(next)?);
+    if (one.direction, one.latent_channels, one.factor) != (two.direction, two.latent_channels, two.factor) {
+        return wrong("caches", "two engines of one half of an autoencoder", "halves or networks that differ");
+    }
+    Ok(())
+}
+
+/// A picture or clip on its way, chunk by chunk.
+pub(super) struct Coding<'c, 's> {
+    coder: &'c Coder,
+    pub(super) cut: Cut,
+    sections: &'c mut Sections<'s>,
+    first: usize,
+    next: Option<usize>,
+    latent: Size,
+    pub(super) tile: Size,
+    tiling: Tiling,
+    /// For each tile, what it keeps for its next chunk.
+    bound: Vec<Runs>,
+    run_time: Duration,
+}
+
+/// Tensors of a session on the device, and those through which values come and go.
+struct Runs {
+    bound: Bound,
+    input: Buffer,
+    output: Buffer,
+}
+
+impl Runs {
+    fn new(session: &Session, contract: &Contract, interface: &Interface) -> Result<Self> {
+        let buffers = session.buffers()?;
+        let buffer = |name: &str| -> Result<Buffer> {
+            let info = session.inputs().iter().chain(session.outputs()).find(|info| info.name == name);
+            let shape = info.and_then(|info| info.shape.iter().copied().collect::<Option<Vec<usize>>>());
+            Ok(buffers.zeros(DataType::F32, &shape.ok_or_else(|| Error::internal("autoencoder"))?)?)
+        };
+        let (input, output) = (buffer(&interface.input)?, buffer(&interface.output)?);
+        Ok(Self { bound: session.bind_contract(contract)?, input, output })
+    }
+
+    fn run(&mut self, session: &mut Session, interface: &Interface) -> Result<Duration> {
+        self.bound.write(&interface.input, &self.input)?;
+        let started = Instant::now();
+        session.run_bound(&mut self.bound)?;
+        let took = started.elapsed();
+        self.bound.read(&interface.output, &mut self.output)?;
+        Ok(took)
+    }
+}
+
+impl Coding<'_, '_> {
+    pub(super) fn tiles(&self) -> usize {
+        self.tiling.tiles().len()
+    }
+
+    pub(super) fn run_seconds(&self) -> f64 {
+        self.run_time.as_secs_f64()
+    }
+
+    pub(super) fn assigned(&self) -> Vec<Assigned> {
+        self.sections.first.assigned()
+    }
+
+    /// Runs one chunk of the whole picture: `planes` are `[channels, frames, height, width]` of the size that goes in,
+    /// and the result is `[planes, frames, height, width]` of the size that comes out. Chunks come in their order.
+    pub(super) fn run(&mut self, number: usize, chunk: &Chunk, planes: &[f32], size: Size) -> Result<Vec<f32>> {
+        let interface = &self.coder.interface;
+        let factor = interface.factor;
+        let encodes = interface.direction == Direction::Encode;
+        let part = if encodes { pixels_of(self.tile, factor) } else { self.tile };
+        let frames = if encodes { chunk.latents.len() } else { chunk.frames.len() };
+        let mut canvas = self.tiling.canvas(interface.planes() * frames);
+        for (index, tile) in self.tiling.tiles().into_iter().enumerate() {
+            let place = |at: u32| if encodes { at as usize * factor } else { at as usize };
+            let (x, y) = (place(tile.x), place(tile.y));
+            if number == 0 {
+                let session = self.sections.first.session(self.first)?;
+                let mut runs = Runs::new(session, self.coder.first.contract(), interface)?;
+                cut(planes, size, x, y, part, runs.input.as_mut_slice()?);
+                self.run_time += runs.run(session, interface)?;
+                self.tiling.add(tile, runs.output.as_slice()?, &mut canvas);
+                if let (Some(sessions), Some(graph), Some(next)) =
+                    (&self.coder.next, self.next, &mut self.sections.next)
+                {
+                    let mut later = Runs::new(next.session(graph)?, sessions.contract(), interface)?;
+                    later.bound.receive(&runs.bound)?;
+                    self.bound.push(later);
+                }
+            } else {
+                let (Some(graph), Some(next)) = (self.next, &mut self.sections.next) else {
+                    return Err(Error::internal("autoencoder"));
+                };
+                let runs = self.bound.get_mut(index).ok_or_else(|| Error::internal("autoencoder"))?;
+                cut(planes, size, x, y, part, runs.input.as_mut_slice()?);
+                self.run_time += runs.run(next.session(graph)?, interface)?;
+                self.tiling.add(tile, runs.output.as_slice()?, &mut canvas);
+            }
+        }
+        Ok(canvas)
+    }
+
+    /// What was done, for a picture or clip of this size.
+    pub(super) fn statistics(
+        &self,
+        size: Size,
+        frames: usize,
+        latents: usize,
+        chunks: usize,
+        began: Instant,
+    ) -> Statistics {
+        let tile = pixels_of(self.tile, self.coder.interface.factor);
+        let whole = pixels_of(self.latent, self.coder.interface.factor);
+        Statistics {
+            size,
+            frames,
+            latent_size: self.latent,
+            latent_frames: latents,
+            tile,
+            tiles: self.tiles(),
+            chunks,
+            padded: whole != size || tile.width > size.width || tile.height > size.height,
+            assigned: self.assigned(),
+            run_seconds: self.run_seconds(),
+            seconds: began.elapsed().as_secs_f64(),
+        }
+    }
+}
+
+/// The pixels of a latent of this size.
+pub(super) fn pixels_of(latent: Size, factor: usize) -> Size {
+    let factor = u32::try_from(factor).unwrap_or(u32::MAX);
+    Size { width: latent.width.saturating_mul(factor), height: latent.height.saturating_mul(factor) }
+}

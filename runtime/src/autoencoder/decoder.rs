@@ -1,0 +1,161 @@
+//! Latents to pictures and clips.
+
+use std::time::{Duration, Instant};
+
+use tileforge_contract::Provider;
+use tileforge_engine::Engine;
+use tileforge_image::Size;
+use tileforge_session::{Environment, Verdict};
+
+use super::canvas::cut;
+use super::coder::{Coder, CodingOptions, Sections, Statistics, pixels_of};
+use super::interface::Direction;
+use super::latent::Latent;
+use crate::error::{Error, Result};
+use crate::executor::{Intake, Reply, Task, serve_each};
+use crate::pixels::Pixels;
+
+/// Gets the frames of a clip in their order, or the one picture.
+type Sink = Box<dyn FnMut(Pixels) -> Result<()> + Send>;
+
+/// A latent to decode.
+pub struct DecodeRequest {
+    open: Box<dyn FnOnce() -> Result<Latent> + Send>,
+    sink: Sink,
+}
+
+impl DecodeRequest {
+    /// A latent that `open` opens when its turn comes, and whose frames `sink` gets, both on another thread.
+    pub fn new(
+        open: impl FnOnce() -> Result<Latent> + Send + 'static,
+        sink: impl FnMut(Pixels) -> Result<()> + Send + 'static,
+    ) -> Self {
+        Self { open: Box::new(open), sink: Box::new(sink) }
+    }
+}
+
+impl std::fmt::Debug for DecodeRequest {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("DecodeRequest").finish_non_exhaustive()
+    }
+}
+
+/// The decoder of an autoencoder: the task of an [`Executor`](crate::executor::Executor).
+pub struct Decoder(Coder);
+
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Decoder").field(self.verdict()).finish()
+    }
+}
+
+impl Decoder {
+    /// A decoder for an engine; for clips that are longer than its chunk, with an engine for later chunks.
+    ///
+    /// # Errors
+    /// As [`Encoder::new`](super::Encoder::new).
+    pub fn new(
+        environment: &Environment,
+        engine: &Engine,
+        next: Option<&Engine>,
+        options: CodingOptions,
+    ) -> Result<Self> {
+        Coder::new(environment, engine, next, Direction::Decode, options).map(Self)
+    }
+
+    /// How the engine fits this box.
+    pub fn verdict(&self) -> &Verdict {
+        self.0.verdict()
+    }
+
+    /// The provider that sessions are opened on.
+    pub fn provider(&self) -> Provider {
+        self.0.provider()
+    }
+
+    /// How long all sessions so far took to open.
+    pub fn session_time(&self) -> Duration {
+        self.0.session_time()
+    }
+
+    /// Whether it gives clips.
+    pub fn is_clip(&self) -> bool {
+        self.0.is_clip()
+    }
+
+    fn decode(
+        &self,
+        sections: &mut Sections<'_>,
+        request: DecodeRequest,
+        reply: &Reply<Statistics>,
+    ) -> Result<Statistics> {
+        let began = Instant::now();
+        let (latent, mut sink) = ((request.open)()?, request.sink);
+        let interface = &self.0.interface;
+        let given = latent.frames.is_some();
+        if latent.channels != interface.latent_channels || given != self.is_clip() {
+            let of = |channels: usize, clip: bool| {
+                format!("a latent {} of {channels} channels", if clip { "clip" } else { "picture" })
+            };
+            return Err(Error::Tensor {
+                tensor: interface.input.clone(),
+                expected: of(interface.latent_channels, self.is_clip()),
+                found: of(latent.channels, given),
+            });
+        }
+        let whole = pixels_of(latent.size, interface.factor);
+        let size = latent.pixels.filter(|size| size.width <= whole.width && size.height <= whole.height);
+        let size = size.unwrap_or(whole);
+        let latents = latent.frames.unwrap_or(1);
+        let mut coding = self.0.begin(sections, latent.size)?;
+        let all = coding.cut.frames_of(latents).ok_or_else(|| Error::internal("decode"))?;
+        let frames = latent.clip_frames.filter(|frames| *frames <= all).unwrap_or(all);
+        let chunks = coding.cut.count(latents);
+        let chunk = |number| coding.cut.chunk(number).ok_or_else(|| coding.cut.too_long());
+        let chunks = (0..chunks).map(chunk).collect::<Result<Vec<_>>>()?;
+        let area = latent.size.pixels() as usize;
+        let raw = |value: &f32| value / interface.scaling + interface.shift;
+        for (number, chunk) in chunks.iter().enumerate() {
+            if reply.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            // The last latent frame is repeated after the end.
+            let mut planes = Vec::with_capacity(latent.channels * chunk.latents.len() * area);
+            for channel in 0..latent.channels {
+                for at in chunk.latents.clone() {
+                    let at = (channel * latents + at.min(latents - 1)) * area;
+                    planes.extend(latent.values[at..at + area].iter().map(raw));
+                }
+            }
+            let made = coding.run(number, chunk, &planes, latent.size)?;
+            for frame in chunk.frames.clone().filter(|frame| *frame < frames) {
+                sink(self.frame(&made, frame - chunk.frames.start, chunk.frames.len(), whole, size)?)?;
+            }
+            reply.progress(number as u64 + 1, chunks.len() as u64);
+        }
+        Ok(coding.statistics(size, frames, latents, chunks.len(), began))
+    }
+
+    /// Frame `at` of `frames` in `[channels, frames, height, width]` of the whole size, cut to a size.
+    fn frame(&self, made: &[f32], at: usize, frames: usize, whole: Size, size: Size) -> Result<Pixels> {
+        let (area, channels) = (whole.pixels() as usize, self.0.interface.values.channels());
+        let mut planes = Vec::with_capacity(channels * area);
+        for channel in 0..channels {
+            planes.extend_from_slice(&made[(channel * frames + at) * area..][..area]);
+        }
+        let mut own = vec![0.0; channels * size.pixels() as usize];
+        cut(&planes, whole, 0, 0, size, &mut own);
+        self.0.interface.values.decode(&own, size)
+    }
+}
+
+impl Task for Decoder {
+    const NAME: &'static str = "decode";
+    type Request = DecodeRequest;
+    type Output = Statistics;
+
+    fn serve(&self, intake: &Intake<Self>) -> Result<()> {
+        let begin = |stream| self.0.worker(stream);
+        serve_each(intake, self.0.streams(), begin, |sections, request, reply| self.decode(sections, request, reply))
+    }
+}

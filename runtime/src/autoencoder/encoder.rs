@@ -1,0 +1,223 @@
+//! Pictures and clips to latents.
+
+use std::time::{Duration, Instant};
+
+use tileforge_contract::Provider;
+use tileforge_engine::Engine;
+use tileforge_image::Size;
+use tileforge_session::{Environment, Verdict};
+
+use super::canvas::cut;
+use super::coder::{Coder, CodingOptions, Sections, Statistics, pixels_of};
+use super::interface::Direction;
+use super::latent::Latent;
+use super::noise::normal;
+use crate::error::{Error, Result};
+use crate::executor::{Intake, Reply, Task, serve_each};
+use crate::pixels::{Pixels, check_finite};
+
+/// The frames of a clip, or the one picture.
+pub type Frames = Box<dyn Iterator<Item = Result<Pixels>> + Send>;
+
+/// Which latent of the distribution that the encoder gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Posterior {
+    /// The mean, which is the likeliest.
+    #[default]
+    Mean,
+    /// A sample, with the noise that PyTorch draws for a seed.
+    Sample(u64),
+}
+
+/// A picture or clip to encode.
+pub struct EncodeRequest {
+    open: Box<dyn FnOnce() -> Result<Frames> + Send>,
+    posterior: Posterior,
+}
+
+impl EncodeRequest {
+    /// A picture or clip that `open` opens when its turn comes, on another thread.
+    pub fn new(open: impl FnOnce() -> Result<Frames> + Send + 'static, posterior: Posterior) -> Self {
+        Self { open: Box::new(open), posterior }
+    }
+}
+
+impl std::fmt::Debug for EncodeRequest {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("EncodeRequest").field("posterior", &self.posterior).finish_non_exhaustive()
+    }
+}
+
+/// The encoder of an autoencoder: the task of an [`Executor`](crate::executor::Executor).
+pub struct Encoder(Coder);
+
+impl std::fmt::Debug for Encoder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Encoder").field(self.verdict()).finish()
+    }
+}
+
+impl Encoder {
+    /// An encoder for an engine; for clips that are longer than its chunk, with an engine for later chunks.
+    ///
+    /// # Errors
+    /// Those of [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: an engine is no encoder, or the two
+    /// do not belong together.
+    pub fn new(
+        environment: &Environment,
+        engine: &Engine,
+        next: Option<&Engine>,
+        options: CodingOptions,
+    ) -> Result<Self> {
+        Coder::new(environment, engine, next, Direction::Encode, options).map(Self)
+    }
+
+    /// How the engine fits this box.
+    pub fn verdict(&self) -> &Verdict {
+        self.0.verdict()
+    }
+
+    /// The provider that sessions are opened on.
+    pub fn provider(&self) -> Provider {
+        self.0.provider()
+    }
+
+    /// How long all sessions so far took to open.
+    pub fn session_time(&self) -> Duration {
+        self.0.session_time()
+    }
+
+    /// Whether it takes clips.
+    pub fn is_clip(&self) -> bool {
+        self.0.is_clip()
+    }
+
+    fn encode(
+        &self,
+        sections: &mut Sections<'_>,
+        request: EncodeRequest,
+        reply: &Reply<(Latent, Statistics)>,
+    ) -> Result<(Latent, Statistics)> {
+        let began = Instant::now();
+        let mut frames = (request.open)()?;
+        let first = frames.next().ok_or_else(|| Error::internal("encode"))??;
+        let (size, interface) = (first.size, &self.0.interface);
+        let side = |length: u32| length.div_ceil(u32::try_from(interface.factor).unwrap_or(u32::MAX));
+        let latent = Size { width: side(size.width), height: side(size.height) };
+        let mut coding = self.0.begin(sections, latent)?;
+        let channels = interface.values.channels();
+        let whole = pixels_of(latent, interface.factor);
+        let (area, whole_area) = (area(size), area(whole));
+        let latent_area = latent.pixels() as usize;
+        let mut stored = Stored::new(interface.planes(), latent_area);
+        let (mut ahead, mut last) = (Some(first), None::<Vec<f32>>);
+        let (mut count, mut number) = (0, 0);
+        loop {
+            // A chunk more for each time that frames are left.
+            let chunk = coding.cut.chunk(number).ok_or_else(|| coding.cut.too_long())?;
+            let length = chunk.frames.len();
+            let mut planes = vec![0.0; channels * length * whole_area];
+            for at in 0..length {
+                if let Some(frame) = ahead.take() {
+                    if frame.size != size {
+                        let expected = format!("frames of {size}");
+                        let found = frame.size.to_string();
+                        return Err(Error::Tensor { tensor: interface.input.clone(), expected, found });
+                    }
+                    let mut encoded = vec![0.0; channels * area];
+                    interface.values.encode(&frame, &mut encoded);
+                    let mut extended = vec![0.0; channels * whole_area];
+                    cut(&encoded, size, 0, 0, whole, &mut extended);
+                    last = Some(extended);
+                    count += 1;
+                    ahead = if self.is_clip() { frames.next().transpose()? } else { None };
+                }
+                // The last frame is repeated after the end.
+                let frame = last.as_ref().ok_or_else(|| Error::internal("encode"))?;
+                for channel in 0..channels {
+                    planes[(channel * length + at) * whole_area..][..whole_area]
+                        .copy_from_slice(&frame[channel * whole_area..][..whole_area]);
+                }
+            }
+            if reply.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            stored.add(&coding.run(number, &chunk, &planes, whole)?, chunk.latents.len());
+            number += 1;
+            reply.progress(number as u64, number as u64 + u64::from(ahead.is_some()));
+            if ahead.is_none() {
+                break;
+            }
+        }
+        let latents = coding.cut.latents_of(count);
+        let parameters = stored.planes(latents);
+        check_finite(&parameters, latent)?;
+        let values = self.chosen(&parameters, request.posterior);
+        let made = Latent {
+            channels: interface.latent_channels,
+            frames: self.is_clip().then_some(latents),
+            size: latent,
+            values,
+            pixels: Some(size),
+            clip_frames: self.is_clip().then_some(count),
+        };
+        Ok((made, coding.statistics(size, count, latents, number, began)))
+    }
+
+    /// The latent that is wanted, from `[2 · channels, frames, height, width]`: means and logarithms of variances.
+    fn chosen(&self, parameters: &[f32], posterior: Posterior) -> Vec<f32> {
+        let (means, logarithms) = parameters.split_at(parameters.len() / 2);
+        let scaled = |value: f32| (value - self.0.interface.shift) * self.0.interface.scaling;
+        match posterior {
+            Posterior::Mean => means.iter().map(|mean| scaled(*mean)).collect(),
+            Posterior::Sample(seed) => {
+                let noise = normal(seed, means.len());
+                // The limits are those of the reference.
+                let sample = |((mean, logarithm), noise): ((&f32, &f32), &f32)| {
+                    scaled(mean + (0.5 * logarithm.clamp(-30.0, 20.0)).exp() * noise)
+                };
+                means.iter().zip(logarithms).zip(&noise).map(sample).collect()
+            }
+        }
+    }
+}
+
+fn area(size: Size) -> usize {
+    size.width as usize * size.height as usize
+}
+
+/// Chunks `[planes, frames, area]` one after the other in time.
+struct Stored {
+    /// For each plane its frames.
+    planes: Vec<Vec<f32>>,
+    area: usize,
+}
+
+impl Stored {
+    fn new(planes: usize, area: usize) -> Self {
+        Self { planes: vec![Vec::new(); planes], area }
+    }
+
+    fn add(&mut self, chunk: &[f32], frames: usize) {
+        for (plane, values) in self.planes.iter_mut().zip(chunk.chunks_exact(frames * self.area)) {
+            plane.extend_from_slice(values);
+        }
+    }
+
+    /// `[planes, frames, area]` of the first frames.
+    fn planes(&self, frames: usize) -> Vec<f32> {
+        let length = frames * self.area;
+        self.planes.iter().flat_map(|plane| plane[..length.min(plane.len())].iter().copied()).collect()
+    }
+}
+
+impl Task for Encoder {
+    const NAME: &'static str = "encode";
+    type Request = EncodeRequest;
+    type Output = (Latent, Statistics);
+
+    fn serve(&self, intake: &Intake<Self>) -> Result<()> {
+        let begin = |stream| self.0.worker(stream);
+        serve_each(intake, self.0.streams(), begin, |sections, request, reply| self.encode(sections, request, reply))
+    }
+}

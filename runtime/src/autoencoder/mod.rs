@@ -1,0 +1,26 @@
+//! Autoencoders: pictures and clips to latents, and back.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `encoder`, `decoder` | [`Encoder`] and [`Decoder`], the tasks of an [`Executor`](crate::executor::Executor) |
+//! | `coder` | what both share: sessions, tiles in space, chunks in time |
+//! | `chunks` | how a clip is cut in time; exact, because the network keeps what it needs of the frames before |
+//! | `canvas` | tiles blended into one picture |
+//! | `latent` | [`Latent`] and its files |
+//! | `noise` | the numbers that PyTorch draws for a seed |
+//! | `interface` | which tensors of the contract are what |
+
+mod canvas;
+mod chunks;
+mod coder;
+mod decoder;
+mod encoder;
+mod interface;
+mod latent;
+mod noise;
+
+pub use coder::{CodingOptions, Statistics};
+pub use decoder::{DecodeRequest, Decoder};
+pub use encoder::{EncodeRequest, Encoder, Frames, Posterior};
+pub use interface::{Direction, direction_of, is_clip};
+pub use latent::Latent;

@@ -1,0 +1,338 @@
+//! `runtime encode`, `decode` and `roundtrip` against the references (`tests/golden-diffusers`,
+//! `tests/golden-video-vae`).
+
+use end_to_end::{
+    GoldenComponent, Outcome, error_over_range, golden_components, golden_video_autoencoders, names_in, run,
+    small_engine, words,
+};
+use image::{ImageBuffer, Rgb};
+use ndarray::{ArrayD, IxDyn};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tileforge_contract::DataType;
+use tileforge_runtime::tensor_file::{Contents, Stored, read, write};
+
+/// Largest absolute error over the range of the reference's output, for values that went through no file of pixels.
+const TOLERANCE: f32 = 2e-5;
+/// Of Stable Diffusion 1, which the golden component has by default.
+const SCALING: f32 = 0.18215;
+
+fn golden(name: &str) -> GoldenComponent {
+    let all = golden_components().into_iter().chain(golden_video_autoencoders());
+    all.into_iter().find(|golden| golden.name.starts_with(name)).unwrap()
+}
+
+fn command(verb: &str, engine: &Path, input: &Path, output: &Path, more: &[&dyn AsRef<OsStr>]) -> Outcome {
+    let line = words(&[&verb, &"--engine", &engine, &"--input", &input, &"--output", &output]);
+    run("runtime", line.into_iter().chain(words(more)))
+}
+
+fn latent(path: &Path) -> (ArrayD<f32>, BTreeMap<String, String>) {
+    let Contents::Named { tensors, metadata } = read(path).unwrap() else { panic!("no names") };
+    (tensors["latent"].tensor().unwrap().into_f32().unwrap(), metadata)
+}
+
+fn write_latent(path: &Path, values: &ArrayD<f32>) {
+    let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let stored = Stored { data_type: DataType::F32, shape: values.shape().to_vec(), bytes };
+    write(path, &[("latent".into(), stored)], &BTreeMap::new()).unwrap();
+}
+
+/// An engine of a golden component for another size: `[height, width]` of its input.
+fn engine(
+    work: &Path,
+    name: &str,
+    golden: &GoldenComponent,
+    input: &str,
+    dims: &[usize],
+    hints: &[(&str, &str)],
+) -> PathBuf {
+    let dims = dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+    small_engine(work, name, golden, &format!("{input}:{dims}").parse().unwrap(), hints)
+}
+
+/// The graph that [`engine`] wrote.
+fn graph_of(work: &Path, name: &str, inputs: &[(&str, &ArrayD<f32>)]) -> BTreeMap<String, ArrayD<f32>> {
+    let path = work.join(format!("{name}.onnx"));
+    let mut graph = end_to_end::Graph::open(&path, &Default::default()).unwrap();
+    let inputs: Vec<_> = inputs.iter().map(|(name, values)| (*name, values.view())).collect();
+    graph.run(&inputs).unwrap().into_iter().collect()
+}
+
+fn picture(width: u32, height: u32) -> ImageBuffer<Rgb<u8>, Vec<u8>> {
+    ImageBuffer::from_fn(width, height, |x, y| Rgb([(x * 7 % 256) as u8, (y * 5 % 256) as u8, ((x * y) % 256) as u8]))
+}
+
+/// `[1, 3, height, width]` from −1 to 1.
+fn pixels(picture: &ImageBuffer<Rgb<u8>, Vec<u8>>) -> ArrayD<f32> {
+    let (width, height) = picture.dimensions();
+    ArrayD::from_shape_fn(IxDyn(&[1, 3, height as usize, width as usize]), |place| {
+        f32::from(picture.get_pixel(place[3] as u32, place[2] as u32)[place[1]]) / 255.0 * 2.0 - 1.0
+    })
+}
+
+#[test]
+fn a_decoded_latent_is_the_references_picture() {
+    let work = tempfile::tempdir().unwrap();
+    let golden = golden("vae/vae_decoder.0");
+    let engine = small_engine(work.path(), "decoder", &golden, &golden.shapes(), &[]);
+    let (input, output) = (work.path().join("latent.safetensors"), work.path().join("picture.png"));
+    // The golden latent is what the autoencoder takes; files have what the diffusion model works on.
+    write_latent(&input, &golden.inputs["latent_sample"].mapv(|value| value * SCALING));
+    let told = command("decode", &engine, &input, &output, &[]).success().stdout;
+    assert!(!told.contains("tiles") && !told.contains("extended"), "{told}");
+    let found = image::open(&output).unwrap().into_rgb8();
+    let expected = &golden.outputs["sample"];
+    for (x, y, pixel) in found.enumerate_pixels() {
+        for channel in 0..3 {
+            let level = (expected[[0, channel, y as usize, x as usize]] / 2.0 + 0.5) * 255.0;
+            let distance = (f32::from(pixel[channel]) - level.clamp(0.0, 255.0)).abs();
+            assert!(distance <= 0.51, "{x} {y}: {} instead of {level}", pixel[channel]);
+        }
+    }
+}
+
+#[test]
+fn an_encoded_picture_is_the_scaled_mean_or_a_sample_of_it() {
+    let work = tempfile::tempdir().unwrap();
+    let golden = golden("vae/vae_encoder.0");
+    let engine = engine(work.path(), "encoder", &golden, "sample", &[1, 3, 16, 24], &[]);
+    let [input, mean, sample] = ["in.png", "mean.safetensors", "sample.safetensors"].map(|name| work.path().join(name));
+    let picture = picture(24, 16);
+    picture.save(&input).unwrap();
+    let _ = command("encode", &engine, &input, &mean, &[]).success();
+    let (found, metadata) = latent(&mean);
+    let parameters = &graph_of(work.path(), "encoder", &[("sample", &pixels(&picture))])["latent_parameters"];
+    let expected = parameters.slice_axis(ndarray::Axis(1), (0..4).into()).mapv(|value| value * SCALING).into_dyn();
+    assert!(error_over_range(&found, &expected) <= TOLERANCE);
+    assert_eq!((metadata["width"].as_str(), metadata["height"].as_str()), ("24", "16"));
+    // Two samples of one seed are equal, and differ from the mean by noise times the deviation.
+    let _ = command("encode", &engine, &input, &sample, &[&"--sample", &"7"]).success();
+    let (drawn, _) = latent(&sample);
+    let deviation = parameters.slice_axis(ndarray::Axis(1), (4..8).into()).mapv(|value| (0.5 * value).exp() * SCALING);
+    let noise = (&drawn - &found) / deviation.into_dyn();
+    let first: Vec<f32> = noise.iter().take(4).copied().collect();
+    for (found, expected) in first.iter().zip(TORCH_SEED_7) {
+        assert!((found - expected).abs() < 2e-3, "{found} instead of {expected}");
+    }
+    let _ = command("encode", &engine, &input, &mean, &[&"--sample", &"7"]).success();
+    assert_eq!(fs::read(&mean).unwrap(), fs::read(&sample).unwrap());
+}
+
+/// The first numbers of `torch.randn(…, generator=torch.Generator("cpu").manual_seed(7))`, for at least 20 of them.
+const TORCH_SEED_7: [f32; 4] = [-0.8201345, 0.3956312, 0.8989085, -1.3884039];
+
+#[test]
+fn a_picture_above_the_engines_size_goes_in_tiles() {
+    let work = tempfile::tempdir().unwrap();
+    let (encoder, decoder) = (golden("vae-no-attention/vae_encoder.0"), golden("vae-no-attention/vae_decoder.0"));
+    let factor = encoder.inputs["sample"].shape()[2] / encoder.outputs["latent_parameters"].shape()[2];
+    let side = 16 * factor;
+    let small = engine(work.path(), "encoder", &encoder, "sample", &[1, 3, side, side], &[]);
+    let back = engine(work.path(), "decoder", &decoder, "latent_sample", &[1, 4, 16, 16], &[]);
+    let large_side = [36 * factor, 40 * factor];
+    let whole = engine(work.path(), "whole", &encoder, "sample", &[1, 3, large_side[0], large_side[1]], &[]);
+    let whole_back = engine(work.path(), "whole-back", &decoder, "latent_sample", &[1, 4, 36, 40], &[]);
+    let input = work.path().join("in.png");
+    picture(large_side[1] as u32 - 1, large_side[0] as u32 - 1).save(&input).unwrap();
+    let [tiled, at_once] = ["tiled.safetensors", "whole.safetensors"].map(|name| work.path().join(name));
+    let told = command("encode", &small, &input, &tiled, &[]).success().stdout;
+    assert!(told.contains("tiles of") && told.contains("blended") && told.contains("extended and cut"), "{told}");
+    let _ = command("encode", &whole, &input, &at_once, &[]).success();
+    // Tiles change what is normalised: the result is near that of the whole picture, and not equal to it.
+    let error = error_over_range(&latent(&tiled).0, &latent(&at_once).0);
+    assert!(error > 1e-6 && error < 0.5, "{error}");
+    let [one, two] = ["one.png", "two.png"].map(|name| work.path().join(name));
+    let _ = command("decode", &back, &at_once, &one, &[]).success();
+    let _ = command("decode", &whole_back, &at_once, &two, &[]).success();
+    let [one, two] = [one, two].map(|path| image::open(path).unwrap().into_rgb8());
+    assert_eq!(one.dimensions(), (large_side[1] as u32 - 1, large_side[0] as u32 - 1));
+    assert_eq!(one.dimensions(), two.dimensions());
+    let told = run(
+        "runtime",
+        words(&[&"roundtrip", &"--encoder", &small, &"--decoder", &back, &"--input", &input, &"--json"]),
+    );
+    let told = told.success().json();
+    assert!(told["psnr_db"].as_f64().unwrap() > 0.0 && told["encode"]["tiles"].as_u64().unwrap() > 4, "{told}");
+    let failed = run(
+        "runtime",
+        words(&[&"roundtrip", &"--encoder", &small, &"--decoder", &back, &"--input", &input, &"--minimum-psnr", &"90"]),
+    );
+    let _ = failed.failure(4, &["expected a PSNR of at least 90.00 dB"]);
+    // An overlap of everything is no overlap.
+    let _ = command("encode", &small, &input, &tiled, &[&"--overlap", &"4096"]).failure(1, &["tiles:"]);
+}
+
+/// A YUV4MPEG2 stream of grey frames, so that colours survive exactly.
+fn clip(frames: usize, width: usize, height: usize) -> Vec<u8> {
+    let mut stream = format!("YUV4MPEG2 W{width} H{height} F25:1 C444 XCOLORRANGE=FULL\n").into_bytes();
+    for frame in 0..frames {
+        stream.extend(b"FRAME\n");
+        stream.extend((0..width * height).map(|at| ((at % width) * 9 + (at / width) * 5 + frame * 23) as u8));
+        stream.extend(vec![128; 2 * width * height]);
+    }
+    stream
+}
+
+/// The values of such a clip: `[1, 3, frames, height, width]` from −1 to 1.
+fn clip_pixels(stream: &[u8], frames: usize, width: usize, height: usize) -> ArrayD<f32> {
+    let start = stream.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let length = 6 + 3 * width * height;
+    ArrayD::from_shape_fn(IxDyn(&[1, 3, frames, height, width]), |place| {
+        let luma = stream[start + place[2] * length + 6 + place[3] * width + place[4]];
+        f32::from(luma) / 255.0 * 2.0 - 1.0
+    })
+}
+
+#[test]
+fn a_clip_in_chunks_is_the_whole_clip() {
+    let work = tempfile::tempdir().unwrap();
+    let (encoder, decoder) = (golden("seedvr2/vae_encoder.1"), golden("seedvr2/vae_decoder.1"));
+    let [channels, factor] = {
+        let (pixels, latents) = (encoder.inputs["sample"].shape(), encoder.outputs["latent_parameters"].shape());
+        [latents[1] / 2, pixels[3] / latents[3]]
+    };
+    let (width, height) = (3 * factor, 2 * factor);
+    // The golden network halves time twice or less.
+    let frames_per_latent = 4;
+    let make = |name: &str, golden: &GoldenComponent, input: &str, dims: [usize; 5], chunk: &str| {
+        engine(work.path(), name, golden, input, &dims, &[("chunk", chunk)])
+    };
+    let pixels = |frames| [1, 3, frames, height, width];
+    let first = make("first", &encoder, "sample", pixels(frames_per_latent + 1), "first");
+    let next = engine_of_next(work.path(), "next", &encoder, "sample", pixels(frames_per_latent));
+    // Eleven frames: more than whole chunks.
+    let (frames, latents) = (11, 4);
+    let stream = clip(frames, width, height);
+    let (input, output) = (work.path().join("in.y4m"), work.path().join("clip.safetensors"));
+    fs::write(&input, &stream).unwrap();
+    let told = command("encode", &first, &input, &output, &[&"--next", &next]).success().stdout;
+    assert!(told.contains("11 frames of") && told.contains("3 chunks"), "{told}");
+    let (found, metadata) = latent(&output);
+    assert_eq!(found.shape(), [1, channels, latents, 2, 3]);
+    assert_eq!(metadata["frames"], "11");
+    // The whole clip at once, with its last frame repeated.
+    let whole_frames = frames_per_latent * (latents - 1) + 1;
+    let whole = make("whole", &encoder, "sample", pixels(whole_frames), "first");
+    let mut extended = stream.clone();
+    let last = stream[stream.len() - (6 + 3 * width * height)..].to_vec();
+    (frames..whole_frames).for_each(|_| extended.extend(&last));
+    let parameters = &graph_of(
+        work.path(),
+        "whole",
+        &[("sample", &clip_pixels(&extended, whole_frames, width, height))],
+    )["latent_parameters"];
+    let expected = parameters.slice_axis(ndarray::Axis(1), (0..channels).into()).mapv(|value| value * 0.9152);
+    assert!(error_over_range(&found, &expected.into_dyn()) <= TOLERANCE);
+    assert!(whole.is_dir());
+
+    // And back: chunks of one and of two latent frames against all at once.
+    let latent_dims = |frames| [1, channels, frames, 2, 3];
+    let one = make("decode-first", &decoder, "latent_sample", latent_dims(1), "first");
+    let two = engine_of_next(work.path(), "decode-next", &decoder, "latent_sample", latent_dims(2));
+    let all = make("decode-whole", &decoder, "latent_sample", latent_dims(latents), "first");
+    let decoded = |engine: &Path, more: &[&dyn AsRef<OsStr>], name: &str| {
+        let folder = work.path().join(name);
+        let _ = command("decode", engine, &output, &folder, more).success();
+        assert_eq!(names_in(&folder).len(), frames);
+        let read = |name: &String| image::open(folder.join(name)).unwrap().into_rgb8().into_raw();
+        names_in(&folder).iter().flat_map(read).collect::<Vec<u8>>()
+    };
+    let (chunks, at_once) = (decoded(&one, &[&"--next", &two], "chunks"), decoded(&all, &[], "at-once"));
+    let worst = chunks.iter().zip(&at_once).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+    assert!(worst <= 1, "{worst} levels");
+    let stream = work.path().join("out.y4m");
+    let _ = command("decode", &one, &output, &stream, &[&"--next", &two, &"--rate", &"24:1"]).success();
+    assert!(fs::read(&stream).unwrap().starts_with(format!("YUV4MPEG2 W{width} H{height} F24:1 ").as_bytes()));
+
+    let roundtrip = words(&[
+        &"roundtrip",
+        &"--encoder",
+        &first,
+        &"--next-encoder",
+        &next,
+        &"--decoder",
+        &one,
+        &"--next-decoder",
+        &two,
+        &"--input",
+        &input,
+    ]);
+    let told = run("runtime", roundtrip).success().stdout;
+    assert!(told.contains("11 frames of") && told.contains("PSNR"), "{told}");
+
+    // Without the engine for later chunks, and with engines that do not belong together.
+    let none = work.path().join("none.safetensors");
+    let _ = command("encode", &first, &input, &none, &[]).failure(1, &["more than 5 frames", "--next"]);
+    let _ = command("encode", &next, &input, &none, &[]).failure(1, &["an engine for the first chunk of a clip"]);
+    let _ = command("encode", &first, &input, &none, &[&"--next", &first])
+        .failure(1, &["expected an engine for later chunks", "one that takes none"]);
+    let _ = command("encode", &one, &input, &none, &[])
+        .failure(1, &["expected an engine that encodes, found one that decodes"]);
+    fs::write(&input, &fs::read(&input).unwrap()[..500]).unwrap();
+    let _ = command("encode", &first, &input, &none, &[&"--next", &next]).failure(1, &["in.y4m: frame", "truncated"]);
+    let small = picture(24, 16);
+    let png = work.path().join("in.png");
+    small.save(&png).unwrap();
+    let _ = command("encode", &first, &png, &none, &[]).failure(2, &["expected a stream of frames"]);
+    assert!(!none.exists() && !names_in(work.path()).iter().any(|name| name.contains("partial")));
+}
+
+/// An engine for later chunks. Its caches have the sizes that follow from the input's.
+fn engine_of_next(work: &Path, name: &str, golden: &GoldenComponent, input: &str, dims: [usize; 5]) -> PathBuf {
+    engine(work, name, golden, input, &dims, &[("chunk", "next")])
+}
+
+#[test]
+fn a_clip_in_tiles_keeps_the_caches_of_each() {
+    let work = tempfile::tempdir().unwrap();
+    let encoder = golden("seedvr2/vae_encoder.1");
+    let (pixels, latents) = (encoder.inputs["sample"].shape(), encoder.outputs["latent_parameters"].shape());
+    let factor = pixels[3] / latents[3];
+    let side = 4 * factor;
+    let make = |name: &str, frames: usize, chunk: &str| {
+        engine(work.path(), name, &encoder, "sample", &[1, 3, frames, side, side], &[("chunk", chunk)])
+    };
+    let (first, next, whole) = (make("first", 5, "first"), make("next", 4, "next"), make("whole", 9, "first"));
+    let (width, height) = (6 * factor, 5 * factor);
+    let input = work.path().join("in.y4m");
+    fs::write(&input, clip(9, width, height)).unwrap();
+    let [chunks, at_once] = ["chunks.safetensors", "whole.safetensors"].map(|name| work.path().join(name));
+    let told = command("encode", &first, &input, &chunks, &[&"--next", &next, &"--json"]).success().json();
+    assert_eq!((&told["tiles"], &told["chunks"]), (&4.into(), &2.into()), "{told}");
+    let _ = command("encode", &whole, &input, &at_once, &[]).success();
+    let error = error_over_range(&latent(&chunks).0, &latent(&at_once).0);
+    assert!(error <= TOLERANCE, "{error}");
+}
+
+#[test]
+fn what_is_no_latent_is_refused_and_nothing_is_written() {
+    let work = tempfile::tempdir().unwrap();
+    let golden = golden("vae/vae_decoder.0");
+    let engine = small_engine(work.path(), "decoder", &golden, &golden.shapes(), &[]);
+    let (input, output) = (work.path().join("latent.safetensors"), work.path().join("out.png"));
+    let refused = |shape: &[usize], value: f32, expected: &[&str]| {
+        write_latent(&input, &ArrayD::from_elem(IxDyn(shape), value));
+        let _ = command("decode", &engine, &input, &output, &[]).failure(1, expected);
+    };
+    refused(&[1, 3, 8, 8], 0.0, &["expected a latent picture of 4 channels, found a latent picture of 3 channels"]);
+    refused(&[1, 4, 2, 8, 8], 0.0, &["found a latent clip of 4 channels"]);
+    refused(&[4, 8, 8], 0.0, &["expected a latent [1, channels, height, width]", "found f32 [4, 8, 8]"]);
+    refused(&[2, 4, 8, 8], 0.0, &["expected a latent [1, channels"]);
+    refused(&[1, 4, 8, 8], f32::NAN, &["found NaN or infinity"]);
+    let picture_path = work.path().join("in.png");
+    picture(8, 8).save(&picture_path).unwrap();
+    let _ =
+        command("decode", &engine, &picture_path, &output, &[]).failure(1, &["in.png: expected a name that ends in"]);
+    let _ = command("encode", &engine, &picture_path, &input, &[]).failure(1, &["expected an engine that encodes"]);
+    let _ = command("encode", end_to_end::demo_engine(), &picture_path, &input, &[])
+        .failure(1, &["expected pixels to a latent distribution"]);
+    write_latent(&input, &golden.inputs["latent_sample"]);
+    let _ = command("decode", &engine, &input, &work.path().join("out.y4m"), &[])
+        .failure(2, &["expected a picture's name"]);
+    let _ = command("decode", &engine, &input, &work.path().join("out.txt"), &[])
+        .failure(1, &["expected a name that ends in"]);
+    assert!(!names_in(work.path()).iter().any(|name| name.starts_with("out") || name.contains("partial")));
+}
