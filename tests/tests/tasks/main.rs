@@ -3,5 +3,6 @@
 
 mod autoencoder;
 mod depth;
+mod measuring;
 mod realtime;
 mod run;

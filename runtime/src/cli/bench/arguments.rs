@@ -16,8 +16,9 @@ Examples:
   runtime bench --engine engines/compact-x4 --profile
   runtime bench --engine engines/model-fp16 engines/model-int8 --sweep --report sweep/
 
-The picture is made in memory, and what becomes of it goes nowhere: no disk is measured. Compare on a quiet
-machine, and only figures of one machine.";
+An upscaler gets a picture that is made in memory, and what becomes of it goes nowhere: no disk is measured. Other
+engines run a whole graph, with inputs and outputs that stay on the device. Compare on a quiet machine, and only figures
+of one machine.";
 
 /// Measure an engine on this box. Exits with code 4 where --compare finds it slower than the threshold.
 #[derive(clap::Args)]
@@ -30,10 +31,11 @@ pub(crate) struct Arguments {
     pub(super) signed: Signed,
     #[command(flatten)]
     pub(super) running: Running,
-    /// The picture's size.
-    #[arg(long, value_name = "WxH", default_value = "1024x1024", value_parser = str::parse::<Size>)]
-    pub(super) size: Size,
-    /// Pictures that are measured, after the warm-up.
+    /// The picture's size [default: 1024x1024]; for an engine whose graphs run whole, that of the graph to measure
+    /// [default: the largest].
+    #[arg(long, value_name = "WxH", value_parser = str::parse::<Size>)]
+    pub(super) size: Option<Size>,
+    /// Pictures, or runs of a graph, that are measured after the warm-up.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) runs: u32,
     /// Pictures before that.
@@ -55,7 +57,8 @@ pub(crate) struct Arguments {
     /// one stream.
     #[arg(long, conflicts_with_all = ["sweep", "save", "compare"])]
     pub(super) profile: bool,
-    /// Measure every tile, batch and number of streams (1, 2 and 4) of every engine.
+    /// Measure every tile, batch and number of streams (1, 2 and 4) of every engine; for other engines than upscalers
+    /// every graph and number of streams.
     #[arg(long, conflicts_with_all = ["save", "compare"])]
     pub(super) sweep: bool,
     /// Write the sweep's tables (Markdown, JSON) and chart (SVG) to this folder.
@@ -66,7 +69,15 @@ pub(crate) struct Arguments {
     pub(super) json: bool,
 }
 
+/// The side of the picture that upscalers are measured with.
+const SIDE: u32 = 1024;
+
 impl Arguments {
+    /// The size of the picture that upscalers are measured with.
+    pub(super) fn picture(&self) -> Size {
+        self.size.unwrap_or(Size { width: SIDE, height: SIDE })
+    }
+
     pub(super) fn repeats(&self) -> Repeats {
         Repeats { warm_up: self.warm_up, runs: self.runs, passes: self.passes }
     }

@@ -234,7 +234,7 @@ fn request(header: &Header) -> Request {
 const SAMPLING: Duration = Duration::from_millis(20);
 
 /// Does some work, and gives the most memory that was in use on these GPUs together meanwhile, where NVML tells it.
-fn with_most_used<T>(devices: &[u32], work: impl FnOnce() -> T) -> (T, Option<u64>) {
+pub(super) fn with_most_used<T>(devices: &[u32], work: impl FnOnce() -> T) -> (T, Option<u64>) {
     if devices.is_empty() {
         return (work(), None);
     }

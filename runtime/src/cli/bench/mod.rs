@@ -5,9 +5,14 @@ mod chart;
 mod measure;
 mod profile;
 mod sweep;
+mod whole;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tileforge_contract::Upscale;
 use tileforge_engine::Engine;
 use tileforge_files::{TEXT_MAXIMUM_BYTES, outputs, unfinished};
 use tileforge_runtime::Result;
@@ -30,6 +35,11 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     };
     outputs::check(&outputs.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &directories)
         .map_err(|error| Failure::Usage(error.to_string()))?;
+    if engines.iter().any(is_whole)
+        && let Some(option) = arguments.running.tile().map(|_| "--tile").or_else(|| arguments.running.tiling())
+    {
+        return Err(Failure::Usage(format!("{option} is for upscalers; --size chooses a graph of other engines")));
+    }
     if arguments.sweep {
         return sweep::run(arguments, &environment, &engines);
     }
@@ -39,8 +49,81 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if arguments.profile {
         return profile::run(arguments, &environment, engine);
     }
-    let base = arguments.compare.as_deref().map(read).transpose()?;
-    let measured = measure(&environment, engine, arguments.running.options(), arguments.size, arguments.repeats())?;
+    if is_whole(engine) {
+        let graph = whole::graph_of(engine, arguments.size)?;
+        let placement = arguments.running.options().placement;
+        return conclude(arguments, || whole::measure(&environment, engine, graph, &placement, arguments.repeats()));
+    }
+    let options = || arguments.running.options();
+    conclude(arguments, || measure(&environment, engine, options(), arguments.picture(), arguments.repeats()))
+}
+
+/// Whether an engine's graphs run whole, instead of on tiles of pictures.
+fn is_whole(engine: &Engine) -> bool {
+    Upscale::of(&engine.manifest().contract).is_err()
+}
+
+/// Figures that can be compared with others of the same setting.
+trait Comparable: Serialize + DeserializeOwned + fmt::Display {
+    fn engine(&self) -> &str;
+    /// What figures must share to be comparable.
+    fn setting(&self) -> String;
+    /// Pictures or runs in a second.
+    fn throughput(&self) -> f64;
+    /// The median time of one.
+    fn median_ms(&self) -> f64;
+    /// The field of the throughput.
+    const THROUGHPUT: &'static str;
+    /// What is counted: "picture".
+    const UNIT: &'static str;
+}
+
+impl Comparable for Measured {
+    fn engine(&self) -> &str {
+        &self.engine
+    }
+
+    fn setting(&self) -> String {
+        Measured::setting(self)
+    }
+
+    fn throughput(&self) -> f64 {
+        self.images_per_second
+    }
+
+    fn median_ms(&self) -> f64 {
+        self.latency.p50_ms
+    }
+
+    const THROUGHPUT: &'static str = "images_per_second";
+    const UNIT: &'static str = "picture";
+}
+
+impl Comparable for whole::Measured {
+    fn engine(&self) -> &str {
+        &self.engine
+    }
+
+    fn setting(&self) -> String {
+        whole::Measured::setting(self)
+    }
+
+    fn throughput(&self) -> f64 {
+        self.runs_per_second
+    }
+
+    fn median_ms(&self) -> f64 {
+        self.latency.p50_ms
+    }
+
+    const THROUGHPUT: &'static str = "runs_per_second";
+    const UNIT: &'static str = "run";
+}
+
+/// Measures, prints, and then saves or compares as the user wants it.
+fn conclude<M: Comparable>(arguments: &Arguments, measure: impl FnOnce() -> Result<M>) -> CommandResult {
+    let base = arguments.compare.as_deref().map(read::<M>).transpose()?;
+    let measured = measure()?;
     if let Some(path) = &arguments.save {
         let text =
             serde_json::to_vec_pretty(&measured).map_err(|error| Failure::file(path, "describe", error.into()))?;
@@ -57,14 +140,13 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     }
 }
 
-fn read(path: &Path) -> Result<Measured, Failure> {
+fn read<M: Comparable>(path: &Path) -> Result<M, Failure> {
     let bytes =
         tileforge_files::read(path, TEXT_MAXIMUM_BYTES).map_err(|source| Failure::file(path, "read", source))?;
-    let refused = |problem: &dyn std::fmt::Display| {
-        Failure::Usage(format!("{}: not figures of --save: {problem}", path.display()))
-    };
-    let measured: Measured = serde_json::from_slice(&bytes).map_err(|error| refused(&error))?;
-    let compared = [("images_per_second", measured.images_per_second), ("latency.p50_ms", measured.latency.p50_ms)];
+    let refused =
+        |problem: &dyn fmt::Display| Failure::Usage(format!("{}: not figures of --save: {problem}", path.display()));
+    let measured: M = serde_json::from_slice(&bytes).map_err(|error| refused(&error))?;
+    let compared = [(M::THROUGHPUT, measured.throughput()), ("latency.p50_ms", measured.median_ms())];
     // Speeds of zero would make a comparison pass that says nothing.
     match compared.iter().find(|(_, figure)| !(*figure > 0.0 && figure.is_finite())) {
         Some((name, figure)) => Err(refused(&format!("expected `{name}` above 0, found {figure}"))),
@@ -72,25 +154,27 @@ fn read(path: &Path) -> Result<Measured, Failure> {
     }
 }
 
-fn compare(now: &Measured, base: &Measured, arguments: &Arguments) -> CommandResult {
+fn compare<M: Comparable>(now: &M, base: &M, arguments: &Arguments) -> CommandResult {
     let (setting, before) = (now.setting(), base.setting());
     if setting != before {
         return Err(Failure::Usage(format!(
             "the figures to compare with are of another setting: expected {setting}, found {before}"
         )));
     }
-    let throughput = now.images_per_second / base.images_per_second;
-    let latency = base.latency.p50_ms / now.latency.p50_ms;
+    let throughput = now.throughput() / base.throughput();
+    let latency = base.median_ms() / now.median_ms();
     if !arguments.json {
         print(&format!(
-            "against before      throughput ×{throughput:.3}, one picture ×{latency:.3} (above 1: faster now)"
+            "against before      throughput ×{throughput:.3}, one {} ×{latency:.3} (above 1: faster now)",
+            M::UNIT
         ))?;
     }
     let worst = throughput.min(latency);
     if worst < arguments.threshold {
         return Err(Failure::Gate(format!(
             "{}: expected a speed of at least {:.2} of that before, found {worst:.3}",
-            now.engine, arguments.threshold
+            now.engine(),
+            arguments.threshold
         )));
     }
     Ok(())

@@ -10,12 +10,13 @@ use tileforge_engine::Engine;
 use tileforge_runtime::executor::Executor;
 use tileforge_runtime::upscale::Upscaler;
 use tileforge_runtime::{Error, Result};
-use tileforge_session::Environment;
+use tileforge_session::{Assigned, Environment};
 use tileforge_terminal::{print, print_json, report};
 
 use super::super::failure::{CommandResult, Failure};
 use super::arguments::Arguments;
 use super::measure::{header_of, upscale};
+use super::{is_whole, whole};
 
 /// Layers that are shown.
 const SHOWN: usize = 20;
@@ -75,8 +76,13 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment, engine: &Eng
     options.placement.streams = Some(1);
     options.placement.devices.truncate(1);
     options.placement.session.profile = Some(folder.path().join("profile"));
+    if is_whole(engine) {
+        let (graph, all) = (whole::graph_of(engine, arguments.size)?, arguments.warm_up + arguments.runs);
+        let assigned = whole::run_profiled(environment, engine, graph, options.placement, all)?;
+        return show(arguments, engine, &graph.file, &assigned, folder.path());
+    }
     let executor = Executor::new(Upscaler::new(environment, engine, options)?, 1)?;
-    let header = header_of(arguments.size);
+    let header = header_of(arguments.picture());
     for _ in 0..arguments.warm_up {
         upscale(&executor, &header)?;
     }
@@ -84,9 +90,14 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment, engine: &Eng
     let statistics = made.last().ok_or_else(|| Error::Internal("bench".into()))?;
     // A session writes its profile when it is closed.
     executor.shutdown()?;
+    let what = format!("pictures of {} in tiles of {}", arguments.picture(), statistics.tile);
+    show(arguments, engine, &what, &statistics.assigned, folder.path())
+}
 
+/// Shows the time of operators and layers, from the profiles in a folder. `what` was run.
+fn show(arguments: &Arguments, engine: &Engine, what: &str, assigned: &[Assigned], folder: &Path) -> CommandResult {
     let (mut operators, mut layers, mut runs) = (Sums::default(), Sums::default(), 0);
-    for path in profiles(folder.path())? {
+    for path in profiles(folder)? {
         let events = read(&path)?;
         if events.len() >= EVENTS_MAXIMUM {
             report(
@@ -108,8 +119,8 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment, engine: &Eng
         };
         print_json(&json!({
             "engine": engine.manifest().name,
-            "tile": statistics.tile,
-            "assigned": statistics.assigned,
+            "measured": what,
+            "assigned": assigned,
             "pictures": arguments.runs,
             "runs": runs,
             "operators": object(&operators),
@@ -126,11 +137,9 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment, engine: &Eng
         [title.to_owned()].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
     };
     print(&format!(
-        "{}: {} pictures of {} in tiles of {}, {runs} runs of the graph, {:.1} ms in operators for each\n\n{}\n\n{}",
+        "{}: {} × {what}, {runs} runs of the graph, {:.1} ms in operators for each\n\n{}\n\n{}",
         engine.manifest().name,
         arguments.runs,
-        arguments.size,
-        statistics.tile,
         total as f64 / 1e3 / f64::from(runs.max(1)),
         table("operators", &operators),
         table("layers", &layers)

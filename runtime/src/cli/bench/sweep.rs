@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use tileforge_contract::Upscale;
 use tileforge_engine::Engine;
 use tileforge_files::unfinished;
@@ -15,11 +16,71 @@ use super::super::failure::{CommandResult, Failure};
 use super::arguments::Arguments;
 use super::chart;
 use super::measure::{Measured, measure};
+use super::{is_whole, whole};
 
 /// Numbers of streams that are tried.
 const STREAMS: [usize; 3] = [1, 2, 4];
 
 pub(super) fn run(arguments: &Arguments, environment: &Environment, engines: &[Engine]) -> CommandResult {
+    match engines.iter().filter(|engine| is_whole(engine)).count() {
+        0 => of_tiles(arguments, environment, engines),
+        whole if whole == engines.len() => of_graphs(arguments, environment, engines),
+        _ => Err(Failure::Usage("upscalers are swept by tiles, and other engines by graphs; sweep them apart".into())),
+    }
+}
+
+/// Every graph of engines whose graphs run whole.
+fn of_graphs(arguments: &Arguments, environment: &Environment, engines: &[Engine]) -> CommandResult {
+    let mut all = Vec::new();
+    for engine in engines {
+        for graph in &engine.manifest().graphs {
+            for streams in STREAMS {
+                let mut placement = arguments.running.options().placement;
+                placement.streams = Some(streams);
+                let measured = whole::measure(environment, engine, graph, &placement, arguments.repeats())?;
+                report(&format!("{}: {:.2} runs/s", measured.setting(), measured.runs_per_second));
+                all.push(measured);
+            }
+        }
+    }
+    let tables = tables_of_graphs(&all);
+    let bars: Vec<_> = all
+        .iter()
+        .map(|measured| {
+            let whole::Measured { engine, inputs, streams, runs_per_second, .. } = measured;
+            (format!("{engine}, {inputs}, {streams} streams"), *runs_per_second)
+        })
+        .collect();
+    if let Some(folder) = &arguments.report {
+        write(folder, &all, &tables, &chart::bars("Runs per second", &bars))?;
+    }
+    if arguments.json {
+        print_json(&all)?
+    } else {
+        print(&tables)?
+    }
+    Ok(())
+}
+
+/// What each graph and number of streams gives, and what it costs.
+fn tables_of_graphs(all: &[whole::Measured]) -> String {
+    let mut lines = vec![
+        "| engine | inputs | batch | streams | precision | runs/s | samples/s | one run | process |".to_owned(),
+        "|---|---|---|---|---|---|---|---|---|".into(),
+    ];
+    lines.extend(all.iter().map(|measured| {
+        let whole::Measured { engine, inputs, batch, streams, precision, runs_per_second, latency, .. } = measured;
+        let memory = measured.peak_memory_bytes;
+        let memory = memory.map_or("–".into(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)));
+        let samples = runs_per_second * *batch as f64;
+        let setting = format!("| {engine} | {inputs} | {batch} | {streams} | {precision} |");
+        format!("{setting} {runs_per_second:.3} | {samples:.3} | {:.1} ms | {memory} |", latency.p50_ms)
+    }));
+    lines.join("\n")
+}
+
+/// Every tile, batch and number of streams of upscalers.
+fn of_tiles(arguments: &Arguments, environment: &Environment, engines: &[Engine]) -> CommandResult {
     let mut all = Vec::new();
     for engine in engines {
         let interface = Upscale::of(&engine.manifest().contract)?;
@@ -32,7 +93,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment, engines: &[E
             for streams in STREAMS {
                 let mut options = arguments.running.options();
                 (options.tile, options.batch, options.placement.streams) = (Some(tile), Some(batch), Some(streams));
-                let measured = measure(environment, engine, options, arguments.size, arguments.repeats())?;
+                let measured = measure(environment, engine, options, arguments.picture(), arguments.repeats())?;
                 report(&format!("{}: {:.2} tiles/s", measured.setting(), measured.tiles_per_second));
                 best.add(tile, measured.provider, 1.0 / measured.tiles_per_second);
                 all.push(measured);
@@ -43,7 +104,12 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment, engines: &[E
     }
     let tables = tables(&all);
     if let Some(folder) = &arguments.report {
-        write(folder, &all, &tables)?;
+        let bars = all.iter().map(|measured| {
+            let Measured { engine, tile, batch, streams, precision, megapixels_per_second, .. } = measured;
+            (format!("{engine} {precision}, {tile}, batch {batch}, {streams} streams"), *megapixels_per_second)
+        });
+        let chart = chart::bars("Megapixels of input per second", &bars.collect::<Vec<_>>());
+        write(folder, &all, &tables, &chart)?;
     }
     if arguments.json {
         print_json(&all)?
@@ -105,15 +171,10 @@ pub(super) fn files(folder: &Path) -> [PathBuf; 3] {
     ["sweep.md", "sweep.json", "sweep.svg"].map(|name| folder.join(name))
 }
 
-fn write(folder: &Path, all: &[Measured], tables: &str) -> CommandResult {
+fn write(folder: &Path, all: &[impl Serialize], tables: &str, chart: &str) -> CommandResult {
     fs::create_dir_all(folder).map_err(|source| Failure::file(folder, "create", source))?;
-    let bars = all.iter().map(|measured| {
-        let Measured { engine, tile, batch, streams, precision, megapixels_per_second, .. } = measured;
-        (format!("{engine} {precision}, {tile}, batch {batch}, {streams} streams"), *megapixels_per_second)
-    });
     let json = serde_json::to_vec_pretty(all).map_err(|error| Failure::file(folder, "describe", error.into()))?;
-    let chart = chart::bars("Megapixels of input per second", &bars.collect::<Vec<_>>());
-    let contents = [format!("{tables}\n").into_bytes(), json, chart.into_bytes()];
+    let contents = [format!("{tables}\n").into_bytes(), json, chart.as_bytes().to_vec()];
     files(folder).into_iter().zip(contents).try_for_each(|(path, bytes)| {
         unfinished::write(&path, &bytes).map_err(|source| Failure::file(&path, "write", source))
     })
