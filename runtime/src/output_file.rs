@@ -3,26 +3,21 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use tileforge_files::unfinished;
 
 use crate::error::{Error, Result};
 
 /// A file that gets its name when it is finished. If it is dropped before, nothing is left behind.
 pub(crate) struct OutputFile {
     path: PathBuf,
-    file: NamedTempFile,
+    file: unfinished::File,
 }
 
 impl OutputFile {
     /// Starts a file beside the place where it will be.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".tileforge-").suffix(".partial");
-        // The permissions of any new file. The default would hide the file from other users.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = builder.tempfile_in(folder);
+        let file = unfinished::file_in(folder, 0o666);
         let file = file.map_err(|source| Error::file(folder, "create a file in it", source))?;
         Ok(Self { path: path.to_owned(), file })
     }
@@ -34,7 +29,6 @@ impl OutputFile {
 
     /// Gives the file its name.
     pub(crate) fn finish(self) -> Result<()> {
-        let Self { path, file } = self;
-        file.persist(&path).map(drop).map_err(|error| Error::file(&path, "create", error.error))
+        self.file.rename(&self.path).map_err(|source| Error::file(&self.path, "create", source))
     }
 }

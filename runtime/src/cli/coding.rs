@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tileforge_engine::Engine;
+use tileforge_files::outputs;
 use tileforge_image::frames::{FrameReader, FrameWriter, Matrix, RawFrames};
 use tileforge_image::{Depth, Format, ImageReader, ImageWriter, Limits};
 use tileforge_runtime::autoencoder::{
@@ -209,12 +210,22 @@ fn check_source(source: &Source, is_clip: bool) -> CommandResult {
     }
 }
 
+/// Refuses an output that would destroy what is read. Streams are no files.
+fn check_output(output: &Path, input: &Path, engine: &Path, next: Option<&Path>) -> CommandResult {
+    if is_standard_stream(output) {
+        return Ok(());
+    }
+    let read: Vec<&Path> = [input, engine].into_iter().chain(next).filter(|path| !is_standard_stream(path)).collect();
+    Ok(outputs::check(&[output], &read)?)
+}
+
 pub(crate) fn encode(arguments: &EncodeArguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let (output, coding) = (&arguments.output, &arguments.coding);
     if TensorFormat::of_name(output)? != TensorFormat::Safetensors {
         let text = format!("{}: expected a name that ends in .safetensors, which also holds sizes", output.display());
         return Err(Failure::Usage(text));
     }
+    check_output(output, &arguments.source.input, &arguments.engine.directory, arguments.next.as_deref())?;
     let engine = arguments.engine.open()?;
     let next = arguments.next.as_deref().map(|directory| arguments.engine.open_other(directory)).transpose()?;
     let encoder = Encoder::new(&environment()?, &engine, next.as_ref(), coding.options())?;
@@ -231,6 +242,7 @@ pub(crate) fn encode(arguments: &EncodeArguments, environment: impl Fn() -> Resu
 pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let (output, coding) = (&arguments.output, &arguments.coding);
     TensorFormat::of_name(&arguments.input)?;
+    check_output(output, &arguments.input, &arguments.engine.directory, arguments.next.as_deref())?;
     let engine = arguments.engine.open()?;
     let next = arguments.next.as_deref().map(|directory| arguments.engine.open_other(directory)).transpose()?;
     let decoder = Decoder::new(&environment()?, &engine, next.as_ref(), coding.options())?;

@@ -49,8 +49,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     if let Some(output) = &arguments.output {
-        outputs::check(&[output], &[&arguments.input, &arguments.engine.directory])
-            .map_err(|error| Failure::Usage(error.to_string()))?;
+        outputs::check(&[output], &[&arguments.input, &arguments.engine.directory])?;
     }
     let engine = arguments.engine.open()?;
     let scale = Upscale::of(&engine.manifest().contract)?.scale;

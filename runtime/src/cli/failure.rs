@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tileforge_files::outputs::Collision;
 use tileforge_runtime::Error;
 use tileforge_terminal::{self as terminal, Exit, PrintError, chain, chain_with};
 
@@ -56,6 +57,12 @@ from_errors!(
 impl From<PrintError> for Failure {
     fn from(error: PrintError) -> Self {
         Self::Print(error)
+    }
+}
+
+impl From<Collision> for Failure {
+    fn from(collision: Collision) -> Self {
+        Self::Usage(collision.to_string())
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tileforge_contract::{Contract, Meaning, TensorSpec};
+use tileforge_files::outputs;
 use tileforge_runtime::executor::{Cancel, Executor};
 use tileforge_runtime::run::{Outputs, Runner, inputs_of};
 use tileforge_runtime::tensor_file::{self, Contents, Stored, TensorFormat};
@@ -48,11 +49,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let format = TensorFormat::of_name(&arguments.output)?;
     TensorFormat::of_name(&arguments.input)?;
-    let existing = |path: &Path| path.canonicalize().ok();
-    if existing(&arguments.input).is_some_and(|input| existing(&arguments.output) == Some(input)) {
-        let output = arguments.output.display();
-        return Err(Failure::Usage(format!("{output}: this output is also the input; give another --output")));
-    }
+    outputs::check(&[&arguments.output], &[&arguments.input, &arguments.engine.directory])?;
     let engine = arguments.engine.open()?;
     let contract = &engine.manifest().contract;
     if format == TensorFormat::Npy && contract.outputs.len() > 1 {

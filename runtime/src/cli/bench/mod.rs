@@ -33,8 +33,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         Some(folder) => sweep::files(folder).into(),
         None => arguments.save.iter().cloned().collect(),
     };
-    outputs::check(&outputs.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &directories)
-        .map_err(|error| Failure::Usage(error.to_string()))?;
+    outputs::check(&outputs.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &directories)?;
     if engines.iter().any(is_whole)
         && let Some(option) = arguments.running.tile().map(|_| "--tile").or_else(|| arguments.running.tiling())
     {

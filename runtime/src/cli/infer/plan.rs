@@ -144,7 +144,7 @@ fn refuse_collisions(assignments: &[Assignment]) -> Result<(), Failure> {
 pub(super) fn check_outputs(assignments: &[Assignment], read: &[&Path]) -> Result<(), Failure> {
     let outputs = assignments.iter().map(|assignment| assignment.output.as_path());
     let outputs: Vec<&Path> = outputs.filter(|output| !is_standard_stream(output)).collect();
-    outputs::check(&outputs, read).map_err(|error| Failure::Usage(error.to_string()))
+    Ok(outputs::check(&outputs, read)?)
 }
 
 #[cfg(test)]
