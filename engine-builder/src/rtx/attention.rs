@@ -5,37 +5,25 @@
 //! rest, although its parser says that it supports them. What it has no kernel for is written out here as products,
 //! mask and softmax, which it builds for any width and type. CPUs keep the operator.
 
-use super::writer::Writer;
-use crate::{Error, Result};
-use tileforge_graph::{Attribute, DataType, Model, Node, TensorType, Weight};
+use crate::Result;
+use tileforge_graph::rewrite::attention_as_products;
+use tileforge_graph::{Attribute, DataType, Model, Node};
 
 /// Widths of a head for which the builder has kernels in half precision. Measured with release 1.7.1, which
 /// tests/tests/rtx_plans.rs repeats.
 const FUSED_WIDTHS: std::ops::RangeInclusive<usize> = 9..=256;
 
-/// Writes out every Attention that TensorRT for RTX has no kernel for, and says how many those were. The model's types
-/// must be known; sequences must have fixed lengths where the attention is causal.
+/// Writes out every Attention that TensorRT for RTX has no kernel for, and says how many those were.
 ///
 /// # Errors
-/// [`Error::Graph`] for an attention that is refused and has a form that is not written out here: with earlier keys and
-/// values, with fewer heads of keys than of queries, or with a soft cap.
+/// Those of [`attention_as_products`], with the node; the model is then as before.
 pub(super) fn written_out(model: &mut Model) -> Result<usize> {
     let refused = |node: &Node| is_attention(node) && !has_kernel(model, node);
-    let count = model.nodes.iter().filter(|node| refused(node)).count();
-    if count == 0 {
-        return Ok(0);
+    let refused: Vec<bool> = model.nodes.iter().map(refused).collect();
+    let count = refused.iter().filter(|refused| **refused).count();
+    if count > 0 {
+        *model = attention_as_products(model, &refused)?;
     }
-    let mut writer = Writer::new(model.clone());
-    for node in std::mem::take(&mut writer.model.nodes) {
-        if refused(&node) {
-            let form = Form::read(model, &node)?;
-            writer.write(model, &node, &form)?;
-        } else {
-            writer.model.nodes.push(node);
-        }
-    }
-    writer.model.infer_types()?;
-    *model = writer.model;
     Ok(count)
 }
 
@@ -50,11 +38,6 @@ fn integer(node: &Node, name: &str) -> i64 {
     }
 }
 
-/// The type of one of the node's inputs, if it has this one and its type is known.
-fn input_type(model: &Model, node: &Node, index: usize) -> Option<TensorType> {
-    node.inputs.get(index).filter(|name| !name.is_empty()).and_then(|name| model.type_of(name))
-}
-
 /// Whether the builder has a kernel for this attention, by what release 1.7.1 builds:
 ///
 /// | queries | causal or masked | type | width of a head |
@@ -65,7 +48,7 @@ fn input_type(model: &Model, node: &Node, index: usize) -> Option<TensorType> {
 fn has_kernel(model: &Model, node: &Node) -> bool {
     let causal = integer(node, "is_causal") != 0;
     let masked = node.inputs.get(3).is_some_and(|mask| !mask.is_empty());
-    let Some(queries) = input_type(model, node, 0) else { return false };
+    let Some(queries) = node.inputs.first().and_then(|name| model.type_of(name)) else { return false };
     let heads = usize::try_from(integer(node, "q_num_heads")).ok().filter(|heads| *heads > 0);
     let (merged, width) = match queries.dims.as_slice() {
         [_, _, width] => (true, width.fixed().zip(heads).map(|(width, heads)| width / heads)),
@@ -77,181 +60,11 @@ fn has_kernel(model: &Model, node: &Node) -> bool {
     (merged && !causal && !masked) || (fused && !(causal && masked))
 }
 
-/// What an Attention computes, as far as it is written out.
-struct Form {
-    /// Heads, and the widths of a head of queries and of values, if those are side by side in the last dimension.
-    merged: Option<(i64, [i64; 2])>,
-    data_type: DataType,
-    scale: f32,
-    causal: bool,
-    mask: Option<String>,
-}
-
-impl Form {
-    fn read(model: &Model, node: &Node) -> Result<Self> {
-        let fail = |reason: String| {
-            Error::from(tileforge_graph::Error::Node {
-                node: node.name.clone(),
-                operator: node.operator.clone(),
-                reason: format!("{reason}; TensorRT has no kernel for it, and written out it would be something else"),
-            })
-        };
-        let operand = |index: usize| {
-            input_type(model, node, index).ok_or_else(|| fail(format!("the type of its input {index} is not known")))
-        };
-        let (queries, keys, values) = (operand(0)?, operand(1)?, operand(2)?);
-        if node.inputs.iter().skip(4).any(|name| !name.is_empty()) {
-            return Err(fail("it takes keys and values of earlier runs".into()));
-        }
-        if node.outputs.iter().skip(1).any(|name| !name.is_empty()) {
-            return Err(fail("it has more than one output".into()));
-        }
-        let known = ["is_causal", "q_num_heads", "kv_num_heads", "scale"];
-        let zero = |value: &Attribute| matches!(value, Attribute::Int(0)) || *value == Attribute::Float(0.0);
-        let other = node.attributes.iter().find(|(name, value)| !known.contains(&name.as_str()) && !zero(value));
-        if let Some((name, _)) = other {
-            return Err(fail(format!("it has the attribute `{name}`")));
-        }
-        let ranks = [&queries, &keys, &values].map(|ty| ty.dims.len());
-        let last = |ty: &TensorType| {
-            let width = ty.dims.last().and_then(|dim| dim.fixed()).and_then(|width| i64::try_from(width).ok());
-            width.ok_or_else(|| fail(format!("expected a fixed last dimension, found {ty}")))
-        };
-        let (merged, width) = match ranks {
-            [3, 3, 3] => {
-                let (heads, shared) = (integer(node, "q_num_heads"), integer(node, "kv_num_heads"));
-                if heads < 1 || heads != shared {
-                    return Err(fail(format!("{heads} heads of queries share {shared} of keys and values")));
-                }
-                let widths = [last(&queries)? / heads, last(&values)? / heads];
-                (Some((heads, widths)), widths[0])
-            }
-            [4, 4, 4] if queries.dims[1] == keys.dims[1] => (None, last(&queries)?),
-            _ => return Err(fail(format!("the queries {queries}, keys {keys} and values {values} have other forms"))),
-        };
-        let scale = match node.attributes.get("scale") {
-            Some(Attribute::Float(scale)) => *scale,
-            _ => 1.0 / (width as f32).sqrt(),
-        };
-        let mask = node.inputs.get(3).filter(|name| !name.is_empty()).cloned();
-        let causal = integer(node, "is_causal") != 0;
-        Ok(Form { merged, data_type: queries.data_type, scale, causal, mask })
-    }
-}
-
-impl Writer {
-    /// Puts the products, the mask and the softmax in the node's place. The last of them keeps the node's name and
-    /// output.
-    fn write(&mut self, model: &Model, node: &Node, form: &Form) -> Result<()> {
-        let [queries, keys, values] = [0, 1, 2].map(|index| node.inputs[index].clone());
-        let base = &node.name;
-        // The scale stands on the queries, the smallest of what it could be applied to, before a product can overflow.
-        let scale = self.scalar(&format!("{base}/scale"), form.data_type, form.scale)?;
-        let (queries, keys, values) = match form.merged {
-            Some((heads, [width, value_width])) => (
-                self.heads(&format!("{base}/queries"), &queries, heads, width, [0, 2, 1, 3])?,
-                self.heads(&format!("{base}/keys"), &keys, heads, width, [0, 2, 3, 1])?,
-                self.heads(&format!("{base}/values"), &values, heads, value_width, [0, 2, 1, 3])?,
-            ),
-            None => (queries, self.transpose(&format!("{base}/keys"), &keys, [0, 1, 3, 2]), values),
-        };
-        let scaled = self.node(&format!("{base}/scaled"), "Mul", &[&queries, &scale], &[]);
-        let mut scores = self.node(&format!("{base}/scores"), "MatMul", &[&scaled, &keys], &[]);
-        if form.causal {
-            let lengths = |index: usize| {
-                let dims = input_type(model, node, index)?.dims;
-                dims.get(dims.len().checked_sub(2)?)?.fixed()
-            };
-            let (Some(rows), Some(columns)) = (lengths(0), lengths(1)) else {
-                return Err(tileforge_graph::Error::Node {
-                    node: base.clone(),
-                    operator: node.operator.clone(),
-                    reason:
-                        "it is causal, and TensorRT needs sequences of fixed length for it; give the graph's inputs \
-                             fixed shapes"
-                            .into(),
-                }
-                .into());
-            };
-            let later = self.later(form.data_type, rows, columns)?;
-            scores = self.node(&format!("{base}/causal"), "Add", &[&scores, &later], &[]);
-        }
-        if let Some(mask) = &form.mask {
-            let boolean = model.type_of(mask).is_some_and(|ty| ty.data_type == DataType::Bool);
-            let mask = if boolean { self.added(base, mask, form.data_type)? } else { mask.clone() };
-            scores = self.node(&format!("{base}/masked"), "Add", &[&scores, &mask], &[]);
-        }
-        let shares = self.node(&format!("{base}/softmax"), "Softmax", &[&scores], &[("axis", Attribute::Int(-1))]);
-        match form.merged {
-            None => self.last(node, "MatMul", &[&shares, &values]),
-            Some((heads, [_, width])) => {
-                let seen = self.node(&format!("{base}/seen"), "MatMul", &[&shares, &values], &[]);
-                let seen = self.transpose(&format!("{base}/merged"), &seen, [0, 2, 1, 3]);
-                let shape = self.shape(&[0, 0, heads * width])?;
-                self.last(node, "Reshape", &[&seen, &shape]);
-            }
-        }
-        Ok(())
-    }
-
-    /// What is added to scores for a mask that says which keys are seen: (mask − 1) · the largest number.
-    fn added(&mut self, base: &str, mask: &str, data_type: DataType) -> Result<String> {
-        let to = [("to", Attribute::Int(i64::from(data_type.to_onnx())))];
-        let seen = self.node(&format!("{base}/mask"), "Cast", &[mask], &to);
-        let one = self.scalar("attention/one", data_type, 1.0)?;
-        let unseen = self.node(&format!("{base}/mask"), "Sub", &[&seen, &one], &[]);
-        let largest = self.scalar("attention/largest", data_type, -lowest(data_type))?;
-        Ok(self.node(&format!("{base}/mask"), "Mul", &[&unseen, &largest], &[]))
-    }
-
-    /// `[batch, tokens, heads · width]` → `[batch, tokens, heads, width]` → its dimensions in another order.
-    fn heads(&mut self, base: &str, value: &str, heads: i64, width: i64, order: [i64; 4]) -> Result<String> {
-        let shape = self.shape(&[0, 0, heads, width])?;
-        let split = self.node(&format!("{base}/split"), "Reshape", &[value, &shape], &[]);
-        Ok(self.transpose(base, &split, order))
-    }
-
-    fn transpose(&mut self, base: &str, value: &str, order: [i64; 4]) -> String {
-        self.node(base, "Transpose", &[value], &[("perm", order.to_vec().into())])
-    }
-
-    /// What is added to scores `[…, rows, columns]` so that no query sees a later key: 0 up to the diagonal, and beyond
-    /// it what makes every share 0.
-    fn later(&mut self, data_type: DataType, rows: usize, columns: usize) -> Result<String> {
-        let name = format!("attention/causal/{data_type}/{rows}x{columns}");
-        let mask = (0..rows).flat_map(|row| (0..columns).map(move |column| column > row));
-        let bytes: Vec<u8> =
-            mask.map(|later| if later { lowest(data_type) } else { 0.0 }).flat_map(f32::to_le_bytes).collect();
-        self.constant(name, Weight::from_bytes(DataType::F32, vec![rows, columns], bytes)?.cast(data_type)?)
-    }
-
-    fn scalar(&mut self, name: &str, data_type: DataType, value: f32) -> Result<String> {
-        let weight = Weight::from_bytes(DataType::F32, vec![], value.to_le_bytes().to_vec())?.cast(data_type)?;
-        self.constant(format!("{name}/{data_type}"), weight)
-    }
-
-    fn shape(&mut self, dims: &[i64]) -> Result<String> {
-        let text: Vec<String> = dims.iter().map(ToString::to_string).collect();
-        let bytes: Vec<u8> = dims.iter().flat_map(|dim| dim.to_le_bytes()).collect();
-        let weight = Weight::from_bytes(DataType::I64, vec![dims.len()], bytes)?;
-        self.constant(format!("attention/shape/{}", text.join("x")), weight)
-    }
-}
-
-/// The lowest finite number of a type. Softmax makes exactly 0 of it, and no sum with it is NaN, as one with −∞ can be.
-fn lowest(data_type: DataType) -> f32 {
-    match data_type {
-        DataType::F16 => half::f16::MIN.to_f32(),
-        DataType::Bf16 => half::bf16::MIN.to_f32(),
-        _ => f32::MIN,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use ndarray::ArrayD;
-    use tileforge_graph::{Dim, Opset, Port, WeightStorage, save};
+    use tileforge_graph::{Dim, Opset, Port, TensorType, Weight, WeightStorage, save};
     use tileforge_session::{Session, SessionOptions, Tensor};
 
     const BATCH: usize = 2;
@@ -389,6 +202,23 @@ mod tests {
         assert_eq!(masks, ["attention/causal/f16/5x5"]);
     }
 
+    /// Graphs of other tools may have nodes without names.
+    #[test]
+    fn two_layers_of_one_name_keep_their_scales() {
+        let mut model = model(DataType::F16, 5, 8, true, None);
+        model.nodes[0].name.clear();
+        let mut second = model.nodes[0].clone();
+        second.outputs = vec!["seen.1".into()];
+        second.attributes.insert("scale".into(), Attribute::Float(0.5));
+        model.nodes.push(second);
+        model.outputs.push(Port { name: "seen.1".into(), ty: model.outputs[0].ty.clone() });
+        model.infer_types().unwrap();
+        assert_eq!(written_out(&mut model).unwrap(), 2);
+        let scaled = model.nodes.iter().filter(|node| node.operator == "Mul");
+        let scales: std::collections::BTreeSet<_> = scaled.map(|node| node.inputs[1].clone()).collect();
+        assert_eq!(scales.len(), 2, "{scales:?}");
+    }
+
     #[test]
     fn what_would_become_something_else_is_refused() {
         let refused = |change: &dyn Fn(&mut Model), word: &str| {
@@ -404,7 +234,7 @@ mod tests {
         };
         refused(&set("softcap", Attribute::Float(30.0)), "softcap");
         refused(&set("kv_num_heads", Attribute::Int(1)), "share 1");
-        refused(&|model| model.nodes[0].outputs.push("present".into()), "more than one output");
+        refused(&|model| model.nodes[0].outputs.push("present".into()), "does not have one output");
         refused(&|model| model.nodes[0].inputs.extend(["", "past", ""].map(String::from)), "earlier runs");
         let dynamic = |model: &mut Model| {
             for port in &mut model.inputs {
@@ -413,5 +243,12 @@ mod tests {
             model.infer_types().unwrap();
         };
         refused(&dynamic, "fixed length");
+        let long = |model: &mut Model| {
+            for port in &mut model.inputs {
+                port.ty.dims[1] = Dim::Fixed(1 << 20);
+            }
+            model.infer_types().unwrap();
+        };
+        refused(&long, "a mask of at most");
     }
 }

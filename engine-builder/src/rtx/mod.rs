@@ -3,7 +3,6 @@
 mod attention;
 mod context_model;
 mod transposed_convolution;
-mod writer;
 
 pub use context_model::{PROVIDER, PlanFacts, context_model};
 

@@ -1,9 +1,8 @@
 //! Transposed convolutions as TensorRT for RTX builds them: in BF16 it does not ("Could not infer output types for
 //! operation … deconv", release 1.7.1, 8.6 to 12.0), in FP16 and FP32 it does.
 
-use super::writer::Writer;
 use crate::Result;
-use tileforge_graph::{Attribute, DataType, Model, Node};
+use tileforge_graph::{DataType, Model, Node, rewrite};
 
 /// Puts FP32 in the place of every transposed convolution in BF16, between casts, and says how many those were. Its
 /// result is rounded to BF16 as before.
@@ -16,48 +15,16 @@ pub(super) fn in_fp32(model: &mut Model) -> Result<usize> {
     };
     let refused: Vec<bool> = model.nodes.iter().map(refused).collect();
     let count = refused.iter().filter(|refused| **refused).count();
-    if count == 0 {
-        return Ok(0);
+    if count > 0 {
+        *model = rewrite::in_fp32(model, DataType::Bf16, &refused)?;
     }
-    let mut writer = Writer::new(model.clone());
-    for (mut node, refused) in std::mem::take(&mut writer.model.nodes).into_iter().zip(refused) {
-        if !refused {
-            writer.model.nodes.push(node);
-            continue;
-        }
-        let to = |data_type: DataType| [("to", Attribute::Int(i64::from(data_type.to_onnx())))];
-        for input in node.inputs.iter_mut().filter(|input| !input.is_empty()) {
-            *input = match writer.model.weights.get(input) {
-                Some(weight) => {
-                    let wide = weight.cast(DataType::F32)?;
-                    writer.constant(format!("{input}/f32"), wide)?
-                }
-                None => writer.node(&format!("{}/f32", node.name), "Cast", &[input], &to(DataType::F32)),
-            };
-        }
-        let output = std::mem::take(&mut node.outputs[0]);
-        let wide = writer.name(&format!("{}/f32", node.name));
-        let cast = writer.name(&format!("{}/bf16", node.name));
-        node.outputs[0].clone_from(&wide);
-        writer.model.nodes.push(node);
-        writer.push(&cast, "Cast", &[&wide], &to(DataType::Bf16), vec![output]);
-    }
-    // Weights in BF16 that nothing reads any more would be written all the same.
-    let read: std::collections::HashSet<&String> = writer.model.nodes.iter().flat_map(|node| &node.inputs).collect();
-    let unread = |name: &String| !read.contains(name);
-    let unread: Vec<String> = writer.model.weights.keys().filter(|name| unread(name)).cloned().collect();
-    for name in unread {
-        writer.model.weights.shift_remove(&name);
-    }
-    writer.model.infer_types()?;
-    *model = writer.model;
     Ok(count)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tileforge_graph::{Opset, Port, TensorType, Weight};
+    use tileforge_graph::{Attribute, Opset, Port, TensorType, Weight};
 
     #[test]
     fn bf16_becomes_fp32_between_casts_and_the_rest_stays() {

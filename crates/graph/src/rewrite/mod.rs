@@ -7,7 +7,9 @@
 //! | `reading` | who reads which value |
 //! | `layers` | the nodes that hold most of the arithmetic |
 //! | `weight_casts` | a Cast of a weight becomes part of the weight |
+//! | `attention` | attention written out as products, mask and softmax |
 //! | `half` | FP16 and BF16 by typed tensors, with a Cast wherever two types meet |
+//! | `in_fp32` | nodes of such a graph in FP32, between Casts |
 //! | `rounding` | FP32 graphs that round as a graph in FP16 or BF16 does |
 //! | `quantise` | INT8 and FP8 by QuantizeLinear and DequantizeLinear |
 //! | `prelu`, `repeated_channels` | forms for which ONNX Runtime's CPU provider has faster kernels |
@@ -16,8 +18,10 @@
 //! A rule only knows the graph and the numbers that it gets. The caller decides which precision a target needs, and
 //! calibrates.
 
+mod attention;
 mod driver;
 mod half;
+mod in_fp32;
 mod layers;
 mod patch;
 mod prelu;
@@ -30,8 +34,10 @@ mod segments;
 mod tests;
 mod weight_casts;
 
+pub use attention::attention_as_products;
 pub use driver::{Rule, apply};
 pub use half::to_half;
+pub use in_fp32::in_fp32;
 pub use layers::{is_layer, layers, only_moves};
 pub use patch::{Names, Patch};
 pub use prelu::prelu_as_products;
@@ -41,3 +47,12 @@ pub use repeated_channels::repeated_channels_as_convolutions;
 pub use rounding::rounding_to;
 pub use segments::{Segment, kept_bytes, segments};
 pub use weight_casts::fold_weight_casts;
+
+/// Checks that `selected` has one entry for each node of a model.
+fn one_for_each_node<T>(model: &crate::Model, selected: &[T]) -> crate::Result<()> {
+    let (expected, found) = (model.nodes.len(), selected.len());
+    if expected == found {
+        return Ok(());
+    }
+    Err(crate::Error::Graph(format!("expected an entry for each of {expected} nodes, found {found}")))
+}
