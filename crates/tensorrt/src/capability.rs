@@ -1,10 +1,11 @@
 //! The GPUs that plans can be built for.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// A GPU's compute capability, as far as TensorRT for RTX builds for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ComputeCapability {
     /// 7.5, Turing: T4, RTX 20.
     Sm75,

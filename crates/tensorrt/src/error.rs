@@ -2,13 +2,15 @@
 
 use crate::message::Refusal;
 use crate::{ComputeCapability, LibraryVersion};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What can go wrong while a plan is built or read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Error {
     /// This program was compiled without the bindings to the builder.
     #[error(
@@ -86,7 +88,7 @@ pub enum Error {
     #[error("TensorRT for RTX failed: cannot {action}: {reason}")]
     Failed {
         /// What was tried, as a verb phrase.
-        action: &'static str,
+        action: Cow<'static, str>,
         /// What is known of the reason.
         reason: String,
     },

@@ -1,6 +1,7 @@
 //! The builder's two shared libraries.
 
 use crate::{BuildOptions, ComputeCapability, Error, Plan, Progress, Result, Validity};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ pub(crate) const BUILDER: &str = "libtensorrt_rtx.so.1";
 pub(crate) const PARSER: &str = "libtensorrt_onnxparser_rtx.so.1";
 
 /// A release of TensorRT for RTX, such as 1.7.1.116.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LibraryVersion {
     /// The first number.
     pub major: u32,
@@ -56,6 +57,20 @@ impl Library {
             let version = crate::native::load(folder)?;
             Ok(Library { folder: folder.to_owned(), version })
         }
+        #[cfg(not(feature = "rtx"))]
+        {
+            let _ = folder;
+            Err(Error::NotCompiledIn)
+        }
+    }
+
+    /// The release of the library in `folder`, if it can be loaded: what [`Library::load`] checks, without keeping it.
+    ///
+    /// # Errors
+    /// As [`Library::load`].
+    pub fn release_in(folder: &Path) -> Result<LibraryVersion> {
+        #[cfg(feature = "rtx")]
+        return crate::native::release_in(folder);
         #[cfg(not(feature = "rtx"))]
         {
             let _ = folder;

@@ -1,9 +1,10 @@
 //! What the builder says, and which node of the graph it speaks of.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// How severe a message is, from the most to the least.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Severity {
     /// Something within the builder went wrong.
     Internal,
@@ -18,7 +19,7 @@ pub enum Severity {
 }
 
 /// One line of the builder's log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// How severe it is.
     pub severity: Severity,
@@ -27,7 +28,7 @@ pub struct Message {
 }
 
 /// Why the builder would not take a graph, and what of the graph it was about.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// The nodes that it is about, by their names in the graph: the one that the builder named, several that it had
     /// fused, or all of an operator where it names no more than that. Empty where it does not tell.

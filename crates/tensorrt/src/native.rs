@@ -28,13 +28,28 @@ static LOADED: Mutex<Option<(PathBuf, LibraryVersion)>> = Mutex::new(None);
 /// at once for different GPUs, one fails with "Target SM 120 is not found in the accelerator list", or worse.
 static BUILDING: Mutex<()> = Mutex::new(());
 
-pub(crate) fn load(folder: &Path) -> Result<LibraryVersion> {
-    let [builder, parser] = [BUILDER, PARSER].map(|name| folder.join(name));
-    for path in [&builder, &parser] {
-        if !path.exists() {
-            return Err(Error::LibraryMissing { path: path.clone() });
-        }
+/// The builder's library and the parser's, which must both be there.
+fn files(folder: &Path) -> Result<[PathBuf; 2]> {
+    let files = [BUILDER, PARSER].map(|name| folder.join(name));
+    match files.iter().find(|path| !path.exists()) {
+        Some(missing) => Err(Error::LibraryMissing { path: missing.clone() }),
+        None => Ok(files),
     }
+}
+
+/// The release of the libraries in a folder, if they are of the release whose headers the bindings were made from.
+pub(crate) fn release_in(folder: &Path) -> Result<LibraryVersion> {
+    let [builder, _] = files(folder)?;
+    let version = symbols::version(&builder)?;
+    let expected = LibraryVersion::EXPECTED;
+    if (version.major, version.minor) != (expected.major, expected.minor) {
+        return Err(Error::LibraryVersion { path: builder, found: version });
+    }
+    Ok(version)
+}
+
+pub(crate) fn load(folder: &Path) -> Result<LibraryVersion> {
+    let [builder, parser] = files(folder)?;
     let canonical = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((loaded, version)) = loaded.as_ref() {
@@ -43,11 +58,7 @@ pub(crate) fn load(folder: &Path) -> Result<LibraryVersion> {
             false => Err(Error::AnotherLibrary { loaded: loaded.clone(), asked: canonical }),
         };
     }
-    let version = symbols::version(&builder)?;
-    let expected = LibraryVersion::EXPECTED;
-    if (version.major, version.minor) != (expected.major, expected.minor) {
-        return Err(Error::LibraryVersion { path: builder, found: version });
-    }
+    let version = release_in(folder)?;
     let unusable =
         |path: &Path, error: trtx::Error| Error::LibraryUnusable { path: path.to_owned(), reason: error.to_string() };
     trtx::dynamically_load_tensorrt(Some(&builder)).map_err(|error| unusable(&builder, error))?;
@@ -245,7 +256,7 @@ fn to_native(capability: ComputeCapability) -> trtx::ComputeCapability {
 }
 
 fn failed(action: &'static str, reason: impl ToString) -> Error {
-    Error::Failed { action, reason: reason.to_string() }
+    Error::Failed { action: action.into(), reason: reason.to_string() }
 }
 
 /// Whether the caller has had enough. Shared with the builder's threads.

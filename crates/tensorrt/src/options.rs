@@ -1,9 +1,10 @@
 //! What a caller may choose for a build, and what it hears of it meanwhile.
 
 use crate::Severity;
+use serde::{Deserialize, Serialize};
 
 /// How a plan is built. Precision is not here: it stands in the graph.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BuildOptions {
     /// The most memory on the GPU that one layer may use for intermediate results, in bytes; `None`: all that the GPU
     /// has.
@@ -39,7 +40,7 @@ impl Default for BuildOptions {
 }
 
 /// Whether weights can be replaced in a plan without building it again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refit {
     /// They cannot. The plan is the fastest that the builder knows.
     Never,
@@ -50,7 +51,7 @@ pub enum Refit {
 }
 
 /// The sizes that an input may have.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputRange {
     /// The input's name.
     pub name: String,
@@ -63,7 +64,7 @@ pub struct InputRange {
 }
 
 /// How far a build is. Phases run inside each other and beside each other: each has a name and counts its own steps.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// The phase's name, in the builder's words.
     pub phase: String,
