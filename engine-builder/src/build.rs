@@ -127,6 +127,7 @@ fn write_engine(
             compute_capability: profile.device.as_ref().map(|device| device.compute_capability.to_string()),
             portable: compiles_on.is_err(),
             streams: profile.streams,
+            tensorrt_rtx: BTreeMap::new(),
             tensorrt: if profile.provider == Provider::TensorRt {
                 owned(profile.tensorrt_options())
             } else {
@@ -229,7 +230,7 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
             ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect()
         };
         let (inputs, outputs) = (shapes(&model.inputs), shapes(&model.outputs));
-        let record = Graph { file: name.clone(), inputs, outputs, optimised: optimised.is_some() };
+        let record = Graph { file: name.clone(), inputs, outputs, optimised: optimised.is_some(), plan: None };
         let emulation = precision::emulation(model, job.provider)?
             .map(|emulation| (emulation, scratch.join(format!("emulated-{name}"))));
         graphs.push(EngineGraph { record, reference, emulation: emulation.as_ref().map(|(_, path)| path.clone()) });

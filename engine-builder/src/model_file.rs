@@ -86,7 +86,7 @@ pub struct GraphFile {
     pub sizes: Option<ModelSizes>,
 }
 
-/// A precision for each provider.
+/// A precision for each provider; TensorRT's is also that of TensorRT for RTX.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Precisions {
@@ -324,7 +324,7 @@ impl GraphFile {
     /// The precision on a provider, if the model asks for one.
     pub fn precision_on(&self, provider: Provider) -> Option<Precision> {
         match provider {
-            Provider::TensorRt => self.precision.tensorrt,
+            Provider::TensorRt | Provider::TensorRtRtx => self.precision.tensorrt,
             Provider::Cuda => self.precision.cuda,
             Provider::Cpu => self.precision.cpu,
         }

@@ -17,7 +17,7 @@ fn options_of(profile: &str, provider: Provider) -> ProviderOptions {
     match provider {
         Provider::TensorRt => profile.tensorrt_options(),
         Provider::Cuda => profile.cuda_options(),
-        Provider::Cpu => ProviderOptions::new(),
+        Provider::TensorRtRtx | Provider::Cpu => ProviderOptions::new(),
     }
 }
 

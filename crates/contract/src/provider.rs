@@ -3,6 +3,8 @@
 named! {
     /// What executes the nodes of a graph.
     Provider {
+        /// NVIDIA TensorRT for RTX, through its plugin for ONNX Runtime: plans that were built before.
+        TensorRtRtx = "tensorrt-rtx",
         /// NVIDIA TensorRT, through ONNX Runtime.
         TensorRt = "tensorrt",
         /// ONNX Runtime's CUDA kernels.
@@ -19,6 +21,7 @@ impl Provider {
     /// ONNX Runtime's name of it.
     pub fn onnxruntime_name(self) -> &'static str {
         match self {
+            Self::TensorRtRtx => "NvTensorRTRTXExecutionProvider",
             Self::TensorRt => "TensorrtExecutionProvider",
             Self::Cuda => "CUDAExecutionProvider",
             Self::Cpu => "CPUExecutionProvider",

@@ -45,7 +45,8 @@ pub struct Manifest {
     pub gates: Vec<Gate>,
     /// The self-test.
     pub selftest: SelfTest,
-    /// Every other file of the directory, by name. Files that TensorRT compiled have names `tensorrt/KEY/NAME`.
+    /// Every other file of the directory, by name. Files that TensorRT compiled have names
+    /// `tensorrt/KEY/NAME`, and plans for RTX GPUs `tensorrt-rtx/NAME`.
     pub files: BTreeMap<String, FileDigest>,
 }
 
@@ -97,7 +98,7 @@ pub struct Target {
     pub profile: String,
     /// The execution provider.
     pub provider: Provider,
-    /// The GPU's compute capability, such as "8.9"; `None` for a CPU.
+    /// The GPU's compute capability, such as "8.9"; `None` for a CPU, and for GPUs of several capabilities.
     pub compute_capability: Option<String>,
     /// Nothing in it is compiled: it was built on a machine without its GPU.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -105,6 +106,9 @@ pub struct Target {
     /// Sessions that run at the same time, unless the user chooses another number.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub streams: u32,
+    /// Options for ONNX Runtime's TensorRT-RTX provider, by the provider's names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tensorrt_rtx: BTreeMap<String, String>,
     /// Options for ONNX Runtime's TensorRT provider, by the provider's names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tensorrt: BTreeMap<String, String>,
@@ -152,6 +156,28 @@ pub struct Graph {
     /// Whether ONNX Runtime fused its operators offline, in ways that hold for any processor. Memory layouts are still
     /// chosen on loading.
     pub optimised: bool,
+    /// The plan that TensorRT for RTX built of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Plan>,
+}
+
+/// A graph's plan for RTX GPUs. Its digest is among [`Manifest::files`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// The ONNX file with the EPContext node that names the plan, in the folder [`Plan::FOLDER`].
+    pub context: String,
+    /// The plan, in the same folder.
+    pub file: String,
+    /// The release of TensorRT for RTX that built it, such as "1.7.1.116". No other release runs it.
+    pub library: String,
+    /// The compute capabilities that it was built for, such as "8.9".
+    pub compute_capabilities: Vec<String>,
+}
+
+impl Plan {
+    /// The folder of plans in an engine's directory.
+    pub const FOLDER: &str = "tensorrt-rtx";
 }
 
 impl Graph {

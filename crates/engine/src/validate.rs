@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tileforge_contract::Contract;
 
 use crate::error::{Error, Result};
-use crate::manifest::{Graph, Manifest, SCHEMA, Target};
+use crate::manifest::{Graph, Manifest, Plan, SCHEMA, Target};
 use crate::store;
 
 /// Longest side of a tensor.
@@ -74,9 +74,10 @@ impl Manifest {
         plain_name("name", &self.name)?;
         self.contract.validate()?;
         for (name, digest) in &self.files {
-            match compiled_name(name) {
-                Some(parts) => parts.split('/').try_for_each(|part| plain_name("files", part))?,
-                None => plain_name("files", name)?,
+            match (compiled_name(name), in_plan_folder(name)) {
+                (Some(parts), _) => parts.split('/').try_for_each(|part| plain_name("files", part))?,
+                (None, Some(plan)) => plain_name("files", plan)?,
+                (None, None) => plain_name("files", name)?,
             }
             let sound = digest.sha256.len() == 64
                 && digest.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -86,6 +87,9 @@ impl Manifest {
         for graph in &self.graphs {
             self.listed("graphs", &graph.file)?;
             graph.validate(&self.contract)?;
+            if let Some(plan) = &graph.plan {
+                self.validate_plan(&graph.file, plan)?;
+            }
         }
         self.listed("selftest.file", &self.selftest.file)?;
         self.graph_exists("selftest.graph", &self.selftest.graph)?;
@@ -93,11 +97,11 @@ impl Manifest {
         rule(tolerance.is_finite() && tolerance >= 0.0, || {
             format!("selftest.tolerance: expected a number of at least 0, found {tolerance}")
         })?;
-        let Target { streams, tensorrt, cuda, .. } = &self.target;
+        let Target { streams, tensorrt_rtx, tensorrt, cuda, .. } = &self.target;
         rule((1..=STREAMS_MAXIMUM).contains(streams), || {
             format!("target.streams: expected 1 to {STREAMS_MAXIMUM}, found {streams}")
         })?;
-        for (name, value) in tensorrt.iter().chain(cuda) {
+        for (name, value) in tensorrt_rtx.iter().chain(tensorrt).chain(cuda) {
             rule(PROVIDER_OPTIONS.contains(&name.as_str()), || {
                 format!("target: \"{}\" is no option that an engine may ask for", name.escape_debug())
             })?;
@@ -108,6 +112,29 @@ impl Manifest {
             })?;
         }
         self.gates.iter().try_for_each(|gate| self.graph_exists("gates", &gate.graph))
+    }
+
+    fn validate_plan(&self, graph: &str, plan: &Plan) -> Result<()> {
+        for file in [&plan.context, &plan.file] {
+            let sound = in_plan_folder(file).is_some() && self.files.contains_key(file);
+            rule(sound, || {
+                let expected = format!("a file in {}/ that is among files", Plan::FOLDER);
+                format!("graphs.{graph}.plan: expected {expected}, found \"{}\"", file.escape_debug())
+            })?;
+        }
+        let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let versions = plan
+            .compute_capabilities
+            .iter()
+            .all(|capability| capability.split_once('.').is_some_and(|(major, minor)| number(major) && number(minor)));
+        rule(versions && !plan.compute_capabilities.is_empty(), || {
+            let found = &plan.compute_capabilities;
+            format!("graphs.{graph}.plan: expected compute capabilities such as \"8.9\", found {found:?}")
+        })?;
+        rule(plan.library.split('.').all(number), || {
+            let found = plan.library.escape_debug();
+            format!("graphs.{graph}.plan: expected a release such as \"1.7.1.116\", found \"{found}\"")
+        })
     }
 
     fn listed(&self, key: &str, file: &str) -> Result<()> {
@@ -157,6 +184,11 @@ pub fn engine_name(directory: &Path) -> Result<&str> {
 /// The part after `tensorrt/` in the name of a compiled file: a folder and a file.
 fn compiled_name(name: &str) -> Option<&str> {
     name.strip_prefix(store::FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() == 1)
+}
+
+/// The part after `tensorrt-rtx/` in the name of a plan or of the model around it.
+fn in_plan_folder(name: &str) -> Option<&str> {
+    name.strip_prefix(Plan::FOLDER)?.strip_prefix('/').filter(|file| !file.is_empty())
 }
 
 /// A name that stays in its directory on every system.
@@ -226,6 +258,37 @@ pub(crate) mod tests {
         })
     }
 
+    fn plan(file: &str, capability: &str) -> Value {
+        json!({
+            "context": "tensorrt-rtx/x.onnx", "file": file, "library": "1.7.1.116",
+            "compute_capabilities": [capability],
+        })
+    }
+
+    #[test]
+    fn a_plan_names_its_files_release_and_capabilities() {
+        let with = |change: fn(&mut Value)| {
+            let mut value = value(&[(64, 64)]);
+            for name in ["tensorrt-rtx/x.onnx", "tensorrt-rtx/x.plan"] {
+                value["files"][name] = json!({ "bytes": 1, "sha256": "0".repeat(64) });
+            }
+            value["graphs"][0]["plan"] = plan("tensorrt-rtx/x.plan", "8.9");
+            change(&mut value["graphs"][0]["plan"]);
+            Manifest::parse(value.to_string().as_bytes()).map_err(|error| error.to_string())
+        };
+        let plan = with(|_| ()).unwrap().graphs[0].plan.clone().unwrap();
+        assert_eq!((plan.library.as_str(), plan.compute_capabilities), ("1.7.1.116", vec!["8.9".to_owned()]));
+        for (change, expected) in [
+            ((|plan| plan["library"] = json!("latest")) as fn(&mut Value), "a release such as"),
+            (|plan| plan["compute_capabilities"] = json!([]), "compute capabilities such as"),
+            (|plan| plan["compute_capabilities"] = json!(["sm89"]), "compute capabilities such as"),
+            (|plan| plan["file"] = json!("tensorrt-rtx/../x.plan"), "among files"),
+        ] {
+            let error = with(change).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
     pub(crate) fn manifest(tiles: &[(usize, usize)]) -> Manifest {
         Manifest::parse(value(tiles).to_string().as_bytes()).unwrap()
     }
@@ -275,6 +338,9 @@ pub(crate) mod tests {
             ("/target/cuda", json!({ "use_tf32": "../x" }), "a word or a number"),
             ("/files/tensorrt~1..~1x", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
             ("/files/tensorrt~1x", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
+            ("/files/tensorrt-rtx~1..~1x", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
+            ("/graphs/0/plan", plan("elsewhere.plan", "8.9"), "a file in tensorrt-rtx/ that is among files"),
+            ("/graphs/0/plan", plan("tensorrt-rtx/x.plan", "8.9"), "found \"tensorrt-rtx/x.onnx\""),
             ("/files/a~1b", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
         ];
         for (pointer, replacement, expected) in cases {

@@ -73,7 +73,7 @@ impl Compiled {
 
 /// A folder of our own with these files of the engine, as they were checked. It is made where files can get a second
 /// name if that is possible, because plans are large.
-fn private_folder<'n>(
+pub(crate) fn private_folder<'n>(
     engine: &Engine,
     environment: &Environment,
     names: impl IntoIterator<Item = &'n str>,

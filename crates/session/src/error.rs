@@ -132,6 +132,12 @@ pub enum Error {
         /// The graph's file.
         graph: String,
     },
+    /// The engine has no plan of a graph.
+    #[error("{graph}: the engine has no plan of it for RTX GPUs")]
+    NoPlan {
+        /// The graph's file.
+        graph: String,
+    },
     /// Compiled graphs have to be kept, and the environment has no cache folder.
     #[error("there is no folder to keep compiled graphs in")]
     NoCache,
@@ -175,6 +181,7 @@ impl Error {
                 | Self::NodesElsewhere { .. }
                 | Self::ProviderUnusable { .. }
                 | Self::CannotCompile { .. }
+                | Self::NoPlan { .. }
                 | Self::NoCache
                 | Self::Engine(tileforge_engine::Error::NothingCompiled { .. })
         )

@@ -130,7 +130,11 @@ fn fit(engine: &Engine, environment: &Environment, provider: Provider, device: u
     if let Some(reason) = against_gpu(manifest, gpu) {
         return Fit::Refused(reason);
     }
-    if provider == Provider::TensorRt { on_tensorrt(engine, environment, gpu, device) } else { Fit::Fits }
+    match provider {
+        Provider::TensorRtRtx => on_tensorrt_rtx(manifest, gpu, probe.tensorrt_rtx_version.as_deref()),
+        Provider::TensorRt => on_tensorrt(engine, environment, gpu, device),
+        Provider::Cuda | Provider::Cpu => Fit::Fits,
+    }
 }
 
 fn on_cpu(manifest: &Manifest) -> Fit {
@@ -173,6 +177,34 @@ pub(crate) fn memory_at_least(manifest: &Manifest, graph: &Graph) -> u64 {
     weights + 4 * graph.inputs.values().chain(graph.outputs.values()).map(elements).sum::<u64>()
 }
 
+/// Whether the plans are for this GPU and this release of the library. Nothing is compiled here: plans come with the
+/// engine.
+fn on_tensorrt_rtx(manifest: &Manifest, gpu: &Gpu, release: Option<&str>) -> Fit {
+    let Some(release) = release else {
+        return Fit::Refused("the library of TensorRT for RTX does not tell its release".into());
+    };
+    for graph in &manifest.graphs {
+        let Some(plan) = &graph.plan else {
+            return Fit::Refused(format!(
+                "it has no plan of {}; build it where TensorRT for RTX is installed",
+                graph.file
+            ));
+        };
+        if plan.library != release {
+            let expected = &plan.library;
+            return Fit::Refused(format!("its plans need TensorRT for RTX {expected}, and {release} is here"));
+        }
+        if !plan.compute_capabilities.contains(&gpu.compute_capability) {
+            let built = plan.compute_capabilities.join(", ");
+            return Fit::Refused(format!(
+                "its plans are for compute capability {built}, {} has {}",
+                gpu.name, gpu.compute_capability
+            ));
+        }
+    }
+    Fit::Fits
+}
+
 fn on_tensorrt(engine: &Engine, environment: &Environment, gpu: &Gpu, device: u32) -> Fit {
     let manifest = engine.manifest();
     let Some(version) = &environment.probe().tensorrt_version else {
@@ -186,7 +218,9 @@ fn on_tensorrt(engine: &Engine, environment: &Environment, gpu: &Gpu, device: u3
         return Fit::Fits;
     }
     let built_for = manifest.target.compute_capability.as_deref().unwrap_or("no GPU");
-    let why = if manifest.target.portable {
+    let why = if manifest.graphs.iter().all(|graph| graph.plan.is_some()) {
+        "its plans are for TensorRT for RTX".to_owned()
+    } else if manifest.target.portable {
         "it is portable".to_owned()
     } else {
         format!("it was compiled for compute capability {built_for}")
@@ -198,7 +232,7 @@ fn on_tensorrt(engine: &Engine, environment: &Environment, gpu: &Gpu, device: u3
 mod tests {
     use super::*;
     use tileforge_contract::{Padding, Precision, ReceptiveField, Upscale};
-    use tileforge_engine::manifest::{BuiltWith, Graph, Model, SCHEMA, SelfTest, Target};
+    use tileforge_engine::manifest::{BuiltWith, Graph, Model, Plan, SCHEMA, SelfTest, Target};
 
     fn manifest() -> Manifest {
         let upscale = Upscale {
@@ -235,6 +269,7 @@ mod tests {
                 compute_capability: None,
                 portable: false,
                 streams: 1,
+                tensorrt_rtx: Default::default(),
                 tensorrt: Default::default(),
                 cuda: Default::default(),
             },
@@ -248,6 +283,7 @@ mod tests {
                 inputs: shapes("input", 64),
                 outputs: shapes("output", 256),
                 optimised: false,
+                plan: None,
             }],
             gates: Vec::new(),
             selftest: SelfTest { file: "selftest.safetensors".into(), graph: "model.onnx".into(), tolerance: 0.0 },
@@ -272,6 +308,30 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_is_for_one_release_and_for_the_gpus_that_it_names() {
+        let plan = Plan {
+            context: "tensorrt-rtx/model.onnx".into(),
+            file: "tensorrt-rtx/model.plan".into(),
+            library: "1.7.1.116".into(),
+            compute_capabilities: vec!["8.6".into(), "8.9".into()],
+        };
+        let mut manifest = manifest();
+        let none = on_tensorrt_rtx(&manifest, &gpu("8.9", 1), Some("1.7.1.116"));
+        assert!(matches!(none, Fit::Refused(reason) if reason.contains("no plan of model.onnx")));
+        manifest.graphs[0].plan = Some(plan);
+        let of = |capability: &str, release| on_tensorrt_rtx(&manifest, &gpu(capability, 1), release);
+        assert_eq!((of("8.6", Some("1.7.1.116")), of("8.9", Some("1.7.1.116"))), (Fit::Fits, Fit::Fits));
+        for (capability, release, words) in [
+            ("12.0", Some("1.7.1.116"), "for compute capability 8.6, 8.9, a GPU has 12.0"),
+            ("8.9", Some("1.7.2.1"), "need TensorRT for RTX 1.7.1.116, and 1.7.2.1 is here"),
+            ("8.9", None, "does not tell its release"),
+        ] {
+            let fit = of(capability, release);
+            assert!(matches!(&fit, Fit::Refused(reason) if reason.contains(words)), "{fit:?}");
+        }
+    }
+
+    #[test]
     fn the_cpu_lacks_two_precisions() {
         let of = |precision| on_cpu(&Manifest { precision, ..manifest() });
         assert_eq!(of(Precision::Fp16), Fit::Fits);
@@ -281,7 +341,8 @@ mod tests {
     #[test]
     fn the_text_says_what_happens_and_why() {
         let verdict = |fits: &[Fit]| {
-            let steps = Provider::LADDER.iter().copied().zip(fits.iter().cloned());
+            let ladder = Provider::LADDER.iter().copied().skip_while(|provider| *provider != Provider::TensorRt);
+            let steps = ladder.zip(fits.iter().cloned());
             Verdict {
                 engine: "x".into(),
                 target: Provider::TensorRt,

@@ -16,6 +16,7 @@ use crate::fit::{Fit, Verdict, memory_at_least};
 use crate::memory::available_memory;
 use crate::options::SessionOptions;
 use crate::placement::Placement;
+use crate::plans;
 use crate::session::Session;
 
 /// The providers that an engine can run on here, the best first, and the one in use.
@@ -136,19 +137,24 @@ impl Ladder {
     fn open(&self, graph: &Graph, provider: Provider, stream: usize) -> Result<Session> {
         let target = &self.engine.manifest().target;
         let provider_options = match provider {
+            Provider::TensorRtRtx => target.tensorrt_rtx.clone(),
             Provider::TensorRt => target.tensorrt.clone(),
             Provider::Cuda => target.cuda.clone(),
             Provider::Cpu => Default::default(),
         };
         let gpus = self.placement.gpus();
         let device = gpus[stream % gpus.len()];
-        let options = SessionOptions {
+        let mut options = SessionOptions {
             provider,
             provider_options,
             device,
             threads: self.threads(),
             ..self.placement.session.clone()
         };
+        if provider == Provider::TensorRtRtx {
+            let (_folder, path) = plans::of(&self.environment, &self.engine, graph, &mut options)?;
+            return Session::open(&self.environment, &path, &options);
+        }
         if provider == Provider::TensorRt {
             let compiled = compiled::of(&self.environment, &self.engine, graph, &options)?;
             return Session::open(&self.environment, &compiled.path(), &options);

@@ -45,6 +45,21 @@ pub(crate) fn tensorrt_version(path: &Path) -> Result<String, String> {
     Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
 }
 
+/// The release of TensorRT for RTX, such as "1.7.1.116".
+pub(crate) fn tensorrt_rtx_version(path: &Path) -> Result<String, String> {
+    // SAFETY: as in `opens`; the library stays open while its functions are called.
+    let library = unsafe { Library::new(path) }.map_err(told)?;
+    let number = |part: &str| {
+        let name = format!("getInferLib{part}Version");
+        // SAFETY: the signatures are those of NvInferRuntime.h: no argument, a 32-bit integer back.
+        let function = unsafe { symbol::<unsafe extern "C" fn() -> c_int>(&library, &name) }?;
+        // SAFETY: as above.
+        Ok::<_, String>(unsafe { function() }.to_string())
+    };
+    let numbers = ["Major", "Minor", "Patch", "Build"].map(number);
+    Ok(numbers.into_iter().collect::<Result<Vec<_>, _>>()?.join("."))
+}
+
 /// The loader's error with its cause, which names the file and the problem.
 fn told(error: libloading::Error) -> String {
     std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)

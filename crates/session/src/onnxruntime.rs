@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 use parking_lot::Mutex;
+use tileforge_contract::Provider;
 use tileforge_files::owner;
 
 use crate::error::{Error, Result};
 use crate::native::{self, OnnxRuntimeApi};
+use crate::provider;
 
 /// The number of the C API that this crate is compiled for (`ort`'s feature `api-24`). It is also the minor number of
 /// the oldest release that has this API: 1.24.
@@ -22,9 +24,13 @@ pub const OLDEST_MINOR_VERSION: u32 = ort::MINOR_VERSION;
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
+    /// Whether the user named it. Otherwise nobody else may be able to change what is loaded.
+    named: bool,
     version: String,
     load_time: Duration,
     environment: Environment,
+    /// What became of registering the plugin of TensorRT for RTX, which happens once.
+    tensorrt_rtx: OnceLock<Result<(), String>>,
 }
 
 impl Library {
@@ -41,6 +47,38 @@ impl Library {
     /// How long it took to open the library and create its environment.
     pub fn load_time(&self) -> Duration {
         self.load_time
+    }
+
+    /// The library of this name in the folder of this one; `None` if there is none.
+    ///
+    /// # Errors
+    /// Somebody else could change it, and the user did not name the place.
+    pub fn beside(&self, file: &str) -> Result<Option<PathBuf>, String> {
+        let path = self.path.with_file_name(file);
+        if !path.is_file() {
+            return Ok(None);
+        }
+        if !self.named {
+            let checked = owner::check(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            checked.map_err(|untrusted| format!("it is not loaded: {untrusted}"))?;
+        }
+        Ok(Some(path))
+    }
+
+    /// Registers the provider of TensorRT for RTX, the plugin beside this library, once in a process.
+    ///
+    /// # Errors
+    /// Somebody else could change the plugin, or ONNX Runtime's message: it or a library that it links to cannot be
+    /// loaded.
+    pub fn register_tensorrt_rtx(&self) -> Result<(), String> {
+        self.tensorrt_rtx
+            .get_or_init(|| {
+                let name = Provider::TensorRtRtx.onnxruntime_name();
+                let plugin = provider::TENSORRT_RTX_PLUGIN;
+                let plugin = self.beside(plugin)?.ok_or_else(|| format!("{plugin} is not beside libonnxruntime"))?;
+                self.environment.register_ep_library(name, &plugin).map_err(|error| error.to_string())
+            })
+            .clone()
     }
 
     pub(crate) fn environment(&self) -> &Environment {
@@ -77,7 +115,7 @@ pub fn load(search: &Search) -> Result<&'static Library> {
     static LOADING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = LOADING.lock();
     let Some(library) = LIBRARY.get() else {
-        let library = open(find(search)?)?;
+        let library = open(find(search)?, matches!(search, Search::Named { .. }))?;
         return Ok(LIBRARY.get_or_init(|| library));
     };
     if let Search::Named { .. } = search {
@@ -123,7 +161,7 @@ fn file_name() -> String {
     format!("{DLL_PREFIX}onnxruntime.{DLL_EXTENSION}")
 }
 
-fn open(path: PathBuf) -> Result<Library> {
+fn open(path: PathBuf, named: bool) -> Result<Library> {
     let started = Instant::now();
     // With an absolute path, the system's loader and `ort` search nowhere else.
     let path = path.canonicalize().map_err(|source| Error::file(&path, "find", source))?;
@@ -148,7 +186,7 @@ fn open(path: PathBuf) -> Result<Library> {
         .map_err(|error| refused(format!("cannot create its environment: {error}")))?;
     // At a lower level, ONNX Runtime would format a message for each node of each graph, which we would drop.
     environment.set_log_level(LogLevel::Warning);
-    Ok(Library { path, version, load_time: started.elapsed(), environment })
+    Ok(Library { path, named, version, load_time: started.elapsed(), environment, tensorrt_rtx: OnceLock::new() })
 }
 
 /// Sends ONNX Runtime's log to our log.
@@ -175,7 +213,7 @@ mod tests {
     #[test]
     fn a_file_that_is_no_library_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let error = open(file.path().to_owned()).unwrap_err().to_string();
+        let error = open(file.path().to_owned(), true).unwrap_err().to_string();
         assert!(error.contains("cannot be loaded"), "{error}");
     }
 

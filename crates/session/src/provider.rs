@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use ort::ep::{ArbitrarilyConfigurableExecutionProvider, CUDA, ExecutionProvider, ExecutionProviderDispatch, TensorRT};
+use ort::session::builder::SessionBuilder;
 use serde::Serialize;
 use tileforge_contract::Provider;
 
@@ -19,7 +20,7 @@ use crate::options::SessionOptions;
 pub struct ProviderStatus {
     /// The provider.
     pub provider: Provider,
-    /// Whether the loaded ONNX Runtime library was built with it.
+    /// Whether the loaded ONNX Runtime library was built with it, or has its plugin beside it.
     pub compiled_in: bool,
     /// Whether everything that it needs is on this machine.
     pub usable: bool,
@@ -57,6 +58,8 @@ pub struct Probe {
     pub driver_problem: Option<String>,
     /// The version of the TensorRT library, such as "10.14.1".
     pub tensorrt_version: Option<String>,
+    /// The release of TensorRT for RTX, such as "1.7.1.116".
+    pub tensorrt_rtx_version: Option<String>,
     /// The GPUs that the driver reports.
     pub gpus: Vec<Gpu>,
 }
@@ -98,6 +101,19 @@ const TENSORRT_LIBRARIES: [Needed; 2] = [
     Needed { file: "libnvonnxparser.so.10", from: "TensorRT 10 (pip: tensorrt-cu13<11)" },
 ];
 
+/// What TensorRT for RTX needs. Its provider is a plugin, which links to these.
+const TENSORRT_RTX_LIBRARIES: [Needed; 3] = [
+    Needed { file: "libcudart.so.13", from: "the CUDA 13 runtime (pip: nvidia-cuda-runtime)" },
+    Needed { file: "libtensorrt_rtx.so.1", from: "TensorRT for RTX (pip: tensorrt-rtx-cu13-libs)" },
+    Needed { file: "libtensorrt_onnxparser_rtx.so.1", from: "TensorRT for RTX (pip: tensorrt-rtx-cu13-libs)" },
+];
+
+/// The provider of TensorRT for RTX: a plugin, which runs on any ONNX Runtime.
+pub(crate) const TENSORRT_RTX_PLUGIN: &str = "libonnxruntime_providers_nv_tensorrt_rtx.so";
+
+/// Where the plugin's package is from.
+const TENSORRT_RTX_PACKAGE: &str = "onnxruntime-ep-nv-tensorrt-rtx-cu13";
+
 /// Finds out what this machine has for each provider.
 ///
 /// ONNX Runtime calls a provider "available" if it is compiled in, whether there is a device or not, and falls back
@@ -107,18 +123,22 @@ pub fn probe(library: &Library) -> Probe {
     let folder = library.path().parent().unwrap_or(Path::new(""));
     let status = |provider: Provider| {
         let compiled_in = match provider {
+            Provider::TensorRtRtx => folder.join(TENSORRT_RTX_PLUGIN).is_file(),
             Provider::TensorRt => TensorRT::is_available().unwrap_or(false),
             Provider::Cuda => CUDA::is_available().unwrap_or(false),
             Provider::Cpu => true,
         };
         let obstacle = match provider {
             Provider::Cpu => None,
+            Provider::TensorRtRtx if !compiled_in => Some(format!(
+                "{TENSORRT_RTX_PLUGIN} is not beside libonnxruntime: install the provider (pip: {TENSORRT_RTX_PACKAGE})"
+            )),
             _ if !compiled_in => Some(format!(
                 "this ONNX Runtime ({}) was built without {provider}; use the library of the \
                  onnxruntime-gpu package",
                 library.version()
             )),
-            gpu => missing_library(gpu, folder).or_else(|| driver_obstacle(&driver)),
+            gpu => missing_library(gpu, library).or_else(|| driver_obstacle(&driver)),
         };
         let there = if provider == Provider::Cpu { "always there" } else { "library, driver and GPU are there" };
         ProviderStatus {
@@ -134,16 +154,17 @@ pub fn probe(library: &Library) -> Probe {
         Err(problem) => (None, Some(problem), Vec::new()),
     };
     let tensorrt_version =
-        located(TENSORRT_LIBRARIES[0].file, folder).ok().and_then(|file| native::tensorrt_version(&file).ok());
-    Probe { providers, driver_cuda_version, driver_problem, tensorrt_version, gpus }
+        located(TENSORRT_LIBRARIES[0].file, library).ok().and_then(|file| native::tensorrt_version(&file).ok());
+    let tensorrt_rtx_version =
+        located("libtensorrt_rtx.so.1", library).ok().and_then(|file| native::tensorrt_rtx_version(&file).ok());
+    Probe { providers, driver_cuda_version, driver_problem, tensorrt_version, tensorrt_rtx_version, gpus }
 }
 
 /// Loads the libraries of a provider for the rest of the process.
 ///
 /// ONNX Runtime's own search looks only in the system's folders, but it does not search for libraries that are loaded.
 pub(crate) fn load_libraries(library: &Library, provider: Provider) -> Result<()> {
-    let folder = library.path().parent().unwrap_or(Path::new(""));
-    let needed = needed_by(provider).filter_map(|needed| located(needed.file, folder).ok());
+    let needed = needed_by(provider).filter_map(|needed| located(needed.file, library).ok());
     let load = |file: PathBuf| {
         native::load_for_good(&file)
             .map_err(|reason| Error::Library { path: file, problem: format!("cannot be loaded: {reason}") })
@@ -163,13 +184,38 @@ pub(crate) fn dispatch(options: &SessionOptions) -> Result<Vec<ExecutionProvider
         Ok::<_, String>(with_options(CUDA::default(), options.iter().copied())?.build().error_on_failure())
     };
     Ok(match options.provider {
-        Provider::Cpu => Vec::new(),
+        // A plugin comes with its devices instead: `with_plugin`.
+        Provider::Cpu | Provider::TensorRtRtx => Vec::new(),
         Provider::Cuda => vec![cuda(&given)?],
         Provider::TensorRt => {
             let tensorrt = with_options(TensorRT::default(), given.into_iter())?.build().error_on_failure();
             if options.strict { vec![tensorrt] } else { vec![tensorrt, cuda(&[("device_id", device.as_str())])?] }
         }
     })
+}
+
+/// The session of a provider that is a plugin: the provider's device with this number, and the options.
+///
+/// The plugin lists the GPUs that it supports. That they are in the driver's order is what its source says; no GPU has
+/// shown it yet.
+///
+/// # Errors
+/// The plugin cannot be registered, or does not list this device.
+pub(crate) fn with_plugin(
+    library: &Library,
+    builder: SessionBuilder,
+    options: &SessionOptions,
+) -> Result<SessionBuilder, String> {
+    if options.provider != Provider::TensorRtRtx {
+        return Ok(builder);
+    }
+    library.register_tensorrt_rtx()?;
+    let name = options.provider.onnxruntime_name();
+    let mut devices = library.environment().devices().filter(|device| device.ep().is_ok_and(|found| found == name));
+    let device = devices.nth(options.device as usize);
+    let device = device.ok_or_else(|| format!("{name} lists no GPU with number {}", options.device))?;
+    let given = options.provider_options.iter().map(|(key, value)| (format!("{name}.{key}"), value.clone()));
+    builder.with_devices([device], Some(&given.collect::<Vec<_>>())).map_err(|error| error.to_string())
 }
 
 /// Passes options to a provider's own parser, by the provider's names. No session is made.
@@ -189,6 +235,7 @@ pub fn check_options<'o>(
     let dispatch = match provider {
         Provider::TensorRt => with_options(TensorRT::default(), options).map(|ready| ready.build()),
         Provider::Cuda => with_options(CUDA::default(), options).map(|ready| ready.build()),
+        Provider::TensorRtRtx => return Err(refused(&"its parser is asked with a device only")),
         Provider::Cpu => {
             return options.next().map_or(Ok(()), |(name, _)| Err(refused(&format!("it has none, found {name}"))));
         }
@@ -218,6 +265,7 @@ fn needed_by(provider: Provider) -> impl Iterator<Item = &'static Needed> {
     let (cuda, tensorrt): (&[Needed], &[Needed]) = match provider {
         Provider::TensorRt => (&CUDA_LIBRARIES, &TENSORRT_LIBRARIES),
         Provider::Cuda => (&CUDA_LIBRARIES, &[]),
+        Provider::TensorRtRtx => (&[], &TENSORRT_RTX_LIBRARIES),
         Provider::Cpu => (&[], &[]),
     };
     cuda.iter().chain(tensorrt)
@@ -225,23 +273,25 @@ fn needed_by(provider: Provider) -> impl Iterator<Item = &'static Needed> {
 
 /// The path of a library: beside ONNX Runtime's library, where `make setup GPU=1` puts it, or its name for the system's
 /// search.
-fn located(file: &str, folder: &Path) -> Result<PathBuf, String> {
-    let beside = folder.join(file);
-    let found = if beside.is_file() { beside } else { file.into() };
+fn located(file: &str, library: &Library) -> Result<PathBuf, String> {
+    let found = library.beside(file)?.unwrap_or_else(|| file.into());
     native::opens(&found).map(|()| found)
 }
 
 /// The first library of a GPU provider that cannot be opened.
-fn missing_library(provider: Provider, folder: &Path) -> Option<String> {
+fn missing_library(provider: Provider, library: &Library) -> Option<String> {
     let missing = needed_by(provider).find_map(|needed| {
-        let reason = located(needed.file, folder).err()?;
+        let reason = located(needed.file, library).err()?;
         Some(format!("{} is missing: install {} ({reason})", needed.file, needed.from))
     });
     missing.or_else(|| {
+        if provider == Provider::TensorRtRtx {
+            return None;
+        }
         // These are only looked for, not opened: they link against symbols of the loaded ONNX Runtime.
         ["shared", provider.name()].into_iter().find_map(|part| {
             let file = format!("libonnxruntime_providers_{part}.so");
-            let missing = !folder.join(&file).is_file();
+            let missing = !library.path().with_file_name(&file).is_file();
             missing.then(|| format!("{file} is not beside libonnxruntime: copy it from onnxruntime-gpu"))
         })
     })

@@ -141,7 +141,8 @@ impl Session {
             path,
             assigned,
             provider: options.provider,
-            device: (options.provider != Provider::Cpu).then_some(options.device),
+            // Buffers on the device of a plugin would need its own allocator, which no GPU has shown to work yet.
+            device: matches!(options.provider, Provider::TensorRt | Provider::Cuda).then_some(options.device),
             replays: on("enable_cuda_graph") || on("trt_cuda_graph_enable"),
             callers: None,
             open_time: started.elapsed(),
@@ -409,6 +410,7 @@ fn builder(environment: &Environment, options: &SessionOptions) -> Result<Sessio
         .map_err(text)?
         .with_execution_providers(provider::dispatch(options)?)
         .map_err(text)?;
+    builder = provider::with_plugin(environment.library(), builder, options)?;
     if let Some(prefix) = &options.profile {
         builder = builder.with_profiling(prefix).map_err(text)?;
     }

@@ -51,7 +51,8 @@ impl Signed {
 /// Where an engine runs; shared by the commands that run one.
 #[derive(clap::Args)]
 pub(crate) struct Placing {
-    /// tensorrt, cuda, cpu, or auto: the best that fits, from the one that the engine was built for down to the CPU.
+    /// tensorrt-rtx, tensorrt, cuda, cpu, or auto: the best that fits, from the one that the engine was built for down
+    /// to the CPU.
     #[arg(long, default_value = "auto", value_parser = provider)]
     provider: ProviderChoice,
     /// Take no step down: exit with code 3 where the first provider does not fit, or does not take every node.
@@ -77,7 +78,10 @@ pub(crate) enum ProviderChoice {
 fn provider(text: &str) -> Result<ProviderChoice, String> {
     match text {
         "auto" => Ok(ProviderChoice::Auto),
-        _ => text.parse().map(ProviderChoice::Only).map_err(|_| "expected auto, tensorrt, cuda or cpu".into()),
+        _ => text
+            .parse()
+            .map(ProviderChoice::Only)
+            .map_err(|_| "expected auto, tensorrt-rtx, tensorrt, cuda or cpu".into()),
     }
 }
 

@@ -85,6 +85,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             "providers": probe.providers,
             "driver_cuda_version": probe.driver_cuda_version,
             "driver_problem": probe.driver_problem,
+            "tensorrt_rtx_version": probe.tensorrt_rtx_version,
             "gpus": probe.gpus,
             "cpu": { "name": processor(), "threads": threads(), "architecture": std::env::consts::ARCH },
             "engine": engine.collect::<Vec<_>>(),
@@ -117,6 +118,8 @@ fn known(library: &Library, probe: &Probe, judged: &[Judged]) -> String {
         format!("{:<13} {usable}: {}", status.provider.name(), status.reason)
     }));
     lines.push(format!("TensorRT      {}", probe.tensorrt_version.as_deref().unwrap_or("none")));
+    let release = probe.tensorrt_rtx_version.as_deref();
+    lines.push(format!("TensorRT-RTX  {}", release.unwrap_or("none: plans for RTX GPUs can be neither built nor run")));
     lines.extend(
         judged.iter().map(|each| format!("engine        {}{}", on(judged.len() > 1, each.device), each.verdict)),
     );

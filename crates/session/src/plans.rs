@@ -1,0 +1,157 @@
+//! Plans of TensorRT for RTX, and what the GPU adds to them.
+//!
+//! A plan comes with its engine. When it is loaded, the library compiles a last part for the GPU at hand, and can keep
+//! that in a *runtime cache*. The cache depends on the plan, the GPU, the driver and the library's release, so each of
+//! these combinations has a folder of its own.
+
+use std::path::{Path, PathBuf};
+
+use tileforge_engine::manifest::Plan;
+use tileforge_engine::{Engine, Graph, digest};
+use tileforge_files::unfinished::Folder;
+
+use crate::compiled::private_folder;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::options::SessionOptions;
+use crate::provider::Gpu;
+
+/// The provider's option that names the folder of the runtime cache (`kRuntimeCacheFile` of its header).
+pub const RUNTIME_CACHE_OPTION: &str = "nv_runtime_cache_path";
+
+/// The EPContext model of a graph's plan and the plan itself, as they were checked, in a folder of our own; and the
+/// model's path there. The folder can go when the model has been loaded. Adds the folder of the runtime cache to the options, where the environment
+/// has a cache.
+pub(crate) fn of(
+    environment: &Environment,
+    engine: &Engine,
+    graph: &Graph,
+    options: &mut SessionOptions,
+) -> Result<(Folder, PathBuf)> {
+    let plan = graph.plan.as_ref().ok_or_else(|| Error::NoPlan { graph: graph.file.clone() })?;
+    if let Some(cache) = runtime_cache(environment, engine, plan, options.device) {
+        std::fs::create_dir_all(&cache).map_err(|source| Error::file(&cache, "create the folder", source))?;
+        options.provider_options.insert(RUNTIME_CACHE_OPTION.into(), cache.to_string_lossy().into_owned());
+    }
+    let folder = private_folder(engine, environment, [plan.context.as_str(), plan.file.as_str()])?;
+    let context = folder.path().join(Path::new(&plan.context).file_name().unwrap_or_default());
+    Ok((folder, context))
+}
+
+/// Where the runtime cache of a plan is kept for one GPU of this machine.
+fn runtime_cache(environment: &Environment, engine: &Engine, plan: &Plan, device: u32) -> Option<PathBuf> {
+    let probe = environment.probe();
+    let gpu = probe.gpus.get(device as usize)?;
+    let sha256 = &engine.manifest().files.get(&plan.file)?.sha256;
+    let key = cache_key(sha256, plan, gpu, probe.driver_cuda_version.as_deref()?);
+    Some(environment.cache()?.join(Plan::FOLDER).join(key))
+}
+
+/// The name of a runtime cache: a digest of everything that it depends on.
+fn cache_key(plan_sha256: &str, plan: &Plan, gpu: &Gpu, driver_cuda: &str) -> String {
+    let facts = [plan_sha256, &plan.library, &gpu.name, &gpu.compute_capability, driver_cuda];
+    // No fact contains a NUL, so different facts never give the same bytes.
+    let mut key = digest::sha256(facts.join("\0").as_bytes());
+    key.truncate(32);
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tileforge_contract::{Padding, ReceptiveField, Upscale};
+    use tileforge_engine::MANIFEST_FILE;
+
+    use super::*;
+    use crate::onnxruntime::{self, Search};
+
+    /// An engine for RTX GPUs, with bytes in the place of graphs and plans.
+    fn engine(folder: &Path) -> Engine {
+        std::fs::create_dir(folder.join(Plan::FOLDER)).unwrap();
+        let files = ["a.onnx", "selftest.safetensors", "tensorrt-rtx/a.onnx", "tensorrt-rtx/a.plan"];
+        files.iter().for_each(|name| std::fs::write(folder.join(name), name).unwrap());
+        let digests = files.map(|name| (name.to_owned(), json!(digest::sha256_file(&folder.join(name)).unwrap())));
+        let contract = Upscale {
+            input: "input".into(),
+            output: "output".into(),
+            scale: 1,
+            channels: 1,
+            range: [0.0, 1.0],
+            size_multiple: 1,
+            size_minimum: 1,
+            padding: Padding::Reflect,
+            receptive_field: ReceptiveField::Radius(0),
+            safe_precisions: vec![],
+        };
+        let plan = json!({
+            "context": files[2], "file": files[3], "library": "1.7.1.116", "compute_capabilities": ["8.9"],
+        });
+        let shape = json!([1, 1, 1, 2]);
+        let manifest = json!({
+            "schema": 2, "name": "a", "producer": "a test",
+            "model": {
+                "architecture": "a", "licence": null, "checkpoint_sha256": null, "graph_sha256": "0".repeat(64),
+                "parameters": 0,
+            },
+            "contract": contract.contract(),
+            "precision": "fp32",
+            "target": { "profile": "rtx4090", "provider": "tensorrt-rtx", "compute_capability": "8.9" },
+            "built_with": { "onnxruntime": "1.31.1", "operating_system": "linux", "processor": "x86_64" },
+            "graphs": [{
+                "file": "a.onnx", "optimised": false, "inputs": { "input": shape }, "outputs": { "output": shape },
+                "plan": plan,
+            }],
+            "gates": [],
+            "selftest": { "file": "selftest.safetensors", "graph": "a.onnx", "tolerance": 1e-3 },
+            "files": serde_json::Map::from_iter(digests),
+        });
+        std::fs::write(folder.join(MANIFEST_FILE), manifest.to_string()).unwrap();
+        Engine::open(folder).unwrap()
+    }
+
+    #[test]
+    fn a_plan_is_what_it_was_when_it_was_checked() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("engine");
+        std::fs::create_dir(&directory).unwrap();
+        let engine = engine(&directory);
+        for name in ["a.plan", "a.onnx"] {
+            let other = parent.path().join(name);
+            std::fs::write(&other, "another one").unwrap();
+            std::fs::rename(&other, directory.join(Plan::FOLDER).join(name)).unwrap();
+        }
+        let environment = Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap());
+        let graph = &engine.manifest().graphs[0];
+        let (folder, context) = of(&environment, &engine, graph, &mut SessionOptions::default()).unwrap();
+        assert_eq!(context, folder.path().join("a.onnx"));
+        assert_eq!(std::fs::read(&context).unwrap(), b"tensorrt-rtx/a.onnx");
+        // The model names its plan relative to itself.
+        assert_eq!(std::fs::read(folder.path().join("a.plan")).unwrap(), b"tensorrt-rtx/a.plan");
+    }
+
+    #[test]
+    fn every_plan_gpu_and_driver_has_a_cache_of_its_own() {
+        let plan = |library: &str| Plan {
+            context: "tensorrt-rtx/a.onnx".into(),
+            file: "tensorrt-rtx/a.plan".into(),
+            library: library.into(),
+            compute_capabilities: vec!["8.9".into()],
+        };
+        let gpu = |name: &str, capability: &str| Gpu {
+            name: name.into(),
+            compute_capability: capability.into(),
+            memory_bytes: 1,
+        };
+        let keys = [
+            cache_key("a", &plan("1.7.1.116"), &gpu("RTX", "8.9"), "13.0"),
+            cache_key("b", &plan("1.7.1.116"), &gpu("RTX", "8.9"), "13.0"),
+            cache_key("a", &plan("1.7.2.1"), &gpu("RTX", "8.9"), "13.0"),
+            cache_key("a", &plan("1.7.1.116"), &gpu("L4", "8.9"), "13.0"),
+            cache_key("a", &plan("1.7.1.116"), &gpu("RTX", "8.6"), "13.0"),
+            cache_key("a", &plan("1.7.1.116"), &gpu("RTX", "8.9"), "13.1"),
+        ];
+        let distinct: std::collections::BTreeSet<_> = keys.iter().collect();
+        assert_eq!(distinct.len(), keys.len());
+        assert!(keys.iter().all(|key| key.len() == 32));
+    }
+}
