@@ -1,6 +1,7 @@
 # People and CI call the same targets. `make help` lists them.
 
-# The profile that `engines` builds for: a name that `engine-builder profiles` lists, or nothing for this machine's.
+# The profile that `engines` builds for: a name that `engine-builder profiles` lists, `all`, or nothing for this
+# machine's.
 # `make setup GPU=1` is different: it installs the GPU library.
 GPU ?=
 # Models by name; without it, every model whose weights are on this machine (`engine-builder models`).
@@ -19,6 +20,9 @@ endif
 # bindings need (crates/tensorrt/Cargo.toml).
 LIBCLANG := $(shell scripts/find_libclang.sh 2>/dev/null)
 RTX_FEATURE := $(if $(and $(filter x86_64,$(shell uname -m)),$(LIBCLANG)),--features rtx)
+WITHOUT_RTX := plans for RTX GPUs, which need x86-64 and libclang (apt install libclang-dev)
+# Plans for RTX GPUs that are built at the same time.
+JOBS ?= 1
 # Seconds for each fuzz target.
 SECONDS ?= 20
 
@@ -32,6 +36,7 @@ setup: ## Provision ONNX Runtime in .onnxruntime/ (RTX=1: also TensorRT for RTX;
 
 build: ## Build exporter, engine-builder and runtime (in target/release/, or below CARGO_TARGET_DIR)
 	cargo build --release --locked $(RTX_FEATURE)
+	@$(if $(RTX_FEATURE),,echo "not built: $(WITHOUT_RTX)")
 
 demo: setup build ## Build the demo engine, enlarge a photo, and compare the result with bicubic
 	@mkdir -p demo
@@ -41,30 +46,33 @@ demo: setup build ## Build the demo engine, enlarge a photo, and compare the res
 	$(BIN)/runtime evaluate --engine engines/cpu/compact-x4 --input tests/images/coffee.png --minimum-gain 0.8
 	@echo "The picture, four times as large: $(CURDIR)/demo/coffee-x4.png"
 
-engines: setup build ## Build engines: GPU=rtx4090 (else for this machine), MODELS="a b" (else all whose weights are here)
+engines: setup build ## Build engines: GPU=rtx4090, GPU=all (else for this machine), MODELS="a b" (else all whose weights are here)
 	@$(MAKE) --no-print-directory engines-of-models
 
+# Profiles for RTX GPUs need NVIDIA's builder, which is downloaded once (95 MB).
 engines-of-models:
-	@gpu=$(or $(GPU),$$($(BIN)/engine-builder profiles --here)) && \
-	engines=$$($(BIN)/engine-builder models --engines $(or $(MODELS:%=$(MODEL_FILES)/%.yaml),--available)) && \
-	$(MAKE) --no-print-directory engines-of-profile GPU=$$gpu ENGINES="$$engines"
+	@set -e; \
+	profiles=$(if $(filter all,$(GPU)),"$$($(BIN)/engine-builder profiles | cut -d' ' -f1)",$(or $(GPU),$$($(BIN)/engine-builder profiles --here))); \
+	engines=$$($(BIN)/engine-builder models --engines $(or $(MODELS:%=$(MODEL_FILES)/%.yaml),--available)); \
+	$(if $(RTX_FEATURE),if $(BIN)/engine-builder profiles $$profiles 2>/dev/null | grep -q ' tensorrt-rtx '; then python3 scripts/setup_onnxruntime.py --rtx; fi;) \
+	for profile in $$profiles; do $(MAKE) --no-print-directory engines-of-profile GPU=$$profile ENGINES="$$engines"; done
 
 # Of a model with several graphs, MODEL/GRAPH is an engine.
 engines-of-profile: $(foreach engine,$(ENGINES),$(ENGINE_FOLDER)/$(GPU)/$(engine)/manifest.json)
 
 .SECONDEXPANSION:
 $(ENGINE_FOLDER)/$(GPU)/%/manifest.json: $(MODEL_FILES)/$$(firstword $$(subst /, ,$$*)).yaml $(wildcard profiles/$(GPU).yaml profiles/families/*.yaml) $(BIN)/engine-builder
-	$(BIN)/engine-builder build $< $(if $(findstring /,$*),--component $(notdir $*)) --profile $(GPU) -o $(@D) --share $(ENGINE_FOLDER)
+	$(BIN)/engine-builder build $< $(if $(findstring /,$*),--component $(notdir $*)) --profile $(GPU) -o $(@D) --share $(ENGINE_FOLDER) --jobs $(JOBS)
 
 # The tests of the builder need its library.
 test: RTX := $(if $(RTX_FEATURE),1)
 test: setup build ## Run all tests; with the GPU library set up, also `conformance`
 	cargo test --release --locked --workspace $(RTX_FEATURE)
-	@$(if $(RTX_FEATURE),,echo "not run: plans for RTX GPUs (x86-64 with libclang; CONTRIBUTING.md)")
+	@$(if $(RTX_FEATURE),,echo "not run: $(WITHOUT_RTX)")
 	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; \
-	else echo "not run: the provider options of the GPU profiles (make conformance downloads 0.3 GB for it)"; fi
+	else echo "not run: the provider options of the GPU profiles (make conformance downloads 0.6 GB for it)"; fi
 
-conformance: ## Check the provider options of all profiles with ONNX Runtime's own parsers (downloads 0.3 GB once)
+conformance: ## Check the provider options of all profiles with ONNX Runtime's own parsers (downloads 0.6 GB once)
 	scripts/conformance.sh
 
 gpu-check: build ## Check results and speed on the NVIDIA GPU of this machine; exits 3 without one

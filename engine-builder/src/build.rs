@@ -3,10 +3,12 @@
 use crate::gate;
 use crate::lint::{self, lint};
 use crate::optimise::optimised;
+use crate::portable::{self, Compiler, NotCompiled};
 use crate::precision::{self, Converted, Job, PrecisionOptions, Sensitivity, Trial};
 use crate::profile::{Profile, ProviderOptions};
+use crate::rtx::{PlanJob, PlanProgram, PlanReport, add_plans};
 use crate::samples::views;
-use crate::{Error, Progress, Result, Source, portable};
+use crate::{Error, Progress, Result, Source};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +31,9 @@ pub struct Built {
     /// The manifest, with the figures of the gates.
     pub manifest: Manifest,
     /// Why the engine is portable; `None` if it needs no compiling or was compiled for its GPU.
-    pub portable: Option<String>,
+    pub portable: Option<NotCompiled>,
+    /// What the plans for RTX GPUs cost.
+    pub plans: Vec<PlanReport>,
     /// Bytes of all its files together.
     pub bytes: u64,
     /// The speed gates that it passed, for an INT8 engine of CPUs. They are not part of the engine, because times
@@ -37,6 +41,15 @@ pub struct Built {
     pub speed: Vec<Gate>,
     /// What each layer costs, the most sensitive first; filled if it was asked for, or if layers had to fall back.
     pub sensitivity: Vec<Sensitivity>,
+}
+
+/// How plans for RTX GPUs are built.
+#[derive(Debug, Clone)]
+pub struct Plans {
+    /// The program that builds one plan; `None`: engines for RTX GPUs are portable.
+    pub program: Option<PlanProgram>,
+    /// Plans that are built at the same time.
+    pub jobs: usize,
 }
 
 /// Builds the engine of `source` for `profile` at `directory`, which must be free or hold an older engine.
@@ -53,6 +66,7 @@ pub fn build(
     source: &Source,
     profile: &Profile,
     options: &PrecisionOptions,
+    plans: &Plans,
     directory: &Path,
 ) -> Result<Built> {
     let name = tileforge_engine::engine_name(directory)?.to_owned();
@@ -60,12 +74,15 @@ pub fn build(
     let inputs = source.files();
     let inputs = inputs.iter().map(PathBuf::as_path).chain(options.calibration.as_deref());
     outputs::check(&[directory], &inputs.collect::<Vec<_>>()).map_err(Error::Output)?;
+    let compiler = portable::compiler(environment, profile, plans.program.as_ref());
+    let wanted = Wanted { name, profile, compiler, plan_jobs: plans.jobs };
     progress.begin("making the graphs", 1);
     let models = source.graphs(profile)?;
     progress.step();
     models.iter().try_for_each(|model| check_memory(source, model))?;
     // Graphs that TensorRT cannot take are refused before anything is measured.
-    check_for_tensorrt(profile, models.iter().map(|model| Ok((file_name(model)?, Cow::Borrowed(model)))))?;
+    let named = models.iter().map(|model| Ok((file_name(model)?, Cow::Borrowed(model))));
+    check_for_tensorrt(wanted.is_judged_by_table(), named)?;
     let job = Job {
         environment,
         progress,
@@ -78,7 +95,7 @@ pub fn build(
     let parent = exchange::place_for(directory)?;
     let staging = exchange::temporary(parent)?;
     let scratch = exchange::temporary(parent)?;
-    let written = write_engine(source, profile, &job, name, &models, staging.path(), scratch.path());
+    let written = write_engine(source, wanted, &job, &models, staging.path(), scratch.path());
     // Both folders are gone when somebody reads the message.
     let place = |error: Error| error.relocated(staging.path(), directory).relocated(scratch.path(), directory);
     let built = written.map_err(place)?;
@@ -86,12 +103,31 @@ pub fn build(
     Ok(Built { directory: directory.to_owned(), ..built })
 }
 
+/// The engine that is to be written.
+struct Wanted<'p> {
+    name: String,
+    profile: &'p Profile,
+    compiler: Result<Compiler, NotCompiled>,
+    /// Plans that are built at the same time.
+    plan_jobs: usize,
+}
+
+impl Wanted<'_> {
+    /// Whether a table of operators says what TensorRT takes. NVIDIA's builder is the better judge, where it is here.
+    fn is_judged_by_table(&self) -> bool {
+        match self.profile.provider {
+            Provider::TensorRt => true,
+            Provider::TensorRtRtx => self.compiler.is_err(),
+            Provider::Cuda | Provider::Cpu => false,
+        }
+    }
+}
+
 /// Writes all files of an engine to `staging`. What is only needed meanwhile goes to `scratch`.
 fn write_engine(
     source: &Source,
-    profile: &Profile,
+    wanted: Wanted<'_>,
     job: &Job<'_>,
-    name: String,
     models: &[Model],
     staging: &Path,
     scratch: &Path,
@@ -101,11 +137,21 @@ fn write_engine(
     let written = |graph: &EngineGraph| {
         Ok((graph.record.file.clone(), Cow::Owned(tileforge_graph::load(staging.join(&graph.record.file))?)))
     };
-    check_for_tensorrt(profile, graphs.iter().map(written))?;
+    check_for_tensorrt(wanted.is_judged_by_table(), graphs.iter().map(written))?;
     let Measured { gates, speed, selftest } = measure(source, job, &graphs, &converted, staging, scratch)?;
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
     gate::check(&all).map_err(|error| with_blame(error, &converted, job, scratch))?;
-    let compiles_on = portable::compiles_on(environment, profile);
+    let Wanted { name, profile, compiler, plan_jobs } = wanted;
+    let mut records: Vec<Graph> = graphs.into_iter().map(|graph| graph.record).collect();
+    let plans = match &compiler {
+        Ok(Compiler::TensorRtRtx(builder)) => {
+            let (capabilities, options) = (profile.plan_capabilities(), profile.plan_options());
+            let plans = PlanJob { builder, capabilities: &capabilities, options: &options, jobs: plan_jobs };
+            add_plans(&plans, &mut records, staging, scratch, job.progress)?
+        }
+        _ => Vec::new(),
+    };
+    let by_tensorrt = matches!(profile.provider, Provider::TensorRt | Provider::TensorRtRtx);
     let mut manifest = Manifest {
         schema: SCHEMA,
         name,
@@ -125,14 +171,14 @@ fn write_engine(
             profile: profile.name.clone(),
             provider: profile.provider,
             compute_capability: profile.device.as_ref().map(|device| device.compute_capability.to_string()),
-            portable: compiles_on.is_err(),
+            portable: compiler.is_err(),
             streams: profile.streams,
-            tensorrt_rtx: BTreeMap::new(),
-            tensorrt: if profile.provider == Provider::TensorRt {
-                owned(profile.tensorrt_options())
+            tensorrt_rtx: if profile.provider == Provider::TensorRtRtx {
+                owned(profile.tensorrt_rtx_options())
             } else {
                 BTreeMap::new()
             },
+            tensorrt: if by_tensorrt { owned(profile.tensorrt_options()) } else { BTreeMap::new() },
             cuda: if profile.provider == Provider::Cpu { BTreeMap::new() } else { owned(profile.cuda_options()) },
         },
         built_with: BuiltWith {
@@ -140,19 +186,19 @@ fn write_engine(
             operating_system: std::env::consts::OS.into(),
             processor: std::env::consts::ARCH.into(),
         },
-        graphs: graphs.into_iter().map(|graph| graph.record).collect(),
+        graphs: records,
         gates,
         selftest,
         files: exchange::files(staging)?,
     };
-    if let Ok(Some(gpu)) = &compiles_on {
+    if let Ok(Compiler::TensorRt(gpu)) = &compiler {
         compile(environment, job.progress, &manifest, *gpu, staging)?;
         manifest.files = exchange::files(staging)?;
     }
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
     write_manifest(&manifest, staging)?;
-    let (directory, portable) = (staging.to_owned(), compiles_on.err());
-    Ok(Built { directory, manifest, portable, bytes, speed, sensitivity: converted.sensitivity })
+    let (directory, portable) = (staging.to_owned(), compiler.err());
+    Ok(Built { directory, manifest, portable, plans, bytes, speed, sensitivity: converted.sensitivity })
 }
 
 /// Compiles every graph of the engine in `staging` on a GPU of this machine. The timing cache goes beside the plan.
@@ -249,12 +295,13 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
     Ok(Written { graphs, graph_sha256, converted })
 }
 
-/// Checks that TensorRT 10, which ONNX Runtime uses, takes the graphs of an engine for TensorRT.
+/// Checks that TensorRT 10, which ONNX Runtime uses, takes the graphs of an engine, as far as its table of operators
+/// tells.
 fn check_for_tensorrt<'m>(
-    profile: &Profile,
+    judged_by_table: bool,
     mut graphs: impl Iterator<Item = Result<(String, Cow<'m, Model>)>>,
 ) -> Result<()> {
-    if profile.provider != Provider::TensorRt {
+    if !judged_by_table {
         return Ok(());
     }
     graphs.try_for_each(|graph| {

@@ -1,5 +1,6 @@
 //! What can go wrong while an engine is built.
 
+use crate::portable::NotCompiled;
 use crate::{Origin, PrecisionOption};
 use std::path::{Path, PathBuf};
 use tileforge_contract::Precision;
@@ -57,6 +58,17 @@ pub enum Error {
         /// The profile's name.
         profile: String,
         /// Why.
+        reason: NotCompiled,
+    },
+    /// NVIDIA's builder refuses a graph, or cannot be used.
+    #[error(transparent)]
+    Plan(#[from] tileforge_tensorrt::Error),
+    /// The process that builds a plan failed.
+    #[error("{graph}: the builder of its plan failed: {reason}")]
+    PlanProcess {
+        /// The graph's file.
+        graph: String,
+        /// What became of the process.
         reason: String,
     },
     /// A graph or an engine missed its gates. Nothing was written.

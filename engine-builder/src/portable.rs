@@ -1,22 +1,71 @@
 //! Whether an engine can be compiled where it is built.
 //!
-//! TensorRT compiles for one GPU, on a machine that has it. An engine that was built elsewhere is *portable*: it is
-//! complete, has passed its gates, and its graphs run on any machine, but nothing in it is compiled.
+//! TensorRT compiles for one GPU, on a machine that has it. TensorRT for RTX builds plans on any machine that has its
+//! library. An engine that could not be compiled is *portable*: it is complete, has passed its gates, and its graphs
+//! run on any machine, but nothing in it is compiled.
 
 use crate::profile::Profile;
+use crate::rtx::{PlanBuilder, PlanProgram};
 use crate::{Error, Result};
+use std::fmt;
 use tileforge_contract::Provider;
 use tileforge_session::{Environment, Gpu};
 
-/// The number (of the driver) of this machine's GPU that an engine of `profile` is compiled on; `None` for a profile
-/// that needs no compiling.
+/// What compiles the engines of a profile on this machine.
+#[derive(Debug)]
+pub(crate) enum Compiler {
+    /// Nothing: the profile needs none.
+    Nothing,
+    /// TensorRT, on the GPU with this number in the driver.
+    TensorRt(u32),
+    /// TensorRT for RTX, without a GPU.
+    TensorRtRtx(PlanBuilder),
+}
+
+/// Why an engine is portable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotCompiled {
+    /// Its GPU, or what TensorRT needs there, is not here.
+    Here(String),
+    /// The builder of plans for RTX GPUs cannot be used.
+    NoBuilder(tileforge_tensorrt::Error),
+}
+
+impl fmt::Display for NotCompiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Here(reason) => f.write_str(reason),
+            Self::NoBuilder(error) => error.fmt(f),
+        }
+    }
+}
+
+/// What compiles an engine of `profile` here. Plans are built by `program`.
 ///
 /// # Errors
 /// Why the engine is portable.
-pub fn compiles_on(environment: &Environment, profile: &Profile) -> Result<Option<u32>, String> {
-    if profile.provider != Provider::TensorRt {
-        return Ok(None);
+pub(crate) fn compiler(
+    environment: &Environment,
+    profile: &Profile,
+    program: Option<&PlanProgram>,
+) -> Result<Compiler, NotCompiled> {
+    match profile.provider {
+        Provider::Cpu | Provider::Cuda => Ok(Compiler::Nothing),
+        Provider::TensorRt => match gpu_of(environment, profile).map_err(NotCompiled::Here)? {
+            Some(gpu) => Ok(Compiler::TensorRt(gpu)),
+            None => Ok(Compiler::Nothing),
+        },
+        Provider::TensorRtRtx => {
+            let program = program.ok_or_else(|| NotCompiled::Here("this program builds no plans".into()))?;
+            PlanBuilder::beside(environment.library(), program)
+                .map(Compiler::TensorRtRtx)
+                .map_err(NotCompiled::NoBuilder)
+        }
     }
+}
+
+/// The number (of the driver) of this machine's GPU that TensorRT compiles an engine of `profile` on.
+fn gpu_of(environment: &Environment, profile: &Profile) -> Result<Option<u32>, String> {
     let probe = environment.probe();
     let gpus = probe.driver_problem.clone().map_or_else(|| Ok(probe.gpus.clone()), Err);
     let gpu = gpu_here(profile, &gpus)?;
@@ -43,9 +92,9 @@ fn gpu_here(profile: &Profile, gpus: &Result<Vec<Gpu>, String>) -> Result<Option
 ///
 /// # Errors
 /// The engine will be portable, with the reason.
-pub fn require_compiled(environment: &Environment, profile: &Profile) -> Result<()> {
+pub fn require_compiled(environment: &Environment, profile: &Profile, program: Option<&PlanProgram>) -> Result<()> {
     let refused = |reason| Error::Portable { profile: profile.name.clone(), reason };
-    compiles_on(environment, profile).map(drop).map_err(refused)
+    compiler(environment, profile, program).map(drop).map_err(refused)
 }
 
 #[cfg(test)]
@@ -61,29 +110,42 @@ mod tests {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../profiles/{name}.yaml"));
             Profile::read(path.to_str().unwrap()).unwrap()
         };
-        let gpu = |name: &str| Gpu { name: name.into(), compute_capability: "8.9".into(), memory_bytes: 1 };
-        let reason = |gpus| gpu_here(&profile("l4"), &gpus).unwrap_err();
+        let gpu = |name: &str| Gpu { name: name.into(), compute_capability: "9.0".into(), memory_bytes: 1 };
+        let reason = |gpus| gpu_here(&profile("h100"), &gpus).unwrap_err();
         assert_eq!(
             reason(Err("no driver".into())),
-            "there is no NVIDIA L4 here: the NVIDIA driver cannot be used: no driver"
+            "there is no NVIDIA H100 here: the NVIDIA driver cannot be used: no driver"
         );
-        assert!(reason(Ok(vec![gpu("NVIDIA L40S")])).ends_with("found NVIDIA L40S (8.9)"));
+        assert!(reason(Ok(vec![gpu("NVIDIA L40S")])).ends_with("found NVIDIA L40S (9.0)"));
         assert!(reason(Ok(Vec::new())).ends_with("found no GPU at all"));
-        assert_eq!(gpu_here(&profile("l4"), &Ok(vec![gpu("NVIDIA L40S"), gpu("NVIDIA L4")])), Ok(Some(1)));
+        assert_eq!(gpu_here(&profile("h100"), &Ok(vec![gpu("NVIDIA L40S"), gpu("NVIDIA H100 PCIe")])), Ok(Some(1)));
         assert_eq!(gpu_here(&profile("cpu"), &Err("no driver".into())), Ok(None));
     }
 
     #[test]
+    fn plans_need_a_program_and_the_library() {
+        let profile = Profile::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../profiles/rtx4090.yaml")).unwrap();
+        let none = compiler(&crate::tests::environment(), &profile, None).unwrap_err();
+        assert_eq!(none.to_string(), "this program builds no plans");
+        let program = PlanProgram { program: "engine-builder".into(), arguments: Vec::new() };
+        let error = PlanBuilder::new(&program, Path::new("/nowhere")).unwrap_err();
+        assert!(matches!(
+            error,
+            tileforge_tensorrt::Error::LibraryMissing { .. } | tileforge_tensorrt::Error::NotCompiledIn
+        ));
+    }
+
+    #[test]
     fn an_engine_is_compiled_where_the_environment_has_its_gpu() {
-        let profile = Profile::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../profiles/l4.yaml")).unwrap();
-        let gpu = Gpu { name: "NVIDIA L4".into(), compute_capability: "8.9".into(), memory_bytes: 1 };
+        let profile = Profile::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../profiles/h100.yaml")).unwrap();
+        let gpu = Gpu { name: "NVIDIA H100 PCIe".into(), compute_capability: "9.0".into(), memory_bytes: 1 };
         let status = |usable| ProviderStatus {
             provider: Provider::TensorRt,
             compiled_in: true,
             usable,
             reason: "no TensorRT".into(),
         };
-        let of = |probe| compiles_on(&crate::tests::environment().with_probe(probe), &profile);
+        let of = |probe| gpu_of(&crate::tests::environment().with_probe(probe), &profile);
         let with = |usable| Probe { providers: vec![status(usable)], gpus: vec![gpu.clone()], ..Probe::default() };
         assert_eq!(of(with(true)), Ok(Some(0)));
         assert_eq!(of(with(false)), Err("no TensorRT".into()));

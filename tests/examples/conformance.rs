@@ -15,9 +15,10 @@ use tileforge_session::provider;
 fn options_of(profile: &str, provider: Provider) -> ProviderOptions {
     let profile = Profile::read(profile).unwrap_or_else(|error| fail(&error));
     match provider {
+        Provider::TensorRtRtx => profile.tensorrt_rtx_options(),
         Provider::TensorRt => profile.tensorrt_options(),
         Provider::Cuda => profile.cuda_options(),
-        Provider::TensorRtRtx | Provider::Cpu => ProviderOptions::new(),
+        Provider::Cpu => ProviderOptions::new(),
     }
 }
 

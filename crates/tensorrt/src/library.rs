@@ -7,10 +7,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// The library itself.
-#[cfg_attr(not(feature = "rtx"), allow(dead_code))]
 pub(crate) const BUILDER: &str = "libtensorrt_rtx.so.1";
 /// Its parser of ONNX graphs.
-#[cfg_attr(not(feature = "rtx"), allow(dead_code))]
 pub(crate) const PARSER: &str = "libtensorrt_onnxparser_rtx.so.1";
 
 /// A release of TensorRT for RTX, such as 1.7.1.116.
@@ -46,6 +44,9 @@ pub struct Library {
 
 #[cfg_attr(not(feature = "rtx"), allow(clippy::missing_const_for_fn))]
 impl Library {
+    /// The files that are loaded.
+    pub const FILES: [&str; 2] = [BUILDER, PARSER];
+
     /// Loads the builder and its parser from `folder`. Neither needs a GPU or a driver.
     ///
     /// # Errors

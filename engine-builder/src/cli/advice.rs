@@ -1,9 +1,11 @@
 //! What the user can do about an error. The libraries' errors speak of their domain; flags are named here alone.
 
 use tileforge_engine::Error as EngineError;
+use tileforge_engine_builder::portable::NotCompiled;
 use tileforge_engine_builder::{Error, MissingWeights, Origin, PrecisionOption};
 use tileforge_exporter::Error as ExportError;
 use tileforge_session::Error as SessionError;
+use tileforge_tensorrt::Error as PlanError;
 
 /// What to do next, where that is known.
 pub(super) fn on(error: &Error) -> Option<String> {
@@ -41,6 +43,8 @@ pub(super) fn on(error: &Error) -> Option<String> {
             "install the system's package `ca-certificates`, or set SSL_CERT_FILE to a file of certificates".into()
         }
         Error::Busy { .. } => "wait for it".into(),
+        Error::Portable { reason: NotCompiled::NoBuilder(error), .. } => return missing_builder(error),
+        Error::Plan(error) => return missing_builder(error),
         Error::Portable { .. } => "build it on that machine, or without --require-compiled for a portable one".into(),
         Error::Session(SessionError::LibraryNotFound { .. }) => {
             "run `make setup` in the source tree, or pass --ort-lib PATH".into()
@@ -48,6 +52,9 @@ pub(super) fn on(error: &Error) -> Option<String> {
         Error::Session(SessionError::NoLibraryAt { .. }) => "give the path of the library or of its folder".into(),
         Error::Session(SessionError::Library { .. }) => "run `make setup`, or pass --ort-lib PATH".into(),
         Error::Engine(error) => return engine(error),
+        Error::Export(ExportError::NoWeights { path, found, .. }) => {
+            format!("give the file itself, as in `engine-builder build {}`", path.join(found.first()?).display())
+        }
         Error::Export(ExportError::SeveralGraphs { tasks, .. }) => {
             let flags: Vec<String> = tasks.iter().map(|task| format!("`--component {task}`")).collect();
             format!("choose one with {}", flags.join(" or "))
@@ -56,6 +63,19 @@ pub(super) fn on(error: &Error) -> Option<String> {
             let flags: Vec<String> =
                 missing.values.iter().map(|value| format!("`--set {}={value}`", missing.name)).collect();
             format!("set it, as in {}", flags.join(" or "))
+        }
+        _ => return None,
+    })
+}
+
+/// What to do where plans for RTX GPUs cannot be built.
+pub(super) fn missing_builder(error: &PlanError) -> Option<String> {
+    Some(match error {
+        PlanError::NotCompiledIn => {
+            "install libclang (on Debian and Ubuntu: apt install libclang-dev) and run `make build`".into()
+        }
+        PlanError::LibraryMissing { .. } | PlanError::LibraryVersion { .. } | PlanError::LibraryUnusable { .. } => {
+            "run `make setup RTX=1`".into()
         }
         _ => return None,
     })

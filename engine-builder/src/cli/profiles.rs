@@ -10,6 +10,9 @@ use tileforge_terminal::report;
 #[command(after_help = "Examples:\n  engine-builder profiles\n  engine-builder profiles --json | jq \
         '.[].device'\n  engine-builder profiles --here")]
 pub(super) struct Arguments {
+    /// The profiles to list [default: all]
+    #[arg(value_name = "PROFILE", conflicts_with = "here")]
+    names: Vec<String>,
     /// Print the name of this machine's profile: the profile of its first GPU, or cpu
     #[arg(long, conflicts_with = "json")]
     here: bool,
@@ -24,7 +27,8 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
         report(&format!("{}: {}", here.name, here.reason));
         return result(&here.name);
     }
-    let profiles = profile::names().iter().map(|name| Profile::read(name)).collect::<Result<Vec<Profile>>>()?;
+    let names = if arguments.names.is_empty() { profile::names() } else { arguments.names.clone() };
+    let profiles = names.iter().map(|name| Profile::read(name)).collect::<Result<Vec<Profile>>>()?;
     if arguments.json {
         return result_json(&profiles);
     }
@@ -36,10 +40,14 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
                     [&device.compute_capability.to_string(), &device.memory.to_string(), &device.bandwidth.to_string()];
                 format!("{:>5} {:>7} {:>11}  {}", parts[0], parts[1], parts[2], device.gpu)
             }
-            None => format!("{:25}  any processor", ""),
+            None if profile.plans_for.is_empty() => format!("{:25}  any processor", ""),
+            None => {
+                let capabilities: Vec<String> = profile.plans_for.iter().map(ToString::to_string).collect();
+                format!("{:25}  any GPU of compute capability {}", "", capabilities.join(", "))
+            }
         };
         lines.push_str(&format!(
-            "{:<12} {:<9} {:<5}{device}\n",
+            "{:<12} {:<12} {:<5}{device}\n",
             profile.name,
             profile.provider.name(),
             profile.precision.name()

@@ -18,6 +18,8 @@ pub(super) struct ProfileFile {
     driver_names: Option<Vec<String>>,
     architecture: Option<String>,
     compute_capability: Option<ComputeCapability>,
+    /// For plans that several kinds of GPUs run, in the place of `gpu` and its keys.
+    compute_capabilities: Option<Vec<ComputeCapability>>,
     memory: Option<Memory>,
     bandwidth: Option<Bandwidth>,
     provider: Option<Provider>,
@@ -95,6 +97,7 @@ impl ProfileFile {
             driver_names: self.driver_names.or(base.driver_names),
             architecture: self.architecture.or(base.architecture),
             compute_capability: self.compute_capability.or(base.compute_capability),
+            compute_capabilities: self.compute_capabilities.or(base.compute_capabilities),
             memory: self.memory.or(base.memory),
             bandwidth: self.bandwidth.or(base.bandwidth),
             provider: self.provider.or(base.provider),
@@ -131,12 +134,18 @@ impl ProfileFile {
             }),
         };
         let precision = self.precision.ok_or_else(|| missing("precision"))?;
+        let provider = self.provider.ok_or_else(|| missing("provider"))?;
+        let own = device.iter().map(|device| device.compute_capability).filter(|_| provider == Provider::TensorRtRtx);
+        let mut plans_for = self.compute_capabilities.unwrap_or_else(|| own.collect());
+        plans_for.sort();
+        plans_for.dedup();
         Ok(Profile {
             name: self.name,
             families,
-            provider: self.provider.ok_or_else(|| missing("provider"))?,
+            provider,
             precision,
             device,
+            plans_for,
             tasks: self.tasks,
             streams: self.streams.unwrap_or(1),
             cuda_graphs: self.cuda_graphs.unwrap_or(false),

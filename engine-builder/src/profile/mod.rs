@@ -17,6 +17,7 @@ use std::fmt;
 use tileforge_contract::Precision;
 use tileforge_contract::Provider;
 use tileforge_contract::Task;
+use tileforge_tensorrt::BuildOptions;
 
 /// A profile: the keys of `profiles/NAME.yaml`, and for missing keys those of the families that it extends.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,8 +30,11 @@ pub struct Profile {
     pub provider: Provider,
     /// The precision of the engine, unless the caller asks for another one.
     pub precision: Precision,
-    /// The GPU; `None` for a CPU.
+    /// The GPU; `None` for a CPU, and for plans that several kinds of GPUs run.
     pub device: Option<Device>,
+    /// The compute capabilities that plans are built for, the oldest first; empty unless `provider` is
+    /// [`Provider::TensorRtRtx`].
+    pub plans_for: Vec<ComputeCapability>,
     /// Shapes for each task.
     pub tasks: Tasks,
     /// Sessions that run at the same time.
@@ -243,6 +247,24 @@ impl Profile {
         .as_ref()
     }
 
+    /// The options for ONNX Runtime's TensorRT-RTX provider.
+    pub fn tensorrt_rtx_options(&self) -> ProviderOptions {
+        options::tensorrt_rtx_options(self.cuda_graphs)
+    }
+
+    /// How a plan for RTX GPUs is built. FP32 stays FP32 in an engine of that precision: its gates were passed in it.
+    pub fn plan_options(&self) -> BuildOptions {
+        let tf32 = self.cuda.tf32 && self.precision != Precision::Fp32;
+        self.tensorrt.plan_options(tf32)
+    }
+
+    /// The compute capabilities that the builder of plans has for [`Profile::plans_for`].
+    pub(crate) fn plan_capabilities(&self) -> Vec<tileforge_tensorrt::ComputeCapability> {
+        let of =
+            |found: &ComputeCapability| tileforge_tensorrt::ComputeCapability::from_version(found.major, found.minor);
+        self.plans_for.iter().filter_map(of).collect()
+    }
+
     /// The options for ONNX Runtime's TensorRT provider.
     pub fn tensorrt_options(&self) -> ProviderOptions {
         self.tensorrt.provider_options(self.cuda_graphs)
@@ -258,7 +280,10 @@ impl Profile {
         if self.tasks == Tasks::default() {
             return Err("`tasks`: expected the shapes of at least one task".into());
         }
+        self.check_plans_for()?;
         match (&self.device, self.provider) {
+            // Its GPUs are known by their compute capabilities alone.
+            (None, Provider::TensorRtRtx) => {}
             (None, Provider::Cpu) if self.cuda_graphs => return Err("`cuda_graphs`: expected false on a CPU".into()),
             (None, Provider::Cpu) => {}
             (None, provider) => {
@@ -267,7 +292,7 @@ impl Profile {
                 ));
             }
             (Some(_), Provider::Cpu) => {
-                return Err("`provider: cpu`: expected tensorrt or cuda in the profile of a GPU".into());
+                return Err("`provider: cpu`: expected tensorrt-rtx, tensorrt or cuda in the profile of a GPU".into());
             }
             (Some(device), _) if self.cuda.tf32 => {
                 needs(ComputeCapability { major: 8, minor: 0 }, device)
@@ -278,11 +303,41 @@ impl Profile {
         self.check_precision(self.precision).map_err(|reason| format!("`precision: {}`: {reason}", self.precision))
     }
 
+    /// Checks that plans can be built and run for the GPUs of the profile.
+    fn check_plans_for(&self) -> Result<(), String> {
+        if self.provider != Provider::TensorRtRtx {
+            let unused = self.plans_for.is_empty();
+            let wrong = || format!("`compute_capabilities`: expected none with `provider: {}`", self.provider);
+            return unused.then_some(()).ok_or_else(wrong);
+        }
+        if self.plans_for.is_empty() {
+            return Err("`provider: tensorrt-rtx`: expected `gpu` and its keys, or `compute_capabilities`".into());
+        }
+        let has_plans = |found: &&ComputeCapability| {
+            tileforge_tensorrt::ComputeCapability::from_version(found.major, found.minor)
+                .is_some_and(tileforge_tensorrt::ComputeCapability::has_provider)
+        };
+        match self.plans_for.iter().find(|found| !has_plans(found)) {
+            Some(found) => Err(format!(
+                "`provider: tensorrt-rtx`: expected compute capability 8.6, 8.9, 12.0 or 12.1, found {found}; use \
+                 tensorrt"
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Checks that the profile's machine computes in a precision.
     fn check_precision(&self, precision: Precision) -> Result<(), String> {
         let (major, minor) = precision.least_capability();
         match &self.device {
             Some(device) => needs(ComputeCapability { major, minor }, device),
+            None if self.provider == Provider::TensorRtRtx => {
+                let least = ComputeCapability { major, minor };
+                match self.plans_for.iter().find(|found| **found < least) {
+                    Some(found) => Err(format!("needs compute capability {least}, and its plans are also for {found}")),
+                    None => Ok(()),
+                }
+            }
             None if precision.runs_on_cpu() => Ok(()),
             None => Err("ONNX Runtime's CPU kernels do not compute in it".into()),
         }

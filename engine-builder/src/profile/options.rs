@@ -8,6 +8,7 @@
 use super::Memory;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tileforge_tensorrt::BuildOptions;
 
 /// Options, by the names that the provider uses.
 pub type ProviderOptions = BTreeMap<&'static str, String>;
@@ -166,6 +167,21 @@ impl TensorRtOptions {
         }
         options
     }
+
+    /// How TensorRT for RTX builds a plan. It has no timing cache and no partitions.
+    pub(super) fn plan_options(&self, tf32: bool) -> BuildOptions {
+        BuildOptions {
+            workspace: self.workspace.as_ref().map(|workspace| workspace.bytes),
+            optimisation_level: u8::try_from(self.builder_optimization_level).ok(),
+            tf32,
+            ..BuildOptions::default()
+        }
+    }
+}
+
+/// The names of the TensorRT-RTX provider's header, `tensorrt_rtx_provider_options.h`.
+pub(super) fn tensorrt_rtx_options(cuda_graphs: bool) -> ProviderOptions {
+    BTreeMap::from([("enable_cuda_graph", switch(cuda_graphs))])
 }
 
 impl CudaOptions {

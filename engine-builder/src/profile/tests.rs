@@ -32,6 +32,9 @@ fn every_profile_has_the_figures_of_the_document() {
     let mut profiles = shipped();
     let cpu = profiles.remove("cpu").unwrap();
     assert_eq!((cpu.provider, cpu.precision, cpu.device), (Provider::Cpu, Precision::Fp32, None));
+    // It has no figures: it is for every GPU that plans are built for.
+    let rtx = profiles.remove("rtx").unwrap();
+    assert_eq!((rtx.provider, rtx.device), (Provider::TensorRtRtx, None));
     assert_eq!(profiles.len(), 16);
     assert!(profiles.keys().eq(documented.keys()), "{:?}", documented.keys());
     for (name, profile) in &profiles {
@@ -44,11 +47,79 @@ fn every_profile_has_the_figures_of_the_document() {
             device.bandwidth.to_string(),
         ];
         assert_eq!(documented[name], figures, "{name}");
-        assert_eq!((profile.provider, profile.precision), (Provider::TensorRt, Precision::Fp16), "{name}");
+        assert_eq!(profile.precision, Precision::Fp16, "{name}");
         let Tasks { upscale, vae_encoder, vae_decoder, unet, depth, realtime } = &profile.tasks;
         assert!([upscale, vae_encoder, vae_decoder, unet, depth, realtime].into_iter().all(Option::is_some), "{name}");
         assert!(profile.families.contains(&"nvidia".to_owned()), "{name}");
     }
+}
+
+#[test]
+fn every_profile_is_compiled_as_the_document_says() {
+    let document = fs::read_to_string(repository("docs/gpu-profiles.md")).unwrap();
+    let rows = document.lines().filter(|line| line.starts_with("| `") && line.matches('|').count() == 5);
+    let mut documented = BTreeMap::new();
+    for line in rows {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let plans_for: Vec<&str> = cells[2].split(", ").filter(|cell| *cell != "–").collect();
+        for name in cells[0].split(", ") {
+            documented.insert(name.trim_matches('`').to_owned(), (cells[1].trim_matches('`'), plans_for.clone()));
+        }
+    }
+    let profiles = shipped();
+    let found: BTreeMap<String, (&str, Vec<String>)> = profiles
+        .iter()
+        .filter(|(_, profile)| profile.provider != Provider::Cpu)
+        .map(|(name, profile)| {
+            let plans_for = profile.plans_for.iter().map(ToString::to_string).collect();
+            (name.clone(), (profile.provider.name(), plans_for))
+        })
+        .collect();
+    let documented: BTreeMap<String, (&str, Vec<String>)> = documented
+        .into_iter()
+        .map(|(name, (provider, plans_for))| (name, (provider, plans_for.into_iter().map(str::to_owned).collect())))
+        .collect();
+    assert_eq!(found, documented);
+}
+
+#[test]
+fn plans_are_for_the_gpus_that_the_provider_takes() {
+    let family = GPU.replace("provider: tensorrt\n", "provider: tensorrt-rtx\n");
+    assert_eq!(read(&family, &[]).unwrap().plans_for, [ComputeCapability { major: 8, minor: 6 }]);
+    let several = |capabilities: &str, more: &str| {
+        let text = format!(
+            "name: test\nprovider: tensorrt-rtx\nprecision: fp16\ncompute_capabilities: {capabilities}\n\
+             tasks:\n  upscale: {{ tiles: [64x64] }}\n{more}"
+        );
+        read(&text, &[])
+    };
+    let mut made = several("[12.0, 8.6]", "").unwrap();
+    assert_eq!(made.plans_for.iter().map(ToString::to_string).collect::<Vec<_>>(), ["8.6", "12.0"]);
+    let error = made.set_precision(Precision::Fp8).unwrap_err().to_string();
+    assert!(error.contains("needs compute capability 8.9, and its plans are also for 8.6"), "{error}");
+    for (capabilities, expected) in [
+        ("[7.5]", "expected compute capability 8.6, 8.9, 12.0 or 12.1, found 7.5"),
+        ("[8.6, 9.0]", "found 9.0"),
+        ("[]", "expected `gpu` and its keys, or `compute_capabilities`"),
+    ] {
+        let error = several(capabilities, "").unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let unused = format!("{GPU}compute_capabilities: [8.6]\n");
+    let error = read(&unused, &[]).unwrap_err().to_string();
+    assert!(error.contains("`compute_capabilities`: expected none with `provider: tensorrt`"), "{error}");
+}
+
+#[test]
+fn a_plan_is_built_with_the_profile_s_options() {
+    let of = |precision| {
+        let mut profile = Profile::read(repository("profiles/rtx4090.yaml").to_str().unwrap()).unwrap();
+        profile.set_precision(precision).unwrap();
+        profile.plan_options()
+    };
+    let options = of(Precision::Fp16);
+    assert_eq!((options.workspace, options.optimisation_level, options.tf32), (Some(4 << 30), Some(3), true));
+    assert!(!of(Precision::Fp32).tf32);
 }
 
 #[test]
@@ -138,7 +209,7 @@ fn mistakes_are_named_with_their_place_and_what_was_meant() {
         ("  cosine: 0.99\n", "", &["missing field `cosine`"]),
         ("cosine:", "cosin:", &["line 21", "did you mean `cosine`?"]),
         ("memory: 24 GB\n", "", &["`memory` is missing"]),
-        ("provider: tensorrt", "provider: cpu", &["expected tensorrt or cuda in the profile of a GPU"]),
+        ("provider: tensorrt", "provider: cpu", &["expected tensorrt-rtx, tensorrt or cuda in the profile of a GPU"]),
         ("gpu: A GPU\n", "", &["expected `gpu`"]),
         ("name: test", "name: other", &["expected the profile to have its file's name"]),
         ("name: test", "name: test\nextends: nobody", &["extends: nobody", "families are in that folder"]),

@@ -1,10 +1,16 @@
 //! Graphs for TensorRT for RTX: what its builder takes, and how ONNX Runtime's provider gets what it makes.
 
 mod attention;
+mod builder;
 mod context_model;
+mod plans;
+mod process;
 mod transposed_convolution;
 
+pub use builder::{PlanBuilder, PlanProgram, PlanReport};
 pub use context_model::{PROVIDER, PlanFacts, context_model};
+pub(crate) use plans::{PlanJob, add_plans};
+pub use process::serve_plan;
 
 use crate::Result;
 use tileforge_graph::Model;

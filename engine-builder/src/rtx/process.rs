@@ -1,0 +1,146 @@
+//! A process for one plan.
+//!
+//! NVIDIA's builder runs in a process of its own for each plan:
+//! - The library cannot build two plans at the same time in one process.
+//! - Where the builder may choose an order, release 1.7.1 chooses the order of addresses in memory. Without address
+//!   space randomisation, the same graph gives the same bytes.
+//! - A crash of the builder, or the system's answer to too little memory, ends that process alone.
+//!
+//! The program starts itself for that. The job comes on standard input, and the answers are lines of JSON on standard
+//! output.
+
+use crate::{Error, Result};
+use nix::sys::personality::{self, Persona};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+use std::env;
+use std::fs;
+use std::io::{self, BufRead, Write};
+use std::ops::ControlFlow;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+use tileforge_tensorrt::{BuildOptions, ComputeCapability, Library, LibraryVersion, Message, Progress};
+
+/// The plan to build.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Job {
+    /// The process that asks. The builder ends with it.
+    pub(super) parent: u32,
+    /// The folder of the library.
+    pub(super) library: PathBuf,
+    /// The graph's file.
+    pub(super) graph: PathBuf,
+    /// Where the plan goes.
+    pub(super) plan: PathBuf,
+    pub(super) capabilities: Vec<ComputeCapability>,
+    pub(super) options: BuildOptions,
+}
+
+/// One line of the process's output.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    /// A step of the builder.
+    Progress(Progress),
+    /// The plan is in its file. The last line.
+    Built(Figures),
+    /// The builder refuses the graph. The last line.
+    Failed(tileforge_tensorrt::Error),
+    /// The plan cannot be written. The last line.
+    Unwritable(String),
+}
+
+/// What a plan cost.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Figures {
+    pub(super) release: LibraryVersion,
+    pub(super) layers: usize,
+    pub(super) bytes: u64,
+    pub(super) seconds: f64,
+    pub(super) peak_bytes: Option<u64>,
+    pub(super) messages: Vec<Message>,
+    /// Whether addresses were fixed, so that another build gives the same bytes.
+    pub(super) repeatable: bool,
+}
+
+/// Builds the plan that standard input describes: the whole work of a process that a
+/// [`PlanBuilder`](super::PlanBuilder) has started.
+///
+/// # Errors
+/// Standard input holds no job, or nobody reads standard output any more. Everything else is an answer.
+pub fn serve_plan() -> Result<()> {
+    let asked = |source| Error::file(Path::new("standard input"), "take a plan's description", source);
+    let (repeatable, job) = take_job().map_err(asked)?;
+    let answer = match build(&job) {
+        Ok(Ok(figures)) => Answer::Built(Figures { repeatable, ..figures }),
+        Ok(Err(error)) => Answer::Unwritable(error.to_string()),
+        Err(error) => Answer::Failed(error),
+    };
+    tell(&answer).map_err(|source| Error::file(Path::new("standard output"), "answer", source))
+}
+
+/// The job, and whether addresses are fixed. From here on, the process ends with the one that asked.
+fn take_job() -> io::Result<(bool, Job)> {
+    let repeatable = fix_addresses()?;
+    let mut text = String::new();
+    io::stdin().lock().read_line(&mut text)?;
+    let job: Job = serde_json::from_str(&text)?;
+    // If the asking process is killed, this one must not work on for minutes.
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if nix::unistd::getppid().as_raw().cast_unsigned() != job.parent {
+        return Err(io::Error::other("the process that asked for the plan has ended"));
+    }
+    Ok((repeatable, job))
+}
+
+fn build(job: &Job) -> tileforge_tensorrt::Result<io::Result<Figures>> {
+    let library = Library::load(&job.library)?;
+    let started = Instant::now();
+    let plan = library.build(&job.graph, &job.capabilities, &job.options, &mut |progress| {
+        match tell(&Answer::Progress(progress.clone())) {
+            Ok(()) => ControlFlow::Continue(()),
+            // Nobody reads: the asking process has ended.
+            Err(_) => ControlFlow::Break(()),
+        }
+    })?;
+    let seconds = started.elapsed().as_secs_f64();
+    let figures = || Figures {
+        release: library.version(),
+        layers: plan.layers(),
+        bytes: plan.bytes().len() as u64,
+        seconds,
+        peak_bytes: tileforge_terminal::peak_memory_bytes(),
+        messages: plan.messages().to_vec(),
+        repeatable: false,
+    };
+    Ok(fs::write(&job.plan, plan.bytes()).map(|()| figures()))
+}
+
+fn tell(answer: &Answer) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    serde_json::to_writer(&mut output, answer)?;
+    output.write_all(b"\n")?;
+    output.flush()
+}
+
+/// Turns off address space randomisation, which takes effect in a new program: this one, started again in its own
+/// place. Returns whether addresses are fixed; some containers do not allow it.
+fn fix_addresses() -> io::Result<bool> {
+    let Ok(now) = personality::get() else { return Ok(false) };
+    if now.contains(Persona::ADDR_NO_RANDOMIZE) {
+        return Ok(true);
+    }
+    if personality::set(now | Persona::ADDR_NO_RANDOMIZE).is_err() {
+        return Ok(false);
+    }
+    let mut arguments = env::args_os();
+    let mut again = Command::new(env::current_exe()?);
+    if let Some(name) = arguments.next() {
+        again.arg0(name);
+    }
+    // Returns only if it fails.
+    Err(again.args(arguments).exec())
+}
