@@ -71,6 +71,12 @@ pub enum Error {
         /// What became of the process.
         reason: String,
     },
+    /// Nothing says which sizes a video network's graph has.
+    #[error("{}: no profile says how many frames a chunk has", path.display())]
+    NoSizes {
+        /// The checkpoint or graph.
+        path: PathBuf,
+    },
     /// A graph or an engine missed its gates. Nothing was written.
     #[error("the gates were not passed; nothing was written\n{0}")]
     Gate(String),

@@ -4,12 +4,18 @@ use crate::profile::{Profile, Shapes as ProfileShapes};
 use crate::{Error, GraphFile, ModelFile, ModelSizes, Result, Tile, WeightFolders};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tileforge_contract::{ARCHITECTURE_KEY, Axis, Contract, Extent, Shapes, Sizes, Task};
+use tileforge_contract::{ARCHITECTURE_KEY, Axis, Contract, Extent, Meaning, Shapes, Sizes, Task};
+use tileforge_exporter::pipeline::weights_in;
 use tileforge_exporter::{Checkpoint, Shapes as FixedShapes};
 use tileforge_graph::Model;
+use tileforge_image::Size;
 
 /// Tokens of a text if the network sets no limit. CLIP's tokenizers pad to this length.
 const TOKENS: usize = 77;
+
+/// Pixels for each row and column of a latent picture: three halvings in the autoencoders of Stable Diffusion 1.5 and
+/// XL, and of SeedVR2.
+const LATENT_PIXELS: usize = 8;
 
 /// A model that an engine can be built of.
 #[derive(Debug)]
@@ -25,6 +31,9 @@ pub struct Source {
     hyperparameters: serde_json::Value,
     /// Sizes of the graphs, where the model has its own.
     sizes: Option<ModelSizes>,
+    /// Sizes of pictures in the place of all others, as in [`SourceOptions`].
+    asked: Vec<Size>,
+    frames: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -45,6 +54,10 @@ pub struct SourceOptions {
     pub hyperparameters: BTreeMap<String, String>,
     /// Where the weights of model files are, beside those that stand with their model file.
     pub weights: WeightFolders,
+    /// Sizes of pictures, in pixels, in the place of those of the model file or the profile; empty: those.
+    pub sizes: Vec<Size>,
+    /// Frames of a video that one run takes or gives; `None`: as few as the network takes.
+    pub frames: Option<usize>,
 }
 
 impl Source {
@@ -67,7 +80,7 @@ impl Source {
             "onnx" if options.task.is_some() || !options.hyperparameters.is_empty() => {
                 Err(Error::input(path, "a task and hyperparameters are for checkpoints; a graph has its own"))
             }
-            "onnx" => Self::of_graph(path),
+            "onnx" => Ok(Source { asked: options.sizes.clone(), frames: options.frames, ..Self::of_graph(path)? }),
             "safetensors" | "json" | "pth" | "pt" | "ckpt" | "bin" => Self::of_checkpoint(name_of(path), path, options),
             _ if path.is_dir() => Self::of_checkpoint(name_of(path), path, options),
             _ => Err(Error::input(
@@ -105,7 +118,8 @@ impl Source {
     }
 
     fn of_checkpoint(name: String, path: &Path, options: &SourceOptions) -> Result<Self> {
-        let checkpoint = Checkpoint::open(path)?;
+        let weights = if path.is_dir() { weights_in(path, None)? } else { path.to_owned() };
+        let checkpoint = Checkpoint::open(weights)?;
         let hints = options.hyperparameters.clone();
         let network = tileforge_exporter::arch::detect_task(&checkpoint, options.task, &hints)?;
         let contract = network.contract();
@@ -125,6 +139,8 @@ impl Source {
             parameters: checkpoint.parameters(),
             kind: Kind::Checkpoint { checkpoint: Box::new(checkpoint), task: contract.task, hints },
             contract,
+            asked: options.sizes.clone(),
+            frames: options.frames,
         })
     }
 
@@ -147,6 +163,8 @@ impl Source {
             architecture,
             parameters: model.parameters(),
             kind: Kind::Graph(Box::new(model)),
+            asked: Vec::new(),
+            frames: None,
         })
     }
 
@@ -203,6 +221,9 @@ impl Source {
         if let Kind::Graph(model) = &self.kind
             && model.inputs.iter().all(|port| port.ty.fixed_dims().is_some())
         {
+            if !self.asked.is_empty() {
+                return Err(Error::input(&self.path, "sizes were asked for, and the graph's own sizes are fixed"));
+            }
             return Ok(vec![model.as_ref().clone()]);
         }
         self.all_sizes(profile)?.iter().map(|sizes| self.graph(sizes)).collect()
@@ -225,11 +246,11 @@ impl Source {
         let tokens = self.tokens_of_graph().unwrap_or(most);
         let (height, width) =
             (inputs.iter().find_map(|input| input.height()), inputs.iter().find_map(|input| input.width()));
+        if !self.asked.is_empty() {
+            return self.asked_sizes(profile, tokens);
+        }
         if self.sizes.is_none() && inputs.iter().any(|input| input.frames().is_some()) {
-            return Err(Error::input(
-                &self.path,
-                "no profile says how many frames a chunk has; export its graph with fixed shapes",
-            ));
+            return Err(Error::NoSizes { path: self.path.clone() });
         }
         let frames = self.sizes.as_ref().map_or(1, |sizes| sizes.frames);
         let shapes = self.sizes.as_ref().map(ModelSizes::shapes).or_else(|| profile.shapes_for(self.task()).cloned());
@@ -255,6 +276,53 @@ impl Source {
             batches.iter().map(move |&batch| Sizes { batch, height, width, frames, tokens })
         };
         Ok(tiles.into_iter().flat_map(of).collect())
+    }
+
+    /// The sizes that the caller asked for in pixels, the smallest first.
+    fn asked_sizes(&self, profile: &Profile, tokens: usize) -> Result<Vec<Sizes>> {
+        let tensors = || self.contract.inputs.iter().chain(&self.contract.outputs);
+        // A network without pixels works on latent pictures.
+        let pixels = tensors().find(|tensor| matches!(tensor.meaning, Meaning::Pixels { .. } | Meaning::Depth { .. }));
+        let factor = if pixels.is_some() { 1 } else { LATENT_PIXELS };
+        let measured = pixels.or_else(|| tensors().find(|tensor| tensor.height().is_some()));
+        let extents = measured.and_then(|tensor| Some((tensor, tensor.height()?, tensor.width()?)));
+        let Some((measured, height, width)) = extents else {
+            return Err(Error::input(&self.path, "sizes in pixels are for pictures, and this network has none"));
+        };
+        let exact = |extent: Extent, found: usize, what: &str| {
+            let units = found.checked_div(factor).filter(|_| found.is_multiple_of(factor));
+            units.and_then(|units| extent.size(units)).ok_or_else(|| {
+                let next = extent.length(extent.size_for(found.div_ceil(factor))).map_or(0, |units| units * factor);
+                let name = &measured.name;
+                Error::input(
+                    &self.path,
+                    format!("`{name}`: no {what} of {found} is possible; the next one that is has {next}"),
+                )
+            })
+        };
+        let frames = match (measured.frames(), self.frames) {
+            (None, None) => 1,
+            (None, Some(_)) => {
+                return Err(Error::input(&self.path, "frames are for videos, and this network has none"));
+            }
+            (Some(extent), None) => extent.minimum,
+            (Some(extent), Some(frames)) => extent.size(frames).ok_or_else(|| {
+                let name = &measured.name;
+                Error::input(&self.path, format!("`{name}`: expected {extent} frames, found {frames}"))
+            })?,
+        };
+        let batch = profile.shapes_for(self.task()).map_or(1, |shapes| shapes.batch as usize);
+        let mut sizes = Vec::new();
+        for size in &self.asked {
+            let height = exact(height, size.height as usize, "height")?;
+            let width = exact(width, size.width as usize, "width")?;
+            let size = Sizes { batch, height, width, frames, tokens };
+            if !sizes.contains(&size) {
+                sizes.push(size);
+            }
+        }
+        sizes.sort_by_key(|sizes| sizes.height * sizes.width);
+        Ok(sizes)
     }
 
     /// The error for a profile without sizes for the graph's task.

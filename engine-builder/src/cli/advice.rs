@@ -43,6 +43,7 @@ pub(super) fn on(error: &Error) -> Option<String> {
             "install the system's package `ca-certificates`, or set SSL_CERT_FILE to a file of certificates".into()
         }
         Error::Busy { .. } => "wait for it".into(),
+        Error::NoSizes { .. } => "give its sizes, as in `--size 1280x720 --frames 5`".into(),
         Error::Portable { reason: NotCompiled::NoBuilder(error), .. } => return missing_builder(error),
         Error::Plan(error) => return missing_builder(error),
         Error::Portable { .. } => "build it on that machine, or without --require-compiled for a portable one".into(),

@@ -12,6 +12,7 @@ use tileforge_engine_builder::{
     Built, Calibration, Error, GraphFile, ModelFile, Plans, PrecisionOptions, Profile, Progress, RangeMethod,
     Sensitivity, Silent, Source, SourceOptions, build, figure, map_parallel, profile,
 };
+use tileforge_image::Size;
 use tileforge_session::Environment;
 use tileforge_terminal::{Failure as _, report};
 
@@ -32,6 +33,16 @@ pub(super) struct Arguments {
     /// file names
     #[arg(long, value_name = "NAME")]
     component: Option<String>,
+    /// Which chunk of a video the graph is for: first or next; short for --set chunk=NAME
+    #[arg(long, value_name = "CHUNK")]
+    chunk: Option<String>,
+    /// Sizes of the pictures in pixels, WIDTHxHEIGHT, several with commas: one graph for each, in the place of the
+    /// sizes of the model file or of the profile. A picture of a latent network is what its autoencoder makes of it
+    #[arg(long, value_name = "SIZE", value_delimiter = ',')]
+    size: Vec<Size>,
+    /// Frames of a video in one run, with --size [default: as few as the network takes]
+    #[arg(long, value_name = "COUNT", requires = "size", value_parser = clap::value_parser!(u16).range(1..))]
+    frames: Option<u16>,
     /// A hyperparameter that the checkpoint does not state; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
@@ -104,16 +115,18 @@ pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResul
         let required = |profile| portable::require_compiled(&environment, profile, program.as_ref());
         profiles.iter().try_for_each(required)?;
     }
-    let hyperparameters = arguments.set.iter().cloned().collect();
-    let weights = models::weight_folders();
+    let chunk = arguments.chunk.iter().map(|chunk| ("chunk".to_owned(), chunk.clone()));
+    let mut options = SourceOptions {
+        task: None,
+        hyperparameters: arguments.set.iter().cloned().chain(chunk).collect(),
+        weights: models::weight_folders(),
+        sizes: arguments.size.clone(),
+        frames: arguments.frames.map(usize::from),
+    };
     let (source, calibration) = match (&model, graph) {
-        (Some(model), Some(graph)) => {
-            let options = SourceOptions { task: None, hyperparameters, weights };
-            (Source::of_model(model, graph, &options)?, graph.calibration.clone())
-        }
+        (Some(model), Some(graph)) => (Source::of_model(model, graph, &options)?, graph.calibration.clone()),
         _ => {
-            let task = arguments.component.as_deref().map(task).transpose()?;
-            let options = SourceOptions { task, hyperparameters, weights };
+            options.task = arguments.component.as_deref().map(task).transpose()?;
             (Source::open(&arguments.model, &options)?, Calibration::default())
         }
     };
