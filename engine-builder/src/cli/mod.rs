@@ -170,7 +170,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Sign(arguments) => bundle::sign(arguments),
         Command::Verify(arguments) => bundle::verify(arguments),
         Command::Diff(arguments) => bundle::diff(arguments),
-        Command::Lint(arguments) => lint::run(arguments),
+        Command::Lint(lint) => lint::run(lint, arguments.ort_lib.as_deref()),
         Command::Models(arguments) => models::run(arguments),
         Command::Fetch(arguments) => fetch::run(arguments),
         Command::Profiles(arguments) => profiles::run(arguments),

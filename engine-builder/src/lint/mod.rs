@@ -1,10 +1,15 @@
 //! What TensorRT's ONNX parser would refuse, or would run in another way, found without a GPU.
 //!
-//! The parser has the last word. The lint knows its published table of operators and types, the restrictions beside
-//! that table, and the rules of strongly typed networks, the only kind that TensorRT 11 has.
+//! For TensorRT 10 and 11, the lint knows the parser's published table of operators and types, the restrictions beside
+//! that table, and the rules of strongly typed networks, the only kind that TensorRT 11 has. The parser has the last
+//! word. For RTX GPUs, NVIDIA's builder itself is asked ([`lint_with_builder`]).
 
+mod builder;
+mod channels;
 mod operators;
 mod restrictions;
+
+pub use builder::lint_with_builder;
 
 use crate::{Error, Result};
 use clap::ValueEnum;
@@ -25,27 +30,33 @@ pub enum Target {
     #[value(name = "tensorrt-11")]
     #[serde(rename = "tensorrt-11")]
     TensorRt11,
+    /// TensorRT for RTX, whose builder runs without a GPU. It has no table here.
+    #[value(name = "tensorrt-rtx")]
+    #[serde(rename = "tensorrt-rtx")]
+    TensorRtRtx,
 }
 
 impl Target {
-    /// Both versions.
-    pub const ALL: [Self; 2] = [Self::TensorRt10, Self::TensorRt11];
+    /// The versions with a table of operators.
+    pub const TABLES: [Self; 2] = [Self::TensorRt10, Self::TensorRt11];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::TensorRt10 => "tensorrt-10",
             Self::TensorRt11 => "tensorrt-11",
+            Self::TensorRtRtx => "tensorrt-rtx",
         }
     }
 
     /// The oldest and the newest version of ONNX's operator set that the parser reads. TensorRT 11: NVIDIA's ONNX opset
     /// guide. TensorRT 10: the table says 20; that 10.14 reads 23, which brought Attention, is reported in
     /// NVIDIA/TensorRT#4705.
-    fn opsets(self) -> (i64, i64) {
+    fn opsets(self) -> Option<(i64, i64)> {
         match self {
-            Self::TensorRt10 => (9, 23),
-            Self::TensorRt11 => (9, 25),
+            Self::TensorRt10 => Some((9, 23)),
+            Self::TensorRt11 => Some((9, 25)),
+            Self::TensorRtRtx => None,
         }
     }
 
@@ -70,6 +81,8 @@ pub enum Severity {
     Error,
     /// It works, but the user should know something.
     Warning,
+    /// It works, and could be faster.
+    Hint,
 }
 
 /// One finding.
@@ -87,7 +100,11 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(if self.severity == Severity::Error { "error: " } else { "warning: " })?;
+        formatter.write_str(match self.severity {
+            Severity::Error => "error: ",
+            Severity::Warning => "warning: ",
+            Severity::Hint => "hint: ",
+        })?;
         if let (Some(node), Some(operator)) = (&self.node, &self.operator) {
             write!(formatter, "{node} ({operator}): ")?;
         }
@@ -100,14 +117,19 @@ impl fmt::Display for Finding {
 pub struct Report {
     /// The TensorRT version that was checked.
     pub target: Target,
-    /// Errors, then warnings, each in the graph's order.
+    /// Errors, then warnings, then hints, each in the graph's order.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
     /// The findings that make TensorRT refuse the graph.
     pub fn errors(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|finding| finding.severity == Severity::Error)
+        self.of(Severity::Error)
+    }
+
+    /// The findings of one severity.
+    pub fn of(&self, severity: Severity) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(move |finding| finding.severity == severity)
     }
 
     /// Checks that there are no errors.
@@ -133,7 +155,7 @@ impl Report {
     }
 }
 
-/// Looks for what TensorRT does not take. The types of the model's values must be inferred, as
+/// Looks for what TensorRT does not take, without asking it. The types of the model's values must be inferred, as
 /// [`tileforge_graph::load`] does.
 pub fn lint(model: &Model, target: Target) -> Report {
     let mut findings = Findings::default();
@@ -143,6 +165,7 @@ pub fn lint(model: &Model, target: Target) -> Report {
     let context = Context::new(model);
     for node in &model.nodes {
         check_node(&context, node, target, &mut findings);
+        channels::check(model, node, &mut findings);
     }
     findings.0.sort_by_key(|finding| finding.severity);
     Report { target, findings: findings.0 }
@@ -198,7 +221,7 @@ impl<'m> Context<'m> {
 }
 
 fn check_opsets(model: &Model, target: Target, findings: &mut Findings) {
-    let (oldest, newest) = target.opsets();
+    let Some((oldest, newest)) = target.opsets() else { return };
     for set in &model.opsets {
         if set.domain.is_empty() && !(oldest..=newest).contains(&set.version) {
             let message = format!("expected an opset of {oldest} to {newest}, found {}", set.version);
@@ -255,6 +278,10 @@ fn check_ports(model: &Model, findings: &mut Findings) {
 fn check_node(context: &Context<'_>, node: &Node, target: Target, findings: &mut Findings) {
     if !node.domain.is_empty() {
         findings.error(node, format!("expected ONNX's own operators, found one of the domain `{}`", node.domain));
+        return;
+    }
+    if target == Target::TensorRtRtx {
+        check_strong_typing(context, node, findings);
         return;
     }
     match support(&node.operator, target) {
