@@ -373,3 +373,14 @@ fn profiles_are_listed() {
     assert_eq!(thor["tensorrt"]["workspace"], "2 GiB", "{thor}");
     assert!(json.as_array().unwrap().iter().any(|profile| run(&["profiles", "--here"]).trim() == profile["name"]));
 }
+
+#[test]
+fn warming_runs_every_graph_once() {
+    let warmed = run("runtime", words(&[&"warm", &"--engine", &demo_engine(), &"--json"])).success().json();
+    let graphs = warmed["warmed"].as_array().unwrap();
+    let names: Vec<&str> = graphs.iter().map(|graph| graph["graph"].as_str().unwrap()).collect();
+    assert_eq!(names, ["model-1x3x24x24.onnx", "model-1x3x96x96.onnx"]);
+    assert!(graphs.iter().all(|graph| graph["provider"] == "cpu" && graph["seconds"].as_f64().unwrap() > 0.0));
+    let _ = run("runtime", words(&[&"warm", &"--engine", &demo_engine(), &"--provider", &"tensorrt-rtx"]))
+        .failure(3, &["refused, because tensorrt-rtx: "]);
+}

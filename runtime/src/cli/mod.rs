@@ -15,6 +15,7 @@ mod run;
 mod signals;
 mod unpack;
 mod verify;
+mod warm;
 
 use std::env;
 use std::path::PathBuf;
@@ -54,6 +55,7 @@ enum Command {
     Compare(compare::Arguments),
     Inspect(inspect::Arguments),
     Verify(verify::Arguments),
+    Warm(warm::Arguments),
     Unpack(unpack::Arguments),
     Doctor(doctor::Arguments),
     Completions(Completions),
@@ -89,6 +91,7 @@ fn run(cli: Cli) -> CommandResult {
         Command::Compare(arguments) => compare::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Verify(arguments) => verify::run(arguments, environment),
+        Command::Warm(arguments) => warm::run(arguments, environment),
         Command::Unpack(arguments) => unpack::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments, environment),
         Command::Completions(arguments) => Ok(terminal::print_completions(arguments.shell, Cli::command())?),

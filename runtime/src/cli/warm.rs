@@ -1,0 +1,83 @@
+//! `runtime warm`: makes what an engine lacks on this machine's GPUs, before the first request.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::Serialize;
+use tileforge_contract::Provider;
+use tileforge_runtime::Result;
+use tileforge_session::{Environment, Ladder, Placement};
+use tileforge_terminal::{Progress, Unit, print, print_json};
+
+use super::chosen::{Chosen, Placing};
+use super::failure::CommandResult;
+
+const EXAMPLES: &str = "\
+Examples:
+  runtime warm --engine engines/rtx4090/compact-x4
+  runtime warm --engine engines/h100/compact-x4 --devices 0,1 --json";
+
+/// Open and run every graph of an engine once, so that the user's cache has what the GPU adds: what TensorRT compiles,
+/// or the runtime cache of a plan for RTX GPUs. Later starts of any program are then fast.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    engine: Chosen,
+    #[command(flatten)]
+    placing: Placing,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One graph on one device.
+#[derive(Serialize)]
+struct Warmed {
+    graph: String,
+    device: u32,
+    provider: Provider,
+    /// Seconds to open the graph and run it once.
+    seconds: f64,
+}
+
+/// What was done, and where it is kept.
+#[derive(Serialize)]
+struct Report {
+    warmed: Vec<Warmed>,
+    /// `None`: there is no cache folder, and nothing is kept.
+    cache: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
+    let engine = arguments.engine.open()?;
+    let environment = environment()?;
+    let placement = arguments.placing.placement();
+    let (devices, graphs) = (placement.gpus().to_vec(), &engine.manifest().graphs);
+    let mut warmed = Vec::new();
+    let progress = Progress::new();
+    progress.begin("opening graphs", Some((devices.len() * graphs.len()) as u64), Unit::Count("graphs"));
+    for device in devices {
+        let placement = Placement { devices: vec![device], ..placement.clone() };
+        let ladder = Ladder::new(&environment, &engine, placement)?;
+        for graph in graphs {
+            let started = Instant::now();
+            let mut session = ladder.session(graph, 0)?;
+            let mut bound = session.bind_contract(&engine.manifest().contract)?;
+            session.run_bound(&mut bound)?;
+            let seconds = started.elapsed().as_secs_f64();
+            warmed.push(Warmed { graph: graph.file.clone(), device, provider: session.provider(), seconds });
+            progress.add(1);
+        }
+    }
+    progress.finish();
+    let report = Report { warmed, cache: environment.cache().map(PathBuf::from) };
+    if arguments.json {
+        return Ok(print_json(&report)?);
+    }
+    for Warmed { graph, device, provider, seconds } in &report.warmed {
+        let place = if *provider == Provider::Cpu { String::new() } else { format!(" of GPU {device}") };
+        print(&format!("{graph}: {seconds:.1} s on {provider}{place}"))?;
+    }
+    Ok(())
+}
