@@ -190,7 +190,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--gpu", action="store_true", help="the CUDA and TensorRT build, with CUDA 13 and cuDNN 9: 1.2 GB to download, 1.7 GB installed")
     add("--rtx", action="store_true", help="also TensorRT for RTX, which builds plans for RTX GPUs without a GPU: 95 MB to "
         "download, 240 MB installed; part of --gpu, which also takes the provider that runs them")
-    add("--only-onnxruntime", action="store_true", help="with --gpu: without NVIDIA's libraries, as `make conformance` needs it")
+    add("--only-onnxruntime", action="store_true", help="with --gpu: without NVIDIA's libraries for CUDA, as `make conformance` needs it")
     add("--tensorrt-wheel", type=Path, metavar="FILE", help="with --gpu: NVIDIA's wheel of TensorRT's libraries, to add them")
     add("--destination", type=Path, default=REPOSITORY / ".onnxruntime", metavar="DIR", help="default: %(default)s")
     arguments = parser.parse_args()
@@ -269,9 +269,8 @@ def provision(arguments: argparse.Namespace, machine: str, tensorrt: Wheel | Non
     wheels = list(GPU_WHEELS[machine] if gpu else CPU_WHEELS[machine])
     if arguments.only_onnxruntime:
         del wheels[1:]
-    else:
-        wheels += RTX_WHEELS.get(machine, []) if rtx else []
-        wheels += PROVIDER_WHEELS.get(machine, []) if gpu else []
+    wheels += RTX_WHEELS.get(machine, []) if rtx else []
+    wheels += PROVIDER_WHEELS.get(machine, []) if gpu else []
     if gpu:
         earlier = [tensorrt_wheel(name, record["sha256"], None) for name, record in whole.items()]
         wheels += [tensorrt] if tensorrt else filter(None, earlier)

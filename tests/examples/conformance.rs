@@ -54,7 +54,7 @@ fn answer(profile: &str, provider: Provider, change: &str) -> Result<(), String>
 /// How the runtime judges an engine for a GPU, where the GPU library is installed and NVIDIA's libraries are missing,
 /// or are stubs without a device. Returns what it did wrong.
 fn ladder() -> Vec<String> {
-    let (_folder, engine) = engine_of(&repository("models/compact-x4.yaml"), "profiles/rtx4090.yaml");
+    let (_folder, engine) = engine_of(&repository("models/compact-x4.yaml"), "profiles/t4.yaml");
     let work = tempfile::tempdir().unwrap();
     let picture = work.path().join("small.png");
     let output = work.path().join("large.png");
@@ -102,8 +102,53 @@ fn ladder() -> Vec<String> {
     failures
 }
 
+/// The provider of TensorRT for RTX: its plugin can be registered with ONNX Runtime, and its header has the names of
+/// the options that we set. Its own parser reads options for a device only. Returns what is wrong.
+fn tensorrt_rtx() -> Vec<String> {
+    let folder = end_to_end::environment().library().path().with_file_name("");
+    let header = folder.join("../include/tensorrt_rtx_provider_options.h");
+    let header = std::fs::read_to_string(&header).unwrap_or_else(|error| fail(&format!("{header:?}: {error}")));
+    // constexpr const char* kCudaGraphEnable = "enable_cuda_graph";
+    let known: Vec<&str> = header
+        .lines()
+        .filter(|line| line.starts_with("constexpr const char* "))
+        .filter_map(|line| line.split('"').nth(1))
+        .collect();
+    let profile = Profile::read("rtx4090").unwrap();
+    let ours = profile.tensorrt_rtx_options().into_keys().chain([tileforge_session::RUNTIME_CACHE_OPTION]);
+    let unknown = ours.filter(|name| !known.contains(name));
+    let mut failures: Vec<String> =
+        unknown.map(|name| format!("tensorrt-rtx: no option {name} in its header")).collect();
+    // In a process of its own, because it loads the plugin. The first has no driver's library at all.
+    for (stubs, expected) in [(false, Some("libcuda.so.1: cannot open shared object file")), (true, None)] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg("register");
+        // The plugin links to libraries beside it.
+        let stubs = if stubs { std::env::var("LD_LIBRARY_PATH").unwrap() + ":" } else { String::new() };
+        let output = command.env("LD_LIBRARY_PATH", format!("{stubs}{}", folder.display())).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let right = match expected {
+            None => output.status.success(),
+            // Without the stubs, the first missing library may also be the CUDA runtime, which comes with them.
+            Some(words) => !output.status.success() && (said.contains(words) || said.contains("libcudart.so.13")),
+        };
+        if !right {
+            let talk = String::from_utf8_lossy(&output.stderr);
+            failures.push(format!("registration: expected {expected:?}, found {}: {said}{talk}", output.status));
+        }
+    }
+    println!("{} options of the TensorRT-RTX provider and 2 registrations, {} wrong", 2, failures.len());
+    failures
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments == ["register"] {
+        return match end_to_end::environment().library().register_tensorrt_rtx() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error),
+        };
+    }
     if let [profile, provider, change] = arguments.as_slice() {
         return ask(profile, provider, change);
     }
@@ -135,6 +180,7 @@ fn main() -> ExitCode {
     expect("rtx4090", Provider::TensorRt, "trt_builder_optimization_level=99", None);
     println!("{asked} questions about {} profiles, {} wrong answers", profiles.len() - 1, failures.len());
     failures.extend(ladder());
+    failures.extend(tensorrt_rtx());
     for failure in &failures {
         println!("{failure}");
     }
