@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Measures what NVIDIA's builder needs for plans of networks in their published sizes, without a GPU.
+
+    make build && make setup RTX=1
+    scripts/bench_plans.py [--capability 8.9] [MODEL ...]
+
+Each model has random weights in its published size. It is exported with fixed shapes, converted to FP16 and rewritten
+for the builder, which then builds one plan in a process of its own. The script prints a row of docs/benchmarks.md for
+each: seconds and peak memory of the builder, the plan's size, layers before fusion, and the nodes that were rewritten
+because the builder has no kernel for them. Large models need a lot of memory: SDXL's UNet 16 GB, and 20 GB of disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from commands import ROOT, binaries, run
+
+
+@dataclass(frozen=True)
+class Model:
+    """A preset of `cargo xtask synth`, the shapes of its inputs, and what is said of a chunk."""
+
+    name: str
+    architecture: str
+    preset: str
+    shapes: str
+    more: tuple[str, ...] = ()
+
+
+MODELS = [
+    Model("realesr-general", "SRVGGNetCompact", "realesr-general-x4v3", "image:1x3x512x512"),
+    Model("real-esrgan", "RRDBNet", "real-esrgan-x4plus", "image:1x3x256x256"),
+    Model("span", "SPAN", "span-x4-ch48", "image:1x3x512x512"),
+    Model("drct-l", "DRCT", "drct-l-x4", "image:1x3x64x64"),
+    Model("hat-l", "HAT", "hat-l-x4", "image:1x3x64x64"),
+    Model("sdxl-unet", "UNet2DConditionModel", "sdxl-base",
+          "sample:2x4x128x128,timestep:2,encoder_hidden_states:2x77x2048,text_embeds:2x1280,time_ids:2x6"),
+    Model("sdxl-decoder", "AutoencoderKLDecoder", "sdxl", "latent_sample:1x4x128x128"),
+    Model("clip-l", "CLIPText", "clip-l", "input_ids:1x77"),
+    Model("openclip-bigg", "CLIPText", "openclip-bigg", "input_ids:1x77"),
+    Model("seedvr2-decoder", "VideoAutoencoderKLDecoder", "seedvr2", "latent_sample:1x16x2x32x32"),
+    Model("rgbd-depth", "RGBDDepth", "vitl", "image:1x3x518x686,depth:1x1x518x686"),
+]  # fmt: skip
+
+
+def measure(model: Model, capability: str, folder: Path) -> str:
+    checkpoint, graph, half = (folder / name for name in ("checkpoint.safetensors", "graph.onnx", "half.onnx"))
+    run("cargo", "run", "--quiet", "--release", "--package", "xtask", "--", "synth", model.architecture,
+        "--preset", model.preset, "--data-type", "f16", "-o", checkpoint)  # fmt: skip
+    run(binaries() / "exporter", "export", checkpoint, "--shapes", model.shapes, *model.more, "-o", graph)
+    run(binaries() / "engine-builder", "convert", graph, "--precision", "fp16", "-o", half)
+    example = binaries() / "examples" / "rtx_plan"
+    said = run(example, ROOT / ".onnxruntime" / "lib", half, capability, folder / "plan")
+    found = re.search(
+        r"([\d.]+) s, (\d+) layers, plan of (\d+) bytes, VmHWM: (\d+) kB, "
+        r"rewritten: Prepared \{ attentions: (\d+), transposed_convolutions: (\d+) \}",
+        said,
+    )
+    if not found:
+        raise RuntimeError(f"rtx_plan said something else: {said}")
+    seconds, layers, size, memory, attentions, convolutions = found.groups()
+    rewritten = int(attentions) + int(convolutions)
+    cells = [f"{model.architecture} `{model.preset}`", model.shapes.split(",")[0], f"{float(seconds):.1f} s",
+             f"{int(memory) * 1024 / 1e9:.2f} GB", f"{int(size) / 1e6:.1f} MB", layers, str(rewritten)]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> int:
+    known = {model.name: model for model in MODELS}
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--capability", default="8.9", metavar="X.Y")
+    parser.add_argument("model", nargs="*", metavar="MODEL", help=f"default: all of {', '.join(known)}")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.model if name not in known]
+    if unknown:
+        parser.error(f"no model {', '.join(unknown)}; known are {', '.join(known)}")
+    run("cargo", "build", "--release", "--locked", "--package", "tileforge-engine-builder", "--features", "rtx",
+        "--example", "rtx_plan")  # fmt: skip
+    print("| network | first input | builder | peak memory | plan | layers | rewritten |")
+    print("|---|---|---|---|---|---|---|")
+    failed = False
+    for name in arguments.model or known:
+        # Beside the programs, because /tmp may be in memory.
+        with tempfile.TemporaryDirectory(prefix="bench-plans-", dir=binaries().parent) as folder:
+            try:
+                print(measure(known[name], arguments.capability, Path(folder)), flush=True)
+            except RuntimeError as error:
+                failed = True
+                print(f"{name}: {error}", file=sys.stderr)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
