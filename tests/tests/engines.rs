@@ -42,6 +42,33 @@ fn an_engine_replaces_an_older_one_and_nothing_else() {
 }
 
 #[test]
+fn several_profiles_give_an_engine_each_and_one_that_fails_stops_no_other() {
+    let work = tempfile::tempdir().unwrap();
+    let path = |name: &str| work.path().join(name);
+    let text = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
+    for (name, floor) in [("first", "psnr_db: 100"), ("strict", "psnr_db: 199"), ("last", "psnr_db: 100")] {
+        let profile = text.replace("name: small-tiles", &format!("name: {name}")).replace("psnr_db: 100", floor);
+        fs::write(path(&format!("{name}.yaml")), profile).unwrap();
+    }
+    let profiles =
+        ["first", "strict", "last"].map(|name| path(&format!("{name}.yaml")).display().to_string()).join(",");
+    let build = |output: &Path| {
+        let model = repository("models/compact-x4.yaml");
+        let line = words(&[&"build", &model, &"--profile", &profiles, &"--jobs", &"2", &"-o", &output]);
+        run("engine-builder", line)
+    };
+    let _ = build(&path("engines/x4")).failure(2, &["several profiles need `{profile}`"]);
+    assert!(!path("engines").exists());
+    let _ = build(&path("engines/{profile}/x4")).failure(4, &["strict: not built: ", "1 of 3 engines were not built"]);
+    for name in ["first", "last"] {
+        let engine = path("engines").join(name).join("x4");
+        let manifest = run("runtime", words(&[&"inspect", &"--engine", &engine, &"--json"])).success().json();
+        assert_eq!(manifest["target"]["profile"], name);
+    }
+    assert!(!path("engines/strict/x4").exists());
+}
+
+#[test]
 fn a_killed_build_leaves_no_half_engine() {
     let (model, profile) = (repository("models/compact-x4.yaml"), repository("profiles/cpu.yaml"));
     for milliseconds in [0, 5, 20, 60, 150, 300, 600] {
