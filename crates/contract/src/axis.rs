@@ -106,7 +106,7 @@ impl std::fmt::Display for Extent {
         match (self.step, self.offset) {
             (1, 0) => formatter.write_str("any length")?,
             (step, 0) => write!(formatter, "a multiple of {step}")?,
-            (step, offset) if offset < 0 => write!(formatter, "{step} · n − {}", offset.unsigned_abs())?,
+            (step, offset @ ..0) => write!(formatter, "{step} · n − {}", offset.unsigned_abs())?,
             (step, offset) => write!(formatter, "{step} · n + {offset}")?,
         }
         if self.minimum > 1 { write!(formatter, " from {} on", self.least()) } else { Ok(()) }

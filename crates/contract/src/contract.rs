@@ -133,11 +133,6 @@ impl TensorSpec {
         self.axis(|axis| if let Axis::Tokens(most) = axis { *most } else { None })
     }
 
-    /// Whether it has an axis of tokens.
-    pub fn has_tokens(&self) -> bool {
-        self.axes.iter().any(|axis| matches!(axis, Axis::Tokens(_)))
-    }
-
     /// "[batch, 3 channels, height (a multiple of 8), width (a multiple of 8)]".
     fn axes_text(&self) -> String {
         format!("[{}]", self.axes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))

@@ -92,4 +92,15 @@ mod tests {
         // A string tensor, which no image model has.
         assert_eq!(DataType::from_onnx(8), None);
     }
+
+    #[test]
+    fn sizes_follow_the_names() {
+        for &data_type in DataType::ALL {
+            let name = data_type.name();
+            let bits: String =
+                name.chars().skip_while(char::is_ascii_alphabetic).take_while(char::is_ascii_digit).collect();
+            assert_eq!(data_type.size(), bits.parse().map_or(1, |bits: usize| bits / 8), "{name}");
+            assert_eq!(data_type.is_float(), name.starts_with('f') || name == "bf16", "{name}");
+        }
+    }
 }

@@ -33,3 +33,21 @@ impl Precision {
         matches!(self, Self::Fp32 | Self::Fp16 | Self::Int8)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_precision_needs_its_tensor_cores() {
+        let least = Precision::ALL.iter().map(|precision| (precision.name(), precision.least_capability()));
+        let expected = [("fp32", (7, 5)), ("fp16", (7, 5)), ("bf16", (8, 0)), ("int8", (7, 5)), ("fp8", (8, 9))];
+        assert_eq!(least.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_cpu_has_no_kernels_for_bf16_and_fp8() {
+        let on_cpu = Precision::ALL.iter().filter(|precision| precision.runs_on_cpu());
+        assert_eq!(on_cpu.copied().collect::<Vec<_>>(), [Precision::Fp32, Precision::Fp16, Precision::Int8]);
+    }
+}

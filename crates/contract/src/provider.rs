@@ -33,3 +33,19 @@ impl Provider {
         Self::LADDER.iter().copied().find(|provider| provider.onnxruntime_name() == name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn providers_are_known_by_the_names_of_onnxruntime() {
+        let names = Provider::LADDER.iter().map(|provider| provider.onnxruntime_name());
+        let expected = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"];
+        assert_eq!(names.collect::<Vec<_>>(), expected);
+        for &provider in Provider::LADDER {
+            assert_eq!(Provider::from_onnxruntime_name(provider.onnxruntime_name()), Some(provider));
+        }
+        assert_eq!(Provider::from_onnxruntime_name("cpu"), None);
+    }
+}

@@ -63,11 +63,95 @@ fn a_contract_survives_its_json() {
     assert_eq!(Contract::from_metadata(&BTreeMap::new()), Err(Error::Missing { key: CONTRACT_KEY }));
 }
 
+/// Graphs and manifests that exist hold this text.
+#[test]
+fn the_json_of_axes_is_a_fixed_format() {
+    let axes = [
+        Axis::Batch,
+        Axis::Height(Extent::multiple_of(8).at_least(16)),
+        Axis::Frames(Extent::multiple_of(4).plus(-3)),
+        Axis::Width(Extent::multiple_of(1)),
+        Axis::Tokens(Some(77)),
+        Axis::Tokens(None),
+    ];
+    let expected = serde_json::json!([
+        "batch",
+        { "height": { "step": 8, "minimum": 2 } },
+        { "frames": { "step": 4, "offset": -3 } },
+        { "width": { "step": 1 } },
+        { "tokens": 77 },
+        { "tokens": null },
+    ]);
+    assert_eq!(serde_json::to_value(axes).unwrap(), expected);
+    assert_eq!(serde_json::from_value::<[Axis; 6]>(expected).unwrap(), axes);
+}
+
+#[test]
+fn an_extent_says_which_lengths_it_has() {
+    let clip = Extent::multiple_of(4).plus(-3);
+    let texts = [
+        (Extent::multiple_of(1), "any length"),
+        (Extent::multiple_of(8), "a multiple of 8"),
+        (Extent::multiple_of(2).at_least(16), "a multiple of 2 from 16 on"),
+        (clip, "4 · n − 3"),
+        (clip.plus(1), "4 · n + 1"),
+        (Extent::multiple_of(1).plus(-1), "1 · n − 1"),
+    ];
+    for (extent, text) in texts {
+        assert_eq!(extent.to_string(), text);
+    }
+    assert_eq!(clip.times(2), Extent::multiple_of(8).plus(-6));
+    assert_eq!([1, 2, 5, 6].map(|length| clip.size(length)), [Some(1), None, Some(2), None]);
+    assert_eq!([1, 2, 5, 6].map(|length| clip.size_for(length)), [1, 2, 2, 3]);
+    assert_eq!((clip.least(), clip.length(0)), (1, None));
+}
+
+#[test]
+fn a_tensor_tells_each_of_its_axes() {
+    let (latent, frames) = (Extent::multiple_of(2), Extent::multiple_of(4).plus(-3));
+    let axes = [Axis::Channels(16), Axis::Frames(frames), Axis::Height(latent), Axis::Width(latent.plus(1))];
+    let tensor = TensorSpec::new("x", axes, Meaning::Cache);
+    assert_eq!(tensor.channels(), Some(16));
+    assert_eq!((tensor.frames(), tensor.height(), tensor.width()), (Some(frames), Some(latent), Some(latent.plus(1))));
+    assert_eq!(tensor.most_tokens(), None);
+    let tokens = |most| TensorSpec::new("ids", [Axis::Batch, Axis::Tokens(most)], Meaning::Cache);
+    assert_eq!((tokens(Some(77)).most_tokens(), tokens(None).most_tokens()), (Some(77), None));
+    assert_eq!((tokens(None).channels(), tokens(None).height()), (None, None));
+    assert_eq!((tokens(None).width(), tokens(None).frames()), (None, None));
+}
+
+#[test]
+fn a_text_has_at_least_one_token_and_at_most_its_limit() {
+    let mut contract = chunk();
+    contract.inputs.push(TensorSpec::new("ids", [Axis::Batch, Axis::Tokens(Some(77))], Meaning::Cache));
+    let sizes = |tokens: usize| {
+        let clip: (&str, &[usize]) = ("latent_sample", &[1, 16, 1, 8, 8]);
+        contract.sizes(&shapes(&[clip, ("cache.conv_in", &[1, 2, 16, 8, 8]), ("ids", &[1, tokens])]))
+    };
+    assert_eq!([1, 77].map(|tokens| sizes(tokens).unwrap().tokens), [1, 77]);
+    assert!([0, 78].iter().all(|tokens| sizes(*tokens).is_err()));
+    let shapes = |tokens: usize| contract.input_shapes(&Sizes { tokens, ..Sizes::default() });
+    assert!(shapes(77).is_ok() && shapes(0).is_err() && shapes(78).is_err());
+    let empty = contract.sizes(&[("latent_sample".to_owned(), vec![0, 16, 1, 8, 8])].into());
+    assert!(empty.unwrap_err().to_string().contains("`latent_sample`"));
+}
+
 #[test]
 fn an_upscaler_is_read_back_from_its_contract() {
     assert_eq!(Upscale::of(&upscale().contract()).unwrap(), upscale());
     assert_eq!(Upscale::of(&chunk()), Err(Error::Task { expected: Task::Upscale, found: Task::VaeDecoder }));
-    let broken: [fn(&mut Contract); 6] = [
+    let broken: [fn(&mut Contract); 9] = [
+        |contract| contract.outputs = Upscale { scale: 65, ..upscale() }.contract().outputs,
+        |contract| {
+            let odd = Extent::multiple_of(2).plus(1);
+            contract.inputs[0].axes[2] = Axis::Height(odd);
+            contract.inputs[0].axes[3] = Axis::Width(odd);
+        },
+        |contract| {
+            let none = Extent { step: 0, offset: 0, minimum: 1 };
+            contract.inputs[0].axes[2] = Axis::Height(none);
+            contract.inputs[0].axes[3] = Axis::Width(none);
+        },
         |contract| drop(contract.outputs.pop()),
         |contract| contract.outputs[0].axes[2] = Axis::Height(Extent::multiple_of(3)),
         |contract| contract.outputs[0].axes[1] = Axis::Channels(1),
@@ -81,6 +165,7 @@ fn an_upscaler_is_read_back_from_its_contract() {
         let mut contract = upscale().contract();
         change(&mut contract);
         assert!(matches!(contract.validate(), Err(Error::Rule { .. })), "change {number}");
+        assert!(matches!(Upscale::of(&contract), Err(Error::Rule { .. })), "change {number}");
     }
 }
 
@@ -192,7 +277,34 @@ fn each_broken_rule_is_named() {
     let far = Contract { receptive_field: ReceptiveField::Radius(1 << 15), ..upscale().contract() };
     assert!(far.validate().unwrap_err().to_string().contains("receptive_field"));
     assert!(Contract { inputs: Vec::new(), ..chunk() }.validate().is_err());
-    assert!(Contract::from_json(&" ".repeat(1 << 21)).unwrap_err().to_string().contains("at most"));
+    let json = chunk().to_json().unwrap();
+    let padded = |bytes: usize| Contract::from_json(&(json.clone() + &" ".repeat(bytes - json.len())));
+    assert!(padded(1 << 20).is_ok());
+    assert!(padded((1 << 20) + 1).unwrap_err().to_string().contains("at most"));
+}
+
+#[test]
+fn each_meaning_is_sound_within_its_rule() {
+    let tensor = |channels: usize, meaning: Meaning| {
+        TensorSpec::new("x", [Axis::Batch, Axis::Channels(channels), Axis::Fixed(1 << 20)], meaning)
+    };
+    let pixels = |order, normalisation| Meaning::Pixels { range: [-1.0, 1.0], normalisation, order, padding: None };
+    let sound = [
+        tensor(3, pixels(ChannelOrder::Rgb, Some(Normalisation::IMAGENET))),
+        tensor(3, pixels(ChannelOrder::Bgr, None)),
+        tensor(1, pixels(ChannelOrder::Grey, None)),
+        tensor(4, Meaning::Latent { scaling: -0.5, shift: 0.1 }),
+        tensor(8, Meaning::LatentDistribution { scaling: 0.13025, shift: 0.0 }),
+        tensor(9, Meaning::NoisyLatent { latent: 4, mask: 1, masked_image: 4 }),
+        tensor(1, Meaning::Timestep { range: [0.0, 999.0] }),
+        tensor(1, Meaning::Tokens { vocabulary: 1 }).of_type(DataType::I64),
+        tensor(1, Meaning::Depth { unit: DepthUnit::InverseMetres, missing: Some(0.0) }),
+    ];
+    for tensor in sound {
+        let meaning = format!("{:?}", tensor.meaning);
+        let contract = Contract { inputs: vec![tensor], ..chunk() };
+        assert_eq!(contract.validate().err().map(|error| error.to_string()), None, "{meaning}");
+    }
 }
 
 proptest! {
