@@ -6,6 +6,7 @@
 
 mod sign;
 
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -25,6 +26,31 @@ pub(crate) const SIGNATURE_MAXIMUM_BYTES: u64 = 1 << 10;
 /// Larger key files are refused without being read. A key has about a hundred bytes.
 const KEY_MAXIMUM_BYTES: u64 = 1 << 14;
 
+/// A file that should hold a key.
+struct KeyFile {
+    text: String,
+    /// Its permissions.
+    mode: u32,
+}
+
+impl KeyFile {
+    /// `kind` is "public" or "private", for errors.
+    fn read(path: &Path, kind: &'static str) -> Result<Self> {
+        let fail = |source| Error::file(path, "read", source);
+        let refused = |found: String| Error::Key { path: path.to_owned(), kind, found };
+        let file = tileforge_files::open(path).map_err(fail)?;
+        let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o777;
+        let bytes = match tileforge_files::read_opened(file, KEY_MAXIMUM_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                return Err(refused(format!("more than {KEY_MAXIMUM_BYTES} bytes")));
+            }
+            read => read.map_err(fail)?,
+        };
+        let text = String::from_utf8(bytes).map_err(|_| refused("no text".into()))?;
+        Ok(Self { text, mode })
+    }
+}
+
 /// The public key of somebody whose engines are trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
@@ -35,15 +61,11 @@ impl PublicKey {
     /// # Errors
     /// The file cannot be read, or is not a public key.
     pub fn read(path: &Path) -> Result<Self> {
-        let fail = |source| Error::file(path, "read", source);
+        let KeyFile { text, mode } = KeyFile::read(path, "public")?;
         let refused = |found: String| Error::Key { path: path.to_owned(), kind: "public", found };
-        let file = tileforge_files::open(path).map_err(fail)?;
-        let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o777;
         if mode & 0o002 != 0 {
             return Err(refused(format!("one that everybody may replace (mode {mode:o}); make it yours: chmod 644")));
         }
-        let text = tileforge_files::read_opened(file, KEY_MAXIMUM_BYTES).map_err(fail)?;
-        let text = String::from_utf8(text).map_err(|_| refused("no text".into()))?;
         if text.contains("PRIVATE KEY") {
             return Err(refused("a private key, which only its owner should have".into()));
         }

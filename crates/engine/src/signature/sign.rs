@@ -1,12 +1,11 @@
 //! Making keys, and signing with them.
 
-use super::{KEY_MAXIMUM_BYTES, SIGNATURE_FILE};
+use super::{KeyFile, SIGNATURE_FILE};
 use crate::{Engine, Error, Result, exchange};
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey, EncodePublicKey, KeypairBytes};
 use ed25519_dalek::{Signer, SigningKey};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tileforge_files::unfinished;
 
@@ -65,12 +64,8 @@ pub fn sign(engine: &Engine, key: &Path) -> Result<()> {
 
 /// Reads a private key, which nobody but its owner may read or replace.
 fn read_private(key: &Path) -> Result<SigningKey> {
-    let fail = |e| Error::file(key, "read", e);
+    let KeyFile { text, mode } = KeyFile::read(key, "private")?;
     let refused = |found: String| Error::Key { path: key.to_owned(), kind: "private", found };
-    let file = tileforge_files::open(key).map_err(fail)?;
-    let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o777;
-    let text = tileforge_files::read_opened(file, KEY_MAXIMUM_BYTES).map_err(fail)?;
-    let text = String::from_utf8(text).map_err(|_| refused("no text".into()))?;
     let signing = SigningKey::from_pkcs8_pem(text.trim()).map_err(|e| refused(format!("something else ({e})")))?;
     if mode & 0o077 != 0 {
         let remedy = "make another key, or change its mode to 600 if nobody has seen it";
