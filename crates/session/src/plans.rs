@@ -20,8 +20,8 @@ use crate::provider::Gpu;
 pub const RUNTIME_CACHE_OPTION: &str = "nv_runtime_cache_path";
 
 /// The EPContext model of a graph's plan and the plan itself, as they were checked, in a folder of our own; and the
-/// model's path there. The folder can go when the model has been loaded. Adds the folder of the runtime cache to the options, where the environment
-/// has a cache.
+/// model's path there. The folder can go when the model has been loaded. Adds the folder of the runtime cache to the
+/// options, where the environment has a cache.
 pub(crate) fn of(
     environment: &Environment,
     engine: &Engine,

@@ -58,7 +58,7 @@ fn a_key_file_is_what_it_is_used_for() {
     };
     fs::set_permissions(&keys.public, Permissions::from_mode(0o644)).unwrap();
     assert_eq!(pad(1 << 14).unwrap(), PublicKey::read(&keys.public).unwrap());
-    assert!(matches!(pad((1 << 14) + 1), Err(Error::File { .. })));
+    assert!(matches!(pad((1 << 14) + 1), Err(Error::Key { .. })));
 }
 
 #[test]
