@@ -27,7 +27,9 @@ def xtask(*words):
 
 
 def infer(engine, source, target):
-    return json.loads(run(BIN / "runtime", "infer", "--engine", engine, "--input", source, "--output", target, "--json"))
+    return json.loads(
+        run(BIN / "runtime", "infer", "--engine", engine, "--input", source, "--output", target, "--json")
+    )
 
 
 def share_of_run(engine, folder):
@@ -38,7 +40,10 @@ def share_of_run(engine, folder):
     for _ in range(5):
         seconds = infer(engine, photo, folder / "out.png")["files"][0]["seconds"]
         shares.append(seconds["run"] / seconds["span_first_to_last_tile"])
-    print(f"1024x1024: Session::run is {statistics.median(shares):.1%} of the time from the first tile to the last (median of 5)")
+    print(
+        f"1024x1024: Session::run is {statistics.median(shares):.1%} of the time from the first tile to the last "
+        f"(median of 5)"
+    )
 
 
 def start(engine, folder):
@@ -49,7 +54,10 @@ def start(engine, folder):
     for _ in range(21):
         report = infer(engine, photo, folder / "out.png")
         ratios.append(report["total_seconds"] / (report["load_seconds"] + report["session_seconds"]))
-    print(f"64x64: the whole run takes {statistics.median(ratios):.2f} times loading and session (median of 21, largest {max(ratios):.2f})")
+    print(
+        f"64x64: the whole run takes {statistics.median(ratios):.2f} times loading and session (median of 21, "
+        f"largest {max(ratios):.2f})"
+    )
 
 
 def offline_optimisation(folder):
@@ -61,7 +69,10 @@ def offline_optimisation(folder):
     run(BIN / "exporter", "export", checkpoint, "-o", plain / "plain.onnx", "--shapes", "image:1x3x64x64")
     # Only the small tile: gates run the network, and a random network says as much at any size.
     profile = folder / "one-tile.yaml"
-    profile.write_text("name: one-tile\nprovider: cpu\nprecision: fp32\ntasks:\n  upscale: { tiles: [64x64] }\nfloors:\n  psnr_db: 100\n  cosine: 0.999999\n")
+    profile.write_text(
+        "name: one-tile\nprovider: cpu\nprecision: fp32\ntasks:\n  upscale: { tiles: [64x64] }\nfloors:\n  psnr_db: "
+        "100\n  cosine: 0.999999\n"
+    )
     engine = folder / "engine"
     run(BIN / "engine-builder", "build", checkpoint, "--profile", profile, "-o", engine)
     graphs = {"exported": plain / "plain.onnx", "engine": engine / "model-1x3x64x64.onnx"}
@@ -70,7 +81,10 @@ def offline_optimisation(folder):
         for name, graph in graphs.items():
             times[name].append(float(run(BIN / "examples" / "load_time", graph)))
     medians = {name: statistics.median(values) for name, values in times.items()}
-    print(f"RRDBNet x4plus: the engine's graph loads in {medians['engine'] / medians['exported']:.2f} times the exported one's time (medians of 9, alternated)")
+    print(
+        f"RRDBNet x4plus: the engine's graph loads in {medians['engine'] / medians['exported']:.2f} times the "
+        f"exported one's time (medians of 9, alternated)"
+    )
 
 
 def large_photo(engine, folder, sixteen):
@@ -78,12 +92,19 @@ def large_photo(engine, folder, sixteen):
     photo = folder / "large.png"
     xtask("repeat", PHOTO, "12000x12000", "-o", photo, *(["--sixteen"] if sixteen else []))
     report = infer(engine, photo, folder / "out.png")
-    print(f"12000x12000 at {16 if sixteen else 8} bits: peak {report['peak_memory_bytes'] / 2**20:.0f} MiB, {report['files'][0]['tiles']} tiles")
+    print(
+        f"12000x12000 at {16 if sixteen else 8} bits: peak {report['peak_memory_bytes'] / 2**20:.0f} MiB, "
+        f"{report['files'][0]['tiles']} tiles"
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--large", action="store_true", help="also upscale 12,000 x 12,000 pixels at 8 and 16 bits (20 minutes, 6 GB of disk)")
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="also upscale 12,000 x 12,000 pixels at 8 and 16 bits (20 minutes, 6 GB of disk)",
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

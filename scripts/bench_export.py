@@ -42,14 +42,32 @@ def main():
         folder = Path(name)
         checkpoint = folder / "sdxl.safetensors"
         subprocess.run(
-            ["cargo", "xtask", "synth", "UNet2DConditionModel", "--preset", "sdxl-base", "--data-type", "f16", "-o", checkpoint], cwd=ROOT, check=True
+            [
+                "cargo",
+                "xtask",
+                "synth",
+                "UNet2DConditionModel",
+                "--preset",
+                "sdxl-base",
+                "--data-type",
+                "f16",
+                "-o",
+                checkpoint,
+            ],
+            cwd=ROOT,
+            check=True,
         )
         print(f"checkpoint: {checkpoint.stat().st_size:,} bytes")
         # In another folder, so that the weights have to be linked.
         (folder / "link").mkdir()
-        links = [measured(BIN / "exporter", "export", checkpoint, "-o", folder / "link" / "unet.onnx") for _ in range(5)]
+        links = [
+            measured(BIN / "exporter", "export", checkpoint, "-o", folder / "link" / "unet.onnx") for _ in range(5)
+        ]
         print(links[0][2].strip())
-        print(f"link: {statistics.median(run[0] for run in links):.2f} s, at most {max(run[1] for run in links):.0f} MB (median of 5)")
+        print(
+            f"link: {statistics.median(run[0] for run in links):.2f} s, at most {max(run[1] for run in links):.0f} "
+            f"MB (median of 5)"
+        )
         load = measured(BIN / "examples" / "load_time", folder / "link" / "unet.onnx", "--unoptimised")
         print(f"ONNX Runtime loads it by path: {load[0]:.1f} s, {load[1]:.0f} MB")
         copies, plain = [], []
@@ -59,11 +77,16 @@ def main():
             plain.append(measured("cp", checkpoint, folder / "copy.safetensors")[0])
             (folder / "copy.safetensors").unlink()
             os.sync()
-            copies.append(measured(BIN / "exporter", "export", checkpoint, "-o", folder / "copy.onnx", "--weights", "copy"))
+            copies.append(
+                measured(BIN / "exporter", "export", checkpoint, "-o", folder / "copy.onnx", "--weights", "copy")
+            )
             (folder / "copy.weights").unlink()
         times = [run[0] for run in copies]
         ratio = statistics.median(copy / cp for copy, cp in zip(times, plain))
-        print(f"copy: {[round(t, 1) for t in times]} s, cp: {[round(t, 1) for t in plain]} s, median ratio {ratio:.2f}, at most {max(run[1] for run in copies):.0f} MB")
+        print(
+            f"copy: {[round(t, 1) for t in times]} s, cp: {[round(t, 1) for t in plain]} s, median ratio "
+            f"{ratio:.2f}, at most {max(run[1] for run in copies):.0f} MB"
+        )
 
 
 if __name__ == "__main__":

@@ -55,7 +55,9 @@ def of(network: Callable[..., torch.nn.Module], **arguments) -> Callable[[dict],
         made = network(**arguments)
         # Buffers that the reference computes are not in the checkpoint.
         missing, unexpected = made.load_state_dict(state, strict=False)
-        wrong = [name for name in missing if "relative_position_index" not in name and "attn_mask" not in name] + unexpected
+        wrong = [
+            name for name in missing if "relative_position_index" not in name and "attn_mask" not in name
+        ] + unexpected
         if wrong:
             raise AssertionError(f"the reference has other tensors: {wrong[:5]}")
         return made
@@ -63,13 +65,26 @@ def of(network: Callable[..., torch.nn.Module], **arguments) -> Callable[[dict],
     return make
 
 
-SWIN = {"img_size": 64, "embed_dim": 180, "depths": (6,) * 6, "num_heads": (6,) * 6, "mlp_ratio": 2.0, "upscale": 4, "upsampler": "pixelshuffle"}
+SWIN = {
+    "img_size": 64,
+    "embed_dim": 180,
+    "depths": (6,) * 6,
+    "num_heads": (6,) * 6,
+    "mlp_ratio": 2.0,
+    "upscale": 4,
+    "upsampler": "pixelshuffle",
+}
 MODELS = {
     "compact": Model("SRVGGNetCompact", "realesr-general-x4v3", lambda state: CompactArch().load(state).model, 256),
     "rrdbnet": Model("RRDBNet", "real-esrgan-x4plus", lambda state: ESRGANArch().load(state).model, 64),
     "swinir-m": Model("SwinIR", "swinir-m-x4", of(SwinIR, **SWIN, window_size=8), 64),
     "drct": Model("DRCT", "drct-x4", of(DRCT, **SWIN, window_size=16), 64),
-    "hat-s": Model("HAT", "hat-s-x4", of(HAT, **SWIN | {"embed_dim": 144}, window_size=16, compress_ratio=24, squeeze_factor=24), 64),
+    "hat-s": Model(
+        "HAT",
+        "hat-s-x4",
+        of(HAT, **SWIN | {"embed_dim": 144}, window_size=16, compress_ratio=24, squeeze_factor=24),
+        64,
+    ),
 }
 
 
@@ -133,7 +148,9 @@ def measure(name: str, model: Model, runs: int, folder: Path) -> dict:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compare the exporter's graphs with PyTorch on the CPU.")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all of them if none is named")
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all of them if none is named"
+    )
     parser.add_argument("--runs", type=int, default=7, help="timed runs of each way (default 7)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
@@ -151,7 +168,10 @@ def main() -> int:
                 print(f"  nodes: {result['nodes']}; left: {result['operators']}", flush=True)
     if arguments.json:
         print(json.dumps(results, indent=2))
-    print(f"torch {version('torch')}, onnxruntime {version('onnxruntime')}, {torch.get_num_threads()} threads", file=sys.stderr)
+    print(
+        f"torch {version('torch')}, onnxruntime {version('onnxruntime')}, {torch.get_num_threads()} threads",
+        file=sys.stderr,
+    )
     return 0
 
 

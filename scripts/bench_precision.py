@@ -62,7 +62,9 @@ MODELS = {
     # A tile of this network takes seconds, and the other tools' converters run it many times.
     "drct": Model(("DRCT", "drct-x4"), 64, calibration_tiles=4),
     "swinir-m": Model(("SwinIR", "swinir-m-x4"), 64, calibration_tiles=4),
-    "vae-decoder": Tensors("AutoencoderKLDecoder", "sdxl", "latent_sample:1x4x16x16", "decoder.up_blocks.2.resnets.0.conv1"),
+    "vae-decoder": Tensors(
+        "AutoencoderKLDecoder", "sdxl", "latent_sample:1x4x16x16", "decoder.up_blocks.2.resnets.0.conv1"
+    ),
     "unet": Tensors("UNet2DConditionModel", "sd15", "sample:1x4x16x16,timestep:1,encoder_hidden_states:1x77x768"),
     "realtime-unet": Tensors("SimpleOptimizedUNet", "base-96", "frame:1x3x64x64"),
 }
@@ -117,7 +119,17 @@ def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> d
         source = ROOT / model.source
     checkpoint = source.with_suffix(".safetensors")
     graph = folder / f"{name}.onnx"
-    run(binaries() / "exporter", "export", checkpoint, "-o", graph, "--shapes", f"image:1x3x{model.tile}x{model.tile}", "--weights", "inline")
+    run(
+        binaries() / "exporter",
+        "export",
+        checkpoint,
+        "-o",
+        graph,
+        "--shapes",
+        f"image:1x3x{model.tile}x{model.tile}",
+        "--weights",
+        "inline",
+    )
     profile = folder / "bench.yaml"
     profile.write_text(without_gates("bench").replace("64x64, 256x256", f"{model.tile}x{model.tile}"))
     tiles = Tiles("image", model.tile, model.calibration_tiles)
@@ -129,9 +141,24 @@ def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> d
 
     def engine(precision: str, *more: str) -> Path:
         built = folder / f"{name}-{precision}{''.join(more)}"
-        measured = () if precision == "fp32" else ("--calibration", photos, "--calibration-tiles", str(model.calibration_tiles))
+        measured = (
+            ()
+            if precision == "fp32"
+            else ("--calibration", photos, "--calibration-tiles", str(model.calibration_tiles))
+        )
         options = (*measured, "--json", *more)
-        run(binaries() / "engine-builder", "build", source, "--profile", profile, "--precision", precision, *options, "-o", built)
+        run(
+            binaries() / "engine-builder",
+            "build",
+            source,
+            "--profile",
+            profile,
+            "--precision",
+            precision,
+            *options,
+            "-o",
+            built,
+        )
         return next(built.glob("*.onnx"))
 
     def quantised_by_onnxruntime() -> Path:
@@ -140,7 +167,9 @@ def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> d
         tiles.rewind()
         types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
         method = CalibrationMethod.MinMax
-        quantize_static(str(prepared), str(made), tiles, QuantFormat.QDQ, per_channel=True, calibrate_method=method, **types)
+        quantize_static(
+            str(prepared), str(made), tiles, QuantFormat.QDQ, per_channel=True, calibrate_method=method, **types
+        )
         return made
 
     def quantised_by_modelopt() -> Path:
@@ -148,7 +177,14 @@ def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> d
 
         made = folder / f"{name}-modelopt.onnx"
         data = {"image": numpy.concatenate([tile["image"] for tile in tiles.tiles])}
-        quantize(str(graph), "int8", calibration_data=data, calibration_eps=["cpu"], output_path=str(made), high_precision_dtype="fp32")
+        quantize(
+            str(graph),
+            "int8",
+            calibration_data=data,
+            calibration_eps=["cpu"],
+            output_path=str(made),
+            high_precision_dtype="fp32",
+        )
         return made
 
     def halved_by_onnxconverter() -> Path:
@@ -182,19 +218,26 @@ def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> d
     if trained:
         # The largest square that shrinks to at most the tile, padded by its mirror image. Only the inside is compared.
         truth = coffee[: coffee.shape[0] // 4 * 4, : coffee.shape[1] // 4 * 4]
-        small = numpy.asarray(Image.fromarray(truth).resize((truth.shape[1] // 4, truth.shape[0] // 4), Image.Resampling.BICUBIC))
+        small = numpy.asarray(
+            Image.fromarray(truth).resize((truth.shape[1] // 4, truth.shape[0] // 4), Image.Resampling.BICUBIC)
+        )
         pad = [(0, side - small.shape[0]), (0, side - small.shape[1]), (0, 0)]
         image = planes(numpy.pad(small, pad, mode="reflect"))
     else:
         image = planes(coffee[100 : 100 + side, 200 : 200 + side])
-    runners = {way: functools.partial(lambda made: made.run(None, {"image": image})[0], made) for way, made in sessions.items()}
+    runners = {
+        way: functools.partial(lambda made: made.run(None, {"image": image})[0], made) for way, made in sessions.items()
+    }
     outputs, times = take_turns(runners, runs)
     speed = {"FP32": 1.0} | ratios(times, "FP32")
     reference = outputs["FP32"]
     peak = float(reference.max() - reference.min())
     result = {}
     for way in sessions:
-        row = {"speed over FP32": round(speed[way], 2), "PSNR to FP32": round(decibels(outputs[way], reference, peak), 1)}
+        row = {
+            "speed over FP32": round(speed[way], 2),
+            "PSNR to FP32": round(decibels(outputs[way], reference, peak), 1),
+        }
         if trained:
             inside = outputs[way][0, :, : truth.shape[0], : truth.shape[1]].clip(0, 1)
             row["PSNR to the photo"] = round(decibels(inside, planes(truth)[0], 1.0), 2)
@@ -211,7 +254,9 @@ def measure_tensors(name: str, model: Tensors, runs: int, threads: int, folder: 
     if model.planted:
         loaded = onnx.load(graph)
         weight = next(weight for weight in loaded.graph.initializer if weight.name == f"{model.planted}.weight")
-        weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * numpy.float32(1e6), weight.name))
+        weight.CopyFrom(
+            onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * numpy.float32(1e6), weight.name)
+        )
         onnx.save(loaded, graph)
     text = without_gates(name)
     result, sessions = {}, {}
@@ -222,7 +267,11 @@ def measure_tensors(name: str, model: Tensors, runs: int, threads: int, folder: 
         manifest = json.loads(run(binaries() / "engine-builder", "build", graph, "--profile", profile, *options))
         gates = {gate["name"]: gate["value"] for gate in manifest["gates"]}
         islands = manifest.get("islands", [])
-        result[way] = {"PSNR to FP32": round(gates["psnr_db"], 1), "cosine": round(gates["cosine"], 6), "islands": islands}
+        result[way] = {
+            "PSNR to FP32": round(gates["psnr_db"], 1),
+            "cosine": round(gates["cosine"], 6),
+            "islands": islands,
+        }
         sessions[way] = session(next(engine.glob("*.onnx")), threads)
     inputs = safetensors.numpy.load_file(engine / "selftest.safetensors")
     inputs = {port.name: inputs[f"input.{port.name}"] for port in sessions["FP32"].get_inputs()}
@@ -234,16 +283,25 @@ def measure_tensors(name: str, model: Tensors, runs: int, threads: int, folder: 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compare FP16 and INT8 graphs with other converters' on the CPU.")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all of them if none is named")
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all of them if none is named"
+    )
     parser.add_argument("--runs", type=int, default=9, help="timed runs of each graph (default 9)")
-    parser.add_argument("--threads", type=int, default=0, help="threads of each session (default: one for each core); 1 on a busy machine")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=0,
+        help="threads of each session (default: one for each core); 1 on a busy machine",
+    )
     arguments = parser.parse_args()
     if unknown := set(arguments.models) - set(MODELS):
         parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.models or MODELS:
             model = MODELS[name]
-            measured = (measure if isinstance(model, Model) else measure_tensors)(name, model, arguments.runs, arguments.threads, Path(folder))
+            measured = (measure if isinstance(model, Model) else measure_tensors)(
+                name, model, arguments.runs, arguments.threads, Path(folder)
+            )
             print(json.dumps({name: measured}, indent=2), flush=True)
     return 0
 

@@ -85,7 +85,11 @@ def repeated_photo(folder: Path, width: int, height: int) -> Path:
 
 
 def infer(engine: Path, source: Path, target: Path, *options: str) -> dict:
-    return json.loads(run(BINARIES / "runtime", "infer", "--engine", engine, "--input", source, "--output", target, "--json", *options))
+    return json.loads(
+        run(
+            BINARIES / "runtime", "infer", "--engine", engine, "--input", source, "--output", target, "--json", *options
+        )
+    )
 
 
 def engine_of(folder: Path, checkpoint: Path, tile: int | None = None) -> Path:
@@ -121,7 +125,9 @@ def clipped_tiles(length: int, tile: int) -> list[Piece]:
     return [Piece(max(each.start - PADDING, 0), min(each.stop + PADDING, length), each) for each in kept]
 
 
-def tile_loop(source: Path, target: Path, pieces: list[Piece], compute: Callable[[numpy.ndarray], numpy.ndarray], scale: int) -> dict[str, float]:
+def tile_loop(
+    source: Path, target: Path, pieces: list[Piece], compute: Callable[[numpy.ndarray], numpy.ndarray], scale: int
+) -> dict[str, float]:
     """PNG to PNG by tiles, like typical PyTorch scripts. Returns the seconds of its parts."""
     times = [time.perf_counter()]
     picture = numpy.asarray(Image.open(source)).astype(numpy.float32) / 255
@@ -144,7 +150,12 @@ def tile_loop(source: Path, target: Path, pieces: list[Piece], compute: Callable
     levels = (made[0].clip(0, 1).transpose(1, 2, 0) * 255).round().astype(numpy.uint8)
     Image.fromarray(levels).save(target)
     times.append(time.perf_counter())
-    return {"decode": times[1] - times[0], "network": in_network, "tiles": times[2] - times[1] - in_network, "encode": times[3] - times[2]}
+    return {
+        "decode": times[1] - times[0],
+        "network": in_network,
+        "tiles": times[2] - times[1] - in_network,
+        "encode": times[3] - times[2],
+    }
 
 
 def compare(case: Case, runs: int, folder: Path) -> dict:
@@ -156,7 +167,17 @@ def compare(case: Case, runs: int, folder: Path) -> dict:
         if not checkpoint.exists():
             xtask("synth", model.architecture, "--preset", model.preset, "-o", checkpoint)
     engine, graph = engine_of(folder, checkpoint, case.tile), folder / f"{case.network}.onnx"
-    run(BINARIES / "exporter", "export", checkpoint, "-o", graph, "--shapes", f"image:1x3x{case.tile}x{case.tile}", "--weights", "inline")
+    run(
+        BINARIES / "exporter",
+        "export",
+        checkpoint,
+        "-o",
+        graph,
+        "--shapes",
+        f"image:1x3x{case.tile}x{case.tile}",
+        "--weights",
+        "inline",
+    )
     network = model.network(safetensors.torch.load_file(checkpoint)).eval()
     opened = session(graph)
     traced = traced_session(network, torch.zeros(1, 3, case.tile, case.tile), folder / f"{case.network}-torch.onnx")
@@ -220,7 +241,10 @@ def compare(case: Case, runs: int, folder: Path) -> dict:
         "seconds": {way: round(statistics.median(each), 3) for way, each in times.items()},
         "parts of seconds": {
             OURS: {stage: round(median(lambda each: each[stage]), 3) for stage in seconds[0]},
-            **{way: {part: round(statistics.median(each[part] for each in all_), 3) for part in all_[0]} for way, all_ in parts.items()},
+            **{
+                way: {part: round(statistics.median(each[part] for each in all_), 3) for part in all_[0]}
+                for way, all_ in parts.items()
+            },
         },
         "beyond Session::run": {
             "first to last tile": round(median(lambda each: each["span_first_to_last_tile"] / each["run"]) - 1, 4),
@@ -240,7 +264,11 @@ def start(runs: int, folder: Path) -> dict:
         report = infer(engine, photo, folder / "out.png")
         whole = time.perf_counter() - begin
         row = {"process": whole, "in main": report["total_seconds"]}
-        row |= {"engine": report["engine_seconds"], "loading ONNX Runtime": report["load_seconds"], "session": report["session_seconds"]}
+        row |= {
+            "engine": report["engine_seconds"],
+            "loading ONNX Runtime": report["load_seconds"],
+            "session": report["session_seconds"],
+        }
         rows.append(row | {"Session::run": report["files"][0]["seconds"]["run"]})
     return {part: round(1000 * statistics.median(row[part] for row in rows), 1) for part in rows[0]} | {"runs": runs}
 
@@ -264,7 +292,10 @@ def memory(folder: Path) -> list[dict]:
             # of finished rows twice: while they are blended and while they are encoded.
             kept = 3 * (side + scale**2 * (4 * (side - step - overlap["margin"]) + 2 * step))
             row = {"engine": name, "width": width, "height": height, "tiles": picture["tiles"], "tile": side}
-            row |= {"seconds": round(picture["seconds"]["total"], 1), "peak MiB": round(report["peak_memory_bytes"] / MEBIBYTE, 1)}
+            row |= {
+                "seconds": round(picture["seconds"]["total"], 1),
+                "peak MiB": round(report["peak_memory_bytes"] / MEBIBYTE, 1),
+            }
             rows.append(row | {"row bands MiB": round(kept * width / MEBIBYTE, 1)})
             print(json.dumps(rows[-1]), flush=True)
             if height > 4096:
@@ -274,7 +305,9 @@ def memory(folder: Path) -> list[dict]:
 
 def main() -> int:
     parts = [*CASES, "start", "memory"]
-    parser = argparse.ArgumentParser(description="Compare the runtime with PyTorch and with ONNX Runtime in Python on the CPU.")
+    parser = argparse.ArgumentParser(
+        description="Compare the runtime with PyTorch and with ONNX Runtime in Python on the CPU."
+    )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}; all of them if none is named")
     parser.add_argument("--runs", type=int, default=5, help="timed rounds of each comparison (default 5)")
     parser.add_argument("--starts", type=int, default=15, help="timed starts (default 15)")
@@ -289,7 +322,13 @@ def main() -> int:
                 measured = compare(CASES[part], arguments.runs, folder)
             else:
                 measured = start(arguments.starts, folder) if part == "start" else memory(folder)
-            print(json.dumps({part: measured, "load before": round(before, 1), "load after": round(os.getloadavg()[0], 1)}, indent=2), flush=True)
+            print(
+                json.dumps(
+                    {part: measured, "load before": round(before, 1), "load after": round(os.getloadavg()[0], 1)},
+                    indent=2,
+                ),
+                flush=True,
+            )
     versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "onnxruntime", "spandrel", "pillow"))
     print(f"{versions}, {torch.get_num_threads()} threads", file=sys.stderr)
     return 0

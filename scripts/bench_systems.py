@@ -59,10 +59,20 @@ def timed_frame(inputs: dict) -> torch.Tensor:
 
 # Architecture, preset, network, which of the inputs the network takes, and the inputs.
 MODELS = {
-    "small-unet": ("SimpleOptimizedUNet", "base-96", small_unet, timed_frame,
-                   {"frame": torch.randn(1, 3, 64, 64), "timestep": torch.tensor([50.0])}),
-    "depth-anything": ("DepthAnything", "vits", DepthAnything, lambda inputs: inputs["pixel_values"],
-                       {"pixel_values": torch.randn(1, 3, 518, 686)}),
+    "small-unet": (
+        "SimpleOptimizedUNet",
+        "base-96",
+        small_unet,
+        timed_frame,
+        {"frame": torch.randn(1, 3, 64, 64), "timestep": torch.tensor([50.0])},
+    ),
+    "depth-anything": (
+        "DepthAnything",
+        "vits",
+        DepthAnything,
+        lambda inputs: inputs["pixel_values"],
+        {"pixel_values": torch.randn(1, 3, 518, 686)},
+    ),
 }
 
 
@@ -90,13 +100,21 @@ def measure(name: str, runs: int, folder: Path) -> None:
         if not (error := abs(found - expected).max() / (expected.max() - expected.min())) <= TOLERANCE:
             raise AssertionError(f"{name}: {way} differs by {error:.1e} of the range")
     medians = ", ".join(f"{way} {statistics.median(each):.3f} s" for way, each in times.items())
-    print(f"{name}: {medians}; the exporter's graph takes {', '.join(f'{ratio:.2f}× {way}' for way, ratio in ratios(times, 'exporter').items())}", flush=True)
+    print(
+        f"{name}: {medians}; the exporter's graph takes "
+        f"{', '.join(f'{ratio:.2f}× {way}' for way, ratio in ratios(times, 'exporter').items())}",
+        flush=True,
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Compare graphs of depth and real-time networks with PyTorch on the CPU.")
+    parser = argparse.ArgumentParser(
+        description="Compare graphs of depth and real-time networks with PyTorch on the CPU."
+    )
     parser.add_argument("repositories", type=Path, help="the folder with the references' repositories")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all of them if none is named")
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all of them if none is named"
+    )
     parser.add_argument("--runs", type=int, default=7, help="timed runs of each way (default 7)")
     arguments = parser.parse_args()
     for place in ("rgbd-depth", "mirage-hello/examples/advanced"):

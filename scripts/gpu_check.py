@@ -76,8 +76,12 @@ def write_graphs(programs: Programs, folder: Path) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Prove on the NVIDIA GPU of this machine what no other machine can.")
-    parser.add_argument("--binaries", type=Path, help="the folder of the programs (default: Cargo's, of release builds)")
-    parser.add_argument("--only-graphs", type=Path, metavar="FOLDER", help="only write every architecture's graph: needs no GPU")
+    parser.add_argument(
+        "--binaries", type=Path, help="the folder of the programs (default: Cargo's, of release builds)"
+    )
+    parser.add_argument(
+        "--only-graphs", type=Path, metavar="FOLDER", help="only write every architecture's graph: needs no GPU"
+    )
     options = parser.parse_args()
     programs = Programs(options.binaries or binaries())
     return write_graphs(programs, options.only_graphs) if options.only_graphs else check(programs)
@@ -95,7 +99,10 @@ def check(programs: Programs) -> int:
     doctor = json.loads(run("runtime", "doctor", "--json").stdout)
     status = {each["provider"]: each for each in doctor["providers"]}
     if not status["cuda"]["usable"]:
-        print(f"gpu-check: not run: {status['cuda']['reason']}; set the GPU library up with `make setup GPU=1`", file=sys.stderr)
+        print(
+            f"gpu-check: not run: {status['cuda']['reason']}; set the GPU library up with `make setup GPU=1`",
+            file=sys.stderr,
+        )
         return DOES_NOT_FIT
     say(run("runtime", "doctor").stdout.strip())
     providers = [name for name in ("cuda", "tensorrt") if status[name]["usable"]]
@@ -122,7 +129,9 @@ def check(programs: Programs) -> int:
         graph = WORK / f"{architecture}.onnx"
         for precision in ("fp32", "fp16"):
             engine = WORK / "engines" / f"{architecture}-{precision}"
-            built = run("engine-builder", "build", graph, "--profile", without_quality, "--precision", precision, "-o", engine)
+            built = run(
+                "engine-builder", "build", graph, "--profile", without_quality, "--precision", precision, "-o", engine
+            )
             if built.returncode:
                 failures += 1
                 say(f"{architecture} {precision}: not built: {built.stderr.strip()}")
@@ -136,7 +145,17 @@ def check(programs: Programs) -> int:
     engines = []
     for precision in ("fp32", "fp16"):
         engine = WORK / "engines" / f"compact-x4-{precision}"
-        built = run("engine-builder", "build", "models/compact-x4.yaml", "--profile", profile, "--precision", precision, "-o", engine)
+        built = run(
+            "engine-builder",
+            "build",
+            "models/compact-x4.yaml",
+            "--profile",
+            profile,
+            "--precision",
+            precision,
+            "-o",
+            engine,
+        )
         if built.returncode:
             failures += 1
             say(f"compact-x4 {precision}: not built: {built.stderr.strip()}")

@@ -56,7 +56,8 @@ TENSORRT_OLDEST, TENSORRT_NEWEST = (10, 13, 2), (10, 16, 1)
 TENSORRT_ADVISED = "tensorrt_cu13_libs-10.14.1.48-py2.py3-none-manylinux_2_28_x86_64.whl"
 
 ELSEWHERE = (
-    f"Get ONNX Runtime {ONNXRUNTIME} for this system from its release page and set ORT_DYLIB_PATH to its shared library; "
+    f"Get ONNX Runtime {ONNXRUNTIME} for this system from its release page and set ORT_DYLIB_PATH to its shared "
+    f"library; "
     "nothing else of `make setup` is needed."
 )
 
@@ -152,7 +153,14 @@ PROVIDER_WHEELS = {
 }  # fmt: skip
 
 # For the summary: the libraries that each provider needs, in lib/ or found by the system.
-CUDA_LIBRARIES = ["libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudnn.so.9", "libcuda.so.1"]
+CUDA_LIBRARIES = [
+    "libcudart.so.13",
+    "libcublasLt.so.13",
+    "libcublas.so.13",
+    "libcurand.so.10",
+    "libcudnn.so.9",
+    "libcuda.so.1",
+]
 TENSORRT_LIBRARIES = ["libnvinfer.so.10", "libnvonnxparser.so.10"]
 RTX_LIBRARIES = ["libtensorrt_rtx.so.1", "libtensorrt_onnxparser_rtx.so.1"]
 PROVIDER_LIBRARIES = [
@@ -187,11 +195,28 @@ def parse_arguments() -> argparse.Namespace:
         "To go back, delete the folder.",
     )
     add = parser.add_argument
-    add("--gpu", action="store_true", help="the CUDA and TensorRT build, with CUDA 13 and cuDNN 9: 1.2 GB to download, 1.7 GB installed")
-    add("--rtx", action="store_true", help="also TensorRT for RTX, which builds plans for RTX GPUs without a GPU: 95 MB to "
-        "download, 240 MB installed; part of --gpu, which also takes the provider that runs them")
-    add("--only-onnxruntime", action="store_true", help="with --gpu: without NVIDIA's libraries for CUDA, as `make conformance` needs it")
-    add("--tensorrt-wheel", type=Path, metavar="FILE", help="with --gpu: NVIDIA's wheel of TensorRT's libraries, to add them")
+    add(
+        "--gpu",
+        action="store_true",
+        help="the CUDA and TensorRT build, with CUDA 13 and cuDNN 9: 1.2 GB to download, 1.7 GB installed",
+    )
+    add(
+        "--rtx",
+        action="store_true",
+        help="also TensorRT for RTX, which builds plans for RTX GPUs without a GPU: 95 MB to "
+        "download, 240 MB installed; part of --gpu, which also takes the provider that runs them",
+    )
+    add(
+        "--only-onnxruntime",
+        action="store_true",
+        help="with --gpu: without NVIDIA's libraries for CUDA, as `make conformance` needs it",
+    )
+    add(
+        "--tensorrt-wheel",
+        type=Path,
+        metavar="FILE",
+        help="with --gpu: NVIDIA's wheel of TensorRT's libraries, to add them",
+    )
     add("--destination", type=Path, default=REPOSITORY / ".onnxruntime", metavar="DIR", help="default: %(default)s")
     arguments = parser.parse_args()
     if arguments.tensorrt_wheel and not arguments.gpu:
@@ -208,11 +233,15 @@ def supported_machine(gpu: bool, rtx: bool) -> str:
         raise SetupError(f"ONNX Runtime is provisioned on Linux only, and this is {system}. {ELSEWHERE}")
     if machine not in (GPU_WHEELS if gpu else CPU_WHEELS):
         known = ", ".join(GPU_WHEELS if gpu else CPU_WHEELS)
-        raise SetupError(f"ONNX Runtime's {'GPU ' if gpu else ''}wheel exists for {known}, and this machine is {machine}. {ELSEWHERE}")
+        raise SetupError(
+            f"ONNX Runtime's {'GPU ' if gpu else ''}wheel exists for {known}, and this machine is {machine}. "
+            f"{ELSEWHERE}"
+        )
     if rtx and machine not in RTX_WHEELS:
         known = ", ".join(RTX_WHEELS)
-        raise SetupError(f"TensorRT for RTX is pinned for {known}, and this machine is {machine}; "
-                         "build plans on another machine")
+        raise SetupError(
+            f"TensorRT for RTX is pinned for {known}, and this machine is {machine}; build plans on another machine"
+        )
     try:
         library = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):  # not glibc: musl, for one
@@ -220,7 +249,9 @@ def supported_machine(gpu: bool, rtx: bool) -> str:
     glibc = re.match(r"glibc (\d+)\.(\d+)", library)
     if not glibc or (int(glibc[1]), int(glibc[2])) < OLDEST_GLIBC:
         oldest = ".".join(map(str, OLDEST_GLIBC))
-        raise SetupError(f"ONNX Runtime's wheel needs glibc {oldest} or newer, found {library or 'another C library'}. {ELSEWHERE}")
+        raise SetupError(
+            f"ONNX Runtime's wheel needs glibc {oldest} or newer, found {library or 'another C library'}. {ELSEWHERE}"
+        )
     return machine
 
 
@@ -296,7 +327,9 @@ def read_installed(destination: Path) -> dict:
 
 def is_whole(destination: Path, record: dict) -> bool:
     """Whether every file of a wheel is there and unchanged."""
-    return bool(record["files"]) and all(same(destination / path, expected) for path, expected in record["files"].items())
+    return bool(record["files"]) and all(
+        same(destination / path, expected) for path, expected in record["files"].items()
+    )
 
 
 def same(path: Path, expected: dict) -> bool:
@@ -369,13 +402,23 @@ def install(destination: Path, wheels: list[Wheel], reusable: dict) -> None:
 def download(wheel: Wheel, folder: Path) -> Path:
     """Downloads exactly this wheel with pip, from the index that the user's pip is set up for."""
     if importlib.util.find_spec("pip") is None:
-        raise SetupError(f"{sys.executable} has no pip, which fetches ONNX Runtime; on Debian and Ubuntu: apt install python3-pip")
+        raise SetupError(
+            f"{sys.executable} has no pip, which fetches ONNX Runtime; on Debian and Ubuntu: apt install python3-pip"
+        )
     print(f"downloading {wheel.name}", file=sys.stderr)
     tag = wheel.tags.split("-")[2].split(".")[0]
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
     # The wheel's tags, not those of this Python: the library is C++, so the wheel's Python version does not matter.
-    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--only-binary=:all:",
+    ]
     command += ["--implementation=cp", "--python-version=311", "--abi=cp311", f"--platform={tag}"]
     command += ["--require-hashes", "--requirement", str(requirements), "--dest", str(folder)]
     if not sys.stderr.isatty():
@@ -405,7 +448,9 @@ def unpack(wheel: Wheel, file: Path, folder: Path) -> dict:
     except zipfile.BadZipFile as error:
         raise SetupError(f"{file}: not a whole wheel ({error}); download it again") from error
     if not any(path.startswith("lib/") for path in files):
-        raise SetupError(f"{file}: expected libraries at {wheel.libraries}, found none; is it {wheel.package} {wheel.version}?")
+        raise SetupError(
+            f"{file}: expected libraries at {wheel.libraries}, found none; is it {wheel.package} {wheel.version}?"
+        )
     return files
 
 
@@ -445,8 +490,10 @@ def report(destination: Path, wheels: list[Wheel], gpu: bool, changed: bool) -> 
     for wheel in wheels:
         if wheel in RTX_WHEELS.get(platform.machine(), []):
             licence = destination / "licences" / wheel.package
-            print(f"TensorRT for RTX {wheel.version} is there too, under NVIDIA's licence in {licence}: "
-                  "not to be passed on")
+            print(
+                f"TensorRT for RTX {wheel.version} is there too, under NVIDIA's licence in {licence}: "
+                "not to be passed on"
+            )
     if not gpu:
         return
     providers = (
@@ -463,7 +510,8 @@ def report(destination: Path, wheels: list[Wheel], gpu: bool, changed: bool) -> 
             print(
                 "  TensorRT's libraries are not on PyPI: download\n"
                 f"    {TENSORRT_ADVISED}\n"
-                "  from NVIDIA's own Python package index (TensorRT's installation guide names it, under pip), then run\n"
+                "  from NVIDIA's own Python package index (TensorRT's installation guide names it, under pip), then "
+                "run\n"
                 "    make setup GPU=1 TENSORRT_WHEEL=FILE\n"
                 "  A TensorRT 10 that the system's package manager has installed serves as well."
             )

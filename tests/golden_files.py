@@ -1,5 +1,5 @@
-"""Golden files: the same contents give the same bytes, and new outputs are compared with stored ones within a tolerance.
-For the generators in the folders beside this file."""
+"""Golden files: the same contents give the same bytes, and new outputs are compared with stored ones within a
+tolerance. For the generators in the folders beside this file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import torch
 
 CHECK_TOLERANCE = 1e-6  # of the range of a tensor's values, or of 1 if that range is smaller
 
-File = tuple[dict | bytes, dict]  # tensors and metadata; for a name that ends in .json: the JSON object and nothing; or bytes
+# Tensors and metadata; for a name that ends in .json: the JSON object and nothing; or bytes.
+File = tuple[dict | bytes, dict]
 
 
 def extent(values: torch.Tensor) -> float:
@@ -64,9 +65,9 @@ def differences(path: Path, file: File) -> list[str]:
 
 
 def write(folder: Path, cases: Iterable[tuple[str, dict[str, File], str]], most_bytes: int, check: bool) -> int:
-    """Writes each case's files into a folder of its name, or compares them with the files there. A case is its name, its
-    files and a remark. Returns the exit code: 1 if a file differs, is missing or belongs to no case, or if all files
-    together are larger than `most_bytes`."""
+    """Writes each case's files into a folder of its name, or compares them with the files there. A case is its name,
+    its files and a remark. Returns the exit code: 1 if a file differs, is missing or belongs to no case, or if all
+    files together are larger than `most_bytes`."""
     wrong, total, count, expected = [], 0, 0, set()
     for case, files, remark in cases:
         place = folder / case
@@ -75,7 +76,9 @@ def write(folder: Path, cases: Iterable[tuple[str, dict[str, File], str]], most_
         size = sum(map(len, encoded.values()))
         total, count = total + size, count + 1
         if check:
-            wrong += [f"{case}/{name} {text}" for name, file in files.items() for text in differences(place / name, file)]
+            wrong += [
+                f"{case}/{name} {text}" for name, file in files.items() for text in differences(place / name, file)
+            ]
         else:
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()

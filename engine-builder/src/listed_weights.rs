@@ -7,8 +7,8 @@ use tileforge_engine::Engine;
 /// signature, cover everything that runs.
 ///
 /// # Errors
-/// [`tileforge_engine::Error::Unlisted`] with a file that a graph uses and the manifest does not list; or a graph is not
-/// an ONNX model.
+/// [`tileforge_engine::Error::Unlisted`] with a file that a graph uses and the manifest does not list; or a graph is
+/// not an ONNX model.
 pub fn check_weights(engine: &Engine) -> Result<()> {
     for graph in &engine.manifest().graphs {
         for location in tileforge_graph::external_files(engine.file(&graph.file)?, &engine.path_of(&graph.file))? {

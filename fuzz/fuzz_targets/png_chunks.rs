@@ -38,12 +38,14 @@ const KINDS: [&[u8; 4]; 16] = [
 
 fuzz_target!(|png: Png| {
     let mut bytes = b"\x89PNG\r\n\x1a\n".to_vec();
-    let header = [&[0, 0, 0, png.width, 0, 0, 0, png.height, png.depth, png.colour, 0, 0][..], &[png.interlaced.into()]];
+    let size = [0, 0, 0, png.width, 0, 0, 0, png.height];
+    let header = [&size[..], &[png.depth, png.colour, 0, 0, png.interlaced.into()]];
     add(&mut bytes, b"IHDR", &header.concat(), None);
     for chunk in &png.chunks {
         let kind = KINDS[usize::from(chunk.kind) % KINDS.len()];
         let content = if chunk.compressed { zlib(&chunk.content) } else { chunk.content.clone() };
-        let content = if kind == b"iCCP" && chunk.compressed { [b"p\0\0", content.as_slice()].concat() } else { content };
+        let named = kind == b"iCCP" && chunk.compressed;
+        let content = if named { [b"p\0\0", content.as_slice()].concat() } else { content };
         add(&mut bytes, kind, &content, chunk.checksum);
     }
     if png.ends {

@@ -5,8 +5,8 @@
     python3 tests/golden-diffusers/generate.py              writes every case
     python3 tests/golden-diffusers/generate.py --check      makes every case in memory and compares it with the files
 
-A case is a row of CASES and nothing else: a small network with random weights, as a component's folder that diffusers or
-transformers can load, and the reference's outputs for random inputs, in float64.
+A case is a row of CASES and nothing else: a small network with random weights, as a component's folder that diffusers
+or transformers can load, and the reference's outputs for random inputs, in float64.
 """
 
 from __future__ import annotations
@@ -51,7 +51,11 @@ class Case:
 
 
 def vae(**more) -> dict:
-    base = {"down_block_types": ["DownEncoderBlock2D"] * 2, "up_block_types": ["UpDecoderBlock2D"] * 2, "block_out_channels": [8, 16]}
+    base = {
+        "down_block_types": ["DownEncoderBlock2D"] * 2,
+        "up_block_types": ["UpDecoderBlock2D"] * 2,
+        "block_out_channels": [8, 16],
+    }
     return base | {"layers_per_block": 1, "norm_num_groups": 4, "latent_channels": 4, "sample_size": 32} | more
 
 
@@ -64,8 +68,24 @@ def decoded(batch: int, height: int, width: int) -> dict:
 
 
 def text(**more) -> dict:
-    base = {"vocab_size": 99, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return base | {"max_position_embeddings": 11, "projection_dim": 12, "bos_token_id": 97, "eos_token_id": 98, "pad_token_id": 0} | more
+    base = {
+        "vocab_size": 99,
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    return (
+        base
+        | {
+            "max_position_embeddings": 11,
+            "projection_dim": 12,
+            "bos_token_id": 97,
+            "eos_token_id": 98,
+            "pad_token_id": 0,
+        }
+        | more
+    )
 
 
 def read(batch: int, ends: list[int], tokens: int = 11) -> dict:
@@ -93,45 +113,111 @@ CASES = [
     # attention.
     Case("vae", 1, AutoencoderKL, vae(), [encoded(1, 16, 24), encoded(2, 10, 6), decoded(1, 8, 12), decoded(2, 5, 3)]),
     Case(
-        "vae-old-names", 2, AutoencoderKL, vae(scaling_factor=0.13025, block_out_channels=[8, 8, 8], layers_per_block=2,
-        down_block_types=["DownEncoderBlock2D"] * 3, up_block_types=["UpDecoderBlock2D"] * 3),
-        [encoded(2, 12, 20), decoded(1, 3, 5)], FLOAT16,
+        "vae-old-names",
+        2,
+        AutoencoderKL,
+        vae(
+            scaling_factor=0.13025,
+            block_out_channels=[8, 8, 8],
+            layers_per_block=2,
+            down_block_types=["DownEncoderBlock2D"] * 3,
+            up_block_types=["UpDecoderBlock2D"] * 3,
+        ),
+        [encoded(2, 12, 20), decoded(1, 3, 5)],
+        FLOAT16,
         names=[("to_q", "query"), ("to_k", "key"), ("to_v", "value"), (r"to_out\.0", "proj_attn")],
     ),
     Case(
-        "vae-no-quant", 3, AutoencoderKL,
-        vae(latent_channels=16, use_quant_conv=False, use_post_quant_conv=False, scaling_factor=0.3611, shift_factor=0.1159),
-        [encoded(1, 8, 14), decoded(2, 4, 6)], BFLOAT16, shards=2,
+        "vae-no-quant",
+        3,
+        AutoencoderKL,
+        vae(
+            latent_channels=16,
+            use_quant_conv=False,
+            use_post_quant_conv=False,
+            scaling_factor=0.3611,
+            shift_factor=0.1159,
+        ),
+        [encoded(1, 8, 14), decoded(2, 4, 6)],
+        BFLOAT16,
+        shards=2,
     ),
-    Case("vae-no-attention", 4, AutoencoderKL, vae(mid_block_add_attention=False), [encoded(1, 10, 14), decoded(1, 4, 6)]),
+    Case(
+        "vae-no-attention", 4, AutoencoderKL, vae(mid_block_add_attention=False), [encoded(1, 10, 14), decoded(1, 4, 6)]
+    ),
     # CLIP-L as in Stable Diffusion 1, with the names of transformers before 5 and its way to find the end of a text;
     # bigG with a projection; the encoder of Stable Diffusion 2.
     Case(
-        "text-quick-gelu", 5, CLIPTextModel, text(hidden_act="quick_gelu", eos_token_id=2), [read(1, [4]), read(2, [7, 10])], FLOAT16,
+        "text-quick-gelu",
+        5,
+        CLIPTextModel,
+        text(hidden_act="quick_gelu", eos_token_id=2),
+        [read(1, [4]), read(2, [7, 10])],
+        FLOAT16,
         names=[("^", "text_model.")],
     ),
-    Case("text-projection", 6, CLIPTextModelWithProjection, text(hidden_act="gelu"), [read(2, [2, 9]), read(1, [3], 7)], BFLOAT16, shards=2),
+    Case(
+        "text-projection",
+        6,
+        CLIPTextModelWithProjection,
+        text(hidden_act="gelu"),
+        [read(2, [2, 9]), read(1, [3], 7)],
+        BFLOAT16,
+        shards=2,
+    ),
     Case("text", 7, CLIPTextModel, text(hidden_act="gelu", num_attention_heads=4, pad_token_id=98), [read(2, [4, 8])]),
     # Stable Diffusion 1.5, 2.1, SDXL, its refiner, and an inpainting model.
-    Case("unet", 8, UNet2DConditionModel, unet("XXD", [8, 16, 16]), [denoised(1, 8, 12, 5, 999.0), denoised(2, 4, 8, 7, 1.0)]),
     Case(
-        "unet-linear", 9, UNet2DConditionModel, unet("XD", [8, 16], use_linear_projection=True, attention_head_dim=[1, 2], layers_per_block=2),
-        [denoised(2, 6, 4, 5, 500.5)], FLOAT16,
+        "unet",
+        8,
+        UNet2DConditionModel,
+        unet("XXD", [8, 16, 16]),
+        [denoised(1, 8, 12, 5, 999.0), denoised(2, 4, 8, 7, 1.0)],
     ),
     Case(
-        "unet-xl", 10, UNet2DConditionModel,
-        unet("DXX", [8, 16, 16], transformer_layers_per_block=[1, 2, 3], attention_head_dim=[1, 2, 4],
-        projection_class_embeddings_input_dim=60, **ADDED),
-        [denoised(1, 8, 4, 5, 981.0) | {"time_ids": 6}, denoised(2, 4, 12, 9, 21.0) | {"time_ids": 6}], BFLOAT16,
+        "unet-linear",
+        9,
+        UNet2DConditionModel,
+        unet("XD", [8, 16], use_linear_projection=True, attention_head_dim=[1, 2], layers_per_block=2),
+        [denoised(2, 6, 4, 5, 500.5)],
+        FLOAT16,
     ),
     Case(
-        "unet-xl-refiner", 13, UNet2DConditionModel,
-        unet("DXXD", [8, 8, 16, 16], transformer_layers_per_block=2, attention_head_dim=[1, 2, 2, 4],
-        projection_class_embeddings_input_dim=52, **ADDED),
-        [denoised(2, 8, 16, 5, 180.0) | {"time_ids": 5}], FLOAT16, shards=2,
+        "unet-xl",
+        10,
+        UNet2DConditionModel,
+        unet(
+            "DXX",
+            [8, 16, 16],
+            transformer_layers_per_block=[1, 2, 3],
+            attention_head_dim=[1, 2, 4],
+            projection_class_embeddings_input_dim=60,
+            **ADDED,
+        ),
+        [denoised(1, 8, 4, 5, 981.0) | {"time_ids": 6}, denoised(2, 4, 12, 9, 21.0) | {"time_ids": 6}],
+        BFLOAT16,
     ),
     Case(
-        "unet-inpainting", 12, UNet2DConditionModel, unet("XD", [8, 16], in_channels=9, flip_sin_to_cos=False, freq_shift=1),
+        "unet-xl-refiner",
+        13,
+        UNet2DConditionModel,
+        unet(
+            "DXXD",
+            [8, 8, 16, 16],
+            transformer_layers_per_block=2,
+            attention_head_dim=[1, 2, 2, 4],
+            projection_class_embeddings_input_dim=52,
+            **ADDED,
+        ),
+        [denoised(2, 8, 16, 5, 180.0) | {"time_ids": 5}],
+        FLOAT16,
+        shards=2,
+    ),
+    Case(
+        "unet-inpainting",
+        12,
+        UNet2DConditionModel,
+        unet("XD", [8, 16], in_channels=9, flip_sin_to_cos=False, freq_shift=1),
         [denoised(2, 4, 6, 5, 77.0)],
     ),
 ]
@@ -207,7 +293,9 @@ def draw_inputs(case: Case, golden: dict, random: numpy.random.Generator) -> dic
     }
     if "time_ids" in golden:
         inputs["text_embeds"] = draw(random, batch, TEXT_EMBEDS)
-        inputs["time_ids"] = torch.from_numpy(random.integers(0, 1024, (batch, golden["time_ids"])).astype(numpy.float32))
+        inputs["time_ids"] = torch.from_numpy(
+            random.integers(0, 1024, (batch, golden["time_ids"])).astype(numpy.float32)
+        )
     return inputs
 
 
@@ -224,7 +312,11 @@ def run(graph: str, network: torch.nn.Module, inputs: dict, dtype: torch.dtype) 
         name = "text_embeds" if isinstance(network, CLIPTextModelWithProjection) else "pooler_output"
         return outputs | {name: getattr(made, name)}
     added = {name: cast[name] for name in ("text_embeds", "time_ids") if name in cast}
-    return {"out_sample": network(cast["sample"], cast["timestep"], cast["encoder_hidden_states"], added_cond_kwargs=added).sample}
+    return {
+        "out_sample": network(
+            cast["sample"], cast["timestep"], cast["encoder_hidden_states"], added_cond_kwargs=added
+        ).sample
+    }
 
 
 def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, dict, dict]]) -> None:
@@ -242,8 +334,6 @@ def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, d
         parameter.copy_(kept)
         if change < 20 * TEST_TOLERANCE:
             raise AssertionError(f"{case.name}: without {name} the output changes by {change:.1e} of its range only")
-
-
 
 
 def make(case: Case) -> tuple[dict[str, File], float, dict]:
@@ -270,10 +360,15 @@ def make(case: Case) -> tuple[dict[str, File], float, dict]:
             graphs.append((graph, inputs, outputs))
             tensors = {f"input.{name}": value.float() for name, value in inputs.items()}
             tensors |= {f"output.{name}": value.float().contiguous() for name, value in outputs.items()}
-            files[f"{graph}.{number}.golden.safetensors"] = tensors, {
-                "reference": f"diffusers {version('diffusers')}, transformers {version('transformers')}, float64",
-                "generator": ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "safetensors")),
-            }
+            files[f"{graph}.{number}.golden.safetensors"] = (
+                tensors,
+                {
+                    "reference": f"diffusers {version('diffusers')}, transformers {version('transformers')}, float64",
+                    "generator": ", ".join(
+                        f"{package} {version(package)}" for package in ("torch", "numpy", "safetensors")
+                    ),
+                },
+            )
         assert_alive(case, network.double(), graphs)
     return files, worst, state
 
@@ -307,16 +402,22 @@ def original_names(prefix: str, case: Case, state: dict) -> dict:
         renamed = {"text_model." + key: tensor for key, tensor in state.items()}
     elif case.network is CLIPTextModelWithProjection:
         renamed = open_clip_names(state)
-        converted = single_file_utils.convert_open_clip_checkpoint(build(case), {prefix + key: value for key, value in renamed.items()}, prefix)
+        converted = single_file_utils.convert_open_clip_checkpoint(
+            build(case), {prefix + key: value for key, value in renamed.items()}, prefix
+        )
         assert_equal(case, converted, state)
     elif case.network is AutoencoderKL:
         renamed = autoencoder_names(case, state)
-        converted = single_file_utils.convert_ldm_vae_checkpoint({prefix + key: value for key, value in renamed.items()}, case.config)
+        converted = single_file_utils.convert_ldm_vae_checkpoint(
+            {prefix + key: value for key, value in renamed.items()}, case.config
+        )
         assert_equal(case, converted, state)
     else:
         renamed = unet_names(case, state)
         config = {"class_embed_type": None, "addition_embed_type": None} | case.config
-        converted = single_file_utils.convert_ldm_unet_checkpoint({prefix + key: value for key, value in renamed.items()}, config)
+        converted = single_file_utils.convert_ldm_unet_checkpoint(
+            {prefix + key: value for key, value in renamed.items()}, config
+        )
         assert_equal(case, converted, state)
     return {prefix + key: tensor.contiguous() for key, tensor in renamed.items()}
 
@@ -333,8 +434,12 @@ def replaced(key: str, rules: list[tuple[str, str]]) -> str:
 
 
 RESNET = [
-    (r"\.norm1\.", ".in_layers.0."), (r"\.conv1\.", ".in_layers.2."), (r"time_emb_proj", "emb_layers.1"),
-    (r"\.norm2\.", ".out_layers.0."), (r"\.conv2\.", ".out_layers.3."), ("conv_shortcut", "skip_connection"),
+    (r"\.norm1\.", ".in_layers.0."),
+    (r"\.conv1\.", ".in_layers.2."),
+    (r"time_emb_proj", "emb_layers.1"),
+    (r"\.norm2\.", ".out_layers.0."),
+    (r"\.conv2\.", ".out_layers.3."),
+    ("conv_shortcut", "skip_connection"),
 ]
 
 
@@ -343,23 +448,35 @@ def unet_names(case: Case, state: dict) -> dict:
     with_attention = ["CrossAttn" in block for block in case.config["up_block_types"]]
 
     def renamed(key: str) -> str:
-        key = re.sub(r"^(\w+_blocks?\.\S*resnets\.\d+)(\..*)$", lambda match: match[1] + replaced(match[2], RESNET), key)
+        key = re.sub(
+            r"^(\w+_blocks?\.\S*resnets\.\d+)(\..*)$", lambda match: match[1] + replaced(match[2], RESNET), key
+        )
         if match := re.match(r"down_blocks\.(\d+)\.(resnets|attentions)\.(\d+)\.(.*)", key):
-            return f"input_blocks.{1 + int(match[1]) * (layers + 1) + int(match[3])}.{int(match[2] == 'attentions')}.{match[4]}"
+            block = 1 + int(match[1]) * (layers + 1) + int(match[3])
+            return f"input_blocks.{block}.{int(match[2] == 'attentions')}.{match[4]}"
         if match := re.match(r"down_blocks\.(\d+)\.downsamplers\.0\.conv\.(.*)", key):
             return f"input_blocks.{(int(match[1]) + 1) * (layers + 1)}.0.op.{match[2]}"
         if match := re.match(r"up_blocks\.(\d+)\.(resnets|attentions)\.(\d+)\.(.*)", key):
-            return f"output_blocks.{int(match[1]) * (layers + 1) + int(match[3])}.{int(match[2] == 'attentions')}.{match[4]}"
+            block = int(match[1]) * (layers + 1) + int(match[3])
+            return f"output_blocks.{block}.{int(match[2] == 'attentions')}.{match[4]}"
         if match := re.match(r"up_blocks\.(\d+)\.upsamplers\.0\.(.*)", key):
             place = 2 if with_attention[int(match[1])] else 1
             return f"output_blocks.{(int(match[1]) + 1) * (layers + 1) - 1}.{place}.{match[2]}"
-        return replaced(key, [
-            (r"^time_embedding\.linear_1", "time_embed.0"), (r"^time_embedding\.linear_2", "time_embed.2"),
-            (r"^add_embedding\.linear_1", "label_emb.0.0"), (r"^add_embedding\.linear_2", "label_emb.0.2"),
-            (r"^conv_in", "input_blocks.0.0"), (r"^conv_norm_out", "out.0"), (r"^conv_out", "out.2"),
-            (r"^mid_block\.resnets\.0", "middle_block.0"), (r"^mid_block\.attentions\.0", "middle_block.1"),
-            (r"^mid_block\.resnets\.1", "middle_block.2"),
-        ])
+        return replaced(
+            key,
+            [
+                (r"^time_embedding\.linear_1", "time_embed.0"),
+                (r"^time_embedding\.linear_2", "time_embed.2"),
+                (r"^add_embedding\.linear_1", "label_emb.0.0"),
+                (r"^add_embedding\.linear_2", "label_emb.0.2"),
+                (r"^conv_in", "input_blocks.0.0"),
+                (r"^conv_norm_out", "out.0"),
+                (r"^conv_out", "out.2"),
+                (r"^mid_block\.resnets\.0", "middle_block.0"),
+                (r"^mid_block\.attentions\.0", "middle_block.1"),
+                (r"^mid_block\.resnets\.1", "middle_block.2"),
+            ],
+        )
 
     assert levels > 1
     return {renamed(key): tensor for key, tensor in state.items()}
@@ -370,12 +487,24 @@ def autoencoder_names(case: Case, state: dict) -> dict:
 
     def renamed(key: str) -> str:
         key = re.sub(r"up_blocks\.(\d+)", lambda match: f"up.{last - int(match[1])}", key)
-        return replaced(key, [
-            ("down_blocks", "down"), (r"(up|down)\.(\d+)\.resnets", r"\1.\2.block"), (r"(up|down)samplers\.0", r"\1sample"),
-            (r"mid_block\.resnets\.0", "mid.block_1"), (r"mid_block\.resnets\.1", "mid.block_2"), (r"mid_block\.attentions\.0", "mid.attn_1"),
-            ("group_norm", "norm"), ("to_q", "q"), ("to_k", "k"), ("to_v", "v"), (r"to_out\.0", "proj_out"),
-            ("conv_norm_out", "norm_out"), ("conv_shortcut", "nin_shortcut"),
-        ])
+        return replaced(
+            key,
+            [
+                ("down_blocks", "down"),
+                (r"(up|down)\.(\d+)\.resnets", r"\1.\2.block"),
+                (r"(up|down)samplers\.0", r"\1sample"),
+                (r"mid_block\.resnets\.0", "mid.block_1"),
+                (r"mid_block\.resnets\.1", "mid.block_2"),
+                (r"mid_block\.attentions\.0", "mid.attn_1"),
+                ("group_norm", "norm"),
+                ("to_q", "q"),
+                ("to_k", "k"),
+                ("to_v", "v"),
+                (r"to_out\.0", "proj_out"),
+                ("conv_norm_out", "norm_out"),
+                ("conv_shortcut", "nin_shortcut"),
+            ],
+        )
 
     names = {renamed(key): tensor for key, tensor in state.items()}
     convolved = re.compile(r"attn_1\.(q|k|v|proj_out)\.weight")
@@ -388,9 +517,14 @@ def open_clip_names(state: dict) -> dict:
         parts = [state.pop(query.replace("q_proj", part)) for part in ("q_proj", "k_proj", "v_proj")]
         state[query.replace("q_proj.", "in_proj_")] = torch.cat(parts)
     rules = [
-        (r"^text_model\.encoder\.layers\.(\d+)", r"transformer.resblocks.\1"), (r"layer_norm(\d)", r"ln_\1"), ("self_attn", "attn"),
-        (r"mlp\.fc1", "mlp.c_fc"), (r"mlp\.fc2", "mlp.c_proj"), (r"^text_model\.embeddings\.token_embedding", "token_embedding"),
-        (r"^text_model\.embeddings\.position_embedding\.weight", "positional_embedding"), (r"^text_model\.final_layer_norm", "ln_final"),
+        (r"^text_model\.encoder\.layers\.(\d+)", r"transformer.resblocks.\1"),
+        (r"layer_norm(\d)", r"ln_\1"),
+        ("self_attn", "attn"),
+        (r"mlp\.fc1", "mlp.c_fc"),
+        (r"mlp\.fc2", "mlp.c_proj"),
+        (r"^text_model\.embeddings\.token_embedding", "token_embedding"),
+        (r"^text_model\.embeddings\.position_embedding\.weight", "positional_embedding"),
+        (r"^text_model\.final_layer_norm", "ln_final"),
         (r"^text_projection\.weight", "text_projection"),
     ]
     renamed = {replaced(key, rules): tensor for key, tensor in state.items()}
@@ -422,15 +556,22 @@ class Lora:
 
 ATTENTIONS = r"attn[12]\.(to_[qkv]|to_out\.0)|ff\.net\.(0\.proj|2)"
 LORAS = [
-    Lora("lora-kohya", 21, "unet", "kohya", 0.8, ATTENTIONS + r"|proj_(in|out)|resnets\.\d+\.(conv[12]|conv_shortcut|time_emb_proj)"),
+    Lora(
+        "lora-kohya",
+        21,
+        "unet",
+        "kohya",
+        0.8,
+        ATTENTIONS + r"|proj_(in|out)|resnets\.\d+\.(conv[12]|conv_shortcut|time_emb_proj)",
+    ),
     Lora("lora-kohya-xl", 22, "unet-xl", "sgm", 1.0, ATTENTIONS),
     Lora("lora-peft", 23, "unet-linear", "peft", -0.5, ATTENTIONS + "|proj_(in|out)"),
 ]
 
 
 def draw_lora(lora: Lora, network: torch.nn.Module) -> dict:
-    """Factors of rank 2 to 4 without alphas, or of rank 4 with an alpha of 2. Layers that differ in both cannot be golden,
-    because diffusers 0.42.1 gives some layers the alpha of others."""
+    """Factors of rank 2 to 4 without alphas, or of rank 4 with an alpha of 2. Layers that differ in both cannot be
+    golden, because diffusers 0.42.1 gives some layers the alpha of others."""
     random = numpy.random.Generator(numpy.random.PCG64(lora.seed))
     case = next(case for case in CASES if case.name == lora.case)
     tensors = {}
@@ -447,7 +588,11 @@ def draw_lora(lora: Lora, network: torch.nn.Module) -> dict:
         if lora.naming == "sgm":
             key = next(iter(unet_names(case, {name + ".weight": weight}))).removesuffix(".weight")
         key = "lora_unet_" + key.replace(".", "_")
-        tensors |= {f"{key}.lora_down.weight": down.half(), f"{key}.lora_up.weight": up.half(), f"{key}.alpha": torch.tensor(2.0)}
+        tensors |= {
+            f"{key}.lora_down.weight": down.half(),
+            f"{key}.lora_up.weight": up.half(),
+            f"{key}.alpha": torch.tensor(2.0),
+        }
     return tensors
 
 
@@ -463,7 +608,9 @@ def make_lora(lora: Lora, states: dict) -> dict[str, File]:
             read = lora_conversion_utils._maybe_map_sgm_blocks_to_diffusers(read, network.config)
         if lora.naming != "peft":
             read, alphas = lora_conversion_utils._convert_non_diffusers_lora_to_diffusers(read)
-        network.load_lora_adapter({key: value.double() for key, value in read.items()}, prefix="unet", network_alphas=alphas)
+        network.load_lora_adapter(
+            {key: value.double() for key, value in read.items()}, prefix="unet", network_alphas=alphas
+        )
         network.double().fuse_lora(lora_scale=lora.scale)
         merged = 0
         for name, parameter in network.named_parameters():
@@ -482,13 +629,21 @@ def make_lora(lora: Lora, states: dict) -> dict[str, File]:
             raise AssertionError(f"{lora.name}: the adaptation changes next to nothing")
     golden_tensors = {f"input.{name}": value.float() for name, value in inputs.items()}
     golden_tensors |= {f"output.{name}": value.float().contiguous() for name, value in outputs.items()}
-    metadata = {"case": lora.case, "scale": str(lora.scale), "reference": f"diffusers {version('diffusers')}, peft {version('peft')}, float64"}
+    metadata = {
+        "case": lora.case,
+        "scale": str(lora.scale),
+        "reference": f"diffusers {version('diffusers')}, peft {version('peft')}, float64",
+    }
     return {"lora.safetensors": (tensors, {"format": "pt"}), "unet.0.golden.safetensors": (golden_tensors, metadata)}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Make or check the golden data of the networks of diffusion pipelines.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6")
+    parser = argparse.ArgumentParser(
+        description="Make or check the golden data of the networks of diffusion pipelines."
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6"
+    )
     arguments = parser.parse_args()
 
     torch.use_deterministic_algorithms(True)

@@ -5,7 +5,7 @@
     git clone https://github.com/Aedelon/rgbd-depth REPOSITORIES/rgbd-depth          (commit in requirements.txt)
     git clone https://github.com/toddllm/mirage-hello REPOSITORIES/mirage-hello
     python3 tests/golden-systems/generate.py REPOSITORIES              writes every case
-    python3 tests/golden-systems/generate.py REPOSITORIES --check      makes every case in memory, compares it with the files
+    python3 tests/golden-systems/generate.py REPOSITORIES --check      makes every case in memory, and compares it
 
 The weights come from `cargo xtask synth ARCHITECTURE --preset PRESET --seed SEED`, which gives the same bits on every
 machine. So only inputs and outputs are stored. The reference must take all weights by name, and runs in float64.
@@ -64,7 +64,9 @@ def tiny_dinov2(**_) -> torch.nn.Module:
 
     block = functools.partial(Block, attn_class=MemEffAttention)
     sizes = {"img_size": 56, "patch_size": 14, "embed_dim": 16, "depth": 4, "num_heads": 2, "mlp_ratio": 2.0}
-    return DinoVisionTransformer(**sizes, block_fn=block, init_values=1.0, ffn_layer="mlp", block_chunks=0, interpolate_offset=0.1)
+    return DinoVisionTransformer(
+        **sizes, block_fn=block, init_values=1.0, ffn_layer="mlp", block_chunks=0, interpolate_offset=0.1
+    )
 
 
 HEAD = {"features": 8, "out_channels": [4, 6, 8, 8]}
@@ -98,9 +100,21 @@ class DepthAnythingV2(torch.nn.Module):
 def depth_anything_of_transformers() -> torch.nn.Module:
     from transformers import DepthAnythingConfig, DepthAnythingForDepthEstimation, Dinov2Config
 
-    sizes = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "mlp_ratio": 2, "image_size": 56, "patch_size": 14}
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+        "mlp_ratio": 2,
+        "image_size": 56,
+        "patch_size": 14,
+    }
     backbone = Dinov2Config(**sizes, out_indices=[1, 2, 3, 4], apply_layernorm=True, reshape_hidden_states=False)
-    head = {"reassemble_hidden_size": 16, "neck_hidden_sizes": HEAD["out_channels"], "fusion_hidden_size": 8, "head_hidden_size": 32}
+    head = {
+        "reassemble_hidden_size": 16,
+        "neck_hidden_sizes": HEAD["out_channels"],
+        "fusion_hidden_size": 8,
+        "head_hidden_size": 32,
+    }
     return DepthAnythingForDepthEstimation(DepthAnythingConfig(backbone_config=backbone, patch_size=14, **head))
 
 
@@ -129,24 +143,61 @@ FRAMES = [{"frame": (1, 3, 16, 32), "timestep": (1,), "previous_frame": (1, 3, 1
 
 CASES = [
     # The size of the training, and two others: a larger one, and a smaller one that is not square.
-    Case("RGBDDepth", "tiny", 1, rgbd_depth, lambda net, i: {"depth": net(torch.cat([i["pixel_values"], i["inverse_depth"]], 1))},
-         [depth(56, 56, rough=True), depth(70, 98, rough=True), depth(42, 28, rough=True)]),
-    Case("DepthAnything", "tiny", 2, DepthAnythingV2, lambda net, i: {"predicted_depth": net(i["pixel_values"])}, [depth(56, 56), depth(70, 98)]),
-    Case("DepthAnything", "tiny-transformers", 3, depth_anything_of_transformers,
-         lambda net, i: {"predicted_depth": net(i["pixel_values"]).predicted_depth}, [depth(56, 56), depth(42, 84)]),
-    Case("GPUStressTestModel", "tiny", 14, unet_pair,
-         lambda net, i: {"output_frame": net(i["frame"], float(i["timestep"]), i["previous_frame"])}, FRAMES),
-    Case("SimpleOptimizedUNet", "tiny", 6, small_unet, lambda net, i: {"output_frame": net(with_timestep(i["frame"], i["timestep"]))},
-         [{name: shape for name, shape in frame.items() if name != "previous_frame"} for frame in FRAMES]),
+    Case(
+        "RGBDDepth",
+        "tiny",
+        1,
+        rgbd_depth,
+        lambda net, i: {"depth": net(torch.cat([i["pixel_values"], i["inverse_depth"]], 1))},
+        [depth(56, 56, rough=True), depth(70, 98, rough=True), depth(42, 28, rough=True)],
+    ),
+    Case(
+        "DepthAnything",
+        "tiny",
+        2,
+        DepthAnythingV2,
+        lambda net, i: {"predicted_depth": net(i["pixel_values"])},
+        [depth(56, 56), depth(70, 98)],
+    ),
+    Case(
+        "DepthAnything",
+        "tiny-transformers",
+        3,
+        depth_anything_of_transformers,
+        lambda net, i: {"predicted_depth": net(i["pixel_values"]).predicted_depth},
+        [depth(56, 56), depth(42, 84)],
+    ),
+    Case(
+        "GPUStressTestModel",
+        "tiny",
+        14,
+        unet_pair,
+        lambda net, i: {"output_frame": net(i["frame"], float(i["timestep"]), i["previous_frame"])},
+        FRAMES,
+    ),
+    Case(
+        "SimpleOptimizedUNet",
+        "tiny",
+        6,
+        small_unet,
+        lambda net, i: {"output_frame": net(with_timestep(i["frame"], i["timestep"]))},
+        [{name: shape for name, shape in frame.items() if name != "previous_frame"} for frame in FRAMES],
+    ),
 ]
 
 # Tensors that no input shows: embeddings of masked patches, the fusion of a level without a predecessor, counters,
 # biases that add the same to every score of a query, and the class token's share if only patches are used.
-UNUSED = r"mask_token|refinenet4\.resConfUnit1\.|fusion_stage\.layers\.0\.residual_layer1\.|num_batches_tracked|(key|k_proj)\.bias$"
+UNUSED = (
+    r"mask_token|refinenet4\.resConfUnit1\.|fusion_stage\.layers\.0\.residual_layer1\."
+    r"|num_batches_tracked|(key|k_proj)\.bias$"
+)
 
 
 # Published files have the names of transformers 4, which transformers 5 renames on loading.
-RENAMED = [(r"attention\.attention\.(query|key|value)", lambda match: f"attention.{match[1][0]}_proj"), (r"attention\.output\.dense", "attention.o_proj")]
+RENAMED = [
+    (r"attention\.attention\.(query|key|value)", lambda match: f"attention.{match[1][0]}_proj"),
+    (r"attention\.output\.dense", "attention.o_proj"),
+]
 
 
 def load(case: Case, path: Path) -> torch.nn.Module:
@@ -182,7 +233,18 @@ def make(case: Case) -> tuple[dict[str, File], float]:
     random = numpy.random.Generator(numpy.random.PCG64(case.seed))
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         path = Path(folder) / "checkpoint.safetensors"
-        synth = ["cargo", "xtask", "synth", case.architecture, "--preset", case.preset, "--seed", str(case.seed), "-o", str(path)]
+        synth = [
+            "cargo",
+            "xtask",
+            "synth",
+            case.architecture,
+            "--preset",
+            case.preset,
+            "--seed",
+            str(case.seed),
+            "-o",
+            str(path),
+        ]
         subprocess.run(synth, cwd=ROOT, check=True, capture_output=True)
         network = load(case, path)
         files, pairs, worst, previous = {}, [], 0.0, None
@@ -206,12 +268,17 @@ def make(case: Case) -> tuple[dict[str, File], float]:
             previous = outputs["output_frame"].float() if "previous_frame" in inputs else None
             tensors = {f"input.{name}": value for name, value in inputs.items()}
             tensors |= {f"output.{name}": value.float().contiguous() for name, value in outputs.items()}
-            files[f"{number}.golden.safetensors"] = tensors, {
-                "architecture": case.architecture,
-                "preset": case.preset,
-                "seed": str(case.seed),
-                "generator": ", ".join(f"{package} {version(package)}" for package in ("torch", "transformers", "numpy")),
-            }
+            files[f"{number}.golden.safetensors"] = (
+                tensors,
+                {
+                    "architecture": case.architecture,
+                    "preset": case.preset,
+                    "seed": str(case.seed),
+                    "generator": ", ".join(
+                        f"{package} {version(package)}" for package in ("torch", "transformers", "numpy")
+                    ),
+                },
+            )
         assert_alive(case, network.double(), pairs)
     return files, worst
 
@@ -219,7 +286,9 @@ def make(case: Case) -> tuple[dict[str, File], float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make or check the golden data of depth and real-time networks.")
     parser.add_argument("repositories", type=Path, help="the folder with the references' repositories")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6"
+    )
     arguments = parser.parse_args()
     for place in ("rgbd-depth", "mirage-hello/examples/basic", "mirage-hello/examples/advanced"):
         sys.path.insert(0, str(arguments.repositories / place))

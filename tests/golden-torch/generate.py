@@ -5,9 +5,9 @@
     python3 tests/golden-torch/generate.py              writes every case
     python3 tests/golden-torch/generate.py --check      makes every case in memory and compares it with the files
 
-A case is a row of CASES and nothing else. Every file is loaded again with `torch.load(weights_only=True)`, PyTorch's own
-reader that runs nothing, and must hold the tensors of its twin. The seeds of the fuzz target, very small files of the
-same forms, are made here, too.
+A case is a row of CASES and nothing else. Every file is loaded again with `torch.load(weights_only=True)`, PyTorch's
+own reader that runs nothing, and must hold the tensors of its twin. The seeds of the fuzz target, very small files of
+the same forms, are made here, too.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ def wrapped(*path: str) -> dict[str, Callable]:
 
 def basicsr(state: State) -> dict:
     """Both copies of the network; the averaged one counts."""
-    return {"params": OrderedDict((key, torch.zeros_like(value)) for key, value in state.items()), "params_ema": OrderedDict(state)}
+    return {
+        "params": OrderedDict((key, torch.zeros_like(value)) for key, value in state.items()),
+        "params_ema": OrderedDict(state),
+    }
 
 
 def data_parallel(state: State) -> dict:
@@ -88,16 +91,25 @@ def lightning(state: State) -> dict:
         "pytorch-lightning_version": "2.5.0",
         "state_dict": state,
         "loops": {"fit_loop": {"state_dict": {}, "epoch_progress": {"total": {"ready": 4}, "is_last": True}}},
-        "callbacks": {"ModelCheckpoint{'monitor': None}": {"best_model_score": torch.tensor(0.25), "dirpath": "/tmp/é"}},
+        "callbacks": {
+            "ModelCheckpoint{'monitor': None}": {"best_model_score": torch.tensor(0.25), "dirpath": "/tmp/é"}
+        },
         "optimizer_states": [optimiser.state_dict()],
         "lr_schedulers": [{"base_lrs": [1e-4], "last_epoch": 3, "_step_count": 4}],
-        "hyper_parameters": OrderedDict(lr=1e-4, tiles={64, 128}, device=torch.device("cpu"), dtype=torch.bfloat16, size=torch.Size([3, 4])),
-        "codes": [torch.tensor([1, 2], dtype=torch.uint16), torch.ones(2, dtype=torch.complex64), b"bytes", bytearray(b"more")],
+        "hyper_parameters": OrderedDict(
+            lr=1e-4, tiles={64, 128}, device=torch.device("cpu"), dtype=torch.bfloat16, size=torch.Size([3, 4])
+        ),
+        "codes": [
+            torch.tensor([1, 2], dtype=torch.uint16),
+            torch.ones(2, dtype=torch.complex64),
+            b"bytes",
+            bytearray(b"more"),
+        ],
     }
 
 
 def parameters(state: State) -> dict:
-    """Parameters with hooks' place and gradients on, in an OrderedDict that has attributes, as `state_dict()` gives it."""
+    """Parameters with hooks' place and gradients on, in an OrderedDict with attributes, as `state_dict()` gives it."""
     made = OrderedDict((key, torch.nn.Parameter(value)) for key, value in state.items())
     made._metadata = OrderedDict([("", {"version": 1}), ("body", {"version": 1})])
     return made
@@ -145,9 +157,21 @@ CASES = [
     Case("spandrel", "span-x4", "4x-SPAN.pth", form=bare, read=bare),
     Case("esrgan-legacy", "rrdbnet-esrgan-x4", "RRDB_ESRGAN_x4.pth", form=bare, read=bare, legacy=True),
     Case("legacy-nested", "compact-x2", "checkpoint.pt", **wrapped("model", "net_g"), legacy=True),
-    Case("data-parallel", "plksr-x4", "checkpoint.pt", form=data_parallel, read=lambda saved: {key.removeprefix("module."): value for key, value in saved["state_dict"].items()}),
+    Case(
+        "data-parallel",
+        "plksr-x4",
+        "checkpoint.pt",
+        form=data_parallel,
+        read=lambda saved: {key.removeprefix("module."): value for key, value in saved["state_dict"].items()},
+    ),
     Case("lightning", "compact-x3", "last.ckpt", form=lightning, read=lambda saved: saved["state_dict"]),
-    Case("parameters", "rrdbnet-module-x2", "model.pth", form=parameters, read=lambda saved: {key: value.detach() for key, value in saved.items()}),
+    Case(
+        "parameters",
+        "rrdbnet-module-x2",
+        "model.pth",
+        form=parameters,
+        read=lambda saved: {key: value.detach() for key, value in saved.items()},
+    ),
     Case("views", "rrdbnet-plus-x4", "model.pth", form=views, read=bare),
     Case("views-legacy", "rrdbnet-plus-x4", "model.pth", form=views, read=bare, legacy=True),
     Case("fp16", "rrdbnet-fp16-x4", "model.pth", **wrapped("params")),
@@ -155,8 +179,21 @@ CASES = [
     Case("protocol-4", "compact-x1", "model.pth", **wrapped("params"), protocol=4),
     Case("protocol-5-legacy", "compact-x1", "model.pth", **wrapped("params"), protocol=5, legacy=True),
     Case("compressed", "compact-x4", "model.pth", **wrapped("params"), repack=repacked(zipfile.ZIP_DEFLATED)),
-    Case("big-endian", "compact-x4", "model.pth", **wrapped("params"), repack=repacked(zipfile.ZIP_STORED, big_endian=True)),
-    Case("big-endian-views", "rrdbnet-plus-x4", "model.pth", form=views, read=bare, repack=repacked(zipfile.ZIP_DEFLATED, big_endian=True)),
+    Case(
+        "big-endian",
+        "compact-x4",
+        "model.pth",
+        **wrapped("params"),
+        repack=repacked(zipfile.ZIP_STORED, big_endian=True),
+    ),
+    Case(
+        "big-endian-views",
+        "rrdbnet-plus-x4",
+        "model.pth",
+        form=views,
+        read=bare,
+        repack=repacked(zipfile.ZIP_DEFLATED, big_endian=True),
+    ),
 ]
 
 
@@ -167,7 +204,9 @@ def twin(case: Case) -> State:
 
 def saved(case: Case) -> bytes:
     file = io.BytesIO()
-    torch.save(case.form(twin(case)), file, pickle_protocol=case.protocol, _use_new_zipfile_serialization=not case.legacy)
+    torch.save(
+        case.form(twin(case)), file, pickle_protocol=case.protocol, _use_new_zipfile_serialization=not case.legacy
+    )
     return case.repack(file.getvalue())
 
 
@@ -186,7 +225,10 @@ def shards() -> dict[str, File]:
     """The files of a checkpoint in two parts, as transformers writes them."""
     folder = FOLDER.parent / "golden/rrdbnet-sharded-x4"
     index = json.loads((folder / "model.safetensors.index.json").read_text())
-    renamed = {shard: shard.replace("model-", "pytorch_model-").replace(".safetensors", ".bin") for shard in set(index["weight_map"].values())}
+    renamed = {
+        shard: shard.replace("model-", "pytorch_model-").replace(".safetensors", ".bin")
+        for shard in set(index["weight_map"].values())
+    }
     index["weight_map"] = {key: renamed[shard] for key, shard in index["weight_map"].items()}
     files: dict[str, File] = {"pytorch_model.bin.index.json": (index, {})}
     for shard, name in renamed.items():
@@ -211,8 +253,20 @@ def seeds() -> Iterator[tuple[str, bool, bytes]]:
     """The seeds of the fuzz target: their names, whether they are of the older format, and their bytes."""
     grid = torch.arange(6, dtype=torch.float32).reshape(2, 3)
     small = {"params_ema": OrderedDict(a=grid, b=grid.t())}
-    typed = {"w": torch.nn.Parameter(grid), "h": torch.arange(8).half()[2:5], "u": torch.tensor([1], dtype=torch.uint16)}
-    beside = {"epoch": 3, "lr": 1e-4, "s": {1}, "d": torch.device("cpu"), "n": None, "ok": True, "size": torch.Size([1, 2])}
+    typed = {
+        "w": torch.nn.Parameter(grid),
+        "h": torch.arange(8).half()[2:5],
+        "u": torch.tensor([1], dtype=torch.uint16),
+    }
+    beside = {
+        "epoch": 3,
+        "lr": 1e-4,
+        "s": {1},
+        "d": torch.device("cpu"),
+        "n": None,
+        "ok": True,
+        "size": torch.Size([1, 2]),
+    }
     for name, value, legacy, protocol in [
         ("zip", small, False, 2),
         ("legacy", small, True, 2),

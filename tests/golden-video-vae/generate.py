@@ -3,10 +3,10 @@
 
     python3 -m pip install -r tests/golden-video-vae/requirements.txt
     python3 tests/golden-video-vae/generate.py REFERENCE              writes every case
-    python3 tests/golden-video-vae/generate.py REFERENCE --check      makes every case in memory, compares it with the files
+    python3 tests/golden-video-vae/generate.py REFERENCE --check      makes every case in memory, and compares it
 
-A case is a row of CASES and nothing else: a small autoencoder with random weights, and the reference's outputs for random
-videos and latent videos, in float64.
+A case is a row of CASES and nothing else: a small autoencoder with random weights, and the reference's outputs for
+random videos and latent videos, in float64.
 """
 
 from __future__ import annotations
@@ -60,7 +60,17 @@ def both(temporal: int, factor: int, sizes: list[tuple[int, int, int, int]]) -> 
 
 CASES = [
     # As published except for the widths: 1, 5, 9 and 17 frames.
-    Case("seedvr2", 1, [4, 8, 8, 8], 2, 2, 2, 16, both(2, 8, [(1, 1, 2, 3), (1, 2, 3, 2), (2, 3, 2, 2), (1, 5, 2, 2)]), torch.float16),
+    Case(
+        "seedvr2",
+        1,
+        [4, 8, 8, 8],
+        2,
+        2,
+        2,
+        16,
+        both(2, 8, [(1, 1, 2, 3), (1, 2, 3, 2), (2, 3, 2, 2), (1, 5, 2, 2)]),
+        torch.float16,
+    ),
     # One level halves the frames; the attention has its old names.
     Case("old-names", 2, [4, 8, 8], 1, 1, 2, 4, both(1, 4, [(1, 1, 3, 2), (1, 5, 2, 3)]), torch.bfloat16, OLD_NAMES),
     # As many levels halve the frames as the sides.
@@ -70,9 +80,14 @@ CASES = [
 
 def load_reference(path: Path):
     """The reference's module. Only the pinned commit is accepted."""
-    head = subprocess.run(["git", "-C", str(path), "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    head = subprocess.run(
+        ["git", "-C", str(path), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     if head != REFERENCE:
-        raise SystemExit(f"{path}: expected a checkout of {REFERENCE}, found {head or 'no git repository'}; README.md says how to get it")
+        raise SystemExit(
+            f"{path}: expected a checkout of {REFERENCE}, found {head or 'no git repository'}; README.md says how "
+            f"to get it"
+        )
     sys.path.insert(0, str(path))
     return importlib.import_module("src.models.video_vae_v3.modules.attn_video_vae")
 
@@ -81,10 +96,22 @@ def build(reference, case: Case) -> torch.nn.Module:
     """The autoencoder of `s8_c16_t4_inflation_sd3.yaml`, in the case's sizes."""
     levels = len(case.filters)
     return reference.VideoAutoencoderKLWrapper(
-        spatial_downsample_factor=2 ** (levels - 1), temporal_downsample_factor=2**case.temporal, freeze_encoder=False, act_fn="silu",
-        block_out_channels=case.filters, down_block_types=["DownEncoderBlock3D"] * levels, up_block_types=["UpDecoderBlock3D"] * levels,
-        in_channels=3, out_channels=3, latent_channels=case.latent, layers_per_block=case.layers, norm_num_groups=case.groups,
-        slicing_sample_min_size=2**case.temporal, temporal_scale_num=case.temporal, inflation_mode="pad", use_quant_conv=False,
+        spatial_downsample_factor=2 ** (levels - 1),
+        temporal_downsample_factor=2**case.temporal,
+        freeze_encoder=False,
+        act_fn="silu",
+        block_out_channels=case.filters,
+        down_block_types=["DownEncoderBlock3D"] * levels,
+        up_block_types=["UpDecoderBlock3D"] * levels,
+        in_channels=3,
+        out_channels=3,
+        latent_channels=case.latent,
+        layers_per_block=case.layers,
+        norm_num_groups=case.groups,
+        slicing_sample_min_size=2**case.temporal,
+        temporal_scale_num=case.temporal,
+        inflation_mode="pad",
+        use_quant_conv=False,
         use_post_quant_conv=False,
     ).eval()
 
@@ -126,9 +153,9 @@ def assert_alive(case: Case, network: torch.nn.Module, graphs: list[tuple[str, t
         changes = [float((run(graph, network, value) - made).abs().max()) / extent(made) for graph, value, made in seen]
         parameter.copy_(kept)
         if max(changes) < 20 * TEST_TOLERANCE:
-            raise AssertionError(f"{case.name}: without {name} the output changes by {max(changes):.1e} of its range only")
-
-
+            raise AssertionError(
+                f"{case.name}: without {name} the output changes by {max(changes):.1e} of its range only"
+            )
 
 
 def make(reference, case: Case) -> tuple[dict[str, File], float]:
@@ -142,7 +169,9 @@ def make(reference, case: Case) -> tuple[dict[str, File], float]:
         graphs, worst = [], 0.0
         for graph, batch, frames, height, width in case.inputs:
             channels = 3 if graph == "vae_encoder" else case.latent
-            value = torch.from_numpy(random.standard_normal((batch, channels, frames, height, width)).astype(numpy.float32))
+            value = torch.from_numpy(
+                random.standard_normal((batch, channels, frames, height, width)).astype(numpy.float32)
+            )
             network.double().set_causal_slicing(split_size=None, memory_device="same")
             made = run(graph, network, value.double())
             if not (torch.isfinite(made).all() and 0.3 <= extent(made) <= 100.0):
@@ -157,10 +186,15 @@ def make(reference, case: Case) -> tuple[dict[str, File], float]:
             number = sum(known == graph for known, _, _ in graphs)
             graphs.append((graph, value.double(), made))
             names = ("sample", "latent_parameters") if graph == "vae_encoder" else ("latent_sample", "sample")
-            files[f"{graph}.{number}.golden.safetensors"] = {f"input.{names[0]}": value, f"output.{names[1]}": made.float().contiguous()}, {
-                "reference": f"naxci1/ComfyUI-SeedVR2.5 {REFERENCE}, float64",
-                "generator": ", ".join(f"{package} {version(package)}" for package in ("torch", "diffusers", "numpy", "safetensors")),
-            }
+            files[f"{graph}.{number}.golden.safetensors"] = (
+                {f"input.{names[0]}": value, f"output.{names[1]}": made.float().contiguous()},
+                {
+                    "reference": f"naxci1/ComfyUI-SeedVR2.5 {REFERENCE}, float64",
+                    "generator": ", ".join(
+                        f"{package} {version(package)}" for package in ("torch", "diffusers", "numpy", "safetensors")
+                    ),
+                },
+            )
         assert_alive(case, network.double(), graphs)
     return files, worst
 
@@ -177,7 +211,9 @@ def renamed(case: Case, state: dict) -> dict:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make or check the golden data of SeedVR2's video autoencoder.")
     parser.add_argument("reference", type=Path, help=f"a checkout of naxci1/ComfyUI-SeedVR2.5 at {REFERENCE}")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6"
+    )
     arguments = parser.parse_args()
 
     torch.use_deterministic_algorithms(True)

@@ -73,7 +73,14 @@ def span(upscale: int = 4, **more) -> dict:
 
 
 def plksr(upscaling_factor: int = 4, **more) -> dict:
-    return {"dim": 8, "n_blocks": 1, "upscaling_factor": upscaling_factor, "kernel_size": 7, "split_ratio": 0.25, "use_ea": True} | more
+    return {
+        "dim": 8,
+        "n_blocks": 1,
+        "upscaling_factor": upscaling_factor,
+        "kernel_size": 7,
+        "split_ratio": 0.25,
+        "use_ea": True,
+    } | more
 
 
 def swin(upscale: int = 2, **more) -> dict:
@@ -91,7 +98,10 @@ def drct(upscale: int = 2, **more) -> dict:
 
 
 def hat(upscale: int = 2, **more) -> dict:
-    return swin(upscale, depths=[2], num_heads=[2], compress_ratio=2, squeeze_factor=1, overlap_ratio=0.5, num_feat=8) | more
+    return (
+        swin(upscale, depths=[2], num_heads=[2], compress_ratio=2, squeeze_factor=1, overlap_ratio=0.5, num_feat=8)
+        | more
+    )
 
 
 FLOAT16, BFLOAT16 = torch.float16, torch.bfloat16
@@ -109,15 +119,45 @@ CASES = [
     Case("rrdbnet-bsrgan-x2", 9, "RRDBNet", rrdb(2), [(1, 12, 15)], "bsrgan"),
     Case("rrdbnet-bsrgan-x4", 10, "RRDBNet", rrdb(4, num_filters=12), [(1, 7, 9)], "bsrgan"),
     # Pixel-unshuffle at the input: a size that divides, and one that the reference pads by reflection and crops.
-    Case("rrdbnet-unshuffle-x2", 11, "RRDBNet", rrdb(in_nc=12, shuffle_factor=2), [(1, 12, 16), (1, 11, 13)], "realesrgan"),
-    Case("rrdbnet-unshuffle-x1", 12, "RRDBNet", rrdb(in_nc=48, shuffle_factor=4), [(1, 16, 20), (1, 13, 18)], "realesrgan"),
+    Case(
+        "rrdbnet-unshuffle-x2",
+        11,
+        "RRDBNet",
+        rrdb(in_nc=12, shuffle_factor=2),
+        [(1, 12, 16), (1, 11, 13)],
+        "realesrgan",
+    ),
+    Case(
+        "rrdbnet-unshuffle-x1",
+        12,
+        "RRDBNet",
+        rrdb(in_nc=48, shuffle_factor=4),
+        [(1, 16, 20), (1, 13, 18)],
+        "realesrgan",
+    ),
     Case("rrdbnet-unshuffle-esrgan-x2", 13, "RRDBNet", rrdb(in_nc=12, shuffle_factor=2), [(1, 10, 8)], "esrgan"),
     # Channels, batches, ESRGAN+ (one 1×1 convolution in each dense block), and the growth of published models.
     Case("rrdbnet-grey-x4", 14, "RRDBNet", rrdb(in_nc=1, out_nc=1), [(1, 16, 12)], "realesrgan"),
-    Case("rrdbnet-grey-unshuffle-x2", 15, "RRDBNet", rrdb(in_nc=4, out_nc=1, shuffle_factor=2), [(1, 12, 16)], "realesrgan"),
+    Case(
+        "rrdbnet-grey-unshuffle-x2",
+        15,
+        "RRDBNet",
+        rrdb(in_nc=4, out_nc=1, shuffle_factor=2),
+        [(1, 12, 16)],
+        "realesrgan",
+    ),
     Case("rrdbnet-batch-x2", 16, "RRDBNet", rrdb(2), [(2, 12, 9), (3, 5, 8)], "realesrgan"),
     Case("rrdbnet-plus-x4", 17, "RRDBNet", rrdb(4, plus=True), [(1, 7, 9)], "esrgan"),
-    Case("rrdbnet-growth32-x4", 18, "RRDBNet", rrdb(4, num_filters=4), [(1, 8, 10)], "realesrgan", dtype=FLOAT16, growth=32),
+    Case(
+        "rrdbnet-growth32-x4",
+        18,
+        "RRDBNet",
+        rrdb(4, num_filters=4),
+        [(1, 8, 10)],
+        "realesrgan",
+        dtype=FLOAT16,
+        growth=32,
+    ),
     # Checkpoints with prefixes and in other types.
     Case("rrdbnet-params-ema-x2", 19, "RRDBNet", rrdb(2), [(1, 8, 10)], "realesrgan", "params_ema."),
     Case("rrdbnet-module-x2", 20, "RRDBNet", rrdb(2), [(1, 8, 10)], "esrgan", "module."),
@@ -139,33 +179,117 @@ CASES = [
     # The published form, and variants of training code: without normalisation, with other channels and scales.
     Case("span-x4", 35, "SPAN", span(4), [(1, 7, 9)], wrapper="params.", dtype=FLOAT16),
     Case("span-no-norm-x2", 36, "SPAN", span(2, norm=False, feature_channels=3), [(2, 9, 8)], wrapper="params_ema."),
-    Case("span-grey-x3", 44, "SPAN", span(3, norm=False, num_in_ch=1, num_out_ch=1, feature_channels=3), [(1, 11, 9)], dtype=BFLOAT16),
+    Case(
+        "span-grey-x3",
+        44,
+        "SPAN",
+        span(3, norm=False, num_in_ch=1, num_out_ch=1, feature_channels=3),
+        [(1, 11, 9)],
+        dtype=BFLOAT16,
+    ),
     # Every mixer, every kind of large kernel, with and without attention.
-    Case("plksr-x4", 42, "PLKSR", plksr(4, dim=6, split_ratio=0.5, n_blocks=2, ccm_type="DCCM"), [(1, 7, 9)], wrapper="params."),
-    Case("plksr-rectangular-x2", 40, "PLKSR", plksr(2, ccm_type="CCM", lk_type="RectSparsePLK", kernel_size=9, use_ea=False), [(2, 9, 12)]),
-    Case("plksr-sparse-x3", 41, "PLKSR", plksr(3, ccm_type="ICCM", lk_type="SparsePLK", kernel_size=17), [(1, 12, 15)], dtype=FLOAT16),
+    Case(
+        "plksr-x4",
+        42,
+        "PLKSR",
+        plksr(4, dim=6, split_ratio=0.5, n_blocks=2, ccm_type="DCCM"),
+        [(1, 7, 9)],
+        wrapper="params.",
+    ),
+    Case(
+        "plksr-rectangular-x2",
+        40,
+        "PLKSR",
+        plksr(2, ccm_type="CCM", lk_type="RectSparsePLK", kernel_size=9, use_ea=False),
+        [(2, 9, 12)],
+    ),
+    Case(
+        "plksr-sparse-x3",
+        41,
+        "PLKSR",
+        plksr(3, ccm_type="ICCM", lk_type="SparsePLK", kernel_size=17),
+        [(1, 12, 15)],
+        dtype=FLOAT16,
+    ),
     # Both normalisations, both kinds of upsampling with an even and an odd scale, and the scale that has one
     # convolution less.
     Case("realplksr-x4", 37, "RealPLKSR", plksr(4, n_blocks=2), [(1, 7, 9)], wrapper="params_ema.", dtype=FLOAT16),
     Case("realplksr-dysample-x2", 43, "RealPLKSR", plksr(2, layer_norm=True, dysample=True), [(2, 9, 12), (1, 7, 5)]),
     Case("realplksr-dysample-x3", 38, "RealPLKSR", plksr(3, dysample=True, use_ea=False), [(1, 8, 11)], dtype=FLOAT16),
-    Case("realplksr-dysample-x1", 45, "RealPLKSR", plksr(1, layer_norm=True, dysample=True, use_ea=False), [(1, 11, 8)], dtype=BFLOAT16),
+    Case(
+        "realplksr-dysample-x1",
+        45,
+        "RealPLKSR",
+        plksr(1, layer_norm=True, dysample=True, use_ea=False),
+        [(1, 11, 8)],
+        dtype=BFLOAT16,
+    ),
     # Every upsampler and both residuals; sizes that are multiples of the window, and sizes that the reference pads and
     # crops.
     Case("swinir-x2", 46, "SwinIR", swinir(2), [(1, 12, 8), (1, 11, 14)], wrapper="params.", dtype=FLOAT16),
     Case("swinir-direct-x4", 47, "SwinIR", swinir(4, upsampler="pixelshuffledirect"), [(2, 8, 12), (1, 7, 9)]),
-    Case("swinir-nearest-x4", 48, "SwinIR", swinir(4, upsampler="nearest+conv", resi_connection="3conv"), [(1, 8, 8)], dtype=BFLOAT16),
-    Case("swinir-denoise-x1", 49, "SwinIR", swinir(1, upsampler="", depths=[2, 2]), [(1, 16, 12)], wrapper="params_ema."),
-    Case("swinir-jpeg-x1", 50, "SwinIR", swinir(1, upsampler="", in_chans=1, window_size=7, img_size=14), [(1, 21, 14), (1, 16, 18)]),
-    Case("swinir-unshuffle-x1", 51, "SwinIR", swinir(2, upsampler="nearest+conv", start_unshuffle=2), [(1, 16, 24)], "unshuffle", dtype=FLOAT16),
+    Case(
+        "swinir-nearest-x4",
+        48,
+        "SwinIR",
+        swinir(4, upsampler="nearest+conv", resi_connection="3conv"),
+        [(1, 8, 8)],
+        dtype=BFLOAT16,
+    ),
+    Case(
+        "swinir-denoise-x1", 49, "SwinIR", swinir(1, upsampler="", depths=[2, 2]), [(1, 16, 12)], wrapper="params_ema."
+    ),
+    Case(
+        "swinir-jpeg-x1",
+        50,
+        "SwinIR",
+        swinir(1, upsampler="", in_chans=1, window_size=7, img_size=14),
+        [(1, 21, 14), (1, 16, 18)],
+    ),
+    Case(
+        "swinir-unshuffle-x1",
+        51,
+        "SwinIR",
+        swinir(2, upsampler="nearest+conv", start_unshuffle=2),
+        [(1, 16, 24)],
+        "unshuffle",
+        dtype=FLOAT16,
+    ),
     # With and without rolled windows, biases, normalisation and last convolution. The reference does not pad.
     Case("drct-x2", 52, "DRCT", drct(2), [(1, 8, 12), (2, 4, 8)], wrapper="params_ema.", dtype=FLOAT16),
-    Case("drct-bare-x1", 53, "DRCT", drct(1, img_size=4, qkv_bias=False, patch_norm=False, resi_connection="identity"), [(1, 12, 8)]),
-    Case("drct-grey-x1", 54, "DRCT", drct(1, in_chans=1, mlp_ratio=1.0, num_heads=[3, 2], depths=(6, 6)), [(2, 8, 8)], dtype=BFLOAT16),
+    Case(
+        "drct-bare-x1",
+        53,
+        "DRCT",
+        drct(1, img_size=4, qkv_bias=False, patch_norm=False, resi_connection="identity"),
+        [(1, 12, 8)],
+    ),
+    Case(
+        "drct-grey-x1",
+        54,
+        "DRCT",
+        drct(1, in_chans=1, mlp_ratio=1.0, num_heads=[3, 2], depths=(6, 6)),
+        [(2, 8, 8)],
+        dtype=BFLOAT16,
+    ),
     # Overlaps of half a window and of a whole window.
     Case("hat-x2", 55, "HAT", hat(2, img_size=64), [(1, 12, 8), (1, 9, 15)], wrapper="params_ema."),
-    Case("hat-bare-x3", 56, "HAT", hat(3, img_size=64, qkv_bias=False, patch_norm=False, resi_connection="identity"), [(2, 8, 8)], dtype=BFLOAT16),
-    Case("hat-grey-x4", 58, "HAT", hat(4, img_size=64, in_chans=1, depths=[1, 2], num_heads=[2, 4], overlap_ratio=1), [(1, 8, 12)], dtype=FLOAT16),
+    Case(
+        "hat-bare-x3",
+        56,
+        "HAT",
+        hat(3, img_size=64, qkv_bias=False, patch_norm=False, resi_connection="identity"),
+        [(2, 8, 8)],
+        dtype=BFLOAT16,
+    ),
+    Case(
+        "hat-grey-x4",
+        58,
+        "HAT",
+        hat(4, img_size=64, in_chans=1, depths=[1, 2], num_heads=[2, 4], overlap_ratio=1),
+        [(1, 8, 12)],
+        dtype=FLOAT16,
+    ),
 ]
 
 # The reference's network and its loader, for each of our names.
@@ -181,7 +305,14 @@ NETWORKS = {
 }
 
 # Buffers that these networks compute from their sizes and store beside their weights.
-BUFFERS = ("no_norm", "init_pos", "attn_mask", "relative_position_index", "relative_position_index_SA", "relative_position_index_OCA")
+BUFFERS = (
+    "no_norm",
+    "init_pos",
+    "attn_mask",
+    "relative_position_index",
+    "relative_position_index_SA",
+    "relative_position_index_OCA",
+)
 
 
 # Naming schemes of RRDBNet. The reference builds its network with ESRGAN's names. These rules turn them into others.
@@ -214,7 +345,9 @@ def rename(scheme: str, state: dict, arguments: dict) -> dict:
     places = {3 * up: f"up{up}" for up in range(1, ups + 1)} | {3 * ups + 2: "high", 3 * ups + 4: "last"}
 
     def renamed(key: str) -> str:
-        key = re.sub(r"^model\.(\d+)\.(\w+)$", lambda match: f"model.{places.get(int(match[1]), match[1])}.{match[2]}", key)
+        key = re.sub(
+            r"^model\.(\d+)\.(\w+)$", lambda match: f"model.{places.get(int(match[1]), match[1])}.{match[2]}", key
+        )
         for pattern, replacement in RENAMES[scheme]:
             if re.fullmatch(pattern, key):
                 return re.sub(pattern, replacement, key)
@@ -228,7 +361,9 @@ KEYS: dict[str, Callable[[dict, dict], dict]] = {
     "esrgan": lambda state, _: state,
     "realesrgan": functools.partial(rename, "realesrgan"),
     "bsrgan": functools.partial(rename, "bsrgan"),
-    "unshuffle": lambda state, _: {re.sub(r"^conv_first\.", "conv_first.1.", key): tensor for key, tensor in state.items()},
+    "unshuffle": lambda state, _: {
+        re.sub(r"^conv_first\.", "conv_first.1.", key): tensor for key, tensor in state.items()
+    },
 }
 
 
@@ -254,7 +389,9 @@ def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, 
     architecture = NETWORKS[case.network][1]()
     # A safetensors file is flat: a dictionary in a dictionary becomes a prefix. `module.` has always been a prefix.
     outer = [name for name in case.wrapper.split(".") if name not in ("module", "")]
-    state = {key.removeprefix("".join(f"{name}." for name in outer)): tensor.float() for key, tensor in checkpoint.items()}
+    state = {
+        key.removeprefix("".join(f"{name}." for name in outer)): tensor.float() for key, tensor in checkpoint.items()
+    }
     for name in reversed(outer):
         state = {name: state}
     state = canonicalize_state_dict(state)
@@ -335,7 +472,9 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
         raise AssertionError(f"{case.name}: the output's range is {extent:.3g}, not of order 1")
 
     negative = []
-    activations = tuple(getattr(torch.nn, name) for name in ("LeakyReLU", "PReLU", "ReLU", "SiLU", "GELU", "Mish", "Sigmoid"))
+    activations = tuple(
+        getattr(torch.nn, name) for name in ("LeakyReLU", "PReLU", "ReLU", "SiLU", "GELU", "Mish", "Sigmoid")
+    )
     hooks = [
         module.register_forward_pre_hook(lambda _, inputs: negative.append(float((inputs[0] < 0).double().mean())))
         for module in network.modules()
@@ -345,7 +484,9 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
     for hook in hooks:
         hook.remove()
     if not negative or min(negative) < 0.03 or max(negative) > 0.97:
-        raise AssertionError(f"{case.name}: an activation sees one sign only (negative shares {min(negative):.2f}…{max(negative):.2f})")
+        raise AssertionError(
+            f"{case.name}: an activation sees one sign only (negative shares {min(negative):.2f}…{max(negative):.2f})"
+        )
 
     for name, parameter in network.named_parameters():
         kept = parameter.detach().clone()
@@ -366,7 +507,6 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
 
 
 # ---- a case's files --------------------------------------------------------------------------------------------
-
 
 
 def make(case: Case) -> tuple[dict[str, File], float]:
@@ -391,12 +531,17 @@ def make(case: Case) -> tuple[dict[str, File], float]:
             single = network.float()(image)
             worst = max(worst, float((single - upscaled).abs().max() / (upscaled.max() - upscaled.min())))
             name = f"golden.{index}.safetensors" if index else "golden.safetensors"
-            files[name] = {"image": image, "upscaled": upscaled.float().contiguous()}, {
-                "architecture": case.network,
-                "scale": str(scale),
-                "reference": f"spandrel {version('spandrel')}, float64",
-                "generator": ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "safetensors")),
-            }
+            files[name] = (
+                {"image": image, "upscaled": upscaled.float().contiguous()},
+                {
+                    "architecture": case.network,
+                    "scale": str(scale),
+                    "reference": f"spandrel {version('spandrel')}, float64",
+                    "generator": ", ".join(
+                        f"{package} {version(package)}" for package in ("torch", "numpy", "safetensors")
+                    ),
+                },
+            )
     return files, worst
 
 
@@ -423,7 +568,9 @@ def checkpoint_files(case: Case, checkpoint: dict) -> dict[str, File]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make or check the golden data of the upscalers.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 when a file differs by more than 1e-6"
+    )
     arguments = parser.parse_args()
 
     torch.use_deterministic_algorithms(True)

@@ -1,7 +1,7 @@
 //! What a graph from a file may ask for.
 //!
-//! A file of some kilobytes can describe a graph that takes gigabytes: millions of empty nodes, or constants that double
-//! with every node. Everything here is checked before the memory is taken.
+//! A file of some kilobytes can describe a graph that takes gigabytes: millions of empty nodes, or constants that
+//! double with every node. Everything here is checked before the memory is taken.
 #![warn(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::integer_division)]
 
 use crate::infer::{Extent, Operand};

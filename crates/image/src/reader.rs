@@ -92,8 +92,8 @@ impl ImageReader {
         Self::opened(path, limits, None)
     }
 
-    /// As [`ImageReader::open`], but goes on with a damaged picture where anything of it can be decoded. `warn` gets the
-    /// [`Error::Damaged`]; what is missing is black, or what the decoder makes of it.
+    /// As [`ImageReader::open`], but goes on with a damaged picture where anything of it can be decoded. `warn` gets
+    /// the [`Error::Damaged`]; what is missing is black, or what the decoder makes of it.
     ///
     /// # Errors
     /// As [`ImageReader::open`], for files of which nothing can be decoded.

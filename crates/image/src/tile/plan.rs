@@ -204,8 +204,8 @@ impl TilePlan {
         Ok(Self { columns, rows, tile, overlap, scale, overlap_is_exact, whole: size })
     }
 
-    /// The same plan for a network that takes sides of at least `minimum` that are multiples of `multiple` only, so that
-    /// it extends some pictures itself.
+    /// The same plan for a network that takes sides of at least `minimum` that are multiples of `multiple` only, so
+    /// that it extends some pictures itself.
     #[must_use]
     pub fn for_sides(mut self, minimum: u32, multiple: u32) -> Self {
         let side = |length: u32| {
