@@ -166,7 +166,7 @@ fn a_wrong_profile_or_model_file_is_refused_with_its_line() {
     fs::copy(repository("models/compact-x4.safetensors"), work.path().join("compact-x4.safetensors")).unwrap();
     let profile = repository("profiles/cpu.yaml");
     for (from, to, expected) in [
-        ("sha256: bf89", "sha256: 0000", "it is another checkpoint"),
+        ("sha256: bf89", "sha256: 0000", "it is another file"),
         ("SRVGGNetCompact", "RRDBNet", "expected RRDBNet for upscale, found SRVGG"),
     ] {
         fs::write(&other, text.replace(from, to)).unwrap();

@@ -65,7 +65,7 @@ fn shards_model_files_and_families_have_plain_names() {
     }
     let model = folder.join("compact-x4.yaml");
     let text = fs::read_to_string(repository("models/compact-x4.yaml")).unwrap();
-    fs::write(&model, text.replace("checkpoint: ", "checkpoint: ../")).unwrap();
+    fs::write(&model, text.replace("compact-x4.safetensors", "../compact-x4.safetensors")).unwrap();
     let profile = folder.join("mine.yaml");
     fs::write(&profile, "name: mine\nextends: ../../folder/mine\n").unwrap();
     let build = |model: &Path, profile: &Path| {
@@ -73,7 +73,7 @@ fn shards_model_files_and_families_have_plain_names() {
         run("engine-builder", line)
     };
     let _ = build(&model, &repository("tests/profiles/small-tiles.yaml"))
-        .failure(1, &["`checkpoint`: expected the name of a file beside it"]);
+        .failure(1, &["`files`: expected names of files below the model's folder"]);
     let _ = build(&repository("models/compact-x4.yaml"), &profile)
         .failure(1, &["`extends`: expected the name of a family"]);
 }

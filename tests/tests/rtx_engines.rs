@@ -428,8 +428,11 @@ fn a_library_that_everybody_may_change_is_not_loaded() {
     let program = folder.path().join("engine-builder");
     fs::copy(command("engine-builder", [""; 0]).get_program(), &program).unwrap();
     let _ = without_builder(folder.path());
-    let planted = folder.path().join("libtensorrt_rtx.so.1");
-    fs::write(&planted, "not a library").unwrap();
+    let [planted, _] = ["libtensorrt_rtx.so.1", "libtensorrt_onnxparser_rtx.so.1"].map(|name| {
+        let path = folder.path().join(name);
+        fs::write(&path, "not a library").unwrap();
+        path
+    });
     let (profile, engine) = (profile(folder.path(), "8.9", "fp16"), folder.path().join("engine"));
     let allowed = |mode, word: &str| {
         fs::set_permissions(&planted, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();

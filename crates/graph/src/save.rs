@@ -17,7 +17,8 @@ use crate::{Error, MappedFile, Model, Result, Weight, external_files};
 use prost::Message;
 use staged::Staged;
 use std::collections::{BTreeSet, HashSet};
-use std::io::Write;
+use std::fs;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use store::WeightStore;
 use tileforge_files::outputs;
@@ -86,12 +87,22 @@ pub fn save_with_progress(
     }
     let bytes = checked_bytes(&[(model, path)], &store)?;
     // The caller names the graph alone, so the weight file replaces only that of an older graph.
-    let weights = folder.join(&store.name);
-    let is_foreign = weights.symlink_metadata().is_ok() && !files_of_older(path).contains(&store.name);
-    if is_foreign && !store.inline && bytes > 0 {
+    let (name, weights) = (store.name.clone(), folder.join(&store.name));
+    let is_older = files_of_older(path).contains(&name);
+    if !is_older && !store.inline && bytes > 0 && weights.symlink_metadata().is_ok() {
         return Err(Error::file(&weights, "write the weights", FOREIGN));
     }
-    write(&[(model, path)], store, bytes)
+    let report = write(&[(model, path)], store, bytes)?;
+    // Where the new graph has no such file, the older graph's would stay behind, and be foreign to the next one.
+    if is_older && !files_of_older(path).contains(&name) {
+        match fs::remove_file(&weights) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::file(&weights, "remove the weights of the graph that was replaced", error));
+            }
+            _ => {}
+        }
+    }
+    Ok(report)
 }
 
 /// Writes several models that share one weight file, `weights` beside them. Equal weights are stored once.

@@ -124,6 +124,30 @@ fn copies_and_single_files_stand_alone() {
     }
 }
 
+#[test]
+fn the_weights_of_a_graph_go_with_it_and_those_of_others_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model(&checkpoint(folder.path()));
+    let out = folder.path().join("out");
+    fs::create_dir(&out).unwrap();
+    let graph = out.join("m.onnx");
+    for (storage, expected) in [
+        (WeightStorage::Copy, &["m.onnx", "m.weights"][..]),
+        (WeightStorage::Inline, &["m.onnx"]),
+        (WeightStorage::Copy, &["m.onnx", "m.weights"]),
+    ] {
+        save(&model, &graph, storage).unwrap();
+        assert_eq!(names(&out), expected);
+        assert_same(&model, &graph);
+    }
+    fs::remove_file(&graph).unwrap();
+    fs::write(out.join("m.weights"), "somebody else's").unwrap();
+    let error = save(&model, &graph, WeightStorage::Copy).unwrap_err().to_string();
+    assert!(error.contains("m.weights: cannot write the weights"), "{error}");
+    save(&model, &graph, WeightStorage::Inline).unwrap();
+    assert_eq!(fs::read(out.join("m.weights")).unwrap(), b"somebody else's");
+}
+
 /// A model of several large weights: two ranges of a checkpoint, one of them used twice, and a computed one.
 fn large_model(folder: &Path) -> Model {
     const ROWS: usize = 1500;
