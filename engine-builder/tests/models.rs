@@ -103,7 +103,7 @@ fn a_model_file_says_what_is_wrong_with_it() {
     for (from, to, expected) in [
         ("name: real", "name: other", "expected the model to have its file's name"),
         ("sha256: 4fa0", "sha256: 4fa", "expected 64 hexadecimal digits"),
-        ("  RealESRGAN_x4plus.pth:", "  ../RealESRGAN_x4plus.pth:", "is not below the model's folder"),
+        ("  RealESRGAN_x4plus.pth:", "  ../RealESRGAN_x4plus.pth:", "expected names of files below the model's folder"),
         ("checkpoint: Real", "checkpoint: Fake", "is not among its `files`"),
         ("task: upscale\n", "", "expected either `graphs`, or `task`"),
         ("calibration: { tiles", "calibration: { tilse", "did you mean `tiles`?"),

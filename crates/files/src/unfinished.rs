@@ -149,10 +149,9 @@ pub fn is_unfinished(path: &Path) -> bool {
     random.is_some_and(|random| random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
-/// The system's error, without the temporary name that `tempfile` adds to it.
+/// The error without the temporary name that `tempfile` adds to it. Only the kind of the system's error can be had.
 fn without_path(error: io::Error) -> io::Error {
-    let inner = error.get_ref().and_then(|named| named.source()).and_then(|inner| inner.downcast_ref::<io::Error>());
-    inner.and_then(io::Error::raw_os_error).map_or(error, io::Error::from_raw_os_error)
+    if error.raw_os_error().is_some() { error } else { error.kind().into() }
 }
 
 fn is_still_there(path: &Path, opened: &fs::File) -> bool {
