@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tileforge_engine::Engine;
 use tileforge_session::{Ladder, Placement, selftest};
@@ -308,6 +309,15 @@ fn keys_belong_to_their_owner_and_openssl_reads_them() {
     allow(&private, 0o600);
     let _ = sign().success();
     let _ = verify().success();
+    let openssl = |line: &[&dyn AsRef<OsStr>]| {
+        let output = Command::new("openssl").args(line.iter().map(AsRef::as_ref)).output();
+        let output = output.unwrap_or_else(|error| panic!("openssl: {error}; install it: apt install openssl"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    openssl(&[&"pkey", &"-noout", &"-in", &private]);
+    let [signature, manifest] = ["manifest.sig", "manifest.json"].map(|name| engine.join(name));
+    let verifying: [&dyn AsRef<OsStr>; 5] = [&"pkeyutl", &"-verify", &"-rawin", &"-pubin", &"-inkey"];
+    openssl(&[&verifying[..], &[&public, &"-sigfile", &signature, &"-in", &manifest]].concat());
     allow(&public, 0o666);
     let _ = verify().failure(1, &["ours.pub", "everybody may replace"]);
 }
