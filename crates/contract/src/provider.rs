@@ -41,7 +41,12 @@ mod tests {
     #[test]
     fn providers_are_known_by_the_names_of_onnxruntime() {
         let names = Provider::LADDER.iter().map(|provider| provider.onnxruntime_name());
-        let expected = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"];
+        let expected = [
+            "NvTensorRTRTXExecutionProvider",
+            "TensorrtExecutionProvider",
+            "CUDAExecutionProvider",
+            "CPUExecutionProvider",
+        ];
         assert_eq!(names.collect::<Vec<_>>(), expected);
         for &provider in Provider::LADDER {
             assert_eq!(Provider::from_onnxruntime_name(provider.onnxruntime_name()), Some(provider));
