@@ -203,11 +203,8 @@ fn program_in(work: &Path, program: &str) -> PathBuf {
 fn a_library_is_loaded_only_from_where_nobody_else_can_put_one() {
     let work = tempfile::tempdir().unwrap();
     let program = program_in(work.path(), "runtime");
-    let doctor = || {
-        Outcome::of(
-            std::process::Command::new(&program).arg("doctor").env_remove("ORT_DYLIB_PATH").current_dir(work.path()),
-        )
-    };
+    let doctor =
+        || Outcome::of(Command::new(&program).arg("doctor").env_remove("ORT_DYLIB_PATH").current_dir(work.path()));
     // Whoever can write in a folder above the program could have this executed.
     let planted = work.path().join(".onnxruntime/lib");
     fs::create_dir_all(&planted).unwrap();
