@@ -82,7 +82,7 @@ impl fmt::Display for Measured {
     }
 }
 
-/// "frame [1, 3, 64, 64], timestep [1]"; caches and other carried tensors are left out.
+/// `frame [1, 3, 64, 64], timestep [1]`; caches and other carried tensors are left out.
 fn inputs_text(contract: &Contract, graph: &Graph) -> String {
     let own = contract.inputs.iter().filter(|input| !matches!(input.meaning, Meaning::Carried { .. }));
     let text = |input: &TensorSpec| Some(format!("{} {:?}", input.name, graph.inputs.get(&input.name)?));
