@@ -45,7 +45,7 @@ MODELS = [
     Model("clip-l", "CLIPText", "clip-l", "input_ids:1x77"),
     Model("openclip-bigg", "CLIPText", "openclip-bigg", "input_ids:1x77"),
     Model("seedvr2-decoder", "VideoAutoencoderKLDecoder", "seedvr2", "latent_sample:1x16x2x32x32"),
-    Model("rgbd-depth", "RGBDDepth", "vitl", "image:1x3x518x686,depth:1x1x518x686"),
+    Model("rgbd-depth", "RGBDDepth", "vitl", "pixel_values:1x3x518x686"),
 ]  # fmt: skip
 
 
