@@ -1,6 +1,7 @@
 //! Any adaptation is merged or refused, and what was merged can be written.
 #![no_main]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -49,7 +50,8 @@ fuzz_target!(|input: (Vec<Tensor>, f64)| {
             [("down_blocks.0.attentions.0.to_q.weight", view(&[4, 4])), ("conv_in.weight", view(&[4, 4, 3, 3]))];
         serialize_to_file(named, None, &base).expect("a file in a temporary folder");
     }
-    let bytes: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = tensors
+    // A file has each name once.
+    let named: BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)> = tensors
         .iter()
         .take(8)
         .map(|tensor| {
@@ -59,10 +61,10 @@ fuzz_target!(|input: (Vec<Tensor>, f64)| {
             let dims: Vec<usize> = tensor.dims.iter().take(4).map(|&dim| usize::from(dim % 9)).collect();
             let length = dims.iter().product::<usize>() * size;
             let bytes = tensor.fill.iter().copied().cycle().take(length).collect();
-            (format!("{layer}{ending}"), data_type, dims, bytes)
+            (format!("{layer}{ending}"), (data_type, dims, bytes))
         })
         .collect();
-    let views = bytes.iter().map(|(name, data_type, dims, bytes)| {
+    let views = named.iter().map(|(name, (data_type, dims, bytes))| {
         (name.as_str(), TensorView::new(*data_type, dims.clone(), bytes).expect("as many bytes as the shape needs"))
     });
     serialize_to_file(views, None, &adaptation).expect("a file in a temporary folder");
