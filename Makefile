@@ -66,7 +66,7 @@ $(ENGINE_FOLDER)/$(GPU)/%/manifest.json: $(MODEL_FILES)/$$(firstword $$(subst /,
 
 # The tests of the builder need its library.
 test: RTX := $(if $(RTX_FEATURE),1)
-test: setup build ## Run all tests; with the GPU library set up, also `conformance`
+test: setup ## Run all tests; with the GPU library set up, also `conformance`
 	cargo test --release --locked --workspace $(RTX_FEATURE)
 	@$(if $(RTX_FEATURE),,echo "not run: $(WITHOUT_RTX)")
 	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; \

@@ -26,10 +26,10 @@ impl Environment {
         Self { library, probe: Arc::default(), cache: None }
     }
 
-    /// The same with a cache folder, for what can be made again: compiled graphs, measurements, calibration.
+    /// The same with a cache folder, or none, for what can be made again: compiled graphs, measurements, calibration.
     #[must_use]
-    pub fn with_cache(self, folder: impl Into<PathBuf>) -> Self {
-        Self { cache: Some(folder.into().into()), ..self }
+    pub fn with_cache(self, folder: impl Into<Option<PathBuf>>) -> Self {
+        Self { cache: folder.into().map(Into::into), ..self }
     }
 
     /// The same with these devices instead of this machine's.

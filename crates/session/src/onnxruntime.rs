@@ -104,6 +104,17 @@ pub enum Search {
     AroundExecutable,
 }
 
+impl Search {
+    /// At the first of these places that is not empty, each with the option or variable that names it; if there is
+    /// none, around the executable.
+    pub fn first_named(places: impl IntoIterator<Item = (&'static str, Option<PathBuf>)>) -> Self {
+        let named = |(by, place): (_, Option<PathBuf>)| {
+            Some(Self::Named { place: place.filter(|place| !place.as_os_str().is_empty())?, by })
+        };
+        places.into_iter().find_map(named).unwrap_or(Self::AroundExecutable)
+    }
+}
+
 /// Loads the library, or returns the loaded one. A process loads only one.
 ///
 /// # Errors

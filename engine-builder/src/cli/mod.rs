@@ -10,6 +10,7 @@ mod profiles;
 mod talk;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tileforge_contract::Precision;
@@ -179,19 +180,11 @@ pub(crate) fn run() -> ExitCode {
     })
 }
 
-/// An environment with the library that the user names, or the nearest one, and with the user's cache.
+/// What this process builds engines with.
 fn environment(ort_lib: Option<&Path>) -> Result<Environment, Failure> {
-    let variable = std::env::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty());
-    let search = match (ort_lib, variable) {
-        (Some(place), _) => Search::Named { place: place.to_owned(), by: "--ort-lib" },
-        (None, Some(place)) => Search::Named { place: place.into(), by: "ORT_DYLIB_PATH" },
-        (None, None) => Search::AroundExecutable,
-    };
-    let environment = Environment::new(onnxruntime::load(&search)?);
-    Ok(match cache_folder() {
-        Some(cache) => environment.with_cache(cache),
-        None => environment,
-    })
+    let variable = env::var_os("ORT_DYLIB_PATH").map(PathBuf::from);
+    let search = Search::first_named([("--ort-lib", ort_lib.map(Path::to_owned)), ("ORT_DYLIB_PATH", variable)]);
+    Ok(Environment::new(onnxruntime::load(&search)?).with_cache(cache_folder()))
 }
 
 fn run_convert(arguments: &ConvertArguments) -> CommandResult {

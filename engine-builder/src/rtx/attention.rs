@@ -10,7 +10,7 @@ use tileforge_graph::rewrite::attention_as_products;
 use tileforge_graph::{Attribute, DataType, Model, Node};
 
 /// Widths of a head for which the builder has kernels in half precision. Measured with release 1.7.1, which
-/// tests/tests/rtx_plans.rs repeats.
+/// tests/tests/whole/rtx_plans.rs repeats.
 const FUSED_WIDTHS: std::ops::RangeInclusive<usize> = 9..=256;
 
 /// Writes out every Attention that TensorRT for RTX has no kernel for, and says how many those were.

@@ -100,19 +100,9 @@ fn run(cli: Cli) -> CommandResult {
 
 /// What this process runs engines with.
 fn environment(ort_lib: Option<PathBuf>) -> Result<Environment> {
-    const OPTION: &str = "--ort-lib";
-    const VARIABLE: &str = "ORT_DYLIB_PATH";
-    let by_option = ort_lib.map(|place| Search::Named { place, by: OPTION });
-    let by_variable = || {
-        let place = env::var_os(VARIABLE).filter(|place| !place.is_empty())?;
-        Some(Search::Named { place: place.into(), by: VARIABLE })
-    };
-    let search = by_option.or_else(by_variable).unwrap_or(Search::AroundExecutable);
-    let environment = Environment::new(onnxruntime::load(&search)?);
-    Ok(match terminal::cache_folder() {
-        Some(folder) => environment.with_cache(folder),
-        None => environment,
-    })
+    let variable = env::var_os("ORT_DYLIB_PATH").map(PathBuf::from);
+    let search = Search::first_named([("--ort-lib", ort_lib), ("ORT_DYLIB_PATH", variable)]);
+    Ok(Environment::new(onnxruntime::load(&search)?).with_cache(terminal::cache_folder()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
 //! TensorRT accepts every graph that the exporter makes, according to its table of operators.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{repository, run, words};
 use std::collections::BTreeMap;

@@ -1,5 +1,4 @@
 //! Exported video autoencoders give the reference's outputs, for a whole video and for the same video in chunks.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{GoldenComponent, Graph, error_over_range, golden_video_autoencoders, names_in, run, words};
 use ndarray::{ArrayD, ArrayViewD, Axis, Slice, concatenate};

@@ -1,6 +1,4 @@
 //! Every architecture becomes a plan for every kind of RTX GPU, in the hands of NVIDIA's own builder. It needs no GPU.
-#![cfg(feature = "rtx")]
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::repository;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,5 @@
 //! Hostile files, names and numbers: each is refused with a clear error, without a panic, without waiting and within
 //! bounded memory.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{command, copied_engine, demo_engine, names_in, repository, run, words};
 use std::ffi::{OsStr, OsString};

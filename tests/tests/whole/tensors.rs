@@ -1,5 +1,4 @@
 //! Engines of networks that take tensors: what is built, which gates are passed, and what is refused.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{assert_verified, build_engine, manifest_in, repository, run, words};
 use serde_json::{Value as Json, json};

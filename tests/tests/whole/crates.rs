@@ -1,5 +1,4 @@
 //! Which crate depends on which: data flows one way, and docs/architecture.md has the list.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::repository;
 use serde_json::Value as Json;

@@ -1,5 +1,4 @@
 //! Programs that load ONNX Runtime keep no record of the user, and ask nobody anything.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{command, demo_engine, names_in, repository, words};
 use std::ffi::OsString;

@@ -1,5 +1,4 @@
 //! Inferred types are the same as those that ONNX Runtime computes.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::Graph;
 use ndarray::{ArrayD, ArrayViewD, Axis};

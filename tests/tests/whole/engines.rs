@@ -1,5 +1,4 @@
 //! Engine directories: built from every kind of source; whole, or refused.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{command, copied_engine, demo_engine, names_in, repository, run, words};
 use std::fs;

@@ -1,5 +1,4 @@
 //! Streams of frames through an engine: raw samples and YUV4MPEG2, in and out.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Outcome, command, demo_engine, engine_of, names_in, repository, run, words};
 use image::RgbImage;

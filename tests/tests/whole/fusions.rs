@@ -1,5 +1,4 @@
 //! Attention, normalisations and activations have the forms that ONNX Runtime fuses.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::Graph;
 use std::collections::BTreeMap;

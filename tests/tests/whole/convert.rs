@@ -1,5 +1,4 @@
 //! `engine-builder convert`: graphs in fewer bits without calibration and without gates.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{run, words};
 use std::collections::BTreeMap;

@@ -1,5 +1,4 @@
 //! Models by name: `engine-builder models`, `fetch`, and `make engines`, against a small hub on this machine.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Outcome, command, names_in, repository, run, words};
 use serde_json::{Value, json};

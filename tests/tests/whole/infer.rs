@@ -1,5 +1,4 @@
 //! Pictures through the tiles of an engine give the pixels of the whole picture.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Graph, demo_engine, engine_of, names_in, repository, run, words};
 use image::{DynamicImage, ImageBuffer, Luma, Rgb, Rgba};

@@ -1,5 +1,4 @@
 //! Exported components of diffusion pipelines give the outputs of diffusers and transformers.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{GoldenComponent, Graph, error_over_range, golden_components, repository};
 use ndarray::{ArrayD, Axis, Slice, concatenate};

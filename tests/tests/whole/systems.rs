@@ -1,5 +1,4 @@
 //! Depth and real-time networks give the outputs of their reference implementations (`tests/golden-systems`).
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{GoldenComponent, golden_systems};
 use ndarray::ArrayD;

@@ -1,5 +1,4 @@
 //! Follows CONTRIBUTING.md and the Makefile to the letter.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::repository;
 use std::fs;

@@ -1,5 +1,4 @@
 //! Files of `torch.save` give what their safetensors twins give, and run nothing.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Graph, golden_cases, names_in, repository, run, words};
 use std::collections::BTreeMap;

@@ -1,7 +1,5 @@
 //! Engines with plans for RTX GPUs: built by NVIDIA's own builder, signed, shipped and checked on a machine without a
 //! GPU.
-#![cfg(feature = "rtx")]
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Outcome, command, names_in, repository, run, words};
 use serde_json::Value as Json;

@@ -1,5 +1,4 @@
 //! Engines in fewer bits: their graphs, their gates, and what is refused.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{assert_verified, build_engine, manifest_in, names_in, repository, run, run_with_cache_in, words};
 use serde_json::Value as Json;

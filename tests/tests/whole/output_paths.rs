@@ -1,5 +1,4 @@
 //! What is written where: never over an input, never over what is not ours, and never in part.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Outcome, command, copied_engine, demo_engine, names_in, repository, run, words};
 use std::collections::BTreeMap;

@@ -1,5 +1,4 @@
 //! Exported graphs give the pixels of the reference implementation.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Golden, Graph, error_over_range, golden_cases};
 use ndarray::ArrayD;

@@ -1,5 +1,4 @@
 //! Bad input gives a clear error and the documented exit code, and leaves nothing behind.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{command, demo_engine, names_in, repository, run, words};
 use std::ffi::{OsStr, OsString};

@@ -1,9 +1,8 @@
 //! The examples of the runtime's library work. Their files are compiled into this test.
-#![allow(clippy::unwrap_used)]
 
-#[path = "../../runtime/examples/tiles.rs"]
+#[path = "../../../runtime/examples/tiles.rs"]
 mod tiles;
-#[path = "../../runtime/examples/upscale.rs"]
+#[path = "../../../runtime/examples/upscale.rs"]
 mod upscale;
 
 use end_to_end::{demo_engine, names_in, repository, run, words};

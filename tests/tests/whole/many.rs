@@ -1,5 +1,4 @@
 //! Many pictures in one run: batches and streams change nothing, and a failure affects no other picture.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Outcome, command, copy_of, engine_of, names_in, repository, run, run_with_cache_in, words};
 use image::DynamicImage;

@@ -1,6 +1,5 @@
 //! Files that others made: names that lead elsewhere, engines that change while they are opened, libraries and profiles
 //! that others have put in the way, and text that a terminal would obey.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{
     Outcome, command, copied_engine, demo_engine, engine_of, environment, names_in, repository, run, words,

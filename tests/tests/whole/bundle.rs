@@ -1,5 +1,4 @@
 //! Packed engines: the same bytes every time, whole or refused, and signed.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Outcome, build_engine, command, copied_engine, demo_engine, names_in, repository, run, words};
 use std::fs;

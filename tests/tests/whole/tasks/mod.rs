@@ -1,5 +1,4 @@
 //! What the runtime does with engines of every task, through the programs and against the references.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod autoencoder;
 mod depth;

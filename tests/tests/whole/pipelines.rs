@@ -1,5 +1,4 @@
 //! Pipelines through the exporter's program: the layout of its output, and bad input.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Graph, names_in, repository, run, words};
 use serde_json::{Value, json};

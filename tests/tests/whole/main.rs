@@ -1,0 +1,35 @@
+//! All end-to-end tests are one program: it is linked once, and runs as many tests at a time as the machine has
+//! processors. `cargo test --release -p end-to-end infer::` runs those of one file.
+#![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
+
+mod bad_input;
+mod bundle;
+mod components;
+mod contributing;
+mod convert;
+mod crates;
+mod engines;
+mod examples;
+mod frames;
+mod fusions;
+mod hostile;
+mod infer;
+mod intrusion;
+mod many;
+mod models;
+mod output_paths;
+mod parity;
+mod pipelines;
+mod precision;
+#[cfg(feature = "rtx")]
+mod rtx_engines;
+#[cfg(feature = "rtx")]
+mod rtx_plans;
+mod shape_inference;
+mod systems;
+mod tasks;
+mod telemetry;
+mod tensorrt_lint;
+mod tensors;
+mod torch_files;
+mod video_vae;
