@@ -157,7 +157,8 @@ pub fn write(path: &Path, tensors: &[(String, Stored)], metadata: &BTreeMap<Stri
             });
             let views = views.collect::<Result<Vec<_>>>()?;
             let texts = (!metadata.is_empty()).then(|| metadata.clone().into_iter().collect());
-            let bytes = safetensors::serialize(views, texts).map_err(|error| refused(error.to_string()))?;
+            let mut bytes = safetensors::serialize(views, texts).map_err(|error| refused(error.to_string()))?;
+            order_texts(&mut bytes).ok_or_else(|| Error::internal("order of texts"))?;
             file.write_all(&bytes).map_err(unwritten)?;
         }
     }
@@ -166,10 +167,43 @@ pub fn write(path: &Path, tensors: &[(String, Stored)], metadata: &BTreeMap<Stri
     output.finish()
 }
 
+/// Puts the texts of a safetensors file in the order of their names. The crate keeps them in a map that has another
+/// order in every run, and the same contents should be the same bytes.
+fn order_texts(bytes: &mut [u8]) -> Option<()> {
+    let (length, rest) = bytes.split_first_chunk_mut::<8>()?;
+    let header = rest.get_mut(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    let mut entries: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(header).ok()?;
+    if let Some(serde_json::Value::Object(texts)) = entries.get_mut("__metadata__") {
+        texts.sort_keys();
+    }
+    // As long as before: the crate writes the header with the same serializer. Blanks that end it stay.
+    let ordered = serde_json::to_vec(&entries).ok()?;
+    header.get_mut(..ordered.len())?.copy_from_slice(&ordered);
+    Some(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn the_same_contents_are_the_same_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.safetensors");
+        let stored = Stored { data_type: DataType::F32, shape: vec![1], bytes: vec![0; 4] };
+        let texts: BTreeMap<_, _> =
+            ["width", "height", "frames", "a \"b\"", "ä"].map(|t| (t.to_owned(), t.to_owned())).into();
+        let mut written = || {
+            write(&path, &[("a".to_owned(), stored.clone())], &texts).unwrap();
+            fs::read(&path).unwrap()
+        };
+        let first = written();
+        for _ in 0..8 {
+            assert_eq!(written(), first);
+        }
+        assert!(matches!(read(&path).unwrap(), Contents::Named { metadata, .. } if metadata == texts));
+    }
 
     #[test]
     fn what_is_written_is_read_back_in_every_format() {
