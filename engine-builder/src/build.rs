@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use tileforge_contract::{Precision, Provider};
 use tileforge_engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, SCHEMA, SelfTest, Target};
 use tileforge_engine::store::{self, Store};
-use tileforge_engine::{MANIFEST_FILE, WEIGHTS_FILE, exchange};
+use tileforge_engine::{WEIGHTS_FILE, exchange};
 use tileforge_files::outputs;
 use tileforge_graph::Model;
 use tileforge_session::{Environment, SessionOptions, compiled, selftest};
@@ -196,7 +196,7 @@ fn write_engine(
         manifest.files = exchange::files(staging)?;
     }
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
-    write_manifest(&manifest, staging)?;
+    manifest.write(staging)?;
     let (directory, portable) = (staging.to_owned(), compiler.err());
     Ok(Built { directory, manifest, portable, plans, bytes, speed, sensitivity: converted.sensitivity })
 }
@@ -414,13 +414,4 @@ fn with_blame(error: Error, converted: &Converted, job: &Job<'_>, scratch: &Path
         // The worst layer is unknown; the missed gate is what matters.
         _ => Error::Gate(text),
     }
-}
-
-fn write_manifest(manifest: &Manifest, staging: &Path) -> Result<()> {
-    let path = staging.join(MANIFEST_FILE);
-    let text = serde_json::to_string_pretty(manifest)
-        .map_err(|e| Error::input(&path, format!("cannot be written as JSON: {e}")))?;
-    // A manifest that the runtime would refuse must not be shipped.
-    Manifest::parse(text.as_bytes())?;
-    fs::write(&path, text + "\n").map_err(|e| Error::file(&path, "write", e))
 }

@@ -7,6 +7,7 @@
 //! | [`signature`] | Ed25519 signatures of the manifest: who made an engine |
 //! | [`archive`] | an engine as one `.tar` file, and back |
 //! | [`exchange`] | how a finished folder is put at its place in one step |
+//! | [`extend`] | an engine with more files |
 //! | [`share`] | the same file in several engines, stored once |
 //! | [`diff`] | how two engines differ |
 //! | [`store`] | graphs compiled for one GPU, found by everything that they depend on |
@@ -18,6 +19,7 @@ pub mod digest;
 mod directory;
 mod error;
 pub mod exchange;
+mod extend;
 mod file_map;
 pub mod manifest;
 pub mod share;
@@ -27,6 +29,7 @@ mod validate;
 
 pub use directory::{Engine, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, WEIGHTS_FILE};
 pub use error::{Error, Result};
+pub use extend::extend;
 pub use manifest::{Graph, Manifest};
 pub use signature::PublicKey;
 pub use validate::engine_name;

@@ -76,7 +76,7 @@ impl Manifest {
         for (name, digest) in &self.files {
             match (compiled_name(name), in_plan_folder(name)) {
                 (Some(parts), _) => parts.split('/').try_for_each(|part| plain_name("files", part))?,
-                (None, Some(plan)) => plain_name("files", plan)?,
+                (None, Some(plan)) => plan.split('/').try_for_each(|part| plain_name("files", part))?,
                 (None, None) => plain_name("files", name)?,
             }
             let sound = digest.sha256.len() == 64
@@ -116,7 +116,7 @@ impl Manifest {
 
     fn validate_plan(&self, graph: &str, plan: &Plan) -> Result<()> {
         for file in [&plan.context, &plan.file] {
-            let sound = in_plan_folder(file).is_some() && self.files.contains_key(file);
+            let sound = in_plan_folder(file).is_some_and(|file| !file.contains('/')) && self.files.contains_key(file);
             rule(sound, || {
                 let expected = format!("a file in {}/ that is among files", Plan::FOLDER);
                 format!("graphs.{graph}.plan: expected {expected}, found \"{}\"", file.escape_debug())
@@ -186,9 +186,10 @@ fn compiled_name(name: &str) -> Option<&str> {
     name.strip_prefix(store::FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() == 1)
 }
 
-/// The part after `tensorrt-rtx/` in the name of a plan or of the model around it.
+/// The part after `tensorrt-rtx/` in the name of a plan, of the model around it, or of a file in a runtime cache: a
+/// file, or a folder and a file.
 fn in_plan_folder(name: &str) -> Option<&str> {
-    name.strip_prefix(Plan::FOLDER)?.strip_prefix('/').filter(|file| !file.is_empty())
+    name.strip_prefix(Plan::FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() <= 1)
 }
 
 /// A name that stays in its directory on every system.

@@ -54,6 +54,19 @@ pub(crate) fn is_missing(engine: &Engine, environment: &Environment, facts: &Fac
     store::shipped(engine, facts).is_none() && !store_here(environment).is_some_and(|store| store.has(facts))
 }
 
+/// Where this machine's store has what TensorRT compiled of a graph, and the folder in an engine that takes it along.
+pub(crate) fn folder(
+    environment: &Environment,
+    engine: &Engine,
+    graph: &Graph,
+    options: &BTreeMap<String, String>,
+    device: u32,
+) -> Option<(String, PathBuf)> {
+    let facts = facts(engine.manifest(), graph, options, environment, device)?;
+    let context = store_here(environment)?.get(&facts)?;
+    Some((format!("{}/{}", store::FOLDER, facts.key()), exchange::parent_of(&context).to_owned()))
+}
+
 /// An EPContext model, which ONNX Runtime opens by its path with the plans beside it.
 pub(crate) enum Compiled {
     /// In this machine's store.

@@ -6,11 +6,13 @@
 //! | [`onnxruntime`] | finding and loading the ONNX Runtime library |
 //! | [`provider`] | which providers this machine can use, and why not others |
 //! | [`fit`] | whether an engine fits this machine, before anything is loaded |
+//! | [`additions`] | what this machine's GPUs have added to an engine |
 //! | [`compiled`] | graphs that TensorRT compiled for this GPU, kept for the next time |
 //! | [`Ladder`] | sessions on the best provider that takes an engine |
 //! | [`Session`] | a loaded graph, with its tensors: [`Tensor`], [`Buffer`], [`Bound`] |
 //! | [`selftest`] | known inputs and outputs, which show whether an engine computes correctly on this machine |
 
+pub mod additions;
 mod assigned;
 mod bound;
 mod buffer;

@@ -7,8 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use tileforge_engine::manifest::Plan;
-use tileforge_engine::{Engine, Graph, digest};
-use tileforge_files::unfinished::Folder;
+use tileforge_engine::{Engine, Graph, digest, exchange};
+use tileforge_files::unfinished::{self, Folder};
 
 use crate::compiled::private_folder;
 use crate::environment::Environment;
@@ -30,21 +30,59 @@ pub(crate) fn of(
 ) -> Result<(Folder, PathBuf)> {
     let plan = graph.plan.as_ref().ok_or_else(|| Error::NoPlan { graph: graph.file.clone() })?;
     if let Some(cache) = runtime_cache(environment, engine, plan, options.device) {
-        std::fs::create_dir_all(&cache).map_err(|source| Error::file(&cache, "create the folder", source))?;
-        options.provider_options.insert(RUNTIME_CACHE_OPTION.into(), cache.to_string_lossy().into_owned());
+        cache.make(engine)?;
+        options.provider_options.insert(RUNTIME_CACHE_OPTION.into(), cache.folder.to_string_lossy().into_owned());
     }
     let folder = private_folder(engine, environment, [plan.context.as_str(), plan.file.as_str()])?;
     let context = folder.path().join(Path::new(&plan.context).file_name().unwrap_or_default());
     Ok((folder, context))
 }
 
-/// Where the runtime cache of a plan is kept for one GPU of this machine.
-fn runtime_cache(environment: &Environment, engine: &Engine, plan: &Plan, device: u32) -> Option<PathBuf> {
+/// The runtime cache of a plan for one GPU of this machine.
+pub(crate) struct RuntimeCache {
+    /// Where the environment keeps it. The library writes there.
+    pub(crate) folder: PathBuf,
+    /// The folder in an engine that takes it along.
+    pub(crate) name: String,
+}
+
+impl RuntimeCache {
+    /// Makes the folder, with what the engine has taken along from another machine of this kind. The files are copies,
+    /// because the library changes them.
+    fn make(&self, engine: &Engine) -> Result<()> {
+        let failed = |action| move |source| Error::file(&self.folder, action, source);
+        if self.folder.is_dir() {
+            return Ok(());
+        }
+        let parent = exchange::parent_of(&self.folder);
+        std::fs::create_dir_all(parent).map_err(failed("create the folder"))?;
+        let staging = unfinished::folder_in(parent).map_err(failed("create the folder"))?;
+        for (name, bytes) in engine.files() {
+            if let Some(file) = name.strip_prefix(&self.name).and_then(|file| file.strip_prefix('/')) {
+                std::fs::write(staging.path().join(file), bytes).map_err(failed("write to"))?;
+            }
+        }
+        match std::fs::rename(staging.path(), &self.folder) {
+            // Another program was faster.
+            Err(_) if self.folder.is_dir() => Ok(()),
+            renamed => renamed.map_err(failed("create the folder")),
+        }
+    }
+}
+
+/// The runtime cache of a plan, if the environment has a cache folder and this machine that GPU.
+pub(crate) fn runtime_cache(
+    environment: &Environment,
+    engine: &Engine,
+    plan: &Plan,
+    device: u32,
+) -> Option<RuntimeCache> {
     let probe = environment.probe();
     let gpu = probe.gpus.get(device as usize)?;
     let sha256 = &engine.manifest().files.get(&plan.file)?.sha256;
     let key = cache_key(sha256, plan, gpu, probe.driver_cuda_version.as_deref()?);
-    Some(environment.cache()?.join(Plan::FOLDER).join(key))
+    let name = format!("{}/{key}", Plan::FOLDER);
+    Some(RuntimeCache { folder: environment.cache()?.join(&name), name })
 }
 
 /// The name of a runtime cache: a digest of everything that it depends on.
@@ -63,7 +101,10 @@ mod tests {
     use tileforge_engine::MANIFEST_FILE;
 
     use super::*;
+    use crate::additions;
     use crate::onnxruntime::{self, Search};
+    use crate::provider::Probe;
+    use std::collections::BTreeMap;
 
     /// An engine for RTX GPUs, with bytes in the place of graphs and plans.
     fn engine(folder: &Path) -> Engine {
@@ -127,6 +168,49 @@ mod tests {
         assert_eq!(std::fs::read(&context).unwrap(), b"tensorrt-rtx/a.onnx");
         // The model names its plan relative to itself.
         assert_eq!(std::fs::read(folder.path().join("a.plan")).unwrap(), b"tensorrt-rtx/a.plan");
+    }
+
+    /// An environment with one GPU, and with a cache folder.
+    fn environment(cache: &Path) -> Environment {
+        let gpu = Gpu { name: "RTX".into(), compute_capability: "8.9".into(), memory_bytes: 1 };
+        let probe = Probe { gpus: vec![gpu], driver_cuda_version: Some("13.0".into()), ..Probe::default() };
+        let library = onnxruntime::load(&Search::AroundExecutable).unwrap();
+        Environment::new(library).with_probe(probe).with_cache(cache.to_owned())
+    }
+
+    #[test]
+    fn a_runtime_cache_goes_with_the_engine_to_the_next_machine() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |name: &str| parent.path().join(name);
+        std::fs::create_dir(at("engine")).unwrap();
+        let engine = engine(&at("engine"));
+        let graph = &engine.manifest().graphs[0];
+        let (here, there) = (environment(&at("here")), environment(&at("there")));
+        let mut options = SessionOptions::default();
+        of(&here, &engine, graph, &mut options).unwrap();
+        let cache = PathBuf::from(&options.provider_options[RUNTIME_CACHE_OPTION]);
+        assert_eq!(additions::of(&here, &engine, 0).unwrap(), BTreeMap::new());
+        // In the place of what the library writes.
+        std::fs::write(cache.join("a.bin"), "for this GPU").unwrap();
+        std::fs::write(cache.join(".tileforge-0123456789ab.partial"), "unfinished").unwrap();
+        let added = additions::of(&here, &engine, 0).unwrap();
+        let name = format!("tensorrt-rtx/{}/a.bin", cache.file_name().unwrap().to_str().unwrap());
+        assert_eq!(added, BTreeMap::from([(name.clone(), cache.join("a.bin"))]));
+        assert_eq!(additions::of(&here, &engine, 1).unwrap(), BTreeMap::new(), "there is no second GPU");
+
+        tileforge_engine::extend(&engine, &added, &at("warm")).unwrap();
+        let warm = Engine::open(&at("warm")).unwrap();
+        assert_eq!(warm.file(&name).unwrap(), b"for this GPU");
+        let mut options = SessionOptions::default();
+        of(&there, &warm, graph, &mut options).unwrap();
+        let cache = PathBuf::from(&options.provider_options[RUNTIME_CACHE_OPTION]);
+        assert_eq!(cache, at("there").join(exchange::parent_of(Path::new(&name))));
+        // The library changes its cache, and the engine stays as it is.
+        std::fs::write(cache.join("a.bin"), "changed").unwrap();
+        of(&there, &warm, graph, &mut options).unwrap();
+        assert_eq!(std::fs::read(cache.join("a.bin")).unwrap(), b"changed");
+        Engine::open(&at("warm")).unwrap();
+        assert_eq!(additions::of(&there, &warm, 0).unwrap(), BTreeMap::new(), "the engine has it already");
     }
 
     #[test]
