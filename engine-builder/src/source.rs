@@ -308,7 +308,7 @@ impl Source {
             (Some(extent), None) => extent.minimum,
             (Some(extent), Some(frames)) => extent.size(frames).ok_or_else(|| {
                 let name = &measured.name;
-                Error::input(&self.path, format!("`{name}`: expected {extent} frames, found {frames}"))
+                Error::input(&self.path, format!("frames of `{name}`: expected {extent}, found {frames}"))
             })?,
         };
         let batch = profile.shapes_for(self.task()).map_or(1, |shapes| shapes.batch as usize);

@@ -2,7 +2,7 @@
 //! GPU.
 
 use end_to_end::{Outcome, command, names_in, repository, run, words};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -385,6 +385,39 @@ fn a_checkpoint_becomes_plans_at_the_sizes_that_were_asked_for() {
         "vae/model.fp16.safetensors",
     ];
     let _ = component(&variant, "vae_decoder", "64x32").failure(1, &words);
+}
+
+/// A video's first chunk has a frame more, from which the network begins; every other chunk takes what the one before
+/// kept.
+#[test]
+fn the_chunks_of_a_video_become_plans() {
+    let work = tempfile::tempdir().unwrap();
+    let profile = profile(work.path(), "8.9", "fp16");
+    let encoder = |chunk: &str, frames: &str| {
+        let mut line = build_line(
+            &repository("tests/golden-video-vae/seedvr2/ema_vae.safetensors"),
+            &profile,
+            &work.path().join("engine"),
+        );
+        line.extend(["--component", "vae_encoder", "--chunk", chunk, "--size", "32x16"].map(Into::into));
+        line.extend(["--frames", frames].map(Into::into));
+        run("engine-builder", line)
+    };
+    for (chunk, frames, caches) in [("first", "5", false), ("next", "4", true)] {
+        let report = encoder(chunk, frames).success().json();
+        let [graph] = report["graphs"].as_array().unwrap().as_slice() else { panic!("{report}") };
+        assert_eq!(graph["inputs"]["sample"], json!([1, 3, frames.parse::<u32>().unwrap(), 16, 32]));
+        assert_eq!(graph["inputs"].as_object().unwrap().len() > 1, caches, "{graph}");
+        assert!(graph["plan"].is_object(), "{graph}");
+    }
+    let before = names_in(work.path());
+    let _ = encoder("first", "4").failure(1, &["frames of `sample`: expected 4 · n − 3", "found 4"]);
+    let _ = encoder("next", "5").failure(1, &["frames of `sample`: expected a multiple of 4, found 5"]);
+    assert_eq!(names_in(work.path()), before);
+    let mut picture = build_line(&demo(), &profile, &work.path().join("picture"));
+    picture.extend(["--size", "32x32", "--frames", "5"].map(Into::into));
+    let _ = run("engine-builder", picture).failure(1, &["frames are for videos, and this network has none"]);
+    assert_eq!(names_in(work.path()), before);
 }
 
 /// ONNX Runtime in a folder without NVIDIA's builder. It is copied, because programs follow links to its own folder.
