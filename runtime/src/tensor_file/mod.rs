@@ -194,7 +194,7 @@ mod tests {
         let stored = Stored { data_type: DataType::F32, shape: vec![1], bytes: vec![0; 4] };
         let texts: BTreeMap<_, _> =
             ["width", "height", "frames", "a \"b\"", "ä"].map(|t| (t.to_owned(), t.to_owned())).into();
-        let mut written = || {
+        let written = || {
             write(&path, &[("a".to_owned(), stored.clone())], &texts).unwrap();
             fs::read(&path).unwrap()
         };
