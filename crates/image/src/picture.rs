@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use serde::Serialize;
 
 use super::{Colour, Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSink, RowSource};
@@ -91,12 +92,16 @@ impl Picture {
     pub fn resized(&self, size: Size) -> Result<Self> {
         let refused =
             |error: &dyn std::fmt::Display| Error::Resize { from: self.size, to: size, reason: error.to_string() };
-        let source = ImageRef::new(self.size.width, self.size.height, &self.samples, PixelType::U8x3);
+        // Typed, because the other functions compile the kernels of every type of pixel, which takes a minute.
+        let source = TypedImageRef::<U8x3>::from_buffer(self.size.width, self.size.height, &self.samples);
         let source = source.map_err(|error| refused(&error))?;
-        let mut target = Image::new(size.width, size.height, PixelType::U8x3);
+        let mut samples = vec![0; size.width as usize * size.height as usize * 3];
+        let target = TypedImage::<U8x3>::from_buffer(size.width, size.height, &mut samples);
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::CatmullRom));
-        Resizer::new().resize(&source, &mut target, &options).map_err(|error| refused(&error))?;
-        Ok(Self { size, samples: target.into_vec() })
+        let mut target = target.map_err(|error| refused(&error))?;
+        Resizer::new().resize_typed(&source, &mut target, &options).map_err(|error| refused(&error))?;
+        drop(target);
+        Ok(Self { size, samples })
     }
 
     /// Compares two pictures of one size, leaving out `border` pixels at each edge.

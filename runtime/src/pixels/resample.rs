@@ -1,7 +1,8 @@
 //! Pictures and maps in other sizes, to the bit as the libraries of reference implementations do it.
 
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::{F32, F32x3};
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 use tileforge_image::Size;
 
 use super::Pixels;
@@ -47,21 +48,26 @@ impl Pixels {
         if to == self.size {
             return Ok(self.clone());
         }
-        let refused = |error: &dyn std::fmt::Display| tileforge_image::Error::Resize {
-            from: self.size,
-            to,
-            reason: error.to_string(),
+        let samples = if self.channels == 1 {
+            let pixels: Vec<F32> = self.samples.iter().map(|value| F32::new(*value)).collect();
+            catmull_rom(&pixels, self.size, to)?.iter().map(|pixel| pixel.0).collect()
+        } else {
+            let pixels: Vec<F32x3> = self.samples.as_chunks::<3>().0.iter().map(|pixel| F32x3::new(*pixel)).collect();
+            catmull_rom(&pixels, self.size, to)?.iter().flat_map(|pixel| pixel.0).collect()
         };
-        let kind = if self.channels == 1 { PixelType::F32 } else { PixelType::F32x3 };
-        let bytes: Vec<u8> = self.samples.iter().flat_map(|value| value.to_ne_bytes()).collect();
-        let source = ImageRef::new(self.size.width, self.size.height, &bytes, kind);
-        let source = source.map_err(|error| refused(&error))?;
-        let mut target = Image::new(to.width, to.height, kind);
-        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::CatmullRom));
-        Resizer::new().resize(&source, &mut target, &options).map_err(|error| refused(&error))?;
-        let samples = target.buffer().as_chunks::<4>().0.iter().map(|value| f32::from_ne_bytes(*value)).collect();
         Ok(Self { size: to, channels: self.channels, samples })
     }
+}
+
+/// Pixels in another size.
+fn catmull_rom<P: PixelTrait>(pixels: &[P], from: Size, to: Size) -> Result<Vec<P>> {
+    let refused =
+        |error: &dyn std::fmt::Display| tileforge_image::Error::Resize { from, to, reason: error.to_string() };
+    let source = TypedImageRef::new(from.width, from.height, pixels).map_err(|error| refused(&error))?;
+    let mut target = TypedImage::new(to.width, to.height);
+    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::CatmullRom));
+    Resizer::new().resize_typed(&source, &mut target, &options).map_err(|error| refused(&error))?;
+    Ok(target.pixels().to_vec())
 }
 
 /// The pixels along one axis that a pixel is made of, with their weights.
