@@ -1,6 +1,6 @@
 //! How two engines differ.
 
-use crate::{Engine, Error, Result};
+use crate::{Bundle, Result};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -23,9 +23,7 @@ pub struct Difference {
 /// One of the engines is not whole.
 pub fn diff(first: &Path, second: &Path) -> Result<Vec<Difference>> {
     let leaves = |directory: &Path| -> Result<BTreeMap<String, Value>> {
-        let engine = Engine::open(directory)?;
-        let manifest = serde_json::to_value(engine.manifest());
-        let manifest = manifest.map_err(|e| Error::file(directory, "write the manifest as JSON", e.into()))?;
+        let manifest = Bundle::open(directory)?.manifest_json()?;
         let mut leaves = BTreeMap::new();
         flatten(String::new(), manifest, &mut leaves);
         Ok(leaves)

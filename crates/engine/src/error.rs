@@ -30,6 +30,31 @@ pub enum Error {
         /// What is there instead.
         found: &'static str,
     },
+    /// An engine of one network is wanted, and there is one of several parts.
+    #[error("{}: expected an engine of one network, found one of the parts {}; each of these folders in it is an \
+        engine", path.display(), parts.join(", "))]
+    SeveralParts {
+        /// The engine's directory.
+        path: PathBuf,
+        /// The names of its parts.
+        parts: Vec<String>,
+    },
+    /// An engine of several parts is wanted, and there is one of a single network.
+    #[error("{}: expected an engine of several parts, found one of a single network", path.display())]
+    NoParts {
+        /// The engine's directory.
+        path: PathBuf,
+    },
+    /// A pipeline engine has no part of this name.
+    #[error("{}: no part `{part}`; its parts are {}", path.display(), parts.join(", "))]
+    NoSuchPart {
+        /// The engine's directory.
+        path: PathBuf,
+        /// The name that was asked for.
+        part: String,
+        /// The names of its parts.
+        parts: Vec<String>,
+    },
     /// The manifest has another schema.
     #[error("expected a manifest of schema {expected}, found {found}")]
     Schema {

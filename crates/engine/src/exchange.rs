@@ -1,6 +1,7 @@
 //! The files of an engine directory, and putting a finished one at its place.
 
 use crate::digest::{FileDigest, sha256_file};
+use crate::listing::Listing;
 use crate::{Error, MANIFEST_FILE, Result};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -93,8 +94,8 @@ fn refuse_to_replace_anything_but_an_engine(directory: &Path) -> Result<()> {
     if !names.iter().any(|name| name == MANIFEST_FILE) {
         return refused("the folder is not empty and holds no engine; give another folder, or empty it".into());
     }
-    let manifest = match crate::directory::manifest_of(directory) {
-        Ok(manifest) => manifest,
+    let listing = match Listing::read(directory) {
+        Ok(listing) => listing,
         Err(Error::Invalid { source, .. }) => {
             return refused(format!(
                 "its {MANIFEST_FILE} is not the manifest of an engine that can be replaced ({source}); give another \
@@ -103,7 +104,7 @@ fn refuse_to_replace_anything_but_an_engine(directory: &Path) -> Result<()> {
         }
         Err(error) => return Err(error),
     };
-    match names.iter().find(|name| !manifest.has_file(name)) {
+    match names.iter().find(|name| !listing.has(name)) {
         None => Ok(()),
         Some(name) => refused(format!(
             "beside an engine, the folder holds `{}`, which the engine's manifest does not list; give another folder, \

@@ -3,6 +3,8 @@
 //! | module | holds |
 //! |---|---|
 //! | [`Engine`] | an engine directory whose files match its manifest |
+//! | [`Pipeline`] | an engine of several networks: a directory with an engine directory for each |
+//! | [`Bundle`] | an engine of either kind: what is signed, packed and compared |
 //! | [`manifest`] | the types of `manifest.json`, and their rules |
 //! | [`signature`] | Ed25519 signatures of the manifest: who made an engine |
 //! | [`archive`] | an engine as one `.tar` file, and back |
@@ -14,6 +16,7 @@
 //! | [`digest`] | SHA-256 of files and bytes |
 
 pub mod archive;
+mod bundle;
 pub mod diff;
 pub mod digest;
 mod directory;
@@ -21,15 +24,21 @@ mod error;
 pub mod exchange;
 mod extend;
 mod file_map;
+mod listing;
 pub mod manifest;
+mod opened;
+mod pipeline;
 pub mod share;
 pub mod signature;
 pub mod store;
 mod validate;
 
-pub use directory::{Engine, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, WEIGHTS_FILE};
+pub use bundle::{Bundle, BundleManifest};
+pub use directory::{Engine, WEIGHTS_FILE};
 pub use error::{Error, Result};
 pub use extend::extend;
 pub use manifest::{Graph, Manifest};
+pub use opened::{MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES};
+pub use pipeline::{Diffusion, Pipeline, PipelineManifest};
 pub use signature::PublicKey;
 pub use validate::engine_name;

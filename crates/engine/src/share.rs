@@ -1,7 +1,8 @@
-//! Equal files of several engines, stored once.
+//! Equal files of several engines, or of the parts of one, stored once.
 
 use crate::digest::{FileDigest, sha256_file};
-use crate::{Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, Manifest, Result, exchange};
+use crate::listing::Listing;
+use crate::{Error, MANIFEST_FILE, Result, exchange};
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -21,24 +22,43 @@ const DEPTH: usize = 2;
 /// # Errors
 /// The engine cannot be read, or a file cannot be replaced.
 pub fn share_files(directory: &Path, folder: &Path) -> Result<u64> {
-    let manifest = read_manifest(directory).ok_or_else(|| Error::not_an_engine(directory))?;
+    let own = Listing::read(directory)?;
     let mut known: HashMap<String, Vec<PathBuf>> = HashMap::new();
     find(folder, DEPTH, &mut |engine| {
-        if let Some(manifest) = read_manifest(engine) {
-            for (name, digest) in manifest.files {
-                known.entry(digest.sha256).or_default().push(engine.join(name));
-            }
+        // What is no engine any more, or not yet, shares nothing.
+        for (name, digest) in Listing::read(engine).map(|listing| listing.files).unwrap_or_default() {
+            known.entry(digest.sha256).or_default().push(engine.join(name));
         }
     });
     let mut saved = 0;
-    for (name, digest) in &manifest.files {
-        let own = directory.join(name);
-        let others = known.get(&digest.sha256).map_or(&[][..], Vec::as_slice);
-        for other in others {
-            if link(other, &own, digest, exchange::parent_of(directory))? {
+    for (name, digest) in &own.files {
+        for other in known.get(&digest.sha256).map_or(&[][..], Vec::as_slice) {
+            if link(other, &directory.join(name), digest, exchange::parent_of(directory))? {
                 saved += digest.bytes;
                 break;
             }
+        }
+    }
+    Ok(saved)
+}
+
+/// Replaces files of a pipeline engine by hard links to equal files of its other parts, as [`share_files`] does with
+/// those of other engines. Returns the number of bytes saved.
+///
+/// The encoder and the decoder of one checkpoint, or the graphs for the first and the later chunks of a video, share
+/// their weights this way.
+///
+/// # Errors
+/// As [`share_files`].
+pub fn share_parts(directory: &Path) -> Result<u64> {
+    let mut first: HashMap<String, PathBuf> = HashMap::new();
+    let mut saved = 0;
+    for (name, digest) in Listing::read(directory)?.files {
+        let own = directory.join(name);
+        match first.get(&digest.sha256) {
+            None => drop(first.insert(digest.sha256, own)),
+            Some(other) if link(other, &own, &digest, exchange::parent_of(directory))? => saved += digest.bytes,
+            Some(_) => {}
         }
     }
     Ok(saved)
@@ -59,10 +79,6 @@ fn find(folder: &Path, depth: usize, found: &mut impl FnMut(&Path)) {
             find(&path, depth - 1, found);
         }
     }
-}
-
-fn read_manifest(directory: &Path) -> Option<Manifest> {
-    Manifest::parse(&tileforge_files::read(&directory.join(MANIFEST_FILE), MANIFEST_MAXIMUM_BYTES).ok()?).ok()
 }
 
 /// Makes `own` a link to `other` if both have the same content and are not the same file already. Returns whether it

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use tileforge_contract::Contract;
 
+use crate::digest::FileDigest;
 use crate::error::{Error, Result};
 use crate::manifest::{Graph, Manifest, Plan, SCHEMA, Target};
 use crate::store;
@@ -79,9 +80,7 @@ impl Manifest {
                 (None, Some(plan)) => plan.split('/').try_for_each(|part| plain_name("files", part))?,
                 (None, None) => plain_name("files", name)?,
             }
-            let sound = digest.sha256.len() == 64
-                && digest.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-            rule(sound, || format!("files.{name}.sha256: expected 64 lower-case hexadecimal digits"))?;
+            check_digest("files", name, digest)?;
         }
         rule(!self.graphs.is_empty(), || "graphs: expected at least one, found none".into())?;
         for graph in &self.graphs {
@@ -192,14 +191,21 @@ fn in_plan_folder(name: &str) -> Option<&str> {
     name.strip_prefix(Plan::FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() <= 1)
 }
 
+/// Checks the form of the digest of `name`, which stands in the list `place`.
+pub(crate) fn check_digest(place: &str, name: &str, digest: &FileDigest) -> Result<()> {
+    let sound =
+        digest.sha256.len() == 64 && digest.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    rule(sound, || format!("{place}.{name}.sha256: expected 64 lower-case hexadecimal digits"))
+}
+
 /// A name that stays in its directory on every system.
-fn plain_name(place: &str, name: &str) -> Result<()> {
+pub(crate) fn plain_name(place: &str, name: &str) -> Result<()> {
     rule(tileforge_files::is_plain(name), || {
         format!("{place}: expected a plain file name, found \"{}\"", name.escape_debug())
     })
 }
 
-fn rule(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()> {
+pub(crate) fn rule(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(Error::manifest(otherwise())) }
 }
 

@@ -15,4 +15,4 @@ pub mod owner;
 pub mod unfinished;
 
 pub use name::is_plain;
-pub use open::{Refused, TEXT_MAXIMUM_BYTES, open, open_folder, open_in, read, read_opened, read_text};
+pub use open::{Refused, TEXT_MAXIMUM_BYTES, open, open_folder, open_folder_in, open_in, read, read_opened, read_text};

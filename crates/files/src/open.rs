@@ -56,7 +56,20 @@ pub fn open_in(folder: &File, path: &Path) -> io::Result<File> {
 /// # Errors
 /// The system's reason; [`io::ErrorKind::NotADirectory`] for anything else than a folder.
 pub fn open_folder(path: &Path) -> io::Result<File> {
-    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?.into())
+    open_folder_at(CWD, path)
+}
+
+/// Opens a folder by its path from an opened folder.
+///
+/// # Errors
+/// As [`open_folder`].
+pub fn open_folder_in(folder: &File, path: &Path) -> io::Result<File> {
+    open_folder_at(folder.as_fd(), path)
+}
+
+fn open_folder_at(folder: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(folder, path, flags, Mode::empty())?.into())
 }
 
 fn open_at(folder: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
@@ -153,6 +166,12 @@ mod tests {
         assert_eq!(read_opened(open_in(&opened, Path::new("link")).unwrap(), 4).unwrap(), b"text");
         assert!(open_in(&opened, Path::new("pipe")).is_err());
         assert_eq!(open_folder(&at("file")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        std::fs::create_dir_all(at("inner")).unwrap();
+        std::fs::write(at("inner/file"), "inner").unwrap();
+        let inner = open_folder_in(&opened, Path::new("inner")).unwrap();
+        std::fs::rename(at("inner"), at("renamed")).unwrap();
+        assert_eq!(read_opened(open_in(&inner, Path::new("file")).unwrap(), 5).unwrap(), b"inner");
+        assert_eq!(open_folder_in(&opened, Path::new("file")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::{CommandResult, Failure, result, result_json};
 use std::path::{Path, PathBuf};
 use tileforge_engine::diff::diff as differences_of;
 use tileforge_engine::share::share_files;
-use tileforge_engine::{Engine, PublicKey, archive, signature};
+use tileforge_engine::{Bundle, PublicKey, archive, signature};
 use tileforge_engine_builder::check_weights;
 use tileforge_terminal::report;
 
@@ -48,7 +48,7 @@ pub(super) struct KeygenArguments {
     output: PathBuf,
 }
 
-/// Sign an engine.
+/// Sign an engine: its own files, and all parts of a pipeline.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  engine-builder sign engines/rtx4090/compact-x4 --key release.key")]
 pub(super) struct SignArguments {
@@ -94,12 +94,12 @@ pub(super) fn pack(arguments: &PackArguments) -> CommandResult {
 
 pub(super) fn unpack(arguments: &UnpackArguments) -> CommandResult {
     let key = arguments.require_signature.as_deref().map(PublicKey::read).transpose()?;
-    let manifest = archive::unpack(&arguments.archive, &arguments.output, key.as_ref())?;
+    let unpacked = archive::unpack(&arguments.archive, &arguments.output, key.as_ref())?;
     if let Some(folder) = &arguments.share {
         let saved = share_files(&arguments.output, folder)?;
         report(&format!("  {:.1} MB shared with other engines", saved as f64 / 1e6));
     }
-    report(&format!("{}: {} files are whole", manifest.name, manifest.files.len()));
+    report(&format!("{}: {} files are whole", unpacked.name, unpacked.files));
     result(&arguments.output.display().to_string())
 }
 
@@ -109,9 +109,9 @@ pub(super) fn keygen(arguments: &KeygenArguments) -> CommandResult {
 }
 
 pub(super) fn sign(arguments: &SignArguments) -> CommandResult {
-    let engine = Engine::open(&arguments.engine)?;
-    check_weights(&engine)?;
-    signature::sign(&engine, &arguments.key)?;
+    let bundle = Bundle::open(&arguments.engine)?;
+    check_all_weights(&bundle)?;
+    signature::sign(&bundle, &arguments.key)?;
     report(&format!("{}: signed", arguments.engine.display()));
     Ok(())
 }
@@ -122,11 +122,16 @@ pub(super) fn verify(arguments: &VerifyArguments) -> CommandResult {
     let Some(key) = &arguments.key else {
         return if is_graph { verify_graph(path) } else { Err(Failure::Usage("an engine needs --key".into())) };
     };
-    let engine = Engine::open_of(path, Some(&PublicKey::read(key)?))?;
-    engine.check_nothing_unlisted()?;
-    check_weights(&engine)?;
-    let files = engine.manifest().files.len();
-    result(&format!("{}: signed with {}, {files} files are whole", engine.manifest().name, key.display()))
+    let bundle = Bundle::open_of(path, Some(&PublicKey::read(key)?))?;
+    bundle.check_nothing_unlisted()?;
+    check_all_weights(&bundle)?;
+    let files = bundle.files().len();
+    result(&format!("{}: signed with {}, {files} files are whole", bundle.name(), key.display()))
+}
+
+/// As [`check_weights`], for an engine or for each part of a pipeline.
+fn check_all_weights(bundle: &Bundle) -> Result<(), Failure> {
+    bundle.engines().into_iter().try_for_each(|(_, engine)| Ok(check_weights(engine)?))
 }
 
 /// Compares the checkpoints that a graph points into with those that it was exported from.

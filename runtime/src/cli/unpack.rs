@@ -35,8 +35,8 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> CommandResult {
     let key = arguments.require_signature.as_deref().map(PublicKey::read).transpose()?;
-    let manifest = archive::unpack(&arguments.archive, &arguments.output, key.as_ref())?;
-    report(&format!("{}: {} files are whole", manifest.name, manifest.files.len()));
+    let unpacked = archive::unpack(&arguments.archive, &arguments.output, key.as_ref())?;
+    report(&format!("{}: {} files are whole", unpacked.name, unpacked.files));
     if let Some(folder) = &arguments.share {
         let saved = share::share_files(&arguments.output, folder)?;
         report(&format!("{:.1} MB of it shared with other engines", saved as f64 / 1e6));

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use sha2::{Digest, Sha256};
 
 pub use pack::pack;
-pub use unpack::unpack;
+pub use unpack::{Unpacked, unpack};
 
 use crate::digest::hexadecimal;
 

@@ -1,23 +1,33 @@
 //! Unpacks an archive to an engine directory, and refuses everything that is not exactly one engine.
 
 use super::Digesting;
+use crate::digest::{FileDigest, sha256};
 use crate::signature::{SIGNATURE_FILE, SIGNATURE_MAXIMUM_BYTES};
-use crate::{Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, Manifest, PublicKey, Result, exchange};
-use std::collections::BTreeSet;
+use crate::{BundleManifest, Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, PublicKey, Result, exchange};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tileforge_files::outputs;
+
+/// An engine that was unpacked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unpacked {
+    /// The engine's name: that of its directory when it was built.
+    pub name: String,
+    /// Number of files that were checked, without the engine's manifest and signature.
+    pub files: usize,
+}
 
 /// Unpacks the tar file `archive` to the engine directory `directory`, which must be free or hold an older engine.
 ///
 /// Files are digested while they are written, and none is used before all have been checked. With a `key`, the manifest
-/// is not parsed before its signature has been verified.
+/// is not parsed before its signature has been verified. Hard links to equal files become hard links.
 ///
 /// # Errors
 /// The archive does not hold an engine, a file is missing, additional or altered, the signature is not by `key`, or the
 /// folder cannot be written. After a failure there is no folder, or still the older engine.
-pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Result<Manifest> {
+pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Result<Unpacked> {
     outputs::check(&[directory], &[archive]).map_err(Error::Output)?;
     let mut file = tileforge_files::open(archive).map_err(|e| Error::file(archive, "open", e))?;
     check_extensions(&file, archive).map_err(|problem| match problem {
@@ -27,73 +37,90 @@ pub fn unpack(archive: &Path, directory: &Path, key: Option<&PublicKey>) -> Resu
     file.rewind().map_err(|e| Error::file(archive, "read", e))?;
     let staging = exchange::temporary(exchange::place_for(directory)?)?;
     let unpacked = unpack_to(staging.path(), file, archive, key);
-    let manifest = unpacked.map_err(|error| error.relocated(staging.path(), directory))?;
+    let unpacked = unpacked.map_err(|error| error.relocated(staging.path(), directory))?;
     exchange::put_in_place(staging, directory)?;
-    Ok(manifest)
+    Ok(unpacked)
 }
 
 /// Unpacks the opened `archive` to the folder `staging`.
-fn unpack_to(staging: &Path, file: File, archive: &Path, key: Option<&PublicKey>) -> Result<Manifest> {
+fn unpack_to(staging: &Path, file: File, archive: &Path, key: Option<&PublicKey>) -> Result<Unpacked> {
     let broken = |e| not_whole(archive, e);
     let mut tar = tar::Archive::new(BufReader::with_capacity(1 << 20, file));
     let refused =
         |name: &str, problem: String| Error::archive(&archive.join(name), format!("{problem}; copy the file again"));
 
-    let mut head = Head { archive, key, bytes: Vec::new(), manifest: None };
+    let mut head = Head { archive, key, bytes: Vec::new(), expected: None };
     let mut seen = BTreeSet::new();
     for entry in tar.entries().map_err(broken)? {
         let mut entry = entry.map_err(broken)?;
-        let name = name_in_engine(&entry).ok_or_else(|| {
+        let Some((name, equal)) = names_in_engine(&entry) else {
             let found = String::from_utf8_lossy(&entry.path_bytes()).escape_debug().to_string();
-            refused("", format!("expected files ENGINE/NAME, found `{found}`"))
-        })?;
-        if !seen.insert(name.clone()) {
+            return Err(refused("", format!("expected files ENGINE/NAME, found `{found}`")));
+        };
+        if seen.contains(&name) {
             return Err(refused(&name, "it is there twice".into()));
         }
         let length = entry.size();
         let target = staging.join(&name);
-        if name == MANIFEST_FILE && seen.len() == 1 {
+        if name == MANIFEST_FILE && seen.is_empty() && equal.is_none() {
             head.bytes = read_small(&mut entry, MANIFEST_MAXIMUM_BYTES).map_err(broken)?.ok_or_else(|| {
                 refused(&name, format!("expected at most {MANIFEST_MAXIMUM_BYTES} bytes, found {length}"))
             })?;
             fs::write(&target, &head.bytes).map_err(|e| Error::file(&target, "write", e))?;
+            seen.insert(name);
             continue;
         }
-        if name == SIGNATURE_FILE && seen.len() == 2 && !head.bytes.is_empty() {
+        if name == SIGNATURE_FILE && seen.len() == 1 && !head.bytes.is_empty() && equal.is_none() {
             let signature = read_small(&mut entry, SIGNATURE_MAXIMUM_BYTES).map_err(broken)?;
             let signature =
                 signature.ok_or_else(|| refused(&name, format!("expected a signature, found {length} bytes")))?;
             head.verify(&signature)?;
             fs::write(&target, &signature).map_err(|e| Error::file(&target, "write", e))?;
+            seen.insert(name);
             continue;
         }
-        let manifest = head.manifest()?;
-        let Some(expected) = manifest.files.get(&name) else {
+        let expected = head.expected()?;
+        let Some(digest) = expected.files.get(&name).cloned() else {
             return Err(refused(&name, "the manifest does not list it".into()));
         };
-        if length != expected.bytes {
-            return Err(refused(&name, format!("expected {} bytes, found {length}", expected.bytes)));
-        }
-        // Only names that the manifest lists get here, and the manifest's rules keep them in the folder.
+        // Only names that a manifest lists get here, and the manifest's rules keep them in the folder.
         if let Some(folder) = target.parent() {
             fs::create_dir_all(folder).map_err(|e| Error::file(folder, "create", e))?;
         }
-        let mut out = File::create(&target).map_err(|e| Error::file(&target, "create", e))?;
-        let mut content = Digesting::new(&mut entry);
-        copy(&mut content, &mut out, &target).map_err(|problem| match problem {
-            Problem::Read(e) => broken(e),
-            Problem::Other(e) => e,
-        })?;
-        let (sha256, _) = content.finish();
-        if sha256 != expected.sha256 {
-            return Err(refused(&name, format!("expected SHA-256 {}, found {sha256}", expected.sha256)));
+        if let Some(equal) = equal {
+            // What a manifest lists is not known before it was read, so it is never a link.
+            let is_manifest = expected.part_of_manifest(&name).is_some();
+            if is_manifest || !seen.contains(&equal) || expected.files.get(&equal) != Some(&digest) {
+                let found = equal.escape_debug();
+                return Err(refused(&name, format!("expected a link to an equal file before it, found `{found}`")));
+            }
+            link(&staging.join(equal), &target)?;
+        } else if length != digest.bytes {
+            return Err(refused(&name, format!("expected {} bytes, found {length}", digest.bytes)));
+        } else if let Some(part) = expected.part_of_manifest(&name) {
+            // Its rules limit it to a size that memory holds.
+            let bytes = read_small(&mut entry, MANIFEST_MAXIMUM_BYTES).map_err(broken)?.unwrap_or_default();
+            check(&digest, &sha256(&bytes)).map_err(|problem| refused(&name, problem))?;
+            let manifest = BundleManifest::parse(&bytes)?.of_part(&part)?;
+            expected.add_part(&part, manifest.files);
+            fs::write(&target, &bytes).map_err(|e| Error::file(&target, "write", e))?;
+        } else {
+            let mut out = File::create(&target).map_err(|e| Error::file(&target, "create", e))?;
+            let mut content = Digesting::new(&mut entry);
+            copy(&mut content, &mut out, &target).map_err(|problem| match problem {
+                Problem::Read(e) => broken(e),
+                Problem::Other(e) => e,
+            })?;
+            let (sha256, _) = content.finish();
+            check(&digest, &sha256).map_err(|problem| refused(&name, problem))?;
         }
+        seen.insert(name);
     }
-    let manifest = head.manifest()?.clone();
-    if let Some(name) = manifest.files.keys().find(|name| !seen.contains(*name)) {
+    let expected = head.expected()?;
+    if let Some(name) = expected.files.keys().find(|name| !seen.contains(*name)) {
         return Err(refused(name, "listed in the manifest, but missing".into()));
     }
-    Ok(manifest)
+    Ok(Unpacked { name: expected.name.clone(), files: expected.files.len() })
 }
 
 fn not_whole(archive: &Path, reason: io::Error) -> Error {
@@ -132,13 +159,50 @@ fn check_extensions(file: &File, archive: &Path) -> Result<(), Problem> {
     Ok(())
 }
 
+/// The files that an archive should hold, as the manifests say that have been read so far.
+struct Expected {
+    name: String,
+    /// The engine's files, and the manifests of its parts.
+    files: BTreeMap<String, FileDigest>,
+    /// The parts whose manifests have not been read yet.
+    parts: BTreeSet<String>,
+}
+
+impl Expected {
+    fn new(manifest: BundleManifest) -> Self {
+        let name = manifest.name().to_owned();
+        match manifest {
+            BundleManifest::Engine(manifest) => Self { name, files: manifest.files, parts: BTreeSet::new() },
+            BundleManifest::Pipeline(manifest) => {
+                let parts = manifest.parts.keys().cloned().collect();
+                let mut files = manifest.files;
+                files.extend(
+                    manifest.parts.into_iter().map(|(part, digest)| (format!("{part}/{MANIFEST_FILE}"), digest)),
+                );
+                Self { name, files, parts }
+            }
+        }
+    }
+
+    /// The part whose manifest has this name, if it has not been read yet.
+    fn part_of_manifest(&self, name: &str) -> Option<String> {
+        let part = name.strip_suffix(MANIFEST_FILE)?.strip_suffix('/')?;
+        self.parts.get(part).cloned()
+    }
+
+    fn add_part(&mut self, part: &str, files: BTreeMap<String, FileDigest>) {
+        self.parts.remove(part);
+        self.files.extend(files.into_iter().map(|(name, digest)| (format!("{part}/{name}"), digest)));
+    }
+}
+
 /// The first entries of an archive.
 struct Head<'a> {
     archive: &'a Path,
     /// The key whose signature has not been read yet.
     key: Option<&'a PublicKey>,
     bytes: Vec<u8>,
-    manifest: Option<Manifest>,
+    expected: Option<Expected>,
 }
 
 impl Head<'_> {
@@ -149,8 +213,8 @@ impl Head<'_> {
         Ok(())
     }
 
-    /// The manifest, parsed once its signature allows it.
-    fn manifest(&mut self) -> Result<&Manifest> {
+    /// What the manifest lists, which is parsed once its signature allows it.
+    fn expected(&mut self) -> Result<&mut Expected> {
         if self.bytes.is_empty() {
             return Err(Error::archive(
                 self.archive,
@@ -160,24 +224,45 @@ impl Head<'_> {
         if self.key.is_some() {
             return Err(Error::Unsigned { path: self.archive.join(SIGNATURE_FILE) });
         }
-        match &mut self.manifest {
-            Some(manifest) => Ok(manifest),
-            empty => Ok(empty.insert(Manifest::parse(&self.bytes)?)),
+        match &mut self.expected {
+            Some(expected) => Ok(expected),
+            empty => Ok(empty.insert(Expected::new(BundleManifest::parse(&self.bytes)?))),
         }
     }
 }
 
-/// The file's name without the engine's folder in front. `None` if the entry is not a file, or its path leads out of
-/// the folder.
-fn name_in_engine(entry: &tar::Entry<'_, impl Read>) -> Option<String> {
-    let path: PathBuf = entry.path().ok()?.into_owned();
+/// The file's name without the engine's folder in front, and that of the file that it is a hard link to. `None` if the
+/// entry is neither a file nor a link, or a path leads out of the folder.
+fn names_in_engine(entry: &tar::Entry<'_, impl Read>) -> Option<(String, Option<String>)> {
+    let kind = entry.header().entry_type();
+    let name = name_in_engine(&entry.path().ok()?)?;
+    if kind.is_hard_link() {
+        return Some((name, Some(name_in_engine(&entry.link_name().ok()??)?)));
+    }
+    kind.is_file().then_some((name, None))
+}
+
+fn name_in_engine(path: &Path) -> Option<String> {
     let parts = path.components().map(|part| match part {
         std::path::Component::Normal(part) => part.to_str(),
         _ => None,
     });
     let parts = parts.collect::<Option<Vec<&str>>>()?;
     let (_engine, name) = parts.split_first().filter(|(_, name)| !name.is_empty())?;
-    entry.header().entry_type().is_file().then(|| name.join("/"))
+    Some(name.join("/"))
+}
+
+/// Gives a file a second name, or copies it where that is impossible.
+fn link(file: &Path, second: &Path) -> Result<()> {
+    if fs::hard_link(file, second).is_ok() {
+        return Ok(());
+    }
+    fs::copy(file, second).map(drop).map_err(|e| Error::file(second, "create", e))
+}
+
+/// What is wrong with a file that has this digest.
+fn check(expected: &FileDigest, found: &str) -> Result<(), String> {
+    if found == expected.sha256 { Ok(()) } else { Err(format!("expected SHA-256 {}, found {found}", expected.sha256)) }
 }
 
 /// The whole content of an entry; `None` if it has more than `most` bytes.

@@ -1,7 +1,7 @@
 //! Making keys, and signing with them.
 
 use super::{KeyFile, SIGNATURE_FILE};
-use crate::{Engine, Error, Result, exchange};
+use crate::{Bundle, Error, Result, exchange};
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey, EncodePublicKey, KeypairBytes};
 use ed25519_dalek::{Signer, SigningKey};
@@ -50,16 +50,18 @@ pub fn keygen(name: &Path) -> Result<Keys> {
     Ok(keys)
 }
 
-/// Signs an engine with a private key. The signature goes to `manifest.sig` and replaces an older one.
+/// Signs an engine, or a pipeline engine with all its parts, with a private key. The signature goes to `manifest.sig`
+/// and replaces an older one.
 ///
 /// # Errors
-/// The engine's directory holds a file that the manifest does not list, the key is not a private key or others may read
-/// it, or the signature cannot be written.
-pub fn sign(engine: &Engine, key: &Path) -> Result<()> {
-    engine.check_nothing_unlisted()?;
+/// The engine's directory holds a file that no manifest lists, the key is not a private key or others may read it, or
+/// the signature cannot be written.
+pub fn sign(bundle: &Bundle, key: &Path) -> Result<()> {
+    bundle.check_nothing_unlisted()?;
     let signing = read_private(key)?;
     // The bytes that are signed are those that were checked.
-    write_over(&engine.directory().join(SIGNATURE_FILE), &signing.sign(engine.manifest_bytes()).to_bytes(), 0o666)
+    let signature = signing.sign(bundle.opened().manifest_bytes());
+    write_over(&bundle.directory().join(SIGNATURE_FILE), &signature.to_bytes(), 0o666)
 }
 
 /// Reads a private key, which nobody but its owner may read or replace.

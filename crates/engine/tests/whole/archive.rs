@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tar::{Archive, Builder, EntryType, Header};
 use tileforge_engine::archive::{pack, unpack};
 use tileforge_engine::signature::{keygen, sign};
-use tileforge_engine::{Engine, MANIFEST_FILE, PublicKey};
+use tileforge_engine::{Bundle, Engine, MANIFEST_FILE, PublicKey};
 
 /// The files of a folder by name.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -37,7 +37,7 @@ fn an_engine_is_packed_and_unpacked_byte_for_byte() {
     assert_eq!(entries.collect::<Vec<_>>(), expected);
 
     let found = unpack(&at("x2.tar"), &at("unpacked"), None).unwrap();
-    assert_eq!(found, *Engine::open(&directory).unwrap().manifest());
+    assert_eq!((found.name.as_str(), found.files), ("x2", FILES.len()));
     assert_eq!(files(&at("unpacked")), files(&directory));
     pack(&at("unpacked"), &at("again.tar")).unwrap();
     assert_eq!(fs::read(at("again.tar")).unwrap(), fs::read(at("x2.tar")).unwrap());
@@ -54,7 +54,7 @@ fn a_signed_engine_stays_signed_and_is_unpacked_with_its_key_only() {
     pack(&directory, &at("unsigned.tar")).unwrap();
     let [own, other] = ["own", "other"].map(|name| keygen(&at(name)).unwrap());
     let [own_public, other_public] = [&own, &other].map(|keys| PublicKey::read(&keys.public).unwrap());
-    sign(&Engine::open(&directory).unwrap(), &own.private).unwrap();
+    sign(&Bundle::open(&directory).unwrap(), &own.private).unwrap();
     pack(&directory, &at("signed.tar")).unwrap();
 
     unpack(&at("signed.tar"), &at("unpacked"), Some(&own_public)).unwrap();

@@ -3,5 +3,6 @@
 
 mod archive;
 mod directory;
+mod pipeline;
 mod signature;
 mod small_engine;

@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use tileforge_engine::signature::{SIGNATURE_FILE, keygen, sign};
-use tileforge_engine::{Engine, Error, MANIFEST_FILE, PublicKey};
+use tileforge_engine::{Bundle, Engine, Error, MANIFEST_FILE, PublicKey};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -70,7 +70,7 @@ fn a_signature_covers_the_manifest_and_needs_its_key() {
     let refused = || text(Engine::open_of(&directory, Some(&key)).unwrap_err());
     assert!(refused().contains("a signature is required"), "{}", refused());
 
-    let engine = Engine::open(&directory).unwrap();
+    let engine = Bundle::open(&directory).unwrap();
     for bits in [0o640, 0o604, 0o620, 0o610] {
         fs::set_permissions(&keys.private, Permissions::from_mode(bits)).unwrap();
         let error = text(sign(&engine, &keys.private).unwrap_err());

@@ -1,0 +1,203 @@
+//! A directory with a manifest, opened once, and the files in it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::bundle::BundleManifest;
+use crate::digest::{self, FileDigest};
+use crate::error::{Error, Result};
+use crate::exchange;
+use crate::file_map::FileMap;
+use crate::signature::{self, PublicKey};
+
+/// The name of the manifest in an engine directory.
+pub const MANIFEST_FILE: &str = "manifest.json";
+
+/// Larger manifests are refused without being read.
+pub const MANIFEST_MAXIMUM_BYTES: u64 = 16 << 20;
+
+/// An opened directory, and the bytes of its manifest.
+///
+/// Files are opened in the opened directory. A folder that gets the directory's name afterwards changes nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Opened {
+    path: PathBuf,
+    folder: Arc<File>,
+    text: Arc<[u8]>,
+}
+
+impl Opened {
+    /// Opens a directory and reads its manifest, after its signature has been verified if a key is given.
+    pub(crate) fn open(path: &Path, key: Option<&PublicKey>) -> Result<Self> {
+        let folder = match tileforge_files::open_folder(path) {
+            Err(error) if is_missing(&error) => Err(Error::not_an_engine(path)),
+            opened => opened.map_err(|source| Error::file(path, "open", source)),
+        }?;
+        let text = read_in(&folder, path, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES)?;
+        let text = text.ok_or_else(|| Error::not_an_engine(path))?.into();
+        let opened = Self { path: path.to_owned(), folder: folder.into(), text };
+        if let Some(key) = key {
+            let place = path.join(signature::SIGNATURE_FILE);
+            let signature = opened.signature()?.ok_or_else(|| Error::Unsigned { path: place.clone() })?;
+            key.verify(&opened.text, &signature, &place)?;
+        }
+        Ok(opened)
+    }
+
+    /// Opens a folder in this directory, whose manifest must have this digest.
+    pub(crate) fn open_part(&self, name: &str, expected: &FileDigest) -> Result<Self> {
+        let place = self.path.join(name).join(MANIFEST_FILE);
+        let opened = self.open_any_part(name)?.ok_or_else(|| missing(&place))?;
+        check_digest(&opened.text, expected, &place)?;
+        Ok(opened)
+    }
+
+    /// Opens a folder in this directory, whatever its manifest is; `None` if there is none.
+    pub(crate) fn open_any_part(&self, name: &str) -> Result<Option<Self>> {
+        let path = self.path.join(name);
+        let folder = match tileforge_files::open_folder_in(&self.folder, Path::new(name)) {
+            Err(error) if is_missing(&error) => return Ok(None),
+            opened => opened.map_err(|source| Error::file(&path, "open", source))?,
+        };
+        let text = read_in(&folder, &path, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES)?;
+        Ok(text.map(|text| Self { path, folder: folder.into(), text: text.into() }))
+    }
+
+    /// Its path, for messages. Another directory may have this path by now.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The bytes of the manifest, which a signature is made over.
+    pub(crate) fn manifest_bytes(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// The manifest.
+    pub(crate) fn manifest(&self) -> Result<BundleManifest> {
+        let path = || self.path.join(MANIFEST_FILE);
+        BundleManifest::parse(&self.text).map_err(|source| Error::Invalid { path: path(), source: Box::new(source) })
+    }
+
+    /// The bytes of the signature, if there is one. They have not been verified.
+    pub(crate) fn signature(&self) -> Result<Option<Vec<u8>>> {
+        read_in(&self.folder, &self.path, signature::SIGNATURE_FILE, signature::SIGNATURE_MAXIMUM_BYTES)
+    }
+
+    /// Checks that it holds no file but those with these names.
+    pub(crate) fn check_nothing_but(&self, is_listed: impl Fn(&str) -> bool) -> Result<()> {
+        // The opened directory is listed, not the path, which another one may have by now.
+        let opened = PathBuf::from(format!("/proc/self/fd/{}", self.folder.as_raw_fd()));
+        let names = exchange::names(&opened).map_err(|error| error.relocated(&opened, &self.path))?;
+        match names.iter().find(|name| !is_listed(name)) {
+            None => Ok(()),
+            Some(name) => Err(Error::Unlisted { path: self.path.join(name) }),
+        }
+    }
+}
+
+/// A file that a manifest lists.
+pub(crate) struct Listed<'a> {
+    pub(crate) directory: &'a Opened,
+    pub(crate) name: &'a str,
+    pub(crate) digest: &'a FileDigest,
+}
+
+impl Listed<'_> {
+    /// Opens the file and compares it with its digest.
+    fn check(&self) -> Result<FileMap> {
+        let path = self.directory.path.join(self.name);
+        let map = match FileMap::open_in(&self.directory.folder, self.name, &path) {
+            Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Err(missing(&path)),
+            opened => opened?,
+        };
+        check_digest(&map, self.digest, &path)?;
+        Ok(map)
+    }
+}
+
+/// Opens every file and compares it with its digest, several at a time. The order stays.
+pub(crate) fn check_files(files: &[Listed<'_>]) -> Result<Vec<FileMap>> {
+    let next = AtomicUsize::new(0);
+    let check_some = || -> Result<Vec<(usize, FileMap)>> {
+        let mut checked = Vec::new();
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(file) = files.get(place) else { return Ok(checked) };
+            checked.push((place, file.check()?));
+        }
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(files.len());
+    let mut all = thread::scope(|scope| {
+        let running: Vec<_> = (0..workers).map(|_| scope.spawn(check_some)).collect();
+        let mut all = Vec::new();
+        for worker in running {
+            all.extend(worker.join().unwrap_or(Err(Error::Internal("digest")))?);
+        }
+        Ok::<_, Error>(all)
+    })?;
+    all.sort_by_key(|(place, _)| *place);
+    Ok(all.into_iter().map(|(_, map)| map).collect())
+}
+
+fn check_digest(bytes: &[u8], expected: &FileDigest, path: &Path) -> Result<()> {
+    if bytes.len() as u64 != expected.bytes {
+        return Err(Error::altered(path, format!("{} bytes", expected.bytes), bytes.len().to_string()));
+    }
+    let found = digest::sha256(bytes);
+    if found != expected.sha256 {
+        return Err(Error::altered(path, format!("SHA-256 {}", expected.sha256), found));
+    }
+    Ok(())
+}
+
+fn missing(path: &Path) -> Error {
+    Error::altered(path, "a file, as the manifest lists it", "none: it is missing")
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// The content of a file of at most `most` bytes in an opened folder, whose path is `directory`; `None` if there is no
+/// such file.
+fn read_in(folder: &File, directory: &Path, name: &str, most: u64) -> Result<Option<Vec<u8>>> {
+    let opened = tileforge_files::open_in(folder, Path::new(name));
+    match opened.and_then(|file| tileforge_files::read_opened(file, most)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(|source| Error::file(&directory.join(name), "read", source)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_changed_byte_and_a_missing_file_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.weights");
+        fs::write(&path, b"weights").unwrap();
+        let expected = digest::sha256_file(&path).unwrap();
+        fs::write(folder.path().join(MANIFEST_FILE), "{}").unwrap();
+        let opened = Opened::open(folder.path(), None).unwrap();
+        let check = || Listed { directory: &opened, name: "model.weights", digest: &expected }.check();
+        assert_eq!(&*check().unwrap(), b"weights");
+
+        fs::write(&path, b"weightz").unwrap();
+        let error = check().unwrap_err().to_string();
+        assert!(error.contains("model.weights: expected SHA-256"), "{error}");
+        fs::write(&path, b"weight").unwrap();
+        let error = check().unwrap_err().to_string();
+        assert!(error.contains("expected 7 bytes, found 6"), "{error}");
+        fs::remove_file(&path).unwrap();
+        let error = check().unwrap_err().to_string();
+        assert!(error.contains("missing"), "{error}");
+    }
+}

@@ -1,0 +1,180 @@
+//! The manifest of a pipeline engine: `manifest.json` beside the folders of its parts.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::MANIFEST_FILE;
+use crate::error::Result;
+use crate::manifest::{FileDigest, SCHEMA};
+use crate::opened::MANIFEST_MAXIMUM_BYTES;
+use crate::signature::SIGNATURE_FILE;
+use crate::validate::{check_digest, plain_name, rule};
+
+/// More parts than any pipeline has.
+const PARTS_MAXIMUM: usize = 64;
+
+/// What a pipeline engine is: the networks that it holds, and the files beside them.
+///
+/// It has the digest of each part's manifest, and that manifest has the digests of the part's files. So a signature
+/// over this manifest covers every file, and none is listed twice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PipelineManifest {
+    /// Must be [`SCHEMA`].
+    pub schema: u32,
+    /// The engine's name: that of its directory when it was built.
+    pub name: String,
+    /// The program that wrote it, such as "engine-builder 0.1.0".
+    pub producer: String,
+    /// The digest of each part's manifest, by the part's name: that of its folder.
+    pub parts: BTreeMap<String, FileDigest>,
+    /// What a diffusion pipeline is beside its networks. `None` if the parts' contracts say everything, as those of an
+    /// autoencoder do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diffusion: Option<Diffusion>,
+    /// The files beside the parts, by name: `NAME` or `FOLDER/NAME`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, FileDigest>,
+}
+
+/// What a diffusion pipeline is beside its networks, as its `model_index.json` says.
+///
+/// Its parts are named after diffusers' components: `text_encoder`, `text_encoder_2`, `unet`, `vae_encoder` and
+/// `vae_decoder`. Its files are those of diffusers, such as `tokenizer/vocab.json` and
+/// `scheduler/scheduler_config.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Diffusion {
+    /// The class of the pipeline in diffusers, such as "StableDiffusionXLPipeline".
+    pub class: String,
+    /// An empty negative prompt gives embeddings of zeros.
+    pub force_zeros_for_empty_prompt: bool,
+    /// The last time ids are an aesthetic score instead of the size of the picture, as SDXL's refiner has it.
+    pub requires_aesthetics_score: bool,
+}
+
+impl PipelineManifest {
+    /// Checks every rule that can be checked without the files.
+    ///
+    /// # Errors
+    /// [`Error::Schema`](crate::Error::Schema) or [`Error::Manifest`](crate::Error::Manifest) with the first broken
+    /// rule.
+    pub fn validate(&self) -> Result<()> {
+        rule(self.schema == SCHEMA, || format!("schema: expected {SCHEMA}, found {}", self.schema))?;
+        plain_name("name", &self.name)?;
+        let count = self.parts.len();
+        rule((1..=PARTS_MAXIMUM).contains(&count), || {
+            format!("parts: expected 1 to {PARTS_MAXIMUM} parts, found {count}")
+        })?;
+        for (part, digest) in &self.parts {
+            own_name("parts", part)?;
+            check_digest("parts", part, digest)?;
+            rule(digest.bytes <= MANIFEST_MAXIMUM_BYTES, || {
+                format!("parts.{part}: expected at most {MANIFEST_MAXIMUM_BYTES} bytes, found {}", digest.bytes)
+            })?;
+        }
+        for (name, digest) in &self.files {
+            let (first, rest) = name.split_once('/').map_or((name.as_str(), None), |(first, rest)| (first, Some(rest)));
+            own_name("files", first)?;
+            rest.map_or(Ok(()), |rest| plain_name("files", rest))?;
+            rule(!self.parts.contains_key(first), || {
+                format!("files: \"{name}\" lies in the folder of the part \"{first}\", which has its own manifest")
+            })?;
+            rule(rest.is_none() || !self.files.contains_key(first), || {
+                format!("files: \"{first}\" is a file and the folder of \"{name}\"")
+            })?;
+            check_digest("files", name, digest)?;
+        }
+        match &self.diffusion {
+            None => Ok(()),
+            Some(Diffusion { class, .. }) => {
+                let is_word = !class.is_empty() && class.bytes().all(|byte| byte.is_ascii_alphanumeric());
+                rule(is_word, || {
+                    format!("diffusion.class: expected the name of a class, found \"{}\"", class.escape_debug())
+                })
+            }
+        }
+    }
+
+    /// Whether a file of this name belongs to the engine's directory and to none of its parts: one that this manifest
+    /// lists, or the manifest or its signature.
+    pub fn has_file(&self, name: &str) -> bool {
+        [MANIFEST_FILE, SIGNATURE_FILE].contains(&name) || self.files.contains_key(name)
+    }
+}
+
+/// A plain name that the manifest and its signature do not have.
+fn own_name(place: &str, name: &str) -> Result<()> {
+    plain_name(place, name)?;
+    rule(![MANIFEST_FILE, SIGNATURE_FILE].contains(&name), || {
+        format!("{place}: expected another name than that of the engine's own \"{name}\"")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::bundle::BundleManifest;
+
+    fn value() -> Value {
+        let digest = json!({ "bytes": 1, "sha256": "0".repeat(64) });
+        json!({
+            "schema": 2, "name": "sd15", "producer": "engine-builder 0.1.0",
+            "parts": { "unet": digest, "vae_decoder": digest },
+            "diffusion": {
+                "class": "StableDiffusionPipeline", "force_zeros_for_empty_prompt": false,
+                "requires_aesthetics_score": false,
+            },
+            "files": { "model_index.json": digest, "tokenizer/vocab.json": digest },
+        })
+    }
+
+    fn parse(value: &Value) -> Result<BundleManifest, String> {
+        BundleManifest::parse(value.to_string().as_bytes()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_manifest_survives_the_round_trip() {
+        let BundleManifest::Pipeline(first) = parse(&value()).unwrap() else { unreachable!("it has parts") };
+        assert!(first.has_file("tokenizer/vocab.json") && first.has_file("manifest.json"));
+        assert!(!first.has_file("unet/manifest.json"));
+        assert_eq!(serde_json::to_value(&first).unwrap(), value());
+    }
+
+    #[test]
+    fn each_broken_rule_is_named() {
+        let digest = json!({ "bytes": 1, "sha256": "0".repeat(64) });
+        let large = json!({ "bytes": (16 << 20) + 1, "sha256": "0".repeat(64) });
+        let set = |key: &'static str, name: &'static str, digest: &Value| {
+            let digest = digest.clone();
+            move |value: &mut Value| value[key][name] = digest.clone()
+        };
+        type Change<'c> = &'c dyn Fn(&mut Value);
+        let cases: [(Change<'_>, &str); 16] = [
+            (&|value| value["schema"] = json!(1), "expected a manifest of schema 2, found 1"),
+            (&|value| value["unknown"] = json!(1), "unknown field"),
+            (&|value| value["graphs"] = json!([]), "unknown field"),
+            (&|value| value["name"] = json!("../x"), "plain file name"),
+            (&|value| value["parts"] = json!({}), "expected 1 to 64 parts, found 0"),
+            (&|value| value["diffusion"]["class"] = json!("a b"), "the name of a class"),
+            (&set("parts", "a/b", &digest), "plain file name"),
+            (&set("parts", "..", &digest), "plain file name"),
+            (&set("parts", "manifest.sig", &digest), "another name"),
+            (&set("parts", "unet", &large), "expected at most 16777216 bytes"),
+            (&set("parts", "unet", &json!({ "bytes": 1, "sha256": "0" })), "64 lower-case"),
+            (&set("files", "unet/model.weights", &digest), "lies in the folder of the part \"unet\""),
+            (&set("files", "unet", &digest), "lies in the folder of the part \"unet\""),
+            (&set("files", "a/b/c", &digest), "plain file name"),
+            (&set("files", "manifest.json", &digest), "another name"),
+            (&set("files", "tokenizer", &digest), "is a file and the folder of \"tokenizer/vocab.json\""),
+        ];
+        for (change, expected) in cases {
+            let mut value = value();
+            change(&mut value);
+            let error = parse(&value).unwrap_err();
+            assert!(error.contains(expected), "expected {expected}, found {error}");
+        }
+    }
+}
