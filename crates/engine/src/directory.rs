@@ -21,7 +21,7 @@ pub const WEIGHTS_FILE: &str = "model.weights";
 #[derive(Clone, Debug)]
 pub struct Engine {
     opened: Opened,
-    manifest: Manifest,
+    manifest: Arc<Manifest>,
     files: Arc<BTreeMap<String, FileMap>>,
 }
 
@@ -59,7 +59,7 @@ impl Engine {
     /// `maps` are the files of the manifest, in its order.
     pub(crate) fn of_checked(opened: Opened, manifest: Manifest, maps: impl IntoIterator<Item = FileMap>) -> Self {
         let files = manifest.files.keys().cloned().zip(maps).collect::<BTreeMap<_, _>>().into();
-        Self { opened, manifest, files }
+        Self { opened, manifest: manifest.into(), files }
     }
 
     /// The directory.

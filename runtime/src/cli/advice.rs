@@ -68,6 +68,7 @@ fn of_engine(error: &EngineError) -> Option<&'static str> {
         | EngineError::Manifest { .. }
         | EngineError::Contract(_)
         | EngineError::Graph { .. } => Some(REBUILD),
+        EngineError::SeveralParts { .. } => Some("choose one with --part"),
         EngineError::Unsigned { .. } => {
             Some("ask whoever sent the engine for one that is signed, or leave out --require-signature")
         }

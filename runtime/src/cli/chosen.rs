@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tileforge_contract::Provider;
-use tileforge_engine::{Engine, PublicKey, Result};
+use tileforge_engine::{Bundle, Engine, Pipeline, PublicKey, Result};
 use tileforge_image::tile::Blend;
 use tileforge_image::{Alpha, Size};
 use tileforge_runtime::upscale::Options;
@@ -15,14 +15,29 @@ pub(crate) struct Chosen {
     /// The engine's directory.
     #[arg(long = "engine", value_name = "DIR")]
     pub(crate) directory: PathBuf,
+    /// The part to use of an engine that has several, such as decoder: `runtime inspect` lists them.
+    #[arg(long, value_name = "NAME")]
+    part: Option<String>,
     #[command(flatten)]
     signed: Signed,
 }
 
 impl Chosen {
-    /// Opens it, after checking its signature and that its files are whole.
+    /// Opens it, after checking its signature and that its files are whole. It must be of one network: an engine, or a
+    /// part.
     pub(crate) fn open(&self) -> Result<Engine> {
-        self.signed.open(&self.directory)
+        match &self.part {
+            None => self.signed.open(&self.directory),
+            Some(part) => Pipeline::open_part(&self.directory, part, self.signed.key()?.as_ref()),
+        }
+    }
+
+    /// Opens it with all its parts, or the part that was named, as [`Chosen::open`] does.
+    pub(crate) fn open_bundle(&self) -> Result<Bundle> {
+        match &self.part {
+            None => self.signed.open_bundle(&self.directory),
+            Some(_) => self.open().map(Bundle::Engine),
+        }
     }
 
     /// Opens another engine that goes with it, in the same way.
@@ -43,8 +58,16 @@ pub(crate) struct Signed {
 impl Signed {
     /// Opens an engine, after checking its signature and that its files are whole.
     pub(crate) fn open(&self, directory: &Path) -> Result<Engine> {
-        let key = self.require_signature.as_deref().map(PublicKey::read).transpose()?;
-        Engine::open_of(directory, key.as_ref())
+        Engine::open_of(directory, self.key()?.as_ref())
+    }
+
+    /// Opens an engine of either kind, in the same way.
+    pub(crate) fn open_bundle(&self, directory: &Path) -> Result<Bundle> {
+        Bundle::open_of(directory, self.key()?.as_ref())
+    }
+
+    fn key(&self) -> Result<Option<PublicKey>> {
+        self.require_signature.as_deref().map(PublicKey::read).transpose()
     }
 }
 

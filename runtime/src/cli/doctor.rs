@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::thread;
 
 use serde_json::json;
-use tileforge_engine::Engine;
+use tileforge_engine::{Bundle, Engine};
 use tileforge_runtime::{Error, Result};
 use tileforge_session::onnxruntime::Library;
 use tileforge_session::provider::processor;
@@ -38,8 +38,12 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// How an engine fits one device, before and after it has been tried.
-struct Judged {
+/// How an engine, or a part of one, fits one device, before and after it has been tried.
+struct Judged<'e> {
+    /// What messages begin with: the part, and the GPU where there are several.
+    place: String,
+    part: Option<&'e str>,
+    engine: &'e Engine,
     device: u32,
     verdict: Verdict,
     /// What opened, with the providers that took its nodes.
@@ -52,33 +56,39 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     }
     let environment = environment()?;
     let (library, probe) = (environment.library(), environment.probe());
-    let engine = arguments.engine.as_deref().map(|directory| arguments.signed.open(directory)).transpose()?;
+    let bundle = arguments.engine.as_deref().map(|directory| arguments.signed.open_bundle(directory)).transpose()?;
     let placement = arguments.placing.placement();
     let on_one = |device: u32| Placement { devices: vec![device], ..placement.clone() };
-    let judge = |engine: &Engine| {
-        let verdict = |device: u32| Verdict::of(engine, &environment, &on_one(device));
-        placement.gpus().iter().map(|&device| Judged { device, verdict: verdict(device), opened: None }).collect()
-    };
-    let mut judged: Vec<Judged> = engine.as_ref().map(judge).unwrap_or_default();
+    let devices = placement.gpus();
+    let mut judged = Vec::new();
+    for (part, engine) in bundle.as_ref().map(Bundle::engines).unwrap_or_default() {
+        for &device in devices {
+            let part_text = part.map_or(String::new(), |part| format!("{part}: "));
+            let place = if devices.len() > 1 { format!("{part_text}GPU {device}: ") } else { part_text };
+            let verdict = Verdict::of(engine, &environment, &on_one(device));
+            judged.push(Judged { place, part, engine, device, verdict, opened: None });
+        }
+    }
     // First all that is known at once: TensorRT may take minutes to open an engine, and libraries may end the process.
     if !arguments.json {
         print(&known(library, probe, &judged))?;
     }
     // What the verdicts promise is tried, too.
-    if let Some(engine) = &engine {
-        let several = judged.len() > 1;
-        for judged in &mut judged {
-            let opened = open(&environment, engine, on_one(judged.device));
-            if let (Ok(assigned), false) = (&opened, arguments.json) {
-                print(&format!("nodes         {}{}", on(several, judged.device), nodes(assigned)))?;
-            }
-            judged.opened = Some(opened);
+    for judged in &mut judged {
+        let opened = open(&environment, judged.engine, on_one(judged.device));
+        if let (Ok(assigned), false) = (&opened, arguments.json) {
+            print(&format!("nodes         {}{}", judged.place, nodes(assigned)))?;
         }
+        judged.opened = Some(opened);
     }
     if arguments.json {
-        let engine = judged.iter().map(|Judged { device, verdict, opened }| {
+        let engine = judged.iter().map(|Judged { part, device, verdict, opened, .. }| {
             let assigned = opened.as_ref().and_then(|opened| opened.as_ref().ok());
-            json!({ "device": device, "verdict": verdict, "assigned": assigned })
+            let mut judged = json!({ "device": device, "verdict": verdict, "assigned": assigned });
+            if let Some(part) = part {
+                judged["part"] = json!(part);
+            }
+            judged
         });
         print_json(&json!({
             "onnxruntime": { "path": library.path().to_string_lossy(), "version": library.version() },
@@ -91,16 +101,16 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             "engine": engine.collect::<Vec<_>>(),
         }))?;
     }
-    let failed = judged.into_iter().filter_map(|each| Some((each.device, each.opened?.err()?)));
-    let mut failed: VecDeque<(u32, Error)> = failed.collect();
+    let failed = judged.into_iter().filter_map(|each| Some((each.place, each.opened?.err()?)));
+    let mut failed: VecDeque<(String, Error)> = failed.collect();
     // The first one is how it ends; the others are told here.
     let first = failed.pop_front();
-    failed.iter().for_each(|(device, error)| report(&format!("error: {}{}", on(true, *device), error_text(error))));
+    failed.iter().for_each(|(place, error)| report(&format!("error: {place}{}", error_text(error))));
     first.map_or(Ok(()), |(_, error)| Err(error.into()))
 }
 
 /// What this box has, and how an engine fits.
-fn known(library: &Library, probe: &Probe, judged: &[Judged]) -> String {
+fn known(library: &Library, probe: &Probe, judged: &[Judged<'_>]) -> String {
     let mut lines = vec![
         format!("ONNX Runtime  {} at {}", library.version(), library.path().display()),
         format!("CPU           {}, {} threads, {}", processor(), threads(), std::env::consts::ARCH),
@@ -120,15 +130,8 @@ fn known(library: &Library, probe: &Probe, judged: &[Judged]) -> String {
     lines.push(format!("TensorRT      {}", probe.tensorrt_version.as_deref().unwrap_or("none")));
     let release = probe.tensorrt_rtx_version.as_deref();
     lines.push(format!("TensorRT-RTX  {}", release.unwrap_or("none: plans for RTX GPUs can be neither built nor run")));
-    lines.extend(
-        judged.iter().map(|each| format!("engine        {}{}", on(judged.len() > 1, each.device), each.verdict)),
-    );
+    lines.extend(judged.iter().map(|each| format!("engine        {}{}", each.place, each.verdict)));
     lines.join("\n")
-}
-
-/// "GPU 1: " where there are several.
-fn on(several: bool, device: u32) -> String {
-    if several { format!("GPU {device}: ") } else { String::new() }
 }
 
 /// Opens the engine's first graph, and tells which providers took its nodes.

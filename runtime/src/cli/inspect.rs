@@ -1,7 +1,7 @@
 //! `runtime inspect`: what an engine is.
 
 use tileforge_contract::{Meaning, ReceptiveField, Shapes, TensorSpec, Upscale};
-use tileforge_engine::{Graph, Manifest};
+use tileforge_engine::{Bundle, Engine, Graph, Manifest, Pipeline, PipelineManifest};
 use tileforge_runtime::upscale::TileShape;
 use tileforge_terminal::{print, print_json};
 
@@ -19,17 +19,35 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     engine: Chosen,
-    /// Print the manifest as JSON.
+    /// Print the manifest as JSON; with the manifests of its parts, if it has any.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> CommandResult {
-    let engine = arguments.engine.open()?;
-    if arguments.json {
-        return Ok(print_json(engine.manifest())?);
-    }
-    Ok(print(&text(engine.manifest()))?)
+    let bundle = arguments.engine.open_bundle()?;
+    Ok(match &bundle {
+        Bundle::Engine(engine) if arguments.json => print_json(engine.manifest()),
+        Bundle::Pipeline(_) if arguments.json => print_json(&bundle.manifest_json()?),
+        Bundle::Engine(engine) => print(&text(engine.manifest())),
+        Bundle::Pipeline(pipeline) => print(&pipeline_text(pipeline)),
+    }?)
+}
+
+/// The pipeline, and then each part under its name.
+fn pipeline_text(pipeline: &Pipeline) -> String {
+    let PipelineManifest { name, producer, diffusion, files, .. } = pipeline.manifest();
+    let mut lines = vec![format!("name             {name}"), format!("built by         {producer}")];
+    lines.extend(diffusion.iter().map(|diffusion| format!("pipeline         {}", diffusion.class)));
+    lines.extend(pipeline.parts().map(|(part, engine)| format!("part             {part}, {}", task_text(engine))));
+    lines.extend(files.iter().map(|(file, digest)| format!("file             {file}, {} bytes", digest.bytes)));
+    lines.extend(pipeline.parts().map(|(part, engine)| format!("\n{part}\n{}", text(engine.manifest()))));
+    lines.join("\n")
+}
+
+fn task_text(engine: &Engine) -> String {
+    let Manifest { model, contract, .. } = engine.manifest();
+    format!("{}, {}", contract.task, model.architecture)
 }
 
 fn text(manifest: &Manifest) -> String {

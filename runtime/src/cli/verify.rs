@@ -1,9 +1,13 @@
 //! `runtime verify`: does the engine give the same pixels here?
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use serde::Serialize;
 use tileforge_contract::Provider;
+use tileforge_engine::{Bundle, Engine};
 use tileforge_runtime::Result;
-use tileforge_session::{Assigned, Environment, Ladder, selftest};
+use tileforge_session::{Assigned, Environment, Ladder, Placement, selftest};
 use tileforge_terminal::{print, print_json};
 
 use super::chosen::{Chosen, Placing};
@@ -15,7 +19,7 @@ Examples:
   runtime verify --engine engines/compact-x4
   runtime verify --engine engines/compact-x4 --require-signature release.pub --json";
 
-/// Check an engine's files and run its self-test.
+/// Check an engine's files and run its self-test, or that of each of its parts.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -28,49 +32,98 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// The self-test, and where it ran.
+/// A self-test, and where it ran.
 #[derive(Serialize)]
-struct Verified<'v> {
+struct Verified {
     /// That which took most nodes.
     provider: Option<Provider>,
-    assigned: &'v [Assigned],
+    assigned: Vec<Assigned>,
     #[serde(flatten)]
-    report: &'v selftest::Report,
+    report: selftest::Report,
+}
+
+impl Verified {
+    /// Runs the self-test of an engine.
+    fn of(engine: &Engine, environment: &Environment, placement: Placement) -> Result<Self> {
+        let name = &engine.manifest().selftest.graph;
+        let problem = || tileforge_engine::Error::Manifest { problem: format!("selftest.graph: no graph {name}") };
+        let graph = engine.graph_named(name).ok_or_else(problem)?;
+        let mut session = Ladder::new(environment, engine, placement)?.session(graph, 0)?;
+        let report = selftest::verify(engine, &mut session)?;
+        let assigned = session.assigned().to_vec();
+        Ok(Self { provider: Assigned::most(&assigned), assigned, report })
+    }
+
+    fn text(&self) -> String {
+        let Self { assigned, report, .. } = self;
+        format!(
+            "self-test {} on {}: {} (at most {:.2e}), mean {:.2e}, PSNR {}",
+            if report.passed { "passed" } else { "failed" },
+            nodes(assigned),
+            report.found(),
+            report.tolerance,
+            report.mean_error,
+            decibels(report.psnr_db)
+        )
+    }
+
+    /// What `place` says about itself if the self-test was missed.
+    fn problem(&self, place: &Path) -> Option<String> {
+        let Self { report, .. } = self;
+        (!report.passed).then(|| {
+            format!(
+                "{}: self-test of {}: expected a largest error of {:.2e}, found {}; build the engine for this box",
+                place.display(),
+                report.graph,
+                report.tolerance,
+                report.found()
+            )
+        })
+    }
+}
+
+/// The self-tests of an engine's parts.
+#[derive(Serialize)]
+struct VerifiedParts {
+    passed: bool,
+    parts: BTreeMap<String, Verified>,
 }
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
-    let engine = arguments.engine.open()?;
-    engine.check_nothing_unlisted()?;
-    let environment = environment()?;
-    let name = &engine.manifest().selftest.graph;
-    let problem = || tileforge_engine::Error::Manifest { problem: format!("selftest.graph: no graph {name}") };
-    let graph = engine.graph_named(name).ok_or_else(problem)?;
-    let mut session = Ladder::new(&environment, &engine, arguments.placing.placement())?.session(graph, 0)?;
-    let result = selftest::verify(&engine, &mut session)?;
-    let assigned = session.assigned();
-    if arguments.json {
-        print_json(&Verified { provider: Assigned::most(assigned), assigned, report: &result })?;
-    } else {
-        print(&format!(
-            "{}: {} files are whole; self-test {} on {}: {} (at most {:.2e}), mean {:.2e}, PSNR {}",
-            engine.manifest().name,
-            engine.manifest().files.len(),
-            if result.passed { "passed" } else { "failed" },
-            nodes(assigned),
-            result.found(),
-            result.tolerance,
-            result.mean_error,
-            decibels(result.psnr_db)
-        ))?;
-    }
-    if result.passed {
-        return Ok(());
-    }
-    Err(Failure::Gate(format!(
-        "{}: self-test of {}: expected a largest error of {:.2e}, found {}; build the engine for this box",
-        arguments.engine.directory.display(),
-        result.graph,
-        result.tolerance,
-        result.found()
-    )))
+    let bundle = arguments.engine.open_bundle()?;
+    bundle.check_nothing_unlisted()?;
+    let (environment, placement) = (environment()?, arguments.placing.placement());
+    let (name, files) = (bundle.name(), bundle.files().len());
+    let verify = |engine: &Engine| Verified::of(engine, &environment, placement.clone());
+    let problems = match &bundle {
+        Bundle::Engine(engine) => {
+            let verified = verify(engine)?;
+            if arguments.json {
+                print_json(&verified)?;
+            } else {
+                print(&format!("{name}: {files} files are whole; {}", verified.text()))?;
+            }
+            verified.problem(&arguments.engine.directory).into_iter().collect::<Vec<_>>()
+        }
+        Bundle::Pipeline(pipeline) => {
+            if !arguments.json {
+                print(&format!("{name}: {files} files are whole"))?;
+            }
+            let mut parts = BTreeMap::new();
+            for (part, engine) in pipeline.parts() {
+                let verified = verify(engine)?;
+                if !arguments.json {
+                    print(&format!("{part}: {}", verified.text()))?;
+                }
+                parts.insert(part.to_owned(), verified);
+            }
+            let problem = |(part, verified): (&String, &Verified)| verified.problem(&pipeline.path_of(part));
+            let problems: Vec<_> = parts.iter().filter_map(problem).collect();
+            if arguments.json {
+                print_json(&VerifiedParts { passed: problems.is_empty(), parts })?;
+            }
+            problems
+        }
+    };
+    if problems.is_empty() { Ok(()) } else { Err(Failure::Gate(problems.join("\n"))) }
 }

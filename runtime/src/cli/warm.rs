@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
 /// One graph on one device.
 #[derive(Serialize)]
 struct Warmed {
+    /// The part that has the graph, of an engine with several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<String>,
     graph: String,
     device: u32,
     provider: Provider,
@@ -50,23 +53,25 @@ struct Report {
 }
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
-    let engine = arguments.engine.open()?;
+    let bundle = arguments.engine.open_bundle()?;
     let environment = environment()?;
     let placement = arguments.placing.placement();
-    let (devices, graphs) = (placement.gpus().to_vec(), &engine.manifest().graphs);
+    let (devices, engines) = (placement.gpus().to_vec(), bundle.engines());
+    let graphs: usize = engines.iter().map(|(_, engine)| engine.manifest().graphs.len()).sum();
     let mut warmed = Vec::new();
     let progress = Progress::new();
-    progress.begin("opening graphs", Some((devices.len() * graphs.len()) as u64), Unit::Count("graphs"));
-    for device in devices {
+    progress.begin("opening graphs", Some((devices.len() * graphs) as u64), Unit::Count("graphs"));
+    for (device, (part, engine)) in devices.iter().flat_map(|&device| engines.iter().map(move |each| (device, each))) {
         let placement = Placement { devices: vec![device], ..placement.clone() };
-        let ladder = Ladder::new(&environment, &engine, placement)?;
-        for graph in graphs {
+        let ladder = Ladder::new(&environment, engine, placement)?;
+        for graph in &engine.manifest().graphs {
             let started = Instant::now();
             let mut session = ladder.session(graph, 0)?;
             let mut bound = session.bind_contract(&engine.manifest().contract)?;
             session.run_bound(&mut bound)?;
             let seconds = started.elapsed().as_secs_f64();
-            warmed.push(Warmed { graph: graph.file.clone(), device, provider: session.provider(), seconds });
+            let (graph, part) = (graph.file.clone(), part.map(str::to_owned));
+            warmed.push(Warmed { part, graph, device, provider: session.provider(), seconds });
             progress.add(1);
         }
     }
@@ -75,9 +80,10 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if arguments.json {
         return Ok(print_json(&report)?);
     }
-    for Warmed { graph, device, provider, seconds } in &report.warmed {
+    for Warmed { part, graph, device, provider, seconds } in &report.warmed {
+        let part = part.as_ref().map_or(String::new(), |part| format!("{part}: "));
         let place = if *provider == Provider::Cpu { String::new() } else { format!(" of GPU {device}") };
-        print(&format!("{graph}: {seconds:.1} s on {provider}{place}"))?;
+        print(&format!("{part}{graph}: {seconds:.1} s on {provider}{place}"))?;
     }
     Ok(())
 }

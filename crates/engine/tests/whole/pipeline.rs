@@ -234,6 +234,9 @@ fn only_a_whole_pipeline_is_put_in_place_and_replaced() {
     assert!(error.contains("the folder holds `decoder/16x16.onnx`"), "{error}");
 }
 
+/// Entries of an archive that is made: names with content, or with what a hard link leads to.
+type Entries = Vec<(String, Result<Vec<u8>, String>)>;
+
 /// The entries of an archive: names, and for links what they lead to.
 fn entries(archive: &Path) -> Vec<(String, Option<String>)> {
     let mut archive = tar::Archive::new(fs::File::open(archive).unwrap());
@@ -276,7 +279,7 @@ fn a_pipeline_is_packed_with_equal_files_once_and_unpacked_byte_for_byte() {
 fn an_archive_that_is_not_exactly_one_pipeline_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let directory = pipeline(folder.path(), "vae");
-    let made = |change: &dyn Fn(&mut Vec<(String, Result<Vec<u8>, String>)>)| {
+    let made = |change: &dyn Fn(&mut Entries)| {
         let read = |name: String| (name.clone(), Ok(fs::read(directory.join(name)).unwrap()));
         let mut entries = vec![read(MANIFEST_FILE.into())];
         for part in PARTS {
@@ -311,7 +314,6 @@ fn an_archive_that_is_not_exactly_one_pipeline_is_refused() {
         }
         outcome.map(drop)
     };
-    type Entries = Vec<(String, Result<Vec<u8>, String>)>;
     assert_eq!(made(&|_| ()), Ok(()));
     let link = |name: &str, target: &str| (name.to_owned(), Err(target.to_owned()));
     assert_eq!(made(&|entries| entries[9] = link("encoder/model.weights", "vae/decoder/model.weights")), Ok(()));
