@@ -70,78 +70,114 @@ pub fn build(
     directory: &Path,
 ) -> Result<Built> {
     let name = tileforge_engine::engine_name(directory)?.to_owned();
-    options.check(profile.precision)?;
-    let inputs = source.files();
-    let inputs = inputs.iter().map(PathBuf::as_path).chain(options.calibration.as_deref());
-    outputs::check(&[directory], &inputs.collect::<Vec<_>>()).map_err(Error::Output)?;
-    let compiler = portable::compiler(environment, profile, plans.program.as_ref());
-    let wanted = Wanted { name, profile, compiler, plan_jobs: plans.jobs };
-    progress.begin("making the graphs", 1);
-    let models = source.graphs(profile)?;
-    progress.step();
-    models.iter().try_for_each(|model| check_memory(source, model))?;
-    // Graphs that TensorRT cannot take are refused before anything is measured.
-    let named = models.iter().map(|model| Ok((file_name(model)?, Cow::Borrowed(model))));
-    check_for_tensorrt(wanted.is_judged_by_table(), named)?;
-    let job = Job {
-        environment,
-        progress,
-        precision: profile.precision,
-        provider: profile.provider,
-        contract: source.contract(),
-        floors: &profile.floors,
-        options,
-    };
+    let order = Order { name, source, profile, options };
+    check_output(&[&order], directory)?;
+    let prepared = Prepared::new(environment, progress, order, plans)?;
     let parent = exchange::place_for(directory)?;
     let staging = exchange::temporary(parent)?;
-    let scratch = exchange::temporary(parent)?;
-    let written = write_engine(source, wanted, &job, &models, staging.path(), scratch.path());
-    // Both folders are gone when somebody reads the message.
-    let place = |error: Error| error.relocated(staging.path(), directory).relocated(scratch.path(), directory);
-    let built = written.map_err(place)?;
+    let built = prepared.write(environment, progress, staging.path(), parent, directory)?;
     exchange::put_in_place(staging, directory)?;
-    Ok(Built { directory: directory.to_owned(), ..built })
+    Ok(built)
 }
 
-/// The engine that is to be written.
-struct Wanted<'p> {
-    name: String,
-    profile: &'p Profile,
+/// What an engine is to be made of.
+pub(crate) struct Order<'a> {
+    /// The engine's name.
+    pub(crate) name: String,
+    pub(crate) source: &'a Source,
+    pub(crate) profile: &'a Profile,
+    pub(crate) options: &'a PrecisionOptions,
+}
+
+/// Checks that options suit precisions, and that nothing that is read would be replaced.
+pub(crate) fn check_output(orders: &[&Order<'_>], directory: &Path) -> Result<()> {
+    let mut inputs = Vec::new();
+    for Order { source, profile, options, .. } in orders {
+        options.check(profile.precision)?;
+        inputs.extend(source.files());
+        inputs.extend(options.calibration.clone());
+    }
+    outputs::check(&[directory], &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>()).map_err(Error::Output)
+}
+
+/// An engine whose graphs were made, and that this machine can build as far as is known at once.
+pub(crate) struct Prepared<'a> {
+    order: Order<'a>,
     compiler: Result<Compiler, NotCompiled>,
-    /// Plans that are built at the same time.
     plan_jobs: usize,
+    models: Vec<Model>,
 }
 
-impl Wanted<'_> {
+impl<'a> Prepared<'a> {
+    pub(crate) fn new(
+        environment: &Environment,
+        progress: &dyn Progress,
+        order: Order<'a>,
+        plans: &Plans,
+    ) -> Result<Self> {
+        let Order { source, profile, .. } = &order;
+        let compiler = portable::compiler(environment, profile, plans.program.as_ref());
+        progress.begin("making the graphs", 1);
+        let models = source.graphs(profile)?;
+        progress.step();
+        models.iter().try_for_each(|model| check_memory(source, model))?;
+        let prepared = Self { compiler, plan_jobs: plans.jobs, models, order };
+        // Graphs that TensorRT cannot take are refused before anything is measured.
+        let named = prepared.models.iter().map(|model| Ok((file_name(model)?, Cow::Borrowed(model))));
+        check_for_tensorrt(prepared.is_judged_by_table(), named)?;
+        Ok(prepared)
+    }
+
     /// Whether a table of operators says what TensorRT takes. NVIDIA's builder is the better judge, where it is here.
     fn is_judged_by_table(&self) -> bool {
-        match self.profile.provider {
+        match self.order.profile.provider {
             Provider::TensorRt => true,
             Provider::TensorRtRtx => self.compiler.is_err(),
             Provider::Cuda | Provider::Cpu => false,
         }
     }
+
+    /// Writes the engine to the empty folder `staging`, and what is only needed meanwhile to a folder in `parent`.
+    /// `directory` is where the engine will be, for errors.
+    pub(crate) fn write(
+        self,
+        environment: &Environment,
+        progress: &dyn Progress,
+        staging: &Path,
+        parent: &Path,
+        directory: &Path,
+    ) -> Result<Built> {
+        let Order { source, profile, options, .. } = self.order;
+        let job = Job {
+            environment,
+            progress,
+            precision: profile.precision,
+            provider: profile.provider,
+            contract: source.contract(),
+            floors: &profile.floors,
+            options,
+        };
+        let scratch = exchange::temporary(parent)?;
+        let written = write_engine(self, &job, staging, scratch.path());
+        // Both folders are gone when somebody reads the message.
+        let place = |error: Error| error.relocated(staging, directory).relocated(scratch.path(), directory);
+        Ok(Built { directory: directory.to_owned(), ..written.map_err(place)? })
+    }
 }
 
 /// Writes all files of an engine to `staging`. What is only needed meanwhile goes to `scratch`.
-fn write_engine(
-    source: &Source,
-    wanted: Wanted<'_>,
-    job: &Job<'_>,
-    models: &[Model],
-    staging: &Path,
-    scratch: &Path,
-) -> Result<Built> {
+fn write_engine(prepared: Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: &Path) -> Result<Built> {
     let environment = job.environment;
-    let Written { graphs, graph_sha256, converted } = write_graphs(source, job, models, staging, scratch)?;
+    let judged_by_table = prepared.is_judged_by_table();
+    let Prepared { order: Order { name, source, profile, .. }, compiler, plan_jobs, models } = prepared;
+    let Written { graphs, graph_sha256, converted } = write_graphs(source, job, &models, staging, scratch)?;
     let written = |graph: &EngineGraph| {
         Ok((graph.record.file.clone(), Cow::Owned(tileforge_graph::load(staging.join(&graph.record.file))?)))
     };
-    check_for_tensorrt(wanted.is_judged_by_table(), graphs.iter().map(written))?;
+    check_for_tensorrt(judged_by_table, graphs.iter().map(written))?;
     let Measured { gates, speed, selftest } = measure(source, job, &graphs, &converted, staging, scratch)?;
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
     gate::check(&all).map_err(|error| with_blame(error, &converted, job, scratch))?;
-    let Wanted { name, profile, compiler, plan_jobs } = wanted;
     let mut records: Vec<Graph> = graphs.into_iter().map(|graph| graph.record).collect();
     let plans = match &compiler {
         Ok(Compiler::TensorRtRtx(builder)) => {
@@ -155,7 +191,7 @@ fn write_engine(
     let mut manifest = Manifest {
         schema: SCHEMA,
         name,
-        producer: format!("engine-builder {}", env!("CARGO_PKG_VERSION")),
+        producer: producer(),
         model: ModelRecord {
             architecture: source.architecture().into(),
             licence: source.licence().map(str::to_owned),
@@ -199,6 +235,11 @@ fn write_engine(
     manifest.write(staging)?;
     let (directory, portable) = (staging.to_owned(), compiler.err());
     Ok(Built { directory, manifest, portable, plans, bytes, speed, sensitivity: converted.sensitivity })
+}
+
+/// What manifests name as the program that wrote them.
+pub(crate) fn producer() -> String {
+    format!("engine-builder {}", env!("CARGO_PKG_VERSION"))
 }
 
 /// Compiles every graph of the engine in `staging` on a GPU of this machine. The timing cache goes beside the plan.

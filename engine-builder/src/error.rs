@@ -184,6 +184,14 @@ pub enum Error {
         /// The unfinished file.
         path: PathBuf,
     },
+    /// A part of an engine cannot be built. Nothing was written.
+    #[error("the part {part} cannot be built")]
+    Part {
+        /// The part's name.
+        part: String,
+        /// Why.
+        source: Box<Error>,
+    },
     /// The checkpoint cannot be exported.
     #[error(transparent)]
     Export(#[from] tileforge_exporter::Error),
@@ -227,6 +235,14 @@ pub struct MissingWeights {
 }
 
 impl Error {
+    /// What is wrong, without the part of the engine that it is wrong with.
+    pub fn root(&self) -> &Self {
+        match self {
+            Error::Part { source, .. } => source.root(),
+            error => error,
+        }
+    }
+
     /// The same error about a file of the folder `from`, which is gone or has got the name `to`.
     #[must_use]
     pub(crate) fn relocated(self, from: &Path, to: &Path) -> Self {
@@ -236,6 +252,7 @@ impl Error {
             Error::Graph(error) => Error::Graph(error.relocated(from, to)),
             Error::Engine(error) => Error::Engine(error.relocated(from, to)),
             Error::Session(error) => Error::Session(error.relocated(from, to)),
+            Error::Part { part, source } => Error::Part { part, source: Box::new(source.relocated(from, to)) },
             other => other,
         }
     }

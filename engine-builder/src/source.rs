@@ -3,8 +3,11 @@
 use crate::profile::{Profile, Shapes as ProfileShapes};
 use crate::{Error, GraphFile, ModelFile, ModelSizes, Result, Tile, WeightFolders};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tileforge_contract::{ARCHITECTURE_KEY, Axis, Contract, Extent, Meaning, Shapes, Sizes, Task};
+use tileforge_exporter::arch::GraphOf;
 use tileforge_exporter::pipeline::weights_in;
 use tileforge_exporter::{Checkpoint, Shapes as FixedShapes};
 use tileforge_graph::Model;
@@ -34,12 +37,14 @@ pub struct Source {
     /// Sizes of pictures in the place of all others, as in [`SourceOptions`].
     asked: Vec<Size>,
     frames: Option<usize>,
+    /// It is one graph of several that do a model's work together.
+    is_part: bool,
 }
 
 #[derive(Debug)]
 enum Kind {
     /// A graph is exported for each shape.
-    Checkpoint { checkpoint: Box<Checkpoint>, task: Task, hints: BTreeMap<String, String> },
+    Checkpoint { checkpoint: Arc<Checkpoint>, task: Task, hints: BTreeMap<String, String> },
     /// The graph exists; its dynamic sizes are fixed.
     Graph(Box<Model>),
 }
@@ -56,7 +61,8 @@ pub struct SourceOptions {
     pub weights: WeightFolders,
     /// Sizes of pictures, in pixels, in the place of those of the model file or the profile; empty: those.
     pub sizes: Vec<Size>,
-    /// Frames of a video that one run takes or gives; `None`: as few as the network takes.
+    /// Frames of a video that one run takes or gives; `None`: as few as the network takes. Where a model has graphs for
+    /// the first and for later chunks, those of the first one: later ones have as many of them as they can.
     pub frames: Option<usize>,
 }
 
@@ -81,8 +87,9 @@ impl Source {
                 Err(Error::input(path, "a task and hyperparameters are for checkpoints; a graph has its own"))
             }
             "onnx" => Ok(Source { asked: options.sizes.clone(), frames: options.frames, ..Self::of_graph(path)? }),
-            "safetensors" | "json" | "pth" | "pt" | "ckpt" | "bin" => Self::of_checkpoint(name_of(path), path, options),
-            _ if path.is_dir() => Self::of_checkpoint(name_of(path), path, options),
+            _ if Self::is_checkpoint(path) => {
+                Self::of_opened(name_of(path), &Opened::new(path)?, options.task, &options.hyperparameters, options)
+            }
             _ => Err(Error::input(
                 path,
                 "expected a checkpoint (.safetensors, .pth, .pt, .ckpt, .bin, their .index.json, or a folder), a graph \
@@ -91,19 +98,68 @@ impl Source {
         }
     }
 
+    /// Whether a path is that of a checkpoint by its name: a file of safetensors or of PyTorch, the index of its shards,
+    /// or a folder.
+    pub fn is_checkpoint(path: &Path) -> bool {
+        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        ["safetensors", "json", "pth", "pt", "ckpt", "bin"].contains(&extension) || path.is_dir()
+    }
+
     /// Opens one graph of a model.
     ///
     /// # Errors
     /// The weights are missing or others than the model's, or the network is not the one that the model file describes.
     pub fn of_model(model: &ModelFile, graph: &GraphFile, options: &SourceOptions) -> Result<Self> {
-        let mut options = SourceOptions { task: Some(graph.task), ..options.clone() };
-        for (name, value) in &graph.set {
-            options.hyperparameters.entry(name.clone()).or_insert_with(|| value.clone());
+        let opened = Opened::new(&options.weights.checkpoint(model, &graph.checkpoint)?)?;
+        Self::of_opened_model(model, graph, &opened, options)
+    }
+
+    /// Opens all graphs of a model, by name.
+    ///
+    /// # Errors
+    /// As [`Source::of_model`], for one of them.
+    pub fn parts_of_model(model: &ModelFile, options: &SourceOptions) -> Result<BTreeMap<String, Self>> {
+        let mut opened = BTreeMap::new();
+        let mut parts = BTreeMap::new();
+        for (name, graph) in &model.graphs {
+            // Files are checked and opened once.
+            let checkpoint = match opened.entry(&graph.checkpoint) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    entry.insert(Opened::new(&options.weights.checkpoint(model, &graph.checkpoint)?)?)
+                }
+            };
+            let source = Self::of_opened_model(model, graph, checkpoint, options)?;
+            parts.insert(name.clone(), Source { is_part: true, ..source });
         }
-        let checkpoint = options.weights.checkpoint(model, &graph.checkpoint)?;
+        Ok(parts)
+    }
+
+    /// Opens all graphs that do a checkpoint's work together, by name: `encoder` and `decoder` of an autoencoder, with
+    /// `_first` and `_next` where a video has graphs for its first and for later chunks. Most checkpoints give one.
+    ///
+    /// # Errors
+    /// As [`Source::open`]; the options name a task.
+    pub fn parts_of_checkpoint(path: &Path, options: &SourceOptions) -> Result<BTreeMap<String, Self>> {
+        let opened = Opened::new(path)?;
+        let graphs = tileforge_exporter::arch::graphs_of(&opened.checkpoint, &options.hyperparameters)?;
+        let is_part = graphs.len() > 1;
+        let open = |graph: GraphOf| {
+            let name = if is_part { format!("{}-{}", name_of(path), graph.name) } else { name_of(path) };
+            let source = Self::of_opened(name, &opened, Some(graph.task), &graph.hints, options)?;
+            Ok((graph.name, Source { is_part, ..source }))
+        };
+        graphs.into_iter().map(open).collect()
+    }
+
+    fn of_opened_model(model: &ModelFile, graph: &GraphFile, opened: &Opened, options: &SourceOptions) -> Result<Self> {
+        let mut hints = options.hyperparameters.clone();
+        for (name, value) in &graph.set {
+            hints.entry(name.clone()).or_insert_with(|| value.clone());
+        }
         let name = model.graphs.iter().find(|(_, other)| std::ptr::eq(*other, graph)).map_or("", |(name, _)| name);
         let name = if name.is_empty() { model.name.clone() } else { format!("{}-{name}", model.name) };
-        let source = Self::of_checkpoint(name, &checkpoint, &options)?;
+        let source = Self::of_opened(name, opened, Some(graph.task), &hints, options)?;
         if source.architecture != graph.architecture || source.task() != graph.task {
             let expected = format!("{} for {}", graph.architecture, graph.task);
             let found = format!("{} for {}", source.architecture, source.task());
@@ -117,30 +173,36 @@ impl Source {
         Ok(Source { licence: Some(model.licence.clone()), sizes: graph.sizes.clone(), ..source })
     }
 
-    fn of_checkpoint(name: String, path: &Path, options: &SourceOptions) -> Result<Self> {
-        let weights = if path.is_dir() { weights_in(path, None)? } else { path.to_owned() };
-        let checkpoint = Checkpoint::open(weights)?;
-        let hints = options.hyperparameters.clone();
-        let network = tileforge_exporter::arch::detect_task(&checkpoint, options.task, &hints)?;
+    /// The graph of an opened checkpoint for a task; the only one without.
+    fn of_opened(
+        name: String,
+        opened: &Opened,
+        task: Option<Task>,
+        hints: &BTreeMap<String, String>,
+        options: &SourceOptions,
+    ) -> Result<Self> {
+        let Opened { path, checkpoint } = opened;
+        let network = tileforge_exporter::arch::detect_task(checkpoint, task, hints)?;
         let contract = network.contract();
         // Exporting it once shows that its tensors are those of the network.
-        tileforge_exporter::export_task(&checkpoint, Some(contract.task), &network.example_shapes(), &hints)?;
+        tileforge_exporter::export_task(checkpoint, Some(contract.task), &network.example_shapes(), hints)?;
         let architecture = network.architecture();
         let hyperparameters = network
             .hyperparameters()
             .map_err(|source| tileforge_exporter::Error::HyperparametersJson { architecture, source })?;
         Ok(Source {
             name,
-            path: path.to_owned(),
+            path: path.clone(),
             licence: None,
             sizes: None,
             hyperparameters,
             architecture: architecture.into(),
             parameters: checkpoint.parameters(),
-            kind: Kind::Checkpoint { checkpoint: Box::new(checkpoint), task: contract.task, hints },
+            kind: Kind::Checkpoint { checkpoint: checkpoint.clone(), task: contract.task, hints: hints.clone() },
             contract,
             asked: options.sizes.clone(),
             frames: options.frames,
+            is_part: false,
         })
     }
 
@@ -165,6 +227,7 @@ impl Source {
             kind: Kind::Graph(Box::new(model)),
             asked: Vec::new(),
             frames: None,
+            is_part: false,
         })
     }
 
@@ -306,6 +369,10 @@ impl Source {
                 return Err(Error::input(&self.path, "frames are for videos, and this network has none"));
             }
             (Some(extent), None) => extent.minimum,
+            // The first chunk of a video has other numbers of frames than the later ones.
+            (Some(extent), Some(frames)) if self.is_part && self.contract.carried().next().is_some() => {
+                extent.size_for(frames + 1).saturating_sub(1).max(extent.minimum)
+            }
             (Some(extent), Some(frames)) => extent.size(frames).ok_or_else(|| {
                 let name = &measured.name;
                 Error::input(&self.path, format!("frames of `{name}`: expected {extent}, found {frames}"))
@@ -360,6 +427,20 @@ impl Source {
     /// The path that was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// A checkpoint that several graphs can be made of.
+struct Opened {
+    /// The file or folder that was named.
+    path: PathBuf,
+    checkpoint: Arc<Checkpoint>,
+}
+
+impl Opened {
+    fn new(path: &Path) -> Result<Self> {
+        let weights = if path.is_dir() { weights_in(path, None)? } else { path.to_owned() };
+        Ok(Self { path: path.to_owned(), checkpoint: Arc::new(Checkpoint::open(weights)?) })
     }
 }
 

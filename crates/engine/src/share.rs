@@ -1,4 +1,4 @@
-//! Equal files of several engines, or of the parts of one, stored once.
+//! Equal files of several engines, stored once. Parts of a pipeline are engines, too.
 
 use crate::digest::{FileDigest, sha256_file};
 use crate::listing::Listing;
@@ -37,28 +37,6 @@ pub fn share_files(directory: &Path, folder: &Path) -> Result<u64> {
                 saved += digest.bytes;
                 break;
             }
-        }
-    }
-    Ok(saved)
-}
-
-/// Replaces files of a pipeline engine by hard links to equal files of its other parts, as [`share_files`] does with
-/// those of other engines. Returns the number of bytes saved.
-///
-/// The encoder and the decoder of one checkpoint, or the graphs for the first and the later chunks of a video, share
-/// their weights this way.
-///
-/// # Errors
-/// As [`share_files`].
-pub fn share_parts(directory: &Path) -> Result<u64> {
-    let mut first: HashMap<String, PathBuf> = HashMap::new();
-    let mut saved = 0;
-    for (name, digest) in Listing::read(directory)?.files {
-        let own = directory.join(name);
-        match first.get(&digest.sha256) {
-            None => drop(first.insert(digest.sha256, own)),
-            Some(other) if link(other, &own, &digest, exchange::parent_of(directory))? => saved += digest.bytes,
-            Some(_) => {}
         }
     }
     Ok(saved)

@@ -126,14 +126,18 @@ impl<E: Into<Error>> From<E> for Failure {
 impl terminal::Failure for Failure {
     fn exit(&self) -> Exit {
         match self {
-            Self::Usage(_)
-            | Self::Builder(
-                Error::NoEffect { .. } | Error::Precision { .. } | Error::ModelGraph { .. } | Error::Component { .. },
-            ) => Exit::Usage,
-            Self::Builder(Error::Gate(_) | Error::Lint(_)) => Exit::Gate,
-            Self::Builder(Error::Portable { .. }) => Exit::DoesNotFit,
-            Self::Builder(Error::Session(error)) if error.does_not_fit() => Exit::DoesNotFit,
-            Self::Builder(_) | Self::Print(_) => Exit::Failed,
+            Self::Builder(error) => match error.root() {
+                Error::NoEffect { .. }
+                | Error::Precision { .. }
+                | Error::ModelGraph { .. }
+                | Error::Component { .. } => Exit::Usage,
+                Error::Gate(_) | Error::Lint(_) => Exit::Gate,
+                Error::Portable { .. } => Exit::DoesNotFit,
+                Error::Session(error) if error.does_not_fit() => Exit::DoesNotFit,
+                _ => Exit::Failed,
+            },
+            Self::Usage(_) => Exit::Usage,
+            Self::Print(_) => Exit::Failed,
             Self::Partly { exit, .. } => *exit,
         }
     }
@@ -141,7 +145,7 @@ impl terminal::Failure for Failure {
     fn text(&self) -> Option<String> {
         Some(match self {
             Self::Usage(reason) => reason.clone(),
-            Self::Builder(error) => chain_with(error, advice::on(error).as_deref()),
+            Self::Builder(error) => chain_with(error, advice::on(error.root()).as_deref()),
             Self::Print(error) => chain(error),
             Self::Partly { failed, of, .. } => format!("{failed} of {of} engines were not built"),
         })

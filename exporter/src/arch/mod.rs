@@ -20,12 +20,15 @@ mod swinir;
 mod unet_2d_condition;
 
 pub use keys::{Keys, Mismatch};
-pub use registry::{Entry, Presets, detect, detect_task, registry};
+pub use registry::{Entry, GraphOf, Presets, detect, detect_task, graphs_of, registry};
 
 use crate::nn::Scope;
 use crate::{Contract, Result, Shapes, Task};
 use std::fmt::Debug;
 use tileforge_contract::ReceptiveField;
+
+/// One of several graphs of a network: its name, and the hyperparameter that makes it.
+pub type Variant = (&'static str, (&'static str, &'static str));
 
 /// A kind of network: how to recognise it, and how to compute it.
 ///
@@ -40,6 +43,9 @@ pub trait Architecture: Debug + PartialEq + serde::Serialize + Sized + 'static {
 
     /// Sets of tensor names, one for each naming scheme in use. A checkpoint must have all names of one set.
     const SIGNATURES: &'static [&'static [&'static str]];
+
+    /// The graphs that do the network's work together, where one is not enough.
+    const VARIANTS: &'static [Variant] = &[];
 
     /// Whether the shapes fit as well, where another architecture has the same names.
     fn shapes_fit(_keys: &Keys<'_>) -> bool {

@@ -1,6 +1,6 @@
 //! The list of architectures, in the order in which they are tried.
 
-use super::{Architecture, Keys, Mismatch, Network};
+use super::{Architecture, Keys, Mismatch, Network, Variant};
 use crate::{Checkpoint, Error, Result, Task};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,6 +15,7 @@ pub struct Entry {
     pub name: &'static str,
     /// What its graph does.
     pub task: Task,
+    variants: &'static [Variant],
     signatures: &'static [&'static [&'static str]],
     shapes_fit: fn(&Keys<'_>) -> bool,
     detect: fn(&Keys<'_>) -> Result<Box<dyn Network>, Mismatch>,
@@ -25,6 +26,7 @@ const fn entry<A: Architecture>() -> Entry {
     Entry {
         name: A::NAME,
         task: A::TASK,
+        variants: A::VARIANTS,
         signatures: A::SIGNATURES,
         shapes_fit: A::shapes_fit,
         detect: |keys| Ok(Box::new(A::detect(keys)?)),
@@ -101,14 +103,15 @@ pub fn detect_task(
 ) -> Result<Box<dyn Network>> {
     let keys = Keys::new(checkpoint, hints);
     let path = checkpoint.path();
-    let fits = |entry: &&Entry| entry.missing(&keys).0.is_empty() && (entry.shapes_fit)(&keys);
-    let mut complete = REGISTRY.iter().filter(|entry| task.is_none_or(|task| entry.task == task)).filter(fits);
-    let Some(entry) = complete.next() else {
-        return Err(unknown(checkpoint, &keys, task));
+    let entries = complete(&keys, task);
+    let entry = match entries.as_slice() {
+        [] => return Err(unknown(checkpoint, &keys, task)),
+        [entry] => entry,
+        several => {
+            let tasks = several.iter().map(|entry| entry.task).collect();
+            return Err(Error::SeveralGraphs { path: path.to_owned(), tasks });
+        }
     };
-    if let Some(other) = complete.find(|other| entry.task != Task::Upscale && other.task != entry.task) {
-        return Err(Error::SeveralGraphs { path: path.to_owned(), tasks: vec![entry.task, other.task] });
-    }
     let network = (entry.detect)(&keys).map_err(|Mismatch { reason, missing }| Error::Hyperparameters {
         path: path.to_owned(),
         architecture: entry.name,
@@ -119,6 +122,64 @@ pub fn detect_task(
         Some(hint) => Err(Error::UnknownHyperparameter { architecture: entry.name, name: (*hint).to_owned() }),
         None => Ok(network),
     }
+}
+
+/// A graph that can be made of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GraphOf {
+    /// A name that no other graph of the checkpoint has, such as "decoder" or "decoder_next".
+    pub name: String,
+    /// What it does.
+    pub task: Task,
+    /// The hyperparameters that make it, with those that were asked for.
+    pub hints: BTreeMap<String, String>,
+}
+
+/// All graphs that do a checkpoint's work together, such as the encoder and the decoder of an autoencoder. `hints` are
+/// as for [`detect`]; those that choose one of several graphs leave the others out.
+///
+/// # Errors
+/// No architecture fits.
+pub fn graphs_of(checkpoint: &Checkpoint, hints: &BTreeMap<String, String>) -> Result<Vec<GraphOf>> {
+    let keys = Keys::new(checkpoint, hints);
+    let entries = complete(&keys, None);
+    if entries.is_empty() {
+        return Err(unknown(checkpoint, &keys, None));
+    }
+    let mut graphs = Vec::new();
+    for entry in entries {
+        let name = match entry.task {
+            Task::VaeEncoder => "encoder".to_owned(),
+            Task::VaeDecoder => "decoder".to_owned(),
+            task => task.to_string(),
+        };
+        let of = |name, hints| GraphOf { name, task: entry.task, hints };
+        let mut variants = entry.variants.iter().filter(|(_, (key, _))| keys.hint(key).is_none()).peekable();
+        if variants.peek().is_none() {
+            graphs.push(of(name, hints.clone()));
+            continue;
+        }
+        graphs.extend(variants.map(|(variant, (key, value))| {
+            let mut hints = hints.clone();
+            hints.insert((*key).to_owned(), (*value).to_owned());
+            of(format!("{name}_{variant}"), hints)
+        }));
+    }
+    Ok(graphs)
+}
+
+/// The architectures whose names and shapes a checkpoint has, one for each task. The first one is the only one, if its
+/// checkpoints give a single graph.
+fn complete(keys: &Keys<'_>, task: Option<Task>) -> Vec<&'static Entry> {
+    let fits = |entry: &&Entry| entry.missing(keys).0.is_empty() && (entry.shapes_fit)(keys);
+    let mut entries: Vec<&Entry> = Vec::new();
+    for entry in REGISTRY.iter().filter(|entry| task.is_none_or(|task| entry.task == task)).filter(fits) {
+        let is_alone = entries.first().is_some_and(|first| first.task == Task::Upscale);
+        if !is_alone && entries.iter().all(|other| other.task != entry.task) {
+            entries.push(entry);
+        }
+    }
+    entries
 }
 
 fn unknown(checkpoint: &Checkpoint, keys: &Keys<'_>, task: Option<Task>) -> Error {

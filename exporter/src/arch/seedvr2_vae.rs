@@ -12,7 +12,7 @@
 //! In the first chunk, `frames` latent frames stand for 4 · frames − 3 frames of the video; in every other chunk, for 4
 //! · frames.
 
-use super::{Architecture, Keys, Mismatch};
+use super::{Architecture, Keys, Mismatch, Variant};
 use crate::nn::{
     AttentionNames, Chunk, Clip, Groups, Scope, attention_of_pixels, causal_conv3d, causal_conv3d_strided, channels,
     group_norm,
@@ -59,6 +59,9 @@ const GROUPS: usize = 32;
 /// The factor in the configuration of the published pipeline; no tensor determines it.
 const SCALING_FACTOR: f64 = 0.9152;
 
+/// A video of any length needs both.
+const CHUNKS: &[Variant] = &[("first", ("chunk", "first")), ("next", ("chunk", "next"))];
+
 impl Architecture for Encoder {
     const NAME: &'static str = "VideoAutoencoderKLEncoder";
     const TASK: Task = Task::VaeEncoder;
@@ -68,6 +71,8 @@ impl Architecture for Encoder {
         "encoder.mid_block.resnets.1.conv1.weight",
         "encoder.conv_out.weight",
     ]];
+
+    const VARIANTS: &'static [Variant] = CHUNKS;
 
     /// AutoencoderKL has the same names, and kernels without time.
     fn shapes_fit(keys: &Keys<'_>) -> bool {
@@ -129,6 +134,7 @@ impl Architecture for Decoder {
         "decoder.up_blocks.0.upsamplers.0.upscale_conv.weight",
         "decoder.conv_out.weight",
     ]];
+    const VARIANTS: &'static [Variant] = CHUNKS;
 
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let [_, latent_channels, ..] = keys.dims::<5>("decoder.conv_in.weight")?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tileforge_engine::archive::{pack, unpack};
 use tileforge_engine::digest::sha256;
 use tileforge_engine::manifest::SCHEMA;
-use tileforge_engine::share::{share_files, share_parts};
+use tileforge_engine::share::share_files;
 use tileforge_engine::signature::{keygen, sign};
 use tileforge_engine::{Bundle, Engine, Error, MANIFEST_FILE, Pipeline, PublicKey, WEIGHTS_FILE, diff, exchange};
 
@@ -348,8 +348,8 @@ fn equal_files_of_parts_and_of_other_engines_are_stored_once() {
     let directory = pipeline(folder.path(), "vae");
     let inode = |path: PathBuf| fs::metadata(path).unwrap().ino();
     let everything: u64 = FILES.iter().map(|name| content(name).len() as u64).sum();
-    assert_eq!(share_parts(&directory).unwrap(), everything);
-    assert_eq!(share_parts(&directory).unwrap(), 0);
+    assert_eq!(share_files(&directory.join("encoder"), &directory).unwrap(), everything);
+    Pipeline::open(&directory).unwrap().check_nothing_unlisted().unwrap();
     for name in FILES {
         assert_eq!(inode(directory.join("decoder").join(name)), inode(directory.join("encoder").join(name)));
     }

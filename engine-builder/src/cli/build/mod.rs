@@ -1,0 +1,352 @@
+//! `engine-builder build`: engines of a model for one or several profiles.
+
+mod outcome;
+
+use super::talk::Shown;
+use super::{CommandResult, Failure, environment, models};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tileforge_contract::{Precision, Task};
+use tileforge_engine_builder::rtx::PlanProgram;
+use tileforge_engine_builder::{
+    Built, BuiltPipeline, Error, GraphFile, ModelFile, PartOrder, Plans, PrecisionOptions, Profile, Progress,
+    RangeMethod, Silent, Source, SourceOptions, build, build_pipeline, map_parallel, portable, profile,
+};
+use tileforge_image::Size;
+use tileforge_session::Environment;
+use tileforge_terminal::{Failure as _, report};
+
+const EXAMPLES: &str = "\
+Examples:
+  engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
+  engine-builder build models/sdxl-vae.yaml --profile cpu -o engines/cpu/sdxl-vae
+  engine-builder build x4plus.safetensors --profile rtx4090 --require-compiled -o engines/rtx4090/x4plus
+  engine-builder build x4plus.safetensors --profile rtx4090,rtx5090 --jobs 2 -o 'engines/{profile}/x4plus'";
+
+/// Build an engine directory, or one for each of several profiles.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// A checkpoint (.safetensors, .pth, .pt, .ckpt, .bin, the .index.json of a sharded one, or a folder with any of
+    /// them and its config.json), an exported graph (.onnx) or a model file (.yaml)
+    model: PathBuf,
+    /// The one graph to build, where there are several: vae_encoder or vae_decoder of a checkpoint, or one that the model
+    /// file names [default: all, each of which is a part of the engine]
+    #[arg(long, value_name = "NAME")]
+    component: Option<String>,
+    /// Which chunk of a video the graph is for: first or next; short for --set chunk=NAME [default: both, which are
+    /// parts of the engine; with --component first]
+    #[arg(long, value_name = "CHUNK")]
+    chunk: Option<String>,
+    /// Sizes of the pictures in pixels, WIDTHxHEIGHT, several with commas: one graph for each, in the place of the
+    /// sizes of the model file or of the profile. A picture of a latent network is what its autoencoder makes of it
+    #[arg(long, value_name = "SIZE", value_delimiter = ',')]
+    size: Vec<Size>,
+    /// Frames of a video in one run, with --size [default: as few as the network takes]
+    #[arg(long, value_name = "COUNT", requires = "size", value_parser = clap::value_parser!(u16).range(1..))]
+    frames: Option<u16>,
+    /// A hyperparameter that the checkpoint does not state; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
+    /// Names that `engine-builder profiles` lists, or paths of .yaml files; several with commas, or `all`
+    #[arg(long, value_delimiter = ',', required = true)]
+    profile: Vec<String>,
+    /// Another precision than the profile's: fp32, fp16, bf16, int8 or fp8
+    #[arg(long, value_name = "PRECISION")]
+    precision: Option<Precision>,
+    /// A folder to measure activations on: pictures like those that the engine will get, or .safetensors files with the
+    /// inputs of a network that takes tensors. For an engine of several parts, a folder that has one for each part, by
+    /// its name. Without it: the built-in test image, or random tensors
+    #[arg(long, value_name = "DIR")]
+    calibration: Option<PathBuf>,
+    /// How many tiles to draw from the pictures (more, to fill the last batch), tensor files to read, or random tensors
+    /// to make (the model file's number, else 32)
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    calibration_tiles: Option<u32>,
+    /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse (the model file's method, else
+    /// mse)
+    #[arg(long, value_name = "METHOD")]
+    range: Option<RangeMethod>,
+    /// INT8 and FP8: quantise the first and the last layer as well
+    #[arg(long)]
+    all_layers: bool,
+    /// Try every layer alone in the engine's precision, and print what each costs, the most expensive first
+    #[arg(long)]
+    sensitivity: bool,
+    /// Where the engine directory goes; `{profile}` in it stands for the profile's name, and several profiles need it
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Fail with exit code 3 if the engine cannot be compiled here, instead of building a portable one
+    #[arg(long)]
+    require_compiled: bool,
+    /// How many engines to build at the same time, or of one engine, plans for RTX GPUs. NVIDIA's builder takes about
+    /// three times the memory of the weights for each
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: u16,
+    /// Store files that engines below this folder also have only once, as hard links
+    #[arg(long, value_name = "DIR")]
+    share: Option<PathBuf>,
+    /// Print one JSON object for each engine: the manifest with the measured `speed`, under `plans` what each plan
+    /// cost, and under `sensitivity` what each layer costs. An engine of several parts has this for each of its `parts`
+    #[arg(long)]
+    json: bool,
+}
+
+/// What stands for the profile's name in the engine's path.
+const PROFILE: &str = "{profile}";
+
+/// Tiles that are measured unless somebody asks for another number.
+const CALIBRATION_TILES: u32 = 32;
+
+pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResult {
+    let output = arguments.output.to_string_lossy().into_owned();
+    let names = match arguments.profile.as_slice() {
+        [name] if name == "all" => profile::names(),
+        names => names.to_vec(),
+    };
+    if names.len() > 1 && !output.contains(PROFILE) {
+        let problem = "several profiles need `{profile}` in --output, as in 'engines/{profile}/compact-x4'";
+        return Err(Failure::Usage(problem.into()));
+    }
+    let environment = environment(ort_lib)?;
+    let model = is_model_file(&arguments.model).then(|| ModelFile::read(&arguments.model)).transpose()?;
+    let mut profiles = names.iter().map(|name| Profile::read(name)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(precision) = arguments.precision {
+        profiles.iter_mut().try_for_each(|profile| profile.set_precision(precision))?;
+    }
+    let program = Some(plan_program()?);
+    if arguments.require_compiled {
+        let required = |profile| portable::require_compiled(&environment, profile, program.as_ref());
+        profiles.iter().try_for_each(required)?;
+    }
+    let chunk = arguments.chunk.iter().map(|chunk| ("chunk".to_owned(), chunk.clone()));
+    let component = arguments.component.as_deref();
+    let mut options = SourceOptions {
+        task: None,
+        hyperparameters: arguments.set.iter().cloned().chain(chunk).collect(),
+        weights: models::weight_folders(),
+        sizes: arguments.size.clone(),
+        frames: arguments.frames.map(usize::from),
+    };
+    let input = match &model {
+        Some(model) => Input::of_model(model, component, &options)?,
+        None => {
+            options.task = component.map(task).transpose()?;
+            Input::of_path(&arguments.model, &options)?
+        }
+    };
+    let target = |profile: &Profile| Target::new(profile, &input, arguments.precision.is_none());
+    let targets = profiles.iter().map(target).collect::<Result<Vec<_>, _>>()?;
+    let jobs = usize::from(arguments.jobs);
+    let work = Work { arguments, environment: &environment, input: &input, program };
+    if let [target] = targets.as_slice() {
+        let shown = Shown::default();
+        let built = work.build(target, jobs, &shown);
+        shown.finish();
+        return outcome::tell(arguments, &input, &built?);
+    }
+    work.build_all(&targets, jobs)
+}
+
+fn is_model_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// The task of a checkpoint's graph.
+fn task(name: &str) -> Result<Task, Failure> {
+    name.parse().map_err(|reason| Error::Component { reason }.into())
+}
+
+/// What an engine is made of: one graph, or one for each of its parts. A graph of a model file has its facts beside it.
+enum Input<'m> {
+    One(Made<'m>),
+    Parts(BTreeMap<String, Made<'m>>),
+}
+
+/// A graph's source.
+struct Made<'m> {
+    source: Source,
+    facts: Option<&'m GraphFile>,
+}
+
+impl<'m> Input<'m> {
+    /// All graphs of a model, or the one that was chosen.
+    fn of_model(model: &'m ModelFile, component: Option<&str>, options: &SourceOptions) -> Result<Self, Error> {
+        if component.is_none() && model.graphs.len() > 1 {
+            let sources = Source::parts_of_model(model, options)?;
+            let made = |(name, source)| {
+                let facts = model.graphs.get(&name);
+                (name, Made { source, facts })
+            };
+            return Ok(Self::Parts(sources.into_iter().map(made).collect()));
+        }
+        let graph = model.graph(component)?;
+        Ok(Self::One(Made { source: Source::of_model(model, graph, options)?, facts: Some(graph) }))
+    }
+
+    /// All graphs of a checkpoint, or that of the task that was chosen; or an exported graph.
+    fn of_path(path: &Path, options: &SourceOptions) -> Result<Self, Error> {
+        let made = |source| Made { source, facts: None };
+        if options.task.is_some() || !Source::is_checkpoint(path) {
+            return Ok(Self::One(made(Source::open(path, options)?)));
+        }
+        let mut parts = Source::parts_of_checkpoint(path, options)?;
+        let only = if parts.len() == 1 { parts.pop_first() } else { None };
+        Ok(match only {
+            Some((_, source)) => Self::One(made(source)),
+            None => Self::Parts(parts.into_iter().map(|(name, source)| (name, made(source))).collect()),
+        })
+    }
+
+    fn all(&self) -> Vec<(Option<&str>, &Made<'m>)> {
+        match self {
+            Self::One(made) => vec![(None, made)],
+            Self::Parts(parts) => parts.iter().map(|(name, made)| (Some(name.as_str()), made)).collect(),
+        }
+    }
+}
+
+/// A profile that an engine is built for, in the precision of each part.
+struct Target {
+    name: String,
+    /// In the order of [`Input::all`].
+    profiles: Vec<Profile>,
+}
+
+impl Target {
+    /// With the precision that suits the model best, if nobody asked for another one.
+    fn new(profile: &Profile, input: &Input<'_>, is_free: bool) -> Result<Self, Error> {
+        let of = |(part, made): (Option<&str>, &Made<'_>)| {
+            let mut profile = profile.clone();
+            if is_free && let Some(facts) = made.facts {
+                set_precision(&mut profile, part, facts)?;
+            }
+            Ok(profile)
+        };
+        let profiles = input.all().into_iter().map(of).collect::<Result<_, Error>>()?;
+        Ok(Self { name: profile.name.clone(), profiles })
+    }
+}
+
+/// Gives a profile the precision that suits a model's graph best.
+fn set_precision(profile: &mut Profile, part: Option<&str>, facts: &GraphFile) -> Result<(), Error> {
+    let Some(precision) = facts.precision_on(profile.provider) else { return Ok(()) };
+    match profile.set_precision(precision) {
+        // What suits the model best is not what every machine can do.
+        Err(Error::Precision { reason, .. }) => {
+            let part = part.map_or(String::new(), |part| format!("{part}: "));
+            report(&format!(
+                "{part}{}: {}, as the profile says, instead of the model's {precision}: {reason}",
+                profile.name, profile.precision
+            ));
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// What the engines of one command share.
+struct Work<'w> {
+    arguments: &'w Arguments,
+    environment: &'w Environment,
+    input: &'w Input<'w>,
+    program: Option<PlanProgram>,
+}
+
+/// An engine of either kind that was built.
+enum Outcome {
+    Engine(Box<Built>),
+    Pipeline(BuiltPipeline),
+}
+
+impl Work<'_> {
+    /// Builds the engine for one profile.
+    fn build(&self, target: &Target, jobs: usize, progress: &dyn Progress) -> Result<Outcome, Failure> {
+        let plans = Plans { program: self.program.clone(), jobs };
+        let output = &self.arguments.output;
+        // A path without the placeholder need not be UTF-8.
+        let directory = match output.to_str() {
+            Some(output) => PathBuf::from(output.replace(PROFILE, &target.name)),
+            None => output.clone(),
+        };
+        let mut orders = BTreeMap::new();
+        for ((part, made), profile) in self.input.all().into_iter().zip(&target.profiles) {
+            let Some(part) = part else {
+                let options = self.options(self.arguments.calibration.clone(), made.facts);
+                let built = build(self.environment, progress, &made.source, profile, &options, &plans, &directory)?;
+                return Ok(Outcome::Engine(Box::new(built)));
+            };
+            let options = self.options(self.calibration_of(part)?, made.facts);
+            orders.insert(part.to_owned(), PartOrder { source: &made.source, profile: profile.clone(), options });
+        }
+        Ok(Outcome::Pipeline(build_pipeline(self.environment, progress, &orders, &plans, &directory)?))
+    }
+
+    /// The folder of a part's own calibration data. They differ from part to part.
+    fn calibration_of(&self, part: &str) -> Result<Option<PathBuf>, Failure> {
+        let Some(folder) = &self.arguments.calibration else { return Ok(None) };
+        let names: Vec<&str> = self.input.all().into_iter().filter_map(|(part, _)| part).collect();
+        if !names.iter().any(|part| folder.join(part).is_dir()) {
+            let names = names.join(", ");
+            let problem = format!("{}: expected folders in it, named after the parts {names}", folder.display());
+            return Err(Failure::Usage(problem));
+        }
+        Ok(Some(folder.join(part)).filter(|folder| folder.is_dir()))
+    }
+
+    fn options(&self, calibration: Option<PathBuf>, facts: Option<&GraphFile>) -> PrecisionOptions {
+        let Arguments { calibration_tiles, range, all_layers, sensitivity, .. } = self.arguments;
+        let of_model = facts.map(|facts| facts.calibration.clone()).unwrap_or_default();
+        PrecisionOptions {
+            calibration,
+            calibration_tiles: calibration_tiles.or(of_model.tiles).unwrap_or(CALIBRATION_TILES) as usize,
+            range: range.or(of_model.range).unwrap_or_default(),
+            all_layers: *all_layers,
+            sensitivity: *sensitivity,
+        }
+    }
+
+    /// Builds the engines for several profiles, so many at the same time. A profile that fails does not stop the
+    /// others.
+    fn build_all(&self, targets: &[Target], jobs: usize) -> CommandResult {
+        let shown = Shown::default();
+        shown.begin("building engines", targets.len());
+        let made = map_parallel(targets, jobs, |target| {
+            let built = self.build(target, 1, &Silent);
+            shown.step();
+            built
+        });
+        shown.finish();
+        let mut exits = Vec::new();
+        for (target, built) in targets.iter().zip(made) {
+            match built {
+                Ok(built) => outcome::tell(self.arguments, self.input, &built)?,
+                Err(failure) => {
+                    let why = failure.text().unwrap_or_default();
+                    report(&format!("{}: not built: {why}", target.name));
+                    exits.push(failure.exit());
+                }
+            }
+        }
+        match exits.first() {
+            None => Ok(()),
+            Some(first) => Err(Failure::Partly { failed: exits.len(), of: targets.len(), exit: *first }),
+        }
+    }
+}
+
+/// How this program starts itself to build one plan.
+pub(super) fn plan_program() -> Result<PlanProgram, Failure> {
+    let program = std::env::current_exe().map_err(|source| Error::File {
+        path: "engine-builder".into(),
+        action: "find the program itself",
+        source,
+    })?;
+    Ok(PlanProgram { program, arguments: vec!["build-plan".into()] })
+}
+
+/// `NAME=VALUE`.
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| "expected NAME=VALUE".into())
+}

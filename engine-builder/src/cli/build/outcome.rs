@@ -1,0 +1,148 @@
+//! What `engine-builder build` says about an engine that it built.
+
+use super::super::{CommandResult, advice, result, result_json};
+use super::{Arguments, Input, Outcome};
+use std::collections::BTreeMap;
+use tileforge_contract::Upscale;
+use tileforge_engine::manifest::{FileDigest, Gate, Manifest};
+use tileforge_engine::share::share_files;
+use tileforge_engine::{Diffusion, PipelineManifest};
+use tileforge_engine_builder::portable::NotCompiled;
+use tileforge_engine_builder::rtx::PlanReport;
+use tileforge_engine_builder::{Built, BuiltPipeline, Sensitivity, figure};
+use tileforge_terminal::report;
+
+/// Prints what was built.
+pub(super) fn tell(arguments: &Arguments, input: &Input<'_>, outcome: &Outcome) -> CommandResult {
+    let directory = match outcome {
+        Outcome::Engine(built) => &built.directory,
+        Outcome::Pipeline(built) => &built.directory,
+    };
+    let saved = arguments.share.as_deref().map(|folder| share_files(directory, folder)).transpose()?;
+    match outcome {
+        Outcome::Engine(built) if arguments.json => return result_json(&Report::of(built)),
+        Outcome::Pipeline(built) if arguments.json => return result_json(&PipelineReport::of(built)),
+        Outcome::Engine(built) => {
+            if let Some((_, made)) = input.all().first() {
+                tell_engine(made.source.name(), built);
+            }
+            report(&format!("  {:.1} MB in {} files", built.bytes as f64 / 1e6, built.manifest.files.len()));
+        }
+        Outcome::Pipeline(built) => {
+            built.parts.iter().for_each(|(name, part)| tell_engine(name, part));
+            let shared = if built.shared > 0 {
+                format!(", {:.1} MB of them stored once for several parts", built.shared as f64 / 1e6)
+            } else {
+                String::new()
+            };
+            report(&format!("  {:.1} MB in {} parts{shared}", built.bytes as f64 / 1e6, built.parts.len()));
+        }
+    }
+    if let Some(saved) = saved.filter(|saved| *saved > 0) {
+        report(&format!("  {:.1} MB of it shared with other engines", saved as f64 / 1e6));
+    }
+    result(&directory.display().to_string())
+}
+
+fn tell_engine(name: &str, built: &Built) {
+    let manifest = &built.manifest;
+    let enlarges = Upscale::of(&manifest.contract).map_or(String::new(), |upscale| format!(" ×{}", upscale.scale));
+    report(&format!("{name}: {}{enlarges}, {}", manifest.model.architecture, manifest.precision));
+    for graph in &manifest.graphs {
+        report(&format!("  {}{}", graph.file, if graph.optimised { ", optimised offline" } else { "" }));
+    }
+    if !manifest.islands.is_empty() {
+        report(&format!("  not in {}: {}", manifest.precision, shortened(&manifest.islands)));
+    }
+    if let Some(calibration) = &manifest.calibration {
+        let found = format!("{} tiles of {} pictures", calibration.tiles, calibration.pictures);
+        report(&format!("  calibrated on {found} ({})", calibration.source));
+    }
+    for layer in &built.sensitivity {
+        report(&format!("  {layer}"));
+    }
+    for gate in manifest.gates.iter().chain(&built.speed) {
+        let (value, floor) = (figure(gate.value), figure(gate.floor));
+        report(&format!("  gate {}: {} = {value} (at least {floor})", gate.graph, gate.name));
+    }
+    for plan in &built.plans {
+        report(&format!("  {}", plan_line(plan)));
+    }
+    if let Some(reason) = &built.portable {
+        let advice = match reason {
+            NotCompiled::NoBuilder(error) => advice::missing_builder(error),
+            NotCompiled::Here(_) => None,
+        };
+        let advice = advice.map_or(String::new(), |advice| format!("; {advice}"));
+        report(&format!("  portable, not compiled for its GPU: {reason}{advice}"));
+    }
+}
+
+/// What a plan cost, in a line.
+fn plan_line(plan: &PlanReport) -> String {
+    let memory = plan.peak_bytes.map_or(String::new(), |bytes| format!(", {:.2} GB of memory", bytes as f64 / 1e9));
+    let bytes = if plan.repeatable {
+        ""
+    } else {
+        "; another build may give other bytes, because this system does not let programs fix their addresses"
+    };
+    format!(
+        "plan of {}: {:.1} MB, {} layers, {:.1} s{memory}{bytes}",
+        plan.graph,
+        plan.bytes as f64 / 1e6,
+        plan.layers,
+        plan.seconds
+    )
+}
+
+/// What `build --json` prints: the manifest, plans, speed and sensitivity.
+#[derive(serde::Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    manifest: &'a Manifest,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    plans: &'a [PlanReport],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    speed: &'a [Gate],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    sensitivity: &'a [Sensitivity],
+}
+
+impl<'a> Report<'a> {
+    fn of(built: &'a Built) -> Self {
+        let Built { manifest, plans, speed, sensitivity, .. } = built;
+        Self { manifest, plans, speed, sensitivity }
+    }
+}
+
+/// What `build --json` prints of a pipeline: its manifest, with the report of each part in the place of its digest.
+#[derive(serde::Serialize)]
+struct PipelineReport<'a> {
+    schema: u32,
+    name: &'a str,
+    producer: &'a str,
+    parts: BTreeMap<&'a str, Report<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diffusion: &'a Option<Diffusion>,
+    files: &'a BTreeMap<String, FileDigest>,
+    shared_bytes: u64,
+}
+
+impl<'a> PipelineReport<'a> {
+    fn of(built: &'a BuiltPipeline) -> Self {
+        let PipelineManifest { schema, name, producer, diffusion, files, .. } = &built.manifest;
+        let parts = built.parts.iter().map(|(name, part)| (name.as_str(), Report::of(part))).collect();
+        Self { schema: *schema, name, producer, parts, diffusion, files, shared_bytes: built.shared }
+    }
+}
+
+/// The first few names, and how many more there are.
+fn shortened(names: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let first = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN {
+        format!("{first} and {} more (`islands` of the manifest)", names.len() - SHOWN)
+    } else {
+        first
+    }
+}

@@ -1,0 +1,116 @@
+//! Building engines of several parts.
+
+use crate::build::{Built, Order, Prepared, check_output, producer, write_manifest};
+use crate::{Error, Plans, PrecisionOptions, Profile, Progress, Result, Source};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tileforge_engine::digest::sha256_file;
+use tileforge_engine::manifest::SCHEMA;
+use tileforge_engine::share::share_files;
+use tileforge_engine::{MANIFEST_FILE, PipelineManifest, exchange};
+use tileforge_session::Environment;
+
+/// One part of an engine that is to be built: an engine itself.
+#[derive(Debug)]
+pub struct PartOrder<'a> {
+    /// What it is made of.
+    pub source: &'a Source,
+    /// The profile, with the precision that suits the part.
+    pub profile: Profile,
+    /// How its activations are measured.
+    pub options: PrecisionOptions,
+}
+
+/// An engine of several parts that was written.
+#[derive(Debug)]
+pub struct BuiltPipeline {
+    /// The engine directory.
+    pub directory: PathBuf,
+    /// The manifest.
+    pub manifest: PipelineManifest,
+    /// The parts by name.
+    pub parts: BTreeMap<String, Built>,
+    /// Bytes of all files that are stored.
+    pub bytes: u64,
+    /// Bytes of files that are equal to those of another part, and are stored once.
+    pub shared: u64,
+}
+
+/// Builds an engine of several parts at `directory`, as [`build`](crate::build) does with one.
+///
+/// All graphs are made before any is measured. Files that are equal in several parts, such as weights, are stored once
+/// where the file system has hard links.
+///
+/// # Errors
+/// [`Error::Part`] with the reasons of [`build`](crate::build), or a file cannot be written. Nothing is left behind
+/// then, or still the older engine.
+pub fn build_pipeline(
+    environment: &Environment,
+    progress: &dyn Progress,
+    parts: &BTreeMap<String, PartOrder<'_>>,
+    plans: &Plans,
+    directory: &Path,
+) -> Result<BuiltPipeline> {
+    let name = tileforge_engine::engine_name(directory)?.to_owned();
+    let orders: Vec<Order<'_>> = parts
+        .iter()
+        .map(|(name, PartOrder { source, profile, options })| Order { name: name.clone(), source, profile, options })
+        .collect();
+    check_output(&orders.iter().collect::<Vec<_>>(), directory)?;
+    let mut prepared = Vec::new();
+    for order in orders {
+        let name = order.name.clone();
+        let progress = OfPart { part: &name, progress };
+        let part = Prepared::new(environment, &progress, order, plans).map_err(in_part(&name))?;
+        prepared.push((name, part));
+    }
+    let parent = exchange::place_for(directory)?;
+    let staging = exchange::temporary(parent)?;
+    let (mut built, mut digests, mut shared) = (BTreeMap::new(), BTreeMap::new(), 0);
+    for (name, prepared) in prepared {
+        let folder = staging.path().join(&name);
+        let place = |error: Error| error.relocated(staging.path(), directory);
+        fs::create_dir(&folder).map_err(|e| place(Error::file(&folder, "create", e)))?;
+        let progress = OfPart { part: &name, progress };
+        let part = prepared.write(environment, &progress, &folder, parent, &directory.join(&name));
+        let part = part.map_err(in_part(&name))?;
+        // The parts that are there already are the others.
+        shared += share_files(&folder, staging.path()).map_err(|error| place(error.into()))?;
+        digests.insert(name.clone(), sha256_file(&folder.join(MANIFEST_FILE)).map_err(|error| place(error.into()))?);
+        built.insert(name, part);
+    }
+    let manifest = PipelineManifest {
+        schema: SCHEMA,
+        name,
+        producer: producer(),
+        parts: digests,
+        diffusion: None,
+        files: BTreeMap::new(),
+    };
+    write_manifest(&manifest, staging.path()).map_err(|error| error.relocated(staging.path(), directory))?;
+    exchange::put_in_place(staging, directory)?;
+    let bytes = built.values().map(|part| part.bytes).sum::<u64>().saturating_sub(shared);
+    Ok(BuiltPipeline { directory: directory.to_owned(), manifest, parts: built, bytes, shared })
+}
+
+fn in_part(part: &str) -> impl Fn(Error) -> Error {
+    let part = part.to_owned();
+    move |source| Error::Part { part: part.clone(), source: Box::new(source) }
+}
+
+/// Progress of one part.
+struct OfPart<'p> {
+    part: &'p str,
+    progress: &'p dyn Progress,
+}
+
+impl Progress for OfPart<'_> {
+    fn begin(&self, stage: &str, steps: usize) {
+        self.progress.begin(&format!("{}: {stage}", self.part), steps);
+    }
+
+    fn step(&self) {
+        self.progress.step();
+    }
+}
