@@ -53,16 +53,14 @@ engines: setup build ## Build engines: GPU=rtx4090, GPU=all (else for this machi
 engines-of-models:
 	@set -e; \
 	profiles=$(if $(filter all,$(GPU)),"$$($(BIN)/engine-builder profiles | cut -d' ' -f1)",$(or $(GPU),$$($(BIN)/engine-builder profiles --here))); \
-	engines=$$($(BIN)/engine-builder models --engines $(or $(MODELS:%=$(MODEL_FILES)/%.yaml),--available)); \
+	engines=$$($(BIN)/engine-builder models --names $(or $(MODELS:%=$(MODEL_FILES)/%.yaml),--available)); \
 	$(if $(RTX_FEATURE),if $(BIN)/engine-builder profiles $$profiles 2>/dev/null | grep -q ' tensorrt-rtx '; then python3 scripts/setup_onnxruntime.py --rtx; fi;) \
 	for profile in $$profiles; do $(MAKE) --no-print-directory engines-of-profile GPU=$$profile ENGINES="$$engines"; done
 
-# Of a model with several graphs, MODEL/GRAPH is an engine.
 engines-of-profile: $(foreach engine,$(ENGINES),$(ENGINE_FOLDER)/$(GPU)/$(engine)/manifest.json)
 
-.SECONDEXPANSION:
-$(ENGINE_FOLDER)/$(GPU)/%/manifest.json: $(MODEL_FILES)/$$(firstword $$(subst /, ,$$*)).yaml $(wildcard profiles/$(GPU).yaml profiles/families/*.yaml) $(BIN)/engine-builder
-	$(BIN)/engine-builder build $< $(if $(findstring /,$*),--component $(notdir $*)) --profile $(GPU) -o $(@D) --share $(ENGINE_FOLDER) --jobs $(JOBS)
+$(ENGINE_FOLDER)/$(GPU)/%/manifest.json: $(MODEL_FILES)/%.yaml $(wildcard profiles/$(GPU).yaml profiles/families/*.yaml) $(BIN)/engine-builder
+	$(BIN)/engine-builder build $< --profile $(GPU) -o $(@D) --share $(ENGINE_FOLDER) --jobs $(JOBS)
 
 # The tests of the builder need its library.
 test: RTX := $(if $(RTX_FEATURE),1)

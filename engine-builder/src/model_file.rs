@@ -264,7 +264,7 @@ impl ModelFile {
                 return invalid(format!("{file}: expected 64 hexadecimal digits of SHA-256, found `{wrong}`"));
             }
         }
-        // Engines get these names.
+        // Parts of the model's engine get these names.
         if let Some(graph) = graphs.keys().find(|graph| !(graph.is_empty() || tileforge_files::is_plain(graph))) {
             return invalid(format!("`graphs`: expected plain names, found {graph:?}"));
         }
@@ -303,14 +303,6 @@ impl ModelFile {
             found: name.map(str::to_owned),
             graphs: self.graphs.keys().cloned().collect(),
         })
-    }
-
-    /// The names of the model's engines, which are paths below the folder of a profile's engines: the model's name, or
-    /// for each of several graphs the model's name and the graph's.
-    pub fn engines(&self) -> Vec<String> {
-        let engine =
-            |graph: &String| if graph.is_empty() { self.name.clone() } else { format!("{}/{graph}", self.name) };
-        self.graphs.keys().map(engine).collect()
     }
 
     /// Bytes of the weights; `None` where the size of a file is not known.

@@ -65,6 +65,19 @@ pub enum Error {
         /// Frames of the first chunk.
         frames: usize,
     },
+    /// An engine of several parts has no part for some work, or several.
+    #[error("{}: expected one {wanted} among its parts, found {}; its parts are {}", path.display(),
+        if found.is_empty() { "none".into() } else { found.join(", ") }, parts.join(", "))]
+    NoPart {
+        /// The engine's directory.
+        path: PathBuf,
+        /// What the part should do.
+        wanted: &'static str,
+        /// The parts that do it.
+        found: Vec<String>,
+        /// All its parts.
+        parts: Vec<String>,
+    },
     /// A tensor is not what the engine takes.
     #[error("{tensor}: expected {expected}, found {found}")]
     Tensor {

@@ -9,7 +9,7 @@ use tileforge_terminal::cache_folder;
 const HELP: &str = "\
 Examples:
   engine-builder models
-  engine-builder models --available --engines
+  engine-builder models --available --names
   engine-builder models sdxl-vae drct-l-x4 --json
 
 Weights are looked for beside the model files, in the folders of MODEL_PATH (separated by colons), in the cache of
@@ -24,9 +24,9 @@ pub(super) struct Arguments {
     /// Only models whose weights are on this machine
     #[arg(long)]
     available: bool,
-    /// Print the names of the engines that are built of them, one a line
+    /// Print their names alone, one a line; `make engines` builds an engine of this name of each
     #[arg(long, conflicts_with = "json")]
-    engines: bool,
+    names: bool,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
@@ -39,11 +39,11 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
     if arguments.available {
         models.retain(|model| weights.hold(model));
     }
-    if arguments.engines {
-        return result(&models.iter().flat_map(ModelFile::engines).collect::<Vec<_>>().join("\n"));
+    if arguments.names {
+        return result(&models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join("\n"));
     }
     if arguments.json {
-        let shown = |model| Shown { model, available: weights.hold(model), engines: model.engines() };
+        let shown = |model| Shown { model, available: weights.hold(model) };
         return result_json(&models.iter().map(shown).collect::<Vec<_>>());
     }
     let line = |model: &ModelFile| {
@@ -66,7 +66,6 @@ struct Shown<'a> {
     model: &'a ModelFile,
     /// Whether its weights are on this machine.
     available: bool,
-    engines: Vec<String>,
 }
 
 /// The folders `models/` below the current folder, beside the executable, and in any folder above it.

@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `encoder`, `decoder` | [`Encoder`] and [`Decoder`], the tasks of an [`Executor`](crate::executor::Executor) |
+//! | `half` | [`Half`]: which parts of an engine are an encoder or a decoder |
 //! | `coder` | what both share: sessions, tiles in space, chunks in time |
 //! | `chunks` | how a clip is cut in time; exact, because the network keeps what it needs of the frames before |
 //! | `canvas` | tiles blended into one picture |
@@ -15,6 +16,7 @@ mod chunks;
 mod coder;
 mod decoder;
 mod encoder;
+mod half;
 mod interface;
 mod latent;
 mod noise;
@@ -22,5 +24,6 @@ mod noise;
 pub use coder::{CodingOptions, Statistics};
 pub use decoder::{DecodeRequest, Decoder};
 pub use encoder::{EncodeRequest, Encoder, Frames, Posterior};
+pub use half::Half;
 pub use interface::{Direction, direction_of, is_clip};
 pub use latent::Latent;

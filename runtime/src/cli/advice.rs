@@ -29,7 +29,8 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         Error::Contract(_) => REBUILD,
         Error::NoSuchTile { .. } => "choose one of them with --tile, or a fitting --input-size for depth",
         Error::NoSuchBatch { .. } => "choose one of them with --batch, or build the engine with such a batch",
-        Error::ClipTooLong { .. } => "give one with --next",
+        Error::ClipTooLong { .. } => "give an engine with both: build it without --chunk and --component",
+        Error::NoPart { .. } => "choose one with --part",
         Error::MapSize { .. } => "give the map that was aligned to the picture, or resize it without interpolation",
         _ => return None,
     };
@@ -68,7 +69,7 @@ fn of_engine(error: &EngineError) -> Option<&'static str> {
         | EngineError::Manifest { .. }
         | EngineError::Contract(_)
         | EngineError::Graph { .. } => Some(REBUILD),
-        EngineError::SeveralParts { .. } => Some("choose one with --part"),
+        EngineError::SeveralParts { .. } => Some("give the folder of one as --engine, or choose it with --part"),
         EngineError::Unsigned { .. } => {
             Some("ask whoever sent the engine for one that is signed, or leave out --require-signature")
         }

@@ -39,11 +39,6 @@ impl Chosen {
             Some(_) => self.open().map(Bundle::Engine),
         }
     }
-
-    /// Opens another engine that goes with it, in the same way.
-    pub(crate) fn open_other(&self, directory: &Path) -> Result<Engine> {
-        self.signed.open(directory)
-    }
 }
 
 /// Whose engines must be; shared by all commands that open any.

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tileforge_engine::Engine;
 use tileforge_files::outputs;
 use tileforge_image::frames::{FrameReader, FrameWriter, Matrix, RawFrames};
 use tileforge_image::{Depth, Format, ImageReader, ImageWriter, Limits};
 use tileforge_runtime::autoencoder::{
-    CodingOptions, DecodeRequest, Decoder, EncodeRequest, Encoder, Frames, Latent, Posterior, Statistics,
+    CodingOptions, DecodeRequest, Decoder, Direction, EncodeRequest, Encoder, Frames, Half, Latent, Posterior,
+    Statistics,
 };
 use tileforge_runtime::executor::Executor;
 use tileforge_runtime::pixels::Pixels;
@@ -27,22 +27,21 @@ use super::signals::stopped_by_signals;
 
 const ENCODE_EXAMPLES: &str = "\
 Examples:
-  runtime encode --engine engines/sdxl-vae-encoder --input photo.png --output photo.safetensors
-  runtime encode --engine engines/sdxl-vae-encoder --input photo.png --output photo.safetensors --sample 42
-  runtime encode --engine engines/seedvr2-encoder-first --next engines/seedvr2-encoder-next --input clip.y4m \\
-    --output clip.safetensors";
+  runtime encode --engine engines/sdxl-vae --input photo.png --output photo.safetensors
+  runtime encode --engine engines/sdxl-vae --input photo.png --output photo.safetensors --sample 42
+  runtime encode --engine engines/seedvr2-vae --input clip.y4m --output clip.safetensors";
 
 const DECODE_EXAMPLES: &str = "\
 Examples:
-  runtime decode --engine engines/sdxl-vae-decoder --input photo.safetensors --output photo.png
-  runtime decode --engine engines/seedvr2-decoder-first --next engines/seedvr2-decoder-next --input clip.safetensors \\
-    --output clip.y4m --rate 24:1
-  runtime decode --engine engines/seedvr2-decoder-first --input clip.safetensors --output - | ffmpeg -i - clip.mp4
-  runtime decode --engine engines/seedvr2-decoder-first --input clip.safetensors --output frames/";
+  runtime decode --engine engines/sdxl-vae --input photo.safetensors --output photo.png
+  runtime decode --engine engines/seedvr2-vae --input clip.safetensors --output clip.y4m --rate 24:1
+  runtime decode --engine engines/seedvr2-vae --input clip.safetensors --output - | ffmpeg -i - clip.mp4
+  runtime decode --engine engines/seedvr2-vae --input clip.safetensors --output frames/";
 
 const ROUNDTRIP_EXAMPLES: &str = "\
-Example:
-  runtime roundtrip --encoder engines/sdxl-vae-encoder --decoder engines/sdxl-vae-decoder --input photo.png";
+Examples:
+  runtime roundtrip --engine engines/sdxl-vae --input photo.png
+  runtime roundtrip --engine engines/seedvr2-vae --input clip.y4m --minimum-psnr 30";
 
 /// How autoencoders run.
 #[derive(clap::Args)]
@@ -119,15 +118,12 @@ impl Iterator for ClipFrames {
 
 /// Encode a picture or a clip with an autoencoder's encoder.
 ///
-/// The latent is written as diffusion models work on it: (latent − shift) · scaling, by the engine's contract.
+/// The encoder is a part of the engine; for clips two are, one for the first chunk and one for the later ones. The latent is written as diffusion models work on it: (latent − shift) · scaling, by the engine's contract.
 #[derive(clap::Args)]
 #[command(after_help = ENCODE_EXAMPLES)]
 pub(crate) struct EncodeArguments {
     #[command(flatten)]
     engine: Chosen,
-    /// For clips: the engine for the chunks after the first one.
-    #[arg(long, value_name = "DIR")]
-    next: Option<PathBuf>,
     #[command(flatten)]
     source: Source,
     /// Where the latent goes: a .safetensors file.
@@ -148,9 +144,6 @@ pub(crate) struct EncodeArguments {
 pub(crate) struct DecodeArguments {
     #[command(flatten)]
     engine: Chosen,
-    /// For clips: the engine for the chunks after the first one.
-    #[arg(long, value_name = "DIR")]
-    next: Option<PathBuf>,
     /// The latent: .safetensors, .npz or .npy.
     #[arg(long, value_name = "IN")]
     input: PathBuf,
@@ -168,18 +161,9 @@ pub(crate) struct DecodeArguments {
 #[derive(clap::Args)]
 #[command(after_help = ROUNDTRIP_EXAMPLES)]
 pub(crate) struct RoundtripArguments {
-    /// The encoder's engine.
-    #[arg(long, value_name = "DIR")]
-    encoder: PathBuf,
-    /// For clips: the encoder's engine for the chunks after the first one.
-    #[arg(long, value_name = "DIR")]
-    next_encoder: Option<PathBuf>,
-    /// The decoder's engine.
-    #[arg(long, value_name = "DIR")]
-    decoder: PathBuf,
-    /// For clips: the decoder's engine for the chunks after the first one.
-    #[arg(long, value_name = "DIR")]
-    next_decoder: Option<PathBuf>,
+    /// The engine's directory, with an encoder and a decoder among its parts.
+    #[arg(long = "engine", value_name = "DIR")]
+    directory: PathBuf,
     #[command(flatten)]
     signed: Signed,
     #[command(flatten)]
@@ -211,11 +195,11 @@ fn check_source(source: &Source, is_clip: bool) -> CommandResult {
 }
 
 /// Refuses an output that would destroy what is read. Streams are no files.
-fn check_output(output: &Path, input: &Path, engine: &Path, next: Option<&Path>) -> CommandResult {
+fn check_output(output: &Path, input: &Path, engine: &Path) -> CommandResult {
     if is_standard_stream(output) {
         return Ok(());
     }
-    let read: Vec<&Path> = [input, engine].into_iter().chain(next).filter(|path| !is_standard_stream(path)).collect();
+    let read: Vec<&Path> = [input, engine].into_iter().filter(|path| !is_standard_stream(path)).collect();
     Ok(outputs::check(&[output], &read)?)
 }
 
@@ -225,10 +209,10 @@ pub(crate) fn encode(arguments: &EncodeArguments, environment: impl Fn() -> Resu
         let text = format!("{}: expected a name that ends in .safetensors, which also holds sizes", output.display());
         return Err(Failure::Usage(text));
     }
-    check_output(output, &arguments.source.input, &arguments.engine.directory, arguments.next.as_deref())?;
-    let engine = arguments.engine.open()?;
-    let next = arguments.next.as_deref().map(|directory| arguments.engine.open_other(directory)).transpose()?;
-    let encoder = Encoder::new(&environment()?, &engine, next.as_ref(), coding.options())?;
+    check_output(output, &arguments.source.input, &arguments.engine.directory)?;
+    let bundle = arguments.engine.open_bundle()?;
+    let half = Half::of(&bundle, Direction::Encode)?;
+    let encoder = Encoder::new(&environment()?, half.engine, half.next, coding.options())?;
     check_source(&arguments.source, encoder.is_clip())?;
     let executor = Executor::new(encoder, 1)?;
     let posterior = arguments.sample.map_or(Posterior::Mean, Posterior::Sample);
@@ -236,16 +220,16 @@ pub(crate) fn encode(arguments: &EncodeArguments, environment: impl Fn() -> Resu
     let (latent, made) = executor.submit(request, &stopped_by_signals()?)?.wait()?;
     latent.write(output)?;
     let seconds = executor.task().session_time().as_secs_f64();
-    tell(coding, &arguments.source.input, output, &engine, &made, seconds)
+    tell(coding, &arguments.source.input, output, bundle.name(), &made, seconds)
 }
 
 pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let (output, coding) = (&arguments.output, &arguments.coding);
     TensorFormat::of_name(&arguments.input)?;
-    check_output(output, &arguments.input, &arguments.engine.directory, arguments.next.as_deref())?;
-    let engine = arguments.engine.open()?;
-    let next = arguments.next.as_deref().map(|directory| arguments.engine.open_other(directory)).transpose()?;
-    let decoder = Decoder::new(&environment()?, &engine, next.as_ref(), coding.options())?;
+    check_output(output, &arguments.input, &arguments.engine.directory)?;
+    let bundle = arguments.engine.open_bundle()?;
+    let half = Half::of(&bundle, Direction::Decode)?;
+    let decoder = Decoder::new(&environment()?, half.engine, half.next, coding.options())?;
     let to_stream = has_frames(output, None);
     if to_stream && !decoder.is_clip() {
         let text = format!("{}: expected a picture's name for an engine that gives pictures", output.display());
@@ -278,7 +262,7 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
     // The task has dropped its own handle on the sink with the request.
     let (mut target, _) = Arc::into_inner(target).ok_or_else(|| Error::Internal("decode".into()))?.into_inner();
     target.finish()?;
-    tell(coding, &arguments.input, output, &engine, &made, seconds)
+    tell(coding, &arguments.input, output, bundle.name(), &made, seconds)
 }
 
 /// Where decoded frames go.
@@ -329,16 +313,15 @@ pub(crate) fn roundtrip(
     environment: impl Fn() -> Result<Environment>,
 ) -> CommandResult {
     let coding = &arguments.coding;
-    let open = |directory: &Path| arguments.signed.open(directory);
-    let [encoder, decoder] = [open(&arguments.encoder)?, open(&arguments.decoder)?];
-    let next_encoder = arguments.next_encoder.as_deref().map(open).transpose()?;
-    let next_decoder = arguments.next_decoder.as_deref().map(open).transpose()?;
-    let environment = environment()?;
     if is_standard_stream(&arguments.source.input) {
         return Err(Failure::Usage("the input is read twice; expected a file, found standard input (-)".into()));
     }
-    let encoding = Encoder::new(&environment, &encoder, next_encoder.as_ref(), coding.options())?;
-    let decoding = Decoder::new(&environment, &decoder, next_decoder.as_ref(), coding.options())?;
+    let bundle = arguments.signed.open_bundle(&arguments.directory)?;
+    let half = |direction| Half::of(&bundle, direction);
+    let (encoder, decoder) = (half(Direction::Encode)?, half(Direction::Decode)?);
+    let environment = environment()?;
+    let encoding = Encoder::new(&environment, encoder.engine, encoder.next, coding.options())?;
+    let decoding = Decoder::new(&environment, decoder.engine, decoder.next, coding.options())?;
     check_source(&arguments.source, encoding.is_clip())?;
     let encoding = Executor::new(encoding, 1)?;
     let request = EncodeRequest::new(arguments.source.opener(), Posterior::Mean);
@@ -405,13 +388,13 @@ fn tell(
     coding: &Coding,
     input: &Path,
     output: &Path,
-    engine: &Engine,
+    engine: &str,
     made: &Statistics,
     session_seconds: f64,
 ) -> CommandResult {
     if coding.json {
         let mut everything = json!({
-            "engine": engine.manifest().name,
+            "engine": engine,
             "input": input,
             "output": output,
             "session_seconds": session_seconds,

@@ -1,0 +1,45 @@
+//! The engines of an encoder or a decoder, among the parts of an engine.
+
+use tileforge_engine::{Bundle, Engine};
+
+use super::interface::{Direction, direction_of};
+use crate::error::{Error, Result};
+
+/// The encoder or the decoder of an autoencoder.
+#[derive(Clone, Copy, Debug)]
+pub struct Half<'b> {
+    /// The engine for pictures, or for the first chunk of a clip.
+    pub engine: &'b Engine,
+    /// The engine for later chunks of a clip.
+    pub next: Option<&'b Engine>,
+}
+
+impl<'b> Half<'b> {
+    /// Finds the half in an engine of several parts by what their contracts say. An engine of one network is the half
+    /// itself, whatever it does.
+    ///
+    /// # Errors
+    /// [`Error::NoPart`]: no part is such a half, or several are.
+    pub fn of(bundle: &'b Bundle, direction: Direction) -> Result<Self> {
+        let pipeline = match bundle {
+            Bundle::Engine(engine) => return Ok(Self { engine, next: None }),
+            Bundle::Pipeline(pipeline) => pipeline,
+        };
+        let fitting = pipeline.parts().filter(|(_, part)| direction_of(&part.manifest().contract) == Some(direction));
+        let (next, first): (Vec<_>, Vec<_>) =
+            fitting.partition(|(_, part)| part.manifest().contract.carried().next().is_some());
+        match (first.as_slice(), next.as_slice()) {
+            (&[(_, engine)], []) => Ok(Self { engine, next: None }),
+            (&[(_, engine)], &[(_, next)]) => Ok(Self { engine, next: Some(next) }),
+            _ => Err(Error::NoPart {
+                path: pipeline.directory().to_owned(),
+                wanted: match direction {
+                    Direction::Encode => "encoder of pictures or clips",
+                    Direction::Decode => "decoder of pictures or clips",
+                },
+                found: first.iter().chain(&next).map(|(name, _)| (*name).to_owned()).collect(),
+                parts: pipeline.parts().map(|(name, _)| name.to_owned()).collect(),
+            }),
+        }
+    }
+}
