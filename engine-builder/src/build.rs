@@ -71,7 +71,7 @@ pub fn build(
 ) -> Result<Built> {
     let name = tileforge_engine::engine_name(directory)?.to_owned();
     let order = Order { name, source, profile, options };
-    check_output(&[&order], directory)?;
+    check_output(&[&order], &[], directory)?;
     let prepared = Prepared::new(environment, progress, order, plans)?;
     let parent = exchange::place_for(directory)?;
     let staging = exchange::temporary(parent)?;
@@ -90,8 +90,8 @@ pub(crate) struct Order<'a> {
 }
 
 /// Checks that options suit precisions, and that nothing that is read would be replaced.
-pub(crate) fn check_output(orders: &[&Order<'_>], directory: &Path) -> Result<()> {
-    let mut inputs = Vec::new();
+pub(crate) fn check_output(orders: &[&Order<'_>], files: &[PathBuf], directory: &Path) -> Result<()> {
+    let mut inputs = files.to_vec();
     for Order { source, profile, options, .. } in orders {
         options.check(profile.precision)?;
         inputs.extend(source.files());

@@ -184,6 +184,12 @@ pub enum Error {
         /// The unfinished file.
         path: PathBuf,
     },
+    /// A file holds a whole diffusion pipeline, and only its weights.
+    #[error("{}: this is a whole pipeline in one file, without tokenizers and scheduler", path.display())]
+    PipelineFile {
+        /// The file.
+        path: PathBuf,
+    },
     /// A part of an engine cannot be built. Nothing was written.
     #[error("the part {part} cannot be built")]
     Part {

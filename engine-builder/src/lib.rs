@@ -4,6 +4,7 @@
 //! run against their reference. [`build`] writes the engine directory.
 
 mod build;
+mod diffusion;
 mod error;
 mod fetch;
 mod gate;
@@ -25,13 +26,14 @@ mod weights;
 mod yaml;
 
 pub use build::{Built, Plans, build};
+pub use diffusion::{DiffusionOptions, DiffusionSource};
 pub use error::{Error, MissingWeights, Result};
 pub use fetch::{FetchProgress, Fetched, Hub, fetch};
 pub use gate::{Measurement, figure};
 pub use listed_weights::check_weights;
 pub use model_file::{Calibration, FileFacts, GraphFile, ModelFile, ModelSizes, Origin};
 pub use parallel::map_parallel;
-pub use pipeline::{BuiltPipeline, PartOrder, build_pipeline};
+pub use pipeline::{Beside, BuiltPipeline, PartOrder, build_pipeline};
 pub use precision::{PrecisionOption, PrecisionOptions, RangeMethod, Sensitivity, convert_graph};
 pub use profile::{Device, Floors, Profile, Tile};
 pub use progress::{Progress, Silent};

@@ -5,10 +5,11 @@ use crate::{Error, Plans, PrecisionOptions, Profile, Progress, Result, Source};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tileforge_engine::digest::sha256_file;
+use tileforge_engine::digest::{FileDigest, sha256, sha256_file};
 use tileforge_engine::manifest::SCHEMA;
 use tileforge_engine::share::share_files;
-use tileforge_engine::{MANIFEST_FILE, PipelineManifest, exchange};
+use tileforge_engine::{Diffusion, MANIFEST_FILE, PipelineManifest, exchange};
+use tileforge_files::TEXT_MAXIMUM_BYTES;
 use tileforge_session::Environment;
 
 /// One part of an engine that is to be built: an engine itself.
@@ -20,6 +21,15 @@ pub struct PartOrder<'a> {
     pub profile: Profile,
     /// How its activations are measured.
     pub options: PrecisionOptions,
+}
+
+/// What stands beside the parts of an engine.
+#[derive(Clone, Debug, Default)]
+pub struct Beside {
+    /// What a diffusion pipeline is beside its networks.
+    pub diffusion: Option<Diffusion>,
+    /// The files to copy, by their names in the engine: `NAME` or `FOLDER/NAME`.
+    pub files: BTreeMap<String, PathBuf>,
 }
 
 /// An engine of several parts that was written.
@@ -49,6 +59,7 @@ pub fn build_pipeline(
     environment: &Environment,
     progress: &dyn Progress,
     parts: &BTreeMap<String, PartOrder<'_>>,
+    beside: &Beside,
     plans: &Plans,
     directory: &Path,
 ) -> Result<BuiltPipeline> {
@@ -57,7 +68,7 @@ pub fn build_pipeline(
         .iter()
         .map(|(name, PartOrder { source, profile, options })| Order { name: name.clone(), source, profile, options })
         .collect();
-    check_output(&orders.iter().collect::<Vec<_>>(), directory)?;
+    check_output(&orders.iter().collect::<Vec<_>>(), &beside.files.values().cloned().collect::<Vec<_>>(), directory)?;
     let mut prepared = Vec::new();
     for order in orders {
         let name = order.name.clone();
@@ -80,18 +91,31 @@ pub fn build_pipeline(
         digests.insert(name.clone(), sha256_file(&folder.join(MANIFEST_FILE)).map_err(|error| place(error.into()))?);
         built.insert(name, part);
     }
+    let place = |error: Error| error.relocated(staging.path(), directory);
+    let copied = |(name, from): (&String, &PathBuf)| Ok((name.clone(), copy(from, &staging.path().join(name))?));
+    let files = beside.files.iter().map(copied).collect::<Result<BTreeMap<_, _>>>().map_err(place)?;
     let manifest = PipelineManifest {
         schema: SCHEMA,
         name,
         producer: producer(),
         parts: digests,
-        diffusion: None,
-        files: BTreeMap::new(),
+        diffusion: beside.diffusion.clone(),
+        files,
     };
-    write_manifest(&manifest, staging.path()).map_err(|error| error.relocated(staging.path(), directory))?;
+    write_manifest(&manifest, staging.path()).map_err(place)?;
     exchange::put_in_place(staging, directory)?;
-    let bytes = built.values().map(|part| part.bytes).sum::<u64>().saturating_sub(shared);
+    let of_files = manifest.files.values().map(|file| file.bytes).sum::<u64>();
+    let bytes = (built.values().map(|part| part.bytes).sum::<u64>() + of_files).saturating_sub(shared);
     Ok(BuiltPipeline { directory: directory.to_owned(), manifest, parts: built, bytes, shared })
+}
+
+/// Copies a small file, and returns its digest.
+fn copy(from: &Path, to: &Path) -> Result<FileDigest> {
+    let bytes = tileforge_files::read(from, TEXT_MAXIMUM_BYTES).map_err(|e| Error::file(from, "read", e))?;
+    let folder = exchange::parent_of(to);
+    fs::create_dir_all(folder).map_err(|e| Error::file(folder, "create", e))?;
+    fs::write(to, &bytes).map_err(|e| Error::file(to, "write", e))?;
+    Ok(FileDigest { bytes: bytes.len() as u64, sha256: sha256(&bytes) })
 }
 
 fn in_part(part: &str) -> impl Fn(Error) -> Error {

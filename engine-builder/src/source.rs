@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tileforge_contract::{ARCHITECTURE_KEY, Axis, Contract, Extent, Meaning, Shapes, Sizes, Task};
 use tileforge_exporter::arch::GraphOf;
-use tileforge_exporter::pipeline::weights_in;
+use tileforge_exporter::pipeline::{Part, Pipeline, weights_in};
 use tileforge_exporter::{Checkpoint, Shapes as FixedShapes};
 use tileforge_graph::Model;
 use tileforge_image::Size;
@@ -37,6 +37,12 @@ pub struct Source {
     /// Sizes of pictures in the place of all others, as in [`SourceOptions`].
     asked: Vec<Size>,
     frames: Option<usize>,
+    /// Numbers of samples in one run, in the place of the profile's; empty: that one.
+    batches: Vec<usize>,
+    /// Numbers of tokens of a text, where the network sets no limit; empty: one as usual.
+    lengths: Vec<usize>,
+    /// Pixels for each row and column of a latent picture.
+    latent_pixels: usize,
     /// It is one graph of several that do a model's work together.
     is_part: bool,
 }
@@ -142,6 +148,9 @@ impl Source {
     /// As [`Source::open`]; the options name a task.
     pub fn parts_of_checkpoint(path: &Path, options: &SourceOptions) -> Result<BTreeMap<String, Self>> {
         let opened = Opened::new(path)?;
+        if !path.is_dir() && Pipeline::of_single_file(&opened.checkpoint, &[], None)?.is_some() {
+            return Err(Error::PipelineFile { path: path.to_owned() });
+        }
         let graphs = tileforge_exporter::arch::graphs_of(&opened.checkpoint, &options.hyperparameters)?;
         let is_part = graphs.len() > 1;
         let open = |graph: GraphOf| {
@@ -202,6 +211,9 @@ impl Source {
             contract,
             asked: options.sizes.clone(),
             frames: options.frames,
+            batches: Vec::new(),
+            lengths: Vec::new(),
+            latent_pixels: LATENT_PIXELS,
             is_part: false,
         })
     }
@@ -227,8 +239,30 @@ impl Source {
             kind: Kind::Graph(Box::new(model)),
             asked: Vec::new(),
             frames: None,
+            batches: Vec::new(),
+            lengths: Vec::new(),
+            latent_pixels: LATENT_PIXELS,
             is_part: false,
         })
+    }
+
+    /// Opens one component of a diffusion pipeline, for pictures of these sizes in pixels.
+    ///
+    /// # Errors
+    /// The component's tensors are not those of the network that it should be.
+    pub(crate) fn of_component(path: &Path, part: &Part, sizes: &[Size]) -> Result<Self> {
+        let opened = Opened { path: path.to_owned(), checkpoint: part.checkpoint.clone() };
+        let options = SourceOptions { sizes: sizes.to_vec(), ..SourceOptions::default() };
+        let source = Self::of_opened(part.name.clone(), &opened, Some(part.task), &part.hints, &options)?;
+        // A text has no size in pixels.
+        let has_pictures = source.contract.inputs.iter().any(|input| input.height().is_some());
+        Ok(Source { is_part: true, asked: if has_pictures { source.asked } else { Vec::new() }, ..source })
+    }
+
+    /// The same with these numbers of samples in one run and of tokens of a text, and so many pixels for each row and
+    /// column of a latent picture.
+    pub(crate) fn with_runs(self, batches: Vec<usize>, lengths: Vec<usize>, latent_pixels: usize) -> Self {
+        Self { batches, lengths, latent_pixels, ..self }
     }
 
     /// The model's name: the name of its file.
@@ -315,7 +349,13 @@ impl Source {
         if self.sizes.is_none() && inputs.iter().any(|input| input.frames().is_some()) {
             return Err(Error::NoSizes { path: self.path.clone() });
         }
-        let frames = self.sizes.as_ref().map_or(1, |sizes| sizes.frames);
+        let frames = match (&self.sizes, inputs.iter().find_map(|input| input.frames())) {
+            (Some(sizes), Some(extent)) => extent.size(sizes.frames).ok_or_else(|| {
+                let reason = format!("its model file: expected {extent} frames, found {}", sizes.frames);
+                Error::input(&self.path, reason)
+            })?,
+            _ => 1,
+        };
         let shapes = self.sizes.as_ref().map(ModelSizes::shapes).or_else(|| profile.shapes_for(self.task()).cloned());
         let shapes = match (shapes, height.zip(width)) {
             (Some(shapes), _) => shapes,
@@ -335,10 +375,21 @@ impl Source {
         let batch = shapes.batch as usize;
         // Tiles that are left over after full batches run one by one.
         let batches = if batch == 1 || self.task() != Task::Upscale { vec![batch] } else { vec![1, batch] };
-        let of = |[height, width]: [usize; 2]| {
-            batches.iter().map(move |&batch| Sizes { batch, height, width, frames, tokens })
-        };
-        Ok(tiles.into_iter().flat_map(of).collect())
+        let sizes = tiles.into_iter().map(|[height, width]| Sizes { batch: 1, height, width, frames, tokens });
+        Ok(self.with_batches_and_lengths(sizes, &batches))
+    }
+
+    /// These sizes for each number of samples, `usual` unless there are others, and for each number of tokens.
+    fn with_batches_and_lengths(&self, sizes: impl Iterator<Item = Sizes>, usual: &[usize]) -> Vec<Sizes> {
+        let batches = if self.batches.is_empty() { usual } else { &self.batches };
+        let mut all = Vec::new();
+        for sizes in sizes {
+            let lengths = if self.lengths.is_empty() { vec![sizes.tokens] } else { self.lengths.clone() };
+            for tokens in lengths {
+                all.extend(batches.iter().map(|&batch| Sizes { batch, tokens, ..sizes }));
+            }
+        }
+        all
     }
 
     /// The sizes that the caller asked for in pixels, the smallest first.
@@ -346,7 +397,7 @@ impl Source {
         let tensors = || self.contract.inputs.iter().chain(&self.contract.outputs);
         // A network without pixels works on latent pictures.
         let pixels = tensors().find(|tensor| matches!(tensor.meaning, Meaning::Pixels { .. } | Meaning::Depth { .. }));
-        let factor = if pixels.is_some() { 1 } else { LATENT_PIXELS };
+        let factor = if pixels.is_some() { 1 } else { self.latent_pixels };
         let measured = pixels.or_else(|| tensors().find(|tensor| tensor.height().is_some()));
         let extents = measured.and_then(|tensor| Some((tensor, tensor.height()?, tensor.width()?)));
         let Some((measured, height, width)) = extents else {
@@ -383,13 +434,13 @@ impl Source {
         for size in &self.asked {
             let height = exact(height, size.height as usize, "height")?;
             let width = exact(width, size.width as usize, "width")?;
-            let size = Sizes { batch, height, width, frames, tokens };
+            let size = Sizes { batch: 1, height, width, frames, tokens };
             if !sizes.contains(&size) {
                 sizes.push(size);
             }
         }
         sizes.sort_by_key(|sizes| sizes.height * sizes.width);
-        Ok(sizes)
+        Ok(self.with_batches_and_lengths(sizes.into_iter(), &[batch]))
     }
 
     /// The error for a profile without sizes for the graph's task.

@@ -59,7 +59,7 @@ pub struct Part {
     /// Its configuration, if there is one.
     config: Option<PathBuf>,
     /// Hyperparameters that other components determine.
-    hints: BTreeMap<String, String>,
+    pub hints: BTreeMap<String, String>,
 }
 
 /// What was written for one graph.
@@ -109,11 +109,13 @@ impl Pipeline {
     }
 
     /// The pipeline in a single file with the tensor names of its authors' code; `None` if the file is not a pipeline.
-    /// `wanted` is as in [`Pipeline::open`].
+    /// `wanted` is as in [`Pipeline::open`]. `described` is the folder of a pipeline whose configurations are those of
+    /// the file's components, too.
     ///
     /// # Errors
-    /// A wanted name does not exist, or the file holds tensors of no supported component.
-    pub fn of_single_file(file: &Checkpoint, wanted: &[String]) -> Result<Option<Self>> {
+    /// A wanted name does not exist, the file holds tensors of no supported component, or a configuration cannot be
+    /// read.
+    pub fn of_single_file(file: &Checkpoint, wanted: &[String], described: Option<&Path>) -> Result<Option<Self>> {
         let components = single_file::components(file)?;
         if components.is_empty() {
             return Ok(None);
@@ -121,16 +123,24 @@ impl Pipeline {
         let is_xl = components.iter().any(|component| component.name == "text_encoder_2");
         let (mut parts, mut known) = (Vec::new(), Vec::new());
         for component in components {
-            let checkpoint = Arc::new(component.checkpoint);
+            let folder = described.map(|described| described.join(component.name));
+            let checkpoint = match &folder {
+                Some(folder) => component.checkpoint.with_config(folder.join(CONFIG)),
+                None => component.checkpoint,
+            };
+            let checkpoint = Arc::new(checkpoint);
             for (ending, task) in component.tasks {
                 let name = format!("{}{ending}", component.name);
                 known.push(name.clone());
                 if wanted.is_empty() || wanted.contains(&name) {
                     let is_vae = matches!(task, Task::VaeEncoder | Task::VaeDecoder);
-                    let hints = (is_xl && is_vae)
-                        .then(|| ("scaling_factor".into(), SCALING_FACTOR_OF_XL.into()))
-                        .into_iter()
-                        .collect();
+                    let hints = match &folder {
+                        Some(folder) => hints(folder, *task)?,
+                        None if is_xl && is_vae => {
+                            BTreeMap::from([("scaling_factor".into(), SCALING_FACTOR_OF_XL.into())])
+                        }
+                        None => BTreeMap::new(),
+                    };
                     parts.push(Part { name, task: *task, checkpoint: checkpoint.clone(), config: None, hints });
                 }
             }
@@ -169,6 +179,7 @@ impl Pipeline {
             if taken.is_empty() {
                 return Ok(());
             }
+            check_class(folder, name, class)?;
             let checkpoint = Arc::new(Checkpoint::open(weights_in(folder, variant)?)?);
             for (name, task) in taken {
                 let config = Some(folder.join(CONFIG));
@@ -331,6 +342,28 @@ fn hints(folder: &Path, task: Task) -> Result<BTreeMap<String, String>> {
     }
     let width = read_object(&other)?.get("projection_dim").map(ToString::to_string);
     Ok(width.into_iter().map(|width| ("text_embeds_width".into(), width)).collect())
+}
+
+/// Checks that a component's own configuration says the class that the pipeline says.
+fn check_class(folder: &Path, name: &str, expected: &str) -> Result<()> {
+    let path = folder.join(CONFIG);
+    if !path.is_file() {
+        return Ok(());
+    }
+    let config = read_object(&path)?;
+    // Transformers has another key than diffusers.
+    let of_diffusers = config.get("_class_name").and_then(Value::as_str);
+    let found = of_diffusers.or_else(|| config.get("architectures")?.get(0)?.as_str());
+    match found.filter(|found| *found != expected && CLASSES.iter().any(|(known, _)| known == found)) {
+        None => Ok(()),
+        Some(found) => Err(Error::checkpoint(
+            folder,
+            format!(
+                "{INDEX} says that `{name}` is a {expected}, its {CONFIG} says a {found}; put each component into the \
+                 folder of its name"
+            ),
+        )),
+    }
 }
 
 /// The path of the weights in a component's folder: a file, or the index of its shards.

@@ -117,8 +117,13 @@ pub fn save_sharing_weights(models: &[(&Model, &Path)], weights: &Path) -> Resul
     let name = weights.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| Error::file(weights, "write the weights", "expected a file name"))?;
     let mut silent = |_| {};
-    let store = WeightStore::new(folder, name, &mut silent);
+    let mut store = WeightStore::new(folder, name, &mut silent);
     let bytes = checked_bytes(models, &store)?;
+    // In the order of their names: then several graphs of one network have equal weight files, whatever the order of
+    // their nodes is.
+    let mut weights: Vec<_> = models.iter().flat_map(|(model, _)| &model.weights).collect();
+    weights.sort_by_key(|(name, _)| *name);
+    weights.into_iter().try_for_each(|(_, weight)| store.place(weight).map(drop))?;
     write(models, store, bytes)
 }
 

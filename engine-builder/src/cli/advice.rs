@@ -43,6 +43,11 @@ pub(super) fn on(error: &Error) -> Option<String> {
             "install the system's package `ca-certificates`, or set SSL_CERT_FILE to a file of certificates".into()
         }
         Error::Busy { .. } => "wait for it".into(),
+        Error::PipelineFile { .. } => {
+            "give a folder in diffusers' layout that has them, as in `--config stable-diffusion-v1-5`, or build one \
+             network with --component"
+                .into()
+        }
         Error::NoSizes { .. } => "give its sizes, as in `--size 1280x720 --frames 5`".into(),
         Error::Portable { reason: NotCompiled::NoBuilder(error), .. } => return missing_builder(error),
         Error::Plan(error) => return missing_builder(error),

@@ -27,8 +27,8 @@ pub struct Checkpoint {
     /// The dictionaries that a file of PyTorch holds the network in.
     wrapper: String,
     set_aside: Vec<String>,
-    /// Whether a `config.json` beside the weights describes them.
-    has_config: bool,
+    /// The `config.json` that describes the weights, if it is there.
+    config: Option<PathBuf>,
 }
 
 /// How the tensors' names were made.
@@ -65,7 +65,14 @@ impl Checkpoint {
             .filter_map(|(name, weight)| Some((normalisation.apply(&name)?.to_owned(), weight)))
             .collect();
         let names = Names::Stripped(normalisation.prefix().to_owned());
-        Ok(Checkpoint { path: path.to_owned(), files, tensors, metadata, names, wrapper, set_aside, has_config: true })
+        let config = Some(path.with_file_name("config.json"));
+        Ok(Checkpoint { path: path.to_owned(), files, tensors, metadata, names, wrapper, set_aside, config })
+    }
+
+    /// The same tensors, described by another `config.json` than the one beside the weights.
+    #[must_use]
+    pub fn with_config(self, config: PathBuf) -> Self {
+        Self { config: Some(config), ..self }
     }
 
     /// The path that was opened: the file, or the index of the shards.
@@ -78,16 +85,13 @@ impl Checkpoint {
         &self.files
     }
 
-    /// The `config.json` of diffusers or transformers beside the weights; `None` if there is none.
+    /// The `config.json` of diffusers or transformers that describes the weights; `None` if there is none.
     ///
     /// # Errors
     /// What is wrong with the file.
     pub fn config(&self) -> Result<Option<serde_json::Map<String, serde_json::Value>>, String> {
-        let path = self.path.with_file_name("config.json");
-        if !self.has_config {
-            return Ok(None);
-        }
-        match tileforge_files::read(&path, TEXT_MAXIMUM_BYTES) {
+        let Some(path) = &self.config else { return Ok(None) };
+        match tileforge_files::read(path, TEXT_MAXIMUM_BYTES) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map(Some)
                 .map_err(|e| format!("{}: not a JSON object: {e}", path.display())),

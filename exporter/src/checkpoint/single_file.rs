@@ -71,8 +71,7 @@ pub(crate) fn components(file: &Checkpoint) -> Result<Vec<Component>> {
         let of_component: BTreeMap<&str, &Weight> = of_component.collect();
         if !of_component.is_empty() {
             let (tensors, originals) = translated(file.path(), &of_component, prefix, naming)?;
-            let checkpoint =
-                Checkpoint { tensors, names: Names::Translated(originals), has_config: false, ..file.clone() };
+            let checkpoint = Checkpoint { tensors, names: Names::Translated(originals), config: None, ..file.clone() };
             let tasks: &[(&str, Task)] = match naming {
                 Naming::Unet => &[("", Task::Unet)],
                 Naming::Autoencoder => &[("_encoder", Task::VaeEncoder), ("_decoder", Task::VaeDecoder)],

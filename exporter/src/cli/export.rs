@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
         return run_pipeline(arguments, Pipeline::open(path, &hints.component, hints.variant.as_deref())?);
     }
     let mut checkpoint = hints.open(path)?;
-    if let Some(pipeline) = Pipeline::of_single_file(&checkpoint, &hints.component)? {
+    if let Some(pipeline) = Pipeline::of_single_file(&checkpoint, &hints.component, None)? {
         return run_pipeline(arguments, pipeline);
     }
     let shapes = arguments.shapes.clone().unwrap_or_default();

@@ -154,7 +154,7 @@ fn networks_of_single_files_match_the_reference() {
     for (file, cases) in files {
         let checkpoint =
             Checkpoint::open(repository(&format!("tests/golden-diffusers/{file}/checkpoint.safetensors"))).unwrap();
-        let pipeline = Pipeline::of_single_file(&checkpoint, &[]).unwrap().unwrap();
+        let pipeline = Pipeline::of_single_file(&checkpoint, &[], None).unwrap().unwrap();
         assert_eq!(pipeline.parts().len(), cases.len() + 1);
         for part in pipeline.parts() {
             let component = part.name.trim_end_matches("_encoder").trim_end_matches("_decoder");

@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use tileforge_contract::{Precision, Task};
 use tileforge_engine_builder::rtx::PlanProgram;
 use tileforge_engine_builder::{
-    Built, BuiltPipeline, Error, GraphFile, ModelFile, PartOrder, Plans, PrecisionOptions, Profile, Progress,
-    RangeMethod, Silent, Source, SourceOptions, build, build_pipeline, map_parallel, portable, profile,
+    Beside, Built, BuiltPipeline, DiffusionOptions, DiffusionSource, Error, GraphFile, ModelFile, PartOrder, Plans,
+    PrecisionOptions, Profile, Progress, RangeMethod, Silent, Source, SourceOptions, build, build_pipeline,
+    map_parallel, portable, profile,
 };
+use tileforge_exporter::lora::Lora;
 use tileforge_image::Size;
 use tileforge_session::Environment;
 use tileforge_terminal::{Failure as _, report};
@@ -20,6 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   engine-builder build models/compact-x4.yaml --profile cpu -o engines/cpu/compact-x4
   engine-builder build models/sdxl-vae.yaml --profile cpu -o engines/cpu/sdxl-vae
+  engine-builder build stable-diffusion-v1-5/ --profile cpu --size 512x512 -o engines/cpu/sd15
   engine-builder build x4plus.safetensors --profile rtx4090 --require-compiled -o engines/rtx4090/x4plus
   engine-builder build x4plus.safetensors --profile rtx4090,rtx5090 --jobs 2 -o 'engines/{profile}/x4plus'";
 
@@ -28,7 +31,8 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     /// A checkpoint (.safetensors, .pth, .pt, .ckpt, .bin, the .index.json of a sharded one, or a folder with any of
-    /// them and its config.json), an exported graph (.onnx) or a model file (.yaml)
+    /// them and its config.json), a diffusion pipeline (a folder with model_index.json, or one file with --config), an
+    /// exported graph (.onnx) or a model file (.yaml)
     model: PathBuf,
     /// The one graph to build, where there are several: vae_encoder or vae_decoder of a checkpoint, or one that the model
     /// file names [default: all, each of which is a part of the engine]
@@ -48,6 +52,8 @@ pub(super) struct Arguments {
     /// A hyperparameter that the checkpoint does not state; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
+    #[command(flatten)]
+    diffusion: DiffusionArguments,
     /// Names that `engine-builder profiles` lists, or paths of .yaml files; several with commas, or `all`
     #[arg(long, value_delimiter = ',', required = true)]
     profile: Vec<String>,
@@ -92,6 +98,41 @@ pub(super) struct Arguments {
     json: bool,
 }
 
+/// What is asked of the engine of a diffusion pipeline.
+#[derive(clap::Args)]
+struct DiffusionArguments {
+    /// Pipelines: pictures that are made together, in one run of the network
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=32))]
+    batch: Option<u16>,
+    /// Pipelines: tokens of a text, several with commas: 77,154 also takes texts in two pieces [default: what the text
+    /// encoder takes]
+    #[arg(long, value_name = "COUNT", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=4096))]
+    tokens: Vec<u16>,
+    /// Pipelines: the variant of the weights in a folder, such as fp16
+    #[arg(long, value_name = "NAME")]
+    variant: Option<String>,
+    /// Pipelines: a file of low-rank adaptations to merge into the weights; may be repeated
+    #[arg(long, value_name = "FILE[:SCALE]")]
+    lora: Vec<Lora>,
+    /// The folder with the configurations, tokenizers and scheduler of a pipeline whose weights are in one file
+    #[arg(long, value_name = "DIR")]
+    config: Option<PathBuf>,
+}
+
+impl DiffusionArguments {
+    /// The first option that was given.
+    fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--batch", self.batch.is_some()),
+            ("--tokens", !self.tokens.is_empty()),
+            ("--variant", self.variant.is_some()),
+            ("--lora", !self.lora.is_empty()),
+            ("--config", self.config.is_some()),
+        ];
+        given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+    }
+}
+
 /// What stands for the profile's name in the engine's path.
 const PROFILE: &str = "{profile}";
 
@@ -128,8 +169,14 @@ pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResul
         sizes: arguments.size.clone(),
         frames: arguments.frames.map(usize::from),
     };
+    let is_pipeline = model.is_none() && is_pipeline(arguments);
+    if let Some(option) = arguments.diffusion.given().filter(|_| !is_pipeline) {
+        let problem = format!("{option} is for pipelines, which have a folder with model_index.json");
+        return Err(Failure::Usage(problem));
+    }
     let input = match &model {
         Some(model) => Input::of_model(model, component, &options)?,
+        None if is_pipeline => Input::of_pipeline(arguments)?,
         None => {
             options.task = component.map(task).transpose()?;
             Input::of_path(&arguments.model, &options)?
@@ -157,10 +204,16 @@ fn task(name: &str) -> Result<Task, Failure> {
     name.parse().map_err(|reason| Error::Component { reason }.into())
 }
 
-/// What an engine is made of: one graph, or one for each of its parts. A graph of a model file has its facts beside it.
+/// Whether the input is a whole diffusion pipeline: a folder, or one file that a folder describes.
+fn is_pipeline(arguments: &Arguments) -> bool {
+    arguments.diffusion.config.is_some() || DiffusionSource::is_one(&arguments.model)
+}
+
+/// What an engine is made of: one graph, or one for each of its parts, with what stands beside them. A graph of a model
+/// file has its facts beside it.
 enum Input<'m> {
     One(Made<'m>),
-    Parts(BTreeMap<String, Made<'m>>),
+    Parts(BTreeMap<String, Made<'m>>, Beside),
 }
 
 /// A graph's source.
@@ -178,7 +231,7 @@ impl<'m> Input<'m> {
                 let facts = model.graphs.get(&name);
                 (name, Made { source, facts })
             };
-            return Ok(Self::Parts(sources.into_iter().map(made).collect()));
+            return Ok(Self::Parts(sources.into_iter().map(made).collect(), Beside::default()));
         }
         let graph = model.graph(component)?;
         Ok(Self::One(Made { source: Source::of_model(model, graph, options)?, facts: Some(graph) }))
@@ -194,14 +247,51 @@ impl<'m> Input<'m> {
         let only = if parts.len() == 1 { parts.pop_first() } else { None };
         Ok(match only {
             Some((_, source)) => Self::One(made(source)),
-            None => Self::Parts(parts.into_iter().map(|(name, source)| (name, made(source))).collect()),
+            None => {
+                let parts = parts.into_iter().map(|(name, source)| (name, made(source)));
+                Self::Parts(parts.collect(), Beside::default())
+            }
         })
+    }
+
+    /// All networks of a diffusion pipeline, or the one that was chosen.
+    fn of_pipeline(arguments: &Arguments) -> Result<Self, Failure> {
+        let Arguments { model, component, chunk, size, frames, set, diffusion, .. } = arguments;
+        if !set.is_empty() || chunk.is_some() || frames.is_some() {
+            let problem = "--set, --chunk and --frames are for one network, and this is a pipeline";
+            return Err(Failure::Usage(problem.into()));
+        }
+        let options = DiffusionOptions {
+            sizes: size.clone(),
+            batch: diffusion.batch.map_or(1, usize::from),
+            lengths: diffusion.tokens.iter().copied().map(usize::from).collect(),
+            adaptations: diffusion.lora.clone(),
+        };
+        let mut source = match &diffusion.config {
+            Some(described) => DiffusionSource::of_single_file(model, described, &options)?,
+            None => DiffusionSource::open(model, diffusion.variant.as_deref(), &options)?,
+        };
+        for (lora, count) in diffusion.lora.iter().zip(&source.left_over).filter(|(_, count)| **count > 0) {
+            report(&format!("{}: {count} tensors are of components that are not there", lora.path.display()));
+        }
+        let made = |source| Made { source, facts: None };
+        let Some(component) = component else {
+            let parts = source.parts.into_iter().map(|(name, source)| (name, made(source)));
+            return Ok(Self::Parts(parts.collect(), source.beside));
+        };
+        match source.parts.remove(component) {
+            Some(source) => Ok(Self::One(made(source))),
+            None => {
+                let known = source.parts.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+                Err(Failure::Usage(format!("--component: expected one of {known}, found {component}")))
+            }
+        }
     }
 
     fn all(&self) -> Vec<(Option<&str>, &Made<'m>)> {
         match self {
             Self::One(made) => vec![(None, made)],
-            Self::Parts(parts) => parts.iter().map(|(name, made)| (Some(name.as_str()), made)).collect(),
+            Self::Parts(parts, _) => parts.iter().map(|(name, made)| (Some(name.as_str()), made)).collect(),
         }
     }
 }
@@ -279,7 +369,9 @@ impl Work<'_> {
             let options = self.options(self.calibration_of(part)?, made.facts);
             orders.insert(part.to_owned(), PartOrder { source: &made.source, profile: profile.clone(), options });
         }
-        Ok(Outcome::Pipeline(build_pipeline(self.environment, progress, &orders, &plans, &directory)?))
+        let none = Beside::default();
+        let beside = if let Input::Parts(_, beside) = self.input { beside } else { &none };
+        Ok(Outcome::Pipeline(build_pipeline(self.environment, progress, &orders, beside, &plans, &directory)?))
     }
 
     /// The folder of a part's own calibration data. They differ from part to part.

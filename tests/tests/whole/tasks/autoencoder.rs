@@ -2,14 +2,16 @@
 //! `tests/golden-video-vae`).
 
 use end_to_end::{
-    GoldenComponent, Outcome, error_over_range, golden_components, golden_video_autoencoders, names_in, run,
-    small_engine, words,
+    GoldenComponent, Outcome, error_over_range, golden_components, golden_video_autoencoders, names_in, repository,
+    run, small_engine, words,
 };
 use image::{ImageBuffer, Rgb};
 use ndarray::{ArrayD, IxDyn};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tileforge_contract::DataType;
 use tileforge_runtime::tensor_file::{Contents, Stored, read, write};
@@ -144,23 +146,44 @@ fn a_picture_above_the_engines_size_goes_in_tiles() {
     // Tiles change what is normalised: the result is near that of the whole picture, and not equal to it.
     let error = error_over_range(&latent(&tiled).0, &latent(&at_once).0);
     assert!(error > 1e-6 && error < 0.5, "{error}");
-    let [one, two] = ["one.png", "two.png"].map(|name| work.path().join(name));
+    let [one, two, one_picture] = ["one.png", "two.png", "no.png"].map(|name| work.path().join(name));
     let _ = command("decode", &back, &at_once, &one, &[]).success();
     let _ = command("decode", &whole_back, &at_once, &two, &[]).success();
     let [one, two] = [one, two].map(|path| image::open(path).unwrap().into_rgb8());
     assert_eq!(one.dimensions(), (large_side[1] as u32 - 1, large_side[0] as u32 - 1));
     assert_eq!(one.dimensions(), two.dimensions());
-    let told = run(
-        "runtime",
-        words(&[&"roundtrip", &"--encoder", &small, &"--decoder", &back, &"--input", &input, &"--json"]),
-    );
-    let told = told.success().json();
+    // One engine has both halves: of the whole checkpoint, at the size that is asked for.
+    let both = work.path().join("both");
+    let folder = encoder.checkpoint.parent().unwrap();
+    let profile = repository("profiles/cpu.yaml");
+    let size = format!("{side}x{side}");
+    let line = words(&[&"build", &folder, &"--profile", &profile, &"--size", &size, &"-o", &both]);
+    let _ = run("engine-builder", line).success();
+    assert_eq!(names_in(&both), ["decoder", "encoder", "manifest.json"]);
+    let roundtrip = |more: &[&dyn AsRef<OsStr>]| {
+        let line = words(&[&"roundtrip", &"--engine", &both, &"--input", &input]);
+        run("runtime", line.into_iter().chain(words(more)))
+    };
+    let told = roundtrip(&[&"--json"]).success().json();
     assert!(told["psnr_db"].as_f64().unwrap() > 0.0 && told["encode"]["tiles"].as_u64().unwrap() > 4, "{told}");
-    let failed = run(
-        "runtime",
-        words(&[&"roundtrip", &"--encoder", &small, &"--decoder", &back, &"--input", &input, &"--minimum-psnr", &"90"]),
-    );
-    let _ = failed.failure(4, &["expected a PSNR of at least 90.00 dB"]);
+    let _ = roundtrip(&[&"--minimum-psnr", &"90"]).failure(4, &["expected a PSNR of at least 90.00 dB"]);
+    // Its parts are chosen by what they do, by their names, or by their paths.
+    let by_part = work.path().join("part.safetensors");
+    let _ = command("encode", &both, &input, &tiled, &[]).success();
+    for (engine, more) in
+        [(both.clone(), &[&"--part" as &dyn AsRef<OsStr>, &"encoder"][..]), (both.join("encoder"), &[])]
+    {
+        let _ = command("encode", &engine, &input, &by_part, more).success();
+        assert_eq!(fs::read(&by_part).unwrap(), fs::read(&tiled).unwrap());
+    }
+    let _ = command("encode", &both, &input, &by_part, &[&"--part", &"decoder"])
+        .failure(1, &["expected an engine that encodes, found one that decodes"]);
+    let _ = command("encode", &both, &input, &by_part, &[&"--part", &"unet"])
+        .failure(1, &["no part `unet`; its parts are decoder, encoder"]);
+    let _ = command("infer", &both, &input, &one_picture, &[])
+        .failure(1, &["expected an engine of one network, found one of the parts decoder, encoder", "--part"]);
+    let line = words(&[&"roundtrip", &"--engine", &both.join("encoder"), &"--input", &input]);
+    let _ = run("runtime", line).failure(1, &["expected an engine that decodes, found one that encodes"]);
     // An overlap of everything is no overlap.
     let _ = command("encode", &small, &input, &tiled, &[&"--overlap", &"4096"]).failure(1, &["tiles:"]);
 }
@@ -201,14 +224,22 @@ fn a_clip_in_chunks_is_the_whole_clip() {
         engine(work.path(), name, golden, input, &dims, &[("chunk", chunk)])
     };
     let pixels = |frames| [1, 3, frames, height, width];
-    let first = make("first", &encoder, "sample", pixels(frames_per_latent + 1), "first");
-    let next = engine_of_next(work.path(), "next", &encoder, "sample", pixels(frames_per_latent));
+    let tile = [width, height];
+    let latent_tile = [3, 2];
+    let parts = [
+        part("encoder_first", "encoder", tile, frames_per_latent + 1),
+        part("encoder_next", "encoder", tile, frames_per_latent),
+        part("decoder_first", "decoder", latent_tile, 1),
+        part("decoder_next", "decoder", latent_tile, 2),
+    ];
+    let vae = engine_of_parts(work.path(), "vae", &encoder, &parts);
+    let (first, next) = (vae.join("encoder_first"), vae.join("encoder_next"));
     // Eleven frames: more than whole chunks.
     let (frames, latents) = (11, 4);
     let stream = clip(frames, width, height);
     let (input, output) = (work.path().join("in.y4m"), work.path().join("clip.safetensors"));
     fs::write(&input, &stream).unwrap();
-    let told = command("encode", &first, &input, &output, &[&"--next", &next]).success().stdout;
+    let told = command("encode", &vae, &input, &output, &[]).success().stdout;
     assert!(told.contains("11 frames of") && told.contains("3 chunks"), "{told}");
     let (found, metadata) = latent(&output);
     assert_eq!(found.shape(), [1, channels, latents, 2, 3]);
@@ -229,50 +260,44 @@ fn a_clip_in_chunks_is_the_whole_clip() {
     assert!(whole.is_dir());
 
     // And back: chunks of one and of two latent frames against all at once.
-    let latent_dims = |frames| [1, channels, frames, 2, 3];
-    let one = make("decode-first", &decoder, "latent_sample", latent_dims(1), "first");
-    let two = engine_of_next(work.path(), "decode-next", &decoder, "latent_sample", latent_dims(2));
-    let all = make("decode-whole", &decoder, "latent_sample", latent_dims(latents), "first");
-    let decoded = |engine: &Path, more: &[&dyn AsRef<OsStr>], name: &str| {
+    let all = make("decode-whole", &decoder, "latent_sample", [1, channels, latents, 2, 3], "first");
+    let decoded = |engine: &Path, name: &str| {
         let folder = work.path().join(name);
-        let _ = command("decode", engine, &output, &folder, more).success();
+        let _ = command("decode", engine, &output, &folder, &[]).success();
         assert_eq!(names_in(&folder).len(), frames);
         let read = |name: &String| image::open(folder.join(name)).unwrap().into_rgb8().into_raw();
         names_in(&folder).iter().flat_map(read).collect::<Vec<u8>>()
     };
-    let (chunks, at_once) = (decoded(&one, &[&"--next", &two], "chunks"), decoded(&all, &[], "at-once"));
+    let (chunks, at_once) = (decoded(&vae, "chunks"), decoded(&all, "at-once"));
     let worst = chunks.iter().zip(&at_once).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
     assert!(worst <= 1, "{worst} levels");
     let stream = work.path().join("out.y4m");
-    let _ = command("decode", &one, &output, &stream, &[&"--next", &two, &"--rate", &"24:1"]).success();
+    let _ = command("decode", &vae, &output, &stream, &[&"--rate", &"24:1"]).success();
     assert!(fs::read(&stream).unwrap().starts_with(format!("YUV4MPEG2 W{width} H{height} F24:1 ").as_bytes()));
 
-    let roundtrip = words(&[
-        &"roundtrip",
-        &"--encoder",
-        &first,
-        &"--next-encoder",
-        &next,
-        &"--decoder",
-        &one,
-        &"--next-decoder",
-        &two,
-        &"--input",
-        &input,
-    ]);
+    let roundtrip = words(&[&"roundtrip", &"--engine", &vae, &"--input", &input]);
     let told = run("runtime", roundtrip).success().stdout;
     assert!(told.contains("11 frames of") && told.contains("PSNR"), "{told}");
 
-    // Without the engine for later chunks, and with engines that do not belong together.
+    // The same weights in two parts are stored once.
+    for half in ["encoder", "decoder"] {
+        let inode = |chunk: &str| fs::metadata(vae.join(format!("{half}_{chunk}/model.weights"))).unwrap().ino();
+        assert_eq!(inode("first"), inode("next"), "{half}");
+    }
+    let verified = run("runtime", words(&[&"verify", &"--engine", &vae, &"--json"])).success().json();
+    assert!(verified["passed"] == true && verified["parts"].as_object().unwrap().len() == 4, "{verified}");
+
+    // Without the part for later chunks, with the wrong part, and with parts that do not belong together.
     let none = work.path().join("none.safetensors");
-    let _ = command("encode", &first, &input, &none, &[]).failure(1, &["more than 5 frames", "--next"]);
+    let _ = command("encode", &first, &input, &none, &[]).failure(1, &["more than 5 frames", "without --chunk"]);
     let _ = command("encode", &next, &input, &none, &[]).failure(1, &["an engine for the first chunk of a clip"]);
-    let _ = command("encode", &first, &input, &none, &[&"--next", &first])
-        .failure(1, &["expected an engine for later chunks", "one that takes none"]);
-    let _ = command("encode", &one, &input, &none, &[])
-        .failure(1, &["expected an engine that encodes, found one that decodes"]);
+    let two = [part("a_first", "encoder", tile, 5), part("b_first", "encoder", tile, 9)];
+    let two = engine_of_parts(work.path(), "two", &encoder, &two);
+    let _ = command("encode", &two, &input, &none, &[])
+        .failure(1, &["expected one encoder of pictures or clips among its parts, found a_first, b_first", "--part"]);
+    let _ = command("decode", &two, &output, &none, &[]).failure(1, &["expected one decoder of", "found none"]);
     fs::write(&input, &fs::read(&input).unwrap()[..500]).unwrap();
-    let _ = command("encode", &first, &input, &none, &[&"--next", &next]).failure(1, &["in.y4m: frame", "truncated"]);
+    let _ = command("encode", &vae, &input, &none, &[]).failure(1, &["in.y4m: frame", "truncated"]);
     let small = picture(24, 16);
     let png = work.path().join("in.png");
     small.save(&png).unwrap();
@@ -280,9 +305,31 @@ fn a_clip_in_chunks_is_the_whole_clip() {
     assert!(!none.exists() && !names_in(work.path()).iter().any(|name| name.contains("partial")));
 }
 
-/// An engine for later chunks. Its caches have the sizes that follow from the input's.
-fn engine_of_next(work: &Path, name: &str, golden: &GoldenComponent, input: &str, dims: [usize; 5]) -> PathBuf {
-    engine(work, name, golden, input, &dims, &[("chunk", "next")])
+/// A graph of a video autoencoder in a model file: its name, which ends in its chunk, and the size of its input.
+fn part(name: &str, half: &str, [width, height]: [usize; 2], frames: usize) -> (String, Value) {
+    let architecture = if half == "encoder" { "VideoAutoencoderKLEncoder" } else { "VideoAutoencoderKLDecoder" };
+    let chunk = name.rsplit('_').next().unwrap();
+    let graph = json!({
+        "task": format!("vae_{half}"), "architecture": architecture, "checkpoint": "video.safetensors",
+        "set": { "chunk": chunk }, "sizes": { "tiles": [format!("{width}x{height}")], "frames": frames },
+    });
+    (name.to_owned(), graph)
+}
+
+/// An engine of these parts, which is built of a model file.
+fn engine_of_parts(work: &Path, name: &str, golden: &GoldenComponent, parts: &[(String, Value)]) -> PathBuf {
+    let (model, engine) = (work.join(format!("{name}.yaml")), work.join(name));
+    fs::copy(&golden.checkpoint, work.join("video.safetensors")).unwrap();
+    let graphs: serde_json::Map<String, Value> = parts.iter().cloned().collect();
+    let text = json!({
+        "name": name, "description": "A test.", "licence": "MIT", "provenance": "A test.",
+        "files": { "video.safetensors": {} }, "graphs": graphs,
+    });
+    fs::write(&model, text.to_string()).unwrap();
+    let profile = repository("profiles/cpu.yaml");
+    let line = words(&[&"build", &model, &"--profile", &profile, &"-o", &engine]);
+    let _ = run("engine-builder", line).success();
+    engine
 }
 
 #[test]
@@ -295,12 +342,13 @@ fn a_clip_in_tiles_keeps_the_caches_of_each() {
     let make = |name: &str, frames: usize, chunk: &str| {
         engine(work.path(), name, &encoder, "sample", &[1, 3, frames, side, side], &[("chunk", chunk)])
     };
-    let (first, next, whole) = (make("first", 5, "first"), make("next", 4, "next"), make("whole", 9, "first"));
+    let parts = [part("first", "encoder", [side, side], 5), part("next", "encoder", [side, side], 4)];
+    let (vae, whole) = (engine_of_parts(work.path(), "vae", &encoder, &parts), make("whole", 9, "first"));
     let (width, height) = (6 * factor, 5 * factor);
     let input = work.path().join("in.y4m");
     fs::write(&input, clip(9, width, height)).unwrap();
     let [chunks, at_once] = ["chunks.safetensors", "whole.safetensors"].map(|name| work.path().join(name));
-    let told = command("encode", &first, &input, &chunks, &[&"--next", &next, &"--json"]).success().json();
+    let told = command("encode", &vae, &input, &chunks, &[&"--json"]).success().json();
     assert_eq!((&told["tiles"], &told["chunks"]), (&4.into(), &2.into()), "{told}");
     let _ = command("encode", &whole, &input, &at_once, &[]).success();
     let error = error_over_range(&latent(&chunks).0, &latent(&at_once).0);

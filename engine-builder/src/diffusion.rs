@@ -1,0 +1,301 @@
+//! Diffusion pipelines in diffusers' layout: networks, tokenizers and a scheduler.
+
+use crate::pipeline::Beside;
+use crate::{Error, Result, Source};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tileforge_contract::{Contract, Embedding, Meaning, TensorSpec};
+use tileforge_engine::Diffusion;
+use tileforge_exporter::Checkpoint;
+use tileforge_exporter::lora::Lora;
+use tileforge_exporter::pipeline::{Part, Pipeline};
+use tileforge_files::TEXT_MAXIMUM_BYTES;
+use tileforge_image::Size;
+
+const INDEX: &str = "model_index.json";
+const SCHEDULER: &str = "scheduler/scheduler_config.json";
+const UNET: &str = "unet";
+const VAE_ENCODER: &str = "vae_encoder";
+const VAE_DECODER: &str = "vae_decoder";
+
+/// Text encoders, and the folders of their tokenizers.
+const TEXTS: [(&str, &str); 2] = [("text_encoder", "tokenizer"), ("text_encoder_2", "tokenizer_2")];
+
+/// The files of a tokenizer. Not every tokenizer has all of them.
+const TOKENIZER_FILES: [&str; 6] = [
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+];
+
+/// Rows of a picture's batch: with guidance, each picture has a row with the negative prompt, too.
+const ROWS_WITH_GUIDANCE: usize = 2;
+
+/// What an engine of a pipeline is to be made for.
+#[derive(Clone, Debug, Default)]
+pub struct DiffusionOptions {
+    /// Sizes of the pictures in pixels; empty: those of the profile.
+    pub sizes: Vec<Size>,
+    /// Pictures that are made together; 0 counts as 1.
+    pub batch: usize,
+    /// Numbers of tokens of a text; empty: what the text encoder takes at most.
+    pub lengths: Vec<usize>,
+    /// Low-rank adaptations to merge into the weights.
+    pub adaptations: Vec<Lora>,
+}
+
+/// A pipeline that an engine can be built of.
+#[derive(Debug)]
+pub struct DiffusionSource {
+    /// The networks, by the names of the engine's parts.
+    pub parts: BTreeMap<String, Source>,
+    /// What stands beside them.
+    pub beside: Beside,
+    /// For each file of adaptations, the number of tensors that belong to no network of the pipeline.
+    pub left_over: Vec<usize>,
+}
+
+impl DiffusionSource {
+    /// Whether a folder holds a pipeline.
+    pub fn is_one(folder: &Path) -> bool {
+        Pipeline::is_one(folder)
+    }
+
+    /// Opens a pipeline's folder. `variant` is the variant of the weights, such as `fp16`.
+    ///
+    /// # Errors
+    /// A component or a file is missing, is not supported, or does not belong to the others.
+    pub fn open(folder: &Path, variant: Option<&str>, options: &DiffusionOptions) -> Result<Self> {
+        Self::new(Pipeline::open(folder, &[], variant)?, folder, folder, options)
+    }
+
+    /// Opens a pipeline whose weights are in one file, with the configurations, the tokenizers and the scheduler of the
+    /// folder `described`.
+    ///
+    /// # Errors
+    /// As [`DiffusionSource::open`]; or the file holds no pipeline.
+    pub fn of_single_file(file: &Path, described: &Path, options: &DiffusionOptions) -> Result<Self> {
+        let checkpoint = Checkpoint::open(file)?;
+        let pipeline = Pipeline::of_single_file(&checkpoint, &[], Some(described))?;
+        let reason = "expected the weights of a whole pipeline, found those of one network";
+        Self::new(pipeline.ok_or_else(|| Error::input(file, reason))?, file, described, options)
+    }
+
+    fn new(mut pipeline: Pipeline, weights: &Path, folder: &Path, options: &DiffusionOptions) -> Result<Self> {
+        let left_over = pipeline.merge(&options.adaptations)?;
+        let index = read_object(&folder.join(INDEX))?;
+        let known = [UNET, VAE_ENCODER, VAE_DECODER].into_iter().chain(TEXTS.map(|(text, _)| text));
+        let known: Vec<&str> = known.collect();
+        if let Some(part) = pipeline.parts().iter().find(|part| !known.contains(&part.name.as_str())) {
+            let known = known.join(", ");
+            let reason = format!("expected the components {known}, found `{}`", part.name);
+            return Err(Error::input(&folder.join(INDEX), reason));
+        }
+        let open = |part: &Part| {
+            // In a folder, a component has a folder of its own.
+            let component = part.name.trim_end_matches("_encoder").trim_end_matches("_decoder");
+            let own = [folder.join(&part.name), folder.join(component)].into_iter().find(|path| path.is_dir());
+            let path = if weights.is_dir() { own.unwrap_or_else(|| weights.to_owned()) } else { weights.to_owned() };
+            Ok((part.name.clone(), Source::of_component(&path, part, &options.sizes)?))
+        };
+        let parts = pipeline.parts().iter().map(open).collect::<Result<BTreeMap<_, _>>>()?;
+        let networks = Networks::find(&parts, folder)?;
+        networks.check_widths(folder)?;
+        let mut files = BTreeMap::from([(INDEX.to_owned(), folder.join(INDEX)), of_scheduler(folder)?]);
+        for (text, contract, tokenizer) in &networks.texts {
+            files.extend(of_tokenizer(folder, tokenizer, text, contract)?);
+        }
+        let (most, latent_pixels) = (networks.tokens(), networks.latent_pixels());
+        let with_runs = |(name, source): (String, Source)| {
+            let source = match name.as_str() {
+                UNET => source.with_runs(options.rows(), options.lengths_or(most), latent_pixels),
+                _ => source.with_runs(vec![1], Vec::new(), latent_pixels),
+            };
+            (name, source)
+        };
+        let beside = Beside { diffusion: Some(of_index(&index, folder)?), files };
+        Ok(Self { parts: parts.into_iter().map(with_runs).collect(), beside, left_over })
+    }
+}
+
+impl DiffusionOptions {
+    /// Numbers of rows that the network gets: for one picture and for as many as asked for, each without and with
+    /// guidance.
+    fn rows(&self) -> Vec<usize> {
+        let batch = self.batch.max(1);
+        let mut rows = vec![1, ROWS_WITH_GUIDANCE, batch, ROWS_WITH_GUIDANCE * batch];
+        rows.sort_unstable();
+        rows.dedup();
+        rows
+    }
+
+    fn lengths_or(&self, most: Option<usize>) -> Vec<usize> {
+        if self.lengths.is_empty() { most.into_iter().collect() } else { self.lengths.clone() }
+    }
+}
+
+/// The contracts of a pipeline's networks.
+struct Networks<'p> {
+    unet: &'p Contract,
+    encoder: &'p Contract,
+    decoder: &'p Contract,
+    /// Text encoders with their names and the folders of their tokenizers.
+    texts: Vec<(&'static str, &'p Contract, &'static str)>,
+}
+
+impl<'p> Networks<'p> {
+    fn find(parts: &'p BTreeMap<String, Source>, folder: &Path) -> Result<Self> {
+        let index = folder.join(INDEX);
+        let missing = |what: &str| Error::input(&index, format!("expected the component {what}, found none"));
+        let part = |name: &str, component: &str| {
+            parts.get(name).map(Source::contract).ok_or_else(|| missing(&format!("`{component}`")))
+        };
+        let text = |(text, tokenizer)| Some((text, parts.get(text)?.contract(), tokenizer));
+        let texts: Vec<_> = TEXTS.into_iter().filter_map(text).collect();
+        if texts.is_empty() {
+            return Err(missing("`text_encoder`"));
+        }
+        Ok(Self {
+            unet: part(UNET, "unet")?,
+            encoder: part(VAE_ENCODER, "vae")?,
+            decoder: part(VAE_DECODER, "vae")?,
+            texts,
+        })
+    }
+
+    /// Checks that the networks take what the others give. Components of other pipelines have other widths.
+    fn check_widths(&self, folder: &Path) -> Result<()> {
+        let names = self.texts.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(" and ");
+        let mismatch = |what: &str, expected: usize, from: &str, found: usize| {
+            let reason = format!(
+                "the component unet takes {what} of width {expected}, and {from} gives {found}; are they of one \
+                 pipeline, and in the folders of their names?"
+            );
+            Err(Error::input(folder, reason))
+        };
+        let width = |tensor: &TensorSpec| tensor.channels().unwrap_or(0);
+        let hidden = |contract: &Contract| {
+            contract.outputs.iter().find(|output| embedding(output) == Some(Embedding::Last)).map_or(0, width)
+        };
+        let input = |from| self.unet.inputs.iter().find(|input| embedding(input) == Some(from));
+        let given: usize = self.texts.iter().map(|(_, contract, _)| hidden(contract)).sum();
+        let context = input(Embedding::Context).map_or(0, width);
+        if context != given {
+            return mismatch("texts", context, &names, given);
+        }
+        if let (Some(pooled), Some((name, contract, _))) = (input(Embedding::Projected), self.texts.last()) {
+            let projected = contract.outputs.iter().find(|output| embedding(output) == Some(Embedding::Projected));
+            let given = projected.map_or(0, width);
+            if given != width(pooled) {
+                return mismatch("projected texts", width(pooled), name, given);
+            }
+        }
+        let noisy = self.unet.inputs.iter().find_map(|input| match input.meaning {
+            Meaning::NoisyLatent { latent, .. } => Some(latent),
+            _ => None,
+        });
+        let decoded = self.decoder.inputs.first().map_or(0, width);
+        let encoded = self.encoder.outputs.first().map_or(0, width) / 2;
+        match noisy {
+            Some(noisy) if noisy != decoded => mismatch("latents", noisy, "the component vae", decoded),
+            Some(noisy) if noisy != encoded => mismatch("latents", noisy, "the component vae", encoded),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tokens of a text: what every text encoder takes at most.
+    fn tokens(&self) -> Option<usize> {
+        let most = |contract: &Contract| contract.inputs.iter().find_map(|input| input.most_tokens());
+        self.texts.iter().filter_map(|(_, contract, _)| most(contract)).min()
+    }
+
+    /// Pixels for each row and column of a latent picture.
+    fn latent_pixels(&self) -> usize {
+        let rows =
+            |tensors: &[TensorSpec]| tensors.iter().find_map(|tensor| tensor.height()).map_or(1, |side| side.step);
+        (rows(&self.decoder.outputs) / rows(&self.decoder.inputs).max(1)).max(1)
+    }
+}
+
+fn embedding(tensor: &TensorSpec) -> Option<Embedding> {
+    match tensor.meaning {
+        Meaning::Embedding { from } => Some(from),
+        _ => None,
+    }
+}
+
+/// What the index says beside its components. The defaults are diffusers' own.
+fn of_index(index: &Map<String, Value>, folder: &Path) -> Result<Diffusion> {
+    let class = index.get("_class_name").and_then(Value::as_str);
+    let class =
+        class.ok_or_else(|| Error::input(&folder.join(INDEX), "expected the pipeline's class as _class_name"))?;
+    let setting = |name: &str, default: bool| match index.get(name) {
+        None | Some(Value::Null) => Ok(default),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(other) => Err(Error::input(&folder.join(INDEX), format!("{name}: expected true or false, found {other}"))),
+    };
+    Ok(Diffusion {
+        class: class.to_owned(),
+        force_zeros_for_empty_prompt: setting("force_zeros_for_empty_prompt", class.starts_with("StableDiffusionXL"))?,
+        requires_aesthetics_score: setting("requires_aesthetics_score", false)?,
+    })
+}
+
+/// The scheduler's configuration, which has to name its class.
+fn of_scheduler(folder: &Path) -> Result<(String, PathBuf)> {
+    let path = folder.join(SCHEDULER);
+    let config = read_object(&path)?;
+    match config.get("_class_name") {
+        Some(Value::String(_)) => Ok((SCHEDULER.to_owned(), path)),
+        _ => Err(Error::input(&path, "expected the scheduler's class as _class_name")),
+    }
+}
+
+/// The files of a tokenizer, which must have the vocabulary of the text encoder `text`.
+fn of_tokenizer(folder: &Path, tokenizer: &str, text: &str, contract: &Contract) -> Result<BTreeMap<String, PathBuf>> {
+    let files = TOKENIZER_FILES.map(|file| (format!("{tokenizer}/{file}"), folder.join(tokenizer).join(file)));
+    let files: BTreeMap<String, PathBuf> = files.into_iter().filter(|(_, path)| path.is_file()).collect();
+    let path_of = |file: &str| files.get(&format!("{tokenizer}/{file}"));
+    let place = folder.join(tokenizer);
+    let mut vocabularies = Vec::new();
+    if let (Some(vocabulary), Some(_)) = (path_of("vocab.json"), path_of("merges.txt")) {
+        let added = path_of("added_tokens.json").map(|path| read_object(path)).transpose()?.unwrap_or_default();
+        vocabularies.push(read_object(vocabulary)?.values().chain(added.values()).filter_map(Value::as_u64).max());
+    }
+    if let Some(path) = path_of("tokenizer.json") {
+        let whole = read_object(path)?;
+        let model = whole.get("model").and_then(|model| model.get("vocab")).and_then(Value::as_object);
+        let added = whole.get("added_tokens").and_then(Value::as_array);
+        let ids = model.into_iter().flat_map(Map::values);
+        let added = added.into_iter().flatten().filter_map(|token| token.get("id"));
+        vocabularies.push(ids.chain(added).filter_map(Value::as_u64).max());
+    }
+    if vocabularies.is_empty() {
+        let reason = format!("expected vocab.json and merges.txt, or tokenizer.json: the tokenizer of {text}");
+        return Err(Error::input(&place, reason));
+    }
+    let vocabulary = contract.inputs.iter().find_map(|input| match input.meaning {
+        Meaning::Tokens { vocabulary } => Some(vocabulary as u64),
+        _ => None,
+    });
+    for found in vocabularies {
+        let found = found.map_or(0, |last| last.saturating_add(1));
+        if let Some(expected) = vocabulary.filter(|expected| *expected != found) {
+            let reason = format!(
+                "expected a vocabulary of {expected} tokens, as {text} has it, found one of {found}; is it the \
+                 tokenizer of another model?"
+            );
+            return Err(Error::input(&place, reason));
+        }
+    }
+    Ok(files)
+}
+
+fn read_object(path: &Path) -> Result<Map<String, Value>> {
+    let bytes = tileforge_files::read(path, TEXT_MAXIMUM_BYTES).map_err(|e| Error::file(path, "read", e))?;
+    serde_json::from_slice(&bytes).map_err(|e| Error::input(path, format!("not a JSON object: {e}")))
+}
