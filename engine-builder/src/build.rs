@@ -232,7 +232,7 @@ fn write_engine(prepared: Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: 
         manifest.files = exchange::files(staging)?;
     }
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
-    manifest.write(staging)?;
+    exchange::write_manifest(&manifest, staging)?;
     let (directory, portable) = (staging.to_owned(), compiler.err());
     Ok(Built { directory, manifest, portable, plans, bytes, speed, sensitivity: converted.sensitivity })
 }

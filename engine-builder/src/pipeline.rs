@@ -1,6 +1,6 @@
 //! Building engines of several parts.
 
-use crate::build::{Built, Order, Prepared, check_output, producer, write_manifest};
+use crate::build::{Built, Order, Prepared, check_output, producer};
 use crate::{Error, Plans, PrecisionOptions, Profile, Progress, Result, Source};
 use std::collections::BTreeMap;
 use std::fs;
@@ -102,7 +102,7 @@ pub fn build_pipeline(
         diffusion: beside.diffusion.clone(),
         files,
     };
-    write_manifest(&manifest, staging.path()).map_err(place)?;
+    exchange::write_manifest(&manifest, staging.path()).map_err(|error| place(error.into()))?;
     exchange::put_in_place(staging, directory)?;
     let of_files = manifest.files.values().map(|file| file.bytes).sum::<u64>();
     let bytes = (built.values().map(|part| part.bytes).sum::<u64>() + of_files).saturating_sub(shared);

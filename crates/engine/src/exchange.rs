@@ -2,9 +2,10 @@
 
 use crate::digest::{FileDigest, sha256_file};
 use crate::listing::Listing;
-use crate::{Error, MANIFEST_FILE, Result};
+use crate::{BundleManifest, Error, MANIFEST_FILE, Result};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -43,6 +44,18 @@ fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>> {
         Ok((entry.path(), entry.file_type().map_err(fail)?.is_dir()))
     };
     folder.read_dir().map_err(fail)?.map(entry).collect()
+}
+
+/// Writes the manifest of either kind of engine into the folder of one that is being made.
+///
+/// # Errors
+/// It breaks a rule of [`BundleManifest::parse`], so that nobody could read it; or it cannot be written.
+pub fn write_manifest(manifest: &impl Serialize, folder: &Path) -> Result<()> {
+    let path = folder.join(MANIFEST_FILE);
+    let fail = |source: io::Error| Error::file(&path, "write", source);
+    let text = serde_json::to_string_pretty(manifest).map_err(|error| fail(error.into()))?;
+    BundleManifest::parse(text.as_bytes())?;
+    fs::write(&path, text + "\n").map_err(fail)
 }
 
 /// Gives the folder and its files the permissions of newly made ones. Temporary files are private to their owner.

@@ -48,6 +48,6 @@ fn write_to(staging: &Path, engine: &Engine, added: &BTreeMap<String, PathBuf>) 
         io::copy(&mut read, &mut file).map_err(|e| Error::file(&place, "write", e))?;
         manifest.files.insert(name.clone(), sha256_file(&place)?);
     }
-    manifest.write(staging)?;
+    exchange::write_manifest(&manifest, staging)?;
     Ok(manifest)
 }

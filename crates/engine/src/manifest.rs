@@ -1,15 +1,13 @@
 //! The types of `manifest.json`, schema 2. `engine-builder` writes with the same types.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tileforge_contract::{Contract, Precision, Provider, Shapes, Sizes};
 
 pub use crate::digest::FileDigest;
 use crate::signature::SIGNATURE_FILE;
-use crate::{Error, MANIFEST_FILE, Result};
+use crate::{MANIFEST_FILE, Result};
 
 /// The schema that this version reads and writes.
 pub const SCHEMA: u32 = 2;
@@ -57,18 +55,6 @@ impl Manifest {
     /// its signature.
     pub fn has_file(&self, name: &str) -> bool {
         [MANIFEST_FILE, SIGNATURE_FILE].contains(&name) || self.files.contains_key(name)
-    }
-
-    /// Writes it into the folder of an engine that is being made.
-    ///
-    /// # Errors
-    /// It breaks a rule of [`Manifest::parse`], so that nobody could read it; or it cannot be written.
-    pub fn write(&self, folder: &Path) -> Result<()> {
-        let path = folder.join(MANIFEST_FILE);
-        let fail = |source: std::io::Error| Error::file(&path, "write", source);
-        let text = serde_json::to_string_pretty(self).map_err(|error| fail(error.into()))?;
-        Self::parse(text.as_bytes())?;
-        fs::write(&path, text + "\n").map_err(fail)
     }
 }
 

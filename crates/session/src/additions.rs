@@ -11,15 +11,15 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::{compiled, plans};
 
-/// The files that a GPU of this machine has added, by the names that they get in an engine. What the engine holds
+/// The files that GPUs of this machine have added, by the names that they get in an engine. What the engine holds
 /// already is not among them.
 ///
 /// # Errors
-/// The cache cannot be read.
-pub fn of(environment: &Environment, engine: &Engine, device: u32) -> Result<BTreeMap<String, PathBuf>> {
+/// [`Error::NothingAdded`]: there is no such file; or the cache cannot be read.
+pub fn of(environment: &Environment, engine: &Engine, devices: &[u32]) -> Result<BTreeMap<String, PathBuf>> {
     let manifest = engine.manifest();
     let mut added = BTreeMap::new();
-    for graph in &manifest.graphs {
+    for (graph, &device) in manifest.graphs.iter().flat_map(|graph| devices.iter().map(move |device| (graph, device))) {
         let of_plan = graph.plan.as_ref().and_then(|plan| plans::runtime_cache(environment, engine, plan, device));
         let by_tensorrt = || compiled::folder(environment, engine, graph, &manifest.target.tensorrt, device);
         let place = of_plan.map(|cache| (cache.name, cache.folder)).or_else(by_tensorrt);
@@ -30,7 +30,7 @@ pub fn of(environment: &Environment, engine: &Engine, device: u32) -> Result<BTr
         }
     }
     added.retain(|name, _| engine.file(name).is_err());
-    Ok(added)
+    if added.is_empty() { Err(Error::NothingAdded { engine: manifest.name.clone() }) } else { Ok(added) }
 }
 
 /// The files in a folder, without those that other programs are writing.

@@ -138,6 +138,15 @@ pub enum Error {
         /// The graph's file.
         graph: String,
     },
+    /// An engine cannot take anything along, because no GPU of this machine has added anything to it.
+    #[error(
+        "{engine}: no GPU of this machine has added anything to it; expected what TensorRT compiled, or the \
+        runtime cache of a plan"
+    )]
+    NothingAdded {
+        /// The engine's name.
+        engine: String,
+    },
     /// Compiled graphs have to be kept, and the environment has no cache folder.
     #[error("there is no folder to keep compiled graphs in")]
     NoCache,
@@ -183,6 +192,7 @@ impl Error {
                 | Self::CannotCompile { .. }
                 | Self::NoPlan { .. }
                 | Self::NoCache
+                | Self::NothingAdded { .. }
                 | Self::Engine(tileforge_engine::Error::NothingCompiled { .. })
         )
     }

@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 use tileforge_contract::Provider;
+use tileforge_engine::{Bundle, extend};
+use tileforge_files::outputs;
 use tileforge_runtime::Result;
-use tileforge_session::{Environment, Ladder, Placement};
+use tileforge_session::{Environment, Ladder, Placement, additions};
 use tileforge_terminal::{Progress, Unit, print, print_json};
 
 use super::chosen::{Chosen, Placing};
@@ -15,7 +17,8 @@ use super::failure::CommandResult;
 const EXAMPLES: &str = "\
 Examples:
   runtime warm --engine engines/rtx4090/compact-x4
-  runtime warm --engine engines/h100/compact-x4 --devices 0,1 --json";
+  runtime warm --engine engines/h100/compact-x4 --devices 0,1 --json
+  runtime warm --engine engines/rtx4090/compact-x4 --output engines/rtx4090-warm/compact-x4";
 
 /// Open and run every graph of an engine once, so that the user's cache has what the GPU adds: what TensorRT compiles,
 /// or the runtime cache of a plan for RTX GPUs. Later starts of any program are then fast.
@@ -26,6 +29,10 @@ pub(crate) struct Arguments {
     engine: Chosen,
     #[command(flatten)]
     placing: Placing,
+    /// Also write an engine that takes along what the GPUs have added, for machines with the same GPUs, driver and
+    /// libraries. It has no signature: sign it again. Of an engine with several parts, name one with --part.
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -53,7 +60,14 @@ struct Report {
 }
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
-    let bundle = arguments.engine.open_bundle()?;
+    let bundle = match &arguments.output {
+        None => arguments.engine.open_bundle()?,
+        // Checked before the work of minutes.
+        Some(output) => {
+            outputs::check(&[output], &[&arguments.engine.directory])?;
+            Bundle::Engine(arguments.engine.open()?)
+        }
+    };
     let environment = environment()?;
     let placement = arguments.placing.placement();
     let (devices, engines) = (placement.gpus().to_vec(), bundle.engines());
@@ -76,6 +90,9 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         }
     }
     progress.finish();
+    if let (Some(output), [(_, engine)]) = (&arguments.output, engines.as_slice()) {
+        extend(engine, &additions::of(&environment, engine, &devices)?, output)?;
+    }
     let report = Report { warmed, cache: environment.cache().map(PathBuf::from) };
     if arguments.json {
         return Ok(print_json(&report)?);

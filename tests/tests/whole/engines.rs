@@ -409,4 +409,11 @@ fn warming_runs_every_graph_once() {
     assert!(graphs.iter().all(|graph| graph["provider"] == "cpu" && graph["seconds"].as_f64().unwrap() > 0.0));
     let _ = run("runtime", words(&[&"warm", &"--engine", &demo_engine(), &"--provider", &"tensorrt-rtx"]))
         .failure(3, &["refused, because tensorrt-rtx: "]);
+    // A CPU adds nothing that another machine could use.
+    let work = tempfile::tempdir().unwrap();
+    let output = work.path().join("warm");
+    let line = |output: &Path| words(&[&"warm", &"--engine", &demo_engine(), &"--output", &output]);
+    let _ = run("runtime", line(&output)).failure(3, &["no GPU of this machine has added anything to it"]);
+    let _ = run("runtime", line(&demo_engine().join("warm"))).failure(2, &["this output is in the input"]);
+    assert!(names_in(work.path()).is_empty());
 }
