@@ -1,7 +1,7 @@
 //! Diffusion pipelines in diffusers' layout: networks, tokenizers and a scheduler.
 
 use crate::pipeline::Beside;
-use crate::{Error, Result, Source};
+use crate::{Error, ModelFile, Result, Source, SourceOptions, WeightFolders};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -65,12 +65,17 @@ impl DiffusionSource {
         Pipeline::is_one(folder)
     }
 
+    /// Whether a model file describes a whole pipeline: one with an index of its components.
+    pub fn is_one_of_models(model: &ModelFile) -> bool {
+        model.files.contains_key(INDEX)
+    }
+
     /// Opens a pipeline's folder. `variant` is the variant of the weights, such as `fp16`.
     ///
     /// # Errors
     /// A component or a file is missing, is not supported, or does not belong to the others.
     pub fn open(folder: &Path, variant: Option<&str>, options: &DiffusionOptions) -> Result<Self> {
-        Self::new(Pipeline::open(folder, &[], variant)?, folder, folder, options)
+        Self::of_pipeline(Pipeline::open(folder, &[], variant)?, folder, folder, options)
     }
 
     /// Opens a pipeline whose weights are in one file, with the configurations, the tokenizers and the scheduler of the
@@ -82,19 +87,26 @@ impl DiffusionSource {
         let checkpoint = Checkpoint::open(file)?;
         let pipeline = Pipeline::of_single_file(&checkpoint, &[], Some(described))?;
         let reason = "expected the weights of a whole pipeline, found those of one network";
-        Self::new(pipeline.ok_or_else(|| Error::input(file, reason))?, file, described, options)
+        Self::of_pipeline(pipeline.ok_or_else(|| Error::input(file, reason))?, file, described, options)
     }
 
-    fn new(mut pipeline: Pipeline, weights: &Path, folder: &Path, options: &DiffusionOptions) -> Result<Self> {
+    /// Opens the pipeline that a model file describes. Adaptations are for the other kinds of pipelines.
+    ///
+    /// # Errors
+    /// As [`DiffusionSource::open`], or a file is another one than the model's.
+    pub fn of_model(model: &ModelFile, weights: &WeightFolders, options: &DiffusionOptions) -> Result<Self> {
+        let source =
+            SourceOptions { weights: weights.clone(), sizes: options.sizes.clone(), ..SourceOptions::default() };
+        let parts = Source::parts_of_model(model, &source)?;
+        // Every listed file that is no part's own, from wherever it is kept.
+        let is_beside = |file: &&String| !parts.values().any(|part| part.path().ends_with(file.as_str()));
+        let found = model.files.keys().filter(is_beside).map(|file| Ok((file.clone(), weights.file(model, file)?)));
+        let found = found.collect::<Result<BTreeMap<_, _>>>()?;
+        Self::new(parts, &model.path, &|name| found.get(name).cloned(), options)
+    }
+
+    fn of_pipeline(mut pipeline: Pipeline, weights: &Path, folder: &Path, options: &DiffusionOptions) -> Result<Self> {
         let left_over = pipeline.merge(&options.adaptations)?;
-        let index = read_object(&folder.join(INDEX))?;
-        let known = [UNET, VAE_ENCODER, VAE_DECODER].into_iter().chain(TEXTS.map(|(text, _)| text));
-        let known: Vec<&str> = known.collect();
-        if let Some(part) = pipeline.parts().iter().find(|part| !known.contains(&part.name.as_str())) {
-            let known = known.join(", ");
-            let reason = format!("expected the components {known}, found `{}`", part.name);
-            return Err(Error::input(&folder.join(INDEX), reason));
-        }
         let open = |part: &Part| {
             // In a folder, a component has a folder of its own.
             let component = part.name.trim_end_matches("_encoder").trim_end_matches("_decoder");
@@ -103,11 +115,27 @@ impl DiffusionSource {
             Ok((part.name.clone(), Source::of_component(&path, part, &options.sizes)?))
         };
         let parts = pipeline.parts().iter().map(open).collect::<Result<BTreeMap<_, _>>>()?;
-        let networks = Networks::find(&parts, folder)?;
-        networks.check_widths(folder)?;
-        let mut files = BTreeMap::from([(INDEX.to_owned(), folder.join(INDEX)), of_scheduler(folder)?]);
+        let find = |name: &str| Some(folder.join(name)).filter(|path| path.is_file());
+        Ok(Self { left_over, ..Self::new(parts, folder, &find, options)? })
+    }
+
+    /// `place` is what messages name, and `find` finds a file by its name in diffusers' layout.
+    fn new(parts: BTreeMap<String, Source>, place: &Path, find: Find<'_>, options: &DiffusionOptions) -> Result<Self> {
+        let known = [UNET, VAE_ENCODER, VAE_DECODER].into_iter().chain(TEXTS.map(|(text, _)| text));
+        let known: Vec<&str> = known.collect();
+        if let Some(other) = parts.keys().find(|name| !known.contains(&name.as_str())) {
+            let reason = format!("expected the networks {}, found `{other}`", known.join(", "));
+            return Err(Error::input(place, reason));
+        }
+        let networks = Networks::find(&parts, place)?;
+        networks.check_widths(place)?;
+        let index = needed(INDEX, place, find)?;
+        let scheduler = needed(SCHEDULER, place, find)?;
+        check_scheduler(&scheduler)?;
+        let diffusion = Some(of_index(&index)?);
+        let mut files = BTreeMap::from([(INDEX.to_owned(), index), (SCHEDULER.to_owned(), scheduler)]);
         for (text, contract, tokenizer) in &networks.texts {
-            files.extend(of_tokenizer(folder, tokenizer, text, contract)?);
+            files.extend(of_tokenizer(tokenizer, text, contract, place, find)?);
         }
         let (most, latent_pixels) = (networks.tokens(), networks.latent_pixels());
         let with_runs = |(name, source): (String, Source)| {
@@ -117,9 +145,16 @@ impl DiffusionSource {
             };
             (name, source)
         };
-        let beside = Beside { diffusion: Some(of_index(&index, folder)?), files };
-        Ok(Self { parts: parts.into_iter().map(with_runs).collect(), beside, left_over })
+        let parts = parts.into_iter().map(with_runs).collect();
+        Ok(Self { parts, beside: Beside { diffusion, files }, left_over: Vec::new() })
     }
+}
+
+/// The path of a file of a pipeline by its name in diffusers' layout, if the pipeline has it.
+type Find<'f> = &'f dyn Fn(&str) -> Option<PathBuf>;
+
+fn needed(name: &str, place: &Path, find: Find<'_>) -> Result<PathBuf> {
+    find(name).ok_or_else(|| Error::input(place, format!("expected the file {name}, found none")))
 }
 
 impl DiffusionOptions {
@@ -148,9 +183,8 @@ struct Networks<'p> {
 }
 
 impl<'p> Networks<'p> {
-    fn find(parts: &'p BTreeMap<String, Source>, folder: &Path) -> Result<Self> {
-        let index = folder.join(INDEX);
-        let missing = |what: &str| Error::input(&index, format!("expected the component {what}, found none"));
+    fn find(parts: &'p BTreeMap<String, Source>, place: &Path) -> Result<Self> {
+        let missing = |what: &str| Error::input(place, format!("expected the component {what}, found none"));
         let part = |name: &str, component: &str| {
             parts.get(name).map(Source::contract).ok_or_else(|| missing(&format!("`{component}`")))
         };
@@ -168,14 +202,14 @@ impl<'p> Networks<'p> {
     }
 
     /// Checks that the networks take what the others give. Components of other pipelines have other widths.
-    fn check_widths(&self, folder: &Path) -> Result<()> {
+    fn check_widths(&self, place: &Path) -> Result<()> {
         let names = self.texts.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(" and ");
         let mismatch = |what: &str, expected: usize, from: &str, found: usize| {
             let reason = format!(
                 "the component unet takes {what} of width {expected}, and {from} gives {found}; are they of one \
                  pipeline, and in the folders of their names?"
             );
-            Err(Error::input(folder, reason))
+            Err(Error::input(place, reason))
         };
         let width = |tensor: &TensorSpec| tensor.channels().unwrap_or(0);
         let hidden = |contract: &Contract| {
@@ -229,42 +263,49 @@ fn embedding(tensor: &TensorSpec) -> Option<Embedding> {
 }
 
 /// What the index says beside its components. The defaults are diffusers' own.
-fn of_index(index: &Map<String, Value>, folder: &Path) -> Result<Diffusion> {
+fn of_index(path: &Path) -> Result<Diffusion> {
+    let index = read_object(path)?;
     let class = index.get("_class_name").and_then(Value::as_str);
-    let class =
-        class.ok_or_else(|| Error::input(&folder.join(INDEX), "expected the pipeline's class as _class_name"))?;
+    let class = class.ok_or_else(|| Error::input(path, "expected the pipeline's class as _class_name"))?;
     let setting = |name: &str, default: bool| match index.get(name) {
         None | Some(Value::Null) => Ok(default),
         Some(Value::Bool(value)) => Ok(*value),
-        Some(other) => Err(Error::input(&folder.join(INDEX), format!("{name}: expected true or false, found {other}"))),
+        Some(other) => Err(Error::input(path, format!("{name}: expected true or false, found {other}"))),
     };
+    let is_xl = class.starts_with("StableDiffusionXL");
     Ok(Diffusion {
         class: class.to_owned(),
-        force_zeros_for_empty_prompt: setting("force_zeros_for_empty_prompt", class.starts_with("StableDiffusionXL"))?,
+        force_zeros_for_empty_prompt: setting("force_zeros_for_empty_prompt", is_xl)?,
         requires_aesthetics_score: setting("requires_aesthetics_score", false)?,
     })
 }
 
-/// The scheduler's configuration, which has to name its class.
-fn of_scheduler(folder: &Path) -> Result<(String, PathBuf)> {
-    let path = folder.join(SCHEDULER);
-    let config = read_object(&path)?;
-    match config.get("_class_name") {
-        Some(Value::String(_)) => Ok((SCHEDULER.to_owned(), path)),
-        _ => Err(Error::input(&path, "expected the scheduler's class as _class_name")),
+/// Checks that a scheduler's configuration names its class.
+fn check_scheduler(path: &Path) -> Result<()> {
+    match read_object(path)?.get("_class_name") {
+        Some(Value::String(_)) => Ok(()),
+        _ => Err(Error::input(path, "expected the scheduler's class as _class_name")),
     }
 }
 
 /// The files of a tokenizer, which must have the vocabulary of the text encoder `text`.
-fn of_tokenizer(folder: &Path, tokenizer: &str, text: &str, contract: &Contract) -> Result<BTreeMap<String, PathBuf>> {
-    let files = TOKENIZER_FILES.map(|file| (format!("{tokenizer}/{file}"), folder.join(tokenizer).join(file)));
-    let files: BTreeMap<String, PathBuf> = files.into_iter().filter(|(_, path)| path.is_file()).collect();
+fn of_tokenizer(
+    tokenizer: &str,
+    text: &str,
+    contract: &Contract,
+    place: &Path,
+    find: Find<'_>,
+) -> Result<BTreeMap<String, PathBuf>> {
+    let named = TOKENIZER_FILES.map(|file| format!("{tokenizer}/{file}"));
+    let files: BTreeMap<String, PathBuf> =
+        named.into_iter().filter_map(|name| Some((name.clone(), find(&name)?))).collect();
     let path_of = |file: &str| files.get(&format!("{tokenizer}/{file}"));
-    let place = folder.join(tokenizer);
+    // The tokens of each form that is there.
     let mut vocabularies = Vec::new();
-    if let (Some(vocabulary), Some(_)) = (path_of("vocab.json"), path_of("merges.txt")) {
+    if let (Some(path), Some(_)) = (path_of("vocab.json"), path_of("merges.txt")) {
         let added = path_of("added_tokens.json").map(|path| read_object(path)).transpose()?.unwrap_or_default();
-        vocabularies.push(read_object(vocabulary)?.values().chain(added.values()).filter_map(Value::as_u64).max());
+        let last = read_object(path)?.values().chain(added.values()).filter_map(Value::as_u64).max();
+        vocabularies.push((path, last));
     }
     if let Some(path) = path_of("tokenizer.json") {
         let whole = read_object(path)?;
@@ -272,24 +313,24 @@ fn of_tokenizer(folder: &Path, tokenizer: &str, text: &str, contract: &Contract)
         let added = whole.get("added_tokens").and_then(Value::as_array);
         let ids = model.into_iter().flat_map(Map::values);
         let added = added.into_iter().flatten().filter_map(|token| token.get("id"));
-        vocabularies.push(ids.chain(added).filter_map(Value::as_u64).max());
+        vocabularies.push((path, ids.chain(added).filter_map(Value::as_u64).max()));
     }
     if vocabularies.is_empty() {
-        let reason = format!("expected vocab.json and merges.txt, or tokenizer.json: the tokenizer of {text}");
-        return Err(Error::input(&place, reason));
+        let expected = format!("expected vocab.json and merges.txt, or tokenizer.json, in {tokenizer}");
+        return Err(Error::input(place, format!("{expected}: the tokenizer of {text}")));
     }
     let vocabulary = contract.inputs.iter().find_map(|input| match input.meaning {
         Meaning::Tokens { vocabulary } => Some(vocabulary as u64),
         _ => None,
     });
-    for found in vocabularies {
-        let found = found.map_or(0, |last| last.saturating_add(1));
+    for (path, last) in vocabularies {
+        let found = last.map_or(0, |last| last.saturating_add(1));
         if let Some(expected) = vocabulary.filter(|expected| *expected != found) {
             let reason = format!(
                 "expected a vocabulary of {expected} tokens, as {text} has it, found one of {found}; is it the \
                  tokenizer of another model?"
             );
-            return Err(Error::input(&place, reason));
+            return Err(Error::input(path, reason));
         }
     }
     Ok(files)

@@ -104,8 +104,8 @@ impl Source {
         }
     }
 
-    /// Whether a path is that of a checkpoint by its name: a file of safetensors or of PyTorch, the index of its shards,
-    /// or a folder.
+    /// Whether a path is that of a checkpoint by its name: a file of safetensors or of PyTorch, the index of its
+    /// shards, or a folder.
     pub fn is_checkpoint(path: &Path) -> bool {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         ["safetensors", "json", "pth", "pt", "ckpt", "bin"].contains(&extension) || path.is_dir()
@@ -136,7 +136,7 @@ impl Source {
                 }
             };
             let source = Self::of_opened_model(model, graph, checkpoint, options)?;
-            parts.insert(name.clone(), Source { is_part: true, ..source });
+            parts.insert(name.clone(), source.into_part());
         }
         Ok(parts)
     }
@@ -156,7 +156,7 @@ impl Source {
         let open = |graph: GraphOf| {
             let name = if is_part { format!("{}-{}", name_of(path), graph.name) } else { name_of(path) };
             let source = Self::of_opened(name, &opened, Some(graph.task), &graph.hints, options)?;
-            Ok((graph.name, Source { is_part, ..source }))
+            Ok((graph.name, if is_part { source.into_part() } else { source }))
         };
         graphs.into_iter().map(open).collect()
     }
@@ -253,10 +253,14 @@ impl Source {
     pub(crate) fn of_component(path: &Path, part: &Part, sizes: &[Size]) -> Result<Self> {
         let opened = Opened { path: path.to_owned(), checkpoint: part.checkpoint.clone() };
         let options = SourceOptions { sizes: sizes.to_vec(), ..SourceOptions::default() };
-        let source = Self::of_opened(part.name.clone(), &opened, Some(part.task), &part.hints, &options)?;
-        // A text has no size in pixels.
-        let has_pictures = source.contract.inputs.iter().any(|input| input.height().is_some());
-        Ok(Source { is_part: true, asked: if has_pictures { source.asked } else { Vec::new() }, ..source })
+        Ok(Self::of_opened(part.name.clone(), &opened, Some(part.task), &part.hints, &options)?.into_part())
+    }
+
+    /// The same as one graph of several.
+    fn into_part(self) -> Self {
+        // Sizes are those of the model's pictures, and a text has none.
+        let has_pictures = self.contract.inputs.iter().any(|input| input.height().is_some());
+        Source { is_part: true, asked: if has_pictures { self.asked } else { Vec::new() }, ..self }
     }
 
     /// The same with these numbers of samples in one run and of tokens of a text, and so many pixels for each row and

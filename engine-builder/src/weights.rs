@@ -50,6 +50,18 @@ impl WeightFolders {
         Ok(path)
     }
 
+    /// One of the model's files, after its digest was checked as that of a checkpoint is.
+    ///
+    /// # Errors
+    /// The file is missing, or it is another one than the model file describes.
+    pub(crate) fn file(&self, model: &ModelFile, file: &str) -> Result<PathBuf> {
+        let path = self.path_of(model, file).ok_or_else(|| self.missing(model, file))?;
+        let unknown = FileFacts::default();
+        let facts = model.files.get(file).unwrap_or(&unknown);
+        check(&path, self.record_of(model, file, &path).as_deref(), facts)?;
+        Ok(path)
+    }
+
     /// Where the digest of a file's first use is recorded: beside the file, or in the folder of downloads for one in
     /// the cache that is never written.
     fn record_of(&self, model: &ModelFile, file: &str, path: &Path) -> Option<PathBuf> {

@@ -359,8 +359,8 @@ fn check_class(folder: &Path, name: &str, expected: &str) -> Result<()> {
         Some(found) => Err(Error::checkpoint(
             folder,
             format!(
-                "{INDEX} says that `{name}` is a {expected}, its {CONFIG} says a {found}; put each component into the \
-                 folder of its name"
+                "expected a component of the class {expected}, as {INDEX} says of `{name}`, found {found} in its \
+                 {CONFIG}; put each component into the folder of its name"
             ),
         )),
     }

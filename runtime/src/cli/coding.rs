@@ -118,7 +118,8 @@ impl Iterator for ClipFrames {
 
 /// Encode a picture or a clip with an autoencoder's encoder.
 ///
-/// The encoder is a part of the engine; for clips two are, one for the first chunk and one for the later ones. The latent is written as diffusion models work on it: (latent − shift) · scaling, by the engine's contract.
+/// The encoder is a part of the engine; for clips two are, one for the first chunk and one for the later ones. The
+/// latent is written as diffusion models work on it: (latent − shift) · scaling, by the engine's contract.
 #[derive(clap::Args)]
 #[command(after_help = ENCODE_EXAMPLES)]
 pub(crate) struct EncodeArguments {

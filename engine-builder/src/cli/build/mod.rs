@@ -10,8 +10,8 @@ use tileforge_contract::{Precision, Task};
 use tileforge_engine_builder::rtx::PlanProgram;
 use tileforge_engine_builder::{
     Beside, Built, BuiltPipeline, DiffusionOptions, DiffusionSource, Error, GraphFile, ModelFile, PartOrder, Plans,
-    PrecisionOptions, Profile, Progress, RangeMethod, Silent, Source, SourceOptions, build, build_pipeline,
-    map_parallel, portable, profile,
+    PrecisionOptions, Profile, Progress, RangeMethod, Silent, Source, SourceOptions, WeightFolders, build,
+    build_pipeline, map_parallel, portable, profile,
 };
 use tileforge_exporter::lora::Lora;
 use tileforge_image::Size;
@@ -34,8 +34,8 @@ pub(super) struct Arguments {
     /// them and its config.json), a diffusion pipeline (a folder with model_index.json, or one file with --config), an
     /// exported graph (.onnx) or a model file (.yaml)
     model: PathBuf,
-    /// The one graph to build, where there are several: vae_encoder or vae_decoder of a checkpoint, or one that the model
-    /// file names [default: all, each of which is a part of the engine]
+    /// The one graph to build, where there are several: vae_encoder or vae_decoder of a checkpoint, or one that the
+    /// model file names [default: all, each of which is a part of the engine]
     #[arg(long, value_name = "NAME")]
     component: Option<String>,
     /// Which chunk of a video the graph is for: first or next; short for --set chunk=NAME [default: both, which are
@@ -169,14 +169,18 @@ pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResul
         sizes: arguments.size.clone(),
         frames: arguments.frames.map(usize::from),
     };
-    let is_pipeline = model.is_none() && is_pipeline(arguments);
+    let is_pipeline = match &model {
+        // One graph alone is built as of any model.
+        Some(model) => component.is_none() && DiffusionSource::is_one_of_models(model),
+        None => arguments.diffusion.config.is_some() || DiffusionSource::is_one(&arguments.model),
+    };
     if let Some(option) = arguments.diffusion.given().filter(|_| !is_pipeline) {
         let problem = format!("{option} is for pipelines, which have a folder with model_index.json");
         return Err(Failure::Usage(problem));
     }
     let input = match &model {
+        _ if is_pipeline => Input::of_pipeline(arguments, model.as_ref(), &options.weights)?,
         Some(model) => Input::of_model(model, component, &options)?,
-        None if is_pipeline => Input::of_pipeline(arguments)?,
         None => {
             options.task = component.map(task).transpose()?;
             Input::of_path(&arguments.model, &options)?
@@ -202,11 +206,6 @@ fn is_model_file(path: &Path) -> bool {
 /// The task of a checkpoint's graph.
 fn task(name: &str) -> Result<Task, Failure> {
     name.parse().map_err(|reason| Error::Component { reason }.into())
-}
-
-/// Whether the input is a whole diffusion pipeline: a folder, or one file that a folder describes.
-fn is_pipeline(arguments: &Arguments) -> bool {
-    arguments.diffusion.config.is_some() || DiffusionSource::is_one(&arguments.model)
 }
 
 /// What an engine is made of: one graph, or one for each of its parts, with what stands beside them. A graph of a model
@@ -254,8 +253,13 @@ impl<'m> Input<'m> {
         })
     }
 
-    /// All networks of a diffusion pipeline, or the one that was chosen.
-    fn of_pipeline(arguments: &Arguments) -> Result<Self, Failure> {
+    /// All networks of a diffusion pipeline, or the one that was chosen: of a folder, of one file that a folder
+    /// describes, or of a model file.
+    fn of_pipeline(
+        arguments: &Arguments,
+        file: Option<&'m ModelFile>,
+        weights: &WeightFolders,
+    ) -> Result<Self, Failure> {
         let Arguments { model, component, chunk, size, frames, set, diffusion, .. } = arguments;
         if !set.is_empty() || chunk.is_some() || frames.is_some() {
             let problem = "--set, --chunk and --frames are for one network, and this is a pipeline";
@@ -267,20 +271,30 @@ impl<'m> Input<'m> {
             lengths: diffusion.tokens.iter().copied().map(usize::from).collect(),
             adaptations: diffusion.lora.clone(),
         };
-        let mut source = match &diffusion.config {
-            Some(described) => DiffusionSource::of_single_file(model, described, &options)?,
-            None => DiffusionSource::open(model, diffusion.variant.as_deref(), &options)?,
+        let mut source = match (file, &diffusion.config) {
+            (Some(file), None) if diffusion.lora.is_empty() && diffusion.variant.is_none() => {
+                DiffusionSource::of_model(file, weights, &options)?
+            }
+            (Some(_), _) => {
+                let problem =
+                    "--lora, --variant and --config are for a pipeline's folder or file, not for a model file";
+                return Err(Failure::Usage(problem.into()));
+            }
+            (None, Some(described)) => DiffusionSource::of_single_file(model, described, &options)?,
+            (None, None) => DiffusionSource::open(model, diffusion.variant.as_deref(), &options)?,
         };
         for (lora, count) in diffusion.lora.iter().zip(&source.left_over).filter(|(_, count)| **count > 0) {
             report(&format!("{}: {count} tensors are of components that are not there", lora.path.display()));
         }
-        let made = |source| Made { source, facts: None };
         let Some(component) = component else {
-            let parts = source.parts.into_iter().map(|(name, source)| (name, made(source)));
-            return Ok(Self::Parts(parts.collect(), source.beside));
+            let made = |(name, source)| {
+                let facts = file.and_then(|file| file.graphs.get(&name));
+                (name, Made { source, facts })
+            };
+            return Ok(Self::Parts(source.parts.into_iter().map(made).collect(), source.beside));
         };
         match source.parts.remove(component) {
-            Some(source) => Ok(Self::One(made(source))),
+            Some(source) => Ok(Self::One(Made { source, facts: None })),
             None => {
                 let known = source.parts.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
                 Err(Failure::Usage(format!("--component: expected one of {known}, found {component}")))

@@ -1,0 +1,255 @@
+//! Engines of several parts through the programs: diffusion pipelines in diffusers' layout, signed and shipped as one.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use end_to_end::{Outcome, names_in, repository, run, words};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Tokens of the golden text encoders, and the width of what each makes of a text.
+const VOCABULARY: usize = 99;
+const WIDTH: usize = 16;
+
+/// Copies weights. The network then takes texts of this width.
+fn copy_widened(from: &Path, to: &Path, width: usize) {
+    let bytes = fs::read(from).unwrap();
+    let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+    let read = SafeTensors::deserialize(&bytes).unwrap();
+    let mut tensors: BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)> = BTreeMap::new();
+    for (name, view) in read.tensors() {
+        let (mut shape, mut data) = (view.shape().to_vec(), view.data().to_vec());
+        if name.ends_with("attn2.to_k.weight") || name.ends_with("attn2.to_v.weight") {
+            let row = data.len() / shape[0];
+            let wide = row / shape[1] * width;
+            data =
+                data.chunks(row).flat_map(|row| row.iter().cycle().take(wide).copied().collect::<Vec<_>>()).collect();
+            shape[1] = width;
+        }
+        tensors.insert(name, (view.dtype(), shape, data));
+    }
+    let views = tensors
+        .iter()
+        .map(|(name, (kind, shape, data))| (name.as_str(), TensorView::new(*kind, shape.clone(), data).unwrap()));
+    let serialised = safetensors::serialize(views, metadata.metadata().clone()).unwrap();
+    fs::write(to, serialised).unwrap();
+}
+
+fn change(path: &Path, change: impl FnOnce(&mut Value)) {
+    let mut value: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    change(&mut value);
+    fs::write(path, value.to_string()).unwrap();
+}
+
+/// A pipeline's folder with golden components that belong together: Stable Diffusion's, or SDXL's.
+fn pipeline(folder: &Path, is_xl: bool) -> PathBuf {
+    let root = folder.join(if is_xl { "xl" } else { "sd" });
+    let class = if is_xl { "StableDiffusionXLPipeline" } else { "StableDiffusionPipeline" };
+    let mut index = json!({ "_class_name": class, "safety_checker": [null, null], "image_encoder": [null, null] });
+    let mut components = vec![
+        ("unet", "UNet2DConditionModel", if is_xl { "unet-xl" } else { "unet" }),
+        ("vae", "AutoencoderKL", "vae"),
+        ("text_encoder", "CLIPTextModel", if is_xl { "text-quick-gelu" } else { "text" }),
+    ];
+    if is_xl {
+        components.push(("text_encoder_2", "CLIPTextModelWithProjection", "text-projection"));
+    }
+    let width = if is_xl { 2 * WIDTH } else { WIDTH };
+    for (name, class, case) in components {
+        let (from, to) = (repository(&format!("tests/golden-diffusers/{case}")), root.join(name));
+        fs::create_dir_all(&to).unwrap();
+        for file in names_in(&from).into_iter().filter(|file| !file.contains("golden")) {
+            if name == "unet" && file.ends_with(".safetensors") {
+                copy_widened(&from.join(&file), &to.join(&file), width);
+            } else {
+                fs::copy(from.join(&file), to.join(&file)).unwrap();
+            }
+        }
+        index[name] = json!(["library", class]);
+        if let Some(number) = name.strip_prefix("text_encoder") {
+            let tokenizer = root.join(format!("tokenizer{number}"));
+            write_tokenizer(&tokenizer, VOCABULARY);
+            index[format!("tokenizer{number}")] = json!(["transformers", "CLIPTokenizer"]);
+        }
+    }
+    change(&root.join("unet/config.json"), |config| config["cross_attention_dim"] = json!(width));
+    fs::create_dir(root.join("scheduler")).unwrap();
+    let scheduler = json!({ "_class_name": "EulerDiscreteScheduler" });
+    fs::write(root.join("scheduler/scheduler_config.json"), scheduler.to_string()).unwrap();
+    index["scheduler"] = json!(["diffusers", "EulerDiscreteScheduler"]);
+    fs::write(root.join("model_index.json"), index.to_string()).unwrap();
+    root
+}
+
+fn write_tokenizer(folder: &Path, vocabulary: usize) {
+    fs::create_dir_all(folder).unwrap();
+    let tokens: BTreeMap<String, usize> = (0..vocabulary).map(|token| (format!("t{token}"), token)).collect();
+    fs::write(folder.join("vocab.json"), json!(tokens).to_string()).unwrap();
+    fs::write(folder.join("merges.txt"), "#version: 0.2\n").unwrap();
+    fs::write(folder.join("special_tokens_map.json"), r#"{ "pad_token": "t98" }"#).unwrap();
+}
+
+fn build(from: &Path, engine: &Path, more: &[&str]) -> Outcome {
+    let profile = repository("profiles/cpu.yaml");
+    let line = words(&[&"build", &from, &"--profile", &profile, &"-o", &engine]);
+    run("engine-builder", line.into_iter().chain(more.iter().map(OsString::from)))
+}
+
+fn inspected(engine: &Path) -> Value {
+    run("runtime", words(&[&"inspect", &"--engine", &engine, &"--json"])).success().json()
+}
+
+/// The shapes of an input of a part, one for each graph.
+fn shapes(manifest: &Value, part: &str, input: &str) -> Vec<Vec<u64>> {
+    let shape = |graph: &Value| serde_json::from_value(graph["inputs"][input].clone()).unwrap();
+    manifest["parts"][part]["graphs"].as_array().unwrap().iter().map(shape).collect()
+}
+
+#[test]
+fn a_pipelines_folder_becomes_one_engine() {
+    let work = tempfile::tempdir().unwrap();
+    let (from, engine) = (pipeline(work.path(), false), work.path().join("engine"));
+    let told = build(&from, &engine, &["--size", "32x16", "--batch", "2", "--tokens", "11,22"]).success();
+    assert!(told.stderr.contains("unet: UNet2DConditionModel, fp32") && told.stderr.contains("in 4 parts"));
+    let parts = ["text_encoder", "unet", "vae_decoder", "vae_encoder"];
+    let mut names: Vec<&str> = parts.into_iter().chain(["manifest.json", "model_index.json"]).collect();
+    names.extend(["scheduler", "tokenizer"]);
+    names.sort_unstable();
+    assert_eq!(names_in(&engine), names);
+    assert_eq!(names_in(&engine.join("tokenizer")), ["merges.txt", "special_tokens_map.json", "vocab.json"]);
+    for file in ["model_index.json", "scheduler/scheduler_config.json", "tokenizer/vocab.json"] {
+        assert_eq!(fs::read(engine.join(file)).unwrap(), fs::read(from.join(file)).unwrap());
+    }
+    let manifest = inspected(&engine);
+    let diffusion = json!({
+        "class": "StableDiffusionPipeline", "force_zeros_for_empty_prompt": false, "requires_aesthetics_score": false,
+    });
+    assert_eq!(manifest["diffusion"], diffusion);
+    // The autoencoder halves once. One picture and two, each without and with guidance, and texts of two lengths.
+    let texts = [[1, 11, 16], [2, 11, 16], [4, 11, 16], [1, 22, 16], [2, 22, 16], [4, 22, 16]].map(Vec::from);
+    assert_eq!(shapes(&manifest, "unet", "encoder_hidden_states"), texts);
+    assert!(shapes(&manifest, "unet", "sample").iter().all(|shape| shape[1..] == [4, 8, 16]));
+    assert_eq!(shapes(&manifest, "vae_decoder", "latent_sample"), [[1, 4, 8, 16]]);
+    assert_eq!(shapes(&manifest, "vae_encoder", "sample"), [[1, 3, 16, 32]]);
+    assert_eq!(shapes(&manifest, "text_encoder", "input_ids"), [[1, 11]]);
+    let shown = run("runtime", words(&[&"inspect", &"--engine", &engine])).success().stdout;
+    assert!(shown.contains("StableDiffusionPipeline") && shown.contains("part             unet, unet"), "{shown}");
+    let verified = run("runtime", words(&[&"verify", &"--engine", &engine, &"--json"])).success().json();
+    assert!(verified["passed"] == true && verified["parts"].as_object().unwrap().len() == 4, "{verified}");
+    let judged = run("runtime", words(&[&"doctor", &"--engine", &engine, &"--json"])).success().json();
+    assert_eq!(judged["engine"].as_array().unwrap().iter().map(|each| &each["part"]).collect::<Vec<_>>(), parts);
+    let warmed = run("runtime", words(&[&"warm", &"--engine", &engine, &"--json"])).success().json();
+    assert_eq!(warmed["warmed"].as_array().unwrap().len(), 9);
+    // Autoencoders are found among the parts; commands for one network name them.
+    let picture = repository("tests/images/coffee.png");
+    let roundtrip = words(&[&"roundtrip", &"--engine", &engine, &"--input", &picture, &"--json"]);
+    assert!(run("runtime", roundtrip).success().json()["psnr_db"].is_number());
+    let _ = run("runtime", words(&[&"bench", &"--engine", &engine]))
+        .failure(1, &["one of the parts text_encoder, unet, vae_decoder, vae_encoder", "give the folder of one"]);
+    let part = engine.join("text_encoder");
+    let _ = run("runtime", words(&[&"bench", &"--engine", &part, &"--runs", &"1", &"--passes", &"1"])).success();
+}
+
+#[test]
+fn one_signature_covers_a_shipped_pipeline() {
+    let work = tempfile::tempdir().unwrap();
+    let (from, engine) = (pipeline(work.path(), true), work.path().join("engine"));
+    let built = build(&from, &engine, &["--size", "16x16", "--json"]).success().json();
+    assert_eq!(built["parts"].as_object().unwrap().len(), 5);
+    assert_eq!(built["diffusion"]["force_zeros_for_empty_prompt"], true);
+    let name = work.path().join("key");
+    let _ = run("engine-builder", words(&[&"keygen", &"-o", &name])).success();
+    let [key, public] = ["key.key", "key.pub"].map(|name| work.path().join(name));
+    let _ = run("engine-builder", words(&[&"sign", &engine, &"--key", &key])).success();
+    let (archive, unpacked) = (work.path().join("engine.tar"), work.path().join("unpacked"));
+    let _ = run("engine-builder", words(&[&"pack", &engine, &"-o", &archive])).success();
+    let unpack = words(&[&"unpack", &archive, &"-o", &unpacked, &"--require-signature", &public]);
+    let _ = run("runtime", unpack).success();
+    let equal = run("engine-builder", words(&[&"diff", &engine, &unpacked])).success().stdout;
+    assert_eq!(equal.trim(), "the engines are equal");
+    let signed = |engine: &Path, more: &[&str]| {
+        let line = words(&[&"verify", &"--engine", &engine, &"--require-signature", &public]);
+        run("runtime", line.into_iter().chain(more.iter().map(OsString::from)))
+    };
+    let _ = signed(&unpacked, &[]).success();
+    // A part is covered by the pipeline's signature, and has none of its own.
+    let _ = signed(&unpacked, &["--part", "unet"]).success();
+    let _ = signed(&unpacked.join("unet"), &[]).failure(1, &["a signature is required"]);
+    let manifest = unpacked.join("vae_decoder/manifest.json");
+    change(&manifest, |manifest| manifest["model"]["licence"] = json!("MIT"));
+    let _ = signed(&unpacked, &[]).failure(1, &["vae_decoder/manifest.json: expected"]);
+    // The same inputs give the same bytes.
+    let again = work.path().join("again").join("engine");
+    let _ = build(&from, &again, &["--size", "16x16"]).success();
+    let differences = run("engine-builder", words(&[&"diff", &engine, &again, &"--json"])).success().json();
+    assert_eq!(differences, json!([]));
+}
+
+#[test]
+fn a_pipeline_in_one_file_takes_everything_else_from_a_folder() {
+    let work = tempfile::tempdir().unwrap();
+    let (described, engine) = (pipeline(work.path(), true), work.path().join("engine"));
+    let single = work.path().join("single.safetensors");
+    copy_widened(&repository("tests/golden-diffusers/single-file-xl/checkpoint.safetensors"), &single, 2 * WIDTH);
+    let _ = build(&single, &engine, &[]).failure(1, &["a whole pipeline in one file", "--config"]);
+    let config = described.to_str().unwrap();
+    let _ = build(&single, &engine, &["--config", config, "--size", "16x16"]).success();
+    let manifest = inspected(&engine);
+    assert_eq!(manifest["parts"].as_object().unwrap().len(), 5);
+    assert!(manifest["files"].as_object().unwrap().contains_key("tokenizer_2/vocab.json"));
+    // A network that takes texts of another width is of another pipeline.
+    let foreign = repository("tests/golden-diffusers/single-file-xl/checkpoint.safetensors");
+    change(&described.join("unet/config.json"), |config| config["cross_attention_dim"] = json!(12));
+    let expected = ["texts of width 12", "text_encoder and text_encoder_2 gives 32", "of one pipeline"];
+    let _ = build(&foreign, &work.path().join("other"), &["--config", config]).failure(1, &expected);
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused_and_nothing_is_written() {
+    let work = tempfile::tempdir().unwrap();
+    let refused = |is_xl: bool, spoil: &dyn Fn(&Path), more: &[&str], code: i32, expected: &[&str]| {
+        let folder = tempfile::tempdir_in(work.path()).unwrap();
+        let from = pipeline(folder.path(), is_xl);
+        spoil(&from);
+        let _ = build(&from, &folder.path().join("engine"), more).failure(code, expected);
+        assert_eq!(names_in(folder.path()), [if is_xl { "xl" } else { "sd" }]);
+    };
+    let without = |name: &'static str| {
+        move |from: &Path| {
+            change(&from.join("model_index.json"), |index| drop(index.as_object_mut().unwrap().remove(name)));
+        }
+    };
+    let size = ["--size", "16x16"];
+    refused(false, &without("unet"), &size, 1, &["sd: expected the component `unet`, found none"]);
+    refused(false, &without("vae"), &size, 1, &["expected the component `vae`"]);
+    refused(false, &without("text_encoder"), &size, 1, &["expected the component `text_encoder`"]);
+    let remove = |name: &'static str| move |from: &Path| fs::remove_dir_all(from.join(name)).unwrap();
+    refused(false, &remove("unet"), &size, 1, &["sd/unet"]);
+    refused(false, &remove("scheduler"), &size, 1, &["expected the file scheduler/scheduler_config.json"]);
+    refused(false, &remove("tokenizer"), &size, 1, &["expected vocab.json and merges.txt, or tokenizer.json"]);
+    let swap = |one: &'static str, other: &'static str| {
+        move |from: &Path| {
+            fs::rename(from.join(one), from.join("x")).unwrap();
+            fs::rename(from.join(other), from.join(one)).unwrap();
+            fs::rename(from.join("x"), from.join(other)).unwrap();
+        }
+    };
+    let expected = ["of the class CLIPTextModel, as model_index.json says of", "found CLIPTextModelWithProjection"];
+    refused(true, &swap("text_encoder", "text_encoder_2"), &size, 1, &expected);
+    refused(false, &swap("unet", "vae"), &size, 1, &["of the class UNet2DConditionModel", "found AutoencoderKL"]);
+    let other = |from: &Path| write_tokenizer(&from.join("tokenizer"), VOCABULARY + 1);
+    refused(false, &other, &size, 1, &["expected a vocabulary of 99 tokens, as text_encoder has it, found one of 100"]);
+    let typed = |from: &Path| {
+        change(&from.join("model_index.json"), |index| index["requires_aesthetics_score"] = json!("yes"));
+    };
+    refused(false, &typed, &size, 1, &["requires_aesthetics_score: expected true or false, found \"yes\""]);
+    let nothing = |_: &Path| ();
+    refused(false, &nothing, &["--size", "36x16"], 1, &["no width of 36 is possible; the next one that is has 40"]);
+    refused(false, &nothing, &["--set", "a=1"], 2, &["--set, --chunk and --frames are for one network"]);
+    refused(false, &nothing, &["--component", "vae"], 2, &["--component: expected one of text_encoder, unet"]);
+    refused(false, &nothing, &["--calibration", "/"], 2, &["expected folders in it, named after the parts"]);
+    let upscaler = repository("models/compact-x4.yaml");
+    let _ = build(&upscaler, &work.path().join("engine"), &["--batch", "2"]).failure(2, &["--batch is for pipelines"]);
+}
