@@ -45,7 +45,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Build(build::Arguments),
+    Build(Box<build::Arguments>),
     /// Write an exported graph in FP16 or BF16, or with INT8 weights. This makes no engine: nothing is calibrated, no
     /// gate is checked.
     #[command(after_help = CONVERT_HELP)]

@@ -19,6 +19,7 @@ mod many;
 mod models;
 mod output_paths;
 mod parity;
+mod pipeline_engines;
 mod pipelines;
 mod precision;
 #[cfg(feature = "rtx")]

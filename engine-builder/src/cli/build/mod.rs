@@ -211,7 +211,7 @@ fn task(name: &str) -> Result<Task, Failure> {
 /// What an engine is made of: one graph, or one for each of its parts, with what stands beside them. A graph of a model
 /// file has its facts beside it.
 enum Input<'m> {
-    One(Made<'m>),
+    One(Box<Made<'m>>),
     Parts(BTreeMap<String, Made<'m>>, Beside),
 }
 
@@ -233,19 +233,19 @@ impl<'m> Input<'m> {
             return Ok(Self::Parts(sources.into_iter().map(made).collect(), Beside::default()));
         }
         let graph = model.graph(component)?;
-        Ok(Self::One(Made { source: Source::of_model(model, graph, options)?, facts: Some(graph) }))
+        Ok(Self::One(Box::new(Made { source: Source::of_model(model, graph, options)?, facts: Some(graph) })))
     }
 
     /// All graphs of a checkpoint, or that of the task that was chosen; or an exported graph.
     fn of_path(path: &Path, options: &SourceOptions) -> Result<Self, Error> {
         let made = |source| Made { source, facts: None };
         if options.task.is_some() || !Source::is_checkpoint(path) {
-            return Ok(Self::One(made(Source::open(path, options)?)));
+            return Ok(Self::One(Box::new(made(Source::open(path, options)?))));
         }
         let mut parts = Source::parts_of_checkpoint(path, options)?;
         let only = if parts.len() == 1 { parts.pop_first() } else { None };
         Ok(match only {
-            Some((_, source)) => Self::One(made(source)),
+            Some((_, source)) => Self::One(Box::new(made(source))),
             None => {
                 let parts = parts.into_iter().map(|(name, source)| (name, made(source)));
                 Self::Parts(parts.collect(), Beside::default())
@@ -294,7 +294,7 @@ impl<'m> Input<'m> {
             return Ok(Self::Parts(source.parts.into_iter().map(made).collect(), source.beside));
         };
         match source.parts.remove(component) {
-            Some(source) => Ok(Self::One(Made { source, facts: None })),
+            Some(source) => Ok(Self::One(Box::new(Made { source, facts: None }))),
             None => {
                 let known = source.parts.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
                 Err(Failure::Usage(format!("--component: expected one of {known}, found {component}")))

@@ -1,5 +1,4 @@
 //! Engines of several parts through the programs: diffusion pipelines in diffusers' layout, signed and shipped as one.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use end_to_end::{Outcome, names_in, repository, run, words};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
