@@ -137,6 +137,12 @@ pub(super) fn check(contract: &Contract, assignments: &[Assignment], arguments: 
     Ok(())
 }
 
+/// The maps that are read for the pictures. A picture without a map is reported when its turn comes.
+pub(super) fn maps(assignments: &[Assignment], arguments: &Arguments) -> Vec<PathBuf> {
+    let Some(depth) = &arguments.depth.depth else { return Vec::new() };
+    assignments.iter().filter_map(|assignment| map_of(depth, &assignment.input).ok()).collect()
+}
+
 /// The map of a picture.
 fn map_of(depth: &Path, picture: &Path) -> Result<PathBuf> {
     if !depth.is_dir() {

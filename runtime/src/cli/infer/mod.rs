@@ -12,7 +12,7 @@ mod realtime;
 mod told;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
@@ -64,7 +64,9 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     } else {
         assignments.iter().try_for_each(|assignment| check(assignment, arguments))?;
     }
-    check_outputs(&assignments, &[&arguments.engine.directory])?;
+    let maps = depth::maps(&assignments, arguments);
+    let read = [arguments.engine.directory.as_path()].into_iter().chain(maps.iter().map(PathBuf::as_path));
+    check_outputs(&assignments, &read.collect::<Vec<_>>())?;
     if let Some(folder) = folder {
         fs::create_dir_all(&folder).map_err(|source| Failure::file(&folder, "create the folder", source))?;
     }

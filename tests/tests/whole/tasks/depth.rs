@@ -181,6 +181,31 @@ fn folders_have_a_map_for_each_picture_and_go_on() {
 }
 
 #[test]
+fn no_map_is_written_over() {
+    let work = tempfile::tempdir().unwrap();
+    let case = case(work.path(), "rgbd-wide");
+    let engine = engine(work.path(), "engine", &case, [56, 70]);
+    let map = case.map.as_ref().unwrap();
+    let original = fs::read(map).unwrap();
+    let link = work.path().join("link.png");
+    fs::hard_link(map, &link).unwrap();
+    for output in [map, &link] {
+        let _ = infer(&engine, &case.picture, output, &[&"--depth", map]).failure(2, &["this output is", "input"]);
+    }
+    // In folders, the results have the pictures' names, as the maps do.
+    let [pictures, maps] = ["pictures", "maps"].map(|name| work.path().join(name));
+    for folder in [&pictures, &maps] {
+        fs::create_dir(folder).unwrap();
+    }
+    fs::copy(&case.picture, pictures.join("one.png")).unwrap();
+    fs::copy(map, maps.join("one.png")).unwrap();
+    let _ = infer(&engine, &pictures, &maps, &[&"--depth", &maps]).failure(2, &["one.png", "this output is"]);
+    assert_eq!(fs::read(map).unwrap(), original);
+    assert_eq!(fs::read(maps.join("one.png")).unwrap(), original);
+    assert_eq!(names_in(&maps), ["one.png"]);
+}
+
+#[test]
 fn other_proportions_are_stretched_and_said() {
     let work = tempfile::tempdir().unwrap();
     let case = case(work.path(), "picture-wide");
