@@ -22,6 +22,7 @@ use tileforge_terminal::{number, peak_memory_bytes, print, print_json};
 use super::chosen::{Chosen, Placing, Signed};
 use super::failure::{CommandResult, Failure};
 use super::figures::{decibels, nodes};
+use super::frame_folder::FrameFolder;
 use super::infer::{has_frames, is_standard_stream, open_frames, say};
 use super::signals::stopped_by_signals;
 
@@ -148,7 +149,8 @@ pub(crate) struct DecodeArguments {
     /// The latent: .safetensors, .npz or .npy.
     #[arg(long, value_name = "IN")]
     input: PathBuf,
-    /// A picture; for clips a .y4m file, - for standard output, or a folder that gets a PNG for each frame.
+    /// A picture; for clips a .y4m file, - for standard output, or a new or empty folder that gets a PNG for each
+    /// frame. A file or folder gets its name when it is finished; nothing is left of a clip that fails or is cancelled.
     #[arg(long, value_name = "OUT")]
     output: PathBuf,
     /// Frames in a second that a .y4m file says.
@@ -245,7 +247,7 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
     let target = match (decoder.is_clip(), to_stream) {
         (false, _) => Target::Picture(output.clone()),
         (true, true) => Target::Stream { path: output.clone(), rate: arguments.rate.clone(), writer: None },
-        (true, false) => Target::Folder { path: output.clone() },
+        (true, false) => Target::Folder(FrameFolder::at(output)?),
     };
     let executor = Executor::new(decoder, 1)?;
     let target = Arc::new(parking_lot::Mutex::new((target, 0_u64)));
@@ -261,7 +263,7 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
     let made = executor.submit(request, &stopped_by_signals()?)?.wait()?;
     let seconds = executor.task().session_time().as_secs_f64();
     // The task has dropped its own handle on the sink with the request.
-    let (mut target, _) = Arc::into_inner(target).ok_or_else(|| Error::Internal("decode".into()))?.into_inner();
+    let (target, _) = Arc::into_inner(target).ok_or_else(|| Error::Internal("decode".into()))?.into_inner();
     target.finish()?;
     tell(coding, &arguments.input, output, bundle.name(), &made, seconds)
 }
@@ -270,18 +272,14 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
 enum Target {
     Picture(PathBuf),
     Stream { path: PathBuf, rate: String, writer: Option<FrameWriter> },
-    Folder { path: PathBuf },
+    Folder(FrameFolder),
 }
 
 impl Target {
     fn write(&mut self, frame: &Pixels, number: u64) -> Result<()> {
         match self {
             Self::Picture(path) => write_picture(frame, path),
-            Self::Folder { path } => {
-                let failed = |source| tileforge_image::Error::File { path: path.clone(), action: "create", source };
-                std::fs::create_dir_all(&*path).map_err(failed)?;
-                write_picture(frame, &path.join(format!("{number:06}.png")))
-            }
+            Self::Folder(folder) => folder.write(frame, number),
             Self::Stream { path, rate, writer } => {
                 let writer = match writer {
                     Some(writer) => writer,
@@ -296,10 +294,11 @@ impl Target {
         }
     }
 
-    fn finish(&mut self) -> Result<()> {
+    fn finish(self) -> Result<()> {
         match self {
-            Self::Stream { writer, .. } => Ok(writer.take().map_or(Ok(()), FrameWriter::finish)?),
-            _ => Ok(()),
+            Self::Picture(_) => Ok(()),
+            Self::Stream { writer, .. } => Ok(writer.map_or(Ok(()), FrameWriter::finish)?),
+            Self::Folder(folder) => folder.finish(),
         }
     }
 }

@@ -9,6 +9,7 @@ mod doctor;
 mod evaluate;
 mod failure;
 mod figures;
+mod frame_folder;
 mod infer;
 mod inspect;
 mod run;

@@ -355,6 +355,133 @@ fn a_clip_in_tiles_keeps_the_caches_of_each() {
     assert!(error <= TOLERANCE, "{error}");
 }
 
+/// Each tile of a clip is that tile's own clip, decoded at once; where tiles overlap, the result is between theirs.
+#[test]
+fn a_clip_is_decoded_in_tiles_and_chunks() {
+    let work = tempfile::tempdir().unwrap();
+    let decoder = golden("seedvr2/vae_decoder.1");
+    let channels = decoder.inputs["latent_sample"].shape()[1];
+    let make = |name: &str, frames: usize, side: usize, chunk: &str| {
+        engine(work.path(), name, &decoder, "latent_sample", &[1, channels, frames, side, side], &[("chunk", chunk)])
+    };
+    let (latents, frames, side) = (4, 13, 4);
+    let (first, next) = (make("first", 1, side, "first"), make("next", 2, side, "next"));
+    let whole = make("whole", latents, side, "first");
+    let input = work.path().join("latent.safetensors");
+    let decoded = |name: &str, engine: &Path, more: &[&dyn AsRef<OsStr>]| {
+        let folder = work.path().join(name);
+        let json: &dyn AsRef<OsStr> = &"--json";
+        let told = command("decode", engine, &input, &folder, &[&[json], more].concat()).success().json();
+        assert_eq!(names_in(&folder).len(), frames);
+        let read = |name: &String| image::open(folder.join(name)).unwrap().into_rgb8();
+        (
+            names_in(&folder).iter().map(read).collect::<Vec<_>>(),
+            ["tiles", "chunks"].map(|name| told[name].as_u64().unwrap()),
+        )
+    };
+    let [height, width] = [5, 6];
+    let large = ArrayD::from_shape_fn(IxDyn(&[1, channels, latents, height, width]), |place| {
+        let [channel, frame, row, column] = [1, 2, 3, 4].map(|axis| place[axis]);
+        ((channel * 7 + frame * 13 + row * 5 + column * 3) * 37 % 101) as f32 / 50.0 - 1.0
+    });
+    write_latent(&input, &large);
+    let (found, counted) = decoded("tiles", &first, &[&"--next", &next]);
+    assert_eq!(counted, [4, 3]);
+    let factor = found[0].width() as usize / width;
+    assert_eq!(found[0].dimensions(), ((width * factor) as u32, (height * factor) as u32));
+
+    // Two tiles in each direction, which overlap because the clip is not twice as large as one.
+    let corners = [(0, 0), (0, width - side), (height - side, 0), (height - side, width - side)];
+    let alone = corners.map(|(row, column)| {
+        let rows = large.slice_axis(ndarray::Axis(3), (row as isize..(row + side) as isize).into());
+        let tile = rows.slice_axis(ndarray::Axis(4), (column as isize..(column + side) as isize).into());
+        write_latent(&input, &tile.to_owned().into_dyn());
+        let (frames, counted) = decoded(&format!("alone-{row}-{column}"), &whole, &[]);
+        assert_eq!(counted, [1, 1]);
+        frames
+    });
+    let mut of_one_tile = 0;
+    for (number, frame) in found.iter().enumerate() {
+        for (x, y, pixel) in frame.enumerate_pixels() {
+            let tiles: Vec<_> = (corners.iter().zip(&alone))
+                .filter_map(|((row, column), alone)| {
+                    let (x, y) = (x.checked_sub((column * factor) as u32)?, y.checked_sub((row * factor) as u32)?);
+                    alone[number].get_pixel_checked(x, y)
+                })
+                .collect();
+            of_one_tile += usize::from(tiles.len() == 1);
+            for channel in 0..3 {
+                let values = || tiles.iter().map(|tile| i16::from(tile[channel]));
+                let range = values().min().unwrap() - 1..=values().max().unwrap() + 1;
+                assert!(range.contains(&i16::from(pixel[channel])), "{number}: {x}, {y}: {pixel:?}, {tiles:?}");
+            }
+        }
+    }
+    assert_eq!(of_one_tile, frames * 4 * (height - side) * (width - side) * factor * factor);
+}
+
+#[test]
+fn a_clip_that_fails_or_is_cancelled_leaves_no_frames() {
+    let work = tempfile::tempdir().unwrap();
+    let decoder = golden("seedvr2/vae_decoder.1");
+    let channels = decoder.inputs["latent_sample"].shape()[1];
+    let make = |name: &str, chunk: &str| {
+        engine(work.path(), name, &decoder, "latent_sample", &[1, channels, 1, 2, 3], &[("chunk", chunk)])
+    };
+    let (first, next) = (make("first", "first"), make("next", "next"));
+    let (input, folder) = (work.path().join("latent.safetensors"), work.path().join("frames"));
+    let before = [names_in(work.path()), vec!["latent.safetensors".into()]].concat();
+    let left = || {
+        let mut expected = before.clone();
+        expected.sort();
+        assert_eq!(names_in(work.path()), expected);
+    };
+    // The last latent frame is too large for the network, after others have been decoded.
+    let latents = |frames: usize, last: f32| {
+        ArrayD::from_shape_fn(IxDyn(&[1, channels, frames, 2, 3]), |place| {
+            if place[2] + 1 == frames { last } else { (place[3] + place[4]) as f32 * 0.1 }
+        })
+    };
+    write_latent(&input, &latents(6, 3e38));
+    let _ = command("decode", &first, &input, &folder, &[&"--next", &next]).failure(1, &["finite"]);
+    left();
+    let stream = work.path().join("out.y4m");
+    let _ = command("decode", &first, &input, &stream, &[&"--next", &next]).failure(1, &["finite"]);
+    left();
+
+    // A signal while frames are being written.
+    write_latent(&input, &latents(3000, 0.0));
+    let line = words(&[&"decode", &"--engine", &first, &"--next", &next, &"--input", &input, &"--output", &folder]);
+    let mut child = end_to_end::command("runtime", line).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let is_begun = || {
+        let partial = names_in(work.path()).into_iter().find(|name| name.contains("partial"));
+        partial.is_some_and(|name| work.path().join(name).join("frames/000009.png").exists())
+    };
+    while !is_begun() {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before it was stopped");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let signalled = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(signalled.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    left();
+
+    // Frames of two clips do not mix.
+    write_latent(&input, &latents(2, 0.0));
+    fs::create_dir(&folder).unwrap();
+    let decode = || command("decode", &first, &input, &folder, &[&"--next", &next]);
+    let _ = decode().success();
+    let frames = names_in(&folder);
+    assert_eq!((frames.len(), frames[0].as_str()), (5, "000001.png"));
+    let _ = decode().failure(2, &["frames: expected a new or an empty folder for the frames, found one that holds"]);
+    assert_eq!(names_in(&folder), frames);
+    let taken = work.path().join("taken");
+    fs::write(&taken, "mine").unwrap();
+    let _ = command("decode", &first, &input, &taken, &[&"--next", &next])
+        .failure(2, &["taken: expected a new or an empty folder for the frames, found a file"]);
+    assert_eq!(fs::read(&taken).unwrap(), b"mine");
+}
+
 #[test]
 fn what_is_no_latent_is_refused_and_nothing_is_written() {
     let work = tempfile::tempdir().unwrap();
