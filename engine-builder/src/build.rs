@@ -1,5 +1,6 @@
 //! Building an engine directory.
 
+use crate::coverage;
 use crate::gate;
 use crate::lint::{self, lint};
 use crate::optimise::optimised;
@@ -120,7 +121,9 @@ impl<'a> Prepared<'a> {
         progress.begin("making the graphs", 1);
         let models = source.graphs(profile)?;
         progress.step();
-        models.iter().try_for_each(|model| check_memory(source, model))?;
+        let are_run = coverage::are_run(source.contract(), &models)?;
+        let mut run_here = models.iter().zip(are_run).filter_map(|(model, is_run)| is_run.then_some(model));
+        run_here.try_for_each(|model| check_memory(source, model))?;
         let prepared = Self { compiler, plan_jobs: plans.jobs, models, order };
         // Graphs that TensorRT cannot take are refused before anything is measured.
         let named = prepared.models.iter().map(|model| Ok((file_name(model)?, Cow::Borrowed(model))));
@@ -275,6 +278,8 @@ fn owned(options: ProviderOptions) -> BTreeMap<String, String> {
 struct EngineGraph {
     record: Graph,
     reference: PathBuf,
+    /// Whether it is run for the gates.
+    is_run: bool,
     /// An FP32 graph that rounds as this graph does on its target; set if running this graph here would not show that
     /// rounding.
     emulation: Option<PathBuf>,
@@ -288,7 +293,7 @@ struct Written {
     converted: Converted,
 }
 
-/// Writes the graph of each tile with one weight file for all.
+/// Writes the graphs with one weight file for all.
 fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path, scratch: &Path) -> Result<Written> {
     let names = models.iter().map(file_name).collect::<Result<Vec<String>>>()?;
     let write = |models: &[&Model], folder: &Path| {
@@ -310,7 +315,8 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
     }
     let mut graphs = Vec::new();
     let mut emulations: Vec<(Model, PathBuf)> = Vec::new();
-    for (model, reference) in converted.models.iter_mut().zip(references) {
+    let are_run = coverage::are_run(job.contract, models)?;
+    for ((model, reference), is_run) in converted.models.iter_mut().zip(references).zip(are_run) {
         let name = file_name(model)?;
         let optimised = if optimise { optimised(job.environment, model, &unfused.join(&name))? } else { None };
         let shapes = |ports: &[tileforge_graph::Port]| {
@@ -318,9 +324,10 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
         };
         let (inputs, outputs) = (shapes(&model.inputs), shapes(&model.outputs));
         let record = Graph { file: name.clone(), inputs, outputs, optimised: optimised.is_some(), plan: None };
-        let emulation = precision::emulation(model, job.provider)?
-            .map(|emulation| (emulation, scratch.join(format!("emulated-{name}"))));
-        graphs.push(EngineGraph { record, reference, emulation: emulation.as_ref().map(|(_, path)| path.clone()) });
+        let emulation = if is_run { precision::emulation(model, job.provider)? } else { None };
+        let emulation = emulation.map(|emulation| (emulation, scratch.join(format!("emulated-{name}"))));
+        let emulated = emulation.as_ref().map(|(_, path)| path.clone());
+        graphs.push(EngineGraph { record, reference, is_run, emulation: emulated });
         emulations.extend(emulation);
         if let Some(optimised) = optimised {
             *model = optimised;
@@ -390,7 +397,7 @@ struct Measured {
     selftest: SelfTest,
 }
 
-/// Runs every graph of the engine against its reference. Keeps the sample and the output of the smallest graph as the
+/// Runs the engine's graphs against their references. Keeps the sample and the output of the smallest graph as the
 /// self-test.
 fn measure(
     source: &Source,
@@ -402,14 +409,15 @@ fn measure(
 ) -> Result<Measured> {
     let (mut gates, mut speed) = (Vec::new(), Vec::new());
     let mut selftest = None;
-    job.progress.begin("measuring graphs against their references", graphs.len());
-    for (position, graph) in graphs.iter().enumerate() {
+    let run: Vec<&EngineGraph> = graphs.iter().filter(|graph| graph.is_run).collect();
+    job.progress.begin("measuring graphs against their references", run.len());
+    for (position, graph) in run.iter().enumerate() {
         let trial = Trial::new(job, &graph.reference, &converted.judged, scratch)?;
         let file = graph.emulation.clone().unwrap_or_else(|| staging.join(&graph.record.file));
         let measured = trial.measure_file(&file)?;
         gates.extend(measured.gates(&graph.record.file, job.floors, graph.emulation.is_some()));
         // Speed is the purpose of 8 bits. It is measured only where the engine runs: a CPU says nothing about a GPU.
-        if job.precision == Precision::Int8 && job.provider == Provider::Cpu && position + 1 == graphs.len() {
+        if job.precision == Precision::Int8 && job.provider == Provider::Cpu && position + 1 == run.len() {
             let rivals = converted.rivals(&graph.reference, scratch)?;
             let paths: Vec<&Path> = rivals.iter().map(|(_, path)| path.as_path()).collect();
             let ratios = precision::speed_ratios(job.environment, &paths, &file, trial.sample())?;

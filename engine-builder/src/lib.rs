@@ -1,9 +1,10 @@
 //! Builds engines from graphs: what a model becomes for one kind of machine, checked against its reference.
 //!
-//! A [`Source`] (checkpoint, graph or model file) gives one graph for each tile shape of a [`Profile`]. The graphs are
-//! run against their reference. [`build`] writes the engine directory.
+//! A [`Source`] (checkpoint, graph or model file) gives one graph for each tile and batch of a [`Profile`]. The graphs
+//! are run against their reference. [`build`] writes the engine directory.
 
 mod build;
+mod coverage;
 mod diffusion;
 mod error;
 mod fetch;

@@ -1,6 +1,6 @@
 //! Model files: what a model is, which graphs are made of it, and where its weights come from.
 
-use crate::profile::{Shapes, Tile};
+use crate::profile::{Batches, Shapes, Tile};
 use crate::{Error, RangeMethod, Result, yaml};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -109,11 +109,11 @@ pub struct Calibration {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSizes {
-    /// One graph is built for each tile, as in a profile.
+    /// One graph is built for each tile and batch, as in a profile.
     pub tiles: Vec<Tile>,
-    /// Samples in one run.
-    #[serde(default = "one")]
-    pub batch: u32,
+    /// Samples in one run; one number, or a list of them.
+    #[serde(default)]
+    pub batch: Batches,
     /// Frames of a chunk, for networks of video.
     #[serde(default = "one_frame")]
     pub frames: usize,
@@ -122,7 +122,7 @@ pub struct ModelSizes {
 impl ModelSizes {
     /// The same without the frames, as a profile has it.
     pub(crate) fn shapes(&self) -> Shapes {
-        Shapes { tiles: self.tiles.clone(), batch: self.batch }
+        Shapes { tiles: self.tiles.clone(), batch: self.batch.clone(), largest_run: None }
     }
 
     /// What is wrong with sizes that no engine can have.
@@ -132,10 +132,6 @@ impl ModelSizes {
         }
         self.shapes().check()
     }
-}
-
-fn one() -> u32 {
-    1
 }
 
 fn one_frame() -> usize {

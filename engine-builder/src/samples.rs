@@ -99,16 +99,20 @@ fn pictures(dims: &[usize], range: [f32; 2], number: usize) -> Vec<f32> {
         number => part_of_test_image(size, range, number as u64),
     };
     match *dims {
-        [batch, channels, height, width] => image([channels, height, width], number).repeat(batch),
+        // Each picture of a batch is another one, so that a graph that mixes them up is found.
+        [batch, channels, height, width] => {
+            (0..batch).flat_map(|picture| image([channels, height, width], number + picture)).collect()
+        }
         [batch, channels, frames, height, width] => {
-            let images: Vec<_> = (0..frames).map(|frame| image([channels, height, width], number + frame)).collect();
             let plane = height * width;
-            let plane_of = |channel: usize, frame: usize| images[frame][channel * plane..][..plane].to_vec();
-            let clip: Vec<f32> = (0..channels)
-                .flat_map(|channel| (0..frames).map(move |frame| (channel, frame)))
-                .flat_map(|(channel, frame)| plane_of(channel, frame))
-                .collect();
-            clip.repeat(batch)
+            let clip = |number: usize| {
+                let images: Vec<_> =
+                    (0..frames).map(|frame| image([channels, height, width], number + frame)).collect();
+                let planes = (0..channels).flat_map(|channel| (0..frames).map(move |frame| (channel, frame)));
+                let values = planes.flat_map(|(channel, frame)| images[frame][channel * plane..][..plane].to_vec());
+                values.collect::<Vec<f32>>()
+            };
+            (0..batch).flat_map(|picture| clip(number + picture)).collect()
         }
         _ => {
             let count: usize = dims.iter().product();

@@ -313,8 +313,8 @@ impl Source {
         }
     }
 
-    /// The graphs of an engine for `profile`, the smallest first: for each tile one graph for a single sample and one
-    /// for the profile's batch. A graph with fixed sizes is the only graph of its engine.
+    /// The graphs of an engine for `profile`, the smallest first: one for each tile and batch of the profile. A graph
+    /// with fixed sizes is the only graph of its engine.
     ///
     /// # Errors
     /// The network does not take such a size, or the profile has no sizes for the task.
@@ -360,39 +360,50 @@ impl Source {
             })?,
             _ => 1,
         };
-        let shapes = self.sizes.as_ref().map(ModelSizes::shapes).or_else(|| profile.shapes_for(self.task()).cloned());
-        let shapes = match (shapes, height.zip(width)) {
+        let shapes = match (self.shapes(profile), height.zip(width)) {
             (Some(shapes), _) => shapes,
             // Only the number of tokens varies.
-            (None, None) => ProfileShapes { tiles: vec![Tile { height: 1, width: 1 }], batch: 1 },
+            (None, None) => ProfileShapes::of_one(Tile { height: 1, width: 1 }),
             (None, Some(_)) => return Err(self.no_shapes(&profile.name)),
         };
         let size_for = |extent: Option<Extent>, length: usize| extent.map_or(1, |extent| extent.size_for(length));
-        let mut tiles: Vec<[usize; 2]> = Vec::new();
+        let mut sizes = Vec::new();
         for tile in &shapes.tiles {
-            let sizes = [size_for(height, tile.height), size_for(width, tile.width)];
-            if !tiles.contains(&sizes) {
-                tiles.push(sizes);
-            }
+            let (height, width) = (size_for(height, tile.height), size_for(width, tile.width));
+            let of = |batch| Sizes { batch, height, width, frames, tokens };
+            sizes.extend(self.batches_of(Some(&shapes), *tile).into_iter().map(of));
         }
-        tiles.sort_by_key(|[height, width]| height * width);
-        let batch = shapes.batch as usize;
-        // Tiles that are left over after full batches run one by one.
-        let batches = if batch == 1 || self.task() != Task::Upscale { vec![batch] } else { vec![1, batch] };
-        let sizes = tiles.into_iter().map(|[height, width]| Sizes { batch: 1, height, width, frames, tokens });
-        Ok(self.with_batches_and_lengths(sizes, &batches))
+        Ok(self.with_lengths(sizes))
     }
 
-    /// These sizes for each number of samples, `usual` unless there are others, and for each number of tokens.
-    fn with_batches_and_lengths(&self, sizes: impl Iterator<Item = Sizes>, usual: &[usize]) -> Vec<Sizes> {
-        let batches = if self.batches.is_empty() { usual } else { &self.batches };
-        let mut all = Vec::new();
-        for sizes in sizes {
-            let lengths = if self.lengths.is_empty() { vec![sizes.tokens] } else { self.lengths.clone() };
-            for tokens in lengths {
-                all.extend(batches.iter().map(|&batch| Sizes { batch, tokens, ..sizes }));
-            }
+    /// The model's own shapes, else those of the profile.
+    fn shapes(&self, profile: &Profile) -> Option<ProfileShapes> {
+        self.sizes.as_ref().map(ModelSizes::shapes).or_else(|| profile.shapes_for(self.task()).cloned())
+    }
+
+    /// The batches of a tile, the smallest first: those that were asked for, else those of the shapes.
+    fn batches_of(&self, shapes: Option<&ProfileShapes>, tile: Tile) -> Vec<usize> {
+        if !self.batches.is_empty() {
+            return self.batches.clone();
         }
+        let mut batches: Vec<usize> = shapes.map_or_else(|| vec![1], |shapes| shapes.batches_of(tile).collect());
+        // Tiles that are left over after full batches run one by one.
+        if self.task() == Task::Upscale && !batches.contains(&1) {
+            batches.insert(0, 1);
+        }
+        batches
+    }
+
+    /// These sizes for each number of tokens that was asked for, the smallest first, each once.
+    fn with_lengths(&self, sizes: Vec<Sizes>) -> Vec<Sizes> {
+        let mut all = if self.lengths.is_empty() {
+            sizes
+        } else {
+            let of = |sizes: Sizes| self.lengths.iter().map(move |&tokens| Sizes { tokens, ..sizes });
+            sizes.into_iter().flat_map(of).collect()
+        };
+        all.sort_by_key(|sizes| (sizes.height * sizes.width, sizes.height, sizes.tokens, sizes.batch));
+        all.dedup();
         all
     }
 
@@ -433,18 +444,25 @@ impl Source {
                 Error::input(&self.path, format!("frames of `{name}`: expected {extent}, found {frames}"))
             })?,
         };
-        let batch = profile.shapes_for(self.task()).map_or(1, |shapes| shapes.batch as usize);
+        let shapes = self.shapes(profile);
         let mut sizes = Vec::new();
         for size in &self.asked {
             let height = exact(height, size.height as usize, "height")?;
             let width = exact(width, size.width as usize, "width")?;
-            let size = Sizes { batch: 1, height, width, frames, tokens };
-            if !sizes.contains(&size) {
-                sizes.push(size);
-            }
+            let tile = self.tile_of(height, width).ok_or_else(|| {
+                Error::input(&self.path, format!("no input of {size} is possible; choose a larger size"))
+            })?;
+            let batches = self.batches_of(shapes.as_ref(), tile);
+            sizes.extend(batches.into_iter().map(|batch| Sizes { batch, height, width, frames, tokens }));
         }
-        sizes.sort_by_key(|sizes| sizes.height * sizes.width);
-        Ok(self.with_batches_and_lengths(sizes.into_iter(), &[batch]))
+        Ok(self.with_lengths(sizes))
+    }
+
+    /// A size in the pixels of the input, as shapes of profiles have them.
+    fn tile_of(&self, height: usize, width: usize) -> Option<Tile> {
+        let mut inputs = self.contract.inputs.iter();
+        let (rows, columns) = inputs.find_map(|input| Some((input.height()?, input.width()?)))?;
+        Some(Tile { height: rows.length(height)?, width: columns.length(width)? })
     }
 
     /// The error for a profile without sizes for the graph's task.

@@ -4,15 +4,18 @@ mod file;
 mod find;
 mod options;
 mod quantity;
+mod shapes;
 
 pub use find::{Here, here, names};
 pub use options::{ConvolutionSearch, CudaOptions, ProviderOptions, TensorRtOptions};
 pub use quantity::{Bandwidth, ComputeCapability, Memory, Tile};
+pub use shapes::{Batches, Shapes};
 
 use crate::{Error, Result};
 use file::ProfileFile;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
+use shapes::shapes;
 use std::fmt;
 use tileforge_contract::Precision;
 use tileforge_contract::Provider;
@@ -66,7 +69,7 @@ pub struct Device {
     pub bandwidth: Bandwidth,
 }
 
-/// Tile shapes and batch for each task. A profile may leave out tasks.
+/// Tile shapes and batches for each task. A profile may leave out tasks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tasks {
@@ -90,48 +93,6 @@ pub struct Tasks {
     /// halvings within the network.
     #[serde(deserialize_with = "shapes::<_, 16>")]
     pub realtime: Option<Shapes>,
-}
-
-/// The input sizes of an engine's graphs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Shapes {
-    /// One graph is built for each tile.
-    pub tiles: Vec<Tile>,
-    /// Pictures in one run.
-    #[serde(default = "one")]
-    pub batch: u32,
-}
-
-fn one() -> u32 {
-    1
-}
-
-impl Shapes {
-    /// What is wrong with shapes that no engine can have.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        if !(1..=LARGEST_BATCH).contains(&self.batch) {
-            return Err(format!("`batch`: expected 1 to {LARGEST_BATCH}, found {}", self.batch));
-        }
-        if self.tiles.is_empty() {
-            return Err("`tiles`: expected at least one tile shape".into());
-        }
-        Ok(())
-    }
-}
-
-/// Shapes whose sizes are multiples of `MULTIPLE`. Checked while they are read, so that an error has its line and
-/// column.
-fn shapes<'de, D: Deserializer<'de>, const MULTIPLE: usize>(deserializer: D) -> Result<Option<Shapes>, D::Error> {
-    let shapes = Option::<Shapes>::deserialize(deserializer)?;
-    if let Some(shapes) = &shapes {
-        shapes.check().map_err(D::Error::custom)?;
-        let mut tiles = shapes.tiles.iter();
-        if let Some(tile) = tiles.find(|tile| tile.height % MULTIPLE != 0 || tile.width % MULTIPLE != 0) {
-            return Err(D::Error::custom(format!("`tiles`: expected multiples of {MULTIPLE}, found {tile}")));
-        }
-    }
-    Ok(shapes)
 }
 
 /// A number within bounds, checked while it is read.
@@ -195,9 +156,6 @@ impl Floors {
         Floors { psnr_db, cosine, speed: not_slower() }
     }
 }
-
-/// Pictures in one run. Beyond this, every GPU is busy and only the latency grows.
-const LARGEST_BATCH: u32 = 64;
 
 /// Sessions at the same time. Each holds its own activations.
 const MOST_STREAMS: u32 = 16;

@@ -14,6 +14,13 @@ pub struct Tile {
     pub width: usize,
 }
 
+impl Tile {
+    /// Number of pixels.
+    pub(crate) fn pixels(self) -> usize {
+        self.height * self.width
+    }
+}
+
 /// Largest side of a tile. No image model fits any device beyond it, and such sizes are typing errors.
 const LARGEST_SIDE: usize = 16384;
 

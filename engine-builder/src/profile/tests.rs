@@ -200,6 +200,10 @@ fn mistakes_are_named_with_their_place_and_what_was_meant() {
             &["line 12", "column", "`tiles`: expected multiples of 8, found 64x60"],
         ),
         ("batch: 2", "batch: 0", &["line 12", "`batch`: expected 1 to 64, found 0"]),
+        ("batch: 2", "batch: [1, 65]", &["line 12", "`batch`: expected 1 to 64, found 65"]),
+        ("batch: 2", "batch: []", &["line 12", "`batch`: expected at least one"]),
+        ("batch: 2", "batch: many", &["line 12", "a number of pictures or a list of such numbers"]),
+        ("batch: 2", "largest_run: big", &["line 12", "as in 256x256, found `big`"]),
         ("level: 3", "level: 99", &["builder_optimization_level", "expected 0 to 5, found 99"]),
         ("streams: 2", "streams: 0", &["line 13", "expected 1 to 16, found 0"]),
         ("precision: fp16", "precision: fp8", &["needs compute capability 8.9, found 8.6"]),
@@ -240,6 +244,29 @@ fn a_precision_that_the_machine_lacks_is_refused_with_what_it_has() {
         assert!(matches!(error, Error::Precision { possible, .. } if possible == has), "{name} {precision}");
     }
     assert_eq!(with("rtx4090", Fp8).unwrap().floors, Floors::expected_of(Fp8));
+}
+
+/// The batches of every tile, as docs/gpu-profiles.md has them.
+#[test]
+fn tiles_have_the_batches_of_the_document() {
+    let document = fs::read_to_string(repository("docs/gpu-profiles.md")).unwrap();
+    let columns = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let mut rows = document.lines().skip_while(|line| !line.starts_with("| profiles | 64x64 |")).map(columns);
+    let tiles: Vec<Tile> = rows.next().unwrap()[1..].iter().map(|tile| tile.parse().unwrap()).collect();
+    let profiles = shipped();
+    let mut documented = 0;
+    for row in rows.skip(1).take_while(|row| row.len() > 1) {
+        for name in row[0].split(", ").map(|name| name.trim_matches('`')) {
+            let shapes = profiles[name].tasks.upscale.as_ref().unwrap();
+            for (tile, expected) in tiles.iter().zip(&row[1..]) {
+                let batches: Vec<String> = shapes.batches_of(*tile).map(|batch| batch.to_string()).collect();
+                let found = if shapes.tiles.contains(tile) { batches.join(", ") } else { "–".into() };
+                assert_eq!(&found, expected, "{name}: {tile}");
+            }
+            documented += 1;
+        }
+    }
+    assert_eq!(documented, profiles.len());
 }
 
 #[test]

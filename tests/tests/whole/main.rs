@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 mod bad_input;
+mod batches;
 mod bundle;
 mod components;
 mod contributing;

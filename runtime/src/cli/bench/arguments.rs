@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
     pub(super) profile: bool,
     /// Measure every tile, batch and number of streams (1, 2 and 4) of every engine; for other engines than upscalers
     /// every graph and number of streams.
-    #[arg(long, conflicts_with_all = ["save", "compare"])]
+    #[arg(long, conflicts_with_all = ["save", "compare", "tile", "batch", "streams"])]
     pub(super) sweep: bool,
     /// Write the sweep's tables (Markdown, JSON) and chart (SVG) to this folder.
     #[arg(long, value_name = "DIR", requires = "sweep")]

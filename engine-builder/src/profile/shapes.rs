@@ -1,0 +1,151 @@
+//! The input sizes of an engine's graphs.
+
+use super::Tile;
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The input sizes of an engine's graphs: one for each tile and batch, up to the largest run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shapes {
+    /// Heights and widths.
+    pub tiles: Vec<Tile>,
+    /// Pictures in one run; one number, or a list of them.
+    #[serde(default)]
+    pub batch: Batches,
+    /// The tile that has as many pixels as a run may have: larger batches of a tile are left out, except for its
+    /// smallest one. `None`: each tile has a graph for each batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_run: Option<Tile>,
+}
+
+impl Shapes {
+    /// One tile of this size, one at a time.
+    pub(crate) fn of_one(tile: Tile) -> Self {
+        Self { tiles: vec![tile], batch: Batches::default(), largest_run: None }
+    }
+
+    /// The batches that a tile has graphs for, the smallest first.
+    pub(crate) fn batches_of(&self, tile: Tile) -> impl Iterator<Item = usize> {
+        let Batches(batches) = &self.batch;
+        let most = self.largest_run.map(|largest| (largest.pixels() / tile.pixels()).max(1));
+        let batches = batches.iter().map(|batch| *batch as usize).enumerate();
+        batches.filter(move |(at, batch)| *at == 0 || most.is_none_or(|most| *batch <= most)).map(|(_, batch)| batch)
+    }
+
+    /// What is wrong with shapes that no engine can have.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.batch.check()?;
+        if self.tiles.is_empty() {
+            return Err("`tiles`: expected at least one tile shape".into());
+        }
+        Ok(())
+    }
+}
+
+/// Shapes whose sizes are multiples of `MULTIPLE`. Checked while they are read, so that an error has its line and
+/// column.
+pub(super) fn shapes<'de, D: Deserializer<'de>, const MULTIPLE: usize>(
+    deserializer: D,
+) -> Result<Option<Shapes>, D::Error> {
+    let shapes = Option::<Shapes>::deserialize(deserializer)?;
+    if let Some(shapes) = &shapes {
+        shapes.check().map_err(D::Error::custom)?;
+        let mut tiles = shapes.tiles.iter();
+        if let Some(tile) = tiles.find(|tile| tile.height % MULTIPLE != 0 || tile.width % MULTIPLE != 0) {
+            return Err(D::Error::custom(format!("`tiles`: expected multiples of {MULTIPLE}, found {tile}")));
+        }
+    }
+    Ok(shapes)
+}
+
+/// Numbers of pictures in one run, the smallest first, each of them once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Batches(Vec<u32>);
+
+/// Pictures in one run. Beyond this, every GPU is busy and only the latency grows.
+const LARGEST_BATCH: u32 = 64;
+
+impl Batches {
+    fn new(mut batches: Vec<u32>) -> Self {
+        batches.sort_unstable();
+        batches.dedup();
+        Self(batches)
+    }
+
+    /// What is wrong with batches that no engine can have.
+    fn check(&self) -> Result<(), String> {
+        let Self(batches) = self;
+        match batches.iter().find(|batch| !(1..=LARGEST_BATCH).contains(*batch)) {
+            Some(wrong) => Err(format!("`batch`: expected 1 to {LARGEST_BATCH}, found {wrong}")),
+            None if batches.is_empty() => Err(format!("`batch`: expected at least one of 1 to {LARGEST_BATCH}")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Default for Batches {
+    /// One picture at a time.
+    fn default() -> Self {
+        Self(vec![1])
+    }
+}
+
+impl<'de> Deserialize<'de> for Batches {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberOrList;
+
+        impl<'de> Visitor<'de> for NumberOrList {
+            type Value = Batches;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a number of pictures or a list of such numbers, as in [1, 4]")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Batches, E> {
+                let number = u32::try_from(value);
+                Ok(Batches(vec![
+                    number.map_err(|_| E::custom(format!("expected 1 to {LARGEST_BATCH}, found {value}")))?,
+                ]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Batches, A::Error> {
+                let mut batches = Vec::new();
+                while let Some(batch) = list.next_element()? {
+                    batches.push(batch);
+                }
+                Ok(Batches::new(batches))
+            }
+        }
+
+        deserializer.deserialize_any(NumberOrList)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tile(side: usize) -> Tile {
+        Tile { height: side, width: side }
+    }
+
+    #[test]
+    fn a_run_has_no_more_pixels_than_the_largest() {
+        let of = |batch: &[u32], largest_run| Shapes {
+            tiles: vec![tile(64)],
+            batch: Batches::new(batch.into()),
+            largest_run,
+        };
+        let batches = |shapes: &Shapes, side| shapes.batches_of(tile(side)).collect::<Vec<_>>();
+        let limited = of(&[8, 1, 4, 2, 4], Some(tile(1024)));
+        assert_eq!(batches(&limited, 64), [1, 2, 4, 8]);
+        assert_eq!(batches(&limited, 512), [1, 2, 4]);
+        assert_eq!(batches(&limited, 1024), [1]);
+        assert_eq!(batches(&limited, 2048), [1], "a tile that is listed has a graph");
+        assert_eq!(batches(&of(&[2, 4], Some(tile(64))), 64), [2]);
+        assert_eq!(batches(&of(&[1, 4], None), 4096), [1, 4]);
+    }
+}
