@@ -45,6 +45,7 @@ pub mod run;
 mod sessions;
 pub mod tensor_file;
 pub mod throughput;
+mod tiling;
 pub mod upscale;
 
 pub use error::{Error, Result};

@@ -6,13 +6,14 @@ use serde::Serialize;
 use tileforge_contract::{Contract, DataType, Provider};
 use tileforge_engine::Engine;
 use tileforge_image::Size;
+use tileforge_image::tile::{Blend, Overlap, TilePlan};
 use tileforge_session::{Assigned, Bound, Buffer, Environment, Placement, Session, Verdict};
 
-use super::canvas::{Tiling, cut};
 use super::chunks::{Chunk, Cut};
 use super::interface::{Direction, Interface};
 use crate::error::{Error, Result};
 use crate::sessions::{Sessions, Worker, shapes_text};
+use crate::tiling::{Tiling, cut};
 
 /// How pictures and clips are coded.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +39,7 @@ pub struct Statistics {
     /// Size of a tile, in pixels of the picture.
     pub tile: Size,
     /// Tiles of each chunk. With one tile, the result is that of the whole picture.
-    pub tiles: usize,
+    pub tiles: u64,
     /// Chunks in time, which change nothing.
     pub chunks: usize,
     /// The picture was extended to the engine's size or to a multiple of the latent's pixels, and cut again.
@@ -173,7 +174,9 @@ impl Coder {
         let part = if self.is_clip() { 8 } else { 4 };
         let pixels = u32::try_from(self.interface.factor).unwrap_or(u32::MAX);
         let overlap = self.overlap.map_or(tile.width.min(tile.height) / part, |overlap| overlap.div_ceil(pixels));
-        let tiling = Tiling::new(latent, tile, overlap, factor)?;
+        let overlap = Overlap::choose(Some(overlap), Some(0), None, tile)?;
+        let factor = u32::try_from(factor).unwrap_or(u32::MAX);
+        let tiling = Tiling::new(TilePlan::new(latent, tile, overlap, factor, None)?, Blend::Cosine);
         Ok(Coding {
             coder: self,
             cut: self.cut_for(first, next),
@@ -256,8 +259,8 @@ impl Runs {
 }
 
 impl Coding<'_, '_> {
-    pub(super) fn tiles(&self) -> usize {
-        self.tiling.tiles().len()
+    pub(super) fn tiles(&self) -> u64 {
+        self.tiling.plan().count()
     }
 
     pub(super) fn run_seconds(&self) -> f64 {
@@ -277,7 +280,7 @@ impl Coding<'_, '_> {
         let part = if encodes { pixels_of(self.tile, factor) } else { self.tile };
         let frames = if encodes { chunk.latents.len() } else { chunk.frames.len() };
         let mut canvas = self.tiling.canvas(interface.planes() * frames);
-        for (index, tile) in self.tiling.tiles().into_iter().enumerate() {
+        for (index, tile) in self.tiling.plan().tiles().enumerate() {
             let place = |at: u32| if encodes { at as usize * factor } else { at as usize };
             let (x, y) = (place(tile.x), place(tile.y));
             if number == 0 {

@@ -7,13 +7,13 @@ use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_session::{Environment, Verdict};
 
-use super::canvas::cut;
 use super::coder::{Coder, CodingOptions, Sections, Statistics, pixels_of};
 use super::interface::Direction;
 use super::latent::Latent;
 use crate::error::{Error, Result};
 use crate::executor::{Intake, Reply, Task, serve_each};
 use crate::pixels::Pixels;
+use crate::tiling::cut;
 
 /// Gets the frames of a clip in their order, or the one picture.
 type Sink = Box<dyn FnMut(Pixels) -> Result<()> + Send>;

@@ -7,7 +7,6 @@ use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_session::{Environment, Verdict};
 
-use super::canvas::cut;
 use super::coder::{Coder, CodingOptions, Sections, Statistics, pixels_of};
 use super::interface::Direction;
 use super::latent::Latent;
@@ -15,6 +14,7 @@ use super::noise::normal;
 use crate::error::{Error, Result};
 use crate::executor::{Intake, Reply, Task, serve_each};
 use crate::pixels::{Pixels, check_finite};
+use crate::tiling::cut;
 
 /// The frames of a clip, or the one picture.
 pub type Frames = Box<dyn Iterator<Item = Result<Pixels>> + Send>;

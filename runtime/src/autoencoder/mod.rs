@@ -6,12 +6,10 @@
 //! | `half` | [`Half`]: which parts of an engine are an encoder or a decoder |
 //! | `coder` | what both share: sessions, tiles in space, chunks in time |
 //! | `chunks` | how a clip is cut in time; exact, because the network keeps what it needs of the frames before |
-//! | `canvas` | tiles blended into one picture |
 //! | `latent` | [`Latent`] and its files |
 //! | `noise` | the numbers that PyTorch draws for a seed |
 //! | `interface` | which tensors of the contract are what |
 
-mod canvas;
 mod chunks;
 mod coder;
 mod decoder;

@@ -1,6 +1,7 @@
 //! Tiles that run together, and the pictures that they are of.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use tileforge_image::tile::Tile;
@@ -19,6 +20,8 @@ pub(super) struct Ticket {
     pub(super) number: u64,
     pub(super) clock: Clock,
     pub(super) reply: Reply<Statistics>,
+    /// A tile ran in parts that are not exact.
+    pub(super) approximated: AtomicBool,
 }
 
 /// One run of the model on one tile: a place in a batch.
@@ -64,6 +67,9 @@ impl Batch {
         let (started, count) = (Instant::now(), self.slots.len());
         self.model.run(&mut self.tensors, count, stream, most)?;
         let ended = Instant::now();
+        if self.model.parts().is_some_and(|parts| !parts.is_exact()) {
+            self.slots.iter().for_each(|slot| slot.ticket.approximated.store(true, Ordering::SeqCst));
+        }
         self.slots.iter().for_each(|slot| slot.ticket.clock.ran(started, ended, 1.0 / count as f64));
         Ok(())
     }

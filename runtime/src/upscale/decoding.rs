@@ -1,9 +1,11 @@
 //! The stage that opens pictures, and cuts them into batches.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
+use tileforge_image::Size;
 use tileforge_image::tile::{Blender, SampleEncoding, TilePlan};
 
 use super::batch::{Batch, Slot, Ticket};
@@ -53,7 +55,8 @@ impl Decoding<'_> {
         loop {
             match self.next(intake) {
                 Next::Request(Job { request, reply }) => {
-                    let ticket = Arc::new(Ticket { number, clock: Clock::start(), reply });
+                    let ticket =
+                        Arc::new(Ticket { number, clock: Clock::start(), reply, approximated: AtomicBool::new(false) });
                     number += 1;
                     if let Err(error) = self.make(request, &ticket)? {
                         self.orders.send(Order::Failed(ticket, error))?;
@@ -98,8 +101,7 @@ impl Decoding<'_> {
 
     fn begin(&mut self, open: Open, ticket: &Arc<Ticket>) -> Result<Cutting> {
         let Open { source, sink } = open;
-        let plan = self.models.plan(source.header().size)?;
-        let model = self.models.of_tile(plan.tile())?;
+        let (plan, model) = self.planned(source.header().size)?;
         let header = source.header().clone();
         let range = self.models.interface.range;
         let routing = Routing::new(self.models.interface.channels, &header, self.models.options.alpha);
@@ -123,6 +125,19 @@ impl Decoding<'_> {
         // Cannot fail as long as the blending stage is there, and matters to nobody afterwards.
         let _ = self.orders.send(Order::Begin(Box::new(begun)));
         Ok(Cutting { cutter, plan, model, routing })
+    }
+
+    /// How a picture is cut, and what runs its tiles: the best that memory holds.
+    fn planned(&self, size: Size) -> Result<(TilePlan, Arc<Model>)> {
+        loop {
+            let plan = self.models.plan(size)?;
+            match self.models.of_tile(plan.tile()) {
+                Err(error) if error.is_out_of_memory() && self.models.leave_tile(plan.tile()) => {
+                    tracing::warn!("out of memory: goes on with smaller tiles than {}", plan.tile());
+                }
+                opened => return Ok((plan, opened?)),
+            }
+        }
     }
 
     /// Cuts one picture; the inner error is that of the picture alone.

@@ -1,6 +1,7 @@
 //! The stage that writes pictures, one after the other.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{Receiver, Sender};
 use tileforge_image::RowSink;
@@ -44,6 +45,7 @@ impl Encoding {
                 Err(error) => Err(error),
             };
             statistics.seconds = ticket.clock.stop();
+            statistics.exact &= !ticket.approximated.load(Ordering::SeqCst);
             ticket.reply.finish(result.map(|()| statistics));
         }
         Ok(())

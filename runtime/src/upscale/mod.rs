@@ -26,6 +26,7 @@ mod model;
 mod models;
 mod options;
 mod order;
+mod parts;
 mod request;
 mod routing;
 mod shape;

@@ -9,6 +9,7 @@ use tileforge_image::Size;
 use tileforge_session::{Assigned, Ladder, Session};
 
 use super::limits::Limits;
+use super::parts::Parts;
 use super::shape::TileShape;
 use super::tensors::{Pair, Spare};
 use crate::error::{Error, Result};
@@ -39,6 +40,8 @@ pub(super) struct Model {
     pub(super) spare: Spare,
     /// Of the session that was opened last.
     assigned: Mutex<Vec<Assigned>>,
+    /// How tiles run since memory did not hold them.
+    parts: Mutex<Option<Arc<Parts>>>,
 }
 
 impl Model {
@@ -81,7 +84,8 @@ impl Model {
         // One that is filled, one that waits and one that is blended, besides those that run.
         let spare = Spare::new(session.buffers()?, shapes, largest.batch, limits.streams + 3);
         *largest.sessions[0].lock() = Some(Opened { session, piece: None });
-        Ok(Self { tile, interface: interface.clone(), ladder, variants, input_length, output_length, spare, assigned })
+        let (interface, parts) = (interface.clone(), Mutex::new(None));
+        Ok(Self { tile, interface, ladder, variants, input_length, output_length, spare, assigned, parts })
     }
 
     /// Images in the largest run.
@@ -91,7 +95,22 @@ impl Model {
 
     /// Which providers took the nodes of the session that was opened last.
     pub(super) fn assigned(&self) -> Vec<Assigned> {
-        self.assigned.lock().clone()
+        self.parts().map_or_else(|| self.assigned.lock().clone(), |parts| parts.model().assigned())
+    }
+
+    /// How tiles run since memory did not hold them.
+    pub(super) fn parts(&self) -> Option<Arc<Parts>> {
+        self.parts.lock().clone()
+    }
+
+    /// From now on, tiles run in parts.
+    pub(super) fn run_in_parts(&self, parts: Parts) {
+        *self.parts.lock() = Some(Arc::new(parts));
+    }
+
+    /// The size of what runs: the tile, or its parts.
+    pub(super) fn run_size(&self) -> Size {
+        self.parts().map_or(self.tile, |parts| parts.model().tile)
     }
 
     /// One image of a run's input, `[channels, height, width]`.
@@ -110,8 +129,15 @@ impl Model {
     }
 
     /// Runs the first `count` images of a pair on a stream: at once if it is full, and otherwise in pieces of the sizes
-    /// that there are graphs for, with at most `most` images each.
+    /// that there are graphs for, with at most `most` images each. Where memory does not hold a tile, each runs in its
+    /// parts.
     pub(super) fn run(&self, pair: &mut Pair, count: usize, stream: usize, most: usize) -> Result<()> {
+        if let Some(parts) = self.parts() {
+            let Pair { input, output } = pair;
+            let (input, output) = (input.as_slice()?, output.as_mut_slice()?);
+            let images = input.chunks_exact(self.input_length).zip(output.chunks_exact_mut(self.output_length));
+            return images.take(count).try_for_each(|(input, output)| parts.run(stream, input, output));
+        }
         let Some(largest) = self.variants.last() else { return Err(Error::internal("model")) };
         let most = most.max(self.variants[0].batch);
         // What memory did not hold shall not take any.

@@ -105,8 +105,14 @@ impl<'s> Streams<'s> {
                             return Ok(());
                         }
                     } else {
-                        batch.failed = Some(Arc::new(error));
-                        break;
+                        let smaller = self.models.run_in_parts(&batch.model, stream);
+                        match smaller.and_then(|tile| tile.ok_or(error)) {
+                            Ok(tile) => tracing::warn!("out of memory: goes on with tiles of {tile}"),
+                            Err(error) => {
+                                batch.failed = Some(Arc::new(error));
+                                break;
+                            }
+                        }
                     }
                 }
                 Err(error) => {

@@ -1,6 +1,8 @@
 //! Many pictures in one run: batches and streams change nothing, and a failure affects no other picture.
 
-use end_to_end::{Outcome, command, copy_of, engine_of, names_in, repository, run, run_with_cache_in, words};
+use end_to_end::{
+    Outcome, build_engine, command, copy_of, engine_of, names_in, repository, run, run_with_cache_in, words,
+};
 use image::DynamicImage;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -234,14 +236,18 @@ impl Sabotage<'_> {
 
 /// A copy of [`batched`] with its graph for `batch` images changed.
 fn sabotaged(folder: &Path, batch: usize, change: impl Fn(&mut Model)) -> PathBuf {
-    let engine = copy_of(batched(), folder);
-    let name = format!("model-{batch}x3x48x48.onnx");
-    let mut model = tileforge_graph::load(batched().join(&name)).unwrap();
+    sabotaged_copy(batched(), folder, &format!("model-{batch}x3x48x48.onnx"), change)
+}
+
+/// A copy of an engine with one of its graphs changed.
+fn sabotaged_copy(original: &Path, folder: &Path, name: &str, change: impl Fn(&mut Model)) -> PathBuf {
+    let engine = copy_of(original, folder);
+    let mut model = tileforge_graph::load(original.join(name)).unwrap();
     change(&mut model);
-    tileforge_graph::save(&model, &engine.join(&name), WeightStorage::Inline).unwrap();
+    tileforge_graph::save(&model, &engine.join(name), WeightStorage::Inline).unwrap();
     let path = engine.join("manifest.json");
     let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    manifest["files"][&name] = serde_json::to_value(sha256_file(&engine.join(&name)).unwrap()).unwrap();
+    manifest["files"][name] = serde_json::to_value(sha256_file(&engine.join(name)).unwrap()).unwrap();
     fs::write(&path, manifest.to_string()).unwrap();
     engine
 }
@@ -289,6 +295,63 @@ fn greedy(model: &mut Model) {
     let all = sabotage.node("Expand", &[&one, &shape], &[]);
     let one_of_them = sabotage.node("ReduceMax", &[&all], &[("keepdims", Attribute::from(0))]);
     sabotage.into_output(&one_of_them);
+}
+
+#[test]
+fn tiles_that_memory_does_not_hold_run_in_smaller_ones() {
+    let work = tempfile::tempdir().unwrap();
+    let profile = work.path().join("small-tiles.yaml");
+    let text = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
+    fs::write(&profile, text.replace("24x24, 96x96", "64x64, 192x192")).unwrap();
+    let original = work.path().join("original");
+    fs::create_dir(&original).unwrap();
+    let _ = build_engine(&original, &repository("models/compact-x4.yaml"), &profile, &[]).success();
+    let original = original.join("engine");
+    let engine = sabotaged_copy(&original, work.path(), "model-1x3x192x192.onnx", greedy);
+    let input = work.path().join("in");
+    fs::create_dir(&input).unwrap();
+    for (number, name) in (0..).zip(["a.png", "b.png", "c.png"]) {
+        photo(number * 20, number * 30, 300, 200 - 2 * number).save(input.join(name)).unwrap();
+    }
+    let run = |engine: &Path, name: &str, more: &[&str]| {
+        let output = work.path().join(name);
+        let ran = infer(engine, &input, &output, &[&["--json"], more].concat()).success();
+        (contents(&output), ran.json(), ran.stderr)
+    };
+    let told = |report: &serde_json::Value| {
+        let files = report["files"].as_array().unwrap().iter();
+        files.map(|file| (file["tile"]["width"].as_u64().unwrap(), file["exact"] == true)).collect::<Vec<_>>()
+    };
+    let pixels = |bytes: &[u8]| image::load_from_memory(bytes).unwrap().into_rgb8().into_raw();
+
+    // Tiles that overlap by the receptive field give the same picture, whatever their size.
+    let (whole, report, _) = run(&original, "whole", &["--overlap", "36"]);
+    assert_eq!(told(&report), [(192, true); 3]);
+    for streams in ["1", "3"] {
+        let (parts, report, talk) =
+            run(&engine, &format!("parts-{streams}"), &["--overlap", "36", "--streams", streams]);
+        assert_eq!(talk.matches("out of memory: goes on with tiles of 64×64").count(), 1, "{talk}");
+        assert!(told(&report).iter().all(|(_, exact)| *exact), "{report}");
+        assert_eq!(report["used"]["streams"], 1);
+        for (name, whole) in &whole {
+            let (whole, parts) = (pixels(whole), pixels(&parts[name]));
+            assert!(whole.iter().zip(&parts).all(|(a, b)| a.abs_diff(*b) <= 1), "{name} with {streams} streams");
+        }
+    }
+
+    // Otherwise it says so.
+    let one_tile = work.path().join("one-tile.png");
+    photo(0, 0, 192, 192).save(&one_tile).unwrap();
+    let output = work.path().join("approximated.png");
+    let ran = infer(&engine, &one_tile, &output, &["--json", "--overlap", "8"]).success();
+    assert_eq!(told(&ran.json()), [(192, false)], "8 pixels are less than the receptive field");
+    let exact = infer(&original, &one_tile, &output, &["--json", "--overlap", "8"]).success();
+    assert_eq!(told(&exact.json()), [(192, true)]);
+
+    // A tile that was asked for is kept.
+    let asked = work.path().join("asked.png");
+    let _ = infer(&engine, &one_tile, &asked, &["--tile", "192x192"]).failure(1, &["allocate memory"]);
+    assert!(!asked.exists());
 }
 
 #[test]

@@ -1,53 +1,48 @@
-//! Tiles blended into one picture.
+//! Pictures that are held whole, cut into tiles, and tiles blended into one picture.
 
 use tileforge_image::Size;
-use tileforge_image::tile::{Blend, Overlap, Tile, TilePlan};
+use tileforge_image::tile::{Axis, Blend, Tile, TilePlan};
 
-use crate::error::Result;
-
-/// The tiles of a picture of latents, with the weights of each column and row of tiles, computed once.
-pub(super) struct Tiling {
+/// The tiles of a picture, with the weights of each column and row of tiles, computed once.
+pub(crate) struct Tiling {
     plan: TilePlan,
-    /// Output pixels for each latent pixel, along each axis.
-    scale: usize,
     columns: Vec<Vec<f32>>,
     rows: Vec<Vec<f32>>,
 }
 
 impl Tiling {
-    /// Tiles of latent pixels that overlap by at least `overlap` of them, for an output that is `scale` times as large.
-    pub(super) fn new(picture: Size, tile: Size, overlap: u32, scale: usize) -> Result<Self> {
-        let overlap = Overlap::choose(Some(overlap), Some(0), None, tile)?;
-        let factor = u32::try_from(scale).unwrap_or(u32::MAX);
-        let plan = TilePlan::new(picture, tile, overlap, factor, None)?;
-        let windows = |axis: &tileforge_image::tile::Axis| {
-            (0..axis.count()).map(|index| axis.window(index, factor, Blend::Cosine)).collect()
-        };
-        Ok(Self { scale, columns: windows(plan.columns()), rows: windows(plan.rows()), plan })
+    /// The tiles of a plan, each of which hands over to the next one by `blend`.
+    pub(crate) fn new(plan: TilePlan, blend: Blend) -> Self {
+        let windows = |axis: &Axis| (0..axis.count()).map(|index| axis.window(index, plan.scale(), blend)).collect();
+        Self { columns: windows(plan.columns()), rows: windows(plan.rows()), plan }
     }
 
-    pub(super) fn tiles(&self) -> Vec<Tile> {
-        self.plan.tiles().collect()
+    pub(crate) fn plan(&self) -> &TilePlan {
+        &self.plan
+    }
+
+    fn scale(&self) -> usize {
+        self.plan.scale() as usize
     }
 
     /// Width and height of the output.
     fn output(&self) -> [usize; 2] {
-        [self.plan.columns().length() as usize * self.scale, self.plan.rows().length() as usize * self.scale]
+        [self.plan.columns().length() as usize * self.scale(), self.plan.rows().length() as usize * self.scale()]
     }
 
     /// Zeros for the output's planes.
-    pub(super) fn canvas(&self, planes: usize) -> Vec<f32> {
+    pub(crate) fn canvas(&self, planes: usize) -> Vec<f32> {
         let [width, height] = self.output();
         vec![0.0; planes * width * height]
     }
 
     /// Adds what the network made of a tile, `[planes, height, width]` of a whole tile's output, with its weights.
-    pub(super) fn add(&self, tile: Tile, values: &[f32], canvas: &mut [f32]) {
+    pub(crate) fn add(&self, tile: Tile, values: &[f32], canvas: &mut [f32]) {
         let [width, height] = self.output();
         let (columns, rows) = (&self.columns[tile.column as usize], &self.rows[tile.row as usize]);
-        let (x, y) = (tile.x as usize * self.scale, tile.y as usize * self.scale);
-        let tile_width = self.plan.tile().width as usize * self.scale;
-        let area = tile_width * self.plan.tile().height as usize * self.scale;
+        let (x, y) = (tile.x as usize * self.scale(), tile.y as usize * self.scale());
+        let tile_width = self.plan.tile().width as usize * self.scale();
+        let area = tile_width * self.plan.tile().height as usize * self.scale();
         for (plane, values) in canvas.chunks_exact_mut(width * height).zip(values.chunks_exact(area)) {
             for (row, (values, weight)) in values.chunks_exact(tile_width).zip(rows).enumerate() {
                 let line = &mut plane[(y + row) * width + x..][..columns.len()];
@@ -60,7 +55,7 @@ impl Tiling {
 }
 
 /// A part of planes `[planes, height, width]` that begins at (`x`, `y`), with the edge repeated beyond it.
-pub(super) fn cut(planes: &[f32], size: Size, x: usize, y: usize, part: Size, into: &mut [f32]) {
+pub(crate) fn cut(planes: &[f32], size: Size, x: usize, y: usize, part: Size, into: &mut [f32]) {
     let (width, height) = (size.width as usize, size.height as usize);
     let (part_width, part_height) = (part.width as usize, part.height as usize);
     for (plane, into) in planes.chunks_exact(width * height).zip(into.chunks_exact_mut(part_width * part_height)) {
@@ -76,16 +71,22 @@ pub(super) fn cut(planes: &[f32], size: Size, x: usize, y: usize, part: Size, in
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tileforge_image::tile::Overlap;
+
+    fn tiling(picture: Size, tile: Size, overlap: u32) -> Tiling {
+        let overlap = Overlap { pixels: overlap, margin: 0 };
+        Tiling::new(TilePlan::new(picture, tile, overlap, 2, None).unwrap(), Blend::Cosine)
+    }
 
     #[test]
     fn tiles_of_one_picture_blend_to_that_picture() {
         let (picture, tile) = (Size { width: 7, height: 5 }, Size { width: 4, height: 3 });
-        let tiling = Tiling::new(picture, tile, 1, 2).unwrap();
+        let tiling = tiling(picture, tile, 1);
         let large = Size { width: 14, height: 10 };
         let expected: Vec<f32> = (0..2 * 140).map(|at| (at * 7 % 31) as f32).collect();
         let mut canvas = tiling.canvas(2);
-        assert!(tiling.tiles().len() > 3);
-        for tile in tiling.tiles() {
+        assert!(tiling.plan().count() > 3);
+        for tile in tiling.plan().tiles() {
             let mut values = vec![0.0; 2 * 8 * 6];
             let (x, y) = (tile.x as usize * 2, tile.y as usize * 2);
             cut(&expected, large, x, y, Size { width: 8, height: 6 }, &mut values);
@@ -97,10 +98,10 @@ mod tests {
 
     #[test]
     fn a_tile_that_is_larger_than_the_picture_is_cut_off() {
-        let tiling = Tiling::new(Size { width: 1, height: 1 }, Size { width: 2, height: 2 }, 0, 2).unwrap();
+        let tiling = tiling(Size { width: 1, height: 1 }, Size { width: 2, height: 2 }, 0);
         let mut canvas = tiling.canvas(1);
         let values: Vec<f32> = (0..16).map(|value| value as f32).collect();
-        tiling.add(tiling.tiles()[0], &values, &mut canvas);
+        tiling.add(Tile { column: 0, row: 0, x: 0, y: 0 }, &values, &mut canvas);
         assert_eq!(canvas, [0.0, 1.0, 4.0, 5.0]);
     }
 
