@@ -126,7 +126,8 @@ impl<'a> Prepared<'a> {
         run_here.try_for_each(|model| check_memory(source, model))?;
         let prepared = Self { compiler, plan_jobs: plans.jobs, models, order };
         // Graphs that TensorRT cannot take are refused before anything is measured.
-        let named = prepared.models.iter().map(|model| Ok((file_name(model)?, Cow::Borrowed(model))));
+        let named = file_names(&prepared.models)?.into_iter().zip(&prepared.models);
+        let named = named.map(|(name, model)| Ok((name, Cow::Borrowed(model))));
         check_for_tensorrt(prepared.is_judged_by_table(), named)?;
         Ok(prepared)
     }
@@ -295,7 +296,7 @@ struct Written {
 
 /// Writes the graphs with one weight file for all.
 fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path, scratch: &Path) -> Result<Written> {
-    let names = models.iter().map(file_name).collect::<Result<Vec<String>>>()?;
+    let names = file_names(models)?;
     let write = |models: &[&Model], folder: &Path| {
         let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
         let pairs: Vec<(&Model, &Path)> = models.iter().copied().zip(paths.iter().map(PathBuf::as_path)).collect();
@@ -316,9 +317,9 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
     let mut graphs = Vec::new();
     let mut emulations: Vec<(Model, PathBuf)> = Vec::new();
     let are_run = coverage::are_run(job.contract, models)?;
-    for ((model, reference), is_run) in converted.models.iter_mut().zip(references).zip(are_run) {
-        let name = file_name(model)?;
-        let optimised = if optimise { optimised(job.environment, model, &unfused.join(&name))? } else { None };
+    let each = converted.models.iter_mut().zip(references).zip(&names).zip(are_run);
+    for (((model, reference), name), is_run) in each {
+        let optimised = if optimise { optimised(job.environment, model, &unfused.join(name))? } else { None };
         let shapes = |ports: &[tileforge_graph::Port]| {
             ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect()
         };
@@ -383,9 +384,32 @@ fn check_memory(source: &Source, model: &Model) -> Result<()> {
 
 /// `model-1x3x256x256.onnx`: named after the shape of the first input.
 fn file_name(model: &Model) -> Result<String> {
-    let dims = model.inputs.first().and_then(|port| port.ty.fixed_dims());
-    let dims = dims.ok_or_else(|| tileforge_graph::Error::Graph("expected a first input of fixed shape".into()))?;
-    Ok(format!("model-{}.onnx", dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")))
+    Ok(format!("model-{}.onnx", shape_text(model, 0)?))
+}
+
+/// A name for each graph. Where several have the same shape of the first input, such as those for texts of several
+/// lengths, the shape of the next input that tells them apart follows it.
+fn file_names(models: &[Model]) -> Result<Vec<String>> {
+    let name = |model: &Model| {
+        let first = shape_text(model, 0)?;
+        let alike = |other: &&Model| shape_text(other, 0).is_ok_and(|other| other == first);
+        let alike: Vec<&Model> = models.iter().filter(alike).collect();
+        for input in 1..model.inputs.len() {
+            let own = shape_text(model, input)?;
+            if alike.iter().any(|other| shape_text(other, input).is_ok_and(|other| other != own)) {
+                return Ok(format!("model-{first}-{own}.onnx"));
+            }
+        }
+        Ok(format!("model-{first}.onnx"))
+    };
+    models.iter().map(name).collect()
+}
+
+/// "1x3x256x256": the fixed shape of an input.
+fn shape_text(model: &Model, input: usize) -> Result<String> {
+    let dims = model.inputs.get(input).and_then(|port| port.ty.fixed_dims());
+    let dims = dims.ok_or_else(|| tileforge_graph::Error::Graph("expected inputs of fixed shape".into()))?;
+    Ok(dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x"))
 }
 
 /// What [`measure`] found.

@@ -160,7 +160,7 @@ fn is_still_there(path: &Path, opened: &fs::File) -> bool {
 }
 
 /// Removes what nobody has locked. What cannot be read or removed belongs to others and does no harm.
-fn remove_abandoned(parent: &Path) {
+pub fn remove_abandoned(parent: &Path) {
     for path in parent.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()) {
         let Some(kind) = fs::symlink_metadata(&path).ok().filter(|_| is_unfinished(&path)) else { continue };
         // Opening anything else, such as a pipe, could wait.

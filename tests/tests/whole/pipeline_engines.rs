@@ -225,9 +225,13 @@ fn what_does_not_belong_together_is_refused_and_nothing_is_written() {
     refused(false, &without("vae"), &size, 1, &["expected the component `vae`"]);
     refused(false, &without("text_encoder"), &size, 1, &["expected the component `text_encoder`"]);
     let remove = |name: &'static str| move |from: &Path| fs::remove_dir_all(from.join(name)).unwrap();
-    refused(false, &remove("unet"), &size, 1, &["sd/unet"]);
-    refused(false, &remove("scheduler"), &size, 1, &["expected the file scheduler/scheduler_config.json"]);
-    refused(false, &remove("tokenizer"), &size, 1, &["expected vocab.json and merges.txt, or tokenizer.json"]);
+    refused(false, &remove("unet"), &size, 1, &["sd/unet: cannot read the folder"]);
+    refused(false, &remove("scheduler"), &size, 1, &["sd/scheduler: cannot read the folder"]);
+    let delete = |name: &'static str| move |from: &Path| fs::remove_file(from.join(name)).unwrap();
+    let expected = ["expected the file scheduler/scheduler_config.json, found none"];
+    refused(false, &delete("scheduler/scheduler_config.json"), &size, 1, &expected);
+    let expected = ["expected vocab.json and merges.txt, or tokenizer.json, in tokenizer"];
+    refused(false, &delete("tokenizer/merges.txt"), &size, 1, &expected);
     let swap = |one: &'static str, other: &'static str| {
         move |from: &Path| {
             fs::rename(from.join(one), from.join("x")).unwrap();

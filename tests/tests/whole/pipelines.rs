@@ -151,7 +151,7 @@ fn a_configuration_that_contradicts_the_weights_is_refused() {
     refused(text("num_hidden_layers", json!(3)), &["`num_hidden_layers` is 3", "the weights say 2", both]);
     refused(
         text("architectures", json!(["CLIPTextModel"])),
-        &["[\"CLIPTextModel\"]", "[\"CLIPTextModelWithProjection\"]", both],
+        &["class CLIPTextModelWithProjection, as model_index.json says", "found CLIPTextModel in its config.json"],
     );
     refused(text("hidden_act", json!("relu")), &["`hidden_act` is \"relu\"", "quick_gelu"]);
     refused(text("num_attention_heads", json!(3)), &["a width of 16 does not divide into 3 heads"]);

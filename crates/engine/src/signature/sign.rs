@@ -57,6 +57,8 @@ pub fn keygen(name: &Path) -> Result<Keys> {
 /// The engine's directory holds a file that no manifest lists, the key is not a private key or others may read it, or
 /// the signature cannot be written.
 pub fn sign(bundle: &Bundle, key: &Path) -> Result<()> {
+    // What a killed run of this function has left is no reason to refuse the engine.
+    unfinished::remove_abandoned(bundle.directory());
     bundle.check_nothing_unlisted()?;
     let signing = read_private(key)?;
     // The bytes that are signed are those that were checked.

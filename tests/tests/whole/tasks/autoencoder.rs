@@ -311,7 +311,8 @@ fn part(name: &str, half: &str, [width, height]: [usize; 2], frames: usize) -> (
     let chunk = name.rsplit('_').next().unwrap();
     let graph = json!({
         "task": format!("vae_{half}"), "architecture": architecture, "checkpoint": "video.safetensors",
-        "set": { "chunk": chunk }, "sizes": { "tiles": [format!("{width}x{height}")], "frames": frames },
+        // Tiles are height × width.
+        "set": { "chunk": chunk }, "sizes": { "tiles": [format!("{height}x{width}")], "frames": frames },
     });
     (name.to_owned(), graph)
 }
@@ -361,17 +362,16 @@ fn a_clip_is_decoded_in_tiles_and_chunks() {
     let work = tempfile::tempdir().unwrap();
     let decoder = golden("seedvr2/vae_decoder.1");
     let channels = decoder.inputs["latent_sample"].shape()[1];
-    let make = |name: &str, frames: usize, side: usize, chunk: &str| {
-        engine(work.path(), name, &decoder, "latent_sample", &[1, channels, frames, side, side], &[("chunk", chunk)])
-    };
     let (latents, frames, side) = (4, 13, 4);
-    let (first, next) = (make("first", 1, side, "first"), make("next", 2, side, "next"));
-    let whole = make("whole", latents, side, "first");
+    let parts = [("first", 1), ("next", 2)];
+    let parts = parts.map(|(chunk, frames)| part(&format!("decoder_{chunk}"), "decoder", [side, side], frames));
+    let vae = engine_of_parts(work.path(), "vae", &decoder, &parts);
+    let shape = [1, channels, latents, side, side];
+    let whole = engine(work.path(), "whole", &decoder, "latent_sample", &shape, &[("chunk", "first")]);
     let input = work.path().join("latent.safetensors");
-    let decoded = |name: &str, engine: &Path, more: &[&dyn AsRef<OsStr>]| {
+    let decoded = |name: &str, engine: &Path| {
         let folder = work.path().join(name);
-        let json: &dyn AsRef<OsStr> = &"--json";
-        let told = command("decode", engine, &input, &folder, &[&[json], more].concat()).success().json();
+        let told = command("decode", engine, &input, &folder, &[&"--json"]).success().json();
         assert_eq!(names_in(&folder).len(), frames);
         let read = |name: &String| image::open(folder.join(name)).unwrap().into_rgb8();
         (
@@ -385,7 +385,7 @@ fn a_clip_is_decoded_in_tiles_and_chunks() {
         ((channel * 7 + frame * 13 + row * 5 + column * 3) * 37 % 101) as f32 / 50.0 - 1.0
     });
     write_latent(&input, &large);
-    let (found, counted) = decoded("tiles", &first, &[&"--next", &next]);
+    let (found, counted) = decoded("tiles", &vae);
     assert_eq!(counted, [4, 3]);
     let factor = found[0].width() as usize / width;
     assert_eq!(found[0].dimensions(), ((width * factor) as u32, (height * factor) as u32));
@@ -396,7 +396,7 @@ fn a_clip_is_decoded_in_tiles_and_chunks() {
         let rows = large.slice_axis(ndarray::Axis(3), (row as isize..(row + side) as isize).into());
         let tile = rows.slice_axis(ndarray::Axis(4), (column as isize..(column + side) as isize).into());
         write_latent(&input, &tile.to_owned().into_dyn());
-        let (frames, counted) = decoded(&format!("alone-{row}-{column}"), &whole, &[]);
+        let (frames, counted) = decoded(&format!("alone-{row}-{column}"), &whole);
         assert_eq!(counted, [1, 1]);
         frames
     });
@@ -425,10 +425,8 @@ fn a_clip_that_fails_or_is_cancelled_leaves_no_frames() {
     let work = tempfile::tempdir().unwrap();
     let decoder = golden("seedvr2/vae_decoder.1");
     let channels = decoder.inputs["latent_sample"].shape()[1];
-    let make = |name: &str, chunk: &str| {
-        engine(work.path(), name, &decoder, "latent_sample", &[1, channels, 1, 2, 3], &[("chunk", chunk)])
-    };
-    let (first, next) = (make("first", "first"), make("next", "next"));
+    let parts = ["decoder_first", "decoder_next"].map(|name| part(name, "decoder", [3, 2], 1));
+    let vae = engine_of_parts(work.path(), "vae", &decoder, &parts);
     let (input, folder) = (work.path().join("latent.safetensors"), work.path().join("frames"));
     let before = [names_in(work.path()), vec!["latent.safetensors".into()]].concat();
     let left = || {
@@ -443,15 +441,15 @@ fn a_clip_that_fails_or_is_cancelled_leaves_no_frames() {
         })
     };
     write_latent(&input, &latents(6, 3e38));
-    let _ = command("decode", &first, &input, &folder, &[&"--next", &next]).failure(1, &["finite"]);
+    let _ = command("decode", &vae, &input, &folder, &[]).failure(1, &["finite"]);
     left();
     let stream = work.path().join("out.y4m");
-    let _ = command("decode", &first, &input, &stream, &[&"--next", &next]).failure(1, &["finite"]);
+    let _ = command("decode", &vae, &input, &stream, &[]).failure(1, &["finite"]);
     left();
 
     // A signal while frames are being written.
     write_latent(&input, &latents(3000, 0.0));
-    let line = words(&[&"decode", &"--engine", &first, &"--next", &next, &"--input", &input, &"--output", &folder]);
+    let line = words(&[&"decode", &"--engine", &vae, &"--input", &input, &"--output", &folder]);
     let mut child = end_to_end::command("runtime", line).stderr(std::process::Stdio::null()).spawn().unwrap();
     let is_begun = || {
         let partial = names_in(work.path()).into_iter().find(|name| name.contains("partial"));
@@ -469,7 +467,7 @@ fn a_clip_that_fails_or_is_cancelled_leaves_no_frames() {
     // Frames of two clips do not mix.
     write_latent(&input, &latents(2, 0.0));
     fs::create_dir(&folder).unwrap();
-    let decode = || command("decode", &first, &input, &folder, &[&"--next", &next]);
+    let decode = || command("decode", &vae, &input, &folder, &[]);
     let _ = decode().success();
     let frames = names_in(&folder);
     assert_eq!((frames.len(), frames[0].as_str()), (5, "000001.png"));
@@ -477,7 +475,7 @@ fn a_clip_that_fails_or_is_cancelled_leaves_no_frames() {
     assert_eq!(names_in(&folder), frames);
     let taken = work.path().join("taken");
     fs::write(&taken, "mine").unwrap();
-    let _ = command("decode", &first, &input, &taken, &[&"--next", &next])
+    let _ = command("decode", &vae, &input, &taken, &[])
         .failure(2, &["taken: expected a new or an empty folder for the frames, found a file"]);
     assert_eq!(fs::read(&taken).unwrap(), b"mine");
 }
