@@ -423,7 +423,7 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="small sizes, to see whether it works")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     repositories = arguments.repositories.resolve()
