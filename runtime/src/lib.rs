@@ -11,6 +11,7 @@
 //! | [`run`] | tensors through any engine |
 //! | [`percentiles`] | of measurements |
 //! | [`tensor_file`] | safetensors, `.npz` and `.npy` |
+//! | [`diffusion`] | random numbers for image diffusion |
 //! | [`throughput`] | what was measured of an engine's tiles on this box |
 //!
 //! ```no_run
@@ -35,6 +36,7 @@
 
 pub mod autoencoder;
 pub mod depth;
+pub mod diffusion;
 mod error;
 pub mod executor;
 mod output_file;
