@@ -3,5 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`random`] | PyTorch's normal numbers on the CPU and on CUDA |
+//! | [`schedulers`] | from noise to a picture in steps, as diffusers does it |
 
 pub mod random;
+pub mod schedulers;

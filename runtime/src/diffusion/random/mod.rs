@@ -2,7 +2,7 @@
 //!
 //! | generator | is equal to |
 //! |---|---|
-//! | [`TorchCpu`] | `torch.Generator("cpu").manual_seed(seed)` and `torch.randn(…, generator=…)` in float32, bit for bit |
+//! | [`TorchCpu`] | `torch.randn` in float32 with `torch.Generator("cpu").manual_seed(seed)`, bit for bit |
 //! | [`Philox`] | the same on CUDA: equal integers, normal numbers within 1e-6 |
 
 mod mersenne_twister;

@@ -10,9 +10,9 @@ const DRAWN: u64 = 4;
 /// `torch.Generator("cuda").manual_seed(seed)`, for `torch.randn` in float32.
 ///
 /// Philox 4×32-10 (Salmon and others 2011, <https://doi.org/10.1145/2063384.2063405>) with cuRAND's Box–Muller
-/// transform, distributed over a kernel's threads as PyTorch does (`aten/src/ATen/native/cuda/DistributionTemplates.h`).
-/// The random integers are equal. The normal numbers are computed exactly here and with the GPU's approximate sine there:
-/// they differ by less than 1e-6.
+/// transform, distributed over a kernel's threads as PyTorch does
+/// (`aten/src/ATen/native/cuda/DistributionTemplates.h`). The random integers are equal. The normal numbers are
+/// computed exactly here and with the GPU's approximate sine there: they differ by less than 1e-6.
 #[derive(Clone, Debug)]
 pub struct Philox {
     key: [u32; 2],

@@ -1,0 +1,240 @@
+//! `scheduler_config.json`: a class and its values.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::error::{Error, Result};
+use super::keys::KEYS;
+use super::registry::CLASSES;
+
+/// The most bytes of a file. The longest published ones list 1000 betas.
+const MOST_BYTES: u64 = 1 << 20;
+/// The most timesteps of a training: more than any published model has, and little memory.
+const MOST_TRAIN_TIMESTEPS: usize = 100_000;
+
+/// A scheduler's class and values, as diffusers writes them.
+///
+/// A value that is absent or null is the default of the class. A value of another class is kept and has no effect, as
+/// in diffusers, so that [`Config::with_class`] can use it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    class: String,
+    values: Map<String, Value>,
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The file cannot be read or is larger than 1 MiB, and those of [`Config::parse`].
+    pub fn open(path: &Path) -> Result<Self> {
+        let failed = |source| Error::Read { path: path.into(), source };
+        let mut text = String::new();
+        let file = std::fs::File::open(path).map_err(failed)?;
+        file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MOST_BYTES {
+            return Err(Error::Large { path: path.into(), most: MOST_BYTES });
+        }
+        Self::parse(&text)
+    }
+
+    /// Takes the text of a file.
+    ///
+    /// # Errors
+    /// The text is no JSON object, names no class or an unknown one, or has a key that no scheduler of diffusers has.
+    /// Values are checked when a scheduler is made.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut values: Map<String, Value> = serde_json::from_str(&quote_infinity(text))?;
+        let class = match values.remove("_class_name") {
+            Some(Value::String(class)) => class,
+            other => other.unwrap_or_default().to_string(),
+        };
+        // Names that start with an underscore are diffusers' own notes, such as its version.
+        for key in values.keys().filter(|key| !key.starts_with('_')) {
+            if KEYS.binary_search(&key.as_str()).is_err() {
+                let nearest = KEYS.into_iter().filter(|known| strsim::damerau_levenshtein(known, key) <= 2);
+                let nearest = nearest.min_by_key(|known| strsim::damerau_levenshtein(known, key));
+                return Err(Error::Key { key: key.clone(), nearest });
+            }
+        }
+        Self { class: String::new(), values }.with_class(&class)
+    }
+
+    /// The same values for another class, as `from_config` of diffusers does it.
+    ///
+    /// # Errors
+    /// There is no such class.
+    pub fn with_class(mut self, class: &str) -> Result<Self> {
+        let known: Vec<&str> = CLASSES.into_iter().map(|(name, _)| name).collect();
+        if !known.contains(&class) {
+            return Err(Error::Class { found: class.into(), known });
+        }
+        // diffusers drops values that the old class has and the new one has not. Some classes use these two
+        // nevertheless, if they find them.
+        let has_bounds = |class: &str| ["EulerDiscreteScheduler", "UniPCMultistepScheduler"].contains(&class);
+        if has_bounds(&self.class) && !has_bounds(class) {
+            self.values.shift_remove("sigma_min");
+            self.values.shift_remove("sigma_max");
+        }
+        self.class = class.into();
+        Ok(self)
+    }
+
+    /// The name of the class in diffusers.
+    pub fn class(&self) -> &str {
+        &self.class
+    }
+
+    fn get(&self, key: &'static str) -> Option<&Value> {
+        self.values.get(key).filter(|value| !value.is_null())
+    }
+
+    fn wrong(&self, key: &'static str, value: &Value, expected: impl Into<String>) -> Error {
+        let mut found = value.to_string();
+        if found.chars().count() > 80 {
+            found = found.chars().take(80).chain(['…']).collect();
+        }
+        Error::Value { class: self.class.clone(), key, found, expected: expected.into() }
+    }
+
+    pub(super) fn conflict(&self, reason: &'static str) -> Error {
+        Error::Combination { class: self.class.clone(), reason }
+    }
+
+    /// A finite number, or infinity where JSON from Python writes `Infinity`.
+    pub(super) fn number(&self, key: &'static str) -> Result<Option<f64>> {
+        let number = |value: &Value| match value {
+            Value::String(text) if text == "Infinity" => Some(f64::INFINITY),
+            Value::String(text) if text == "-Infinity" => Some(f64::NEG_INFINITY),
+            value => value.as_f64(),
+        };
+        self.get(key).map(|value| number(value).ok_or_else(|| self.wrong(key, value, "a number"))).transpose()
+    }
+
+    /// A number between two others, both included.
+    pub(super) fn number_within(&self, key: &'static str, default: f64, least: f64, most: f64) -> Result<f64> {
+        let found = self.number(key)?.unwrap_or(default);
+        if !(least..=most).contains(&found) {
+            let value = self.get(key).cloned().unwrap_or_default();
+            return Err(self.wrong(key, &value, format!("a number from {least} to {most}")));
+        }
+        Ok(found)
+    }
+
+    /// A positive number.
+    pub(super) fn positive(&self, key: &'static str) -> Result<Option<f64>> {
+        match self.number(key)? {
+            Some(found) if !(found > 0.0 && found.is_finite()) => {
+                Err(self.wrong(key, self.get(key).unwrap_or(&Value::Null), "a positive number"))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// A whole number between two others, both included.
+    pub(super) fn count(&self, key: &'static str, default: usize, least: usize, most: usize) -> Result<usize> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        let found = value.as_u64().and_then(|found| usize::try_from(found).ok());
+        let found = found.filter(|found| (least..=most).contains(found));
+        found.ok_or_else(|| self.wrong(key, value, format!("a whole number from {least} to {most}")))
+    }
+
+    pub(super) fn flag(&self, key: &'static str, default: bool) -> Result<bool> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        value.as_bool().ok_or_else(|| self.wrong(key, value, "true or false"))
+    }
+
+    /// One of several names.
+    pub(super) fn choice<T: Copy>(&self, key: &'static str, default: T, choices: &[(&str, T)]) -> Result<T> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        let found = choices.iter().find(|(name, _)| value.as_str() == Some(name));
+        found.map(|(_, choice)| *choice).ok_or_else(|| {
+            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+            self.wrong(key, value, names.join(" or "))
+        })
+    }
+
+    /// A list of finite numbers.
+    pub(super) fn numbers(&self, key: &'static str) -> Result<Option<Vec<f64>>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let numbers: Option<Vec<f64>> = value.as_array().and_then(|list| list.iter().map(Value::as_f64).collect());
+        numbers.map(Some).ok_or_else(|| self.wrong(key, value, "a list of numbers"))
+    }
+
+    /// Refuses values that diffusers knows for this class and that are not supported here.
+    pub(super) fn refuse(&self, keys: &[&'static str]) -> Result<()> {
+        for key in keys {
+            if let Some(value) = self.get(key).filter(|value| **value != Value::Bool(false)) {
+                return Err(self.wrong(key, value, "false or nothing: it is not supported"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn train_timesteps(&self) -> Result<usize> {
+        self.count("num_train_timesteps", 1000, 2, MOST_TRAIN_TIMESTEPS)
+    }
+}
+
+/// Python writes infinity as a bare word, which is no JSON: puts it into quotes.
+fn quote_infinity(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    let (mut in_string, mut escaped) = (false, false);
+    let mut rest = text;
+    while let Some(character) = rest.chars().next() {
+        let word = ["-Infinity", "Infinity"].into_iter().find(|word| !in_string && rest.starts_with(word));
+        if let Some(word) = word {
+            quoted.extend(["\"", word, "\""]);
+            rest = &rest[word.len()..];
+            continue;
+        }
+        in_string ^= character == '"' && !escaped;
+        escaped = character == '\\' && !escaped;
+        quoted.push(character);
+        rest = &rest[character.len_utf8()..];
+    }
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Config, quote_infinity};
+
+    fn refused(text: &str) -> String {
+        Config::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn infinity_of_python_is_read() {
+        assert_eq!(
+            quote_infinity(r#"{"a": -Infinity, "b\"Infinity": "Infinity"}"#),
+            r#"{"a": "-Infinity", "b\"Infinity": "Infinity"}"#
+        );
+        let config = Config::parse(r#"{"_class_name": "DDIMScheduler", "lambda_min_clipped": -Infinity}"#).unwrap();
+        assert_eq!(config.number("lambda_min_clipped").unwrap(), Some(f64::NEG_INFINITY));
+    }
+
+    #[test]
+    fn unknown_classes_and_keys_are_refused() {
+        assert!(
+            refused(r#"{"_class_name": "DDIMInverse"}"#).starts_with("unknown scheduler class \"DDIMInverse\"; ex")
+        );
+        assert!(refused("{}").starts_with("unknown scheduler class \"null\""));
+        assert!(refused("[]").contains("no JSON object"));
+        let text = refused(r#"{"_class_name": "DDIMScheduler", "beta_strat": 0.1}"#);
+        assert!(text.contains("unknown key \"beta_strat\"") && text.contains("(is \"beta_start\" meant?)"), "{text}");
+        let text = refused(r#"{"_class_name": "DDIMScheduler", "temperature": 0.1}"#);
+        assert!(text.contains("configuration; remove it"), "{text}");
+    }
+
+    #[test]
+    fn files_that_are_no_configurations_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("scheduler_config.json");
+        assert!(Config::open(&path).unwrap_err().to_string().starts_with("cannot read"));
+        std::fs::write(&path, " ".repeat(2 << 20)).unwrap();
+        assert!(Config::open(&path).unwrap_err().to_string().contains("at most 1048576 bytes"));
+    }
+}

@@ -1,0 +1,185 @@
+//! One run of a scheduler, whatever its class.
+
+use std::fmt::Debug;
+
+use super::config::Config;
+use super::error::{Error, Result};
+use super::registry::CLASSES;
+use crate::diffusion::random::Noise;
+
+/// What a run is asked for.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Steps from pure noise to the picture: 1 and more.
+    pub steps: usize,
+    /// How much of the way a run from a picture goes, 0 to 1: `steps · strength` steps, rounded down, are made. 1
+    /// starts from pure noise.
+    pub strength: f64,
+    /// Noise that is added in each step, 0 to 1, for DDIM (η of its paper) and TCD (γ of its paper). diffusers'
+    /// pipelines take 0 where they are told nothing.
+    pub eta: f64,
+    /// Where a run ends that another network goes on with, 0 to 1, as a share of the training's timesteps
+    /// (`denoising_end` of SDXL's base). 1 is the end.
+    pub end: f64,
+    /// Where a run starts that another network began, 0 to 1 (`denoising_start` of SDXL's refiner). `strength` has no
+    /// effect then.
+    pub start: Option<f64>,
+}
+
+impl Options {
+    /// All of these steps, from pure noise to the end, with η = 0.
+    pub fn new(steps: usize) -> Self {
+        Self { steps, strength: 1.0, eta: 0.0, end: 1.0, start: None }
+    }
+}
+
+/// What differs between classes.
+pub(super) trait Solver: Debug + Send {
+    /// The timesteps of all evaluations from pure noise to the end, descending (some methods take one twice).
+    fn timesteps(&self) -> &[f64];
+
+    /// How many evaluations make a step: `order` in diffusers.
+    fn evaluations_of_step(&self) -> usize {
+        1
+    }
+
+    /// The deviation of the noise that a run starts with: `init_noise_sigma` in diffusers.
+    fn initial_deviation(&self) -> f64 {
+        1.0
+    }
+
+    /// What the sample is divided by before it goes into the network in this evaluation.
+    fn input_divisor(&self, _evaluation: usize) -> f64 {
+        1.0
+    }
+
+    /// The factors of picture and noise in a sample at this evaluation.
+    fn shares(&self, evaluation: usize) -> (f64, f64);
+
+    /// Makes the next sample from the network's output. Lengths are equal, and each evaluation comes once, in order.
+    fn step(&mut self, evaluation: usize, output: &[f32], sample: &mut [f64], noise: &mut dyn Noise);
+}
+
+/// One run: as many steps as it was made for.
+#[derive(Debug)]
+pub struct Scheduler {
+    solver: Box<dyn Solver>,
+    /// The first evaluation of this run, the next one, and the one after the last.
+    first: usize,
+    next: usize,
+    end: usize,
+}
+
+impl Config {
+    /// Makes a scheduler for one run.
+    ///
+    /// # Errors
+    /// A value that the class does not take or that is not supported, steps that do not fit the training's timesteps,
+    /// or an option outside of its range.
+    pub fn scheduler(&self, options: &Options) -> Result<Scheduler> {
+        for (name, found) in [
+            ("strength", options.strength),
+            ("eta", options.eta),
+            ("end", options.end),
+            ("start", options.start.unwrap_or(0.0)),
+        ] {
+            if !(0.0..=1.0).contains(&found) {
+                return Err(Error::Range { name, found, expected: "a number from 0 to 1" });
+            }
+        }
+        let known = || CLASSES.into_iter().map(|(name, _)| name).collect();
+        let class = CLASSES.into_iter().find(|(name, _)| *name == self.class());
+        let (_, constructor) = class.ok_or_else(|| Error::Class { found: self.class().into(), known: known() })?;
+        let solver = constructor(self, options)?;
+
+        let train = self.train_timesteps()? as f64;
+        let first = match options.start {
+            Some(start) => after(&*solver, train - start * train),
+            None => {
+                let made = ((options.steps as f64 * options.strength) as usize).min(options.steps);
+                (options.steps - made) * solver.evaluations_of_step()
+            }
+        };
+        let end = if 0.0 < options.end && options.end < 1.0 {
+            let cutoff = (train - options.end * train).round_ties_even();
+            solver.timesteps().iter().filter(|timestep| **timestep >= cutoff).count()
+        } else {
+            solver.timesteps().len()
+        };
+        if first >= end {
+            return Err(Error::NoSteps { steps: options.steps, strength: options.strength });
+        }
+        Ok(Scheduler { solver, first, next: first, end })
+    }
+}
+
+/// The first evaluation below a timestep. A step of two evaluations is not cut in its middle.
+fn after(solver: &dyn Solver, timestep: f64) -> usize {
+    let cutoff = timestep.round_ties_even();
+    let mut left = solver.timesteps().iter().filter(|timestep| **timestep < cutoff).count();
+    if solver.evaluations_of_step() == 2 && left.is_multiple_of(2) {
+        left += 1;
+    }
+    solver.timesteps().len().saturating_sub(left)
+}
+
+impl Scheduler {
+    /// The timesteps of this run, one for each evaluation of the network.
+    pub fn timesteps(&self) -> &[f64] {
+        &self.solver.timesteps()[self.first..self.end]
+    }
+
+    /// The timestep of the next evaluation; none after the last.
+    pub fn timestep(&self) -> Option<f64> {
+        self.solver.timesteps()[..self.end].get(self.next).copied()
+    }
+
+    /// The deviation of the noise that a run starts with.
+    pub fn initial_deviation(&self) -> f64 {
+        self.solver.initial_deviation()
+    }
+
+    /// What the network takes in the next evaluation.
+    ///
+    /// # Errors
+    /// All steps were made.
+    pub fn model_input(&self, sample: &[f64]) -> Result<Vec<f32>> {
+        let divisor = self.solver.input_divisor(self.evaluation()?);
+        Ok(sample.iter().map(|value| (value / divisor) as f32).collect())
+    }
+
+    /// Makes the next sample from the network's output. Methods with noise draw it here, as one tensor.
+    ///
+    /// # Errors
+    /// All steps were made, or the lengths differ.
+    pub fn step(&mut self, output: &[f32], sample: &mut [f64], noise: &mut dyn Noise) -> Result<()> {
+        let evaluation = self.evaluation()?;
+        same_length("the network's output", output.len(), sample.len())?;
+        self.solver.step(evaluation, output, sample, noise);
+        self.next += 1;
+        Ok(())
+    }
+
+    /// A picture with as much noise as a sample has at the next evaluation: the start of a run from a picture, and the
+    /// known part of a picture between steps. After the last step that is the picture.
+    ///
+    /// # Errors
+    /// The lengths differ.
+    pub fn add_noise(&self, picture: &[f64], noise: &[f32]) -> Result<Vec<f64>> {
+        same_length("the noise", noise.len(), picture.len())?;
+        if self.next == self.end {
+            return Ok(picture.to_vec());
+        }
+        let (kept, added) = self.solver.shares(self.next);
+        Ok(picture.iter().zip(noise).map(|(value, noise)| kept * value + added * f64::from(*noise)).collect())
+    }
+
+    fn evaluation(&self) -> Result<usize> {
+        if self.next < self.end { Ok(self.next) } else { Err(Error::Finished { evaluations: self.end - self.first }) }
+    }
+}
+
+fn same_length(what: &'static str, found: usize, expected: usize) -> Result<()> {
+    if found == expected { Ok(()) } else { Err(Error::Length { what, found, expected }) }
+}
