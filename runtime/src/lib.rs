@@ -11,7 +11,6 @@
 //! | [`run`] | tensors through any engine |
 //! | [`percentiles`] | of measurements |
 //! | [`tensor_file`] | safetensors, `.npz` and `.npy` |
-//! | [`diffusion`] | random numbers for image diffusion |
 //! | [`diffusion`] | random numbers and schedulers for image diffusion |
 //! | [`throughput`] | what was measured of an engine's tiles on this box |
 //!

@@ -10,7 +10,7 @@ use tileforge_session::{Environment, Verdict};
 use super::coder::{Coder, CodingOptions, Sections, Statistics, pixels_of};
 use super::interface::Direction;
 use super::latent::Latent;
-use super::noise::normal;
+use crate::diffusion::random::{Noise, TorchCpu};
 use crate::error::{Error, Result};
 use crate::executor::{Intake, Reply, Task, serve_each};
 use crate::pixels::{Pixels, check_finite};
@@ -171,7 +171,7 @@ impl Encoder {
         match posterior {
             Posterior::Mean => means.iter().map(|mean| scaled(*mean)).collect(),
             Posterior::Sample(seed) => {
-                let noise = normal(seed, means.len());
+                let noise = TorchCpu::new(seed).normal(means.len());
                 // The limits are those of the reference.
                 let sample = |((mean, logarithm), noise): ((&f32, &f32), &f32)| {
                     scaled(mean + (0.5 * logarithm.clamp(-30.0, 20.0)).exp() * noise)

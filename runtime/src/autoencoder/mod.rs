@@ -7,7 +7,6 @@
 //! | `coder` | what both share: sessions, tiles in space, chunks in time |
 //! | `chunks` | how a clip is cut in time; exact, because the network keeps what it needs of the frames before |
 //! | `latent` | [`Latent`] and its files |
-//! | `noise` | the numbers that PyTorch draws for a seed |
 //! | `interface` | which tensors of the contract are what |
 
 mod chunks;
@@ -17,7 +16,6 @@ mod encoder;
 mod half;
 mod interface;
 mod latent;
-mod noise;
 
 pub use coder::{CodingOptions, Statistics};
 pub use decoder::{DecodeRequest, Decoder};
