@@ -1,0 +1,292 @@
+//! The tokenizers of CLIP's text encoders, equal to those of transformers.
+//!
+//! Byte-pair encoding (Sennrich and others 2016, <https://arxiv.org/abs/1508.07909>) of lower-case text with one space
+//! between words, where a word's last token ends in `</w>`. Reference: transformers 5.23,
+//! `models/clip/tokenization_clip.py`.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokenizers::models::bpe::BPE;
+use tokenizers::normalizers::{Lowercase, NFC, Replace, Sequence as Normalizers, replace::ReplacePattern};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::{AddedToken, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
+
+/// What a word, a digit or a run of punctuation is.
+const PIECES: &str = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
+/// What ends the last token of a word.
+const END_OF_WORD: &str = "</w>";
+const START: &str = "<|startoftext|>";
+const END: &str = "<|endoftext|>";
+/// Longer texts are refused: 10,000 words have fewer bytes.
+const MOST_BYTES: usize = 1 << 18;
+
+/// A result of this module.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no vocabulary.
+    #[error("the tokenizer has no vocabulary; expected vocab.json and merges.txt, or tokenizer.json")]
+    NoVocabulary,
+    /// A file has something else than what is expected.
+    #[error("the tokenizer's {file}: {problem}")]
+    File {
+        /// Its name.
+        file: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A token that every text needs is not in the vocabulary.
+    #[error("the tokenizer's vocabulary has no token {token:?}, its {role}")]
+    NoToken {
+        /// The token.
+        token: String,
+        /// What it is for.
+        role: &'static str,
+    },
+    /// The text is too long.
+    #[error("the text has {found} bytes; expected at most {MOST_BYTES}")]
+    TooLong {
+        /// Its bytes.
+        found: usize,
+    },
+    /// The tokenizer refuses a text.
+    #[error("the text has no tokens: {0}")]
+    Text(String),
+}
+
+/// A tokenizer, with the tokens that stand before, after and behind every text.
+#[derive(Debug)]
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    start: i64,
+    end: i64,
+    padding: i64,
+}
+
+/// The tokens of a text, as many as a text encoder takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// The start, the text, the end, and padding.
+    pub ids: Vec<i64>,
+    /// The part of the text that did not fit; `None` if all of it did.
+    pub cut_off: Option<String>,
+}
+
+/// `tokenizer_config.json` and `special_tokens_map.json`. Anything else that they say does not change tokens.
+#[derive(Debug, Default, Deserialize)]
+struct Special {
+    bos_token: Option<SpecialToken>,
+    eos_token: Option<SpecialToken>,
+    unk_token: Option<SpecialToken>,
+    pad_token: Option<SpecialToken>,
+    #[serde(default)]
+    added_tokens_decoder: BTreeMap<String, Value>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum SpecialToken {
+    Text(String),
+    Described {
+        content: String,
+        #[serde(default)]
+        single_word: bool,
+        #[serde(default)]
+        lstrip: bool,
+        #[serde(default)]
+        rstrip: bool,
+        #[serde(default)]
+        normalized: bool,
+    },
+}
+
+impl SpecialToken {
+    fn content(&self) -> &str {
+        let (Self::Text(content) | Self::Described { content, .. }) = self;
+        content
+    }
+
+    fn added(&self) -> AddedToken {
+        match self {
+            Self::Text(content) => AddedToken::from(content.clone(), true),
+            Self::Described { content, single_word, lstrip, rstrip, normalized } => {
+                AddedToken::from(content.clone(), true)
+                    .single_word(*single_word)
+                    .lstrip(*lstrip)
+                    .rstrip(*rstrip)
+                    .normalized(*normalized)
+            }
+        }
+    }
+}
+
+/// The special tokens of a text.
+struct Roles {
+    start: SpecialToken,
+    end: SpecialToken,
+    unknown: SpecialToken,
+    padding: SpecialToken,
+}
+
+impl Tokenizer {
+    /// A tokenizer from the files of its folder: `vocab.json` and `merges.txt`, or `tokenizer.json`; and, if they are
+    /// there, `special_tokens_map.json` and `tokenizer_config.json`. `file` gives the contents of the file of a name.
+    ///
+    /// # Errors
+    /// A file is missing, is none of a tokenizer, or lacks a token that every text needs.
+    pub fn new<'f>(file: impl Fn(&str) -> Option<&'f [u8]>) -> Result<Self> {
+        let roles = roles(&file)?;
+        let mut inner = match (file("vocab.json"), file("merges.txt"), file("tokenizer.json")) {
+            (Some(vocabulary), Some(merges), _) => clip(vocabulary, merges, roles.unknown.content())?,
+            (_, _, Some(whole)) => whole_tokenizer(whole)?,
+            _ => return Err(Error::NoVocabulary),
+        };
+        // Special tokens are found in the middle of a text, too.
+        let special = [&roles.start, &roles.end, &roles.unknown, &roles.padding];
+        for (token, role) in special.into_iter().zip(["start", "end", "unknown token", "padding"]) {
+            if inner.token_to_id(token.content()).is_none() {
+                return Err(Error::NoToken { token: token.content().into(), role });
+            }
+        }
+        // What tokenizer.json says of such a token counts more.
+        let there: Vec<String> = inner.get_added_tokens_decoder().into_values().map(|token| token.content).collect();
+        let missing = special.into_iter().filter(|token| !there.iter().any(|content| content == token.content()));
+        let added = inner.add_special_tokens(missing.map(SpecialToken::added).collect::<Vec<_>>());
+        added.map_err(|error| Error::File { file: "special tokens", problem: error.to_string() })?;
+        let id = |token: &SpecialToken| inner.token_to_id(token.content()).map_or(0, i64::from);
+        let (start, end, padding) = (id(&roles.start), id(&roles.end), id(&roles.padding));
+        Ok(Self { inner, start, end, padding })
+    }
+
+    /// How many tokens there are.
+    pub fn vocabulary(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// The tokens of a text as one text encoder of `length` tokens takes them. What is too much is cut off.
+    ///
+    /// # Errors
+    /// The text is too long to be read at all.
+    pub fn tokens(&self, text: &str, length: usize) -> Result<Tokens> {
+        let mut ids = self.ids(text)?;
+        let room = length.saturating_sub(2);
+        let cut_off = (ids.len() > room).then(|| ids.split_off(room)).map(|rest| self.text(&rest)).transpose()?;
+        Ok(Tokens { ids: self.framed(&ids, length), cut_off })
+    }
+
+    /// The tokens of a long text in as many pieces of `length` tokens as it needs, each with its own start and end.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::tokens`].
+    pub fn pieces(&self, text: &str, length: usize) -> Result<Vec<Vec<i64>>> {
+        let ids = self.ids(text)?;
+        let room = length.saturating_sub(2).max(1);
+        let pieces: Vec<Vec<i64>> = ids.chunks(room).map(|piece| self.framed(piece, length)).collect();
+        Ok(if pieces.is_empty() { vec![self.framed(&[], length)] } else { pieces })
+    }
+
+    /// The tokens of a text and nothing else.
+    fn ids(&self, text: &str) -> Result<Vec<u32>> {
+        if text.len() > MOST_BYTES {
+            return Err(Error::TooLong { found: text.len() });
+        }
+        let encoding = self.inner.encode_fast(text, false).map_err(|error| Error::Text(error.to_string()))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    fn framed(&self, ids: &[u32], length: usize) -> Vec<i64> {
+        let mut framed = vec![self.start];
+        framed.extend(ids.iter().copied().map(i64::from));
+        framed.push(self.end);
+        framed.resize(length.max(framed.len()), self.padding);
+        framed
+    }
+
+    fn text(&self, ids: &[u32]) -> Result<String> {
+        let text = self.inner.decode(ids, false).map_err(|error| Error::Text(error.to_string()))?;
+        Ok(text.replace(END_OF_WORD, " ").trim().to_owned())
+    }
+}
+
+/// CLIP's tokenizer with this vocabulary.
+fn clip(vocabulary: &[u8], merges: &[u8], unknown: &str) -> Result<tokenizers::Tokenizer> {
+    let refused = |file| move |problem: String| Error::File { file, problem };
+    let vocabulary: HashMap<String, u32> =
+        serde_json::from_slice(vocabulary).map_err(|error| refused("vocab.json")(error.to_string()))?;
+    let merges = std::str::from_utf8(merges).map_err(|error| refused("merges.txt")(error.to_string()))?;
+    // The first line says the version of the format.
+    let lines = merges.lines().enumerate().filter(|(number, line)| {
+        let about = *number == 0 && line.starts_with("#version");
+        !about && !line.is_empty()
+    });
+    let pairs = lines.map(|(number, line)| match line.split(' ').collect::<Vec<_>>().as_slice() {
+        [one, other] => Ok(((*one).to_owned(), (*other).to_owned())),
+        _ => Err(refused("merges.txt")(format!("line {}: expected two tokens, found {line:?}", number + 1))),
+    });
+    let pairs = pairs.collect::<Result<Vec<_>>>()?;
+    let model = BPE::builder()
+        .vocab_and_merges(vocabulary.into_iter().collect::<HashMap<_, _, _>>(), pairs)
+        .continuing_subword_prefix(String::new())
+        .end_of_word_suffix(END_OF_WORD.into())
+        .unk_token(unknown.into())
+        .build()
+        .map_err(|error| refused("merges.txt")(error.to_string()))?;
+    let mut inner = tokenizers::Tokenizer::new(model);
+    let built = || -> tokenizers::Result<(Normalizers, PreTokenizers)> {
+        let spaces = Replace::new(ReplacePattern::Regex(r"\s+".into()), " ")?;
+        let normalizers: Vec<NormalizerWrapper> = vec![NFC.into(), spaces.into(), Lowercase.into()];
+        let pieces = Split::new(SplitPattern::Regex(PIECES.into()), SplitDelimiterBehavior::Removed, true)?;
+        let splitting: Vec<PreTokenizerWrapper> = vec![pieces.into(), ByteLevel::new(false, true, true).into()];
+        Ok((Normalizers::new(normalizers), PreTokenizers::new(splitting)))
+    };
+    let (normalizers, splitting) = built().map_err(|error| refused("expressions")(error.to_string()))?;
+    inner
+        .with_normalizer(Some(normalizers))
+        .map_err(|error| refused("normalizer")(error.to_string()))?
+        .with_pre_tokenizer(Some(splitting))
+        .with_decoder(Some(ByteLevel::default()));
+    Ok(inner)
+}
+
+fn whole_tokenizer(bytes: &[u8]) -> Result<tokenizers::Tokenizer> {
+    let refused = |error: tokenizers::Error| Error::File { file: "tokenizer.json", problem: error.to_string() };
+    let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(refused)?;
+    // Length and padding are the encoder's.
+    inner.with_truncation(None).map_err(refused)?.with_padding(None);
+    Ok(inner)
+}
+
+/// Which tokens are special. Newer configurations list all of them; before, the map counted.
+fn roles<'f>(file: &impl Fn(&str) -> Option<&'f [u8]>) -> Result<Roles> {
+    let read = |name: &'static str| -> Result<Special> {
+        let parsed = file(name).map(serde_json::from_slice).transpose();
+        Ok(parsed.map_err(|error| Error::File { file: name, problem: error.to_string() })?.unwrap_or_default())
+    };
+    let (config, map) = (read("tokenizer_config.json")?, read("special_tokens_map.json")?);
+    let (first, second) = if config.added_tokens_decoder.is_empty() { (map, config) } else { (config, map) };
+    let described = |content: &str| {
+        let by_content = |value: &&Value| value.get("content").and_then(Value::as_str) == Some(content);
+        let all = [&first, &second].into_iter().flat_map(|special| special.added_tokens_decoder.values());
+        all.filter(by_content).find_map(|value| serde_json::from_value::<SpecialToken>(value.clone()).ok())
+    };
+    let choose = |one: &Option<SpecialToken>, other: &Option<SpecialToken>, default: &str| {
+        let named = one.clone().or_else(|| other.clone()).unwrap_or_else(|| SpecialToken::Text(default.into()));
+        described(named.content()).unwrap_or(named)
+    };
+    Ok(Roles {
+        start: choose(&first.bos_token, &second.bos_token, START),
+        end: choose(&first.eos_token, &second.eos_token, END),
+        unknown: choose(&first.unk_token, &second.unk_token, END),
+        padding: choose(&first.pad_token, &second.pad_token, END),
+    })
+}
+
+#[cfg(test)]
+mod tests;
