@@ -25,6 +25,9 @@ pub enum Error {
     /// The engine is one of another task.
     #[error(transparent)]
     Contract(#[from] tileforge_contract::Error),
+    /// A diffusion pipeline, or what is asked of it, is not as it should be.
+    #[error(transparent)]
+    Diffusion(#[from] crate::diffusion::Error),
     /// The operating system refused something on a file or folder.
     #[error("{}: cannot {action}", path.display())]
     File {

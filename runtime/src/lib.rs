@@ -11,7 +11,7 @@
 //! | [`run`] | tensors through any engine |
 //! | [`percentiles`] | of measurements |
 //! | [`tensor_file`] | safetensors, `.npz` and `.npy` |
-//! | [`diffusion`] | random numbers and schedulers for image diffusion |
+//! | [`diffusion`] | pictures from texts: pipelines, their random numbers, schedulers and tokenizers |
 //! | [`throughput`] | what was measured of an engine's tiles on this box |
 //!
 //! ```no_run

@@ -51,6 +51,11 @@ impl Sessions {
         self.ladder.streams()
     }
 
+    /// Threads of each session on the CPU; `None`: those that ONNX Runtime takes for one session.
+    pub(crate) fn threads(&self) -> Option<usize> {
+        self.ladder.threads()
+    }
+
     /// How long all sessions so far took to open.
     pub(crate) fn opening(&self) -> Duration {
         self.ladder.opening()

@@ -47,10 +47,12 @@ TEXTS = [
     "  spaces\t\tand\n\nlines\r\n between \u00a0 words\u3000here\u2028there ",
     "don't they've we'll it's I'm you're he'd DON'T IT'S 'tis rock'n'roll",
     "12,345.67 € — 50% (of) [the] {rest}... !!! ??? wow!! ! a!b",
-    "caf\u00e9 cafe\u0301 na\u00efve \u00c5ngstro\u0308m \u0130stanbul stra\u00dfe \ufb01n \u01c5 \u00bd \u2167 \u0664\u0665",
+    "caf\u00e9 cafe\u0301 na\u00efve \u00c5ngstro\u0308m \u0130stanbul stra\u00dfe "
+    "\ufb01n \u01c5 \u00bd \u2167 \u0664\u0665",
     "日本語のテキスト、한국어 글자 中文 русский текст ελληνικά עברית العربية हिन्दी ไทย",
     "\u1112\u1161\u11ab \uac00\u0300 e\u0323\u0302 \u0344 \u212b \u2126",
-    "\U0001f98a \U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f3f3\ufe0f\u200d\U0001f308 \u2764\ufe0f \U0001f1e9\U0001f1ea",
+    "\U0001f98a \U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f3f3\ufe0f\u200d\U0001f308 "
+    "\u2764\ufe0f \U0001f1e9\U0001f1ea",
     "a\x00b\x01\x02 \x1b[31mred\x1b[0m \x7f \x85x \u200b\u200d\ufeffy",
     "before <|endoftext|> behind <|startoftext|> <|ENDOFTEXT|><|endoftext|>x<|endoftext|",
     "<|endoftext|>",

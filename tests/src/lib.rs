@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 
 mod golden;
+mod golden_pipelines;
 mod graph;
 mod programs;
 mod small_engines;
@@ -12,6 +13,7 @@ pub use golden::{
     Golden, GoldenComponent, error_over_range, golden_cases, golden_components, golden_systems,
     golden_video_autoencoders,
 };
+pub use golden_pipelines::{GoldenPipelines, GoldenRun, list_again};
 pub use graph::{Graph, environment};
 pub use programs::{
     Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in, run,
@@ -24,6 +26,20 @@ use std::path::{Path, PathBuf};
 /// A path in the repository.
 pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+/// Copies a folder with all that is in it.
+pub fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in from.read_dir().unwrap() {
+        let entry = entry.unwrap();
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy_folder(&from, &to);
+        } else {
+            std::fs::copy(&from, &to).unwrap();
+        }
+    }
 }
 
 /// The names in a folder, sorted. A failed command must not have added any.

@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`ImageReader`], [`ImageWriter`] | PNG and TIFF by rows; JPEG and WebP whole |
+//! | [`png_text`] | a text that a PNG holds beside its pixels |
 //! | [`frames`] | streams of frames: YUV4MPEG2 and raw |
 //! | [`RowSource`], [`RowSink`] | reading and writing by rows, for files and frames |
 //! | [`Picture`] | a whole 8-bit picture, to resize and compare |
@@ -24,7 +25,7 @@ pub use error::{Error, Result, TilingError};
 pub use format::Format;
 pub use header::Header;
 pub use picture::{Difference, Picture};
-pub use reader::{ImageReader, Limits};
+pub use reader::{ImageReader, Limits, png_text};
 pub use rows::{RowSink, RowSource};
 pub use sample::{Alpha, Colour, Depth};
 pub use size::Size;

@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 use ::image::metadata::Orientation;
 
+pub use png::png_text;
+
 use super::{Colour, Depth, Format, Header, RowSource};
 use crate::Size;
 use crate::error::{Error, Result};

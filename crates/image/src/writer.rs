@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use ::image::codecs::jpeg::JpegEncoder;
 use ::image::codecs::webp::WebPEncoder;
 use ::image::{ExtendedColorType, ImageEncoder, ImageResult};
+use ::png::text_metadata::ITXtChunk;
 use tileforge_files::unfinished;
 
 use super::{Colour, Depth, Format, Header, RowSink};
@@ -51,7 +52,16 @@ impl ImageWriter {
     /// # Errors
     /// [`Error::Image`] for what the format cannot hold: alpha in JPEG, too many pixels on a side; [`Error::File`] if
     /// no file can be made there.
-    pub fn create(path: &Path, format: Format, mut header: Header) -> Result<Self> {
+    pub fn create(path: &Path, format: Format, header: Header) -> Result<Self> {
+        Self::create_with_texts(path, format, header, &[])
+    }
+
+    /// The same with texts, each under a keyword of 1 to 79 Latin letters. Only PNG holds them: other formats leave
+    /// them out. [`png_text`](crate::png_text) reads them.
+    ///
+    /// # Errors
+    /// As [`ImageWriter::create`].
+    pub fn create_with_texts(path: &Path, format: Format, mut header: Header, texts: &[(&str, &str)]) -> Result<Self> {
         let side = header.size.width.max(header.size.height);
         if side > format.side_maximum() {
             return Err(Error::image(
@@ -89,7 +99,7 @@ impl ImageWriter {
         let target = Reporting { file: handle, failure: failure.clone() };
         let encoder = match format {
             Format::Png => {
-                let stream = png_stream(target, &header).map_err(|error| cannot_write(path, &failure, error))?;
+                let stream = png_stream(target, &header, texts).map_err(|error| cannot_write(path, &failure, error))?;
                 Encoder::Png { stream: Box::new(stream), failure }
             }
             Format::Tiff => {
@@ -184,6 +194,7 @@ pub(super) fn temporary_file_for(path: &Path) -> Result<unfinished::File> {
 fn png_stream(
     target: Reporting,
     header: &Header,
+    texts: &[(&str, &str)],
 ) -> Result<::png::StreamWriter<'static, Reporting>, ::png::EncodingError> {
     let mut info = ::png::Info::with_size(header.size.width, header.size.height);
     info.color_type = match header.colour {
@@ -197,6 +208,7 @@ fn png_stream(
         Depth::Sixteen | Depth::Float => ::png::BitDepth::Sixteen,
     };
     info.icc_profile = header.icc_profile.clone().map(Into::into);
+    info.utf8_text = texts.iter().map(|(keyword, text)| ITXtChunk::new(*keyword, *text)).collect();
     let mut encoder = ::png::Encoder::with_info(target, info)?;
     encoder.set_compression(::png::Compression::Fast);
     encoder.write_header()?.into_stream_writer_with_size(PNG_CHUNK_BYTES)

@@ -61,8 +61,19 @@ pub(super) struct Coder {
     overlap: Option<u32>,
 }
 
+/// What a caller hears of work, and how it stops it.
+#[derive(Clone, Copy)]
+pub(crate) struct Watch<'w> {
+    /// When the work began.
+    pub(crate) began: Instant,
+    /// Whether to stop.
+    pub(crate) stopped: &'w dyn Fn() -> bool,
+    /// Gets the chunks that are done, and all.
+    pub(crate) progress: &'w dyn Fn(u64, u64),
+}
+
 /// The sessions of a worker.
-pub(super) struct Sections<'s> {
+pub(crate) struct Sections<'s> {
     first: Worker<'s>,
     next: Option<Worker<'s>>,
 }

@@ -7,7 +7,7 @@ use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_session::{Environment, Verdict};
 
-use super::coder::{Coder, CodingOptions, Sections, Statistics, pixels_of};
+use super::coder::{Coder, CodingOptions, Sections, Statistics, Watch, pixels_of};
 use super::interface::Direction;
 use super::latent::Latent;
 use crate::error::{Error, Result};
@@ -89,8 +89,29 @@ impl Decoder {
         request: DecodeRequest,
         reply: &Reply<Statistics>,
     ) -> Result<Statistics> {
-        let began = Instant::now();
-        let (latent, mut sink) = ((request.open)()?, request.sink);
+        let (stopped, progress) = (|| reply.is_cancelled(), |done, total| reply.progress(done, total));
+        let watch = Watch { began: Instant::now(), stopped: &stopped, progress: &progress };
+        self.decode_latent(sections, &(request.open)()?, request.sink, watch)
+    }
+
+    /// The sessions of a worker, for [`Decoder::decode_latent`].
+    pub(crate) fn worker(&self, stream: usize) -> Sections<'_> {
+        self.0.worker(stream)
+    }
+
+    /// Pixels for each latent pixel, along each axis.
+    pub(crate) fn factor(&self) -> usize {
+        self.0.interface.factor
+    }
+
+    /// Gives the frames of a latent to `sink`.
+    pub(crate) fn decode_latent(
+        &self,
+        sections: &mut Sections<'_>,
+        latent: &Latent,
+        mut sink: impl FnMut(Pixels) -> Result<()>,
+        watch: Watch<'_>,
+    ) -> Result<Statistics> {
         let interface = &self.0.interface;
         let given = latent.frames.is_some();
         if latent.channels != interface.latent_channels || given != self.is_clip() {
@@ -116,7 +137,7 @@ impl Decoder {
         let area = latent.size.pixels() as usize;
         let raw = |value: &f32| value / interface.scaling + interface.shift;
         for (number, chunk) in chunks.iter().enumerate() {
-            if reply.is_cancelled() {
+            if (watch.stopped)() {
                 return Err(Error::Cancelled);
             }
             // The last latent frame is repeated after the end.
@@ -131,9 +152,9 @@ impl Decoder {
             for frame in chunk.frames.clone().filter(|frame| *frame < frames) {
                 sink(self.frame(&made, frame - chunk.frames.start, chunk.frames.len(), whole, size)?)?;
             }
-            reply.progress(number as u64 + 1, chunks.len() as u64);
+            (watch.progress)(number as u64 + 1, chunks.len() as u64);
         }
-        Ok(coding.statistics(size, frames, latents, chunks.len(), began))
+        Ok(coding.statistics(size, frames, latents, chunks.len(), watch.began))
     }
 
     /// Frame `at` of `frames` in `[channels, frames, height, width]` of the whole size, cut to a size.

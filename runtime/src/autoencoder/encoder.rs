@@ -7,7 +7,7 @@ use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_session::{Environment, Verdict};
 
-use super::coder::{Coder, CodingOptions, Sections, Statistics, pixels_of};
+use super::coder::{Coder, CodingOptions, Sections, Statistics, Watch, pixels_of};
 use super::interface::Direction;
 use super::latent::Latent;
 use crate::diffusion::random::{Noise, TorchCpu};
@@ -98,8 +98,30 @@ impl Encoder {
         request: EncodeRequest,
         reply: &Reply<(Latent, Statistics)>,
     ) -> Result<(Latent, Statistics)> {
-        let began = Instant::now();
-        let mut frames = (request.open)()?;
+        let (stopped, progress) = (|| reply.is_cancelled(), |done, total| reply.progress(done, total));
+        let watch = Watch { began: Instant::now(), stopped: &stopped, progress: &progress };
+        let frames = (request.open)()?;
+        let mut noise = match request.posterior {
+            Posterior::Mean => None,
+            Posterior::Sample(seed) => Some(TorchCpu::new(seed)),
+        };
+        let noise = noise.as_mut().map(|noise| noise as &mut dyn Noise);
+        self.encode_frames(sections, frames, noise, watch)
+    }
+
+    /// The sessions of a worker, for [`Encoder::encode_frames`].
+    pub(crate) fn worker(&self, stream: usize) -> Sections<'_> {
+        self.0.worker(stream)
+    }
+
+    /// The latent of a picture or clip: the mean of its distribution, or a sample of it with one tensor of this noise.
+    pub(crate) fn encode_frames(
+        &self,
+        sections: &mut Sections<'_>,
+        mut frames: Frames,
+        noise: Option<&mut dyn Noise>,
+        watch: Watch<'_>,
+    ) -> Result<(Latent, Statistics)> {
         let first = frames.next().ok_or_else(|| Error::internal("encode"))??;
         let (size, interface) = (first.size, &self.0.interface);
         let side = |length: u32| length.div_ceil(u32::try_from(interface.factor).unwrap_or(u32::MAX));
@@ -139,12 +161,12 @@ impl Encoder {
                         .copy_from_slice(&frame[channel * whole_area..][..whole_area]);
                 }
             }
-            if reply.is_cancelled() {
+            if (watch.stopped)() {
                 return Err(Error::Cancelled);
             }
             stored.add(&coding.run(number, &chunk, &planes, whole)?, chunk.latents.len());
             number += 1;
-            reply.progress(number as u64, number as u64 + u64::from(ahead.is_some()));
+            (watch.progress)(number as u64, number as u64 + u64::from(ahead.is_some()));
             if ahead.is_none() {
                 break;
             }
@@ -152,7 +174,7 @@ impl Encoder {
         let latents = coding.cut.latents_of(count);
         let parameters = stored.planes(latents);
         check_finite(&parameters, latent)?;
-        let values = self.chosen(&parameters, request.posterior);
+        let values = self.chosen(&parameters, noise);
         let made = Latent {
             channels: interface.latent_channels,
             frames: self.is_clip().then_some(latents),
@@ -161,24 +183,19 @@ impl Encoder {
             pixels: Some(size),
             clip_frames: self.is_clip().then_some(count),
         };
-        Ok((made, coding.statistics(size, count, latents, number, began)))
+        Ok((made, coding.statistics(size, count, latents, number, watch.began)))
     }
 
     /// The latent that is wanted, from `[2 · channels, frames, height, width]`: means and logarithms of variances.
-    fn chosen(&self, parameters: &[f32], posterior: Posterior) -> Vec<f32> {
+    fn chosen(&self, parameters: &[f32], noise: Option<&mut dyn Noise>) -> Vec<f32> {
         let (means, logarithms) = parameters.split_at(parameters.len() / 2);
         let scaled = |value: f32| (value - self.0.interface.shift) * self.0.interface.scaling;
-        match posterior {
-            Posterior::Mean => means.iter().map(|mean| scaled(*mean)).collect(),
-            Posterior::Sample(seed) => {
-                let noise = TorchCpu::new(seed).normal(means.len());
-                // The limits are those of the reference.
-                let sample = |((mean, logarithm), noise): ((&f32, &f32), &f32)| {
-                    scaled(mean + (0.5 * logarithm.clamp(-30.0, 20.0)).exp() * noise)
-                };
-                means.iter().zip(logarithms).zip(&noise).map(sample).collect()
-            }
-        }
+        let Some(noise) = noise else { return means.iter().map(|mean| scaled(*mean)).collect() };
+        // The limits are those of the reference.
+        let sample = |((mean, logarithm), noise): ((&f32, &f32), f32)| {
+            scaled(mean + (0.5 * logarithm.clamp(-30.0, 20.0)).exp() * noise)
+        };
+        means.iter().zip(logarithms).zip(noise.normal(means.len())).map(sample).collect()
     }
 }
 

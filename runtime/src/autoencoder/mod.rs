@@ -18,6 +18,7 @@ mod interface;
 mod latent;
 
 pub use coder::{CodingOptions, Statistics};
+pub(crate) use coder::{Sections, Watch};
 pub use decoder::{DecodeRequest, Decoder};
 pub use encoder::{EncodeRequest, Encoder, Frames, Posterior};
 pub use half::Half;

@@ -4,6 +4,8 @@ use tileforge_contract::Task;
 use tileforge_engine::Error as EngineError;
 use tileforge_image::{Error as ImageError, TilingError};
 use tileforge_runtime::Error;
+use tileforge_runtime::diffusion::Error as DiffusionError;
+use tileforge_runtime::diffusion::schedulers::Error as SchedulerError;
 use tileforge_session::Error as SessionError;
 
 const REBUILD: &str = "rebuild with engine-builder, or copy the engine again";
@@ -14,6 +16,7 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         Error::Session(error) => return of_session(error),
         Error::Engine(error) => of_engine(error)?,
         Error::Image(error) => of_image(error)?,
+        Error::Diffusion(error) => of_diffusion(error)?,
         Error::Contract(tileforge_contract::Error::Task { found: Task::VaeEncoder, .. }) => {
             "`runtime encode` takes pictures and clips for it"
         }
@@ -35,6 +38,26 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         _ => return None,
     };
     Some(text.into())
+}
+
+fn of_diffusion(error: &DiffusionError) -> Option<&'static str> {
+    match error {
+        DiffusionError::Scheduler(SchedulerError::Class { .. }) => Some("choose one of them with --scheduler"),
+        DiffusionError::Scheduler(SchedulerError::NoSteps { .. } | SchedulerError::Steps { .. }) => {
+            Some("choose other --steps, or another --strength")
+        }
+        DiffusionError::Scheduler(SchedulerError::Range { .. }) | DiffusionError::Range { .. } => {
+            Some("`runtime generate --help` lists the options with their ranges")
+        }
+        DiffusionError::SizeMultiple { .. } => Some("choose another --size"),
+        DiffusionError::NoSuchSize { .. } => Some("choose one of them with --size, or build the engine for that size"),
+        DiffusionError::NoSuchText { .. } => Some("leave out --long-prompt, or build the engine for longer texts"),
+        DiffusionError::NotFinite { .. } => Some("build the engine with --precision fp32"),
+        DiffusionError::NoPart { .. } | DiffusionError::NoFile { .. } | DiffusionError::Mismatch { .. } => {
+            Some("build the engine from the whole folder of one pipeline")
+        }
+        _ => None,
+    }
 }
 
 fn of_session(error: &SessionError) -> Option<String> {

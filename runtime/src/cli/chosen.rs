@@ -9,6 +9,8 @@ use tileforge_image::{Alpha, Size};
 use tileforge_runtime::upscale::Options;
 use tileforge_session::{Placement, SessionOptions};
 
+use super::failure::Failure;
+
 /// The engine, and whose it must be; shared by the commands that open one.
 #[derive(clap::Args)]
 pub(crate) struct Chosen {
@@ -59,6 +61,18 @@ impl Signed {
     /// Opens an engine of either kind, in the same way.
     pub(crate) fn open_bundle(&self, directory: &Path) -> Result<Bundle> {
         Bundle::open_of(directory, self.key()?.as_ref())
+    }
+
+    /// Opens the engine of a diffusion pipeline, in the same way.
+    pub(crate) fn open_diffusion(&self, directory: &Path) -> Result<Pipeline, Failure> {
+        match self.open_bundle(directory)? {
+            Bundle::Pipeline(pipeline) => Ok(pipeline),
+            Bundle::Engine(engine) => Err(Failure::Usage(format!(
+                "{}: expected the engine of a diffusion pipeline, found one for {}",
+                directory.display(),
+                engine.manifest().contract.task
+            ))),
+        }
     }
 
     fn key(&self) -> Result<Option<PublicKey>> {

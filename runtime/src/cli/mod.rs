@@ -10,6 +10,7 @@ mod evaluate;
 mod failure;
 mod figures;
 mod frame_folder;
+mod generate;
 mod infer;
 mod inspect;
 mod run;
@@ -47,6 +48,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Infer(infer::Arguments),
+    Generate(Box<generate::Arguments>),
     Encode(coding::EncodeArguments),
     Decode(coding::DecodeArguments),
     Roundtrip(coding::RoundtripArguments),
@@ -83,6 +85,7 @@ fn run(cli: Cli) -> CommandResult {
     let environment = || environment(ort_lib.clone());
     match &cli.command {
         Command::Infer(arguments) => infer::run(arguments, environment),
+        Command::Generate(arguments) => generate::run(arguments, environment),
         Command::Encode(arguments) => coding::encode(arguments, environment),
         Command::Decode(arguments) => coding::decode(arguments, environment),
         Command::Roundtrip(arguments) => coding::roundtrip(arguments, environment),

@@ -83,7 +83,7 @@ impl Pixels {
     }
 
     /// The same picture with 3 channels, or with 1, which is the luma of ITU-R BT.601.
-    fn with_channels(&self, channels: usize) -> std::borrow::Cow<'_, Self> {
+    pub(crate) fn with_channels(&self, channels: usize) -> std::borrow::Cow<'_, Self> {
         let samples = match (self.channels, channels) {
             (1, 3) => self.samples.iter().flat_map(|value| [*value; 3]).collect(),
             (3, 1) => {

@@ -1,7 +1,7 @@
 //! Pictures and maps in other sizes, to the bit as the libraries of reference implementations do it.
 
 use fast_image_resize::images::{TypedImage, TypedImageRef};
-use fast_image_resize::pixels::{F32, F32x3};
+use fast_image_resize::pixels::{F32, F32x3, U8, U8x3};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 use tileforge_image::Size;
 
@@ -40,6 +40,28 @@ impl Pixels {
         Self { size: to, channels, samples }
     }
 
+    /// The picture in another size by Pillow's `LANCZOS`, in 8 bits.
+    ///
+    /// # Errors
+    /// As [`Pixels::resized`].
+    pub(crate) fn lanczos_as_pillow(&self, to: Size) -> Result<Self> {
+        if to == self.size {
+            return Ok(self.clone());
+        }
+        // Casts saturate, so they clamp.
+        let levels = self.samples.iter().map(|value| (value * 255.0 + 0.5) as u8);
+        let levels: Vec<u8> = if self.channels == 1 {
+            let pixels: Vec<U8> = levels.map(U8::new).collect();
+            rows_then_columns(&pixels, self.size, to)?.iter().map(|pixel| pixel.0).collect()
+        } else {
+            let levels: Vec<u8> = levels.collect();
+            let pixels: Vec<U8x3> = levels.as_chunks::<3>().0.iter().map(|pixel| U8x3::new(*pixel)).collect();
+            rows_then_columns(&pixels, self.size, to)?.iter().flat_map(|pixel| pixel.0).collect()
+        };
+        let samples = levels.into_iter().map(|level| f32::from(level) / 255.0).collect();
+        Ok(Self { size: to, channels: self.channels, samples })
+    }
+
     /// The picture in another size: bicubic (Catmull-Rom). To shrink, the kernel is widened, so that nothing aliases.
     ///
     /// # Errors
@@ -50,22 +72,29 @@ impl Pixels {
         }
         let samples = if self.channels == 1 {
             let pixels: Vec<F32> = self.samples.iter().map(|value| F32::new(*value)).collect();
-            catmull_rom(&pixels, self.size, to)?.iter().map(|pixel| pixel.0).collect()
+            convolved(&pixels, self.size, to, FilterType::CatmullRom)?.iter().map(|pixel| pixel.0).collect()
         } else {
             let pixels: Vec<F32x3> = self.samples.as_chunks::<3>().0.iter().map(|pixel| F32x3::new(*pixel)).collect();
-            catmull_rom(&pixels, self.size, to)?.iter().flat_map(|pixel| pixel.0).collect()
+            convolved(&pixels, self.size, to, FilterType::CatmullRom)?.iter().flat_map(|pixel| pixel.0).collect()
         };
         Ok(Self { size: to, channels: self.channels, samples })
     }
 }
 
+/// Pixels in another size by Lanczos' kernel, rounded and limited after the rows and again after the columns, as Pillow
+/// does it. The crate begins with the columns otherwise.
+fn rows_then_columns<P: PixelTrait>(pixels: &[P], from: Size, to: Size) -> Result<Vec<P>> {
+    let between = Size { width: to.width, height: from.height };
+    convolved(&convolved(pixels, from, between, FilterType::Lanczos3)?, between, to, FilterType::Lanczos3)
+}
+
 /// Pixels in another size.
-fn catmull_rom<P: PixelTrait>(pixels: &[P], from: Size, to: Size) -> Result<Vec<P>> {
+fn convolved<P: PixelTrait>(pixels: &[P], from: Size, to: Size, filter: FilterType) -> Result<Vec<P>> {
     let refused =
         |error: &dyn std::fmt::Display| tileforge_image::Error::Resize { from, to, reason: error.to_string() };
     let source = TypedImageRef::new(from.width, from.height, pixels).map_err(|error| refused(&error))?;
     let mut target = TypedImage::new(to.width, to.height);
-    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::CatmullRom));
+    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter));
     Resizer::new().resize_typed(&source, &mut target, &options).map_err(|error| refused(&error))?;
     Ok(target.pixels().to_vec())
 }
@@ -164,6 +193,48 @@ mod tests {
 
     const CUBIC_4_TO_7: [f32; 7] = [-0.09921616, 0.38686678, 0.977428, 0.6953125, 0.22966005, 0.3686907, 0.5248041];
     const CUBIC_7_TO_3: [f32; 3] = [0.7685184, 0.5, 0.23148167];
+
+    /// Made with Pillow 13: Image.resize of the same levels with LANCZOS. The last bit of a level may differ.
+    #[test]
+    fn lanczos_is_that_of_pillow() {
+        let level = |channel: u32| {
+            move |at: u32| {
+                let (x, y) = (at % 7, at / 7);
+                (x * 37 + y * 91 + x * y * 13 + channel * 70) % 256
+            }
+        };
+        let picture = |channels: u32| {
+            let levels = (0..35).flat_map(|at| (0..channels).map(move |channel| level(channel)(at)));
+            let samples = levels.map(|level| level as f32 / 255.0).collect();
+            Pixels { size: Size { width: 7, height: 5 }, channels: channels as usize, samples }
+        };
+        let check = |channels: u32, to: Size, expected: &[u8]| {
+            let found = picture(channels).lanczos_as_pillow(to).unwrap();
+            let expected = expected.iter().map(|level| f32::from(*level));
+            assert_eq!((found.size, found.samples.len()), (to, expected.len()));
+            for (found, expected) in found.samples.iter().zip(expected) {
+                assert!((found * 255.0 - expected).abs() < 1.01, "{} instead of {expected}", found * 255.0);
+            }
+        };
+        check(1, Size { width: 4, height: 3 }, &LANCZOS_SMALLER);
+        check(1, Size { width: 9, height: 8 }, &LANCZOS_LARGER);
+        check(3, Size { width: 3, height: 2 }, &LANCZOS_COLOURS);
+    }
+
+    const LANCZOS_SMALLER: [u8; 12] = [57, 132, 126, 158, 155, 156, 149, 136, 98, 129, 142, 130];
+    #[rustfmt::skip]
+    const LANCZOS_LARGER: [u8; 72] = [
+        0, 15, 45, 62, 94, 151, 186, 212, 230,
+        23, 43, 95, 151, 174, 105, 92, 162, 204,
+        99, 132, 167, 212, 240, 72, 37, 112, 126,
+        180, 245, 176, 75, 142, 140, 198, 149, 30,
+        130, 195, 150, 74, 143, 144, 226, 200, 82,
+        18, 64, 127, 197, 244, 94, 84, 188, 214,
+        51, 119, 124, 106, 181, 163, 77, 100, 189,
+        113, 205, 129, 0, 102, 230, 119, 39, 125,
+    ];
+    const LANCZOS_COLOURS: [u8; 18] =
+        [108, 129, 135, 140, 135, 160, 145, 158, 114, 128, 132, 150, 145, 130, 121, 135, 123, 108];
 
     #[test]
     fn nearest_takes_the_pixel_that_the_reference_takes() {

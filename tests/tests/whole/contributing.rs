@@ -1,6 +1,6 @@
 //! Follows CONTRIBUTING.md and the Makefile to the letter.
 
-use end_to_end::repository;
+use end_to_end::{copy_folder, repository};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -17,18 +17,6 @@ fn success(command: &mut Command) -> Output {
 fn rust_blocks(section: &str) -> Vec<&str> {
     let blocks = section.split("```rust\n").skip(1);
     blocks.map(|rest| rest.split_once("```").unwrap().0).collect()
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in from.read_dir().unwrap() {
-        let (from, to) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
-        if from.is_dir() {
-            copy_folder(&from, &to);
-        } else {
-            fs::copy(&from, &to).unwrap();
-        }
-    }
 }
 
 /// A workspace with the exporter alone. The crates that it depends on stay where they are.

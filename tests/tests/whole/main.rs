@@ -13,6 +13,7 @@ mod engines;
 mod examples;
 mod frames;
 mod fusions;
+mod generate;
 mod hostile;
 mod infer;
 mod intrusion;

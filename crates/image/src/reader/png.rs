@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Seek};
+use std::path::Path;
 
 use ::image::metadata::Orientation;
 
 use super::{Colour, Decoded, Depth, Header, Opening, Rows, damaged, read_whole};
 use crate::Format;
 use crate::Size;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Larger EXIF chunks are skipped. An orientation needs far less.
 const EXIF_BYTES_MAXIMUM: u32 = 1 << 20;
@@ -65,6 +66,26 @@ impl Opening<'_> {
         };
         Ok(Decoded { header, orientation, rows })
     }
+}
+
+/// The text that a PNG has under a keyword in front of its pixels; `None` if it has none.
+///
+/// # Errors
+/// [`Error::File`](crate::Error::File) and [`Error::Damaged`](crate::Error::Damaged): it cannot be read, or is no PNG.
+pub fn png_text(path: &Path, keyword: &str) -> Result<Option<String>> {
+    let file = tileforge_files::open(path).map_err(|source| Error::file(path, "open", source))?;
+    let limits = ::png::Limits { bytes: METADATA_BYTES_MAXIMUM };
+    let decoder = ::png::Decoder::new_with_limits(BufReader::new(file), limits);
+    let damage = |error: ::png::DecodingError| damaged(path, Format::Png, error);
+    let reader = decoder.read_info().map_err(damage)?;
+    let text = reader.info().utf8_text.iter().find(|text| text.keyword == keyword);
+    let whole = |text: &::png::text_metadata::ITXtChunk| {
+        let mut text = text.clone();
+        // Only this has a limit to what a small chunk becomes: 2 MiB.
+        text.decompress_text()?;
+        text.get_text()
+    };
+    text.map(|text| whole(text).map_err(damage)).transpose()
 }
 
 struct PngRows {

@@ -147,6 +147,54 @@ fn an_unfinished_picture_leaves_nothing() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
+#[test]
+fn a_png_holds_texts_beside_its_pixels() {
+    let folder = TempDir::new().unwrap();
+    let written = |name: &str, format| {
+        let path = folder.path().join(name);
+        let header = header(4, 4, Colour::Grey, Depth::Eight);
+        let texts = [("first", "a red fox, café 🦊\n{}"), ("second", "")];
+        let mut writer = ImageWriter::create_with_texts(&path, format, header, &texts).unwrap();
+        writer.write_rows(&[7; 16]).unwrap();
+        Box::new(writer).finish().unwrap();
+        assert_eq!(read_all(&path, &Limits::default()).unwrap().1, [7; 16]);
+        path
+    };
+    let png = written("texts.png", Format::Png);
+    let text = |path: &Path, keyword| png_text(path, keyword).unwrap();
+    assert_eq!(text(&png, "first").as_deref(), Some("a red fox, café 🦊\n{}"));
+    assert_eq!(text(&png, "second").as_deref(), Some(""));
+    assert_eq!(text(&png, "third"), None);
+    // Other formats leave them out.
+    let tiff = written("texts.tiff", Format::Tiff);
+    assert!(message(png_text(&tiff, "first")).contains("texts.tiff"));
+    assert!(message(png_text(&folder.path().join("missing.png"), "first")).contains("missing.png"));
+    // A text that is cut off is an error; one whose checksum is wrong is not read.
+    let bytes = fs::read(&png).unwrap();
+    let place = bytes.windows(3).position(|three| three == b"fox").unwrap();
+    fs::write(&png, &bytes[..place]).unwrap();
+    assert!(message(png_text(&png, "first")).contains("texts.png"));
+    let mut changed = bytes;
+    changed[place] = b'b';
+    fs::write(&png, &changed).unwrap();
+    assert!(png_text(&png, "first").map_or(true, |text| text.is_none()));
+}
+
+/// A text is decompressed up to a limit only.
+#[test]
+fn a_large_text_in_a_small_png_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("bomb.png");
+    let mut info = ::png::Info::with_size(1, 1);
+    let mut text = ::png::text_metadata::ITXtChunk::new("first", "a".repeat(64 << 20));
+    text.compressed = true;
+    info.utf8_text = vec![text];
+    let encoder = ::png::Encoder::with_info(File::create(&path).unwrap(), info).unwrap();
+    encoder.write_header().unwrap().write_image_data(&[0]).unwrap();
+    assert!(fs::metadata(&path).unwrap().len() < 1 << 20);
+    assert!(message(png_text(&path, "first")).contains("bomb.png"));
+}
+
 fn read_bytes(name: &str, bytes: &[u8]) -> Result<(Header, Vec<u8>)> {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join(name);

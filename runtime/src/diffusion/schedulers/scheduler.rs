@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use super::config::Config;
 use super::error::{Error, Result};
+use super::prediction::{Mixture, Prediction};
 use super::registry::CLASSES;
 use crate::diffusion::random::Noise;
 
@@ -65,6 +66,7 @@ pub(super) trait Solver: Debug + Send {
 #[derive(Debug)]
 pub struct Scheduler {
     solver: Box<dyn Solver>,
+    prediction: Prediction,
     /// The first evaluation of this run, the next one, and the one after the last.
     first: usize,
     next: usize,
@@ -110,7 +112,7 @@ impl Config {
         if first >= end {
             return Err(Error::NoSteps { steps: options.steps, strength: options.strength });
         }
-        Ok(Scheduler { solver, first, next: first, end })
+        Ok(Scheduler { solver, prediction: Prediction::new(self)?, first, next: first, end })
     }
 }
 
@@ -159,6 +161,19 @@ impl Scheduler {
         self.solver.step(evaluation, output, sample, noise);
         self.next += 1;
         Ok(())
+    }
+
+    /// The picture that the network sees in a sample, by its output for the next evaluation.
+    ///
+    /// # Errors
+    /// All steps were made, or the lengths differ.
+    pub fn picture(&self, output: &[f32], sample: &[f64]) -> Result<Vec<f64>> {
+        let (kept, added) = self.solver.shares(self.evaluation()?);
+        same_length("the network's output", output.len(), sample.len())?;
+        let norm = kept.hypot(added);
+        let mixture = Mixture { alpha: kept / norm, sigma: added / norm };
+        let of = |(value, output): (&f64, &f32)| self.prediction.picture(value / norm, f64::from(*output), mixture);
+        Ok(sample.iter().zip(output).map(of).collect())
     }
 
     /// A picture with as much noise as a sample has at the next evaluation: the start of a run from a picture, and the

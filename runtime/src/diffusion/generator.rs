@@ -1,0 +1,527 @@
+//! A pipeline engine that is ready to make pictures.
+
+use std::time::{Duration, Instant};
+
+use tileforge_contract::Provider;
+use tileforge_engine::{Engine, Pipeline};
+use tileforge_image::Size;
+use tileforge_session::{Environment, Placement, Verdict};
+
+use super::error::Error;
+use super::guidance::{guided, rescale};
+use super::network::{Condition, Network, Steps};
+use super::request::{Generated, Request, Seconds, Start, Statistics};
+use super::schedulers::{self, Config, Scheduler};
+use super::settings::{Kind, Settings};
+use super::start::{Beginner, Beginning};
+use super::texts::{Embedded, States, TextEncoder, embed, pieces};
+use super::tokenizer::Tokenizer;
+use crate::autoencoder::{CodingOptions, Decoder, Encoder, Latent, Sections, Watch};
+use crate::error::{Error as RuntimeError, Result};
+use crate::executor::{Intake, Reply, Task, serve_each};
+use crate::pixels::Pixels;
+use crate::sessions::Worker;
+
+/// The file of the scheduler's configuration.
+const SCHEDULER: &str = "scheduler/scheduler_config.json";
+/// The parts of the text encoders, with the folders of their tokenizers.
+const TEXTS: [(&str, &str); 2] = [("text_encoder", "tokenizer"), ("text_encoder_2", "tokenizer_2")];
+/// How many numbers about the picture a network takes that is asked for a score: SDXL's refiner.
+const TIME_IDS_WITH_SCORE: usize = 5;
+
+/// How pictures are made.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where the parts run.
+    pub placement: Placement,
+    /// Pixels by which tiles overlap where a picture is larger than the autoencoder's graphs; `None`: a quarter of the
+    /// tile.
+    pub overlap: Option<u32>,
+    /// The sessions of a part are closed when it is done, so that only one part is in memory at a time.
+    pub low_memory: bool,
+}
+
+/// A diffusion pipeline: the task of an [`Executor`](crate::executor::Executor).
+pub struct Generator {
+    texts: Vec<TextEncoder>,
+    network: Network,
+    encoder: Option<Encoder>,
+    decoder: Decoder,
+    scheduler: Config,
+    /// Without a negative prompt, its embeddings are zeros.
+    zeros_without_negative: bool,
+    low_memory: bool,
+}
+
+impl std::fmt::Debug for Generator {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Generator").field("scheduler", &self.scheduler.class()).finish_non_exhaustive()
+    }
+}
+
+impl Generator {
+    /// A generator for an engine, each part on the best provider that fits this box.
+    ///
+    /// # Errors
+    /// A part or a file is missing, parts do not fit together, or those of
+    /// [`Ladder::new`](tileforge_session::Ladder::new).
+    pub fn new(environment: &Environment, pipeline: &Pipeline, options: Options) -> Result<Self> {
+        let engine = |part: &'static str| -> Result<&Engine, Error> {
+            let name = &pipeline.manifest().name;
+            pipeline.part(part).ok_or_else(|| Error::NoPipeline { engine: name.clone(), part })
+        };
+        let placement = &options.placement;
+        let network = Network::new(environment, engine("unet")?, placement)?;
+        let xl = network.time_ids().is_some();
+        let states = if xl { States::Penultimate } else { States::Last };
+        let mut texts = Vec::new();
+        for (part, folder) in TEXTS {
+            let Some(engine) = pipeline.part(part) else { continue };
+            let tokenizer = Tokenizer::new(|name| pipeline.file(&format!("{folder}/{name}")).ok());
+            let tokenizer = tokenizer.map_err(|source| Error::Tokenizer { name: folder, source })?;
+            texts.push(TextEncoder::new(environment, engine, placement, part, tokenizer, states)?);
+        }
+        check_texts(&network, &texts)?;
+        let coding = || CodingOptions { placement: placement.clone(), overlap: options.overlap };
+        let decoder = Decoder::new(environment, engine("vae_decoder")?, None, coding())?;
+        let encoder = pipeline.part("vae_encoder");
+        let encoder = encoder.map(|engine| Encoder::new(environment, engine, None, coding())).transpose()?;
+        let scheduler = pipeline.file(SCHEDULER).map_err(|_| Error::NoFile { file: SCHEDULER })?;
+        let scheduler = String::from_utf8_lossy(scheduler);
+        let scheduler = Config::parse(&scheduler).map_err(Error::Scheduler)?;
+        let diffusion = pipeline.manifest().diffusion.as_ref();
+        let scored = diffusion.is_some_and(|diffusion| diffusion.requires_aesthetics_score);
+        if xl && scored != (network.time_ids() == Some(TIME_IDS_WITH_SCORE)) {
+            let text = |scored: bool| if scored { "a score of the picture" } else { "the picture's size" };
+            let (part, expected, found) = ("unet".into(), text(scored).into(), text(!scored).into());
+            return Err(Error::Mismatch { part, expected, found }.into());
+        }
+        Ok(Self {
+            zeros_without_negative: xl && diffusion.is_none_or(|diffusion| diffusion.force_zeros_for_empty_prompt),
+            low_memory: options.low_memory,
+            texts,
+            network,
+            encoder,
+            decoder,
+            scheduler,
+        })
+    }
+
+    /// Whether it is SDXL or its refiner, whose pipelines have other defaults.
+    pub fn is_xl(&self) -> bool {
+        self.network.time_ids().is_some()
+    }
+
+    /// The scheduler's class, where a request asks for no other.
+    pub fn scheduler(&self) -> &str {
+        self.scheduler.class()
+    }
+
+    /// The sizes of pictures that it makes, the smallest first.
+    pub fn sizes(&self) -> Vec<Size> {
+        self.network.latents().into_iter().map(|latent| pixels_of(latent, self.decoder.factor())).collect()
+    }
+
+    /// How the network fits this box.
+    pub fn verdict(&self) -> &Verdict {
+        self.network.sessions.verdict()
+    }
+
+    /// Whether the network only fills masked parts of pictures.
+    pub fn needs_mask(&self) -> bool {
+        self.network.inpaints()
+    }
+
+    /// Threads of each session on the CPU; `None`: those that ONNX Runtime takes for one session.
+    pub fn threads(&self) -> Option<usize> {
+        self.network.sessions.threads()
+    }
+
+    /// The provider that the network's sessions are opened on.
+    pub fn provider(&self) -> Provider {
+        self.network.sessions.provider()
+    }
+
+    /// How long all sessions so far took to open.
+    pub fn session_time(&self) -> Duration {
+        let texts: Duration = self.texts.iter().map(|text| text.sessions.opening()).sum();
+        let encoder = self.encoder.as_ref().map_or(Duration::ZERO, Encoder::session_time);
+        texts + self.network.sessions.opening() + encoder + self.decoder.session_time()
+    }
+
+    /// The size of the result and of its latent.
+    fn sized(&self, wanted: Option<Size>, start: Option<&Start>, noise: Option<&Latent>) -> Result<[Size; 2], Error> {
+        let factor = self.decoder.factor();
+        let multiple = u32::try_from(factor).unwrap_or(u32::MAX);
+        let of_start = start.map(|start| match start {
+            Start::Picture(picture) => {
+                let side = |length: u32| length - length % multiple;
+                Size { width: side(picture.size.width), height: side(picture.size.height) }
+            }
+            Start::Latent(latent) => pixels_of(latent.size, factor),
+        });
+        let of_noise = noise.map(|latent| pixels_of(latent.size, factor));
+        let known = self.sizes();
+        let size = wanted.or(of_start).or(of_noise).or(known.last().copied());
+        let size = size.ok_or(Error::NoPart { part: "unet", purpose: "a picture" })?;
+        if !size.width.is_multiple_of(multiple) || !size.height.is_multiple_of(multiple) {
+            return Err(Error::SizeMultiple { found: size, multiple: factor });
+        }
+        if !known.contains(&size) {
+            return Err(Error::NoSuchSize { wanted: size, known });
+        }
+        Ok([size, Size { width: size.width / multiple, height: size.height / multiple }])
+    }
+
+    fn made_scheduler(&self, settings: &Settings, kind: Kind) -> Result<(Scheduler, String), Error> {
+        let config = match &settings.scheduler {
+            Some(class) => self.scheduler.clone().with_class(class)?,
+            None => self.scheduler.clone(),
+        };
+        let mut options = schedulers::Options::new(settings.steps);
+        options.strength = if kind == Kind::TextToImage { 1.0 } else { settings.strength };
+        options.eta = settings.eta;
+        options.end = settings.end;
+        options.start = settings.start.filter(|start| *start > 0.0);
+        Ok((config.scheduler(&options)?, config.class().to_owned()))
+    }
+
+    /// What the network is conditioned on: the prompt, and without it.
+    fn conditions(
+        &self,
+        workers: &mut [Worker<'_>],
+        settings: &Settings,
+        size: Size,
+        pieces: usize,
+        cut_off: &mut Vec<String>,
+    ) -> Result<(Condition, Option<Condition>)> {
+        let mut embedded = |text: &str| -> Result<Embedded> {
+            let (embedded, rest) = embed(&self.texts, workers, text, pieces, settings.long_prompt)?;
+            cut_off.extend(rest);
+            Ok(embedded)
+        };
+        let prompt = embedded(&settings.prompt)?;
+        let negative = match &settings.negative_prompt {
+            _ if !settings.is_guided() => None,
+            None if self.zeros_without_negative => Some(prompt.zeros()),
+            negative => Some(embedded(negative.as_deref().unwrap_or_default())?),
+        };
+        let condition = |embedded: Embedded, score: f64| Condition {
+            states: embedded.states,
+            pooled: embedded.pooled.unwrap_or_default(),
+            time_ids: self.network.time_ids().map_or(Vec::new(), |count| time_ids(count, size, score)),
+        };
+        let negative = negative.map(|embedded| condition(embedded, settings.negative_aesthetic_score));
+        Ok((condition(prompt, settings.aesthetic_score), negative))
+    }
+
+    fn generate(&self, open: &mut Open<'_>, request: Request, reply: &Reply<Generated>) -> Result<Generated> {
+        let began = Instant::now();
+        let kind = request.kind();
+        let Request { settings, start, mask, noise, mut preview, decodes } = request;
+        settings.check()?;
+        self.check_inputs(kind, &settings, noise.is_some())?;
+        let stopped = || reply.is_cancelled();
+        let go_on = || if stopped() { Err(RuntimeError::Cancelled) } else { Ok(()) };
+        let mut seconds = Seconds::default();
+
+        // Everything that can be refused is refused before anything runs.
+        let start = start.map(|open| open()).transpose()?;
+        let mask = mask.map(|open| open()).transpose()?;
+        let given = noise.map(|open| open()).transpose()?;
+        if let (Some(Start::Picture(picture)), Some(mask)) = (&start, &mask)
+            && picture.size != mask.size
+        {
+            return Err(Error::MaskSize { picture: picture.size, mask: mask.size }.into());
+        }
+        let [size, latent] = self.sized(settings.size, start.as_ref(), given.as_ref())?;
+        let (mut scheduler, class) = self.made_scheduler(&settings, kind)?;
+        let texts = [Some(&settings.prompt), settings.negative_prompt.as_ref()].into_iter().flatten();
+        let counts = texts.map(|text| pieces(&self.texts, text, settings.long_prompt)).collect::<Result<Vec<_>>>()?;
+        let pieces = counts.into_iter().max().unwrap_or(1);
+        let tokens = pieces * self.texts.first().map_or(0, TextEncoder::tokens);
+        self.network.check(latent, tokens)?;
+        seconds.encode += began.elapsed().as_secs_f64();
+
+        let text_began = Instant::now();
+        let mut cut_off = Vec::new();
+        let (condition, negative) = self.conditions(&mut open.texts, &settings, size, pieces, &mut cut_off)?;
+        if self.low_memory {
+            open.close_texts();
+        }
+        seconds.text = text_began.elapsed().as_secs_f64();
+        go_on()?;
+
+        let encode_began = Instant::now();
+        let mut random = settings.random_numbers.generator(settings.seed);
+        let beginner = Beginner {
+            settings: &settings,
+            kind,
+            size,
+            latent,
+            channels: self.network.channels,
+            scheduler: &scheduler,
+            noise: &mut *random,
+            encoder: self.encoder.as_ref().zip(open.encoder.as_mut()),
+            stopped: &stopped,
+        };
+        let Beginning { mut sample, known, extra, original } = beginner.begin(start, mask, given)?;
+        if self.low_memory {
+            open.close_encoder();
+        }
+        seconds.encode += encode_began.elapsed().as_secs_f64();
+        go_on()?;
+
+        let denoise_began = Instant::now();
+        let rows = conditions_of_rows(condition, negative, settings.count);
+        let mut steps = self.network.begin(latent, tokens, rows)?;
+        let runs = steps.runs();
+        let evaluations = scheduler.timesteps().len();
+        reply.progress(0, evaluations as u64);
+        let mut done = 0;
+        while let Some(timestep) = scheduler.timestep() {
+            go_on()?;
+            let step_began = Instant::now();
+            let input = scheduler.model_input(&sample).map_err(Error::Scheduler)?;
+            let step = Step { settings: &settings, timestep: timestep as f32, input: &input, extra: &extra };
+            let prediction = step.predicted(&mut steps, &mut open.network)?;
+            if prediction.iter().any(|value| !value.is_finite()) {
+                return Err(Error::NotFinite { step: done + 1 }.into());
+            }
+            let show = preview.as_mut().filter(|(every, _)| (done + 1) % *every == 0 && done + 1 < evaluations);
+            let seen = show.is_some().then(|| scheduler.picture(&prediction, &sample)).transpose();
+            let seen = seen.map_err(Error::Scheduler)?;
+            scheduler.step(&prediction, &mut sample, &mut *random).map_err(Error::Scheduler)?;
+            if let Some(known) = &known {
+                known.restore(&scheduler, &mut sample)?;
+            }
+            done += 1;
+            seconds.evaluations.push(step_began.elapsed().as_secs_f64());
+            if let (Some(seen), Some((_, show))) = (seen, show) {
+                let first = self.latents(&seen, size, latent).into_iter().next();
+                let first = first.ok_or_else(|| RuntimeError::internal("preview"))?;
+                let (picture, _) = self.decoded(&mut open.decoder, &first, &stopped)?;
+                show(done, &picture)?;
+            }
+            tracing::debug!("made step {done} of {evaluations}");
+            reply.progress(done as u64, evaluations as u64);
+        }
+        drop(steps);
+        let assigned = open.network.assigned();
+        if self.low_memory {
+            open.close_network();
+        }
+        seconds.denoise = denoise_began.elapsed().as_secs_f64();
+
+        let decode_began = Instant::now();
+        let latents = self.latents(&sample, size, latent);
+        let (mut pictures, mut tiles) = (Vec::new(), 0);
+        for latent in latents.iter().filter(|_| decodes) {
+            go_on()?;
+            let (mut picture, cut) = self.decoded(&mut open.decoder, latent, &stopped)?;
+            if let Some(original) = original.as_ref().filter(|_| settings.keep_unmasked) {
+                original.restore(&mut picture);
+            }
+            tiles = cut;
+            pictures.push(picture);
+        }
+        if self.low_memory {
+            open.close_decoder();
+        }
+        seconds.decode = decode_began.elapsed().as_secs_f64();
+        seconds.total = began.elapsed().as_secs_f64();
+        let statistics = Statistics {
+            kind,
+            size,
+            latent_size: latent,
+            scheduler: class,
+            evaluations,
+            runs,
+            cut_off,
+            tiles,
+            assigned,
+            seconds,
+        };
+        Ok(Generated { pictures, latents, statistics })
+    }
+
+    /// Refuses what does not go with this pipeline.
+    fn check_inputs(&self, kind: Kind, settings: &Settings, noise: bool) -> Result<(), Error> {
+        let problem = match kind {
+            Kind::TextToImage | Kind::ImageToImage if self.network.inpaints() => {
+                "the engine fills masked parts of pictures; expected a picture and a mask"
+            }
+            Kind::ImageToImage | Kind::Inpainting if noise => {
+                "noise that is given goes with no picture; leave one of them out"
+            }
+            Kind::TextToImage if settings.start.is_some() => {
+                "going on where a network stopped needs its latent to start from"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::Inputs { problem })
+    }
+
+    /// The latents in `[pictures, channels, height, width]`.
+    fn latents(&self, sample: &[f64], pixels: Size, size: Size) -> Vec<Latent> {
+        let channels = self.network.channels[0];
+        let each = sample.chunks_exact(channels * size.pixels() as usize);
+        let latent = |values: &[f64]| Latent {
+            channels,
+            frames: None,
+            size,
+            values: values.iter().map(|value| *value as f32).collect(),
+            pixels: Some(pixels),
+            clip_frames: None,
+        };
+        each.map(latent).collect()
+    }
+
+    /// The picture of a latent, and the tiles that it was decoded in.
+    fn decoded(
+        &self,
+        sections: &mut Sections<'_>,
+        latent: &Latent,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(Pixels, u64)> {
+        let mut picture = None;
+        let progress = |_, _| ();
+        let watch = Watch { began: Instant::now(), stopped, progress: &progress };
+        let keep = |pixels| {
+            picture = Some(pixels);
+            Ok(())
+        };
+        let tiles = self.decoder.decode_latent(sections, latent, keep, watch)?.tiles;
+        Ok((picture.ok_or_else(|| RuntimeError::internal("decode"))?, tiles))
+    }
+}
+
+/// Checks that the text encoders give what the network takes.
+fn check_texts(network: &Network, texts: &[TextEncoder]) -> Result<(), Error> {
+    let mismatch = |expected: String, found: String| {
+        let part = if texts.len() > 1 { "text_encoder, text_encoder_2" } else { "text_encoder" };
+        Err(Error::Mismatch { part: part.into(), expected, found })
+    };
+    let width: usize = texts.iter().map(TextEncoder::width).sum();
+    if texts.is_empty() {
+        return Err(Error::NoPart { part: "text_encoder", purpose: "a prompt" });
+    }
+    if width != network.width {
+        return mismatch(format!("states of width {}", network.width), width.to_string());
+    }
+    if network.pooled_width().is_some() && !texts.iter().any(TextEncoder::pools) {
+        return mismatch("an encoder with a projected vector of the whole text".into(), "none".into());
+    }
+    match texts {
+        [one, other] if one.tokens() != other.tokens() => {
+            mismatch(format!("texts of {} tokens", one.tokens()), other.tokens().to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// SDXL's numbers about the picture: its height and width, where it is cut (nowhere), and either its height and width
+/// again or its score.
+fn time_ids(count: usize, size: Size, score: f64) -> Vec<f32> {
+    let sides = [size.height as f32, size.width as f32];
+    let last = if count == TIME_IDS_WITH_SCORE { vec![score as f32] } else { sides.to_vec() };
+    [&sides[..], &[0.0, 0.0], &last].concat()
+}
+
+/// The network's rows: all pictures without the prompt, then all with it.
+fn conditions_of_rows(condition: Condition, negative: Option<Condition>, count: usize) -> Vec<Condition> {
+    let each = negative.into_iter().chain([condition]);
+    each.flat_map(|condition| std::iter::repeat_n(condition, count)).collect()
+}
+
+/// One step of all pictures.
+struct Step<'s> {
+    settings: &'s Settings,
+    timestep: f32,
+    /// `[pictures, channels, height, width]`.
+    input: &'s [f32],
+    /// The mask and the masked picture's latent.
+    extra: &'s [f32],
+}
+
+impl Step<'_> {
+    /// The network's prediction for all pictures, guided if that is asked for.
+    fn predicted(&self, steps: &mut Steps<'_>, worker: &mut Worker<'_>) -> Result<Vec<f32>> {
+        let count = self.settings.count;
+        let length = self.input.len() / count;
+        let row = |row: usize| vec![&self.input[row % count * length..][..length], self.extra];
+        let rows = steps.run(worker, self.timestep, row)?;
+        if !self.settings.is_guided() {
+            return Ok(rows.concat());
+        }
+        let mut all = Vec::with_capacity(self.input.len());
+        let (without, with) = rows.split_at(count);
+        for (without, with) in without.iter().zip(with) {
+            let mut made = guided(without, with, self.settings.guidance as f32);
+            if self.settings.guidance_rescale > 0.0 {
+                rescale(&mut made, with, self.settings.guidance_rescale);
+            }
+            all.extend(made);
+        }
+        Ok(all)
+    }
+}
+
+/// The pixels of a latent of this size.
+fn pixels_of(latent: Size, factor: usize) -> Size {
+    let factor = u32::try_from(factor).unwrap_or(u32::MAX);
+    Size { width: latent.width.saturating_mul(factor), height: latent.height.saturating_mul(factor) }
+}
+
+/// The sessions of a worker, opened when they are first needed.
+struct Open<'g> {
+    generator: &'g Generator,
+    stream: usize,
+    texts: Vec<Worker<'g>>,
+    network: Worker<'g>,
+    encoder: Option<Sections<'g>>,
+    decoder: Sections<'g>,
+}
+
+impl<'g> Open<'g> {
+    fn new(generator: &'g Generator, stream: usize) -> Self {
+        Self {
+            texts: generator.texts.iter().map(|text| text.sessions.worker(stream)).collect(),
+            network: generator.network.sessions.worker(stream),
+            encoder: generator.encoder.as_ref().map(|encoder| encoder.worker(stream)),
+            decoder: generator.decoder.worker(stream),
+            generator,
+            stream,
+        }
+    }
+
+    // A new worker has no session open, and the old one closes its own.
+
+    fn close_texts(&mut self) {
+        self.texts = self.generator.texts.iter().map(|text| text.sessions.worker(self.stream)).collect();
+    }
+
+    fn close_network(&mut self) {
+        self.network = self.generator.network.sessions.worker(self.stream);
+    }
+
+    fn close_encoder(&mut self) {
+        self.encoder = self.generator.encoder.as_ref().map(|encoder| encoder.worker(self.stream));
+    }
+
+    fn close_decoder(&mut self) {
+        self.decoder = self.generator.decoder.worker(self.stream);
+    }
+}
+
+impl Task for Generator {
+    const NAME: &'static str = "generate";
+    type Request = Request;
+    type Output = Generated;
+
+    fn serve(&self, intake: &Intake<Self>) -> Result<()> {
+        let begin = |stream| Open::new(self, stream);
+        let work = |open: &mut Open<'_>, request, reply: &Reply<Generated>| self.generate(open, request, reply);
+        serve_each(intake, self.network.sessions.streams(), begin, work)
+    }
+}

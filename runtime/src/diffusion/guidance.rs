@@ -1,0 +1,45 @@
+//! How the predictions with and without the text become one.
+
+/// `unconditional + scale · (conditional − unconditional)` (Ho and Salimans 2022, <https://arxiv.org/abs/2207.12598>).
+pub(super) fn guided(unconditional: &[f32], conditional: &[f32], scale: f32) -> Vec<f32> {
+    unconditional.iter().zip(conditional).map(|(without, with)| without + scale * (with - without)).collect()
+}
+
+/// Gives the guided prediction of one picture a share of the deviation that the conditional one has, against
+/// overexposure (section 3.4 of Lin and others 2023, <https://arxiv.org/abs/2305.08891>).
+pub(super) fn rescale(guided: &mut [f32], conditional: &[f32], share: f64) {
+    let ratio = deviation(conditional) / deviation(guided);
+    let factor = (share * ratio + 1.0 - share) as f32;
+    guided.iter_mut().for_each(|value| *value *= factor);
+}
+
+/// The standard deviation of a sample, as `torch.std` has it.
+fn deviation(values: &[f32]) -> f64 {
+    let count = values.len() as f64;
+    let mean = values.iter().copied().map(f64::from).sum::<f64>() / count;
+    let squares = values.iter().map(|value| (f64::from(*value) - mean).powi(2)).sum::<f64>();
+    (squares / (count - 1.0)).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{deviation, guided, rescale};
+
+    #[test]
+    fn guidance_goes_beyond_the_conditional_prediction() {
+        assert_eq!(guided(&[1.0, 2.0], &[2.0, 0.0], 3.0), [4.0, -4.0]);
+        assert_eq!(guided(&[1.0, 2.0], &[2.0, 0.0], 1.0), [2.0, 0.0]);
+    }
+
+    #[test]
+    fn a_rescaled_prediction_has_the_deviation_of_the_conditional_one() {
+        assert_eq!(deviation(&[1.0, 2.0, 3.0, 4.0]), (5.0_f64 / 3.0).sqrt());
+        let (conditional, mut whole) = ([1.0, -1.0, 2.0], [4.0, -3.0, 5.0]);
+        let before = deviation(&whole);
+        let mut half = whole;
+        rescale(&mut whole, &conditional, 1.0);
+        assert!((deviation(&whole) - deviation(&conditional)).abs() < 1e-6);
+        rescale(&mut half, &conditional, 0.5);
+        assert!((deviation(&half) - (before + deviation(&conditional)) / 2.0).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,137 @@
+//! A request to a pipeline, and what it becomes.
+
+use serde::Serialize;
+use tileforge_image::Size;
+use tileforge_session::Assigned;
+
+use super::settings::{Kind, Settings};
+use crate::autoencoder::Latent;
+use crate::error::Result;
+use crate::pixels::Pixels;
+
+/// What a picture is made from.
+#[derive(Clone, Debug)]
+pub enum Start {
+    /// A picture.
+    Picture(Pixels),
+    /// A latent, as another network left it or an encoder made it.
+    Latent(Latent),
+}
+
+type Open<T> = Box<dyn FnOnce() -> Result<T> + Send>;
+type Preview = Box<dyn FnMut(usize, &Pixels) -> Result<()> + Send>;
+
+/// What is asked of a pipeline. What is given by functions is opened when the request's turn comes, on another thread.
+pub struct Request {
+    pub(super) settings: Settings,
+    pub(super) start: Option<Open<Start>>,
+    pub(super) mask: Option<Open<Pixels>>,
+    pub(super) noise: Option<Open<Latent>>,
+    pub(super) preview: Option<(usize, Preview)>,
+    pub(super) decodes: bool,
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Request").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Request {
+    /// Pictures from noise.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, start: None, mask: None, noise: None, preview: None, decodes: true }
+    }
+
+    /// Starts from a picture or a latent.
+    #[must_use]
+    pub fn from_start(self, open: impl FnOnce() -> Result<Start> + Send + 'static) -> Self {
+        Self { start: Some(Box::new(open)), ..self }
+    }
+
+    /// Makes the white part of a mask of the picture's size anew, and nothing else.
+    #[must_use]
+    pub fn with_mask(self, open: impl FnOnce() -> Result<Pixels> + Send + 'static) -> Self {
+        Self { mask: Some(Box::new(open)), ..self }
+    }
+
+    /// Starts from this noise, of deviation 1, instead of noise that is drawn.
+    #[must_use]
+    pub fn with_noise(self, open: impl FnOnce() -> Result<Latent> + Send + 'static) -> Self {
+        Self { noise: Some(Box::new(open)), ..self }
+    }
+
+    /// Gives what is there of the first picture to `show` after every so many steps, with the steps that are done.
+    #[must_use]
+    pub fn with_preview(self, every: usize, show: impl FnMut(usize, &Pixels) -> Result<()> + Send + 'static) -> Self {
+        Self { preview: Some((every.max(1), Box::new(show))), ..self }
+    }
+
+    /// Gives the latents alone.
+    #[must_use]
+    pub fn without_pictures(self) -> Self {
+        Self { decodes: false, ..self }
+    }
+
+    /// What is asked for.
+    pub fn kind(&self) -> Kind {
+        match (&self.start, &self.mask) {
+            (None, None) => Kind::TextToImage,
+            (Some(_), None) => Kind::ImageToImage,
+            (_, Some(_)) => Kind::Inpainting,
+        }
+    }
+}
+
+/// What a request became.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// The pictures; none if only latents were asked for.
+    pub pictures: Vec<Pixels>,
+    /// A latent for each picture.
+    pub latents: Vec<Latent>,
+    /// What it took.
+    pub statistics: Statistics,
+}
+
+/// What a request took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Statistics {
+    /// What the pictures are made from.
+    pub kind: Kind,
+    /// Width and height.
+    pub size: Size,
+    /// Columns and rows of the latents.
+    pub latent_size: Size,
+    /// The scheduler's class.
+    pub scheduler: String,
+    /// Evaluations of the network for each picture, without those of the guidance.
+    pub evaluations: usize,
+    /// Runs of the network in each evaluation.
+    pub runs: usize,
+    /// The parts of the texts that were cut off: of the prompt, and of the negative prompt.
+    pub cut_off: Vec<String>,
+    /// Tiles that each picture was decoded in.
+    pub tiles: u64,
+    /// Which providers took the network's nodes.
+    pub assigned: Vec<Assigned>,
+    /// How long everything took.
+    pub seconds: Seconds,
+}
+
+/// How long the stages took. Opening a session counts where it was first needed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Seconds {
+    /// The texts.
+    pub text: f64,
+    /// Opening the picture and the mask, and making latents of them.
+    pub encode: f64,
+    /// All steps.
+    pub denoise: f64,
+    /// Each evaluation.
+    pub evaluations: Vec<f64>,
+    /// Making pictures of the latents.
+    pub decode: f64,
+    /// Everything.
+    pub total: f64,
+}

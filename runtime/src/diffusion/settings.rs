@@ -1,0 +1,161 @@
+//! What is asked of a pipeline.
+
+use serde::{Deserialize, Serialize};
+use tileforge_image::Size;
+
+use super::error::Error;
+use super::random::{Noise, Philox, TorchCpu};
+
+/// What a picture is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// From noise.
+    TextToImage,
+    /// From a picture with noise in it.
+    ImageToImage,
+    /// From a picture of which a masked part is made anew.
+    Inpainting,
+}
+
+/// Which generator draws the noise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RandomNumbers {
+    /// PyTorch's of the CPU, bit for bit.
+    #[default]
+    Cpu,
+    /// PyTorch's of CUDA devices.
+    Philox,
+}
+
+impl std::str::FromStr for RandomNumbers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "cpu" => Ok(Self::Cpu),
+            "philox" => Ok(Self::Philox),
+            _ => Err("expected cpu or philox".into()),
+        }
+    }
+}
+
+impl RandomNumbers {
+    pub(super) fn generator(self, seed: u64) -> Box<dyn Noise> {
+        match self {
+            Self::Cpu => Box::new(TorchCpu::new(seed)),
+            Self::Philox => Box::new(Philox::new(seed)),
+        }
+    }
+}
+
+/// Everything that decides how a picture looks, beside the engine, the picture and the mask.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// What is to be seen.
+    pub prompt: String,
+    /// What is not to be seen. `None` is not always the same as an empty text: SDXL's pipelines take zeros then.
+    pub negative_prompt: Option<String>,
+    /// Steps from pure noise to the picture.
+    pub steps: usize,
+    /// How much the text counts. Up to 1, the network runs without the negative prompt.
+    pub guidance: f64,
+    /// How much of the guided prediction's deviation becomes that of the conditional one, 0 to 1.
+    pub guidance_rescale: f64,
+    /// How far a picture is changed, 0 to 1; of no effect without a picture.
+    pub strength: f64,
+    /// Noise that DDIM and TCD add in each step, 0 to 1.
+    pub eta: f64,
+    /// Of the random numbers.
+    pub seed: u64,
+    /// Who draws the random numbers.
+    pub random_numbers: RandomNumbers,
+    /// Width and height. `None`: those of the picture, or the engine's largest.
+    pub size: Option<Size>,
+    /// How many pictures are made together, from one seed.
+    pub count: usize,
+    /// The scheduler's class in diffusers; `None`: the engine's.
+    pub scheduler: Option<String>,
+    /// Texts that are too long are taken in pieces, instead of being cut off.
+    pub long_prompt: bool,
+    /// Where another network goes on, 0 to 1 (`denoising_end` of SDXL's base).
+    pub end: f64,
+    /// Where another network stopped, 0 to 1 (`denoising_start` of SDXL's refiner).
+    pub start: Option<f64>,
+    /// The score of the picture that SDXL's refiner is asked for.
+    pub aesthetic_score: f64,
+    /// The score of what it is to stay away from.
+    pub negative_aesthetic_score: f64,
+    /// The picture outside of the mask is that which was given, pixel for pixel.
+    pub keep_unmasked: bool,
+}
+
+/// Steps where nothing else is asked for, as in diffusers.
+const STEPS: usize = 50;
+/// As in diffusers.
+const SCORES: [f64; 2] = [6.0, 2.5];
+/// More pictures than anybody waits for.
+const MOST_PICTURES: usize = 1024;
+
+impl Settings {
+    /// What diffusers' pipelines do where they are told nothing else; `xl` is for SDXL and its refiner.
+    pub fn new(prompt: impl Into<String>, kind: Kind, xl: bool) -> Self {
+        let (guidance, strength) = match (kind, xl) {
+            (Kind::TextToImage, false) => (7.5, 1.0),
+            (Kind::TextToImage, true) => (5.0, 1.0),
+            (Kind::ImageToImage, false) => (7.5, 0.8),
+            (Kind::ImageToImage, true) => (5.0, 0.3),
+            (Kind::Inpainting, false) => (7.5, 1.0),
+            (Kind::Inpainting, true) => (7.5, 0.9999),
+        };
+        Self {
+            prompt: prompt.into(),
+            negative_prompt: None,
+            steps: STEPS,
+            guidance,
+            guidance_rescale: 0.0,
+            strength,
+            eta: 0.0,
+            seed: 0,
+            random_numbers: RandomNumbers::Cpu,
+            size: None,
+            count: 1,
+            scheduler: None,
+            long_prompt: false,
+            end: 1.0,
+            start: None,
+            aesthetic_score: SCORES[0],
+            negative_aesthetic_score: SCORES[1],
+            keep_unmasked: false,
+        }
+    }
+
+    /// Whether the network runs without the text, too.
+    pub(super) fn is_guided(&self) -> bool {
+        self.guidance > 1.0
+    }
+
+    /// Checks the numbers that no scheduler checks.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let share = "a number from 0 to 1";
+        let score = "a number from 0 to 10";
+        for (name, found, most, expected) in [
+            ("guidance", self.guidance, 1000.0, "a number from 0 to 1000"),
+            ("guidance_rescale", self.guidance_rescale, 1.0, share),
+            ("strength", self.strength, 1.0, share),
+            ("aesthetic_score", self.aesthetic_score, 10.0, score),
+            ("negative_aesthetic_score", self.negative_aesthetic_score, 10.0, score),
+        ] {
+            if !(0.0..=most).contains(&found) {
+                return Err(Error::Range { name, found, expected });
+            }
+        }
+        if !(1..=MOST_PICTURES).contains(&self.count) {
+            let expected = "a number of pictures from 1 to 1024";
+            return Err(Error::Range { name: "count", found: self.count as f64, expected });
+        }
+        Ok(())
+    }
+}

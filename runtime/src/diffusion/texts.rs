@@ -1,0 +1,194 @@
+//! Texts to what conditions the network.
+
+use std::collections::BTreeMap;
+
+use ndarray::{ArrayD, IxDyn};
+use tileforge_contract::{Contract, Embedding, Meaning};
+use tileforge_engine::Engine;
+use tileforge_session::{Environment, Placement, Tensor};
+
+use super::error::Error;
+use super::tokenizer::Tokenizer;
+use crate::error::{Error as RuntimeError, Result};
+use crate::sessions::{Sessions, Worker};
+
+/// What a text becomes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Embedded {
+    /// `[tokens, width]`.
+    pub(super) states: Vec<f32>,
+    pub(super) tokens: usize,
+    pub(super) width: usize,
+    /// The vector of the whole text, for networks that take one.
+    pub(super) pooled: Option<Vec<f32>>,
+}
+
+impl Embedded {
+    /// The same shape with zeros.
+    pub(super) fn zeros(&self) -> Self {
+        let zeros = |values: &Vec<f32>| vec![0.0; values.len()];
+        Self { states: zeros(&self.states), pooled: self.pooled.as_ref().map(zeros), ..*self }
+    }
+}
+
+/// One text encoder with its tokenizer.
+pub(super) struct TextEncoder {
+    pub(super) sessions: Sessions,
+    tokenizer: Tokenizer,
+    input: String,
+    tokens: usize,
+    /// The output with a state for each token, and the width of a state.
+    states: (String, usize),
+    /// The output for the whole text.
+    pooled: Option<String>,
+}
+
+/// Which states of an encoder a network takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum States {
+    /// Those after the last layer and its normalisation: Stable Diffusion 1 and 2.
+    Last,
+    /// Those before the last layer, and the projected vector of the whole text: SDXL.
+    Penultimate,
+}
+
+impl TextEncoder {
+    pub(super) fn new(
+        environment: &Environment,
+        engine: &Engine,
+        placement: &Placement,
+        part: &'static str,
+        tokenizer: Tokenizer,
+        states: States,
+    ) -> Result<Self> {
+        let contract = &engine.manifest().contract;
+        let mismatch =
+            |expected: &str, found: String| Error::Mismatch { part: part.into(), expected: expected.into(), found };
+        let input = contract.inputs.iter().find_map(|input| match input.meaning {
+            Meaning::Tokens { vocabulary } => Some((input.name.clone(), vocabulary)),
+            _ => None,
+        });
+        let (input, vocabulary) = input.ok_or_else(|| mismatch("a text encoder", contract.task.to_string()))?;
+        if tokenizer.vocabulary() != vocabulary {
+            let name = if part == "text_encoder" { "tokenizer" } else { "tokenizer_2" };
+            let (expected, found) =
+                (format!("a vocabulary of {vocabulary} tokens"), tokenizer.vocabulary().to_string());
+            return Err(Error::Mismatch { part: name.into(), expected, found }.into());
+        }
+        let sessions = Sessions::new(environment, engine, placement.clone())?;
+        let lengths = sessions.graphs().iter().map(|(_, sizes)| sizes.tokens);
+        let tokens = lengths.max().filter(|tokens| *tokens > 2);
+        let tokens = tokens.ok_or_else(|| mismatch("a graph for a text of some tokens", "none".into()))?;
+        let chosen = match states {
+            States::Last => embedding(contract, |from| from == Embedding::Last),
+            States::Penultimate => {
+                let last = contract.outputs.iter().filter_map(|output| layer(&output.meaning)).max();
+                let wanted = last.and_then(|last| last.checked_sub(1));
+                embedding(contract, |from| matches!(from, Embedding::Layer(layer) if Some(layer) == wanted))
+            }
+        };
+        let chosen = chosen.ok_or_else(|| mismatch("an output with a state for each token", "none".into()))?;
+        let width = contract.output(&chosen).and_then(tileforge_contract::TensorSpec::channels);
+        let width = width.ok_or_else(|| mismatch("states of a fixed width", "another width".into()))?;
+        let pooled = embedding(contract, |from| from == Embedding::Projected).filter(|_| states == States::Penultimate);
+        Ok(Self { sessions, tokenizer, input, tokens, states: (chosen, width), pooled })
+    }
+
+    /// The width of a state.
+    pub(super) fn width(&self) -> usize {
+        self.states.1
+    }
+
+    /// Whether it gives a vector for the whole text.
+    pub(super) fn pools(&self) -> bool {
+        self.pooled.is_some()
+    }
+
+    /// Tokens of one text.
+    pub(super) fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// The token rows of a text: one, cut off where it is too long, or as many as it needs.
+    fn rows(&self, text: &str, long: bool) -> Result<(Vec<Vec<i64>>, Option<String>), Error> {
+        let failed = |source| Error::Tokenizer { name: "the text cannot be read", source };
+        if long {
+            return Ok((self.tokenizer.pieces(text, self.tokens).map_err(failed)?, None));
+        }
+        let tokens = self.tokenizer.tokens(text, self.tokens).map_err(failed)?;
+        Ok((vec![tokens.ids], tokens.cut_off))
+    }
+
+    /// Runs the encoder on one row of tokens.
+    fn run(&self, worker: &mut Worker<'_>, ids: &[i64]) -> Result<(Vec<f32>, Option<Vec<f32>>)> {
+        let fitting = self.sessions.graphs().iter().enumerate().filter(|(_, (_, sizes))| sizes.tokens == self.tokens);
+        let smallest = fitting.min_by_key(|(_, (_, sizes))| sizes.batch);
+        let (graph, (_, sizes)) = smallest.ok_or_else(|| RuntimeError::internal("text encoder"))?;
+        let array = ArrayD::from_shape_vec(IxDyn(&[sizes.batch, self.tokens]), ids.repeat(sizes.batch));
+        let tensor = Tensor::from(array.map_err(|_| RuntimeError::internal("text encoder"))?);
+        let outputs = worker.session(graph)?.run(&[(self.input.as_str(), &tensor)])?;
+        let mut outputs: BTreeMap<String, Tensor> = outputs.into_iter().collect();
+        // Of a batch of copies, the first is taken.
+        let mut take = |name: &str| -> Result<Vec<f32>> {
+            let tensor = outputs.remove(name).ok_or_else(|| RuntimeError::internal("text encoder"))?;
+            let mut values: Vec<f32> = tensor.into_f32()?.into_iter().collect();
+            values.truncate(values.len() / sizes.batch);
+            Ok(values)
+        };
+        let states = take(&self.states.0)?;
+        let pooled = self.pooled.as_deref().map(&mut take).transpose()?;
+        Ok((states, pooled))
+    }
+}
+
+fn layer(meaning: &Meaning) -> Option<usize> {
+    match meaning {
+        Meaning::Embedding { from: Embedding::Layer(layer) } => Some(*layer),
+        _ => None,
+    }
+}
+
+/// The name of the output with such an embedding.
+fn embedding(contract: &Contract, wanted: impl Fn(Embedding) -> bool) -> Option<String> {
+    let fits = |meaning: &Meaning| matches!(meaning, Meaning::Embedding { from } if wanted(*from));
+    contract.outputs.iter().find(|output| fits(&output.meaning)).map(|output| output.name.clone())
+}
+
+/// How many pieces a text needs, and none of it is cut off; 1 where long texts are cut off.
+pub(super) fn pieces(encoders: &[TextEncoder], text: &str, long: bool) -> Result<usize> {
+    let counts = encoders.iter().map(|encoder| Ok(encoder.rows(text, long)?.0.len()));
+    counts.collect::<Result<Vec<_>>>().map(|counts| counts.into_iter().max().unwrap_or(1))
+}
+
+/// What the encoders make of a text together, in this many pieces: their states side by side, pieces one after the
+/// other. A text with fewer pieces gets empty ones behind it. The vector of the whole text is that of the first piece.
+///
+/// Returns the part of the text that was cut off, too.
+pub(super) fn embed(
+    encoders: &[TextEncoder],
+    workers: &mut [Worker<'_>],
+    text: &str,
+    pieces: usize,
+    long: bool,
+) -> Result<(Embedded, Option<String>)> {
+    let width = encoders.iter().map(TextEncoder::width).sum();
+    let tokens = encoders.first().map_or(0, TextEncoder::tokens);
+    let mut states = vec![0.0; pieces * tokens * width];
+    let (mut pooled, mut cut_off, mut column) = (None, None, 0);
+    for (encoder, worker) in encoders.iter().zip(workers) {
+        let (mut rows, rest) = encoder.rows(text, long)?;
+        cut_off = cut_off.or(rest);
+        let empty = encoder.rows("", false)?.0;
+        rows.extend(empty.iter().cycle().take(pieces.saturating_sub(rows.len())).cloned());
+        for (number, row) in rows.iter().enumerate() {
+            let (made, whole) = encoder.run(worker, row)?;
+            let places = states[number * tokens * width..].chunks_exact_mut(width);
+            for (place, state) in places.zip(made.chunks_exact(encoder.width())) {
+                place[column..column + encoder.width()].copy_from_slice(state);
+            }
+            pooled = pooled.or(whole);
+        }
+        column += encoder.width();
+    }
+    Ok((Embedded { states, tokens: pieces * tokens, width, pooled }, cut_off))
+}
