@@ -3,7 +3,7 @@
 use end_to_end::{GoldenPipelines, GoldenRun, Outcome, command, copy_folder, list_again, names_in, run, words};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -221,6 +221,41 @@ fn a_picture_above_the_autoencoders_size_is_coded_in_tiles() {
     let _ = generate(&large, &from_picture, &fox(&options)).success();
     assert_eq!(samples(&from_picture).len(), 128 * 128 * 3);
     assert!(psnr_db(&samples(&from_text), &samples(&from_picture)) < 40.0);
+}
+
+#[test]
+fn pictures_of_several_numbers_of_steps_are_measured() {
+    let work = tempfile::tempdir().unwrap();
+    let bench = |engine: &Path, more: &[&dyn AsRef<OsStr>]| {
+        let line = words(&[&"bench", &"--engine", &engine, &"--runs", &"1", &"--warm-up", &"1", &"--steps"]);
+        run("runtime", line.into_iter().chain(words(more)))
+    };
+    let (sd, base) = (engine("sd"), work.path().join("base.json"));
+    let told = bench(&sd, &[&"2,3", &"--save", &base]).success().stdout;
+    let lines: Vec<&str> = told.lines().skip_while(|line| !line.starts_with("| steps")).collect();
+    assert!(lines.len() == 4 && lines[2].starts_with("| 2 | 1 |") && lines[3].starts_with("| 3 | 1 |"), "{told}");
+    assert!(told.contains("fp32 on cpu") && told.contains("64×64, PNDMScheduler, guidance 7.5"), "{told}");
+    // Time is not tested: one threshold accepts any speed, the other none.
+    let _ = bench(&sd, &[&"2,3", &"--compare", &base, &"--threshold", &"0"]).success();
+    let _ = bench(&sd, &[&"2,3", &"--compare", &base, &"--threshold", &"100"]).failure(4, &["expected a speed"]);
+    let _ = bench(&sd, &[&"2", &"--compare", &base]).failure(2, &["of another setting"]);
+
+    let inpainting = engine("sd-inpainting");
+    let measured = bench(&inpainting, &[&"2", &"--count", &"1,2", &"--json"]).success().json();
+    let rows = measured["rows"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| &row["pictures"]).collect::<Vec<_>>(), [&json!(1), &json!(2)]);
+    let stages = ["text_seconds", "encode_seconds", "step_seconds", "denoise_seconds", "decode_seconds"];
+    for row in rows {
+        assert!(stages.iter().all(|stage| row[stage].as_f64().unwrap() > 0.0), "{row}");
+    }
+    for figure in ["pictures_per_second", "step_ms", "session_seconds", "peak_memory_bytes"] {
+        assert!(measured[figure].as_f64().unwrap() > 0.0, "{figure}: {measured}");
+    }
+
+    let _ = bench(&sd, &[&"2", &"--size", &"128x128"]).failure(1, &["only of 64×64"]);
+    let _ = bench(&sd, &[&"2", &"--tile", &"64x64"]).failure(2, &["--tile is for upscalers"]);
+    let _ = bench(&sd, &[&"2", &"--sweep"]).failure(2, &["--sweep"]);
+    let _ = bench(&sd.join("unet"), &[&"2"]).failure(2, &["expected the engine of a diffusion pipeline"]);
 }
 
 /// Each with what the message has to say. Nothing is written.

@@ -7,6 +7,7 @@ use tileforge_terminal::number;
 
 use super::super::chosen::{Running, Signed};
 use super::measure::Repeats;
+use super::steps;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,11 +15,12 @@ Examples:
   runtime bench --engine engines/compact-x4 --save base.json
   runtime bench --engine engines/compact-x4 --compare base.json --threshold 0.95
   runtime bench --engine engines/compact-x4 --profile
+  runtime bench --engine engines/sd15 --steps 20,30,50 --count 1,4 --runs 3
   runtime bench --engine engines/model-fp16 engines/model-int8 --sweep --report sweep/
 
-An upscaler gets a picture that is made in memory, and what becomes of it goes nowhere: no disk is measured. Other
-engines run a whole graph, with inputs and outputs that stay on the device. Compare on a quiet machine, and only figures
-of one machine.";
+An upscaler gets a picture that is made in memory, and what becomes of it goes nowhere: no disk is measured. With
+--steps, the engine of a diffusion pipeline makes whole pictures. Other engines run a whole graph, with inputs and
+outputs that stay on the device. Compare on a quiet machine, and only figures of one machine.";
 
 /// Measure an engine on this box. Exits with code 4 where --compare finds it slower than the threshold.
 #[derive(clap::Args)]
@@ -32,16 +34,25 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     pub(super) running: Running,
     /// The picture's size [default: 1024x1024]; for an engine whose graphs run whole, that of the graph to measure
-    /// [default: the largest].
+    /// [default: the largest]; with --steps, one of the engine's [default: the largest].
     #[arg(long, value_name = "WxH", value_parser = str::parse::<Size>)]
     pub(super) size: Option<Size>,
-    /// Pictures, or runs of a graph, that are measured after the warm-up.
+    /// The engine of a diffusion pipeline: pictures of so many steps, several numbers with commas.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', conflicts_with_all = ["sweep", "profile"],
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(super) steps: Vec<u16>,
+    /// With --steps: so many pictures together, several numbers with commas [default: 1].
+    #[arg(long, value_name = "N,N", value_delimiter = ',', requires = "steps",
+        value_parser = clap::value_parser!(u16).range(1..=64))]
+    count: Vec<u16>,
+    /// Pictures, or runs of a graph, that are measured after the warm-up; with --steps, for each number of steps and of
+    /// pictures.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) runs: u32,
-    /// Pictures before that.
+    /// Pictures before that, of one step with --steps.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(super) warm_up: u32,
-    /// How often throughput is measured, with that many pictures in a row; the median counts.
+    /// How often throughput is measured, with that many pictures in a row; the median counts. Not with --steps.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) passes: u32,
     /// Write the figures to this file.
@@ -76,6 +87,18 @@ impl Arguments {
     /// The size of the picture that upscalers are measured with.
     pub(super) fn picture(&self) -> Size {
         self.size.unwrap_or(Size { width: SIDE, height: SIDE })
+    }
+
+    /// What is measured with --steps.
+    pub(super) fn pictures_in_steps(&self) -> steps::Wanted {
+        let numbers = |given: &[u16]| given.iter().copied().map(usize::from).collect::<Vec<_>>();
+        steps::Wanted {
+            steps: numbers(&self.steps),
+            counts: if self.count.is_empty() { vec![1] } else { numbers(&self.count) },
+            size: self.size,
+            warm_up: self.warm_up,
+            runs: self.runs,
+        }
     }
 
     pub(super) fn repeats(&self) -> Repeats {

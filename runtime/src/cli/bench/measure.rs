@@ -90,9 +90,6 @@ impl fmt::Display for Measured {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Latency { p50_ms, p90_ms, p99_ms, interquartile_ms } = self.latency;
         let Stages { cut_ms, run_ms, blend_ms, encode_ms } = self.stages;
-        let mebibytes = |bytes: Option<u64>| {
-            bytes.map_or("unknown".into(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)))
-        };
         writeln!(formatter, "engine              {}: {}", self.engine, self.setting())?;
         writeln!(
             formatter,
@@ -115,13 +112,20 @@ impl fmt::Display for Measured {
             formatter,
             "stages              cut {cut_ms:.1}, run {run_ms:.1}, blend {blend_ms:.1}, encode {encode_ms:.1} ms"
         )?;
-        write!(
-            formatter,
-            "memory              {} at most; on the GPU {}",
-            mebibytes(self.peak_memory_bytes),
-            self.device_memory_bytes.map_or("none".into(), |bytes| mebibytes(Some(bytes)))
-        )
+        write!(formatter, "{}", memory_text(self.peak_memory_bytes, self.device_memory_bytes))
     }
+}
+
+/// Threads of a session on the CPU, where ONNX Runtime takes one for each core unless it is told otherwise.
+pub(super) fn threads_of(told: Option<usize>) -> usize {
+    told.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// The most memory that was in use, and that on GPUs.
+pub(super) fn memory_text(peak: Option<u64>, device: Option<u64>) -> String {
+    let mebibytes = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
+    let [peak, device] = [peak.map_or("unknown".into(), mebibytes), device.map_or("none".into(), mebibytes)];
+    format!("memory              {peak} at most; on the GPU {device}")
 }
 
 /// How often something is measured.
@@ -161,7 +165,6 @@ pub(super) fn measure(
     let statistics = alone.last().ok_or_else(|| Error::Internal("bench".into()))?;
     let Used { streams, batch } = upscaler.used();
     let provider = Assigned::most(&statistics.assigned).unwrap_or(upscaler.provider());
-    let cores = || thread::available_parallelism().map_or(1, usize::from);
     let mut in_order = passes.clone();
     in_order.sort_by(f64::total_cmp);
     let images_per_second = percentile(&in_order, 0.5);
@@ -178,7 +181,7 @@ pub(super) fn measure(
         tiles: statistics.tiles,
         batch,
         streams,
-        threads: upscaler.threads().unwrap_or_else(cores),
+        threads: threads_of(upscaler.threads()),
         runs: repeats.runs,
         images_per_second,
         passes,

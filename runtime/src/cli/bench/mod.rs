@@ -4,6 +4,7 @@ mod arguments;
 mod chart;
 mod measure;
 mod profile;
+mod steps;
 mod sweep;
 mod whole;
 
@@ -26,6 +27,9 @@ pub(crate) use arguments::Arguments;
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let environment = environment()?;
+    if !arguments.steps.is_empty() {
+        return with_steps(arguments, &environment);
+    }
     let engines = arguments.engines.iter().map(|directory| arguments.signed.open(directory));
     let engines = engines.collect::<Result<Vec<_>, _>>()?;
     let directories: Vec<&Path> = engines.iter().map(Engine::directory).collect();
@@ -57,6 +61,21 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     conclude(arguments, || measure(&environment, engine, options(), arguments.picture(), arguments.repeats()))
 }
 
+/// Measures the engine of a diffusion pipeline.
+fn with_steps(arguments: &Arguments, environment: &Environment) -> CommandResult {
+    let [directory] = arguments.engines.as_slice() else {
+        return Err(Failure::Usage(format!("expected one --engine, found {}", arguments.engines.len())));
+    };
+    if let Some(option) = arguments.running.tile().map(|_| "--tile").or_else(|| arguments.running.tiling()) {
+        return Err(Failure::Usage(format!("{option} is for upscalers; --size chooses the size of other pictures")));
+    }
+    let pipeline = arguments.signed.open_diffusion(directory)?;
+    let saved: Vec<&Path> = arguments.save.iter().map(PathBuf::as_path).collect();
+    outputs::check(&saved, &[directory])?;
+    let placement = arguments.running.options().placement;
+    conclude(arguments, || steps::measure(environment, &pipeline, &placement, &arguments.pictures_in_steps()))
+}
+
 /// Whether an engine's graphs run whole, instead of on tiles of pictures.
 fn is_whole(engine: &Engine) -> bool {
     Upscale::of(&engine.manifest().contract).is_err()
@@ -73,7 +92,9 @@ trait Comparable: Serialize + DeserializeOwned + fmt::Display {
     fn median_ms(&self) -> f64;
     /// The field of the throughput.
     const THROUGHPUT: &'static str;
-    /// What is counted: "picture".
+    /// The field of the median time.
+    const MEDIAN: &'static str = "latency.p50_ms";
+    /// What takes the median time: "picture".
     const UNIT: &'static str;
 }
 
@@ -119,6 +140,28 @@ impl Comparable for whole::Measured {
     const UNIT: &'static str = "run";
 }
 
+impl Comparable for steps::Measured {
+    fn engine(&self) -> &str {
+        &self.engine
+    }
+
+    fn setting(&self) -> String {
+        steps::Measured::setting(self)
+    }
+
+    fn throughput(&self) -> f64 {
+        self.pictures_per_second
+    }
+
+    fn median_ms(&self) -> f64 {
+        self.step_ms
+    }
+
+    const THROUGHPUT: &'static str = "pictures_per_second";
+    const MEDIAN: &'static str = "step_ms";
+    const UNIT: &'static str = "step";
+}
+
 /// Measures, prints, and then saves or compares as the user wants it.
 fn conclude<M: Comparable>(arguments: &Arguments, measure: impl FnOnce() -> Result<M>) -> CommandResult {
     let base = arguments.compare.as_deref().map(read::<M>).transpose()?;
@@ -145,7 +188,7 @@ fn read<M: Comparable>(path: &Path) -> Result<M, Failure> {
     let refused =
         |problem: &dyn fmt::Display| Failure::Usage(format!("{}: not figures of --save: {problem}", path.display()));
     let measured: M = serde_json::from_slice(&bytes).map_err(|error| refused(&error))?;
-    let compared = [(M::THROUGHPUT, measured.throughput()), ("latency.p50_ms", measured.median_ms())];
+    let compared = [(M::THROUGHPUT, measured.throughput()), (M::MEDIAN, measured.median_ms())];
     // Speeds of zero would make a comparison pass that says nothing.
     match compared.iter().find(|(_, figure)| !(*figure > 0.0 && figure.is_finite())) {
         Some((name, figure)) => Err(refused(&format!("expected `{name}` above 0, found {figure}"))),

@@ -14,7 +14,7 @@ use tileforge_runtime::{Error, Result};
 use tileforge_session::{Assigned, Bound, Buffer, Environment, Ladder, Placement, Session};
 use tileforge_terminal::peak_memory_bytes;
 
-use super::measure::{Latency, Repeats, with_most_used};
+use super::measure::{Latency, Repeats, memory_text, threads_of, with_most_used};
 
 /// The figures of one graph in one setting.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,9 +55,6 @@ impl Measured {
 impl fmt::Display for Measured {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Latency { p50_ms, p90_ms, p99_ms, interquartile_ms } = self.latency;
-        let mebibytes = |bytes: Option<u64>| {
-            bytes.map_or("unknown".into(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)))
-        };
         writeln!(formatter, "engine              {}: {}", self.engine, self.setting())?;
         writeln!(
             formatter,
@@ -73,12 +70,7 @@ impl fmt::Display for Measured {
              {interquartile_ms:.1}; {} runs)",
             self.runs
         )?;
-        write!(
-            formatter,
-            "memory              {} at most; on the GPU {}",
-            mebibytes(self.peak_memory_bytes),
-            self.device_memory_bytes.map_or("none".into(), |bytes| mebibytes(Some(bytes)))
-        )
+        write!(formatter, "{}", memory_text(self.peak_memory_bytes, self.device_memory_bytes))
     }
 }
 
@@ -176,7 +168,7 @@ pub(super) fn measure(
         inputs: inputs_text(contract, graph),
         batch: graph.sizes(contract)?.batch,
         streams,
-        threads: ladder.threads().unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from)),
+        threads: threads_of(ladder.threads()),
         runs: repeats.runs,
         runs_per_second: percentile(&in_order, 0.5),
         passes,
