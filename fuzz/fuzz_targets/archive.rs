@@ -11,6 +11,8 @@ use tileforge_engine::archive::unpack;
 struct Entry {
     name: Vec<u8>,
     kind: u8,
+    /// What a link leads to.
+    link: Vec<u8>,
     /// The length that the header claims, where that is not the real one.
     claimed: Option<u64>,
     content: Vec<u8>,
@@ -41,6 +43,8 @@ fn written(entry: &Entry) -> Vec<u8> {
     header[124] = 0x80;
     header[128..136].copy_from_slice(&entry.claimed.unwrap_or(content.len() as u64).to_be_bytes());
     header[156] = if entry.manifest { b'0' } else { entry.kind };
+    let length = entry.link.len().min(100);
+    header[157..157 + length].copy_from_slice(&entry.link[..length]);
     header[257..265].copy_from_slice(b"ustar  \0");
     header[148..156].fill(b' ');
     let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();

@@ -1,12 +1,17 @@
-//! Any bytes are a valid manifest or give an error. A valid manifest is the same after it was written and read again.
+//! Any bytes are a valid manifest, of one network or of several parts, or give an error. A valid manifest is the same
+//! after it was written and read again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tileforge_engine::Manifest;
+use tileforge_engine::BundleManifest;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(manifest) = Manifest::parse(bytes) {
-        let text = serde_json::to_vec(&manifest).expect("a manifest has a JSON form");
-        assert_eq!(Manifest::parse(&text).expect("what was valid stays valid"), manifest);
+    if let Ok(manifest) = BundleManifest::parse(bytes) {
+        let text = match &manifest {
+            BundleManifest::Engine(manifest) => serde_json::to_vec(manifest),
+            BundleManifest::Pipeline(manifest) => serde_json::to_vec(manifest),
+        };
+        let text = text.expect("a manifest has a JSON form");
+        assert_eq!(BundleManifest::parse(&text).expect("what was valid stays valid"), manifest);
     }
 });

@@ -92,7 +92,7 @@ fn of_engine(error: &EngineError) -> Option<&'static str> {
         | EngineError::Manifest { .. }
         | EngineError::Contract(_)
         | EngineError::Graph { .. } => Some(REBUILD),
-        EngineError::SeveralParts { .. } => Some("give the folder of one as --engine, or choose it with --part"),
+        EngineError::SeveralParts { .. } => Some("give the folder of one part as --engine"),
         EngineError::Unsigned { .. } => {
             Some("ask whoever sent the engine for one that is signed, or leave out --require-signature")
         }
