@@ -44,8 +44,8 @@ pub(super) fn on(error: &Error) -> Option<String> {
         }
         Error::Busy { .. } => "wait for it".into(),
         Error::PipelineFile { .. } => {
-            "give a folder in diffusers' layout that has them, as in `--config stable-diffusion-v1-5`, or build one \
-             network with --component"
+            "give a folder in diffusers' layout that has them, as in `--config stable-diffusion-v1-5`, or take one \
+             network with `exporter export --component` and build its graph"
                 .into()
         }
         Error::NoSizes { .. } => "give its sizes, as in `--size 1280x720 --frames 5`".into(),
