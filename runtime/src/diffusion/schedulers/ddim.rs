@@ -3,7 +3,8 @@
 use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
-use super::prediction::{Mixture, Prediction, clip};
+use super::prediction::{Prediction, clip};
+use super::schedule::{MixtureSchedule, Schedule};
 use super::scheduler::{Options, Solver};
 use super::spacing::{Spacing, Timesteps};
 use crate::diffusion::random::Noise;
@@ -11,7 +12,7 @@ use crate::diffusion::random::Noise;
 #[derive(Debug)]
 struct Ddim {
     levels: NoiseLevels,
-    timesteps: Vec<f64>,
+    schedule: MixtureSchedule,
     /// How far a step goes, whatever the next timestep is.
     stride: usize,
     final_alpha_bar: f64,
@@ -29,7 +30,8 @@ pub(super) fn ddim(config: &Config, options: &Options) -> Result<Box<dyn Solver>
     refuse_noise_of_nothing(config, prediction, &levels, &timesteps)?;
     let final_alpha_bar = final_alpha_bar(config, &levels, true)?;
     let stride = levels.count() / options.steps;
-    Ok(Box::new(Ddim { levels, timesteps, stride, final_alpha_bar, prediction, clip, eta: options.eta }))
+    let schedule = MixtureSchedule::of_levels(&levels, timesteps);
+    Ok(Box::new(Ddim { levels, schedule, stride, final_alpha_bar, prediction, clip, eta: options.eta }))
 }
 
 /// `set_alpha_to_one`: ᾱ after the last step.
@@ -55,23 +57,17 @@ pub(super) fn refuse_noise_of_nothing(
 }
 
 impl Solver for Ddim {
-    fn timesteps(&self) -> &[f64] {
-        &self.timesteps
-    }
-
-    fn shares(&self, evaluation: usize) -> (f64, f64) {
-        let Mixture { alpha, sigma } =
-            Mixture::of_alpha_bar(self.levels.alpha_bar(self.timesteps[evaluation] as usize));
-        (alpha, sigma)
+    fn schedule(&self) -> &dyn Schedule {
+        &self.schedule
     }
 
     fn step(&mut self, evaluation: usize, output: &[f32], sample: &mut [f64], noise: &mut dyn Noise) {
-        let timestep = self.timesteps[evaluation] as usize;
+        let timestep = self.schedule.timesteps[evaluation] as usize;
         let from = self.levels.alpha_bar(timestep);
         let to = timestep.checked_sub(self.stride).map_or(self.final_alpha_bar, |to| self.levels.alpha_bar(to));
         let variance = (1.0 - to) / (1.0 - from) * (1.0 - from / to);
         let deviation = self.eta * variance.max(0.0).sqrt();
-        let mixture = Mixture::of_alpha_bar(from);
+        let mixture = self.schedule.mixtures[evaluation];
         let direction = (1.0 - to - deviation * deviation).max(0.0).sqrt();
         for (value, output) in sample.iter_mut().zip(output) {
             let picture = self.prediction.picture(*value, f64::from(*output), mixture).clamp(-self.clip, self.clip);

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels, linspace};
-use super::prediction::{Mixture, Prediction};
+use super::prediction::Prediction;
+use super::schedule::{MixtureSchedule, Schedule};
 use super::scheduler::{Options, Solver};
 use super::sigma_schedule::bounds;
 use super::spacing::{Spacing, Spread, Timesteps, final_sigma, interpolate, timestep_of, truncated};
@@ -25,9 +26,8 @@ enum Algorithm {
 
 #[derive(Debug)]
 struct Multistep {
-    timesteps: Vec<f64>,
-    /// Noise level of each timestep, and the one after the last.
-    mixtures: Vec<Mixture>,
+    /// With the noise level after the last timestep.
+    schedule: MixtureSchedule,
     prediction: Prediction,
     algorithm: Algorithm,
     stochastic: bool,
@@ -68,8 +68,7 @@ pub(super) fn multistep(config: &Config, options: &Options) -> Result<Box<dyn So
     let (timesteps, mut sigmas) = schedule(config, &timesteps, &all)?;
     sigmas.push(last);
     Ok(Box::new(Multistep {
-        timesteps,
-        mixtures: sigmas.into_iter().map(Mixture::of_sigma).collect(),
+        schedule: MixtureSchedule::of_sigmas(sigmas, timesteps),
         prediction,
         algorithm,
         stochastic,
@@ -119,7 +118,7 @@ fn schedule(config: &Config, timesteps: &Timesteps, all: &[f64]) -> Result<(Vec<
 impl Multistep {
     /// The order of the step at this evaluation.
     fn order_at(&self, evaluation: usize) -> usize {
-        let (steps, made) = (self.timesteps.len(), self.predictions.len());
+        let (steps, made) = (self.schedule.timesteps.len(), self.predictions.len());
         let few = self.lower_order_final && steps < FEW_STEPS;
         match steps - evaluation {
             1 if few || self.first_order_at_end => 1,
@@ -130,7 +129,7 @@ impl Multistep {
 
     /// The factors of the sample, of the latest prediction, of its first and second difference, and of noise.
     fn factors(&self, evaluation: usize, order: usize) -> [f64; 5] {
-        let (from, to) = (self.mixtures[evaluation], self.mixtures[evaluation + 1]);
+        let (from, to) = (self.schedule.mixtures[evaluation], self.schedule.mixtures[evaluation + 1]);
         let h = self.step_size(evaluation);
         let (kept, scale, z) = match (self.algorithm, self.stochastic) {
             (Algorithm::Picture, false) => (to.sigma / from.sigma, -to.alpha, -h),
@@ -154,22 +153,17 @@ impl Multistep {
 
     /// λ of the next noise level less λ of this one. Infinite if the next one is 0.
     fn step_size(&self, evaluation: usize) -> f64 {
-        self.mixtures[evaluation + 1].log_ratio() - self.mixtures[evaluation].log_ratio()
+        self.schedule.mixtures[evaluation + 1].log_ratio() - self.schedule.mixtures[evaluation].log_ratio()
     }
 }
 
 impl Solver for Multistep {
-    fn timesteps(&self) -> &[f64] {
-        &self.timesteps
-    }
-
-    fn shares(&self, evaluation: usize) -> (f64, f64) {
-        let Mixture { alpha, sigma } = self.mixtures[evaluation];
-        (alpha, sigma)
+    fn schedule(&self) -> &dyn Schedule {
+        &self.schedule
     }
 
     fn step(&mut self, evaluation: usize, output: &[f32], sample: &mut [f64], noise: &mut dyn Noise) {
-        let mixture = self.mixtures[evaluation];
+        let mixture = self.schedule.mixtures[evaluation];
         let predict = |(value, output): (&f64, &f32)| match self.algorithm {
             Algorithm::Picture => self.prediction.picture(*value, f64::from(*output), mixture),
             Algorithm::Noise => self.prediction.noise(*value, f64::from(*output), mixture),

@@ -5,6 +5,7 @@ use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
 use super::prediction::Prediction;
+use super::schedule::Schedule;
 use super::scheduler::{Options, Solver};
 use super::sigma_schedule::{SigmaSchedule, bounds};
 use super::spacing::{Spacing, Spread, Timesteps, final_sigma};
@@ -45,20 +46,8 @@ pub(super) fn ancestral(config: &Config, options: &Options) -> Result<Box<dyn So
 }
 
 impl Solver for Euler {
-    fn timesteps(&self) -> &[f64] {
-        &self.schedule.timesteps
-    }
-
-    fn initial_deviation(&self) -> f64 {
-        self.schedule.initial_deviation()
-    }
-
-    fn input_divisor(&self, evaluation: usize) -> f64 {
-        self.schedule.input_divisor(evaluation)
-    }
-
-    fn shares(&self, evaluation: usize) -> (f64, f64) {
-        (1.0, self.schedule.sigmas[evaluation])
+    fn schedule(&self) -> &dyn Schedule {
+        &self.schedule
     }
 
     fn step(&mut self, evaluation: usize, output: &[f32], sample: &mut [f64], noise: &mut dyn Noise) {

@@ -7,6 +7,7 @@ use super::ddim::{final_alpha_bar, refuse_noise_of_nothing};
 use super::error::{Error, Result};
 use super::noise_levels::{Betas, NoiseLevels};
 use super::prediction::{Mixture, Prediction, clip};
+use super::schedule::{MixtureSchedule, Schedule};
 use super::scheduler::{Options, Solver};
 use super::spacing::Spacing;
 use crate::diffusion::random::Noise;
@@ -17,7 +18,7 @@ const DATA_DEVIATION: f64 = 0.5;
 #[derive(Debug)]
 struct Consistency {
     levels: NoiseLevels,
-    timesteps: Vec<f64>,
+    schedule: MixtureSchedule,
     prediction: Prediction,
     method: Method,
 }
@@ -57,30 +58,18 @@ fn consistency(config: &Config, options: &Options, method: Method) -> Result<Box
     let timestep = |step: usize| ((distilled - (step as f64 * skipped) as usize) * stride - 1) as f64;
     let timesteps: Vec<f64> = (0..options.steps).map(timestep).collect();
     refuse_noise_of_nothing(config, prediction, &levels, &timesteps)?;
-    Ok(Box::new(Consistency { levels, timesteps, prediction, method }))
-}
-
-impl Consistency {
-    /// ᾱ at this evaluation.
-    fn alpha_bar(&self, evaluation: usize) -> f64 {
-        self.levels.alpha_bar(self.timesteps[evaluation] as usize)
-    }
+    let schedule = MixtureSchedule::of_levels(&levels, timesteps);
+    Ok(Box::new(Consistency { levels, schedule, prediction, method }))
 }
 
 impl Solver for Consistency {
-    fn timesteps(&self) -> &[f64] {
-        &self.timesteps
-    }
-
-    fn shares(&self, evaluation: usize) -> (f64, f64) {
-        let Mixture { alpha, sigma } = Mixture::of_alpha_bar(self.alpha_bar(evaluation));
-        (alpha, sigma)
+    fn schedule(&self) -> &dyn Schedule {
+        &self.schedule
     }
 
     fn step(&mut self, evaluation: usize, output: &[f32], sample: &mut [f64], noise: &mut dyn Noise) {
-        let timestep = self.timesteps[evaluation];
-        let next = self.timesteps.get(evaluation + 1).copied();
-        let from = Mixture::of_alpha_bar(self.alpha_bar(evaluation));
+        let timestep = self.schedule.timesteps[evaluation];
+        let from = self.schedule.mixtures[evaluation];
         let pairs = sample.iter_mut().zip(output);
         // The factors of the new sample and of noise.
         let (kept, added) = match self.method {
@@ -93,16 +82,10 @@ impl Solver for Consistency {
                     let picture = self.prediction.picture(*value, f64::from(*output), from).clamp(-clip, clip);
                     *value = out * picture + skip * *value;
                 }
-                match next {
-                    Some(next) => {
-                        let next = Mixture::of_alpha_bar(self.levels.alpha_bar(next as usize));
-                        (next.alpha, next.sigma)
-                    }
-                    None => (1.0, 0.0),
-                }
+                self.schedule.mixtures.get(evaluation + 1).map_or((1.0, 0.0), |next| (next.alpha, next.sigma))
             }
             Method::Trajectory { gamma } => {
-                let next = next.unwrap_or(0.0);
+                let next = self.schedule.timesteps.get(evaluation + 1).copied().unwrap_or(0.0);
                 let middle = self.levels.alpha_bar(middle(gamma, next));
                 let to = Mixture::of_alpha_bar(middle);
                 for (value, output) in pairs {
@@ -118,7 +101,7 @@ impl Solver for Consistency {
             Method::Latent { .. } => true,
             Method::Trajectory { gamma } => gamma > 0.0,
         };
-        if noisy && evaluation + 1 < self.timesteps.len() {
+        if noisy && evaluation + 1 < self.schedule.timesteps.len() {
             for (value, noise) in sample.iter_mut().zip(noise.normal(output.len())) {
                 *value = kept * *value + added * f64::from(noise);
             }

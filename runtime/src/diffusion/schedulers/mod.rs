@@ -34,6 +34,7 @@ mod noise_levels;
 mod pndm;
 mod prediction;
 mod registry;
+mod schedule;
 mod scheduler;
 mod sigma_schedule;
 mod spacing;

@@ -6,6 +6,7 @@ use super::ddim::final_alpha_bar;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
 use super::prediction::{Mixture, Prediction};
+use super::schedule::{MixtureSchedule, Schedule};
 use super::scheduler::{Options, Solver};
 use super::spacing::{Spacing, Timesteps};
 use crate::diffusion::random::Noise;
@@ -16,7 +17,7 @@ const RUNGE_KUTTA_STEPS: usize = 3;
 #[derive(Debug)]
 struct Pndm {
     levels: NoiseLevels,
-    timesteps: Vec<f64>,
+    schedule: MixtureSchedule,
     /// How many of the timesteps are Runge–Kutta's.
     runge_kutta: usize,
     stride: usize,
@@ -66,8 +67,8 @@ pub(super) fn pndm(config: &Config, options: &Options) -> Result<Box<dyn Solver>
         (timesteps, runge_kutta)
     };
     Ok(Box::new(Pndm {
+        schedule: MixtureSchedule::of_levels(&levels, timesteps),
         levels,
-        timesteps,
         runge_kutta,
         stride,
         final_alpha_bar,
@@ -105,14 +106,14 @@ impl Pndm {
         }
         sample.copy_from_slice(&self.kept);
         let back = if evaluation % 2 == 1 { 0 } else { self.stride / 2 };
-        let to = (self.timesteps[evaluation] as usize).checked_sub(back);
-        let from = self.timesteps[evaluation - phase] as usize;
+        let to = (self.schedule.timesteps[evaluation] as usize).checked_sub(back);
+        let from = self.schedule.timesteps[evaluation - phase] as usize;
         let output = if phase == 3 { std::mem::take(&mut self.sum) } else { output };
         self.transfer(sample, &output, from, to);
     }
 
     fn multistep(&mut self, evaluation: usize, output: Vec<f64>, sample: &mut [f64]) {
-        let timestep = self.timesteps[evaluation] as usize;
+        let timestep = self.schedule.timesteps[evaluation] as usize;
         if self.made == 1 {
             // The second evaluation without Runge–Kutta: the first step again, with the mean of both outputs.
             let first = self.outputs.last().into_iter().flatten();
@@ -144,14 +145,8 @@ impl Pndm {
 }
 
 impl Solver for Pndm {
-    fn timesteps(&self) -> &[f64] {
-        &self.timesteps
-    }
-
-    fn shares(&self, evaluation: usize) -> (f64, f64) {
-        let Mixture { alpha, sigma } =
-            Mixture::of_alpha_bar(self.levels.alpha_bar(self.timesteps[evaluation] as usize));
-        (alpha, sigma)
+    fn schedule(&self) -> &dyn Schedule {
+        &self.schedule
     }
 
     fn step(&mut self, evaluation: usize, output: &[f32], sample: &mut [f64], _: &mut dyn Noise) {

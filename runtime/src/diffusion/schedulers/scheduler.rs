@@ -6,6 +6,7 @@ use super::config::Config;
 use super::error::{Error, Result};
 use super::prediction::{Mixture, Prediction};
 use super::registry::CLASSES;
+use super::schedule::Schedule;
 use crate::diffusion::random::Noise;
 
 /// What a run is asked for.
@@ -37,26 +38,13 @@ impl Options {
 
 /// What differs between classes.
 pub(super) trait Solver: Debug + Send {
-    /// The timesteps of all evaluations from pure noise to the end, descending (some methods take one twice).
-    fn timesteps(&self) -> &[f64];
+    /// The evaluations from pure noise to the end.
+    fn schedule(&self) -> &dyn Schedule;
 
     /// How many evaluations make a step: `order` in diffusers.
     fn evaluations_of_step(&self) -> usize {
         1
     }
-
-    /// The deviation of the noise that a run starts with: `init_noise_sigma` in diffusers.
-    fn initial_deviation(&self) -> f64 {
-        1.0
-    }
-
-    /// What the sample is divided by before it goes into the network in this evaluation.
-    fn input_divisor(&self, _evaluation: usize) -> f64 {
-        1.0
-    }
-
-    /// The factors of picture and noise in a sample at this evaluation.
-    fn shares(&self, evaluation: usize) -> (f64, f64);
 
     /// Makes the next sample from the network's output. Lengths are equal, and each evaluation comes once, in order.
     fn step(&mut self, evaluation: usize, output: &[f32], sample: &mut [f64], noise: &mut dyn Noise);
@@ -105,9 +93,9 @@ impl Config {
         };
         let end = if 0.0 < options.end && options.end < 1.0 {
             let cutoff = (train - options.end * train).round_ties_even();
-            solver.timesteps().iter().filter(|timestep| **timestep >= cutoff).count()
+            solver.schedule().timesteps().iter().filter(|timestep| **timestep >= cutoff).count()
         } else {
-            solver.timesteps().len()
+            solver.schedule().timesteps().len()
         };
         if first >= end {
             return Err(Error::NoSteps { steps: options.steps, strength: options.strength });
@@ -119,27 +107,27 @@ impl Config {
 /// The first evaluation below a timestep. A step of two evaluations is not cut in its middle.
 fn after(solver: &dyn Solver, timestep: f64) -> usize {
     let cutoff = timestep.round_ties_even();
-    let mut left = solver.timesteps().iter().filter(|timestep| **timestep < cutoff).count();
+    let mut left = solver.schedule().timesteps().iter().filter(|timestep| **timestep < cutoff).count();
     if solver.evaluations_of_step() == 2 && left.is_multiple_of(2) {
         left += 1;
     }
-    solver.timesteps().len().saturating_sub(left)
+    solver.schedule().timesteps().len().saturating_sub(left)
 }
 
 impl Scheduler {
     /// The timesteps of this run, one for each evaluation of the network.
     pub fn timesteps(&self) -> &[f64] {
-        &self.solver.timesteps()[self.first..self.end]
+        &self.solver.schedule().timesteps()[self.first..self.end]
     }
 
     /// The timestep of the next evaluation; none after the last.
     pub fn timestep(&self) -> Option<f64> {
-        self.solver.timesteps()[..self.end].get(self.next).copied()
+        self.solver.schedule().timesteps()[..self.end].get(self.next).copied()
     }
 
     /// The deviation of the noise that a run starts with.
     pub fn initial_deviation(&self) -> f64 {
-        self.solver.initial_deviation()
+        self.solver.schedule().initial_deviation()
     }
 
     /// What the network takes in the next evaluation.
@@ -147,7 +135,7 @@ impl Scheduler {
     /// # Errors
     /// All steps were made.
     pub fn model_input(&self, sample: &[f64]) -> Result<Vec<f32>> {
-        let divisor = self.solver.input_divisor(self.evaluation()?);
+        let divisor = self.solver.schedule().input_divisor(self.evaluation()?);
         Ok(sample.iter().map(|value| (value / divisor) as f32).collect())
     }
 
@@ -168,7 +156,7 @@ impl Scheduler {
     /// # Errors
     /// All steps were made, or the lengths differ.
     pub fn picture(&self, output: &[f32], sample: &[f64]) -> Result<Vec<f64>> {
-        let (kept, added) = self.solver.shares(self.evaluation()?);
+        let (kept, added) = self.solver.schedule().shares(self.evaluation()?);
         same_length("the network's output", output.len(), sample.len())?;
         let norm = kept.hypot(added);
         let mixture = Mixture { alpha: kept / norm, sigma: added / norm };
@@ -186,7 +174,7 @@ impl Scheduler {
         if self.next == self.end {
             return Ok(picture.to_vec());
         }
-        let (kept, added) = self.solver.shares(self.next);
+        let (kept, added) = self.solver.schedule().shares(self.next);
         Ok(picture.iter().zip(noise).map(|(value, noise)| kept * value + added * f64::from(*noise)).collect())
     }
 

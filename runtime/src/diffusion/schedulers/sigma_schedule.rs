@@ -3,6 +3,7 @@
 use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{NoiseLevels, linspace};
+use super::schedule::Schedule;
 use super::spacing::{Spacing, Spread, Timesteps, interpolate, timestep_of};
 
 /// Timesteps with their σ, and the σ after the last.
@@ -50,9 +51,14 @@ impl SigmaSchedule {
         sigmas.push(last);
         Self { timesteps: fractions, sigmas, spacing: timesteps.spacing }
     }
+}
 
-    /// The deviation of the noise that a run starts with.
-    pub(super) fn initial_deviation(&self) -> f64 {
+impl Schedule for SigmaSchedule {
+    fn timesteps(&self) -> &[f64] {
+        &self.timesteps
+    }
+
+    fn initial_deviation(&self) -> f64 {
         let largest = self.sigmas.iter().copied().fold(0.0, f64::max);
         match self.spacing {
             Spacing::Leading => (largest * largest + 1.0).sqrt(),
@@ -60,9 +66,12 @@ impl SigmaSchedule {
         }
     }
 
-    /// What the sample is divided by before it goes into the network.
-    pub(super) fn input_divisor(&self, index: usize) -> f64 {
-        (self.sigmas[index] * self.sigmas[index] + 1.0).sqrt()
+    fn input_divisor(&self, evaluation: usize) -> f64 {
+        (self.sigmas[evaluation] * self.sigmas[evaluation] + 1.0).sqrt()
+    }
+
+    fn shares(&self, evaluation: usize) -> (f64, f64) {
+        (1.0, self.sigmas[evaluation])
     }
 }
 

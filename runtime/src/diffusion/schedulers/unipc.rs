@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
-use super::prediction::{Mixture, Prediction};
+use super::prediction::Prediction;
+use super::schedule::{MixtureSchedule, Schedule};
 use super::scheduler::{Options, Solver};
 use super::sigma_schedule::bounds;
 use super::spacing::{Spacing, Spread, Timesteps, final_sigma, interpolate, timestep_of, truncated};
@@ -17,9 +18,8 @@ const MOST_ORDER: usize = 4;
 
 #[derive(Debug)]
 struct UniPc {
-    timesteps: Vec<f64>,
-    /// Noise level of each timestep, and the one after the last.
-    mixtures: Vec<Mixture>,
+    /// With the noise level after the last timestep.
+    schedule: MixtureSchedule,
     prediction: Prediction,
     /// The polynomial goes through predictions of the picture (`predict_x0`), otherwise of the noise.
     pictures: bool,
@@ -72,8 +72,7 @@ pub(super) fn unipc(config: &Config, options: &Options) -> Result<Box<dyn Solver
     }
     sigmas.push(last);
     Ok(Box::new(UniPc {
-        timesteps,
-        mixtures: sigmas.into_iter().map(Mixture::of_sigma).collect(),
+        schedule: MixtureSchedule::of_sigmas(sigmas, timesteps),
         prediction,
         pictures,
         exponential,
@@ -100,7 +99,7 @@ struct Step {
 impl UniPc {
     /// The step from `evaluation` to the next noise level with as many predictions as its order.
     fn step_from(&self, evaluation: usize, order: usize) -> Step {
-        let (from, to) = (self.mixtures[evaluation], self.mixtures[evaluation + 1]);
+        let (from, to) = (self.schedule.mixtures[evaluation], self.schedule.mixtures[evaluation + 1]);
         let h = to.log_ratio() - from.log_ratio();
         let (kept, scale, z) = match self.pictures {
             true => (to.sigma / from.sigma, -to.alpha, -h),
@@ -108,7 +107,8 @@ impl UniPc {
         };
         let first = z.exp_m1();
         let b = if self.exponential { first } else { z };
-        let earlier = (1..order).map(|back| (self.mixtures[evaluation - back].log_ratio() - from.log_ratio()) / h);
+        let earlier =
+            (1..order).map(|back| (self.schedule.mixtures[evaluation - back].log_ratio() - from.log_ratio()) / h);
         let places = earlier.chain([1.0]).collect();
         let (mut moments, mut phi, mut factorial) = (Vec::new(), first / z - 1.0, 1.0);
         for power in 1..=order {
@@ -178,17 +178,12 @@ fn solve(places: &[f64], moments: &[f64]) -> Vec<f64> {
 }
 
 impl Solver for UniPc {
-    fn timesteps(&self) -> &[f64] {
-        &self.timesteps
-    }
-
-    fn shares(&self, evaluation: usize) -> (f64, f64) {
-        let Mixture { alpha, sigma } = self.mixtures[evaluation];
-        (alpha, sigma)
+    fn schedule(&self) -> &dyn Schedule {
+        &self.schedule
     }
 
     fn step(&mut self, evaluation: usize, output: &[f32], sample: &mut [f64], _: &mut dyn Noise) {
-        let mixture = self.mixtures[evaluation];
+        let mixture = self.schedule.mixtures[evaluation];
         let predict = |(value, output): (&f64, &f32)| match self.pictures {
             true => self.prediction.picture(*value, f64::from(*output), mixture),
             false => self.prediction.noise(*value, f64::from(*output), mixture),
@@ -200,11 +195,11 @@ impl Solver for UniPc {
         self.predictions.push_front(prediction);
         self.predictions.truncate(self.order);
 
-        let left = self.timesteps.len() - evaluation;
+        let left = self.schedule.timesteps.len() - evaluation;
         let most = if self.lower_order_final { self.order.min(left) } else { self.order };
         let order = most.min(self.predictions.len());
         self.last = Some((sample.to_vec(), order));
-        if self.mixtures[evaluation].sigma != self.mixtures[evaluation + 1].sigma {
+        if self.schedule.mixtures[evaluation].sigma != self.schedule.mixtures[evaluation + 1].sigma {
             self.predict(evaluation, order, sample);
         } // otherwise `final_sigmas_type: sigma_min` repeats the last noise level
     }
