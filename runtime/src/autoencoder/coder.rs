@@ -348,7 +348,7 @@ impl Coding<'_, '_> {
 }
 
 /// The pixels of a latent of this size.
-pub(super) fn pixels_of(latent: Size, factor: usize) -> Size {
+pub(crate) fn pixels_of(latent: Size, factor: usize) -> Size {
     let factor = u32::try_from(factor).unwrap_or(u32::MAX);
     Size { width: latent.width.saturating_mul(factor), height: latent.height.saturating_mul(factor) }
 }

@@ -18,7 +18,7 @@ mod interface;
 mod latent;
 
 pub use coder::{CodingOptions, Statistics};
-pub(crate) use coder::{Sections, Watch};
+pub(crate) use coder::{Sections, Watch, pixels_of};
 pub use decoder::{DecodeRequest, Decoder};
 pub use encoder::{EncodeRequest, Encoder, Frames, Posterior};
 pub use half::Half;

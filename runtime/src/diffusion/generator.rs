@@ -8,15 +8,15 @@ use tileforge_image::Size;
 use tileforge_session::{Environment, Placement, Verdict};
 
 use super::error::Error;
-use super::guidance::{guided, rescale};
-use super::network::{Condition, Network, Steps};
+use super::guidance::Step;
+use super::network::{Condition, Network};
 use super::request::{Generated, Request, Seconds, Start, Statistics};
 use super::schedulers::{self, Config, Scheduler};
 use super::settings::{Kind, Settings};
 use super::start::{Beginner, Beginning};
 use super::texts::{Embedded, States, TextEncoder, embed, pieces};
 use super::tokenizer::Tokenizer;
-use crate::autoencoder::{CodingOptions, Decoder, Encoder, Latent, Sections, Watch};
+use crate::autoencoder::{CodingOptions, Decoder, Encoder, Latent, Sections, Watch, pixels_of};
 use crate::error::{Error as RuntimeError, Result};
 use crate::executor::{Intake, Reply, Task, serve_each};
 use crate::pixels::Pixels;
@@ -432,45 +432,6 @@ fn time_ids(count: usize, size: Size, score: f64) -> Vec<f32> {
 fn conditions_of_rows(condition: Condition, negative: Option<Condition>, count: usize) -> Vec<Condition> {
     let each = negative.into_iter().chain([condition]);
     each.flat_map(|condition| std::iter::repeat_n(condition, count)).collect()
-}
-
-/// One step of all pictures.
-struct Step<'s> {
-    settings: &'s Settings,
-    timestep: f32,
-    /// `[pictures, channels, height, width]`.
-    input: &'s [f32],
-    /// The mask and the masked picture's latent.
-    extra: &'s [f32],
-}
-
-impl Step<'_> {
-    /// The network's prediction for all pictures, guided if that is asked for.
-    fn predicted(&self, steps: &mut Steps<'_>, worker: &mut Worker<'_>) -> Result<Vec<f32>> {
-        let count = self.settings.count;
-        let length = self.input.len() / count;
-        let row = |row: usize| vec![&self.input[row % count * length..][..length], self.extra];
-        let rows = steps.run(worker, self.timestep, row)?;
-        if !self.settings.is_guided() {
-            return Ok(rows.concat());
-        }
-        let mut all = Vec::with_capacity(self.input.len());
-        let (without, with) = rows.split_at(count);
-        for (without, with) in without.iter().zip(with) {
-            let mut made = guided(without, with, self.settings.guidance as f32);
-            if self.settings.guidance_rescale > 0.0 {
-                rescale(&mut made, with, self.settings.guidance_rescale);
-            }
-            all.extend(made);
-        }
-        Ok(all)
-    }
-}
-
-/// The pixels of a latent of this size.
-fn pixels_of(latent: Size, factor: usize) -> Size {
-    let factor = u32::try_from(factor).unwrap_or(u32::MAX);
-    Size { width: latent.width.saturating_mul(factor), height: latent.height.saturating_mul(factor) }
 }
 
 /// The sessions of a worker, opened when they are first needed.

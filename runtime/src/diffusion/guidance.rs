@@ -1,13 +1,51 @@
-//! How the predictions with and without the text become one.
+//! The prediction of a step, and how those with and without the text become one.
+
+use super::network::Steps;
+use super::settings::Settings;
+use crate::error::Result;
+use crate::sessions::Worker;
+
+/// One step of all pictures.
+pub(super) struct Step<'s> {
+    pub(super) settings: &'s Settings,
+    pub(super) timestep: f32,
+    /// `[pictures, channels, height, width]`.
+    pub(super) input: &'s [f32],
+    /// The mask and the masked picture's latent.
+    pub(super) extra: &'s [f32],
+}
+
+impl Step<'_> {
+    /// The network's prediction for all pictures, guided if that is asked for.
+    pub(super) fn predicted(&self, steps: &mut Steps<'_>, worker: &mut Worker<'_>) -> Result<Vec<f32>> {
+        let count = self.settings.count;
+        let length = self.input.len() / count;
+        let row = |row: usize| vec![&self.input[row % count * length..][..length], self.extra];
+        let rows = steps.run(worker, self.timestep, row)?;
+        if !self.settings.is_guided() {
+            return Ok(rows.concat());
+        }
+        let mut all = Vec::with_capacity(self.input.len());
+        let (without, with) = rows.split_at(count);
+        for (without, with) in without.iter().zip(with) {
+            let mut made = guided(without, with, self.settings.guidance as f32);
+            if self.settings.guidance_rescale > 0.0 {
+                rescale(&mut made, with, self.settings.guidance_rescale);
+            }
+            all.extend(made);
+        }
+        Ok(all)
+    }
+}
 
 /// `unconditional + scale · (conditional − unconditional)` (Ho and Salimans 2022, <https://arxiv.org/abs/2207.12598>).
-pub(super) fn guided(unconditional: &[f32], conditional: &[f32], scale: f32) -> Vec<f32> {
+fn guided(unconditional: &[f32], conditional: &[f32], scale: f32) -> Vec<f32> {
     unconditional.iter().zip(conditional).map(|(without, with)| without + scale * (with - without)).collect()
 }
 
 /// Gives the guided prediction of one picture a share of the deviation that the conditional one has, against
 /// overexposure (section 3.4 of Lin and others 2023, <https://arxiv.org/abs/2305.08891>).
-pub(super) fn rescale(guided: &mut [f32], conditional: &[f32], share: f64) {
+fn rescale(guided: &mut [f32], conditional: &[f32], share: f64) {
     let ratio = deviation(conditional) / deviation(guided);
     let factor = (share * ratio + 1.0 - share) as f32;
     guided.iter_mut().for_each(|value| *value *= factor);
