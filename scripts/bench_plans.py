@@ -47,7 +47,9 @@ MODELS = [
     Model("sdxl-decoder", "AutoencoderKLDecoder", "sdxl", "latent_sample:1x4x128x128"),
     Model("clip-l", "CLIPText", "clip-l", "input_ids:1x77"),
     Model("openclip-bigg", "CLIPText", "openclip-bigg", "input_ids:1x77"),
-    Model("seedvr2-encoder-first", "VideoAutoencoderKLEncoder", "seedvr2", "sample:1x3x5x256x256", ("--chunk", "first")),
+    Model(
+        "seedvr2-encoder-first", "VideoAutoencoderKLEncoder", "seedvr2", "sample:1x3x5x256x256", ("--chunk", "first")
+    ),
     Model("seedvr2-encoder-next", "VideoAutoencoderKLEncoder", "seedvr2", "sample:1x3x4x256x256", ("--chunk", "next")),
     Model("seedvr2-decoder-first", "VideoAutoencoderKLDecoder", "seedvr2", "latent_sample:1x16x2x32x32",
           ("--chunk", "first")),

@@ -165,7 +165,7 @@ def runs() -> list[Run]:
             ("text-xl", "xl", {}, {}),
             ("image-refiner", "refiner", picture, {"strength": 0.5}),
         ]:
-            # With Runge-Kutta steps, which the refiner's configuration leaves to PNDM, a run cannot start in the middle.
+            # With Runge-Kutta steps, which the refiner's configuration leaves to PNDM, no run starts in the middle.
             if (kind, scheduler) != ("image-refiner", "PNDMScheduler"):
                 made.append(Run(f"{kind}-{short}", pipeline, scheduler, more=options | more, **inputs))
     ancestral = "EulerAncestralDiscreteScheduler"

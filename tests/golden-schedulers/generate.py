@@ -37,6 +37,10 @@ SHAPE = (1, 1, 4, 4)
 NOISE_SEED, OUTPUT_SEED, PICTURE_SEED = 42, 1, 2
 # How far diffusers' own float32 run may be from its float64 run, of a tensor's largest value.
 FLOAT32_TOLERANCE = 1e-3
+# Those whose steps take a generator.
+WITH_NOISE = (
+    "DDIMScheduler", "TCDScheduler", "LCMScheduler", "EulerAncestralDiscreteScheduler", "DPMSolverMultistepScheduler"
+)
 
 LATENT = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
 ZERO_SNR = LATENT | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing", "prediction_type": "v_prediction"}
@@ -47,11 +51,18 @@ LEADING, TRAILING, LINSPACE = ({"timestep_spacing": name} for name in ("leading"
 COSINE = {"beta_schedule": "squaredcos_cap_v2"}
 
 # As published with the pipelines.
-SD_15 = LATENT | {"clip_sample": False, "set_alpha_to_one": False, "skip_prk_steps": True, "steps_offset": 1, "trained_betas": None}
+SD_15 = LATENT | {
+    "clip_sample": False, "set_alpha_to_one": False, "skip_prk_steps": True, "steps_offset": 1, "trained_betas": None
+}
 SD_21 = SD_15 | VELOCITY
-SDXL = SD_15 | LEADING | {"interpolation_type": "linear", "prediction_type": "epsilon", "sample_max_value": 1.0, "use_karras_sigmas": False}
+SDXL = SD_15 | LEADING | {
+    "interpolation_type": "linear", "prediction_type": "epsilon", "sample_max_value": 1.0, "use_karras_sigmas": False
+}
 TURBO = SDXL | TRAILING
-LCM = LATENT | {"original_inference_steps": 50, "timestep_scaling": 10.0, "set_alpha_to_one": True, "clip_sample": False, "steps_offset": 1} | LEADING
+LCM = LATENT | {
+    "original_inference_steps": 50, "timestep_scaling": 10.0, "set_alpha_to_one": True, "clip_sample": False,
+    "steps_offset": 1
+} | LEADING
 
 
 @dataclass(frozen=True)
@@ -168,7 +179,10 @@ CASES = {
         ("no-lower-order", 10, SDXL | SIGMA_MIN | {"lower_order_final": False}),
         ("sigma-min", 20, SDXL | SIGMA_MIN | LINSPACE),
         ("noise", 10, LATENT | SIGMA_MIN | {"algorithm_type": "dpmsolver"}),
-        ("noise-velocity-heun", 10, LATENT | SIGMA_MIN | VELOCITY | {"algorithm_type": "dpmsolver", "solver_type": "heun"}),
+        (
+            "noise-velocity-heun", 10,
+            LATENT | SIGMA_MIN | VELOCITY | {"algorithm_type": "dpmsolver", "solver_type": "heun"},
+        ),
         ("noise-sample-3", 10, LATENT | SIGMA_MIN | SAMPLE | {"algorithm_type": "dpmsolver", "solver_order": 3}),
         ("noise-sde", 10, LATENT | SIGMA_MIN | {"algorithm_type": "sde-dpmsolver"}),
         ("noise-sde-heun", 10, LATENT | SIGMA_MIN | {"algorithm_type": "sde-dpmsolver", "solver_type": "heun"}),
@@ -279,7 +293,7 @@ def run(kind: type, case: Case, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     else:
         sample = start * scheduler.init_noise_sigma
     extra = {"eta": case.run.get("eta", 0.0)} if kind.__name__ in ("DDIMScheduler", "TCDScheduler") else {}
-    if kind.__name__ in ("DDIMScheduler", "TCDScheduler", "LCMScheduler", "EulerAncestralDiscreteScheduler", "DPMSolverMultistepScheduler"):
+    if kind.__name__ in WITH_NOISE:
         extra["generator"] = noise
     made = {"sample": [sample], "divisor": [], "noised": []}
     for timestep in timesteps:
@@ -314,7 +328,8 @@ def files(class_name: str, rows: list[Case]) -> tuple[dict[str, File], float]:
                 continue
             error = difference / max(1.0, float(tensor.abs().max()))
             if error > FLOAT32_TOLERANCE:
-                raise SystemExit(f"{class_name}/{case.name}: {name} in float32 differs by {error:.1e} of its largest value")
+                which = f"{class_name}/{case.name}: {name}"
+                raise SystemExit(f"{which} in float32 differs by {error:.1e} of its largest value")
             worst = max(worst, error)
         metadata = {
             "config": json.dumps({"_class_name": class_name, **case.config}),

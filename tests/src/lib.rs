@@ -16,8 +16,8 @@ pub use golden::{
 pub use golden_pipelines::{GoldenPipelines, GoldenRun, list_again};
 pub use graph::{Graph, environment};
 pub use programs::{
-    Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in, run,
-    run_with_cache_in, words,
+    Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in,
+    new_key, run, run_with_cache_in, words,
 };
 pub use small_engines::small_engine;
 

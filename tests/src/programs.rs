@@ -138,3 +138,9 @@ pub fn copy_of(engine: &Path, folder: &Path) -> PathBuf {
     }
     copy
 }
+
+/// A new key for signatures in `folder`: its private and its public file.
+pub fn new_key(folder: &Path, name: &str) -> [PathBuf; 2] {
+    let _ = run("engine-builder", words(&[&"keygen", &"-o", &folder.join(name)])).success();
+    ["key", "pub"].map(|extension| folder.join(format!("{name}.{extension}")))
+}

@@ -1,9 +1,11 @@
 //! Packed engines: the same bytes every time, whole or refused, and signed.
 
-use end_to_end::{Outcome, build_engine, command, copied_engine, demo_engine, names_in, repository, run, words};
+use end_to_end::{
+    Outcome, build_engine, command, copied_engine, demo_engine, names_in, new_key, repository, run, words,
+};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 fn pack(engine: &Path, archive: &Path) -> Outcome {
@@ -22,12 +24,6 @@ fn flip(path: &Path, position: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[position] ^= 1;
     fs::write(path, bytes).unwrap();
-}
-
-/// A new key: its private and its public file.
-fn key(folder: &Path, name: &str) -> [PathBuf; 2] {
-    let _ = run("engine-builder", words(&[&"keygen", &"-o", &folder.join(name)])).success();
-    ["key", "pub"].map(|extension| folder.join(format!("{name}.{extension}")))
 }
 
 #[test]
@@ -193,8 +189,8 @@ fn entries_that_leave_the_folder_are_refused() {
 fn only_engines_signed_with_the_key_are_opened() {
     let work = tempfile::tempdir().unwrap();
     let engine = copied_engine(work.path());
-    let [private, public] = key(work.path(), "ours");
-    let [_, foreign] = key(work.path(), "theirs");
+    let [private, public] = new_key(work.path(), "ours");
+    let [_, foreign] = new_key(work.path(), "theirs");
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!(mode(&private), 0o600);
     let _ = run("engine-builder", words(&[&"keygen", &"-o", &work.path().join("ours")]))
@@ -274,8 +270,8 @@ fn only_engines_signed_with_the_key_are_opened() {
 fn a_signature_travels_with_the_engine() {
     let work = tempfile::tempdir().unwrap();
     let engine = copied_engine(work.path());
-    let [private, public] = key(work.path(), "ours");
-    let [_, foreign] = key(work.path(), "theirs");
+    let [private, public] = new_key(work.path(), "ours");
+    let [_, foreign] = new_key(work.path(), "theirs");
     let (archive, unpacked) = (work.path().join("engine.tar"), work.path().join("unpacked"));
     let unpack = |key: &Path| {
         run("engine-builder", words(&[&"unpack", &archive, &"-o", &unpacked, &"--require-signature", &key]))
@@ -294,8 +290,8 @@ fn a_signature_travels_with_the_engine() {
 fn a_box_without_the_builder_unpacks_verifies_and_runs() {
     let work = tempfile::tempdir().unwrap();
     let engine = copied_engine(work.path());
-    let [private, public] = key(work.path(), "ours");
-    let [_, foreign] = key(work.path(), "theirs");
+    let [private, public] = new_key(work.path(), "ours");
+    let [_, foreign] = new_key(work.path(), "theirs");
     let (archive, engines) = (work.path().join("engine.tar"), work.path().join("engines"));
     let unpacked = engines.join("one");
     fs::create_dir(&engines).unwrap();
@@ -327,7 +323,7 @@ fn a_box_without_the_builder_unpacks_verifies_and_runs() {
 fn killed_at_any_point_there_is_no_half_engine() {
     let work = tempfile::tempdir().unwrap();
     let engine = copied_engine(work.path());
-    let [private, public] = key(work.path(), "ours");
+    let [private, public] = new_key(work.path(), "ours");
     let (archive, packed, unpacked) =
         (work.path().join("engine.tar"), work.path().join("packed.tar"), work.path().join("unpacked"));
     let _ = pack(&engine, &archive).success();

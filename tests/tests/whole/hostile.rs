@@ -1,7 +1,7 @@
 //! Hostile files, names and numbers: each is refused with a clear error, without a panic, without waiting and within
 //! bounded memory.
 
-use end_to_end::{command, copied_engine, demo_engine, names_in, repository, run, words};
+use end_to_end::{command, copied_engine, demo_engine, names_in, new_key, repository, run, words};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
@@ -335,10 +335,8 @@ fn archives_signatures_and_sparse_files_are_refused_within_bounded_memory() {
         }
     }
     let engine = copied_engine(work.path());
-    let key = at("ours");
-    let _ = run("engine-builder", words(&[&"keygen", &"-o", &key])).success();
+    let [_, public] = new_key(work.path(), "ours");
     fs::File::create(engine.join("manifest.sig")).unwrap().set_len(5 << 30).unwrap();
-    let public = at("ours.pub");
     bounded("runtime", &[&"verify", &"--engine", &engine, &"--require-signature", &public], "manifest.sig");
     fs::File::create(engine.join("manifest.json")).unwrap().set_len(5 << 30).unwrap();
     bounded("runtime", &[&"verify", &"--engine", &engine], "manifest.json");

@@ -2,7 +2,7 @@
 //! that others have put in the way, and text that a terminal would obey.
 
 use end_to_end::{
-    Outcome, command, copied_engine, demo_engine, engine_of, environment, names_in, repository, run, words,
+    Outcome, command, copied_engine, demo_engine, engine_of, environment, names_in, new_key, repository, run, words,
 };
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -157,9 +157,7 @@ fn graphs_use_only_weights_that_the_manifest_lists() {
             fs::copy(demo_engine().join("model.weights"), folder.join(location)).unwrap();
         }
         fs::remove_file(engine.join("model.weights")).unwrap();
-        let keys = work.path().join("ours");
-        let _ = run("engine-builder", words(&[&"keygen", &"-o", &keys])).success();
-        let key = keys.with_extension("key");
+        let [private, _] = new_key(work.path(), "ours");
         let in_elsewhere = |program: &str, line: &[&dyn AsRef<OsStr>]| {
             Outcome::of(command(program, words(line)).current_dir(&elsewhere))
         };
@@ -168,7 +166,7 @@ fn graphs_use_only_weights_that_the_manifest_lists() {
         let infer: [&dyn AsRef<OsStr>; 7] = [&"infer", &"--engine", &engine, &"--input", &photo, &"--output", &large];
         let _ = in_elsewhere("runtime", &infer).failure(1, &[]);
         let _ = in_elsewhere("runtime", &[&"verify", &"--engine", &engine]).failure(1, &[]);
-        let _ = in_elsewhere("engine-builder", &[&"sign", &engine, &"--key", &key])
+        let _ = in_elsewhere("engine-builder", &[&"sign", &engine, &"--key", &private])
             .failure(1, &[location, "expected only files that the manifest lists"]);
         assert!(!large.exists() && !engine.join("manifest.sig").exists());
     }
@@ -178,9 +176,7 @@ fn graphs_use_only_weights_that_the_manifest_lists() {
 fn a_file_that_the_manifest_does_not_list_is_refused() {
     let work = tempfile::tempdir().unwrap();
     let engine = copied_engine(work.path());
-    let keys = work.path().join("ours");
-    let _ = run("engine-builder", words(&[&"keygen", &"-o", &keys])).success();
-    let [private, public] = ["key", "pub"].map(|extension| keys.with_extension(extension));
+    let [private, public] = new_key(work.path(), "ours");
     let sign = || run("engine-builder", words(&[&"sign", &engine, &"--key", &private]));
     let _ = sign().success();
     fs::write(engine.join("plugin.so"), "x").unwrap();
@@ -289,9 +285,7 @@ fn a_terminal_obeys_nothing_that_comes_out_of_a_file() {
 fn keys_belong_to_their_owner_and_openssl_reads_them() {
     let work = tempfile::tempdir().unwrap();
     let engine = copied_engine(work.path());
-    let keys = work.path().join("ours");
-    let _ = run("engine-builder", words(&[&"keygen", &"-o", &keys])).success();
-    let [private, public] = ["key", "pub"].map(|extension| keys.with_extension(extension));
+    let [private, public] = new_key(work.path(), "ours");
     let sign = || run("engine-builder", words(&[&"sign", &engine, &"--key", &private]));
     let verify = || run("engine-builder", words(&[&"verify", &engine, &"--key", &public]));
     // PKCS#8 version 1 without the public half: 48 bytes of DER, whose beginning is always the same (RFC 8410).

@@ -1,6 +1,6 @@
 //! Engines of several parts through the programs: diffusion pipelines in diffusers' layout, signed and shipped as one.
 
-use end_to_end::{Outcome, names_in, repository, run, words};
+use end_to_end::{Outcome, names_in, new_key, repository, run, words};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -158,10 +158,8 @@ fn one_signature_covers_a_shipped_pipeline() {
     let built = build(&from, &engine, &["--size", "16x16", "--json"]).success().json();
     assert_eq!(built["parts"].as_object().unwrap().len(), 5);
     assert_eq!(built["diffusion"]["force_zeros_for_empty_prompt"], true);
-    let name = work.path().join("key");
-    let _ = run("engine-builder", words(&[&"keygen", &"-o", &name])).success();
-    let [key, public] = ["key.key", "key.pub"].map(|name| work.path().join(name));
-    let _ = run("engine-builder", words(&[&"sign", &engine, &"--key", &key])).success();
+    let [private, public] = new_key(work.path(), "ours");
+    let _ = run("engine-builder", words(&[&"sign", &engine, &"--key", &private])).success();
     let (archive, unpacked) = (work.path().join("engine.tar"), work.path().join("unpacked"));
     let _ = run("engine-builder", words(&[&"pack", &engine, &"-o", &archive])).success();
     let unpack = words(&[&"unpack", &archive, &"-o", &unpacked, &"--require-signature", &public]);

@@ -1,7 +1,7 @@
 //! Engines with plans for RTX GPUs: built by NVIDIA's own builder, signed, shipped and checked on a machine without a
 //! GPU.
 
-use end_to_end::{Outcome, command, names_in, repository, run, words};
+use end_to_end::{Outcome, command, names_in, new_key, repository, run, words};
 use serde_json::{Value as Json, json};
 use std::fs;
 use std::io::Write;
@@ -123,13 +123,13 @@ fn it_is_verified_signed_packed_and_unpacked_and_no_plan_can_be_altered() {
     let _ = run("runtime", words(&[&"verify", &"--engine", &engine, &"--provider", &"tensorrt-rtx"]))
         .failure(3, &["refused, because tensorrt-rtx: "]);
 
-    let _ = run("engine-builder", words(&[&"keygen", &"-o", &path("ours")])).success();
-    let _ = run("engine-builder", words(&[&"sign", &engine, &"--key", &path("ours.key")])).success();
+    let [private, public] = new_key(work.path(), "ours");
+    let _ = run("engine-builder", words(&[&"sign", &engine, &"--key", &private])).success();
     let _ = run("engine-builder", words(&[&"pack", &engine, &"-o", &path("engine.tar")])).success();
     let unpacked = path("unpacked");
     let archive = path("engine.tar");
-    let key = path("ours.pub");
-    let _ = run("runtime", words(&[&"unpack", &archive, &"-o", &unpacked, &"--require-signature", &key])).success();
+    let unpack = words(&[&"unpack", &archive, &"-o", &unpacked, &"--require-signature", &public]);
+    let _ = run("runtime", unpack).success();
     assert!(content(&engine) == content(&unpacked));
 
     let plan = unpacked.join("tensorrt-rtx/model-1x3x24x24.plan");

@@ -82,8 +82,8 @@ impl Measured {
         let row = |row: &Row| format!("{}×{}", row.pictures, row.steps);
         let rows = rows.iter().map(row).collect::<Vec<_>>().join(", ");
         format!(
-            "{} on {provider} ({device}), {size}, {scheduler}, guidance {guidance}, pictures and steps {rows}, {threads} \
-             threads",
+            "{} on {provider} ({device}), {size}, {scheduler}, guidance {guidance}, pictures and steps {rows}, \
+             {threads} threads",
             precisions.join(" and ")
         )
     }
