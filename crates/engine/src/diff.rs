@@ -39,8 +39,9 @@ pub fn diff(first: &Path, second: &Path) -> Result<Vec<Difference>> {
 fn flatten(key: String, value: Value, leaves: &mut BTreeMap<String, Value>) {
     let within = |inner: &str| if key.is_empty() { inner.to_owned() } else { format!("{key}.{inner}") };
     match value {
-        Value::Object(object) if !object.is_empty() => {
-            object.into_iter().for_each(|(name, value)| flatten(within(&name), value, leaves))
+        // Manifests leave empty objects out.
+        Value::Object(object) => {
+            object.into_iter().for_each(|(name, value)| flatten(within(&name), value, leaves));
         }
         // Shapes and ranges are shown as one value.
         Value::Array(values) if values.iter().any(|value| value.is_object() || value.is_array()) => {

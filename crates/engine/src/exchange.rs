@@ -199,6 +199,8 @@ mod tests {
         fs::write(place.join(MANIFEST_FILE), r#"{"name": "my web app"}"#).unwrap();
         fs::write(place.join("index.html"), "x").unwrap();
         refused("is not the manifest of an engine");
+        fs::remove_file(place.join(MANIFEST_FILE)).unwrap();
+        refused("the folder is not empty and holds no engine");
         fs::remove_dir_all(&place).unwrap();
 
         put_in_place(finished(parent.path(), "0"), &place).unwrap();
@@ -212,6 +214,55 @@ mod tests {
         fs::remove_file(place.join("selftest.safetensors")).unwrap();
         put_in_place(finished(parent.path(), "1"), &place).unwrap();
         assert_eq!(names(&place), [MANIFEST_FILE, "selftest.safetensors"]);
+    }
+
+    #[test]
+    fn a_name_alone_lies_in_the_current_folder() {
+        assert_eq!(parent_of(Path::new("engine")), Path::new("."));
+        assert_eq!(parent_of(Path::new("engines/engine")), Path::new("engines"));
+    }
+
+    #[test]
+    fn files_are_listed_with_their_digests() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("tokenizer")).unwrap();
+        let digest = |name: &str, text: &str| {
+            fs::write(folder.path().join(name), text).unwrap();
+            (name.to_owned(), FileDigest { bytes: text.len() as u64, sha256: crate::digest::sha256(text.as_bytes()) })
+        };
+        let expected = BTreeMap::from([digest("tokenizer/vocab.json", "{}"), digest("graph.onnx", "graph")]);
+        assert_eq!(files(folder.path()).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_manifest_that_nobody_could_read_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = crate::validate::tests::manifest(&[(64, 64)]);
+        let broken = crate::manifest::Manifest { name: "../up".into(), ..manifest.clone() };
+        assert!(matches!(write_manifest(&broken, folder.path()), Err(Error::Manifest { .. })));
+        assert_eq!(names(folder.path()), [""; 0]);
+        write_manifest(&manifest, folder.path()).unwrap();
+        let read = Listing::read(folder.path()).unwrap();
+        assert!(read.has("selftest.safetensors") && !read.has("other"));
+    }
+
+    #[test]
+    fn whoever_may_read_new_files_may_read_an_engine() {
+        let parent = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        let (file, folder) = (parent.path().join("file"), parent.path().join("folder"));
+        fs::write(&file, "x").unwrap();
+        fs::create_dir(&folder).unwrap();
+        let staging = finished(parent.path(), "0");
+        fs::create_dir(staging.path().join("tokenizer")).unwrap();
+        for private in [staging.path().to_owned(), staging.path().join("tokenizer")] {
+            fs::set_permissions(private, Permissions::from_mode(0o700)).unwrap();
+        }
+        fs::set_permissions(staging.path().join("selftest.safetensors"), Permissions::from_mode(0o600)).unwrap();
+        let engine = parent.path().join("engine");
+        put_in_place(staging, &engine).unwrap();
+        assert_eq!(mode(&engine.join("selftest.safetensors")), mode(&file));
+        assert_eq!([mode(&engine), mode(&engine.join("tokenizer"))], [mode(&folder); 2]);
     }
 
     #[test]

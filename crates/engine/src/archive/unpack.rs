@@ -111,8 +111,7 @@ fn unpack_to(staging: &Path, file: File, archive: &Path, key: Option<&PublicKey>
                 Problem::Read(e) => broken(e),
                 Problem::Other(e) => e,
             })?;
-            let (sha256, _) = content.finish();
-            check(&digest, &sha256).map_err(|problem| refused(&name, problem))?;
+            check(&digest, &content.finish()).map_err(|problem| refused(&name, problem))?;
         }
         seen.insert(name);
     }

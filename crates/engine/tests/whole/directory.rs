@@ -9,7 +9,7 @@ use std::path::Path;
 use tileforge_engine::digest::{FileDigest, sha256};
 use tileforge_engine::share::share_files;
 use tileforge_engine::store::{self, Facts, Store};
-use tileforge_engine::{Engine, Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, WEIGHTS_FILE, diff};
+use tileforge_engine::{Bundle, Engine, Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, WEIGHTS_FILE, diff};
 
 fn refusal(directory: &Path) -> String {
     text(Engine::open(directory).unwrap_err())
@@ -21,6 +21,9 @@ fn an_opened_engine_gives_its_graphs_and_the_files_that_were_digested() {
     let directory = write(folder.path(), &manifest("x2"));
     let engine = Engine::open(&directory).unwrap();
     assert_eq!(engine.directory(), directory);
+    let bundle = Bundle::open(&directory).unwrap();
+    let engines = bundle.engines();
+    assert!(matches!(engines[..], [(None, only)] if only.manifest() == engine.manifest()));
     assert_eq!(engine.path_of("model.weights"), directory.join("model.weights"));
     assert_eq!(engine.graph_named(FILES[1]).unwrap().inputs["input"], [1, 3, 16, 32]);
     assert_eq!(engine.graph_named(FILES[2]), None);
@@ -128,7 +131,7 @@ fn a_comparison_names_every_key_that_differs() {
     ];
     assert_eq!(found, expected.each_ref().map(|(key, first, second)| (*key, first, second)));
 
-    // An empty list and an empty object are values of their own.
+    // An empty list is a value of its own.
     let mut gated = manifest("first");
     gated["gates"] = json!([{ "name": "finite", "graph": FILES[0], "value": 1.0, "floor": 1.0 }]);
     let gated = write(&folder.path().join("gated"), &gated);

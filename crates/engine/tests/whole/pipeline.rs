@@ -375,6 +375,9 @@ fn pipelines_are_compared_part_by_part() {
     let found: Vec<_> = found.iter().map(|found| (found.key.as_str(), &found.second)).collect();
     let (licence, name) = (Some(json!("MIT")), Some(json!("second")));
     assert_eq!(found, [("name", &name), ("parts.decoder.model.licence", &licence)]);
-    let parts = &Bundle::open(&first).unwrap().manifest_json().unwrap()["parts"];
+    let bundle = Bundle::open(&first).unwrap();
+    let parts = &bundle.manifest_json().unwrap()["parts"];
     assert_eq!(parts["encoder"]["name"], Value::from("encoder"));
+    let names: Vec<_> = bundle.engines().into_iter().map(|(name, engine)| (name, &*engine.manifest().name)).collect();
+    assert_eq!(names, PARTS.map(|part| (Some(part), part)));
 }
