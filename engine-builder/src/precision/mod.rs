@@ -21,6 +21,8 @@ mod options;
 mod quality;
 mod range;
 mod recipe;
+#[cfg(all(test, feature = "rtx"))]
+mod rtx_tests;
 mod search;
 mod speed;
 mod statistics;

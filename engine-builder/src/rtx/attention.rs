@@ -18,7 +18,8 @@ const FUSED_WIDTHS: std::ops::RangeInclusive<usize> = 9..=256;
 /// # Errors
 /// Those of [`attention_as_products`], with the node; the model is then as before.
 pub(super) fn written_out(model: &mut Model) -> Result<usize> {
-    let refused = |node: &Node| is_attention(node) && !has_kernel(model, node);
+    let is_quantised = model.nodes.iter().any(|node| node.operator == "QuantizeLinear");
+    let refused = |node: &Node| is_attention(node) && !has_kernel(model, node, is_quantised);
     let refused: Vec<bool> = model.nodes.iter().map(refused).collect();
     let count = refused.iter().filter(|refused| **refused).count();
     if count > 0 {
@@ -45,19 +46,25 @@ fn integer(node: &Node, name: &str) -> i64 {
 /// | 3-D | neither | any | any |
 /// | 4-D | neither | half | [`FUSED_WIDTHS`] |
 /// | any | one of the two | half | [`FUSED_WIDTHS`] |
-fn has_kernel(model: &Model, node: &Node) -> bool {
+///
+/// In a graph with 8-bit values, 3-D has no more kernels than 4-D, and a single head has none.
+fn has_kernel(model: &Model, node: &Node, is_quantised: bool) -> bool {
     let causal = integer(node, "is_causal") != 0;
     let masked = node.inputs.get(3).is_some_and(|mask| !mask.is_empty());
     let Some(queries) = node.inputs.first().and_then(|name| model.type_of(name)) else { return false };
-    let heads = usize::try_from(integer(node, "q_num_heads")).ok().filter(|heads| *heads > 0);
-    let (merged, width) = match queries.dims.as_slice() {
-        [_, _, width] => (true, width.fixed().zip(heads).map(|(width, heads)| width / heads)),
-        [_, _, _, width] => (false, width.fixed()),
+    let (merged, heads, width) = match queries.dims.as_slice() {
+        [_, _, width] => {
+            let heads = usize::try_from(integer(node, "q_num_heads")).ok().filter(|heads| *heads > 0);
+            (true, heads, width.fixed().zip(heads).map(|(width, heads)| width / heads))
+        }
+        [_, heads, _, width] => (false, heads.fixed(), width.fixed()),
         _ => return false,
     };
     let half = matches!(queries.data_type, DataType::F16 | DataType::Bf16);
-    let fused = half && width.is_some_and(|width| FUSED_WIDTHS.contains(&width));
-    (merged && !causal && !masked) || (fused && !(causal && masked))
+    let fused = half
+        && width.is_some_and(|width| FUSED_WIDTHS.contains(&width))
+        && !(is_quantised && heads.is_none_or(|heads| heads == 1));
+    (merged && !is_quantised && !causal && !masked) || (fused && !(causal && masked))
 }
 
 #[cfg(test)]

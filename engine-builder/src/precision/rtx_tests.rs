@@ -1,0 +1,78 @@
+//! Every architecture with 8-bit activations, in the hands of NVIDIA's builder for RTX GPUs. It needs no GPU. The other
+//! precisions need no calibration, so an end-to-end test builds them.
+
+use super::RangeMethod;
+use super::islands::outside_f16;
+use super::recipe::{Recipe, default_layers};
+use super::statistics::Statistics;
+use crate::rtx;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::path::Path;
+use tileforge_contract::{Precision, Provider};
+use tileforge_exporter::arch::{Entry, registry};
+use tileforge_exporter::{Checkpoint, export, synthesise};
+use tileforge_graph::{DataType, Model, Port, WeightStorage, save};
+use tileforge_tensorrt::ComputeCapability::{self, Sm86, Sm89, Sm120};
+use tileforge_tensorrt::{BuildOptions, Library};
+
+/// What an input's dimension becomes that the graph leaves open.
+const OPEN_SIZE: usize = 64;
+
+/// The graph of the preset `tiny`, with fixed sizes.
+fn tiny(architecture: &Entry, folder: &Path) -> Model {
+    let (_, network) = architecture.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap();
+    let checkpoint = folder.join("checkpoint.safetensors");
+    synthesise(network.as_ref(), DataType::F32, 1, &checkpoint).unwrap();
+    let checkpoint = Checkpoint::open(&checkpoint).unwrap();
+    let model = export(&checkpoint, &network.example_shapes(), &BTreeMap::new()).unwrap().model;
+    let sizes = |port: &Port| {
+        let sides = port.ty.dims.iter().enumerate();
+        let side = |(axis, dim): (usize, &tileforge_graph::Dim)| dim.fixed().unwrap_or([1, OPEN_SIZE][axis.min(1)]);
+        (port.name.clone(), sides.map(side).collect())
+    };
+    let open = model.inputs.iter().filter(|port| port.ty.fixed_dims().is_none());
+    model.specialised(&open.map(sizes).collect()).unwrap()
+}
+
+/// The model with its default layers in 8 bits. Every value is taken to reach from −1 to 1.
+fn quantised(model: &Model, precision: Precision) -> Model {
+    let mut statistics = Statistics::new();
+    let values = model.nodes.iter().flat_map(|node| &node.outputs).chain(model.inputs.iter().map(|port| &port.name));
+    values.for_each(|name| statistics.entry(name.clone()).or_default().add(&[-1.0, 1.0]));
+    let outside = outside_f16(model, &statistics).unwrap();
+    let recipe = Recipe { precision, provider: Provider::TensorRtRtx, range: RangeMethod::MinMax, statistics, outside };
+    let layers = default_layers(model, recipe.scheme().unwrap()).unwrap();
+    assert!(!layers.is_empty(), "{} has no layer for {precision}", model.name);
+    let made = recipe.apply(model, &layers.into_iter().collect::<BTreeSet<_>>()).unwrap();
+    assert!(made.nodes.iter().any(|node| node.operator == "QuantizeLinear"), "{} {precision}", model.name);
+    made
+}
+
+#[test]
+fn every_architecture_in_8_bits_is_built_for_every_rtx_gpu_that_computes_in_them() {
+    let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.onnxruntime/lib");
+    let library = Library::load(&library).unwrap_or_else(|error| panic!("{error}; run `make setup RTX=1`"));
+    let cases: [(Precision, &[ComputeCapability]); 2] =
+        [(Precision::Int8, &[Sm86, Sm89, Sm120]), (Precision::Fp8, &[Sm89, Sm120])];
+    let (mut refusals, mut plans) = (Vec::new(), 0);
+    for architecture in registry() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = tiny(architecture, folder.path());
+        for (precision, capabilities) in cases {
+            let mut quantised = quantised(&model, precision);
+            rtx::prepare(&mut quantised).unwrap();
+            let graph = folder.path().join(format!("{precision}.onnx"));
+            save(&quantised, &graph, WeightStorage::Inline).unwrap();
+            for capability in capabilities {
+                let options = BuildOptions::default();
+                match library.build(&graph, &[*capability], &options, &mut |_| ControlFlow::Continue(())) {
+                    Ok(_) => plans += 1,
+                    Err(error) => refusals.push(format!("{} {precision} {capability}: {error}", architecture.name)),
+                }
+            }
+        }
+    }
+    println!("{plans} plans, {} refusals", refusals.len());
+    assert!(refusals.is_empty(), "{plans} plans built; refused:\n{}", refusals.join("\n"));
+}
