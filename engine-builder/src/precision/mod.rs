@@ -21,7 +21,8 @@ mod options;
 mod quality;
 mod range;
 mod recipe;
-#[cfg(all(test, feature = "rtx"))]
+#[cfg(test)]
+#[cfg(feature = "rtx")]
 mod rtx_tests;
 mod search;
 mod speed;
