@@ -2,6 +2,7 @@
 
 use crate::small_engine::{FILES, content, manifest, text, write};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -9,7 +10,11 @@ use std::path::Path;
 use tileforge_engine::digest::{FileDigest, sha256};
 use tileforge_engine::share::share_files;
 use tileforge_engine::store::{self, Facts, Store};
-use tileforge_engine::{Bundle, Engine, Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, WEIGHTS_FILE, diff};
+use tileforge_engine::{Bundle, Engine, Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, WEIGHTS_FILE, diff, extend};
+
+fn inode(directory: &Path, name: &str) -> u64 {
+    fs::metadata(directory.join(name)).unwrap().ino()
+}
 
 fn refusal(directory: &Path) -> String {
     text(Engine::open(directory).unwrap_err())
@@ -68,6 +73,51 @@ fn a_folder_that_is_no_engine_says_what_it_is() {
     Engine::open(&directory).unwrap();
     grow(MANIFEST_MAXIMUM_BYTES + 1);
     assert!(refusal(&directory).contains("16777217"), "{}", refusal(&directory));
+}
+
+#[test]
+fn a_folder_that_cannot_be_opened_is_not_called_missing() {
+    let error = refusal(Path::new(&"x".repeat(300)));
+    assert!(error.contains("cannot open") && !error.contains("no such folder"), "{error}");
+}
+
+#[test]
+fn a_manifest_leaves_defaults_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = |change: Value| {
+        let mut changed = manifest("x2");
+        change.as_object().unwrap().iter().for_each(|(name, value)| changed["target"][name] = value.clone());
+        let engine = Engine::open(&write(folder.path(), &changed)).unwrap();
+        serde_json::to_value(&engine.manifest().target).unwrap()
+    };
+    let plain = target(json!({}));
+    assert!(plain.get("portable").is_none() && plain.get("streams").is_none(), "{plain}");
+    assert_eq!(target(json!({ "portable": false, "streams": 1 })), plain);
+    let other = target(json!({ "portable": true, "streams": 2 }));
+    assert_eq!((&other["portable"], &other["streams"]), (&json!(true), &json!(2)));
+}
+
+#[test]
+fn an_engine_is_extended_by_files_that_its_new_manifest_lists() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = write(folder.path(), &manifest("first"));
+    let engine = Engine::open(&first).unwrap();
+    let (cache, other) = (folder.path().join("made"), folder.path().join("second"));
+    fs::write(&cache, "cache").unwrap();
+    let added = ["tensorrt/key/cache", FILES[3]].map(|name| (name.to_owned(), cache.clone()));
+    let made = extend(&engine, &added.into(), &other).unwrap();
+    let extended = Engine::open(&other).unwrap();
+    assert_eq!(extended.manifest(), &made);
+    extended.check_nothing_unlisted().unwrap();
+    for (name, bytes) in extended.files() {
+        let is_added = name == FILES[3] || name == "tensorrt/key/cache";
+        assert_eq!(bytes, if is_added { b"cache".to_vec() } else { content(name) }, "{name}");
+        assert!(is_added || inode(&first, name) == inode(&other, name), "{name}");
+    }
+    assert_eq!(extended.files().count(), FILES.len() + 1);
+    let outside = BTreeMap::from([("../cache".to_owned(), cache)]);
+    assert!(matches!(extend(&engine, &outside, &folder.path().join("third")), Err(Error::Manifest { .. })));
+    assert!(!folder.path().join("third").exists());
 }
 
 #[test]
@@ -149,7 +199,6 @@ fn a_comparison_names_every_key_that_differs() {
 #[test]
 fn equal_files_of_engines_are_stored_once() {
     let folder = tempfile::tempdir().unwrap();
-    let inode = |directory: &Path, name: &str| fs::metadata(directory.join(name)).unwrap().ino();
     let deep = folder.path().join("rtx4090");
     let first = write(&deep, &manifest("first"));
     let second = write(&deep, &manifest("second"));

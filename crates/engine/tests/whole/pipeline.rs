@@ -204,6 +204,10 @@ fn a_file_that_no_manifest_lists_is_found() {
     symlink("../elsewhere", directory.join("decoder")).unwrap();
     let error = text(bundle.check_nothing_unlisted().unwrap_err());
     assert!(error.contains("vae/decoder: expected only files"), "{error}");
+    // One that cannot be opened is not called missing.
+    fs::remove_file(directory.join("decoder")).unwrap();
+    symlink("decoder", directory.join("decoder")).unwrap();
+    assert!(refusal(&directory).contains("decoder: cannot open"), "{}", refusal(&directory));
 }
 
 #[test]
