@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use tileforge_contract::Precision;
 use tileforge_contract::Provider;
 use tileforge_graph::rewrite::{self, Scheme, fold_weight_casts};
-use tileforge_graph::{DataType, Model, Node};
+use tileforge_graph::{Attribute, DataType, Model, Node};
 
 /// A precision, a target, and the results of calibration. It converts the graph of any tile.
 pub(super) struct Recipe {
@@ -94,8 +94,28 @@ pub(super) fn half(model: &Model, half: DataType, islands: &BTreeSet<String>) ->
 pub(super) fn for_cpu(model: &Model) -> Result<Model> {
     let folded = fold_weight_casts(model)?;
     let faster = rewrite::repeated_channels_as_convolutions(&rewrite::prelu_as_products(&folded)?)?;
+    let faster = rewrite::upsampled_convolutions_as_phases(&faster)?;
+    // The operator's kernel takes one thread for each head.
+    let single_head: Vec<bool> = faster.nodes.iter().map(is_attention_of_one_head).collect();
+    let faster = rewrite::attention_as_products(&faster, &single_head)?;
     // If nothing is gained, half-precision weights stay as they are stored.
     Ok(if faster.nodes == folded.nodes { model.clone() } else { faster })
+}
+
+/// Whether a node is plain attention of one head, as autoencoders have it.
+fn is_attention_of_one_head(node: &Node) -> bool {
+    let is = |name: &str, expected: i64| match node.attributes.get(name) {
+        Some(value) => *value == Attribute::Int(expected),
+        None => expected == 0,
+    };
+    let is_plain = node.inputs.len() == 3 && node.outputs.len() == 1 && is("is_causal", 0);
+    let known = ["q_num_heads", "kv_num_heads", "is_causal", "scale"];
+    node.operator == "Attention"
+        && node.domain.is_empty()
+        && is_plain
+        && is("q_num_heads", 1)
+        && is("kv_num_heads", 1)
+        && node.attributes.keys().all(|name| known.contains(&name.as_str()))
 }
 
 /// The layers that are quantised by default.

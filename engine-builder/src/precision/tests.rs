@@ -2,13 +2,14 @@
 
 use super::RangeMethod;
 use super::islands::{outside_f16, touching};
-use super::recipe::Recipe;
+use super::recipe::{Recipe, for_cpu};
 use super::statistics::Statistics;
 use crate::Result;
 use std::collections::BTreeSet;
 use tileforge_contract::Precision;
 use tileforge_contract::Provider;
-use tileforge_graph::{ConvOptions, DataType, Model, Node, TensorType, Trace, Weight};
+use tileforge_graph::{Attribute, ConvOptions, DataType, Model, Node, TensorType, Trace, Weight, WeightStorage, save};
+use tileforge_session::{Session, SessionOptions, Tensor};
 
 const LAYERS: [&str; 4] = ["enter", "grow", "shrink", "leave"];
 
@@ -202,5 +203,50 @@ fn a_measured_range_becomes_scale_and_zero_point() {
             let made = converted(&model, target, "enter/Conv", [low, high]).unwrap();
             assert_eq!(quantisation(&made, "enter/Conv"), (DataType::F16, half(scale), data_type, vec![0]));
         }
+    }
+}
+
+/// What a model of one input makes of values that are the same for every call.
+fn run(model: &Model) -> ndarray::ArrayD<f32> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    save(model, &path, WeightStorage::Inline).unwrap();
+    let mut session = Session::open(&crate::tests::environment(), &path, &SessionOptions::default()).unwrap();
+    let dims = model.inputs[0].ty.fixed_dims().unwrap();
+    let values = (0..dims.iter().product()).map(|at: usize| ((at * 37) % 101) as f32 / 50.0 - 1.0).collect();
+    let values: Tensor = ndarray::ArrayD::from_shape_vec(dims, values).unwrap().into();
+    session.run(&[(&model.inputs[0].name, &values)]).unwrap().remove(0).1.into_f32().unwrap()
+}
+
+#[test]
+fn the_forms_for_cpus_compute_the_same() {
+    let operators = |model: &Model| model.nodes.iter().map(|node| node.operator.clone()).collect::<Vec<_>>();
+    let values = |count: usize| (0..count).map(|at| ((at * 29) % 17) as f32 / 17.0 - 0.4).collect::<Vec<_>>();
+    let trace = Trace::new("upsampled", 9, 20);
+    let image = trace.input("image", TensorType::new(DataType::F32, [2, 3, 5, 7]));
+    let filters = trace.weight("filters", f32s(&[4, 3, 3, 3], &values(108)));
+    let bias = trace.weight("bias", f32s(&[4], &values(4)));
+    trace.output("enlarged", &image.upsample_nearest(2).conv(&filters, Some(&bias), &ConvOptions::same(3)));
+    let model = trace.finish().unwrap();
+    let made = for_cpu(&model).unwrap();
+    assert!(!operators(&made).contains(&"Resize".to_owned()));
+    let (expected, found) = (run(&model), run(&made));
+    assert_eq!(found.shape(), [2, 4, 10, 14]);
+    let worst = (&expected - &found).mapv(f32::abs).into_iter().fold(0.0, f32::max);
+    assert!(worst < 1e-5, "{worst}");
+
+    let attention = |heads: i64, is_causal: i64| {
+        let trace = Trace::new("attention", 9, 23);
+        let x = trace.input("x", TensorType::new(DataType::F32, [1, 9, 8]));
+        let attributes = [("q_num_heads", heads), ("kv_num_heads", heads), ("is_causal", is_causal)];
+        let attributes = attributes.map(|(name, value)| (name, Attribute::from(value)));
+        trace.output("seen", &trace.node("Attention", &[&x, &x, &x], attributes));
+        trace.finish().unwrap()
+    };
+    let (model, made) = (attention(1, 0), for_cpu(&attention(1, 0)).unwrap());
+    assert!(!operators(&made).contains(&"Attention".to_owned()));
+    assert_eq!(run(&model), run(&made));
+    for kept in [attention(2, 0), attention(1, 1)] {
+        assert_eq!(for_cpu(&kept).unwrap().nodes, kept.nodes);
     }
 }

@@ -12,7 +12,7 @@
 //! | `in_fp32` | nodes of such a graph in FP32, between Casts |
 //! | `rounding` | FP32 graphs that round as a graph in FP16 or BF16 does |
 //! | `quantise` | INT8 and FP8 by QuantizeLinear and DequantizeLinear |
-//! | `prelu`, `repeated_channels` | forms for which ONNX Runtime's CPU provider has faster kernels |
+//! | `prelu`, `repeated_channels`, `upsampled` | forms for which ONNX Runtime's CPU provider has faster kernels |
 //! | `segments` | a graph cut into pieces that follow each other |
 //!
 //! A rule only knows the graph and the numbers that it gets. The caller decides which precision a target needs, and
@@ -32,6 +32,7 @@ mod rounding;
 mod segments;
 #[cfg(test)]
 mod tests;
+mod upsampled;
 mod weight_casts;
 
 pub use attention::attention_as_products;
@@ -46,6 +47,7 @@ pub use reading::{Readers, reads, remove_unread};
 pub use repeated_channels::repeated_channels_as_convolutions;
 pub use rounding::rounding_to;
 pub use segments::{Segment, kept_bytes, segments};
+pub use upsampled::upsampled_convolutions_as_phases;
 pub use weight_casts::fold_weight_casts;
 
 /// Checks that `selected` has one entry for each node of a model.

@@ -108,6 +108,37 @@ fn repeated_channels_become_filters_with_a_single_1() {
     }
 }
 
+/// A convolution of an image that was enlarged by `factor`.
+fn convolution_of_enlarged(factor: usize, options: &ConvOptions, kernel: usize) -> Model {
+    let trace = Trace::new("upsampled", 9, 20);
+    let image = trace.input("image", TensorType::new(DataType::F32, [1, 2, 4, 5]));
+    let values: Vec<f32> = (0..2 * kernel * kernel).map(|value| value as f32).collect();
+    let filters = trace.weight("filters", f32s(&[1, 2, kernel, kernel], &values));
+    trace.output("output", &image.upsample_nearest(factor).conv(&filters, None, options));
+    trace.finish().unwrap()
+}
+
+#[test]
+fn a_convolution_of_an_enlarged_image_is_four_of_the_small_one() {
+    let made = upsampled_convolutions_as_phases(&convolution_of_enlarged(2, &ConvOptions::same(3), 3)).unwrap();
+    assert_eq!(operators(&made), ["Conv", "Conv", "Conv", "Conv", "Concat", "DepthToSpace"]);
+    assert_eq!(made.outputs[0].ty.fixed_dims().unwrap(), [1, 1, 8, 10]);
+    let filters = |phase: usize| made.weights[&made.nodes[phase].inputs[1]].to_f32s().unwrap();
+    // Of 0 … 8: an even row meets the pixel above with its first taps, an odd one the pixel below with its last.
+    assert_eq!(filters(0)[..4], [0.0, 1.0 + 2.0, 3.0 + 6.0, 4.0 + 5.0 + 7.0 + 8.0]);
+    assert_eq!(filters(3)[..4], [0.0 + 1.0 + 3.0 + 4.0, 2.0 + 5.0, 6.0 + 7.0, 8.0]);
+    for (factor, options, kernel) in [
+        (4, ConvOptions::same(3), 3),
+        (2, ConvOptions::same(1), 1),
+        (2, ConvOptions::same_dilated([3; 2], 2), 3),
+        (2, ConvOptions { pads: vec![0; 4], ..ConvOptions::same(3) }, 3),
+        (2, ConvOptions { strides: vec![2; 2], ..ConvOptions::same(3) }, 3),
+    ] {
+        let model = convolution_of_enlarged(factor, &options, kernel);
+        assert_eq!(upsampled_convolutions_as_phases(&model).unwrap().nodes, model.nodes, "{factor} {options:?}");
+    }
+}
+
 #[test]
 fn layers_have_a_constant_weight_and_read_activations() {
     let model = convolutions();
