@@ -18,7 +18,7 @@ const RUNGE_KUTTA_STEPS: usize = 3;
 struct Pndm {
     levels: NoiseLevels,
     schedule: MixtureSchedule,
-    /// How many of the timesteps are Runge–Kutta's.
+    /// How many evaluations are Runge–Kutta's: the first ones of any run.
     runge_kutta: usize,
     stride: usize,
     final_alpha_bar: f64,
@@ -49,9 +49,6 @@ pub(super) fn pndm(config: &Config, options: &Options) -> Result<Box<dyn Solver>
     } else {
         if steps.len() <= RUNGE_KUTTA_STEPS {
             return Err(config.conflict("at least 4 steps are needed without skip_prk_steps"));
-        }
-        if options.strength < 1.0 || options.start.is_some() {
-            return Err(config.conflict("a run that starts in the middle needs skip_prk_steps"));
         }
         let half = (stride / 2) as f64;
         let mut timesteps = Vec::new();
@@ -93,8 +90,10 @@ impl Pndm {
         }
     }
 
+    /// A run that starts in the middle makes Runge–Kutta's steps there. As in diffusers, each of them then begins at the
+    /// timestep that the same step of a whole run begins at, and ends at this evaluation's own.
     fn runge_kutta(&mut self, evaluation: usize, output: Vec<f64>, sample: &mut [f64]) {
-        let phase = evaluation % 4;
+        let phase = self.made % 4;
         let weight = if phase == 0 || phase == 3 { 1.0 / 6.0 } else { 1.0 / 3.0 };
         if phase == 0 {
             self.sum = vec![0.0; output.len()];
@@ -105,9 +104,9 @@ impl Pndm {
             *sum += weight * output;
         }
         sample.copy_from_slice(&self.kept);
-        let back = if evaluation % 2 == 1 { 0 } else { self.stride / 2 };
+        let back = if phase % 2 == 1 { 0 } else { self.stride / 2 };
         let to = (self.schedule.timesteps[evaluation] as usize).checked_sub(back);
-        let from = self.schedule.timesteps[evaluation - phase] as usize;
+        let from = self.schedule.timesteps[self.made - phase] as usize;
         let output = if phase == 3 { std::mem::take(&mut self.sum) } else { output };
         self.transfer(sample, &output, from, to);
     }
@@ -151,7 +150,7 @@ impl Solver for Pndm {
 
     fn step(&mut self, evaluation: usize, output: &[f32], sample: &mut [f64], _: &mut dyn Noise) {
         let output: Vec<f64> = output.iter().copied().map(f64::from).collect();
-        if evaluation < self.runge_kutta {
+        if self.made < self.runge_kutta {
             self.runge_kutta(evaluation, output, sample);
         } else {
             self.multistep(evaluation, output, sample);

@@ -171,9 +171,6 @@ fn runs_that_cannot_be_are_refused() {
     assert!(with(|options| options.steps = 0).contains("cannot run 0 steps"));
     assert!(refused("DDIM", "", &Options::new(1001)).contains("cannot run 1001 steps; expected 1 to 1000"));
     assert!(refused("PNDM", "", &Options::new(3)).contains("at least 4 steps"));
-    let mut options = Options::new(20);
-    options.strength = 0.5;
-    assert!(refused("PNDM", "", &options).contains("a run that starts in the middle needs skip_prk_steps"));
 }
 
 #[test]
