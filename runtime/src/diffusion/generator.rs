@@ -7,27 +7,26 @@ use tileforge_engine::{Engine, Pipeline};
 use tileforge_image::Size;
 use tileforge_session::{Environment, Placement, Verdict};
 
+use super::conditions::{Conditions, TIME_IDS_WITH_SCORE, check_texts};
 use super::error::Error;
 use super::guidance::Step;
-use super::network::{Condition, Network};
+use super::network::Network;
+use super::open::{Networks, Open};
 use super::request::{Generated, Request, Seconds, Start, Statistics};
 use super::schedulers::{self, Config, Scheduler};
 use super::settings::{Kind, Settings};
 use super::start::{Beginner, Beginning};
-use super::texts::{Embedded, States, TextEncoder, embed, pieces};
+use super::texts::{States, TextEncoder, pieces};
 use super::tokenizer::Tokenizer;
 use crate::autoencoder::{CodingOptions, Decoder, Encoder, Latent, Sections, Watch, pixels_of};
 use crate::error::{Error as RuntimeError, Result};
 use crate::executor::{Intake, Reply, Task, serve_each};
 use crate::pixels::Pixels;
-use crate::sessions::Worker;
 
 /// The file of the scheduler's configuration.
 const SCHEDULER: &str = "scheduler/scheduler_config.json";
 /// The parts of the text encoders, with the folders of their tokenizers.
 const TEXTS: [(&str, &str); 2] = [("text_encoder", "tokenizer"), ("text_encoder_2", "tokenizer_2")];
-/// How many numbers about the picture a network takes that is asked for a score: SDXL's refiner.
-const TIME_IDS_WITH_SCORE: usize = 5;
 
 /// How pictures are made.
 #[derive(Clone, Debug, Default)]
@@ -43,10 +42,7 @@ pub struct Options {
 
 /// A diffusion pipeline: the task of an [`Executor`](crate::executor::Executor).
 pub struct Generator {
-    texts: Vec<TextEncoder>,
-    network: Network,
-    encoder: Option<Encoder>,
-    decoder: Decoder,
+    networks: Networks,
     scheduler: Config,
     /// Without a negative prompt, its embeddings are zeros.
     zeros_without_negative: bool,
@@ -99,17 +95,14 @@ impl Generator {
         Ok(Self {
             zeros_without_negative: xl && diffusion.is_none_or(|diffusion| diffusion.force_zeros_for_empty_prompt),
             low_memory: options.low_memory,
-            texts,
-            network,
-            encoder,
-            decoder,
+            networks: Networks { texts, network, encoder, decoder },
             scheduler,
         })
     }
 
     /// Whether it is SDXL or its refiner, whose pipelines have other defaults.
     pub fn is_xl(&self) -> bool {
-        self.network.time_ids().is_some()
+        self.networks.network.time_ids().is_some()
     }
 
     /// The scheduler's class, where a request asks for no other.
@@ -119,39 +112,44 @@ impl Generator {
 
     /// The sizes of pictures that it makes, the smallest first.
     pub fn sizes(&self) -> Vec<Size> {
-        self.network.latents().into_iter().map(|latent| pixels_of(latent, self.decoder.factor())).collect()
+        self.networks
+            .network
+            .latents()
+            .into_iter()
+            .map(|latent| pixels_of(latent, self.networks.decoder.factor()))
+            .collect()
     }
 
     /// How the network fits this box.
     pub fn verdict(&self) -> &Verdict {
-        self.network.sessions.verdict()
+        self.networks.network.sessions.verdict()
     }
 
     /// Whether the network only fills masked parts of pictures.
     pub fn needs_mask(&self) -> bool {
-        self.network.inpaints()
+        self.networks.network.inpaints()
     }
 
     /// Threads of each session on the CPU; `None`: those that ONNX Runtime takes for one session.
     pub fn threads(&self) -> Option<usize> {
-        self.network.sessions.threads()
+        self.networks.network.sessions.threads()
     }
 
     /// The provider that the network's sessions are opened on.
     pub fn provider(&self) -> Provider {
-        self.network.sessions.provider()
+        self.networks.network.sessions.provider()
     }
 
     /// How long all sessions so far took to open.
     pub fn session_time(&self) -> Duration {
-        let texts: Duration = self.texts.iter().map(|text| text.sessions.opening()).sum();
-        let encoder = self.encoder.as_ref().map_or(Duration::ZERO, Encoder::session_time);
-        texts + self.network.sessions.opening() + encoder + self.decoder.session_time()
+        let texts: Duration = self.networks.texts.iter().map(|text| text.sessions.opening()).sum();
+        let encoder = self.networks.encoder.as_ref().map_or(Duration::ZERO, Encoder::session_time);
+        texts + self.networks.network.sessions.opening() + encoder + self.networks.decoder.session_time()
     }
 
     /// The size of the result and of its latent.
     fn sized(&self, wanted: Option<Size>, start: Option<&Start>, noise: Option<&Latent>) -> Result<[Size; 2], Error> {
-        let factor = self.decoder.factor();
+        let factor = self.networks.decoder.factor();
         let multiple = u32::try_from(factor).unwrap_or(u32::MAX);
         let of_start = start.map(|start| match start {
             Start::Picture(picture) => {
@@ -186,35 +184,6 @@ impl Generator {
         Ok((config.scheduler(&options)?, config.class().to_owned()))
     }
 
-    /// What the network is conditioned on: the prompt, and without it.
-    fn conditions(
-        &self,
-        workers: &mut [Worker<'_>],
-        settings: &Settings,
-        size: Size,
-        pieces: usize,
-        cut_off: &mut Vec<String>,
-    ) -> Result<(Condition, Option<Condition>)> {
-        let mut embedded = |text: &str| -> Result<Embedded> {
-            let (embedded, rest) = embed(&self.texts, workers, text, pieces, settings.long_prompt)?;
-            cut_off.extend(rest);
-            Ok(embedded)
-        };
-        let prompt = embedded(&settings.prompt)?;
-        let negative = match &settings.negative_prompt {
-            _ if !settings.is_guided() => None,
-            None if self.zeros_without_negative => Some(prompt.zeros()),
-            negative => Some(embedded(negative.as_deref().unwrap_or_default())?),
-        };
-        let condition = |embedded: Embedded, score: f64| Condition {
-            states: embedded.states,
-            pooled: embedded.pooled.unwrap_or_default(),
-            time_ids: self.network.time_ids().map_or(Vec::new(), |count| time_ids(count, size, score)),
-        };
-        let negative = negative.map(|embedded| condition(embedded, settings.negative_aesthetic_score));
-        Ok((condition(prompt, settings.aesthetic_score), negative))
-    }
-
     fn generate(&self, open: &mut Open<'_>, request: Request, reply: &Reply<Generated>) -> Result<Generated> {
         let began = Instant::now();
         let kind = request.kind();
@@ -237,15 +206,23 @@ impl Generator {
         let [size, latent] = self.sized(settings.size, start.as_ref(), given.as_ref())?;
         let (mut scheduler, class) = self.made_scheduler(&settings, kind)?;
         let texts = [Some(&settings.prompt), settings.negative_prompt.as_ref()].into_iter().flatten();
-        let counts = texts.map(|text| pieces(&self.texts, text, settings.long_prompt)).collect::<Result<Vec<_>>>()?;
+        let counts =
+            texts.map(|text| pieces(&self.networks.texts, text, settings.long_prompt)).collect::<Result<Vec<_>>>()?;
         let pieces = counts.into_iter().max().unwrap_or(1);
-        let tokens = pieces * self.texts.first().map_or(0, TextEncoder::tokens);
-        self.network.check(latent, tokens)?;
+        let tokens = pieces * self.networks.texts.first().map_or(0, TextEncoder::tokens);
+        self.networks.network.check(latent, tokens)?;
         seconds.encode += began.elapsed().as_secs_f64();
 
         let text_began = Instant::now();
-        let mut cut_off = Vec::new();
-        let (condition, negative) = self.conditions(&mut open.texts, &settings, size, pieces, &mut cut_off)?;
+        let conditions = Conditions {
+            settings: &settings,
+            encoders: &self.networks.texts,
+            pieces,
+            zeros_without_negative: self.zeros_without_negative,
+            time_ids: self.networks.network.time_ids(),
+            size,
+        };
+        let (rows, cut_off) = conditions.rows(&mut open.texts)?;
         if self.low_memory {
             open.close_texts();
         }
@@ -259,10 +236,10 @@ impl Generator {
             kind,
             size,
             latent,
-            channels: self.network.channels,
+            channels: self.networks.network.channels,
             scheduler: &scheduler,
             noise: &mut *random,
-            encoder: self.encoder.as_ref().zip(open.encoder.as_mut()),
+            encoder: self.networks.encoder.as_ref().zip(open.encoder.as_mut()),
             stopped: &stopped,
         };
         let Beginning { mut sample, known, extra, original } = beginner.begin(start, mask, given)?;
@@ -273,8 +250,7 @@ impl Generator {
         go_on()?;
 
         let denoise_began = Instant::now();
-        let rows = conditions_of_rows(condition, negative, settings.count);
-        let mut steps = self.network.begin(latent, tokens, rows)?;
+        let mut steps = self.networks.network.begin(latent, tokens, rows)?;
         let runs = steps.runs();
         let evaluations = scheduler.timesteps().len();
         reply.progress(0, evaluations as u64);
@@ -348,7 +324,7 @@ impl Generator {
     /// Refuses what does not go with this pipeline.
     fn check_inputs(&self, kind: Kind, settings: &Settings, noise: bool) -> Result<(), Error> {
         let problem = match kind {
-            Kind::TextToImage | Kind::ImageToImage if self.network.inpaints() => {
+            Kind::TextToImage | Kind::ImageToImage if self.networks.network.inpaints() => {
                 "the engine fills masked parts of pictures; expected a picture and a mask"
             }
             Kind::ImageToImage | Kind::Inpainting if noise => {
@@ -364,7 +340,7 @@ impl Generator {
 
     /// The latents in `[pictures, channels, height, width]`.
     fn latents(&self, sample: &[f64], pixels: Size, size: Size) -> Vec<Latent> {
-        let channels = self.network.channels[0];
+        let channels = self.networks.network.channels[0];
         let each = sample.chunks_exact(channels * size.pixels() as usize);
         let latent = |values: &[f64]| Latent {
             channels,
@@ -391,87 +367,8 @@ impl Generator {
             picture = Some(pixels);
             Ok(())
         };
-        let tiles = self.decoder.decode_latent(sections, latent, keep, watch)?.tiles;
+        let tiles = self.networks.decoder.decode_latent(sections, latent, keep, watch)?.tiles;
         Ok((picture.ok_or_else(|| RuntimeError::internal("decode"))?, tiles))
-    }
-}
-
-/// Checks that the text encoders give what the network takes.
-fn check_texts(network: &Network, texts: &[TextEncoder]) -> Result<(), Error> {
-    let mismatch = |expected: String, found: String| {
-        let part = if texts.len() > 1 { "text_encoder, text_encoder_2" } else { "text_encoder" };
-        Err(Error::Mismatch { part: part.into(), expected, found })
-    };
-    let width: usize = texts.iter().map(TextEncoder::width).sum();
-    if texts.is_empty() {
-        return Err(Error::NoPart { part: "text_encoder", purpose: "a prompt" });
-    }
-    if width != network.width {
-        return mismatch(format!("states of width {}", network.width), width.to_string());
-    }
-    if network.pooled_width().is_some() && !texts.iter().any(TextEncoder::pools) {
-        return mismatch("an encoder with a projected vector of the whole text".into(), "none".into());
-    }
-    match texts {
-        [one, other] if one.tokens() != other.tokens() => {
-            mismatch(format!("texts of {} tokens", one.tokens()), other.tokens().to_string())
-        }
-        _ => Ok(()),
-    }
-}
-
-/// SDXL's numbers about the picture: its height and width, where it is cut (nowhere), and either its height and width
-/// again or its score.
-fn time_ids(count: usize, size: Size, score: f64) -> Vec<f32> {
-    let sides = [size.height as f32, size.width as f32];
-    let last = if count == TIME_IDS_WITH_SCORE { vec![score as f32] } else { sides.to_vec() };
-    [&sides[..], &[0.0, 0.0], &last].concat()
-}
-
-/// The network's rows: all pictures without the prompt, then all with it.
-fn conditions_of_rows(condition: Condition, negative: Option<Condition>, count: usize) -> Vec<Condition> {
-    let each = negative.into_iter().chain([condition]);
-    each.flat_map(|condition| std::iter::repeat_n(condition, count)).collect()
-}
-
-/// The sessions of a worker, opened when they are first needed.
-struct Open<'g> {
-    generator: &'g Generator,
-    stream: usize,
-    texts: Vec<Worker<'g>>,
-    network: Worker<'g>,
-    encoder: Option<Sections<'g>>,
-    decoder: Sections<'g>,
-}
-
-impl<'g> Open<'g> {
-    fn new(generator: &'g Generator, stream: usize) -> Self {
-        Self {
-            texts: generator.texts.iter().map(|text| text.sessions.worker(stream)).collect(),
-            network: generator.network.sessions.worker(stream),
-            encoder: generator.encoder.as_ref().map(|encoder| encoder.worker(stream)),
-            decoder: generator.decoder.worker(stream),
-            generator,
-            stream,
-        }
-    }
-
-    // A new worker has no session open, and the old one closes its own.
-
-    fn close_texts(&mut self) {
-        self.texts = self.generator.texts.iter().map(|text| text.sessions.worker(self.stream)).collect();
-    }
-
-    fn close_network(&mut self) {
-        self.network = self.generator.network.sessions.worker(self.stream);
-    }
-
-    fn close_encoder(&mut self) {
-        self.encoder = self.generator.encoder.as_ref().map(|encoder| encoder.worker(self.stream));
-    }
-
-    fn close_decoder(&mut self) {
-        self.decoder = self.generator.decoder.worker(self.stream);
     }
 }
 
@@ -481,8 +378,8 @@ impl Task for Generator {
     type Output = Generated;
 
     fn serve(&self, intake: &Intake<Self>) -> Result<()> {
-        let begin = |stream| Open::new(self, stream);
+        let begin = |stream| Open::new(&self.networks, stream);
         let work = |open: &mut Open<'_>, request, reply: &Reply<Generated>| self.generate(open, request, reply);
-        serve_each(intake, self.network.sessions.streams(), begin, work)
+        serve_each(intake, self.networks.network.sessions.streams(), begin, work)
     }
 }

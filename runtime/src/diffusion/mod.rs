@@ -7,15 +7,19 @@
 //! | [`tokenizer`] | texts to tokens, as transformers does it |
 //! | `generator` | [`Generator`], the task of an [`Executor`](crate::executor::Executor) |
 //! | `settings`, `request` | what is asked, and what it becomes |
-//! | `texts` | texts to what conditions the network |
+//! | `texts` | texts to states of the text encoders |
+//! | `conditions` | these states, and what else the network is conditioned on |
+//! | `open` | the sessions that are open |
 //! | `start` | what the steps start from |
 //! | `network` | the network in one step, bound on its device |
 //! | `guidance` | the predictions with and without the text become one |
 
+mod conditions;
 mod error;
 mod generator;
 mod guidance;
 mod network;
+mod open;
 pub mod random;
 mod request;
 pub mod schedulers;
