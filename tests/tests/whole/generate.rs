@@ -137,6 +137,9 @@ fn the_same_settings_give_the_same_bytes_and_a_picture_repeats_itself() {
     let options = fox(&["--seed", "3", "--eta", "0.5", "--scheduler", "DDIMScheduler", "--low-memory"]);
     let said = generate(&engine, &one, &options).success();
     assert!(said.stdout.contains("64×64, 2 steps of DDIMScheduler, seed 3"), "{}", said.stdout);
+    // Its first step is made of two evaluations.
+    let said = generate(&engine, &two, &fox(&["--scheduler", "PNDMScheduler"])).success();
+    assert!(said.stdout.contains("2 steps of PNDMScheduler (3 evaluations)"), "{}", said.stdout);
     let _ = generate(&engine, &two, &options[..options.len() - 1]).success();
     assert_eq!(bytes(&one), bytes(&two));
     // The settings of the picture, and then some others.

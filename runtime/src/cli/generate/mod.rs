@@ -196,7 +196,7 @@ fn write(picture: &Pixels, path: &Path, record: &Record) -> CommandResult {
     Ok(picture.write(Box::new(writer))?)
 }
 
-/// The result, with a bar of steps until it is there.
+/// The result, with a bar of the network's evaluations until it is there.
 fn wait(handle: &Handle<Generated>) -> Result<Generated> {
     let progress = Progress::new();
     let mut begun = false;
@@ -208,7 +208,7 @@ fn wait(handle: &Handle<Generated>) -> Result<Generated> {
         let now = handle.progress();
         if now.total.is_some() && !begun {
             begun = true;
-            progress.begin("generate", now.total, Unit::Count("steps"));
+            progress.begin("generate", now.total, Unit::Count("evaluations"));
         }
         if begun {
             progress.set(now.done);
@@ -244,16 +244,23 @@ fn tell(
     }
     let tiles = if made.tiles > 1 { format!(", decoded in {} tiles", made.tiles) } else { String::new() };
     let about = format!(
-        "{}, {} steps of {}, seed {}{tiles}, {:.2} s on {}",
+        "{}, {}, seed {}{tiles}, {:.2} s on {}",
         made.size,
-        made.evaluations,
-        made.scheduler,
+        steps_text(settings.steps, made),
         settings.seed,
         made.seconds.total,
         nodes(&made.assigned)
     );
     let lines = outputs.iter().map(|output| format!("{}: {about}", output.display()));
     Ok(print(&lines.collect::<Vec<_>>().join("\n"))?)
+}
+
+/// "20 steps of PNDMScheduler (21 evaluations)": as many steps as were asked for. Some methods evaluate the network more
+/// often, and a run from a picture less often.
+fn steps_text(steps: usize, made: &Statistics) -> String {
+    let Statistics { evaluations, scheduler, .. } = made;
+    let often = if *evaluations == steps { String::new() } else { format!(" ({evaluations} evaluations)") };
+    format!("{steps} steps of {scheduler}{often}")
 }
 
 #[cfg(test)]
