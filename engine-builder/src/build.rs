@@ -20,6 +20,7 @@ use tileforge_engine::store::{self, Store};
 use tileforge_engine::{WEIGHTS_FILE, exchange};
 use tileforge_files::outputs;
 use tileforge_graph::Model;
+use tileforge_graph::rewrite::fold_weight_casts;
 use tileforge_session::{Environment, SessionOptions, compiled, selftest};
 
 const SELFTEST_FILE: &str = "selftest.safetensors";
@@ -130,6 +131,11 @@ impl<'a> Prepared<'a> {
         let named = named.map(|(name, model)| Ok((name, Cow::Borrowed(model))));
         check_for_tensorrt(prepared.is_judged_by_table(), named)?;
         Ok(prepared)
+    }
+
+    /// The exported graphs, the smallest first.
+    pub(crate) fn exported(&self) -> &[Model] {
+        &self.models
     }
 
     /// Whether a table of operators says what TensorRT takes. NVIDIA's builder is the better judge, where it is here.
@@ -310,16 +316,24 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
     // Runtime's own operators.
     let optimise = job.precision == Precision::Fp32 && job.provider == Provider::Cpu;
     let unfused = scratch.join("unfused");
+    let mut folded = Vec::new();
     if optimise {
+        // ONNX Runtime would compute 16-bit weights in 32 bits, and store them in each fused graph, which cannot have
+        // 2 GB. Weights in 32 bits stay in the file that all graphs share.
+        folded = converted.models.iter().map(fold_weight_casts).collect::<Result<_, _>>()?;
         fs::create_dir(&unfused).map_err(|e| Error::file(&unfused, "create", e))?;
-        write(&converted.models.iter().collect::<Vec<_>>(), &unfused)?;
+        write(&folded.iter().collect::<Vec<_>>(), &unfused)?;
     }
+    let mut folded = folded.into_iter();
     let mut graphs = Vec::new();
     let mut emulations: Vec<(Model, PathBuf)> = Vec::new();
     let are_run = coverage::are_run(job.contract, models)?;
     let each = converted.models.iter_mut().zip(references).zip(&names).zip(are_run);
     for (((model, reference), name), is_run) in each {
-        let optimised = if optimise { optimised(job.environment, model, &unfused.join(name))? } else { None };
+        let optimised = match folded.next() {
+            Some(folded) => optimised(job.environment, &folded, &unfused.join(name), model.nodes.len())?,
+            None => None,
+        };
         let shapes = |ports: &[tileforge_graph::Port]| {
             ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect()
         };

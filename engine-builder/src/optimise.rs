@@ -11,10 +11,10 @@ const WORTH_KEEPING: f64 = 0.9;
 
 /// The model with ONNX Runtime's fusions, or `None` if they make too little difference. `path` holds the model. The
 /// result is written beside it, because tensors that ONNX Runtime left unchanged still point into the model's weight
-/// file.
+/// file. The difference is that to the `nodes` which the engine's graph has otherwise.
 ///
 /// The fusions hold for any processor. Layouts for one processor are chosen when the engine is opened.
-pub(crate) fn optimised(environment: &Environment, model: &Model, path: &Path) -> Result<Option<Model>> {
+pub(crate) fn optimised(environment: &Environment, model: &Model, path: &Path, nodes: usize) -> Result<Option<Model>> {
     let target = path.with_extension("optimised.onnx");
     let options = SessionOptions {
         optimisation: OptimisationLevel::Extended,
@@ -23,7 +23,7 @@ pub(crate) fn optimised(environment: &Environment, model: &Model, path: &Path) -
     };
     Session::open(environment, path, &options)?;
     let mut optimised = tileforge_graph::load(&target)?;
-    if optimised.nodes.len() as f64 > WORTH_KEEPING * model.nodes.len() as f64 {
+    if optimised.nodes.len() as f64 > WORTH_KEEPING * nodes as f64 {
         return Ok(None);
     }
     for (name, weight) in &mut optimised.weights {

@@ -4,7 +4,8 @@ use end_to_end::Graph;
 use std::collections::BTreeMap;
 use tileforge_exporter::arch::registry;
 use tileforge_exporter::{Checkpoint, export, synthesise};
-use tileforge_graph::{DataType, Model, WeightStorage, load, save};
+use tileforge_graph::rewrite::fold_weight_casts;
+use tileforge_graph::{DataType, Model, WeightStorage, external_tensors, load, save, save_sharing_weights};
 use tileforge_session::{OptimisationLevel, SessionOptions};
 
 fn count(model: &Model, operator: &str) -> usize {
@@ -58,4 +59,34 @@ fn activations_are_fused_with_the_layer_before() {
     assert_eq!((count(&model, "LeakyRelu"), count(&fused, "FusedGemm"), count(&fused, "FusedConv")), (5, 4, 1));
     let [model, fused] = tiny("RRDBNet");
     assert_eq!(count(&model, "LeakyRelu"), count(&fused, "FusedConv"));
+}
+
+#[test]
+fn a_fused_graph_stores_no_weights_that_were_in_32_bits_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let [checkpoint, path, optimised, weights] =
+        ["checkpoint.safetensors", "model.onnx", "optimised.onnx", "model.weights"]
+            .map(|name| folder.path().join(name));
+    let entry = registry().iter().find(|entry| entry.name == "UNet2DConditionModel").unwrap();
+    let (_, network) = entry.presets().into_iter().find(|(name, _)| *name == "tiny").unwrap();
+    synthesise(network.as_ref(), DataType::F16, 1, &checkpoint).unwrap();
+    let exported =
+        export(&Checkpoint::open(&checkpoint).unwrap(), &network.example_shapes(), &BTreeMap::new()).unwrap().model;
+    let outside = |path: &std::path::Path| -> usize {
+        let tensors = external_tensors(&std::fs::read(path).unwrap(), path).unwrap();
+        tensors.iter().map(|tensor| tensor.length).sum()
+    };
+    // The share of the weights' bytes that stays in their file.
+    let share = |model: &Model| {
+        save_sharing_weights(&[(model, &path)], &weights).unwrap();
+        let options = SessionOptions {
+            optimisation: OptimisationLevel::Extended,
+            optimised_model_path: Some(optimised.clone()),
+            ..SessionOptions::default()
+        };
+        Graph::open(&path, &options).unwrap();
+        outside(&optimised) as f64 / outside(&path) as f64
+    };
+    let (folded, stored) = (share(&fold_weight_casts(&exported).unwrap()), share(&exported));
+    assert!(folded > 0.9 && stored < 0.1, "{folded} and {stored}");
 }
