@@ -12,6 +12,7 @@ use tileforge_exporter::lora::Lora;
 use tileforge_exporter::pipeline::{Part, Pipeline};
 use tileforge_files::TEXT_MAXIMUM_BYTES;
 use tileforge_image::Size;
+use tileforge_runtime::diffusion::schedulers::Config;
 
 const INDEX: &str = "model_index.json";
 const SCHEDULER: &str = "scheduler/scheduler_config.json";
@@ -70,6 +71,12 @@ impl DiffusionSource {
         model.files.contains_key(INDEX)
     }
 
+    /// Whether 8 bits are worth it for a part on a CPU: for those that take nearly all of a picture's time. Texts and
+    /// the picture to start from are encoded once, and their errors go through all steps.
+    pub fn gains_from_8_bits(part: &str) -> bool {
+        [UNET, VAE_DECODER].contains(&part)
+    }
+
     /// Opens a pipeline's folder. `variant` is the variant of the weights, such as `fp16`.
     ///
     /// # Errors
@@ -90,19 +97,20 @@ impl DiffusionSource {
         Self::of_pipeline(pipeline.ok_or_else(|| Error::input(file, reason))?, file, described, options)
     }
 
-    /// Opens the pipeline that a model file describes. Adaptations are for the other kinds of pipelines.
+    /// Opens the pipeline that a model file describes.
     ///
     /// # Errors
     /// As [`DiffusionSource::open`], or a file is another one than the model's.
     pub fn of_model(model: &ModelFile, weights: &WeightFolders, options: &DiffusionOptions) -> Result<Self> {
         let source =
             SourceOptions { weights: weights.clone(), sizes: options.sizes.clone(), ..SourceOptions::default() };
-        let parts = Source::parts_of_model(model, &source)?;
+        let mut parts = Source::parts_of_model(model, &source)?;
+        let left_over = Source::merge(&mut parts, &options.adaptations)?;
         // Every listed file that is no part's own, from wherever it is kept.
         let is_beside = |file: &&String| !parts.values().any(|part| part.path().ends_with(file.as_str()));
         let found = model.files.keys().filter(is_beside).map(|file| Ok((file.clone(), weights.file(model, file)?)));
         let found = found.collect::<Result<BTreeMap<_, _>>>()?;
-        Self::new(parts, &model.path, &|name| found.get(name).cloned(), options)
+        Ok(Self { left_over, ..Self::new(parts, &model.path, &|name| found.get(name).cloned(), options)? })
     }
 
     fn of_pipeline(mut pipeline: Pipeline, weights: &Path, folder: &Path, options: &DiffusionOptions) -> Result<Self> {
@@ -131,7 +139,7 @@ impl DiffusionSource {
         networks.check_widths(place)?;
         let index = needed(INDEX, place, find)?;
         let scheduler = needed(SCHEDULER, place, find)?;
-        check_scheduler(&scheduler)?;
+        Config::open(&scheduler).map_err(|source| Error::Scheduler { path: scheduler.clone(), source })?;
         let diffusion = Some(of_index(&index)?);
         let mut files = BTreeMap::from([(INDEX.to_owned(), index), (SCHEDULER.to_owned(), scheduler)]);
         for (text, contract, tokenizer) in &networks.texts {
@@ -278,14 +286,6 @@ fn of_index(path: &Path) -> Result<Diffusion> {
         force_zeros_for_empty_prompt: setting("force_zeros_for_empty_prompt", is_xl)?,
         requires_aesthetics_score: setting("requires_aesthetics_score", false)?,
     })
-}
-
-/// Checks that a scheduler's configuration names its class.
-fn check_scheduler(path: &Path) -> Result<()> {
-    match read_object(path)?.get("_class_name") {
-        Some(Value::String(_)) => Ok(()),
-        _ => Err(Error::input(path, "expected the scheduler's class as _class_name")),
-    }
 }
 
 /// The files of a tokenizer, which must have the vocabulary of the text encoder `text`.

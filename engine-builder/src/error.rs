@@ -198,6 +198,17 @@ pub enum Error {
         /// Why.
         source: Box<Error>,
     },
+    /// A scheduler's configuration cannot be used.
+    #[error("{}", path.display())]
+    Scheduler {
+        /// The configuration.
+        path: PathBuf,
+        /// Why.
+        source: tileforge_runtime::diffusion::schedulers::Error,
+    },
+    /// The parts of a diffusion pipeline make no picture together. Nothing was written.
+    #[error("the parts make no picture together")]
+    Picture(#[source] tileforge_runtime::Error),
     /// The checkpoint cannot be exported.
     #[error(transparent)]
     Export(#[from] tileforge_exporter::Error),

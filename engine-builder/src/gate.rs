@@ -83,13 +83,28 @@ impl Measurement {
     /// The gates of one graph, with their figures. `emulated`: an emulation of the graph was measured, because no
     /// kernel on this machine rounds as the target does.
     pub fn gates(&self, graph: &str, floors: &Floors, emulated: bool) -> Vec<Gate> {
-        let [psnr, cosine] = if emulated { ["psnr_db_emulated", "cosine_emulated"] } else { ["psnr_db", "cosine"] };
+        let cosine = Gate {
+            name: if emulated { "cosine_emulated" } else { "cosine" }.into(),
+            graph: graph.into(),
+            value: if self.cosine.is_nan() { -1.0 } else { self.cosine },
+            floor: floors.cosine,
+        };
+        self.gates_of_values(graph, floors.psnr_db, emulated).into_iter().chain([cosine]).collect()
+    }
+
+    /// The gates of a pipeline's picture. Pixels have no negative values, so the cosine of any two pictures is high,
+    /// and no gate.
+    pub(crate) fn picture_gates(&self, floor_db: f64, emulated: bool) -> Vec<Gate> {
+        self.gates_of_values(Gate::PICTURE, floor_db, emulated).into()
+    }
+
+    fn gates_of_values(&self, graph: &str, floor_db: f64, emulated: bool) -> [Gate; 2] {
         let gate = |name: &str, value: f64, floor: f64| Gate { name: name.into(), graph: graph.into(), value, floor };
-        vec![
+        // NaN reaches no floor.
+        let psnr_db = if self.psnr_db.is_nan() { 0.0 } else { self.psnr_db.min(EXACT_DB) };
+        [
             gate("finite", f64::from(u8::from(self.finite)), 1.0),
-            // NaN reaches no floor.
-            gate(psnr, if self.psnr_db.is_nan() { 0.0 } else { self.psnr_db.min(EXACT_DB) }, floors.psnr_db),
-            gate(cosine, if self.cosine.is_nan() { -1.0 } else { self.cosine }, floors.cosine),
+            gate(if emulated { "psnr_db_emulated" } else { "psnr_db" }, psnr_db, floor_db),
         ]
     }
 }
@@ -173,6 +188,17 @@ mod tests {
         assert!(!turned.reaches(&floors), "{turned:?}");
         let error = check(&all(&turned.gates("g.onnx", &floors, false))).unwrap_err().to_string();
         assert!(error.contains("g.onnx: cosine is 0.98, expected at least 0.99"), "{error}");
+    }
+
+    #[test]
+    fn a_picture_has_gates_of_its_own() {
+        let reference = array(&[0.0, 1.0]);
+        let found = Measurement::of(&array(&[0.01, 0.99]), &reference);
+        let gates = found.picture_gates(20.0, true);
+        check(&all(&gates)).unwrap();
+        assert_eq!(gates.iter().map(|gate| gate.name.as_str()).collect::<Vec<_>>(), ["finite", "psnr_db_emulated"]);
+        let error = check(&all(&found.picture_gates(80.0, false))).unwrap_err().to_string();
+        assert!(error.contains("picture: psnr_db is 40.00, expected at least 80.00"), "{error}");
     }
 
     #[test]

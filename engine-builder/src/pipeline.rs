@@ -1,6 +1,8 @@
 //! Building engines of several parts.
 
 use crate::build::{Built, Order, Prepared, check_output, producer};
+use crate::gate;
+use crate::picture::{Picture, Staged, StagedPart};
 use crate::{Error, Plans, PrecisionOptions, Profile, Progress, Result, Source};
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,6 +43,8 @@ pub struct BuiltPipeline {
     pub manifest: PipelineManifest,
     /// The parts by name.
     pub parts: BTreeMap<String, Built>,
+    /// What was measured of a diffusion pipeline's picture.
+    pub picture: Option<Picture>,
     /// Bytes of all files that are stored.
     pub bytes: u64,
     /// Bytes of files that are equal to those of another part, and are stored once.
@@ -49,7 +53,8 @@ pub struct BuiltPipeline {
 
 /// Builds an engine of several parts at `directory`, as [`build`](crate::build) does with one.
 ///
-/// All graphs are made before any is measured. Files that are equal in several parts, such as weights, are stored once
+/// All graphs are made before any is measured. Where the parts are a diffusion pipeline, they make a picture together
+/// at the end, which has a gate of its own. Files that are equal in several parts, such as weights, are stored once
 /// where the file system has hard links.
 ///
 /// # Errors
@@ -79,7 +84,11 @@ pub fn build_pipeline(
     let parent = exchange::place_for(directory)?;
     let staging = exchange::temporary(parent)?;
     let (mut built, mut digests, mut shared) = (BTreeMap::new(), BTreeMap::new(), 0);
+    let mut exported = BTreeMap::new();
     for (name, prepared) in prepared {
+        if beside.diffusion.is_some() {
+            exported.insert(name.clone(), prepared.exported().to_vec());
+        }
         let folder = staging.path().join(&name);
         let place = |error: Error| error.relocated(staging.path(), directory);
         fs::create_dir(&folder).map_err(|e| place(Error::file(&folder, "create", e)))?;
@@ -94,19 +103,38 @@ pub fn build_pipeline(
     let place = |error: Error| error.relocated(staging.path(), directory);
     let copied = |(name, from): (&String, &PathBuf)| Ok((name.clone(), copy(from, &staging.path().join(name))?));
     let files = beside.files.iter().map(copied).collect::<Result<BTreeMap<_, _>>>().map_err(place)?;
-    let manifest = PipelineManifest {
+    let mut manifest = PipelineManifest {
         schema: SCHEMA,
         name,
         producer: producer(),
         parts: digests,
         diffusion: beside.diffusion.clone(),
+        gates: Vec::new(),
         files,
+    };
+    let picture = if beside.diffusion.is_some() {
+        let scratch = exchange::temporary(parent)?;
+        // All three are in the order of the parts' names.
+        let each = built.iter().zip(exported.into_values()).zip(parts.values());
+        let staged_parts = each.map(|(((name, part), exported), order)| {
+            let floor_db = order.profile.floors.psnr_db;
+            (name.clone(), StagedPart { manifest: &part.manifest, exported, floor_db })
+        });
+        let staged_parts = staged_parts.collect();
+        let staged = Staged { folder: staging.path(), manifest: &manifest, parts: &staged_parts };
+        let picture = Picture::measure(environment, progress, &staged, scratch.path());
+        let picture = picture.map_err(|error| place(error).relocated(scratch.path(), directory))?;
+        gate::check(&picture.gates.iter().collect::<Vec<_>>())?;
+        manifest.gates.clone_from(&picture.gates);
+        Some(picture)
+    } else {
+        None
     };
     exchange::write_manifest(&manifest, staging.path()).map_err(|error| place(error.into()))?;
     exchange::put_in_place(staging, directory)?;
     let of_files = manifest.files.values().map(|file| file.bytes).sum::<u64>();
     let bytes = (built.values().map(|part| part.bytes).sum::<u64>() + of_files).saturating_sub(shared);
-    Ok(BuiltPipeline { directory: directory.to_owned(), manifest, parts: built, bytes, shared })
+    Ok(BuiltPipeline { directory: directory.to_owned(), manifest, parts: built, picture, bytes, shared })
 }
 
 /// Copies a small file, and returns its digest.

@@ -103,7 +103,7 @@ impl GoldenPipelines {
     }
 
     /// Writes `work/NAME.folder`, the pipeline in diffusers' layout.
-    fn write_folder(&self, work: &Path, name: &str) -> PathBuf {
+    pub fn write_folder(&self, work: &Path, name: &str) -> PathBuf {
         let row = &self.table["pipelines"][name];
         let root = work.join(format!("{name}.folder"));
         fs::create_dir_all(&root).unwrap();

@@ -8,6 +8,7 @@ mod golden_pipelines;
 mod graph;
 mod programs;
 mod small_engines;
+mod weights;
 
 pub use golden::{
     Golden, GoldenComponent, error_over_range, golden_cases, golden_components, golden_systems,
@@ -20,6 +21,7 @@ pub use programs::{
     new_key, run, run_with_cache_in, words,
 };
 pub use small_engines::small_engine;
+pub use weights::{Weight, copy_weights};
 
 use std::path::{Path, PathBuf};
 

@@ -197,12 +197,17 @@ impl Graph {
 pub struct Gate {
     /// The gate's name, such as "finite" or "psnr_db".
     pub name: String,
-    /// File name of the graph that was measured.
+    /// What was measured: the file name of a graph, or in the manifest of a pipeline [`Gate::PICTURE`].
     pub graph: String,
     /// The measured figure.
     pub value: f64,
     /// The least figure that passes.
     pub floor: f64,
+}
+
+impl Gate {
+    /// Stands in the place of a graph where a picture was measured that all parts of a pipeline made together.
+    pub const PICTURE: &str = "picture";
 }
 
 /// Known inputs and outputs: tensors `input.NAME` and `expected.NAME`.

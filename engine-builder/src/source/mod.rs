@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tileforge_contract::{ARCHITECTURE_KEY, Contract, Shapes, Sizes, Task};
 use tileforge_exporter::arch::GraphOf;
+use tileforge_exporter::lora::{self, Lora};
 use tileforge_exporter::pipeline::{Part, Pipeline, weights_in};
 use tileforge_exporter::{Checkpoint, Shapes as FixedShapes};
 use tileforge_graph::Model;
@@ -138,6 +139,19 @@ impl Source {
             parts.insert(name.clone(), source.into_part());
         }
         Ok(parts)
+    }
+
+    /// Merges files of low-rank adaptations into the weights of a pipeline's networks. Returns for each file the number
+    /// of tensors that belong to none of them.
+    ///
+    /// # Errors
+    /// As [`lora::merge`].
+    pub(crate) fn merge(parts: &mut BTreeMap<String, Self>, files: &[Lora]) -> Result<Vec<usize>> {
+        let components = parts.iter_mut().filter_map(|(name, source)| match &mut source.kind {
+            Kind::Checkpoint { checkpoint, .. } => Some((name.as_str(), Arc::make_mut(checkpoint))),
+            Kind::Graph(_) => None,
+        });
+        Ok(lora::merge(&mut components.collect::<Vec<_>>(), files)?)
     }
 
     /// Opens all graphs that do a checkpoint's work together, by name: `encoder` and `decoder` of an autoencoder, with

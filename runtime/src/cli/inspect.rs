@@ -1,6 +1,7 @@
 //! `runtime inspect`: what an engine is.
 
 use tileforge_contract::{Meaning, ReceptiveField, Shapes, TensorSpec, Upscale};
+use tileforge_engine::manifest::Gate;
 use tileforge_engine::{Bundle, Engine, Graph, Manifest, Pipeline, PipelineManifest};
 use tileforge_runtime::upscale::TileShape;
 use tileforge_terminal::{print, print_json};
@@ -36,11 +37,12 @@ pub(crate) fn run(arguments: &Arguments) -> CommandResult {
 
 /// The pipeline, and then each part under its name.
 fn pipeline_text(pipeline: &Pipeline) -> String {
-    let PipelineManifest { name, producer, diffusion, files, .. } = pipeline.manifest();
+    let PipelineManifest { name, producer, diffusion, gates, files, .. } = pipeline.manifest();
     let mut lines = vec![format!("name             {name}"), format!("built by         {producer}")];
     lines.extend(diffusion.iter().map(|diffusion| format!("pipeline         {}", diffusion.class)));
     lines.extend(pipeline.parts().map(|(part, engine)| format!("part             {part}, {}", task_text(engine))));
     lines.extend(files.iter().map(|(file, digest)| format!("file             {file}, {} bytes", digest.bytes)));
+    lines.extend(gates.iter().map(gate_text));
     lines.extend(pipeline.parts().map(|(part, engine)| format!("\n{part}\n{}", text(engine.manifest()))));
     lines.join("\n")
 }
@@ -86,10 +88,12 @@ fn text(manifest: &Manifest) -> String {
     lines.extend(
         manifest.graphs.iter().map(|graph| format!("graph            {}", graph_text(graph, upscale.as_ref()))),
     );
-    lines.extend(manifest.gates.iter().map(|gate| {
-        format!("gate             {} on {}: {} (at least {})", gate.name, gate.graph, gate.value, gate.floor)
-    }));
+    lines.extend(manifest.gates.iter().map(gate_text));
     lines.join("\n")
+}
+
+fn gate_text(gate: &Gate) -> String {
+    format!("gate             {} on {}: {} (at least {})", gate.name, gate.graph, gate.value, gate.floor)
 }
 
 fn graph_text(graph: &Graph, upscale: Option<&Upscale>) -> String {

@@ -19,7 +19,7 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
     ("exporter", &["contract", "files", "graph", "terminal"]),
     (
         "engine-builder",
-        &["contract", "engine", "exporter", "files", "graph", "image", "session", "tensorrt", "terminal"],
+        &["contract", "engine", "exporter", "files", "graph", "image", "runtime", "session", "tensorrt", "terminal"],
     ),
     ("runtime", &["contract", "engine", "files", "image", "session", "terminal"]),
 ];

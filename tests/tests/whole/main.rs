@@ -22,6 +22,7 @@ mod models;
 mod output_paths;
 mod parity;
 mod pipeline_engines;
+mod pipeline_sources;
 mod pipelines;
 mod precision;
 #[cfg(feature = "rtx")]

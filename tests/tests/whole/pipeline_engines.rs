@@ -1,7 +1,7 @@
 //! Engines of several parts through the programs: diffusion pipelines in diffusers' layout, signed and shipped as one.
 
-use end_to_end::{Outcome, names_in, new_key, repository, run, words};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use end_to_end::{Outcome, Weight, copy_weights, names_in, new_key, repository, run, words};
+use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,26 +14,28 @@ const WIDTH: usize = 16;
 
 /// Copies weights. The network then takes texts of this width.
 fn copy_widened(from: &Path, to: &Path, width: usize) {
-    let bytes = fs::read(from).unwrap();
-    let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
-    let read = SafeTensors::deserialize(&bytes).unwrap();
-    let mut tensors: BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)> = BTreeMap::new();
-    for (name, view) in read.tensors() {
-        let (mut shape, mut data) = (view.shape().to_vec(), view.data().to_vec());
+    copy_weights(from, to, |name, Weight { shape, data, .. }| {
         if name.ends_with("attn2.to_k.weight") || name.ends_with("attn2.to_v.weight") {
             let row = data.len() / shape[0];
             let wide = row / shape[1] * width;
-            data =
+            *data =
                 data.chunks(row).flat_map(|row| row.iter().cycle().take(wide).copied().collect::<Vec<_>>()).collect();
             shape[1] = width;
         }
-        tensors.insert(name, (view.dtype(), shape, data));
-    }
-    let views = tensors
-        .iter()
-        .map(|(name, (kind, shape, data))| (name.as_str(), TensorView::new(*kind, shape.clone(), data).unwrap()));
-    let serialised = safetensors::serialize(views, metadata.metadata().clone()).unwrap();
-    fs::write(to, serialised).unwrap();
+    });
+}
+
+/// Makes a text encoder's states larger, and nothing else.
+fn multiply_states(encoder: &Path, factor: f32) {
+    let path = encoder.join("model.safetensors");
+    copy_weights(&path, &path, |name, Weight { kind, data, .. }| {
+        if name.contains("final_layer_norm.") {
+            assert_eq!(*kind, Dtype::F32);
+            for value in data.as_chunks_mut::<4>().0 {
+                *value = (f32::from_le_bytes(*value) * factor).to_le_bytes();
+            }
+        }
+    });
 }
 
 fn change(path: &Path, change: impl FnOnce(&mut Value)) {
@@ -84,10 +86,13 @@ fn pipeline(folder: &Path, is_xl: bool) -> PathBuf {
 
 fn write_tokenizer(folder: &Path, vocabulary: usize) {
     fs::create_dir_all(folder).unwrap();
-    let tokens: BTreeMap<String, usize> = (0..vocabulary).map(|token| (format!("t{token}"), token)).collect();
+    // Letters are unknown, and unknown tokens are the end.
+    let mut tokens: Vec<String> = (2..vocabulary).map(|token| format!("t{token}")).collect();
+    tokens.extend(["<|startoftext|>", "<|endoftext|>"].map(ToOwned::to_owned));
+    let tokens: BTreeMap<String, usize> = tokens.into_iter().zip(0..).collect();
     fs::write(folder.join("vocab.json"), json!(tokens).to_string()).unwrap();
     fs::write(folder.join("merges.txt"), "#version: 0.2\n").unwrap();
-    fs::write(folder.join("special_tokens_map.json"), r#"{ "pad_token": "t98" }"#).unwrap();
+    fs::write(folder.join("special_tokens_map.json"), r#"{ "pad_token": "t2" }"#).unwrap();
 }
 
 fn build(from: &Path, engine: &Path, more: &[&str]) -> Outcome {
@@ -133,7 +138,16 @@ fn a_pipelines_folder_becomes_one_engine() {
     assert_eq!(shapes(&manifest, "vae_decoder", "latent_sample"), [[1, 4, 8, 16]]);
     assert_eq!(shapes(&manifest, "vae_encoder", "sample"), [[1, 3, 16, 32]]);
     assert_eq!(shapes(&manifest, "text_encoder", "input_ids"), [[1, 11]]);
+    // All parts made a picture together.
+    let gates = manifest["gates"].as_array().unwrap();
+    assert_eq!(gates.iter().map(|gate| &gate["name"]).collect::<Vec<_>>(), ["finite", "psnr_db"]);
+    assert!(gates.iter().all(|gate| gate["graph"] == "picture"));
+    // Guidance makes errors ten times as large at most.
+    assert_eq!(gates[1]["floor"], 80.0);
+    assert!(gates[1]["value"].as_f64().unwrap() > 80.0, "{gates:?}");
+    assert!(told.stderr.contains("a picture of 32×16 by all parts") && told.stderr.contains("gate picture: psnr_db"));
     let shown = run("runtime", words(&[&"inspect", &"--engine", &engine])).success().stdout;
+    assert!(shown.contains("gate             psnr_db on picture: "), "{shown}");
     assert!(shown.contains("StableDiffusionPipeline") && shown.contains("part             unet, unet"), "{shown}");
     let verified = run("runtime", words(&[&"verify", &"--engine", &engine, &"--json"])).success().json();
     assert!(verified["passed"] == true && verified["parts"].as_object().unwrap().len() == 4, "{verified}");
@@ -149,6 +163,43 @@ fn a_pipelines_folder_becomes_one_engine() {
         .failure(1, &["one of the parts text_encoder, unet, vae_decoder, vae_encoder", "give the folder of one"]);
     let part = engine.join("text_encoder");
     let _ = run("runtime", words(&[&"bench", &"--engine", &part, &"--runs", &"1", &"--passes", &"1"])).success();
+}
+
+/// A profile for GPUs in 16 bits, whose engines are portable.
+const HALF: &str = "\
+name: half
+gpu: Some GPU
+driver_names: [Some GPU]
+architecture: Ada Lovelace
+compute_capability: 8.9
+memory: 24 GB
+bandwidth: 1008 GB/s
+provider: cuda
+precision: fp16
+floors: { psnr_db: 40, cosine: 0.99 }
+tasks:
+  unet: { tiles: [8x8] }
+  vae_encoder: { tiles: [16x16] }
+  vae_decoder: { tiles: [8x8] }
+";
+
+#[test]
+fn networks_that_hold_alone_and_not_together_are_refused() {
+    let work = tempfile::tempdir().unwrap();
+    let (from, engine) = (pipeline(work.path(), false), work.path().join("engine"));
+    let half = work.path().join("half.yaml");
+    fs::write(&half, HALF).unwrap();
+    let line = words(&[&"build", &from, &"--profile", &half, &"--size", &"16x16", &"-o", &engine]);
+    let build = || run("engine-builder", line.iter().cloned());
+    let _ = build().success();
+    let gates = &inspected(&engine)["gates"];
+    assert_eq!((&gates[1]["name"], &gates[1]["floor"]), (&json!("psnr_db_emulated"), &json!(20.0)), "{gates}");
+    fs::remove_dir_all(&engine).unwrap();
+    // The text encoder keeps such states in FP32, and the network was measured on smaller ones: it has no 16 bits for
+    // these.
+    multiply_states(&from.join("text_encoder"), 1e6);
+    let _ = build().failure(4, &["picture: finite is 0.00, expected at least 1.00"]);
+    assert_eq!(names_in(work.path()), ["half.yaml", "sd"]);
 }
 
 #[test]
@@ -240,6 +291,10 @@ fn what_does_not_belong_together_is_refused_and_nothing_is_written() {
     let expected = ["of the class CLIPTextModel, as model_index.json says of", "found CLIPTextModelWithProjection"];
     refused(true, &swap("text_encoder", "text_encoder_2"), &size, 1, &expected);
     refused(false, &swap("unet", "vae"), &size, 1, &["of the class UNet2DConditionModel", "found AutoencoderKL"]);
+    let unknown = |from: &Path| {
+        change(&from.join("scheduler/scheduler_config.json"), |config| config["_class_name"] = json!("OtherScheduler"));
+    };
+    refused(false, &unknown, &size, 1, &["scheduler_config.json", "unknown scheduler class \"OtherScheduler\""]);
     let other = |from: &Path| write_tokenizer(&from.join("tokenizer"), VOCABULARY + 1);
     refused(false, &other, &size, 1, &["expected a vocabulary of 99 tokens, as text_encoder has it, found one of 100"]);
     let typed = |from: &Path| {

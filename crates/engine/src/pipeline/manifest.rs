@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::MANIFEST_FILE;
 use crate::error::Result;
-use crate::manifest::{FileDigest, SCHEMA};
+use crate::manifest::{FileDigest, Gate, SCHEMA};
 use crate::opened::MANIFEST_MAXIMUM_BYTES;
 use crate::signature::SIGNATURE_FILE;
 use crate::validate::{check_digest, plain_name, rule};
@@ -33,6 +33,10 @@ pub struct PipelineManifest {
     /// autoencoder do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diffusion: Option<Diffusion>,
+    /// The gates that a picture of a diffusion pipeline passed when it was built, with figures. Those of the networks
+    /// are in the manifests of the parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<Gate>,
     /// The files beside the parts, by name: `NAME` or `FOLDER/NAME`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, FileDigest>,
@@ -86,8 +90,15 @@ impl PipelineManifest {
             })?;
             check_digest("files", name, digest)?;
         }
+        for Gate { graph, .. } in &self.gates {
+            rule(graph == Gate::PICTURE, || {
+                format!("gates: expected those of the \"{}\", found \"{}\"", Gate::PICTURE, graph.escape_debug())
+            })?;
+        }
         match &self.diffusion {
-            None => Ok(()),
+            None => {
+                rule(self.gates.is_empty(), || "gates: only a diffusion pipeline makes a picture to measure".into())
+            }
             Some(Diffusion { class, .. }) => {
                 let is_word = !class.is_empty() && class.bytes().all(|byte| byte.is_ascii_alphanumeric());
                 rule(is_word, || {
@@ -127,6 +138,7 @@ mod tests {
                 "class": "StableDiffusionPipeline", "force_zeros_for_empty_prompt": false,
                 "requires_aesthetics_score": false,
             },
+            "gates": [{ "name": "psnr_db", "graph": "picture", "value": 91.5, "floor": 80.0 }],
             "files": { "model_index.json": digest, "tokenizer/vocab.json": digest },
         })
     }
@@ -152,13 +164,15 @@ mod tests {
             move |value: &mut Value| value[key][name] = digest.clone()
         };
         type Change<'c> = &'c dyn Fn(&mut Value);
-        let cases: [(Change<'_>, &str); 16] = [
+        let cases: [(Change<'_>, &str); 18] = [
             (&|value| value["schema"] = json!(1), "expected a manifest of schema 2, found 1"),
             (&|value| value["unknown"] = json!(1), "unknown field"),
             (&|value| value["graphs"] = json!([]), "unknown field"),
             (&|value| value["name"] = json!("../x"), "plain file name"),
             (&|value| value["parts"] = json!({}), "expected 1 to 64 parts, found 0"),
             (&|value| value["diffusion"]["class"] = json!("a b"), "the name of a class"),
+            (&|value| value["diffusion"] = json!(null), "gates: only a diffusion pipeline makes a picture"),
+            (&|value| value["gates"][0]["graph"] = json!("unet"), "expected those of the \"picture\", found \"unet\""),
             (&set("parts", "a/b", &digest), "plain file name"),
             (&set("parts", "..", &digest), "plain file name"),
             (&set("parts", "manifest.sig", &digest), "another name"),

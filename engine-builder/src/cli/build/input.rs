@@ -77,12 +77,9 @@ impl<'m> Input<'m> {
             adaptations: diffusion.lora.clone(),
         };
         let mut source = match (file, &diffusion.config) {
-            (Some(file), None) if diffusion.lora.is_empty() && diffusion.variant.is_none() => {
-                DiffusionSource::of_model(file, weights, &options)?
-            }
+            (Some(file), None) if diffusion.variant.is_none() => DiffusionSource::of_model(file, weights, &options)?,
             (Some(_), _) => {
-                let problem =
-                    "--lora, --variant and --config are for a pipeline's folder or file, not for a model file";
+                let problem = "--variant and --config are for a pipeline's folder or file, not for a model file";
                 return Err(Failure::Usage(problem.into()));
             }
             (None, Some(described)) => DiffusionSource::of_single_file(model, described, &options)?,
@@ -105,6 +102,12 @@ impl<'m> Input<'m> {
                 Err(Failure::Usage(format!("--component: expected one of {known}, found {component}")))
             }
         }
+    }
+
+    /// Whether a part stays in FP32 where the others are in 8 bits for a CPU.
+    pub(super) fn keeps_fp32(&self, part: &str) -> bool {
+        let is_diffusion = matches!(self, Self::Parts(_, beside) if beside.diffusion.is_some());
+        is_diffusion && !DiffusionSource::gains_from_8_bits(part)
     }
 
     pub(super) fn all(&self) -> Vec<(Option<&str>, &Made<'m>)> {

@@ -6,9 +6,9 @@ mod outcome;
 use super::talk::Shown;
 use super::{CommandResult, Failure, environment, models};
 use input::{Input, Made};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use tileforge_contract::{Precision, Task};
+use tileforge_contract::{Precision, Provider, Task};
 use tileforge_engine_builder::rtx::PlanProgram;
 use tileforge_engine_builder::{
     Beside, Built, BuiltPipeline, DiffusionSource, Error, GraphFile, ModelFile, PartOrder, Plans, PrecisionOptions,
@@ -58,7 +58,8 @@ pub(super) struct Arguments {
     /// Names that `engine-builder profiles` lists, or paths of .yaml files; several with commas, or `all`
     #[arg(long, value_delimiter = ',', required = true)]
     profile: Vec<String>,
-    /// Another precision than the profile's: fp32, fp16, bf16, int8 or fp8
+    /// Another precision than the profile's: fp32, fp16, bf16, int8 or fp8. With int8 for CPUs, a diffusion pipeline's
+    /// text encoders and the encoder of its autoencoder stay in fp32
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
     /// A folder to measure activations on: pictures like those that the engine will get, or .safetensors files with the
@@ -214,20 +215,28 @@ struct Target {
     name: String,
     /// In the order of [`Input::all`].
     profiles: Vec<Profile>,
+    /// The parts that stay in FP32, whatever precision is asked for.
+    kept: BTreeSet<String>,
 }
 
 impl Target {
     /// With the precision that suits the model best, if nobody asked for another one.
     fn new(profile: &Profile, input: &Input<'_>, is_free: bool) -> Result<Self, Error> {
+        let mut kept = BTreeSet::new();
         let of = |(part, made): (Option<&str>, &Made<'_>)| {
             let mut profile = profile.clone();
             if is_free && let Some(facts) = made.facts {
                 set_precision(&mut profile, part, facts)?;
             }
+            let in_8_bits = profile.precision == Precision::Int8 && profile.provider == Provider::Cpu;
+            if let Some(part) = part.filter(|part| in_8_bits && input.keeps_fp32(part)) {
+                profile.set_precision(Precision::Fp32)?;
+                kept.insert(part.to_owned());
+            }
             Ok(profile)
         };
         let profiles = input.all().into_iter().map(of).collect::<Result<_, Error>>()?;
-        Ok(Self { name: profile.name.clone(), profiles })
+        Ok(Self { name: profile.name.clone(), profiles, kept })
     }
 }
 
@@ -259,7 +268,7 @@ struct Work<'w> {
 /// An engine of either kind that was built.
 enum Outcome {
     Engine(Box<Built>),
-    Pipeline(BuiltPipeline),
+    Pipeline(Box<BuiltPipeline>),
 }
 
 impl Work<'_> {
@@ -279,12 +288,17 @@ impl Work<'_> {
                 let built = build(self.environment, progress, &made.source, profile, &options, &plans, &directory)?;
                 return Ok(Outcome::Engine(Box::new(built)));
             };
-            let options = self.options(self.calibration_of(part)?, made.facts);
+            let options = if target.kept.contains(part) {
+                PrecisionOptions::default()
+            } else {
+                self.options(self.calibration_of(part)?, made.facts)
+            };
             orders.insert(part.to_owned(), PartOrder { source: &made.source, profile: profile.clone(), options });
         }
         let none = Beside::default();
         let beside = if let Input::Parts(_, beside) = self.input { beside } else { &none };
-        Ok(Outcome::Pipeline(build_pipeline(self.environment, progress, &orders, beside, &plans, &directory)?))
+        let built = build_pipeline(self.environment, progress, &orders, beside, &plans, &directory)?;
+        Ok(Outcome::Pipeline(Box::new(built)))
     }
 
     /// The folder of a part's own calibration data. They differ from part to part.

@@ -9,7 +9,7 @@ use tileforge_engine::share::share_files;
 use tileforge_engine::{Diffusion, PipelineManifest};
 use tileforge_engine_builder::portable::NotCompiled;
 use tileforge_engine_builder::rtx::PlanReport;
-use tileforge_engine_builder::{Built, BuiltPipeline, Sensitivity, figure};
+use tileforge_engine_builder::{Built, BuiltPipeline, Picture, Sensitivity, figure};
 use tileforge_terminal::report;
 
 /// Prints what was built.
@@ -35,6 +35,10 @@ pub(super) fn tell(arguments: &Arguments, input: &Input<'_>, outcome: &Outcome) 
             } else {
                 String::new()
             };
+            if let Some(Picture { size, gates, seconds }) = &built.picture {
+                report(&format!("a picture of {size} by all parts, made twice in {seconds:.1} s"));
+                gates.iter().for_each(tell_gate);
+            }
             report(&format!("  {:.1} MB in {} parts{shared}", built.bytes as f64 / 1e6, built.parts.len()));
         }
     }
@@ -62,8 +66,7 @@ fn tell_engine(name: &str, built: &Built) {
         report(&format!("  {layer}"));
     }
     for gate in manifest.gates.iter().chain(&built.speed) {
-        let (value, floor) = (figure(gate.value), figure(gate.floor));
-        report(&format!("  gate {}: {} = {value} (at least {floor})", gate.graph, gate.name));
+        tell_gate(gate);
     }
     for plan in &built.plans {
         report(&format!("  {}", plan_line(plan)));
@@ -76,6 +79,11 @@ fn tell_engine(name: &str, built: &Built) {
         let advice = advice.map_or(String::new(), |advice| format!("; {advice}"));
         report(&format!("  portable, not compiled for its GPU: {reason}{advice}"));
     }
+}
+
+fn tell_gate(gate: &Gate) {
+    let (value, floor) = (figure(gate.value), figure(gate.floor));
+    report(&format!("  gate {}: {} = {value} (at least {floor})", gate.graph, gate.name));
 }
 
 /// What a plan cost, in a line.
@@ -124,15 +132,17 @@ struct PipelineReport<'a> {
     parts: BTreeMap<&'a str, Report<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     diffusion: &'a Option<Diffusion>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    gates: &'a [Gate],
     files: &'a BTreeMap<String, FileDigest>,
     shared_bytes: u64,
 }
 
 impl<'a> PipelineReport<'a> {
     fn of(built: &'a BuiltPipeline) -> Self {
-        let PipelineManifest { schema, name, producer, diffusion, files, .. } = &built.manifest;
+        let PipelineManifest { schema, name, producer, diffusion, gates, files, .. } = &built.manifest;
         let parts = built.parts.iter().map(|(name, part)| (name.as_str(), Report::of(part))).collect();
-        Self { schema: *schema, name, producer, parts, diffusion, files, shared_bytes: built.shared }
+        Self { schema: *schema, name, producer, parts, diffusion, gates, files, shared_bytes: built.shared }
     }
 }
 

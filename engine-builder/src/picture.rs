@@ -1,0 +1,323 @@
+//! The gates of a diffusion pipeline's picture: all of its networks together, against FP32.
+//!
+//! The gates of a network judge one run. A picture takes many runs, each of which starts from the errors of the one
+//! before. So the runtime makes the same picture twice on this CPU: with the exported graphs in FP32, operator by
+//! operator, and with the engine's graphs. One network is in memory at a time.
+
+use crate::gate::Measurement;
+use crate::precision::emulation;
+use crate::test_image::test_image;
+use crate::{Error, Progress, Result};
+use ndarray::{Array1, ArrayD};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tileforge_contract::{Precision, Provider, Task};
+use tileforge_engine::digest::sha256_file;
+use tileforge_engine::manifest::{Gate, Graph, Manifest, Target};
+use tileforge_engine::{MANIFEST_FILE, Pipeline, PipelineManifest, WEIGHTS_FILE, exchange};
+use tileforge_graph::Model;
+use tileforge_image::Size;
+use tileforge_runtime::Error as RuntimeError;
+use tileforge_runtime::diffusion::{self, Generator, Kind, Options, Request, Settings, Start};
+use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::pixels::Pixels;
+use tileforge_session::{Environment, OptimisationLevel, Placement, SessionOptions};
+
+/// What is drawn. Any text does, and this is a usual one.
+const PROMPT: &str = "a photograph of a red fox in the snow";
+
+/// The tokens before and after each piece of a text.
+const FRAME: usize = 2;
+
+/// Each step takes two runs of the network, which has most of the weights. The second step is the first one that starts
+/// from what another made.
+const STEPS: usize = 2;
+
+/// Makes each step from one prediction alone and draws no noise, so the figure is that of the networks. Every
+/// configuration of another class is one of this class, too.
+const SCHEDULER: &str = "DDIMScheduler";
+
+/// How much lower the floor of the picture is than that of the worst network. Guidance takes g times the prediction
+/// with the text and 1 − g times the one without: for g = 7.5, errors that are independent grow by
+/// √(7.5² + 6.5²) = 9.9, which is 20 dB.
+const GUIDANCE_DB: f64 = 20.0;
+
+/// How often the bar is looked after.
+const TICK: Duration = Duration::from_millis(50);
+
+/// An engine whose parts are written, and which has no name yet.
+pub(crate) struct Staged<'s> {
+    /// Where the parts and the files beside them are.
+    pub(crate) folder: &'s Path,
+    /// What will be its manifest, without these gates.
+    pub(crate) manifest: &'s PipelineManifest,
+    pub(crate) parts: &'s BTreeMap<String, StagedPart<'s>>,
+}
+
+/// A part that is written.
+pub(crate) struct StagedPart<'s> {
+    pub(crate) manifest: &'s Manifest,
+    /// Its graphs before they were converted to the part's precision, in the order of the manifest.
+    pub(crate) exported: Vec<Model>,
+    /// The least PSNR of the part itself.
+    pub(crate) floor_db: f64,
+}
+
+/// What was measured of a picture.
+#[derive(Debug, Clone)]
+pub struct Picture {
+    /// Its size: the engine's smallest.
+    pub size: Size,
+    /// The gates, with figures.
+    pub gates: Vec<Gate>,
+    /// How long it took to make it twice.
+    pub seconds: f64,
+}
+
+impl Picture {
+    /// Makes the picture twice. What is only needed meanwhile goes to `scratch`.
+    ///
+    /// # Errors
+    /// The runtime makes no picture with these parts, or a file cannot be written.
+    pub(crate) fn measure(
+        environment: &Environment,
+        progress: &dyn Progress,
+        staged: &Staged<'_>,
+        scratch: &Path,
+    ) -> Result<Self> {
+        let began = Instant::now();
+        progress.begin("making a picture in FP32 and with the engine", 2 * STEPS);
+        let folder = scratch.join("picture");
+        staged.write(&folder, |part, name, to| part.write_graphs(&part.exported, &staged.folder.join(name), to))?;
+        let text = Text::of(staged.parts)?;
+        let reference = make(environment, progress, &folder, &text, OptimisationLevel::Disabled)?;
+        fs::remove_dir_all(&folder).map_err(|e| Error::file(&folder, "remove", e))?;
+        let mut emulated = false;
+        staged.write(&folder, |part, name, to| {
+            emulated |= part.write_for_cpu(&staged.folder.join(name), to)?;
+            Ok(())
+        })?;
+        let found = match make(environment, progress, &folder, &text, OptimisationLevel::All) {
+            Err(error) if is_of_no_numbers(&error) => None,
+            made => Some(made?),
+        };
+        let measured = found.as_ref().map_or(NO_NUMBERS, |found| Measurement::of(&values(found), &values(&reference)));
+        let floor_db = staged.parts.values().map(|part| part.floor_db).fold(f64::INFINITY, f64::min) - GUIDANCE_DB;
+        let gates = measured.picture_gates(floor_db, emulated);
+        Ok(Self { size: reference.size, gates, seconds: began.elapsed().as_secs_f64() })
+    }
+}
+
+/// What is measured of values that are not finite.
+const NO_NUMBERS: Measurement =
+    Measurement { finite: false, psnr_db: f64::NAN, cosine: f64::NAN, maximum_error: f64::NAN };
+
+fn values(picture: &Pixels) -> ArrayD<f32> {
+    Array1::from(picture.samples.clone()).into_dyn()
+}
+
+/// Whether a network gave NaN or infinity.
+fn is_of_no_numbers(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Picture(
+            RuntimeError::Diffusion(diffusion::Error::NotFinite { .. })
+                | RuntimeError::Image(tileforge_image::Error::NotFinite { .. })
+        )
+    )
+}
+
+impl Staged<'_> {
+    /// Writes an engine of the same parts for this CPU to `folder`. `write_part` writes one of them, by its name, to a
+    /// folder of its own.
+    fn write(
+        &self,
+        folder: &Path,
+        mut write_part: impl FnMut(&StagedPart<'_>, &str, &Path) -> Result<()>,
+    ) -> Result<()> {
+        let mut manifest = self.manifest.clone();
+        for (name, part) in self.parts {
+            let to = folder.join(name);
+            make_folder(&to)?;
+            write_part(part, name, &to)?;
+            manifest.parts.insert(name.clone(), sha256_file(&to.join(MANIFEST_FILE))?);
+        }
+        for name in manifest.files.keys() {
+            let to = folder.join(name);
+            make_folder(exchange::parent_of(&to))?;
+            link(&self.folder.join(name), &to)?;
+        }
+        Ok(exchange::write_manifest(&manifest, folder)?)
+    }
+}
+
+impl StagedPart<'_> {
+    /// Writes the part as a CPU runs it. Returns whether its graphs are emulations. `from` is the part's own folder.
+    fn write_for_cpu(&self, from: &Path, to: &Path) -> Result<bool> {
+        let provider = self.manifest.target.provider;
+        if provider == Provider::Cpu {
+            link(&from.join(MANIFEST_FILE), &to.join(MANIFEST_FILE))?;
+            self.manifest.files.keys().try_for_each(|name| link(&from.join(name), &to.join(name)))?;
+            return Ok(false);
+        }
+        let mut emulated = false;
+        let mut graphs = Vec::new();
+        for Graph { file, .. } in &self.manifest.graphs {
+            let graph = tileforge_graph::load(from.join(file))?;
+            let emulation = emulation(&graph, provider)?;
+            emulated |= emulation.is_some();
+            graphs.push(emulation.unwrap_or(graph));
+        }
+        self.write_graphs(&graphs, from, to)?;
+        Ok(emulated)
+    }
+
+    /// Writes the part with other graphs, which compute in FP32 on a CPU.
+    fn write_graphs(&self, graphs: &[Model], from: &Path, to: &Path) -> Result<()> {
+        let record = |graph: &Graph| Graph { optimised: false, plan: None, ..graph.clone() };
+        let records: Vec<Graph> = self.manifest.graphs.iter().map(record).collect();
+        let paths: Vec<PathBuf> = records.iter().map(|record| to.join(&record.file)).collect();
+        let pairs: Vec<(&Model, &Path)> = graphs.iter().zip(paths.iter().map(PathBuf::as_path)).collect();
+        tileforge_graph::save_sharing_weights(&pairs, &to.join(WEIGHTS_FILE))?;
+        let selftest = &self.manifest.selftest.file;
+        link(&from.join(selftest), &to.join(selftest))?;
+        let manifest = Manifest {
+            precision: Precision::Fp32,
+            islands: Vec::new(),
+            target: Target {
+                profile: self.manifest.target.profile.clone(),
+                provider: Provider::Cpu,
+                compute_capability: None,
+                portable: false,
+                streams: 1,
+                tensorrt_rtx: BTreeMap::new(),
+                tensorrt: BTreeMap::new(),
+                cuda: BTreeMap::new(),
+            },
+            graphs: records,
+            gates: Vec::new(),
+            files: exchange::files(to)?,
+            ..self.manifest.clone()
+        };
+        Ok(exchange::write_manifest(&manifest, to)?)
+    }
+}
+
+fn make_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).map_err(|e| Error::file(folder, "create", e))
+}
+
+/// Gives a file a second name, or copies it where the file system has no hard links.
+fn link(from: &Path, to: &Path) -> Result<()> {
+    if fs::hard_link(from, to).is_err() {
+        fs::copy(from, to).map_err(|e| Error::file(to, "write", e))?;
+    }
+    Ok(())
+}
+
+/// What is drawn.
+struct Text {
+    prompt: String,
+    /// It is encoded in pieces.
+    is_long: bool,
+}
+
+impl Text {
+    /// A text of one piece, or of as many as the network's shortest graphs take.
+    fn of(parts: &BTreeMap<String, StagedPart<'_>>) -> Result<Self> {
+        let shortest = |task: Task| -> Result<Option<usize>> {
+            let mut tokens = Vec::new();
+            for StagedPart { manifest, .. } in parts.values().filter(|part| part.manifest.contract.task == task) {
+                for graph in &manifest.graphs {
+                    tokens.push(graph.sizes(&manifest.contract)?.tokens);
+                }
+            }
+            Ok(tokens.into_iter().min())
+        };
+        Ok(match (shortest(Task::TextEncoder)?, shortest(Task::Unet)?) {
+            (Some(piece), Some(whole)) if piece > FRAME && whole > piece => {
+                // The shortest word of every vocabulary is one token.
+                let words = (whole / piece - 1) * (piece - FRAME) + 1;
+                Self { prompt: "a ".repeat(words), is_long: true }
+            }
+            _ => Self { prompt: PROMPT.into(), is_long: false },
+        })
+    }
+}
+
+/// Makes the smallest picture of the engine in `folder` on this CPU.
+fn make(
+    environment: &Environment,
+    progress: &dyn Progress,
+    folder: &Path,
+    text: &Text,
+    optimisation: OptimisationLevel,
+) -> Result<Pixels> {
+    let placement = Placement {
+        provider: Some(Provider::Cpu),
+        session: SessionOptions { optimisation, ..SessionOptions::default() },
+        ..Placement::default()
+    };
+    let options = Options { placement, overlap: None, low_memory: true };
+    let generator = Generator::new(environment, &Pipeline::open(folder)?, options).map_err(of_runtime)?;
+    let request = request(&generator, text);
+    let executor = Executor::new(generator, 1).map_err(of_runtime)?;
+    let handle = executor.submit(request, &Cancel::new()).map_err(of_runtime)?;
+    let mut done = 0;
+    let made = loop {
+        let made = handle.wait_for(TICK);
+        let now = handle.progress().done;
+        (done..now).for_each(|_| progress.step());
+        done = now;
+        if let Some(made) = made {
+            break made.map_err(of_runtime)?;
+        }
+    };
+    let picture = made.pictures.into_iter().next();
+    picture.ok_or_else(|| Error::input(folder, "expected a picture, and the runtime made none"))
+}
+
+/// A picture from noise; from a network that only fills masked parts, the right half of the test image.
+fn request(generator: &Generator, text: &Text) -> Request {
+    let kind = if generator.needs_mask() { Kind::Inpainting } else { Kind::TextToImage };
+    let size = generator.sizes().first().copied();
+    let settings = Settings {
+        steps: STEPS,
+        scheduler: Some(SCHEDULER.into()),
+        size,
+        strength: 1.0,
+        long_prompt: text.is_long,
+        ..Settings::new(&text.prompt, kind, generator.is_xl())
+    };
+    let request = Request::new(settings);
+    let Some(size) = size.filter(|_| generator.needs_mask()) else { return request };
+    request.from_start(move || Ok(Start::Picture(start(size)))).with_mask(move || Ok(right_half(size)))
+}
+
+/// The built-in test image.
+fn start(size: Size) -> Pixels {
+    const CHANNELS: usize = 3;
+    let planes = test_image(CHANNELS, size.height as usize, size.width as usize, [0.0, 1.0]);
+    let area = size.pixels() as usize;
+    let samples = (0..area).flat_map(|pixel| (0..CHANNELS).map(move |channel| (channel, pixel)));
+    let samples = samples.map(|(channel, pixel)| planes[channel * area + pixel]).collect();
+    Pixels { size, channels: CHANNELS, samples }
+}
+
+/// White in the right half.
+fn right_half(size: Size) -> Pixels {
+    let row = (0..size.width).map(|column| if column < size.width / 2 { 0.0 } else { 1.0 });
+    let samples = row.collect::<Vec<f32>>().repeat(size.height as usize);
+    Pixels { size, channels: 1, samples }
+}
+
+/// Errors that have a form here keep it.
+fn of_runtime(error: RuntimeError) -> Error {
+    match error {
+        RuntimeError::Engine(error) => error.into(),
+        RuntimeError::Session(error) => error.into(),
+        other => Error::Picture(other),
+    }
+}
