@@ -229,7 +229,8 @@ def by_diffusers(setting: Setting, way: str) -> None:
 def export_for_optimum(setting: Setting) -> None:
     from optimum.onnxruntime import ORTStableDiffusionPipeline
 
-    ORTStableDiffusionPipeline.from_pretrained(str(setting.pipeline), export=True).save_pretrained(str(setting.exported))
+    pipeline = ORTStableDiffusionPipeline.from_pretrained(str(setting.pipeline), export=True)
+    pipeline.save_pretrained(str(setting.exported))
 
 
 def by_cpp(setting: Setting) -> None:

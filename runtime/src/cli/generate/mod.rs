@@ -255,8 +255,8 @@ fn tell(
     Ok(print(&lines.collect::<Vec<_>>().join("\n"))?)
 }
 
-/// "20 steps of PNDMScheduler (21 evaluations)": as many steps as were asked for. Some methods evaluate the network more
-/// often, and a run from a picture less often.
+/// "20 steps of PNDMScheduler (21 evaluations)": as many steps as were asked for. Some methods evaluate the network
+/// more often, and a run from a picture less often.
 fn steps_text(steps: usize, made: &Statistics) -> String {
     let Statistics { evaluations, scheduler, .. } = made;
     let often = if *evaluations == steps { String::new() } else { format!(" ({evaluations} evaluations)") };

@@ -90,8 +90,8 @@ impl Pndm {
         }
     }
 
-    /// A run that starts in the middle makes Runge–Kutta's steps there. As in diffusers, each of them then begins at the
-    /// timestep that the same step of a whole run begins at, and ends at this evaluation's own.
+    /// A run that starts in the middle makes Runge–Kutta's steps there. As in diffusers, each of them then begins at
+    /// the timestep that the same step of a whole run begins at, and ends at this evaluation's own.
     fn runge_kutta(&mut self, evaluation: usize, output: Vec<f64>, sample: &mut [f64]) {
         let phase = self.made % 4;
         let weight = if phase == 0 || phase == 3 { 1.0 / 6.0 } else { 1.0 / 3.0 };
