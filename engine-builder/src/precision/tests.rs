@@ -249,6 +249,7 @@ fn the_forms_for_cpus_compute_the_same() {
     for kept in [attention(2, 0), attention(1, 1)] {
         assert_eq!(for_cpu(&kept).unwrap().nodes, kept.nodes);
     }
+}
 
 #[test]
 fn angles_of_sines_stay_in_fp32() {
