@@ -84,7 +84,7 @@ mod tests {
         let all = Processors::available();
         assert!((1..=all.logical).contains(&all.physical), "{all:?}");
         // Of a thread of its own, because the other tests need all processors.
-        let on_one = std::thread::spawn(|| {
+        let on_one = thread::spawn(|| {
             let allowed = sched_getaffinity(None).unwrap();
             let mut one = CpuSet::new();
             one.set((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap());
