@@ -2,14 +2,16 @@
 """Measures what it takes to build the engines of models/*.yaml in their published sizes.
 
     make build && make setup RTX=1
-    scripts/bench_models.py [--profile cpu] [MODEL ...]
+    scripts/bench_models.py [--profile cpu] [MODEL[/GRAPH] ...]
+    scripts/bench_models.py --profile rtx4090 sdxl-base/unet
 
 Each model gets random weights in its published size, under its own description, so that the build checks architecture
 and hyperparameters as with the real ones. compact-x4 has its own weights, which are in the repository. The script
 prints a table for docs/benchmarks.md: seconds and peak memory of `engine-builder build` with calibration and gates, and
-the engine's size; of plans for RTX GPUs, the seconds of all and the largest peak of one. Random weights may miss a
-gate: the row then has what was measured until then, and "missed". Large models need memory and disk, SDXL 30 GB of both
-on the CPU.
+the engine's size; of plans for RTX GPUs, the seconds of all and the largest peak of one. The peak of the build is that
+of the largest of its processes. Random weights may miss a gate: the row then has what was measured until then, and
+"missed". Large models need memory and disk: SDXL's UNet for an RTX GPU 20 GB of memory and 25 GB of disk, and for a
+processor 30 GB of both.
 """
 
 from __future__ import annotations
@@ -110,16 +112,17 @@ def main() -> int:
     known = sorted({"compact-x4", *(name.split("/")[0] for name in PRESETS)})
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", default="cpu", help="a name that `engine-builder profiles` lists (default cpu)")
-    parser.add_argument("model", nargs="*", metavar="MODEL", help=f"default: all of {', '.join(known)}")
+    parser.add_argument("model", nargs="*", metavar="MODEL[/GRAPH]", help=f"default: all of {', '.join(known)}")
     arguments = parser.parse_args()
-    if unknown := [name for name in arguments.model if name not in known]:
+    if unknown := [name for name in arguments.model if name not in PRESETS and name not in known]:
         parser.error(f"no model {', '.join(unknown)}; known are {', '.join(known)}")
     print("| engine | build | peak memory | worst gate | graphs | engine's size | plans |")
     print("|---|---|---|---|---|---|---|")
     failed = False
     for name in arguments.model or known:
+        name, _, only = name.partition("/")
         model = described(name)
-        for graph in model["graphs"]:
+        for graph in [only] if only else model["graphs"]:
             # Beside the programs, because /tmp may be in memory.
             with tempfile.TemporaryDirectory(prefix="bench-models-", dir=binaries().parent) as folder:
                 try:

@@ -1,6 +1,6 @@
 //! Building an engine directory.
 
-use crate::coverage;
+use crate::coverage::Coverage;
 use crate::gate;
 use crate::lint::{self, lint};
 use crate::optimise::optimised;
@@ -19,8 +19,8 @@ use tileforge_engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as Mode
 use tileforge_engine::store::{self, Store};
 use tileforge_engine::{WEIGHTS_FILE, exchange};
 use tileforge_files::outputs;
-use tileforge_graph::Model;
 use tileforge_graph::rewrite::fold_weight_casts;
+use tileforge_graph::{Model, WeightStorage};
 use tileforge_session::{Environment, SessionOptions, compiled, selftest};
 
 const SELFTEST_FILE: &str = "selftest.safetensors";
@@ -108,6 +108,7 @@ pub(crate) struct Prepared<'a> {
     compiler: Result<Compiler, NotCompiled>,
     plan_jobs: usize,
     models: Vec<Model>,
+    coverage: Coverage,
 }
 
 impl<'a> Prepared<'a> {
@@ -117,17 +118,18 @@ impl<'a> Prepared<'a> {
         order: Order<'a>,
         plans: &Plans,
     ) -> Result<Self> {
-        let Order { source, profile, .. } = &order;
+        let Order { source, profile, options, .. } = &order;
         let compiler = portable::compiler(environment, profile, plans.program.as_ref());
         progress.begin("making the graphs", 1);
         let models = source.graphs(profile)?;
         progress.step();
-        let are_run = coverage::are_run(source.contract(), &models)?;
-        let mut run_here = models.iter().zip(are_run).filter_map(|(model, is_run)| is_run.then_some(model));
+        let names = file_names(&models)?;
+        let coverage = Coverage::of(source.contract(), profile.precision, options, &models, &names)?;
+        let mut run_here = models.iter().zip(&coverage.is_run).filter_map(|(model, is_run)| is_run.then_some(model));
         run_here.try_for_each(|model| check_memory(source, model))?;
-        let prepared = Self { compiler, plan_jobs: plans.jobs, models, order };
+        let prepared = Self { compiler, plan_jobs: plans.jobs, models, coverage, order };
         // Graphs that TensorRT cannot take are refused before anything is measured.
-        let named = file_names(&prepared.models)?.into_iter().zip(&prepared.models);
+        let named = names.into_iter().zip(&prepared.models);
         let named = named.map(|(name, model)| Ok((name, Cow::Borrowed(model))));
         check_for_tensorrt(prepared.is_judged_by_table(), named)?;
         Ok(prepared)
@@ -158,6 +160,7 @@ impl<'a> Prepared<'a> {
         directory: &Path,
     ) -> Result<Built> {
         let Order { source, profile, options, .. } = self.order;
+        let coverage = self.coverage.clone();
         let job = Job {
             environment,
             progress,
@@ -166,6 +169,7 @@ impl<'a> Prepared<'a> {
             contract: source.contract(),
             floors: &profile.floors,
             options,
+            coverage: &coverage,
         };
         let scratch = exchange::temporary(parent)?;
         let written = write_engine(self, &job, staging, scratch.path());
@@ -179,7 +183,7 @@ impl<'a> Prepared<'a> {
 fn write_engine(prepared: Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: &Path) -> Result<Built> {
     let environment = job.environment;
     let judged_by_table = prepared.is_judged_by_table();
-    let Prepared { order: Order { name, source, profile, .. }, compiler, plan_jobs, models } = prepared;
+    let Prepared { order: Order { name, source, profile, .. }, compiler, plan_jobs, models, .. } = prepared;
     let Written { graphs, graph_sha256, converted } = write_graphs(source, job, &models, staging, scratch)?;
     let written = |graph: &EngineGraph| {
         Ok((graph.record.file.clone(), Cow::Owned(tileforge_graph::load(staging.join(&graph.record.file))?)))
@@ -188,6 +192,11 @@ fn write_engine(prepared: Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: 
     let Measured { gates, speed, selftest } = measure(source, job, &graphs, &converted, staging, scratch)?;
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
     gate::check(&all).map_err(|error| with_blame(error, &converted, job, scratch))?;
+    // Nothing reads the references any more, and plans need the space: each has all weights again.
+    let unused = scratch.join(WEIGHTS_FILE);
+    if unused.exists() {
+        fs::remove_file(&unused).map_err(|e| Error::file(&unused, "remove", e))?;
+    }
     let mut records: Vec<Graph> = graphs.into_iter().map(|graph| graph.record).collect();
     let plans = match &compiler {
         Ok(Compiler::TensorRtRtx(builder)) => {
@@ -213,6 +222,7 @@ fn write_engine(prepared: Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: 
         precision: profile.precision,
         islands: converted.islands,
         calibration: converted.calibration,
+        left_out: job.coverage.left_out.clone(),
         target: Target {
             profile: profile.name.clone(),
             provider: profile.provider,
@@ -326,9 +336,7 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
     }
     let mut folded = folded.into_iter();
     let mut graphs = Vec::new();
-    let mut emulations: Vec<(Model, PathBuf)> = Vec::new();
-    let are_run = coverage::are_run(job.contract, models)?;
-    let each = converted.models.iter_mut().zip(references).zip(&names).zip(are_run);
+    let each = converted.models.iter_mut().zip(references).zip(&names).zip(&job.coverage.is_run);
     for (((model, reference), name), is_run) in each {
         let optimised = match folded.next() {
             Some(folded) => optimised(job.environment, &folded, &unfused.join(name), model.nodes.len())?,
@@ -339,19 +347,20 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
         };
         let (inputs, outputs) = (shapes(&model.inputs), shapes(&model.outputs));
         let record = Graph { file: name.clone(), inputs, outputs, optimised: optimised.is_some(), plan: None };
-        let emulation = if is_run { precision::emulation(model, job.provider)? } else { None };
-        let emulation = emulation.map(|emulation| (emulation, scratch.join(format!("emulated-{name}"))));
-        let emulated = emulation.as_ref().map(|(_, path)| path.clone());
-        graphs.push(EngineGraph { record, reference, is_run, emulation: emulated });
-        emulations.extend(emulation);
+        graphs.push(EngineGraph { record, reference, is_run: *is_run, emulation: None });
         if let Some(optimised) = optimised {
             *model = optimised;
         }
     }
     write(&converted.models.iter().collect::<Vec<_>>(), staging)?;
-    if !emulations.is_empty() {
-        let pairs: Vec<(&Model, &Path)> = emulations.iter().map(|(model, path)| (model, path.as_path())).collect();
-        tileforge_graph::save_sharing_weights(&pairs, &scratch.join("emulated.weights"))?;
+    for graph in graphs.iter_mut().filter(|graph| graph.is_run) {
+        // Of the file, so that it points into the engine's own weights.
+        let written = tileforge_graph::load(staging.join(&graph.record.file))?;
+        if let Some(emulation) = precision::emulation(&written, job.provider)? {
+            let path = scratch.join(format!("emulated-{}", graph.record.file));
+            tileforge_graph::save(&emulation, &path, WeightStorage::LinkUndigested)?;
+            graph.emulation = Some(path);
+        }
     }
     let last = names.last().ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
     let graph_sha256 = tileforge_engine::digest::sha256_file(&scratch.join(last))?.sha256;
@@ -448,11 +457,14 @@ fn measure(
     let (mut gates, mut speed) = (Vec::new(), Vec::new());
     let mut selftest = None;
     let run: Vec<&EngineGraph> = graphs.iter().filter(|graph| graph.is_run).collect();
-    job.progress.begin("measuring graphs against their references", run.len());
+    // Each graph and its reference, on each sample.
+    let steps = 2 * (run.len() + converted.judged.len());
+    job.progress.begin("measuring graphs against their references", steps);
+    let ran = || job.progress.step();
     for (position, graph) in run.iter().enumerate() {
-        let trial = Trial::new(job, &graph.reference, &converted.judged, scratch)?;
+        let trial = Trial::with_progress(job, &graph.reference, &converted.judged, scratch, &ran)?;
         let file = graph.emulation.clone().unwrap_or_else(|| staging.join(&graph.record.file));
-        let measured = trial.measure_file(&file)?;
+        let (measured, outputs) = trial.measure_file(&file, &ran)?;
         gates.extend(measured.gates(&graph.record.file, job.floors, graph.emulation.is_some()));
         // Speed is the purpose of 8 bits. It is measured only where the engine runs: a CPU says nothing about a GPU.
         if job.precision == Precision::Int8 && job.provider == Provider::Cpu && position + 1 == run.len() {
@@ -470,13 +482,11 @@ fn measure(
             let path = staging.join(SELFTEST_FILE);
             // The self-test asks whether another machine computes what this one computed. So it expects the engine's
             // own output, not that of FP32.
-            let expected =
-                if job.precision == Precision::Fp32 { trial.reference().clone() } else { trial.outputs_of(&file)? };
+            let expected = if job.precision == Precision::Fp32 { trial.reference().clone() } else { outputs };
             selftest::write(&path, &views(trial.sample()), &views(&expected))?;
             let tolerance = selftest_tolerance(job.precision);
             selftest = Some(SelfTest { file: SELFTEST_FILE.into(), graph: graph.record.file.clone(), tolerance });
         }
-        job.progress.step();
     }
     let selftest = selftest.ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
     Ok(Measured { gates, speed, selftest })
@@ -498,6 +508,9 @@ fn with_blame(error: Error, converted: &Converted, job: &Job<'_>, scratch: &Path
     let Error::Gate(text) = error else { return error };
     match converted.worst_layer(job, scratch) {
         Ok(Some(worst)) => Error::Gate(format!("{text}\n  the layer that costs most: {worst}")),
+        Ok(None) if job.precision != Precision::Fp32 => {
+            Error::Gate(format!("{text}\n  the calibration budget has no runs left to find the layer that costs most"))
+        }
         // The worst layer is unknown; the missed gate is what matters.
         _ => Error::Gate(text),
     }

@@ -28,6 +28,7 @@ mod weights;
 mod yaml;
 
 pub use build::{Built, Plans, build};
+pub use coverage::CalibrationBudget;
 pub use diffusion::{DiffusionOptions, DiffusionSource};
 pub use error::{Error, MissingWeights, Result};
 pub use fetch::{FetchProgress, Fetched, Hub, fetch};

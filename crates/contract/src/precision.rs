@@ -32,6 +32,11 @@ impl Precision {
     pub fn runs_on_cpu(self) -> bool {
         matches!(self, Self::Fp32 | Self::Fp16 | Self::Int8)
     }
+
+    /// Whether a graph in it depends on the range of its activations. BF16 has the range of FP32.
+    pub fn is_calibrated(self) -> bool {
+        matches!(self, Self::Fp16 | Self::Int8 | Self::Fp8)
+    }
 }
 
 #[cfg(test)]

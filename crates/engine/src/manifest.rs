@@ -35,6 +35,9 @@ pub struct Manifest {
     /// What activations were measured on, if the precision needs that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
+    /// What the build did not run because its calibration budget ended; `None` if it ran everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
     /// The machine that it was built for.
     pub target: Target,
     /// The software that it was built with.
@@ -88,6 +91,27 @@ pub struct Calibration {
     pub sha256: String,
     /// How INT8 ranges were chosen: "minmax", "percentile", "entropy" or "mse".
     pub range: Option<String>,
+}
+
+/// What calibration and gates did not run, because the network is large and the calibration budget small.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeftOut {
+    /// The budget, in minutes that each stand for a fixed number of operations.
+    pub budget_minutes: u32,
+    /// Runs of the smallest graph that would have measured more activations.
+    pub calibration_runs: usize,
+    /// Calibration samples that the gates would have judged as well.
+    pub judged: usize,
+    /// Files of the graphs that have no gates of their own.
+    pub graphs: Vec<String>,
+}
+
+impl LeftOut {
+    /// Whether anything was left out.
+    pub fn is_something(&self) -> bool {
+        self.calibration_runs > 0 || self.judged > 0 || !self.graphs.is_empty()
+    }
 }
 
 /// The machine that an engine was built for.

@@ -20,6 +20,7 @@ pub mod infer;
 mod load;
 mod mapped;
 mod model;
+mod operations;
 pub mod proto;
 pub mod rewrite;
 mod save;

@@ -29,4 +29,4 @@ pub use reader::{ImageReader, Limits, png_text};
 pub use rows::{RowSink, RowSource};
 pub use sample::{Alpha, Colour, Depth};
 pub use size::Size;
-pub use writer::{ImageWriter, JPEG_QUALITY};
+pub use writer::{ImageWriter, JPEG_QUALITY, PngCompression};

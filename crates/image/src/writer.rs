@@ -1,29 +1,29 @@
 //! Writing pictures by rows, into a file that appears only when it is whole.
 
+mod png;
 mod tiff;
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 
 use ::image::codecs::jpeg::JpegEncoder;
 use ::image::codecs::webp::WebPEncoder;
 use ::image::{ExtendedColorType, ImageEncoder, ImageResult};
-use ::png::text_metadata::ITXtChunk;
 use tileforge_files::unfinished;
 
 use super::{Colour, Depth, Format, Header, RowSink};
 use crate::error::{Error, Result};
+
+pub use png::PngCompression;
 
 /// The default quality of a JPEG, on libjpeg's scale of 1 to 100: the loss is barely visible.
 pub const JPEG_QUALITY: u8 = 95;
 
 /// Largest number of bytes of samples that are held until they can be encoded.
 const WHOLE_BYTES_MAXIMUM: u64 = 4 << 30;
-
-/// How many compressed bytes of a PNG are gathered before they are written.
-const PNG_CHUNK_BYTES: usize = 1 << 20;
 
 /// A picture that is written from its first row to its last.
 ///
@@ -40,7 +40,7 @@ pub struct ImageWriter {
 }
 
 enum Encoder {
-    Png { stream: Box<::png::StreamWriter<'static, Reporting>>, failure: Failure },
+    Png { bands: Box<png::Bands<Reporting>>, failure: Failure },
     Tiff { strips: Box<tiff::Strips>, failure: Failure },
     Whole(Vec<u8>),
 }
@@ -99,8 +99,9 @@ impl ImageWriter {
         let target = Reporting { file: handle, failure: failure.clone() };
         let encoder = match format {
             Format::Png => {
-                let stream = png_stream(target, &header, texts).map_err(|error| cannot_write(path, &failure, error))?;
-                Encoder::Png { stream: Box::new(stream), failure }
+                let threads = thread::available_parallelism().map_or(1, usize::from);
+                let bands = png::Bands::new(target, &header, texts, threads);
+                Encoder::Png { bands: Box::new(bands.map_err(|error| cannot_write(path, &failure, error))?), failure }
             }
             Format::Tiff => {
                 let strips =
@@ -125,6 +126,15 @@ impl ImageWriter {
         Self { jpeg_quality: quality.clamp(1, 100), ..self }
     }
 
+    /// Sets how hard a PNG is compressed, and by how many threads at most; by default as many as the process may use.
+    /// The bytes of the file do not depend on the threads. Other formats ignore both.
+    pub fn with_png_compression(mut self, compression: PngCompression, threads: Option<usize>) -> Self {
+        if let Encoder::Png { bands, .. } = &mut self.encoder {
+            bands.set_compression(compression, threads);
+        }
+        self
+    }
+
     /// The path of the finished picture.
     pub fn path(&self) -> &Path {
         &self.path
@@ -145,8 +155,8 @@ impl RowSink for ImageWriter {
             .filter(|_| rows.len().is_multiple_of(row_bytes))
             .ok_or_else(|| Error::image(&self.path, "more rows were written than the picture has"))?;
         match &mut self.encoder {
-            Encoder::Png { stream, failure } => {
-                stream.write_all(rows).map_err(|error| cannot_write(&self.path, failure, error))
+            Encoder::Png { bands, failure } => {
+                bands.write_rows(rows).map_err(|error| cannot_write(&self.path, failure, error))
             }
             Encoder::Tiff { strips, failure } => {
                 strips.write_rows(rows).map_err(|error| cannot_write(&self.path, failure, error))
@@ -164,8 +174,8 @@ impl RowSink for ImageWriter {
             return Err(Error::image(&self.path, format!("{} rows are missing at its end", self.rows_left)));
         }
         match self.encoder {
-            Encoder::Png { stream, failure } => {
-                stream.finish().map_err(|error| cannot_write(&self.path, &failure, error))?;
+            Encoder::Png { bands, failure } => {
+                bands.finish().map_err(|error| cannot_write(&self.path, &failure, error))?;
                 // The encoder drops an error of the last chunk, so the file is asked for it.
                 if let Some(error) = failure.error() {
                     return Err(Error::file(&self.path, "write", error));
@@ -189,29 +199,6 @@ pub(super) fn temporary_file_for(path: &Path) -> Result<unfinished::File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The permissions of any new file.
     unfinished::file_in(folder, 0o666).map_err(|source| Error::file(folder, "create a file in it", source))
-}
-
-fn png_stream(
-    target: Reporting,
-    header: &Header,
-    texts: &[(&str, &str)],
-) -> Result<::png::StreamWriter<'static, Reporting>, ::png::EncodingError> {
-    let mut info = ::png::Info::with_size(header.size.width, header.size.height);
-    info.color_type = match header.colour {
-        Colour::Grey => ::png::ColorType::Grayscale,
-        Colour::GreyAlpha => ::png::ColorType::GrayscaleAlpha,
-        Colour::Rgb => ::png::ColorType::Rgb,
-        Colour::Rgba => ::png::ColorType::Rgba,
-    };
-    info.bit_depth = match header.depth {
-        Depth::Eight => ::png::BitDepth::Eight,
-        Depth::Sixteen | Depth::Float => ::png::BitDepth::Sixteen,
-    };
-    info.icc_profile = header.icc_profile.clone().map(Into::into);
-    info.utf8_text = texts.iter().map(|(keyword, text)| ITXtChunk::new(*keyword, *text)).collect();
-    let mut encoder = ::png::Encoder::with_info(target, info)?;
-    encoder.set_compression(::png::Compression::Fast);
-    encoder.write_header()?.into_stream_writer_with_size(PNG_CHUNK_BYTES)
 }
 
 fn encode_whole(format: Format, quality: u8, header: &Header, samples: &[u8]) -> ImageResult<Vec<u8>> {

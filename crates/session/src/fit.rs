@@ -263,6 +263,7 @@ mod tests {
             precision: Precision::Fp32,
             islands: Vec::new(),
             calibration: None,
+            left_out: None,
             target: Target {
                 profile: "cpu".into(),
                 provider: Provider::Cpu,

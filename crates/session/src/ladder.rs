@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,6 +16,7 @@ use crate::memory::available_memory;
 use crate::options::SessionOptions;
 use crate::placement::Placement;
 use crate::plans;
+use crate::processors::Processors;
 use crate::session::Session;
 
 /// The providers that an engine can run on here, the best first, and the one in use.
@@ -102,10 +102,10 @@ impl Ladder {
         self.streams
     }
 
-    /// Threads of each session on the CPU, where streams share the cores. `None`: as many as ONNX Runtime takes for one
-    /// session.
+    /// Threads of each session on the CPU, where streams share the cores. `None`: one for each core that this process
+    /// may use.
     pub fn threads(&self) -> Option<usize> {
-        let share = || (thread::available_parallelism().map_or(1, usize::from) / self.streams).max(1);
+        let share = || Processors::available().threads(self.streams);
         self.placement.session.threads.or_else(|| (self.streams > 1).then(share))
     }
 

@@ -29,7 +29,7 @@ pub struct SessionOptions {
     /// Refuse to open a session unless every node runs on `provider`. Otherwise TensorRT leaves nodes that it lacks to
     /// CUDA, and CUDA to the CPU.
     pub strict: bool,
-    /// Threads within one operator; `None`: one for each physical core.
+    /// Threads within one operator; `None`: one for each physical core that this process may use.
     pub threads: Option<usize>,
     /// How far the graph is rewritten.
     pub optimisation: OptimisationLevel,

@@ -23,6 +23,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::native::{self, MappedWeight};
 use crate::options::{OptimisationLevel, SessionOptions};
+use crate::processors::Processors;
 use crate::provider;
 use crate::tensor::{Named, Tensor, of_each};
 
@@ -414,9 +415,8 @@ fn builder(environment: &Environment, options: &SessionOptions) -> Result<Sessio
     if let Some(prefix) = &options.profile {
         builder = builder.with_profiling(prefix).map_err(text)?;
     }
-    if let Some(threads) = options.threads {
-        builder = builder.with_intra_threads(threads).map_err(text)?;
-    }
+    let threads = options.threads.unwrap_or_else(|| Processors::available().threads(1));
+    builder = builder.with_intra_threads(threads).map_err(text)?;
     if let Some(path) = &options.optimised_model_path {
         builder = builder.with_optimized_model_path(path).map_err(text)?;
     }

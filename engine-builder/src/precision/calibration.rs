@@ -32,7 +32,7 @@ pub(crate) struct CalibrationSamples {
 }
 
 impl CalibrationSamples {
-    /// Draws the samples for `model`.
+    /// Draws the samples for `model`, for `most` runs of it at most.
     ///
     /// A model of pictures gets `count` tiles of the pictures in `folder`, and as many more as fill the last batch; a
     /// model of tensors gets at most `count` of the files in `folder`. Without a folder, they get `count` parts of the
@@ -40,8 +40,16 @@ impl CalibrationSamples {
     ///
     /// # Errors
     /// The folder has nothing that fits, or a file cannot be read.
-    pub(crate) fn draw(folder: Option<&Path>, count: usize, model: &Model, contract: &Contract) -> Result<Self> {
+    pub(crate) fn draw(
+        folder: Option<&Path>,
+        count: usize,
+        most: usize,
+        model: &Model,
+        contract: &Contract,
+    ) -> Result<Self> {
         let picture = samples::picture_input(contract);
+        let tiles = count;
+        let count = count.min(most);
         let made = || (1..=count).map(|number| samples::sample(contract, model, number)).collect::<Result<Vec<_>>>();
         let (source, pictures, tiles, samples) = match (folder, picture) {
             (None, Some(_)) => ("built-in test image", 1, count, made()?),
@@ -49,7 +57,9 @@ impl CalibrationSamples {
             (Some(folder), Some(picture)) => {
                 let shape =
                     model.inputs.iter().find(|port| port.name == picture.name).and_then(|port| port.ty.fixed_dims());
-                let (pictures, batches) = tiles_of(folder, count, &shape.unwrap_or_default(), &picture.meaning)?;
+                let shape = shape.unwrap_or_default();
+                let count = tiles.min(most.saturating_mul(shape.first().copied().unwrap_or(1)));
+                let (pictures, batches) = tiles_of(folder, count, &shape, &picture.meaning)?;
                 let tiles = batches.iter().map(|batch| batch.shape()[0]).sum();
                 // All other inputs are made without a picture.
                 let others = |number: usize| {
@@ -216,7 +226,7 @@ mod tests {
     fn draw(folder: &Path, count: usize, batch: usize) -> CalibrationSamples {
         let port = Port { name: "image".into(), ty: TensorType::new(DataType::F32, [batch, 3, 8, 8]) };
         let model = Model { inputs: vec![port], ..Model::default() };
-        CalibrationSamples::draw(Some(folder), count, &model, &contract(None)).unwrap()
+        CalibrationSamples::draw(Some(folder), count, usize::MAX, &model, &contract(None)).unwrap()
     }
 
     /// The level of each tile.
@@ -255,13 +265,26 @@ mod tests {
     }
 
     #[test]
+    fn no_more_runs_are_made_than_the_budget_has() {
+        let folder = pictures(6);
+        let port = Port { name: "image".into(), ty: TensorType::new(DataType::F32, [2, 3, 8, 8]) };
+        let model = Model { inputs: vec![port], ..Model::default() };
+        let draw = |folder, most| CalibrationSamples::draw(folder, 6, most, &model, &contract(None)).unwrap();
+        for (most, runs) in [(2, 2), (3, 3), (9, 3)] {
+            let drawn = draw(Some(folder.path()), most);
+            assert_eq!((drawn.tiles, drawn.samples.len()), (2 * runs, runs));
+        }
+        assert_eq!(draw(None, 4).samples.len(), 4);
+    }
+
+    #[test]
     fn pictures_are_normalised_as_the_contract_says() {
         let folder = pictures(2);
         let port = Port { name: "image".into(), ty: TensorType::new(DataType::F32, [1, 3, 8, 8]) };
         let model = Model { inputs: vec![port], ..Model::default() };
         let contract = contract(Some(Normalisation::IMAGENET));
         let Normalisation { mean, deviation } = Normalisation::IMAGENET;
-        let drawn = CalibrationSamples::draw(Some(folder.path()), 2, &model, &contract).unwrap();
+        let drawn = CalibrationSamples::draw(Some(folder.path()), 2, 2, &model, &contract).unwrap();
         for (level, sample) in drawn.samples.iter().enumerate() {
             let values = sample[0].1.as_f32().unwrap();
             for channel in 0..3 {

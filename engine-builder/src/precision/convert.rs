@@ -17,10 +17,6 @@ use tileforge_files::outputs;
 use tileforge_graph::rewrite::{self, fold_weight_casts};
 use tileforge_graph::{DataType, Model, WeightStorage};
 
-/// How many calibration samples quality is judged on, chosen evenly from all. Each is run once for every graph that is
-/// tried.
-const JUDGED: usize = 4;
-
 /// The engine's graphs in its precision.
 pub(crate) struct Converted {
     pub(crate) models: Vec<Model>,
@@ -41,6 +37,7 @@ pub(crate) struct Converted {
 
 impl Converted {
     /// The layer that costs most quality, if the precision costs any: the first of the ranking, if there is a ranking.
+    /// `None` also if the calibration budget is too small for the search.
     ///
     /// # Errors
     /// ONNX Runtime refuses a graph, or a file cannot be written.
@@ -52,6 +49,9 @@ impl Converted {
             return Ok(Some(worst.clone()));
         }
         let (model, file) = &self.smallest;
+        if search::runs_of_halving(&self.recipe, model, &self.chosen)? > job.coverage.search_runs {
+            return Ok(None);
+        }
         let trial = Trial::new(job, file, &self.judged, scratch)?;
         search::worst_by_halving(&self.recipe, model, &trial, &self.chosen)
     }
@@ -96,7 +96,7 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
     if job.precision != Precision::Bf16 {
         let samples = calibrate(job, smallest, file, &mut recipe)?;
         if job.options.calibration.is_some() {
-            judged = evenly_chosen(&samples.samples);
+            judged = evenly_chosen(&samples.samples, job.coverage.judged);
         }
         calibration = Some(Calibration {
             source: samples.source.into(),
@@ -112,15 +112,18 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
         (Some(scheme), false) => recipe::default_layers(smallest, scheme)?.into_iter().collect(),
         (Some(_), true) => all_layers.iter().cloned().collect(),
     };
-    let trial = Trial::new(job, file, &judged, scratch)?;
     if recipe.is_8_bits() {
         if chosen.is_empty() {
             return Err(Error::input(file, format!("it has no inner layer that {} could be used for", job.precision)));
         }
-        chosen = search::fallen_back(&recipe, smallest, &trial, chosen, job.floors, &mut ranking)?;
+        // Each layer that is asked for by name is tried alone, whatever the budget is.
+        let most = if job.options.sensitivity { usize::MAX } else { job.coverage.search_runs };
+        let trial = Trial::new(job, file, &judged, scratch)?;
+        chosen = search::fallen_back(&recipe, smallest, &trial, chosen, job.floors, most, &mut ranking)?;
     }
     if job.options.sensitivity && ranking.is_empty() {
-        ranking = search::sensitivity(&recipe, smallest, &trial, &chosen)?;
+        let trial = Trial::new(job, file, &judged, scratch)?;
+        ranking = search::sensitivity(&recipe, smallest, &trial, &chosen, usize::MAX)?;
     }
     let models = models.iter().map(|model| recipe.apply(model, &chosen)).collect::<Result<_>>()?;
     let islands = if recipe.is_8_bits() {
@@ -135,10 +138,9 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
 
 /// Measures the activations of the model in `file` for a recipe. Returns what they were measured on.
 fn calibrate(job: &Job<'_>, model: &Model, file: &Path, recipe: &mut Recipe) -> Result<CalibrationSamples> {
-    let options = job.options;
-    let samples =
-        CalibrationSamples::draw(options.calibration.as_deref(), options.calibration_tiles, model, job.contract)?;
-    recipe.statistics = statistics(job, model, file, &samples)?;
+    let (folder, count) = (job.options.calibration.as_deref(), job.options.calibration_tiles);
+    let samples = CalibrationSamples::draw(folder, count, job.coverage.calibration_runs, model, job.contract)?;
+    recipe.statistics = statistics(job, file, &samples)?;
     // Pictures reach from black to white, whatever the tiles show. With that range, the quantised values are the levels
     // of 8-bit pictures.
     for input in &job.contract.inputs {
@@ -159,9 +161,9 @@ fn black_and_white([low, high]: [f32; 2], normalisation: Option<Normalisation>) 
     mean.iter().zip(&deviation).flat_map(levels).collect()
 }
 
-/// At most [`JUDGED`] samples, chosen evenly.
-fn evenly_chosen(samples: &[Sample]) -> Vec<Sample> {
-    let count = samples.len().min(JUDGED);
+/// At most so many samples, chosen evenly.
+fn evenly_chosen(samples: &[Sample], most: usize) -> Vec<Sample> {
+    let count = samples.len().min(most);
     (0..count).map(|part| samples[part * samples.len() / count].clone()).collect()
 }
 

@@ -57,7 +57,8 @@ fn needs_fp32(node: &Node) -> bool {
 /// whose operators need FP32, and nodes around them for which FP32 saves a Cast.
 pub(crate) fn in_fp32(model: &Model, islands: &BTreeSet<String>) -> Vec<bool> {
     let nodes = &model.nodes;
-    // The values that positions are computed from: from every grid back to the layer that predicts it.
+    // The values that positions are computed from: from every grid back to the layer that predicts it, and from every
+    // sine and cosine back to what they are of. At an angle of 1000, FP16 has steps of half a radian.
     let mut positions: HashSet<&str> = HashSet::new();
     let mut in_fp32 = vec![false; nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {
@@ -67,7 +68,7 @@ pub(crate) fn in_fp32(model: &Model, islands: &BTreeSet<String>) -> Vec<bool> {
         let predicts = matches!(node.operator.as_str(), "Conv" | "Gemm" | "MatMul");
         if node.operator == "GridSample" {
             positions.extend(node.inputs.get(1).map(String::as_str));
-        } else if makes_positions && !predicts {
+        } else if matches!(node.operator.as_str(), "Sin" | "Cos") || (makes_positions && !predicts) {
             positions.extend(reads(node));
         } else if makes_positions {
             in_fp32[index] = islands.contains(&node.name);

@@ -1,7 +1,8 @@
 //! What the caller asks for.
 
 use super::RangeMethod;
-use crate::{Error, Floors, Progress, Result};
+use crate::coverage::Coverage;
+use crate::{CalibrationBudget, Error, Floors, Progress, Result};
 use std::path::PathBuf;
 use tileforge_contract::{Contract, Precision, Provider};
 use tileforge_session::Environment;
@@ -11,8 +12,10 @@ use tileforge_session::Environment;
 pub struct PrecisionOptions {
     /// A folder of pictures like those that the engine will see; `None` for the built-in test image.
     pub calibration: Option<PathBuf>,
-    /// Number of tiles that are drawn from them.
+    /// Number of tiles that are drawn from them, if the budget allows it.
     pub calibration_tiles: usize,
+    /// What calibration and gates may run.
+    pub budget: CalibrationBudget,
     /// How the range of an activation is chosen for INT8.
     pub range: RangeMethod,
     /// Whether the first and the last layer are quantised as well.
@@ -26,6 +29,7 @@ impl Default for PrecisionOptions {
         PrecisionOptions {
             calibration: None,
             calibration_tiles: 32,
+            budget: CalibrationBudget::default(),
             range: RangeMethod::default(),
             all_layers: false,
             sensitivity: false,
@@ -42,10 +46,9 @@ impl PrecisionOptions {
         if let Some(folder) = &self.calibration {
             folder.read_dir().map_err(|e| Error::file(folder, "list", e))?;
         }
-        let calibrates = matches!(precision, Precision::Fp16 | Precision::Int8 | Precision::Fp8);
         let in_8_bits = matches!(precision, Precision::Int8 | Precision::Fp8);
         for (option, given, used, users) in [
-            (PrecisionOption::Calibration, self.calibration.is_some(), calibrates, "fp16, int8 or fp8"),
+            (PrecisionOption::Calibration, self.calibration.is_some(), precision.is_calibrated(), "fp16, int8 or fp8"),
             (PrecisionOption::AllLayers, self.all_layers, in_8_bits, "int8 or fp8"),
             (PrecisionOption::Sensitivity, self.sensitivity, precision != Precision::Fp32, "fp16, bf16, int8 or fp8"),
         ] {
@@ -66,6 +69,7 @@ pub(crate) struct Job<'a> {
     pub(crate) contract: &'a Contract,
     pub(crate) floors: &'a Floors,
     pub(crate) options: &'a PrecisionOptions,
+    pub(crate) coverage: &'a Coverage,
 }
 
 /// A field of [`PrecisionOptions`] that only some precisions use.

@@ -17,8 +17,15 @@ use tileforge_session::{Environment, OptimisationLevel, Session, SessionOptions}
 pub struct Sensitivity {
     /// The layer's node.
     pub layer: String,
+    /// Other layers that were in the low precision in the same run, because the calibration budget has no run for each.
+    #[serde(skip_serializing_if = "is_none")]
+    pub together_with: usize,
     /// Peak signal-to-noise ratio against the FP32 reference in dB; 0 if the output has an infinite value or NaN.
     pub psnr_db: f64,
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 /// The PSNR of a measurement, as [`Sensitivity`] has it.
@@ -28,7 +35,10 @@ pub(super) fn psnr_db(measured: &Measurement) -> f64 {
 
 impl fmt::Display for Sensitivity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} alone gives {:.2} dB", self.layer, self.psnr_db)
+        match self.together_with {
+            0 => write!(formatter, "{} alone gives {:.2} dB", self.layer, self.psnr_db),
+            others => write!(formatter, "{} with {others} others gives {:.2} dB", self.layer, self.psnr_db),
+        }
     }
 }
 
@@ -53,10 +63,22 @@ impl<'a> Trial<'a> {
     /// Runs the exported graph in `file`, operator by operator without any optimisation, on the built-in sample and on
     /// those of `others` that have its shapes.
     pub(crate) fn new(job: &Job<'a>, file: &Path, others: &[Sample], scratch: &'a Path) -> Result<Self> {
+        Self::with_progress(job, file, others, scratch, &|| {})
+    }
+
+    /// As [`Trial::new`]; `ran` is called after each run.
+    pub(crate) fn with_progress(
+        job: &Job<'a>,
+        file: &Path,
+        others: &[Sample],
+        scratch: &'a Path,
+        ran: &dyn Fn(),
+    ) -> Result<Self> {
         let plain = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
         let mut session = Session::open(job.environment, file, &plain)?;
         let mut judged = |sample: Sample| {
             let reference = session.run(&views(&sample))?;
+            ran();
             Ok::<_, Error>(Judged { sample, reference })
         };
         let known = judged(samples::sample(job.contract, &tileforge_graph::load(file)?, 0)?)?;
@@ -77,17 +99,19 @@ impl<'a> Trial<'a> {
         &self.known.reference
     }
 
-    /// The outputs of the graph in a file for the built-in sample.
-    pub(crate) fn outputs_of(&self, file: &Path) -> Result<Sample> {
-        Ok(Session::open(self.environment, file, &SessionOptions::default())?.run(&views(&self.known.sample))?)
-    }
-
-    /// Measures the graph in a file on all samples. Of several outputs, the worst counts.
-    pub(crate) fn measure_file(&self, file: &Path) -> Result<Measurement> {
+    /// Measures the graph in a file on all samples. Of several outputs, the worst counts. Also returns the outputs for
+    /// the built-in sample. `ran` is called after each run.
+    pub(crate) fn measure_file(&self, file: &Path, ran: &dyn Fn()) -> Result<(Measurement, Sample)> {
         let mut session = Session::open(self.environment, file, &SessionOptions::default())?;
         let judged: Vec<&Judged> = [&self.known].into_iter().chain(&self.others).collect();
-        let outputs =
-            judged.iter().map(|judged| Ok(session.run(&views(&judged.sample))?)).collect::<Result<Vec<Sample>>>()?;
+        let run = |judged: &&Judged| {
+            let outputs = session.run(&views(&judged.sample))?;
+            ran();
+            Ok(outputs)
+        };
+        let mut outputs = judged.iter().map(run).collect::<Result<Vec<Sample>>>()?;
+        // The weights of a large network need the memory.
+        drop(session);
         let mut worst: Option<Measurement> = None;
         for (position, (name, _)) in self.known.reference.iter().enumerate() {
             let mut pairs = Vec::with_capacity(judged.len());
@@ -101,7 +125,8 @@ impl<'a> Trial<'a> {
             let measured = Measurement::of_all(&pairs);
             worst = Some(worst.map_or(measured, |worst| worst.or_worse(&measured)));
         }
-        worst.ok_or_else(|| Error::input(file, "it gives no output"))
+        let worst = worst.ok_or_else(|| Error::input(file, "it gives no output"))?;
+        Ok((worst, outputs.swap_remove(0)))
     }
 
     pub(super) fn measure(&self, model: &Model) -> Result<Measurement> {
@@ -124,7 +149,7 @@ impl<'a> Trial<'a> {
             (0..models.len()).map(|number| folder.path().join(format!("{number}.onnx"))).collect();
         let pairs: Vec<(&Model, &Path)> = models.iter().zip(paths.iter().map(PathBuf::as_path)).collect();
         tileforge_graph::save_sharing_weights(&pairs, &folder.path().join("weights"))?;
-        paths.iter().map(|path| self.measure_file(path)).collect()
+        paths.iter().map(|path| Ok(self.measure_file(path, &|| {})?.0)).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::quality::{Sensitivity, Trial, psnr_db};
 use super::recipe::Recipe;
-use crate::{Error, Floors, Measurement, Result};
+use crate::{Error, Floors, Result};
 use std::collections::BTreeSet;
 use tileforge_graph::Model;
 use tileforge_graph::rewrite::fold_weight_casts;
@@ -10,8 +10,11 @@ use tileforge_graph::rewrite::fold_weight_casts;
 /// How many graphs are held at a time. Each describes the whole model.
 const AT_ONCE: usize = 16;
 
+/// So many groups of layers are tried at least, where the budget has fewer runs.
+const LEAST_GROUPS: usize = 16;
+
 /// The largest choice of 8-bit layers that reaches the floor, when the most sensitive layers are left out first. If
-/// layers are left out, `ranking` becomes their order.
+/// layers are left out, `ranking` becomes their order. `most` runs find that order, as in [`sensitivity`].
 ///
 /// # Errors
 /// No choice reaches the floor, or ONNX Runtime refuses a graph.
@@ -21,6 +24,7 @@ pub(super) fn fallen_back(
     trial: &Trial<'_>,
     chosen: BTreeSet<String>,
     floors: &Floors,
+    most: usize,
     ranking: &mut Vec<Sensitivity>,
 ) -> Result<BTreeSet<String>> {
     let reaches =
@@ -28,7 +32,7 @@ pub(super) fn fallen_back(
     if reaches(&chosen)? {
         return Ok(chosen);
     }
-    *ranking = sensitivity(recipe, model, trial, &chosen)?;
+    *ranking = sensitivity(recipe, model, trial, &chosen, most)?;
     let without =
         |count: usize| -> BTreeSet<String> { ranking.iter().skip(count).map(|layer| layer.layer.clone()).collect() };
     // Halving assumes that fewer 8-bit layers give more quality. The gate checks the result.
@@ -52,6 +56,8 @@ pub(super) fn fallen_back(
 
 /// Every layer alone in the low precision, the most expensive first. In 16 bits, `chosen` has no effect.
 ///
+/// With more layers than `most` runs, neighbours are tried together and share their figure.
+///
 /// # Errors
 /// A graph cannot be converted, or ONNX Runtime refuses it.
 pub(super) fn sensitivity(
@@ -59,21 +65,34 @@ pub(super) fn sensitivity(
     model: &Model,
     trial: &Trial<'_>,
     chosen: &BTreeSet<String>,
+    most: usize,
 ) -> Result<Vec<Sensitivity>> {
     let folded = fold_weight_casts(model)?;
     let mut ranking = Vec::new();
-    for layers in recipe.layers(&folded, chosen).chunks(AT_ONCE) {
-        let models =
-            layers.iter().map(|layer| recipe.only(&folded, std::slice::from_ref(layer))).collect::<Result<Vec<_>>>()?;
-        let measured = trial.measure_all(&models)?;
-        let one = |(layer, measured): (&String, &Measurement)| Sensitivity {
-            layer: layer.clone(),
-            psnr_db: psnr_db(measured),
-        };
-        ranking.extend(layers.iter().zip(&measured).map(one));
+    let layers = recipe.layers(&folded, chosen);
+    let groups: Vec<&[String]> = layers.chunks(layers.len().div_ceil(most.max(LEAST_GROUPS)).max(1)).collect();
+    for groups in groups.chunks(AT_ONCE) {
+        let models = groups.iter().map(|group| recipe.only(&folded, group)).collect::<Result<Vec<_>>>()?;
+        for (group, measured) in groups.iter().zip(&trial.measure_all(&models)?) {
+            let one = |layer: &String| Sensitivity {
+                layer: layer.clone(),
+                together_with: group.len() - 1,
+                psnr_db: psnr_db(measured),
+            };
+            ranking.extend(group.iter().map(one));
+        }
     }
     ranking.sort_by(|a, b| a.psnr_db.total_cmp(&b.psnr_db));
     Ok(ranking)
+}
+
+/// The number of graphs that [`worst_by_halving`] measures, and the reference.
+///
+/// # Errors
+/// As [`worst_by_halving`].
+pub(super) fn runs_of_halving(recipe: &Recipe, model: &Model, chosen: &BTreeSet<String>) -> Result<usize> {
+    let layers = recipe.layers(&fold_weight_casts(model)?, chosen).len();
+    Ok(2 * layers.max(1).next_power_of_two().ilog2() as usize + 2)
 }
 
 /// The layer that costs most quality, found by halving the set of suspects. This takes a few runs; [`sensitivity`]
@@ -94,8 +113,8 @@ pub(super) fn worst_by_halving(
         let (one, other) = suspects.split_at(suspects.len() / 2);
         suspects = if measured(one)? <= measured(other)? { one } else { other }.to_vec();
     }
-    let worst = suspects
-        .pop()
-        .map(|layer| Ok::<_, Error>(Sensitivity { psnr_db: measured(std::slice::from_ref(&layer))?, layer }));
+    let worst = suspects.pop().map(|layer| {
+        Ok::<_, Error>(Sensitivity { psnr_db: measured(std::slice::from_ref(&layer))?, together_with: 0, layer })
+    });
     worst.transpose()
 }

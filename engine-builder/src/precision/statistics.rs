@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use tileforge_engine::WEIGHTS_FILE;
 use tileforge_engine::digest::{hexadecimal, sha256_file};
 use tileforge_files::TEXT_MAXIMUM_BYTES;
-use tileforge_graph::Model;
+use tileforge_graph::WeightStorage;
 use tileforge_graph::rewrite::{kept_bytes, segments};
 use tileforge_session::{Environment, Session, SessionOptions, Tensor};
 
@@ -22,24 +22,19 @@ const BYTES_AT_ONCE: usize = 128 << 20;
 /// Bytes of the values that are kept between runs, for all samples that run side by side.
 const KEPT_BYTES: usize = 512 << 20;
 /// Changes when the code computes other statistics, so that those of an older version are not used.
-const CACHE_VERSION: &str = "3";
+const CACHE_VERSION: &str = "4";
 
 /// Histograms by the values' names.
 pub(crate) type Statistics = BTreeMap<String, Histogram>;
 
-/// Statistics of every FP32 value of `model`, inputs included, on the calibration samples. Statistics that were
+/// Statistics of every FP32 activation of a model, inputs included, on the calibration samples. Statistics that were
 /// measured before come from the environment's cache.
 ///
-/// `file` holds the model, in a folder of its own, with its weight file beside it.
+/// `file` holds a model, in a folder of its own, with its weight file beside it.
 ///
 /// # Errors
 /// A file cannot be read or written, or ONNX Runtime refuses the graph.
-pub(crate) fn statistics(
-    job: &Job<'_>,
-    model: &Model,
-    file: &Path,
-    calibration: &CalibrationSamples,
-) -> Result<Statistics> {
+pub(crate) fn statistics(job: &Job<'_>, file: &Path, calibration: &CalibrationSamples) -> Result<Statistics> {
     let environment = job.environment;
     let place = |cache: &Path| {
         Ok::<_, Error>(cache.join("calibration").join(format!("{}.json", cache_key(environment, file, calibration)?)))
@@ -52,7 +47,7 @@ pub(crate) fn statistics(
     if let Some(known) = known {
         return Ok(known);
     }
-    let statistics = measure(environment, job.progress, model, file, &calibration.samples, BYTES_AT_ONCE)?;
+    let statistics = measure(environment, job.progress, file, &calibration.samples, BYTES_AT_ONCE)?;
     if let Some(path) = cached {
         // A missing cache only makes the next build slower.
         let _ = keep(&path, &statistics);
@@ -64,27 +59,23 @@ pub(crate) fn statistics(
 fn measure(
     environment: &Environment,
     progress: &dyn Progress,
-    model: &Model,
     file: &Path,
     samples: &[Sample],
     bytes: usize,
 ) -> Result<Statistics> {
-    let folder = file.parent().unwrap_or(Path::new("."));
-    let scratch = tempfile::Builder::new()
-        .prefix("calibration-")
-        .tempdir_in(folder)
-        .map_err(|e| Error::file(folder, "write to", e))?;
-    let segments = segments(model, bytes);
+    let model = tileforge_graph::load(file)?;
+    let segments = segments(&model, bytes);
+    // Beside the model, so that they point into its weights, of which there may be gigabytes.
     let paths: Vec<PathBuf> =
-        (0..segments.len()).map(|number| scratch.path().join(format!("segment-{number}.onnx"))).collect();
-    let pairs: Vec<(&Model, &Path)> =
-        segments.iter().map(|segment| &segment.model).zip(paths.iter().map(PathBuf::as_path)).collect();
-    tileforge_graph::save_sharing_weights(&pairs, &scratch.path().join("weights"))?;
+        (0..segments.len()).map(|number| file.with_extension(format!("segment-{number}.onnx"))).collect();
+    for (segment, path) in segments.iter().zip(&paths) {
+        tileforge_graph::save(&segment.model, path, WeightStorage::LinkUndigested)?;
+    }
     let mut statistics = Statistics::new();
     samples.iter().flatten().for_each(|(name, values)| add(&mut statistics, name, values));
     progress.begin("measuring activations", samples.len() * segments.len());
     // As many samples side by side as memory allows, together with the values that are kept between two segments.
-    for samples in samples.chunks((KEPT_BYTES / kept_bytes(model, &segments).max(1)).max(1)) {
+    for samples in samples.chunks((KEPT_BYTES / kept_bytes(&model, &segments).max(1)).max(1)) {
         let mut kept: Vec<HashMap<String, Tensor>> =
             samples.iter().map(|sample| sample.iter().cloned().collect()).collect();
         for (segment, path) in segments.iter().zip(&paths) {
@@ -148,7 +139,7 @@ mod tests {
     use super::*;
     use crate::Silent;
     use ndarray::ArrayD;
-    use tileforge_graph::{Attribute, DataType, TensorType, Trace, Weight, WeightStorage};
+    use tileforge_graph::{Attribute, DataType, Model, TensorType, Trace, Weight};
 
     /// A graph with values that skip segments, a computed shape, and an integer input.
     fn model() -> Model {
@@ -182,11 +173,11 @@ mod tests {
         };
         let samples = [sample(2.0), sample(4.5)];
         let environment = crate::tests::environment();
-        let whole = measure(&environment, &Silent, &model, &file, &samples, usize::MAX).unwrap();
+        let whole = measure(&environment, &Silent, &file, &samples, usize::MAX).unwrap();
         assert!(whole.len() >= 8, "{:?}", whole.keys());
         for bytes in [1, 200, 300] {
             assert!(segments(&model, bytes).len() > 2);
-            assert_eq!(measure(&environment, &Silent, &model, &file, &samples, bytes).unwrap(), whole);
+            assert_eq!(measure(&environment, &Silent, &file, &samples, bytes).unwrap(), whole);
         }
     }
 }

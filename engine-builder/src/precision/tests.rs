@@ -250,3 +250,22 @@ fn the_forms_for_cpus_compute_the_same() {
         assert_eq!(for_cpu(&kept).unwrap().nodes, kept.nodes);
     }
 }
+
+#[test]
+fn angles_of_sines_stay_in_fp32() {
+    let trace = Trace::new("embedding", 9, 20);
+    let steps = trace.input("timestep", TensorType::new(DataType::F32, [1, 2]));
+    let weights = trace.weight("layer", f32s(&[2, 2], &[0.1, 0.2, 0.3, 0.4]));
+    let angles = trace.node("MatMul", &[&steps, &weights], []).scale_channels(0.9);
+    trace.output("embedding", &trace.node("MatMul", &[&angles.sin(), &weights], []));
+    let made = super::recipe::half(&trace.finish().unwrap(), DataType::F16, &BTreeSet::new()).unwrap();
+    let types: Vec<(&str, DataType)> = made
+        .nodes
+        .iter()
+        .filter(|node| node.operator != "Cast")
+        .map(|node| (node.operator.as_str(), made.type_of(&node.outputs[0]).unwrap().data_type))
+        .collect();
+    // The layers at both ends are in FP16; what lies between the first and the sine is not.
+    let [half, full] = [DataType::F16, DataType::F32];
+    assert_eq!(types, [("MatMul", half), ("BatchNormalization", full), ("Sin", full), ("MatMul", half)]);
+}

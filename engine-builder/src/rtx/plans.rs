@@ -82,7 +82,7 @@ fn one(
     let mut model = load(engine.join(file))?;
     prepare(&mut model)?;
     let prepared = scratch.join(file);
-    save(&model, &prepared, WeightStorage::Link)?;
+    save(&model, &prepared, WeightStorage::LinkUndigested)?;
     let stem = file.strip_suffix(".onnx").unwrap_or(file);
     let plan = Path::new(Plan::FOLDER).join(format!("{stem}.plan"));
     let path = engine.join(&plan);

@@ -7,7 +7,7 @@ use tileforge_engine::{Bundle, Engine, Pipeline, PublicKey, Result};
 use tileforge_image::tile::Blend;
 use tileforge_image::{Alpha, Size};
 use tileforge_runtime::upscale::Options;
-use tileforge_session::{Placement, SessionOptions};
+use tileforge_session::{Placement, Processors, SessionOptions};
 
 use super::failure::Failure;
 
@@ -96,7 +96,8 @@ pub(crate) struct Placing {
     /// Sessions that run at the same time [default: by the engine's profile; 1 on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     streams: Option<u16>,
-    /// Threads of each session on the CPU [default: all cores, shared by the streams].
+    /// Threads of each session on the CPU [default: one for each physical core that this process may use, by affinity
+    /// and control groups; shared by the streams].
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<usize>,
 }
@@ -121,10 +122,10 @@ fn provider(text: &str) -> Result<ProviderChoice, String> {
 const THREADS_FOR_A_PROCESSOR: usize = 4;
 
 fn threads(text: &str) -> Result<usize, String> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let processors = Processors::available().logical;
     let most = processors * THREADS_FOR_A_PROCESSOR;
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("expected a number from 1 to {most}: this machine has {processors} processors"))
+    number.ok_or_else(|| format!("expected a number from 1 to {most}: this process may use {processors} processors"))
 }
 
 impl Placing {

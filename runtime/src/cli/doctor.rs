@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::thread;
 
 use serde_json::json;
 use tileforge_engine::{Bundle, Engine};
 use tileforge_runtime::{Error, Result};
 use tileforge_session::onnxruntime::Library;
 use tileforge_session::provider::processor;
-use tileforge_session::{Assigned, Environment, Ladder, Placement, Probe, Verdict};
+use tileforge_session::{Assigned, Environment, Ladder, Placement, Probe, Processors, Verdict};
 use tileforge_terminal::{print, print_json, report};
 
 use super::chosen::{Placing, Signed};
@@ -90,6 +89,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             }
             judged
         });
+        let processors = Processors::available();
+        let Processors { logical, physical } = processors;
         print_json(&json!({
             "onnxruntime": { "path": library.path().to_string_lossy(), "version": library.version() },
             "providers": probe.providers,
@@ -97,7 +98,13 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             "driver_problem": probe.driver_problem,
             "tensorrt_rtx_version": probe.tensorrt_rtx_version,
             "gpus": probe.gpus,
-            "cpu": { "name": processor(), "threads": threads(), "architecture": std::env::consts::ARCH },
+            "cpu": {
+                "name": processor(),
+                "processors": logical,
+                "cores": physical,
+                "threads": processors.threads(1),
+                "architecture": std::env::consts::ARCH,
+            },
             "engine": engine.collect::<Vec<_>>(),
         }))?;
     }
@@ -111,9 +118,12 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
 
 /// What this box has, and how an engine fits.
 fn known(library: &Library, probe: &Probe, judged: &[Judged<'_>]) -> String {
+    let processors = Processors::available();
+    let (Processors { logical, physical }, threads) = (processors, processors.threads(1));
     let mut lines = vec![
         format!("ONNX Runtime  {} at {}", library.version(), library.path().display()),
-        format!("CPU           {}, {} threads, {}", processor(), threads(), std::env::consts::ARCH),
+        format!("CPU           {}, {}", processor(), std::env::consts::ARCH),
+        format!("processors    {logical} on {physical} cores for this process; a session takes {threads} threads"),
         match (&probe.driver_cuda_version, &probe.driver_problem) {
             (Some(version), _) => format!("driver        NVIDIA, up to CUDA {version}"),
             (None, problem) => format!("driver        none: {}", problem.as_deref().unwrap_or("not found")),
@@ -138,8 +148,4 @@ fn known(library: &Library, probe: &Probe, judged: &[Judged<'_>]) -> String {
 fn open(environment: &Environment, engine: &Engine, placement: Placement) -> Result<Vec<Assigned>> {
     let session = Ladder::new(environment, engine, placement)?.session(&engine.manifest().graphs[0], 0)?;
     Ok(session.assigned().to_vec())
-}
-
-fn threads() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }

@@ -1,8 +1,9 @@
 //! FP32 graphs that round as a graph in FP16 or BF16 does.
 
 use super::half::to;
-use super::{Names, Patch, Rule, apply, only_moves};
-use crate::{DataType, Model, Node, Result};
+use super::{Names, Patch, Rule, apply, only_moves, reads};
+use crate::{DataType, Model, Node, Result, Weight};
+use std::collections::{HashMap, HashSet};
 
 /// The model in FP32, with every value and weight rounded as `half` rounds it. On a processor without kernels for
 /// `half`, it computes the results of a half-precision engine that keeps sums in FP32.
@@ -13,10 +14,47 @@ use crate::{DataType, Model, Node, Result};
 /// A weight cannot be cast, or the result breaks the operators' rules.
 pub fn rounding_to(model: &Model, half: DataType) -> Result<Model> {
     let mut wider = model.clone();
-    for weight in wider.weights.values_mut().filter(|weight| weight.data_type() == half) {
+    let mut stored = HashMap::new();
+    for (name, weight) in wider.weights.iter_mut().filter(|(_, weight)| weight.data_type() == half) {
+        if weight.elements() >= STORED_FROM {
+            stored.insert(name.clone(), weight.clone());
+        }
         *weight = weight.cast(DataType::F32)?;
     }
-    apply(&wider, &mut Rounding { model, half })
+    let mut rounded = apply(&wider, &mut Rounding { model, half })?;
+    rounded.weights.retain(|name, _| !stored.contains_key(name));
+    apply(&rounded, &mut WidenedWhenRead { stored, widened: HashSet::new() })
+}
+
+/// From so many elements on, a weight stays in half precision and is cast when it is first read. The graph's file then
+/// has half the size, and can point into the file that the weights come from. Smaller ones may be what an operator
+/// needs as a constant.
+const STORED_FROM: usize = 1 << 12;
+
+/// Casts weights before the first node that reads them.
+struct WidenedWhenRead {
+    /// The weights in half precision, by the names that nodes read them under in FP32.
+    stored: HashMap<String, Weight>,
+    widened: HashSet<String>,
+}
+
+impl Rule for WidenedWhenRead {
+    fn patch<'n>(&mut self, _: usize, node: &Node, names: &'n mut Names) -> Result<Option<Patch<'n>>> {
+        let read: Vec<&String> = reads(node)
+            .filter_map(|name| self.stored.get_key_value(name).map(|(name, _)| name))
+            .filter(|name| self.widened.insert((*name).clone()))
+            .collect();
+        if read.is_empty() {
+            return Ok(None);
+        }
+        let mut patch = Patch::new(names);
+        for name in read {
+            let weight = patch.weight(&format!("{name}/stored"), self.stored[name].clone());
+            patch.node_for(name, &format!("{name}/widened"), "Cast", &[&weight], [to(DataType::F32)]);
+        }
+        patch.push(node.clone());
+        Ok(Some(patch))
+    }
 }
 
 struct Rounding<'a> {

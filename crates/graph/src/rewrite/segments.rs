@@ -18,7 +18,7 @@ pub struct Segment {
 /// one node if those take more.
 ///
 /// Values of other types do not cross a cut: the nodes that make them, such as those that compute shapes, are repeated
-/// where they are read.
+/// where they are read. So are Casts of weights, whose results are no activations.
 pub fn segments(model: &Model, bytes: usize) -> Vec<Segment> {
     let makers: HashMap<&str, usize> = model
         .nodes
@@ -45,7 +45,8 @@ pub fn kept_bytes(model: &Model, segments: &[Segment]) -> usize {
 fn cuts(model: &Model, bytes: usize) -> Vec<usize> {
     let (mut cuts, mut made) = (vec![0], 0);
     for (at, node) in model.nodes.iter().enumerate() {
-        let size: usize = node.outputs.iter().map(|output| size(model, output)).sum();
+        let activations = node.outputs.iter().filter(|output| is_activation(model, node, output));
+        let size: usize = activations.map(|output| size(model, output)).sum();
         if made > 0 && made + size > bytes {
             cuts.push(at);
             made = 0;
@@ -62,8 +63,12 @@ fn size(model: &Model, value: &str) -> usize {
     dims.map_or(0, |dims| dims.iter().product::<usize>() * 4)
 }
 
-fn is_f32(model: &Model, value: &str) -> bool {
-    model.types.get(value).is_some_and(|ty| ty.data_type == DataType::F32)
+/// Whether an output of `node` is an FP32 value that depends on more than one weight alone. The Cast of a weight that
+/// is stored in half precision is not: it says nothing of the inputs, and all of them together are larger than the
+/// weights.
+fn is_activation(model: &Model, node: &Node, output: &str) -> bool {
+    let is_cast_of_weight = node.operator == "Cast" && reads(node).all(|input| model.weights.contains_key(input));
+    !is_cast_of_weight && model.types.get(output).is_some_and(|ty| ty.data_type == DataType::F32)
 }
 
 fn segment(model: &Model, makers: &HashMap<&str, usize>, range: std::ops::Range<usize>) -> Segment {
@@ -73,7 +78,7 @@ fn segment(model: &Model, makers: &HashMap<&str, usize>, range: std::ops::Range<
         for value in reads(&model.nodes[at]) {
             match makers.get(value) {
                 Some(maker) if range.contains(maker) => {}
-                Some(_) if is_f32(model, value) => {
+                Some(&maker) if is_activation(model, &model.nodes[maker], value) => {
                     inputs.insert(value);
                 }
                 Some(&maker) => {
@@ -92,7 +97,8 @@ fn segment(model: &Model, makers: &HashMap<&str, usize>, range: std::ops::Range<
     // In the order of the nodes, so that two runs give the same graph.
     let of_nodes = model.nodes.iter().flat_map(|node| &node.outputs).filter(|output| inputs.contains(output.as_str()));
     let inputs = of_model.chain(of_nodes.filter_map(|output| port(output))).collect();
-    let made = model.nodes[range].iter().flat_map(|node| &node.outputs).filter(|output| is_f32(model, output));
+    let made = model.nodes[range].iter().flat_map(|node| node.outputs.iter().map(move |output| (node, output)));
+    let made = made.filter(|(node, output)| is_activation(model, node, output)).map(|(_, output)| output);
     let outputs = made.filter_map(|output| port(output)).collect();
     let nodes: Vec<Node> = positions.into_iter().map(|at| model.nodes[at].clone()).collect();
     let mut model = Model { inputs, outputs, nodes, ..model.clone() };

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use tileforge_contract::{Precision, Provider, Task};
 use tileforge_engine_builder::rtx::PlanProgram;
 use tileforge_engine_builder::{
-    Beside, Built, BuiltPipeline, DiffusionSource, Error, GraphFile, ModelFile, PartOrder, Plans, PrecisionOptions,
-    Profile, Progress, RangeMethod, Silent, SourceOptions, build, build_pipeline, map_parallel, portable, profile,
+    Beside, Built, BuiltPipeline, CalibrationBudget, DiffusionSource, Error, GraphFile, ModelFile, PartOrder, Plans,
+    PrecisionOptions, Profile, Progress, RangeMethod, Silent, SourceOptions, build, build_pipeline, map_parallel,
+    portable, profile,
 };
 use tileforge_exporter::lora::Lora;
 use tileforge_image::Size;
@@ -71,6 +72,11 @@ pub(super) struct Arguments {
     /// to make (the model file's number, else 32)
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
     calibration_tiles: Option<u32>,
+    /// How many minutes calibration and gates of each network may take. A minute stands for 3·10¹² operations, what two
+    /// slow cores compute in it, so the engine does not depend on the machine. Larger networks are measured on fewer
+    /// samples, and their larger graphs are not run for the gates; the manifest says what was left out (`left_out`)
+    #[arg(long, value_name = "MINUTES", default_value_t = CalibrationBudget::default().minutes, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    calibration_budget: u32,
     /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse (the model file's method, else
     /// mse)
     #[arg(long, value_name = "METHOD")]
@@ -314,11 +320,12 @@ impl Work<'_> {
     }
 
     fn options(&self, calibration: Option<PathBuf>, facts: Option<&GraphFile>) -> PrecisionOptions {
-        let Arguments { calibration_tiles, range, all_layers, sensitivity, .. } = self.arguments;
+        let Arguments { calibration_tiles, calibration_budget, range, all_layers, sensitivity, .. } = self.arguments;
         let of_model = facts.map(|facts| facts.calibration.clone()).unwrap_or_default();
         PrecisionOptions {
             calibration,
             calibration_tiles: calibration_tiles.or(of_model.tiles).unwrap_or(CALIBRATION_TILES) as usize,
+            budget: CalibrationBudget { minutes: *calibration_budget },
             range: range.or(of_model.range).unwrap_or_default(),
             all_layers: *all_layers,
             sensitivity: *sensitivity,

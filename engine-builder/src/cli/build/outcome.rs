@@ -4,7 +4,7 @@ use super::super::{CommandResult, advice, result, result_json};
 use super::{Arguments, Input, Outcome};
 use std::collections::BTreeMap;
 use tileforge_contract::Upscale;
-use tileforge_engine::manifest::{FileDigest, Gate, Manifest};
+use tileforge_engine::manifest::{FileDigest, Gate, LeftOut, Manifest};
 use tileforge_engine::share::share_files;
 use tileforge_engine::{Diffusion, PipelineManifest};
 use tileforge_engine_builder::portable::NotCompiled;
@@ -62,6 +62,9 @@ fn tell_engine(name: &str, built: &Built) {
         let found = format!("{} tiles of {} pictures", calibration.tiles, calibration.pictures);
         report(&format!("  calibrated on {found} ({})", calibration.source));
     }
+    if let Some(left_out) = &manifest.left_out {
+        report(&format!("  {}", left_out_line(left_out)));
+    }
     for layer in &built.sensitivity {
         report(&format!("  {layer}"));
     }
@@ -84,6 +87,18 @@ fn tell_engine(name: &str, built: &Built) {
 fn tell_gate(gate: &Gate) {
     let (value, floor) = (figure(gate.value), figure(gate.floor));
     report(&format!("  gate {}: {} = {value} (at least {floor})", gate.graph, gate.name));
+}
+
+/// What the calibration budget left out, in a line.
+fn left_out_line(LeftOut { budget_minutes, calibration_runs, judged, graphs }: &LeftOut) -> String {
+    let counted = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
+    let parts = [
+        counted(*calibration_runs, "calibration runs"),
+        counted(*judged, "calibration samples of the gates"),
+        (!graphs.is_empty()).then(|| format!("the gates of {}", graphs.join(", "))),
+    ];
+    let parts = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    format!("left out, with a calibration budget of {budget_minutes} minutes (--calibration-budget): {parts}")
 }
 
 /// What a plan cost, in a line.

@@ -15,7 +15,7 @@ use tileforge_runtime::percentiles::percentile;
 use tileforge_runtime::upscale::{Open, Options, Request, Seconds, Statistics, Upscaler, Used};
 use tileforge_runtime::{Error, Result};
 use tileforge_session::provider::GpuMemory;
-use tileforge_session::{Assigned, Environment};
+use tileforge_session::{Assigned, Environment, Processors};
 use tileforge_terminal::peak_memory_bytes;
 
 /// Pictures that wait.
@@ -116,9 +116,9 @@ impl fmt::Display for Measured {
     }
 }
 
-/// Threads of a session on the CPU, where ONNX Runtime takes one for each core unless it is told otherwise.
+/// Threads of a session on the CPU.
 pub(super) fn threads_of(told: Option<usize>) -> usize {
-    told.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
+    told.unwrap_or_else(|| Processors::available().threads(1))
 }
 
 /// The most memory that was in use, and that on GPUs.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tileforge_image::frames::{Matrix, RawFrames};
-use tileforge_image::{Depth, JPEG_QUALITY, Limits};
+use tileforge_image::{Depth, JPEG_QUALITY, Limits, PngCompression};
 
 use super::super::chosen::{Chosen, Running};
 use super::depth::DepthArguments;
@@ -62,6 +62,9 @@ pub(crate) struct Arguments {
     /// Quality of JPEG outputs, 1 to 100 [default: 95].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
     quality: Option<u8>,
+    /// How hard PNG outputs are compressed, all without loss: fast, default or best [default: default].
+    #[arg(long, value_name = "HOW", value_parser = str::parse::<PngCompression>)]
+    png_compression: Option<PngCompression>,
     /// Bits of the output's samples: 8, 16 or 32 (float, TIFF only) [default: as the input].
     #[arg(long, value_name = "BITS", value_parser = depth)]
     pub(super) bit_depth: Option<Depth>,
@@ -96,6 +99,7 @@ impl Arguments {
     /// The first option that was given of those about pictures that are written, for engines that write none to refuse.
     pub(super) fn for_written_pictures(&self) -> Option<&'static str> {
         let given = self.quality.map(|_| "--quality");
+        let given = given.or(self.png_compression.map(|_| "--png-compression"));
         given.or(self.bit_depth.map(|_| "--bit-depth")).or(self.matrix.map(|_| "--matrix"))
     }
 
@@ -106,7 +110,11 @@ impl Arguments {
 
     /// How pictures are written.
     pub(super) fn writing(&self) -> Writing {
-        Writing { depth: self.bit_depth, quality: self.quality.unwrap_or(JPEG_QUALITY) }
+        Writing {
+            depth: self.bit_depth,
+            quality: self.quality.unwrap_or(JPEG_QUALITY),
+            png_compression: self.png_compression.unwrap_or_default(),
+        }
     }
 
     /// What is refused of an input.

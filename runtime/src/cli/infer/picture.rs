@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tileforge_image::{Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSink, RowSource};
+use tileforge_image::{Depth, Format, Header, ImageReader, ImageWriter, Limits, PngCompression, RowSink, RowSource};
 use tileforge_runtime::Result;
 use tileforge_runtime::upscale::{Open, Request};
 
@@ -37,13 +37,17 @@ pub(super) struct Writing {
     pub(super) depth: Option<Depth>,
     /// Of JPEG.
     pub(super) quality: u8,
+    /// Of PNG.
+    pub(super) png_compression: PngCompression,
 }
 
 impl Writing {
     pub(super) fn create(self, path: &Path, mut header: Header) -> Result<ImageWriter> {
         header.depth = self.depth.unwrap_or(header.depth);
         let format = Format::of_name(path)?;
-        let sink = ImageWriter::create(path, format, header)?.with_jpeg_quality(self.quality);
+        let sink = ImageWriter::create(path, format, header)?
+            .with_jpeg_quality(self.quality)
+            .with_png_compression(self.png_compression, None);
         if self.depth.is_some_and(|depth| depth != sink.header().depth) {
             let problem = format!(
                 "{} does not hold samples of that many bits; leave --bit-depth out, or write a TIFF",

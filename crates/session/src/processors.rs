@@ -1,0 +1,102 @@
+//! How many processors this process may use.
+//!
+//! ONNX Runtime takes a thread for each physical core of the machine, whatever this process may use of it: a container
+//! with two processors of 64 would get 32 threads, which wait for each other. So the number is decided here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::thread;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+/// The processors that this process may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Processors {
+    /// Processors as the system counts them: several for each core where it runs several threads. Limited by the
+    /// affinity of the calling thread (sched_setaffinity(2), `taskset`) and by the quota of its control groups.
+    pub logical: usize,
+    /// Their physical cores. Two networks' threads on one core are no faster than one.
+    pub physical: usize,
+}
+
+impl Processors {
+    /// Those of the calling thread.
+    pub fn available() -> Self {
+        // The standard library knows affinity, and quotas of both versions of control groups.
+        let logical = thread::available_parallelism().map_or(1, usize::from);
+        let cores = sched_getaffinity(None).map(|set| cores_of(&set, Path::new(TOPOLOGY)));
+        // Where the system does not tell, each processor is a core.
+        Self { logical, physical: cores.unwrap_or(logical).clamp(1, logical) }
+    }
+
+    /// The threads of each of so many sessions that share them.
+    pub fn threads(self, sessions: usize) -> usize {
+        (self.physical / sessions.max(1)).max(1)
+    }
+}
+
+/// A folder `cpuN` for each processor: sysfs-devices-system-cpu in the kernel's documentation.
+const TOPOLOGY: &str = "/sys/devices/system/cpu";
+
+/// The number of cores of the processors in `set`.
+fn cores_of(set: &CpuSet, topology: &Path) -> usize {
+    let core = |cpu: usize| {
+        let folder = topology.join(format!("cpu{cpu}/topology"));
+        // The processors of one core have the same list; older kernels have it under the second name.
+        let names = ["core_cpus_list", "thread_siblings_list"].map(|name| folder.join(name));
+        names.iter().find_map(|path| fs::read_to_string(path).ok()).unwrap_or_else(|| cpu.to_string())
+    };
+    let cores: BTreeSet<String> = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(core).collect();
+    cores.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::sched_setaffinity;
+
+    #[test]
+    fn processors_of_one_core_are_one() {
+        let folder = tempfile::tempdir().unwrap();
+        // Two cores of two processors each, and one whose list is under the older name. Processor 5 says nothing.
+        for (cpu, name, list) in [
+            (0, "core_cpus_list", "0,2\n"),
+            (1, "core_cpus_list", "1,3\n"),
+            (2, "core_cpus_list", "0,2\n"),
+            (3, "core_cpus_list", "1,3\n"),
+            (4, "thread_siblings_list", "4\n"),
+        ] {
+            let topology = folder.path().join(format!("cpu{cpu}/topology"));
+            fs::create_dir_all(&topology).unwrap();
+            fs::write(topology.join(name), list).unwrap();
+        }
+        let cores = |cpus: &[usize]| {
+            let mut set = CpuSet::new();
+            cpus.iter().for_each(|cpu| set.set(*cpu));
+            cores_of(&set, folder.path())
+        };
+        assert_eq!([cores(&[0, 2]), cores(&[0, 1]), cores(&[0, 1, 2, 3]), cores(&[0, 1, 2, 3, 4, 5])], [1, 2, 2, 4]);
+    }
+
+    #[test]
+    fn affinity_limits_them() {
+        let all = Processors::available();
+        assert!((1..=all.logical).contains(&all.physical), "{all:?}");
+        // Of a thread of its own, because the other tests need all processors.
+        let on_one = thread::spawn(|| {
+            let allowed = sched_getaffinity(None).unwrap();
+            let mut one = CpuSet::new();
+            one.set((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap());
+            sched_setaffinity(None, &one).unwrap();
+            Processors::available()
+        });
+        assert_eq!(on_one.join().unwrap(), Processors { logical: 1, physical: 1 });
+    }
+
+    #[test]
+    fn sessions_share_the_cores() {
+        let of = |physical, sessions| Processors { logical: 16, physical }.threads(sessions);
+        assert_eq!([of(8, 1), of(8, 2), of(8, 3), of(2, 4), of(8, 0)], [8, 4, 2, 1, 8]);
+    }
+}
