@@ -1,4 +1,4 @@
-//! Which graphs of an engine are run while it is built.
+//! Which sizes of an engine's graphs are run while it is built.
 //!
 //! A graph for several pictures computes for each of them what the graph for one does, byte for byte; a test compares
 //! both for every network (tests/tests/whole/batches.rs). So each tile is run with its smallest batch, and each batch

@@ -158,6 +158,8 @@ impl Axis {
 pub struct AnySize {
     /// Most pixels of a tile.
     pub pixels: u64,
+    /// Most rows of a tile, at least the least side: the rows of a tile are kept in the picture's whole width.
+    pub height: u32,
     /// The least side.
     pub minimum: u32,
     /// Sides are multiples of this.
@@ -195,6 +197,7 @@ impl AnySize {
         widths.filter_map(move |width| {
             let width = self.even(size.width, width, overlap)?;
             let height = u32::try_from(self.pixels / u64::from(width)).unwrap_or(most).min(most);
+            let height = height.min(self.height.max(self.least()));
             Some(Size { width, height: self.even(size.height, height, overlap)? })
         })
     }
@@ -276,7 +279,7 @@ impl TilePlan {
     /// as few pixels as possible. A picture of at most `sides.pixels` is one tile.
     ///
     /// # Errors
-    /// As [`TilePlan::new`]; [`TilingError::NoShape`] if the least tile has more pixels than allowed.
+    /// As [`TilePlan::new`]; [`TilingError::TooFewPixels`] if the least tile has more pixels than allowed.
     pub fn fitted(
         size: Size,
         sides: AnySize,
@@ -295,7 +298,9 @@ impl TilePlan {
                 best = Some(candidate);
             }
         }
-        let (.., tile) = best.ok_or(TilingError::NoShape)?;
+        let least = sides.least();
+        let too_few = TilingError::TooFewPixels { pixels: sides.pixels, least: Size { width: least, height: least } };
+        let (.., tile) = best.ok_or(too_few)?;
         Ok(Self::new(size, tile, overlap, scale, receptive_field)?.for_sides(sides.minimum, sides.multiple))
     }
 
@@ -486,7 +491,7 @@ mod tests {
 
     /// The limits of profiles/cpu.yaml.
     fn any_size(side: u64) -> AnySize {
-        AnySize { pixels: side * side, minimum: 1, multiple: 1 }
+        AnySize { pixels: side * side, height: u32::MAX, minimum: 1, multiple: 1 }
     }
 
     #[test]
@@ -524,12 +529,22 @@ mod tests {
     }
 
     #[test]
+    fn a_wide_picture_gets_low_tiles() {
+        let (size, sides) = (Size { width: 16384, height: 16384 }, AnySize { height: 256, ..any_size(640) });
+        let overlap = Overlap::automatic(Some(18), sides.square());
+        let plan = TilePlan::fitted(size, sides, overlap, 4, Some(18)).unwrap();
+        assert!(plan.tile().height <= 256 && plan.tile().width > 1024, "{}", plan.tile());
+        let share = plan.pixels() as f64 / size.pixels() as f64;
+        assert!(share < 1.25, "{share}");
+    }
+
+    #[test]
     fn limits_that_hold_no_tile_are_refused() {
         let size = Size { width: 100, height: 100 };
         let fitted = |sides, pixels| TilePlan::fitted(size, sides, Overlap { pixels, margin: 0 }, 4, None);
         assert!(matches!(
             fitted(AnySize { minimum: 32, ..any_size(16) }, 8),
-            Err(crate::Error::Tiling(TilingError::NoShape))
+            Err(crate::Error::Tiling(TilingError::TooFewPixels { pixels: 256, .. }))
         ));
         assert!(matches!(fitted(any_size(64), 64), Err(crate::Error::Tiling(TilingError::Overlap { side: 64, .. }))));
     }
@@ -538,17 +553,19 @@ mod tests {
         #[test]
         fn tiles_of_any_size_keep_their_limits(
             width in 1_u32..5000, height in 1_u32..5000, side in 1_u64..300, minimum in 1_u32..64,
-            multiple in 1_u32..40, radius in proptest::option::of(0_u32..100), scale in 1_u32..5,
+            multiple in 1_u32..40, radius in proptest::option::of(0_u32..100), scale in 1_u32..5, rows in 1_u32..600,
         ) {
-            let (size, sides) = (Size { width, height }, AnySize { pixels: side * side, minimum, multiple });
+            let size = Size { width, height };
+            let sides = AnySize { pixels: side * side, height: rows, minimum, multiple };
             let overlap = Overlap::automatic(radius, sides.square());
             let Ok(plan) = TilePlan::fitted(size, sides, overlap, scale, radius) else {
-                // The least tile has too many pixels.
-                prop_assert!(side < u64::from(minimum + multiple));
+                // The least tile has too many pixels, or so few rows that they all overlap.
+                prop_assert!(side < u64::from(minimum + multiple) || rows <= overlap.pixels + multiple);
                 return Ok(());
             };
             let tile = plan.tile();
             prop_assert!(tile.pixels() <= sides.pixels);
+            prop_assert!(tile.height <= rows.max(minimum.next_multiple_of(multiple)));
             for (tile, axis) in [(tile.width, plan.columns()), (tile.height, plan.rows())] {
                 prop_assert!(tile % multiple == 0 && tile >= minimum);
                 // Only what the network extends itself is filled up.
@@ -586,7 +603,7 @@ mod tests {
             let tile = Size { width: tile_width, height: tile_height };
             let _ = Overlap::automatic(radius, tile);
             let _ = Overlap::choose(Some(pixels), None, radius, tile);
-            let sides = AnySize { pixels: tile.pixels(), minimum: tile_width, multiple: tile_height };
+            let sides = AnySize { pixels: tile.pixels(), height: margin, minimum: tile_width, multiple: tile_height };
             let _ = TilePlan::fitted(Size { width, height }, sides, Overlap { pixels, margin }, scale, radius);
             if let Ok(plan) = TilePlan::new(Size { width, height }, tile, Overlap { pixels, margin }, scale, radius) {
                 prop_assert!(plan.count() > 0);
