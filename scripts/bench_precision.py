@@ -31,6 +31,7 @@ from commands import ROOT, binaries, run
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from PIL import Image
+from profiles import with_shapes
 from turns import ratios, take_turns
 
 CALIBRATION = ("astronaut", "chelsea", "cat", "rocket")  # coffee is the measured photo
@@ -105,9 +106,9 @@ def decibels(found: numpy.ndarray, expected: numpy.ndarray, peak: float) -> floa
     return 200.0 if error == 0 else float(10 * numpy.log10(peak**2 / error))
 
 
-def without_gates(name: str) -> str:
-    """The CPU's profile under another name, with gates that measure but refuse nothing: the figures are the result."""
-    text = (ROOT / "profiles/cpu.yaml").read_text().replace("name: cpu", f"name: {name}")
+def without_gates(name: str, tile: int = 64) -> str:
+    """A profile of CPUs for tiles of one side, with gates that measure but refuse nothing: the figures are the result."""
+    text = with_shapes(name, f"{{ tiles: [{tile}x{tile}] }}")
     return text.replace("psnr_db: 100", "psnr_db: 0").replace("cosine: 0.999999", "cosine: 0\n  speed: 0")
 
 
@@ -131,7 +132,7 @@ def measure(name: str, model: Model, runs: int, threads: int, folder: Path) -> d
         "inline",
     )
     profile = folder / "bench.yaml"
-    profile.write_text(without_gates("bench").replace("64x64, 256x256", f"{model.tile}x{model.tile}"))
+    profile.write_text(without_gates("bench", model.tile))
     tiles = Tiles("image", model.tile, model.calibration_tiles)
     photos = folder / "photos"
     photos.mkdir(exist_ok=True)

@@ -9,8 +9,8 @@
 A picture goes from PNG to PNG in several ways, in turns: through `runtime infer`, through PyTorch, and through ONNX
 Runtime in Python with the graph of `exporter export` and with that of `torch.onnx.export` ("traced"). `runtime infer`
 is timed from the start of its process until the file is in its place; the loops in Python without imports, loading and
-session. All compute the same tiles at the same places. The loops cut them in the middle of their overlap, `runtime
-infer` blends them. "torch, clipped tiles" takes other tiles, with 10 pixels around them and cut off at the picture's
+session. All compute the same tiles at the same places, of one size that is the engine's only one: see bench_tiles.py for
+tiles that suit the picture. All cut them in the middle of their overlap. "torch, clipped tiles" takes other tiles, with 10 pixels around them and cut off at the picture's
 edge, as Real-ESRGAN's script does by default. That is less to compute, with seams if the receptive field is larger.
 
 `start` measures a whole `runtime infer` of a tiny picture, `memory` the resident peak for pictures of several sizes.
@@ -38,6 +38,7 @@ from bench_graphs import MODELS as NETWORKS
 from bench_graphs import session, traced_session
 from commands import ROOT, binaries, run
 from PIL import Image
+from profiles import with_shapes
 from turns import ratios, take_turns
 
 BINARIES = binaries()
@@ -97,8 +98,7 @@ def engine_of(folder: Path, checkpoint: Path, tile: int | None = None) -> Path:
     profile, built = "cpu", folder / f"{checkpoint.stem}-engine"
     if tile:
         profile = folder / f"one-tile-{tile}.yaml"
-        text = (ROOT / "profiles/cpu.yaml").read_text().replace("name: cpu", f"name: {profile.stem}")
-        profile.write_text(text.replace("64x64, 256x256", f"{tile}x{tile}"))
+        profile.write_text(with_shapes(profile.stem, f"{{ tiles: [{tile}x{tile}] }}"))
     run(BINARIES / "engine-builder", "build", checkpoint, "--profile", profile, "-o", built)
     return built
 

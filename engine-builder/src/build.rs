@@ -9,18 +9,19 @@ use crate::precision::{self, Converted, Job, PrecisionOptions, Sensitivity, Tria
 use crate::profile::{Profile, ProviderOptions};
 use crate::rtx::{PlanJob, PlanProgram, PlanReport, add_plans};
 use crate::samples::views;
-use crate::{Error, Progress, Result, Source};
+use crate::source::{AnySize, Graphs};
+use crate::{Error, Measurement, Progress, Result, Source};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tileforge_contract::{Precision, Provider};
+use tileforge_contract::{Precision, Provider, Shapes};
 use tileforge_engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, SCHEMA, SelfTest, Target};
 use tileforge_engine::store::{self, Store};
 use tileforge_engine::{WEIGHTS_FILE, exchange};
 use tileforge_files::outputs;
 use tileforge_graph::rewrite::fold_weight_casts;
-use tileforge_graph::{Model, WeightStorage};
+use tileforge_graph::{Dim, Model, WeightStorage};
 use tileforge_session::{Environment, SessionOptions, compiled, selftest};
 
 const SELFTEST_FILE: &str = "selftest.safetensors";
@@ -107,7 +108,7 @@ pub(crate) struct Prepared<'a> {
     order: Order<'a>,
     compiler: Result<Compiler, NotCompiled>,
     plan_jobs: usize,
-    models: Vec<Model>,
+    graphs: Graphs,
     coverage: Coverage,
 }
 
@@ -121,23 +122,27 @@ impl<'a> Prepared<'a> {
         let Order { source, profile, options, .. } = &order;
         let compiler = portable::compiler(environment, profile, plans.program.as_ref());
         progress.begin("making the graphs", 1);
-        let models = source.graphs(profile)?;
+        let graphs = source.graphs(profile)?;
         progress.step();
-        let names = file_names(&models)?;
-        let coverage = Coverage::of(source.contract(), profile.precision, options, &models, &names)?;
-        let mut run_here = models.iter().zip(&coverage.is_run).filter_map(|(model, is_run)| is_run.then_some(model));
+        let names = file_names(&graphs.fixed)?;
+        let coverage = Coverage::of(source.contract(), profile.precision, options, &graphs.fixed, &names)?;
+        let mut run_here =
+            graphs.fixed.iter().zip(&coverage.is_run).filter_map(|(model, is_run)| is_run.then_some(model));
         run_here.try_for_each(|model| check_memory(source, model))?;
-        let prepared = Self { compiler, plan_jobs: plans.jobs, models, coverage, order };
+        let prepared = Self { compiler, plan_jobs: plans.jobs, graphs, coverage, order };
         // Graphs that TensorRT cannot take are refused before anything is measured.
-        let named = names.into_iter().zip(&prepared.models);
+        let named = names.into_iter().zip(&prepared.graphs.fixed);
         let named = named.map(|(name, model)| Ok((name, Cow::Borrowed(model))));
         check_for_tensorrt(prepared.is_judged_by_table(), named)?;
         Ok(prepared)
     }
 
-    /// The exported graphs, the smallest first.
-    pub(crate) fn exported(&self) -> &[Model] {
-        &self.models
+    /// The engine's graphs as they were exported, the smallest first.
+    pub(crate) fn exported(&self) -> Vec<Model> {
+        if self.graphs.any_size.is_empty() {
+            return self.graphs.fixed.clone();
+        }
+        self.graphs.any_size.iter().map(|any_size| any_size.model.clone()).collect()
     }
 
     /// Whether a table of operators says what TensorRT takes. NVIDIA's builder is the better judge, where it is here.
@@ -183,8 +188,8 @@ impl<'a> Prepared<'a> {
 fn write_engine(prepared: Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: &Path) -> Result<Built> {
     let environment = job.environment;
     let judged_by_table = prepared.is_judged_by_table();
-    let Prepared { order: Order { name, source, profile, .. }, compiler, plan_jobs, models, .. } = prepared;
-    let Written { graphs, graph_sha256, converted } = write_graphs(source, job, &models, staging, scratch)?;
+    let Prepared { order: Order { name, source, profile, .. }, compiler, plan_jobs, graphs, .. } = prepared;
+    let Written { graphs, graph_sha256, converted } = write_graphs(source, job, &graphs, staging, scratch)?;
     let written = |graph: &EngineGraph| {
         Ok((graph.record.file.clone(), Cow::Owned(tileforge_graph::load(staging.join(&graph.record.file))?)))
     };
@@ -291,12 +296,11 @@ fn owned(options: ProviderOptions) -> BTreeMap<String, String> {
     options.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// A graph of the engine: its record, and the file of the same graph before ONNX Runtime optimised it.
+/// A graph of the engine.
 struct EngineGraph {
     record: Graph,
-    reference: PathBuf,
-    /// Whether it is run for the gates.
-    is_run: bool,
+    /// For each size that is run for the gates, the file of the graph of that size as it was exported.
+    references: Vec<PathBuf>,
     /// An FP32 graph that rounds as this graph does on its target; set if running this graph here would not show that
     /// rounding.
     emulation: Option<PathBuf>,
@@ -310,17 +314,63 @@ struct Written {
     converted: Converted,
 }
 
+/// A graph that is written to the engine, before its conversion.
+struct Planned<'m> {
+    model: &'m Model,
+    /// Of the graph, not optimised.
+    record: Graph,
+    references: Vec<PathBuf>,
+}
+
+/// What the engine's graphs will be, and which of the files `references` of its graphs of fixed sizes they are measured
+/// against.
+fn planned<'m>(job: &Job<'_>, graphs: &'m Graphs, references: &[PathBuf]) -> Result<Vec<Planned<'m>>> {
+    let run: Vec<Option<&PathBuf>> =
+        references.iter().zip(&job.coverage.is_run).map(|(reference, is_run)| is_run.then_some(reference)).collect();
+    let record =
+        |file, inputs, outputs, any_size| Graph { file, inputs, outputs, any_size, optimised: false, plan: None };
+    if graphs.any_size.is_empty() {
+        let each = graphs.fixed.iter().zip(file_names(&graphs.fixed)?).zip(run);
+        let planned = each.map(|((model, name), reference)| {
+            let record = record(name, fixed_shapes(&model.inputs), fixed_shapes(&model.outputs), false);
+            Planned { model, record, references: reference.into_iter().cloned().collect() }
+        });
+        return Ok(planned.collect());
+    }
+    let each = graphs.any_size.iter().map(|AnySize { model, largest }| {
+        let (inputs, outputs) = (job.contract.input_shapes(largest)?, job.contract.output_shapes(largest)?);
+        let of_batch = |model: &Model| {
+            let sizes = job.contract.sizes(&fixed_shapes(&model.inputs));
+            sizes.is_ok_and(|sizes| sizes.batch == largest.batch)
+        };
+        let own = graphs.fixed.iter().zip(&run).filter(|(model, _)| of_batch(model));
+        let references = own.filter_map(|(_, reference)| reference.cloned()).collect();
+        Ok(Planned { model, record: record(file_name(model)?, inputs, outputs, true), references })
+    });
+    each.collect()
+}
+
+/// The shapes of ports that have fixed ones.
+fn fixed_shapes(ports: &[tileforge_graph::Port]) -> Shapes {
+    ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect()
+}
+
 /// Writes the graphs with one weight file for all.
-fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path, scratch: &Path) -> Result<Written> {
-    let names = file_names(models)?;
-    let write = |models: &[&Model], folder: &Path| {
-        let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
+fn write_graphs(source: &Source, job: &Job<'_>, graphs: &Graphs, staging: &Path, scratch: &Path) -> Result<Written> {
+    let write = |models: &[&Model], paths: &[PathBuf], folder: &Path| {
         let pairs: Vec<(&Model, &Path)> = models.iter().copied().zip(paths.iter().map(PathBuf::as_path)).collect();
         tileforge_graph::save_sharing_weights(&pairs, &folder.join(WEIGHTS_FILE))
     };
-    write(&models.iter().collect::<Vec<_>>(), scratch)?;
-    let references: Vec<PathBuf> = names.iter().map(|name| scratch.join(name)).collect();
-    let mut converted = precision::convert(job, models, &references, scratch)?;
+    let references: Vec<PathBuf> = file_names(&graphs.fixed)?.iter().map(|name| scratch.join(name)).collect();
+    write(&graphs.fixed.iter().collect::<Vec<_>>(), &references, scratch)?;
+    let (Some(smallest), Some(largest)) = (graphs.fixed.first().zip(references.first()), references.last()) else {
+        return Err(Error::input(source.path(), "the profile has no tile for it"));
+    };
+    let planned = planned(job, graphs, &references)?;
+    let models: Vec<&Model> = planned.iter().map(|planned| planned.model).collect();
+    let mut converted = precision::convert(job, &models, (smallest.0, smallest.1), scratch)?;
+    let paths_in =
+        |folder: &Path| -> Vec<PathBuf> { planned.iter().map(|planned| folder.join(&planned.record.file)).collect() };
     // Fusions are stored for FP32 engines of CPUs only. In other types, ONNX Runtime would store Casts for what its CPU
     // kernels lack, and 8-bit graphs in this processor's form. TensorRT fuses by itself and does not know ONNX
     // Runtime's own operators.
@@ -332,39 +382,33 @@ fn write_graphs(source: &Source, job: &Job<'_>, models: &[Model], staging: &Path
         // 2 GB. Weights in 32 bits stay in the file that all graphs share.
         folded = converted.models.iter().map(fold_weight_casts).collect::<Result<_, _>>()?;
         fs::create_dir(&unfused).map_err(|e| Error::file(&unfused, "create", e))?;
-        write(&folded.iter().collect::<Vec<_>>(), &unfused)?;
+        write(&folded.iter().collect::<Vec<_>>(), &paths_in(&unfused), &unfused)?;
     }
     let mut folded = folded.into_iter();
-    let mut graphs = Vec::new();
-    let each = converted.models.iter_mut().zip(references).zip(&names).zip(&job.coverage.is_run);
-    for (((model, reference), name), is_run) in each {
+    let mut written = Vec::new();
+    for (model, Planned { record, references, .. }) in converted.models.iter_mut().zip(&planned) {
         let optimised = match folded.next() {
-            Some(folded) => optimised(job.environment, &folded, &unfused.join(name), model.nodes.len())?,
+            Some(folded) => optimised(job.environment, &folded, &unfused.join(&record.file), model.nodes.len())?,
             None => None,
         };
-        let shapes = |ports: &[tileforge_graph::Port]| {
-            ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect()
-        };
-        let (inputs, outputs) = (shapes(&model.inputs), shapes(&model.outputs));
-        let record = Graph { file: name.clone(), inputs, outputs, optimised: optimised.is_some(), plan: None };
-        graphs.push(EngineGraph { record, reference, is_run: *is_run, emulation: None });
+        let record = Graph { optimised: optimised.is_some(), ..record.clone() };
+        written.push(EngineGraph { record, references: references.clone(), emulation: None });
         if let Some(optimised) = optimised {
             *model = optimised;
         }
     }
-    write(&converted.models.iter().collect::<Vec<_>>(), staging)?;
-    for graph in graphs.iter_mut().filter(|graph| graph.is_run) {
+    write(&converted.models.iter().collect::<Vec<_>>(), &paths_in(staging), staging)?;
+    for graph in written.iter_mut().filter(|graph| !graph.references.is_empty()) {
         // Of the file, so that it points into the engine's own weights.
-        let written = tileforge_graph::load(staging.join(&graph.record.file))?;
-        if let Some(emulation) = precision::emulation(&written, job.provider)? {
+        let model = tileforge_graph::load(staging.join(&graph.record.file))?;
+        if let Some(emulation) = precision::emulation(&model, job.provider)? {
             let path = scratch.join(format!("emulated-{}", graph.record.file));
             tileforge_graph::save(&emulation, &path, WeightStorage::LinkUndigested)?;
             graph.emulation = Some(path);
         }
     }
-    let last = names.last().ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
-    let graph_sha256 = tileforge_engine::digest::sha256_file(&scratch.join(last))?.sha256;
-    Ok(Written { graphs, graph_sha256, converted })
+    let graph_sha256 = tileforge_engine::digest::sha256_file(largest)?.sha256;
+    Ok(Written { graphs: written, graph_sha256, converted })
 }
 
 /// Checks that TensorRT 10, which ONNX Runtime uses, takes the graphs of an engine, as far as its table of operators
@@ -405,7 +449,7 @@ fn check_memory(source: &Source, model: &Model) -> Result<()> {
     ))
 }
 
-/// `model-1x3x256x256.onnx`: named after the shape of the first input.
+/// `model-1x3x256x256.onnx`: named after the shape of the first input; `model-1x3xanyxany.onnx` where sizes are free.
 fn file_name(model: &Model) -> Result<String> {
     Ok(format!("model-{}.onnx", shape_text(model, 0)?))
 }
@@ -428,11 +472,11 @@ fn file_names(models: &[Model]) -> Result<Vec<String>> {
     models.iter().map(name).collect()
 }
 
-/// "1x3x256x256": the fixed shape of an input.
+/// "1x3x256x256": the shape of an input.
 fn shape_text(model: &Model, input: usize) -> Result<String> {
-    let dims = model.inputs.get(input).and_then(|port| port.ty.fixed_dims());
-    let dims = dims.ok_or_else(|| tileforge_graph::Error::Graph("expected inputs of fixed shape".into()))?;
-    Ok(dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x"))
+    let port = model.inputs.get(input).ok_or_else(|| tileforge_graph::Error::Graph("expected an input".into()))?;
+    let length = |dim: &Dim| dim.fixed().map_or_else(|| "any".to_owned(), |length| length.to_string());
+    Ok(port.ty.dims.iter().map(length).collect::<Vec<_>>().join("x"))
 }
 
 /// What [`measure`] found.
@@ -444,7 +488,7 @@ struct Measured {
     selftest: SelfTest,
 }
 
-/// Runs the engine's graphs against their references. Keeps the sample and the output of the smallest graph as the
+/// Runs the engine's graphs against their references. Keeps the sample and the output of the smallest size as the
 /// self-test.
 fn measure(
     source: &Source,
@@ -456,37 +500,46 @@ fn measure(
 ) -> Result<Measured> {
     let (mut gates, mut speed) = (Vec::new(), Vec::new());
     let mut selftest = None;
-    let run: Vec<&EngineGraph> = graphs.iter().filter(|graph| graph.is_run).collect();
+    let runs: usize = graphs.iter().map(|graph| graph.references.len()).sum();
     // Each graph and its reference, on each sample.
-    let steps = 2 * (run.len() + converted.judged.len());
-    job.progress.begin("measuring graphs against their references", steps);
+    job.progress.begin("measuring graphs against their references", 2 * (runs + converted.judged.len()));
     let ran = || job.progress.step();
-    for (position, graph) in run.iter().enumerate() {
-        let trial = Trial::with_progress(job, &graph.reference, &converted.judged, scratch, &ran)?;
+    let mut done = 0;
+    for graph in graphs {
         let file = graph.emulation.clone().unwrap_or_else(|| staging.join(&graph.record.file));
-        let (measured, outputs) = trial.measure_file(&file, &ran)?;
-        gates.extend(measured.gates(&graph.record.file, job.floors, graph.emulation.is_some()));
-        // Speed is the purpose of 8 bits. It is measured only where the engine runs: a CPU says nothing about a GPU.
-        if job.precision == Precision::Int8 && job.provider == Provider::Cpu && position + 1 == run.len() {
-            let rivals = converted.rivals(&graph.reference, scratch)?;
-            let paths: Vec<&Path> = rivals.iter().map(|(_, path)| path.as_path()).collect();
-            let ratios = precision::speed_ratios(job.environment, &paths, &file, trial.sample())?;
-            speed.extend(rivals.iter().zip(ratios).map(|((name, _), ratio)| Gate {
-                name: (*name).into(),
-                graph: graph.record.file.clone(),
-                value: ratio,
-                floor: job.floors.speed,
-            }));
+        // Of a graph that is run in several sizes, the worst counts.
+        let mut worst: Option<Measurement> = None;
+        for reference in &graph.references {
+            let trial = Trial::with_progress(job, reference, &converted.judged, scratch, &ran)?;
+            let (measured, outputs) = trial.measure_file(&file, &ran)?;
+            worst = Some(worst.map_or(measured, |worst| worst.or_worse(&measured)));
+            done += 1;
+            // Speed is the purpose of 8 bits. It is measured only where the engine runs: a CPU says nothing about a
+            // GPU.
+            if job.precision == Precision::Int8 && job.provider == Provider::Cpu && done == runs {
+                let rivals = converted.rivals(reference, scratch)?;
+                let paths: Vec<&Path> = rivals.iter().map(|(_, path)| path.as_path()).collect();
+                let ratios = precision::speed_ratios(job.environment, &paths, &file, trial.sample())?;
+                speed.extend(rivals.iter().zip(ratios).map(|((name, _), ratio)| Gate {
+                    name: (*name).into(),
+                    graph: graph.record.file.clone(),
+                    value: ratio,
+                    floor: job.floors.speed,
+                }));
+            }
+            if selftest.is_none() {
+                let path = staging.join(SELFTEST_FILE);
+                // The self-test asks whether another machine computes what this one computed. So it expects the
+                // engine's own output, not that of FP32.
+                let expected = if job.precision == Precision::Fp32 { trial.reference().clone() } else { outputs };
+                selftest::write(&path, &views(trial.sample()), &views(&expected))?;
+                let tolerance = selftest_tolerance(job.precision);
+                selftest = Some(SelfTest { file: SELFTEST_FILE.into(), graph: graph.record.file.clone(), tolerance });
+            }
         }
-        if selftest.is_none() {
-            let path = staging.join(SELFTEST_FILE);
-            // The self-test asks whether another machine computes what this one computed. So it expects the engine's
-            // own output, not that of FP32.
-            let expected = if job.precision == Precision::Fp32 { trial.reference().clone() } else { outputs };
-            selftest::write(&path, &views(trial.sample()), &views(&expected))?;
-            let tolerance = selftest_tolerance(job.precision);
-            selftest = Some(SelfTest { file: SELFTEST_FILE.into(), graph: graph.record.file.clone(), tolerance });
-        }
+        gates.extend(
+            worst.iter().flat_map(|worst| worst.gates(&graph.record.file, job.floors, graph.emulation.is_some())),
+        );
     }
     let selftest = selftest.ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
     Ok(Measured { gates, speed, selftest })

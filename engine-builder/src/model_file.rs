@@ -122,7 +122,13 @@ pub struct ModelSizes {
 impl ModelSizes {
     /// The same without the frames, as a profile has it.
     pub(crate) fn shapes(&self) -> Shapes {
-        Shapes { tiles: self.tiles.clone(), batch: self.batch.clone(), largest_run: None }
+        Shapes {
+            tiles: self.tiles.clone(),
+            largest_tile: None,
+            largest_step: None,
+            batch: self.batch.clone(),
+            largest_run: None,
+        }
     }
 
     /// What is wrong with sizes that no engine can have.

@@ -87,7 +87,7 @@ pub fn build_pipeline(
     let mut exported = BTreeMap::new();
     for (name, prepared) in prepared {
         if beside.diffusion.is_some() {
-            exported.insert(name.clone(), prepared.exported().to_vec());
+            exported.insert(name.clone(), prepared.exported());
         }
         let folder = staging.path().join(&name);
         let place = |error: Error| error.relocated(staging.path(), directory);

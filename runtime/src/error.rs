@@ -108,6 +108,14 @@ pub enum Error {
         /// The sizes that it has.
         known: Vec<Size>,
     },
+    /// The engine takes tiles of any size, but not with as many pixels as were asked for.
+    #[error("the engine takes tiles of at most as many pixels as {largest}, and {wanted} has more")]
+    TileTooLarge {
+        /// The size that was asked for.
+        wanted: Size,
+        /// One of the largest that it takes.
+        largest: Size,
+    },
     /// The engine has no graph for as many images as were asked for.
     #[error("the engine has no graph for {wanted} images in one run, only for \
         {}", known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]

@@ -80,6 +80,22 @@ pub enum Error {
         /// The tensor.
         source: tileforge_contract::Error,
     },
+    /// Another size was asked of a graph that has one size only.
+    #[error("graphs.{file}: its height and width are fixed")]
+    FixedSize {
+        /// The graph's file.
+        file: String,
+    },
+    /// A larger size was asked of a graph than it was made for.
+    #[error("graphs.{file}: expected at most {most} pixels, found {found}")]
+    TooManyPixels {
+        /// The graph's file.
+        file: String,
+        /// The pixels of its largest size.
+        most: usize,
+        /// Those that were asked for.
+        found: usize,
+    },
     /// A manifest cannot be used; the error's source has the reason.
     #[error("{}: not a valid engine manifest", path.display())]
     Invalid {

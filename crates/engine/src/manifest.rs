@@ -7,7 +7,7 @@ use tileforge_contract::{Contract, Precision, Provider, Shapes, Sizes};
 
 pub use crate::digest::FileDigest;
 use crate::signature::SIGNATURE_FILE;
-use crate::{MANIFEST_FILE, Result};
+use crate::{Error, MANIFEST_FILE, Result};
 
 /// The schema that this version reads and writes.
 pub const SCHEMA: u32 = 2;
@@ -42,7 +42,7 @@ pub struct Manifest {
     pub target: Target,
     /// The software that it was built with.
     pub built_with: BuiltWith,
-    /// One graph for each tile shape.
+    /// One graph for each tile shape, or one for all.
     pub graphs: Vec<Graph>,
     /// The gates that it passed, with figures.
     pub gates: Vec<Gate>,
@@ -167,7 +167,7 @@ pub struct BuiltWith {
     pub processor: String,
 }
 
-/// One graph of an engine: one tile shape.
+/// One graph of an engine: one tile shape, or the largest of many.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Graph {
@@ -177,6 +177,10 @@ pub struct Graph {
     pub inputs: Shapes,
     /// Output shapes by tensor name.
     pub outputs: Shapes,
+    /// Whether its height and width are free: it takes every size that the contract allows, with at most as many pixels
+    /// as `inputs` have.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub any_size: bool,
     /// Whether ONNX Runtime fused its operators offline, in ways that hold for any processor. Memory layouts are still
     /// chosen on loading.
     pub optimised: bool,
@@ -212,6 +216,29 @@ impl Graph {
     /// manifests.
     pub fn sizes(&self, contract: &Contract) -> Result<Sizes> {
         Ok(contract.check(&self.inputs, &self.outputs)?)
+    }
+
+    /// The same graph with the height and width of `sizes`, if these are free.
+    ///
+    /// # Errors
+    /// [`Error::FixedSize`](crate::Error::FixedSize): they are not free;
+    /// [`Error::TooManyPixels`](crate::Error::TooManyPixels): it takes fewer;
+    /// [`Error::Contract`](crate::Error::Contract): the contract does not allow the sizes.
+    pub fn resized(&self, contract: &Contract, Sizes { height, width, .. }: Sizes) -> Result<Self> {
+        if !self.any_size {
+            return Err(Error::FixedSize { file: self.file.clone() });
+        }
+        let wanted = Sizes { height, width, ..self.sizes(contract)? };
+        let (inputs, outputs) = (contract.input_shapes(&wanted)?, contract.output_shapes(&wanted)?);
+        // Heights and widths are the last two lengths of every tensor.
+        let [most, found] = [&self.inputs, &inputs].map(|shapes| {
+            let pixels = |shape: &Vec<usize>| shape.iter().rev().take(2).fold(1_usize, |all, n| all.saturating_mul(*n));
+            shapes.values().map(pixels).max().unwrap_or(0)
+        });
+        if found > most {
+            return Err(Error::TooManyPixels { file: self.file.clone(), most, found });
+        }
+        Ok(Self { inputs, outputs, ..self.clone() })
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use tileforge_contract::Contract;
+use tileforge_contract::{Axis, Contract};
 
 use crate::digest::FileDigest;
 use crate::error::{Error, Result};
@@ -163,8 +163,17 @@ impl Graph {
             .map_err(|error| Error::Graph { file: self.file.clone(), source: error })?;
         rule((1..=BATCH_MAXIMUM).contains(&sizes.batch), || {
             format!("graphs.{}: expected a batch of 1 to {BATCH_MAXIMUM}, found {}", self.file, sizes.batch)
+        })?;
+        rule(!self.any_size || (is_of_pictures(contract) && self.plan.is_none()), || {
+            format!("graphs.{}: any_size is for graphs from picture to picture without a plan", self.file)
         })
     }
+}
+
+/// Whether every tensor is a picture: `[batch, channels, height, width]`.
+fn is_of_pictures(contract: &Contract) -> bool {
+    let mut tensors = contract.inputs.iter().chain(&contract.outputs);
+    tensors.all(|tensor| matches!(*tensor.axes, [Axis::Batch, Axis::Channels(_), Axis::Height(_), Axis::Width(_)]))
 }
 
 /// Checks the name of an engine: that of its directory, and a part of its manifest. It has to be a file name on every
@@ -213,7 +222,7 @@ pub(crate) fn rule(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()
 pub(crate) mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
-    use tileforge_contract::{Padding, Precision, ReceptiveField, Upscale};
+    use tileforge_contract::{Padding, Precision, ReceptiveField, Sizes, Upscale};
 
     use super::*;
 
@@ -348,6 +357,7 @@ pub(crate) mod tests {
             ("/files/tensorrt-rtx~1..~1x", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
             ("/graphs/0/plan", plan("elsewhere.plan", "8.9"), "a file in tensorrt-rtx/ that is among files"),
             ("/graphs/0/plan", plan("tensorrt-rtx/x.plan", "8.9"), "found \"tensorrt-rtx/x.onnx\""),
+            ("/graphs/0/any_size", json!(1), "expected a boolean"),
             ("/files/a~1b", json!({ "bytes": 1, "sha256": "0".repeat(64) }), "plain file name"),
         ];
         for (pointer, replacement, expected) in cases {
@@ -362,6 +372,27 @@ pub(crate) mod tests {
             let error = chain(&Manifest::parse(value.to_string().as_bytes()).unwrap_err());
             assert!(error.contains(expected), "{pointer}: {error}");
         }
+    }
+
+    #[test]
+    fn a_graph_of_any_size_takes_fewer_pixels_in_any_form() {
+        let manifest = manifest(&[(64, 64)]);
+        let (fixed, contract) = (&manifest.graphs[0], &manifest.contract);
+        let sizes = |height, width| Sizes { height, width, ..Sizes::default() };
+        let error = fixed.resized(contract, sizes(32, 32)).unwrap_err().to_string();
+        assert!(error.contains("its height and width are fixed"), "{error}");
+        let free = Graph { any_size: true, ..fixed.clone() };
+        let resized = free.resized(contract, sizes(32, 128)).unwrap();
+        assert_eq!(
+            (&resized.inputs["input"], &resized.outputs["output"]),
+            (&vec![1, 3, 32, 128], &vec![1, 3, 128, 512])
+        );
+        let error = free.resized(contract, sizes(65, 64)).unwrap_err().to_string();
+        assert!(error.contains("expected at most 4096 pixels, found 4160"), "{error}");
+        assert!(free.resized(contract, sizes(0, 64)).is_err());
+
+        let value = serde_json::to_value(Manifest { graphs: vec![free], ..manifest.clone() }).unwrap();
+        assert!(Manifest::parse(value.to_string().as_bytes()).unwrap().graphs[0].any_size);
     }
 
     proptest! {

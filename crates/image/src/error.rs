@@ -164,6 +164,14 @@ pub enum TilingError {
         /// The limit in bytes.
         most: u64,
     },
+    /// The network takes no tiles of so few pixels.
+    #[error("tiles: expected at least as many pixels as {least}, found {pixels}")]
+    TooFewPixels {
+        /// The most pixels that were allowed.
+        pixels: u64,
+        /// The least tile.
+        least: Size,
+    },
     /// There is no tile to choose from.
     #[error("tiles: expected at least one tile shape, found none")]
     NoShape,

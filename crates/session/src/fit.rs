@@ -284,6 +284,7 @@ mod tests {
                 inputs: shapes("input", 64),
                 outputs: shapes("output", 256),
                 optimised: false,
+                any_size: false,
                 plan: None,
             }],
             gates: Vec::new(),

@@ -69,17 +69,19 @@ impl Converted {
     }
 }
 
-/// Converts the graphs of an engine. The smallest comes first, and is the one that calibration runs. `files` hold the
-/// graphs as they were exported.
+/// Converts the graphs of an engine. Calibration runs `smallest`, a graph of fixed shapes of the same network; `file`
+/// holds it as it was exported.
 ///
 /// In 8 bits, the layers that cost most quality fall back one after another until the profile's floor holds.
 ///
 /// # Errors
 /// There is nothing to calibrate on, a graph cannot be converted, or ONNX Runtime refuses it.
-pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratch: &Path) -> Result<Converted> {
-    let (Some(smallest), Some(file)) = (models.first(), files.first()) else {
-        return Err(Error::input(scratch, "expected at least one graph"));
-    };
+pub(crate) fn convert(
+    job: &Job<'_>,
+    models: &[&Model],
+    (smallest, file): (&Model, &Path),
+    scratch: &Path,
+) -> Result<Converted> {
     let mut recipe = Recipe {
         precision: job.precision,
         provider: job.provider,
@@ -90,7 +92,7 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
     let (mut calibration, mut judged, mut ranking) = (None, Vec::new(), Vec::new());
     if job.precision == Precision::Fp32 {
         let models = models.iter().map(|model| recipe.apply(model, &BTreeSet::new())).collect::<Result<_>>()?;
-        let (islands, chosen, smallest) = (Vec::new(), BTreeSet::new(), (smallest.clone(), file.clone()));
+        let (islands, chosen, smallest) = (Vec::new(), BTreeSet::new(), (smallest.clone(), file.to_owned()));
         return Ok(Converted { models, islands, calibration, judged, sensitivity: ranking, recipe, chosen, smallest });
     }
     if job.precision != Precision::Bf16 {
@@ -132,7 +134,7 @@ pub(crate) fn convert(job: &Job<'_>, models: &[Model], files: &[PathBuf], scratc
         let outside = touching(smallest, &recipe.outside);
         smallest.nodes.iter().map(|node| node.name.clone()).filter(|name| outside.contains(name)).collect()
     };
-    let smallest = (smallest.clone(), file.clone());
+    let smallest = (smallest.clone(), file.to_owned());
     Ok(Converted { models, islands, calibration, judged, sensitivity: ranking, recipe, chosen, smallest })
 }
 

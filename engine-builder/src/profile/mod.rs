@@ -239,6 +239,7 @@ impl Profile {
             return Err("`tasks`: expected the shapes of at least one task".into());
         }
         self.check_plans_for()?;
+        self.check_largest_tiles()?;
         match (&self.device, self.provider) {
             // Its GPUs are known by their compute capabilities alone.
             (None, Provider::TensorRtRtx) => {}
@@ -259,6 +260,20 @@ impl Profile {
             (Some(_), _) => {}
         }
         self.check_precision(self.precision).map_err(|reason| format!("`precision: {}`: {reason}", self.precision))
+    }
+
+    /// Checks that graphs of any size are of pictures, and run by what takes such graphs without loss.
+    fn check_largest_tiles(&self) -> Result<(), String> {
+        let has = |task: &&Task| self.shapes_for(**task).is_some_and(|shapes| shapes.largest_tile.is_some());
+        match Task::ALL.iter().find(has) {
+            Some(Task::Upscale) if self.provider == Provider::Cpu => Ok(()),
+            Some(task) => Err(format!(
+                "`tasks: {task}: largest_tile`: expected it for task upscale with `provider: cpu` only, found \
+                 `provider: {}`",
+                self.provider
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Checks that plans can be built and run for the GPUs of the profile.

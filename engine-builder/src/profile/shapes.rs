@@ -1,6 +1,6 @@
 //! The input sizes of an engine's graphs.
 
-use super::Tile;
+use super::{Memory, Tile};
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -11,6 +11,14 @@ use std::fmt;
 pub struct Shapes {
     /// Heights and widths.
     pub tiles: Vec<Tile>,
+    /// Where the network allows it, one graph takes tiles of any size, with at most as many pixels as this one; `tiles`
+    /// are then only those that are measured. `None`: each tile has a graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_tile: Option<Tile>,
+    /// The most memory that one step of a run may read and write: the largest tile has fewer pixels where it would take
+    /// more. `None`: any amount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_step: Option<Memory>,
     /// Pictures in one run; one number, or a list of them.
     #[serde(default)]
     pub batch: Batches,
@@ -23,7 +31,8 @@ pub struct Shapes {
 impl Shapes {
     /// One tile of this size, one at a time.
     pub(crate) fn of_one(tile: Tile) -> Self {
-        Self { tiles: vec![tile], batch: Batches::default(), largest_run: None }
+        let batch = Batches::default();
+        Self { tiles: vec![tile], largest_tile: None, largest_step: None, batch, largest_run: None }
     }
 
     /// The batches that a tile has graphs for, the smallest first.
@@ -39,6 +48,14 @@ impl Shapes {
         self.batch.check()?;
         if self.tiles.is_empty() {
             return Err("`tiles`: expected at least one tile shape".into());
+        }
+        if self.largest_step.is_some() && self.largest_tile.is_none() {
+            return Err("`largest_step` is for graphs of any size: expected `largest_tile`, too".into());
+        }
+        if let Some(largest) = self.largest_tile
+            && let Some(tile) = self.tiles.iter().find(|tile| tile.pixels() > largest.pixels())
+        {
+            return Err(format!("`largest_tile`: expected as many pixels as {tile} at least, found {largest}"));
         }
         Ok(())
     }
@@ -136,6 +153,8 @@ mod tests {
     fn a_run_has_no_more_pixels_than_the_largest() {
         let of = |batch: &[u32], largest_run| Shapes {
             tiles: vec![tile(64)],
+            largest_tile: None,
+            largest_step: None,
             batch: Batches::new(batch.into()),
             largest_run,
         };

@@ -122,6 +122,63 @@ fn a_plan_is_built_with_the_profile_s_options() {
     assert!(!of(Precision::Fp32).tf32);
 }
 
+/// Pixels of all tiles over those of the picture, as docs/gpu-profiles.md has them.
+#[test]
+fn tiles_compute_little_more_than_the_picture() {
+    use tileforge_image::Size;
+    use tileforge_image::tile::{AnySize, Overlap, TilePlan};
+
+    const PICTURES: [(u32, u32); 6] = [(512, 512), (1280, 720), (1920, 1080), (3840, 2160), (720, 1280), (1080, 1920)];
+    let share = |shapes: &Shapes, (width, height): (u32, u32), radius: u32| {
+        let size = Size { width, height };
+        let side = |side: usize| u32::try_from(side).unwrap();
+        let plan = if let Some(largest) = shapes.largest_tile {
+            // RRDBNet needs more memory for each pixel, which limits its tiles.
+            let pixels = if radius > 18 { 360 * 360 } else { largest.pixels() as u64 };
+            let sides = AnySize { pixels, height: u32::MAX, minimum: 1, multiple: 1 };
+            TilePlan::fitted(size, sides, Overlap::automatic(Some(radius), sides.square()), 4, Some(radius))
+        } else {
+            TilePlan::best(shapes.tiles.iter().map(|tile| {
+                let tile = Size { width: side(tile.width), height: side(tile.height) };
+                (TilePlan::new(size, tile, Overlap::automatic(Some(radius), tile), 4, Some(radius)), None)
+            }))
+        };
+        plan.unwrap().pixels() as f64 / size.pixels() as f64
+    };
+    let document = fs::read_to_string(repository("docs/gpu-profiles.md")).unwrap();
+    for (name, profile) in shipped() {
+        let most = if profile.provider == Provider::Cpu { 1.15 } else { 1.25 };
+        for (network, radius) in [("compact-x4, 18 pixels", 18), ("RRDBNet, 96 pixels", 96)] {
+            let shares = PICTURES.map(|picture| share(profile.tasks.upscale.as_ref().unwrap(), picture, radius));
+            assert!(shares.iter().all(|share| *share <= most), "{name}, {network}: {shares:?}");
+            let figures = shares.map(|share| format!("{share:.2}")).join(" | ");
+            let kind = if profile.provider == Provider::Cpu { "`cpu`" } else { "GPUs" };
+            let row = format!("| {network} | {kind} | {figures} |");
+            assert!(document.contains(&row), "{name}: docs/gpu-profiles.md lacks\n{row}");
+        }
+    }
+}
+
+#[test]
+fn tiles_of_any_size_are_for_upscalers_on_processors() {
+    let of = |provider: &str, tasks: &str| {
+        let text = format!("name: test\nprovider: {provider}\nprecision: fp32\ntasks:\n  {tasks}\n");
+        read(&text, &[]).map(|profile| profile.tasks).map_err(|error| error.to_string())
+    };
+    let tasks = of("cpu", "upscale: { tiles: [64x64], largest_tile: 128x96, largest_step: 1 GiB }").unwrap();
+    let shapes = tasks.upscale.unwrap();
+    assert_eq!(shapes.largest_tile, Some(Tile { height: 128, width: 96 }));
+    assert_eq!(shapes.largest_step.unwrap().bytes, 1 << 30);
+    for (tasks, expected) in [
+        ("unet: { tiles: [64x64], largest_tile: 128x128 }", "expected it for task upscale"),
+        ("upscale: { tiles: [64x64], largest_step: 1 GiB }", "expected `largest_tile`, too"),
+        ("upscale: { tiles: [64x64], largest_tile: 32x32 }", "as many pixels as 64x64 at least, found 32x32"),
+    ] {
+        let error = of("cpu", tasks).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 #[test]
 fn no_two_profiles_claim_one_driver_name() {
     let profiles = shipped();
@@ -141,7 +198,7 @@ fn the_nearest_file_counts_for_each_key() {
     assert_eq!(t4.streams, 1);
     assert!(!t4.cuda.tf32);
     assert!(t4.cuda.nhwc);
-    assert_eq!(t4.tasks.upscale.as_ref().unwrap().tiles.len(), 2);
+    assert_eq!(t4.tasks.upscale.as_ref().unwrap().largest_run, Some(Tile { height: 256, width: 256 }));
     assert_eq!(t4.tensorrt.workspace.as_ref().unwrap().bytes, 4 << 30);
 }
 

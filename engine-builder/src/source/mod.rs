@@ -1,5 +1,6 @@
 //! Where the graphs of an engine come from: a checkpoint, a graph, or a model file.
 
+mod any_size;
 mod sizes;
 
 use crate::profile::Profile;
@@ -19,6 +20,24 @@ use tileforge_image::Size;
 /// Pixels for each row and column of a latent picture: three halvings in the autoencoders of Stable Diffusion 1.5 and
 /// XL, and of SeedVR2.
 const LATENT_PIXELS: usize = 8;
+
+/// The graphs of an engine.
+#[derive(Debug)]
+pub(crate) struct Graphs {
+    /// Those of one size, the smallest first.
+    pub(crate) fixed: Vec<Model>,
+    /// Those of any size, one for each batch; empty where graphs have one size.
+    pub(crate) any_size: Vec<AnySize>,
+}
+
+/// A graph whose height and width are free.
+#[derive(Debug)]
+pub(crate) struct AnySize {
+    /// The graph, with a fixed batch.
+    pub(crate) model: Model,
+    /// The sizes of the largest square that it is for: it takes any with at most as many pixels.
+    pub(crate) largest: Sizes,
+}
 
 /// A model that an engine can be built of.
 #[derive(Debug)]
@@ -326,21 +345,22 @@ impl Source {
         }
     }
 
-    /// The graphs of an engine for `profile`, the smallest first: one for each tile and batch of the profile. A graph
-    /// with fixed sizes is the only graph of its engine.
+    /// The graphs of an engine for `profile`: one for each tile and batch of the profile, and where profile and network
+    /// allow any size, those that take it. A graph with fixed sizes is the only graph of its engine.
     ///
     /// # Errors
     /// The network does not take such a size, or the profile has no sizes for the task.
-    pub fn graphs(&self, profile: &Profile) -> Result<Vec<Model>> {
+    pub(crate) fn graphs(&self, profile: &Profile) -> Result<Graphs> {
         if let Kind::Graph(model) = &self.kind
             && model.inputs.iter().all(|port| port.ty.fixed_dims().is_some())
         {
             if !self.asked.is_empty() {
                 return Err(Error::input(&self.path, "sizes were asked for, and the graph's own sizes are fixed"));
             }
-            return Ok(vec![model.as_ref().clone()]);
+            return Ok(Graphs { fixed: vec![model.as_ref().clone()], any_size: Vec::new() });
         }
-        self.all_sizes(profile)?.iter().map(|sizes| self.graph(sizes)).collect()
+        let fixed = self.all_sizes(profile)?.iter().map(|sizes| self.graph(sizes)).collect::<Result<_>>()?;
+        Ok(Graphs { fixed, any_size: self.any_size(profile)? })
     }
 
     fn graph(&self, sizes: &Sizes) -> Result<Model> {

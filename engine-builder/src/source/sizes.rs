@@ -61,7 +61,7 @@ impl Source {
     }
 
     /// The batches of a tile, the smallest first: those that were asked for, else those of the shapes.
-    fn batches_of(&self, shapes: Option<&ProfileShapes>, tile: Tile) -> Vec<usize> {
+    pub(super) fn batches_of(&self, shapes: Option<&ProfileShapes>, tile: Tile) -> Vec<usize> {
         if !self.batches.is_empty() {
             return self.batches.clone();
         }

@@ -30,6 +30,7 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         | Error::NoSuchShapes { .. }
         | Error::Tensor { .. } => "`runtime inspect` lists the engine's tensors and graphs",
         Error::Contract(_) => REBUILD,
+        Error::TileTooLarge { .. } => "choose a smaller --tile",
         Error::NoSuchTile { .. } => "choose one of them with --tile, or a fitting --input-size for depth",
         Error::NoSuchBatch { .. } => "choose one of them with --batch, or build the engine with such a batch",
         Error::ClipTooLong { .. } => "give an engine with both: build it without --chunk and --component",

@@ -154,7 +154,8 @@ pub(crate) struct Running {
     /// How transparency is enlarged: bicubic, model (as a grey picture through the engine) or drop.
     #[arg(long, value_name = "HOW", default_value = "bicubic", value_parser = str::parse::<Alpha>)]
     alpha: Alpha,
-    /// The engine's tile to use, WIDTHxHEIGHT, or auto: the one with the least to compute.
+    /// The engine's tile to use, WIDTHxHEIGHT, or auto: the one with the least to compute. Where the engine takes any
+    /// size, tiles have at most as many pixels as this.
     #[arg(long, value_name = "TILE", default_value = "auto", value_parser = tile)]
     tile: TileChoice,
     /// Images in one run, as many as one of the engine's graphs takes [default: the most]. What is left over runs in

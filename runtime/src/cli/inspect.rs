@@ -102,8 +102,11 @@ fn graph_text(graph: &Graph, upscale: Option<&Upscale>) -> String {
         |shapes: &Shapes| shapes.iter().map(|(name, shape)| format!("{name} {shape:?}")).collect::<Vec<_>>().join(", ");
     let shape = upscale.and_then(|upscale| TileShape::of(graph, upscale).ok());
     let takes = match shape {
-        Some(TileShape { tile, batch: 1 }) => format!("tiles of {tile}"),
-        Some(TileShape { tile, batch }) => format!("tiles of {tile}, {batch} in a run"),
+        Some(TileShape { tile, batch, any_size }) => {
+            let most = if any_size { "any size, with at most as many pixels as " } else { "" };
+            let run = if batch == 1 { String::new() } else { format!(", {batch} in a run") };
+            format!("tiles of {most}{tile}{run}")
+        }
         None => format!("{} to {}", tensors(&graph.inputs), tensors(&graph.outputs)),
     };
     format!("{}: {takes}{optimised}", graph.file)

@@ -75,7 +75,7 @@ impl<'b> Blending<'b> {
                 self.blend_one(&batch, place, slot)?;
             }
         }
-        batch.model.spare.give_back(batch.tensors);
+        batch.model.give_back(batch.tensors);
         Ok(())
     }
 

@@ -188,7 +188,7 @@ impl Decoding<'_> {
             other => {
                 self.pending = other;
                 self.dispatch()?;
-                let tensors = model.spare.take(|| ticket.reply.is_over() || self.failure.is_set());
+                let tensors = model.tensors(|| ticket.reply.is_over() || self.failure.is_set());
                 let number = self.batches;
                 let batch = |tensors| Batch { number, model: model.clone(), slots: Vec::new(), tensors, failed: None };
                 if self.failure.is_set() { Err(Closed) } else { Ok(tensors.map(batch)) }

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `upscaler` | [`Upscaler`], the task of an [`Executor`](crate::executor::Executor), and its threads |
 //! | `request`, `options` | what a caller asks for |
-//! | `models`, `model`, `shape`, `tensors`, `limits` | the sessions of an engine, and what memory allows |
+//! | `models`, `model`, `variant`, `shape`, `tensors`, `limits` | the sessions of an engine, and what memory allows |
 //! | `batch`, `order` | what goes from stage to stage |
 //! | `decoding`, `streams`, `blending`, `encoding` | the stages |
 //! | `routing`, `cut`, `join`, `clock` | channels and tiles of a picture, and its time |
@@ -33,6 +33,7 @@ mod shape;
 mod streams;
 mod tensors;
 mod upscaler;
+mod variant;
 
 pub use clock::Seconds;
 pub use limits::Used;

@@ -1,4 +1,4 @@
-//! The sessions of one tile shape.
+//! What runs tiles of one size.
 
 use std::sync::Arc;
 
@@ -6,86 +6,85 @@ use parking_lot::Mutex;
 use tileforge_contract::{Shapes, Upscale};
 use tileforge_engine::Graph;
 use tileforge_image::Size;
-use tileforge_session::{Assigned, Ladder, Session};
+use tileforge_session::Assigned;
 
 use super::limits::Limits;
 use super::parts::Parts;
-use super::shape::TileShape;
 use super::tensors::{Pair, Spare};
+use super::variant::{Opened, Variant};
 use crate::error::{Error, Result};
 
-/// A graph of the model for some number of images, and a session of it for each stream.
-struct Variant {
-    graph: Graph,
-    batch: usize,
-    sessions: Vec<Mutex<Option<Opened>>>,
-}
-
-/// A session, and tensors for the pieces of larger batches that it runs.
-struct Opened {
-    session: Session,
-    piece: Option<Pair>,
-}
-
-/// Everything that runs tiles of one shape.
+/// Everything that runs tiles of one size.
 pub(super) struct Model {
     pub(super) tile: Size,
     interface: Upscale,
-    ladder: Arc<Ladder>,
-    /// By batch, the smallest first; never empty.
-    variants: Vec<Variant>,
-    /// Of one image.
-    input_length: usize,
-    output_length: usize,
-    pub(super) spare: Spare,
-    /// Of the session that was opened last.
-    assigned: Mutex<Vec<Assigned>>,
+    /// By batch, the smallest first; never empty. Other models may share them, if they take any size.
+    variants: Vec<Arc<Variant>>,
+    /// Of input and output, for the largest run.
+    shapes: [Vec<usize>; 2],
+    spare: Arc<Spare>,
     /// How tiles run since memory did not hold them.
     parts: Mutex<Option<Arc<Parts>>>,
 }
 
 impl Model {
-    /// Opens the first session. `graphs` are those of one tile shape; used are those with at most the limit's images in
-    /// a run, or the smallest if all have more, as far as memory holds them.
+    /// Opens the first session, if it is not open, and makes the first tensors. `variants` take tiles of this size; used
+    /// are those with at most the limit's images in a run, or the smallest if all have more, as far as memory holds
+    /// them.
     pub(super) fn open(
-        ladder: Arc<Ladder>,
         interface: &Upscale,
-        mut graphs: Vec<(Graph, TileShape)>,
+        tile: Size,
+        mut variants: Vec<Arc<Variant>>,
+        spare: Arc<Spare>,
         limits: Limits,
     ) -> Result<Self> {
-        graphs.sort_by_key(|(_, shape)| shape.batch);
-        let fitting = graphs.iter().filter(|(_, shape)| shape.batch <= limits.batch).count().max(1);
-        graphs.truncate(fitting);
-        let session = loop {
-            let Some((largest, _)) = graphs.last() else { return Err(Error::internal("model")) };
-            match ladder.session(largest, 0) {
-                Err(error) if error.is_out_of_memory() && graphs.len() > 1 => {
-                    graphs.pop();
-                    let smaller = graphs.last().map_or(1, |(_, shape)| shape.batch);
+        variants.sort_by_key(|variant| variant.batch);
+        let fitting = variants.iter().filter(|variant| variant.batch <= limits.batch).count().max(1);
+        variants.truncate(fitting);
+        let graph = loop {
+            let Some(largest) = variants.last() else { return Err(Error::internal("model")) };
+            match largest.ready() {
+                Err(error) if error.is_out_of_memory() && variants.len() > 1 => {
+                    variants.pop();
+                    let smaller = variants.last().map_or(1, |variant| variant.batch);
                     tracing::warn!("out of memory: goes on with {smaller} images in a run");
                 }
-                opened => break opened?,
+                ready => {
+                    ready?;
+                    break largest.graph_for(interface, tile)?;
+                }
             }
         };
-        let tile = graphs.first().map(|(_, shape)| shape.tile).ok_or_else(|| Error::internal("model"))?;
-        let variant = |(graph, shape): (Graph, TileShape)| Variant {
-            graph,
-            batch: shape.batch,
-            sessions: (0..limits.streams).map(|_| Mutex::new(None)).collect(),
-        };
-        let variants: Vec<Variant> = graphs.into_iter().map(variant).collect();
-        let Some(largest) = variants.last() else { return Err(Error::internal("model")) };
+        let Graph { inputs, outputs, .. } = &graph;
         let shape = |shapes: &Shapes, name: &str| shapes.get(name).cloned().ok_or_else(|| Error::internal("model"));
-        let shapes =
-            [shape(&largest.graph.inputs, &interface.input)?, shape(&largest.graph.outputs, &interface.output)?];
-        let length = |shape: &[usize]| shape.iter().skip(1).product::<usize>();
-        let assigned = Mutex::new(session.assigned().to_vec());
-        let (input_length, output_length) = (length(&shapes[0]), length(&shapes[1]));
-        // One that is filled, one that waits and one that is blended, besides those that run.
-        let spare = Spare::new(session.buffers()?, shapes, largest.batch, limits.streams + 3);
-        *largest.sessions[0].lock() = Some(Opened { session, piece: None });
+        let shapes = [shape(inputs, &interface.input)?, shape(outputs, &interface.output)?];
         let (interface, parts) = (interface.clone(), Mutex::new(None));
-        Ok(Self { tile, interface, ladder, variants, input_length, output_length, spare, assigned, parts })
+        let model = Self { tile, interface, variants, shapes, spare, parts };
+        model.spare.reserve(tile, || model.make(model.batch()))?;
+        Ok(model)
+    }
+
+    /// Elements of one image's input and output.
+    fn lengths(&self) -> [usize; 2] {
+        self.shapes.each_ref().map(|shape| shape.iter().skip(1).product())
+    }
+
+    /// Tensors for the largest run; waits while all are in use, unless `cancelled`.
+    pub(super) fn tensors(&self, cancelled: impl Fn() -> bool) -> Result<Pair> {
+        self.spare.take(self.tile, || self.make(self.batch()), cancelled)
+    }
+
+    /// Takes tensors back.
+    pub(super) fn give_back(&self, pair: Pair) {
+        self.spare.give_back(self.tile, pair);
+    }
+
+    /// Tensors for a run of some images, which the caller keeps.
+    pub(super) fn make(&self, batch: usize) -> Result<Pair> {
+        let Some(largest) = self.variants.last() else { return Err(Error::internal("model")) };
+        let shape = |shape: &Vec<usize>| [&[batch], &shape[1..]].concat();
+        let [input, output] = self.shapes.each_ref().map(shape);
+        largest.pair(&input, &output)
     }
 
     /// Images in the largest run.
@@ -95,7 +94,10 @@ impl Model {
 
     /// Which providers took the nodes of the session that was opened last.
     pub(super) fn assigned(&self) -> Vec<Assigned> {
-        self.parts().map_or_else(|| self.assigned.lock().clone(), |parts| parts.model().assigned())
+        self.parts().map_or_else(
+            || self.variants.last().map(|variant| variant.assigned()).unwrap_or_default(),
+            |parts| parts.model().assigned(),
+        )
     }
 
     /// How tiles run since memory did not hold them.
@@ -115,17 +117,19 @@ impl Model {
 
     /// One image of a run's input, `[channels, height, width]`.
     pub(super) fn input<'p>(&self, pair: &'p mut Pair, image: usize) -> Result<&'p mut [f32]> {
-        Ok(&mut pair.input.as_mut_slice()?[image * self.input_length..][..self.input_length])
+        let [length, _] = self.lengths();
+        Ok(&mut pair.input.as_mut_slice()?[image * length..][..length])
     }
 
     /// One image of a run's output, `[channels, height · scale, width · scale]`.
     pub(super) fn output<'p>(&self, pair: &'p Pair, image: usize) -> Result<&'p [f32]> {
-        Ok(&pair.output.as_slice()?[image * self.output_length..][..self.output_length])
+        let [_, length] = self.lengths();
+        Ok(&pair.output.as_slice()?[image * length..][..length])
     }
 
     /// Closes the sessions of a stream that has ended.
     pub(super) fn close(&self, stream: usize) {
-        self.variants.iter().for_each(|variant| *variant.sessions[stream].lock() = None);
+        self.variants.iter().for_each(|variant| variant.close(stream));
     }
 
     /// Runs the first `count` images of a pair on a stream: at once if it is full, and otherwise in pieces of the sizes
@@ -135,18 +139,16 @@ impl Model {
         if let Some(parts) = self.parts() {
             let Pair { input, output } = pair;
             let (input, output) = (input.as_slice()?, output.as_mut_slice()?);
-            let images = input.chunks_exact(self.input_length).zip(output.chunks_exact_mut(self.output_length));
+            let [given, made] = self.lengths();
+            let images = input.chunks_exact(given).zip(output.chunks_exact_mut(made));
             return images.take(count).try_for_each(|(input, output)| parts.run(stream, input, output));
         }
         let Some(largest) = self.variants.last() else { return Err(Error::internal("model")) };
         let most = most.max(self.variants[0].batch);
         // What memory did not hold shall not take any.
-        self.variants
-            .iter()
-            .filter(|variant| variant.batch > most)
-            .for_each(|variant| *variant.sessions[stream].lock() = None);
+        self.variants.iter().filter(|variant| variant.batch > most).for_each(|variant| variant.close(stream));
         if count == largest.batch && largest.batch <= most {
-            return self.with_session(largest, stream, |opened| self.run_session(&mut opened.session, pair));
+            return largest.with_session(stream, |opened| self.run_session(opened, pair));
         }
         let mut position = 0;
         while position < count {
@@ -167,48 +169,26 @@ impl Model {
         pair: &mut Pair,
         images: std::ops::Range<usize>,
     ) -> Result<()> {
-        let range = |length: usize| images.start * length..images.end * length;
-        self.with_session(variant, stream, |Opened { session, piece }| {
-            let piece = match piece {
-                Some(piece) => piece,
-                none => none.insert(self.spare.make(variant.batch)?),
-            };
-            let given = &pair.input.as_slice::<f32>()?[range(self.input_length)];
+        let [given, made] = self.lengths().map(|length| images.start * length..images.end * length);
+        variant.with_session(stream, |opened| {
+            // A piece of tiles of another size is of no use.
+            let kept = opened.piece.take().filter(|(tile, _)| *tile == self.tile);
+            let mut piece = kept.map_or_else(|| self.make(variant.batch), |(_, piece)| Ok(piece))?;
+            let given = &pair.input.as_slice::<f32>()?[given];
             let (filled, rest) = piece.input.as_mut_slice::<f32>()?.split_at_mut(given.len());
             filled.copy_from_slice(given);
             rest.fill(0.0);
-            self.run_session(session, piece)?;
-            let taken = &mut pair.output.as_mut_slice::<f32>()?[range(self.output_length)];
+            self.run_session(opened, &mut piece)?;
+            let taken = &mut pair.output.as_mut_slice::<f32>()?[made];
             taken.copy_from_slice(&piece.output.as_slice()?[..taken.len()]);
+            opened.piece = Some((self.tile, piece));
             Ok(())
         })
     }
 
-    fn run_session(&self, session: &mut Session, Pair { input, output }: &mut Pair) -> Result<()> {
-        Ok(session.run_into(&[(&self.interface.input, input)], &mut [(&self.interface.output, output)])?)
-    }
-
-    /// Does something with a stream's session, which is opened if it is not, and again if it is of a provider that the
-    /// ladder has left: all streams run on one.
-    fn with_session(
-        &self,
-        variant: &Variant,
-        stream: usize,
-        work: impl FnOnce(&mut Opened) -> Result<()>,
-    ) -> Result<()> {
-        let mut place = variant.sessions[stream].lock();
-        if place.as_ref().is_some_and(|opened| opened.session.provider() != self.ladder.provider()) {
-            *place = None;
-        }
-        let opened = match &mut *place {
-            Some(opened) => opened,
-            empty => {
-                let session = self.ladder.session(&variant.graph, stream)?;
-                *self.assigned.lock() = session.assigned().to_vec();
-                empty.insert(Opened { session, piece: None })
-            }
-        };
-        work(opened)
+    fn run_session(&self, opened: &mut Opened, Pair { input, output }: &mut Pair) -> Result<()> {
+        let Upscale { input: given, output: made, .. } = &self.interface;
+        Ok(opened.session.run_into(&[(given, input)], &mut [(made, output)])?)
     }
 
     /// Images in the largest run, where memory holds at most this many; if all graphs have more, the smallest graph's.

@@ -1,11 +1,11 @@
-//! An engine's tile shapes, and those that have been opened.
+//! An engine's graphs, and what runs tiles of the sizes that pictures have needed.
 
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use tileforge_contract::Upscale;
-use tileforge_engine::{Engine, Graph};
-use tileforge_image::tile::{Overlap, TilePlan};
+use tileforge_engine::Engine;
+use tileforge_image::tile::{AnySize, Overlap, TilePlan};
 use tileforge_image::{Alpha, Header, Size};
 use tileforge_session::{Environment, Ladder};
 
@@ -13,12 +13,14 @@ use super::limits::{Allowed, Limits, Used};
 use super::model::Model;
 use super::options::Options;
 use super::parts::Parts;
-use super::shape::{TileShape, tiles};
+use super::shape::{TileShape, Tiles, tiles};
+use super::tensors::Spare;
+use super::variant::Variant;
 use crate::error::Result;
 use crate::throughput::Throughput;
 use crate::tiling::Tiling;
 
-/// An engine's tile shapes, and those that have been opened.
+/// An engine's graphs, and what runs tiles of the sizes that pictures have needed.
 pub(super) struct Models {
     pub(super) interface: Upscale,
     pub(super) options: Options,
@@ -29,30 +31,45 @@ pub(super) struct Models {
     pub(super) limits: Limits,
     /// Output pixels for each input pixel, along each axis.
     scale: u32,
-    /// The engine's graphs, each with its tile and batch.
-    shapes: Vec<(Graph, TileShape)>,
-    /// Those that pictures may be cut into: the one that was asked for, or all that memory may hold. Decided once, so
-    /// that it is the same for all pictures; only those leave that memory turns out not to hold.
-    tiles: Mutex<Vec<Size>>,
+    variants: Vec<Arc<Variant>>,
+    /// Those that pictures may be cut into: what was asked for, or all that memory may hold. Decided once, so that it
+    /// is the same for all pictures; only those leave that memory turns out not to hold.
+    tiles: Mutex<Tiles>,
     /// By which tiles are chosen, where all were measured.
     throughput: Throughput,
+    /// Of all tiles.
+    spare: Arc<Spare>,
     open: Mutex<Vec<Arc<Model>>>,
 }
+
+/// Tiles of any size are so low that one row of tiles has at most about this many samples in the output. The finished
+/// samples of two rows of tiles are kept.
+const ROWS_BYTES: u64 = 128 << 20;
+
+/// They have at least as many rows as this, since lower tiles overlap too much.
+const ROWS_MINIMUM: u32 = 256;
+
+/// Pairs of tensors besides those that run: one that is filled, one that waits and one that is blended.
+const PAIRS_BESIDE: usize = 3;
 
 impl Models {
     pub(super) fn new(environment: &Environment, engine: &Engine, options: Options) -> Result<Self> {
         let manifest = engine.manifest();
         let interface = Upscale::of(&manifest.contract)?;
-        let shapes = manifest.graphs.iter().map(|graph| Ok((graph.clone(), TileShape::of(graph, &interface)?)));
-        let shapes = shapes.collect::<Result<Vec<_>>>()?;
-        let largest = shapes.iter().map(|(_, shape)| shape.batch).max().unwrap_or(1);
         let ladder = Arc::new(Ladder::new(environment, engine, options.placement.clone())?);
-        let limits = Limits { streams: ladder.streams(), batch: options.batch.unwrap_or(largest).max(1) };
-        let tiles = tiles(&shapes, options.tile, options.batch, &ladder)?;
+        let streams = ladder.streams();
+        let variants = manifest.graphs.iter().map(|graph| {
+            let shape = TileShape::of(graph, &interface)?;
+            Ok(Arc::new(Variant::new(graph.clone(), shape, ladder.clone(), streams)))
+        });
+        let variants = variants.collect::<Result<Vec<_>>>()?;
+        let largest = variants.iter().map(|variant| variant.batch).max().unwrap_or(1);
+        let limits = Limits { streams, batch: options.batch.unwrap_or(largest).max(1) };
+        let tiles = tiles(&variants, &interface, options.tile, options.batch)?;
         let device = options.placement.gpus()[0];
         Ok(Self {
             scale: u32::try_from(interface.scale).unwrap_or(u32::MAX),
-            shapes,
+            variants,
             interface,
             options,
             allowed: Allowed::new(limits),
@@ -60,6 +77,7 @@ impl Models {
             ladder,
             tiles: Mutex::new(tiles),
             throughput: Throughput::load(environment, engine, device),
+            spare: Arc::new(Spare::new(streams + PAIRS_BESIDE)),
             open: Mutex::default(),
         })
     }
@@ -76,44 +94,51 @@ impl Models {
     }
 
     pub(super) fn plan(&self, size: Size) -> Result<TilePlan> {
-        let tiles = self.tiles.lock().clone();
+        let tiles = match &*self.tiles.lock() {
+            Tiles::AnySize(sides) => return Ok(self.plan_fitted(size, *sides)?),
+            Tiles::Fixed(tiles) => tiles.clone(),
+        };
         let plan = |tile: &Size| self.plan_in(size, *tile);
         let seconds = self.throughput.of(&tiles, self.ladder.provider());
         let seconds = (0..tiles.len()).map(|tile| seconds.as_ref().map(|seconds| seconds[tile]));
         Ok(TilePlan::best(tiles.iter().map(plan).zip(seconds))?)
     }
 
+    /// How tiles of this size overlap.
+    fn overlap(&self, tile: Size) -> tileforge_image::Result<Overlap> {
+        let radius = self.interface.receptive_field.radius();
+        Overlap::choose(self.options.overlap, self.options.margin, radius, tile)
+    }
+
     /// How a picture is cut into tiles of this size.
     fn plan_in(&self, size: Size, tile: Size) -> tileforge_image::Result<TilePlan> {
         let radius = self.interface.receptive_field.radius();
-        let overlap = Overlap::choose(self.options.overlap, self.options.margin, radius, tile)?;
-        let plan = TilePlan::new(size, tile, overlap, self.scale, radius)?;
+        let plan = TilePlan::new(size, tile, self.overlap(tile)?, self.scale, radius)?;
         let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         Ok(plan.for_sides(side(self.interface.size_minimum), side(self.interface.size_multiple)))
+    }
+
+    /// How a picture is cut into tiles of a size that suits it.
+    fn plan_fitted(&self, size: Size, sides: AnySize) -> tileforge_image::Result<TilePlan> {
+        let radius = self.interface.receptive_field.radius();
+        let row = u64::from(size.width) * u64::from(self.scale).pow(2) * self.interface.channels as u64;
+        let overlap = self.overlap(sides.square())?;
+        let height = u32::try_from(ROWS_BYTES / row.max(1)).unwrap_or(u32::MAX);
+        let height = height.max(ROWS_MINIMUM).max(overlap.pixels.saturating_mul(2));
+        TilePlan::fitted(size, AnySize { height, ..sides }, overlap, self.scale, radius)
     }
 
     /// Memory does not hold tiles of this size: no other picture is cut into them. False if there are no smaller ones,
     /// or this one was asked for.
     pub(super) fn leave_tile(&self, tile: Size) -> bool {
-        let mut tiles = self.tiles.lock();
-        if self.options.tile.is_some() || !tiles.iter().any(|other| other.pixels() < tile.pixels()) {
-            return false;
-        }
-        tiles.retain(|other| *other != tile);
-        true
+        self.options.tile.is_none() && self.tiles.lock().leave(tile)
     }
 
     /// From now on, the tiles of a model that memory does not hold run in parts: the engine's next smaller tiles. Gives
     /// their size; `None` if there are none.
     pub(super) fn run_in_parts(&self, model: &Model, stream: usize) -> Result<Option<Size>> {
         while self.leave_tile(model.run_size()) {
-            let running = model.run_size();
-            let fits = |tile: &Size| tile.width <= running.width && tile.height <= running.height && *tile != running;
-            let mut smaller: Vec<Size> = self.tiles.lock().iter().copied().filter(fits).collect();
-            smaller.sort_by_key(|tile| tile.pixels());
-            // An overlap that was asked for may not go with a small tile.
-            let plan = |tile: Size| self.plan_in(model.tile, tile).ok();
-            let Some(plan) = smaller.into_iter().rev().find_map(plan) else { return Ok(None) };
+            let Some(plan) = self.plan_of_parts(model) else { return Ok(None) };
             model.close(stream);
             let parts = self
                 .of_tile(plan.tile())
@@ -129,14 +154,32 @@ impl Models {
         Ok(None)
     }
 
+    /// How a model's tile is cut into smaller ones than it runs now.
+    fn plan_of_parts(&self, model: &Model) -> Option<TilePlan> {
+        let running = model.run_size();
+        // An overlap that was asked for may not go with a small tile.
+        let mut smaller = match &*self.tiles.lock() {
+            Tiles::AnySize(sides) => return self.plan_fitted(model.tile, *sides).ok(),
+            Tiles::Fixed(tiles) => tiles.clone(),
+        };
+        smaller.retain(|tile| tile.width <= running.width && tile.height <= running.height && *tile != running);
+        smaller.sort_by_key(|tile| tile.pixels());
+        smaller.into_iter().rev().find_map(|tile| self.plan_in(model.tile, tile).ok())
+    }
+
     /// What runs tiles of a size, opened if it has not been.
     pub(super) fn of_tile(&self, tile: Size) -> Result<Arc<Model>> {
         let mut open = self.opened();
         if let Some(model) = open.iter().find(|model| model.tile == tile) {
             return Ok(model.clone());
         }
-        let graphs = self.shapes.iter().filter(|(_, shape)| shape.tile == tile).cloned().collect();
-        let model = Arc::new(Model::open(self.ladder.clone(), &self.interface, graphs, self.limits)?);
+        let takes = |variant: &&Arc<Variant>| variant.shape.any_size || variant.shape.tile == tile;
+        let variants = self.variants.iter().filter(takes).cloned().collect();
+        let model = Arc::new(Model::open(&self.interface, tile, variants, self.spare.clone(), self.limits)?);
+        // Pictures of any size have models of any size, whose sessions stay.
+        if matches!(*self.tiles.lock(), Tiles::AnySize(_)) {
+            open.retain(|model| Arc::strong_count(model) > 1);
+        }
         open.push(model.clone());
         Ok(model)
     }

@@ -22,7 +22,7 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn new(model: Arc<Model>, whole: Size, tiling: Tiling) -> Result<Self> {
-        let tensors = Mutex::new(model.spare.make(1)?);
+        let tensors = Mutex::new(model.make(1)?);
         Ok(Self { model, whole, tiling, tensors })
     }
 

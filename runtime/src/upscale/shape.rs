@@ -1,13 +1,18 @@
 //! The tiles that an engine has graphs for.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tileforge_contract::Upscale;
 use tileforge_engine::Graph;
 use tileforge_image::Size;
-use tileforge_session::Ladder;
+use tileforge_image::tile::AnySize;
 
+use super::variant::Variant;
 use crate::error::{Error, Result};
+
+/// Tiles that memory does not hold are not divided into tiles of fewer pixels.
+const PIXELS_MINIMUM: u64 = 64 * 64;
 
 /// The tile of a graph, and how many of them it takes in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +21,8 @@ pub struct TileShape {
     pub tile: Size,
     /// Tiles in one run.
     pub batch: usize,
+    /// It takes tiles of any size, with at most as many pixels as `tile`.
+    pub any_size: bool,
 }
 
 impl TileShape {
@@ -26,25 +33,80 @@ impl TileShape {
     pub fn of(graph: &Graph, interface: &Upscale) -> Result<Self> {
         let sizes = graph.sizes(&interface.contract())?;
         let side = |size: usize| u32::try_from(size * interface.size_multiple).unwrap_or(u32::MAX);
-        Ok(Self { tile: Size { width: side(sizes.width), height: side(sizes.height) }, batch: sizes.batch })
+        let tile = Size { width: side(sizes.width), height: side(sizes.height) };
+        Ok(Self { tile, batch: sizes.batch, any_size: graph.any_size })
+    }
+}
+
+/// The tiles that pictures may be cut into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Tiles {
+    /// Those of one of these sizes.
+    Fixed(Vec<Size>),
+    /// Those of any size within these limits.
+    AnySize(AnySize),
+}
+
+impl Tiles {
+    /// Leaves out tiles of this size, and if any size is possible, all that have more than half of its pixels. False if
+    /// no smaller ones are left.
+    pub(super) fn leave(&mut self, tile: Size) -> bool {
+        match self {
+            Self::Fixed(tiles) => {
+                let smaller = tiles.iter().any(|other| other.pixels() < tile.pixels());
+                if smaller {
+                    tiles.retain(|other| *other != tile);
+                }
+                smaller
+            }
+            Self::AnySize(sides) => {
+                let smaller = AnySize { pixels: sides.pixels.min(tile.pixels()) / 2, ..*sides };
+                let possible = smaller.pixels >= PIXELS_MINIMUM && smaller.square().pixels() <= smaller.pixels;
+                if possible {
+                    *sides = smaller;
+                }
+                possible
+            }
+        }
     }
 }
 
 /// The tiles that pictures may be cut into: the one that is wanted, or all that memory may hold; of these, the ones
 /// that have a graph for as many images as are wanted in one run. A smaller number would be measured under a wrong
-/// name.
+/// name. Where any size is possible, the one that is wanted is the largest.
 pub(super) fn tiles(
-    shapes: &[(Graph, TileShape)],
+    variants: &[Arc<Variant>],
+    interface: &Upscale,
     wanted: Option<Size>,
     batch: Option<usize>,
-    ladder: &Ladder,
-) -> Result<Vec<Size>> {
-    let each: Vec<TileShape> = shapes.iter().map(|(_, shape)| *shape).collect();
+) -> Result<Tiles> {
+    let (any, fixed): (Vec<_>, Vec<_>) = variants.iter().partition(|variant| variant.shape.any_size);
+    if let Some(largest) = any.iter().map(|variant| variant.shape.tile).max_by_key(|tile| tile.pixels()) {
+        let shapes: Vec<TileShape> = any.iter().map(|variant| variant.shape).collect();
+        fitting(&shapes, None, batch)?;
+        if let Some(wanted) = wanted.filter(|wanted| wanted.pixels() > largest.pixels()) {
+            return Err(Error::TileTooLarge { wanted, largest });
+        }
+        let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let (minimum, multiple) = (side(interface.size_minimum), side(interface.size_multiple));
+        let sides = AnySize { pixels: wanted.unwrap_or(largest).pixels(), height: u32::MAX, minimum, multiple };
+        let held = |tile: Size| any.iter().any(|variant| variant.may_hold(interface, tile));
+        let mut tiles = Tiles::AnySize(sides);
+        let mut square = sides.square();
+        // One that was asked for is tried, and so are the smallest.
+        while wanted.is_none() && !held(square) && tiles.leave(square) {
+            let Tiles::AnySize(smaller) = &tiles else { break };
+            square = smaller.square();
+        }
+        return Ok(tiles);
+    }
+    let each: Vec<TileShape> = fixed.iter().map(|variant| variant.shape).collect();
     let fitting = fitting(&each, wanted, batch)?;
-    let held = |tile: &Size| shapes.iter().any(|(graph, shape)| shape.tile == *tile && ladder.may_hold(graph));
+    let held =
+        |tile: &Size| fixed.iter().any(|variant| variant.shape.tile == *tile && variant.may_hold(interface, *tile));
     let held: Vec<Size> = fitting.iter().copied().filter(held).collect();
     // One that was asked for is tried, and so are all where none seems to be held: the attempt will tell.
-    Ok(if wanted.is_some() || held.is_empty() { fitting } else { held })
+    Ok(Tiles::Fixed(if wanted.is_some() || held.is_empty() { fitting } else { held }))
 }
 
 /// The tiles of graphs, each once, that are as wanted.
@@ -79,7 +141,8 @@ mod tests {
     #[test]
     fn a_tile_or_a_batch_that_the_engine_lacks_is_an_error() {
         let size = |side: u32| Size { width: side, height: side };
-        let shapes = [(64, 1), (64, 4), (256, 1)].map(|(side, batch)| TileShape { tile: size(side), batch });
+        let shapes =
+            [(64, 1), (64, 4), (256, 1)].map(|(side, batch)| TileShape { tile: size(side), batch, any_size: false });
         let fitting = |tile: Option<u32>, batch| fitting(&shapes, tile.map(size), batch);
         assert_eq!(fitting(None, None).unwrap(), [size(64), size(256)]);
         assert_eq!(fitting(None, Some(4)).unwrap(), [size(64)], "a tile without this batch is not chosen");
@@ -87,5 +150,22 @@ mod tests {
         assert!(matches!(fitting(Some(128), None), Err(Error::NoSuchTile { known, .. }) if known.len() == 2));
         assert!(matches!(fitting(Some(256), Some(4)), Err(Error::NoSuchBatch { known, .. }) if known == [1]));
         assert!(matches!(fitting(None, Some(2)), Err(Error::NoSuchBatch { known, .. }) if known == [1, 4]));
+    }
+
+    #[test]
+    fn tiles_that_memory_does_not_hold_are_left_out() {
+        let size = |side: u32| Size { width: side, height: side };
+        let mut fixed = Tiles::Fixed(vec![size(64), size(256)]);
+        assert!(fixed.leave(size(256)) && !fixed.leave(size(64)));
+        assert_eq!(fixed, Tiles::Fixed(vec![size(64)]));
+
+        let sides = |pixels| AnySize { pixels, height: u32::MAX, minimum: 1, multiple: 1 };
+        let mut any = Tiles::AnySize(sides(640 * 640));
+        assert!(any.leave(Size { width: 512, height: 400 }));
+        assert_eq!(any, Tiles::AnySize(sides(512 * 200)), "fewer pixels than the tile had");
+        while any.leave(size(640)) {}
+        assert_eq!(any, Tiles::AnySize(sides(6400)));
+        let mut least = Tiles::AnySize(AnySize { minimum: 128, ..sides(128 * 128) });
+        assert!(!least.leave(size(128)), "the network takes no smaller ones");
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use parking_lot::{Condvar, Mutex};
-use tileforge_contract::DataType;
-use tileforge_session::{Buffer, Buffers};
+use tileforge_image::Size;
+use tileforge_session::Buffer;
 
 use crate::error::{Error, Result};
 use crate::executor::PATIENCE;
@@ -15,41 +15,65 @@ pub(super) struct Pair {
     pub(super) output: Buffer,
 }
 
-/// Pairs of tensors that are not in use.
+/// Pairs of tensors that are not in use, each for the largest run of tiles of one size.
 pub(super) struct Spare {
-    tensors: Mutex<Buffers>,
     pairs: Mutex<Pairs>,
     returned: Condvar,
-    /// Images in the largest run.
-    batch: usize,
-    /// Of input and output, for the largest run.
-    shapes: [Vec<usize>; 2],
 }
 
 struct Pairs {
-    unused: VecDeque<Pair>,
+    /// The one that was returned last stands at the end.
+    unused: VecDeque<(Size, Pair)>,
     made: usize,
     limit: usize,
 }
 
 impl Spare {
-    /// At most `limit` pairs are made, of these shapes, for `batch` images.
-    pub(super) fn new(tensors: Buffers, shapes: [Vec<usize>; 2], batch: usize, limit: usize) -> Self {
+    /// At most `limit` pairs exist at the same time, of all sizes together.
+    pub(super) fn new(limit: usize) -> Self {
         let pairs = Pairs { unused: VecDeque::new(), made: 0, limit };
-        Self { tensors: Mutex::new(tensors), pairs: Mutex::new(pairs), returned: Condvar::new(), batch, shapes }
+        Self { pairs: Mutex::new(pairs), returned: Condvar::new() }
     }
 
-    /// Tensors for the largest run; waits while all are in use, unless `cancelled`.
-    pub(super) fn take(&self, cancelled: impl Fn() -> bool) -> Result<Pair> {
+    /// Makes the first pair, if there is none yet, so that it is known before the first tile whether memory holds it.
+    pub(super) fn reserve(&self, tile: Size, make: impl Fn() -> Result<Pair>) -> Result<()> {
+        let mut pairs = self.pairs.lock();
+        if pairs.made == 0 {
+            pairs.unused.push_back((tile, make()?));
+            pairs.made = 1;
+        }
+        Ok(())
+    }
+
+    /// A pair for tiles of a size: one that is not in use, or one that `make` makes, for which those of other sizes
+    /// make room. Waits while all are in use, unless `cancelled`.
+    pub(super) fn take(
+        &self,
+        tile: Size,
+        make: impl Fn() -> Result<Pair>,
+        cancelled: impl Fn() -> bool,
+    ) -> Result<Pair> {
         let mut pairs = self.pairs.lock();
         loop {
-            if let Some(pair) = pairs.unused.pop_front() {
+            if let Some(place) = pairs.unused.iter().position(|(size, _)| *size == tile)
+                && let Some((_, pair)) = pairs.unused.remove(place)
+            {
                 return Ok(pair);
             }
+            if pairs.made >= pairs.limit && pairs.unused.pop_front().is_some() {
+                pairs.made -= 1;
+            }
             if pairs.made < pairs.limit {
-                match self.make(self.batch) {
-                    // Fewer on their way at the same time are slower, and enough.
-                    Err(error) if error.is_out_of_memory() && pairs.made > 0 => pairs.limit = pairs.made,
+                match make() {
+                    // Memory that tiles of other sizes hold is tried next; fewer on their way at the same time are
+                    // slower, and enough.
+                    Err(error) if error.is_out_of_memory() && pairs.made > 0 => {
+                        if pairs.unused.pop_front().is_some() {
+                            pairs.made -= 1;
+                            continue;
+                        }
+                        pairs.limit = pairs.made;
+                    }
                     made => {
                         let pair = made?;
                         pairs.made += 1;
@@ -64,16 +88,9 @@ impl Spare {
         }
     }
 
-    /// Takes tensors back.
-    pub(super) fn give_back(&self, pair: Pair) {
-        self.pairs.lock().unused.push_back(pair);
+    /// Takes a pair back.
+    pub(super) fn give_back(&self, tile: Size, pair: Pair) {
+        self.pairs.lock().unused.push_back((tile, pair));
         self.returned.notify_one();
-    }
-
-    /// Tensors for a run of some images, which the caller keeps.
-    pub(super) fn make(&self, batch: usize) -> Result<Pair> {
-        let tensors = self.tensors.lock();
-        let zeros = |shape: &[usize]| tensors.zeros(DataType::F32, &[&[batch], &shape[1..]].concat());
-        Ok(Pair { input: zeros(&self.shapes[0])?, output: zeros(&self.shapes[1])? })
     }
 }

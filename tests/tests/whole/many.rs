@@ -354,6 +354,59 @@ fn tiles_that_memory_does_not_hold_run_in_smaller_ones() {
     assert!(!asked.exists());
 }
 
+/// Asks for far more memory than there is where a tile has nearly as many values as 3·128².
+fn greedy_for_large_tiles(model: &mut Model) {
+    let input = model.inputs[0].name.clone();
+    let mut sabotage = Sabotage { model, number: 0 };
+    let [large, steep, huge, one] = [49152.0, 24.0, (1_u64 << 44) as f32, 1.0].map(|value| sabotage.number(value));
+    let shape = sabotage.node("Shape", &[&input], &[]);
+    let lengths = sabotage.node("Cast", &[&shape], &[("to", Attribute::from(1))]);
+    let values = sabotage.node("ReduceProd", &[&lengths], &[("keepdims", Attribute::from(1))]);
+    let share = sabotage.node("Div", &[&values, &large], &[]);
+    let power = sabotage.node("Pow", &[&share, &steep], &[]);
+    let length = sabotage.node("Mul", &[&power, &huge], &[]);
+    let shape = sabotage.node("Cast", &[&length], &[("to", Attribute::from(7))]);
+    let all = sabotage.node("Expand", &[&one, &shape], &[]);
+    let one_of_them = sabotage.node("ReduceMax", &[&all], &[("keepdims", Attribute::from(0))]);
+    sabotage.into_output(&one_of_them);
+}
+
+#[test]
+fn tiles_of_any_size_get_smaller_where_memory_does_not_hold_them() {
+    let work = tempfile::tempdir().unwrap();
+    let original = work.path().join("original");
+    fs::create_dir(&original).unwrap();
+    let (model, profile) = (repository("models/compact-x4.yaml"), repository("tests/profiles/any-size.yaml"));
+    let _ = build_engine(&original, &model, &profile, &[]).success();
+    let original = original.join("engine");
+    let engine = sabotaged_copy(&original, work.path(), "model-1x3xanyxany.onnx", greedy_for_large_tiles);
+    let input = work.path().join("in");
+    fs::create_dir(&input).unwrap();
+    for (number, name) in (0..).zip(["a.png", "b.png"]) {
+        photo(number * 20, number * 30, 300, 200).save(input.join(name)).unwrap();
+    }
+    let run = |engine: &Path, name: &str| {
+        let output = work.path().join(name);
+        let ran = infer(engine, &input, &output, &["--json", "--overlap", "36", "--batch", "1"]).success();
+        let files = ran.json()["files"].as_array().unwrap().clone();
+        assert!(files.iter().all(|file| file["exact"] == true), "{files:?}");
+        let pixels = |file: &serde_json::Value| {
+            ["width", "height"].map(|side| file["tile"][side].as_u64().unwrap()).iter().product::<u64>()
+        };
+        (contents(&output), files.iter().map(pixels).collect::<Vec<_>>(), ran.stderr)
+    };
+    let (whole, tiles, _) = run(&original, "whole");
+    assert!(tiles.iter().all(|pixels| *pixels > 128 * 128 / 2), "{tiles:?}");
+    let (smaller, _, talk) = run(&engine, "smaller");
+    assert_eq!(talk.matches("out of memory: goes on with tiles of").count(), 1, "{talk}");
+    for (name, whole) in &whole {
+        let [whole, smaller] = [whole, &smaller[name]].map(|bytes| image::load_from_memory(bytes).unwrap().into_rgb8());
+        assert!(whole.iter().zip(smaller.iter()).all(|(a, b)| a.abs_diff(*b) <= 1), "{name}");
+    }
+    let asked = work.path().join("asked");
+    let _ = infer(&engine, &input, &asked, &["--batch", "1", "--tile", "128x128"]).failure(1, &["allocate memory"]);
+}
+
 #[test]
 fn memory_that_does_not_suffice_makes_batches_and_streams_smaller() {
     let work = tempfile::tempdir().unwrap();

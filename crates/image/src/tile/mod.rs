@@ -5,5 +5,5 @@ mod plan;
 mod window;
 
 pub use blend::{Blender, RowBand, SampleEncoding};
-pub use plan::{Axis, Overlap, Tile, TilePlan};
+pub use plan::{AnySize, Axis, Overlap, Tile, TilePlan};
 pub use window::Blend;

@@ -2,7 +2,7 @@
 //!
 //! Tiles are spread evenly: the first starts at one edge of the picture and the last ends at the other edge. So no tile
 //! has an edge that the whole picture does not have. If tiles overlap by twice the receptive field, the tiled result
-//! equals that of the whole picture.
+//! equals that of the whole picture, and the cut from one tile to the next needs no blending.
 
 use serde::Serialize;
 
@@ -12,8 +12,9 @@ use crate::error::{Result, TilingError};
 /// Longest side of a tile's output, in pixels.
 const TILE_OUTPUT_MAXIMUM: u64 = 1 << 20;
 
-/// Overlaps that are larger than the receptive field needs leave at least this many pixels to blend in.
-const BLENDED_PIXELS: u32 = 16;
+/// Overlap where that of twice the receptive field would be too large. What a convolution network computes of a pixel
+/// depends far less on distant pixels than on near ones: docs/benchmarks.md has the error by distance.
+const NEAR_PIXELS: u32 = 24;
 
 /// How far neighbouring tiles overlap, in input pixels. The real overlap of two tiles may be larger, because tiles are
 /// spread evenly.
@@ -27,15 +28,20 @@ pub struct Overlap {
 }
 
 impl Overlap {
-    /// The overlap that makes tiling exact, if it is at most a quarter of the tile. Otherwise an eighth of the tile,
-    /// which is blended.
+    /// The overlap that makes tiling exact, if it is at most a quarter of the tile: twice the receptive field, without
+    /// pixels to blend. Otherwise at most an eighth of the tile. Where the receptive field is bounded, the outer third
+    /// at each border is thrown away, since the cut changes it most; where it is not, all of the overlap is blended.
     pub fn automatic(receptive_field: Option<u32>, tile: Size) -> Self {
         let side = tile.width.min(tile.height);
-        let exact = receptive_field.and_then(|radius| {
-            let pixels = radius.checked_mul(2)?.checked_add(BLENDED_PIXELS)?;
-            (pixels <= side / 4).then_some(Self { pixels, margin: radius })
-        });
-        exact.unwrap_or(Self { pixels: side / 8, margin: 0 })
+        let blended = side / 8;
+        let Some(radius) = receptive_field else { return Self { pixels: blended, margin: 0 } };
+        match radius.checked_mul(2) {
+            Some(pixels) if pixels <= side / 4 => Self { pixels, margin: radius },
+            _ => {
+                let pixels = blended.min(NEAR_PIXELS);
+                Self { pixels, margin: pixels / 3 }
+            }
+        }
     }
 
     /// The automatic overlap, with the user's values where given. If the user sets no margin, it is as large as the
@@ -50,12 +56,12 @@ impl Overlap {
             (Some(pixels), None) => Self { pixels, margin: receptive_field.unwrap_or(0).min(pixels / 2) },
             (pixels, Some(margin)) => Self { pixels: pixels.unwrap_or(automatic.pixels), margin },
         };
-        chosen.validate(tile)?;
+        chosen.validate(tile.width.min(tile.height))?;
         Ok(chosen)
     }
 
-    fn validate(self, tile: Size) -> Result<()> {
-        let side = tile.width.min(tile.height);
+    /// Checks that tiles with this side move on.
+    fn validate(self, side: u32) -> Result<()> {
         if self.pixels >= side {
             return Err(TilingError::Overlap { overlap: self.pixels, side }.into());
         }
@@ -80,9 +86,15 @@ pub struct Axis {
 }
 
 impl Axis {
-    fn new(length: u32, tile: u32, overlap: Overlap) -> Self {
-        let count = if length <= tile { 1 } else { (length - overlap.pixels).div_ceil(tile - overlap.pixels) };
-        Self { length, tile, margin: overlap.margin, count }
+    /// As few tiles as cover the length. One that covers all of it overlaps with none.
+    fn new(length: u32, tile: u32, overlap: Overlap) -> Result<Self> {
+        let count = if length <= tile {
+            1
+        } else {
+            overlap.validate(tile)?;
+            (length - overlap.pixels).div_ceil(tile - overlap.pixels)
+        };
+        Ok(Self { length, tile, margin: overlap.margin, count })
     }
 
     /// The picture's length in pixels.
@@ -138,6 +150,66 @@ impl Axis {
     /// The largest number of pixels that one tile finishes.
     pub fn settled_maximum(&self) -> u32 {
         self.tile.min(self.length)
+    }
+}
+
+/// The tiles of a network that takes any size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnySize {
+    /// Most pixels of a tile.
+    pub pixels: u64,
+    /// Most rows of a tile, at least the least side: the rows of a tile are kept in the picture's whole width.
+    pub height: u32,
+    /// The least side.
+    pub minimum: u32,
+    /// Sides are multiples of this.
+    pub multiple: u32,
+}
+
+/// How many times as long as a square one the sides of a tile are at most, and at least: beyond this, the overlap is
+/// most of the tile.
+const ASPECT: u32 = 4;
+
+/// Widths that are tried between the least and the largest.
+const WIDTHS: u32 = 64;
+
+impl AnySize {
+    /// The largest square tile.
+    pub fn square(self) -> Size {
+        let side = u32::try_from(self.pixels.isqrt()).unwrap_or(u32::MAX);
+        let side = (side - side % self.multiple.max(1)).max(self.least());
+        Size { width: side, height: side }
+    }
+
+    fn least(self) -> u32 {
+        let multiple = self.multiple.max(1);
+        self.minimum.max(1).checked_next_multiple_of(multiple).unwrap_or(multiple)
+    }
+
+    /// Tiles within the limits that divide both sides of a picture evenly, up to the multiple.
+    fn fitting(self, size: Size, overlap: Overlap) -> impl Iterator<Item = Size> {
+        let square = self.square().width;
+        let (least, most) = (square / ASPECT, square.saturating_mul(ASPECT));
+        let widths = (0..=WIDTHS).map(move |step| {
+            let between = u64::from(most - least) * u64::from(step) / u64::from(WIDTHS);
+            least + u32::try_from(between).unwrap_or(u32::MAX)
+        });
+        widths.filter_map(move |width| {
+            let width = self.even(size.width, width, overlap)?;
+            let height = u32::try_from(self.pixels / u64::from(width)).unwrap_or(most).min(most);
+            let height = height.min(self.height.max(self.least()));
+            Some(Size { width, height: self.even(size.height, height, overlap)? })
+        })
+    }
+
+    /// The length of the fewest tiles that cover `length`, none of them longer than `most`; `None` if there is none.
+    fn even(self, length: u32, most: u32, overlap: Overlap) -> Option<u32> {
+        let multiple = self.multiple.max(1);
+        let most = most - most % multiple;
+        let count = Axis::new(length, most, overlap).ok().filter(|_| most >= self.least())?.count();
+        let covered = u64::from(length) + u64::from(count - 1) * u64::from(overlap.pixels);
+        let even = covered.div_ceil(u64::from(count)).checked_next_multiple_of(multiple.into())?;
+        Some(u32::try_from(even).ok()?.clamp(self.least(), most))
     }
 }
 
@@ -197,11 +269,39 @@ impl TilePlan {
             return Err(TilingError::TileTooLarge { side, most: TILE_OUTPUT_MAXIMUM }.into());
         }
         size.scaled(scale)?;
-        overlap.validate(tile)?;
-        let columns = Axis::new(size.width, tile.width, overlap);
-        let rows = Axis::new(size.height, tile.height, overlap);
+        let columns = Axis::new(size.width, tile.width, overlap)?;
+        let rows = Axis::new(size.height, tile.height, overlap)?;
         let overlap_is_exact = overlap.is_exact(receptive_field);
         Ok(Self { columns, rows, tile, overlap, scale, overlap_is_exact, whole: size })
+    }
+
+    /// Plans tiles for a network that takes any size: all tiles of a picture have one size, chosen so that they compute
+    /// as few pixels as possible. A picture of at most `sides.pixels` is one tile.
+    ///
+    /// # Errors
+    /// As [`TilePlan::new`]; [`TilingError::TooFewPixels`] if the least tile has more pixels than allowed.
+    pub fn fitted(
+        size: Size,
+        sides: AnySize,
+        overlap: Overlap,
+        scale: u32,
+        receptive_field: Option<u32>,
+    ) -> Result<Self> {
+        overlap.validate(sides.square().width)?;
+        let mut best: Option<(u64, u64, u32, Size)> = None;
+        for tile in sides.fitting(size, overlap) {
+            let plan = Self::new(size, tile, overlap, scale, receptive_field)?;
+            // Of plans with as many pixels, the one with fewer tiles; then lower tiles, for which fewer rows are kept.
+            let candidate = (plan.pixels(), plan.count(), tile.height, tile);
+            let key = |(pixels, count, height, _): &(u64, u64, u32, Size)| (*pixels, *count, *height);
+            if best.as_ref().is_none_or(|best| key(&candidate) < key(best)) {
+                best = Some(candidate);
+            }
+        }
+        let least = sides.least();
+        let too_few = TilingError::TooFewPixels { pixels: sides.pixels, least: Size { width: least, height: least } };
+        let (.., tile) = best.ok_or(too_few)?;
+        Ok(Self::new(size, tile, overlap, scale, receptive_field)?.for_sides(sides.minimum, sides.multiple))
     }
 
     /// The same plan for a network that takes sides of at least `minimum` that are multiples of `multiple` only, so
@@ -226,7 +326,7 @@ impl TilePlan {
     pub fn best(candidates: impl IntoIterator<Item = (Result<Self>, Option<f64>)>) -> Result<Self> {
         let mut best: Result<(Self, f64)> = Err(TilingError::NoShape.into());
         for (candidate, seconds) in candidates {
-            let cost = |plan: &Self| plan.count() as f64 * seconds.unwrap_or(plan.tile.pixels() as f64);
+            let cost = |plan: &Self| seconds.map_or(plan.pixels() as f64, |seconds| plan.count() as f64 * seconds);
             let candidate = candidate.map(|plan| (plan, cost(&plan)));
             let better = match (&best, &candidate) {
                 (Ok((best, least)), Ok((candidate, cost))) => {
@@ -287,6 +387,11 @@ impl TilePlan {
         u64::from(self.columns.count) * u64::from(self.rows.count)
     }
 
+    /// Input pixels of all tiles together.
+    pub fn pixels(&self) -> u64 {
+        self.count().saturating_mul(self.tile.pixels())
+    }
+
     /// The tiles, row by row.
     ///
     /// ```
@@ -318,11 +423,12 @@ mod tests {
 
     #[test]
     fn the_automatic_overlap_is_exact_where_it_fits_in_a_quarter() {
-        assert_eq!(Overlap::automatic(Some(18), SQUARE), Overlap { pixels: 52, margin: 18 });
-        assert_eq!(Overlap::automatic(Some(24), SQUARE), Overlap { pixels: 64, margin: 24 });
-        assert_eq!(Overlap::automatic(Some(25), SQUARE), Overlap { pixels: 32, margin: 0 });
+        assert_eq!(Overlap::automatic(Some(18), SQUARE), Overlap { pixels: 36, margin: 18 });
+        assert_eq!(Overlap::automatic(Some(32), SQUARE), Overlap { pixels: 64, margin: 32 });
+        assert_eq!(Overlap::automatic(Some(33), SQUARE), Overlap { pixels: 24, margin: 8 });
+        assert_eq!(Overlap::automatic(Some(33), Size { width: 64, height: 256 }), Overlap { pixels: 8, margin: 2 });
         assert_eq!(Overlap::automatic(None, SQUARE), Overlap { pixels: 32, margin: 0 });
-        assert_eq!(Overlap::automatic(Some(u32::MAX), SQUARE), Overlap { pixels: 32, margin: 0 });
+        assert_eq!(Overlap::automatic(Some(u32::MAX), SQUARE), Overlap { pixels: 24, margin: 8 });
     }
 
     #[test]
@@ -330,7 +436,7 @@ mod tests {
         let choose = |pixels, margin| Overlap::choose(pixels, margin, Some(18), SQUARE);
         assert_eq!(choose(Some(20), None).unwrap(), Overlap { pixels: 20, margin: 10 });
         assert_eq!(choose(Some(80), None).unwrap(), Overlap { pixels: 80, margin: 18 });
-        assert_eq!(choose(None, Some(4)).unwrap(), Overlap { pixels: 52, margin: 4 });
+        assert_eq!(choose(None, Some(4)).unwrap(), Overlap { pixels: 36, margin: 4 });
         assert!(choose(Some(256), None).is_err());
         assert!(choose(Some(20), Some(11)).is_err());
     }
@@ -383,13 +489,98 @@ mod tests {
         assert_eq!(TilePlan::best(measured).unwrap().tile(), tile(256, 256));
     }
 
+    /// The limits of profiles/cpu.yaml.
+    fn any_size(side: u64) -> AnySize {
+        AnySize { pixels: side * side, height: u32::MAX, minimum: 1, multiple: 1 }
+    }
+
+    #[test]
+    fn tiles_of_any_size_compute_little_more_than_the_picture() {
+        let share = |width, height, side, radius| {
+            let (size, sides) = (Size { width, height }, any_size(side));
+            let overlap = Overlap::automatic(Some(radius), sides.square());
+            let plan = TilePlan::fitted(size, sides, overlap, 4, Some(radius)).unwrap();
+            assert!(plan.tile().pixels() <= sides.pixels);
+            assert_eq!(plan.is_exact(), radius == 18 || plan.count() == 1, "{plan:?}");
+            plan.pixels() as f64 / size.pixels() as f64
+        };
+        for (width, height) in [(512, 512), (1280, 720), (1920, 1080), (3840, 2160)] {
+            for side in [512, 640] {
+                let [exact, near] = [18, 96].map(|radius| share(width, height, side, radius));
+                assert!(exact <= 1.15 && near <= 1.15, "{width}×{height} in {side}²: {exact}, {near}");
+            }
+            assert!(share(width, height, 360, 96) <= 1.15, "{width}×{height}");
+        }
+    }
+
+    #[test]
+    fn a_small_picture_is_one_tile_of_its_own_size() {
+        let tile = |width, height, sides| {
+            let overlap = Overlap::automatic(Some(18), any_size(256).square());
+            let plan = TilePlan::fitted(Size { width, height }, sides, overlap, 4, Some(18)).unwrap();
+            assert_eq!(plan.count(), 1);
+            (plan.tile().width, plan.tile().height, plan.is_exact())
+        };
+        assert_eq!(tile(1, 1, any_size(256)), (1, 1, true));
+        assert_eq!(tile(512, 128, any_size(256)), (512, 128, true));
+        // A network for multiples of 16, and one that takes nothing smaller than 32, extend the picture themselves.
+        assert_eq!(tile(65, 60, AnySize { multiple: 16, ..any_size(256) }), (80, 64, true));
+        assert_eq!(tile(10, 60, AnySize { minimum: 32, ..any_size(256) }), (32, 60, true));
+    }
+
+    #[test]
+    fn a_wide_picture_gets_low_tiles() {
+        let (size, sides) = (Size { width: 16384, height: 16384 }, AnySize { height: 256, ..any_size(640) });
+        let overlap = Overlap::automatic(Some(18), sides.square());
+        let plan = TilePlan::fitted(size, sides, overlap, 4, Some(18)).unwrap();
+        assert!(plan.tile().height <= 256 && plan.tile().width > 1024, "{}", plan.tile());
+        let share = plan.pixels() as f64 / size.pixels() as f64;
+        assert!(share < 1.25, "{share}");
+    }
+
+    #[test]
+    fn limits_that_hold_no_tile_are_refused() {
+        let size = Size { width: 100, height: 100 };
+        let fitted = |sides, pixels| TilePlan::fitted(size, sides, Overlap { pixels, margin: 0 }, 4, None);
+        assert!(matches!(
+            fitted(AnySize { minimum: 32, ..any_size(16) }, 8),
+            Err(crate::Error::Tiling(TilingError::TooFewPixels { pixels: 256, .. }))
+        ));
+        assert!(matches!(fitted(any_size(64), 64), Err(crate::Error::Tiling(TilingError::Overlap { side: 64, .. }))));
+    }
+
     proptest! {
+        #[test]
+        fn tiles_of_any_size_keep_their_limits(
+            width in 1_u32..5000, height in 1_u32..5000, side in 1_u64..300, minimum in 1_u32..64,
+            multiple in 1_u32..40, radius in proptest::option::of(0_u32..100), scale in 1_u32..5, rows in 1_u32..600,
+        ) {
+            let size = Size { width, height };
+            let sides = AnySize { pixels: side * side, height: rows, minimum, multiple };
+            let overlap = Overlap::automatic(radius, sides.square());
+            let Ok(plan) = TilePlan::fitted(size, sides, overlap, scale, radius) else {
+                // The least tile has too many pixels, or so few rows that they all overlap.
+                prop_assert!(side < u64::from(minimum + multiple) || rows <= overlap.pixels + multiple);
+                return Ok(());
+            };
+            let tile = plan.tile();
+            prop_assert!(tile.pixels() <= sides.pixels);
+            prop_assert!(tile.height <= rows.max(minimum.next_multiple_of(multiple)));
+            for (tile, axis) in [(tile.width, plan.columns()), (tile.height, plan.rows())] {
+                prop_assert!(tile % multiple == 0 && tile >= minimum);
+                // Only what the network extends itself is filled up.
+                let filled = minimum.max(axis.length()).next_multiple_of(multiple);
+                prop_assert!(tile <= filled);
+                prop_assert_eq!(axis.end(axis.count() - 1), axis.length());
+            }
+        }
+
         #[test]
         fn tiles_lie_inside_and_cover_in_order(
             length in 1_u32..2000, tile in 1_u32..300, overlap in 0_u32..299, margin in 0_u32..150,
         ) {
             let pixels = overlap.min(tile - 1);
-            let axis = Axis::new(length, tile, Overlap { pixels, margin: margin.min(pixels / 2) });
+            let axis = Axis::new(length, tile, Overlap { pixels, margin: margin.min(pixels / 2) }).unwrap();
             prop_assert_eq!(axis.start(0), 0);
             prop_assert_eq!(axis.end(axis.count() - 1), length);
             for index in 0..axis.count() {
@@ -412,6 +603,8 @@ mod tests {
             let tile = Size { width: tile_width, height: tile_height };
             let _ = Overlap::automatic(radius, tile);
             let _ = Overlap::choose(Some(pixels), None, radius, tile);
+            let sides = AnySize { pixels: tile.pixels(), height: margin, minimum: tile_width, multiple: tile_height };
+            let _ = TilePlan::fitted(Size { width, height }, sides, Overlap { pixels, margin }, scale, radius);
             if let Ok(plan) = TilePlan::new(Size { width, height }, tile, Overlap { pixels, margin }, scale, radius) {
                 prop_assert!(plan.count() > 0);
                 let last = plan.columns().count() - 1;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use tileforge_contract::Upscale;
 use tileforge_engine::Engine;
 use tileforge_files::unfinished;
+use tileforge_image::Size;
 use tileforge_runtime::throughput::Throughput;
 use tileforge_runtime::upscale::TileShape;
 use tileforge_session::Environment;
@@ -20,6 +21,9 @@ use super::{is_whole, whole};
 
 /// Numbers of streams that are tried.
 const STREAMS: [usize; 3] = [1, 2, 4];
+
+/// Tiles of any size are tried down to this side.
+const SIDE_MINIMUM: u32 = 64;
 
 pub(super) fn run(arguments: &Arguments, environment: &Environment, engines: &[Engine]) -> CommandResult {
     match engines.iter().filter(|engine| is_whole(engine)).count() {
@@ -89,13 +93,15 @@ fn of_tiles(arguments: &Arguments, environment: &Environment, engines: &[Engine]
         shapes.sort_by_key(|shape| (shape.tile.pixels(), shape.batch));
         let device = arguments.running.options().placement.gpus()[0];
         let mut best = Throughput::new(environment, engine, device);
-        for TileShape { tile, batch } in shapes {
+        for TileShape { tile, batch, any_size } in shapes.into_iter().flat_map(swept) {
             for streams in STREAMS {
                 let mut options = arguments.running.options();
                 (options.tile, options.batch, options.placement.streams) = (Some(tile), Some(batch), Some(streams));
                 let measured = measure(environment, engine, options, arguments.picture(), arguments.repeats())?;
                 report(&format!("{}: {:.2} tiles/s", measured.setting(), measured.tiles_per_second));
-                best.add(tile, measured.provider, 1.0 / measured.tiles_per_second);
+                if !any_size {
+                    best.add(tile, measured.provider, 1.0 / measured.tiles_per_second);
+                }
                 all.push(measured);
             }
         }
@@ -117,6 +123,17 @@ fn of_tiles(arguments: &Arguments, environment: &Environment, engines: &[Engine]
         print(&tables)?
     }
     Ok(())
+}
+
+/// The tiles that are tried of a shape: its own, or where any size is possible, those of half of its sides as well, and
+/// so on.
+fn swept(shape: TileShape) -> impl Iterator<Item = TileShape> {
+    let half = |side: u32| Some(side / 2).filter(|half| *half >= SIDE_MINIMUM);
+    let smaller = move |TileShape { tile, .. }: &TileShape| {
+        let tile = Size { width: half(tile.width)?, height: half(tile.height)? };
+        shape.any_size.then_some(TileShape { tile, ..shape })
+    };
+    std::iter::successors(Some(shape), smaller)
 }
 
 /// What a setting gains over the first, and what it costs.

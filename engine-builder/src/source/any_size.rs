@@ -1,0 +1,89 @@
+//! Graphs whose height and width are free, so that pictures are cut into tiles that suit them.
+
+use super::{AnySize, Kind, Source};
+use crate::profile::{Profile, Shapes as ProfileShapes};
+use crate::{Result, Tile};
+use std::collections::BTreeSet;
+use tileforge_contract::{Axis, Sizes};
+use tileforge_exporter::{Error as ExportError, Shapes as FixedShapes};
+use tileforge_graph::{Dim, Model};
+
+impl Source {
+    /// The graphs of any size, where the profile asks for them. There are none for sizes that the caller or the model
+    /// file sets; for graphs that depend on the size; and for networks with an unbounded receptive field. Those compute
+    /// something else in each size, so only the sizes that were measured are used.
+    pub(super) fn any_size(&self, profile: &Profile) -> Result<Vec<AnySize>> {
+        let shapes = profile.shapes_for(self.task()).filter(|_| self.sizes.is_none() && self.asked.is_empty());
+        let Some((shapes, largest)) = shapes.and_then(|shapes| Some((shapes, shapes.largest_tile?))) else {
+            return Ok(Vec::new());
+        };
+        if self.contract.receptive_field.radius().is_none() {
+            return Ok(Vec::new());
+        }
+        let Some(model) = self.dynamic()? else { return Ok(Vec::new()) };
+        let batches: BTreeSet<usize> =
+            shapes.tiles.iter().flat_map(|tile| self.batches_of(Some(shapes), *tile)).collect();
+        let of = |batch| {
+            Ok(AnySize { model: self.of_batch(&model, batch)?, largest: self.largest(shapes, largest, batch)? })
+        };
+        batches.into_iter().map(of).collect()
+    }
+
+    /// The graph with free heights and widths; `None` if it depends on them.
+    fn dynamic(&self) -> Result<Option<Model>> {
+        let model = match &self.kind {
+            Kind::Checkpoint { checkpoint, task, hints } => {
+                match tileforge_exporter::export_task(checkpoint, Some(*task), &FixedShapes::default(), hints) {
+                    Err(ExportError::NeedsFixedShape { .. }) => return Ok(None),
+                    exported => exported?.model,
+                }
+            }
+            Kind::Graph(model) => model.as_ref().clone(),
+        };
+        let is_free =
+            |axis: &Axis, dim: &Dim| !matches!(axis, Axis::Height(_) | Axis::Width(_)) || dim.fixed().is_none();
+        let all_free = self.contract.inputs.iter().all(|input| {
+            let port = model.inputs.iter().find(|port| port.name == input.name);
+            port.is_some_and(|port| input.axes.iter().zip(&port.ty.dims).all(|(axis, dim)| is_free(axis, dim)))
+        });
+        Ok(all_free.then_some(model))
+    }
+
+    /// The graph for so many pictures in one run.
+    fn of_batch(&self, model: &Model, batch: usize) -> Result<Model> {
+        let mut model = model.clone();
+        for input in &self.contract.inputs {
+            let Some(port) = model.inputs.iter_mut().find(|port| port.name == input.name) else { continue };
+            let batches = input.axes.iter().zip(&mut port.ty.dims).filter(|(axis, _)| **axis == Axis::Batch);
+            batches.for_each(|(_, dim)| *dim = Dim::Fixed(batch));
+        }
+        model.infer_types().map_err(|error| error.in_file(&self.path))?;
+        Ok(model)
+    }
+
+    /// The largest sizes: those of the profile's largest tile, or of a smaller one where that takes too much memory.
+    fn largest(&self, shapes: &ProfileShapes, largest: Tile, batch: usize) -> Result<Sizes> {
+        let extents = self.contract.inputs.iter().find_map(|input| Some((input.height()?, input.width()?)));
+        let sizes = |Tile { height, width }: Tile| {
+            let (height, width) =
+                extents.map_or((1, 1), |(rows, columns)| (rows.size_for(height), columns.size_for(width)));
+            Sizes { batch, height, width, ..Sizes::default() }
+        };
+        let least = sizes(Tile { height: 1, width: 1 });
+        let mut tile = largest;
+        loop {
+            let found = sizes(tile);
+            let step = self.graph(&found)?.largest_step().map_or(0, |(_, bytes)| bytes);
+            let Some(most) = shapes.largest_step.as_ref().map(|most| most.bytes).filter(|most| step > *most) else {
+                return Ok(found);
+            };
+            if found == least {
+                return Ok(found);
+            }
+            // Memory grows with the pixels, or faster where each pixel attends to others.
+            let share = (most as f64 / step as f64).sqrt().min(0.99);
+            let smaller = |side: usize| ((side as f64 * share) as usize).max(1);
+            tile = Tile { height: smaller(tile.height), width: smaller(tile.width) };
+        }
+    }
+}
