@@ -44,10 +44,12 @@ impl RepeatedChannels<'_> {
         if !node.domain.is_empty() {
             return Ok(None);
         }
-        let channels = match self.model.type_of(image).and_then(|ty| ty.fixed_dims()).as_deref() {
-            Some([_, channels, _, _]) if node.attributes.get("axis") == Some(&Attribute::Int(1)) => *channels,
-            _ => return Ok(None),
+        // Height and width may be free.
+        let channels = match self.model.type_of(image).map(|ty| ty.dims).as_deref() {
+            Some([_, channels, _, _]) if node.attributes.get("axis") == Some(&Attribute::Int(1)) => channels.fixed(),
+            _ => None,
         };
+        let Some(channels) = channels else { return Ok(None) };
         let indices = match self.model.weights.get(indices) {
             Some(indices) if indices.dims().len() == 1 && self.is_added_to_a_convolution(output) => indices,
             _ => return Ok(None),

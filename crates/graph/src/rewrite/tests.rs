@@ -1,7 +1,7 @@
 //! Tests of the rules on a few nodes.
 
 use super::*;
-use crate::{Attribute, ConvOptions, DataType, Model, Node, TensorType, Trace, Weight};
+use crate::{Attribute, ConvOptions, DataType, Dim, Model, Node, TensorType, Trace, Weight};
 
 fn f32s(dims: &[usize], values: &[f32]) -> Weight {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -102,6 +102,12 @@ fn repeated_channels_become_filters_with_a_single_1() {
     assert_eq!(filters.dims(), [4, 2, 1, 1]);
     assert_eq!(filters.to_f32s().unwrap(), [1., 0., 0., 1., 0., 1., 1., 0.]);
     assert!(!operators(&made).contains(&"Gather"));
+    // Height and width are free in graphs for tiles of any size.
+    let mut free = enlarged(&[0, 1, -1, -2], true);
+    free.inputs[0].ty =
+        TensorType::new(DataType::F32, [Dim::Fixed(1), Dim::Fixed(2), Dim::symbol("h"), Dim::symbol("w")]);
+    free.infer_types().unwrap();
+    assert_eq!(repeated_channels_as_convolutions(&free).unwrap().nodes, made.nodes);
     // An index that does not exist is left to ONNX Runtime's own message, and a sum without convolution gains nothing.
     for model in [enlarged(&[0, 1, 2, 0], true), enlarged(&[0, 1, 0, 1], false)] {
         assert_eq!(repeated_channels_as_convolutions(&model).unwrap().nodes, model.nodes);
