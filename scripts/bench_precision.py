@@ -107,7 +107,7 @@ def decibels(found: numpy.ndarray, expected: numpy.ndarray, peak: float) -> floa
 
 
 def without_gates(name: str, tile: int = 64) -> str:
-    """A profile of CPUs for tiles of one side, with gates that measure but refuse nothing: the figures are the result."""
+    """A profile of CPUs for tiles of one side, whose gates measure but refuse nothing: the figures are the result."""
     text = with_shapes(name, f"{{ tiles: [{tile}x{tile}] }}")
     return text.replace("psnr_db: 100", "psnr_db: 0").replace("cosine: 0.999999", "cosine: 0\n  speed: 0")
 

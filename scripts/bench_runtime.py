@@ -9,9 +9,10 @@
 A picture goes from PNG to PNG in several ways, in turns: through `runtime infer`, through PyTorch, and through ONNX
 Runtime in Python with the graph of `exporter export` and with that of `torch.onnx.export` ("traced"). `runtime infer`
 is timed from the start of its process until the file is in its place; the loops in Python without imports, loading and
-session. All compute the same tiles at the same places, of one size that is the engine's only one: see bench_tiles.py for
-tiles that suit the picture. All cut them in the middle of their overlap. "torch, clipped tiles" takes other tiles, with 10 pixels around them and cut off at the picture's
-edge, as Real-ESRGAN's script does by default. That is less to compute, with seams if the receptive field is larger.
+session. All compute the same tiles at the same places, of one size that is the engine's only one: see bench_tiles.py
+for tiles that suit the picture. All cut them in the middle of their overlap. "torch, clipped tiles" takes other tiles,
+with 10 pixels around them and cut off at the picture's edge, as Real-ESRGAN's script does by default. That is less to
+compute, with seams if the receptive field is larger.
 
 `start` measures a whole `runtime infer` of a tiny picture, `memory` the resident peak for pictures of several sizes.
 """

@@ -28,9 +28,9 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Opens the first session, if it is not open, and makes the first tensors. `variants` take tiles of this size; used
-    /// are those with at most the limit's images in a run, or the smallest if all have more, as far as memory holds
-    /// them.
+    /// Opens the first session, if it is not open, and makes the first tensors. `variants` take tiles of this size;
+    /// used are those with at most the limit's images in a run, or the smallest if all have more, as far as memory
+    /// holds them.
     pub(super) fn open(
         interface: &Upscale,
         tile: Size,
