@@ -18,8 +18,8 @@ use tileforge_contract::{Contract, Precision, Shapes, Sizes};
 use tileforge_engine::manifest::LeftOut;
 use tileforge_graph::Model;
 
-/// Operations that a minute of the budget stands for. Two cores of a server of 2026 compute 5 to 9·10¹² operations of
-/// SDXL's UNet in a minute (docs/benchmarks.md). Loading graphs and counting values takes the rest.
+/// Operations that a minute of the budget stands for. One run of SDXL's UNet for 64² latents has a little more, and
+/// takes 36 seconds of a server's CPU time (docs/benchmarks.md). Loading graphs and counting values takes the rest.
 const OPERATIONS_PER_MINUTE: u64 = 3_000_000_000_000;
 
 /// How many calibration samples quality is judged on, chosen evenly from all. Each is run once for every graph that is
@@ -40,7 +40,7 @@ impl CalibrationBudget {
 }
 
 impl Default for CalibrationBudget {
-    /// Ten minutes: networks of up to 90 GFLOP in their smallest graph keep all of 32 samples and several tiles.
+    /// Ten minutes: networks of up to 470 GFLOP in their smallest graph keep all of 32 samples.
     fn default() -> Self {
         Self { minutes: 10 }
     }
