@@ -75,8 +75,12 @@ pub(super) struct Arguments {
     /// How many minutes calibration and gates of each network may take. A minute stands for 3·10¹² operations, what two
     /// slow cores compute in it, so the engine does not depend on the machine. Larger networks are measured on fewer
     /// samples, and their larger graphs are not run for the gates; the manifest says what was left out (`left_out`)
-    #[arg(long, value_name = "MINUTES", default_value_t = CalibrationBudget::default().minutes,
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "MINUTES",
+        default_value_t = CalibrationBudget::default().minutes,
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
     calibration_budget: u32,
     /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse (the model file's method, else
     /// mse)
