@@ -212,7 +212,7 @@ impl Graph {
     /// The batch, height, width, frames and tokens of the graph's tensors.
     ///
     /// # Errors
-    /// [`Error::Contract`](crate::Error::Contract): the shapes break the contract. [`Manifest::parse`] refuses such
+    /// [`Error::Contract`]: the shapes break the contract. [`Manifest::parse`] refuses such
     /// manifests.
     pub fn sizes(&self, contract: &Contract) -> Result<Sizes> {
         Ok(contract.check(&self.inputs, &self.outputs)?)
@@ -221,9 +221,9 @@ impl Graph {
     /// The same graph with the height and width of `sizes`, if these are free.
     ///
     /// # Errors
-    /// [`Error::FixedSize`](crate::Error::FixedSize): they are not free;
-    /// [`Error::TooManyPixels`](crate::Error::TooManyPixels): it takes fewer;
-    /// [`Error::Contract`](crate::Error::Contract): the contract does not allow the sizes.
+    /// [`Error::FixedSize`]: they are not free;
+    /// [`Error::TooManyPixels`]: it takes fewer;
+    /// [`Error::Contract`]: the contract does not allow the sizes.
     pub fn resized(&self, contract: &Contract, Sizes { height, width, .. }: Sizes) -> Result<Self> {
         if !self.any_size {
             return Err(Error::FixedSize { file: self.file.clone() });
