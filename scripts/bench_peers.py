@@ -14,16 +14,17 @@ REPOSITORIES has the references' repositories (tests/golden-systems/generate.py)
 | pair | GPUStressTestModel `base-192` (880 M parameters): the same, with the previous output fed back | the same |
 | decoder | SDXL's decoder: latents of 64×64 to a PNG | diffusers; ONNX Runtime with `torch.onnx.export`'s graph |
 
-Every way has a process of its own, which gives its peak memory, and they take turns. Ours is timed from the start of
-`runtime` until its file is in its place. The peers are loaded and compiled before, so that none of this counts. "Ours,
-started" leaves out the start of our process and its session as well. All must give the same result. `--small` runs
-everything at small sizes, to see whether it works.
+Every run of every way is a new process, and the ways take turns. "Computation" is the time from the input's file to the
+output's file within that process, when the network is loaded; peers that are compiled compute twice, and the second
+time counts. "Process" is the time from its start to its end. It is new because memory that a process touches for the
+first time can cost as much as the computation on a virtual machine, so a process that waits in between with all of its
+memory is no fair peer of one that has just started. All must give the same result. `--small` runs everything at small
+sizes, to see whether it works.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
@@ -33,6 +34,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy
@@ -110,7 +112,7 @@ class Depth:
         return ["infer", "--input", setting.file("picture.png"), "--depth", setting.file("map.png"), "--output", output]
 
     @staticmethod
-    def started(report: dict) -> float:
+    def computation(report: dict) -> float:
         [file] = report["files"]
         return file["open_seconds"] + file["run_seconds"] + file["write_seconds"]
 
@@ -175,7 +177,7 @@ class Frames:
                 output, "--timestep", str(cls.timestep)]  # fmt: skip
 
     @staticmethod
-    def started(report: dict) -> float:
+    def computation(report: dict) -> float:
         return report["frames"] / report["frames_per_second"]
 
     @classmethod
@@ -257,7 +259,7 @@ class Decoder:
         return ["decode", "--input", setting.file("latent.safetensors"), "--output", output]
 
     @staticmethod
-    def started(report: dict) -> float:
+    def computation(report: dict) -> float:
         return report["seconds"]
 
     @classmethod
@@ -290,8 +292,10 @@ class Decoder:
             import onnxruntime
 
             shape, path = (1, 4, cls.side(setting), cls.side(setting)), setting.file("traced.onnx")
-            with torch.no_grad():
-                torch.onnx.export(Graph().eval(), (torch.zeros(shape),), str(path), dynamo=True, verbose=False)
+            # By the process of the first round, which does not count.
+            if not path.exists():
+                with torch.no_grad():
+                    torch.onnx.export(Graph().eval(), (torch.zeros(shape),), str(path), dynamo=True, verbose=False)
             session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
             name = session.get_inputs()[0].name
             decode = lambda latent: torch.from_numpy(session.run(None, {name: latent.numpy()})[0])  # noqa: E731
@@ -336,82 +340,63 @@ def peak_bytes() -> int:
     return int(line.split()[1]) * 1024
 
 
-class Worker:
-    """A peer in a process of its own. It computes once for each path that it gets."""
-
-    def __init__(self, part: str, way: str, setting: Setting) -> None:
-        arguments = [str(setting.repositories), part, "--worker", way, "--folder", str(setting.folder)]
-        arguments += ["--small"] * setting.small
-        command = [sys.executable, __file__, *arguments]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.answer()
-
-    def answer(self) -> dict:
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{' '.join(self.process.args)} ended with {self.process.wait()}")
-        return json.loads(line)
-
-    def compute(self, output: Path) -> dict:
-        print(output, file=self.process.stdin, flush=True)
-        return self.answer()
-
-    def end(self) -> None:
-        self.process.stdin.close()
-        self.process.wait()
+def run_peer(part: str, way: str, setting: Setting, output: Path) -> dict:
+    """Computes once in a process of its own, and gives what it reports."""
+    arguments = [setting.repositories, part, "--way", way, "--folder", setting.folder, "--output", output]
+    return json.loads(run(sys.executable, __file__, *arguments, *["--small"] * setting.small))
 
 
-def work(part: str, way: str, setting: Setting) -> None:
-    """What a worker does."""
-    answers = os.fdopen(os.dup(1), "w")
-    # Whatever the references print is not an answer.
+def work(part: str, way: str, setting: Setting, output: Path) -> None:
+    """What the process of a peer does."""
+    answer = os.fdopen(os.dup(1), "w")
+    # Whatever the references print is no answer.
     os.dup2(2, 1)
     compute = PARTS[part].peer(way, setting)
-    print(json.dumps({}), file=answers, flush=True)
-    for line in sys.stdin:
-        compute(Path(line.rstrip("\n")))
-        print(json.dumps({"peak_bytes": peak_bytes()}), file=answers, flush=True)
+    if way.endswith(COMPILED):
+        compute(output)
+    begin = time.perf_counter()
+    compute(output)
+    print(json.dumps({"seconds": time.perf_counter() - begin, "peak_bytes": peak_bytes()}), file=answer, flush=True)
 
 
 def compare(part: str, runs: int, setting: Setting) -> list[str]:
     """The rows of the table."""
     made, kind = PARTS[part], ENDINGS[part]
     made.prepare(setting)
-    reports: list[dict] = []
-    peaks: dict[str, int] = {}
+    computations: dict[str, list[float]] = {way: [] for way in (OURS, *made.peers)}
+    peaks = dict.fromkeys(computations, 0)
+
+    def report(way: str, seconds: float, peak: int) -> None:
+        computations[way].append(seconds)
+        peaks[way] = max(peaks[way], peak)
 
     def ours() -> Path:
         output = setting.file(f"ours.{kind}")
         command = made.command(setting, output)
-        reports.append(
-            json.loads(run(binaries() / "runtime", *command, "--engine", setting.file("engine"), "--json"))
-        )
-        peaks[OURS] = max(peaks.get(OURS, 0), reports[-1]["peak_memory_bytes"])
+        found = json.loads(run(binaries() / "runtime", *command, "--engine", setting.file("engine"), "--json"))
+        report(OURS, made.computation(found), found["peak_memory_bytes"])
         return output
 
-    def theirs(number: int, way: str, worker: Worker) -> Path:
+    def theirs(number: int, way: str) -> Path:
         output = setting.file(f"peer-{number}.{kind}")
-        peaks[way] = worker.compute(output)["peak_bytes"]
+        found = run_peer(part, way, setting, output)
+        report(way, found["seconds"], found["peak_bytes"])
         return output
 
-    with contextlib.ExitStack() as stack:
-        ways: dict[str, Callable[[], Path]] = {OURS: ours}
-        for number, way in enumerate(made.peers):
-            worker = Worker(part, way, setting)
-            stack.callback(worker.end)
-            ways[way] = lambda number=number, way=way, worker=worker: theirs(number, way, worker)
-        outputs, times = take_turns(ways, runs)
+    ways = {OURS: ours} | {way: partial(theirs, number, way) for number, way in enumerate(made.peers)}
+    outputs, processes = take_turns(ways, runs)
     for way in made.peers:
         if difference := made.difference(outputs[OURS], outputs[way]):
             raise AssertionError(f"{part}: ours and {way}: {difference}")
-    # The first one was the warm-up.
-    started = {OURS: [made.started(report) for report in reports[1:]]} | {way: times[way] for way in made.peers}
-    over, over_started = ratios(times, OURS), ratios(started, OURS)
+    # The first round was the warm-up.
+    computations = {way: seconds[1:] for way, seconds in computations.items()}
+    columns = [(times, ratios(times, OURS)) for times in (computations, processes)]
     rows = []
-    for way, each in times.items():
-        factors = [f"{1 / of[way]:.2f}" if way != OURS else "1" for of in (over, over_started)]
-        cells = [part, way, f"{statistics.median(each):.3f} s", *factors, f"{peaks[way] / GIGABYTE:.2f} GB"]
-        rows.append(f"| {' | '.join(cells)} |")
+    for way, peak in peaks.items():
+        cells = [part, way]
+        for times, over in columns:
+            cells += [f"{statistics.median(times[way]):.3f} s", f"{1 / over[way]:.2f}" if way != OURS else "1"]
+        rows.append(f"| {' | '.join([*cells, f'{peak / GIGABYTE:.2f} GB'])} |")
     return rows
 
 
@@ -421,17 +406,18 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default: all but pair")
     parser.add_argument("--runs", type=int, default=7, help="timed rounds of each comparison (default 7)")
     parser.add_argument("--small", action="store_true", help="small sizes, to see whether it works")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    for name in ("--way", "--folder", "--output"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
     arguments = parser.parse_intermixed_args()
     if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     repositories = arguments.repositories.resolve()
-    if arguments.worker:
-        work(arguments.parts[0], arguments.worker, Setting(arguments.folder, repositories, arguments.small))
+    if arguments.way:
+        setting = Setting(Path(arguments.folder), repositories, arguments.small)
+        work(arguments.parts[0], arguments.way, setting, Path(arguments.output))
         return 0
-    print("| part | way | median | ours is faster by | ours, started, is faster by | peak memory |")
-    print("|---|---|---|---|---|---|")
+    print("| part | way | computation | ours is faster by | process | ours is faster by | peak memory |")
+    print("|---|---|---|---|---|---|---|")
     for part in arguments.parts or [name for name in PARTS if name != "pair"]:
         before = os.getloadavg()[0]
         begin = time.monotonic()
