@@ -1,30 +1,37 @@
 //! Building an engine directory.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `graphs` | the engine's graphs, converted and written |
+//! | `measured` | what they compute beside the graphs as they were exported: gates and self-test |
+
+mod graphs;
+mod measured;
+
+pub(crate) use graphs::fixed_sizes;
 
 use crate::coverage::Coverage;
 use crate::gate;
 use crate::lint::{self, lint};
-use crate::optimise::optimised;
 use crate::portable::{self, Compiler, NotCompiled};
-use crate::precision::{self, Converted, Job, PrecisionOptions, Sensitivity, Trial};
+use crate::precision::{Job, PrecisionOptions, Sensitivity};
 use crate::profile::{Profile, ProviderOptions};
 use crate::rtx::{PlanJob, PlanProgram, PlanReport, add_plans};
-use crate::samples::views;
-use crate::source::{AnySize, Graphs};
-use crate::{Error, Measurement, Progress, Result, Source};
+use crate::source::Graphs;
+use crate::{Error, Progress, Result, Source};
+use graphs::{EngineGraph, Written, file_name, file_names, write_graphs};
+use measured::{Measured, measure, with_blame};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tileforge_contract::{Precision, Provider, Shapes};
-use tileforge_engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, SCHEMA, SelfTest, Target};
+use tileforge_contract::Provider;
+use tileforge_engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, SCHEMA, Target};
 use tileforge_engine::store::{self, Store};
 use tileforge_engine::{WEIGHTS_FILE, exchange};
 use tileforge_files::outputs;
-use tileforge_graph::rewrite::fold_weight_casts;
-use tileforge_graph::{Dim, Model, WeightStorage};
-use tileforge_session::{Environment, SessionOptions, compiled, selftest};
-
-const SELFTEST_FILE: &str = "selftest.safetensors";
+use tileforge_graph::Model;
+use tileforge_session::{Environment, SessionOptions, compiled};
 
 /// An engine that was written.
 #[derive(Debug)]
@@ -164,8 +171,7 @@ impl<'a> Prepared<'a> {
         parent: &Path,
         directory: &Path,
     ) -> Result<Built> {
-        let Order { source, profile, options, .. } = self.order;
-        let coverage = self.coverage.clone();
+        let Order { source, profile, options, .. } = &self.order;
         let job = Job {
             environment,
             progress,
@@ -174,10 +180,10 @@ impl<'a> Prepared<'a> {
             contract: source.contract(),
             floors: &profile.floors,
             options,
-            coverage: &coverage,
+            coverage: &self.coverage,
         };
         let scratch = exchange::temporary(parent)?;
-        let written = write_engine(self, &job, staging, scratch.path());
+        let written = write_engine(&self, &job, staging, scratch.path());
         // Both folders are gone when somebody reads the message.
         let place = |error: Error| error.relocated(staging, directory).relocated(scratch.path(), directory);
         Ok(Built { directory: directory.to_owned(), ..written.map_err(place)? })
@@ -185,15 +191,14 @@ impl<'a> Prepared<'a> {
 }
 
 /// Writes all files of an engine to `staging`. What is only needed meanwhile goes to `scratch`.
-fn write_engine(prepared: Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: &Path) -> Result<Built> {
+fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: &Path) -> Result<Built> {
     let environment = job.environment;
-    let judged_by_table = prepared.is_judged_by_table();
     let Prepared { order: Order { name, source, profile, .. }, compiler, plan_jobs, graphs, .. } = prepared;
-    let Written { graphs, graph_sha256, converted } = write_graphs(source, job, &graphs, staging, scratch)?;
+    let Written { graphs, graph_sha256, converted } = write_graphs(source, job, graphs, staging, scratch)?;
     let written = |graph: &EngineGraph| {
         Ok((graph.record.file.clone(), Cow::Owned(tileforge_graph::load(staging.join(&graph.record.file))?)))
     };
-    check_for_tensorrt(judged_by_table, graphs.iter().map(written))?;
+    check_for_tensorrt(prepared.is_judged_by_table(), graphs.iter().map(written))?;
     let Measured { gates, speed, selftest } = measure(source, job, &graphs, &converted, staging, scratch)?;
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
     gate::check(&all).map_err(|error| with_blame(error, &converted, job, scratch))?;
@@ -203,10 +208,10 @@ fn write_engine(prepared: Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: 
         fs::remove_file(&unused).map_err(|e| Error::file(&unused, "remove", e))?;
     }
     let mut records: Vec<Graph> = graphs.into_iter().map(|graph| graph.record).collect();
-    let plans = match &compiler {
+    let plans = match compiler {
         Ok(Compiler::TensorRtRtx(builder)) => {
             let (capabilities, options) = (profile.plan_capabilities(), profile.plan_options());
-            let plans = PlanJob { builder, capabilities: &capabilities, options: &options, jobs: plan_jobs };
+            let plans = PlanJob { builder, capabilities: &capabilities, options: &options, jobs: *plan_jobs };
             add_plans(&plans, &mut records, staging, scratch, job.progress)?
         }
         _ => Vec::new(),
@@ -214,7 +219,7 @@ fn write_engine(prepared: Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: 
     let by_tensorrt = matches!(profile.provider, Provider::TensorRt | Provider::TensorRtRtx);
     let mut manifest = Manifest {
         schema: SCHEMA,
-        name,
+        name: name.clone(),
         producer: producer(),
         model: ModelRecord {
             architecture: source.architecture().into(),
@@ -252,13 +257,13 @@ fn write_engine(prepared: Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: 
         selftest,
         files: exchange::files(staging)?,
     };
-    if let Ok(Compiler::TensorRt(gpu)) = &compiler {
+    if let Ok(Compiler::TensorRt(gpu)) = compiler {
         compile(environment, job.progress, &manifest, *gpu, staging)?;
         manifest.files = exchange::files(staging)?;
     }
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
     exchange::write_manifest(&manifest, staging)?;
-    let (directory, portable) = (staging.to_owned(), compiler.err());
+    let (directory, portable) = (staging.to_owned(), compiler.as_ref().err().cloned());
     Ok(Built { directory, manifest, portable, plans, bytes, speed, sensitivity: converted.sensitivity })
 }
 
@@ -294,121 +299,6 @@ fn compile(
 
 fn owned(options: ProviderOptions) -> BTreeMap<String, String> {
     options.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-/// A graph of the engine.
-struct EngineGraph {
-    record: Graph,
-    /// For each size that is run for the gates, the file of the graph of that size as it was exported.
-    references: Vec<PathBuf>,
-    /// An FP32 graph that rounds as this graph does on its target; set if running this graph here would not show that
-    /// rounding.
-    emulation: Option<PathBuf>,
-}
-
-/// What [`write_graphs`] made.
-struct Written {
-    graphs: Vec<EngineGraph>,
-    /// SHA-256 of the last graph before any pass.
-    graph_sha256: String,
-    converted: Converted,
-}
-
-/// A graph that is written to the engine, before its conversion.
-struct Planned<'m> {
-    model: &'m Model,
-    /// Of the graph, not optimised.
-    record: Graph,
-    references: Vec<PathBuf>,
-}
-
-/// What the engine's graphs will be, and which of the files `references` of its graphs of fixed sizes they are measured
-/// against.
-fn planned<'m>(job: &Job<'_>, graphs: &'m Graphs, references: &[PathBuf]) -> Result<Vec<Planned<'m>>> {
-    let run: Vec<Option<&PathBuf>> =
-        references.iter().zip(&job.coverage.is_run).map(|(reference, is_run)| is_run.then_some(reference)).collect();
-    let record =
-        |file, inputs, outputs, any_size| Graph { file, inputs, outputs, any_size, optimised: false, plan: None };
-    if graphs.any_size.is_empty() {
-        let each = graphs.fixed.iter().zip(file_names(&graphs.fixed)?).zip(run);
-        let planned = each.map(|((model, name), reference)| {
-            let record = record(name, fixed_shapes(&model.inputs), fixed_shapes(&model.outputs), false);
-            Planned { model, record, references: reference.into_iter().cloned().collect() }
-        });
-        return Ok(planned.collect());
-    }
-    let each = graphs.any_size.iter().map(|AnySize { model, largest }| {
-        let (inputs, outputs) = (job.contract.input_shapes(largest)?, job.contract.output_shapes(largest)?);
-        let of_batch = |model: &Model| {
-            let sizes = job.contract.sizes(&fixed_shapes(&model.inputs));
-            sizes.is_ok_and(|sizes| sizes.batch == largest.batch)
-        };
-        let own = graphs.fixed.iter().zip(&run).filter(|(model, _)| of_batch(model));
-        let references = own.filter_map(|(_, reference)| reference.cloned()).collect();
-        Ok(Planned { model, record: record(file_name(model)?, inputs, outputs, true), references })
-    });
-    each.collect()
-}
-
-/// The shapes of ports that have fixed ones.
-fn fixed_shapes(ports: &[tileforge_graph::Port]) -> Shapes {
-    ports.iter().filter_map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect()
-}
-
-/// Writes the graphs with one weight file for all.
-fn write_graphs(source: &Source, job: &Job<'_>, graphs: &Graphs, staging: &Path, scratch: &Path) -> Result<Written> {
-    let write = |models: &[&Model], paths: &[PathBuf], folder: &Path| {
-        let pairs: Vec<(&Model, &Path)> = models.iter().copied().zip(paths.iter().map(PathBuf::as_path)).collect();
-        tileforge_graph::save_sharing_weights(&pairs, &folder.join(WEIGHTS_FILE))
-    };
-    let references: Vec<PathBuf> = file_names(&graphs.fixed)?.iter().map(|name| scratch.join(name)).collect();
-    write(&graphs.fixed.iter().collect::<Vec<_>>(), &references, scratch)?;
-    let (Some(smallest), Some(largest)) = (graphs.fixed.first().zip(references.first()), references.last()) else {
-        return Err(Error::input(source.path(), "the profile has no tile for it"));
-    };
-    let planned = planned(job, graphs, &references)?;
-    let models: Vec<&Model> = planned.iter().map(|planned| planned.model).collect();
-    let mut converted = precision::convert(job, &models, (smallest.0, smallest.1), scratch)?;
-    let paths_in =
-        |folder: &Path| -> Vec<PathBuf> { planned.iter().map(|planned| folder.join(&planned.record.file)).collect() };
-    // Fusions are stored for FP32 engines of CPUs only. In other types, ONNX Runtime would store Casts for what its CPU
-    // kernels lack, and 8-bit graphs in this processor's form. TensorRT fuses by itself and does not know ONNX
-    // Runtime's own operators.
-    let optimise = job.precision == Precision::Fp32 && job.provider == Provider::Cpu;
-    let unfused = scratch.join("unfused");
-    let mut folded = Vec::new();
-    if optimise {
-        // ONNX Runtime would compute 16-bit weights in 32 bits, and store them in each fused graph, which cannot have
-        // 2 GB. Weights in 32 bits stay in the file that all graphs share.
-        folded = converted.models.iter().map(fold_weight_casts).collect::<Result<_, _>>()?;
-        fs::create_dir(&unfused).map_err(|e| Error::file(&unfused, "create", e))?;
-        write(&folded.iter().collect::<Vec<_>>(), &paths_in(&unfused), &unfused)?;
-    }
-    let mut folded = folded.into_iter();
-    let mut written = Vec::new();
-    for (model, Planned { record, references, .. }) in converted.models.iter_mut().zip(&planned) {
-        let optimised = match folded.next() {
-            Some(folded) => optimised(job.environment, &folded, &unfused.join(&record.file), model.nodes.len())?,
-            None => None,
-        };
-        let record = Graph { optimised: optimised.is_some(), ..record.clone() };
-        written.push(EngineGraph { record, references: references.clone(), emulation: None });
-        if let Some(optimised) = optimised {
-            *model = optimised;
-        }
-    }
-    write(&converted.models.iter().collect::<Vec<_>>(), &paths_in(staging), staging)?;
-    for graph in written.iter_mut().filter(|graph| !graph.references.is_empty()) {
-        // Of the file, so that it points into the engine's own weights.
-        let model = tileforge_graph::load(staging.join(&graph.record.file))?;
-        if let Some(emulation) = precision::emulation(&model, job.provider)? {
-            let path = scratch.join(format!("emulated-{}", graph.record.file));
-            tileforge_graph::save(&emulation, &path, WeightStorage::LinkUndigested)?;
-            graph.emulation = Some(path);
-        }
-    }
-    let graph_sha256 = tileforge_engine::digest::sha256_file(largest)?.sha256;
-    Ok(Written { graphs: written, graph_sha256, converted })
 }
 
 /// Checks that TensorRT 10, which ONNX Runtime uses, takes the graphs of an engine, as far as its table of operators
@@ -447,124 +337,4 @@ fn check_memory(source: &Source, model: &Model) -> Result<()> {
             megabytes(available)
         ),
     ))
-}
-
-/// `model-1x3x256x256.onnx`: named after the shape of the first input; `model-1x3xanyxany.onnx` where sizes are free.
-fn file_name(model: &Model) -> Result<String> {
-    Ok(format!("model-{}.onnx", shape_text(model, 0)?))
-}
-
-/// A name for each graph. Where several have the same shape of the first input, such as those for texts of several
-/// lengths, the shape of the next input that tells them apart follows it.
-fn file_names(models: &[Model]) -> Result<Vec<String>> {
-    let name = |model: &Model| {
-        let first = shape_text(model, 0)?;
-        let alike = |other: &&Model| shape_text(other, 0).is_ok_and(|other| other == first);
-        let alike: Vec<&Model> = models.iter().filter(alike).collect();
-        for input in 1..model.inputs.len() {
-            let own = shape_text(model, input)?;
-            if alike.iter().any(|other| shape_text(other, input).is_ok_and(|other| other != own)) {
-                return Ok(format!("model-{first}-{own}.onnx"));
-            }
-        }
-        Ok(format!("model-{first}.onnx"))
-    };
-    models.iter().map(name).collect()
-}
-
-/// "1x3x256x256": the shape of an input.
-fn shape_text(model: &Model, input: usize) -> Result<String> {
-    let port = model.inputs.get(input).ok_or_else(|| tileforge_graph::Error::Graph("expected an input".into()))?;
-    let length = |dim: &Dim| dim.fixed().map_or_else(|| "any".to_owned(), |length| length.to_string());
-    Ok(port.ty.dims.iter().map(length).collect::<Vec<_>>().join("x"))
-}
-
-/// What [`measure`] found.
-struct Measured {
-    /// Gates of quality: the same in every build.
-    gates: Vec<Gate>,
-    /// Gates of speed.
-    speed: Vec<Gate>,
-    selftest: SelfTest,
-}
-
-/// Runs the engine's graphs against their references. Keeps the sample and the output of the smallest size as the
-/// self-test.
-fn measure(
-    source: &Source,
-    job: &Job<'_>,
-    graphs: &[EngineGraph],
-    converted: &Converted,
-    staging: &Path,
-    scratch: &Path,
-) -> Result<Measured> {
-    let (mut gates, mut speed) = (Vec::new(), Vec::new());
-    let mut selftest = None;
-    let runs: usize = graphs.iter().map(|graph| graph.references.len()).sum();
-    // Each graph and its reference, on each sample.
-    job.progress.begin("measuring graphs against their references", 2 * (runs + converted.judged.len()));
-    let ran = || job.progress.step();
-    let mut done = 0;
-    for graph in graphs {
-        let file = graph.emulation.clone().unwrap_or_else(|| staging.join(&graph.record.file));
-        // Of a graph that is run in several sizes, the worst counts.
-        let mut worst: Option<Measurement> = None;
-        for reference in &graph.references {
-            let trial = Trial::with_progress(job, reference, &converted.judged, scratch, &ran)?;
-            let (measured, outputs) = trial.measure_file(&file, &ran)?;
-            worst = Some(worst.map_or(measured, |worst| worst.or_worse(&measured)));
-            done += 1;
-            // Speed is the purpose of 8 bits. It is measured only where the engine runs: a CPU says nothing about a
-            // GPU.
-            if job.precision == Precision::Int8 && job.provider == Provider::Cpu && done == runs {
-                let rivals = converted.rivals(reference, scratch)?;
-                let paths: Vec<&Path> = rivals.iter().map(|(_, path)| path.as_path()).collect();
-                let ratios = precision::speed_ratios(job.environment, &paths, &file, trial.sample())?;
-                speed.extend(rivals.iter().zip(ratios).map(|((name, _), ratio)| Gate {
-                    name: (*name).into(),
-                    graph: graph.record.file.clone(),
-                    value: ratio,
-                    floor: job.floors.speed,
-                }));
-            }
-            if selftest.is_none() {
-                let path = staging.join(SELFTEST_FILE);
-                // The self-test asks whether another machine computes what this one computed. So it expects the
-                // engine's own output, not that of FP32.
-                let expected = if job.precision == Precision::Fp32 { trial.reference().clone() } else { outputs };
-                selftest::write(&path, &views(trial.sample()), &views(&expected))?;
-                let tolerance = selftest_tolerance(job.precision);
-                selftest = Some(SelfTest { file: SELFTEST_FILE.into(), graph: graph.record.file.clone(), tolerance });
-            }
-        }
-        gates.extend(
-            worst.iter().flat_map(|worst| worst.gates(&graph.record.file, job.floors, graph.emulation.is_some())),
-        );
-    }
-    let selftest = selftest.ok_or_else(|| Error::input(source.path(), "the profile has no tile for it"))?;
-    Ok(Measured { gates, speed, selftest })
-}
-
-/// Largest error of the self-test on another machine, over the output's range. Processors round differently: in FP32 in
-/// the last bits, in 16 bits in the eleventh or eighth bit. In 8 bits, a value between two quantised values may become
-/// either.
-fn selftest_tolerance(precision: Precision) -> f64 {
-    match precision {
-        Precision::Fp32 => 1e-4,
-        Precision::Fp16 => 1e-2,
-        Precision::Bf16 | Precision::Int8 | Precision::Fp8 => 5e-2,
-    }
-}
-
-/// A missed gate, together with the layer that costs most quality.
-fn with_blame(error: Error, converted: &Converted, job: &Job<'_>, scratch: &Path) -> Error {
-    let Error::Gate(text) = error else { return error };
-    match converted.worst_layer(job, scratch) {
-        Ok(Some(worst)) => Error::Gate(format!("{text}\n  the layer that costs most: {worst}")),
-        Ok(None) if job.precision != Precision::Fp32 => {
-            Error::Gate(format!("{text}\n  the calibration budget has no runs left to find the layer that costs most"))
-        }
-        // The worst layer is unknown; the missed gate is what matters.
-        _ => Error::Gate(text),
-    }
 }

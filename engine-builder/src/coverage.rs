@@ -10,11 +10,12 @@
 //! in operations ([`Model::operations`]) and never in seconds, so an engine does not depend on how fast the machine
 //! was that built it.
 
+use crate::Result;
+use crate::build::fixed_sizes;
 use crate::precision::PrecisionOptions;
 use crate::samples;
-use crate::{Error, Result};
 use std::collections::BTreeSet;
-use tileforge_contract::{Contract, Precision, Shapes, Sizes};
+use tileforge_contract::{Contract, Precision, Sizes};
 use tileforge_engine::manifest::LeftOut;
 use tileforge_graph::Model;
 
@@ -139,12 +140,7 @@ fn are_run(contract: &Contract, models: &[Model]) -> Result<Vec<bool>> {
     if contract.inputs.iter().any(|input| input.frames().is_some()) {
         return Ok(vec![true; models.len()]);
     }
-    let sizes = models.iter().map(|model| {
-        let inputs: Option<Shapes> =
-            model.inputs.iter().map(|port| Some((port.name.clone(), port.ty.fixed_dims()?))).collect();
-        let inputs = inputs.ok_or_else(|| tileforge_graph::Error::Graph("expected inputs of fixed shapes".into()))?;
-        Ok::<_, Error>(contract.sizes(&inputs)?)
-    });
+    let sizes = models.iter().map(|model| fixed_sizes(contract, model));
     Ok(first_of_each(&sizes.collect::<Result<Vec<_>>>()?))
 }
 
