@@ -44,6 +44,37 @@ pub struct Node {
     pub attributes: BTreeMap<String, Attribute>,
 }
 
+impl Node {
+    /// Whether it applies this one of ONNX's own operators.
+    pub fn is(&self, operator: &str) -> bool {
+        self.domain.is_empty() && self.operator == operator
+    }
+
+    /// The value of an attribute, if it is there and a whole number.
+    pub fn int(&self, name: &str) -> Option<i64> {
+        match self.attributes.get(name) {
+            Some(Attribute::Int(value)) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The values of an attribute, if it is there and a list of whole numbers.
+    pub fn ints(&self, name: &str) -> Option<&[i64]> {
+        match self.attributes.get(name) {
+            Some(Attribute::Ints(values)) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// The value of an attribute, if it is there and a text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.attributes.get(name) {
+            Some(Attribute::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+}
+
 /// An ONNX model. Nodes are in an order in which they can run.
 #[derive(Debug, Clone, Default)]
 pub struct Model {

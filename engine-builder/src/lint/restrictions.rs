@@ -33,7 +33,7 @@ pub(super) fn check(context: &Context<'_>, node: &Node, findings: &mut Findings)
             }
         }
         "ScatterND" => one_of(node, "reduction", "none", &["none"], findings),
-        "TopK" if integer(node, "sorted", 1) != 1 => findings.error(node, "expected `sorted` = 1"),
+        "TopK" if node.int("sorted").unwrap_or(1) != 1 => findings.error(node, "expected `sorted` = 1"),
         "Constant" => {
             for name in ["sparse_value", "value_string", "value_strings"] {
                 if node.attributes.contains_key(name) {
@@ -58,13 +58,6 @@ fn text<'n>(node: &'n Node, name: &str, default: &'n str) -> &'n str {
     }
 }
 
-fn integer(node: &Node, name: &str, default: i64) -> i64 {
-    match node.attributes.get(name) {
-        Some(Attribute::Int(value)) => *value,
-        _ => default,
-    }
-}
-
 /// Checks that a text attribute has one of the supported values.
 fn one_of(node: &Node, name: &str, default: &str, taken: &[&str], findings: &mut Findings) {
     let found = text(node, name, default);
@@ -82,7 +75,7 @@ fn resize(node: &Node, findings: &mut Findings) {
         let roundings = ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"];
         one_of(node, "nearest_mode", "round_prefer_floor", &roundings, findings);
     }
-    if integer(node, "antialias", 0) != 0 {
+    if node.int("antialias").unwrap_or(0) != 0 {
         findings.error(node, "expected no antialiasing");
     }
     if let Some(Attribute::Ints(axes)) = node.attributes.get("axes")
@@ -133,7 +126,7 @@ fn quantisation(context: &Context<'_>, node: &Node, findings: &mut Findings) {
     // Without a zero point, the quantised type is UINT8 by ONNX's definition, unless opset 21's attribute says
     // otherwise.
     let Some(zero_point) = context.input(node, 2) else {
-        if node.operator == "QuantizeLinear" && integer(node, "output_dtype", 0) == 0 {
+        if node.operator == "QuantizeLinear" && node.int("output_dtype").unwrap_or(0) == 0 {
             findings.error(node, "expected a zero point of INT8, found none, which means UINT8");
         }
         return;

@@ -7,7 +7,7 @@
 
 use crate::Result;
 use tileforge_graph::rewrite::attention_as_products;
-use tileforge_graph::{Attribute, DataType, Model, Node};
+use tileforge_graph::{DataType, Model, Node};
 
 /// Widths of a head for which the builder has kernels in half precision. Measured with release 1.7.1, which
 /// tests/tests/whole/rtx_plans.rs repeats.
@@ -19,24 +19,13 @@ const FUSED_WIDTHS: std::ops::RangeInclusive<usize> = 9..=256;
 /// Those of [`attention_as_products`], with the node; the model is then as before.
 pub(super) fn written_out(model: &mut Model) -> Result<usize> {
     let is_quantised = model.nodes.iter().any(|node| node.operator == "QuantizeLinear");
-    let refused = |node: &Node| is_attention(node) && !has_kernel(model, node, is_quantised);
+    let refused = |node: &Node| node.is("Attention") && !has_kernel(model, node, is_quantised);
     let refused: Vec<bool> = model.nodes.iter().map(refused).collect();
     let count = refused.iter().filter(|refused| **refused).count();
     if count > 0 {
         *model = attention_as_products(model, &refused)?;
     }
     Ok(count)
-}
-
-fn is_attention(node: &Node) -> bool {
-    node.operator == "Attention" && node.domain.is_empty()
-}
-
-fn integer(node: &Node, name: &str) -> i64 {
-    match node.attributes.get(name) {
-        Some(Attribute::Int(value)) => *value,
-        _ => 0,
-    }
 }
 
 /// Whether the builder has a kernel for this attention, by what release 1.7.1 builds:
@@ -49,12 +38,13 @@ fn integer(node: &Node, name: &str) -> i64 {
 ///
 /// In a graph with 8-bit values, 3-D has no more kernels than 4-D, and a single head has none.
 fn has_kernel(model: &Model, node: &Node, is_quantised: bool) -> bool {
-    let causal = integer(node, "is_causal") != 0;
+    let causal = node.int("is_causal").is_some_and(|causal| causal != 0);
     let masked = node.inputs.get(3).is_some_and(|mask| !mask.is_empty());
     let Some(queries) = node.inputs.first().and_then(|name| model.type_of(name)) else { return false };
     let (merged, heads, width) = match queries.dims.as_slice() {
         [_, _, width] => {
-            let heads = usize::try_from(integer(node, "q_num_heads")).ok().filter(|heads| *heads > 0);
+            let heads =
+                node.int("q_num_heads").and_then(|heads| usize::try_from(heads).ok()).filter(|heads| *heads > 0);
             (true, heads, width.fixed().zip(heads).map(|(width, heads)| width / heads))
         }
         [_, heads, _, width] => (false, heads.fixed(), width.fixed()),
@@ -71,7 +61,7 @@ fn has_kernel(model: &Model, node: &Node, is_quantised: bool) -> bool {
 mod tests {
     use super::*;
     use ndarray::ArrayD;
-    use tileforge_graph::{Dim, Opset, Port, TensorType, Weight, WeightStorage, save};
+    use tileforge_graph::{Attribute, Dim, Opset, Port, TensorType, Weight, WeightStorage, save};
     use tileforge_session::{Session, SessionOptions, Tensor};
 
     const BATCH: usize = 2;

@@ -9,9 +9,7 @@ use tileforge_graph::{DataType, Model, Node, rewrite};
 pub(super) fn in_fp32(model: &mut Model) -> Result<usize> {
     let refused = |node: &Node| {
         let input = node.inputs.first().and_then(|name| model.type_of(name));
-        node.operator == "ConvTranspose"
-            && node.domain.is_empty()
-            && input.is_some_and(|input| input.data_type == DataType::Bf16)
+        node.is("ConvTranspose") && input.is_some_and(|input| input.data_type == DataType::Bf16)
     };
     let refused: Vec<bool> = model.nodes.iter().map(refused).collect();
     let count = refused.iter().filter(|refused| **refused).count();

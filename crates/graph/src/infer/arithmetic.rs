@@ -26,9 +26,9 @@ pub(super) fn comparison(call: &Call<'_>) -> Inferred {
 /// The index of the largest value along an axis. The axis gets the size 1, or is removed with `keepdims` 0.
 pub(super) fn arg_max(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
-    let axis = axis_index(call.int("axis").unwrap_or(0), x.dims.len())?;
+    let axis = axis_index(call.node.int("axis").unwrap_or(0), x.dims.len())?;
     let mut dims = with_dim(x, axis, &Dim::Fixed(1));
-    if call.int("keepdims") == Some(0) {
+    if call.node.int("keepdims") == Some(0) {
         dims.remove(axis);
     }
     Ok(vec![TensorType { data_type: DataType::I64, dims }])
@@ -44,7 +44,7 @@ pub(super) fn prelu(call: &Call<'_>) -> Inferred {
 }
 
 pub(super) fn cast(call: &Call<'_>) -> Inferred {
-    let number = call.int("to").and_then(|to| i32::try_from(to).ok());
+    let number = call.node.int("to").and_then(|to| i32::try_from(to).ok());
     let data_type = number.and_then(DataType::from_onnx);
     let data_type = data_type.ok_or_else(|| Problem::Mismatch("attribute `to` names no type that we know".into()))?;
     Ok(vec![TensorType { data_type, dims: call.ty(0)?.dims.clone() }])

@@ -35,7 +35,7 @@ pub(super) fn space_to_depth(call: &Call<'_>) -> Inferred {
 pub(super) fn concat(call: &Call<'_>) -> Inferred {
     let first = call.ty(0)?;
     let axis = axis_index(
-        call.int("axis").ok_or_else(|| Problem::Mismatch("attribute `axis` is missing".into()))?,
+        call.node.int("axis").ok_or_else(|| Problem::Mismatch("attribute `axis` is missing".into()))?,
         first.dims.len(),
     )?;
     // At most one size may be dynamic; the fixed sizes are added to it.
@@ -65,7 +65,7 @@ pub(super) fn concat(call: &Call<'_>) -> Inferred {
 /// Inputs `x`, `indices`: the axis is replaced by the indices' shape.
 pub(super) fn gather(call: &Call<'_>) -> Inferred {
     let (x, indices) = (call.ty(0)?, call.ty(1)?);
-    let axis = axis_index(call.int("axis").unwrap_or(0), x.dims.len())?;
+    let axis = axis_index(call.node.int("axis").unwrap_or(0), x.dims.len())?;
     let (before, after) = (x.dims.iter().take(axis), x.dims.iter().skip(axis).skip(1));
     let dims = before.chain(&indices.dims).chain(after).cloned().collect();
     Ok(vec![TensorType { data_type: x.data_type, dims }])
@@ -76,7 +76,7 @@ pub(super) fn gather(call: &Call<'_>) -> Inferred {
 pub(super) fn gather_nd(call: &Call<'_>) -> Inferred {
     let (x, indices) = (call.ty(0)?, call.ty(1)?);
     let mismatch = || Problem::Mismatch(format!("the indices {indices} do not fit {x}"));
-    let batch = usize::try_from(call.int("batch_dims").unwrap_or(0)).map_err(|_| mismatch())?;
+    let batch = usize::try_from(call.node.int("batch_dims").unwrap_or(0)).map_err(|_| mismatch())?;
     let (last, places) = indices.dims.split_last().ok_or_else(mismatch)?;
     let kept = last.fixed().and_then(|n| n.checked_add(batch)).and_then(|from| x.dims.get(from..));
     let kept = kept.ok_or_else(mismatch)?;
@@ -114,7 +114,7 @@ pub(super) fn shape(call: &Call<'_>) -> Inferred {
 pub(super) fn shape_range(call: &Call<'_>) -> Inferred<Range<usize>> {
     let rank = call.ty(0)?.dims.len() as i64;
     let position = |name: &str, default: i64| {
-        let given = call.int(name).unwrap_or(default);
+        let given = call.node.int(name).unwrap_or(default);
         (if given < 0 { given.saturating_add(rank) } else { given }).clamp(0, rank) as usize
     };
     let start = position("start", 0);
@@ -130,7 +130,7 @@ pub(super) fn reshape(call: &Call<'_>) -> Inferred {
     let mut rest = None;
     for (i, wanted) in target.iter().enumerate() {
         dims.push(match wanted {
-            Extent::Number(0) if call.int("allowzero").unwrap_or(0) == 0 => {
+            Extent::Number(0) if call.node.int("allowzero").unwrap_or(0) == 0 => {
                 x.dims.get(i).cloned().ok_or_else(mismatch)?
             }
             Extent::Number(-1) if rest.is_none() => {
@@ -221,7 +221,7 @@ fn sliced(dim: &Dim, start: i64, end: i64, step: i64) -> Inferred<Dim> {
 pub(super) fn transpose(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     let reversed: Vec<i64> = (0..x.dims.len() as i64).rev().collect();
-    let permutation = call.ints("perm").unwrap_or(&reversed);
+    let permutation = call.node.ints("perm").unwrap_or(&reversed);
     let mut sorted = permutation.to_vec();
     sorted.sort_unstable();
     let dims = permutation.iter().map(|axis| x.dims.get(usize::try_from(*axis).ok()?).cloned()).collect();
@@ -234,7 +234,7 @@ pub(super) fn transpose(call: &Call<'_>) -> Inferred {
 /// Equal parts along `axis`, one for each output, or parts of the constant sizes `split` (input 1).
 pub(super) fn split(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
-    let axis = axis_index(call.int("axis").unwrap_or(0), x.dims.len())?;
+    let axis = axis_index(call.node.int("axis").unwrap_or(0), x.dims.len())?;
     let parts = call.node.outputs.len();
     let whole = dim_at(x, axis)?;
     let part = |length: Dim| TensorType { data_type: x.data_type, dims: with_dim(x, axis, &length) };

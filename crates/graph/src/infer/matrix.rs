@@ -27,7 +27,7 @@ pub(super) fn gemm(call: &Call<'_>) -> Inferred {
     let (a, b) = (call.ty(0)?, call.ty(1)?);
     let sides = |ty: &TensorType, transposed: &str| -> Inferred<[Dim; 2]> {
         match ty.dims.as_slice() {
-            [first, second] if call.int(transposed).unwrap_or(0) == 0 => Ok([first.clone(), second.clone()]),
+            [first, second] if call.node.int(transposed).unwrap_or(0) == 0 => Ok([first.clone(), second.clone()]),
             [first, second] => Ok([second.clone(), first.clone()]),
             _ => Err(format!("expected a matrix, found {ty}").into()),
         }
@@ -51,7 +51,7 @@ pub(super) fn gemm(call: &Call<'_>) -> Inferred {
 /// The result has the input's type.
 pub(super) fn softmax(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
-    axis_index(call.int("axis").unwrap_or(-1), x.dims.len())?;
+    axis_index(call.node.int("axis").unwrap_or(-1), x.dims.len())?;
     Ok(vec![x.clone()])
 }
 

@@ -12,7 +12,7 @@ mod matrix;
 mod neural;
 mod quantisation;
 
-use crate::{Attribute, Dim, Node, TensorType, Weight};
+use crate::{Dim, Node, TensorType, Weight};
 
 /// A node's input: its type, and its values where they are constant.
 #[derive(Debug, Clone, Copy)]
@@ -179,29 +179,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn int(&self, name: &str) -> Option<i64> {
-        match self.node.attributes.get(name) {
-            Some(Attribute::Int(value)) => Some(*value),
-            _ => None,
-        }
-    }
-
-    fn ints(&self, name: &str) -> Option<&'a [i64]> {
-        match self.node.attributes.get(name) {
-            Some(Attribute::Ints(values)) => Some(values),
-            _ => None,
-        }
-    }
-
-    fn text(&self, name: &str) -> Option<&'a str> {
-        match self.node.attributes.get(name) {
-            Some(Attribute::Text(text)) => Some(text),
-            _ => None,
-        }
-    }
-
     fn positive(&self, name: &str) -> Inferred<usize> {
-        let value = self.int(name).and_then(|value| usize::try_from(value).ok()).filter(|value| *value > 0);
+        let value = self.node.int(name).and_then(|value| usize::try_from(value).ok()).filter(|value| *value > 0);
         value.ok_or_else(|| Problem::Mismatch(format!("attribute `{name}` must be a positive integer")))
     }
 }

@@ -48,7 +48,7 @@ fn along(call: &Call<'_>, spatial: usize) -> Inferred<Vec<Along>> {
 pub(super) fn convolution(call: &Call<'_>) -> Inferred {
     let (x, weight) = (call.ty(0)?, call.ty(1)?);
     let Operands { batch, channels, spatial, weight: [filters, each], kernel } = operands(x, weight)?;
-    let groups = usize::try_from(call.int("group").unwrap_or(1)).unwrap_or(0);
+    let groups = usize::try_from(call.node.int("group").unwrap_or(1)).unwrap_or(0);
     // There is no remainder of a division by zero groups.
     let divides = filters.checked_rem(groups) == Some(0);
     if x.data_type != weight.data_type || !divides || channels.fixed() != each.checked_mul(groups) {
@@ -59,7 +59,7 @@ pub(super) fn convolution(call: &Call<'_>) -> Inferred {
     {
         return Err(format!("expected a bias of [{filters}], found {}", bias.ty).into());
     }
-    if call.text("auto_pad").is_some_and(|mode| mode != "NOTSET") {
+    if call.node.text("auto_pad").is_some_and(|mode| mode != "NOTSET") {
         return Err(Problem::Mismatch("expected explicit `pads`, found `auto_pad`".into()));
     }
     let mut dims = vec![batch.clone(), Dim::Fixed(filters)];
@@ -85,7 +85,7 @@ pub(super) fn instance_normalization(call: &Call<'_>) -> Inferred {
 pub(super) fn transposed_convolution(call: &Call<'_>) -> Inferred {
     let (x, weight) = (call.ty(0)?, call.ty(1)?);
     let Operands { batch, channels, spatial, weight: [own, each], kernel } = operands(x, weight)?;
-    let groups = call.int("group").and_then(|groups| usize::try_from(groups).ok()).unwrap_or(1);
+    let groups = call.node.int("group").and_then(|groups| usize::try_from(groups).ok()).unwrap_or(1);
     let filters = each.checked_mul(groups).ok_or_else(|| Problem::Mismatch("a size overflows".into()))?;
     if x.data_type != weight.data_type || channels.fixed() != Some(own) {
         return Err(format!("the weight {weight} does not fit the input {x}").into());
@@ -95,7 +95,7 @@ pub(super) fn transposed_convolution(call: &Call<'_>) -> Inferred {
     {
         return Err(format!("expected a bias of [{filters}], found {}", bias.ty).into());
     }
-    if call.text("auto_pad").is_some_and(|mode| mode != "NOTSET") || call.ints("output_shape").is_some() {
+    if call.node.text("auto_pad").is_some_and(|mode| mode != "NOTSET") || call.node.ints("output_shape").is_some() {
         return Err(Problem::Mismatch("expected explicit `pads`, found `auto_pad` or `output_shape`".into()));
     }
     let more = sizes(call, "output_padding", spatial.len(), 0)?;
@@ -118,9 +118,9 @@ pub(super) fn pooling(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
     let mismatch = || Problem::Mismatch(format!("attribute `kernel_shape` does not fit the input {x}"));
     let [batch, channels, spatial @ ..] = x.dims.as_slice() else { return Err(mismatch()) };
-    let kernel = call.ints("kernel_shape").filter(|kernel| kernel.len() == spatial.len() && !kernel.is_empty());
+    let kernel = call.node.ints("kernel_shape").filter(|kernel| kernel.len() == spatial.len() && !kernel.is_empty());
     let kernel = kernel.ok_or_else(mismatch)?;
-    if call.text("auto_pad").is_some_and(|mode| mode != "NOTSET") || call.int("ceil_mode").unwrap_or(0) != 0 {
+    if call.node.text("auto_pad").is_some_and(|mode| mode != "NOTSET") || call.node.int("ceil_mode").unwrap_or(0) != 0 {
         return Err(Problem::Mismatch(
             "expected explicit `pads` and sizes rounded down, found `auto_pad` or `ceil_mode`".into(),
         ));
@@ -150,6 +150,7 @@ pub(super) fn batch_normalization(call: &Call<'_>) -> Inferred {
 /// A list attribute of sizes.
 fn sizes(call: &Call<'_>, name: &str, length: usize, default: usize) -> Inferred<Vec<usize>> {
     let given = call
+        .node
         .ints(name)
         .map(|values| values.iter().map(|value| usize::try_from(*value).ok()).collect::<Option<Vec<_>>>());
     let values = given.unwrap_or_else(|| Some(vec![default; length])).filter(|values| values.len() == length);
@@ -178,7 +179,7 @@ pub(super) fn global_average_pool(call: &Call<'_>) -> Inferred {
 /// `x`, `scale` and an optional `bias` of the dimensions of `x` from `axis` on. Only the first output is inferred.
 pub(super) fn layer_normalization(call: &Call<'_>) -> Inferred {
     let x = call.ty(0)?;
-    let axis = axis_index(call.int("axis").unwrap_or(-1), x.dims.len())?;
+    let axis = axis_index(call.node.int("axis").unwrap_or(-1), x.dims.len())?;
     let expected = TensorType::new(x.data_type, x.dims.iter().skip(axis).cloned());
     for parameter in [Some(call.ty(1)?), call.optional(2).map(|bias| bias.ty)].into_iter().flatten() {
         if *parameter != expected {

@@ -10,7 +10,7 @@ pub(super) fn quantize_linear(call: &Call<'_>) -> Inferred {
         return Err(format!("expected floating-point numbers, found {x}").into());
     }
     check_scale(call, x)?;
-    let named = call.int("output_dtype").filter(|number| *number != 0);
+    let named = call.node.int("output_dtype").filter(|number| *number != 0);
     let named = named.map(|number| i32::try_from(number).ok().and_then(DataType::from_onnx));
     let data_type = match (call.optional(2), named) {
         (Some(zero_point), _) => zero_point.ty.data_type,
@@ -40,7 +40,7 @@ fn check_scale(call: &Call<'_>, x: &TensorType) -> Inferred<()> {
     let fits = match scale.dims.as_slice() {
         [] => true,
         [count] if count.fixed() == Some(1) => true,
-        [count] => dim_at(x, axis_index(call.int("axis").unwrap_or(1), x.dims.len())?)? == count,
+        [count] => dim_at(x, axis_index(call.node.int("axis").unwrap_or(1), x.dims.len())?)? == count,
         _ => false,
     };
     let zero_point_fits = call.optional(2).is_none_or(|zero_point| zero_point.ty.dims == scale.dims);

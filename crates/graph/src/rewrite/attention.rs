@@ -38,13 +38,6 @@ impl Rule for AttentionAsProducts<'_> {
     }
 }
 
-fn integer(node: &Node, name: &str) -> i64 {
-    match node.attributes.get(name) {
-        Some(Attribute::Int(value)) => *value,
-        _ => 0,
-    }
-}
-
 /// The type of one of the node's inputs, if it has this one and its type is known.
 fn input_type(model: &Model, node: &Node, index: usize) -> Option<TensorType> {
     node.inputs.get(index).filter(|name| !name.is_empty()).and_then(|name| model.type_of(name))
@@ -96,7 +89,7 @@ impl Form {
         };
         let (merged, width) = match ranks {
             [3, 3, 3] => {
-                let (heads, shared) = (integer(node, "q_num_heads"), integer(node, "kv_num_heads"));
+                let (heads, shared) = (node.int("q_num_heads").unwrap_or(0), node.int("kv_num_heads").unwrap_or(0));
                 if heads < 1 || heads != shared {
                     return Err(fail(format!("{heads} heads of queries share {shared} of keys and values")));
                 }
@@ -111,7 +104,7 @@ impl Form {
             _ => 1.0 / (width as f32).sqrt(),
         };
         let mask = node.inputs.get(3).filter(|name| !name.is_empty()).cloned();
-        let causal = integer(node, "is_causal") != 0;
+        let causal = node.int("is_causal").is_some_and(|causal| causal != 0);
         let operands = [0, 1, 2].map(|index| node.inputs.get(index).cloned().unwrap_or_default());
         Ok(Form { operands, output: output.clone(), merged, data_type: queries.data_type, scale, causal, mask })
     }

@@ -36,17 +36,13 @@ impl RepeatedChannels<'_> {
     /// The filters `[filters, channels, 1, 1]` of the convolution that computes what a node does, if the node is such a
     /// Gather.
     fn filters(&self, node: &Node) -> Result<Option<Weight>> {
-        let ("Gather", [image, indices], [output]) =
-            (node.operator.as_str(), node.inputs.as_slice(), node.outputs.as_slice())
+        let (true, [image, indices], [output]) = (node.is("Gather"), node.inputs.as_slice(), node.outputs.as_slice())
         else {
             return Ok(None);
         };
-        if !node.domain.is_empty() {
-            return Ok(None);
-        }
         // Height and width may be free.
         let channels = match self.model.type_of(image).map(|ty| ty.dims).as_deref() {
-            Some([_, channels, _, _]) if node.attributes.get("axis") == Some(&Attribute::Int(1)) => channels.fixed(),
+            Some([_, channels, _, _]) if node.int("axis") == Some(1) => channels.fixed(),
             _ => None,
         };
         let Some(channels) = channels else { return Ok(None) };

@@ -179,7 +179,7 @@ impl QuantiseLayers<'_> {
     /// channels at a time; pictures of three channels would run on its slow ones.
     fn missing_channels(&self, node: &Node, weight: &Weight) -> usize {
         let is_image = self.scheme == Scheme::Unsigned && self.is_input(&node.inputs[0]);
-        let grouped = node.attributes.get("group").is_some_and(|groups| *groups != Attribute::Int(1));
+        let grouped = node.int("group").is_some_and(|groups| groups != 1);
         match weight.dims() {
             [_, channels, _, _] if is_image && !grouped => channels.next_multiple_of(4) - channels,
             _ => 0,
