@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use tileforge_contract::Precision;
 use tileforge_contract::Provider;
 use tileforge_graph::rewrite::{self, Scheme, fold_weight_casts};
-use tileforge_graph::{Attribute, DataType, Model, Node};
+use tileforge_graph::{DataType, Model, Node};
 
 /// A precision, a target, and the results of calibration. It converts the graph of any tile.
 pub(super) struct Recipe {
@@ -89,12 +89,16 @@ pub(super) fn half(model: &Model, half: DataType, islands: &BTreeSet<String>) ->
     Ok(rewrite::to_half(&folded, half, &islands::in_fp32(&folded, islands))?)
 }
 
+/// The least channels for which the phases of an enlarged image's convolution are faster than the convolution: measured
+/// 1.11 of its time at 64, 0.92 at 128, and about 0.8 from 256 on (docs/benchmarks.md).
+const PHASE_CHANNELS: usize = 128;
+
 /// The model with its FP32 nodes in the forms for which ONNX Runtime's CPU provider has faster kernels. No such forms
 /// are known for other providers.
 pub(super) fn for_cpu(model: &Model) -> Result<Model> {
     let folded = fold_weight_casts(model)?;
     let faster = rewrite::repeated_channels_as_convolutions(&rewrite::prelu_as_products(&folded)?)?;
-    let faster = rewrite::upsampled_convolutions_as_phases(&faster)?;
+    let faster = rewrite::upsampled_convolutions_as_phases(&faster, PHASE_CHANNELS)?;
     // The operator's kernel takes one thread for each head.
     let single_head: Vec<bool> = faster.nodes.iter().map(is_attention_of_one_head).collect();
     let faster = rewrite::attention_as_products(&faster, &single_head)?;
@@ -104,17 +108,12 @@ pub(super) fn for_cpu(model: &Model) -> Result<Model> {
 
 /// Whether a node is plain attention of one head, as autoencoders have it.
 fn is_attention_of_one_head(node: &Node) -> bool {
-    let is = |name: &str, expected: i64| match node.attributes.get(name) {
-        Some(value) => *value == Attribute::Int(expected),
-        None => expected == 0,
-    };
-    let is_plain = node.inputs.len() == 3 && node.outputs.len() == 1 && is("is_causal", 0);
     let known = ["q_num_heads", "kv_num_heads", "is_causal", "scale"];
-    node.operator == "Attention"
-        && node.domain.is_empty()
-        && is_plain
-        && is("q_num_heads", 1)
-        && is("kv_num_heads", 1)
+    node.is("Attention")
+        && node.inputs.len() == 3
+        && node.outputs.len() == 1
+        && node.int("is_causal").unwrap_or(0) == 0
+        && ["q_num_heads", "kv_num_heads"].iter().all(|heads| node.int(heads) == Some(1))
         && node.attributes.keys().all(|name| known.contains(&name.as_str()))
 }
 

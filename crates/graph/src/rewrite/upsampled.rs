@@ -1,26 +1,29 @@
 //! Convolutions of enlarged images for ONNX Runtime's CPU kernels.
 //!
-//! After a nearest-neighbour enlargement by 2, the nine taps of a 3×3 convolution meet only four different pixels: which
-//! of them meet the same one depends on whether the output's row and column are even or odd. So each of the four phases
-//! is a 2×2 convolution of the small image, whose filters are sums of the given ones, and DepthToSpace interleaves the
-//! phases. That computes 16 products in the place of 36.
+//! After a nearest-neighbour enlargement by 2, the nine taps of a 3×3 convolution meet only four different pixels:
+//! which of them meet the same one depends on whether the output's row and column are even or odd. So each of the four
+//! phases is a 2×2 convolution of the small image, whose filters are sums of the given ones, and DepthToSpace
+//! interleaves the phases. That computes 16 products in the place of 36.
 
 use super::{Names, Patch, Rule, apply};
 use crate::{Attribute, DataType, Model, Node, Result, Weight};
 use std::collections::HashMap;
 
-/// The model with four small convolutions for every 3×3 convolution of an image that was enlarged twice, in FP32.
+/// The model with four small convolutions for every 3×3 convolution of an image that was enlarged twice, in FP32, where
+/// the image has at least so many channels: with few, putting the phases together takes as long as the products that it
+/// spares.
 ///
 /// # Errors
 /// Filters cannot be read, or the result breaks the operators' rules.
-pub fn upsampled_convolutions_as_phases(model: &Model) -> Result<Model> {
+pub fn upsampled_convolutions_as_phases(model: &Model, least_channels: usize) -> Result<Model> {
     let makers = model.nodes.iter().flat_map(|node| node.outputs.iter().map(move |output| (output.as_str(), node)));
-    apply(model, &mut UpsampledConvolutions { model, makers: makers.collect() })
+    apply(model, &mut UpsampledConvolutions { model, least_channels, makers: makers.collect() })
 }
 
 struct UpsampledConvolutions<'a> {
     /// The original model.
     model: &'a Model,
+    least_channels: usize,
     /// The node that makes each value.
     makers: HashMap<&'a str, &'a Node>,
 }
@@ -54,8 +57,7 @@ impl Rule for UpsampledConvolutions<'_> {
 impl<'a> UpsampledConvolutions<'a> {
     /// The small image and the filters of such a convolution.
     fn enlarged(&self, node: &Node) -> Result<Option<(&'a str, &'a Weight)>> {
-        let is_plain = node.operator == "Conv"
-            && node.domain.is_empty()
+        let is_plain = node.is("Conv")
             && node.attributes.iter().all(|(name, value)| match (name.as_str(), value) {
                 ("kernel_shape", Attribute::Ints(sides)) => sides == &[3, 3],
                 ("strides" | "dilations", Attribute::Ints(steps)) => steps == &[1, 1],
@@ -66,7 +68,9 @@ impl<'a> UpsampledConvolutions<'a> {
             && node.attributes.contains_key("pads");
         let filters = node.inputs.get(1).and_then(|name| self.model.weights.get(name));
         let filters = filters.filter(|filters| {
-            is_plain && filters.data_type() == DataType::F32 && matches!(filters.dims(), [_, _, 3, 3])
+            is_plain
+                && filters.data_type() == DataType::F32
+                && matches!(filters.dims(), [_, channels, 3, 3] if *channels >= self.least_channels)
         });
         let Some((filters, enlargement)) = filters.zip(self.makers.get(node.inputs[0].as_str())) else {
             return Ok(None);
@@ -78,11 +82,10 @@ impl<'a> UpsampledConvolutions<'a> {
     fn is_twice(&self, node: &Node) -> Result<bool> {
         let expected =
             [("mode", "nearest"), ("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")];
-        let is_nearest = node.operator == "Resize"
-            && node.domain.is_empty()
+        let is_nearest = node.is("Resize")
             && node.inputs.len() == 3
             && node.attributes.len() == expected.len()
-            && expected.iter().all(|(name, value)| node.attributes.get(*name) == Some(&Attribute::from(*value)));
+            && expected.iter().all(|(name, value)| node.text(name) == Some(*value));
         let scales = node.inputs.get(2).and_then(|name| self.model.weights.get(name)).filter(|_| is_nearest);
         Ok(match scales {
             Some(scales) => scales.to_f32s()? == [1.0, 1.0, 2.0, 2.0],
