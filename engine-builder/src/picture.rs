@@ -17,6 +17,7 @@ use tileforge_contract::{Precision, Provider, Task};
 use tileforge_engine::digest::sha256_file;
 use tileforge_engine::manifest::{Gate, Graph, Manifest, Target};
 use tileforge_engine::{MANIFEST_FILE, Pipeline, PipelineManifest, WEIGHTS_FILE, exchange};
+use tileforge_files::link_or_copy;
 use tileforge_graph::Model;
 use tileforge_image::Size;
 use tileforge_runtime::Error as RuntimeError;
@@ -209,12 +210,8 @@ fn make_folder(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(|e| Error::file(folder, "create", e))
 }
 
-/// Gives a file a second name, or copies it where the file system has no hard links.
 fn link(from: &Path, to: &Path) -> Result<()> {
-    if fs::hard_link(from, to).is_err() {
-        fs::copy(from, to).map_err(|e| Error::file(to, "write", e))?;
-    }
-    Ok(())
+    link_or_copy(from, to).map_err(|e| Error::file(to, "create", e))
 }
 
 /// What is drawn.

@@ -3,16 +3,19 @@
 //! | item | does |
 //! |---|---|
 //! | [`open`], [`open_in`], [`read`], [`read_text`] | open regular files only, never wait, and read with a limit |
+//! | [`link_or_copy`] | gives a file a second name |
 //! | [`is_plain`] | says whether a name that comes out of a file stays in its folder |
 //! | [`outputs`] | refuses to write over an input, for all programs |
 //! | [`unfinished`] | makes files and folders under temporary names, and removes those that killed programs left |
 //! | [`owner`] | says whether somebody else can change a file |
 
+mod link;
 mod name;
 mod open;
 pub mod outputs;
 pub mod owner;
 pub mod unfinished;
 
+pub use link::link_or_copy;
 pub use name::is_plain;
 pub use open::{Refused, TEXT_MAXIMUM_BYTES, open, open_folder, open_folder_in, open_in, read, read_opened, read_text};

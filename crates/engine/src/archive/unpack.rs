@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
-use tileforge_files::outputs;
+use tileforge_files::{link_or_copy, outputs};
 
 /// An engine that was unpacked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ fn unpack_to(staging: &Path, file: File, archive: &Path, key: Option<&PublicKey>
                 let found = equal.escape_debug();
                 return Err(refused(&name, format!("expected a link to an equal file before it, found `{found}`")));
             }
-            link(&staging.join(equal), &target)?;
+            link_or_copy(&staging.join(equal), &target).map_err(|e| Error::file(&target, "create", e))?;
         } else if length != digest.bytes {
             return Err(refused(&name, format!("expected {} bytes, found {length}", digest.bytes)));
         } else if let Some(part) = expected.part_of_manifest(&name) {
@@ -249,14 +249,6 @@ fn name_in_engine(path: &Path) -> Option<String> {
     let parts = parts.collect::<Option<Vec<&str>>>()?;
     let (_engine, name) = parts.split_first().filter(|(_, name)| !name.is_empty())?;
     Some(name.join("/"))
-}
-
-/// Gives a file a second name, or copies it where that is impossible.
-fn link(file: &Path, second: &Path) -> Result<()> {
-    if fs::hard_link(file, second).is_ok() {
-        return Ok(());
-    }
-    fs::copy(file, second).map(drop).map_err(|e| Error::file(second, "create", e))
 }
 
 /// What is wrong with a file that has this digest.
