@@ -15,8 +15,8 @@ const DEPTH: usize = 2;
 /// Replaces files of the engine in `directory` by hard links to equal files of engines below `folder`. Returns the
 /// number of bytes saved.
 ///
-/// Engines of one model share their weights this way. The other file is digested before it is linked, so that damage
-/// does not spread. On another file system, or one without hard links, the engine keeps its own file. Sharing is safe
+/// Engines of one model share their weights this way. The other file is digested before it takes the place, so that
+/// damage does not spread. On another file system, or one without hard links, the engine keeps its own file. Sharing is safe
 /// because files of engines are never changed in place.
 ///
 /// # Errors
@@ -63,17 +63,15 @@ fn find(folder: &Path, depth: usize, found: &mut impl FnMut(&Path)) {
 /// did. `scratch` is a folder outside of the engine, which holds no other files at any time.
 fn link(other: &Path, own: &Path, digest: &FileDigest, scratch: &Path) -> Result<bool> {
     let (Ok(theirs), Ok(ours)) = (fs::symlink_metadata(other), fs::symlink_metadata(own)) else { return Ok(false) };
-    let same_disk = theirs.dev() == ours.dev();
-    if !theirs.is_file() || !same_disk || theirs.ino() == ours.ino() || theirs.mode() != ours.mode() {
+    // The mode also says that both are files.
+    if theirs.ino() == ours.ino() || theirs.mode() != ours.mode() {
         return Ok(false);
     }
-    if sha256_file(other).ok().as_ref() != Some(digest) {
-        return Ok(false);
-    }
-    // The link is made under a temporary name and renamed, so there is always a whole file of this name.
+    // The link is made under a temporary name and renamed, so there is always a whole file of this name. It is digested
+    // itself, because `other` may be another file by then.
     let Ok(beside) = unfinished::folder_in(scratch) else { return Ok(false) };
     let linked = beside.path().join("file");
-    if fs::hard_link(other, &linked).is_err() {
+    if fs::hard_link(other, &linked).is_err() || sha256_file(&linked).ok().as_ref() != Some(digest) {
         return Ok(false);
     }
     fs::rename(linked, own).map_err(|e| Error::file(own, "replace", e))?;

@@ -43,6 +43,9 @@ fn a_key_file_is_what_it_is_used_for() {
     assert!(refused(&folder.path().join("text")).contains("something else"));
     fs::write(folder.path().join("bytes"), [0xff, 0xfe]).unwrap();
     assert!(refused(&folder.path().join("bytes")).contains("no text"));
+    // A file that cannot be read is not called too long. Nothing lies at the beginning of a process's memory.
+    let unreadable = text(PublicKey::read(Path::new("/proc/self/mem")).unwrap_err());
+    assert!(unreadable.contains("cannot read") && !unreadable.contains("bytes"), "{unreadable}");
     for (bits, is_fine) in [(0o644, true), (0o664, true), (0o646, false), (0o602, false)] {
         fs::set_permissions(&keys.public, Permissions::from_mode(bits)).unwrap();
         assert_eq!(PublicKey::read(&keys.public).is_ok(), is_fine, "{bits:o}");
