@@ -1,12 +1,12 @@
 //! Tensors through an engine, whatever its task: the task for which a caller makes the values itself.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ndarray::ArrayD;
-use tileforge_contract::{Contract, DataType, Meaning, Provider, Shapes};
+use tileforge_contract::{Contract, DataType, Meaning, Shapes};
 use tileforge_engine::Engine;
-use tileforge_session::{Assigned, Environment, Named, Placement, Tensor, Verdict};
+use tileforge_session::{Assigned, Environment, Named, Placed, Placement, Tensor};
 
 use crate::error::{Error, Result};
 use crate::executor::{Intake, Task, serve_each};
@@ -22,7 +22,7 @@ pub struct Runner {
 
 impl std::fmt::Debug for Runner {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Runner").field("verdict", self.verdict()).finish_non_exhaustive()
+        formatter.debug_struct("Runner").field("verdict", self.placed().verdict).finish_non_exhaustive()
     }
 }
 
@@ -50,19 +50,9 @@ impl Runner {
         Ok(Self { sessions: Sessions::new(environment, engine, placement)? })
     }
 
-    /// How the engine fits this box.
-    pub fn verdict(&self) -> &Verdict {
-        self.sessions.verdict()
-    }
-
-    /// The provider that sessions are opened on.
-    pub fn provider(&self) -> Provider {
-        self.sessions.provider()
-    }
-
-    /// How long all sessions so far took to open.
-    pub fn session_time(&self) -> Duration {
-        self.sessions.opening()
+    /// Where its sessions run.
+    pub fn placed(&self) -> Placed<'_> {
+        self.sessions.placed()
     }
 
     fn run(&self, worker: &mut Worker<'_>, mut inputs: BTreeMap<String, Tensor>) -> Result<Outputs> {

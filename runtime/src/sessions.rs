@@ -1,11 +1,10 @@
 //! The sessions of an engine whose tasks run whole graphs.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use tileforge_contract::{Contract, Provider, Shapes, Sizes};
+use tileforge_contract::{Contract, Shapes, Sizes};
 use tileforge_engine::{Engine, Graph};
-use tileforge_session::{Assigned, Environment, Ladder, Placement, Session, Verdict};
+use tileforge_session::{Assigned, Environment, Ladder, Placed, Placement, Session};
 
 use crate::error::{Error, Result};
 
@@ -36,14 +35,9 @@ impl Sessions {
         &self.graphs
     }
 
-    /// How the engine fits this box.
-    pub(crate) fn verdict(&self) -> &Verdict {
-        self.ladder.verdict()
-    }
-
-    /// The provider that sessions are opened on.
-    pub(crate) fn provider(&self) -> Provider {
-        self.ladder.provider()
+    /// Where they run.
+    pub(crate) fn placed(&self) -> Placed<'_> {
+        self.ladder.placed()
     }
 
     /// Sessions that run at the same time.
@@ -54,11 +48,6 @@ impl Sessions {
     /// Threads of each session on the CPU; `None`: those that ONNX Runtime takes for one session.
     pub(crate) fn threads(&self) -> Option<usize> {
         self.ladder.threads()
-    }
-
-    /// How long all sessions so far took to open.
-    pub(crate) fn opening(&self) -> Duration {
-        self.ladder.opening()
     }
 
     /// The graph that takes inputs of these shapes.
@@ -91,7 +80,7 @@ pub(crate) struct Worker<'s> {
 impl Worker<'_> {
     /// The session of one of [`Sessions::graphs`], opened again if the ladder has left its provider.
     pub(crate) fn session(&mut self, graph: usize) -> Result<&mut Session> {
-        let provider = self.sessions.provider();
+        let provider = self.sessions.placed().provider;
         self.open.retain(|_, session| session.provider() == provider);
         match self.open.entry(graph) {
             std::collections::btree_map::Entry::Occupied(open) => Ok(open.into_mut()),

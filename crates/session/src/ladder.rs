@@ -32,6 +32,17 @@ pub struct Ladder {
     opening: Mutex<Duration>,
 }
 
+/// Where the sessions of a task run.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed<'l> {
+    /// How the engine fits this box.
+    pub verdict: &'l Verdict,
+    /// The provider that sessions are opened on: the verdict's, or one below it where that could not open one.
+    pub provider: Provider,
+    /// How long all sessions so far took to open.
+    pub opening: Duration,
+}
+
 impl Ladder {
     /// Judges the engine and reports each step down once. Opens nothing yet.
     ///
@@ -109,9 +120,9 @@ impl Ladder {
         self.placement.session.threads.or_else(|| (self.streams > 1).then(share))
     }
 
-    /// How long opening all sessions so far took.
-    pub fn opening(&self) -> Duration {
-        *self.opening.lock()
+    /// Where sessions run, and how long opening all sessions so far took.
+    pub fn placed(&self) -> Placed<'_> {
+        Placed { verdict: self.verdict(), provider: self.provider(), opening: *self.opening.lock() }
     }
 
     /// Opens a session for one of the engine's graphs, for stream number `stream`.

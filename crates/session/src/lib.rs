@@ -8,7 +8,7 @@
 //! | [`fit`] | whether an engine fits this machine, before anything is loaded |
 //! | [`additions`] | what this machine's GPUs have added to an engine |
 //! | [`compiled`] | graphs that TensorRT compiled for this GPU, kept for the next time |
-//! | [`Ladder`] | sessions on the best provider that takes an engine |
+//! | [`Ladder`] | sessions on the best provider that takes an engine, and where those are [`Placed`] |
 //! | [`Session`] | a loaded graph, with its tensors: [`Tensor`], [`Buffer`], [`Bound`] |
 //! | [`selftest`] | known inputs and outputs, which show whether an engine computes correctly on this machine |
 
@@ -39,7 +39,7 @@ pub use buffer::{Buffer, Buffers, Element};
 pub use environment::Environment;
 pub use error::{Error, Result};
 pub use fit::{Fit, Step, Verdict};
-pub use ladder::Ladder;
+pub use ladder::{Ladder, Placed};
 pub use memory::available_memory;
 pub use options::{OptimisationLevel, SessionOptions};
 pub use placement::Placement;

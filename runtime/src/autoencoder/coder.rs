@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tileforge_contract::{Contract, DataType, Provider};
+use tileforge_contract::{Contract, DataType};
 use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_image::tile::{Blend, Overlap, TilePlan};
-use tileforge_session::{Assigned, Bound, Buffer, Environment, Placement, Session, Verdict};
+use tileforge_session::{Assigned, Bound, Buffer, Environment, Placed, Placement, Session};
 
 use super::chunks::{Chunk, Cut};
 use super::interface::{Direction, Interface};
@@ -123,16 +123,10 @@ impl Coder {
         self.first.streams()
     }
 
-    pub(super) fn verdict(&self) -> &Verdict {
-        self.first.verdict()
-    }
-
-    pub(super) fn provider(&self) -> Provider {
-        self.first.provider()
-    }
-
-    pub(super) fn session_time(&self) -> Duration {
-        self.first.opening() + self.next.as_ref().map_or(Duration::ZERO, Sessions::opening)
+    pub(super) fn placed(&self) -> Placed<'_> {
+        let first = self.first.placed();
+        let next = self.next.as_ref().map_or(Duration::ZERO, |next| next.placed().opening);
+        Placed { opening: first.opening + next, ..first }
     }
 
     pub(super) fn is_clip(&self) -> bool {

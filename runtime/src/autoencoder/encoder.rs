@@ -1,11 +1,10 @@
 //! Pictures and clips to latents.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tileforge_contract::Provider;
 use tileforge_engine::Engine;
 use tileforge_image::Size;
-use tileforge_session::{Environment, Verdict};
+use tileforge_session::{Environment, Placed};
 
 use super::coder::{Coder, CodingOptions, Sections, Statistics, Watch, pixels_of};
 use super::interface::Direction;
@@ -53,7 +52,7 @@ pub struct Encoder(Coder);
 
 impl std::fmt::Debug for Encoder {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_tuple("Encoder").field(self.verdict()).finish()
+        formatter.debug_tuple("Encoder").field(self.placed().verdict).finish()
     }
 }
 
@@ -72,19 +71,9 @@ impl Encoder {
         Coder::new(environment, engine, next, Direction::Encode, options).map(Self)
     }
 
-    /// How the engine fits this box.
-    pub fn verdict(&self) -> &Verdict {
-        self.0.verdict()
-    }
-
-    /// The provider that sessions are opened on.
-    pub fn provider(&self) -> Provider {
-        self.0.provider()
-    }
-
-    /// How long all sessions so far took to open.
-    pub fn session_time(&self) -> Duration {
-        self.0.session_time()
+    /// Where its sessions run.
+    pub fn placed(&self) -> Placed<'_> {
+        self.0.placed()
     }
 
     /// Whether it takes clips.

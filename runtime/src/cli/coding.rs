@@ -222,7 +222,7 @@ pub(crate) fn encode(arguments: &EncodeArguments, environment: impl Fn() -> Resu
     let request = EncodeRequest::new(arguments.source.opener(), posterior);
     let (latent, made) = executor.submit(request, &stopped_by_signals()?)?.wait()?;
     latent.write(output)?;
-    let seconds = executor.task().session_time().as_secs_f64();
+    let seconds = executor.task().placed().opening.as_secs_f64();
     tell(coding, &arguments.source.input, output, bundle.name(), &made, seconds)
 }
 
@@ -261,7 +261,7 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
         },
     );
     let made = executor.submit(request, &stopped_by_signals()?)?.wait()?;
-    let seconds = executor.task().session_time().as_secs_f64();
+    let seconds = executor.task().placed().opening.as_secs_f64();
     // The task has dropped its own handle on the sink with the request.
     let (target, _) = Arc::into_inner(target).ok_or_else(|| Error::Internal("decode".into()))?.into_inner();
     target.finish()?;

@@ -1,13 +1,13 @@
 //! An engine that is ready to give depth.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ndarray::{ArrayD, IxDyn};
 use serde::Serialize;
-use tileforge_contract::{ChannelOrder, Provider};
+use tileforge_contract::ChannelOrder;
 use tileforge_engine::Engine;
 use tileforge_image::Size;
-use tileforge_session::{Assigned, Environment, Named, Placement, Tensor, Verdict};
+use tileforge_session::{Assigned, Environment, Named, Placed, Placement, Tensor};
 
 use super::estimate::{Estimate, Kind};
 use super::fitting::{Fitted, INPUT_SIZE, fit, network_size};
@@ -125,19 +125,9 @@ impl Estimator {
         self.interface.kind
     }
 
-    /// How the engine fits this box.
-    pub fn verdict(&self) -> &Verdict {
-        self.sessions.verdict()
-    }
-
-    /// The provider that sessions are opened on.
-    pub fn provider(&self) -> Provider {
-        self.sessions.provider()
-    }
-
-    /// How long all sessions so far took to open.
-    pub fn session_time(&self) -> Duration {
-        self.sessions.opening()
+    /// Where its sessions run.
+    pub fn placed(&self) -> Placed<'_> {
+        self.sessions.placed()
     }
 
     /// Pictures that are worked on at the same time.

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use tileforge_contract::Provider;
 use tileforge_engine::{Engine, Pipeline};
 use tileforge_image::Size;
-use tileforge_session::{Environment, Placement, Verdict};
+use tileforge_session::{Environment, Placed, Placement};
 
 use super::conditions::{Conditions, TIME_IDS_WITH_SCORE, check_texts};
 use super::error::Error;
@@ -112,17 +111,18 @@ impl Generator {
 
     /// The sizes of pictures that it makes, the smallest first.
     pub fn sizes(&self) -> Vec<Size> {
-        self.networks
-            .network
-            .latents()
-            .into_iter()
-            .map(|latent| pixels_of(latent, self.networks.decoder.factor()))
-            .collect()
+        let Networks { network, decoder, .. } = &self.networks;
+        network.latents().into_iter().map(|latent| pixels_of(latent, decoder.factor())).collect()
     }
 
-    /// How the network fits this box.
-    pub fn verdict(&self) -> &Verdict {
-        self.networks.network.sessions.verdict()
+    /// Where the network's sessions run, and how long those of all parts took to open so far.
+    pub fn placed(&self) -> Placed<'_> {
+        let Networks { texts, network, encoder, decoder } = &self.networks;
+        let texts = texts.iter().map(|text| text.sessions.placed().opening).sum::<Duration>();
+        let coders = encoder.iter().map(|encoder| encoder.placed()).chain([decoder.placed()]);
+        let network = network.sessions.placed();
+        let opening = texts + network.opening + coders.map(|coder| coder.opening).sum::<Duration>();
+        Placed { opening, ..network }
     }
 
     /// Whether the network only fills masked parts of pictures.
@@ -133,18 +133,6 @@ impl Generator {
     /// Threads of each session on the CPU; `None`: those that ONNX Runtime takes for one session.
     pub fn threads(&self) -> Option<usize> {
         self.networks.network.sessions.threads()
-    }
-
-    /// The provider that the network's sessions are opened on.
-    pub fn provider(&self) -> Provider {
-        self.networks.network.sessions.provider()
-    }
-
-    /// How long all sessions so far took to open.
-    pub fn session_time(&self) -> Duration {
-        let texts: Duration = self.networks.texts.iter().map(|text| text.sessions.opening()).sum();
-        let encoder = self.networks.encoder.as_ref().map_or(Duration::ZERO, Encoder::session_time);
-        texts + self.networks.network.sessions.opening() + encoder + self.networks.decoder.session_time()
     }
 
     /// The size of the result and of its latent.

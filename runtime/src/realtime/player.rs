@@ -1,12 +1,9 @@
 //! An engine that is ready for streams of frames.
 
-use std::time::Duration;
-
 use serde::Serialize;
-use tileforge_contract::Provider;
 use tileforge_engine::Engine;
 use tileforge_image::{RowSink, RowSource, Size};
-use tileforge_session::{Assigned, Environment, Placement, Verdict};
+use tileforge_session::{Assigned, Environment, Placed, Placement};
 
 use super::interface::Interface;
 use super::pace::Pace;
@@ -152,19 +149,9 @@ impl Player {
         self.sizes.iter().min_by(best).copied()
     }
 
-    /// How the engine fits this box.
-    pub fn verdict(&self) -> &Verdict {
-        self.sessions.verdict()
-    }
-
-    /// The provider that sessions are opened on.
-    pub fn provider(&self) -> Provider {
-        self.sessions.provider()
-    }
-
-    /// How long all sessions so far took to open.
-    pub fn session_time(&self) -> Duration {
-        self.sessions.opening()
+    /// Where its sessions run.
+    pub fn placed(&self) -> Placed<'_> {
+        self.sessions.placed()
     }
 }
 

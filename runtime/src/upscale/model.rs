@@ -38,15 +38,15 @@ impl Model {
         spare: Arc<Spare>,
         limits: Limits,
     ) -> Result<Self> {
-        variants.sort_by_key(|variant| variant.batch);
-        let fitting = variants.iter().filter(|variant| variant.batch <= limits.batch).count().max(1);
+        variants.sort_by_key(|variant| variant.shape.batch);
+        let fitting = variants.iter().filter(|variant| variant.shape.batch <= limits.batch).count().max(1);
         variants.truncate(fitting);
         let graph = loop {
             let Some(largest) = variants.last() else { return Err(Error::internal("model")) };
             match largest.ready() {
                 Err(error) if error.is_out_of_memory() && variants.len() > 1 => {
                     variants.pop();
-                    let smaller = variants.last().map_or(1, |variant| variant.batch);
+                    let smaller = variants.last().map_or(1, |variant| variant.shape.batch);
                     tracing::warn!("out of memory: goes on with {smaller} images in a run");
                 }
                 ready => {
@@ -89,7 +89,7 @@ impl Model {
 
     /// Images in the largest run.
     pub(super) fn batch(&self) -> usize {
-        self.variants.last().map_or(1, |variant| variant.batch)
+        self.variants.last().map_or(1, |variant| variant.shape.batch)
     }
 
     /// Which providers took the nodes of the session that was opened last.
@@ -144,17 +144,18 @@ impl Model {
             return images.take(count).try_for_each(|(input, output)| parts.run(stream, input, output));
         }
         let Some(largest) = self.variants.last() else { return Err(Error::internal("model")) };
-        let most = most.max(self.variants[0].batch);
+        let most = most.max(self.variants[0].shape.batch);
         // What memory did not hold shall not take any.
-        self.variants.iter().filter(|variant| variant.batch > most).for_each(|variant| variant.close(stream));
-        if count == largest.batch && largest.batch <= most {
+        self.variants.iter().filter(|variant| variant.shape.batch > most).for_each(|variant| variant.close(stream));
+        if count == largest.shape.batch && largest.shape.batch <= most {
             return largest.with_session(stream, |opened| self.run_session(opened, pair));
         }
         let mut position = 0;
         while position < count {
             let room = most.min(count - position);
-            let variant = self.variants.iter().rev().find(|variant| variant.batch <= room).unwrap_or(&self.variants[0]);
-            let images = variant.batch.min(count - position);
+            let variant =
+                self.variants.iter().rev().find(|variant| variant.shape.batch <= room).unwrap_or(&self.variants[0]);
+            let images = variant.shape.batch.min(count - position);
             self.run_piece(variant, stream, pair, position..position + images)?;
             position += images;
         }
@@ -173,7 +174,7 @@ impl Model {
         variant.with_session(stream, |opened| {
             // A piece of tiles of another size is of no use.
             let kept = opened.piece.take().filter(|(tile, _)| *tile == self.tile);
-            let mut piece = kept.map_or_else(|| self.make(variant.batch), |(_, piece)| Ok(piece))?;
+            let mut piece = kept.map_or_else(|| self.make(variant.shape.batch), |(_, piece)| Ok(piece))?;
             let given = &pair.input.as_slice::<f32>()?[given];
             let (filled, rest) = piece.input.as_mut_slice::<f32>()?.split_at_mut(given.len());
             filled.copy_from_slice(given);
@@ -193,12 +194,12 @@ impl Model {
 
     /// Images in the largest run, where memory holds at most this many; if all graphs have more, the smallest graph's.
     pub(super) fn largest_run(&self, most: usize) -> usize {
-        let batches = || self.variants.iter().map(|variant| variant.batch);
+        let batches = || self.variants.iter().map(|variant| variant.shape.batch);
         batches().filter(|batch| *batch <= most).max().or_else(|| batches().min()).unwrap_or(most)
     }
 
     /// The next smaller number of images in a run, if there is one.
     pub(super) fn smaller_than(&self, batch: usize) -> Option<usize> {
-        self.variants.iter().rev().map(|variant| variant.batch).find(|smaller| *smaller < batch)
+        self.variants.iter().rev().map(|variant| variant.shape.batch).find(|smaller| *smaller < batch)
     }
 }

@@ -63,7 +63,7 @@ impl Models {
             Ok(Arc::new(Variant::new(graph.clone(), shape, ladder.clone(), streams)))
         });
         let variants = variants.collect::<Result<Vec<_>>>()?;
-        let largest = variants.iter().map(|variant| variant.batch).max().unwrap_or(1);
+        let largest = variants.iter().map(|variant| variant.shape.batch).max().unwrap_or(1);
         let limits = Limits { streams, batch: options.batch.unwrap_or(largest).max(1) };
         let tiles = tiles(&variants, &interface, options.tile, options.batch)?;
         let device = options.placement.gpus()[0];

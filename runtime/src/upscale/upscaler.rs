@@ -1,14 +1,12 @@
 //! An engine that is ready for pictures, and the threads that serve it.
 
 use std::thread;
-use std::time::Duration;
 
 use crossbeam_channel::{bounded, unbounded};
-use tileforge_contract::Provider;
 use tileforge_engine::Engine;
 use tileforge_image::tile::TilePlan;
 use tileforge_image::{Header, Size};
-use tileforge_session::{Environment, Verdict};
+use tileforge_session::{Environment, Placed};
 
 use super::blending::Blending;
 use super::decoding::Decoding;
@@ -50,14 +48,9 @@ impl Upscaler {
         Ok(Self { models: Models::new(environment, engine, options)? })
     }
 
-    /// How the engine fits this box.
-    pub fn verdict(&self) -> &Verdict {
-        self.models.ladder.verdict()
-    }
-
-    /// The provider that sessions are opened on: the verdict's, or one below it where that could not open one.
-    pub fn provider(&self) -> Provider {
-        self.models.ladder.provider()
+    /// Where its sessions run.
+    pub fn placed(&self) -> Placed<'_> {
+        self.models.ladder.placed()
     }
 
     /// How a picture will be cut.
@@ -85,11 +78,6 @@ impl Upscaler {
     /// Threads of each session on the CPU; `None`: those that ONNX Runtime takes for one session.
     pub fn threads(&self) -> Option<usize> {
         self.models.ladder.threads()
-    }
-
-    /// How long all sessions so far took to open.
-    pub fn session_time(&self) -> Duration {
-        self.models.ladder.opening()
     }
 }
 

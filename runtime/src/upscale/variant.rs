@@ -17,7 +17,6 @@ pub(super) struct Variant {
     graph: Graph,
     /// The tile that it takes, or its largest.
     pub(super) shape: TileShape,
-    pub(super) batch: usize,
     ladder: Arc<Ladder>,
     sessions: Vec<Mutex<Option<Opened>>>,
     /// What is known since the first session was opened.
@@ -43,7 +42,7 @@ impl Variant {
     /// One of an engine's graphs; opens nothing yet.
     pub(super) fn new(graph: Graph, shape: TileShape, ladder: Arc<Ladder>, streams: usize) -> Self {
         let sessions = (0..streams).map(|_| Mutex::new(None)).collect();
-        Self { graph, shape, batch: shape.batch, ladder, sessions, known: Mutex::new(None) }
+        Self { graph, shape, ladder, sessions, known: Mutex::new(None) }
     }
 
     /// The graph's record for tiles of a size, of which it is one if the graph takes no other.

@@ -154,7 +154,7 @@ pub(super) fn measure(
     for _ in 0..repeats.warm_up {
         upscale(&executor, &header)?;
     }
-    let gpus = if upscaler.provider() == Provider::Cpu { &[][..] } else { &devices };
+    let gpus = if upscaler.placed().provider == Provider::Cpu { &[][..] } else { &devices };
     let (measured, device_memory_bytes) = with_most_used(gpus, || {
         let alone = (0..repeats.runs).map(|_| upscale(&executor, &header)).collect::<Result<Vec<_>>>()?;
         let passes =
@@ -164,7 +164,7 @@ pub(super) fn measure(
     let (alone, passes) = measured?;
     let statistics = alone.last().ok_or_else(|| Error::Internal("bench".into()))?;
     let Used { streams, batch } = upscaler.used();
-    let provider = Assigned::most(&statistics.assigned).unwrap_or(upscaler.provider());
+    let provider = Assigned::most(&statistics.assigned).unwrap_or(upscaler.placed().provider);
     let mut in_order = passes.clone();
     in_order.sort_by(f64::total_cmp);
     let images_per_second = percentile(&in_order, 0.5);
@@ -199,7 +199,7 @@ pub(super) fn measure(
             blend_ms: percentile(&sorted(&alone, |seconds| seconds.blend), 0.5),
             encode_ms: percentile(&sorted(&alone, |seconds| seconds.encode), 0.5),
         },
-        session_seconds: upscaler.session_time().as_secs_f64(),
+        session_seconds: upscaler.placed().opening.as_secs_f64(),
         peak_memory_bytes: peak_memory_bytes(),
         device_memory_bytes: device_memory_bytes.filter(|_| provider != Provider::Cpu),
     })

@@ -144,7 +144,7 @@ pub(super) fn measure(
     for count in &wanted.counts {
         (0..wanted.warm_up).try_for_each(|_| generate(1, *count).map(|_| ()))?;
     }
-    let gpus = if generator.provider() == Provider::Cpu { &[][..] } else { placement.gpus() };
+    let gpus = if generator.placed().provider == Provider::Cpu { &[][..] } else { placement.gpus() };
     let (made, device_memory_bytes) = with_most_used(gpus, || {
         let settings = wanted.counts.iter().flat_map(|count| wanted.steps.iter().map(move |steps| (*steps, *count)));
         let row = |(steps, count)| {
@@ -155,7 +155,7 @@ pub(super) fn measure(
     });
     let (rows, runs): (Vec<Row>, Vec<Vec<Statistics>>) = made?.into_iter().unzip();
     let last = runs.iter().flatten().last().ok_or_else(|| Error::Internal("bench".into()))?;
-    let provider = Assigned::most(&last.assigned).unwrap_or(generator.provider());
+    let provider = Assigned::most(&last.assigned).unwrap_or(generator.placed().provider);
     let mut precisions: Vec<String> = pipeline.parts().map(|(_, part)| part.manifest().precision.to_string()).collect();
     precisions.sort_unstable();
     precisions.dedup();
@@ -173,7 +173,7 @@ pub(super) fn measure(
             / rows.iter().map(|row| row.total_seconds).sum::<f64>(),
         step_ms: median(rows.iter().map(|row| row.step_seconds * 1e3).collect()),
         rows,
-        session_seconds: generator.session_time().as_secs_f64(),
+        session_seconds: generator.placed().opening.as_secs_f64(),
         peak_memory_bytes: peak_memory_bytes(),
         device_memory_bytes: device_memory_bytes.filter(|_| provider != Provider::Cpu),
     })

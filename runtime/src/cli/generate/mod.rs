@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             write(picture, output, &Record { picture: number + 1, ..record.clone() })?;
         }
     }
-    let session = executor.task().session_time();
+    let session = executor.task().placed().opening;
     tell(arguments, executor.task(), &outputs, &record, &statistics, [session, started.elapsed()])
 }
 
@@ -230,8 +230,8 @@ fn tell(
         let mut everything = json!({
             "engine": record.engine,
             "outputs": outputs.iter().map(|output| output.to_string_lossy()).collect::<Vec<_>>(),
-            "provider": generator.provider(),
-            "verdict": generator.verdict(),
+            "provider": generator.placed().provider,
+            "verdict": generator.placed().verdict,
             "settings": settings,
             "session_seconds": session.as_secs_f64(),
             "total_seconds": total.as_secs_f64(),

@@ -205,15 +205,15 @@ pub(super) fn run(
     let heard = work.run(&executor, estimator.streams(), one, |made| line(made, kind), object)?;
     if arguments.json {
         print_json(&json!({
-            "provider": estimator.provider(),
-            "verdict": estimator.verdict(),
+            "provider": estimator.placed().provider,
+            "verdict": estimator.placed().verdict,
             "engine": engine.manifest().name,
             "onnxruntime": environment.library().version(),
             "files": heard.files,
             "skipped": work.all - work.assignments.len(),
             "failed": heard.failed(),
             "peak_memory_bytes": peak_memory_bytes(),
-            "session_seconds": estimator.session_time().as_secs_f64(),
+            "session_seconds": estimator.placed().opening.as_secs_f64(),
             "total_seconds": started.elapsed().as_secs_f64(),
         }))?;
     }

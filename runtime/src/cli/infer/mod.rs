@@ -113,8 +113,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if arguments.json {
         let (upscaler, library) = (executor.task(), environment.library());
         let everything = json!({
-            "provider": upscaler.provider(),
-            "verdict": upscaler.verdict(),
+            "provider": upscaler.placed().provider,
+            "verdict": upscaler.placed().verdict,
             "used": (!stopped).then(|| upscaler.used()),
             "engine": engine.manifest().name,
             "onnxruntime": library.version(),
@@ -124,7 +124,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             "peak_memory_bytes": peak_memory_bytes(),
             "engine_seconds": engine_seconds,
             "load_seconds": library.load_time().as_secs_f64(),
-            "session_seconds": upscaler.session_time().as_secs_f64(),
+            "session_seconds": upscaler.placed().opening.as_secs_f64(),
             "total_seconds": started.elapsed().as_secs_f64(),
         });
         say(&arguments.output, &format!("{everything:#}"))?;

@@ -99,13 +99,13 @@ pub(super) fn run(
     if arguments.json {
         let player = executor.task();
         let mut everything = json!({
-            "provider": player.provider(),
-            "verdict": player.verdict(),
+            "provider": player.placed().provider,
+            "verdict": player.placed().verdict,
             "engine": engine.manifest().name,
             "onnxruntime": environment.library().version(),
             "output": output,
             "peak_memory_bytes": peak_memory_bytes(),
-            "session_seconds": player.session_time().as_secs_f64(),
+            "session_seconds": player.placed().opening.as_secs_f64(),
             "total_seconds": started.elapsed().as_secs_f64(),
         });
         if let (Some(object), serde_json::Value::Object(more)) = (everything.as_object_mut(), json!(made)) {
