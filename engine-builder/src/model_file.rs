@@ -122,13 +122,7 @@ pub struct ModelSizes {
 impl ModelSizes {
     /// The same without the frames, as a profile has it.
     pub(crate) fn shapes(&self) -> Shapes {
-        Shapes {
-            tiles: self.tiles.clone(),
-            largest_tile: None,
-            largest_step: None,
-            batch: self.batch.clone(),
-            largest_run: None,
-        }
+        Shapes::new(self.tiles.clone(), self.batch.clone())
     }
 
     /// What is wrong with sizes that no engine can have.

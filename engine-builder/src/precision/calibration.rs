@@ -34,22 +34,22 @@ pub(crate) struct CalibrationSamples {
 impl CalibrationSamples {
     /// Draws the samples for `model`, for `most` runs of it at most.
     ///
-    /// A model of pictures gets `count` tiles of the pictures in `folder`, and as many more as fill the last batch; a
-    /// model of tensors gets at most `count` of the files in `folder`. Without a folder, they get `count` parts of the
-    /// built-in test image, or `count` sets of random tensors.
+    /// A model of pictures gets `tiles` tiles of the pictures in `folder`, and as many more as fill the last batch; a
+    /// model of tensors gets at most `tiles` of the files in `folder`. Without a folder, they get `tiles` parts of the
+    /// built-in test image, or `tiles` sets of random tensors. In no case are there more than `most` samples, each of
+    /// which is one run.
     ///
     /// # Errors
     /// The folder has nothing that fits, or a file cannot be read.
     pub(crate) fn draw(
         folder: Option<&Path>,
-        count: usize,
+        tiles: usize,
         most: usize,
         model: &Model,
         contract: &Contract,
     ) -> Result<Self> {
         let picture = samples::picture_input(contract);
-        let tiles = count;
-        let count = count.min(most);
+        let count = tiles.min(most);
         let made = || (1..=count).map(|number| samples::sample(contract, model, number)).collect::<Result<Vec<_>>>();
         let (source, pictures, tiles, samples) = match (folder, picture) {
             (None, Some(_)) => ("built-in test image", 1, count, made()?),
@@ -58,9 +58,9 @@ impl CalibrationSamples {
                 let shape =
                     model.inputs.iter().find(|port| port.name == picture.name).and_then(|port| port.ty.fixed_dims());
                 let shape = shape.unwrap_or_default();
-                let count = tiles.min(most.saturating_mul(shape.first().copied().unwrap_or(1)));
-                let (pictures, batches) = tiles_of(folder, count, &shape, &picture.meaning)?;
-                let tiles = batches.iter().map(|batch| batch.shape()[0]).sum();
+                let wanted = tiles.min(most.saturating_mul(shape.first().copied().unwrap_or(1)));
+                let (pictures, batches) = tiles_of(folder, wanted, &shape, &picture.meaning)?;
+                let drawn = batches.iter().map(|batch| batch.shape()[0]).sum();
                 // All other inputs are made without a picture.
                 let others = |number: usize| {
                     let others = contract.inputs.iter().filter(|input| input.name != picture.name);
@@ -70,7 +70,7 @@ impl CalibrationSamples {
                     let picture = Ok((picture.name.clone(), Tensor::from(batch)));
                     [picture].into_iter().chain(others(number + 1)).collect::<Result<Sample>>()
                 };
-                ("folder", pictures, tiles, batches.into_iter().enumerate().map(sample).collect::<Result<Vec<_>>>()?)
+                ("folder", pictures, drawn, batches.into_iter().enumerate().map(sample).collect::<Result<Vec<_>>>()?)
             }
             (Some(folder), None) => {
                 let paths = sample_files(folder, contract)?;

@@ -49,11 +49,11 @@ impl Converted {
             return Ok(Some(worst.clone()));
         }
         let (model, file) = &self.smallest;
-        if search::runs_of_halving(&self.recipe, model, &self.chosen)? > job.coverage.search_runs {
+        let halving = search::Halving::new(&self.recipe, model, &self.chosen)?;
+        if halving.runs() > job.coverage.search_runs {
             return Ok(None);
         }
-        let trial = Trial::new(job, file, &self.judged, scratch)?;
-        search::worst_by_halving(&self.recipe, model, &trial, &self.chosen)
+        halving.worst(&Trial::new(job, file, &self.judged, scratch)?)
     }
 
     /// The graphs in more bits that the 8-bit graph in `file` must not be slower than, with the names of their gates.

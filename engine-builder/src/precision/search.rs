@@ -86,35 +86,44 @@ pub(super) fn sensitivity(
     Ok(ranking)
 }
 
-/// The number of graphs that [`worst_by_halving`] measures, and the reference.
-///
-/// # Errors
-/// As [`worst_by_halving`].
-pub(super) fn runs_of_halving(recipe: &Recipe, model: &Model, chosen: &BTreeSet<String>) -> Result<usize> {
-    let layers = recipe.layers(&fold_weight_casts(model)?, chosen).len();
-    Ok(2 * layers.max(1).next_power_of_two().ilog2() as usize + 2)
+/// The search for the layer that costs most quality, by halving the set of suspects. It takes a few runs;
+/// [`sensitivity`] takes one for each of hundreds of layers.
+pub(super) struct Halving<'a> {
+    recipe: &'a Recipe,
+    folded: Model,
+    suspects: Vec<String>,
 }
 
-/// The layer that costs most quality, found by halving the set of suspects. This takes a few runs; [`sensitivity`]
-/// takes one for each of hundreds of layers. `None` if no layer is in the low precision.
-///
-/// # Errors
-/// A graph cannot be converted, or ONNX Runtime refuses it.
-pub(super) fn worst_by_halving(
-    recipe: &Recipe,
-    model: &Model,
-    trial: &Trial<'_>,
-    chosen: &BTreeSet<String>,
-) -> Result<Option<Sensitivity>> {
-    let folded = fold_weight_casts(model)?;
-    let measured = |suspects: &[String]| Ok::<_, Error>(psnr_db(&trial.measure(&recipe.only(&folded, suspects)?)?));
-    let mut suspects = recipe.layers(&folded, chosen);
-    while suspects.len() > 1 {
-        let (one, other) = suspects.split_at(suspects.len() / 2);
-        suspects = if measured(one)? <= measured(other)? { one } else { other }.to_vec();
+impl<'a> Halving<'a> {
+    /// Suspects all chosen layers.
+    ///
+    /// # Errors
+    /// Weights of the graph cannot be converted.
+    pub(super) fn new(recipe: &'a Recipe, model: &Model, chosen: &BTreeSet<String>) -> Result<Self> {
+        let folded = fold_weight_casts(model)?;
+        let suspects = recipe.layers(&folded, chosen);
+        Ok(Self { recipe, folded, suspects })
     }
-    let worst = suspects.pop().map(|layer| {
-        Ok::<_, Error>(Sensitivity { psnr_db: measured(std::slice::from_ref(&layer))?, together_with: 0, layer })
-    });
-    worst.transpose()
+
+    /// How many graphs it will measure, and the reference.
+    pub(super) fn runs(&self) -> usize {
+        2 * self.suspects.len().max(1).next_power_of_two().ilog2() as usize + 2
+    }
+
+    /// The worst layer; `None` if no layer is in the low precision.
+    ///
+    /// # Errors
+    /// A graph cannot be converted, or ONNX Runtime refuses it.
+    pub(super) fn worst(self, trial: &Trial<'_>) -> Result<Option<Sensitivity>> {
+        let Self { recipe, folded, mut suspects } = self;
+        let measured = |suspects: &[String]| Ok::<_, Error>(psnr_db(&trial.measure(&recipe.only(&folded, suspects)?)?));
+        while suspects.len() > 1 {
+            let (one, other) = suspects.split_at(suspects.len() / 2);
+            suspects = if measured(one)? <= measured(other)? { one } else { other }.to_vec();
+        }
+        let worst = suspects.pop().map(|layer| {
+            Ok::<_, Error>(Sensitivity { psnr_db: measured(std::slice::from_ref(&layer))?, together_with: 0, layer })
+        });
+        worst.transpose()
+    }
 }

@@ -29,10 +29,9 @@ pub struct Shapes {
 }
 
 impl Shapes {
-    /// One tile of this size, one at a time.
-    pub(crate) fn of_one(tile: Tile) -> Self {
-        let batch = Batches::default();
-        Self { tiles: vec![tile], largest_tile: None, largest_step: None, batch, largest_run: None }
+    /// These tiles, each in all of these batches.
+    pub(crate) fn new(tiles: Vec<Tile>, batch: Batches) -> Self {
+        Self { tiles, largest_tile: None, largest_step: None, batch, largest_run: None }
     }
 
     /// The batches that a tile has graphs for, the smallest first.
@@ -152,11 +151,8 @@ mod tests {
     #[test]
     fn a_run_has_no_more_pixels_than_the_largest() {
         let of = |batch: &[u32], largest_run| Shapes {
-            tiles: vec![tile(64)],
-            largest_tile: None,
-            largest_step: None,
-            batch: Batches::new(batch.into()),
             largest_run,
+            ..Shapes::new(vec![tile(64)], Batches::new(batch.into()))
         };
         let batches = |shapes: &Shapes, side| shapes.batches_of(tile(side)).collect::<Vec<_>>();
         let limited = of(&[8, 1, 4, 2, 4], Some(tile(1024)));

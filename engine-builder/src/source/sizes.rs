@@ -1,7 +1,7 @@
 //! The sizes of a source's graphs: the caller's, the model's or the profile's.
 
 use super::{Kind, Source};
-use crate::profile::{Profile, Shapes as ProfileShapes};
+use crate::profile::{Batches, Profile, Shapes as ProfileShapes};
 use crate::{Error, ModelSizes, Result, Tile};
 use tileforge_contract::{Axis, Extent, Meaning, Sizes, Task};
 
@@ -42,7 +42,7 @@ impl Source {
         let shapes = match (self.shapes(profile), height.zip(width)) {
             (Some(shapes), _) => shapes,
             // Only the number of tokens varies.
-            (None, None) => ProfileShapes::of_one(Tile { height: 1, width: 1 }),
+            (None, None) => ProfileShapes::new(vec![Tile { height: 1, width: 1 }], Batches::default()),
             (None, Some(_)) => return Err(self.no_shapes(&profile.name)),
         };
         let size_for = |extent: Option<Extent>, length: usize| extent.map_or(1, |extent| extent.size_for(length));
