@@ -286,14 +286,15 @@ def memory(folder: Path) -> list[dict]:
             photo = repeated_photo(folder, width, height)
             report = infer(engines[name], photo, folder / "out.png")
             picture = report["files"][0]
-            scale, side, overlap = picture["size"]["width"] // width, picture["tile"]["width"], picture["overlap"]
-            count = -(-(height - overlap["pixels"]) // (side - overlap["pixels"]))
-            step = (height - side) / (count - 1)
+            scale, rows_of_tile, overlap = picture["size"]["width"] // width, picture["tile"]["height"], picture["overlap"]
+            count = -(-(height - overlap["pixels"]) // (rows_of_tile - overlap["pixels"]))
+            step = (height - rows_of_tile) / max(count - 1, 1)
             # The decoded rows of one tile's height, the float32 rows that the next tiles are added to, and the samples
             # of finished rows twice: while they are blended and while they are encoded.
-            kept = 3 * (side + scale**2 * (4 * (side - step - overlap["margin"]) + 2 * step))
-            row = {"engine": name, "width": width, "height": height, "tiles": picture["tiles"], "tile": side}
+            kept = 3 * (rows_of_tile + scale**2 * (4 * (rows_of_tile - step - overlap["margin"]) + 2 * step))
+            row = {"engine": name, "width": width, "height": height, "tiles": picture["tiles"]}
             row |= {
+                "tile": f"{picture['tile']['width']}×{rows_of_tile}",
                 "seconds": round(picture["seconds"]["total"], 1),
                 "peak MiB": round(report["peak_memory_bytes"] / MEBIBYTE, 1),
             }
