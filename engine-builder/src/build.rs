@@ -10,13 +10,15 @@ use crate::profile::{Profile, ProviderOptions};
 use crate::rtx::{PlanJob, PlanProgram, PlanReport, add_plans};
 use crate::samples::views;
 use crate::source::{AnySize, Graphs};
-use crate::{Error, Measurement, Progress, Result, Source};
+use crate::{Error, Measurement, PartOrder, Progress, Result, Source};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tileforge_contract::{Precision, Provider, Shapes};
-use tileforge_engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, SCHEMA, SelfTest, Target};
+use tileforge_engine::manifest::{
+    BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Recipe, SCHEMA, SelfTest, Target,
+};
 use tileforge_engine::store::{self, Store};
 use tileforge_engine::{WEIGHTS_FILE, exchange};
 use tileforge_files::outputs;
@@ -55,7 +57,8 @@ pub struct Plans {
     pub jobs: usize,
 }
 
-/// Builds the engine of `source` for `profile` at `directory`, which must be free or hold an older engine.
+/// Builds the engine of an order at `directory`, which must be free or hold an older engine. `recipe` is recorded for
+/// another build.
 ///
 /// The engine is written under a temporary name and renamed at the end, so a build that fails or is killed leaves no
 /// half engine.
@@ -66,14 +69,14 @@ pub struct Plans {
 pub fn build(
     environment: &Environment,
     progress: &dyn Progress,
-    source: &Source,
-    profile: &Profile,
-    options: &PrecisionOptions,
+    order: &PartOrder<'_>,
+    recipe: Option<Recipe>,
     plans: &Plans,
     directory: &Path,
 ) -> Result<Built> {
     let name = tileforge_engine::engine_name(directory)?.to_owned();
-    let order = Order { name, source, profile, options };
+    let PartOrder { source, profile, options } = order;
+    let order = Order { name, recipe, source, profile, options };
     check_output(&[&order], &[], directory)?;
     let prepared = Prepared::new(environment, progress, order, plans)?;
     let parent = exchange::place_for(directory)?;
@@ -87,6 +90,8 @@ pub fn build(
 pub(crate) struct Order<'a> {
     /// The engine's name.
     pub(crate) name: String,
+    /// What its manifest says about how it was ordered.
+    pub(crate) recipe: Option<Recipe>,
     pub(crate) source: &'a Source,
     pub(crate) profile: &'a Profile,
     pub(crate) options: &'a PrecisionOptions,
@@ -164,7 +169,7 @@ impl<'a> Prepared<'a> {
         parent: &Path,
         directory: &Path,
     ) -> Result<Built> {
-        let Order { source, profile, options, .. } = self.order;
+        let &Order { source, profile, options, .. } = &self.order;
         let coverage = self.coverage.clone();
         let job = Job {
             environment,
@@ -188,7 +193,7 @@ impl<'a> Prepared<'a> {
 fn write_engine(prepared: Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: &Path) -> Result<Built> {
     let environment = job.environment;
     let judged_by_table = prepared.is_judged_by_table();
-    let Prepared { order: Order { name, source, profile, .. }, compiler, plan_jobs, graphs, .. } = prepared;
+    let Prepared { order: Order { name, recipe, source, profile, .. }, compiler, plan_jobs, graphs, .. } = prepared;
     let Written { graphs, graph_sha256, converted } = write_graphs(source, job, &graphs, staging, scratch)?;
     let written = |graph: &EngineGraph| {
         Ok((graph.record.file.clone(), Cow::Owned(tileforge_graph::load(staging.join(&graph.record.file))?)))
@@ -216,6 +221,7 @@ fn write_engine(prepared: Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: 
         schema: SCHEMA,
         name,
         producer: producer(),
+        recipe,
         model: ModelRecord {
             architecture: source.architecture().into(),
             licence: source.licence().map(str::to_owned),
