@@ -42,8 +42,8 @@ pub fn open_and_run(
     output: &str,
 ) -> Result<Opened, String> {
     let library = repository(".onnxruntime/lib/libonnxruntime.so.1.31.1");
-    // SAFETY: each function is called as ONNX Runtime documents it, and every pointer outlives its last use. What is made
-    // is not released: the process ends soon.
+    // SAFETY: each function is called as ONNX Runtime documents it, and every pointer outlives its last use. What is
+    // made is not released: the process ends soon.
     unsafe {
         let library = Box::leak(Box::new(libloading::Library::new(library).map_err(|error| error.to_string())?));
         let base: libloading::Symbol<'_, unsafe extern "system" fn() -> *const OrtApiBase> =

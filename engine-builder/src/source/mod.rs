@@ -385,8 +385,8 @@ impl Source {
         }
     }
 
-    /// The files that decide what the graphs are: weights and their index, the configuration beside them, or a graph with
-    /// its weights.
+    /// The files that decide what the graphs are: weights and their index, the configuration beside them, or a graph
+    /// with its weights.
     pub(crate) fn inputs(&self) -> Result<Vec<PathBuf>> {
         match &self.kind {
             Kind::Checkpoint { checkpoint, .. } => {

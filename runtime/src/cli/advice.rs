@@ -81,8 +81,8 @@ fn of_session(error: &SessionError) -> Option<String> {
         }
         SessionError::ProviderUnusable { .. } | SessionError::ProviderOptions { .. } => "use --provider cpu",
         SessionError::DoesNotFit { .. } => {
-            "choose another --provider or other --devices, or make the engine for this box: `engine-builder build` for its \
-             profile, or `engine-builder rebuild` for the releases that are here"
+            "choose another --provider or other --devices, or make the engine for this box: `engine-builder build` for \
+             its profile, or `engine-builder rebuild` for the releases that are here"
         }
         SessionError::NoStepDown { .. } | SessionError::NodesElsewhere { .. } => "leave out --strict to allow that",
         SessionError::NoCache => "set HOME or XDG_CACHE_HOME",

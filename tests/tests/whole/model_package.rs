@@ -113,12 +113,12 @@ fn parts_are_components_and_their_files_assets() {
     assert_eq!(asset, format!("sha256:{}", sha256(&listed.stdout)));
 
     let decoder = components.keys().find(|name| name.starts_with("vae_decoder-")).unwrap();
-    let shape: Vec<i64> = serde_json::from_value(
-        components[decoder]["variants"]["cpu"]["additional_metadata"]["tileforge"]["inputs"]["latent"].clone(),
-    )
-    .unwrap();
+    let facts = &components[decoder]["variants"]["cpu"]["additional_metadata"]["tileforge"];
+    let (input, shape) = facts["inputs"].as_object().unwrap().iter().next().unwrap();
+    let output = facts["outputs"].as_object().unwrap().keys().next().unwrap();
+    let shape: Vec<i64> = serde_json::from_value(shape.clone()).unwrap();
     let values = vec![0.5; shape.iter().product::<i64>() as usize];
-    let opened = open_and_run(&package, decoder, ("latent", &shape, &values), "image").unwrap();
+    let opened = open_and_run(&package, decoder, (input, &shape, &values), output).unwrap();
     assert_eq!(opened.variant, "cpu");
     assert!(opened.output.len() == 3 * 64 * 64 && opened.output.iter().all(|value| value.is_finite()));
 }

@@ -101,8 +101,8 @@ const SIGNATURE: &str = tileforge_engine::signature::SIGNATURE_FILE;
 fn unknown_text(old: &Predecessor) -> String {
     let several = old.precision().is_none();
     format!(
-        "its manifest, of schema {}, has no recipe: sizes, hyperparameters, adaptations and options of calibration{} are \
-         those of the profile and the model, as in a build without options",
+        "its manifest, of schema {}, has no recipe: sizes, hyperparameters, adaptations and options of calibration{} \
+         are those of the profile and the model, as in a build without options",
         old.schema,
         if several { ", and the precision of each part," } else { "" }
     )
@@ -150,8 +150,8 @@ impl Arguments {
             (Some(folder), _) => Some(folder.clone()),
             (None, Some(folder)) => Some(found(&folder.name, "--calibration")?),
             (None, None) if !is_known && old.was_calibrated_on_a_folder() && !self.allow_changed_source => {
-                let problem = "activations were measured on a folder, and its manifest does not say which; give it with \
-                               --calibration, or take the built-in samples with --allow-changed-source";
+                let problem = "activations were measured on a folder, and its manifest does not say which; give it \
+                               with --calibration, or take the built-in samples with --allow-changed-source";
                 return Err(Failure::Usage(format!("{}: {problem}", self.engine.display())));
             }
             (None, None) => None,
