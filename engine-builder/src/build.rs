@@ -18,7 +18,7 @@ use crate::precision::{Job, PrecisionOptions, Sensitivity};
 use crate::profile::{Profile, ProviderOptions};
 use crate::rtx::{PlanJob, PlanProgram, PlanReport, add_plans};
 use crate::source::Graphs;
-use crate::{Error, Progress, Result, Source};
+use crate::{Error, PartOrder, Progress, Result, Source};
 use graphs::{EngineGraph, Written, file_name, file_names, write_graphs};
 use measured::{Measured, measure, with_blame};
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tileforge_contract::Provider;
-use tileforge_engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, SCHEMA, Target};
+use tileforge_engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Recipe, SCHEMA, Target};
 use tileforge_engine::store::{self, Store};
 use tileforge_engine::{WEIGHTS_FILE, exchange};
 use tileforge_files::outputs;
@@ -62,7 +62,8 @@ pub struct Plans {
     pub jobs: usize,
 }
 
-/// Builds the engine of `source` for `profile` at `directory`, which must be free or hold an older engine.
+/// Builds the engine of an order at `directory`, which must be free or hold an older engine. `recipe` is recorded for
+/// another build.
 ///
 /// The engine is written under a temporary name and renamed at the end, so a build that fails or is killed leaves no
 /// half engine.
@@ -73,14 +74,14 @@ pub struct Plans {
 pub fn build(
     environment: &Environment,
     progress: &dyn Progress,
-    source: &Source,
-    profile: &Profile,
-    options: &PrecisionOptions,
+    order: &PartOrder<'_>,
+    recipe: Option<Recipe>,
     plans: &Plans,
     directory: &Path,
 ) -> Result<Built> {
     let name = tileforge_engine::engine_name(directory)?.to_owned();
-    let order = Order { name, source, profile, options };
+    let PartOrder { source, profile, options } = order;
+    let order = Order { name, recipe, source, profile, options };
     check_output(&[&order], &[], directory)?;
     let prepared = Prepared::new(environment, progress, order, plans)?;
     let parent = exchange::place_for(directory)?;
@@ -94,6 +95,8 @@ pub fn build(
 pub(crate) struct Order<'a> {
     /// The engine's name.
     pub(crate) name: String,
+    /// What its manifest says about how it was ordered.
+    pub(crate) recipe: Option<Recipe>,
     pub(crate) source: &'a Source,
     pub(crate) profile: &'a Profile,
     pub(crate) options: &'a PrecisionOptions,
@@ -193,7 +196,7 @@ impl<'a> Prepared<'a> {
 /// Writes all files of an engine to `staging`. What is only needed meanwhile goes to `scratch`.
 fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch: &Path) -> Result<Built> {
     let environment = job.environment;
-    let Prepared { order: Order { name, source, profile, .. }, compiler, plan_jobs, graphs, .. } = prepared;
+    let Prepared { order: Order { name, recipe, source, profile, .. }, compiler, plan_jobs, graphs, .. } = prepared;
     let Written { graphs, graph_sha256, converted } = write_graphs(source, job, graphs, staging, scratch)?;
     let written = |graph: &EngineGraph| {
         Ok((graph.record.file.clone(), Cow::Owned(tileforge_graph::load(staging.join(&graph.record.file))?)))
@@ -221,6 +224,7 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
         schema: SCHEMA,
         name: name.clone(),
         producer: producer(),
+        recipe: recipe.clone(),
         model: ModelRecord {
             architecture: source.architecture().into(),
             licence: source.licence().map(str::to_owned),

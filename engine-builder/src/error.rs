@@ -198,6 +198,13 @@ pub enum Error {
         /// Why.
         source: Box<Error>,
     },
+    /// An engine is to be made again of other files than it was made of. Nothing was written.
+    #[error("the engine was made of other files\n{}", changes.iter().map(|change| format!("  {change}"))
+        .collect::<Vec<_>>().join("\n"))]
+    ChangedSource {
+        /// Each file with its digest then and now.
+        changes: Vec<String>,
+    },
     /// A scheduler's configuration cannot be used.
     #[error("{}", path.display())]
     Scheduler {

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tileforge_engine::digest::{FileDigest, sha256, sha256_file};
-use tileforge_engine::manifest::SCHEMA;
+use tileforge_engine::manifest::{Recipe, SCHEMA};
 use tileforge_engine::share::share_files;
 use tileforge_engine::{Diffusion, MANIFEST_FILE, PipelineManifest, exchange};
 use tileforge_files::TEXT_MAXIMUM_BYTES;
 use tileforge_session::Environment;
 
-/// One part of an engine that is to be built: an engine itself.
+/// An engine of one network that is to be built, or a part of an engine.
 #[derive(Debug)]
 pub struct PartOrder<'a> {
     /// What it is made of.
@@ -51,7 +51,8 @@ pub struct BuiltPipeline {
     pub shared: u64,
 }
 
-/// Builds an engine of several parts at `directory`, as [`build`](crate::build) does with one.
+/// Builds an engine of several parts at `directory`, as [`build`](crate::build) does with one. `recipe` is
+/// recorded for another build.
 ///
 /// All graphs are made before any is measured. Where the parts are a diffusion pipeline, they make a picture together
 /// at the end, which has a gate of its own. Files that are equal in several parts, such as weights, are stored once
@@ -65,13 +66,20 @@ pub fn build_pipeline(
     progress: &dyn Progress,
     parts: &BTreeMap<String, PartOrder<'_>>,
     beside: &Beside,
+    recipe: Option<Recipe>,
     plans: &Plans,
     directory: &Path,
 ) -> Result<BuiltPipeline> {
     let name = tileforge_engine::engine_name(directory)?.to_owned();
     let orders: Vec<Order<'_>> = parts
         .iter()
-        .map(|(name, PartOrder { source, profile, options })| Order { name: name.clone(), source, profile, options })
+        .map(|(name, PartOrder { source, profile, options })| Order {
+            name: name.clone(),
+            recipe: None,
+            source,
+            profile,
+            options,
+        })
         .collect();
     check_output(&orders.iter().collect::<Vec<_>>(), &beside.files.values().cloned().collect::<Vec<_>>(), directory)?;
     let mut prepared = Vec::new();
@@ -108,6 +116,7 @@ pub fn build_pipeline(
         name,
         producer: producer(),
         parts: digests,
+        recipe,
         diffusion: beside.diffusion.clone(),
         gates: Vec::new(),
         files,

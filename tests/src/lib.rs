@@ -6,6 +6,7 @@
 mod golden;
 mod golden_pipelines;
 mod graph;
+pub mod model_package;
 mod programs;
 mod small_engines;
 mod weights;

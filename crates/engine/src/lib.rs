@@ -6,6 +6,7 @@
 //! | [`Pipeline`] | an engine of several networks: a directory with an engine directory for each |
 //! | [`Bundle`] | an engine of either kind: what is signed, packed and compared |
 //! | [`manifest`] | the types of `manifest.json`, and their rules |
+//! | [`rebuild`] | what the manifest of an older engine says about how to make it again |
 //! | [`signature`] | Ed25519 signatures of the manifest: who made an engine |
 //! | [`archive`] | an engine as one `.tar` file, and back |
 //! | [`exchange`] | how a finished folder is put at its place in one step |
@@ -28,6 +29,8 @@ mod listing;
 pub mod manifest;
 mod opened;
 mod pipeline;
+pub mod rebuild;
+mod recipe;
 pub mod share;
 pub mod signature;
 pub mod store;

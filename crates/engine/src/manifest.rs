@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tileforge_contract::{Contract, Precision, Provider, Shapes, Sizes};
 
 pub use crate::digest::FileDigest;
+pub use crate::recipe::{Adaptation, CalibrationRecipe, DiffusionRecipe, FolderRecipe, ProfileRecipe, Recipe};
 use crate::signature::SIGNATURE_FILE;
 use crate::{Error, MANIFEST_FILE, Result};
 
@@ -22,6 +23,9 @@ pub struct Manifest {
     pub name: String,
     /// The program that wrote it, such as "engine-builder 0.1.0".
     pub producer: String,
+    /// How it was ordered, for another build; `None` in the parts of an engine, which has it for all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recipe: Option<Recipe>,
     /// The model.
     pub model: Model,
     /// What the model promises: its task, its tensors and what their values mean.

@@ -98,6 +98,17 @@ pub fn shipped(engine: &Engine, facts: &Facts) -> Option<Vec<String>> {
     names.iter().all(|name| engine.file(name).is_ok()).then_some(names)
 }
 
+/// What the entries that an engine has of its own depend on. Records of another form are left out: nothing can use
+/// them.
+pub fn shipped_facts(engine: &Engine) -> Vec<Facts> {
+    let of_record = |(name, bytes): (&str, &[u8])| {
+        let is_record = name.strip_prefix(FOLDER)?.strip_prefix('/')?.split_once('/')?.1 == RECORD;
+        let record = is_record.then(|| serde_json::from_slice::<Record>(bytes).ok())??;
+        Some(record.facts)
+    };
+    engine.files().filter_map(of_record).collect()
+}
+
 /// A folder of compiled graphs.
 #[derive(Clone, Debug)]
 pub struct Store(PathBuf);

@@ -6,9 +6,9 @@ use serde::Deserialize;
 
 use tileforge_contract::{Axis, Contract};
 
-use crate::digest::FileDigest;
 use crate::error::{Error, Result};
 use crate::manifest::{Graph, Manifest, Plan, SCHEMA, Target};
+use crate::recipe::Recipe;
 use crate::store;
 
 /// Longest side of a tensor.
@@ -74,13 +74,14 @@ impl Manifest {
         rule(self.schema == SCHEMA, || format!("schema: expected {SCHEMA}, found {}", self.schema))?;
         plain_name("name", &self.name)?;
         self.contract.validate()?;
+        self.recipe.iter().try_for_each(Recipe::validate)?;
         for (name, digest) in &self.files {
             match (compiled_name(name), in_plan_folder(name)) {
                 (Some(parts), _) => parts.split('/').try_for_each(|part| plain_name("files", part))?,
                 (None, Some(plan)) => plan.split('/').try_for_each(|part| plain_name("files", part))?,
                 (None, None) => plain_name("files", name)?,
             }
-            check_digest("files", name, digest)?;
+            check_digest("files", name, &digest.sha256)?;
         }
         rule(!self.graphs.is_empty(), || "graphs: expected at least one, found none".into())?;
         for graph in &self.graphs {
@@ -200,10 +201,9 @@ fn in_plan_folder(name: &str) -> Option<&str> {
     name.strip_prefix(Plan::FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() <= 1)
 }
 
-/// Checks the form of the digest of `name`, which stands in the list `place`.
-pub(crate) fn check_digest(place: &str, name: &str, digest: &FileDigest) -> Result<()> {
-    let sound =
-        digest.sha256.len() == 64 && digest.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+/// Checks the form of the SHA-256 of `name`, which stands in the list `place`.
+pub(crate) fn check_digest(place: &str, name: &str, sha256: &str) -> Result<()> {
+    let sound = sha256.len() == 64 && sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     rule(sound, || format!("{place}.{name}.sha256: expected 64 lower-case hexadecimal digits"))
 }
 

@@ -12,6 +12,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::placement::Placement;
 use crate::provider::Gpu;
+use crate::releases;
 
 /// Whether one provider can run the engine on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -183,6 +184,9 @@ fn on_tensorrt_rtx(manifest: &Manifest, gpu: &Gpu, release: Option<&str>) -> Fit
     let Some(release) = release else {
         return Fit::Refused("the library of TensorRT for RTX does not tell its release".into());
     };
+    if let Some(other) = releases::of_plans(manifest, release) {
+        return Fit::Refused(other.to_string());
+    }
     for graph in &manifest.graphs {
         let Some(plan) = &graph.plan else {
             return Fit::Refused(format!(
@@ -190,10 +194,6 @@ fn on_tensorrt_rtx(manifest: &Manifest, gpu: &Gpu, release: Option<&str>) -> Fit
                 graph.file
             ));
         };
-        if plan.library != release {
-            let expected = &plan.library;
-            return Fit::Refused(format!("its plans need TensorRT for RTX {expected}, and {release} is here"));
-        }
         if !plan.compute_capabilities.contains(&gpu.compute_capability) {
             let built = plan.compute_capabilities.join(", ");
             return Fit::Refused(format!(
@@ -218,7 +218,9 @@ fn on_tensorrt(engine: &Engine, environment: &Environment, gpu: &Gpu, device: u3
         return Fit::Fits;
     }
     let built_for = manifest.target.compute_capability.as_deref().unwrap_or("no GPU");
-    let why = if manifest.graphs.iter().all(|graph| graph.plan.is_some()) {
+    let why = if let Some(other) = releases::of_compiled(engine, version) {
+        format!("it was compiled by TensorRT {}", other.made_with)
+    } else if manifest.graphs.iter().all(|graph| graph.plan.is_some()) {
         "its plans are for TensorRT for RTX".to_owned()
     } else if manifest.target.portable {
         "it is portable".to_owned()
@@ -252,6 +254,7 @@ mod tests {
             schema: SCHEMA,
             name: "x".into(),
             producer: "test".into(),
+            recipe: None,
             model: Model {
                 architecture: "compact".into(),
                 licence: None,

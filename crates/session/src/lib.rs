@@ -6,6 +6,7 @@
 //! | [`onnxruntime`] | finding and loading the ONNX Runtime library |
 //! | [`provider`] | which providers this machine can use, and why not others |
 //! | [`fit`] | whether an engine fits this machine, before anything is loaded |
+//! | [`releases`] | whether an engine was made with other releases than those that are here |
 //! | [`additions`] | what this machine's GPUs have added to an engine |
 //! | [`compiled`] | graphs that TensorRT compiled for this GPU, kept for the next time |
 //! | [`Ladder`] | sessions on the best provider that takes an engine, and where those are [`Placed`] |
@@ -29,6 +30,7 @@ mod placement;
 mod plans;
 mod processors;
 pub mod provider;
+pub mod releases;
 pub mod selftest;
 mod session;
 mod tensor;
@@ -46,5 +48,6 @@ pub use placement::Placement;
 pub use plans::RUNTIME_CACHE_OPTION;
 pub use processors::Processors;
 pub use provider::{Gpu, Probe};
+pub use releases::{OtherRelease, Software, other_releases};
 pub use session::{Session, TensorInfo};
 pub use tensor::{Named, Tensor, safetensors_type};

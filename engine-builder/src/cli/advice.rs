@@ -48,6 +48,9 @@ pub(super) fn on(error: &Error) -> Option<String> {
              network with `exporter export --component` and build its graph"
                 .into()
         }
+        Error::ChangedSource { .. } => {
+            "give the files that it was made of, or build it of the others with --allow-changed-source".into()
+        }
         Error::NoSizes { .. } => "give its sizes, as in `--size 1280x720 --frames 5`".into(),
         Error::Portable { reason: NotCompiled::NoBuilder(error), .. } => return missing_builder(error),
         Error::Plan(error) => return missing_builder(error),
@@ -91,7 +94,10 @@ fn engine(error: &EngineError) -> Option<String> {
     Some(match error {
         EngineError::Altered { .. } => "build the engine again, or copy it again".into(),
         EngineError::Invalid { source, .. } => return engine(source),
-        EngineError::Schema { .. } => "build the engine again with this release".into(),
+        EngineError::Schema { expected, found } if found < expected => {
+            "`engine-builder rebuild` makes it again with this release".into()
+        }
+        EngineError::Schema { .. } => "use the release that built it, or a newer one".into(),
         EngineError::Key { kind: "public", .. } => "give the .pub file of keygen".into(),
         EngineError::Key { .. } => "give the .key file of keygen".into(),
         EngineError::Unsigned { .. } => "ask whoever made the engine to sign it".into(),

@@ -5,19 +5,32 @@ use std::path::{Path, PathBuf};
 use tileforge_engine::diff::diff as differences_of;
 use tileforge_engine::share::share_files;
 use tileforge_engine::{Bundle, PublicKey, archive, signature};
-use tileforge_engine_builder::check_weights;
+use tileforge_engine_builder::{check_weights, model_package};
 use tileforge_terminal::report;
 
-/// Write an engine directory as one tar file; the same engine gives the same bytes.
+/// Write an engine directory as one tar file, or engines of one model as a model package of ONNX Runtime. The same
+/// engines give the same bytes.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  engine-builder pack engines/rtx4090/compact-x4 -o compact-x4.tar")]
+#[command(after_help = "Examples:\n  engine-builder pack engines/rtx4090/compact-x4 -o compact-x4.tar\n  \
+        engine-builder pack --format model-package engines/*/compact-x4 -o compact-x4-package")]
 pub(super) struct PackArguments {
-    /// The engine directory
-    #[arg(value_name = "DIR")]
-    engine: PathBuf,
-    /// Where the tar file goes
-    #[arg(short, long, value_name = "FILE.tar")]
+    /// The engine directory; for a model package, one for each machine
+    #[arg(value_name = "DIR", required = true)]
+    engines: Vec<PathBuf>,
+    /// tar: one file that `unpack` and `runtime unpack` take. model-package: a folder that ONNX Runtime 1.31 opens
+    /// without Tileforge and chooses a variant of by provider; it has no signature and no self-test
+    #[arg(long, value_name = "FORMAT", default_value = "tar")]
+    format: PackFormat,
+    /// Where the tar file or the folder goes
+    #[arg(short, long, value_name = "FILE.tar|DIR")]
     output: PathBuf,
+}
+
+/// What engines are packed as.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum PackFormat {
+    Tar,
+    ModelPackage,
 }
 
 /// Unpack an engine, refusing any file that is missing, additional or altered.
@@ -88,7 +101,14 @@ pub(super) struct DiffArguments {
 }
 
 pub(super) fn pack(arguments: &PackArguments) -> CommandResult {
-    archive::pack(&arguments.engine, &arguments.output)?;
+    match (arguments.format, arguments.engines.as_slice()) {
+        (PackFormat::ModelPackage, engines) => model_package::write(engines, &arguments.output)?,
+        (PackFormat::Tar, [engine]) => archive::pack(engine, &arguments.output)?,
+        (PackFormat::Tar, engines) => {
+            let found = engines.len();
+            return Err(Failure::Usage(format!("a tar file holds one engine, found {found}; pack each into its own")));
+        }
+    }
     result(&arguments.output.display().to_string())
 }
 

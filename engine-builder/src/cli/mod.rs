@@ -29,6 +29,7 @@ Examples:
     -o engines/cpu/compact-x4-int8
   engine-builder build x4plus.onnx --profile rtx4090 -o engines/rtx4090/x4plus --json
   engine-builder build vae_decoder.onnx --profile rtx4090 --precision fp16 -o engines/rtx4090/vae-decoder
+  engine-builder rebuild engines/rtx4090/x4plus
   engine-builder profiles
   engine-builder fetch realesrgan-x4plus";
 
@@ -46,6 +47,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Build(Box<build::Arguments>),
+    Rebuild(Box<build::rebuild::Arguments>),
     /// Write an exported graph in FP16 or BF16, or with INT8 weights. This makes no engine: nothing is calibrated, no
     /// gate is checked.
     #[command(after_help = CONVERT_HELP)]
@@ -168,6 +170,7 @@ pub(crate) fn run() -> ExitCode {
     explain_bus_errors();
     terminal::end(match &arguments.command {
         Command::Build(build) => build::run(build, arguments.ort_lib.as_deref()),
+        Command::Rebuild(rebuild) => build::rebuild::run(rebuild, arguments.ort_lib.as_deref()),
         Command::Convert(convert) => run_convert(convert),
         Command::Pack(arguments) => bundle::pack(arguments),
         Command::Unpack(arguments) => bundle::unpack(arguments),

@@ -17,6 +17,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use shapes::shapes;
 use std::fmt;
+use std::path::Path;
 use tileforge_contract::Precision;
 use tileforge_contract::Provider;
 use tileforge_contract::Task;
@@ -172,6 +173,15 @@ impl Profile {
         let profile = file.complete(families).map_err(|reason| Error::input(&path, reason))?;
         profile.check().map_err(|reason| Error::input(&path, reason))?;
         Ok(profile)
+    }
+
+    /// SHA-256 of the profile with everything that it inherits.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn sha256(&self) -> Result<String> {
+        let text = serde_json::to_vec(self).map_err(|error| Error::input(Path::new(&self.name), error.to_string()))?;
+        Ok(tileforge_engine::digest::sha256(&text))
     }
 
     /// Sets another precision, with the floors that can be expected of it.

@@ -21,6 +21,9 @@ use tileforge_image::Size;
 /// XL, and of SeedVR2.
 const LATENT_PIXELS: usize = 8;
 
+/// The largest graph: more than protobuf allows.
+const GRAPH_MAXIMUM_BYTES: u64 = 1 << 31;
+
 /// The graphs of an engine.
 #[derive(Debug)]
 pub(crate) struct Graphs {
@@ -379,6 +382,26 @@ impl Source {
             Kind::Checkpoint { checkpoint, .. } => [std::slice::from_ref(&self.path), checkpoint.files()].concat(),
             // Weights in other files are beside the graph.
             Kind::Graph(_) => vec![self.path.clone()],
+        }
+    }
+
+    /// The files that decide what the graphs are: weights and their index, the configuration beside them, or a graph
+    /// with its weights.
+    pub(crate) fn inputs(&self) -> Result<Vec<PathBuf>> {
+        match &self.kind {
+            Kind::Checkpoint { checkpoint, .. } => {
+                let mut files = vec![checkpoint.path().to_owned()];
+                files.extend(checkpoint.files().iter().filter(|file| file.as_path() != checkpoint.path()).cloned());
+                files.extend(checkpoint.config_file().filter(|file| file.is_file()).map(Path::to_owned));
+                Ok(files)
+            }
+            Kind::Graph(_) => {
+                let bytes = tileforge_files::read(&self.path, GRAPH_MAXIMUM_BYTES)
+                    .map_err(|e| Error::file(&self.path, "read", e))?;
+                let weights = tileforge_graph::external_files(&bytes, &self.path)?;
+                let weights = weights.iter().map(|name| self.path.with_file_name(name));
+                Ok(std::iter::once(self.path.clone()).chain(weights).collect())
+            }
         }
     }
 

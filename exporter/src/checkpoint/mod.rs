@@ -85,6 +85,11 @@ impl Checkpoint {
         &self.files
     }
 
+    /// Where the `config.json` that describes the weights would be; `None` if there can be none.
+    pub fn config_file(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
     /// The `config.json` of diffusers or transformers that describes the weights; `None` if there is none.
     ///
     /// # Errors

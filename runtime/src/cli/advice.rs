@@ -6,9 +6,18 @@ use tileforge_image::{Error as ImageError, TilingError};
 use tileforge_runtime::Error;
 use tileforge_runtime::diffusion::Error as DiffusionError;
 use tileforge_runtime::diffusion::schedulers::Error as SchedulerError;
-use tileforge_session::Error as SessionError;
+use tileforge_session::{Error as SessionError, OtherRelease};
 
-const REBUILD: &str = "rebuild with engine-builder, or copy the engine again";
+const REBUILD: &str = "`engine-builder rebuild` makes the engine again; or copy it again";
+
+/// What the user can do about an engine of another release.
+pub(crate) fn of_release(other: &OtherRelease) -> &'static str {
+    if other.is_newer() {
+        "install that release here, or make the engine again here with `engine-builder rebuild`"
+    } else {
+        "`engine-builder rebuild` makes it again with the releases that are here"
+    }
+}
 
 /// What the user can do about an error, as the end of its sentence.
 pub(crate) fn advice(error: &Error) -> Option<String> {
@@ -72,7 +81,8 @@ fn of_session(error: &SessionError) -> Option<String> {
         }
         SessionError::ProviderUnusable { .. } | SessionError::ProviderOptions { .. } => "use --provider cpu",
         SessionError::DoesNotFit { .. } => {
-            "choose another --provider or other --devices, or build the engine for this box with engine-builder"
+            "choose another --provider or other --devices, or make the engine for this box: `engine-builder build` for \
+             its profile, or `engine-builder rebuild` for the releases that are here"
         }
         SessionError::NoStepDown { .. } | SessionError::NodesElsewhere { .. } => "leave out --strict to allow that",
         SessionError::NoCache => "set HOME or XDG_CACHE_HOME",
@@ -85,9 +95,10 @@ fn of_session(error: &SessionError) -> Option<String> {
 
 fn of_engine(error: &EngineError) -> Option<&'static str> {
     match error {
-        EngineError::Schema { .. } => {
-            Some("use the runtime of the release that built the engine, or rebuild it with engine-builder")
+        EngineError::Schema { expected, found } if found < expected => {
+            Some("`engine-builder rebuild` makes the engine again; or use the runtime of the release that built it")
         }
+        EngineError::Schema { .. } => Some("use the runtime of the release that built the engine, or a newer one"),
         EngineError::Invalid { source, .. } => of_engine(source).or(Some(REBUILD)),
         EngineError::Altered { .. }
         | EngineError::Manifest { .. }
@@ -120,10 +131,12 @@ mod tests {
 
     #[test]
     fn advice_follows_the_root_of_an_error() {
-        let schema = EngineError::Schema { expected: 2, found: 1 };
-        let invalid = EngineError::Invalid { path: "manifest.json".into(), source: Box::new(schema) };
-        let told = advice(&Error::Session(invalid.into())).unwrap();
-        assert!(told.contains("release that built the engine"), "{told}");
+        for (found, expected) in [(1, "`engine-builder rebuild` makes the engine again"), (3, "or a newer one")] {
+            let schema = EngineError::Schema { expected: 2, found };
+            let invalid = EngineError::Invalid { path: "manifest.json".into(), source: Box::new(schema) };
+            let told = advice(&Error::Session(invalid.into())).unwrap();
+            assert!(told.contains(expected), "{told}");
+        }
         let shared = Error::Shared(std::sync::Arc::new(Error::Image(ImageError::NotFrames {
             path: "standard input".into(),
             expected: "YUV4MPEG2",

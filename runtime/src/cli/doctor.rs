@@ -8,9 +8,12 @@ use tileforge_engine::{Bundle, Engine};
 use tileforge_runtime::{Error, Result};
 use tileforge_session::onnxruntime::Library;
 use tileforge_session::provider::processor;
-use tileforge_session::{Assigned, Environment, Ladder, Placement, Probe, Processors, Verdict};
+use tileforge_session::{
+    Assigned, Environment, Ladder, OtherRelease, Placement, Probe, Processors, Verdict, other_releases,
+};
 use tileforge_terminal::{print, print_json, report};
 
+use super::advice::of_release;
 use super::chosen::{Placing, Signed};
 use super::failure::{CommandResult, Failure, error_text};
 use super::figures::nodes;
@@ -69,8 +72,11 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         }
     }
     // First all that is known at once: TensorRT may take minutes to open an engine, and libraries may end the process.
+    let made: Vec<_> = bundle.as_ref().map(Bundle::engines).unwrap_or_default();
+    let made = made.into_iter().map(|(part, engine)| (part, other_releases(engine, &environment)));
+    let made: Vec<(Option<&str>, Vec<OtherRelease>)> = made.collect();
     if !arguments.json {
-        print(&known(library, probe, &judged))?;
+        print(&[known(library, probe, &judged), releases_text(&made)].concat())?;
     }
     // What the verdicts promise is tried, too.
     for judged in &mut judged {
@@ -83,7 +89,9 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if arguments.json {
         let engine = judged.iter().map(|Judged { part, device, verdict, opened, .. }| {
             let assigned = opened.as_ref().and_then(|opened| opened.as_ref().ok());
-            let mut judged = json!({ "device": device, "verdict": verdict, "assigned": assigned });
+            let other = made.iter().find(|(of, _)| of == part).map(|(_, other)| other);
+            let mut judged =
+                json!({ "device": device, "verdict": verdict, "assigned": assigned, "other_releases": other });
             if let Some(part) = part {
                 judged["part"] = json!(part);
             }
@@ -142,6 +150,15 @@ fn known(library: &Library, probe: &Probe, judged: &[Judged<'_>]) -> String {
     lines.push(format!("TensorRT-RTX  {}", release.unwrap_or("none: plans for RTX GPUs can be neither built nor run")));
     lines.extend(judged.iter().map(|each| format!("engine        {}{}", each.place, each.verdict)));
     lines.join("\n")
+}
+
+/// A line for each release that an engine, or a part of it, was made with and that is not here; each begins a new line.
+fn releases_text(made: &[(Option<&str>, Vec<OtherRelease>)]) -> String {
+    let line = |(part, other): (Option<&str>, &OtherRelease)| {
+        let part = part.map_or(String::new(), |part| format!("{part}: "));
+        format!("\nrelease       {part}{other}; {}", of_release(other))
+    };
+    made.iter().flat_map(|(part, others)| others.iter().map(move |other| line((*part, other)))).collect()
 }
 
 /// Opens the engine's first graph, and tells which providers took its nodes.

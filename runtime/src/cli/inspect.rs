@@ -1,7 +1,7 @@
 //! `runtime inspect`: what an engine is.
 
 use tileforge_contract::{Meaning, ReceptiveField, Shapes, TensorSpec, Upscale};
-use tileforge_engine::manifest::Gate;
+use tileforge_engine::manifest::{Gate, Recipe};
 use tileforge_engine::{Bundle, Engine, Graph, Manifest, Pipeline, PipelineManifest};
 use tileforge_runtime::upscale::TileShape;
 use tileforge_terminal::{print, print_json};
@@ -37,14 +37,21 @@ pub(crate) fn run(arguments: &Arguments) -> CommandResult {
 
 /// The pipeline, and then each part under its name.
 fn pipeline_text(pipeline: &Pipeline) -> String {
-    let PipelineManifest { name, producer, diffusion, gates, files, .. } = pipeline.manifest();
+    let PipelineManifest { name, producer, recipe, diffusion, gates, files, .. } = pipeline.manifest();
     let mut lines = vec![format!("name             {name}"), format!("built by         {producer}")];
+    lines.extend(recipe.iter().map(recipe_text));
     lines.extend(diffusion.iter().map(|diffusion| format!("pipeline         {}", diffusion.class)));
     lines.extend(pipeline.parts().map(|(part, engine)| format!("part             {part}, {}", task_text(engine))));
     lines.extend(files.iter().map(|(file, digest)| format!("file             {file}, {} bytes", digest.bytes)));
     lines.extend(gates.iter().map(gate_text));
     lines.extend(pipeline.parts().map(|(part, engine)| format!("\n{part}\n{}", text(engine.manifest()))));
     lines.join("\n")
+}
+
+/// What `engine-builder rebuild` would make the engine of.
+fn recipe_text(recipe: &Recipe) -> String {
+    let origin = recipe.origin.as_ref().map_or(String::new(), |origin| format!(", published at {origin}"));
+    format!("made of          {}{origin}", recipe.model)
 }
 
 fn task_text(engine: &Engine) -> String {
@@ -69,6 +76,7 @@ fn text(manifest: &Manifest) -> String {
         format!("task             {}{enlarges}", contract.task),
         format!("receptive field  {reach}"),
     ];
+    lines.extend(manifest.recipe.iter().map(recipe_text));
     lines.extend(contract.inputs.iter().map(|tensor| format!("input            {}", tensor_text(tensor))));
     lines.extend(contract.outputs.iter().map(|tensor| format!("output           {}", tensor_text(tensor))));
     lines.extend([

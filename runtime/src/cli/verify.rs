@@ -7,7 +7,7 @@ use serde::Serialize;
 use tileforge_contract::Provider;
 use tileforge_engine::{Bundle, Engine};
 use tileforge_runtime::Result;
-use tileforge_session::{Assigned, Environment, Ladder, Placement, selftest};
+use tileforge_session::{Assigned, Environment, Ladder, OtherRelease, Placement, other_releases, selftest};
 use tileforge_terminal::{print, print_json};
 
 use super::chosen::{Chosen, Placing};
@@ -40,6 +40,8 @@ struct Verified {
     assigned: Vec<Assigned>,
     #[serde(flatten)]
     report: selftest::Report,
+    /// What the engine was made with and is not here in that release.
+    other_releases: Vec<OtherRelease>,
 }
 
 impl Verified {
@@ -51,7 +53,8 @@ impl Verified {
         let mut session = Ladder::new(environment, engine, placement)?.session(graph, 0)?;
         let report = selftest::verify(engine, &mut session)?;
         let assigned = session.assigned().to_vec();
-        Ok(Self { provider: Assigned::most(&assigned), assigned, report })
+        let other_releases = other_releases(engine, environment);
+        Ok(Self { provider: Assigned::most(&assigned), assigned, report, other_releases })
     }
 
     fn text(&self) -> String {
@@ -69,10 +72,12 @@ impl Verified {
 
     /// What `place` says about itself if the self-test was missed.
     fn problem(&self, place: &Path) -> Option<String> {
-        let Self { report, .. } = self;
+        let Self { report, other_releases, .. } = self;
+        let releases = other_releases.iter().map(|other| format!("; {other}")).collect::<String>();
         (!report.passed).then(|| {
             format!(
-                "{}: self-test of {}: expected a largest error of {:.2e}, found {}; build the engine for this box",
+                "{}: self-test of {}: expected a largest error of {:.2e}, found {}{releases}; build the engine for \
+                 this box",
                 place.display(),
                 report.graph,
                 report.tolerance,

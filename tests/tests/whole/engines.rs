@@ -1,6 +1,6 @@
 //! Engine directories: built from every kind of source; whole, or refused.
 
-use end_to_end::{command, copied_engine, demo_engine, names_in, repository, run, words};
+use end_to_end::{Outcome, command, copied_engine, demo_engine, names_in, repository, run, words};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -194,7 +194,8 @@ fn a_changed_engine_is_refused() {
 
     let manifest = fs::read_to_string(engine.join("manifest.json")).unwrap();
     fs::write(engine.join("manifest.json"), manifest.replace("\"schema\": 2", "\"schema\": 1")).unwrap();
-    let _ = infer().failure(1, &["expected a manifest of schema 2, found 1", "rebuild it with engine-builder"]);
+    let _ = infer()
+        .failure(1, &["expected a manifest of schema 2, found 1", "`engine-builder rebuild` makes the engine again"]);
     fs::write(engine.join("manifest.json"), &manifest[..manifest.len() / 2]).unwrap();
     let _ = infer().failure(1, &["manifest.json"]);
     fs::remove_file(engine.join("manifest.json")).unwrap();
@@ -249,6 +250,40 @@ fn what_took_the_nodes_is_in_every_result() {
         );
         assert!(json["assigned"][0]["nodes"].as_u64().unwrap() > 10, "{json}");
     }
+}
+
+#[test]
+fn doctor_counts_the_processors_that_it_may_use() {
+    let runtime = command("runtime", [""; 0]).get_program().to_owned();
+    let doctor = |processors: Option<&str>, more: &[&str]| {
+        let mut command = match processors {
+            None => command("runtime", [""; 0]),
+            Some(processors) => {
+                let mut command = std::process::Command::new("taskset");
+                command.args(["--cpu-list", processors]).arg(&runtime).env("CUDA_VISIBLE_DEVICES", "");
+                command
+            }
+        };
+        Outcome::of(command.arg("doctor").args(more)).success()
+    };
+    let number = |value: &serde_json::Value| value.as_u64().unwrap();
+    let cpu = doctor(None, &["--json"]).json()["cpu"].clone();
+    let (processors, cores, threads) = (number(&cpu["processors"]), number(&cpu["cores"]), number(&cpu["threads"]));
+    assert!((1..=processors).contains(&cores) && threads == cores, "{cpu}");
+    assert_eq!(processors, std::thread::available_parallelism().unwrap().get() as u64);
+    let line = |processors: u64, cores: u64, threads: u64| {
+        format!("processors    {processors} on {cores} cores for this process; a session takes {threads} threads\n")
+    };
+    let text = doctor(None, &[]).stdout;
+    assert!(text.contains(&line(processors, cores, threads)), "{text}");
+    // The first processor that this test may use, alone.
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    let first = allowed.split([',', '-']).next().unwrap();
+    let text = doctor(Some(first), &[]).stdout;
+    assert!(text.contains(&line(1, 1, 1)), "{text}");
+    let cpu = doctor(Some(first), &["--json"]).json()["cpu"].clone();
+    assert_eq!(["processors", "cores", "threads"].map(|key| number(&cpu[key])), [1, 1, 1]);
 }
 
 #[test]

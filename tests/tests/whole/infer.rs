@@ -315,3 +315,32 @@ fn the_report_says_what_ran() {
     }
     assert!(report["peak_memory_bytes"].as_u64().unwrap() > 10_000_000);
 }
+
+#[test]
+fn png_compression_changes_the_size_of_a_file_and_no_pixel() {
+    let work = tempfile::tempdir().unwrap();
+    let input = work.path().join("in.png");
+    // Of 8 bits: the noise in the lower half of 16 bits is compressed by nothing.
+    DynamicImage::from(photo(120, 100).0).to_rgb8().save(&input).unwrap();
+    // The second byte of a zlib stream tells its level: the first data of a PNG begin with it.
+    let written = ["fast", "default", "best"].map(|how| {
+        let output = work.path().join(format!("{how}.png"));
+        infer(demo_engine(), &input, &output, &["--png-compression", how]);
+        let bytes = std::fs::read(&output).unwrap();
+        let data = bytes.windows(4).position(|word| word == b"IDAT").unwrap() + 4;
+        (bytes[data + 1], bytes.len(), image::open(&output).unwrap().into_rgb8())
+    });
+    assert_eq!(written.each_ref().map(|(level, ..)| *level), [0x01, 0x9c, 0xda]);
+    let [fast, default, best] = written.each_ref().map(|(_, bytes, _)| *bytes);
+    assert!(best <= default && default < fast, "{best} {default} {fast}");
+    assert!(written.iter().all(|(.., pixels)| *pixels == written[0].2));
+    let plain = work.path().join("plain.png");
+    infer(demo_engine(), &input, &plain, &[]);
+    assert!(std::fs::read(&plain).unwrap() == std::fs::read(work.path().join("default.png")).unwrap());
+
+    let output = work.path().join("refused.png");
+    let line = words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input, &"--output", &output]);
+    let wrong = run("runtime", line.into_iter().chain(["--png-compression".into(), "most".into()]));
+    let _ = wrong.failure(2, &["--png-compression", "fast", "best"]);
+    assert!(!output.exists());
+}

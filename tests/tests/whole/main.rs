@@ -6,6 +6,7 @@ mod any_size;
 mod bad_input;
 mod batches;
 mod bundle;
+mod ci;
 mod components;
 mod contributing;
 mod convert;
@@ -19,6 +20,7 @@ mod hostile;
 mod infer;
 mod intrusion;
 mod many;
+mod model_package;
 mod models;
 mod output_paths;
 mod parity;
@@ -26,6 +28,7 @@ mod pipeline_engines;
 mod pipeline_sources;
 mod pipelines;
 mod precision;
+mod rebuild;
 #[cfg(feature = "rtx")]
 mod rtx_engines;
 #[cfg(feature = "rtx")]

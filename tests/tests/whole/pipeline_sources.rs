@@ -125,6 +125,25 @@ fn adaptations_are_merged_into_folders_and_model_files() {
     assert!(made("plain", &from, &[]) != expected);
     assert!(made("adapted", &from, &["--lora", &half]) == expected);
     assert!(made("adapted-model", &described, &["--lora", &half]) == expected);
+    // Made again, from what the manifests say: the adaptations are found beside what the engine was made of.
+    for (name, from) in [("adapted", &from), ("adapted-model", &described)] {
+        let engine = work.path().join(name);
+        let before = fs::read(engine.join("manifest.json")).unwrap();
+        let rebuild = |more: &[&dyn AsRef<std::ffi::OsStr>]| {
+            let line = [&"rebuild" as &dyn AsRef<std::ffi::OsStr>, &engine, &"--model", from];
+            let mut command = command("engine-builder", words(&[&line, more].concat()));
+            Outcome::of(
+                command.env("MODEL_PATH", work.path().join("weights")).env("HF_HUB_CACHE", work.path().join("x")),
+            )
+        };
+        let told = rebuild(&[]).success().stderr;
+        assert!(told.contains("all files are the same as before"), "{told}");
+        assert!(fs::read(engine.join("manifest.json")).unwrap() == before);
+        let other = work.path().join("other.safetensors");
+        let text = fs::read(&style).unwrap();
+        fs::write(&other, [&text[..text.len() - 4], &2_f32.to_le_bytes()].concat()).unwrap();
+        let _ = rebuild(&[&"--lora", &other]).failure(1, &["style.safetensors: expected SHA-256"]);
+    }
     // A file for a network of other sizes.
     let wrong = folder(work.path(), "xl");
     let refused = ["style.safetensors", "2 tensors are of no layer"];

@@ -439,3 +439,30 @@ fn what_cannot_be_built_is_refused() {
         .failure(2, &["minmax, percentile, entropy, mse"]);
     assert!(!work.path().join("engine").exists());
 }
+
+#[test]
+fn what_the_calibration_budget_leaves_out_is_in_the_manifest() {
+    let work = tempfile::tempdir().unwrap();
+    // One run of the large graph takes 3.0·10¹² operations: with its reference, more than a minute of the budget.
+    let profile = profile(work.path(), "cpu", "fp16", 50.0);
+    let text = fs::read_to_string(&profile).unwrap().replace("48x48", "3072x3072");
+    fs::write(&profile, text).unwrap();
+    let budget = ["--calibration-budget", "1"];
+    let told = build_engine(work.path(), &repository("models/compact-x4.yaml"), &profile, &budget).success().stderr;
+    let line = "left out, with a calibration budget of 1 minutes (--calibration-budget): the gates of \
+                model-1x3x3072x3072.onnx";
+    assert!(told.contains(line), "{told}");
+    let manifest = manifest_in(work.path());
+    let expected = serde_json::json!({
+        "budget_minutes": 1, "calibration_runs": 0, "judged": 0, "graphs": ["model-1x3x3072x3072.onnx"],
+    });
+    assert_eq!(manifest["left_out"], expected);
+    let of_gates: BTreeSet<&str> =
+        manifest["gates"].as_array().unwrap().iter().map(|gate| gate["graph"].as_str().unwrap()).collect();
+    assert_eq!(of_gates, BTreeSet::from(["model-1x3x24x24.onnx"]));
+    for wrong in ["0", "100001", "ten"] {
+        let budget = ["--calibration-budget", wrong];
+        let refused = build_engine(work.path(), &repository("models/compact-x4.yaml"), &profile, &budget);
+        let _ = refused.failure(2, &["--calibration-budget", wrong]);
+    }
+}

@@ -8,6 +8,7 @@ use crate::MANIFEST_FILE;
 use crate::error::Result;
 use crate::manifest::{FileDigest, Gate, SCHEMA};
 use crate::opened::MANIFEST_MAXIMUM_BYTES;
+use crate::recipe::Recipe;
 use crate::signature::SIGNATURE_FILE;
 use crate::validate::{check_digest, plain_name, rule};
 
@@ -29,6 +30,9 @@ pub struct PipelineManifest {
     pub producer: String,
     /// The digest of each part's manifest, by the part's name: that of its folder.
     pub parts: BTreeMap<String, FileDigest>,
+    /// How it was ordered, for another build. Parts have none of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recipe: Option<Recipe>,
     /// What a diffusion pipeline is beside its networks. `None` if the parts' contracts say everything, as those of an
     /// autoencoder do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,13 +71,14 @@ impl PipelineManifest {
     pub fn validate(&self) -> Result<()> {
         rule(self.schema == SCHEMA, || format!("schema: expected {SCHEMA}, found {}", self.schema))?;
         plain_name("name", &self.name)?;
+        self.recipe.iter().try_for_each(Recipe::validate)?;
         let count = self.parts.len();
         rule((1..=PARTS_MAXIMUM).contains(&count), || {
             format!("parts: expected 1 to {PARTS_MAXIMUM} parts, found {count}")
         })?;
         for (part, digest) in &self.parts {
             own_name("parts", part)?;
-            check_digest("parts", part, digest)?;
+            check_digest("parts", part, &digest.sha256)?;
             rule(digest.bytes <= MANIFEST_MAXIMUM_BYTES, || {
                 format!("parts.{part}: expected at most {MANIFEST_MAXIMUM_BYTES} bytes, found {}", digest.bytes)
             })?;
@@ -88,7 +93,7 @@ impl PipelineManifest {
             rule(rest.is_none() || !self.files.contains_key(first), || {
                 format!("files: \"{first}\" is a file and the folder of \"{name}\"")
             })?;
-            check_digest("files", name, digest)?;
+            check_digest("files", name, &digest.sha256)?;
         }
         for Gate { graph, .. } in &self.gates {
             rule(graph == Gate::PICTURE, || {
@@ -132,7 +137,7 @@ mod tests {
     fn value() -> Value {
         let digest = json!({ "bytes": 1, "sha256": "0".repeat(64) });
         json!({
-            "schema": 2, "name": "sd15", "producer": "engine-builder 0.1.0",
+            "schema": 2, "name": "sd15", "producer": "engine-builder 0.1.0", "recipe": crate::recipe::tests::value(),
             "parts": { "unet": digest, "vae_decoder": digest },
             "diffusion": {
                 "class": "StableDiffusionPipeline", "force_zeros_for_empty_prompt": false,
@@ -164,11 +169,12 @@ mod tests {
             move |value: &mut Value| value[key][name] = digest.clone()
         };
         type Change<'c> = &'c dyn Fn(&mut Value);
-        let cases: [(Change<'_>, &str); 18] = [
+        let cases: [(Change<'_>, &str); 19] = [
             (&|value| value["schema"] = json!(1), "expected a manifest of schema 2, found 1"),
             (&|value| value["unknown"] = json!(1), "unknown field"),
             (&|value| value["graphs"] = json!([]), "unknown field"),
             (&|value| value["name"] = json!("../x"), "plain file name"),
+            (&|value| value["recipe"]["model"] = json!("../x"), "recipe.model: expected a plain file name"),
             (&|value| value["parts"] = json!({}), "expected 1 to 64 parts, found 0"),
             (&|value| value["diffusion"]["class"] = json!("a b"), "the name of a class"),
             (&|value| value["diffusion"] = json!(null), "gates: only a diffusion pipeline makes a picture"),

@@ -2,6 +2,8 @@
 
 mod input;
 mod outcome;
+pub(super) mod rebuild;
+mod recipe;
 
 use super::talk::Shown;
 use super::{CommandResult, Failure, environment, models};
@@ -9,6 +11,7 @@ use input::{Input, Made};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tileforge_contract::{Precision, Provider, Task};
+use tileforge_engine::manifest::{ProfileRecipe, Recipe};
 use tileforge_engine_builder::rtx::PlanProgram;
 use tileforge_engine_builder::{
     Beside, Built, BuiltPipeline, CalibrationBudget, DiffusionSource, Error, GraphFile, ModelFile, PartOrder, Plans,
@@ -111,6 +114,14 @@ pub(super) struct Arguments {
     json: bool,
 }
 
+impl Arguments {
+    /// Hyperparameters that the checkpoint does not state.
+    fn hyperparameters(&self) -> BTreeMap<String, String> {
+        let chunk = self.chunk.iter().map(|chunk| ("chunk".to_owned(), chunk.clone()));
+        self.set.iter().cloned().chain(chunk).collect()
+    }
+}
+
 /// What is asked of the engine of a diffusion pipeline.
 #[derive(clap::Args)]
 struct DiffusionArguments {
@@ -153,6 +164,15 @@ const PROFILE: &str = "{profile}";
 const CALIBRATION_TILES: u32 = 32;
 
 pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResult {
+    build_checked(arguments, ort_lib, |_| Ok(()))
+}
+
+/// Builds engines after `check` has agreed to what they are made of.
+fn build_checked(
+    arguments: &Arguments,
+    ort_lib: Option<&Path>,
+    check: impl FnOnce(&Recipe) -> CommandResult,
+) -> CommandResult {
     let output = arguments.output.to_string_lossy().into_owned();
     let names = match arguments.profile.as_slice() {
         [name] if name == "all" => profile::names(),
@@ -165,6 +185,9 @@ pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResul
     let environment = environment(ort_lib)?;
     let model = is_model_file(&arguments.model).then(|| ModelFile::read(&arguments.model)).transpose()?;
     let mut profiles = names.iter().map(|name| Profile::read(name)).collect::<Result<Vec<_>, _>>()?;
+    let recorded =
+        profiles.iter().map(|profile| Ok(ProfileRecipe { name: profile.name.clone(), sha256: profile.sha256()? }));
+    let recorded = recorded.collect::<Result<Vec<_>, Error>>()?;
     if let Some(precision) = arguments.precision {
         profiles.iter_mut().try_for_each(|profile| profile.set_precision(precision))?;
     }
@@ -173,11 +196,10 @@ pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResul
         let required = |profile| portable::require_compiled(&environment, profile, program.as_ref());
         profiles.iter().try_for_each(required)?;
     }
-    let chunk = arguments.chunk.iter().map(|chunk| ("chunk".to_owned(), chunk.clone()));
     let component = arguments.component.as_deref();
     let mut options = SourceOptions {
         task: None,
-        hyperparameters: arguments.set.iter().cloned().chain(chunk).collect(),
+        hyperparameters: arguments.hyperparameters(),
         weights: models::weight_folders(),
         sizes: arguments.size.clone(),
         frames: arguments.frames.map(usize::from),
@@ -199,8 +221,13 @@ pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResul
             Input::of_path(&arguments.model, &options)?
         }
     };
-    let target = |profile: &Profile| Target::new(profile, &input, arguments.precision.is_none());
-    let targets = profiles.iter().map(target).collect::<Result<Vec<_>, _>>()?;
+    let recipe = recipe::of(arguments, &input, model.as_ref())?;
+    check(&recipe)?;
+    let target = |(profile, recorded): (&Profile, ProfileRecipe)| {
+        let recipe = Recipe { profile: recorded, ..recipe.clone() };
+        Target::new(profile, &input, arguments.precision.is_none(), recipe)
+    };
+    let targets = profiles.iter().zip(recorded).map(target).collect::<Result<Vec<_>, _>>()?;
     let jobs = usize::from(arguments.jobs);
     let work = Work { arguments, environment: &environment, input: &input, program };
     if let [target] = targets.as_slice() {
@@ -228,11 +255,13 @@ struct Target {
     profiles: Vec<Profile>,
     /// The parts that stay in FP32, whatever precision is asked for.
     kept: BTreeSet<String>,
+    /// What the engine's manifest says about how it was ordered.
+    recipe: Recipe,
 }
 
 impl Target {
     /// With the precision that suits the model best, if nobody asked for another one.
-    fn new(profile: &Profile, input: &Input<'_>, is_free: bool) -> Result<Self, Error> {
+    fn new(profile: &Profile, input: &Input<'_>, is_free: bool, recipe: Recipe) -> Result<Self, Error> {
         let mut kept = BTreeSet::new();
         let of = |(part, made): (Option<&str>, &Made<'_>)| {
             let mut profile = profile.clone();
@@ -247,7 +276,7 @@ impl Target {
             Ok(profile)
         };
         let profiles = input.all().into_iter().map(of).collect::<Result<_, Error>>()?;
-        Ok(Self { name: profile.name.clone(), profiles, kept })
+        Ok(Self { name: profile.name.clone(), profiles, kept, recipe })
     }
 }
 
@@ -296,7 +325,9 @@ impl Work<'_> {
         for ((part, made), profile) in self.input.all().into_iter().zip(&target.profiles) {
             let Some(part) = part else {
                 let options = self.options(self.arguments.calibration.clone(), made.facts);
-                let built = build(self.environment, progress, &made.source, profile, &options, &plans, &directory)?;
+                let order = PartOrder { source: &made.source, profile: profile.clone(), options };
+                let recipe = Some(target.recipe.clone());
+                let built = build(self.environment, progress, &order, recipe, &plans, &directory)?;
                 return Ok(Outcome::Engine(Box::new(built)));
             };
             let options = if target.kept.contains(part) {
@@ -308,7 +339,8 @@ impl Work<'_> {
         }
         let none = Beside::default();
         let beside = if let Input::Parts(_, beside) = self.input { beside } else { &none };
-        let built = build_pipeline(self.environment, progress, &orders, beside, &plans, &directory)?;
+        let recipe = Some(target.recipe.clone());
+        let built = build_pipeline(self.environment, progress, &orders, beside, recipe, &plans, &directory)?;
         Ok(Outcome::Pipeline(Box::new(built)))
     }
 

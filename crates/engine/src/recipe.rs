@@ -1,0 +1,214 @@
+//! How an engine was ordered: what another build needs to make it again.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tileforge_contract::Precision;
+
+use crate::digest::FileDigest;
+use crate::error::Result;
+use crate::validate::{check_digest, plain_name, rule};
+
+/// What an engine was built of, and with which choices.
+///
+/// Files have names here and no folders. So the same inputs give the same bytes wherever they are, and an engine tells
+/// nothing about the machine that built it. Their digests say whether a file that is found later is the same one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// The name of the model file, checkpoint, graph or folder.
+    pub model: String,
+    /// Where a model file says that its weights are published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// Every file that was read for the graphs and copied into the engine, by its name below the model's folder.
+    pub inputs: BTreeMap<String, FileDigest>,
+    /// The one graph of several that was chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component: Option<String>,
+    /// Hyperparameters that the checkpoint does not state.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hyperparameters: BTreeMap<String, String>,
+    /// Sizes of the pictures, width and height, that were asked for in the place of those of the model or profile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sizes: Vec<[u32; 2]>,
+    /// Frames of a video in one run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<u16>,
+    /// What was asked for of a diffusion pipeline.
+    #[serde(default, skip_serializing_if = "DiffusionRecipe::is_empty")]
+    pub diffusion: DiffusionRecipe,
+    /// The profile.
+    pub profile: ProfileRecipe,
+    /// Another precision than the profile's or the model's, if one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Precision>,
+    /// How activations were measured.
+    pub calibration: CalibrationRecipe,
+}
+
+/// What was asked for of a diffusion pipeline.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DiffusionRecipe {
+    /// Pictures that are made together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u16>,
+    /// Numbers of tokens of a text.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<u16>,
+    /// The variant of the weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// Low-rank adaptations that were merged into the weights, in this order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub adaptations: Vec<Adaptation>,
+    /// The name of the folder that describes a pipeline in one file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
+}
+
+impl DiffusionRecipe {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A file of low-rank adaptations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adaptation {
+    /// The file's name.
+    pub file: String,
+    /// How strongly it was applied: 1 is as trained.
+    pub scale: f64,
+    /// The file's size and digest.
+    pub digest: FileDigest,
+}
+
+/// The profile that an engine was built for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileRecipe {
+    /// Its name.
+    pub name: String,
+    /// SHA-256 of the profile with everything that it inherits.
+    pub sha256: String,
+}
+
+/// How activations were measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CalibrationRecipe {
+    /// The folder of pictures or tensors, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<FolderRecipe>,
+    /// Number of tiles, if another one than usual was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tiles: Option<u32>,
+    /// What calibration and gates might run, in minutes that each stand for a fixed number of operations.
+    pub budget_minutes: u32,
+    /// How the range of an activation was chosen, if another method than usual was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<String>,
+    /// The first and the last layer were quantised as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all_layers: bool,
+}
+
+/// A folder that was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FolderRecipe {
+    /// Its name.
+    pub name: String,
+    /// SHA-256 over the names and digests of the files in it.
+    pub sha256: String,
+}
+
+impl Recipe {
+    /// Checks that all names are plain and all digests have their form.
+    pub(crate) fn validate(&self) -> Result<()> {
+        plain_name("recipe.model", &self.model)?;
+        plain_name("recipe.profile.name", &self.profile.name)?;
+        check_digest("recipe", "profile", &self.profile.sha256)?;
+        for (name, digest) in &self.inputs {
+            name.split('/').try_for_each(|part| plain_name("recipe.inputs", part))?;
+            check_digest("recipe.inputs", name, &digest.sha256)?;
+        }
+        for Adaptation { file, scale, digest } in &self.diffusion.adaptations {
+            plain_name("recipe.diffusion.adaptations", file)?;
+            check_digest("recipe.diffusion.adaptations", file, &digest.sha256)?;
+            rule(scale.is_finite(), || format!("recipe.diffusion.adaptations.{file}: expected a finite scale"))?;
+        }
+        self.diffusion.config.iter().try_for_each(|name| plain_name("recipe.diffusion.config", name))?;
+        if let Some(folder) = &self.calibration.folder {
+            plain_name("recipe.calibration.folder", &folder.name)?;
+            check_digest("recipe.calibration", "folder", &folder.sha256)?;
+        }
+        rule(self.sizes.iter().all(|[width, height]| *width > 0 && *height > 0), || {
+            "recipe.sizes: expected sides of at least 1".into()
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    pub(crate) fn value() -> Value {
+        let digest = json!({ "bytes": 1, "sha256": "0".repeat(64) });
+        json!({
+            "model": "sd15", "origin": "someone/sd15@main",
+            "inputs": { "unet/model.safetensors": digest, "model_index.json": digest },
+            "component": "unet", "hyperparameters": { "chunk": "first" }, "sizes": [[64, 128]], "frames": 5,
+            "diffusion": {
+                "batch": 2, "tokens": [77, 154], "variant": "fp16", "config": "sd15-config",
+                "adaptations": [{ "file": "style.safetensors", "scale": 0.8, "digest": digest }],
+            },
+            "profile": { "name": "cpu", "sha256": "0".repeat(64) },
+            "precision": "int8",
+            "calibration": {
+                "folder": { "name": "photos", "sha256": "0".repeat(64) }, "tiles": 4, "budget_minutes": 10,
+                "range": "mse", "all_layers": true,
+            },
+        })
+    }
+
+    fn parse(value: &Value) -> Result<Recipe, String> {
+        let recipe: Recipe = serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
+        recipe.validate().map_err(|error| error.to_string())?;
+        Ok(recipe)
+    }
+
+    #[test]
+    fn a_recipe_survives_the_round_trip_and_leaves_out_what_was_not_asked_for() {
+        assert_eq!(serde_json::to_value(parse(&value()).unwrap()).unwrap(), value());
+        let least = json!({
+            "model": "x4.pth", "inputs": {}, "profile": value()["profile"], "calibration": { "budget_minutes": 10 },
+        });
+        assert_eq!(serde_json::to_value(parse(&least).unwrap()).unwrap(), least);
+    }
+
+    #[test]
+    fn names_that_leave_their_folder_are_refused() {
+        for (pointer, wrong, expected) in [
+            ("/model", json!("../sd15"), "recipe.model"),
+            ("/inputs", json!({ "../x": value()["inputs"]["model_index.json"] }), "recipe.inputs"),
+            ("/profile/name", json!("/etc/profile"), "recipe.profile.name"),
+            ("/profile/sha256", json!("0"), "64 lower-case"),
+            ("/diffusion/config", json!(".."), "recipe.diffusion.config"),
+            ("/diffusion/adaptations/0/file", json!("a/b"), "recipe.diffusion.adaptations"),
+            ("/calibration/folder/name", json!("a\\b"), "recipe.calibration.folder"),
+            ("/sizes/0/0", json!(0), "recipe.sizes"),
+            ("/frames", json!("all"), "invalid type"),
+        ] {
+            let mut value = value();
+            *value.pointer_mut(pointer).unwrap() = wrong;
+            let error = parse(&value).unwrap_err();
+            assert!(error.contains(expected), "{pointer}: {error}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What an engine was made of, recorded for another build, and compared with what is there later.
+
+use crate::{Beside, Error, Result, Source};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+use tileforge_engine::digest::{FileDigest, sha256, sha256_file};
+use tileforge_engine::manifest::{FolderRecipe, Recipe};
+use tileforge_engine::rebuild::Predecessor;
+
+/// Digests every file that sources and `beside` are read from.
+///
+/// Their names are those of `known` (such as `unet/model.safetensors`) that their paths end with, else those below the
+/// first of `folders` that holds them, else as much of the end of their paths as tells them apart. So they are the same
+/// wherever these folders are.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn input_digests<'k>(
+    known: impl IntoIterator<Item = &'k str>,
+    folders: &[&Path],
+    sources: &[&Source],
+    beside: &Beside,
+) -> Result<BTreeMap<String, FileDigest>> {
+    let mut known: Vec<&str> = known.into_iter().collect();
+    // The longest first: `model.json` is the end of `unet/model.json`, too.
+    known.sort_by_key(|name| std::cmp::Reverse(name.len()));
+    let mut files = Vec::new();
+    for source in sources {
+        files.extend(source.inputs()?);
+    }
+    files.extend(beside.files.values().cloned());
+    let (mut named, mut done) = (BTreeMap::new(), BTreeSet::new());
+    for file in files.into_iter().filter(|file| done.insert(file.clone())) {
+        let name = names_of(&file, &known, folders).into_iter().find(|name| !named.contains_key(name));
+        let name = name.ok_or_else(|| Error::input(&file, "expected another name than those of the other files"))?;
+        named.insert(name, sha256_file(&file)?);
+    }
+    Ok(named)
+}
+
+/// The names that a file may be recorded under, the best first.
+fn names_of(file: &Path, known: &[&str], folders: &[&Path]) -> Vec<String> {
+    let known = known.iter().filter(|name| file.ends_with(name)).map(PathBuf::from);
+    let below = folders.iter().filter_map(|folder| file.strip_prefix(folder).ok()).filter(|path| path.is_relative());
+    let parts: Vec<Component<'_>> = file.components().collect();
+    let ends = (0..parts.len()).rev().map(|from| parts.iter().skip(from).collect::<PathBuf>());
+    let text = |path: PathBuf| {
+        let parts = path.components().filter_map(|part| match part {
+            Component::Normal(part) => Some(plain(&part.to_string_lossy())),
+            _ => None,
+        });
+        parts.collect::<Vec<_>>().join("/")
+    };
+    let all = known.chain(below.map(Path::to_owned)).chain(ends).map(text);
+    all.filter(|name| !name.is_empty()).collect()
+}
+
+/// The name of a file or folder as a manifest may have it.
+pub fn plain_name(path: &Path) -> String {
+    let named = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    // `.` and `..` have the name of the folder that they stand for.
+    let named = named.or_else(|| Some(path.canonicalize().ok()?.file_name()?.to_string_lossy().into_owned()));
+    plain(&named.unwrap_or_default())
+}
+
+/// The same name without what manifests do not allow in names.
+fn plain(name: &str) -> String {
+    let allowed = |c: char| if c.is_control() || ['/', '\\', ':'].contains(&c) { '_' } else { c };
+    let name: String = name.chars().map(allowed).collect();
+    if tileforge_files::is_plain(&name) { name } else { "_".into() }
+}
+
+/// The name of a folder, and a digest over the names and contents of the files in it and in its folders.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn folder_digest(folder: &Path) -> Result<FolderRecipe> {
+    let mut lines = Vec::new();
+    digest_lines(folder, "", &mut lines)?;
+    lines.sort();
+    Ok(FolderRecipe { name: plain_name(folder), sha256: sha256(lines.concat().as_bytes()) })
+}
+
+/// A line for each file, as `sha256sum` writes it. Folders of folders are those of the parts of an engine.
+fn digest_lines(folder: &Path, within: &str, lines: &mut Vec<String>) -> Result<()> {
+    for entry in folder.read_dir().map_err(|e| Error::file(folder, "list", e))? {
+        let path = entry.map_err(|e| Error::file(folder, "list", e))?.path();
+        let name = format!("{within}{}", path.file_name().unwrap_or_default().to_string_lossy());
+        if path.is_file() {
+            lines.push(format!("{}  {name}\n", sha256_file(&path)?.sha256));
+        } else if path.is_dir() && within.is_empty() {
+            digest_lines(&path, &format!("{name}/"), lines)?;
+        }
+    }
+    Ok(())
+}
+
+/// What an engine was made of and `recipe` is not, in a sentence for each file. Files may have got other names; what
+/// counts is that there is one with the digest.
+pub fn changes(predecessor: &Predecessor, recipe: &Recipe) -> Vec<String> {
+    let inputs = recipe.inputs.iter().map(|(name, digest)| (name.as_str(), digest.sha256.as_str()));
+    let adaptations = &recipe.diffusion.adaptations;
+    let found: BTreeMap<&str, &str> =
+        inputs.chain(adaptations.iter().map(|one| (one.file.as_str(), one.digest.sha256.as_str()))).collect();
+    let here: BTreeSet<&str> = found.values().copied().collect();
+    let gone = predecessor.inputs().into_iter().filter(|(_, sha256)| !here.contains(sha256.as_str()));
+    let mut changes: Vec<String> = gone
+        .map(|(name, expected)| {
+            let found = found.get(name.as_str()).map_or("no file with it", |sha256| sha256);
+            format!("{name}: expected SHA-256 {expected}, found {found}")
+        })
+        .collect();
+    let folder = |recipe: &Recipe| recipe.calibration.folder.as_ref().map(|folder| folder.sha256.clone());
+    let (before, now) = (predecessor.recipe.as_ref().and_then(folder), folder(recipe));
+    if let Some(before) = before.filter(|before| now.as_ref() != Some(before)) {
+        let now = now.unwrap_or_else(|| "none".into());
+        changes.push(format!("the calibration folder: expected SHA-256 {before} over its files, found {now}"));
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::fs;
+
+    fn digest(digit: &str) -> FileDigest {
+        FileDigest { bytes: 1, sha256: digit.repeat(64) }
+    }
+
+    fn recipe(inputs: &[(&str, &str)]) -> Recipe {
+        let inputs = inputs.iter().map(|(name, digit)| ((*name).to_owned(), digest(digit))).collect();
+        Recipe { inputs, ..Recipe::default() }
+    }
+
+    fn made_of(recipe: Recipe) -> Predecessor {
+        Predecessor { schema: 2, manifest: Value::Null, recipe: Some(recipe) }
+    }
+
+    #[test]
+    fn a_file_may_have_another_name_and_not_another_content() {
+        let old = made_of(recipe(&[("x4.pth", "a"), ("config.json", "b")]));
+        assert_eq!(changes(&old, &recipe(&[("renamed.pth", "a"), ("config.json", "b"), ("more", "c")])), [""; 0]);
+        let found = changes(&old, &recipe(&[("x4.pth", "c")]));
+        let (a, b, c) = ("a".repeat(64), "b".repeat(64), "c".repeat(64));
+        assert_eq!(
+            found,
+            [
+                format!("config.json: expected SHA-256 {b}, found no file with it"),
+                format!("x4.pth: expected SHA-256 {a}, found {c}"),
+            ]
+        );
+    }
+
+    #[test]
+    fn an_engine_without_a_recipe_has_the_digest_of_its_checkpoint() {
+        let manifest = json!({ "model": { "checkpoint_sha256": "a".repeat(64) } });
+        let old = Predecessor { schema: 1, manifest, recipe: None };
+        assert_eq!(changes(&old, &recipe(&[("x4.pth", "a")])), [""; 0]);
+        assert!(changes(&old, &recipe(&[("x4.pth", "b")]))[0].starts_with("the checkpoint: expected SHA-256 aaa"));
+    }
+
+    #[test]
+    fn a_changed_calibration_folder_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("unet")).unwrap();
+        fs::write(folder.path().join("unet/a.png"), "a").unwrap();
+        let with = |folder| {
+            let mut recipe = recipe(&[]);
+            recipe.calibration.folder = folder;
+            recipe
+        };
+        let before = folder_digest(folder.path()).unwrap();
+        let old = made_of(with(Some(before.clone())));
+        assert_eq!(changes(&old, &with(Some(before.clone()))), [""; 0]);
+        assert!(changes(&old, &with(None))[0].starts_with("the calibration folder: expected SHA-256"));
+        for (name, text) in [("unet/a.png", "b"), ("b.png", "a")] {
+            fs::write(folder.path().join(name), text).unwrap();
+            assert_eq!(changes(&old, &with(Some(folder_digest(folder.path()).unwrap()))).len(), 1);
+        }
+    }
+
+    #[test]
+    fn files_have_their_names_below_a_folder_or_as_much_of_their_path_as_tells_them_apart() {
+        let folders = [Path::new("config"), Path::new("models/sd"), Path::new("")];
+        let names = |file| names_of(Path::new(file), &["unet/x.json", "x.json"], &folders);
+        assert_eq!(names("models/sd/unet/y.safetensors")[0], "unet/y.safetensors");
+        assert_eq!(names("config/tokenizer/vocab.json")[0], "tokenizer/vocab.json");
+        assert_eq!(names("/hub/snapshots/1/unet/x.json")[..2], ["unet/x.json", "x.json"]);
+        assert_eq!(names("/cache/a/y.json"), ["y.json", "a/y.json", "cache/a/y.json", "cache/a/y.json"]);
+        assert_eq!(plain_name(Path::new("a:b\n.pth")), "a_b_.pth");
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(plain_name(Path::new(".")), plain_name(&here));
+    }
+}
