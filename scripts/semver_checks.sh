@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-version=0.48.0
+version=0.51.0
 tools=target/tools
 
 baseline=${1:-$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || true)}

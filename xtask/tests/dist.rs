@@ -119,6 +119,12 @@ fn two_runs_give_the_same_bytes() {
     for (name, bytes) in &one {
         assert!(two[name] == *bytes, "{name} differs");
     }
+    // A release without a key does not keep the signature of the one before.
+    let output = folder.path().join("dist");
+    success(&mut dist(&output));
+    assert!(
+        !output.join("SHA256SUMS.sig").exists() && fs::read(output.join("SHA256SUMS")).unwrap() == one["SHA256SUMS"]
+    );
 }
 
 #[test]

@@ -39,8 +39,7 @@ pub(crate) struct Arguments {
     /// What a release is for; may be repeated [default: this machine]
     #[arg(long, value_name = "TRIPLE", value_parser = target::parse)]
     target: Vec<&'static Target>,
-    /// Programs that are built already, for one target. They also print manual pages and completions, so they have to
-    /// run here
+    /// Programs that are built already, for one target
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
     /// An ONNX Runtime that scripts/setup_onnxruntime.py has installed, for one target [default: it is downloaded]
@@ -74,11 +73,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let key = arguments.key.as_deref().map(PrivateKey::read).transpose().map_err(|error| error.to_string())?;
     let seconds = date()?;
     targets.iter().try_for_each(|target| build::check(target, arguments.programs.is_some()))?;
-    let speaking = match &arguments.programs {
-        Some(folder) => folder.clone(),
-        None => build::programs(target::here()?, arguments.rtx)?,
-    };
-    let spoken = content::spoken_by(&speaking)?;
+    // Programs that run here print the manual pages and completions, which are the same for all targets.
+    let spoken = content::spoken_by(&match &arguments.programs {
+        Some(folder) if targets.iter().all(|target| target.is_here()) => folder.clone(),
+        _ => build::programs(target::here()?, arguments.rtx)?,
+    })?;
     let mut made: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for target in targets {
         let programs = match &arguments.programs {
@@ -110,6 +109,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
     made.insert("SHA256SUMS".into(), sums.into());
     fs::create_dir_all(&arguments.output).map_err(|error| at(&arguments.output, &error))?;
+    // A signature of an earlier release in this folder would not be one of these checksums.
+    let signature = arguments.output.join("SHA256SUMS.sig");
+    if key.is_none() && signature.exists() {
+        fs::remove_file(&signature).map_err(|error| at(&signature, &error))?;
+    }
     for (name, bytes) in &made {
         let path = arguments.output.join(name);
         unfinished::write(&path, bytes).map_err(|error| at(&path, &error))?;
