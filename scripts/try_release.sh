@@ -33,7 +33,7 @@ run() {
         root=$1 inside=$2
         shift 2
         [ -e "$root/proc/self" ] || { mkdir -p "$root/proc" && mount --rbind /proc "$root/proc"; }
-        exec env --ignore-environment HOME="$inside" CUDA_VISIBLE_DEVICES= chroot "$root" "$@"
+        exec env --ignore-environment PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME="$inside" CUDA_VISIBLE_DEVICES= chroot "$root" "$@"
     ' bash "$root" "$inside" ${emulator:+"$inside/emulator"} "$inside/bin/$program" "$@"
 }
 
