@@ -23,10 +23,15 @@ RTX_FEATURE := $(if $(and $(filter x86_64,$(shell uname -m)),$(LIBCLANG)),--feat
 WITHOUT_RTX := plans for RTX GPUs, which need x86-64 and libclang (apt install libclang-dev)
 # Plans for RTX GPUs that are built at the same time.
 JOBS ?= 1
+# What `dist` makes releases for, and the private key of `engine-builder keygen` that signs them.
+TARGETS ?= x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
+KEY ?=
+# The tag or commit that `semver` compares with; without it, the last tag.
+BASELINE ?=
 # Seconds for each fuzz target.
 SECONDS ?= 20
 
-.PHONY: help setup build demo engines engines-of-models engines-of-profile test conformance gpu-check lint format fuzz bench docs clean
+.PHONY: help setup build demo engines engines-of-models engines-of-profile test conformance gpu-check lint format fuzz bench docs dist package semver clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -95,6 +100,15 @@ bench: setup build ## Measure figures of docs/benchmarks.md (LARGE=1: with a pho
 
 docs: ## Build the API documentation in target/doc/
 	RUSTDOCFLAGS="--deny warnings" cargo doc --release --locked --workspace --no-deps
+
+dist: ## Make a release in target/dist/: archives, Debian packages, checksums (TARGETS="…"; KEY=FILE signs it)
+	cargo xtask dist $(TARGETS:%=--target %) $(if $(RTX_FEATURE),--rtx) $(if $(KEY),--key "$(KEY)")
+
+package: ## Pack the crates as they would be published, and build them from their packages
+	cargo package --locked --workspace --exclude end-to-end --exclude xtask
+
+semver: ## Compare the libraries with those of BASELINE, a tag or a commit (else with the last tag)
+	scripts/semver_checks.sh $(BASELINE)
 
 clean: ## Remove everything that was built
 	cargo clean

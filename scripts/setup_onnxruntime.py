@@ -171,7 +171,7 @@ PROVIDER_LIBRARIES = [
 def main() -> int:
     arguments = parse_arguments()
     try:
-        machine = supported_machine(arguments.gpu, arguments.rtx)
+        machine = arguments.machine or supported_machine(arguments.gpu, arguments.rtx)
         tensorrt = tensorrt_from_file(arguments.tensorrt_wheel) if arguments.tensorrt_wheel else None
         arguments.destination.mkdir(parents=True, exist_ok=True)
         with only_run(arguments.destination):
@@ -218,7 +218,14 @@ def parse_arguments() -> argparse.Namespace:
         help="with --gpu: NVIDIA's wheel of TensorRT's libraries, to add them",
     )
     add("--destination", type=Path, default=REPOSITORY / ".onnxruntime", metavar="DIR", help="default: %(default)s")
+    add(
+        "--machine",
+        choices=sorted(CPU_WHEELS),
+        help="for another processor than this machine's, as releases need it: its library is not tried out",
+    )
     arguments = parser.parse_args()
+    if arguments.machine and (arguments.gpu or arguments.rtx):
+        parser.error("--machine goes with neither --gpu nor --rtx")
     if arguments.tensorrt_wheel and not arguments.gpu:
         parser.error("--tensorrt-wheel needs --gpu")
     if arguments.only_onnxruntime and (arguments.tensorrt_wheel or arguments.rtx or not arguments.gpu):
@@ -312,7 +319,7 @@ def provision(arguments: argparse.Namespace, machine: str, tensorrt: Wheel | Non
     linked = library.with_name("libonnxruntime.so").resolve() == library.resolve()
     changed = not linked or reusable.keys() != wanted.keys() or installed.keys() != wanted.keys()
     if changed:
-        install(destination, wheels, reusable)
+        install(destination, wheels, reusable, runs_here=machine == platform.machine())
     report(destination, wheels, gpu and not arguments.only_onnxruntime, changed)
 
 
@@ -357,8 +364,8 @@ def digest(path: Path) -> str:
     return sha256.hexdigest()
 
 
-def install(destination: Path, wheels: list[Wheel], reusable: dict) -> None:
-    """Makes the new installation beside the present one, tests it, and moves it into place."""
+def install(destination: Path, wheels: list[Wheel], reusable: dict, runs_here: bool) -> None:
+    """Makes the new installation beside the present one, tests it if it runs here, and moves it into place."""
     with tempfile.TemporaryDirectory(prefix="staging-", dir=destination) as folder:
         staging = Path(folder)
         records = {}
@@ -374,7 +381,8 @@ def install(destination: Path, wheels: list[Wheel], reusable: dict) -> None:
                 if not wheel.file:
                     file.unlink()  # at once, because all wheels together have a gigabyte
         (staging / "lib" / "libonnxruntime.so").symlink_to(f"libonnxruntime.so.{ONNXRUNTIME}")
-        try_out(staging / "lib" / "libonnxruntime.so")
+        if runs_here:
+            try_out(staging / "lib" / "libonnxruntime.so")
         rtx = staging / "lib" / "libtensorrt_rtx.so.1"
         if rtx.exists():
             # The library opens itself by its plain name when it looks for plugins.

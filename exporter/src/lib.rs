@@ -5,6 +5,11 @@
 //! weights. Nothing is approximated: a tensor that is missing, left over or of another shape is an error, and the graph
 //! computes in FP32 with the weights as they are stored.
 
+/// The examples of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod arch;
 pub mod checkpoint;
 mod error;

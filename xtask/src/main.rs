@@ -2,6 +2,7 @@
 
 mod architectures;
 mod codegen;
+mod dist;
 mod repeat;
 mod synth;
 
@@ -25,6 +26,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Make a release: archives, Debian packages, checksums.
+    Dist(dist::Arguments),
     /// Write a large photo by repeating a small one.
     Repeat(repeat::Arguments),
     /// Write a checkpoint with random weights of any registered architecture.
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Architectures(arguments) => architectures::run(&arguments),
         Task::Codegen { check } => codegen::run(check),
+        Task::Dist(arguments) => dist::run(&arguments),
         Task::Repeat(arguments) => repeat::run(&arguments),
         Task::Synth(arguments) => synth::run(&arguments),
     };

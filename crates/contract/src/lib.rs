@@ -13,6 +13,11 @@
 //! | [`Upscale`] | the contract of a network from picture to picture, as one struct |
 //! | [`Task`], [`Precision`], [`Provider`], [`DataType`] | the words that all crates share |
 
+/// The examples of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[macro_use]
 mod named;
 

@@ -16,6 +16,11 @@
 //! | [`store`] | graphs compiled for one GPU, found by everything that they depend on |
 //! | [`digest`] | SHA-256 of files and bytes |
 
+/// The examples of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod archive;
 mod bundle;
 pub mod diff;

@@ -9,6 +9,11 @@
 //! | [`unfinished`] | makes files and folders under temporary names, and removes those that killed programs left |
 //! | [`owner`] | says whether somebody else can change a file |
 
+/// The examples of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod link;
 mod name;
 mod open;

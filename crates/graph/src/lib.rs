@@ -9,6 +9,11 @@
 //! This crate knows ONNX (<https://github.com/onnx/onnx/blob/main/docs/IR.md>) and nothing of checkpoints, engines or
 //! pixels.
 
+/// The examples of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod attribute;
 mod budget;
 mod checkpoints;

@@ -9,6 +9,11 @@
 //! | [`Picture`] | a whole 8-bit picture, to resize and compare |
 //! | [`tile`] | plans of tiles, and blending their outputs into one picture |
 
+/// The examples of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod error;
 mod format;
 pub mod frames;

@@ -13,6 +13,11 @@
 //! | [`Session`] | a loaded graph, with its tensors: [`Tensor`], [`Buffer`], [`Bound`] |
 //! | [`selftest`] | known inputs and outputs, which show whether an engine computes correctly on this machine |
 
+/// The examples of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod additions;
 mod assigned;
 mod bound;
@@ -21,6 +26,7 @@ pub mod compiled;
 mod environment;
 mod error;
 pub mod fit;
+mod jetson;
 mod ladder;
 mod memory;
 mod native;
@@ -41,6 +47,7 @@ pub use buffer::{Buffer, Buffers, Element};
 pub use environment::Environment;
 pub use error::{Error, Result};
 pub use fit::{Fit, Step, Verdict};
+pub use jetson::Jetson;
 pub use ladder::{Ladder, Placed};
 pub use memory::available_memory;
 pub use options::{OptimisationLevel, SessionOptions};

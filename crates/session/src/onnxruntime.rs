@@ -99,8 +99,9 @@ pub enum Search {
         /// An option or an environment variable.
         by: &'static str,
     },
-    /// The executable's folder, `../lib` from there, and `.onnxruntime/lib` of the source tree that this crate was
-    /// compiled in, where `make setup` puts it. Nowhere else, because a library is executed.
+    /// The executable's folder, `../lib/tileforge` from there, where releases have it, `../lib`, and `.onnxruntime/lib`
+    /// of the source tree that this crate was compiled in, where `make setup` puts it. Nowhere else, because a library
+    /// is executed.
     AroundExecutable,
 }
 
@@ -163,7 +164,7 @@ fn places_around_executable() -> Vec<PathBuf> {
     // Links are followed, so that a link to the program in another folder finds its library.
     let executable = env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
     let Some(folder) = executable.parent() else { return Vec::new() };
-    let beside = [folder.to_owned(), folder.join("..").join("lib")];
+    let beside = [folder.to_owned(), folder.join("../lib/tileforge"), folder.join("../lib")];
     let source_tree = Path::new(SOURCE_TREE).join(".onnxruntime").join("lib");
     beside.into_iter().chain([source_tree]).map(|folder| folder.join(file_name())).collect()
 }
@@ -234,7 +235,7 @@ mod tests {
         let executable = env::current_exe().unwrap().canonicalize().unwrap();
         let folder = executable.parent().unwrap();
         let tree = Path::new(SOURCE_TREE).join(".onnxruntime/lib");
-        let expected = [folder.to_owned(), folder.join("../lib"), tree].map(|folder| folder.join(file_name()));
-        assert_eq!(places, expected);
+        let expected = [folder.to_owned(), folder.join("../lib/tileforge"), folder.join("../lib"), tree];
+        assert_eq!(places, expected.map(|folder| folder.join(file_name())));
     }
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use tileforge_contract::Provider;
 
 use crate::error::{Error, Result};
+use crate::jetson::Jetson;
 use crate::native::{self, CudaDriver};
 use crate::onnxruntime::Library;
 use crate::options::SessionOptions;
@@ -62,6 +63,8 @@ pub struct Probe {
     pub tensorrt_rtx_version: Option<String>,
     /// The GPUs that the driver reports.
     pub gpus: Vec<Gpu>,
+    /// The Jetson module that this machine is, if it is one.
+    pub jetson: Option<Jetson>,
 }
 
 impl Probe {
@@ -157,7 +160,8 @@ pub fn probe(library: &Library) -> Probe {
         located(TENSORRT_LIBRARIES[0].file, library).ok().and_then(|file| native::tensorrt_version(&file).ok());
     let tensorrt_rtx_version =
         located("libtensorrt_rtx.so.1", library).ok().and_then(|file| native::tensorrt_rtx_version(&file).ok());
-    Probe { providers, driver_cuda_version, driver_problem, tensorrt_version, tensorrt_rtx_version, gpus }
+    let jetson = Jetson::read(Path::new("/"));
+    Probe { providers, driver_cuda_version, driver_problem, tensorrt_version, tensorrt_rtx_version, gpus, jetson }
 }
 
 /// Loads the libraries of a provider for the rest of the process.

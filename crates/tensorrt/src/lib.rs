@@ -13,6 +13,11 @@
 //!
 //! Sources: <https://docs.nvidia.com/deeplearning/tensorrt-rtx/latest/> and the headers of release 1.7.
 
+/// The examples of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod capability;
 mod error;
 mod library;

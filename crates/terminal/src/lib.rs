@@ -11,9 +11,14 @@
 //! | [`Failure`], [`end`] | why a command failed, and how that ends the program |
 //! | [`explain_bus_errors`] | names the file that was cut while it was mapped |
 //! | [`Progress`] | how far long work is: a bar on a terminal, a line now and then elsewhere |
-//! | [`print_completions`] | completions for a shell |
+//! | [`print_completions`], [`print_manual`] | completions for a shell, manual pages |
 //! | [`number`] | a parser for finite numbers in a range |
 //! | [`cache_folder`], [`peak_memory_bytes`] | where to keep what can be made again; the most memory of this process |
+
+/// The examples of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod bus_error;
 mod cache;
@@ -23,6 +28,7 @@ mod end;
 mod exit;
 mod lines;
 mod log;
+mod manual;
 mod memory;
 mod number;
 mod output;
@@ -37,6 +43,7 @@ pub use completions::print_completions;
 pub use end::{Failure, end};
 pub use exit::Exit;
 pub use log::start_log;
+pub use manual::print_manual;
 pub use memory::peak_memory_bytes;
 pub use number::number;
 pub use output::{PrintError, print, print_json, report};

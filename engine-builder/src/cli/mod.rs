@@ -19,7 +19,7 @@ use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_terminal::{
     self as terminal, Exit, PrintError, Shell, cache_folder, chain, chain_with, explain_bus_errors, print,
-    print_completions, print_json, start_log,
+    print_completions, print_json, print_manual, start_log,
 };
 
 const AFTER_HELP: &str = "\
@@ -71,6 +71,9 @@ enum Command {
         /// The shell.
         shell: Shell,
     },
+    /// Print all manual pages as one JSON object, from file names to texts; releases are made with it.
+    #[command(hide = true)]
+    Manual,
 }
 
 const CONVERT_HELP: &str = "\
@@ -184,6 +187,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Profiles(arguments) => profiles::run(arguments),
         Command::BuildPlan => rtx::serve_plan().map_err(Failure::Builder),
         Command::Completions { shell } => print_completions(*shell, Arguments::command()).map_err(Failure::Print),
+        Command::Manual => print_manual(Arguments::command()).map_err(Failure::Print),
     })
 }
 

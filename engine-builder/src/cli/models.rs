@@ -68,11 +68,13 @@ struct Shown<'a> {
     available: bool,
 }
 
-/// The folders `models/` below the current folder, beside the executable, and in any folder above it.
+/// The folders `models/` below the current folder, beside the executable, in any folder above it, and of its
+/// installation.
 pub(super) fn model_folders() -> Vec<PathBuf> {
     let executable = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
     std::iter::once(Path::new("models").to_owned())
         .chain(executable.ancestors().skip(1).map(|folder| folder.join("models")))
+        .chain(executable.parent().map(|folder| folder.join("../share/tileforge/models")))
         .filter(|folder| folder.is_dir())
         .collect()
 }

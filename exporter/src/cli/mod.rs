@@ -12,7 +12,7 @@ use tileforge_exporter::pipeline::weights_in;
 use tileforge_exporter::{Checkpoint, Error, Task};
 use tileforge_terminal::{
     self as terminal, Exit, PrintError, Shell, chain, chain_with, explain_bus_errors, print, print_completions,
-    print_json, start_log,
+    print_json, print_manual, start_log,
 };
 
 const AFTER_HELP: &str = "\
@@ -55,6 +55,9 @@ enum Command {
         /// The shell.
         shell: Shell,
     },
+    /// Print all manual pages as one JSON object, from file names to texts; releases are made with it.
+    #[command(hide = true)]
+    Manual,
 }
 
 /// What the checkpoint does not determine.
@@ -175,5 +178,6 @@ pub(crate) fn run() -> ExitCode {
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Export(arguments) => export::run(arguments),
         Command::Completions { shell } => print_completions(*shell, Arguments::command()).map_err(Failure::Print),
+        Command::Manual => print_manual(Arguments::command()).map_err(Failure::Print),
     })
 }

@@ -1,12 +1,12 @@
 //! What to type after an error: libraries name no flags.
 
-use tileforge_contract::Task;
+use tileforge_contract::{Provider, Task};
 use tileforge_engine::Error as EngineError;
 use tileforge_image::{Error as ImageError, TilingError};
 use tileforge_runtime::Error;
 use tileforge_runtime::diffusion::Error as DiffusionError;
 use tileforge_runtime::diffusion::schedulers::Error as SchedulerError;
-use tileforge_session::{Error as SessionError, OtherRelease};
+use tileforge_session::{Error as SessionError, Jetson, OtherRelease, Probe};
 
 const REBUILD: &str = "`engine-builder rebuild` makes the engine again; or copy it again";
 
@@ -125,9 +125,75 @@ fn of_image(error: &ImageError) -> Option<&'static str> {
     }
 }
 
+/// What a Jetson still needs for its GPU, a step each, the first one first; nothing where TensorRT can be used.
+pub(crate) fn on_jetson(probe: &Probe, jetson: &Jetson) -> Vec<String> {
+    let tensorrt = probe.status(Provider::TensorRt);
+    if tensorrt.is_some_and(|status| status.usable) {
+        return Vec::new();
+    }
+    let mut steps = Vec::new();
+    match jetson.release {
+        Some((major, minor)) if jetson.is_too_old() => steps.push(format!(
+            "install JetPack 7: Jetson Linux {major}.{minor} has CUDA 12, and ONNX Runtime's GPU library needs CUDA 13 \
+             (for Orin from JetPack 7.2 on)"
+        )),
+        _ => {}
+    }
+    if probe.driver_problem.is_some() {
+        steps.push("in a container, start it with `--runtime nvidia`, which gives it the driver".into());
+    }
+    if probe.tensorrt_version.is_none() {
+        steps.push("install CUDA, cuDNN and TensorRT: apt install nvidia-jetpack".into());
+    }
+    if tensorrt.is_none_or(|status| !status.compiled_in) {
+        steps.push(
+            "build ONNX Runtime on it with --use_cuda --use_tensorrt --build_shared_lib, because PyPI has no GPU \
+             library for aarch64, and pass it as --ort-lib or ORT_DYLIB_PATH"
+                .into(),
+        );
+    }
+    // Something else is missing: the provider's own reason names it.
+    if steps.is_empty() {
+        steps.extend(tensorrt.map(|status| format!("TensorRT: {}", status.reason)));
+    }
+    steps
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tileforge_session::Gpu;
+    use tileforge_session::provider::ProviderStatus;
+
+    /// A Jetson whose ONNX Runtime has TensorRT or not, and can use it or not.
+    fn jetson(release: (u32, u32), compiled_in: bool, usable: bool) -> (Probe, Jetson) {
+        let reason = if usable { "library, driver and GPU are there" } else { "libcudnn.so.9 is missing" };
+        let status = ProviderStatus { provider: Provider::TensorRt, compiled_in, usable, reason: reason.into() };
+        let gpu = Gpu { name: "Orin".into(), compute_capability: "8.7".into(), memory_bytes: 64 << 30 };
+        let jetson = Jetson { board: "NVIDIA Jetson AGX Orin".into(), release: Some(release) };
+        let tensorrt_version = compiled_in.then(|| "10.16.2".into());
+        let probe = Probe { providers: vec![status], gpus: vec![gpu], tensorrt_version, ..Probe::default() };
+        (Probe { jetson: Some(jetson.clone()), ..probe }, jetson)
+    }
+
+    #[test]
+    fn a_jetson_is_told_what_it_needs_in_order() {
+        let steps = |release, compiled_in, usable| {
+            let (probe, jetson) = jetson(release, compiled_in, usable);
+            on_jetson(&probe, &jetson)
+        };
+        let old = steps((36, 4), false, false);
+        assert_eq!(old.len(), 3, "{old:?}");
+        assert!(old[0].contains("install JetPack 7: Jetson Linux 36.4 has CUDA 12"), "{old:?}");
+        assert!(old[1].contains("nvidia-jetpack") && old[2].contains("--use_tensorrt"), "{old:?}");
+        let new = steps((39, 2), false, false);
+        assert!(new[0].contains("nvidia-jetpack") && new.len() == 2, "{new:?}");
+        assert_eq!(steps((39, 2), true, false), ["TensorRT: libcudnn.so.9 is missing"]);
+        assert_eq!(steps((39, 2), true, true), [""; 0]);
+        let (probe, jetson) = jetson((39, 2), true, false);
+        let contained = Probe { driver_problem: Some("libcuda.so.1: not found".into()), ..probe };
+        assert!(on_jetson(&contained, &jetson)[0].contains("--runtime nvidia"));
+    }
 
     #[test]
     fn advice_follows_the_root_of_an_error() {

@@ -13,7 +13,7 @@ use tileforge_session::{
 };
 use tileforge_terminal::{print, print_json, report};
 
-use super::advice::of_release;
+use super::advice::{of_release, on_jetson};
 use super::chosen::{Placing, Signed};
 use super::failure::{CommandResult, Failure, error_text};
 use super::figures::nodes;
@@ -106,6 +106,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             "driver_problem": probe.driver_problem,
             "tensorrt_rtx_version": probe.tensorrt_rtx_version,
             "gpus": probe.gpus,
+            "jetson": probe.jetson,
+            "to_do": probe.jetson.as_ref().map(|jetson| on_jetson(probe, jetson)).unwrap_or_default(),
             "cpu": {
                 "name": processor(),
                 "processors": logical,
@@ -148,6 +150,11 @@ fn known(library: &Library, probe: &Probe, judged: &[Judged<'_>]) -> String {
     lines.push(format!("TensorRT      {}", probe.tensorrt_version.as_deref().unwrap_or("none")));
     let release = probe.tensorrt_rtx_version.as_deref();
     lines.push(format!("TensorRT-RTX  {}", release.unwrap_or("none: plans for RTX GPUs can be neither built nor run")));
+    if let Some(jetson) = &probe.jetson {
+        let release = jetson.release.map(|(major, minor)| format!(", Jetson Linux {major}.{minor}"));
+        lines.push(format!("Jetson        {}{}", jetson.board, release.unwrap_or_default()));
+        lines.extend(on_jetson(probe, jetson).into_iter().map(|step| format!("to do         {step}")));
+    }
     lines.extend(judged.iter().map(|each| format!("engine        {}{}", each.place, each.verdict)));
     lines.join("\n")
 }

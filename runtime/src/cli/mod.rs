@@ -39,8 +39,9 @@ struct Cli {
     command: Command,
     /// The ONNX Runtime library, or the folder that holds it.
     ///
-    /// Without it: the environment variable ORT_DYLIB_PATH, then beside this executable, then ../lib, then
-    /// .onnxruntime/lib of the source tree that it was built in (where `make setup` puts it).
+    /// Without it: the environment variable ORT_DYLIB_PATH, then beside this executable, then ../lib/tileforge (where
+    /// releases have it), then ../lib, then .onnxruntime/lib of the source tree that it was built in (where `make
+    /// setup` puts it).
     #[arg(long, global = true, value_name = "PATH")]
     ort_lib: Option<PathBuf>,
 }
@@ -62,6 +63,9 @@ enum Command {
     Unpack(unpack::Arguments),
     Doctor(doctor::Arguments),
     Completions(Completions),
+    /// Print all manual pages as one JSON object, from file names to texts; releases are made with it.
+    #[command(hide = true)]
+    Manual,
 }
 
 /// Print a completion script for a shell.
@@ -99,6 +103,7 @@ fn run(cli: Cli) -> CommandResult {
         Command::Unpack(arguments) => unpack::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments, environment),
         Command::Completions(arguments) => Ok(terminal::print_completions(arguments.shell, Cli::command())?),
+        Command::Manual => Ok(terminal::print_manual(Cli::command())?),
     }
 }
 

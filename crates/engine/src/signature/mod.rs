@@ -13,7 +13,7 @@ use std::path::Path;
 use ed25519_dalek::pkcs8::DecodePublicKey;
 use ed25519_dalek::{Signature, VerifyingKey};
 
-pub use sign::{Keys, keygen, sign};
+pub use sign::{Keys, PrivateKey, keygen, sign};
 
 use crate::error::{Error, Result};
 

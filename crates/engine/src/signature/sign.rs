@@ -60,22 +60,37 @@ pub fn sign(bundle: &Bundle, key: &Path) -> Result<()> {
     // What a killed run of this function has left is no reason to refuse the engine.
     unfinished::remove_abandoned(bundle.directory());
     bundle.check_nothing_unlisted()?;
-    let signing = read_private(key)?;
     // The bytes that are signed are those that were checked.
-    let signature = signing.sign(bundle.opened().manifest_bytes());
-    write_over(&bundle.directory().join(SIGNATURE_FILE), &signature.to_bytes(), 0o666)
+    let signature = PrivateKey::read(key)?.sign(bundle.opened().manifest_bytes());
+    write_over(&bundle.directory().join(SIGNATURE_FILE), &signature, 0o666)
 }
 
-/// Reads a private key, which nobody but its owner may read or replace.
-fn read_private(key: &Path) -> Result<SigningKey> {
-    let KeyFile { text, mode } = KeyFile::read(key, "private")?;
-    let refused = |found: String| Error::Key { path: key.to_owned(), kind: "private", found };
-    let signing = SigningKey::from_pkcs8_pem(text.trim()).map_err(|e| refused(format!("something else ({e})")))?;
-    if mode & 0o077 != 0 {
-        let remedy = "make another key, or change its mode to 600 if nobody has seen it";
-        return Err(refused(format!("one that others may read or write (mode {mode:o}): {remedy}")));
+/// The private half of a key: who has it can sign.
+///
+/// One key may sign engines and other files: a manifest is JSON, so no signature passes for one of the other kind.
+pub struct PrivateKey(SigningKey);
+
+impl PrivateKey {
+    /// Reads a private key, which nobody but its owner may read or replace.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not a private key, or others may read it.
+    pub fn read(key: &Path) -> Result<Self> {
+        let KeyFile { text, mode } = KeyFile::read(key, "private")?;
+        let refused = |found: String| Error::Key { path: key.to_owned(), kind: "private", found };
+        let signing = SigningKey::from_pkcs8_pem(text.trim()).map_err(|e| refused(format!("something else ({e})")))?;
+        if mode & 0o077 != 0 {
+            let remedy = "make another key, or change its mode to 600 if nobody has seen it";
+            return Err(refused(format!("one that others may read or write (mode {mode:o}): {remedy}")));
+        }
+        Ok(Self(signing))
     }
-    Ok(signing)
+
+    /// The 64 bytes of the Ed25519 signature over `bytes`.
+    #[must_use]
+    pub fn sign(&self, bytes: &[u8]) -> [u8; 64] {
+        self.0.sign(bytes).to_bytes()
+    }
 }
 
 /// Writes a file that is never visible in part.

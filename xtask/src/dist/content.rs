@@ -1,0 +1,114 @@
+//! Which files a release has, and where.
+//!
+//! The folders are those below `/usr` or `/usr/local`, so that the archive can be unpacked there, too.
+
+use super::build::{self, output_of, repository};
+use super::components::Components;
+use super::elf::Needs;
+use super::onnxruntime::OnnxRuntime;
+use super::target::Target;
+use super::tree::{Entry, Tree};
+use super::{PROGRAMS, VERSION, at, licences};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The folder of ONNX Runtime, where the programs look for it.
+const LIBRARIES: &str = "lib/tileforge";
+/// The folder of profiles and models, where `engine-builder` looks for them.
+const DATA: &str = "share/tileforge";
+/// The folder of everything to read.
+pub(super) const DOCUMENTS: &str = "share/doc/tileforge";
+
+/// What the reader of an unpacked archive sees first.
+const README: &str = include_str!("../../../packaging/README.md");
+
+/// The files of a release for one target.
+#[derive(Debug)]
+pub(super) struct Release {
+    pub(super) tree: Tree,
+    /// What it needs of the system.
+    pub(super) needs: Needs,
+}
+
+/// Files that the programs print: completions and manual pages. They are the same for every target.
+pub(super) fn spoken_by(programs: &Path) -> Result<Tree, String> {
+    let mut tree = Tree::default();
+    for name in PROGRAMS {
+        let said = |arguments: &[&str]| output_of(Command::new(programs.join(name)).args(arguments));
+        tree.file(format!("share/bash-completion/completions/{name}"), said(&["completions", "bash"])?);
+        tree.file(format!("share/fish/vendor_completions.d/{name}.fish"), said(&["completions", "fish"])?);
+        tree.file(format!("share/zsh/site-functions/_{name}"), said(&["completions", "zsh"])?);
+        let pages: BTreeMap<String, String> = serde_json::from_str(&said(&["manual"])?)
+            .map_err(|error| at(&programs.join(name), &format!("its manual pages: {error}")))?;
+        for (page, text) in pages {
+            tree.file(format!("share/man/man1/{page}"), text);
+        }
+    }
+    Ok(tree)
+}
+
+/// Everything in a release.
+pub(super) fn of(
+    target: &Target,
+    programs: &Path,
+    library: &OnnxRuntime,
+    components: &Components,
+    spoken: &Tree,
+    materials: &[u8],
+) -> Result<Release, String> {
+    let mut tree = spoken.clone();
+    let mut needs = Needs::default();
+    for name in PROGRAMS {
+        let program = build::stripped(target, &programs.join(name))?;
+        needs.add(name, &program, target)?;
+        tree.add(format!("bin/{name}"), Entry::Program(program));
+    }
+    for (name, content) in &library.libraries {
+        // The others are loaded only where the GPU libraries that they need are.
+        if *name == library.file() {
+            needs.add(name, content, target)?;
+        }
+        tree.file(format!("{LIBRARIES}/{name}"), content.clone());
+    }
+    tree.add(format!("{LIBRARIES}/libonnxruntime.so"), Entry::Link(library.file()));
+    for (name, content) in &library.licences {
+        tree.file(format!("{DOCUMENTS}/onnxruntime/{name}"), content.clone());
+    }
+    for folder in ["profiles", "profiles/families", "models"] {
+        for name in yaml_files(&repository().join(folder))? {
+            tree.file(format!("{DATA}/{folder}/{name}"), read(&format!("{folder}/{name}"))?);
+        }
+    }
+    // The one model whose weights are our own, and a picture to try it with.
+    tree.file(format!("{DATA}/models/compact-x4.safetensors"), read("models/compact-x4.safetensors")?);
+    tree.file(format!("{DATA}/coffee.png"), read("tests/images/coffee.png")?);
+    for name in ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
+        tree.file(format!("{DOCUMENTS}/{name}"), read(name)?);
+    }
+    tree.file(format!("{DOCUMENTS}/THIRD-PARTY-LICENCES.txt"), licences::of(components)?);
+    tree.file(format!("{DOCUMENTS}/tileforge.cdx.json"), materials);
+    let (major, minor) = needs.glibc;
+    let words = [("{version}", VERSION.to_owned()), ("{target}", target.triple.into())];
+    let words =
+        words.into_iter().chain([("{glibc}", format!("{major}.{minor}")), ("{onnxruntime}", library.version.clone())]);
+    let readme = words.fold(README.to_owned(), |text, (word, value)| text.replace(word, &value));
+    tree.file("README.md", readme);
+    Ok(Release { tree, needs })
+}
+
+/// A file of the source tree.
+fn read(path: &str) -> Result<Vec<u8>, String> {
+    let path = repository().join(path);
+    fs::read(&path).map_err(|error| at(&path, &error))
+}
+
+/// The names of the YAML files in a folder, sorted.
+fn yaml_files(folder: &Path) -> Result<Vec<String>, String> {
+    let entries = folder.read_dir().map_err(|error| at(folder, &error))?;
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".yaml")).collect();
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,137 @@
+//! Releases: for each target an archive, a Debian package and a list of what is in them; checksums over all, signed.
+//!
+//! The same programs, ONNX Runtime and date give the same bytes.
+
+mod build;
+mod checksums;
+mod components;
+mod content;
+mod debian;
+mod elf;
+mod licences;
+mod materials;
+mod onnxruntime;
+mod target;
+mod tree;
+
+use components::Components;
+use onnxruntime::OnnxRuntime;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use target::Target;
+use tileforge_engine::signature::PrivateKey;
+use tileforge_files::unfinished;
+use tileforge_terminal::{print, report};
+
+/// The version of all packages of the workspace.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The programs of the product.
+const PROGRAMS: [&str; 3] = ["engine-builder", "exporter", "runtime"];
+
+/// What a container is made with, beside the Debian packages.
+const CONTAINERFILE: &str = include_str!("../../../packaging/Containerfile");
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// What a release is for; may be repeated [default: this machine]
+    #[arg(long, value_name = "TRIPLE", value_parser = target::parse)]
+    target: Vec<&'static Target>,
+    /// Programs that are built already, for one target
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
+    /// An ONNX Runtime that scripts/setup_onnxruntime.py has installed, for one target [default: it is downloaded]
+    #[arg(long, value_name = "DIR")]
+    onnxruntime: Option<PathBuf>,
+    /// Build in NVIDIA's builder for RTX GPUs, where a target has it
+    #[arg(long)]
+    rtx: bool,
+    /// A private key of `engine-builder keygen`, to sign the checksums with
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The folder of the release
+    #[arg(short, long, value_name = "DIR", default_value = "target/dist")]
+    output: PathBuf,
+}
+
+/// An error with its place.
+fn at(path: &Path, reason: &dyn std::fmt::Display) -> String {
+    format!("{}: {reason}", path.display())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let mut targets = arguments.target.clone();
+    if targets.is_empty() {
+        targets.push(target::here()?);
+    }
+    if targets.len() > 1 && (arguments.programs.is_some() || arguments.onnxruntime.is_some()) {
+        return Err("--programs and --onnxruntime are for one --target; expected one, or neither of them".into());
+    }
+    // A key that does not work should not be found out after the programs have been built.
+    let key = arguments.key.as_deref().map(PrivateKey::read).transpose().map_err(|error| error.to_string())?;
+    let seconds = date()?;
+    targets.iter().try_for_each(|target| build::check(target, arguments.programs.is_some()))?;
+    // Programs that run here print the manual pages and completions, which are the same for all targets.
+    let spoken = content::spoken_by(&match &arguments.programs {
+        Some(folder) if targets.iter().all(|target| target.is_here()) => folder.clone(),
+        _ => build::programs(target::here()?, arguments.rtx)?,
+    })?;
+    let mut made: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for target in targets {
+        let programs = match &arguments.programs {
+            Some(folder) => folder.clone(),
+            None => build::programs(target, arguments.rtx)?,
+        };
+        let library = match &arguments.onnxruntime {
+            Some(folder) => folder.clone(),
+            None => build::onnxruntime(target)?,
+        };
+        let library = OnnxRuntime::read(&library, target)?;
+        let components = Components::of(target, arguments.rtx && target.has_rtx())?;
+        let materials = materials::of(target, &components, &library, seconds)?;
+        let release = content::of(target, &programs, &library, &components, &spoken, &materials)?;
+        let name = format!("tileforge-{VERSION}-{}", target.triple);
+        made.insert(format!("{name}.tar.gz"), release.tree.archive(&name, seconds)?);
+        made.insert(
+            format!("tileforge_{}_{}.deb", debian::version(), target.debian),
+            debian::package(&release, target, seconds)?,
+        );
+        made.insert(format!("{name}.cdx.json"), materials);
+    }
+    made.insert("Containerfile".into(), CONTAINERFILE.into());
+    let sums = checksums::of(&made);
+    if let Some(key) = &key {
+        made.insert("SHA256SUMS.sig".into(), key.sign(sums.as_bytes()).to_vec());
+    } else {
+        report("not signed: no --key");
+    }
+    made.insert("SHA256SUMS".into(), sums.into());
+    fs::create_dir_all(&arguments.output).map_err(|error| at(&arguments.output, &error))?;
+    // A signature of an earlier release in this folder would not be one of these checksums.
+    let signature = arguments.output.join("SHA256SUMS.sig");
+    if key.is_none() && signature.exists() {
+        fs::remove_file(&signature).map_err(|error| at(&signature, &error))?;
+    }
+    for (name, bytes) in &made {
+        let path = arguments.output.join(name);
+        unfinished::write(&path, bytes).map_err(|error| at(&path, &error))?;
+        let line = format!("{:>11} bytes  {}", bytes.len(), path.display());
+        print(&line).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// The date of everything in a release, in seconds since 1970: SOURCE_DATE_EPOCH, or the date of the last commit.
+fn date() -> Result<u64, String> {
+    let expected = "expected SOURCE_DATE_EPOCH (seconds since 1970) or a commit, whose date a release has";
+    if let Some(variable) = std::env::var_os("SOURCE_DATE_EPOCH") {
+        let seconds = variable.to_str().and_then(|text| text.parse().ok());
+        return seconds.ok_or_else(|| format!("{expected}; found SOURCE_DATE_EPOCH={}", variable.display()));
+    }
+    let mut git = Command::new("git");
+    git.args(["log", "-1", "--format=%ct"]).current_dir(build::repository());
+    let found = build::output_of(&mut git).map_err(|reason| format!("{expected}; {reason}"))?;
+    found.trim().parse().map_err(|_| format!("{expected}; git says `{}`", found.trim()))
+}
