@@ -5,6 +5,8 @@
 //! | [`Engine`] | an engine directory whose files match its manifest |
 //! | [`Pipeline`] | an engine of several networks: a directory with an engine directory for each |
 //! | [`Bundle`] | an engine of either kind: what is signed, packed and compared |
+//! | [`Contents`], [`Source`] | what an engine consists of, to be sent or received file by file |
+//! | [`Requirements`] | what an engine needs of a machine |
 //! | [`manifest`] | the types of `manifest.json`, and their rules |
 //! | [`signature`] | Ed25519 signatures of the manifest: who made an engine |
 //! | [`archive`] | an engine as one `.tar` file, and back |
@@ -17,6 +19,7 @@
 
 pub mod archive;
 mod bundle;
+mod contents;
 pub mod diff;
 pub mod digest;
 mod directory;
@@ -28,17 +31,20 @@ mod listing;
 pub mod manifest;
 mod opened;
 mod pipeline;
+mod requirements;
 pub mod share;
 pub mod signature;
 pub mod store;
 mod validate;
 
 pub use bundle::{Bundle, BundleManifest};
+pub use contents::{Contents, Source, manifest_of};
 pub use directory::{Engine, WEIGHTS_FILE};
 pub use error::{Error, Result};
 pub use extend::extend;
 pub use manifest::{Graph, Manifest};
 pub use opened::{MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES};
 pub use pipeline::{Diffusion, Pipeline, PipelineManifest};
+pub use requirements::Requirements;
 pub use signature::PublicKey;
 pub use validate::engine_name;

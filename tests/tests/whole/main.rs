@@ -26,6 +26,7 @@ mod pipeline_engines;
 mod pipeline_sources;
 mod pipelines;
 mod precision;
+mod registry;
 #[cfg(feature = "rtx")]
 mod rtx_engines;
 #[cfg(feature = "rtx")]
