@@ -32,7 +32,7 @@ impl Parts {
         let mut name = directory.file_name().unwrap_or_default().to_owned();
         name.push(".part");
         let folder = directory.with_file_name(name);
-        let failed = |action: &'static str| |source: io::Error| Error::file(&folder, action, source);
+        let failed = |action: &'static str| Error::on(&folder, action);
         loop {
             match fs::create_dir(&folder) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed("create")(error)),
@@ -77,7 +77,7 @@ impl Parts {
 
     /// Removes the folder with what was downloaded. Files of others in it stay.
     pub(crate) fn remove(self) -> Result<()> {
-        let failed = |action: &'static str| |source: io::Error| Error::file(&self.folder, action, source);
+        let failed = |action: &'static str| Error::on(&self.folder, action);
         for entry in self.folder.read_dir().map_err(failed("list"))? {
             let name = entry.map_err(failed("list"))?.file_name();
             let digest = name.to_str().and_then(|name| name.strip_prefix("sha256-"));
@@ -101,7 +101,7 @@ impl Parts {
         progress: &mut dyn Progress,
     ) -> Result<u64> {
         let path = self.file(&wanted.digest);
-        let failed = |action: &'static str| |source: io::Error| Error::file(&path, action, source);
+        let failed = |action: &'static str| Error::on(&path, action);
         let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
         let mut here = Here { file: opened.map_err(failed("create"))?, path: &path, length: 0, sha256: Sha256::new() };
         here.digest_what_came(wanted.size)?;
@@ -182,8 +182,8 @@ struct Here<'p> {
 }
 
 impl Here<'_> {
-    fn failed(&self, action: &'static str) -> impl Fn(io::Error) -> Error {
-        move |source| Error::file(self.path, action, source)
+    fn failed(&self, action: &'static str) -> impl FnOnce(io::Error) -> Error {
+        Error::on(self.path, action)
     }
 
     /// Forgets everything that came.

@@ -36,7 +36,6 @@ pub enum Purpose {
 }
 
 /// A repository of a registry.
-#[derive(Debug)]
 pub struct Registry {
     reference: Reference,
     purpose: Purpose,
@@ -52,9 +51,11 @@ pub struct Registry {
     authorization: Mutex<Option<String>>,
 }
 
-impl std::fmt::Debug for Login {
+/// Passwords and tokens do not get into logs.
+impl std::fmt::Debug for Registry {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(if *self == Self::Anonymous { "Anonymous" } else { "Known" })
+        let Self { reference, purpose, .. } = self;
+        formatter.debug_struct("Registry").field("reference", reference).field("purpose", purpose).finish_non_exhaustive()
     }
 }
 

@@ -190,8 +190,22 @@ impl Error {
         Self::File { path: path.to_owned(), action, source }
     }
 
-    /// Whether the next attempt may succeed and go on from what has come.
-    pub(crate) fn is_cut(&self) -> bool {
-        matches!(self, Self::Cut { .. } | Self::Unreachable { .. } | Self::Busy { .. })
+    /// An error about a file or folder, for whoever gets the system's reason.
+    pub(crate) fn on(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::file(path, action, source)
+    }
+
+    /// Whether what has come is of use to the next attempt, because it was not what has come that failed.
+    pub(crate) fn may_go_on(&self) -> bool {
+        matches!(
+            self,
+            Self::Cut { .. }
+                | Self::Unreachable { .. }
+                | Self::Refused { .. }
+                | Self::Space { .. }
+                | Self::File { .. }
+                | Self::NoCertificates { .. }
+                | Self::Credentials { .. }
+        )
     }
 }

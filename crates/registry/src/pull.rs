@@ -168,11 +168,11 @@ pub(crate) fn pull_with(
         })
     });
     // What was refused is of no use to the next pull.
-    let keeps = pulled.as_ref().is_err_and(Error::is_cut) && has_files(parts.path());
-    if !keeps {
-        parts.remove()?;
+    if pulled.as_ref().is_err_and(Error::may_go_on) && has_files(parts.path()) {
+        return pulled;
     }
-    pulled
+    let removed = parts.remove();
+    pulled.and_then(|pulled| removed.map(|()| pulled))
 }
 
 fn has_files(folder: &Path) -> bool {
@@ -206,7 +206,7 @@ impl Engine {
         let signature = signatures::of_engine(registry, digest, &text, key)?;
         let invalid = |path: &str| {
             let path = PathBuf::from(registry.reference_of(digest)).join(path);
-            |source| Error::Engine(tileforge_engine::Error::Invalid { path, source: Box::new(source) })
+            move |source| Error::Engine(tileforge_engine::Error::Invalid { path, source: Box::new(source) })
         };
         let mut contents = Contents::new(BundleManifest::parse(&text).map_err(invalid(MANIFEST_FILE))?);
         let mut manifests = BTreeMap::from([(MANIFEST_FILE.to_owned(), text)]);
@@ -232,14 +232,12 @@ impl Engine {
 
     /// Downloads what is not here yet. Returns the bytes that came.
     fn download(&self, registry: &Registry, parts: &Parts, progress: &mut dyn Progress) -> Result<u64> {
-        let mut unique = BTreeMap::new();
-        for (name, layer) in &self.layers {
-            unique.entry(&layer.digest).or_insert((name, layer));
-        }
-        let missing = unique.iter().map(|(digest, (_, layer))| layer.size.saturating_sub(parts.length(digest)));
+        let mut seen = BTreeSet::new();
+        let unique: Vec<_> = self.layers.iter().filter(|(_, layer)| seen.insert(&layer.digest)).collect();
+        let missing = unique.iter().map(|(_, layer)| layer.size.saturating_sub(parts.length(&layer.digest)));
         check_space(parts.path(), missing.fold(0_u64, u64::saturating_add))?;
         let mut downloaded = 0;
-        for (name, layer) in unique.into_values() {
+        for (name, layer) in unique {
             downloaded += parts.fetch(registry, &Wanted::new(name, layer), progress)?;
         }
         Ok(downloaded)

@@ -15,7 +15,7 @@ use crate::annotations;
 use crate::client::Registry;
 use crate::document::{
     Descriptor, Digest, Document, ENGINES, FILE_PATH, INDEX, Index, MANIFEST, MODEL, MODEL_CONFIG, Manifest,
-    SETTINGS_LAYER, SIGNATURE, TITLE, WEIGHT_LAYER,
+    SETTINGS_LAYER, TITLE, WEIGHT_LAYER,
 };
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -198,7 +198,6 @@ impl Sending<'_> {
         self.bytes("the signature", signature)?;
         self.bytes("the empty configuration", NOTHING)?;
         let (entry, is_listed) = self.manifest(&signatures::manifest(engine, signature))?;
-        debug_assert_eq!(entry.artifact_type.as_deref(), Some(SIGNATURE));
         if is_listed {
             return Ok(());
         }

@@ -126,7 +126,7 @@ impl Iterator for ClipFrames {
 #[command(after_help = ENCODE_EXAMPLES)]
 pub(crate) struct EncodeArguments {
     #[command(flatten)]
-    engine: Chosen,
+    pub(super) engine: Chosen,
     #[command(flatten)]
     source: Source,
     /// Where the latent goes: a .safetensors file.
@@ -146,7 +146,7 @@ pub(crate) struct EncodeArguments {
 #[command(after_help = DECODE_EXAMPLES)]
 pub(crate) struct DecodeArguments {
     #[command(flatten)]
-    engine: Chosen,
+    pub(super) engine: Chosen,
     /// The latent: .safetensors, .npz or .npy.
     #[arg(long, value_name = "IN")]
     input: PathBuf,
