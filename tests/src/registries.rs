@@ -32,7 +32,7 @@ impl LocalRegistry {
         );
         if password {
             // "secret" by bcrypt, the only form that the registry takes.
-            let line = "me:$2b$05$abcdefghijklmnopqrstuu5LO8Qy3Q1u.SHVmNL.a6BhU0wcRRaXm\n";
+            let line = "me:$2b$05$Pb1HykwCoNY0gOF7pxcyE.HLPYIlnRvSYzdPFUKfMvYiorVrt7.YW\n";
             let passwords = folder.path().join("passwords");
             fs::write(&passwords, line).unwrap();
             settings += &format!("auth: {{ htpasswd: {{ realm: ours, path: {} }} }}\n", passwords.display());
@@ -182,7 +182,7 @@ fn pass_on(mut client: TcpStream, registry: &str, state: &Mutex<Cuts>) -> std::i
     let mut answer = Vec::new();
     server.read_to_end(&mut answer)?;
     let body = answer.windows(4).position(|window| window == b"\r\n\r\n").map_or(answer.len(), |end| end + 4);
-    let sent = cut.map_or(answer.len(), |cut| answer.len().min(body + cut));
+    let sent = cut.map_or(answer.len(), |cut| answer.len().min(body.saturating_add(cut)));
     client.write_all(&answer[..sent])?;
     client.shutdown(Shutdown::Both)
 }

@@ -136,7 +136,10 @@ mod tests {
     fn they_follow_from_the_manifest() {
         let mut manifest = manifest(&[(64, 64), (256, 128)]);
         let cpu = Requirements::of(&manifest);
-        assert_eq!((cpu.provider, cpu.profiles, cpu.without_plan), (Provider::Cpu, set(&["cpu"]), Some("64x64.onnx".into())));
+        assert_eq!(
+            (cpu.provider, cpu.profiles, cpu.without_plan),
+            (Provider::Cpu, set(&["cpu"]), Some("64x64.onnx".into()))
+        );
         assert_eq!((cpu.shapes, cpu.releases), (vec!["1x3x64x64".to_owned(), "1x3x128x256".into()], set(&[])));
         assert_eq!(cpu.memory_bytes, 4 * (3 * 64 * 64 + 3 * 256 * 256));
 

@@ -94,12 +94,7 @@ impl Parts {
     /// Downloads a file, or what is missing of it. Returns the bytes that came.
     ///
     /// After a cut it goes on as long as each attempt makes the file longer than it ever was.
-    pub(crate) fn fetch(
-        &self,
-        registry: &Registry,
-        wanted: &Wanted<'_>,
-        progress: &mut dyn Progress,
-    ) -> Result<u64> {
+    pub(crate) fn fetch(&self, registry: &Registry, wanted: &Wanted<'_>, progress: &mut dyn Progress) -> Result<u64> {
         let path = self.file(&wanted.digest);
         let failed = |action: &'static str| Error::on(&path, action);
         let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);

@@ -55,7 +55,11 @@ pub struct Registry {
 impl std::fmt::Debug for Registry {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { reference, purpose, .. } = self;
-        formatter.debug_struct("Registry").field("reference", reference).field("purpose", purpose).finish_non_exhaustive()
+        formatter
+            .debug_struct("Registry")
+            .field("reference", reference)
+            .field("purpose", purpose)
+            .finish_non_exhaustive()
     }
 }
 
@@ -106,7 +110,9 @@ impl Registry {
     pub(crate) fn document(&self, version: &Version) -> Result<(Vec<u8>, Digest)> {
         self.optional_document(version)?.ok_or_else(|| {
             let reference = match version {
-                Version::Tag(tag) => format!("{}{}/{}:{tag}", Reference::SCHEME, self.reference.host(), self.reference.name()),
+                Version::Tag(tag) => {
+                    format!("{}{}/{}:{tag}", Reference::SCHEME, self.reference.host(), self.reference.name())
+                }
                 Version::Digest(digest) => self.reference_of(digest),
             };
             Error::NotThere { reference }
@@ -158,9 +164,8 @@ impl Registry {
     /// What refers to a manifest; `None` if the registry does not know such lists.
     pub(crate) fn referrers(&self, digest: &Digest) -> Result<Option<Index>> {
         let url = self.url(&format!("referrers/{digest}"));
-        let mut answer = self.send(&url, |agent, authorization| {
-            with(agent.get(&url).header(ACCEPT, INDEX), authorization).call()
-        })?;
+        let mut answer =
+            self.send(&url, |agent, authorization| with(agent.get(&url).header(ACCEPT, INDEX), authorization).call())?;
         match answer.status().as_u16() {
             200 => {}
             // Registries without this part of the specification answer in various ways.
@@ -298,7 +303,8 @@ impl Registry {
             return Err(self.unexpected(realm, &mut answer));
         }
         let bytes = read(&mut answer, TOKEN_MAXIMUM_BYTES, realm)?;
-        let token: Token = serde_json::from_slice(&bytes).map_err(|error| answered(realm, format!("no token: {error}")))?;
+        let token: Token =
+            serde_json::from_slice(&bytes).map_err(|error| answered(realm, format!("no token: {error}")))?;
         token.token.or(token.access_token).ok_or_else(|| answered(realm, "expected a token, found none"))
     }
 

@@ -35,7 +35,10 @@ impl fmt::Debug for Credentials {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Login {
     Anonymous,
-    Password { name: String, password: String },
+    Password {
+        name: String,
+        password: String,
+    },
     /// A token that a token server takes in the place of a password.
     IdentityToken(String),
 }

@@ -85,7 +85,8 @@ impl FromStr for Digest {
         let sound = digits.is_some_and(|digits| {
             digits.len() == 64 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
         });
-        let refused = || format!("expected sha256: and 64 lower-case hexadecimal digits, found `{}`", text.escape_debug());
+        let refused =
+            || format!("expected sha256: and 64 lower-case hexadecimal digits, found `{}`", text.escape_debug());
         if sound { Ok(Self(text.to_owned())) } else { Err(refused()) }
     }
 }
@@ -229,7 +230,9 @@ impl Document {
                 let manifest: Manifest = serde_json::from_slice(bytes).map_err(broken)?;
                 let found = manifest.layers.len();
                 let sound = found <= LAYERS_MAXIMUM;
-                sound.then_some(()).ok_or_else(|| format!("layers: expected at most {LAYERS_MAXIMUM}, found {found}"))?;
+                sound
+                    .then_some(())
+                    .ok_or_else(|| format!("layers: expected at most {LAYERS_MAXIMUM}, found {found}"))?;
                 Ok(Self::Manifest(manifest))
             }
             Some(INDEX) => {

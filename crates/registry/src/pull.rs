@@ -271,7 +271,8 @@ fn layers_of(manifest: &Manifest) -> Result<BTreeMap<String, Descriptor>, String
     let mut layers = BTreeMap::new();
     for layer in &manifest.layers {
         let path = layer.annotations.get(FILE_PATH);
-        let path = path.ok_or_else(|| format!("layers: {}: expected the annotation {FILE_PATH}, found none", layer.digest))?;
+        let path =
+            path.ok_or_else(|| format!("layers: {}: expected the annotation {FILE_PATH}, found none", layer.digest))?;
         let parts: Vec<&str> = path.split('/').collect();
         if parts.len() > DEPTH_MAXIMUM || !parts.iter().all(|part| tileforge_files::is_plain(part)) {
             return Err(format!("layers: expected the path of a file in the engine, found `{}`", path.escape_debug()));
@@ -289,8 +290,10 @@ fn checked_layer<'l>(
     contents: &Contents,
     path: &str,
 ) -> Result<&'l Descriptor, String> {
-    let listed = contents.files().get(path).ok_or_else(|| format!("layers: {path}: the engine's manifest does not list it"))?;
-    let layer = layers.get(path).ok_or_else(|| format!("layers: {path}: the engine's manifest lists it, and there is none"))?;
+    let listed =
+        contents.files().get(path).ok_or_else(|| format!("layers: {path}: the engine's manifest does not list it"))?;
+    let layer =
+        layers.get(path).ok_or_else(|| format!("layers: {path}: the engine's manifest lists it, and there is none"))?;
     let expected = format!("{} bytes with the SHA-256 {}", listed.bytes, listed.sha256);
     let found = format!("{} bytes with the SHA-256 {}", layer.size, layer.digest.hexadecimal());
     if expected == found { Ok(layer) } else { Err(format!("layers: {path}: expected {expected}, found {found}")) }

@@ -85,7 +85,8 @@ pub fn push(registry: &Registry, engines: &[Source], add: bool, progress: &mut d
     check_distinct(engines)?;
     // What is there is read first: a tag that names something else is refused before anything is sent.
     let known = if add { entries(registry, version)? } else { Vec::new() };
-    let mut sending = Sending { registry, progress, known: BTreeSet::new(), sent: Count::default(), there: Count::default() };
+    let mut sending =
+        Sending { registry, progress, known: BTreeSet::new(), sent: Count::default(), there: Count::default() };
     let (mut pushed, mut entries) = (Vec::new(), Vec::new());
     for engine in engines {
         let entry = sending.engine(engine)?;
@@ -219,7 +220,11 @@ impl Sending<'_> {
             return Ok(false);
         }
         let is_there = self.registry.has_blob(digest)?;
-        if is_there { self.there.add(bytes) } else { self.sent.add(bytes) }
+        if is_there {
+            self.there.add(bytes)
+        } else {
+            self.sent.add(bytes)
+        }
         Ok(!is_there)
     }
 
@@ -394,9 +399,6 @@ mod tests {
     #[test]
     fn files_are_weights_or_settings() {
         let types = ["model.weights", "a.onnx", "part/manifest.json", "tokenizer/merges.txt", "tensorrt-rtx/a.plan"];
-        assert_eq!(
-            types.map(media_type),
-            [WEIGHT_LAYER, WEIGHT_LAYER, SETTINGS_LAYER, SETTINGS_LAYER, WEIGHT_LAYER]
-        );
+        assert_eq!(types.map(media_type), [WEIGHT_LAYER, WEIGHT_LAYER, SETTINGS_LAYER, SETTINGS_LAYER, WEIGHT_LAYER]);
     }
 }

@@ -204,7 +204,11 @@ mod tests {
     #[test]
     fn loopback_is_this_machine_alone() {
         let is_loopback = |host: &str| parse(&format!("oci://{host}/a")).unwrap().is_loopback();
-        assert!(["localhost", "localhost:5000", "127.0.0.1:1", "127.8.8.8", "[::1]", "[::1]:80"].into_iter().all(is_loopback));
+        assert!(
+            ["localhost", "localhost:5000", "127.0.0.1:1", "127.8.8.8", "[::1]", "[::1]:80"]
+                .into_iter()
+                .all(is_loopback)
+        );
         assert!(!["localhost.example.org", "127.0.0.1.example.org", "10.0.0.1", "[::2]"].into_iter().any(is_loopback));
     }
 

@@ -23,8 +23,7 @@ const SIGNATURES_MAXIMUM: usize = 16;
 /// The manifest of a signature of `engine`.
 pub(crate) fn manifest(engine: &Descriptor, signature: &[u8]) -> Manifest {
     let mut layer = Descriptor::of(SIGNATURE_LAYER, signature);
-    layer.annotations =
-        [FILE_PATH, TITLE].into_iter().map(|key| (key.to_owned(), SIGNATURE_FILE.to_owned())).collect();
+    layer.annotations = [FILE_PATH, TITLE].into_iter().map(|key| (key.to_owned(), SIGNATURE_FILE.to_owned())).collect();
     Manifest {
         schema_version: 2,
         media_type: MANIFEST.into(),

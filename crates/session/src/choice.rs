@@ -191,7 +191,10 @@ mod tests {
         let offer = offer();
         let ranked_there = ranked(&offer, &t4, &Placement::default());
         let error = best(&ranked_there, true).unwrap_err();
-        assert!(matches!(error, Error::NotExact { .. }) && error.to_string().contains("after compiling here"), "{error}");
+        assert!(
+            matches!(error, Error::NotExact { .. }) && error.to_string().contains("after compiling here"),
+            "{error}"
+        );
         assert!(error.does_not_fit());
     }
 

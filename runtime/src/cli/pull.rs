@@ -156,7 +156,12 @@ fn show(variants: &[Variant], ranked: &[Candidate], json: bool) -> CommandResult
         let exact = if candidate.is_exact { "" } else { " (a fall back)" };
         let fits = !candidate.verdict.rungs().is_empty();
         let verdict = &candidate.verdict;
-        format!("{verdict}{}; {}, {megabytes:.1} MB, {}", if fits { exact } else { "" }, precisions.join(", "), variant.digest)
+        format!(
+            "{verdict}{}; {}, {megabytes:.1} MB, {}",
+            if fits { exact } else { "" },
+            precisions.join(", "),
+            variant.digest
+        )
     };
     Ok(print(&ranked.iter().map(line).collect::<Vec<_>>().join("\n"))?)
 }

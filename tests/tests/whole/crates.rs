@@ -20,7 +20,10 @@ const MAY_KNOW: [(&str, &[&str]); 12] = [
     ("exporter", &["contract", "files", "graph", "terminal"]),
     (
         "engine-builder",
-        &["contract", "engine", "exporter", "files", "graph", "image", "registry", "runtime", "session", "tensorrt", "terminal"],
+        &[
+            "contract", "engine", "exporter", "files", "graph", "image", "registry", "runtime", "session", "tensorrt",
+            "terminal",
+        ],
     ),
     ("runtime", &["contract", "engine", "files", "image", "registry", "session", "terminal"]),
 ];

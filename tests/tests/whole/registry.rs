@@ -27,7 +27,8 @@ fn program(name: &str, arguments: &[&dyn AsRef<OsStr>], work: &Path) -> Command 
 }
 
 fn push(work: &Path, arguments: &[&dyn AsRef<OsStr>]) -> Outcome {
-    let all: Vec<&dyn AsRef<OsStr>> = [&"push" as &dyn AsRef<OsStr>].into_iter().chain(arguments.iter().copied()).collect();
+    let all: Vec<&dyn AsRef<OsStr>> =
+        [&"push" as &dyn AsRef<OsStr>].into_iter().chain(arguments.iter().copied()).collect();
     Outcome::of(&mut program("engine-builder", &all, work))
 }
 
@@ -163,11 +164,14 @@ fn a_second_profile_uploads_only_what_differs() {
     };
     let listed = list(&[&"--json"]).success().json();
     let of = |key: &str| [0, 1].map(|place| listed[place][key].clone());
-    assert_eq!(of("profiles"), [json!(["cpu"]), json!(["t4"])]);
+    assert_eq!(of("profiles"), [json!(["small-tiles"]), json!(["t4"])]);
     assert_eq!(of("exact"), [json!(true), json!(false)]);
     assert_eq!(listed[1]["compute_capabilities"], json!(["7.5"]));
     let text = list(&[]).success().stdout;
-    assert!(text.contains("for cpu: fits cpu") && text.contains("for t4: falls back to cpu, because tensorrt:"), "{text}");
+    assert!(
+        text.contains("for small-tiles: fits cpu") && text.contains("for t4: falls back to cpu, because tensorrt:"),
+        "{text}"
+    );
 
     // A push of a profile replaces it with --add, and everything without.
     let twice = push(work, &[&t4, &t4, &reference]).failure(2, &["found two for t4 in fp32", "different tags"]);
@@ -179,7 +183,7 @@ fn a_second_profile_uploads_only_what_differs() {
     assert_equal(cpu, &out);
     let _ = pull(work, &reference, &out, &[&"--profile", &"t4"]).success();
     assert_equal(&t4, &out);
-    let _ = pull(work, &reference, &out, &[&"--profile", &"t5"]).failure(2, &["--profile t5", "cpu, t4"]);
+    let _ = pull(work, &reference, &out, &[&"--profile", &"t5"]).failure(2, &["--profile t5", "small-tiles, t4"]);
     let _ = push(work, &[&t4, &reference]).success();
     let _ = pull(work, &reference, &work.join("exact"), &[&"--exact"])
         .failure(3, &["no engine fits this machine exactly", "for t4: falls back to cpu", "--exact"]);
@@ -209,7 +213,8 @@ fn engines_of_several_parts_share_their_files_in_the_registry() {
     fs::write(engine.join("manifest.json"), manifest.to_string()).unwrap();
     let reference = registry.reference("pair");
     let sent = push(work, &[&engine, &reference, &"--json"]).success().json();
-    let whole: u64 = names_in(demo_engine()).iter().map(|name| demo_engine().join(name).metadata().unwrap().len()).sum();
+    let whole: u64 =
+        names_in(demo_engine()).iter().map(|name| demo_engine().join(name).metadata().unwrap().len()).sum();
     assert!(sent["sent"]["bytes"].as_u64().unwrap() < whole + 40_000, "{sent} {whole}");
     let pulled = work.join("pulled");
     let _ = pull(work, &reference, &pulled, &[]).success();
@@ -228,7 +233,8 @@ fn a_pull_that_is_cut_at_any_point_goes_on() {
     let server = CuttingServer::start(&registry.address);
     let reference = format!("oci://{}/compact", server.address);
     let length = |name: &String| usize::try_from(demo_engine().join(name).metadata().unwrap().len()).unwrap();
-    let lengths: Vec<usize> = names_in(demo_engine()).iter().filter(|name| *name != "manifest.json").map(length).collect();
+    let lengths: Vec<usize> =
+        names_in(demo_engine()).iter().filter(|name| *name != "manifest.json").map(length).collect();
     let whole: usize = lengths.iter().sum();
     // Points that look random, and are the same in every run: Knuth's multiplicative hash.
     let points: Vec<usize> = (1..=20_usize).map(|number| number.wrapping_mul(2_654_435_761) % whole).collect();
@@ -421,8 +427,7 @@ fn an_engine_out_of_a_registry_runs_and_stays_in_the_cache() {
     let photo = repository("tests/images/coffee.png");
     let infer = |engine: &str, output: &str| {
         let output = work.join(output);
-        let line: [&dyn AsRef<OsStr>; 7] =
-            [&"infer", &"--engine", &engine, &"--input", &photo, &"--output", &output];
+        let line: [&dyn AsRef<OsStr>; 7] = [&"infer", &"--engine", &engine, &"--input", &photo, &"--output", &output];
         Outcome::of(&mut program("runtime", &line, work))
     };
     let refused: [&dyn AsRef<OsStr>; 5] = [&"verify", &"--engine", &reference, &"--require-signature", &foreign];
@@ -442,7 +447,13 @@ fn an_engine_out_of_a_registry_runs_and_stays_in_the_cache() {
     let _ = infer(&reference, "four.png").failure(1, &["cannot be reached"]);
     assert!(!work.join("four.png").exists());
     for line in [
-        words(&[&"verify", &"--engine", &format!("oci://gone.invalid/compact@{digest}"), &"--require-signature", &public]),
+        words(&[
+            &"verify",
+            &"--engine",
+            &format!("oci://gone.invalid/compact@{digest}"),
+            &"--require-signature",
+            &public,
+        ]),
         words(&[&"inspect", &"--engine", &format!("oci://gone.invalid/compact@{digest}")]),
         words(&[&"doctor", &"--engine", &format!("oci://gone.invalid/compact@{digest}")]),
     ] {
@@ -474,7 +485,8 @@ fn skopeo_copies_and_inspects_what_we_push() {
     assert_eq!(manifest["artifactType"], "application/vnd.cncf.model.manifest.v1+json");
     let (from, to) = (docker("compact:1.0"), docker("copied/compact:1.0"));
     let plain = ["--src-tls-verify=false", "--dest-tls-verify=false"];
-    skopeo(&["copy", "--all", "--preserve-digests", plain[0], plain[1], &from, &to]);
+    // skopeo 1.9 writes an index of its own, without the types of the artefacts, and the engines as they are.
+    skopeo(&["copy", "--all", plain[0], plain[1], &from, &to]);
     let pulled = work.join("pulled");
     let _ = pull(work, &registry.reference("copied/compact:1.0"), &pulled, &[]).success();
     assert_equal(demo_engine(), &pulled);
