@@ -4,12 +4,11 @@ use crate::{Error, FileFacts, ModelFile, Origin, Result, weights};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use tileforge_files::TEXT_MAXIMUM_BYTES;
+use tileforge_registry::{Progress, http};
 use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_RANGE, RANGE};
-use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 
 const CHUNK: usize = 1 << 20;
 
@@ -35,24 +34,16 @@ pub struct Fetched {
     pub downloaded: u64,
 }
 
-/// What is shown while files are downloaded.
-pub trait FetchProgress {
-    /// A file's download begins or goes on: its name, its length if that is known, and the bytes that are here already.
-    fn begin(&mut self, file: &str, length: Option<u64>, done: u64);
-    /// More bytes are here.
-    fn advance(&mut self, bytes: u64);
-}
-
 /// Downloads the files of a model into `folder/NAME`. Files that are there or beside the model file are checked.
 ///
 /// # Errors
 /// The model has no address, the machine is offline, the server refuses, the disk is full, or a file has another digest
 /// or length than was published. What was downloaded stays beside the file's place, and the next call goes on from
 /// there; a file of a wrong digest is removed.
-pub fn fetch(model: &ModelFile, folder: &Path, hub: &Hub, progress: &mut dyn FetchProgress) -> Result<Vec<Fetched>> {
-    let certificates = system_certificates();
+pub fn fetch(model: &ModelFile, folder: &Path, hub: &Hub, progress: &mut dyn Progress) -> Result<Vec<Fetched>> {
+    let certificates = http::system_certificates();
     let has_certificates = !certificates.is_empty();
-    let agent = agent(hub.patience, certificates);
+    let agent = http::agent(hub.patience, certificates, false);
     let mut fetched = Vec::new();
     for (file, facts) in &model.files {
         let beside = model.path.with_file_name(file);
@@ -77,31 +68,6 @@ pub fn fetch(model: &ModelFile, folder: &Path, hub: &Hub, progress: &mut dyn Fet
         fetched.push(Fetched { path, downloaded });
     }
     Ok(fetched)
-}
-
-/// The certificates of the authorities that this system trusts, so that it works behind a company's proxy.
-fn system_certificates() -> Vec<Certificate<'static>> {
-    let found = rustls_native_certs::load_native_certs();
-    for error in &found.errors {
-        tracing::warn!("the system's certificates: {error}");
-    }
-    found.certs.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect()
-}
-
-fn agent(patience: Duration, certificates: Vec<Certificate<'static>>) -> Agent {
-    let tls = TlsConfig::builder()
-        .provider(TlsProvider::Rustls)
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .root_certs(RootCerts::Specific(Arc::new(certificates)))
-        .build();
-    Agent::config_builder()
-        .tls_config(tls)
-        .timeout_connect(Some(patience))
-        .timeout_per_read(Some(patience))
-        .http_status_as_error(false)
-        .user_agent(concat!("tileforge/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .into()
 }
 
 /// The address of a file, and the token for it.
@@ -136,7 +102,7 @@ enum Ended {
 
 impl Download<'_> {
     /// Downloads the file, and gives it its name once its digest is right. Returns the bytes that were downloaded.
-    fn run(&self, name: &str, progress: &mut dyn FetchProgress) -> Result<u64> {
+    fn run(&self, name: &str, progress: &mut dyn Progress) -> Result<u64> {
         let part = self.beside(".part");
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&part);
         let mut file = file.map_err(|e| Error::file(&part, "create", e))?;
@@ -164,7 +130,7 @@ impl Download<'_> {
 
     /// Downloads all that is missing. After a cut it goes on, as long as each attempt makes the file longer than it
     /// ever was: so a server that begins anew each time, and is cut each time, ends it.
-    fn all(&self, name: &str, file: &mut File, part: &Path, progress: &mut dyn FetchProgress) -> Result<u64> {
+    fn all(&self, name: &str, file: &mut File, part: &Path, progress: &mut dyn Progress) -> Result<u64> {
         let length = |file: &File| file.metadata().map(|of| of.len()).map_err(|e| Error::file(part, "read", e));
         let (mut downloaded, mut longest) = (0, length(file)?);
         loop {
@@ -191,7 +157,7 @@ impl Download<'_> {
         file: &mut File,
         part: &Path,
         downloaded: &mut u64,
-        progress: &mut dyn FetchProgress,
+        progress: &mut dyn Progress,
     ) -> Result<Ended> {
         let failed = |action: &'static str| move |e: io::Error| Error::file(part, action, e);
         let mut here = file.seek(SeekFrom::End(0)).map_err(failed("read"))?;
@@ -225,7 +191,7 @@ impl Download<'_> {
         let range = header(CONTENT_RANGE);
         match answer.status().as_u16() {
             206 => {
-                let start = range.as_deref().and_then(start_of);
+                let start = range.as_deref().and_then(http::start_of_range);
                 if start != Some(here) {
                     let found = range.unwrap_or_else(|| "no range".into());
                     return Err(self.answered(format!("expected the bytes from {here} on, found {found}")));
@@ -318,11 +284,6 @@ impl Download<'_> {
         name.push(ending);
         self.path.with_file_name(name)
     }
-}
-
-/// The first byte of a `Content-Range`.
-fn start_of(range: &str) -> Option<u64> {
-    range.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
 }
 
 /// Removes a file, if it is there.

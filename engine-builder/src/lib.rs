@@ -33,7 +33,7 @@ pub use build::{Built, Plans, build};
 pub use coverage::CalibrationBudget;
 pub use diffusion::{DiffusionOptions, DiffusionSource};
 pub use error::{Error, MissingWeights, Result};
-pub use fetch::{FetchProgress, Fetched, Hub, fetch};
+pub use fetch::{Fetched, Hub, fetch};
 pub use gate::{Measurement, figure};
 pub use listed_weights::check_weights;
 pub use model_file::{Calibration, FileFacts, GraphFile, ModelFile, ModelSizes, Origin};

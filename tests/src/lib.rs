@@ -8,6 +8,7 @@ mod golden_pipelines;
 mod graph;
 pub mod model_package;
 mod programs;
+mod registries;
 mod small_engines;
 mod weights;
 
@@ -21,6 +22,7 @@ pub use programs::{
     Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in,
     new_key, run, run_with_cache_in, words,
 };
+pub use registries::{CuttingServer, LocalRegistry};
 pub use small_engines::small_engine;
 pub use weights::{Weight, copy_weights};
 

@@ -5,6 +5,8 @@
 //! | [`Engine`] | an engine directory whose files match its manifest |
 //! | [`Pipeline`] | an engine of several networks: a directory with an engine directory for each |
 //! | [`Bundle`] | an engine of either kind: what is signed, packed and compared |
+//! | [`Contents`], [`Source`] | what an engine consists of, to be sent or received file by file |
+//! | [`Requirements`] | what an engine needs of a machine |
 //! | [`manifest`] | the types of `manifest.json`, and their rules |
 //! | [`rebuild`] | what the manifest of an older engine says about how to make it again |
 //! | [`signature`] | Ed25519 signatures of the manifest: who made an engine |
@@ -23,6 +25,7 @@ struct Readme;
 
 pub mod archive;
 mod bundle;
+mod contents;
 pub mod diff;
 pub mod digest;
 mod directory;
@@ -36,17 +39,20 @@ mod opened;
 mod pipeline;
 pub mod rebuild;
 mod recipe;
+mod requirements;
 pub mod share;
 pub mod signature;
 pub mod store;
 mod validate;
 
 pub use bundle::{Bundle, BundleManifest};
+pub use contents::{Contents, Source, manifest_of};
 pub use directory::{Engine, WEIGHTS_FILE};
 pub use error::{Error, Result};
 pub use extend::extend;
 pub use manifest::{Graph, Manifest};
 pub use opened::{MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES};
 pub use pipeline::{Diffusion, Pipeline, PipelineManifest};
+pub use requirements::Requirements;
 pub use signature::PublicKey;
 pub use validate::engine_name;

@@ -89,6 +89,15 @@ impl Opened {
         read_in(&self.folder, &self.path, signature::SIGNATURE_FILE, signature::SIGNATURE_MAXIMUM_BYTES)
     }
 
+    /// Opens a file by its path in the directory. Its bytes are not compared with any digest.
+    pub(crate) fn open_file(&self, name: &str) -> Result<File> {
+        let path = self.path.join(name);
+        match tileforge_files::open_in(&self.folder, Path::new(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(missing(&path)),
+            opened => opened.map_err(|source| Error::file(&path, "open", source)),
+        }
+    }
+
     /// Checks that it holds no file but those with these names.
     pub(crate) fn check_nothing_but(&self, is_listed: impl Fn(&str) -> bool) -> Result<()> {
         // The opened directory is listed, not the path, which another one may have by now.

@@ -114,6 +114,18 @@ pub enum Error {
         /// Every provider with the reason against it.
         verdict: Box<crate::Verdict>,
     },
+    /// None of several engines runs on this machine.
+    #[error("none of the engines fits this machine:{}", lines(verdicts))]
+    NoneFits {
+        /// Every engine with the reasons against it.
+        verdicts: Vec<crate::Verdict>,
+    },
+    /// The engines that run on this machine are fall backs, and none of these is wanted.
+    #[error("no engine fits this machine exactly:{}", lines(verdicts))]
+    NotExact {
+        /// Every engine with what is against it.
+        verdicts: Vec<crate::Verdict>,
+    },
     /// Some nodes would run on another provider, and that is not allowed.
     #[error("{}: {nodes} nodes would run on {found} instead of {expected}", path.display())]
     NodesElsewhere {
@@ -147,8 +159,8 @@ pub enum Error {
         /// The engine's name.
         engine: String,
     },
-    /// Compiled graphs have to be kept, and the environment has no cache folder.
-    #[error("there is no folder to keep compiled graphs in")]
+    /// Something has to be kept, and the environment has no cache folder.
+    #[error("there is no cache folder to keep what is compiled or pulled in")]
     NoCache,
     /// There is not enough memory, on this machine or on a GPU.
     #[error("no memory for a tensor of {shape:?}: {reason}")]
@@ -187,6 +199,8 @@ impl Error {
             self,
             Self::DoesNotFit { .. }
                 | Self::NoStepDown { .. }
+                | Self::NoneFits { .. }
+                | Self::NotExact { .. }
                 | Self::NodesElsewhere { .. }
                 | Self::ProviderUnusable { .. }
                 | Self::CannotCompile { .. }
@@ -229,4 +243,8 @@ impl Error {
 
 fn list(places: &[PathBuf]) -> String {
     places.iter().map(|place| format!("\n  {}", place.display())).collect()
+}
+
+fn lines(verdicts: &[crate::Verdict]) -> String {
+    verdicts.iter().map(|verdict| format!("\n  {verdict}")).collect()
 }

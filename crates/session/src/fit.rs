@@ -1,18 +1,19 @@
 //! Whether an engine fits this machine. Decided from its manifest, the GPU and the libraries, before a session exists.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
 
-use tileforge_contract::Provider;
-use tileforge_engine::{Engine, Graph, Manifest};
+use tileforge_contract::{Precision, Provider};
+use tileforge_engine::{Engine, Requirements};
 
 use crate::compiled;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::placement::Placement;
 use crate::provider::Gpu;
-use crate::releases;
+use crate::releases::{self, OtherRelease};
 
 /// Whether one provider can run the engine on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,19 +52,59 @@ impl Verdict {
     /// Judges an engine: on the provider that is asked for, or on all from the one that it was built for down to the
     /// CPU. The engine has to fit all GPUs in use.
     pub fn of(engine: &Engine, environment: &Environment, placement: &Placement) -> Self {
-        let manifest = engine.manifest();
-        let from = Provider::LADDER.iter().position(|provider| *provider == manifest.target.provider).unwrap_or(0);
+        let requirements = Requirements::of(engine.manifest());
+        let with_tensorrt = |device: u32, gpu: &Gpu, version: &str| {
+            if is_compiled(engine, environment, device) {
+                return Fit::Fits;
+            }
+            let built_for = engine.manifest().target.compute_capability.as_deref();
+            after_compiling(&requirements, built_for, releases::of_compiled(engine, version), gpu, version)
+        };
+        Self::judge(&requirements, environment, placement, with_tensorrt)
+    }
+
+    /// Judges an engine that is not here yet, in the same way, by what its manifests say. It may be one of several for
+    /// different machines, so the verdict also names its profile. What TensorRT has compiled of it is taken to be for
+    /// every GPU of the compute capability that it was built for.
+    pub fn in_advance(requirements: &Requirements, environment: &Environment, placement: &Placement) -> Self {
+        let with_tensorrt = |_, gpu: &Gpu, version: &str| {
+            let built_for = requirements.compute_capabilities.first().map(String::as_str);
+            let compiled = requirements.provider == Provider::TensorRt && !requirements.portable;
+            if compiled && built_for == Some(&*gpu.compute_capability) {
+                return Fit::Fits;
+            }
+            after_compiling(requirements, built_for, None, gpu, version)
+        };
+        let engine = format!("{} for {}", requirements.name, listed(&requirements.profiles));
+        Self { engine, ..Self::judge(requirements, environment, placement, with_tensorrt) }
+    }
+
+    fn judge(
+        requirements: &Requirements,
+        environment: &Environment,
+        placement: &Placement,
+        with_tensorrt: impl Fn(u32, &Gpu, &str) -> Fit,
+    ) -> Self {
+        let from = Provider::LADDER.iter().position(|provider| *provider == requirements.provider).unwrap_or(0);
         let ladder = placement.provider.map_or_else(|| Provider::LADDER[from..].to_vec(), |only| vec![only]);
         let worst = |provider| {
-            let mut fits: Vec<Fit> =
-                placement.gpus().iter().map(|device| fit(engine, environment, provider, *device)).collect();
+            let mut fits: Vec<Fit> = placement
+                .gpus()
+                .iter()
+                .map(|device| fit(requirements, environment, provider, *device, &with_tensorrt))
+                .collect();
             let (refused, after) =
                 (|fit: &Fit| matches!(fit, Fit::Refused(_)), |fit: &Fit| matches!(fit, Fit::AfterCompiling(_)));
             let worst = fits.iter().position(refused).or_else(|| fits.iter().position(after)).unwrap_or(0);
             fits.swap_remove(worst)
         };
         let steps = ladder.into_iter().map(|provider| Step { provider, fit: worst(provider) }).collect();
-        Self { engine: manifest.name.clone(), target: manifest.target.provider, steps }
+        Self { engine: requirements.name.clone(), target: requirements.provider, steps }
+    }
+
+    /// Whether the engine runs at once, on the provider that it was built for.
+    pub fn is_exact(&self) -> bool {
+        self.steps.first().is_some_and(|step| step.provider == self.target && step.fit == Fit::Fits)
     }
 
     /// The providers that can run the engine, the best first.
@@ -108,16 +149,19 @@ impl fmt::Display for Verdict {
     }
 }
 
-fn fit(engine: &Engine, environment: &Environment, provider: Provider, device: u32) -> Fit {
-    let manifest = engine.manifest();
+fn fit(
+    requirements: &Requirements,
+    environment: &Environment,
+    provider: Provider,
+    device: u32,
+    with_tensorrt: impl Fn(u32, &Gpu, &str) -> Fit,
+) -> Fit {
     if provider == Provider::Cpu {
-        return on_cpu(manifest);
+        return on_cpu(requirements);
     }
-    if manifest.target.provider == Provider::Cpu {
-        return Fit::Refused(format!(
-            "it was built for the CPU ({}); build it for the profile of this GPU",
-            manifest.target.profile
-        ));
+    if requirements.provider == Provider::Cpu {
+        let profiles = listed(&requirements.profiles);
+        return Fit::Refused(format!("it was built for the CPU ({profiles}); build it for the profile of this GPU"));
     }
     let probe = environment.probe();
     let missing = probe.reason_against(provider);
@@ -128,37 +172,41 @@ fn fit(engine: &Engine, environment: &Environment, provider: Provider, device: u
         let count = probe.gpus.len();
         return Fit::Refused(format!("expected a GPU number below {count}, found {device}"));
     };
-    if let Some(reason) = against_gpu(manifest, gpu) {
+    if let Some(reason) = against_gpu(requirements, gpu) {
         return Fit::Refused(reason);
     }
     match provider {
-        Provider::TensorRtRtx => on_tensorrt_rtx(manifest, gpu, probe.tensorrt_rtx_version.as_deref()),
-        Provider::TensorRt => on_tensorrt(engine, environment, gpu, device),
+        Provider::TensorRtRtx => on_tensorrt_rtx(requirements, gpu, probe.tensorrt_rtx_version.as_deref()),
+        Provider::TensorRt => match &probe.tensorrt_version {
+            None => Fit::Refused("the TensorRT library does not tell its version".into()),
+            Some(version) => with_tensorrt(device, gpu, version),
+        },
         Provider::Cuda | Provider::Cpu => Fit::Fits,
     }
 }
 
-fn on_cpu(manifest: &Manifest) -> Fit {
-    let precision = manifest.precision;
-    if precision.runs_on_cpu() {
-        return Fit::Fits;
+fn on_cpu(requirements: &Requirements) -> Fit {
+    match requirements.precisions.iter().find(|precision| !precision.runs_on_cpu()) {
+        None => Fit::Fits,
+        Some(precision) => Fit::Refused(format!(
+            "ONNX Runtime's CPU kernels cannot compute in {precision}; build an fp32 or int8 engine for the CPU"
+        )),
     }
-    Fit::Refused(format!(
-        "ONNX Runtime's CPU kernels cannot compute in {precision}; build an fp32 or int8 engine for the CPU"
-    ))
 }
 
-fn against_gpu(manifest: &Manifest, gpu: &Gpu) -> Option<String> {
+fn against_gpu(requirements: &Requirements, gpu: &Gpu) -> Option<String> {
     let capability = gpu.capability();
-    let needs = manifest.precision.least_capability();
-    if capability < needs {
-        let (major, minor) = needs;
+    let most = |precision: &&Precision| precision.least_capability();
+    if let Some(precision) = requirements.precisions.iter().max_by_key(most)
+        && capability < precision.least_capability()
+    {
+        let (major, minor) = precision.least_capability();
         return Some(format!(
-            "{} needs compute capability {major}.{minor} or newer, {} has {}",
-            manifest.precision, gpu.name, gpu.compute_capability
+            "{precision} needs compute capability {major}.{minor} or newer, {} has {}",
+            gpu.name, gpu.compute_capability
         ));
     }
-    let needed = manifest.graphs.iter().map(|graph| memory_at_least(manifest, graph)).min().unwrap_or(0);
+    let needed = requirements.memory_bytes;
     (needed > gpu.memory_bytes).then(|| {
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         format!(
@@ -170,70 +218,66 @@ fn against_gpu(manifest: &Manifest, gpu: &Gpu) -> Option<String> {
     })
 }
 
-/// Bytes of the weights and of a graph's inputs and outputs. Activations need more.
-pub(crate) fn memory_at_least(manifest: &Manifest, graph: &Graph) -> u64 {
-    let weights =
-        manifest.files.iter().filter(|(name, _)| name.ends_with(".weights")).map(|(_, file)| file.bytes).sum::<u64>();
-    let elements = |shape: &Vec<usize>| shape.iter().map(|&length| length as u64).product::<u64>();
-    weights + 4 * graph.inputs.values().chain(graph.outputs.values()).map(elements).sum::<u64>()
-}
-
 /// Whether the plans are for this GPU and this release of the library. Nothing is compiled here: plans come with the
 /// engine.
-fn on_tensorrt_rtx(manifest: &Manifest, gpu: &Gpu, release: Option<&str>) -> Fit {
+fn on_tensorrt_rtx(requirements: &Requirements, gpu: &Gpu, release: Option<&str>) -> Fit {
     let Some(release) = release else {
         return Fit::Refused("the library of TensorRT for RTX does not tell its release".into());
     };
-    if let Some(other) = releases::of_plans(manifest, release) {
+    if let Some(graph) = &requirements.without_plan {
+        return Fit::Refused(format!("it has no plan of {graph}; build it where TensorRT for RTX is installed"));
+    }
+    if let Some(other) = releases::of_plans(requirements.releases.iter().map(String::as_str), release) {
         return Fit::Refused(other.to_string());
     }
-    for graph in &manifest.graphs {
-        let Some(plan) = &graph.plan else {
-            return Fit::Refused(format!(
-                "it has no plan of {}; build it where TensorRT for RTX is installed",
-                graph.file
-            ));
-        };
-        if !plan.compute_capabilities.contains(&gpu.compute_capability) {
-            let built = plan.compute_capabilities.join(", ");
-            return Fit::Refused(format!(
-                "its plans are for compute capability {built}, {} has {}",
-                gpu.name, gpu.compute_capability
-            ));
-        }
+    if !requirements.compute_capabilities.contains(&gpu.compute_capability) {
+        let built = listed(&requirements.compute_capabilities);
+        return Fit::Refused(format!(
+            "its plans are for compute capability {built}, {} has {}",
+            gpu.name, gpu.compute_capability
+        ));
     }
     Fit::Fits
 }
 
-fn on_tensorrt(engine: &Engine, environment: &Environment, gpu: &Gpu, device: u32) -> Fit {
+/// Whether nothing of the engine has to be compiled by TensorRT on this device.
+fn is_compiled(engine: &Engine, environment: &Environment, device: u32) -> bool {
     let manifest = engine.manifest();
-    let Some(version) = &environment.probe().tensorrt_version else {
-        return Fit::Refused("the TensorRT library does not tell its version".into());
-    };
-    let missing = manifest.graphs.iter().any(|graph| {
+    manifest.graphs.iter().all(|graph| {
         let facts = compiled::facts(manifest, graph, &manifest.target.tensorrt, environment, device);
-        facts.is_none_or(|facts| compiled::is_missing(engine, environment, &facts))
-    });
-    if !missing {
-        return Fit::Fits;
-    }
-    let built_for = manifest.target.compute_capability.as_deref().unwrap_or("no GPU");
-    let why = if let Some(other) = releases::of_compiled(engine, version) {
+        facts.is_some_and(|facts| !compiled::is_missing(engine, environment, &facts))
+    })
+}
+
+/// `other` is the release of TensorRT that compiled the engine, if it is not the one here.
+fn after_compiling(
+    requirements: &Requirements,
+    built_for: Option<&str>,
+    other: Option<OtherRelease>,
+    gpu: &Gpu,
+    version: &str,
+) -> Fit {
+    let why = if let Some(other) = other {
         format!("it was compiled by TensorRT {}", other.made_with)
-    } else if manifest.graphs.iter().all(|graph| graph.plan.is_some()) {
+    } else if requirements.without_plan.is_none() {
         "its plans are for TensorRT for RTX".to_owned()
-    } else if manifest.target.portable {
+    } else if requirements.portable {
         "it is portable".to_owned()
     } else {
-        format!("it was compiled for compute capability {built_for}")
+        format!("it was compiled for compute capability {}", built_for.unwrap_or("no GPU"))
     };
     Fit::AfterCompiling(format!("{why}, and this is {} ({}) with TensorRT {version}", gpu.name, gpu.compute_capability))
+}
+
+fn listed(texts: &BTreeSet<String>) -> String {
+    texts.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tileforge_contract::{Padding, Precision, ReceptiveField, Upscale};
+    use tileforge_contract::{Padding, ReceptiveField, Upscale};
+    use tileforge_engine::Manifest;
     use tileforge_engine::manifest::{BuiltWith, Graph, Model, Plan, SCHEMA, SelfTest, Target};
 
     fn manifest() -> Manifest {
@@ -302,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_gpu_must_have_the_arithmetic_and_the_memory() {
-        let of = |precision, gpu: &Gpu| against_gpu(&Manifest { precision, ..manifest() }, gpu);
+        let of = |precision, gpu: &Gpu| against_gpu(&Requirements::of(&Manifest { precision, ..manifest() }), gpu);
         let large = 1 << 40;
         assert_eq!(of(Precision::Fp16, &gpu("7.5", large)), None);
         assert!(of(Precision::Fp16, &gpu("7.0", large)).unwrap().contains("needs compute capability 7.5 or newer"));
@@ -321,10 +365,11 @@ mod tests {
             compute_capabilities: vec!["8.6".into(), "8.9".into()],
         };
         let mut manifest = manifest();
-        let none = on_tensorrt_rtx(&manifest, &gpu("8.9", 1), Some("1.7.1.116"));
+        let none = on_tensorrt_rtx(&Requirements::of(&manifest), &gpu("8.9", 1), Some("1.7.1.116"));
         assert!(matches!(none, Fit::Refused(reason) if reason.contains("no plan of model.onnx")));
         manifest.graphs[0].plan = Some(plan);
-        let of = |capability: &str, release| on_tensorrt_rtx(&manifest, &gpu(capability, 1), release);
+        let requirements = Requirements::of(&manifest);
+        let of = |capability: &str, release| on_tensorrt_rtx(&requirements, &gpu(capability, 1), release);
         assert_eq!((of("8.6", Some("1.7.1.116")), of("8.9", Some("1.7.1.116"))), (Fit::Fits, Fit::Fits));
         for (capability, release, words) in [
             ("12.0", Some("1.7.1.116"), "for compute capability 8.6, 8.9, a GPU has 12.0"),
@@ -338,7 +383,7 @@ mod tests {
 
     #[test]
     fn the_cpu_lacks_two_precisions() {
-        let of = |precision| on_cpu(&Manifest { precision, ..manifest() });
+        let of = |precision| on_cpu(&Requirements::of(&Manifest { precision, ..manifest() }));
         assert_eq!(of(Precision::Fp16), Fit::Fits);
         assert!(matches!(of(Precision::Bf16), Fit::Refused(reason) if reason.contains("bf16")));
     }

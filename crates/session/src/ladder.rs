@@ -11,7 +11,7 @@ use tileforge_engine::{Engine, Graph, Manifest};
 use crate::compiled;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::fit::{Fit, Verdict, memory_at_least};
+use crate::fit::{Fit, Verdict};
 use crate::memory::available_memory;
 use crate::options::SessionOptions;
 use crate::placement::Placement;
@@ -97,7 +97,7 @@ impl Ladder {
     /// Whether memory may hold a session of this graph: the least that it needs is no more than the GPUs have, or than
     /// is left on this machine.
     pub fn may_hold(&self, graph: &Graph) -> bool {
-        let needed = memory_at_least(self.engine.manifest(), graph);
+        let needed = self.engine.manifest().memory_at_least(graph);
         if self.provider() == Provider::Cpu {
             return available_memory().is_none_or(|available| needed <= available);
         }

@@ -5,6 +5,7 @@
 //! | [`Environment`] | passed to everything that runs: library, devices, cache folder or none |
 //! | [`onnxruntime`] | finding and loading the ONNX Runtime library |
 //! | [`provider`] | which providers this machine can use, and why not others |
+//! | [`choice`] | which of several engines fits this machine best |
 //! | [`fit`] | whether an engine fits this machine, before anything is loaded |
 //! | [`releases`] | whether an engine was made with other releases than those that are here |
 //! | [`additions`] | what this machine's GPUs have added to an engine |
@@ -22,6 +23,7 @@ pub mod additions;
 mod assigned;
 mod bound;
 mod buffer;
+pub mod choice;
 pub mod compiled;
 mod environment;
 mod error;

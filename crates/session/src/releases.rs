@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
-use tileforge_engine::{Engine, Manifest, store};
+use tileforge_engine::{Engine, store};
 
 use crate::environment::Environment;
 
@@ -95,7 +95,8 @@ pub fn other_releases(engine: &Engine, environment: &Environment) -> Vec<OtherRe
     let (built, here) = (&manifest.built_with.onnxruntime, environment.library().version());
     all.extend(OtherRelease::of(Software::OnnxRuntime, built, here));
     all.extend(probe.tensorrt_version.as_deref().and_then(|here| of_compiled(engine, here)));
-    all.extend(probe.tensorrt_rtx_version.as_deref().and_then(|here| of_plans(manifest, here)));
+    let plans = || manifest.graphs.iter().filter_map(|graph| Some(graph.plan.as_ref()?.library.as_str()));
+    all.extend(probe.tensorrt_rtx_version.as_deref().and_then(|here| of_plans(plans(), here)));
     all
 }
 
@@ -108,10 +109,9 @@ pub(crate) fn of_compiled(engine: &Engine, here: &str) -> Option<OtherRelease> {
     OtherRelease::of(Software::TensorRt, releases.last()?, here)
 }
 
-/// The release of TensorRT for RTX that a plan of an engine needs, if it is not the one here.
-pub(crate) fn of_plans(manifest: &Manifest, here: &str) -> Option<OtherRelease> {
-    let mut plans = manifest.graphs.iter().filter_map(|graph| graph.plan.as_ref());
-    plans.find_map(|plan| OtherRelease::of(Software::TensorRtRtx, &plan.library, here))
+/// The first of the releases of TensorRT for RTX that plans need, that is not the one here.
+pub(crate) fn of_plans<'r>(needed: impl IntoIterator<Item = &'r str>, here: &str) -> Option<OtherRelease> {
+    needed.into_iter().find_map(|release| OtherRelease::of(Software::TensorRtRtx, release, here))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use tileforge_engine::Error as EngineError;
 use tileforge_engine_builder::portable::NotCompiled;
 use tileforge_engine_builder::{Error, MissingWeights, Origin, PrecisionOption};
 use tileforge_exporter::Error as ExportError;
+use tileforge_registry::Error as RegistryError;
 use tileforge_session::Error as SessionError;
 use tileforge_tensorrt::Error as PlanError;
 
@@ -103,6 +104,23 @@ fn engine(error: &EngineError) -> Option<String> {
         EngineError::Unsigned { .. } => "ask whoever made the engine to sign it".into(),
         EngineError::Signature { .. } => "get the engine again from whoever signs it, or give their key".into(),
         EngineError::Archive { .. } => "copy the archive again, or pack the engine again".into(),
+        _ => return None,
+    })
+}
+
+/// What to do where engines do not get into a registry.
+pub(super) fn registry(error: &RegistryError) -> Option<String> {
+    Some(match error {
+        RegistryError::Engine(error) => return engine(error),
+        RegistryError::Refused { .. } => {
+            "log in with `docker login`, or set TILEFORGE_REGISTRY_USERNAME and TILEFORGE_REGISTRY_PASSWORD".into()
+        }
+        RegistryError::PushToDigest { .. } => "give a tag, as in oci://HOST/NAME:1.0".into(),
+        RegistryError::Twins { .. } => "push them to different tags".into(),
+        RegistryError::NoCertificates { .. } => {
+            "install the system's package `ca-certificates`, or set SSL_CERT_FILE to a file of certificates".into()
+        }
+        RegistryError::Document { .. } => "push to another tag, or leave out --add to replace what is there".into(),
         _ => return None,
     })
 }

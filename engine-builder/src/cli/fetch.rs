@@ -1,10 +1,10 @@
 //! `engine-builder fetch`: downloads weights.
 
-use super::{CommandResult, Failure, models, result};
+use super::{CommandResult, Failure, models, result, talk};
 use std::path::PathBuf;
 use std::time::Duration;
-use tileforge_engine_builder::{FetchProgress, Hub, ModelFile, fetch};
-use tileforge_terminal::{Progress, Unit, report};
+use tileforge_engine_builder::{Hub, ModelFile, fetch};
+use tileforge_terminal::report;
 
 /// How long a server may send nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,12 +40,12 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
         let reason = "there is no home folder to keep weights in; set MODEL_PATH, or give a folder with --into";
         return Err(Failure::Usage(reason.into()));
     };
-    let (hub, mut shown) = (hub()?, Shown(Progress::new()));
+    let (hub, mut shown) = (hub()?, talk::Transferred::default());
     let mut paths = Vec::new();
     for model in &found {
         report(&format!("{}: licence of the weights: {}", model.name, model.licence));
         let fetched = fetch(model, &folder, &hub, &mut shown);
-        shown.0.finish();
+        shown.finish();
         for file in fetched? {
             let megabytes = file.downloaded as f64 / 1e6;
             let how = if file.downloaded == 0 { "was there".into() } else { format!("{megabytes:.1} MB downloaded") };
@@ -77,17 +77,4 @@ fn seconds(text: &str) -> Result<Duration, Failure> {
     let found = text.parse().ok().filter(|seconds| *seconds > 0).map(Duration::from_secs);
     let wrong = || format!("HF_HUB_DOWNLOAD_TIMEOUT: expected a number of seconds, 1 or more, found `{text}`");
     found.ok_or_else(|| Failure::Usage(wrong()))
-}
-
-struct Shown(Progress);
-
-impl FetchProgress for Shown {
-    fn begin(&mut self, file: &str, length: Option<u64>, done: u64) {
-        self.0.begin(file, length, Unit::Bytes);
-        self.0.set(done);
-    }
-
-    fn advance(&mut self, bytes: u64) {
-        self.0.add(bytes);
-    }
 }

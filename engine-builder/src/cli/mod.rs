@@ -7,6 +7,7 @@ mod fetch;
 mod lint;
 mod models;
 mod profiles;
+mod push;
 mod talk;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -54,6 +55,7 @@ enum Command {
     Convert(ConvertArguments),
     Pack(bundle::PackArguments),
     Unpack(bundle::UnpackArguments),
+    Push(push::Arguments),
     Keygen(bundle::KeygenArguments),
     Sign(bundle::SignArguments),
     Verify(bundle::VerifyArguments),
@@ -107,6 +109,8 @@ enum Failure {
     Usage(String),
     /// The library's error.
     Builder(Error),
+    /// Something between engines and a registry failed.
+    Registry(tileforge_registry::Error),
     /// A result cannot be printed.
     Print(PrintError),
     /// Some engines of several were not built, and their errors have been printed.
@@ -141,8 +145,11 @@ impl terminal::Failure for Failure {
                 Error::Session(error) if error.does_not_fit() => Exit::DoesNotFit,
                 _ => Exit::Failed,
             },
-            Self::Usage(_) => Exit::Usage,
-            Self::Print(_) => Exit::Failed,
+            Self::Registry(
+                tileforge_registry::Error::PushToDigest { .. } | tileforge_registry::Error::Twins { .. },
+            )
+            | Self::Usage(_) => Exit::Usage,
+            Self::Registry(_) | Self::Print(_) => Exit::Failed,
             Self::Partly { exit, .. } => *exit,
         }
     }
@@ -151,6 +158,7 @@ impl terminal::Failure for Failure {
         Some(match self {
             Self::Usage(reason) => reason.clone(),
             Self::Builder(error) => chain_with(error, advice::on(error.root()).as_deref()),
+            Self::Registry(error) => chain_with(error, advice::registry(error).as_deref()),
             Self::Print(error) => chain(error),
             Self::Partly { failed, of, .. } => format!("{failed} of {of} engines were not built"),
         })
@@ -177,6 +185,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Convert(convert) => run_convert(convert),
         Command::Pack(arguments) => bundle::pack(arguments),
         Command::Unpack(arguments) => bundle::unpack(arguments),
+        Command::Push(arguments) => push::run(arguments),
         Command::Keygen(arguments) => bundle::keygen(arguments),
         Command::Sign(arguments) => bundle::sign(arguments),
         Command::Verify(arguments) => bundle::verify(arguments),

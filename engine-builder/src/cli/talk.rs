@@ -1,4 +1,4 @@
-//! Progress of a build on the terminal.
+//! Progress on the terminal.
 
 use tileforge_engine_builder::Progress;
 use tileforge_terminal::Unit;
@@ -21,5 +21,27 @@ impl Progress for Shown {
 
     fn step(&self) {
         self.0.add(1);
+    }
+}
+
+/// Shows how far files are that are downloaded or sent.
+#[derive(Default)]
+pub(super) struct Transferred(tileforge_terminal::Progress);
+
+impl Transferred {
+    /// Removes the progress bar.
+    pub(super) fn finish(&self) {
+        self.0.finish();
+    }
+}
+
+impl tileforge_registry::Progress for Transferred {
+    fn begin(&mut self, file: &str, length: Option<u64>, done: u64) {
+        self.0.begin(file, length, Unit::Bytes);
+        self.0.set(done);
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        self.0.add(bytes);
     }
 }

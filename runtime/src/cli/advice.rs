@@ -3,6 +3,7 @@
 use tileforge_contract::{Provider, Task};
 use tileforge_engine::Error as EngineError;
 use tileforge_image::{Error as ImageError, TilingError};
+use tileforge_registry::Error as RegistryError;
 use tileforge_runtime::Error;
 use tileforge_runtime::diffusion::Error as DiffusionError;
 use tileforge_runtime::diffusion::schedulers::Error as SchedulerError;
@@ -85,12 +86,32 @@ fn of_session(error: &SessionError) -> Option<String> {
              its profile, or `engine-builder rebuild` for the releases that are here"
         }
         SessionError::NoStepDown { .. } | SessionError::NodesElsewhere { .. } => "leave out --strict to allow that",
+        SessionError::NoneFits { .. } => "push an engine for this box, or one for the CPU",
+        SessionError::NotExact { .. } => "leave out --exact to allow a fall back",
         SessionError::NoCache => "set HOME or XDG_CACHE_HOME",
         SessionError::SelfTest { .. } => REBUILD,
         error if error.is_out_of_memory() => "choose a smaller --tile, --batch or number of --streams",
         _ => return None,
     };
     Some(text.into())
+}
+
+/// What the user can do about an engine that does not come out of a registry.
+pub(crate) fn of_registry(error: &RegistryError) -> Option<&'static str> {
+    match error {
+        RegistryError::Engine(error) => of_engine(error),
+        RegistryError::Refused { .. } => {
+            Some("log in with `docker login`, or set TILEFORGE_REGISTRY_USERNAME and TILEFORGE_REGISTRY_PASSWORD")
+        }
+        RegistryError::NoCertificates { .. } => {
+            Some("install the system's package `ca-certificates`, or set SSL_CERT_FILE to a file of certificates")
+        }
+        RegistryError::Altered { .. } | RegistryError::Missing { .. } | RegistryError::Lie { .. } => {
+            Some("nothing of it was kept; ask whoever pushed the engine to push it again")
+        }
+        RegistryError::Busy { .. } => Some("wait for it, or give another folder"),
+        _ => None,
+    }
 }
 
 fn of_engine(error: &EngineError) -> Option<&'static str> {

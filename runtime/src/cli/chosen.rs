@@ -10,11 +10,13 @@ use tileforge_runtime::upscale::Options;
 use tileforge_session::{Placement, Processors, SessionOptions};
 
 use super::failure::Failure;
+use super::registry::Named;
 
 /// The engine, and whose it must be; shared by the commands that open one.
 #[derive(clap::Args)]
 pub(crate) struct Chosen {
-    /// The engine's directory.
+    /// The engine's directory; or oci://HOST/NAME:TAG for the one in a registry that fits this box, which is kept in
+    /// the user's cache.
     #[arg(long = "engine", value_name = "DIR")]
     pub(crate) directory: PathBuf,
     /// The part to use of an engine that has several, such as decoder: `runtime inspect` lists them.
@@ -25,6 +27,11 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
+    /// The engine as it was named.
+    pub(crate) fn named(&mut self) -> Named<'_> {
+        Named { paths: vec![&mut self.directory], signed: &self.signed }
+    }
+
     /// Opens it, after checking its signature and that its files are whole. It must be of one network: an engine, or a
     /// part.
     pub(crate) fn open(&self) -> Result<Engine> {
@@ -75,7 +82,7 @@ impl Signed {
         }
     }
 
-    fn key(&self) -> Result<Option<PublicKey>> {
+    pub(crate) fn key(&self) -> Result<Option<PublicKey>> {
         self.require_signature.as_deref().map(PublicKey::read).transpose()
     }
 }

@@ -24,6 +24,7 @@ use super::failure::{CommandResult, Failure};
 use super::figures::{decibels, nodes};
 use super::frame_folder::FrameFolder;
 use super::infer::{has_frames, is_standard_stream, open_frames, say};
+use super::registry::Named;
 use super::signals::stopped_by_signals;
 
 const ENCODE_EXAMPLES: &str = "\
@@ -125,7 +126,7 @@ impl Iterator for ClipFrames {
 #[command(after_help = ENCODE_EXAMPLES)]
 pub(crate) struct EncodeArguments {
     #[command(flatten)]
-    engine: Chosen,
+    pub(super) engine: Chosen,
     #[command(flatten)]
     source: Source,
     /// Where the latent goes: a .safetensors file.
@@ -145,7 +146,7 @@ pub(crate) struct EncodeArguments {
 #[command(after_help = DECODE_EXAMPLES)]
 pub(crate) struct DecodeArguments {
     #[command(flatten)]
-    engine: Chosen,
+    pub(super) engine: Chosen,
     /// The latent: .safetensors, .npz or .npy.
     #[arg(long, value_name = "IN")]
     input: PathBuf,
@@ -164,7 +165,7 @@ pub(crate) struct DecodeArguments {
 #[derive(clap::Args)]
 #[command(after_help = ROUNDTRIP_EXAMPLES)]
 pub(crate) struct RoundtripArguments {
-    /// The engine's directory, with an encoder and a decoder among its parts.
+    /// The engine's directory, with an encoder and a decoder among its parts, or oci://HOST/NAME:TAG.
     #[arg(long = "engine", value_name = "DIR")]
     directory: PathBuf,
     #[command(flatten)]
@@ -176,6 +177,13 @@ pub(crate) struct RoundtripArguments {
     minimum_psnr: Option<f64>,
     #[command(flatten)]
     coding: Coding,
+}
+
+impl RoundtripArguments {
+    /// The engine as it was named.
+    pub(crate) fn named(&mut self) -> Named<'_> {
+        Named { paths: vec![&mut self.directory], signed: &self.signed }
+    }
 }
 
 fn rate(text: &str) -> Result<String, String> {

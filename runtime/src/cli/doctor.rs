@@ -17,6 +17,7 @@ use super::advice::{of_release, on_jetson};
 use super::chosen::{Placing, Signed};
 use super::failure::{CommandResult, Failure, error_text};
 use super::figures::nodes;
+use super::registry::Named;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,7 +29,8 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Also say whether this engine fits here, on each of --devices, and exit with code 3 if it does not.
+    /// Also say whether this engine fits here, on each of --devices, and exit with code 3 if it does not: its
+    /// directory, or oci://HOST/NAME:TAG.
     #[arg(long, value_name = "DIR")]
     engine: Option<PathBuf>,
     #[command(flatten)]
@@ -38,6 +40,13 @@ pub(crate) struct Arguments {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+impl Arguments {
+    /// The engine as it was named, if one was.
+    pub(crate) fn named(&mut self) -> Named<'_> {
+        Named { paths: self.engine.iter_mut().collect(), signed: &self.signed }
+    }
 }
 
 /// How an engine, or a part of one, fits one device, before and after it has been tried.

@@ -30,7 +30,7 @@ enlarged again by the engine and by bicubic, and both are compared with what it 
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    engine: Chosen,
+    pub(super) engine: Chosen,
     /// A photo: PNG, JPEG, WebP or TIFF.
     #[arg(long, value_name = "PHOTO")]
     input: PathBuf,

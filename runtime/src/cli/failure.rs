@@ -7,7 +7,7 @@ use tileforge_files::outputs::Collision;
 use tileforge_runtime::Error;
 use tileforge_terminal::{self as terminal, Exit, PrintError, chain, chain_with};
 
-use super::advice::advice;
+use super::advice::{advice, of_registry};
 
 /// Why a command did not end with exit code 0.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(crate) enum Failure {
         /// The system's reason.
         source: io::Error,
     },
+    /// Something between an engine and a registry failed.
+    Registry(Box<tileforge_registry::Error>),
     /// Arguments that do not go together.
     Usage(String),
     /// A gate or a self-test was missed; the figures have been printed.
@@ -53,6 +55,12 @@ from_errors!(
     tileforge_image::TilingError,
     tileforge_session::Error
 );
+
+impl From<tileforge_registry::Error> for Failure {
+    fn from(error: tileforge_registry::Error) -> Self {
+        Self::Registry(error.into())
+    }
+}
 
 impl From<PrintError> for Failure {
     fn from(error: PrintError) -> Self {
@@ -87,7 +95,7 @@ impl terminal::Failure for Failure {
                 Error::Cancelled => Exit::Stopped,
                 _ => Exit::Failed,
             },
-            Self::File { .. } | Self::Partly(_) | Self::Print(_) => Exit::Failed,
+            Self::File { .. } | Self::Registry(_) | Self::Partly(_) | Self::Print(_) => Exit::Failed,
             Self::Usage(_) => Exit::Usage,
             Self::Gate(_) => Exit::Gate,
         }
@@ -101,6 +109,7 @@ impl terminal::Failure for Failure {
         Some(match self {
             Self::Runtime(error) => error_text(error),
             Self::File { path, action, source } => format!("{}: cannot {action}\n  because: {source}", path.display()),
+            Self::Registry(error) => chain_with(error.as_ref(), of_registry(error)),
             Self::Usage(text) | Self::Gate(text) | Self::Partly(text) => text.clone(),
             Self::Print(error) => chain(error),
         })

@@ -19,7 +19,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    engine: Chosen,
+    pub(super) engine: Chosen,
     /// Print the manifest as JSON; with the manifests of its parts, if it has any.
     #[arg(long)]
     json: bool,

@@ -13,6 +13,8 @@ mod frame_folder;
 mod generate;
 mod infer;
 mod inspect;
+mod pull;
+mod registry;
 mod run;
 mod signals;
 mod unpack;
@@ -30,6 +32,7 @@ use tileforge_session::onnxruntime::{self, Search};
 use tileforge_terminal as terminal;
 
 use failure::CommandResult;
+use registry::Named;
 
 /// Runs image engines: engines to pixels.
 #[derive(Parser)]
@@ -61,6 +64,7 @@ enum Command {
     Verify(verify::Arguments),
     Warm(warm::Arguments),
     Unpack(unpack::Arguments),
+    Pull(pull::Arguments),
     Doctor(doctor::Arguments),
     Completions(Completions),
     /// Print all manual pages as one JSON object, from file names to texts; releases are made with it.
@@ -83,10 +87,34 @@ pub(crate) fn main() -> ExitCode {
     terminal::end(run(cli))
 }
 
-fn run(cli: Cli) -> CommandResult {
+impl Command {
+    /// The engines that the arguments name; `None` for commands without any.
+    fn engines(&mut self) -> Option<Named<'_>> {
+        Some(match self {
+            Self::Infer(arguments) => arguments.engine.named(),
+            Self::Generate(arguments) => arguments.named(),
+            Self::Encode(arguments) => arguments.engine.named(),
+            Self::Decode(arguments) => arguments.engine.named(),
+            Self::Roundtrip(arguments) => arguments.named(),
+            Self::Run(arguments) => arguments.engine.named(),
+            Self::Bench(arguments) => arguments.named(),
+            Self::Evaluate(arguments) => arguments.engine.named(),
+            Self::Inspect(arguments) => arguments.engine.named(),
+            Self::Verify(arguments) => arguments.engine.named(),
+            Self::Warm(arguments) => arguments.engine.named(),
+            Self::Doctor(arguments) => arguments.named(),
+            Self::Compare(_) | Self::Unpack(_) | Self::Pull(_) | Self::Completions(_) => return None,
+        })
+    }
+}
+
+fn run(mut cli: Cli) -> CommandResult {
     let ort_lib = cli.ort_lib;
     // Commands that run nothing need no library.
     let environment = || environment(ort_lib.clone());
+    if let Some(named) = cli.command.engines() {
+        registry::bring(named, environment)?;
+    }
     match &cli.command {
         Command::Infer(arguments) => infer::run(arguments, environment),
         Command::Generate(arguments) => generate::run(arguments, environment),
@@ -101,6 +129,7 @@ fn run(cli: Cli) -> CommandResult {
         Command::Verify(arguments) => verify::run(arguments, environment),
         Command::Warm(arguments) => warm::run(arguments, environment),
         Command::Unpack(arguments) => unpack::run(arguments),
+        Command::Pull(arguments) => pull::run(arguments, environment),
         Command::Doctor(arguments) => doctor::run(arguments, environment),
         Command::Completions(arguments) => Ok(terminal::print_completions(arguments.shell, Cli::command())?),
         Command::Manual => Ok(terminal::print_manual(Cli::command())?),

@@ -32,7 +32,7 @@ where the file leaves them out.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    engine: Chosen,
+    pub(super) engine: Chosen,
     /// The inputs: .safetensors, .npz or .npy.
     #[arg(long, value_name = "FILE")]
     input: PathBuf,

@@ -24,7 +24,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    engine: Chosen,
+    pub(super) engine: Chosen,
     #[command(flatten)]
     placing: Placing,
     /// Print JSON.

@@ -26,7 +26,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    engine: Chosen,
+    pub(super) engine: Chosen,
     #[command(flatten)]
     placing: Placing,
     /// Also write an engine that takes along what the GPUs have added, for machines with the same GPUs, driver and

@@ -7,21 +7,25 @@ use std::fs;
 use std::process::Command;
 
 /// The crates of the product, and the crates that each may depend on.
-const MAY_KNOW: [(&str, &[&str]); 11] = [
+const MAY_KNOW: [(&str, &[&str]); 12] = [
     ("contract", &[]),
     ("files", &[]),
     ("terminal", &[]),
     ("image", &["files"]),
     ("graph", &["contract", "files"]),
     ("engine", &["contract", "files"]),
+    ("registry", &["engine", "files"]),
     ("session", &["contract", "engine", "files", "graph"]),
     ("tensorrt", &["contract", "graph"]),
     ("exporter", &["contract", "files", "graph", "terminal"]),
     (
         "engine-builder",
-        &["contract", "engine", "exporter", "files", "graph", "image", "runtime", "session", "tensorrt", "terminal"],
+        &[
+            "contract", "engine", "exporter", "files", "graph", "image", "registry", "runtime", "session", "tensorrt",
+            "terminal",
+        ],
     ),
-    ("runtime", &["contract", "engine", "files", "image", "session", "terminal"]),
+    ("runtime", &["contract", "engine", "files", "image", "registry", "session", "terminal"]),
 ];
 
 /// Each crate of the product with those that it depends on, from Cargo.

@@ -29,6 +29,7 @@ mod pipeline_sources;
 mod pipelines;
 mod precision;
 mod rebuild;
+mod registry;
 #[cfg(feature = "rtx")]
 mod rtx_engines;
 #[cfg(feature = "rtx")]

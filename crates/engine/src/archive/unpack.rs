@@ -3,8 +3,8 @@
 use super::Digesting;
 use crate::digest::{FileDigest, sha256};
 use crate::signature::{SIGNATURE_FILE, SIGNATURE_MAXIMUM_BYTES};
-use crate::{BundleManifest, Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, PublicKey, Result, exchange};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::{BundleManifest, Contents, Error, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, PublicKey, Result, exchange};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
@@ -80,7 +80,7 @@ fn unpack_to(staging: &Path, file: File, archive: &Path, key: Option<&PublicKey>
             continue;
         }
         let expected = head.expected()?;
-        let Some(digest) = expected.files.get(&name).cloned() else {
+        let Some(digest) = expected.files().get(&name).cloned() else {
             return Err(refused(&name, "the manifest does not list it".into()));
         };
         // Only names that a manifest lists get here, and the manifest's rules keep them in the folder.
@@ -90,7 +90,7 @@ fn unpack_to(staging: &Path, file: File, archive: &Path, key: Option<&PublicKey>
         if let Some(equal) = equal {
             // What a manifest lists is not known before it was read, so it is never a link.
             let is_manifest = expected.part_of_manifest(&name).is_some();
-            if is_manifest || !seen.contains(&equal) || expected.files.get(&equal) != Some(&digest) {
+            if is_manifest || !seen.contains(&equal) || expected.files().get(&equal) != Some(&digest) {
                 let found = equal.escape_debug();
                 return Err(refused(&name, format!("expected a link to an equal file before it, found `{found}`")));
             }
@@ -101,8 +101,7 @@ fn unpack_to(staging: &Path, file: File, archive: &Path, key: Option<&PublicKey>
             // Its rules limit it to a size that memory holds.
             let bytes = read_small(&mut entry, MANIFEST_MAXIMUM_BYTES).map_err(broken)?.unwrap_or_default();
             check(&digest, &sha256(&bytes)).map_err(|problem| refused(&name, problem))?;
-            let manifest = BundleManifest::parse(&bytes)?.of_part(&part)?;
-            expected.add_part(&part, manifest.files);
+            expected.add_part(&part, BundleManifest::parse(&bytes)?)?;
             fs::write(&target, &bytes).map_err(|e| Error::file(&target, "write", e))?;
         } else {
             let mut out = File::create(&target).map_err(|e| Error::file(&target, "create", e))?;
@@ -116,10 +115,10 @@ fn unpack_to(staging: &Path, file: File, archive: &Path, key: Option<&PublicKey>
         seen.insert(name);
     }
     let expected = head.expected()?;
-    if let Some(name) = expected.files.keys().find(|name| !seen.contains(*name)) {
+    if let Some(name) = expected.files().keys().find(|name| !seen.contains(*name)) {
         return Err(refused(name, "listed in the manifest, but missing".into()));
     }
-    Ok(Unpacked { name: expected.name.clone(), files: expected.files.len() })
+    Ok(Unpacked { name: expected.name().to_owned(), files: expected.files().len() })
 }
 
 fn not_whole(archive: &Path, reason: io::Error) -> Error {
@@ -158,50 +157,13 @@ fn check_extensions(file: &File, archive: &Path) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The files that an archive should hold, as the manifests say that have been read so far.
-struct Expected {
-    name: String,
-    /// The engine's files, and the manifests of its parts.
-    files: BTreeMap<String, FileDigest>,
-    /// The parts whose manifests have not been read yet.
-    parts: BTreeSet<String>,
-}
-
-impl Expected {
-    fn new(manifest: BundleManifest) -> Self {
-        let name = manifest.name().to_owned();
-        match manifest {
-            BundleManifest::Engine(manifest) => Self { name, files: manifest.files, parts: BTreeSet::new() },
-            BundleManifest::Pipeline(manifest) => {
-                let parts = manifest.parts.keys().cloned().collect();
-                let mut files = manifest.files;
-                files.extend(
-                    manifest.parts.into_iter().map(|(part, digest)| (format!("{part}/{MANIFEST_FILE}"), digest)),
-                );
-                Self { name, files, parts }
-            }
-        }
-    }
-
-    /// The part whose manifest has this name, if it has not been read yet.
-    fn part_of_manifest(&self, name: &str) -> Option<String> {
-        let part = name.strip_suffix(MANIFEST_FILE)?.strip_suffix('/')?;
-        self.parts.get(part).cloned()
-    }
-
-    fn add_part(&mut self, part: &str, files: BTreeMap<String, FileDigest>) {
-        self.parts.remove(part);
-        self.files.extend(files.into_iter().map(|(name, digest)| (format!("{part}/{name}"), digest)));
-    }
-}
-
 /// The first entries of an archive.
 struct Head<'a> {
     archive: &'a Path,
     /// The key whose signature has not been read yet.
     key: Option<&'a PublicKey>,
     bytes: Vec<u8>,
-    expected: Option<Expected>,
+    expected: Option<Contents>,
 }
 
 impl Head<'_> {
@@ -213,7 +175,7 @@ impl Head<'_> {
     }
 
     /// What the manifest lists, which is parsed once its signature allows it.
-    fn expected(&mut self) -> Result<&mut Expected> {
+    fn expected(&mut self) -> Result<&mut Contents> {
         if self.bytes.is_empty() {
             return Err(Error::archive(
                 self.archive,
@@ -225,7 +187,7 @@ impl Head<'_> {
         }
         match &mut self.expected {
             Some(expected) => Ok(expected),
-            empty => Ok(empty.insert(Expected::new(BundleManifest::parse(&self.bytes)?))),
+            empty => Ok(empty.insert(Contents::new(BundleManifest::parse(&self.bytes)?))),
         }
     }
 }

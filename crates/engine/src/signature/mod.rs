@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 pub const SIGNATURE_FILE: &str = "manifest.sig";
 
 /// Larger signatures are refused without being read. A signature has 64 bytes.
-pub(crate) const SIGNATURE_MAXIMUM_BYTES: u64 = 1 << 10;
+pub const SIGNATURE_MAXIMUM_BYTES: u64 = 1 << 10;
 
 /// Larger key files are refused without being read. A key has about a hundred bytes.
 const KEY_MAXIMUM_BYTES: u64 = 1 << 14;

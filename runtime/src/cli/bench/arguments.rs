@@ -6,6 +6,7 @@ use tileforge_image::Size;
 use tileforge_terminal::number;
 
 use super::super::chosen::{Running, Signed};
+use super::super::registry::Named;
 use super::measure::Repeats;
 use super::steps;
 
@@ -26,7 +27,7 @@ outputs that stay on the device. Compare on a quiet machine, and only figures of
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The engine's directory; for --sweep also several, such as one for each precision.
+    /// The engine's directory, or oci://HOST/NAME:TAG; for --sweep also several, such as one for each precision.
     #[arg(long = "engine", value_name = "DIR", required = true, num_args = 1..)]
     pub(super) engines: Vec<PathBuf>,
     #[command(flatten)]
@@ -78,6 +79,13 @@ pub(crate) struct Arguments {
     /// Print JSON.
     #[arg(long)]
     pub(super) json: bool,
+}
+
+impl Arguments {
+    /// The engines as they were named.
+    pub(crate) fn named(&mut self) -> Named<'_> {
+        Named { paths: self.engines.iter_mut().collect(), signed: &self.signed }
+    }
 }
 
 /// The side of the picture that upscalers are measured with.

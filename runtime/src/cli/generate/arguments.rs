@@ -7,6 +7,7 @@ use tileforge_runtime::diffusion::{Options, RandomNumbers, Settings};
 use tileforge_terminal::number;
 
 use super::super::chosen::{Placing, Signed};
+use super::super::registry::Named;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,7 +27,7 @@ with torch.Generator(\"cpu\"). A PNG holds the settings that it was made with, f
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The pipeline engine's directory.
+    /// The pipeline engine's directory, or oci://HOST/NAME:TAG.
     #[arg(long = "engine", value_name = "DIR")]
     pub(super) directory: PathBuf,
     #[command(flatten)]
@@ -103,6 +104,13 @@ pub(crate) struct Arguments {
     /// Print JSON: settings, seconds of each stage, and memory.
     #[arg(long)]
     pub(super) json: bool,
+}
+
+impl Arguments {
+    /// The engine as it was named.
+    pub(crate) fn named(&mut self) -> Named<'_> {
+        Named { paths: vec![&mut self.directory], signed: &self.signed }
+    }
 }
 
 /// What pictures are made from.

@@ -37,7 +37,7 @@ about them goes to standard error where they go to standard output.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    pub(super) engine: Chosen,
+    pub(crate) engine: Chosen,
     /// Pictures, or folders of pictures: PNG, JPEG, WebP, TIFF; or one stream of frames, a .y4m file or - for standard
     /// input.
     #[arg(long, required = true, num_args = 1.., value_name = "IN")]

@@ -1,0 +1,177 @@
+//! What an engine consists of, before any of its files is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::Path;
+
+use crate::bundle::BundleManifest;
+use crate::digest::FileDigest;
+use crate::error::{Error, Result};
+use crate::manifest::Manifest;
+use crate::opened::{MANIFEST_FILE, Opened};
+
+/// The files of an engine with their digests, as its manifests say that have been read so far.
+#[derive(Clone, Debug)]
+pub struct Contents {
+    name: String,
+    files: BTreeMap<String, FileDigest>,
+    unread: BTreeSet<String>,
+    networks: Vec<Manifest>,
+}
+
+impl Contents {
+    /// What the engine's own manifest says.
+    pub fn new(manifest: BundleManifest) -> Self {
+        let name = manifest.name().to_owned();
+        match manifest {
+            BundleManifest::Engine(manifest) => {
+                Self { name, files: manifest.files.clone(), unread: BTreeSet::new(), networks: vec![*manifest] }
+            }
+            BundleManifest::Pipeline(manifest) => {
+                let unread = manifest.parts.keys().cloned().collect();
+                let mut files = manifest.files;
+                files.extend(manifest.parts.into_iter().map(|(part, digest)| (manifest_of(&part), digest)));
+                Self { name, files, unread, networks: Vec::new() }
+            }
+        }
+    }
+
+    /// The engine's name: that of its directory when it was built.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Every file but the engine's own manifest and its signature, by its path in the directory. The files of a part
+    /// are among them once its manifest was read.
+    pub fn files(&self) -> &BTreeMap<String, FileDigest> {
+        &self.files
+    }
+
+    /// The manifests of the networks, once all have been read: one, or one for each part.
+    pub fn networks(&self) -> &[Manifest] {
+        &self.networks
+    }
+
+    /// The parts whose manifests have not been read yet.
+    pub fn unread_parts(&self) -> Vec<String> {
+        self.unread.iter().cloned().collect()
+    }
+
+    /// The part whose manifest has this path, if it has not been read yet.
+    pub fn part_of_manifest(&self, path: &str) -> Option<String> {
+        let part = path.strip_suffix(MANIFEST_FILE)?.strip_suffix('/')?;
+        self.unread.get(part).cloned()
+    }
+
+    /// Adds what the manifest of a part says.
+    ///
+    /// # Errors
+    /// [`Error::Manifest`]: it is the manifest of something else.
+    pub fn add_part(&mut self, part: &str, manifest: BundleManifest) -> Result<()> {
+        let manifest = manifest.of_part(part)?;
+        self.unread.remove(part);
+        let files = manifest.files.iter().map(|(name, digest)| (format!("{part}/{name}"), digest.clone()));
+        self.files.extend(files);
+        self.networks.push(manifest);
+        Ok(())
+    }
+}
+
+/// The path of a part's manifest in the engine's directory.
+pub fn manifest_of(part: &str) -> String {
+    format!("{part}/{MANIFEST_FILE}")
+}
+
+/// An engine directory that is sent somewhere: its manifests have been read, and whoever reads its files compares their
+/// digests.
+#[derive(Debug)]
+pub struct Source {
+    opened: Opened,
+    contents: Contents,
+    signature: Option<Vec<u8>>,
+}
+
+impl Source {
+    /// Opens a directory and reads its manifests. No other file is read, and the signature is not verified.
+    ///
+    /// # Errors
+    /// There is no engine, or a manifest breaks a rule.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let opened = Opened::open(directory, None)?;
+        let mut contents = Contents::new(opened.manifest()?);
+        for part in contents.unread_parts() {
+            let digest = contents.files().get(&manifest_of(&part)).cloned();
+            let digest = digest.ok_or(Error::Internal("reading the parts"))?;
+            let manifest = opened.open_part(&part, &digest)?.manifest()?;
+            contents.add_part(&part, manifest)?;
+        }
+        Ok(Self { signature: opened.signature()?, opened, contents })
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        self.opened.path()
+    }
+
+    /// What it consists of.
+    pub fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// The bytes of the engine's own manifest.
+    pub fn manifest_bytes(&self) -> &[u8] {
+        self.opened.manifest_bytes()
+    }
+
+    /// The bytes of the signature, if the engine was signed.
+    pub fn signature(&self) -> Option<&[u8]> {
+        self.signature.as_deref()
+    }
+
+    /// Opens one of [`Contents::files`]. Its bytes may be other ones than the manifest lists.
+    ///
+    /// # Errors
+    /// The file is missing or cannot be opened.
+    pub fn open_file(&self, path: &str) -> Result<File> {
+        self.opened.open_file(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::sha256;
+
+    #[test]
+    fn the_files_of_parts_are_known_once_their_manifests_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mut part = crate::validate::tests::manifest(&[(64, 64)]);
+        part.name = "unet".into();
+        let bytes = serde_json::to_vec(&part).unwrap();
+        let outer = serde_json::json!({
+            "schema": 2, "name": "sd", "producer": "a test",
+            "parts": { "unet": { "bytes": bytes.len(), "sha256": sha256(&bytes) } },
+            "files": { "tokenizer/vocab.json": { "bytes": 2, "sha256": sha256(b"{}") } },
+        });
+        std::fs::create_dir(at("unet")).unwrap();
+        std::fs::write(at("unet/manifest.json"), &bytes).unwrap();
+        std::fs::write(at(MANIFEST_FILE), outer.to_string()).unwrap();
+        let contents = Contents::new(BundleManifest::parse(outer.to_string().as_bytes()).unwrap());
+        assert_eq!(contents.files().keys().collect::<Vec<_>>(), ["tokenizer/vocab.json", "unet/manifest.json"]);
+        assert_eq!(contents.part_of_manifest("unet/manifest.json").as_deref(), Some("unet"));
+        assert_eq!(contents.part_of_manifest("tokenizer/vocab.json"), None);
+
+        let source = Source::open(folder.path()).unwrap();
+        let files: Vec<_> = source.contents().files().keys().cloned().collect();
+        let expected = ["tokenizer/vocab.json", "unet/64x64.onnx", "unet/manifest.json", "unet/selftest.safetensors"];
+        assert_eq!((files, source.signature()), (expected.map(str::to_owned).to_vec(), None));
+        assert_eq!(source.contents().networks(), [part]);
+        assert!(source.open_file("unet/manifest.json").is_ok());
+        let missing = source.open_file("tokenizer/vocab.json").unwrap_err().to_string();
+        assert!(missing.contains("tokenizer/vocab.json"), "{missing}");
+
+        std::fs::write(at("unet/manifest.json"), b"{}").unwrap();
+        assert!(matches!(Source::open(folder.path()), Err(Error::Altered { .. })));
+    }
+}

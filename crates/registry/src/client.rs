@@ -1,0 +1,409 @@
+//! The connection to one repository of a registry, by the OCI distribution specification 1.1.
+
+use std::io::Read;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+use ureq::http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, LOCATION, RANGE, WWW_AUTHENTICATE,
+};
+use ureq::http::{Response, Uri};
+use ureq::{Agent, Body, SendBody};
+
+use crate::credentials::{Credentials, Login, is_docker_hub};
+use crate::document::{DOCUMENT_MAXIMUM_BYTES, Digest, Document, INDEX, Index, MANIFEST};
+use crate::error::{Error, Result};
+use crate::http;
+use crate::reference::{Reference, Version};
+
+/// How long a registry may send nothing.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The header by which a registry says that it lists what refers to a manifest.
+const OCI_SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
+/// No answer of a token server is larger.
+const TOKEN_MAXIMUM_BYTES: u64 = 1 << 20;
+
+/// What is done with a repository. Token servers ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Something is pulled.
+    Pull,
+    /// Something is pushed.
+    Push,
+}
+
+/// A repository of a registry.
+pub struct Registry {
+    reference: Reference,
+    purpose: Purpose,
+    agent: Agent,
+    /// `https://HOST`.
+    base: String,
+    /// Whether a server could be trusted, where one has to be.
+    has_certificates: bool,
+    credentials: Credentials,
+    /// Asked for when the registry asks.
+    login: OnceLock<Login>,
+    /// The value of the header that the registry wants, once it is known.
+    authorization: Mutex<Option<String>>,
+}
+
+/// Passwords and tokens do not get into logs.
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { reference, purpose, .. } = self;
+        formatter
+            .debug_struct("Registry")
+            .field("reference", reference)
+            .field("purpose", purpose)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    /// Prepares the connection; nothing is sent yet. `plain_http`: without encryption, as always on this machine
+    /// itself.
+    pub fn new(reference: &Reference, purpose: Purpose, credentials: Credentials, plain_http: bool) -> Self {
+        let encrypted = !plain_http && !reference.is_loopback();
+        let host = if is_docker_hub(reference.host()) { "registry-1.docker.io" } else { reference.host() };
+        let base = format!("{}://{host}", if encrypted { "https" } else { "http" });
+        let certificates = if encrypted { http::system_certificates() } else { Vec::new() };
+        Self {
+            has_certificates: !encrypted || !certificates.is_empty(),
+            agent: http::agent(PATIENCE, certificates, encrypted),
+            login: OnceLock::new(),
+            authorization: Mutex::default(),
+            reference: reference.clone(),
+            credentials,
+            purpose,
+            base,
+        }
+    }
+
+    /// What the registry is told about the user.
+    fn login(&self) -> Result<&Login> {
+        if let Some(login) = self.login.get() {
+            return Ok(login);
+        }
+        let login = self.credentials.login(self.reference.host())?;
+        Ok(self.login.get_or_init(|| login))
+    }
+
+    /// What it was opened with.
+    pub fn reference(&self) -> &Reference {
+        &self.reference
+    }
+
+    /// How the manifest of this digest is called in messages.
+    pub(crate) fn reference_of(&self, digest: &Digest) -> String {
+        self.reference.at(digest).to_string()
+    }
+
+    fn url(&self, rest: &str) -> String {
+        format!("{}/v2/{}/{rest}", self.base, self.reference.name())
+    }
+
+    /// The manifest or index of a version, with its digest. Bytes of another digest than was asked for are refused.
+    pub(crate) fn document(&self, version: &Version) -> Result<(Vec<u8>, Digest)> {
+        self.optional_document(version)?.ok_or_else(|| {
+            let reference = match version {
+                Version::Tag(tag) => {
+                    format!("{}{}/{}:{tag}", Reference::SCHEME, self.reference.host(), self.reference.name())
+                }
+                Version::Digest(digest) => self.reference_of(digest),
+            };
+            Error::NotThere { reference }
+        })
+    }
+
+    /// As [`Registry::document`]; `None` if the registry has nothing of this name.
+    pub(crate) fn optional_document(&self, version: &Version) -> Result<Option<(Vec<u8>, Digest)>> {
+        let url = self.url(&format!("manifests/{version}"));
+        let mut answer = self.send(&url, |agent, authorization| {
+            let request = agent.get(&url).header(ACCEPT, format!("{MANIFEST}, {INDEX}"));
+            with(request, authorization).call()
+        })?;
+        match answer.status().as_u16() {
+            200 => {}
+            404 => return Ok(None),
+            _ => return Err(self.unexpected(&url, &mut answer)),
+        }
+        let bytes = read(&mut answer, DOCUMENT_MAXIMUM_BYTES, &url)?;
+        let found = Digest::of(&bytes);
+        match version {
+            Version::Digest(expected) if *expected != found => Err(Error::Altered {
+                reference: self.reference_of(expected),
+                file: "the manifest".into(),
+                expected: expected.to_string(),
+                found: found.to_string(),
+            }),
+            _ => Ok(Some((bytes, found))),
+        }
+    }
+
+    /// Reads a document of the repository.
+    pub(crate) fn parse(&self, bytes: &[u8], digest: &Digest) -> Result<Document> {
+        Document::parse(bytes).map_err(|problem| Error::Document { reference: self.reference_of(digest), problem })
+    }
+
+    /// Sends a manifest or an index. Returns whether the registry lists what refers to its subject.
+    pub(crate) fn put_document(&self, version: &Version, media_type: &str, bytes: &[u8]) -> Result<bool> {
+        let url = self.url(&format!("manifests/{version}"));
+        let mut answer = self.send(&url, |agent, authorization| {
+            with(agent.put(&url).header(CONTENT_TYPE, media_type), authorization).send(bytes)
+        })?;
+        match answer.status().as_u16() {
+            200..=202 => Ok(answer.headers().contains_key(OCI_SUBJECT)),
+            _ => Err(self.unexpected(&url, &mut answer)),
+        }
+    }
+
+    /// What refers to a manifest; `None` if the registry does not know such lists.
+    pub(crate) fn referrers(&self, digest: &Digest) -> Result<Option<Index>> {
+        let url = self.url(&format!("referrers/{digest}"));
+        let mut answer =
+            self.send(&url, |agent, authorization| with(agent.get(&url).header(ACCEPT, INDEX), authorization).call())?;
+        match answer.status().as_u16() {
+            200 => {}
+            // Registries without this part of the specification answer in various ways.
+            400..=499 => return Ok(None),
+            _ => return Err(self.unexpected(&url, &mut answer)),
+        }
+        let bytes = read(&mut answer, DOCUMENT_MAXIMUM_BYTES, &url)?;
+        match Document::parse(&bytes) {
+            Ok(Document::Index(index)) => Ok(Some(index)),
+            Ok(Document::Manifest(_)) => Err(answered(&url, "expected an index, found a manifest")),
+            Err(problem) => Err(answered(&url, problem)),
+        }
+    }
+
+    /// Whether the registry has a file already.
+    pub(crate) fn has_blob(&self, digest: &Digest) -> Result<bool> {
+        let url = self.url(&format!("blobs/{digest}"));
+        let mut answer = self.send(&url, |agent, authorization| with(agent.head(&url), authorization).call())?;
+        match answer.status().as_u16() {
+            200 => Ok(true),
+            404 => Ok(false),
+            _ => Err(self.unexpected(&url, &mut answer)),
+        }
+    }
+
+    /// Asks for the bytes of a file from `start` on. The answer may have any status.
+    pub(crate) fn blob(&self, digest: &Digest, start: u64) -> Result<Response<Body>> {
+        let url = self.url(&format!("blobs/{digest}"));
+        self.send(&url, |agent, authorization| {
+            let request = agent.get(&url);
+            let request = if start > 0 { request.header(RANGE, format!("bytes={start}-")) } else { request };
+            with(request, authorization).call()
+        })
+    }
+
+    /// Sends a file in one piece, so that registries digest it while it comes.
+    pub(crate) fn put_blob(&self, digest: &Digest, size: u64, content: &mut dyn Read) -> Result<()> {
+        let url = self.url("blobs/uploads/");
+        let mut answer = self.send(&url, |agent, authorization| with(agent.post(&url), authorization).send_empty())?;
+        if answer.status().as_u16() != 202 {
+            return Err(self.unexpected(&url, &mut answer));
+        }
+        let place = answer.headers().get(LOCATION).and_then(|place| place.to_str().ok());
+        let place = place.ok_or_else(|| answered(&url, "expected a place to send a file to, found none"))?;
+        let place = if place.starts_with('/') { format!("{}{place}", self.base) } else { place.to_owned() };
+        let mark = if place.contains('?') { '&' } else { '?' };
+        let target = format!("{place}{mark}digest={digest}");
+        let authorization = if same_origin(&target, &self.base) { self.authorization() } else { None };
+        let request = self.agent.put(&target).header(CONTENT_TYPE, "application/octet-stream");
+        let request = with(request.header(CONTENT_LENGTH, size), authorization.as_deref());
+        let mut answer = request.send(SendBody::from_reader(content)).map_err(|error| unreachable(&url, &error))?;
+        match answer.status().as_u16() {
+            201 | 204 => Ok(()),
+            _ => Err(self.unexpected(&url, &mut answer)),
+        }
+    }
+
+    /// Sends a request, and sends it again with what the registry wants to know of the user, if it asks.
+    fn send(
+        &self,
+        url: &str,
+        request: impl Fn(&Agent, Option<&str>) -> Result<Response<Body>, ureq::Error>,
+    ) -> Result<Response<Body>> {
+        if !self.has_certificates {
+            return Err(Error::NoCertificates { url: url.to_owned() });
+        }
+        let once = || request(&self.agent, self.authorization().as_deref()).map_err(|error| unreachable(url, &error));
+        let answer = once()?;
+        if answer.status().as_u16() != 401 {
+            return Ok(answer);
+        }
+        match self.authorize(url, &answer)? {
+            true => once(),
+            false => Ok(answer),
+        }
+    }
+
+    fn authorization(&self) -> Option<String> {
+        self.authorization.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Does what an answer of status 401 asks for. Returns whether there is anything new to try.
+    fn authorize(&self, url: &str, answer: &Response<Body>) -> Result<bool> {
+        let challenges = answer.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+        for challenge in challenges.flat_map(http_auth::parser::ChallengeParser::new).flatten() {
+            let parameter = |name: &str| {
+                let mut all = challenge.params.iter();
+                all.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_unescaped())
+            };
+            let value = if challenge.scheme.eq_ignore_ascii_case("bearer") {
+                let realm = parameter("realm").ok_or_else(|| answered(url, "expected a token server, found none"))?;
+                Some(format!("Bearer {}", self.token(url, &realm, parameter("service").as_deref())?))
+            } else if challenge.scheme.eq_ignore_ascii_case("basic") {
+                basic(self.login()?)
+            } else {
+                None
+            };
+            let Some(value) = value else { continue };
+            let mut known = self.authorization.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_new = known.as_deref() != Some(&value);
+            *known = Some(value);
+            return Ok(is_new);
+        }
+        Ok(false)
+    }
+
+    /// Asks a token server for a token for this repository.
+    fn token(&self, url: &str, realm: &str, service: Option<&str>) -> Result<String> {
+        #[derive(Deserialize)]
+        struct Token {
+            token: Option<String>,
+            access_token: Option<String>,
+        }
+        let is_open = realm.starts_with("http://") && self.base.starts_with("https://");
+        if is_open || !(realm.starts_with("https://") || realm.starts_with("http://")) {
+            return Err(Error::OpenTokenServer { url: url.to_owned(), realm: realm.to_owned() });
+        }
+        let actions = if self.purpose == Purpose::Push { "pull,push" } else { "pull" };
+        let scope = format!("repository:{}:{actions}", self.reference.name());
+        let service = service.unwrap_or_default();
+        let answer = if let Login::IdentityToken(token) = self.login()? {
+            self.agent.post(realm).send_form([
+                ("grant_type", "refresh_token"),
+                ("service", service),
+                ("scope", &scope),
+                ("client_id", "tileforge"),
+                ("refresh_token", token),
+            ])
+        } else {
+            let request = self.agent.get(realm).query("service", service).query("scope", &scope);
+            with(request, basic(self.login()?).as_deref()).call()
+        };
+        let mut answer = answer.map_err(|error| unreachable(realm, &error))?;
+        if answer.status().as_u16() != 200 {
+            return Err(self.unexpected(realm, &mut answer));
+        }
+        let bytes = read(&mut answer, TOKEN_MAXIMUM_BYTES, realm)?;
+        let token: Token =
+            serde_json::from_slice(&bytes).map_err(|error| answered(realm, format!("no token: {error}")))?;
+        token.token.or(token.access_token).ok_or_else(|| answered(realm, "expected a token, found none"))
+    }
+
+    /// What is wrong with an answer of a status that was not expected.
+    pub(crate) fn unexpected(&self, url: &str, answer: &mut Response<Body>) -> Error {
+        #[derive(Deserialize)]
+        struct Problems {
+            errors: Vec<Problem>,
+        }
+        #[derive(Deserialize)]
+        struct Problem {
+            code: String,
+            #[serde(default)]
+            message: String,
+        }
+        let status = answer.status().as_u16();
+        if matches!(status, 401 | 403) {
+            let has_login = self.login.get().is_some_and(|login| *login != Login::Anonymous);
+            return Error::Refused { url: url.to_owned(), status, has_login };
+        }
+        let problems: Option<Problems> =
+            read(answer, 1 << 14, url).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let said = problems.and_then(|problems| problems.errors.into_iter().next());
+        let said = said.map_or_else(String::new, |Problem { code, message }| format!(" ({code}: {message})"));
+        match status {
+            429 | 500..=599 => {
+                Error::Unreachable { url: url.to_owned(), reason: format!("it answered {status}{said}") }
+            }
+            _ => answered(url, format!("the registry answered {status}{said}")),
+        }
+    }
+}
+
+/// The header's value that tells a name and a password.
+fn basic(login: &Login) -> Option<String> {
+    match login {
+        Login::Password { name, password } => {
+            Some(format!("Basic {}", BASE64_STANDARD.encode(format!("{name}:{password}"))))
+        }
+        Login::Anonymous | Login::IdentityToken(_) => None,
+    }
+}
+
+fn with<B>(request: ureq::RequestBuilder<B>, authorization: Option<&str>) -> ureq::RequestBuilder<B> {
+    match authorization {
+        Some(value) => request.header(AUTHORIZATION, value),
+        None => request,
+    }
+}
+
+fn answered(url: &str, problem: impl Into<String>) -> Error {
+    Error::Answer { url: url.to_owned(), problem: problem.into() }
+}
+
+pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> Error {
+    Error::Unreachable { url: url.to_owned(), reason: error.to_string() }
+}
+
+/// Whether two addresses are on one server. Passwords and tokens are for that one alone.
+fn same_origin(one: &str, other: &str) -> bool {
+    let origin = |text: &str| {
+        let uri = text.parse::<Uri>().ok()?;
+        Some((uri.scheme_str()?.to_owned(), uri.authority()?.as_str().to_owned()))
+    };
+    origin(one).is_some() && origin(one) == origin(other)
+}
+
+/// The whole body of an answer, which has at most `most` bytes.
+pub(crate) fn read(answer: &mut Response<Body>, most: u64, url: &str) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = answer.body_mut().as_reader().take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Error::Unreachable { url: url.to_owned(), reason: error.to_string() })?;
+    if bytes.len() as u64 > most {
+        return Err(answered(url, format!("expected at most {most} bytes, found more")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_for_one_server_alone() {
+        let base = "https://example.org:5000";
+        assert!(same_origin("https://example.org:5000/v2/a?b", base));
+        for other in ["https://example.org/v2", "http://example.org:5000/v2", "https://example.org.evil:5000", "/v2"] {
+            assert!(!same_origin(other, base), "{other}");
+        }
+    }
+
+    #[test]
+    fn other_machines_are_asked_with_encryption_unless_it_is_switched_off() {
+        let base = |text: &str, plain_http| {
+            Registry::new(&text.parse().unwrap(), Purpose::Pull, Credentials::default(), plain_http).base
+        };
+        assert_eq!(base("oci://127.0.0.1:5000/a", false), "http://127.0.0.1:5000");
+        assert_eq!(base("oci://10.0.0.1:5000/a", true), "http://10.0.0.1:5000");
+        assert_eq!(base("oci://10.0.0.1:5000/a", false), "https://10.0.0.1:5000");
+        assert_eq!(base("oci://docker.io/a/b", false), "https://registry-1.docker.io");
+    }
+}

@@ -1,0 +1,46 @@
+//! Engines in OCI registries.
+//!
+//! An engine is one CNCF ModelPack manifest, with a layer for each of its files. A tag names an index of engines of one
+//! model for several machines, whose annotations say what each one needs. The signature of an engine refers to its
+//! manifest.
+//!
+//! | item | does |
+//! |---|---|
+//! | [`Reference`] | where engines are: `oci://HOST/NAME:TAG` |
+//! | [`Registry`] | the connection: HTTP, credentials, tokens |
+//! | [`push`] | sends engines, and of their files only those that the registry lacks |
+//! | [`Offer`] | what a reference names: the variants, and what each one needs |
+//! | [`pull`] | brings one variant here: resumed, checked, and put at its place in one step |
+//! | [`Cache`] | engines that were pulled for one run, kept by their digest |
+//! | [`annotations`] | what an index says of an engine, derived from the engine's manifest |
+//! | [`document`] | the manifests and indexes of the OCI image specification |
+//! | [`http`] | the HTTP client of the programs |
+
+/// The examples of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+pub mod annotations;
+mod blob;
+mod cache;
+mod client;
+mod credentials;
+pub mod document;
+mod error;
+pub mod http;
+mod progress;
+mod pull;
+mod push;
+mod reference;
+mod signatures;
+
+pub use cache::Cache;
+pub use client::{Purpose, Registry};
+pub use credentials::Credentials;
+pub use document::Digest;
+pub use error::{Error, Result};
+pub use progress::Progress;
+pub use pull::{Offer, Pulled, Variant, pull};
+pub use push::{Pushed, PushedEngine, push};
+pub use reference::{Reference, Version};

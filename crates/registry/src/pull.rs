@@ -1,0 +1,440 @@
+//! Engines out of a registry.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tileforge_engine::exchange::{self, Temporary};
+use tileforge_engine::signature::SIGNATURE_FILE;
+use tileforge_engine::{
+    BundleManifest, Contents, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, PublicKey, Requirements, manifest_of,
+};
+
+use crate::annotations::{self, Lie};
+use crate::blob::{Parts, Wanted};
+use crate::cache::Cache;
+use crate::client::Registry;
+use crate::document::{Annotations, Descriptor, Digest, Document, FILE_PATH, MANIFEST, MODEL, Manifest};
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::reference::Version;
+use crate::signatures;
+
+/// More folders one in the other than any engine has.
+const DEPTH_MAXIMUM: usize = 8;
+
+/// What a reference names: an index of engines, or one engine.
+#[derive(Debug)]
+pub struct Offer {
+    /// The digest of the index or of the engine's manifest.
+    pub digest: Digest,
+    /// The engines.
+    pub variants: Vec<Variant>,
+}
+
+/// One engine of several for different machines.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// The digest of its manifest in the registry.
+    pub digest: Digest,
+    /// What it needs, as the index says.
+    pub requirements: Requirements,
+    /// Bytes of its files, as the index says.
+    pub bytes: u64,
+    annotations: Annotations,
+}
+
+impl Offer {
+    /// Asks the registry what its reference names. An offer that the cache has by its digest needs no request.
+    ///
+    /// # Errors
+    /// The registry cannot be reached or has nothing of this name; what it has is no index of engines; an annotation
+    /// is not of its form.
+    pub fn of(registry: &Registry, cache: Option<&Cache>) -> Result<Self> {
+        let version = registry.reference().version();
+        let kept = match (version, cache) {
+            (Version::Digest(digest), Some(cache)) => cache.document(digest).map(|bytes| (bytes, digest.clone())),
+            _ => None,
+        };
+        let (bytes, digest) = kept.map_or_else(|| registry.document(version), Ok)?;
+        let offer = Self::parse(registry, &bytes, digest)?;
+        if let Some(cache) = cache {
+            cache.keep_document(&offer.digest, &bytes)?;
+        }
+        Ok(offer)
+    }
+
+    fn parse(registry: &Registry, bytes: &[u8], digest: Digest) -> Result<Self> {
+        let variants = match registry.parse(bytes, &digest)? {
+            Document::Manifest(manifest) => {
+                check_kind(&manifest).map_err(|problem| refused(registry, &digest, problem))?;
+                vec![Variant::new(registry, digest.clone(), manifest.annotations)?]
+            }
+            Document::Index(index) => {
+                let engines = index.manifests.into_iter().filter(is_engine);
+                engines.map(|entry| Variant::new(registry, entry.digest, entry.annotations)).collect::<Result<_>>()?
+            }
+        };
+        if variants.is_empty() {
+            return Err(refused(registry, &digest, "expected an index of engines, found one without engines".into()));
+        }
+        Ok(Self { digest, variants })
+    }
+}
+
+/// Whether an entry of an index is an engine.
+pub(crate) fn is_engine(entry: &Descriptor) -> bool {
+    entry.media_type == MANIFEST
+        && entry.artifact_type.as_deref() == Some(MODEL)
+        && entry.annotations.contains_key(annotations::PROFILE)
+}
+
+impl Variant {
+    fn new(registry: &Registry, digest: Digest, annotations: Annotations) -> Result<Self> {
+        let broken = |problem| refused(registry, &digest, problem);
+        let requirements = annotations::requirements(&annotations).map_err(broken)?;
+        let bytes = annotations::size(&annotations).map_err(broken)?;
+        Ok(Self { requirements, bytes, annotations, digest })
+    }
+}
+
+fn refused(registry: &Registry, digest: &Digest, problem: String) -> Error {
+    Error::Document { reference: registry.reference_of(digest), problem }
+}
+
+fn check_kind(manifest: &Manifest) -> Result<(), String> {
+    match manifest.artifact_type.as_deref() {
+        Some(MODEL) => Ok(()),
+        other => {
+            let found = other.unwrap_or("none").escape_debug().to_string();
+            Err(format!("artifactType: expected {MODEL}, found {found}"))
+        }
+    }
+}
+
+/// An engine that was pulled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pulled {
+    /// The engine's name: that of its directory when it was built.
+    pub name: String,
+    /// Number of files that were checked, without the engine's manifest and signature.
+    pub files: usize,
+    /// Bytes that were downloaded; what an earlier pull left is not among them.
+    pub downloaded: u64,
+    /// Whether the engine is signed. Without a key, nobody has verified that.
+    pub is_signed: bool,
+}
+
+/// Brings a variant to the engine directory `directory`, which must be free or hold an older engine.
+///
+/// Everything is digested while it comes. With a `key`, the engine's manifest is not parsed before its signature has
+/// been verified. No graph and no plan is parsed at all. What came before a cut stays beside the directory, in
+/// `NAME.part`, and the next call goes on from there.
+///
+/// # Errors
+/// The registry cannot be reached; a file is missing, additional or altered; the signature is not by `key`; the index
+/// lies about the engine; the disk has no space. After a failure there is no engine, or still the older one.
+pub fn pull(
+    registry: &Registry,
+    variant: &Variant,
+    directory: &Path,
+    key: Option<&PublicKey>,
+    progress: &mut dyn Progress,
+) -> Result<Pulled> {
+    exchange::place_for(directory)?;
+    let parts = Parts::beside(directory, false)?;
+    pull_with(registry, variant, directory, key, parts, progress)
+}
+
+/// As [`pull`], for whoever has the lock of the unfinished files.
+pub(crate) fn pull_with(
+    registry: &Registry,
+    variant: &Variant,
+    directory: &Path,
+    key: Option<&PublicKey>,
+    parts: Parts,
+    progress: &mut dyn Progress,
+) -> Result<Pulled> {
+    let pulled = Engine::ask(registry, variant, key).and_then(|engine| {
+        let downloaded = engine.download(registry, &parts, progress)?;
+        let staging = exchange::temporary(exchange::parent_of(directory))?;
+        engine.assemble(&staging, &parts)?;
+        exchange::put_in_place(staging, directory)?;
+        Ok(Pulled {
+            name: engine.contents.name().to_owned(),
+            files: engine.contents.files().len(),
+            downloaded,
+            is_signed: engine.signature.is_some(),
+        })
+    });
+    // What was refused is of no use to the next pull.
+    if pulled.as_ref().is_err_and(Error::may_go_on) && has_files(parts.path()) {
+        return pulled;
+    }
+    let removed = parts.remove();
+    pulled.and_then(|pulled| removed.map(|()| pulled))
+}
+
+fn has_files(folder: &Path) -> bool {
+    folder.read_dir().is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// An engine in a registry, whose manifests are here and have been checked.
+struct Engine {
+    contents: Contents,
+    /// The engine's manifest and those of its parts, by their paths.
+    manifests: BTreeMap<String, Vec<u8>>,
+    signature: Option<Vec<u8>>,
+    /// The other files.
+    layers: BTreeMap<String, Descriptor>,
+}
+
+impl Engine {
+    /// Asks for the manifests, and checks everything that can be checked without the files.
+    fn ask(registry: &Registry, variant: &Variant, key: Option<&PublicKey>) -> Result<Self> {
+        let digest = &variant.digest;
+        let broken = |problem: String| refused(registry, digest, problem);
+        let (bytes, _) = registry.document(&Version::Digest(digest.clone()))?;
+        let Document::Manifest(manifest) = registry.parse(&bytes, digest)? else {
+            return Err(broken("expected the manifest of an engine, found an index".into()));
+        };
+        check_kind(&manifest).map_err(broken)?;
+        let mut layers = layers_of(&manifest).map_err(broken)?;
+        let missing = || broken(format!("layers: expected one with the file {MANIFEST_FILE}, found none"));
+        let own = layers.remove(MANIFEST_FILE).ok_or_else(missing)?;
+        let text = Wanted::new(MANIFEST_FILE, &own).read(registry, MANIFEST_MAXIMUM_BYTES)?;
+        let signature = signatures::of_engine(registry, digest, &text, key)?;
+        let invalid = |path: &str| {
+            let path = PathBuf::from(registry.reference_of(digest)).join(path);
+            move |source| Error::Engine(tileforge_engine::Error::Invalid { path, source: Box::new(source) })
+        };
+        let mut contents = Contents::new(BundleManifest::parse(&text).map_err(invalid(MANIFEST_FILE))?);
+        let mut manifests = BTreeMap::from([(MANIFEST_FILE.to_owned(), text)]);
+        for part in contents.unread_parts() {
+            let path = manifest_of(&part);
+            let layer = checked_layer(&layers, &contents, &path).map_err(broken)?;
+            let text = Wanted::new(&path, layer).read(registry, MANIFEST_MAXIMUM_BYTES)?;
+            let read = BundleManifest::parse(&text).and_then(|manifest| contents.add_part(&part, manifest));
+            read.map_err(invalid(&path))?;
+            layers.remove(&path);
+            manifests.insert(path, text);
+        }
+        check_layers(&layers, &contents, &manifests).map_err(broken)?;
+        let is = annotations::of(&contents);
+        for said in [&variant.annotations, &manifest.annotations] {
+            if let Some(Lie { key, said, is }) = annotations::lie(said, &is) {
+                let (reference, engine) = (registry.reference_of(digest), contents.name().to_owned());
+                return Err(Error::Lie { reference, engine, key, said, is });
+            }
+        }
+        Ok(Self { contents, manifests, signature, layers })
+    }
+
+    /// Downloads what is not here yet. Returns the bytes that came.
+    fn download(&self, registry: &Registry, parts: &Parts, progress: &mut dyn Progress) -> Result<u64> {
+        let mut seen = BTreeSet::new();
+        let unique: Vec<_> = self.layers.iter().filter(|(_, layer)| seen.insert(&layer.digest)).collect();
+        let missing = unique.iter().map(|(_, layer)| layer.size.saturating_sub(parts.length(&layer.digest)));
+        check_space(parts.path(), missing.fold(0_u64, u64::saturating_add))?;
+        let mut downloaded = 0;
+        for (name, layer) in unique {
+            downloaded += parts.fetch(registry, &Wanted::new(name, layer), progress)?;
+        }
+        Ok(downloaded)
+    }
+
+    /// Puts the files together under their names.
+    fn assemble(&self, staging: &Temporary, parts: &Parts) -> Result<()> {
+        let place_of = |name: &str| -> Result<PathBuf> {
+            let place = staging.path().join(name);
+            let folder = exchange::parent_of(&place);
+            fs::create_dir_all(folder).map_err(|e| Error::file(folder, "create", e))?;
+            Ok(place)
+        };
+        let own = self.signature.iter().map(|signature| (SIGNATURE_FILE, signature));
+        for (name, bytes) in self.manifests.iter().map(|(name, bytes)| (name.as_str(), bytes)).chain(own) {
+            let place = place_of(name)?;
+            fs::write(&place, bytes).map_err(|e| Error::file(&place, "write", e))?;
+        }
+        for (name, layer) in &self.layers {
+            let (from, place) = (parts.file(&layer.digest), place_of(name)?);
+            if fs::hard_link(&from, &place).is_err() {
+                fs::copy(&from, &place).map_err(|e| Error::file(&place, "write", e))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The layers by the paths of their files.
+fn layers_of(manifest: &Manifest) -> Result<BTreeMap<String, Descriptor>, String> {
+    let mut layers = BTreeMap::new();
+    for layer in &manifest.layers {
+        let path = layer.annotations.get(FILE_PATH);
+        let path =
+            path.ok_or_else(|| format!("layers: {}: expected the annotation {FILE_PATH}, found none", layer.digest))?;
+        let parts: Vec<&str> = path.split('/').collect();
+        if parts.len() > DEPTH_MAXIMUM || !parts.iter().all(|part| tileforge_files::is_plain(part)) {
+            return Err(format!("layers: expected the path of a file in the engine, found `{}`", path.escape_debug()));
+        }
+        if layers.insert(path.clone(), layer.clone()).is_some() {
+            return Err(format!("layers: {path} is there twice"));
+        }
+    }
+    Ok(layers)
+}
+
+/// The layer of a file, which must be the file that the engine's manifests list.
+fn checked_layer<'l>(
+    layers: &'l BTreeMap<String, Descriptor>,
+    contents: &Contents,
+    path: &str,
+) -> Result<&'l Descriptor, String> {
+    let listed =
+        contents.files().get(path).ok_or_else(|| format!("layers: {path}: the engine's manifest does not list it"))?;
+    let layer =
+        layers.get(path).ok_or_else(|| format!("layers: {path}: the engine's manifest lists it, and there is none"))?;
+    let expected = format!("{} bytes with the SHA-256 {}", listed.bytes, listed.sha256);
+    let found = format!("{} bytes with the SHA-256 {}", layer.size, layer.digest.hexadecimal());
+    if expected == found { Ok(layer) } else { Err(format!("layers: {path}: expected {expected}, found {found}")) }
+}
+
+/// Checks that the layers are exactly the files that the engine's manifests list.
+fn check_layers(
+    layers: &BTreeMap<String, Descriptor>,
+    contents: &Contents,
+    read: &BTreeMap<String, Vec<u8>>,
+) -> Result<(), String> {
+    let listed = contents.files().keys().filter(|path| !read.contains_key(*path));
+    let all: BTreeSet<&String> = layers.keys().chain(listed).collect();
+    all.into_iter().try_for_each(|path| checked_layer(layers, contents, path).map(drop))
+}
+
+fn check_space(folder: &Path, needed: u64) -> Result<()> {
+    let found = rustix::fs::statvfs(folder).map_err(|error| Error::file(folder, "inspect", error.into()))?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    if needed > free {
+        return Err(Error::Space { path: folder.to_owned(), needed, free });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::json;
+    use tileforge_contract::{Padding, ReceptiveField, Upscale};
+    use tileforge_engine::manifest::Plan;
+
+    use super::*;
+    use crate::document::WEIGHT_LAYER;
+
+    pub(crate) fn plan() -> Plan {
+        Plan {
+            context: "tensorrt-rtx/a.onnx".into(),
+            file: "tensorrt-rtx/a.plan".into(),
+            library: "1.7.1.116".into(),
+            compute_capabilities: vec!["8.6".into(), "8.9".into()],
+        }
+    }
+
+    /// An engine of one graph for CPUs, changed in some way.
+    pub(crate) fn contents(change: impl Fn(&mut tileforge_engine::Manifest)) -> Contents {
+        let contract = Upscale {
+            input: "input".into(),
+            output: "output".into(),
+            scale: 2,
+            channels: 3,
+            range: [0.0, 1.0],
+            size_multiple: 1,
+            size_minimum: 1,
+            padding: Padding::Reflect,
+            receptive_field: ReceptiveField::Radius(0),
+            safe_precisions: vec![],
+        };
+        let file = |bytes: u64| json!({ "bytes": bytes, "sha256": "0".repeat(64) });
+        let value = json!({
+            "schema": 2, "name": "a", "producer": "a test",
+            "model": {
+                "architecture": "a", "licence": null, "checkpoint_sha256": null, "graph_sha256": "0".repeat(64),
+                "parameters": 0,
+            },
+            "contract": contract.contract(),
+            "precision": "fp32",
+            "target": { "profile": "cpu", "provider": "cpu", "compute_capability": null },
+            "built_with": { "onnxruntime": "1.31.1", "operating_system": "linux", "processor": "x86_64" },
+            "graphs": [{
+                "file": "a.onnx", "optimised": false,
+                "inputs": { "input": [1, 3, 64, 64] }, "outputs": { "output": [1, 3, 128, 128] },
+            }],
+            "gates": [],
+            "selftest": { "file": "selftest.safetensors", "graph": "a.onnx", "tolerance": 1e-3 },
+            "files": {
+                "a.onnx": file(1), "model.weights": file(100), "selftest.safetensors": file(1),
+                "tensorrt-rtx/a.onnx": file(1), "tensorrt-rtx/a.plan": file(2),
+            },
+        });
+        let mut manifest: tileforge_engine::Manifest = serde_json::from_value(value).unwrap();
+        change(&mut manifest);
+        Contents::new(BundleManifest::Engine(manifest.into()))
+    }
+
+    fn layer(path: &str, size: u64) -> Descriptor {
+        Descriptor {
+            media_type: WEIGHT_LAYER.into(),
+            artifact_type: None,
+            digest: Digest::from_hexadecimal(&"0".repeat(64)),
+            size,
+            annotations: Annotations::from([(FILE_PATH.to_owned(), path.to_owned())]),
+        }
+    }
+
+    fn manifest(layers: Vec<Descriptor>) -> Manifest {
+        Manifest {
+            schema_version: 2,
+            media_type: MANIFEST.into(),
+            artifact_type: Some(MODEL.into()),
+            config: layer("config", 2),
+            layers,
+            subject: None,
+            annotations: Annotations::new(),
+        }
+    }
+
+    #[test]
+    fn layers_have_paths_that_stay_in_the_engine_and_none_comes_twice() {
+        let of = |layers: &[Descriptor]| layers_of(&manifest(layers.to_vec())).map(|layers| layers.len());
+        assert_eq!(of(&[layer("a", 1), layer("part/b", 1)]), Ok(2));
+        for path in ["", "/a", "../a", "a/../b", "a//b", "a/", "a\\b", "a\nb", "c:a", "1/2/3/4/5/6/7/8/9"] {
+            let error = of(&[layer(path, 1)]).unwrap_err();
+            assert!(error.contains("expected the path of a file in the engine"), "{error}");
+        }
+        assert!(of(&[layer("a", 1), layer("a", 1)]).unwrap_err().contains("a is there twice"));
+        let without = Descriptor { annotations: Annotations::new(), ..layer("a", 1) };
+        assert!(of(&[without]).unwrap_err().contains(FILE_PATH));
+    }
+
+    #[test]
+    fn layers_are_exactly_the_files_that_the_manifest_lists() {
+        let contents = contents(|_| ());
+        let whole = contents.files().iter().map(|(path, file)| layer(path, file.bytes)).collect::<Vec<_>>();
+        let check = |change: &dyn Fn(&mut BTreeMap<String, Descriptor>)| {
+            let mut layers = layers_of(&manifest(whole.clone())).unwrap();
+            change(&mut layers);
+            check_layers(&layers, &contents, &BTreeMap::new())
+        };
+        assert_eq!(check(&|_| ()), Ok(()));
+        let missing = check(&|layers| drop(layers.remove("model.weights"))).unwrap_err();
+        assert!(missing.contains("model.weights: the engine's manifest lists it, and there is none"), "{missing}");
+        let more = check(&|layers| drop(layers.insert("x".into(), layer("x", 1)))).unwrap_err();
+        assert!(more.contains("x: the engine's manifest does not list it"), "{more}");
+        let larger = check(&|layers| drop(layers.insert("a.onnx".into(), layer("a.onnx", 1 << 60)))).unwrap_err();
+        assert!(larger.contains("a.onnx: expected 1 bytes") && larger.contains(&(1_u64 << 60).to_string()), "{larger}");
+    }
+
+    #[test]
+    fn an_engine_that_no_disk_holds_is_not_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(check_space(folder.path(), 1).is_ok());
+        assert!(matches!(check_space(folder.path(), u64::MAX), Err(Error::Space { .. })));
+    }
+}
