@@ -82,10 +82,11 @@ impl Offer {
     }
 }
 
-/// Whether an entry of an index is an engine.
+/// Whether an entry of an index is an engine. Programs that copy indexes may leave out what an entry's artefact is; the
+/// manifest itself says it.
 pub(crate) fn is_engine(entry: &Descriptor) -> bool {
     entry.media_type == MANIFEST
-        && entry.artifact_type.as_deref() == Some(MODEL)
+        && entry.artifact_type.as_deref().is_none_or(|kind| kind == MODEL)
         && entry.annotations.contains_key(annotations::PROFILE)
 }
 
