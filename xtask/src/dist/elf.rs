@@ -34,7 +34,7 @@ impl Needs {
         }
         let sections = header.sections(endian, bytes).map_err(damaged)?;
         let dynamic = sections.dynamic_table(endian, bytes).map_err(damaged)?;
-        for entry in dynamic.iter().filter(|entry| entry.tag == i64::from(DT_NEEDED)) {
+        for entry in dynamic.iter().filter(|entry| entry.tag == DT_NEEDED) {
             let library = dynamic.string(entry).map_err(damaged)?;
             self.libraries.insert(String::from_utf8_lossy(library).into_owned());
         }
