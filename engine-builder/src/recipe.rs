@@ -70,26 +70,34 @@ fn plain(name: &str) -> String {
     if tileforge_files::is_plain(&name) { name } else { "_".into() }
 }
 
-/// The name of a folder, and a digest over the names and contents of the files in it and in its folders.
+/// Extensions of the files that activations are measured on.
+const SAMPLES: [&str; 7] = ["png", "jpg", "jpeg", "webp", "tif", "tiff", "safetensors"];
+
+/// The name of a folder of calibration data, and a digest over the names and contents of the pictures and tensors in
+/// it: for an engine of several parts, those in the folders of the parts.
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn folder_digest(folder: &Path) -> Result<FolderRecipe> {
+pub fn folder_digest(folder: &Path, parts: &[&str]) -> Result<FolderRecipe> {
     let mut lines = Vec::new();
-    digest_lines(folder, "", &mut lines)?;
+    if parts.is_empty() {
+        digest_lines(folder, "", &mut lines)?;
+    }
+    for part in parts.iter().filter(|part| folder.join(part).is_dir()) {
+        digest_lines(&folder.join(part), &format!("{part}/"), &mut lines)?;
+    }
     lines.sort();
     Ok(FolderRecipe { name: plain_name(folder), sha256: sha256(lines.concat().as_bytes()) })
 }
 
-/// A line for each file, as `sha256sum` writes it. Folders of folders are those of the parts of an engine.
+/// A line for each file, as `sha256sum` writes it.
 fn digest_lines(folder: &Path, within: &str, lines: &mut Vec<String>) -> Result<()> {
     for entry in folder.read_dir().map_err(|e| Error::file(folder, "list", e))? {
         let path = entry.map_err(|e| Error::file(folder, "list", e))?.path();
-        let name = format!("{within}{}", path.file_name().unwrap_or_default().to_string_lossy());
-        if path.is_file() {
-            lines.push(format!("{}  {name}\n", sha256_file(&path)?.sha256));
-        } else if path.is_dir() && within.is_empty() {
-            digest_lines(&path, &format!("{name}/"), lines)?;
+        let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+        if extension.is_some_and(|extension| SAMPLES.contains(&extension.as_str())) && path.is_file() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            lines.push(format!("{}  {within}{name}\n", sha256_file(&path)?.sha256));
         }
     }
     Ok(())
@@ -171,13 +179,13 @@ mod tests {
             recipe.calibration.folder = folder;
             recipe
         };
-        let before = folder_digest(folder.path()).unwrap();
+        let before = folder_digest(folder.path(), &["unet"]).unwrap();
         let old = made_of(with(Some(before.clone())));
         assert_eq!(changes(&old, &with(Some(before.clone()))), [""; 0]);
         assert!(changes(&old, &with(None))[0].starts_with("the calibration folder: expected SHA-256"));
-        for (name, text) in [("unet/a.png", "b"), ("b.png", "a")] {
+        for (name, text) in [("unet/a.png", "b"), ("unet/b.png", "a")] {
             fs::write(folder.path().join(name), text).unwrap();
-            assert_eq!(changes(&old, &with(Some(folder_digest(folder.path()).unwrap()))).len(), 1);
+            assert_eq!(changes(&old, &with(Some(folder_digest(folder.path(), &["unet"]).unwrap()))).len(), 1);
         }
     }
 

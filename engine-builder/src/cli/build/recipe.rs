@@ -16,6 +16,7 @@ pub(super) fn of(arguments: &Arguments, input: &Input<'_>, file: Option<&ModelFi
     let folders: Vec<&Path> = diffusion.config.iter().map(|config| config.as_path()).chain([folder]).collect();
     let sources: Vec<_> = input.all().into_iter().map(|(_, made)| &made.source).collect();
     let known = file.into_iter().flat_map(|file| file.files.keys().map(String::as_str));
+    let parts: Vec<&str> = input.all().into_iter().filter_map(|(part, _)| part).collect();
     let none = Beside::default();
     let beside = if let Input::Parts(_, beside) = input { beside } else { &none };
     let adaptation = |lora: &Lora| {
@@ -39,7 +40,7 @@ pub(super) fn of(arguments: &Arguments, input: &Input<'_>, file: Option<&ModelFi
         profile: ProfileRecipe::default(),
         precision: arguments.precision,
         calibration: CalibrationRecipe {
-            folder: arguments.calibration.as_deref().map(folder_digest).transpose()?,
+            folder: arguments.calibration.as_deref().map(|folder| folder_digest(folder, &parts)).transpose()?,
             tiles: arguments.calibration_tiles,
             budget_minutes: arguments.calibration_budget,
             range: arguments.range.map(|range| range.name().to_owned()),
