@@ -136,6 +136,7 @@ mod tests {
             tensorrt_version: usable.contains(&Provider::TensorRt).then(|| "10.14.1".into()),
             tensorrt_rtx_version: usable.contains(&Provider::TensorRtRtx).then(|| RELEASE.into()),
             gpus: gpus.into_iter().collect(),
+            ..Probe::default()
         };
         Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap()).with_probe(probe)
     }

@@ -103,7 +103,7 @@ impl Command {
             Self::Verify(arguments) => arguments.engine.named(),
             Self::Warm(arguments) => arguments.engine.named(),
             Self::Doctor(arguments) => arguments.named(),
-            Self::Compare(_) | Self::Unpack(_) | Self::Pull(_) | Self::Completions(_) => return None,
+            Self::Compare(_) | Self::Unpack(_) | Self::Pull(_) | Self::Completions(_) | Self::Manual => return None,
         })
     }
 }
