@@ -197,7 +197,7 @@ impl Index {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
     /// One artefact.
-    Manifest(Manifest),
+    Manifest(Box<Manifest>),
     /// Several.
     Index(Index),
 }
@@ -233,7 +233,7 @@ impl Document {
                 sound
                     .then_some(())
                     .ok_or_else(|| format!("layers: expected at most {LAYERS_MAXIMUM}, found {found}"))?;
-                Ok(Self::Manifest(manifest))
+                Ok(Self::Manifest(manifest.into()))
             }
             Some(INDEX) => {
                 let index: Index = serde_json::from_slice(bytes).map_err(broken)?;
