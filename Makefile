@@ -67,9 +67,17 @@ engines-of-profile: $(foreach engine,$(ENGINES),$(ENGINE_FOLDER)/$(GPU)/$(engine
 $(ENGINE_FOLDER)/$(GPU)/%/manifest.json: $(MODEL_FILES)/%.yaml $(wildcard profiles/$(GPU).yaml profiles/families/*.yaml) $(BIN)/engine-builder
 	$(BIN)/engine-builder build $< --profile $(GPU) -o $(@D) --share $(ENGINE_FOLDER) --jobs $(JOBS)
 
+# A client of registries that is not ours, which a test pulls with.
+ORAS := target/oras-venv/installed
+
+$(ORAS): tests/clients/oras-requirements.txt
+	python3 -m venv target/oras-venv
+	target/oras-venv/bin/pip install --quiet -r $<
+	touch $@
+
 # The tests of the builder need its library.
 test: RTX := $(if $(RTX_FEATURE),1)
-test: setup ## Run all tests; with the GPU library set up, also `conformance`
+test: setup $(ORAS) ## Run all tests; with the GPU library set up, also `conformance`
 	cargo test --release --locked --workspace $(RTX_FEATURE)
 	@$(if $(RTX_FEATURE),,echo "not run: $(WITHOUT_RTX)")
 	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; \

@@ -38,9 +38,11 @@ pub fn ranked(engines: &[Requirements], environment: &Environment, placement: &P
         let requirements = &engines[candidate.index];
         let chosen = candidate.verdict.steps.iter().enumerate().find(|(_, step)| !matches!(step.fit, Fit::Refused(_)));
         // Providers are ordered as their ladder is.
-        let how = chosen.map(|(place, step)| (step.provider, place, matches!(step.fit, Fit::AfterCompiling(_))));
-        let is_named = gpu.as_deref().is_some_and(|gpu| requirements.profiles.iter().any(|name| names(gpu, name)));
-        (how.is_none(), how, !is_named, Reverse(requirements.memory_bytes))
+        let how = chosen.map(|(place, step)| (step.provider, place > 0, matches!(step.fit, Fit::AfterCompiling(_))));
+        let names = requirements.profiles.iter().filter(|name| gpu.as_deref().is_some_and(|gpu| names(gpu, name)));
+        // `rtx4090` says more of an RTX 4090 than `rtx` does.
+        let named = names.map(String::len).max();
+        (how.is_none(), how, Reverse(named), Reverse(requirements.memory_bytes))
     });
     all
 }
