@@ -75,7 +75,7 @@ pub fn build(
     environment: &Environment,
     progress: &dyn Progress,
     order: &PartOrder<'_>,
-    recipe: Option<Recipe>,
+    recipe: Option<Box<Recipe>>,
     plans: &Plans,
     directory: &Path,
 ) -> Result<Built> {
@@ -96,7 +96,7 @@ pub(crate) struct Order<'a> {
     /// The engine's name.
     pub(crate) name: String,
     /// What its manifest says about how it was ordered.
-    pub(crate) recipe: Option<Recipe>,
+    pub(crate) recipe: Option<Box<Recipe>>,
     pub(crate) source: &'a Source,
     pub(crate) profile: &'a Profile,
     pub(crate) options: &'a PrecisionOptions,

@@ -66,7 +66,7 @@ pub fn build_pipeline(
     progress: &dyn Progress,
     parts: &BTreeMap<String, PartOrder<'_>>,
     beside: &Beside,
-    recipe: Option<Recipe>,
+    recipe: Option<Box<Recipe>>,
     plans: &Plans,
     directory: &Path,
 ) -> Result<BuiltPipeline> {

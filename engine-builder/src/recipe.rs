@@ -119,7 +119,7 @@ pub fn changes(predecessor: &Predecessor, recipe: &Recipe) -> Vec<String> {
         })
         .collect();
     let folder = |recipe: &Recipe| recipe.calibration.folder.as_ref().map(|folder| folder.sha256.clone());
-    let (before, now) = (predecessor.recipe.as_ref().and_then(folder), folder(recipe));
+    let (before, now) = (predecessor.recipe.as_deref().and_then(folder), folder(recipe));
     if let Some(before) = before.filter(|before| now.as_ref() != Some(before)) {
         let now = now.unwrap_or_else(|| "none".into());
         changes.push(format!("the calibration folder: expected SHA-256 {before} over its files, found {now}"));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     fn made_of(recipe: Recipe) -> Predecessor {
-        Predecessor { schema: 2, manifest: Value::Null, recipe: Some(recipe) }
+        Predecessor { schema: 2, manifest: Value::Null, recipe: Some(Box::new(recipe)) }
     }
 
     #[test]

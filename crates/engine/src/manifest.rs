@@ -25,7 +25,7 @@ pub struct Manifest {
     pub producer: String,
     /// How it was ordered, for another build; `None` in the parts of an engine, which has it for all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub recipe: Option<Recipe>,
+    pub recipe: Option<Box<Recipe>>,
     /// The model.
     pub model: Model,
     /// What the model promises: its task, its tensors and what their values mean.

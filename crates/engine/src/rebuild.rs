@@ -22,7 +22,7 @@ pub struct Predecessor {
     /// Its manifest; under `parts`, with the manifests of its parts in the place of their digests.
     pub manifest: Value,
     /// How it was ordered, if its manifest says so.
-    pub recipe: Option<Recipe>,
+    pub recipe: Option<Box<Recipe>>,
 }
 
 impl Predecessor {

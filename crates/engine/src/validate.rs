@@ -8,7 +8,6 @@ use tileforge_contract::{Axis, Contract};
 
 use crate::error::{Error, Result};
 use crate::manifest::{Graph, Manifest, Plan, SCHEMA, Target};
-use crate::recipe::Recipe;
 use crate::store;
 
 /// Longest side of a tensor.
@@ -74,7 +73,7 @@ impl Manifest {
         rule(self.schema == SCHEMA, || format!("schema: expected {SCHEMA}, found {}", self.schema))?;
         plain_name("name", &self.name)?;
         self.contract.validate()?;
-        self.recipe.iter().try_for_each(Recipe::validate)?;
+        self.recipe.iter().try_for_each(|recipe| recipe.validate())?;
         for (name, digest) in &self.files {
             match (compiled_name(name), in_plan_folder(name)) {
                 (Some(parts), _) => parts.split('/').try_for_each(|part| plain_name("files", part))?,

@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Arguments) -> CommandResult {
 fn pipeline_text(pipeline: &Pipeline) -> String {
     let PipelineManifest { name, producer, recipe, diffusion, gates, files, .. } = pipeline.manifest();
     let mut lines = vec![format!("name             {name}"), format!("built by         {producer}")];
-    lines.extend(recipe.iter().map(recipe_text));
+    lines.extend(recipe.as_deref().map(recipe_text));
     lines.extend(diffusion.iter().map(|diffusion| format!("pipeline         {}", diffusion.class)));
     lines.extend(pipeline.parts().map(|(part, engine)| format!("part             {part}, {}", task_text(engine))));
     lines.extend(files.iter().map(|(file, digest)| format!("file             {file}, {} bytes", digest.bytes)));
@@ -76,7 +76,7 @@ fn text(manifest: &Manifest) -> String {
         format!("task             {}{enlarges}", contract.task),
         format!("receptive field  {reach}"),
     ];
-    lines.extend(manifest.recipe.iter().map(recipe_text));
+    lines.extend(manifest.recipe.as_deref().map(recipe_text));
     lines.extend(contract.inputs.iter().map(|tensor| format!("input            {}", tensor_text(tensor))));
     lines.extend(contract.outputs.iter().map(|tensor| format!("output           {}", tensor_text(tensor))));
     lines.extend([

@@ -32,7 +32,7 @@ pub struct PipelineManifest {
     pub parts: BTreeMap<String, FileDigest>,
     /// How it was ordered, for another build. Parts have none of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub recipe: Option<Recipe>,
+    pub recipe: Option<Box<Recipe>>,
     /// What a diffusion pipeline is beside its networks. `None` if the parts' contracts say everything, as those of an
     /// autoencoder do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ impl PipelineManifest {
     pub fn validate(&self) -> Result<()> {
         rule(self.schema == SCHEMA, || format!("schema: expected {SCHEMA}, found {}", self.schema))?;
         plain_name("name", &self.name)?;
-        self.recipe.iter().try_for_each(Recipe::validate)?;
+        self.recipe.iter().try_for_each(|recipe| recipe.validate())?;
         let count = self.parts.len();
         rule((1..=PARTS_MAXIMUM).contains(&count), || {
             format!("parts: expected 1 to {PARTS_MAXIMUM} parts, found {count}")

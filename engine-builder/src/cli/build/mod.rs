@@ -326,7 +326,7 @@ impl Work<'_> {
             let Some(part) = part else {
                 let options = self.options(self.arguments.calibration.clone(), made.facts);
                 let order = PartOrder { source: &made.source, profile: profile.clone(), options };
-                let recipe = Some(target.recipe.clone());
+                let recipe = Some(Box::new(target.recipe.clone()));
                 let built = build(self.environment, progress, &order, recipe, &plans, &directory)?;
                 return Ok(Outcome::Engine(Box::new(built)));
             };
@@ -339,7 +339,7 @@ impl Work<'_> {
         }
         let none = Beside::default();
         let beside = if let Input::Parts(_, beside) = self.input { beside } else { &none };
-        let recipe = Some(target.recipe.clone());
+        let recipe = Some(Box::new(target.recipe.clone()));
         let built = build_pipeline(self.environment, progress, &orders, beside, recipe, &plans, &directory)?;
         Ok(Outcome::Pipeline(Box::new(built)))
     }

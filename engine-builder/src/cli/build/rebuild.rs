@@ -111,7 +111,7 @@ fn unknown_text(old: &Predecessor) -> String {
 impl Arguments {
     /// The build that makes the engine again.
     fn order(&self, old: &Predecessor, output: &Path) -> Result<Order, Failure> {
-        let known = old.recipe.clone();
+        let known = old.recipe.as_deref().cloned();
         let is_known = known.is_some();
         let recipe = known.unwrap_or_else(|| Recipe {
             precision: old.precision(),
