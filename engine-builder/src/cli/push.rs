@@ -27,7 +27,7 @@ pub(super) struct Arguments {
     /// Engine directories, one for each profile and precision
     #[arg(value_name = "ENGINE", required = true, num_args = 1..)]
     engines: Vec<PathBuf>,
-    /// Where they go: oci://HOST[:PORT]/NAME[:TAG]; without a tag, latest
+    /// Where they go: oci://HOST/NAME:TAG, or oci://HOST:PORT/NAME:TAG; without a tag, latest
     #[arg(value_name = "REFERENCE", required = true)]
     reference: Reference,
     /// Keep the engines of other profiles that the tag names already; without it, the tag names only those given

@@ -32,7 +32,7 @@ encryption.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// What `engine-builder push` made: oci://HOST[:PORT]/NAME[:TAG], or @sha256:… in the place of the tag.
+    /// What `engine-builder push` made: oci://HOST/NAME:TAG, or @sha256:… in the place of the tag.
     #[arg(value_name = "REFERENCE")]
     reference: Reference,
     /// Where the engine's directory goes.
