@@ -286,7 +286,8 @@ def memory(folder: Path) -> list[dict]:
             photo = repeated_photo(folder, width, height)
             report = infer(engines[name], photo, folder / "out.png")
             picture = report["files"][0]
-            scale, rows_of_tile, overlap = picture["size"]["width"] // width, picture["tile"]["height"], picture["overlap"]
+            scale, overlap = picture["size"]["width"] // width, picture["overlap"]
+            rows_of_tile = picture["tile"]["height"]
             count = -(-(height - overlap["pixels"]) // (rows_of_tile - overlap["pixels"]))
             step = (height - rows_of_tile) / max(count - 1, 1)
             # The decoded rows of one tile's height, the float32 rows that the next tiles are added to, and the samples

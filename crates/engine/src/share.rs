@@ -16,8 +16,8 @@ const DEPTH: usize = 2;
 /// number of bytes saved.
 ///
 /// Engines of one model share their weights this way. The other file is digested before it takes the place, so that
-/// damage does not spread. On another file system, or one without hard links, the engine keeps its own file. Sharing is safe
-/// because files of engines are never changed in place.
+/// damage does not spread. On another file system, or one without hard links, the engine keeps its own file. Sharing is
+/// safe because files of engines are never changed in place.
 ///
 /// # Errors
 /// The engine cannot be read, or a file cannot be replaced.
