@@ -146,7 +146,12 @@ impl Registry {
 
     /// Reads a document of the repository.
     pub(crate) fn parse(&self, bytes: &[u8], digest: &Digest) -> Result<Document> {
-        Document::parse(bytes).map_err(|problem| Error::Document { reference: self.reference_of(digest), problem })
+        Document::parse(bytes).map_err(|problem| self.broken(digest, problem))
+    }
+
+    /// What is wrong with the document of this digest.
+    pub(crate) fn broken(&self, digest: &Digest, problem: impl Into<String>) -> Error {
+        Error::Document { reference: self.reference_of(digest), problem: problem.into() }
     }
 
     /// Sends a manifest or an index. Returns whether the registry lists what refers to its subject.

@@ -137,6 +137,12 @@ impl Descriptor {
             annotations: Annotations::new(),
         }
     }
+
+    /// As the layer of the file with this path.
+    pub(crate) fn named(self, path: &str) -> Self {
+        let annotations = [FILE_PATH, TITLE].into_iter().map(|key| (key.to_owned(), path.to_owned())).collect();
+        Self { annotations, ..self }
+    }
 }
 
 /// A manifest: an artefact of layers.

@@ -9,6 +9,7 @@ use tileforge_engine::signature::SIGNATURE_FILE;
 use tileforge_engine::{
     BundleManifest, Contents, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, PublicKey, Requirements, manifest_of,
 };
+use tileforge_files::link_or_copy;
 
 use crate::annotations::{self, Lie};
 use crate::blob::{Parts, Wanted};
@@ -67,7 +68,7 @@ impl Offer {
     fn parse(registry: &Registry, bytes: &[u8], digest: Digest) -> Result<Self> {
         let variants = match registry.parse(bytes, &digest)? {
             Document::Manifest(manifest) => {
-                check_kind(&manifest).map_err(|problem| refused(registry, &digest, problem))?;
+                check_kind(&manifest).map_err(|problem| registry.broken(&digest, problem))?;
                 vec![Variant::new(registry, digest.clone(), manifest.annotations)?]
             }
             Document::Index(index) => {
@@ -76,7 +77,7 @@ impl Offer {
             }
         };
         if variants.is_empty() {
-            return Err(refused(registry, &digest, "expected an index of engines, found one without engines".into()));
+            return Err(registry.broken(&digest, "expected an index of engines, found one without engines"));
         }
         Ok(Self { digest, variants })
     }
@@ -92,15 +93,11 @@ pub(crate) fn is_engine(entry: &Descriptor) -> bool {
 
 impl Variant {
     fn new(registry: &Registry, digest: Digest, annotations: Annotations) -> Result<Self> {
-        let broken = |problem| refused(registry, &digest, problem);
+        let broken = |problem| registry.broken(&digest, problem);
         let requirements = annotations::requirements(&annotations).map_err(broken)?;
         let bytes = annotations::size(&annotations).map_err(broken)?;
         Ok(Self { requirements, bytes, annotations, digest })
     }
-}
-
-fn refused(registry: &Registry, digest: &Digest, problem: String) -> Error {
-    Error::Document { reference: registry.reference_of(digest), problem }
 }
 
 fn check_kind(manifest: &Manifest) -> Result<(), String> {
@@ -194,7 +191,7 @@ impl Engine {
     /// Asks for the manifests, and checks everything that can be checked without the files.
     fn ask(registry: &Registry, variant: &Variant, key: Option<&PublicKey>) -> Result<Self> {
         let digest = &variant.digest;
-        let broken = |problem: String| refused(registry, digest, problem);
+        let broken = |problem: String| registry.broken(digest, problem);
         let (bytes, _) = registry.document(&Version::Digest(digest.clone()))?;
         let Document::Manifest(manifest) = registry.parse(&bytes, digest)? else {
             return Err(broken("expected the manifest of an engine, found an index".into()));
@@ -259,9 +256,7 @@ impl Engine {
         }
         for (name, layer) in &self.layers {
             let (from, place) = (parts.file(&layer.digest), place_of(name)?);
-            if fs::hard_link(&from, &place).is_err() {
-                fs::copy(&from, &place).map_err(|e| Error::file(&place, "write", e))?;
-            }
+            link_or_copy(&from, &place).map_err(|e| Error::file(&place, "write", e))?;
         }
         Ok(())
     }

@@ -14,8 +14,8 @@ use tileforge_engine::{MANIFEST_FILE, Requirements, Source};
 use crate::annotations;
 use crate::client::Registry;
 use crate::document::{
-    Descriptor, Digest, Document, ENGINES, FILE_PATH, INDEX, Index, MANIFEST, MODEL, MODEL_CONFIG, Manifest,
-    SETTINGS_LAYER, TITLE, WEIGHT_LAYER,
+    Descriptor, Digest, Document, ENGINES, INDEX, Index, MANIFEST, MODEL, MODEL_CONFIG, Manifest, SETTINGS_LAYER,
+    WEIGHT_LAYER,
 };
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -161,7 +161,7 @@ impl Sending<'_> {
     fn engine(&mut self, engine: &Source) -> Result<Descriptor> {
         let contents = engine.contents();
         let own = engine.manifest_bytes();
-        let mut layers = vec![layer(MANIFEST_FILE, Descriptor::of(SETTINGS_LAYER, own))];
+        let mut layers = vec![Descriptor::of(SETTINGS_LAYER, own).named(MANIFEST_FILE)];
         self.bytes(MANIFEST_FILE, own)?;
         for (name, file) in contents.files() {
             let descriptor = Descriptor {
@@ -172,7 +172,7 @@ impl Sending<'_> {
                 annotations: Default::default(),
             };
             self.file(engine, name, file, &descriptor.digest)?;
-            layers.push(layer(name, descriptor));
+            layers.push(descriptor.named(name));
         }
         let config = written(self.registry, &configuration(engine, &layers))?;
         self.bytes("the configuration", &config)?;
@@ -311,11 +311,6 @@ impl Read for Checked<'_> {
         self.progress.advance(count as u64);
         Ok(count)
     }
-}
-
-fn layer(name: &str, descriptor: Descriptor) -> Descriptor {
-    let annotations = [FILE_PATH, TITLE].into_iter().map(|key| (key.to_owned(), name.to_owned())).collect();
-    Descriptor { annotations, ..descriptor }
 }
 
 /// What a file is, in ModelPack's words.

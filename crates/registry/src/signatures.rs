@@ -9,9 +9,9 @@ use tileforge_engine::signature::{SIGNATURE_FILE, SIGNATURE_MAXIMUM_BYTES};
 use crate::blob::Wanted;
 use crate::client::Registry;
 use crate::document::{
-    Descriptor, Digest, Document, EMPTY, FILE_PATH, Index, MANIFEST, Manifest, SIGNATURE, SIGNATURE_LAYER, TITLE,
+    Descriptor, Digest, Document, EMPTY, INDEX, Index, MANIFEST, Manifest, SIGNATURE, SIGNATURE_LAYER,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::reference::Version;
 
 /// The content of a configuration that says nothing.
@@ -22,14 +22,12 @@ const SIGNATURES_MAXIMUM: usize = 16;
 
 /// The manifest of a signature of `engine`.
 pub(crate) fn manifest(engine: &Descriptor, signature: &[u8]) -> Manifest {
-    let mut layer = Descriptor::of(SIGNATURE_LAYER, signature);
-    layer.annotations = [FILE_PATH, TITLE].into_iter().map(|key| (key.to_owned(), SIGNATURE_FILE.to_owned())).collect();
     Manifest {
         schema_version: 2,
         media_type: MANIFEST.into(),
         artifact_type: Some(SIGNATURE.into()),
         config: Descriptor::of(EMPTY, NOTHING),
-        layers: vec![layer],
+        layers: vec![Descriptor::of(SIGNATURE_LAYER, signature).named(SIGNATURE_FILE)],
         subject: Some(Descriptor { annotations: Default::default(), artifact_type: None, ..engine.clone() }),
         annotations: Default::default(),
     }
@@ -41,20 +39,16 @@ pub(crate) fn list_by_tag(registry: &Registry, engine: &Digest, signature: Descr
     let mut index = listed_by_tag(registry, &tag)?.unwrap_or_else(|| Index::new(None, Vec::new()));
     index.manifests.retain(|known| known.digest != signature.digest);
     index.manifests.push(signature);
-    let bytes = serde_json::to_vec(&index).map_err(|error| broken(registry, engine, error.to_string()))?;
-    registry.put_document(&tag, crate::document::INDEX, &bytes).map(drop)
+    let bytes = serde_json::to_vec(&index).map_err(|error| registry.broken(engine, error.to_string()))?;
+    registry.put_document(&tag, INDEX, &bytes).map(drop)
 }
 
 fn listed_by_tag(registry: &Registry, tag: &Version) -> Result<Option<Index>> {
     let Some((bytes, digest)) = registry.optional_document(tag)? else { return Ok(None) };
     match registry.parse(&bytes, &digest)? {
         Document::Index(index) => Ok(Some(index)),
-        Document::Manifest(_) => Err(broken(registry, &digest, "expected an index, found a manifest".into())),
+        Document::Manifest(_) => Err(registry.broken(&digest, "expected an index, found a manifest")),
     }
-}
-
-fn broken(registry: &Registry, digest: &Digest, problem: String) -> Error {
-    Error::Document { reference: registry.reference_of(digest), problem }
 }
 
 /// The signature of an engine: with a key the one of that key, otherwise the one that is listed last, if there is any.
@@ -89,7 +83,7 @@ pub(crate) fn of_engine(
 /// The signature that a listed manifest holds.
 fn read(registry: &Registry, engine: &Digest, entry: &Descriptor) -> Result<Vec<u8>> {
     let (bytes, digest) = registry.document(&Version::Digest(entry.digest.clone()))?;
-    let refused = |problem: &str| Err(broken(registry, &digest, problem.to_owned()));
+    let refused = |problem: &str| Err(registry.broken(&digest, problem));
     let Document::Manifest(manifest) = registry.parse(&bytes, &digest)? else {
         return refused("expected the manifest of a signature, found an index");
     };
