@@ -323,9 +323,12 @@ fn check_for_tensorrt<'m>(
 /// Refuses shapes that this machine has no memory for, before anything is measured: allocations of that size end the
 /// process.
 fn check_memory(source: &Source, model: &Model) -> Result<()> {
-    let (Some((node, needed)), Some(available)) = (model.largest_step(), tileforge_session::available_memory()) else {
+    let (Some((node, peak)), Some(available)) = (model.peak(), tileforge_session::available_memory()) else {
         return Ok(());
     };
+    // The outputs of the reference wait for those of the engine.
+    let reference = model.outputs.iter().filter_map(|port| port.ty.byte_length()).fold(0, u64::saturating_add);
+    let needed = peak.saturating_add(reference);
     if needed <= available {
         return Ok(());
     }
@@ -334,10 +337,10 @@ fn check_memory(source: &Source, model: &Model) -> Result<()> {
     Err(Error::input(
         source.path(),
         format!(
-            "{name}: `{}` reads and writes {} MB, and this machine has {} MB of memory left; choose smaller sizes or a \
-             smaller batch",
-            node.name,
+            "{name}: its gates hold {} MB of values at `{}`, and this machine has {} MB of memory left; choose smaller \
+             sizes or a smaller batch",
             megabytes(needed),
+            node.name,
             megabytes(available)
         ),
     ))

@@ -25,6 +25,15 @@ pub struct PartOrder<'a> {
     pub options: PrecisionOptions,
 }
 
+impl PartOrder<'_> {
+    /// The same in the precision of `profile`. `None` if that is the order's own, or if an option has no effect in it.
+    pub fn in_precision_of(&self, profile: &Profile) -> Option<Self> {
+        let is_another = profile.precision != self.profile.precision;
+        let suits = is_another && self.options.check(profile.precision).is_ok();
+        suits.then(|| Self { source: self.source, profile: profile.clone(), options: self.options.clone() })
+    }
+}
+
 /// What stands beside the parts of an engine.
 #[derive(Clone, Debug, Default)]
 pub struct Beside {

@@ -117,10 +117,10 @@ pub fn engine_of(model: &Path, profile: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, engine)
 }
 
-/// The engine of `models/compact-x4.yaml` with small tiles, built once for all tests of a file.
+/// The engine of `models/compact-x4.safetensors` with small tiles, built once for all tests of a file.
 pub fn demo_engine() -> &'static Path {
     static ENGINE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let model = repository("models/compact-x4.yaml");
+    let model = repository("models/compact-x4.safetensors");
     &ENGINE.get_or_init(|| engine_of(&model, "tests/profiles/small-tiles.yaml")).1
 }
 

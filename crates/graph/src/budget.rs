@@ -140,22 +140,6 @@ pub(crate) fn are_few(extents: &[Extent]) -> bool {
     extents.len() <= Budget::default().extents
 }
 
-impl Model {
-    /// The node that reads and writes most, apart from weights, and how many bytes: a run needs at least as much
-    /// memory. `None` where no node has known sizes.
-    pub fn largest_step(&self) -> Option<(&Node, u64)> {
-        let ports = self.inputs.iter().map(|port| (port.name.as_str(), &port.ty));
-        let types: HashMap<&str, &TensorType> =
-            self.types.iter().map(|(name, ty)| (name.as_str(), ty)).chain(ports).collect();
-        let bytes = |names: &[String]| {
-            let known = names.iter().filter_map(|name| types.get(name.as_str()));
-            known.map(|ty| ty.byte_length().unwrap_or(0)).fold(0, u64::saturating_add)
-        };
-        let steps = self.nodes.iter().map(|node| (node, bytes(&node.inputs).saturating_add(bytes(&node.outputs))));
-        steps.filter(|(_, bytes)| *bytes > 0).max_by_key(|(_, bytes)| *bytes)
-    }
-}
-
 /// Numbers of fields in <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>.
 const MODEL_GRAPH: u64 = 7;
 const GRAPH_NODE: u64 = 1;
@@ -283,25 +267,5 @@ mod tests {
             ..doubling(1).nodes.remove(0)
         });
         assert!(shape.infer_types().is_err());
-    }
-
-    #[test]
-    fn the_largest_step_counts_what_is_read_and_written() {
-        let mut model = Model::default();
-        model.inputs.push(Port { name: "x".into(), ty: TensorType::new(DataType::F32, [1, 3, 100_000, 100_000]) });
-        model.nodes.push(Node {
-            name: "relu".into(),
-            operator: "Relu".into(),
-            domain: String::new(),
-            inputs: vec!["x".into()],
-            outputs: vec!["y".into()],
-            attributes: Default::default(),
-        });
-        model.infer_types().unwrap();
-        let (node, bytes) = model.largest_step().unwrap();
-        assert_eq!((node.name.as_str(), bytes), ("relu", 2 * 4 * 3 * 10_000_000_000));
-        model.inputs[0].ty = TensorType::new(DataType::F32, [usize::MAX / 8, 1 << 20]);
-        let error = model.infer_types().unwrap_err().to_string();
-        assert!(error.contains("larger than memory can address"), "{error}");
     }
 }

@@ -24,6 +24,7 @@ mod external;
 pub mod infer;
 mod load;
 mod mapped;
+mod memory;
 mod model;
 mod operations;
 pub mod proto;

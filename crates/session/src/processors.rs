@@ -36,6 +36,23 @@ impl Processors {
     }
 }
 
+/// Whether processors multiply and add numbers of 8 bits in one instruction: VNNI of x86-64, DotProd of 64-bit Arm.
+/// Others compute INT8 engines not much faster than those in FP32, or slower.
+pub fn multiply_8_bits() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni")
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        std::arch::is_aarch64_feature_detected!("dotprod")
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        false
+    }
+}
+
 /// A folder `cpuN` for each processor: sysfs-devices-system-cpu in the kernel's documentation.
 const TOPOLOGY: &str = "/sys/devices/system/cpu";
 

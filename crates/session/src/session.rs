@@ -27,6 +27,11 @@ use crate::processors::Processors;
 use crate::provider;
 use crate::tensor::{Named, Tensor, of_each};
 
+/// ONNX Runtime's session option that INT8 graphs need on x86-64 processors without VNNI. These add products of a signed
+/// and an unsigned number in 16 bits, where they overflow. With `1`, ONNX Runtime gives them, and no other processors,
+/// unsigned weights, whose products do not.
+pub const NO_OVERFLOW: &str = "session.x64quantprecision";
+
 /// One input or output of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
@@ -408,6 +413,8 @@ fn builder(environment: &Environment, options: &SessionOptions) -> Result<Sessio
         .with_optimization_level(level)
         .map_err(text)?
         .with_config_entry("session.record_ep_graph_assignment_info", "1")
+        .map_err(text)?
+        .with_config_entry(NO_OVERFLOW, "1")
         .map_err(text)?
         .with_execution_providers(provider::dispatch(options)?)
         .map_err(text)?;

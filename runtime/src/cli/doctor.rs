@@ -9,7 +9,7 @@ use tileforge_runtime::{Error, Result};
 use tileforge_session::onnxruntime::Library;
 use tileforge_session::provider::processor;
 use tileforge_session::{
-    Assigned, Environment, Ladder, OtherRelease, Placement, Probe, Processors, Verdict, other_releases,
+    Assigned, Environment, Ladder, OtherRelease, Placement, Probe, Processors, Verdict, multiply_8_bits, other_releases,
 };
 use tileforge_terminal::{print, print_json, report};
 
@@ -123,6 +123,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
                 "cores": physical,
                 "threads": processors.threads(1),
                 "architecture": std::env::consts::ARCH,
+                "multiplies_8_bits": multiply_8_bits(),
             },
             "engine": engine.collect::<Vec<_>>(),
         }))?;
@@ -139,9 +140,10 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
 fn known(library: &Library, probe: &Probe, judged: &[Judged<'_>]) -> String {
     let processors = Processors::available();
     let (Processors { logical, physical }, threads) = (processors, processors.threads(1));
+    let eight_bits = if multiply_8_bits() { "" } else { "; without dot products of 8 bits, INT8 gains no time" };
     let mut lines = vec![
         format!("ONNX Runtime  {} at {}", library.version(), library.path().display()),
-        format!("CPU           {}, {}", processor(), std::env::consts::ARCH),
+        format!("CPU           {}, {}{eight_bits}", processor(), std::env::consts::ARCH),
         format!("processors    {logical} on {physical} cores for this process; a session takes {threads} threads"),
         match (&probe.driver_cuda_version, &probe.driver_problem) {
             (Some(version), _) => format!("driver        NVIDIA, up to CUDA {version}"),

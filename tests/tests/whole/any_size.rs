@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// The demo model with tiles of any size of up to 128² pixels, in runs of 1 and 2.
 static ENGINE: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
-    let (model, profile) = (repository("models/compact-x4.yaml"), repository("tests/profiles/any-size.yaml"));
+    let (model, profile) = (repository("models/compact-x4.safetensors"), repository("tests/profiles/any-size.yaml"));
     let _ = build_engine(folder.path(), &model, &profile, &[]).success();
     let engine = folder.path().join("engine");
     (folder, engine)
@@ -60,7 +60,7 @@ fn memory_limits_the_largest_tile() {
     let text = fs::read_to_string(repository("tests/profiles/any-size.yaml")).unwrap();
     let limited = text.replace("name: any-size", "name: less").replace("batch: [1, 2]", "largest_step: 4 MB");
     fs::write(&profile, limited).unwrap();
-    let _ = build_engine(work.path(), &repository("models/compact-x4.yaml"), &profile, &[]).success();
+    let _ = build_engine(work.path(), &repository("models/compact-x4.safetensors"), &profile, &[]).success();
     let manifest = manifest_in(work.path());
     let side = manifest["graphs"][0]["inputs"]["image"][2].as_u64().unwrap();
     // Two tensors of 32 channels, or more at the end.
@@ -130,7 +130,7 @@ fn neither_batches_nor_streams_nor_other_pictures_change_a_byte() {
 #[test]
 fn engines_in_8_bits_take_any_size_too() {
     let work = tempfile::tempdir().unwrap();
-    let (model, profile) = (repository("models/compact-x4.yaml"), repository("tests/profiles/any-size.yaml"));
+    let (model, profile) = (repository("models/compact-x4.safetensors"), repository("tests/profiles/any-size.yaml"));
     let text = fs::read_to_string(&profile).unwrap();
     let slow = work.path().join("slow.yaml");
     // A shared machine may measure any speed.

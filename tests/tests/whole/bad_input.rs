@@ -243,10 +243,10 @@ fn a_full_disk_leaves_nothing_behind() {
     let (model, file) = (repository("models/compact-x4.safetensors"), work.path().join("model.onnx"));
     full(&[&"export", &model, &"-o", &file, &"--weights", &"copy"], "exporter", 100);
     full(&[&"export", &model, &"-o", &file, &"--weights", &"inline"], "exporter", 100);
-    let (yaml, profile, engine) =
-        (repository("models/compact-x4.yaml"), repository("profiles/cpu.yaml"), work.path().join("engine"));
-    full(&[&"build", &yaml, &"--profile", &profile, &"-o", &engine], "engine-builder", 100);
-    full(&[&"build", &yaml, &"--profile", &profile, &"-o", &engine], "engine-builder", 700);
+    let (model, profile, engine) =
+        (repository("models/compact-x4.safetensors"), repository("profiles/cpu.yaml"), work.path().join("engine"));
+    full(&[&"build", &model, &"--profile", &profile, &"-o", &engine], "engine-builder", 100);
+    full(&[&"build", &model, &"--profile", &profile, &"-o", &engine], "engine-builder", 700);
 
     let elsewhere = tempfile::tempdir().unwrap();
     let (archive, tar) = (elsewhere.path().join("engine.tar"), work.path().join("engine.tar"));

@@ -109,7 +109,8 @@ fn each_tile_and_each_batch_is_gated_once() {
     let text = "name: several\nprovider: cpu\nprecision: fp32\ntasks:\n  upscale: { tiles: [24x24, 48x48], batch: [1, \
                 2, 4, 8], largest_run: 48x96 }\nfloors: { psnr_db: 100, cosine: 0.999999 }\n";
     fs::write(&profile, text).unwrap();
-    let _ = build_engine(work.path(), &end_to_end::repository("models/compact-x4.yaml"), &profile, &[]).success();
+    let _ =
+        build_engine(work.path(), &end_to_end::repository("models/compact-x4.safetensors"), &profile, &[]).success();
     let manifest = manifest_in(work.path());
     let of = |list: &str, key: &str| {
         let names = manifest[list].as_array().unwrap().iter().map(|entry| entry[key].as_str().unwrap().to_owned());

@@ -31,7 +31,7 @@ fn the_same_inputs_give_the_same_bytes() {
     let work = tempfile::tempdir().unwrap();
     // In another folder, and under a name of the same length, so that the manifest has the same length.
     let engine = work.path().join("elsewhere").join("engine");
-    let (model, profile) = (repository("models/compact-x4.yaml"), repository("tests/profiles/small-tiles.yaml"));
+    let (model, profile) = (repository("models/compact-x4.safetensors"), repository("tests/profiles/small-tiles.yaml"));
     let _ = run("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine])).success();
     assert_eq!(names_in(&engine), names_in(demo_engine()));
     for name in names_in(&engine) {
@@ -46,7 +46,7 @@ fn the_same_inputs_give_the_same_bytes() {
 #[test]
 fn the_same_inputs_give_the_same_bytes_in_8_bits() {
     let profile = repository("tests/profiles/small-tiles.yaml");
-    let model = repository("models/compact-x4.yaml");
+    let model = repository("models/compact-x4.safetensors");
     let built = [(); 2].map(|()| {
         let work = tempfile::tempdir().unwrap();
         // Speed gates are off, because no test depends on time. Each build measures activations itself.

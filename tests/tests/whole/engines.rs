@@ -13,7 +13,9 @@ fn checkpoint_graph_and_model_file_give_the_same_engine() {
     let mut weights = Vec::new();
     for (number, source) in [repository("models/compact-x4.yaml"), checkpoint, graph].iter().enumerate() {
         let engine = work.path().join(format!("engine-{number}"));
-        let _ = run("engine-builder", words(&[&"build", source, &"--profile", &profile, &"-o", &engine])).success();
+        // The model file would rather have another precision.
+        let line = words(&[&"build", source, &"--profile", &profile, &"--precision", &"fp32", &"-o", &engine]);
+        let _ = run("engine-builder", line).success();
         let verified = run("runtime", words(&[&"verify", &"--engine", &engine, &"--json"])).success().json();
         assert_eq!(verified["passed"], true, "{verified}");
         weights.push(
@@ -28,7 +30,7 @@ fn checkpoint_graph_and_model_file_give_the_same_engine() {
 fn an_engine_replaces_an_older_one_and_nothing_else() {
     let work = tempfile::tempdir().unwrap();
     let engine = work.path().join("engine");
-    let (model, profile) = (repository("models/compact-x4.yaml"), repository("tests/profiles/small-tiles.yaml"));
+    let (model, profile) = (repository("models/compact-x4.safetensors"), repository("tests/profiles/small-tiles.yaml"));
     let build = || run("engine-builder", words(&[&"build", &model, &"--profile", &profile, &"-o", &engine]));
     let _ = build().success();
     let _ = build().success();
@@ -52,7 +54,7 @@ fn several_profiles_give_an_engine_each_and_one_that_fails_stops_no_other() {
     let profiles =
         ["first", "strict", "last"].map(|name| path(&format!("{name}.yaml")).display().to_string()).join(",");
     let build = |output: &Path| {
-        let model = repository("models/compact-x4.yaml");
+        let model = repository("models/compact-x4.safetensors");
         let line = words(&[&"build", &model, &"--profile", &profiles, &"--jobs", &"2", &"-o", &output]);
         run("engine-builder", line)
     };
@@ -69,7 +71,7 @@ fn several_profiles_give_an_engine_each_and_one_that_fails_stops_no_other() {
 
 #[test]
 fn a_killed_build_leaves_no_half_engine() {
-    let (model, profile) = (repository("models/compact-x4.yaml"), repository("profiles/cpu.yaml"));
+    let (model, profile) = (repository("models/compact-x4.safetensors"), repository("profiles/cpu.yaml"));
     for milliseconds in [0, 5, 20, 60, 150, 300, 600] {
         let work = tempfile::tempdir().unwrap();
         let engine = work.path().join("engine");
@@ -98,7 +100,7 @@ fn a_failed_gate_writes_nothing_and_exits_with_4() {
     let engine = work.path().join("engine");
     let outcome = run(
         "engine-builder",
-        words(&[&"build", &repository("models/compact-x4.yaml"), &"--profile", &profile, &"-o", &engine]),
+        words(&[&"build", &repository("models/compact-x4.safetensors"), &"--profile", &profile, &"-o", &engine]),
     );
     let _ = outcome.failure(4, &["gates were not passed", "psnr_db", "expected at least 199.00"]);
     assert_eq!(names_in(work.path()), ["strict.yaml"]);

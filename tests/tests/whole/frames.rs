@@ -195,7 +195,7 @@ fn files_of_frames_appear_when_they_are_whole() {
 
 #[test]
 fn frames_do_not_wait_for_those_behind_them() {
-    let (_folder, batched) = engine_of(&repository("models/compact-x4.yaml"), "tests/profiles/batched.yaml");
+    let (_folder, batched) = engine_of(&repository("models/compact-x4.safetensors"), "tests/profiles/batched.yaml");
     let more = words(&[&"--raw", &"rgb24:60x44", &"--input", &"-", &"--output", &"-"]);
     let mut command = command("runtime", words(&[&"infer", &"--engine", &batched]).into_iter().chain(more));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -87,7 +87,7 @@ fn tiles_equal_the_whole_image() {
 
 #[test]
 fn the_profile_of_the_cpu_is_exact_by_default() {
-    let (_folder, engine) = engine_of(&repository("models/compact-x4.yaml"), "profiles/cpu.yaml");
+    let (_folder, engine) = engine_of(&repository("models/compact-x4.safetensors"), "profiles/cpu.yaml");
     let work = tempfile::tempdir().unwrap();
     let (image, tensor) = photo(300, 270);
     let (input, output) = (work.path().join("in.png"), work.path().join("out.png"));

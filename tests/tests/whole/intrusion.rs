@@ -221,7 +221,8 @@ fn a_profile_in_the_current_folder_is_used_only_by_its_path() {
     fs::create_dir(&profiles).unwrap();
     fs::write(profiles.join("cpu.yaml"), "name: cpu\nprovider: nonsense\n").unwrap();
     let build = |profile: &str| {
-        let line = words(&[&"build", &repository("models/compact-x4.yaml"), &"--profile", &profile, &"-o", &"engine"]);
+        let line =
+            words(&[&"build", &repository("models/compact-x4.safetensors"), &"--profile", &profile, &"-o", &"engine"]);
         Outcome::of(command("engine-builder", line).current_dir(work.path()))
     };
     let _ = build("cpu").success();

@@ -28,6 +28,7 @@ mod pipeline_engines;
 mod pipeline_sources;
 mod pipelines;
 mod precision;
+mod processors;
 mod rebuild;
 mod registry;
 #[cfg(feature = "rtx")]

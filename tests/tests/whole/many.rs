@@ -20,7 +20,7 @@ use tileforge_graph::{Attribute, DataType, Model, Node, Weight, WeightStorage};
 /// compact-x4 with tiles of 48 × 48, one and four in a run.
 fn batched() -> &'static Path {
     static ENGINE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    &ENGINE.get_or_init(|| engine_of(&repository("models/compact-x4.yaml"), "tests/profiles/batched.yaml")).1
+    &ENGINE.get_or_init(|| engine_of(&repository("models/compact-x4.safetensors"), "tests/profiles/batched.yaml")).1
 }
 
 fn infer(engine: &Path, input: &Path, output: &Path, more: &[&str]) -> Outcome {
@@ -305,7 +305,7 @@ fn tiles_that_memory_does_not_hold_run_in_smaller_ones() {
     fs::write(&profile, text.replace("24x24, 96x96", "64x64, 192x192")).unwrap();
     let original = work.path().join("original");
     fs::create_dir(&original).unwrap();
-    let _ = build_engine(&original, &repository("models/compact-x4.yaml"), &profile, &[]).success();
+    let _ = build_engine(&original, &repository("models/compact-x4.safetensors"), &profile, &[]).success();
     let original = original.join("engine");
     let engine = sabotaged_copy(&original, work.path(), "model-1x3x192x192.onnx", greedy);
     let input = work.path().join("in");
@@ -376,7 +376,7 @@ fn tiles_of_any_size_get_smaller_where_memory_does_not_hold_them() {
     let work = tempfile::tempdir().unwrap();
     let original = work.path().join("original");
     fs::create_dir(&original).unwrap();
-    let (model, profile) = (repository("models/compact-x4.yaml"), repository("tests/profiles/any-size.yaml"));
+    let (model, profile) = (repository("models/compact-x4.safetensors"), repository("tests/profiles/any-size.yaml"));
     let _ = build_engine(&original, &model, &profile, &[]).success();
     let original = original.join("engine");
     let engine = sabotaged_copy(&original, work.path(), "model-1x3xanyxany.onnx", greedy_for_large_tiles);

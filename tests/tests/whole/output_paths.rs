@@ -57,7 +57,7 @@ fn a_folder_that_is_no_engine_is_never_replaced() {
     fs::write(foreign.join("thesis.txt"), "x").unwrap();
     let before = content(work.path());
     let refused = |words: &[&str]| {
-        let _ = build(&repository("models/compact-x4.yaml"), &app).failure(1, words);
+        let _ = build(&repository("models/compact-x4.safetensors"), &app).failure(1, words);
         let _ = unpack("engine-builder").failure(1, words);
         let _ = unpack("runtime").failure(1, words);
     };
@@ -235,7 +235,7 @@ fn what_killed_programs_left_goes_with_the_next_run() {
     let _ = export(&repository("models/compact-x4.safetensors"), &out.join("x.onnx"), "copy").success();
     assert_eq!(names_in(&out), [".tileforge-is-mine", "x.onnx", "x.weights"]);
     litter();
-    let _ = build(&repository("models/compact-x4.yaml"), &out.join("engine")).success();
+    let _ = build(&repository("models/compact-x4.safetensors"), &out.join("engine")).success();
     assert_eq!(names_in(&out), [".tileforge-is-mine", "engine"]);
 }
 
@@ -288,7 +288,7 @@ fn a_message_names_the_place_of_a_file_that_is_written_elsewhere_first() {
     let work = tempfile::tempdir().unwrap();
     let [engine, archive, graph] = ["engine", "engine.tar", "x.onnx"].map(|name| work.path().join(name));
     let _ = run("engine-builder", words(&[&"pack", &demo_engine(), &"-o", &archive])).success();
-    let model = repository("models/compact-x4.yaml");
+    let model = repository("models/compact-x4.safetensors");
     let profile = repository("tests/profiles/small-tiles.yaml");
     let checkpoint = repository("models/compact-x4.safetensors");
     let (photo, large) = (repository("tests/images/coffee.png"), work.path().join("large.png"));

@@ -49,7 +49,7 @@ fn count(model: &Model, operator: &str) -> usize {
 }
 
 fn compact() -> PathBuf {
-    repository("models/compact-x4.yaml")
+    repository("models/compact-x4.safetensors")
 }
 
 #[test]
@@ -448,7 +448,8 @@ fn what_the_calibration_budget_leaves_out_is_in_the_manifest() {
     let text = fs::read_to_string(&profile).unwrap().replace("48x48", "3072x3072");
     fs::write(&profile, text).unwrap();
     let budget = ["--calibration-budget", "1"];
-    let told = build_engine(work.path(), &repository("models/compact-x4.yaml"), &profile, &budget).success().stderr;
+    let told =
+        build_engine(work.path(), &repository("models/compact-x4.safetensors"), &profile, &budget).success().stderr;
     let line = "left out, with a calibration budget of 1 minutes (--calibration-budget): the gates of \
                 model-1x3x3072x3072.onnx";
     assert!(told.contains(line), "{told}");
@@ -462,7 +463,38 @@ fn what_the_calibration_budget_leaves_out_is_in_the_manifest() {
     assert_eq!(of_gates, BTreeSet::from(["model-1x3x24x24.onnx"]));
     for wrong in ["0", "100001", "ten"] {
         let budget = ["--calibration-budget", wrong];
-        let refused = build_engine(work.path(), &repository("models/compact-x4.yaml"), &profile, &budget);
+        let refused = build_engine(work.path(), &repository("models/compact-x4.safetensors"), &profile, &budget);
         let _ = refused.failure(2, &["--calibration-budget", wrong]);
     }
+}
+
+#[test]
+fn a_model_has_its_own_precision_where_the_gates_allow_it() {
+    let work = tempfile::tempdir().unwrap();
+    let model = repository("models/compact-x4.yaml");
+    let profile = profile(work.path(), "cpu", "fp32", 100.0);
+    let precision = || manifest_in(work.path())["precision"].clone();
+    let told = build_engine(work.path(), &model, &profile, &[]).success().stderr;
+    assert_eq!(precision(), "int8");
+    assert!(told.contains("SRVGGNetCompact ×4, int8") && told.contains("psnr_db"), "{told}");
+    let _ = build_engine(work.path(), &model, &profile, &["--precision", "fp32"]).success();
+    assert_eq!(precision(), "fp32");
+
+    // No engine is a thousand times as fast.
+    let text = fs::read_to_string(&profile).unwrap();
+    fs::write(&profile, text.replace("speed: 0", "speed: 1000")).unwrap();
+    let told = build_engine(work.path(), &model, &profile, &[]).success().stderr;
+    assert_eq!(precision(), "fp32");
+    for expected in [
+        "few-bits: fp32, as the profile says, instead of the model's int8: a gate is missed",
+        "speed_over_fp32 is",
+        "expected at least 1000.00",
+    ] {
+        assert!(told.contains(expected), "expected `{expected}` in: {told}");
+    }
+    // Who asks for it gets it, or an error.
+    for asked in [&["--precision", "int8"][..], &["--all-layers"]] {
+        let _ = build_engine(work.path(), &model, &profile, asked).failure(4, &["speed_over_fp32"]);
+    }
+    assert_eq!(precision(), "fp32");
 }

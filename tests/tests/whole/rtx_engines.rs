@@ -42,7 +42,7 @@ fn build(model: &Path, profile: &Path, engine: &Path) -> Outcome {
 }
 
 fn demo() -> PathBuf {
-    repository("models/compact-x4.yaml")
+    repository("models/compact-x4.safetensors")
 }
 
 /// Every file of an engine, with its content.

@@ -29,7 +29,7 @@ fn onnx_runtime_leaves_no_device_id_and_sends_nothing() {
     let work = tempfile::tempdir().unwrap();
     let engine = demo_engine();
     let built = work.path().join("built");
-    let (model, profile) = (repository("models/compact-x4.yaml"), repository("tests/profiles/small-tiles.yaml"));
+    let (model, profile) = (repository("models/compact-x4.safetensors"), repository("tests/profiles/small-tiles.yaml"));
     let (photo, large) = (repository("tests/images/coffee.png"), work.path().join("large.png"));
     let commands = [
         ("runtime", words(&[&"doctor"])),

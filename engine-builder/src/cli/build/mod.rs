@@ -250,8 +250,9 @@ fn task(name: &str) -> Result<Task, Failure> {
 
 /// A profile that an engine is built for, in the precision of each part.
 struct Target {
-    name: String,
-    /// In the order of [`Input::all`].
+    /// The profile as it was asked for.
+    stated: Profile,
+    /// The same with the precision of each part, in the order of [`Input::all`].
     profiles: Vec<Profile>,
     /// The parts that stay in FP32, whatever precision is asked for.
     kept: BTreeSet<String>,
@@ -276,7 +277,7 @@ impl Target {
             Ok(profile)
         };
         let profiles = input.all().into_iter().map(of).collect::<Result<_, Error>>()?;
-        Ok(Self { name: profile.name.clone(), profiles, kept, recipe })
+        Ok(Self { stated: profile.clone(), profiles, kept, recipe })
     }
 }
 
@@ -286,15 +287,20 @@ fn set_precision(profile: &mut Profile, part: Option<&str>, facts: &GraphFile) -
     match profile.set_precision(precision) {
         // What suits the model best is not what every machine can do.
         Err(Error::Precision { reason, .. }) => {
-            let part = part.map_or(String::new(), |part| format!("{part}: "));
-            report(&format!(
-                "{part}{}: {}, as the profile says, instead of the model's {precision}: {reason}",
-                profile.name, profile.precision
-            ));
+            report(&fallback(profile, part, precision, &reason));
             Ok(())
         }
         done => done,
     }
+}
+
+/// That a profile's own precision is taken instead of the model's, and why.
+fn fallback(profile: &Profile, part: Option<&str>, of_model: Precision, reason: &str) -> String {
+    let part = part.map_or(String::new(), |part| format!("{part}: "));
+    format!(
+        "{part}{}: {}, as the profile says, instead of the model's {of_model}: {reason}",
+        profile.name, profile.precision
+    )
 }
 
 /// What the engines of one command share.
@@ -318,7 +324,7 @@ impl Work<'_> {
         let output = &self.arguments.output;
         // A path without the placeholder need not be UTF-8.
         let directory = match output.to_str() {
-            Some(output) => PathBuf::from(output.replace(PROFILE, &target.name)),
+            Some(output) => PathBuf::from(output.replace(PROFILE, &target.stated.name)),
             None => output.clone(),
         };
         let mut orders = BTreeMap::new();
@@ -326,8 +332,22 @@ impl Work<'_> {
             let Some(part) = part else {
                 let options = self.options(self.arguments.calibration.clone(), made.facts);
                 let order = PartOrder { source: &made.source, profile: profile.clone(), options };
-                let recipe = Some(Box::new(target.recipe.clone()));
-                let built = build(self.environment, progress, &order, recipe, &plans, &directory)?;
+                let make = |order: &PartOrder<'_>| {
+                    let recipe = Some(Box::new(target.recipe.clone()));
+                    build(self.environment, progress, order, recipe, &plans, &directory)
+                };
+                let built = match (make(&order), order.in_precision_of(&target.stated)) {
+                    (Err(Error::Gate(missed)), Some(stated)) => {
+                        report(&fallback(
+                            &target.stated,
+                            None,
+                            profile.precision,
+                            &format!("a gate is missed\n{missed}"),
+                        ));
+                        make(&stated)?
+                    }
+                    (built, _) => built?,
+                };
                 return Ok(Outcome::Engine(Box::new(built)));
             };
             let options = if target.kept.contains(part) {
@@ -386,7 +406,7 @@ impl Work<'_> {
                 Ok(built) => outcome::tell(self.arguments, self.input, &built)?,
                 Err(failure) => {
                     let why = failure.text().unwrap_or_default();
-                    report(&format!("{}: not built: {why}", target.name));
+                    report(&format!("{}: not built: {why}", target.stated.name));
                     exits.push(failure.exit());
                 }
             }
