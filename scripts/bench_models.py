@@ -2,7 +2,7 @@
 """Measures what it takes to build the engines of models/*.yaml in their published sizes.
 
     make build && make setup RTX=1
-    scripts/bench_models.py [--profile cpu] [MODEL[/GRAPH] ...]
+    scripts/bench_models.py [--profile cpu] [--size 256x256] [MODEL[/GRAPH] ...]
     scripts/bench_models.py --profile rtx4090 sdxl-base/unet
 
 Each model gets random weights in its published size, under its own description, so that the build checks architecture
@@ -74,10 +74,10 @@ def synthesised(model: dict, graph: str, preset: str, folder: Path) -> Path:
     return path
 
 
-def build(model: Path, graph: str, profile: str, engine: Path) -> tuple[int, float, float, str, str]:
+def build(model: Path, graph: str, options: list[str], engine: Path) -> tuple[int, float, float, str, str]:
     """Exit code, seconds, peak memory in GB, and what was written to standard output and standard error."""
     component = ["--component", graph] if graph else []
-    command = [binaries() / "engine-builder", "build", model, *component, "--profile", profile, "-o", engine, "--json"]
+    command = [binaries() / "engine-builder", "build", model, *component, *options, "-o", engine, "--json"]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as talk:
         begin = time.monotonic()
         process = subprocess.Popen([str(word) for word in command], cwd=ROOT, stdout=output, stderr=talk)
@@ -88,11 +88,11 @@ def build(model: Path, graph: str, profile: str, engine: Path) -> tuple[int, flo
         return os.waitstatus_to_exitcode(status), seconds, usage.ru_maxrss * 1024 / 1e9, output.read(), talk.read()
 
 
-def row(model: dict, graph: str, profile: str, folder: Path) -> str:
+def row(model: dict, graph: str, options: list[str], folder: Path) -> str:
     name = f"{model['name']}/{graph}" if graph else model["name"]
     preset = PRESETS.get(name) or PRESETS.get(model["name"])
     path = synthesised(model, graph, preset, folder) if preset else ROOT / "models" / f"{name}.yaml"
-    code, seconds, memory, output, talk = build(path, graph, profile, folder / "engine")
+    code, seconds, memory, output, talk = build(path, graph, options, folder / "engine")
     if code not in (0, MISSED):
         raise RuntimeError(talk.strip()[-2000:])
     cells = [name, f"{seconds:.0f} s", f"{memory:.1f} GB"]
@@ -104,6 +104,7 @@ def row(model: dict, graph: str, profile: str, folder: Path) -> str:
     worst = min(gate["value"] for gate in report["gates"] if gate["name"].startswith("psnr"))
     size = sum(file["bytes"] for file in report["files"].values())
     of_plans = f"{sum(plan['seconds'] for plan in plans):.0f} s, {max(peaks) / 1e9:.1f} GB" if peaks else "–"
+    cells[0] += f", {report['precision']}"
     cells += [f"{worst:.0f} dB", str(len(report["graphs"])), f"{size / 1e6:.0f} MB", of_plans]
     return f"| {' | '.join(cells)} |"
 
@@ -112,10 +113,12 @@ def main() -> int:
     known = sorted({"compact-x4", *(name.split("/")[0] for name in PRESETS)})
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", default="cpu", help="a name that `engine-builder profiles` lists (default cpu)")
+    parser.add_argument("--size", help="pixels, WIDTHxHEIGHT, in the place of the models' sizes")
     parser.add_argument("model", nargs="*", metavar="MODEL[/GRAPH]", help=f"default: all of {', '.join(known)}")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.model if name not in PRESETS and name not in known]:
         parser.error(f"no model {', '.join(unknown)}; known are {', '.join(known)}")
+    options = ["--profile", arguments.profile, *(["--size", arguments.size] if arguments.size else [])]
     print("| engine | build | peak memory | worst gate | graphs | engine's size | plans |")
     print("|---|---|---|---|---|---|---|")
     failed = False
@@ -126,7 +129,7 @@ def main() -> int:
             # Beside the programs, because /tmp may be in memory.
             with tempfile.TemporaryDirectory(prefix="bench-models-", dir=binaries().parent) as folder:
                 try:
-                    print(row(model, graph, arguments.profile, Path(folder)), flush=True)
+                    print(row(model, graph, options, Path(folder)), flush=True)
                 except RuntimeError as error:
                     failed = True
                     print(f"{name} {graph}: {error}", file=sys.stderr)

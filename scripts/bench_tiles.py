@@ -8,9 +8,10 @@
 
 Both ways are processes of their own, from PNG to PNG, with 2 threads, and are timed from their start to their end. So
 the script's imports count, as those of every such script do. It runs the graph of `exporter export`, the runtime the
-engine that `engine-builder build --profile cpu` makes of the same checkpoint. The ways take turns; a ratio is the time
-of `runtime infer` over that of the script in one round, so lower is better for the runtime. Peak memory is the largest
-resident size of a process, as the system tells it at its end.
+engines that `engine-builder build --profile cpu` makes of the same checkpoint in FP32 and in INT8, which is what the
+model files of these networks ask for. The ways take turns; a ratio is the time of `runtime infer` over that of the
+script in one round, so lower is better for the runtime. Peak memory is the largest resident size of a process, as the
+system tells it at its end. The PSNR is that of the INT8 engine's gate: to FP32, on samples for calibration.
 
 The cases are pictures through compact-x4 and through RRDBNet of 6 blocks (random weights), and a folder of 100 pictures
 of mixed sizes. `shapes` measures the seconds for each megapixel, and the peak memory, of single tiles of several sides.
@@ -130,10 +131,11 @@ class Models:
             run(binaries() / "exporter", "export", self.checkpoint(name), "-o", made, "--weights", "inline")
         return made
 
-    def engine(self, name: str, profile: str | Path = "cpu") -> Path:
-        made = self.folder / f"{name}-{Path(profile).stem}"
+    def engine(self, name: str, profile: str | Path = "cpu", precision: str = "fp32") -> Path:
+        made = self.folder / f"{name}-{Path(profile).stem}-{precision}"
         if not made.exists():
-            run(binaries() / "engine-builder", "build", self.checkpoint(name), "--profile", profile, "-o", made)
+            build = (binaries() / "engine-builder", "build", self.checkpoint(name), "--profile", profile)
+            run(*build, "--precision", precision, "-o", made)
         return made
 
 
@@ -160,26 +162,29 @@ def compare(name: str, case: Case, models: Models, folder: Path, rounds: int) ->
     """`runtime infer` and the script in turns."""
     source = pictures(folder / name, case.sizes)
     target = outputs(folder, source)
-    engine, graph = models.engine(case.model), models.graph(case.model)
+    engines = {precision: models.engine(case.model, precision=precision) for precision in ("fp32", "int8")}
+    graph = models.graph(case.model)
     script = folder / "script.py"
     script.write_text(SCRIPT)
-    ours, theirs = [], []
-    for number in range(rounds + 1):
-        pair = (
-            infer(engine, source, target("ours")),
-            process(sys.executable, script, graph, source, target("script"), str(THREADS)),
-        )
-        # The first round brings the files into memory.
-        if number:
-            ours.append(pair[0])
-            theirs.append(pair[1])
-    ratios = [one.seconds / other.seconds for one, other in zip(ours, theirs)]
+    rounds_of_ways = []
+    for _ in range(rounds + 1):
+        ways = {precision: infer(engine, source, target(precision)) for precision, engine in engines.items()}
+        ways["script"] = process(sys.executable, script, graph, source, target("script"), str(THREADS))
+        rounds_of_ways.append(ways)
+    # The first round brings the files into memory.
+    timed = rounds_of_ways[1:]
+    ratios = {
+        precision: [round(ways[precision].seconds / ways["script"].seconds, 3) for ways in timed]
+        for precision in engines
+    }
+    gates = json.loads((engines["int8"] / "manifest.json").read_text())["gates"]
     return {
         "case": name,
-        "ratio": statistics.median(ratios),
-        "ratios": [round(ratio, 3) for ratio in ratios],
-        "seconds": [statistics.median(figures.seconds for figures in way) for way in (ours, theirs)],
-        "memory": [max(figures.memory for figures in way) for way in (ours, theirs)],
+        "ratio": {precision: statistics.median(each) for precision, each in ratios.items()},
+        "ratios": ratios,
+        "seconds": {way: statistics.median(ways[way].seconds for ways in timed) for way in timed[0]},
+        "memory": {way: max(ways[way].memory for ways in timed) for way in timed[0]},
+        "int8_psnr_db": min(gate["value"] for gate in gates if gate["name"] == "psnr_db"),
     }
 
 
