@@ -18,11 +18,10 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use tileforge_contract::{Precision, Provider};
+use tileforge_contract::Provider;
 use tileforge_engine::digest::sha256;
 use tileforge_engine::{Bundle, Engine, Graph, MANIFEST_FILE, exchange};
 use tileforge_files::outputs;
-use tileforge_session::NO_OVERFLOW;
 
 /// The schema of ONNX Runtime's manifest that is written.
 const SCHEMA: &str = "1.0";
@@ -136,9 +135,6 @@ fn variant(engine: &Engine, graph: &Graph, provider: Provider, folder: &str) -> 
     let mut executor = json!({ "model_file": model });
     if !options.is_empty() {
         executor["provider_options"] = json!(options);
-    }
-    if provider == Provider::Cpu && manifest.precision == Precision::Int8 {
-        executor["session_options"] = json!({ NO_OVERFLOW: "1" });
     }
     // No `device`: the provider says it, and ONNX Runtime 1.31.1 refuses a variant for "cpu" on its CPU provider.
     let mut variant = json!({

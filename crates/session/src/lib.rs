@@ -58,5 +58,5 @@ pub use plans::RUNTIME_CACHE_OPTION;
 pub use processors::{Processors, multiply_8_bits};
 pub use provider::{Gpu, Probe};
 pub use releases::{OtherRelease, Software, other_releases};
-pub use session::{NO_OVERFLOW, Session, TensorInfo};
+pub use session::{Session, TensorInfo};
 pub use tensor::{Named, Tensor, safetensors_type};

@@ -23,14 +23,9 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::native::{self, MappedWeight};
 use crate::options::{OptimisationLevel, SessionOptions};
-use crate::processors::Processors;
+use crate::processors::{Processors, multiply_8_bits};
 use crate::provider;
 use crate::tensor::{Named, Tensor, of_each};
-
-/// ONNX Runtime's session option that INT8 graphs need on x86-64 processors without VNNI. These add products of a signed
-/// and an unsigned number in 16 bits, where they overflow. With `1`, ONNX Runtime gives them, and no other processors,
-/// unsigned weights, whose products do not.
-pub const NO_OVERFLOW: &str = "session.x64quantprecision";
 
 /// One input or output of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -414,13 +409,17 @@ fn builder(environment: &Environment, options: &SessionOptions) -> Result<Sessio
         .map_err(text)?
         .with_config_entry("session.record_ep_graph_assignment_info", "1")
         .map_err(text)?
-        .with_config_entry(NO_OVERFLOW, "1")
-        .map_err(text)?
         .with_execution_providers(provider::dispatch(options)?)
         .map_err(text)?;
     builder = provider::with_plugin(environment.library(), builder, options)?;
     if let Some(prefix) = &options.profile {
         builder = builder.with_profiling(prefix).map_err(text)?;
+    }
+    if !multiply_8_bits() {
+        // These processors add products of a signed and an unsigned number of 8 bits in 16 bits, where they overflow.
+        // ONNX Runtime can give them unsigned weights, whose products do not. It would do so with others as well, which
+        // makes them three times as slow.
+        builder = builder.with_config_entry("session.x64quantprecision", "1").map_err(text)?;
     }
     let threads = options.threads.unwrap_or_else(|| Processors::available().threads(1));
     builder = builder.with_intra_threads(threads).map_err(text)?;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use tileforge_graph::Model;
 use tileforge_session::{Environment, Session, SessionOptions};
 
-/// Timed runs of each graph.
-const TIMED_RUNS: usize = 9;
+/// Timed runs of each graph, at least and at most.
+const TIMED_RUNS: std::ops::RangeInclusive<usize> = 3..=9;
 
-/// How long a session's threads may go on looking for work after a run. They must not slow down the next run.
-const SETTLING: Duration = Duration::from_millis(30);
+/// No more runs are begun after this time.
+const ENOUGH: Duration = Duration::from_secs(10);
 
 /// Writes graphs of one model, which share their weights, to `scratch`. Returns their names and files.
 pub(super) fn write_rivals<const COUNT: usize>(
@@ -25,10 +25,11 @@ pub(super) fn write_rivals<const COUNT: usize>(
     Ok(paths.to_vec())
 }
 
-/// How many times as fast as each graph in `others` the graph in `file` is on this machine.
+/// How many times as fast as each graph in `others` the graph in `file` is on one thread of this machine.
 ///
 /// After one warm-up run each, the graphs take turns. The fastest run of each counts, because other work on the machine
-/// only makes runs slower.
+/// only makes runs slower. Several threads wait for each other after every operator, and so for the other work, which
+/// would change the ratio.
 pub(crate) fn speed_ratios(
     environment: &Environment,
     others: &[&Path],
@@ -36,13 +37,15 @@ pub(crate) fn speed_ratios(
     sample: &Sample,
 ) -> Result<Vec<f64>> {
     let paths = [file].into_iter().chain(others.iter().copied());
-    let mut sessions = paths
-        .map(|path| Ok(Session::open(environment, path, &SessionOptions::default())?))
-        .collect::<Result<Vec<_>>>()?;
+    let options = SessionOptions { threads: Some(1), ..SessionOptions::default() };
+    let mut sessions = paths.map(|path| Ok(Session::open(environment, path, &options)?)).collect::<Result<Vec<_>>>()?;
     let mut fastest = vec![Duration::MAX; sessions.len()];
-    for run in 0..=TIMED_RUNS {
+    let begun = Instant::now();
+    for run in 0..=*TIMED_RUNS.end() {
+        if run > *TIMED_RUNS.start() && begun.elapsed() > ENOUGH {
+            break;
+        }
         for (session, fastest) in sessions.iter_mut().zip(&mut fastest) {
-            std::thread::sleep(SETTLING);
             let started = Instant::now();
             session.run(&views(sample))?;
             if run > 0 {

@@ -1,7 +1,7 @@
 //! Engines as model packages, opened by ONNX Runtime's own API.
 
 use end_to_end::model_package::open_and_run;
-use end_to_end::{GoldenPipelines, Graph, build_engine, copied_engine, demo_engine, names_in, repository, run, words};
+use end_to_end::{GoldenPipelines, Graph, copied_engine, demo_engine, names_in, repository, run, words};
 use ndarray::Array4;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -83,24 +83,6 @@ fn files_are_stored_once_and_a_package_repeats() {
         (&variant["variant_directory"], &variant["executor_info"]),
         (&json!("small-tiles"), &json!({ "ort": { "model_file": "model-1x3x24x24.onnx" } }))
     );
-}
-
-#[test]
-fn graphs_in_8_bits_ask_for_products_that_do_not_overflow() {
-    let work = tempfile::tempdir().unwrap();
-    let profile = work.path().join("small-tiles.yaml");
-    let text = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
-    // No test depends on time.
-    fs::write(&profile, text + "  speed: 0\n").unwrap();
-    let model = repository("models/compact-x4.safetensors");
-    let _ = build_engine(work.path(), &model, &profile, &["--precision", "int8"]).success();
-    let (engine, package) = (work.path().join("engine"), work.path().join("package"));
-    let _ = pack(&[&engine], &package).success();
-    let variant = &manifest(&package)["components"]["model-1x3x24x24"]["variants"]["small-tiles"];
-    assert_eq!(variant["executor_info"]["ort"]["session_options"], json!({ "session.x64quantprecision": "1" }));
-    let values = vec![0.5; 3 * 24 * 24];
-    let opened = open_and_run(&package, "model-1x3x24x24", ("image", &[1, 3, 24, 24], &values), "upscaled").unwrap();
-    assert_eq!(opened.variant, "small-tiles");
 }
 
 #[test]
