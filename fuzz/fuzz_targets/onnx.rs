@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
         let report = lint(&model, target);
         let _ = report.findings.iter().map(ToString::to_string).collect::<String>();
     }
-    let _ = (tileforge_graph::to_text(&model), model.largest_step());
+    let _ = (tileforge_graph::to_text(&model), model.largest_step(), model.peak());
     for precision in [Precision::Fp16, Precision::Bf16, Precision::Int8] {
         if convert_graph(&graph, precision, &BTreeSet::new(), &converted).is_ok() {
             tileforge_graph::load(&converted).expect("what was written can be read");

@@ -194,7 +194,7 @@ mod tests {
     #![allow(clippy::arithmetic_side_effects, clippy::integer_division)]
 
     use super::*;
-    use crate::{DataType, Port, Weight};
+    use crate::{DataType, Weight};
 
     /// A message's field with a content.
     fn field(number: u8, content: &[u8]) -> Vec<u8> {

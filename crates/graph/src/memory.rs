@@ -1,6 +1,6 @@
 //! The memory that a run of a graph needs, apart from weights.
 
-use crate::{Model, Node, TensorType};
+use crate::{Attribute, Model, Node, TensorType};
 use std::collections::{BTreeSet, HashMap};
 
 /// Operators whose output can take the place of an input that nobody reads afterwards.
@@ -39,51 +39,75 @@ impl Model {
     /// still read, where an operator writes over its input if it can. `None` where no node has known sizes.
     pub fn peak(&self) -> Option<(&Node, u64)> {
         let sizes = self.sizes();
-        let mut same_as: HashMap<&str, &str> = HashMap::new();
+        let mut same_as = HashMap::new();
         for node in self.nodes.iter().filter(|node| ALIASES.contains(&node.operator.as_str())) {
             if let (Some(of), Some(output)) = (node.inputs.first(), node.outputs.first()) {
-                same_as.insert(output, same_as.get(of.as_str()).copied().unwrap_or(of));
+                same_as.insert(output.as_str(), value(&same_as, of));
             }
         }
-        let value = |name: &'_ String| same_as.get(name.as_str()).copied().unwrap_or(name.as_str()).to_owned();
-        let values = |names: &[String]| names.iter().map(value).collect::<BTreeSet<String>>();
-        let mut last: HashMap<String, usize> = HashMap::new();
+        let mut last = HashMap::new();
         for (index, node) in self.nodes.iter().enumerate() {
-            last.extend(values(&node.inputs).into_iter().map(|name| (name, index)));
+            last.extend(node.inputs.iter().map(|name| (value(&same_as, name), index)));
         }
         // The caller holds inputs, and gets outputs.
-        last.extend(self.inputs.iter().chain(&self.outputs).map(|port| (value(&port.name), usize::MAX)));
+        last.extend(self.inputs.iter().chain(&self.outputs).map(|port| (value(&same_as, &port.name), usize::MAX)));
         let mut live = self.inputs.iter().map(|port| sizes.of(&port.name)).fold(0, u64::saturating_add);
         let mut peak: Option<(&Node, u64)> = None;
         for (index, node) in self.nodes.iter().enumerate() {
-            let mut ends: Vec<u64> = values(&node.inputs)
-                .iter()
-                .filter(|name| last.get(*name) == Some(&index))
-                .map(|name| sizes.of(name))
-                .collect();
+            let read: BTreeSet<&str> = node.inputs.iter().map(|name| value(&same_as, name)).collect();
+            let mut ends: Vec<u64> =
+                read.into_iter().filter(|name| last.get(name) == Some(&index)).map(|name| sizes.of(name)).collect();
             let made = node.outputs.iter().filter(|name| !same_as.contains_key(name.as_str()));
             for output in made.clone() {
                 let bytes = sizes.of(output);
                 let place = ends.iter().position(|other| *other == bytes);
-                match place.filter(|_| IN_PLACE.contains(&node.operator.as_str())) {
-                    Some(place) => drop(ends.swap_remove(place)),
-                    None => live = live.saturating_add(bytes),
+                if let Some(place) = place.filter(|_| IN_PLACE.contains(&node.operator.as_str())) {
+                    ends.swap_remove(place);
+                } else {
+                    live = live.saturating_add(bytes);
                 }
             }
             if live > peak.map_or(0, |(_, most)| most) {
                 peak = Some((node, live));
             }
             // What nobody reads is gone at once.
-            ends.extend(made.filter(|name| !last.contains_key(*name)).map(|name| sizes.of(name)));
+            ends.extend(made.filter(|name| !last.contains_key(name.as_str())).map(|name| sizes.of(name)));
             live = ends.into_iter().fold(live, u64::saturating_sub);
         }
         peak
+    }
+
+    /// The same graph in an order in which ONNX Runtime needs less memory: nodes that no other node reads stand at the
+    /// end, the last of them first.
+    ///
+    /// ONNX Runtime begins with the last of such nodes and computes what it needs, then goes on with the one before. A
+    /// network that gives caches of its layers and at last a picture would so keep the inputs of all these layers until
+    /// the picture is done.
+    #[must_use]
+    pub fn with_leaves_last(&self) -> Self {
+        let mut ordered = self.clone();
+        // Graphs in attributes may read values that no node names.
+        let holds_graphs = |node: &Node| node.attributes.values().any(|one| matches!(one, Attribute::Other(_)));
+        if self.nodes.iter().any(holds_graphs) {
+            return ordered;
+        }
+        let read: BTreeSet<&str> = self.nodes.iter().flat_map(|node| &node.inputs).map(String::as_str).collect();
+        let (inner, leaves): (Vec<Node>, Vec<Node>) = std::mem::take(&mut ordered.nodes)
+            .into_iter()
+            .partition(|node| node.outputs.iter().any(|output| read.contains(output.as_str())));
+        ordered.nodes = inner.into_iter().chain(leaves.into_iter().rev()).collect();
+        ordered
     }
 
     fn sizes(&self) -> Sizes<'_> {
         let ports = self.inputs.iter().map(|port| (port.name.as_str(), &port.ty));
         Sizes(self.types.iter().map(|(name, ty)| (name.as_str(), ty)).chain(ports).collect())
     }
+}
+
+/// The value that a name stands for, if it is an alias.
+fn value<'m>(same_as: &HashMap<&'m str, &'m str>, name: &'m str) -> &'m str {
+    same_as.get(name).copied().unwrap_or(name)
 }
 
 /// The bytes of values; 0 where they are not known.
@@ -97,7 +121,7 @@ impl Sizes<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{DataType, Model, Node, Port, TensorType};
+    use crate::{Attribute, DataType, Model, Node, Port, TensorType};
 
     /// A graph of one input, whose nodes are `(operator, inputs, output)`.
     fn graph(dims: [usize; 4], nodes: &[(&str, &[&str], &str)], output: &str) -> Model {
@@ -156,5 +180,25 @@ mod tests {
         ];
         assert_eq!(peak(&renamed), Some(("to b".into(), 1200)));
         assert_eq!(Model::default().peak(), None);
+    }
+
+    #[test]
+    fn leaves_stand_at_the_end_the_last_one_first() {
+        let nodes: [(&str, &[&str], &str); 5] = [
+            ("Relu", &["x"], "a"),
+            ("Relu", &["a"], "first cache"),
+            ("Relu", &["a"], "b"),
+            ("Relu", &["b"], "second cache"),
+            ("Relu", &["b"], "y"),
+        ];
+        let order = |model: &Model| model.nodes.iter().map(|node| node.outputs[0].clone()).collect::<Vec<_>>();
+        let mut model = graph([1, 1, 2, 2], &nodes, "y");
+        assert_eq!(order(&model.with_leaves_last()), ["a", "b", "y", "second cache", "first cache"]);
+        // The order is one in which nodes can run.
+        model.with_leaves_last().infer_types().unwrap();
+        let unchanged = order(&model);
+        let inner = Attribute::Other(Box::default());
+        model.nodes[0].attributes.insert("body".into(), inner);
+        assert_eq!(order(&model.with_leaves_last()), unchanged);
     }
 }

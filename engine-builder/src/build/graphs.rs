@@ -91,7 +91,8 @@ pub(super) fn write_graphs(
     scratch: &Path,
 ) -> Result<Written> {
     let write = |models: &[&Model], paths: &[PathBuf], folder: &Path| {
-        let pairs: Vec<(&Model, &Path)> = models.iter().copied().zip(paths.iter().map(PathBuf::as_path)).collect();
+        let models: Vec<Model> = models.iter().map(|model| model.with_leaves_last()).collect();
+        let pairs: Vec<(&Model, &Path)> = models.iter().zip(paths.iter().map(PathBuf::as_path)).collect();
         tileforge_graph::save_sharing_weights(&pairs, &folder.join(WEIGHTS_FILE))
     };
     let references: Vec<PathBuf> = file_names(&graphs.fixed)?.iter().map(|name| scratch.join(name)).collect();
