@@ -52,9 +52,11 @@ const CURVE: &str = "ec_paramgen_curve:prime256v1";
 
 /// Makes `NAME.crt` and `NAME.key`, signed by another certificate in the folder, or by itself.
 fn make(folder: &Path, name: &str, extensions: &str, key: &[&str], signer: Option<&str>) -> Certificate {
+    // Two authorities must not have the same name.
+    let place = folder.file_name().unwrap().to_string_lossy();
     let settings = format!(
         "[req]\nprompt = no\ndistinguished_name = subject\nx509_extensions = extensions\n\
-         [subject]\nCN = {name} of a test\n[extensions]\n{extensions}"
+         [subject]\nCN = {name} {place}\n[extensions]\n{extensions}"
     );
     let file = |extension: &str| folder.join(format!("{name}.{extension}"));
     fs::write(file("conf"), settings).unwrap();

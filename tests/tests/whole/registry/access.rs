@@ -96,7 +96,8 @@ fn a_registry_with_an_authority_of_its_own_is_trusted_if_the_authority_is_named(
 fn tokens_are_asked_for_with_the_rights_that_are_needed() {
     let work = tempfile::tempdir().unwrap();
     let work = work.path();
-    let tokens = TokenServer::start(&Authority::new(), None);
+    let authority = Authority::new();
+    let tokens = TokenServer::start(&authority, None);
     let registry = LocalRegistry::start_with(RegistrySettings { tokens: Some(&tokens), ..RegistrySettings::default() });
     let (reference, pulled) = (registry.reference("someone/compact"), work.join("pulled"));
     let _ = push(work, &[&demo_engine(), &reference]).failure(1, &["401", "no user was given", "docker login"]);
@@ -136,7 +137,8 @@ fn tokens_are_asked_for_with_the_rights_that_are_needed() {
 fn a_token_that_expires_in_the_middle_of_a_push_is_renewed() {
     let work = tempfile::tempdir().unwrap();
     let work = work.path();
-    let tokens = TokenServer::start(&Authority::new(), None);
+    let authority = Authority::new();
+    let tokens = TokenServer::start(&authority, None);
     let registry = LocalRegistry::start_with(RegistrySettings { tokens: Some(&tokens), ..RegistrySettings::default() });
     // A registry takes tokens for a minute longer: these are good for two or three seconds. The second file comes when
     // the first token has expired. The server refuses each large file once, as a registry does whose token has expired
