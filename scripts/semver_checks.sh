@@ -1,19 +1,20 @@
 #!/bin/sh
 # Says whether the libraries break what users of an older version rely on: cargo-semver-checks compares the public items
-# of all published crates with those of a tag or commit. Without an argument, that is the last tag.
+# of all published crates with those of a tag or commit. Without an argument, that is the last tag. Before the first
+# release there is none, and it is the commit before this one.
 set -eu
 cd "$(dirname "$0")/.."
 
 version=0.51.0
 tools=target/tools
 
-baseline=${1:-$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || true)}
-if [ -z "$baseline" ]; then
-    echo "error: there is no tag v* yet; give a commit to compare with: make semver BASELINE=COMMIT" >&2
-    exit 1
+name=${1:-$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || true)}
+if [ -z "$name" ]; then
+    name=HEAD^
+    echo "there is no tag v* yet: comparing with the commit before this one" >&2
 fi
-if ! git rev-parse --verify --quiet "$baseline^{commit}" >/dev/null; then
-    echo "error: $baseline: expected a tag or a commit of this repository" >&2
+if ! baseline=$(git rev-parse --verify --quiet "$name^{commit}"); then
+    echo "error: $name: expected a tag or a commit of this repository" >&2
     exit 1
 fi
 
@@ -30,4 +31,5 @@ if ! is_pinned "$checks"; then
     fi
 fi
 
+echo "the libraries since $(git log -1 --format='%h (%s)' "$baseline"):" >&2
 "$checks" semver-checks --workspace --exclude end-to-end --exclude xtask --baseline-rev "$baseline"

@@ -2,22 +2,39 @@
 # Runs the demo with the archive of a release, in a root file system that has nothing of ours, such as one of
 # debootstrap:
 #   sudo scripts/try_release.sh target/dist/tileforge-0.1.0-x86_64-unknown-linux-gnu.tar.gz /srv/debian
-# For another processor, a third argument names an emulator that needs no libraries:
-#   sudo scripts/try_release.sh target/dist/tileforge-0.1.0-aarch64-unknown-linux-gnu.tar.gz /srv/arm64 \
-#     /usr/bin/qemu-aarch64-static
+# For another processor, EMULATOR names an emulator that needs no libraries. PICTURE gets the picture that came out:
+#   sudo EMULATOR=/usr/bin/qemu-aarch64-static PICTURE=arm64.png \
+#     scripts/try_release.sh target/dist/tileforge-0.1.0-aarch64-unknown-linux-gnu.tar.gz /srv/arm64
+#   scripts/picture_psnr.py demo/coffee-x4.png arm64.png
 # The root file system is as before afterwards.
 set -euo pipefail
 
-if [ $# -lt 2 ] || [ $# -gt 3 ]; then
-    echo "usage: scripts/try_release.sh ARCHIVE ROOT [EMULATOR]" >&2
+if [ $# -ne 2 ]; then
+    echo "usage: [EMULATOR=FILE] [PICTURE=FILE] scripts/try_release.sh ARCHIVE ROOT" >&2
     exit 2
 fi
 archive=$(realpath "$1")
 root=$(realpath "$2")
-emulator=${3:-}
+emulator=${EMULATOR:-}
+# shellcheck source=scripts/main_job.sh
+. "$(dirname "$0")/main_job.sh"
 
 work=$(mktemp --directory --tmpdir="$root/tmp" tileforge.XXXXXX)
-trap 'rm -rf "$work"' EXIT
+# In some sandboxes debootstrap makes /proc a link to /proc, which leads to itself in the root file system.
+link=
+if [ -L "$root/proc" ]; then
+    link=$(readlink "$root/proc")
+    rm "$root/proc"
+    mkdir "$root/proc"
+fi
+restore() {
+    rm -rf "$work"
+    if [ -n "$link" ]; then
+        rmdir "$root/proc"
+        ln -s "$link" "$root/proc"
+    fi
+}
+trap restore EXIT
 tar -xzf "$archive" -C "$work" --strip-components=1
 if [ -n "$emulator" ]; then cp "$emulator" "$work/emulator"; fi
 
@@ -37,9 +54,5 @@ run() {
     ' bash "$root" "$inside" ${emulator:+"$inside/emulator"} "$inside/bin/$program" "$@"
 }
 
-share=$inside/share/tileforge
-run runtime doctor
-run engine-builder build "$share/models/compact-x4.yaml" --profile cpu -o "$inside/engine"
-run runtime verify --engine "$inside/engine"
-run runtime infer --engine "$inside/engine" --input "$share/coffee.png" --output "$inside/coffee-x4.png"
-run runtime evaluate --engine "$inside/engine" --input "$share/coffee.png" --minimum-gain 0.8
+main_job "$inside/share/tileforge" "$inside"
+if [ -n "${PICTURE:-}" ]; then cp "$work/coffee-x4.png" "$PICTURE"; fi

@@ -3,15 +3,19 @@
 //! If something is missing, a test fails and says what to do. No test is skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 
+mod certificates;
 mod golden;
 mod golden_pipelines;
 mod graph;
 pub mod model_package;
 mod programs;
 mod registries;
+mod servers;
 mod small_engines;
+mod tokens;
 mod weights;
 
+pub use certificates::{Authority, Certificate};
 pub use golden::{
     Golden, GoldenComponent, error_over_range, golden_cases, golden_components, golden_systems,
     golden_video_autoencoders,
@@ -22,8 +26,10 @@ pub use programs::{
     Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in,
     new_key, run, run_with_cache_in, words,
 };
-pub use registries::{CuttingServer, LocalRegistry};
+pub use registries::{CuttingServer, LocalRegistry, RegistrySettings};
+pub use servers::{Answer, Asked, ExpiringServer, ScriptedServer};
 pub use small_engines::small_engine;
+pub use tokens::TokenServer;
 pub use weights::{Weight, copy_weights};
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,8 @@
 //! A registry for tests: Debian's docker-registry on a free port of this machine, and a server before it that cuts
 //! connections.
 
+use crate::certificates::Certificate;
+use crate::tokens::TokenServer;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,18 +20,39 @@ pub struct LocalRegistry {
     pub address: String,
 }
 
+/// Who may use a registry, and how.
+#[derive(Clone, Copy, Default)]
+pub struct RegistrySettings<'a> {
+    /// The user `me` with the password `secret` may use it, and nobody else.
+    pub password: bool,
+    /// It speaks HTTPS alone.
+    pub certificate: Option<&'a Certificate>,
+    /// Who has a token of this server may use it.
+    pub tokens: Option<&'a TokenServer>,
+}
+
 impl LocalRegistry {
     /// Starts an empty registry. `password`: the user `me` with the password `secret` may use it, and nobody else.
     pub fn start(password: bool) -> Self {
+        Self::start_with(RegistrySettings { password, ..RegistrySettings::default() })
+    }
+
+    /// Starts an empty registry with these settings.
+    pub fn start_with(RegistrySettings { password, certificate, tokens }: RegistrySettings<'_>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let root = folder.path().join("root");
         fs::create_dir(&root).unwrap();
+        let tls = certificate.map_or_else(String::new, |Certificate { certificate, key }| {
+            format!(", tls: {{ certificate: {}, key: {} }}", certificate.display(), key.display())
+        });
         let mut settings = format!(
-            "version: 0.1\nlog: {{ level: error, accesslog: {{ disabled: true }} }}\nhttp: {{ addr: {address} }}\n\
+            "version: 0.1\nlog: {{ level: error, accesslog: {{ disabled: true }} }}\n\
+             http: {{ addr: '{address}'{tls} }}\n\
              storage: {{ filesystem: {{ rootdirectory: {} }}, delete: {{ enabled: true }} }}\n",
             root.display()
         );
+        settings += &tokens.map_or_else(String::new, TokenServer::settings);
         if password {
             // "secret" by bcrypt, the only form that the registry takes.
             let line = "me:$2b$05$Pb1HykwCoNY0gOF7pxcyE.HLPYIlnRvSYzdPFUKfMvYiorVrt7.YW\n";

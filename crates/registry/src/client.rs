@@ -1,6 +1,6 @@
 //! The connection to one repository of a registry, by the OCI distribution specification 1.1.
 
-use std::io::Read;
+use std::io::{Cursor, Read};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -8,16 +8,18 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use ureq::http::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, LOCATION, RANGE, WWW_AUTHENTICATE,
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, LOCATION, RANGE, WWW_AUTHENTICATE,
 };
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body, SendBody};
 
+use crate::authorities::Authorities;
 use crate::credentials::{Credentials, Login, is_docker_hub};
 use crate::document::{DOCUMENT_MAXIMUM_BYTES, Digest, Document, INDEX, Index, MANIFEST};
 use crate::error::{Error, Result};
 use crate::http;
-use crate::reference::{Reference, Version};
+use crate::reason::{failed, quoted};
+use crate::reference::{Reference, Version, is_loopback};
 
 /// How long a registry may send nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const OCI_SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
 /// No answer of a token server is larger.
 const TOKEN_MAXIMUM_BYTES: u64 = 1 << 20;
+/// A registry is asked whether it takes a file of more bytes before they are sent. It may want another token, and
+/// servers that refuse cut the connection after as many (Go's `net/http`), so that their answer is lost.
+const SENT_UNASKED: u64 = 256 << 10;
 
 /// What is done with a repository. Token servers ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +40,27 @@ pub enum Purpose {
     Push,
 }
 
+/// Bytes that are sent to a registry.
+pub(crate) trait Content: Read {
+    /// Goes back to the first byte.
+    fn restart(&mut self) -> Result<()>;
+}
+
+impl Content for Cursor<&[u8]> {
+    fn restart(&mut self) -> Result<()> {
+        self.set_position(0);
+        Ok(())
+    }
+}
+
 /// A repository of a registry.
 pub struct Registry {
     reference: Reference,
     purpose: Purpose,
     agent: Agent,
-    /// `https://HOST`.
+    /// `https://HOST`, or `http://HOST`.
     base: String,
+    encrypted: bool,
     /// Whether a server could be trusted, where one has to be.
     has_certificates: bool,
     credentials: Credentials,
@@ -64,14 +83,27 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Prepares the connection; nothing is sent yet. `plain_http`: without encryption, as always on this machine
-    /// itself.
-    pub fn new(reference: &Reference, purpose: Purpose, credentials: Credentials, plain_http: bool) -> Self {
-        let encrypted = !plain_http && !reference.is_loopback();
+    /// Prepares the connection; nothing is sent yet. `plain_http`: without encryption, which is otherwise for this
+    /// machine alone, and there only as long as no authorities are named for the registry.
+    ///
+    /// # Errors
+    /// The certificates of the registry's authorities cannot be read.
+    pub fn new(
+        reference: &Reference,
+        purpose: Purpose,
+        credentials: Credentials,
+        authorities: &Authorities,
+        plain_http: bool,
+    ) -> Result<Self> {
+        let authorities = if plain_http { None } else { authorities.of(reference.host())? };
+        let encrypted = !plain_http && (authorities.is_some() || !reference.is_loopback());
         let host = if is_docker_hub(reference.host()) { "registry-1.docker.io" } else { reference.host() };
         let base = format!("{}://{host}", if encrypted { "https" } else { "http" });
-        let certificates = if encrypted { http::system_certificates() } else { Vec::new() };
-        Self {
+        let mut certificates = authorities.unwrap_or_default();
+        if encrypted {
+            certificates.extend(http::system_certificates());
+        }
+        Ok(Self {
             has_certificates: !encrypted || !certificates.is_empty(),
             agent: http::agent(PATIENCE, certificates, encrypted),
             login: OnceLock::new(),
@@ -79,16 +111,20 @@ impl Registry {
             reference: reference.clone(),
             credentials,
             purpose,
+            encrypted,
             base,
-        }
+        })
     }
 
-    /// What the registry is told about the user.
-    fn login(&self) -> Result<&Login> {
+    /// What the registry is told about the user. `url` has asked for it.
+    fn login(&self, url: &str) -> Result<&Login> {
         if let Some(login) = self.login.get() {
             return Ok(login);
         }
         let login = self.credentials.login(self.reference.host())?;
+        if login != Login::Anonymous && !self.encrypted && !self.reference.is_loopback() {
+            return Err(Error::OpenPassword { url: url.to_owned() });
+        }
         Ok(self.login.get_or_init(|| login))
     }
 
@@ -207,7 +243,21 @@ impl Registry {
     }
 
     /// Sends a file in one piece, so that registries digest it while it comes.
-    pub(crate) fn put_blob(&self, digest: &Digest, size: u64, content: &mut dyn Read) -> Result<()> {
+    pub(crate) fn put_blob(&self, digest: &Digest, size: u64, content: &mut dyn Content) -> Result<()> {
+        let (mut url, mut answer) = self.put_once(digest, size, content)?;
+        // A token may expire between the request for a place and the file. A second request for a place gets another.
+        if answer.status().as_u16() == 401 {
+            content.restart()?;
+            (url, answer) = self.put_once(digest, size, content)?;
+        }
+        match answer.status().as_u16() {
+            201 | 204 => Ok(()),
+            _ => Err(self.unexpected(&url, &mut answer)),
+        }
+    }
+
+    /// Asks for a place for a file, and sends the file there. Returns the answer, and the address that was asked.
+    fn put_once(&self, digest: &Digest, size: u64, content: &mut dyn Content) -> Result<(String, Response<Body>)> {
         let url = self.url("blobs/uploads/");
         let mut answer = self.send(&url, |agent, authorization| with(agent.post(&url), authorization).send_empty())?;
         if answer.status().as_u16() != 202 {
@@ -221,10 +271,11 @@ impl Registry {
         let authorization = if same_origin(&target, &self.base) { self.authorization() } else { None };
         let request = self.agent.put(&target).header(CONTENT_TYPE, "application/octet-stream");
         let request = with(request.header(CONTENT_LENGTH, size), authorization.as_deref());
-        let mut answer = request.send(SendBody::from_reader(content)).map_err(|error| unreachable(&url, &error))?;
-        match answer.status().as_u16() {
-            201 | 204 => Ok(()),
-            _ => Err(self.unexpected(&url, &mut answer)),
+        let request = if size > SENT_UNASKED { request.header(EXPECT, "100-continue") } else { request };
+        let content: &mut dyn Read = content;
+        match request.send(SendBody::from_reader(content)) {
+            Ok(answer) => Ok((url, answer)),
+            Err(error) => Err(failed(&url, &error)),
         }
     }
 
@@ -237,7 +288,7 @@ impl Registry {
         if !self.has_certificates {
             return Err(Error::NoCertificates { url: url.to_owned() });
         }
-        let once = || request(&self.agent, self.authorization().as_deref()).map_err(|error| unreachable(url, &error));
+        let once = || request(&self.agent, self.authorization().as_deref()).map_err(|error| failed(url, &error));
         let answer = once()?;
         if answer.status().as_u16() != 401 {
             return Ok(answer);
@@ -264,7 +315,7 @@ impl Registry {
                 let realm = parameter("realm").ok_or_else(|| answered(url, "expected a token server, found none"))?;
                 Some(format!("Bearer {}", self.token(url, &realm, parameter("service").as_deref())?))
             } else if challenge.scheme.eq_ignore_ascii_case("basic") {
-                basic(self.login()?)
+                basic(self.login(url)?)
             } else {
                 None
             };
@@ -284,14 +335,21 @@ impl Registry {
             token: Option<String>,
             access_token: Option<String>,
         }
-        let is_open = realm.starts_with("http://") && self.base.starts_with("https://");
-        if is_open || !(realm.starts_with("https://") || realm.starts_with("http://")) {
+        let login = self.login(url)?;
+        let is_trusted = match realm.parse::<Uri>() {
+            Ok(uri) if uri.scheme_str() == Some("https") => true,
+            Ok(uri) if uri.scheme_str() == Some("http") && !self.encrypted => {
+                *login == Login::Anonymous || uri.host().is_some_and(is_loopback)
+            }
+            _ => false,
+        };
+        if !is_trusted {
             return Err(Error::OpenTokenServer { url: url.to_owned(), realm: realm.to_owned() });
         }
         let actions = if self.purpose == Purpose::Push { "pull,push" } else { "pull" };
         let scope = format!("repository:{}:{actions}", self.reference.name());
         let service = service.unwrap_or_default();
-        let answer = if let Login::IdentityToken(token) = self.login()? {
+        let answer = if let Login::IdentityToken(token) = login {
             self.agent.post(realm).send_form([
                 ("grant_type", "refresh_token"),
                 ("service", service),
@@ -301,9 +359,9 @@ impl Registry {
             ])
         } else {
             let request = self.agent.get(realm).query("service", service).query("scope", &scope);
-            with(request, basic(self.login()?).as_deref()).call()
+            with(request, basic(login).as_deref()).call()
         };
-        let mut answer = answer.map_err(|error| unreachable(realm, &error))?;
+        let mut answer = answer.map_err(|error| failed(realm, &error))?;
         if answer.status().as_u16() != 200 {
             return Err(self.unexpected(realm, &mut answer));
         }
@@ -330,10 +388,14 @@ impl Registry {
             let has_login = self.login.get().is_some_and(|login| *login != Login::Anonymous);
             return Error::Refused { url: url.to_owned(), status, has_login };
         }
-        let problems: Option<Problems> =
-            read(answer, 1 << 14, url).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let said = problems.and_then(|problems| problems.errors.into_iter().next());
-        let said = said.map_or_else(String::new, |Problem { code, message }| format!(" ({code}: {message})"));
+        let body = read(answer, 1 << 14, url).unwrap_or_default();
+        let problem = serde_json::from_slice::<Problems>(&body).ok().and_then(|said| said.errors.into_iter().next());
+        let said = match problem {
+            Some(Problem { code, message }) => format!(" ({code}: {message})"),
+            // The answer to HEAD has no text.
+            None if body.is_empty() && status == 400 && !self.encrypted => " (it may expect HTTPS)".into(),
+            None => quoted(&body),
+        };
         match status {
             429 | 500..=599 => {
                 Error::Unreachable { url: url.to_owned(), reason: format!("it answered {status}{said}") }
@@ -364,10 +426,6 @@ fn answered(url: &str, problem: impl Into<String>) -> Error {
     Error::Answer { url: url.to_owned(), problem: problem.into() }
 }
 
-pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> Error {
-    Error::Unreachable { url: url.to_owned(), reason: error.to_string() }
-}
-
 /// Whether two addresses are on one server. Passwords and tokens are for that one alone.
 fn same_origin(one: &str, other: &str) -> bool {
     let origin = |text: &str| {
@@ -390,6 +448,8 @@ pub(crate) fn read(answer: &mut Response<Body>, most: u64, url: &str) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -403,9 +463,16 @@ mod tests {
 
     #[test]
     fn other_machines_are_asked_with_encryption_unless_it_is_switched_off() {
+        let certificates = tempfile::tempdir().unwrap();
+        fs::create_dir(certificates.path().join("127.0.0.1:5001")).unwrap();
+        let authorities = Authorities { folders: vec![certificates.path().to_owned()] };
         let base = |text: &str, plain_http| {
-            Registry::new(&text.parse().unwrap(), Purpose::Pull, Credentials::default(), plain_http).base
+            let reference = text.parse().unwrap();
+            Registry::new(&reference, Purpose::Pull, Credentials::default(), &authorities, plain_http).unwrap().base
         };
+        // Who names authorities for a registry on this machine wants encryption there, too.
+        assert_eq!(base("oci://127.0.0.1:5001/a", false), "https://127.0.0.1:5001");
+        assert_eq!(base("oci://127.0.0.1:5001/a", true), "http://127.0.0.1:5001");
         assert_eq!(base("oci://127.0.0.1:5000/a", false), "http://127.0.0.1:5000");
         assert_eq!(base("oci://10.0.0.1:5000/a", true), "http://10.0.0.1:5000");
         assert_eq!(base("oci://10.0.0.1:5000/a", false), "https://10.0.0.1:5000");

@@ -67,6 +67,31 @@ pub enum Error {
         /// The address.
         url: String,
     },
+    /// A file of certificates cannot be used.
+    #[error("{}: {reason}", path.display())]
+    Certificates {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The certificate of a server is signed by somebody whom nobody has named.
+    #[error(
+        "{url}: the certificate of the server is not trusted: this machine does not know the authority that signed \
+        it"
+    )]
+    UnknownAuthority {
+        /// The address.
+        url: String,
+    },
+    /// The certificate of a server is not one to trust.
+    #[error("{url}: the certificate of the server is not trusted: {reason}")]
+    Untrusted {
+        /// The address.
+        url: String,
+        /// Why.
+        reason: String,
+    },
     /// A server cannot be reached, or ends the connection before anything came.
     #[error("{url}: the registry cannot be reached: {reason}")]
     Unreachable {
@@ -99,6 +124,12 @@ pub enum Error {
         status: u16,
         /// Whether there were a name and a password.
         has_login: bool,
+    },
+    /// The registry asks for a password, which would not be encrypted on its way.
+    #[error("{url}: the registry asks for a password, and the connection is not encrypted")]
+    OpenPassword {
+        /// The address.
+        url: String,
     },
     /// The server for tokens cannot be trusted with a password.
     #[error("{url}: the registry sends its users to the token server {realm}, where passwords would not be encrypted")]
@@ -201,6 +232,11 @@ impl Error {
             self,
             Self::Cut { .. }
                 | Self::Unreachable { .. }
+                | Self::UnknownAuthority { .. }
+                | Self::Untrusted { .. }
+                | Self::Certificates { .. }
+                | Self::OpenPassword { .. }
+                | Self::OpenTokenServer { .. }
                 | Self::Refused { .. }
                 | Self::Space { .. }
                 | Self::File { .. }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`Reference`] | where engines are: `oci://HOST/NAME:TAG` |
 //! | [`Registry`] | the connection: HTTP, credentials, tokens |
+//! | [`Authorities`] | whom the connection to a registry trusts, besides the system's authorities |
 //! | [`push`] | sends engines, and of their files only those that the registry lacks |
 //! | [`Offer`] | what a reference names: the variants, and what each one needs |
 //! | [`pull`] | brings one variant here: resumed, checked, and put at its place in one step |
@@ -22,6 +23,7 @@
 struct Readme;
 
 pub mod annotations;
+mod authorities;
 mod blob;
 mod cache;
 mod client;
@@ -32,9 +34,11 @@ pub mod http;
 mod progress;
 mod pull;
 mod push;
+mod reason;
 mod reference;
 mod signatures;
 
+pub use authorities::Authorities;
 pub use cache::Cache;
 pub use client::{Purpose, Registry};
 pub use credentials::Credentials;

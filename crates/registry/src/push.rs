@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read, Seek};
 use std::path::Path;
 
 use serde::Serialize;
@@ -12,7 +12,7 @@ use tileforge_engine::digest::{FileDigest, hexadecimal};
 use tileforge_engine::{MANIFEST_FILE, Requirements, Source};
 
 use crate::annotations;
-use crate::client::Registry;
+use crate::client::{Content, Registry};
 use crate::document::{
     Descriptor, Digest, Document, ENGINES, INDEX, Index, MANIFEST, MODEL, MODEL_CONFIG, Manifest, SETTINGS_LAYER,
     WEIGHT_LAYER,
@@ -232,7 +232,7 @@ impl Sending<'_> {
         let digest = Digest::of(bytes);
         if self.lacks(&digest, bytes.len() as u64)? {
             self.progress.begin(name, Some(bytes.len() as u64), 0);
-            self.registry.put_blob(&digest, bytes.len() as u64, &mut &*bytes)?;
+            self.registry.put_blob(&digest, bytes.len() as u64, &mut Cursor::new(bytes))?;
         }
         Ok(())
     }
@@ -244,6 +244,7 @@ impl Sending<'_> {
         self.progress.begin(name, Some(expected.bytes), 0);
         let mut content = Checked {
             file: engine.open_file(name)?,
+            name,
             path: &engine.directory().join(name),
             expected,
             left: expected.bytes,
@@ -263,6 +264,8 @@ impl Sending<'_> {
 /// A file that is read to be sent. Its last bytes are given only if all of them are as the manifest says.
 struct Checked<'a> {
     file: File,
+    /// Its name in the engine.
+    name: &'a str,
     path: &'a Path,
     expected: &'a FileDigest,
     /// Bytes that have not been read yet.
@@ -282,6 +285,15 @@ impl Checked<'_> {
     fn altered(&mut self, expected: String, found: String) -> io::Error {
         let path = self.path.to_owned();
         self.refuse(tileforge_engine::Error::Altered { path, expected, found }.into())
+    }
+}
+
+impl Content for Checked<'_> {
+    fn restart(&mut self) -> Result<()> {
+        self.file.rewind().map_err(Error::on(self.path, "read"))?;
+        (self.left, self.sha256) = (self.expected.bytes, Sha256::new());
+        self.progress.begin(self.name, Some(self.expected.bytes), 0);
+        Ok(())
     }
 }
 
@@ -364,6 +376,7 @@ mod tests {
         file.write_all(content).unwrap();
         let mut checked = Checked {
             file: file.reopen().unwrap(),
+            name: "model.weights",
             path: Path::new("model.weights"),
             expected,
             left: expected.bytes,

@@ -66,10 +66,14 @@ impl Reference {
 
     /// Whether the host is this machine.
     pub fn is_loopback(&self) -> bool {
-        let host = host_without_port(&self.host);
-        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+        is_loopback(host_without_port(&self.host))
     }
+}
+
+/// Whether a host, without a port, is this machine.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// The host without `:PORT`.

@@ -120,6 +120,12 @@ pub(super) fn registry(error: &RegistryError) -> Option<String> {
         RegistryError::NoCertificates { .. } => {
             "install the system's package `ca-certificates`, or set SSL_CERT_FILE to a file of certificates".into()
         }
+        RegistryError::UnknownAuthority { .. } => {
+            "put the certificate of the registry's own authority into ~/.config/containers/certs.d/HOST:PORT/ca.crt, \
+             or set SSL_CERT_FILE"
+                .into()
+        }
+        RegistryError::OpenPassword { .. } => "use a registry with HTTPS: passwords are sent by HTTPS alone".into(),
         RegistryError::Document { .. } => "push to another tag, or leave out --add to replace what is there".into(),
         _ => return None,
     })

@@ -5,7 +5,7 @@ use super::{CommandResult, Failure, result, result_json};
 use std::env;
 use std::path::PathBuf;
 use tileforge_engine::Source;
-use tileforge_registry::{Credentials, Purpose, Pushed, Reference, Registry, push};
+use tileforge_registry::{Authorities, Credentials, Purpose, Pushed, Reference, Registry, push};
 use tileforge_terminal::report;
 
 const HELP: &str = "\
@@ -18,7 +18,8 @@ are not sent again. A signature (`engine-builder sign`) is pushed with its engin
 
 The password comes from TILEFORGE_REGISTRY_USERNAME and TILEFORGE_REGISTRY_PASSWORD, or from Docker's configuration
 (`docker login`; DOCKER_CONFIG is another folder than ~/.docker). A registry on this machine is asked without
-encryption.";
+encryption, unless a certificate is named for it. A registry with a certificate of an own authority needs that
+authority's: in certs.d/HOST:PORT/ca.crt of Podman or Docker, in the system's store, or in SSL_CERT_FILE.";
 
 /// Push engines of one model for several machines to an OCI registry.
 #[derive(clap::Args)]
@@ -33,7 +34,7 @@ pub(super) struct Arguments {
     /// Keep the engines of other profiles that the tag names already; without it, the tag names only those given
     #[arg(long)]
     add: bool,
-    /// Do not encrypt: for a registry in a network that nobody else is in
+    /// Do not encrypt: for a registry in a network that nobody else is in. No password is sent then
     #[arg(long)]
     plain_http: bool,
     /// Print what was pushed as JSON
@@ -44,7 +45,9 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> CommandResult {
     let engines = arguments.engines.iter().map(|engine| Source::open(engine)).collect::<Result<Vec<_>, _>>()?;
     let credentials = Credentials::from_variables(|name| env::var_os(name));
-    let registry = Registry::new(&arguments.reference, Purpose::Push, credentials, arguments.plain_http);
+    let authorities = Authorities::from_variables(|name| env::var_os(name));
+    let registry = Registry::new(&arguments.reference, Purpose::Push, credentials, &authorities, arguments.plain_http);
+    let registry = registry.map_err(Failure::Registry)?;
     let mut shown = Transferred::default();
     let pushed = push(&registry, &engines, arguments.add, &mut shown);
     shown.finish();

@@ -106,6 +106,11 @@ pub(crate) fn of_registry(error: &RegistryError) -> Option<&'static str> {
         RegistryError::NoCertificates { .. } => {
             Some("install the system's package `ca-certificates`, or set SSL_CERT_FILE to a file of certificates")
         }
+        RegistryError::UnknownAuthority { .. } => Some(
+            "put the certificate of the registry's own authority into ~/.config/containers/certs.d/HOST:PORT/ca.crt, \
+             or set SSL_CERT_FILE",
+        ),
+        RegistryError::OpenPassword { .. } => Some("use a registry with HTTPS: passwords are sent by HTTPS alone"),
         RegistryError::Altered { .. } | RegistryError::Missing { .. } | RegistryError::Lie { .. } => {
             Some("nothing of it was kept; ask whoever pushed the engine to push it again")
         }

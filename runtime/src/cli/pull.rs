@@ -26,7 +26,8 @@ is already there is replaced at once.
 
 The password comes from TILEFORGE_REGISTRY_USERNAME and TILEFORGE_REGISTRY_PASSWORD, or from Docker's configuration
 (`docker login`; DOCKER_CONFIG is another folder than ~/.docker). A registry on this machine is asked without
-encryption.";
+encryption, unless a certificate is named for it. A registry with a certificate of an own authority needs that
+authority's: in certs.d/HOST:PORT/ca.crt of Podman or Docker, in the system's store, or in SSL_CERT_FILE.";
 
 /// Pull the engine that fits this box best from an OCI registry.
 #[derive(clap::Args)]
@@ -53,7 +54,7 @@ pub(crate) struct Arguments {
     /// Store files that engines below this folder have, too, only once, as hard links.
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
-    /// Do not encrypt: for a registry in a network that nobody else is in.
+    /// Do not encrypt: for a registry in a network that nobody else is in. No password is sent then.
     #[arg(long)]
     plain_http: bool,
     /// Print JSON.
@@ -64,7 +65,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     // A key that cannot be read is found before anything is downloaded.
     let key = arguments.signed.key()?;
-    let registry = registry::open(&arguments.reference, arguments.plain_http);
+    let registry = registry::open(&arguments.reference, arguments.plain_http)?;
     let mut variants = Offer::of(&registry, None)?.variants;
     if let Some(profile) = &arguments.profile {
         variants = for_profile(variants, profile)?;

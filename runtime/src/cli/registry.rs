@@ -4,7 +4,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use tileforge_engine::PublicKey;
-use tileforge_registry::{Cache, Credentials, Error as RegistryError, Offer, Purpose, Reference, Registry, Variant};
+use tileforge_registry::{
+    Authorities, Cache, Credentials, Error as RegistryError, Offer, Purpose, Reference, Registry, Variant,
+};
 use tileforge_runtime::Result;
 use tileforge_session::choice::{self, Candidate};
 use tileforge_session::{Environment, Placement};
@@ -41,7 +43,7 @@ fn reference(path: &Path) -> Result<Option<Reference>, Failure> {
 fn cached(reference: &Reference, key: Option<&PublicKey>, environment: &Environment) -> Result<PathBuf, Failure> {
     let cache = environment.cache().ok_or(tileforge_session::Error::NoCache)?;
     let cache = Cache::at(cache.join("registry"));
-    let registry = open(reference, false);
+    let registry = open(reference, false)?;
     let offer = Offer::of(&registry, Some(&cache))?;
     let ranked = rank(&offer.variants, environment);
     let candidate = choice::best(&ranked, false)?;
@@ -56,9 +58,10 @@ fn cached(reference: &Reference, key: Option<&PublicKey>, environment: &Environm
 }
 
 /// The connection to the registry of a reference, as the user's environment says.
-pub(crate) fn open(reference: &Reference, plain_http: bool) -> Registry {
+pub(crate) fn open(reference: &Reference, plain_http: bool) -> Result<Registry, RegistryError> {
     let credentials = Credentials::from_variables(|name| env::var_os(name));
-    Registry::new(reference, Purpose::Pull, credentials, plain_http)
+    let authorities = Authorities::from_variables(|name| env::var_os(name));
+    Registry::new(reference, Purpose::Pull, credentials, &authorities, plain_http)
 }
 
 /// Judges variants, the best for this machine first.

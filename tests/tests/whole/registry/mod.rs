@@ -1,5 +1,7 @@
 //! Engines in a real registry: pushed, pulled, resumed, refused, and read by other programs.
 
+mod access;
+
 use end_to_end::{
     CuttingServer, LocalRegistry, Outcome, command, copied_engine, copy_folder, demo_engine, names_in, new_key,
     repository, run, words,
@@ -17,11 +19,13 @@ const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 /// A program without anything of the user's environment that it reads.
 fn program(name: &str, arguments: &[&dyn AsRef<OsStr>], work: &Path) -> Command {
     let mut command = command(name, words(arguments));
-    for name in ["TILEFORGE_REGISTRY_USERNAME", "TILEFORGE_REGISTRY_PASSWORD", "http_proxy", "HTTP_PROXY", "all_proxy"]
-    {
+    for name in ["TILEFORGE_REGISTRY_USERNAME", "TILEFORGE_REGISTRY_PASSWORD", "SSL_CERT_FILE", "SSL_CERT_DIR"] {
         command.env_remove(name);
     }
-    command.env("DOCKER_CONFIG", work.join("docker")).env("NO_PROXY", "127.0.0.1");
+    for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env_remove(name);
+    }
+    command.env("DOCKER_CONFIG", work.join("docker")).env("XDG_CONFIG_HOME", work.join("config"));
     command.env("XDG_CACHE_HOME", work.join("cache"));
     command
 }

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Cross-compiles the programs for aarch64 with the compilers of Debian unstable, for machines whose Rust has no standard
+# library for it (otherwise `rustup target add aarch64-unknown-linux-gnu` and `make dist` do all of this):
+#   cargo fetch --locked
+#   sudo scripts/build_aarch64.sh /srv/unstable target/aarch64
+#   cargo xtask dist --target aarch64-unknown-linux-gnu --programs target/aarch64
+# The root file system is made by debootstrap if it does not exist (2 GB). Nothing is downloaded while it compiles.
+set -euo pipefail
+
+if [ $# -ne 2 ]; then
+    echo "usage: scripts/build_aarch64.sh ROOT PROGRAMS" >&2
+    exit 2
+fi
+source=$(realpath "$(dirname "$0")/..")
+root=$1
+mkdir -p "$2"
+programs=$(realpath "$2")
+cargo_home=${CARGO_HOME:-$HOME/.cargo}
+mirror=http://deb.debian.org/debian
+
+if [ ! -e "$root" ]; then
+    compilers=rustc,cargo,gcc,libc6-dev,gcc-aarch64-linux-gnu,libc6-dev-arm64-cross,ca-certificates
+    debootstrap --variant=minbase --include="$compilers" unstable "$root" "$mirror"
+fi
+root=$(realpath "$root")
+# Only the files of the library are wanted, not the packages for aarch64 that it depends on. Its release must be that of
+# the compiler, so it comes from the mirror as debootstrap found it, which does not ask how old that is.
+if [ ! -e "$root/usr/lib/rustlib/aarch64-unknown-linux-gnu" ]; then
+    chroot "$root" sh -ec '
+        dpkg --add-architecture arm64
+        apt-get --option Acquire::Check-Valid-Until=false update
+        cd /tmp
+        apt-get download libstd-rust-dev:arm64
+        dpkg-deb --extract libstd-rust-dev_*_arm64.deb /
+        rm libstd-rust-dev_*_arm64.deb'
+fi
+
+mkdir -p "$root/source" "$root/cargo" "$root/programs"
+# shellcheck disable=SC2016 # the inner shell expands it
+unshare --mount bash -c '
+    set -eu
+    root=$1
+    mount --bind --options ro "$2" "$root/source"
+    mount --bind --options ro "$3" "$root/cargo"
+    mount --bind "$4" "$root/programs"
+    mountpoint --quiet "$root/proc" || mount -t proc proc "$root/proc"
+    shift 4
+    chroot "$root" env --chdir=/source "$@"
+' bash "$root" "$source" "$cargo_home" "$programs" \
+    CARGO_HOME=/cargo CARGO_TARGET_DIR=/programs/build \
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+    CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar \
+    /usr/bin/cargo build --release --locked --offline --target aarch64-unknown-linux-gnu \
+    --package tileforge-exporter --package tileforge-engine-builder --package tileforge-runtime --bins
+for program in exporter engine-builder runtime; do
+    cp "$programs/build/aarch64-unknown-linux-gnu/release/$program" "$programs/"
+done
