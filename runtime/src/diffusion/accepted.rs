@@ -55,7 +55,7 @@ impl Accepted {
             return Err(Error::NoSuchSize { wanted: size, known }.into());
         }
         source.check(&settings, networks.network.channels[0], latent_size, networks.encoder.is_some())?;
-        let (scheduler, class) = begin_schedule(&settings, kind, scheduler)?;
+        let (scheduler, class) = new_scheduler(&settings, kind, scheduler)?;
         let pieces = most_pieces(&settings, &networks.texts)?;
         let tokens = pieces * networks.texts.first().map_or(0, TextEncoder::tokens);
         networks.network.check(latent_size, tokens)?;
@@ -93,11 +93,11 @@ fn latent_size(size: Size, factor: usize) -> Result<Size, Error> {
     Err(Error::SizeMultiple { found: size, multiple: factor })
 }
 
-/// The scheduler that was asked for, else the pipeline's, before its first step; and its class.
-fn begin_schedule(settings: &Settings, kind: Kind, pipelines: &Config) -> Result<(Scheduler, String), Error> {
+/// A scheduler before its first step, and its class: the one that was asked for, else the pipeline's.
+fn new_scheduler(settings: &Settings, kind: Kind, config: &Config) -> Result<(Scheduler, String), Error> {
     let config = match &settings.scheduler {
-        Some(class) => pipelines.clone().with_class(class)?,
-        None => pipelines.clone(),
+        Some(class) => config.clone().with_class(class)?,
+        None => config.clone(),
     };
     let mut options = schedulers::Options::new(settings.steps);
     options.strength = if kind == Kind::TextToImage { 1.0 } else { settings.strength };

@@ -8,7 +8,7 @@ use super::error::Error;
 use super::schedulers::Scheduler;
 use super::source::{Source, check_latent};
 use crate::autoencoder::{Encoder, Sections, Watch};
-use crate::error::Result;
+use crate::error::{Error as RuntimeError, Result};
 use crate::pixels::{Pixels, nearest_as_pytorch};
 
 /// The grey that masked pixels become: 0 between −1 and 1.
@@ -168,8 +168,8 @@ impl Preparation<'_, '_> {
 
     /// A sample of a picture's latent.
     fn encoded(&mut self, picture: Pixels) -> Result<Vec<f64>> {
-        let purpose = "a picture to start from";
-        let (encoder, sections) = self.encoder.as_mut().ok_or(Error::NoPart { part: "vae_encoder", purpose })?;
+        // Without an encoder, the source was refused.
+        let (encoder, sections) = self.encoder.as_mut().ok_or_else(|| RuntimeError::internal("vae_encoder"))?;
         let progress = |_, _| ();
         let watch = Watch { began: Instant::now(), stopped: self.stopped, progress: &progress };
         let frames = Box::new(std::iter::once(Ok(picture)));
