@@ -103,8 +103,8 @@ impl Engine {
         self.files.get(name).ok_or_else(|| Error::Unlisted { path: self.directory().join(name) })
     }
 
-    /// A path that leads to the digested file, whatever has its name by now, for libraries that read files by path. `None`
-    /// if the file has no name any more, or if the system has no such paths.
+    /// A path that leads to the digested file, whatever has its name by now, for libraries that read files by path.
+    /// `None` if the file has no name any more, or if the system has no such paths.
     ///
     /// # Errors
     /// [`Error::Unlisted`]: the manifest does not list the file.

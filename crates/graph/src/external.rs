@@ -61,9 +61,9 @@ pub fn external_tensors(bytes: &[u8], path: &Path) -> Result<Vec<ExternalTensor>
     described.collect()
 }
 
-/// The ONNX file with these bytes, after `location` has given each weight of its graph another location for its file, by
-/// the one that it has. What nodes take from files, and graphs within nodes, stays as it is. `path` is the file's, for
-/// errors.
+/// The ONNX file with these bytes, after `location` has given each weight of its graph another location for its file,
+/// by the one that it has. What nodes take from files, and graphs within nodes, stays as it is. `path` is the file's,
+/// for errors.
 ///
 /// # Errors
 /// The bytes are not an ONNX model.

@@ -122,9 +122,9 @@ pub(crate) struct MappedWeight<'m> {
     pub(crate) bytes: &'m [u8],
 }
 
-/// Gives a session that is being made the weights of its graph. ONNX Runtime may use them where they are, as long as the
-/// session lives: the caller keeps the bytes. They begin at a multiple of their element's size. Release 1.31 copies them
-/// while it opens the session, so files are the better way where ONNX Runtime can open them.
+/// Gives a session that is being made the weights of its graph. ONNX Runtime may use them where they are, as long as
+/// the session lives: the caller keeps the bytes. They begin at a multiple of their element's size. Release 1.31 copies
+/// them while it opens the session, so files are the better way where ONNX Runtime can open them.
 ///
 /// `ort` has this for typed arrays alone. Its function for whole files copies every file to the heap, as ONNX Runtime
 /// does once more.
@@ -200,8 +200,8 @@ impl Drop for LargeBlocksReturn {
     }
 }
 
-/// Sets the size from which glibc takes blocks from the system one by one, and gives back the end of its heap when twice
-/// as much is free there.
+/// Sets the size from which glibc takes blocks from the system one by one, and gives back the end of its heap when
+/// twice as much is free there.
 fn set_large_blocks(bytes: c_int) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

@@ -47,7 +47,8 @@ impl<'e> Weights<'e> {
     /// The graph's ONNX file with locations from the root of the file system, which lead to the files that the engine
     /// has open. `None` where the system has no such paths.
     ///
-    /// ONNX Runtime maps what it finds there, copies only what a kernel wants in another order, and lets go of the rest.
+    /// ONNX Runtime maps what it finds there, copies only what a kernel wants in another order, and lets go of the
+    /// rest.
     pub(crate) fn in_open_files(&self) -> Result<Option<Vec<u8>>> {
         let mut places = BTreeMap::new();
         for location in self.tensors.iter().map(|tensor| tensor.location.as_str()) {
