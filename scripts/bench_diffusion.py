@@ -240,7 +240,9 @@ def by_cpp(setting: Setting) -> None:
         if step == 1:
             print(FIRST_STEP, file=sys.stderr, flush=True)
 
-    model = StableDiffusion(model_path=str(setting.pipeline), wtype="f32", verbose=False)
+    # Its default is half of the processors.
+    threads = len(os.sched_getaffinity(0))
+    model = StableDiffusion(model_path=str(setting.pipeline), wtype="f32", n_threads=threads, verbose=False)
     pictures = model.generate_image(
         PROMPT, negative_prompt=NEGATIVE, width=setting.size, height=setting.size, cfg_scale=GUIDANCE, seed=SEED,
         sample_steps=setting.steps, sample_method="ddim_trailing", progress_callback=done,

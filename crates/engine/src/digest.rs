@@ -24,7 +24,7 @@ pub struct FileDigest {
 /// The file cannot be opened or mapped.
 pub fn sha256_file(path: &Path) -> Result<FileDigest> {
     let map = FileMap::open(path)?;
-    Ok(FileDigest { bytes: map.len() as u64, sha256: sha256(&map) })
+    Ok(FileDigest { bytes: map.len() as u64, sha256: map.sha256() })
 }
 
 /// SHA-256 of some bytes, as 64 lower-case hexadecimal digits.

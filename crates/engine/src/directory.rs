@@ -103,6 +103,15 @@ impl Engine {
         self.files.get(name).ok_or_else(|| Error::Unlisted { path: self.directory().join(name) })
     }
 
+    /// A path that leads to the digested file, whatever has its name by now, for libraries that read files by path.
+    /// `None` if the file has no name any more, or if the system has no such paths.
+    ///
+    /// # Errors
+    /// [`Error::Unlisted`]: the manifest does not list the file.
+    pub fn opened_path(&self, name: &str) -> Result<Option<PathBuf>> {
+        self.map(name).map(FileMap::opened_path)
+    }
+
     /// Puts some of its files into a folder, for libraries that read files by path: the digested files under second
     /// names, or copies of them. The folder should be open to this user alone.
     ///

@@ -9,11 +9,18 @@ use std::fs::{self, File};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
+use memmap2::UncheckedAdvice;
 use rustix::fs::{AtFlags, CWD, linkat};
+use sha2::{Digest, Sha256};
 
+use crate::digest::hexadecimal;
 use crate::error::{Error, Result};
+
+/// Bytes that are digested before they leave memory: a multiple of every page size.
+const CHUNK: usize = 16 << 20;
 
 /// The bytes of a file, loaded by the system as they are read. It stays the same file whatever happens to its name.
 #[derive(Debug)]
@@ -47,11 +54,40 @@ impl FileMap {
         Ok(Self { file, map })
     }
 
+    /// A path that leads to the opened file; `None` if it has lost its name, or if the system has no such paths.
+    pub(crate) fn opened_path(&self) -> Option<PathBuf> {
+        let path = self.descriptor();
+        let named = fs::metadata(fs::canonicalize(&path).ok()?).ok()?;
+        // This process may have lost the right to open it once more.
+        let again = File::open(&path).ok()?.metadata().ok()?;
+        let opened = self.file.metadata().ok()?;
+        [named, again].iter().all(|other| (other.dev(), other.ino()) == (opened.dev(), opened.ino())).then_some(path)
+    }
+
+    /// Linux's path of the opened file.
+    fn descriptor(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
+    }
+
+    /// SHA-256 of the bytes, as [`sha256`](crate::digest::sha256) gives it. What has been read leaves this process's
+    /// memory again, and stays in the system's cache of files.
+    pub(crate) fn sha256(&self) -> String {
+        let mut digest = Sha256::new();
+        for (number, chunk) in self.chunks(CHUNK).enumerate() {
+            digest.update(chunk);
+            if let Some(map) = &self.map {
+                // SAFETY: the mapping is shared with the file and read-only, so whoever reads these bytes later gets
+                // them from the file again, as on the first time. Where the system keeps them, they only take memory.
+                let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, number * CHUNK, chunk.len()) };
+            }
+        }
+        hexadecimal(&digest.finalize())
+    }
+
     /// Gives the file a second name, or copies it where that is impossible, such as on another file system.
     pub(crate) fn place_at(&self, target: &Path) -> Result<()> {
         // The descriptor is linked, not the path, which another file may have by now.
-        let opened = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        if linkat(CWD, opened, CWD, target, AtFlags::SYMLINK_FOLLOW).is_ok() {
+        if linkat(CWD, self.descriptor(), CWD, target, AtFlags::SYMLINK_FOLLOW).is_ok() {
             return Ok(());
         }
         fs::write(target, &**self).map_err(|source| Error::file(target, "write", source))
@@ -63,5 +99,39 @@ impl Deref for FileMap {
 
     fn deref(&self) -> &[u8] {
         self.map.as_deref().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_is_that_of_all_bytes_and_keeps_none_of_them_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        for length in [0, 1, CHUNK - 1, CHUNK, 2 * CHUNK + 3] {
+            let path = folder.path().join(length.to_string());
+            let bytes: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();
+            fs::write(&path, &bytes).unwrap();
+            let map = FileMap::open(&path).unwrap();
+            assert_eq!(map.sha256(), crate::digest::sha256(&bytes), "{length}");
+            assert!(*map == *bytes, "{length}");
+        }
+    }
+
+    #[test]
+    fn an_opened_file_has_a_path_as_long_as_it_has_a_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+        fs::write(&one, "first").unwrap();
+        let map = FileMap::open(&one).unwrap();
+        let path = map.opened_path().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        fs::rename(&one, &other).unwrap();
+        fs::write(&one, "second").unwrap();
+        assert_eq!(fs::read(map.opened_path().unwrap()).unwrap(), b"first");
+        fs::remove_file(&other).unwrap();
+        assert_eq!(map.opened_path(), None);
+        assert_eq!(&*map, b"first");
     }
 }

@@ -53,7 +53,7 @@ impl Opened {
     pub(crate) fn open_part(&self, name: &str, expected: &FileDigest) -> Result<Self> {
         let place = self.path.join(name).join(MANIFEST_FILE);
         let opened = self.open_any_part(name)?.ok_or_else(|| missing(&place))?;
-        check_digest(&opened.text, expected, &place)?;
+        check_digest(opened.text.len(), || digest::sha256(&opened.text), expected, &place)?;
         Ok(opened)
     }
 
@@ -125,7 +125,7 @@ impl Listed<'_> {
             Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Err(missing(&path)),
             opened => opened?,
         };
-        check_digest(&map, self.digest, &path)?;
+        check_digest(map.len(), || map.sha256(), self.digest, &path)?;
         Ok(map)
     }
 }
@@ -154,11 +154,12 @@ pub(crate) fn check_files(files: &[Listed<'_>]) -> Result<Vec<FileMap>> {
     Ok(all.into_iter().map(|(_, map)| map).collect())
 }
 
-fn check_digest(bytes: &[u8], expected: &FileDigest, path: &Path) -> Result<()> {
-    if bytes.len() as u64 != expected.bytes {
-        return Err(Error::altered(path, format!("{} bytes", expected.bytes), bytes.len().to_string()));
+/// Compares a file's length and, if that is right, what `sha256` finds.
+fn check_digest(length: usize, sha256: impl Fn() -> String, expected: &FileDigest, path: &Path) -> Result<()> {
+    if length as u64 != expected.bytes {
+        return Err(Error::altered(path, format!("{} bytes", expected.bytes), length.to_string()));
     }
-    let found = digest::sha256(bytes);
+    let found = sha256();
     if found != expected.sha256 {
         return Err(Error::altered(path, format!("SHA-256 {}", expected.sha256), found));
     }

@@ -4,6 +4,7 @@ use crate::load::decode_message;
 use crate::proto::tensor_proto::DataLocation;
 use crate::proto::{GraphProto, NodeProto, TensorProto};
 use crate::{DataType, Error, Result};
+use prost::Message;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -58,6 +59,21 @@ pub fn external_tensors(bytes: &[u8], path: &Path) -> Result<Vec<ExternalTensor>
         describe(tensor).map_err(|reason| Error::format(path, format!("weight `{}`: {reason}", tensor.name())))
     });
     described.collect()
+}
+
+/// The ONNX file with these bytes, after `location` has given each weight of its graph another location for its file,
+/// by the one that it has. What nodes take from files, and graphs within nodes, stays as it is. `path` is the file's,
+/// for errors.
+///
+/// # Errors
+/// The bytes are not an ONNX model.
+pub fn relocate_weights(bytes: &[u8], path: &Path, location: impl Fn(&str) -> String) -> Result<Vec<u8>> {
+    let mut model = decode_message(bytes, path)?;
+    let weights = model.graph.iter_mut().flat_map(|graph| &mut graph.initializer);
+    let external = weights.filter(|tensor| tensor.data_location() == DataLocation::External);
+    let entries = external.flat_map(|tensor| &mut tensor.external_data).filter(|entry| entry.key() == "location");
+    entries.for_each(|entry| entry.value = Some(location(entry.value())));
+    Ok(model.encode_to_vec())
 }
 
 fn describe(tensor: &TensorProto) -> Result<ExternalTensor, String> {

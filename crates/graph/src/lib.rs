@@ -40,7 +40,7 @@ pub use checkpoints::{LinkedCheckpoint, check_checkpoints};
 pub use data_type::DataType;
 pub use dim::{Dim, TensorType};
 pub use error::{Error, Result};
-pub use external::{ExternalTensor, external_files, external_tensors};
+pub use external::{ExternalTensor, external_files, external_tensors, relocate_weights};
 pub use load::{decode, load};
 pub use mapped::MappedFile;
 pub use model::{Model, Node, Opset, Port};

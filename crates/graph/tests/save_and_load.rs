@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use tileforge_graph::{
     Attribute, ConvOptions, DataType, LinkMethod, MappedFile, Model, TensorType, Trace, Weight, WeightStorage, Written,
-    load, save, save_sharing_weights, save_with_progress, to_text,
+    external_files, load, relocate_weights, save, save_sharing_weights, save_with_progress, to_text,
 };
 
 const DIMS: [usize; 4] = [16, 16, 3, 3];
@@ -122,6 +122,20 @@ fn copies_and_single_files_stand_alone() {
         assert_eq!(names(&out).len(), if name == "copy" { 2 } else { 1 });
         assert_same(&model, &out.join("m.onnx"));
     }
+}
+
+#[test]
+fn a_graph_can_take_its_weights_from_a_file_of_another_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = model(&checkpoint(folder.path()));
+    let [one, other] = ["one.onnx", "other.onnx"].map(|name| folder.path().join(name));
+    save(&saved, &one, WeightStorage::Copy).unwrap();
+    let relocated = relocate_weights(&fs::read(&one).unwrap(), &one, |location| format!("moved-{location}")).unwrap();
+    assert_eq!(external_files(&relocated, &other).unwrap(), ["moved-one.weights".to_owned()].into());
+    fs::write(&other, relocated).unwrap();
+    fs::rename(folder.path().join("one.weights"), folder.path().join("moved-one.weights")).unwrap();
+    assert_same(&saved, &other);
+    assert!(relocate_weights(b"no graph", &one, |_| String::new()).is_err());
 }
 
 #[test]

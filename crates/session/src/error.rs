@@ -181,6 +181,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// A graph that ONNX Runtime does not load.
+    pub(crate) fn unloaded(path: &Path, message: String) -> Self {
+        Self::Session { path: path.to_owned(), action: "load the graph", message }
+    }
+
     /// Whether ONNX Runtime ran out of memory, on this machine or on a GPU.
     pub fn is_out_of_memory(&self) -> bool {
         // ONNX Runtime has no error code for this. These are the messages of its arenas, of CUDA, and of C++.

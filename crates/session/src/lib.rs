@@ -42,6 +42,7 @@ pub mod releases;
 pub mod selftest;
 mod session;
 mod tensor;
+mod weights;
 
 pub use assigned::Assigned;
 pub use bound::Bound;

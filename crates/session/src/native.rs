@@ -2,13 +2,14 @@
 //!
 //! `unsafe`, because opening a library runs its initialisers, and because C signatures cannot be checked: those of ONNX
 //! Runtime come from `onnxruntime_c_api.h` (through `ort::sys`), those of the CUDA driver from NVIDIA's driver API
-//! reference, and those of NVML from `nvml.h`. Every returned pointer is checked.
+//! reference, those of NVML from `nvml.h`, and that of glibc from `malloc.h`. Every returned pointer is checked.
 #![allow(unsafe_code)]
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{mem, ptr};
 
 use libloading::{Library, Symbol};
@@ -121,8 +122,9 @@ pub(crate) struct MappedWeight<'m> {
     pub(crate) bytes: &'m [u8],
 }
 
-/// Gives a session that is being made the weights of its graph. ONNX Runtime uses them where they are, as long as the
-/// session lives: the caller keeps the bytes. They begin at a multiple of their element's size.
+/// Gives a session that is being made the weights of its graph. ONNX Runtime may use them where they are, as long as
+/// the session lives: the caller keeps the bytes. They begin at a multiple of their element's size. Release 1.31 copies
+/// them while it opens the session, so files are the better way where ONNX Runtime can open them.
 ///
 /// `ort` has this for typed arrays alone. Its function for whole files copies every file to the heap, as ONNX Runtime
 /// does once more.
@@ -168,6 +170,55 @@ pub(crate) fn add_weights(builder: &mut SessionBuilder, weights: &[MappedWeight<
     succeeded(unsafe {
         (api.AddExternalInitializers)(builder.ptr().cast_mut(), pointers.as_ptr(), made.as_ptr(), made.len())
     })
+}
+
+/// As long as one of these lives, large blocks of memory that are freed go back to the system at once.
+///
+/// glibc takes large blocks from the system one by one. As soon as one of them is freed, it takes later ones up to that
+/// size from its heap, which keeps what is freed between two others. ONNX Runtime frees each weight after it has copied
+/// it, and takes memory for the next one: the heap then grows to twice the weights (mallopt(3), `M_MMAP_THRESHOLD`).
+pub(crate) struct LargeBlocksReturn(());
+
+/// How many there are.
+static RETURNING: AtomicUsize = AtomicUsize::new(0);
+
+impl LargeBlocksReturn {
+    pub(crate) fn new() -> Self {
+        if RETURNING.fetch_add(1, Ordering::SeqCst) == 0 {
+            set_large_blocks(1 << 20);
+        }
+        Self(())
+    }
+}
+
+impl Drop for LargeBlocksReturn {
+    fn drop(&mut self) {
+        if RETURNING.fetch_sub(1, Ordering::SeqCst) == 1 {
+            // What glibc itself comes to when blocks of pictures are freed: its largest value on 64-bit machines.
+            set_large_blocks(32 << 20);
+        }
+    }
+}
+
+/// Sets the size from which glibc takes blocks from the system one by one, and gives back the end of its heap when
+/// twice as much is free there.
+fn set_large_blocks(bytes: c_int) {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        /// From malloc.h.
+        const M_TRIM_THRESHOLD: c_int = -1;
+        const M_MMAP_THRESHOLD: c_int = -3;
+        unsafe extern "C" {
+            fn mallopt(parameter: c_int, value: c_int) -> c_int;
+        }
+        for (parameter, value) in [(M_MMAP_THRESHOLD, bytes), (M_TRIM_THRESHOLD, 2 * bytes)] {
+            // SAFETY: the signature is that of malloc.h. The values are numbers that glibc changes itself, without a
+            // lock, while other threads take memory. Where it refuses one, the sizes stay as they are.
+            unsafe { mallopt(parameter, value) };
+        }
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let _ = bytes;
 }
 
 /// The providers that took the nodes of a session's graph, with the number of nodes, the largest first.

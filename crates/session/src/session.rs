@@ -14,18 +14,18 @@ use ort::value::{DynValue, Outlet, TensorRef, ValueType};
 use tileforge_contract::{Contract, DataType, Provider};
 use tileforge_engine::{Engine, Graph};
 use tileforge_files::unfinished;
-use tileforge_graph::ExternalTensor;
 
 use crate::assigned::Assigned;
 use crate::bound::Bound;
 use crate::buffer::{self, Buffer, Buffers};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::native::{self, MappedWeight};
+use crate::native::{self, LargeBlocksReturn};
 use crate::options::{OptimisationLevel, SessionOptions};
 use crate::processors::{Processors, multiply_8_bits};
 use crate::provider;
 use crate::tensor::{Named, Tensor, of_each};
+use crate::weights::Weights;
 
 /// One input or output of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,18 +97,27 @@ impl Session {
         options: &SessionOptions,
     ) -> Result<Self> {
         let model = engine.file(&graph.file)?;
+        let path = engine.path_of(&graph.file);
+        let weights = Weights::of(engine, model, &path)?;
+        if let Some(relocated) = weights.in_open_files()? {
+            let opened = Self::open_with(environment, path.clone(), Some(engine.clone()), options, |builder| {
+                let mut builder = with_weights_in(builder, "/")?;
+                builder.commit_from_memory(&relocated).map_err(|error| error.to_string())
+            });
+            // An engine that was replaced meanwhile has lost its files' names, and not the files.
+            if opened.is_ok() || weights.in_open_files()?.is_some() {
+                return opened;
+            }
+        }
         // ONNX Runtime looks for all other weights in this folder, which has none.
         let parent = std::env::temp_dir();
         let nothing =
             unfinished::folder_in(&parent).map_err(|source| Error::file(&parent, "make a folder in", source))?;
         let folder = nothing.path().to_string_lossy().into_owned();
-        let path = engine.path_of(&graph.file);
-        let weights = weights_of(engine, model, &path)?;
-        Self::open_with(environment, path, Some(engine.clone()), options, |builder| {
-            let mut builder = builder
-                .with_config_entry("session.model_external_initializers_file_folder_path", folder)
-                .map_err(|error| error.to_string())?;
-            native::add_weights(&mut builder, &weights)?;
+        let mapped = weights.mapped()?;
+        Self::open_with(environment, path.clone(), Some(engine.clone()), options, |builder| {
+            let mut builder = with_weights_in(builder, &folder)?;
+            native::add_weights(&mut builder, &mapped)?;
             builder.commit_from_memory(model).map_err(|error| error.to_string())
         })
     }
@@ -124,8 +133,10 @@ impl Session {
             environment.require(options.provider)?;
         }
         let started = Instant::now();
-        let failed = |message: String| Error::Session { path: path.clone(), action: "load the graph", message };
+        let failed = |message: String| Error::unloaded(&path, message);
+        let returning = LargeBlocksReturn::new();
         let session = builder(environment, options).and_then(commit).map_err(failed)?;
+        drop(returning);
         let assigned = native::assignment(&session)
             .map_err(|message| failed(format!("it does not say which provider took its nodes: {message}")))?;
         let taken_by_others = |assigned: &&Assigned| assigned.provider != options.provider.onnxruntime_name();
@@ -344,28 +355,10 @@ impl Session {
     }
 }
 
-/// The weights of an engine's graph, as the engine's checked files hold them. All files that the graph names must be
-/// among them.
-fn weights_of<'e>(engine: &'e Engine, model: &[u8], path: &Path) -> Result<Vec<MappedWeight<'e>>> {
-    let failed = |message: String| Error::Session { path: path.to_owned(), action: "load the graph", message };
-    let unreadable = |error: tileforge_graph::Error| failed(error.to_string());
-    for location in tileforge_graph::external_files(model, path).map_err(unreadable)? {
-        engine.file(&location)?;
-    }
-    let tensors = tileforge_graph::external_tensors(model, path).map_err(unreadable)?;
-    let weight = |tensor: ExternalTensor| {
-        let refused = |problem: &str| failed(format!("weight `{}`: {problem}", tensor.name));
-        let bytes = tensor.bytes_in(engine.file(&tensor.location)?);
-        let bytes = bytes.ok_or_else(|| refused("its bytes end past the end of its file"))?;
-        if !(bytes.as_ptr() as usize).is_multiple_of(tensor.data_type.size()) {
-            return Err(refused("expected its bytes to begin at a multiple of its element's size"));
-        }
-        let element = buffer::element_type(tensor.data_type);
-        let dims = tensor.dims.iter().map(|&dim| i64::try_from(dim)).collect::<Result<_, _>>();
-        let dims = dims.map_err(|_| refused("a size is too large"))?;
-        Ok(MappedWeight { name: tensor.name, element, dims, bytes })
-    };
-    tensors.into_iter().map(weight).collect()
+/// The folder that locations of weights start from.
+fn with_weights_in(builder: SessionBuilder, folder: &str) -> Result<SessionBuilder, String> {
+    let key = "session.model_external_initializers_file_folder_path";
+    builder.with_config_entry(key, folder).map_err(|error| error.to_string())
 }
 
 /// A copy of a value; `None` if it is not a tensor, or of an element type that Rust lacks.

@@ -117,7 +117,11 @@ fn graph_text(graph: &Graph, upscale: Option<&Upscale>) -> String {
         }
         None => format!("{} to {}", tensors(&graph.inputs), tensors(&graph.outputs)),
     };
-    format!("{}: {takes}{optimised}", graph.file)
+    let plan = graph.plan.as_ref().map_or(String::new(), |plan| {
+        let capabilities = plan.compute_capabilities.join(", ");
+        format!(", plan of TensorRT for RTX {} for compute {capabilities}", plan.library)
+    });
+    format!("{}: {takes}{optimised}{plan}", graph.file)
 }
 
 /// "image: f32 [batch, 3 channels, height, width], rgb pixels from 0 to 1, extended by reflect".

@@ -4,20 +4,21 @@ use std::time::{Duration, Instant};
 
 use tileforge_engine::{Engine, Pipeline};
 use tileforge_image::Size;
-use tileforge_session::{Environment, Placed, Placement};
+use tileforge_session::{Assigned, Environment, Placed, Placement};
 
+use super::accepted::Accepted;
 use super::conditions::{Conditions, TIME_IDS_WITH_SCORE, check_texts};
 use super::error::Error;
 use super::guidance::Step;
-use super::network::Network;
+use super::network::{Condition, Network};
 use super::open::{Networks, Open};
-use super::request::{Generated, Request, Seconds, Start, Statistics};
-use super::schedulers::{self, Config, Scheduler};
-use super::settings::{Kind, Settings};
-use super::start::{Beginner, Beginning};
-use super::texts::{States, TextEncoder, pieces};
+use super::request::{Generated, Request, Seconds, Statistics};
+use super::schedulers::Config;
+use super::source::Source;
+use super::start::{Original, Preparation, Prepared};
+use super::texts::{States, TextEncoder};
 use super::tokenizer::Tokenizer;
-use crate::autoencoder::{CodingOptions, Decoder, Encoder, Latent, Sections, Watch, pixels_of};
+use crate::autoencoder::{CodingOptions, Decoder, Encoder, Latent, Sections, Watch};
 use crate::error::{Error as RuntimeError, Result};
 use crate::executor::{Intake, Reply, Task, serve_each};
 use crate::pixels::Pixels;
@@ -111,8 +112,7 @@ impl Generator {
 
     /// The sizes of pictures that it makes, the smallest first.
     pub fn sizes(&self) -> Vec<Size> {
-        let Networks { network, decoder, .. } = &self.networks;
-        network.latents().into_iter().map(|latent| pixels_of(latent, decoder.factor())).collect()
+        self.networks.sizes()
     }
 
     /// Where the network's sessions run, and how long those of all parts took to open so far.
@@ -135,171 +135,32 @@ impl Generator {
         self.networks.network.sessions.threads()
     }
 
-    /// The size of the result and of its latent.
-    fn sized(&self, wanted: Option<Size>, start: Option<&Start>, noise: Option<&Latent>) -> Result<[Size; 2], Error> {
-        let factor = self.networks.decoder.factor();
-        let multiple = u32::try_from(factor).unwrap_or(u32::MAX);
-        let of_start = start.map(|start| match start {
-            Start::Picture(picture) => {
-                let side = |length: u32| length - length % multiple;
-                Size { width: side(picture.size.width), height: side(picture.size.height) }
-            }
-            Start::Latent(latent) => pixels_of(latent.size, factor),
-        });
-        let of_noise = noise.map(|latent| pixels_of(latent.size, factor));
-        let known = self.sizes();
-        let size = wanted.or(of_start).or(of_noise).or(known.last().copied());
-        let size = size.ok_or(Error::NoPart { part: "unet", purpose: "a picture" })?;
-        if !size.width.is_multiple_of(multiple) || !size.height.is_multiple_of(multiple) {
-            return Err(Error::SizeMultiple { found: size, multiple: factor });
-        }
-        if !known.contains(&size) {
-            return Err(Error::NoSuchSize { wanted: size, known });
-        }
-        Ok([size, Size { width: size.width / multiple, height: size.height / multiple }])
-    }
-
-    fn made_scheduler(&self, settings: &Settings, kind: Kind) -> Result<(Scheduler, String), Error> {
-        let config = match &settings.scheduler {
-            Some(class) => self.scheduler.clone().with_class(class)?,
-            None => self.scheduler.clone(),
-        };
-        let mut options = schedulers::Options::new(settings.steps);
-        options.strength = if kind == Kind::TextToImage { 1.0 } else { settings.strength };
-        options.eta = settings.eta;
-        options.end = settings.end;
-        options.start = settings.start.filter(|start| *start > 0.0);
-        Ok((config.scheduler(&options)?, config.class().to_owned()))
-    }
-
     fn generate(&self, open: &mut Open<'_>, request: Request, reply: &Reply<Generated>) -> Result<Generated> {
         let began = Instant::now();
-        let kind = request.kind();
-        let Request { settings, start, mask, noise, mut preview, decodes } = request;
-        settings.check()?;
-        self.check_inputs(kind, &settings, noise.is_some())?;
-        let stopped = || reply.is_cancelled();
-        let go_on = || if stopped() { Err(RuntimeError::Cancelled) } else { Ok(()) };
         let mut seconds = Seconds::default();
-
-        // Everything that can be refused is refused before anything runs.
-        let start = start.map(|open| open()).transpose()?;
-        let mask = mask.map(|open| open()).transpose()?;
-        let given = noise.map(|open| open()).transpose()?;
-        if let (Some(Start::Picture(picture)), Some(mask)) = (&start, &mask)
-            && picture.size != mask.size
-        {
-            return Err(Error::MaskSize { picture: picture.size, mask: mask.size }.into());
-        }
-        let [size, latent] = self.sized(settings.size, start.as_ref(), given.as_ref())?;
-        let (mut scheduler, class) = self.made_scheduler(&settings, kind)?;
-        let texts = [Some(&settings.prompt), settings.negative_prompt.as_ref()].into_iter().flatten();
-        let counts =
-            texts.map(|text| pieces(&self.networks.texts, text, settings.long_prompt)).collect::<Result<Vec<_>>>()?;
-        let pieces = counts.into_iter().max().unwrap_or(1);
-        let tokens = pieces * self.networks.texts.first().map_or(0, TextEncoder::tokens);
-        self.networks.network.check(latent, tokens)?;
-        seconds.encode += began.elapsed().as_secs_f64();
-
-        let text_began = Instant::now();
-        let conditions = Conditions {
-            settings: &settings,
-            encoders: &self.networks.texts,
-            pieces,
-            zeros_without_negative: self.zeros_without_negative,
-            time_ids: self.networks.network.time_ids(),
-            size,
-        };
-        let (rows, cut_off) = conditions.rows(&mut open.texts)?;
-        if self.low_memory {
-            open.close_texts();
-        }
-        seconds.text = text_began.elapsed().as_secs_f64();
-        go_on()?;
-
-        let encode_began = Instant::now();
-        let mut random = settings.random_numbers.generator(settings.seed);
-        let beginner = Beginner {
-            settings: &settings,
-            kind,
-            size,
-            latent,
-            channels: self.networks.network.channels,
-            scheduler: &scheduler,
-            noise: &mut *random,
-            encoder: self.networks.encoder.as_ref().zip(open.encoder.as_mut()),
-            stopped: &stopped,
-        };
-        let Beginning { mut sample, known, extra, original } = beginner.begin(start, mask, given)?;
-        if self.low_memory {
-            open.close_encoder();
-        }
-        seconds.encode += encode_began.elapsed().as_secs_f64();
-        go_on()?;
-
-        let denoise_began = Instant::now();
-        let mut steps = self.networks.network.begin(latent, tokens, rows)?;
-        let runs = steps.runs();
-        let evaluations = scheduler.timesteps().len();
-        reply.progress(0, evaluations as u64);
-        let mut done = 0;
-        while let Some(timestep) = scheduler.timestep() {
-            go_on()?;
-            let step_began = Instant::now();
-            let input = scheduler.model_input(&sample).map_err(Error::Scheduler)?;
-            let step = Step { settings: &settings, timestep: timestep as f32, input: &input, extra: &extra };
-            let prediction = step.predicted(&mut steps, &mut open.network)?;
-            if prediction.iter().any(|value| !value.is_finite()) {
-                return Err(Error::NotFinite { step: done + 1 }.into());
-            }
-            let show = preview.as_mut().filter(|(every, _)| (done + 1) % *every == 0 && done + 1 < evaluations);
-            let seen = show.is_some().then(|| scheduler.picture(&prediction, &sample)).transpose();
-            let seen = seen.map_err(Error::Scheduler)?;
-            scheduler.step(&prediction, &mut sample, &mut *random).map_err(Error::Scheduler)?;
-            if let Some(known) = &known {
-                known.restore(&scheduler, &mut sample)?;
-            }
-            done += 1;
-            seconds.evaluations.push(step_began.elapsed().as_secs_f64());
-            if let (Some(seen), Some((_, show))) = (seen, show) {
-                let first = self.latents(&seen, size, latent).into_iter().next();
-                let first = first.ok_or_else(|| RuntimeError::internal("preview"))?;
-                let (picture, _) = self.decoded(&mut open.decoder, &first, &stopped)?;
-                show(done, &picture)?;
-            }
-            tracing::debug!("made step {done} of {evaluations}");
-            reply.progress(done as u64, evaluations as u64);
-        }
-        drop(steps);
-        let assigned = open.network.assigned();
-        if self.low_memory {
-            open.close_network();
-        }
-        seconds.denoise = denoise_began.elapsed().as_secs_f64();
-
-        let decode_began = Instant::now();
-        let latents = self.latents(&sample, size, latent);
-        let (mut pictures, mut tiles) = (Vec::new(), 0);
-        for latent in latents.iter().filter(|_| decodes) {
-            go_on()?;
-            let (mut picture, cut) = self.decoded(&mut open.decoder, latent, &stopped)?;
-            if let Some(original) = original.as_ref().filter(|_| settings.keep_unmasked) {
-                original.restore(&mut picture);
-            }
-            tiles = cut;
-            pictures.push(picture);
-        }
-        if self.low_memory {
-            open.close_decoder();
-        }
-        seconds.decode = decode_began.elapsed().as_secs_f64();
+        let accept = || Accepted::new(request, &self.networks, &self.scheduler);
+        let (mut accepted, source) = timed(&mut seconds.encode, accept)?;
+        let (conditions, cut_off) = timed(&mut seconds.text, || self.encode_prompt(open, &accepted))?;
+        reply.go_on()?;
+        let prepare = || self.prepare_latents(open, &mut accepted, source, reply);
+        let mut prepared = timed(&mut seconds.encode, prepare)?;
+        reply.go_on()?;
+        let denoise = || self.denoise(open, &mut accepted, conditions, &mut prepared, reply);
+        let Denoised { evaluations, runs, assigned } = timed(&mut seconds.denoise, denoise)?;
+        seconds.evaluations = evaluations;
+        let Accepted { kind, size, latent_size, .. } = accepted;
+        let latents = self.latents(&prepared.sample, size, latent_size);
+        let original = prepared.original.filter(|_| accepted.settings.keep_unmasked);
+        let to_decode = if accepted.decodes { latents.as_slice() } else { &[] };
+        let decode = || self.decode(open, to_decode, original.as_ref(), reply);
+        let (pictures, tiles) = timed(&mut seconds.decode, decode)?;
         seconds.total = began.elapsed().as_secs_f64();
         let statistics = Statistics {
             kind,
             size,
-            latent_size: latent,
-            scheduler: class,
-            evaluations,
+            latent_size,
+            scheduler: accepted.class,
+            evaluations: seconds.evaluations.len(),
             runs,
             cut_off,
             tiles,
@@ -309,21 +170,130 @@ impl Generator {
         Ok(Generated { pictures, latents, statistics })
     }
 
-    /// Refuses what does not go with this pipeline.
-    fn check_inputs(&self, kind: Kind, settings: &Settings, noise: bool) -> Result<(), Error> {
-        let problem = match kind {
-            Kind::TextToImage | Kind::ImageToImage if self.networks.network.inpaints() => {
-                "the engine fills masked parts of pictures; expected a picture and a mask"
-            }
-            Kind::ImageToImage | Kind::Inpainting if noise => {
-                "noise that is given goes with no picture; leave one of them out"
-            }
-            Kind::TextToImage if settings.start.is_some() => {
-                "going on where a network stopped needs its latent to start from"
-            }
-            _ => return Ok(()),
+    /// What the network is conditioned on, one row for each of its batch, and the parts of the texts that were cut off.
+    fn encode_prompt(&self, open: &mut Open<'_>, accepted: &Accepted) -> Result<(Vec<Condition>, Vec<String>)> {
+        let conditions = Conditions {
+            settings: &accepted.settings,
+            encoders: &self.networks.texts,
+            pieces: accepted.pieces,
+            zeros_without_negative: self.zeros_without_negative,
+            time_ids: self.networks.network.time_ids(),
+            size: accepted.size,
         };
-        Err(Error::Inputs { problem })
+        let rows = conditions.rows(&mut open.texts)?;
+        if self.low_memory {
+            open.close_texts();
+        }
+        Ok(rows)
+    }
+
+    /// What the first step starts from.
+    fn prepare_latents(
+        &self,
+        open: &mut Open<'_>,
+        accepted: &mut Accepted,
+        source: Source,
+        reply: &Reply<Generated>,
+    ) -> Result<Prepared> {
+        let preparation = Preparation {
+            accepted,
+            channels: self.networks.network.channels,
+            encoder: self.networks.encoder.as_ref().zip(open.encoder.as_mut()),
+            stopped: &|| reply.is_cancelled(),
+        };
+        let prepared = preparation.prepare(source)?;
+        if self.low_memory {
+            open.close_encoder();
+        }
+        Ok(prepared)
+    }
+
+    /// Takes the noise away from `prepared.sample`, step by step.
+    fn denoise(
+        &self,
+        open: &mut Open<'_>,
+        accepted: &mut Accepted,
+        conditions: Vec<Condition>,
+        prepared: &mut Prepared,
+        reply: &Reply<Generated>,
+    ) -> Result<Denoised> {
+        let Prepared { sample, known, extra, .. } = prepared;
+        let mut steps = self.networks.network.begin(accepted.latent_size, accepted.tokens, conditions)?;
+        let runs = steps.runs();
+        let all = accepted.scheduler.timesteps().len();
+        let mut evaluations = Vec::with_capacity(all);
+        reply.progress(0, all as u64);
+        while let Some(timestep) = accepted.scheduler.timestep() {
+            reply.go_on()?;
+            let began = Instant::now();
+            let done = evaluations.len() + 1;
+            let input = accepted.scheduler.model_input(sample).map_err(Error::Scheduler)?;
+            let step = Step { settings: &accepted.settings, timestep: timestep as f32, input: &input, extra };
+            let prediction = step.predicted(&mut steps, &mut open.network)?;
+            if prediction.iter().any(|value| !value.is_finite()) {
+                return Err(Error::NotFinite { step: done }.into());
+            }
+            let is_shown = accepted.preview.as_ref().is_some_and(|(every, _)| done % every == 0 && done < all);
+            let seen = is_shown.then(|| accepted.scheduler.picture(&prediction, sample)).transpose();
+            let seen = seen.map_err(Error::Scheduler)?;
+            accepted.scheduler.step(&prediction, sample, &mut *accepted.random).map_err(Error::Scheduler)?;
+            if let Some(known) = known {
+                known.restore(&accepted.scheduler, sample)?;
+            }
+            evaluations.push(began.elapsed().as_secs_f64());
+            if let Some(seen) = seen {
+                self.show(open, accepted, &seen, done, reply)?;
+            }
+            tracing::debug!("made step {done} of {all}");
+            reply.progress(done as u64, all as u64);
+        }
+        drop(steps);
+        let assigned = open.network.assigned();
+        if self.low_memory {
+            open.close_network();
+        }
+        Ok(Denoised { evaluations, runs, assigned })
+    }
+
+    /// Shows the first picture as the network sees it after a step.
+    fn show(
+        &self,
+        open: &mut Open<'_>,
+        accepted: &mut Accepted,
+        seen: &[f64],
+        done: usize,
+        reply: &Reply<Generated>,
+    ) -> Result<()> {
+        let Some((_, show)) = &mut accepted.preview else { return Ok(()) };
+        let first = self.latents(seen, accepted.size, accepted.latent_size).into_iter().next();
+        let first = first.ok_or_else(|| RuntimeError::internal("preview"))?;
+        let (picture, _) = self.decoded(&mut open.decoder, &first, reply)?;
+        show(done, &picture)
+    }
+
+    /// The pictures of latents, with the pixels of `original` outside of its mask, and the tiles that each was decoded
+    /// in.
+    fn decode(
+        &self,
+        open: &mut Open<'_>,
+        latents: &[Latent],
+        original: Option<&Original>,
+        reply: &Reply<Generated>,
+    ) -> Result<(Vec<Pixels>, u64)> {
+        let (mut pictures, mut tiles) = (Vec::with_capacity(latents.len()), 0);
+        for latent in latents {
+            reply.go_on()?;
+            let (mut picture, cut) = self.decoded(&mut open.decoder, latent, reply)?;
+            if let Some(original) = original {
+                original.restore(&mut picture);
+            }
+            tiles = cut;
+            pictures.push(picture);
+        }
+        if self.low_memory {
+            open.close_decoder();
+        }
+        Ok((pictures, tiles))
     }
 
     /// The latents in `[pictures, channels, height, width]`.
@@ -342,15 +312,10 @@ impl Generator {
     }
 
     /// The picture of a latent, and the tiles that it was decoded in.
-    fn decoded(
-        &self,
-        sections: &mut Sections<'_>,
-        latent: &Latent,
-        stopped: &dyn Fn() -> bool,
-    ) -> Result<(Pixels, u64)> {
+    fn decoded(&self, sections: &mut Sections<'_>, latent: &Latent, reply: &Reply<Generated>) -> Result<(Pixels, u64)> {
         let mut picture = None;
-        let progress = |_, _| ();
-        let watch = Watch { began: Instant::now(), stopped, progress: &progress };
+        let (stopped, progress) = (|| reply.is_cancelled(), |_, _| ());
+        let watch = Watch { began: Instant::now(), stopped: &stopped, progress: &progress };
         let keep = |pixels| {
             picture = Some(pixels);
             Ok(())
@@ -358,6 +323,23 @@ impl Generator {
         let tiles = self.networks.decoder.decode_latent(sections, latent, keep, watch)?.tiles;
         Ok((picture.ok_or_else(|| RuntimeError::internal("decode"))?, tiles))
     }
+}
+
+/// What the steps took.
+struct Denoised {
+    /// Seconds of each evaluation.
+    evaluations: Vec<f64>,
+    /// Runs of the network in each evaluation.
+    runs: usize,
+    assigned: Vec<Assigned>,
+}
+
+/// Adds the seconds that a stage takes.
+fn timed<T>(seconds: &mut f64, stage: impl FnOnce() -> Result<T>) -> Result<T> {
+    let began = Instant::now();
+    let made = stage()?;
+    *seconds += began.elapsed().as_secs_f64();
+    Ok(made)
 }
 
 impl Task for Generator {

@@ -7,13 +7,16 @@
 //! | [`tokenizer`] | texts to tokens, as transformers does it |
 //! | `generator` | [`Generator`], the task of an [`Executor`](crate::executor::Executor) |
 //! | `settings`, `request` | what is asked, and what it becomes |
+//! | `accepted` | a request whose files are open, and of which nothing can be refused any more before it runs |
+//! | `source` | what a request gives to start from: noise, a latent, a picture, a picture with a mask |
 //! | `texts` | texts to states of the text encoders |
 //! | `conditions` | these states, and what else the network is conditioned on |
-//! | `open` | the sessions that are open |
-//! | `start` | what the steps start from |
+//! | `open` | the networks, and the sessions that are open |
+//! | `start` | what the first step starts from: latents and noise |
 //! | `network` | the network in one step, bound on its device |
 //! | `guidance` | the predictions with and without the text become one |
 
+mod accepted;
 mod conditions;
 mod error;
 mod generator;
@@ -24,6 +27,7 @@ pub mod random;
 mod request;
 pub mod schedulers;
 mod settings;
+mod source;
 mod start;
 mod texts;
 pub mod tokenizer;

@@ -1,8 +1,10 @@
 //! The sessions that a worker has open.
 
+use tileforge_image::Size;
+
 use super::network::Network;
 use super::texts::TextEncoder;
-use crate::autoencoder::{Decoder, Encoder, Sections};
+use crate::autoencoder::{Decoder, Encoder, Sections, pixels_of};
 use crate::sessions::Worker;
 
 /// The networks of a pipeline.
@@ -11,6 +13,13 @@ pub(super) struct Networks {
     pub(super) network: Network,
     pub(super) encoder: Option<Encoder>,
     pub(super) decoder: Decoder,
+}
+
+impl Networks {
+    /// The sizes of pictures that they make, the smallest first.
+    pub(super) fn sizes(&self) -> Vec<Size> {
+        self.network.latents().into_iter().map(|latent| pixels_of(latent, self.decoder.factor())).collect()
+    }
 }
 
 /// The sessions of a worker, opened when they are first needed.

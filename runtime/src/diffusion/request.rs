@@ -19,7 +19,7 @@ pub enum Start {
 }
 
 type Open<T> = Box<dyn FnOnce() -> Result<T> + Send>;
-type Preview = Box<dyn FnMut(usize, &Pixels) -> Result<()> + Send>;
+pub(super) type Preview = Box<dyn FnMut(usize, &Pixels) -> Result<()> + Send>;
 
 /// What is asked of a pipeline. What is given by functions is opened when the request's turn comes, on another thread.
 pub struct Request {

@@ -1,24 +1,21 @@
-//! What the steps start from. Random numbers are drawn in the order of diffusers' pipelines: of the picture's latent,
-//! of the noise, of the masked picture's latent.
+//! What the first step starts from, made of what a request gives. Random numbers are drawn in the order of diffusers'
+//! pipelines: of the picture's latent, of the noise, of the masked picture's latent.
 
 use std::time::Instant;
 
-use tileforge_image::Size;
-
+use super::accepted::Accepted;
 use super::error::Error;
-use super::random::Noise;
-use super::request::Start;
 use super::schedulers::Scheduler;
-use super::settings::{Kind, Settings};
-use crate::autoencoder::{Encoder, Latent, Sections, Watch};
-use crate::error::Result;
+use super::source::{Source, check_latent};
+use crate::autoencoder::{Encoder, Sections, Watch};
+use crate::error::{Error as RuntimeError, Result};
 use crate::pixels::{Pixels, nearest_as_pytorch};
 
 /// The grey that masked pixels become: 0 between −1 and 1.
 const MASKED: f32 = 0.5;
 
-/// What the steps start from.
-pub(super) struct Beginning {
+/// What the first step starts from.
+pub(super) struct Prepared {
     /// `[pictures, channels, height, width]`.
     pub(super) sample: Vec<f64>,
     /// Where the picture is known, for networks that do not take a mask.
@@ -27,6 +24,12 @@ pub(super) struct Beginning {
     pub(super) extra: Vec<f32>,
     /// The picture and its mask in the size of the result.
     pub(super) original: Option<Original>,
+}
+
+impl Prepared {
+    fn without_mask(sample: Vec<f64>) -> Self {
+        Self { sample, known: None, extra: Vec::new(), original: None }
+    }
 }
 
 /// The known part of a picture.
@@ -74,95 +77,62 @@ impl Original {
     }
 }
 
-/// What is needed to begin.
-pub(super) struct Beginner<'b, 's> {
-    pub(super) settings: &'b Settings,
-    pub(super) kind: Kind,
-    /// Of the result, in pixels, and of its latent.
-    pub(super) size: Size,
-    pub(super) latent: Size,
+/// What is needed to prepare the first step.
+pub(super) struct Preparation<'b, 's> {
+    pub(super) accepted: &'b mut Accepted,
     /// Channels of the noisy latent, of the mask, and of the masked picture's latent.
     pub(super) channels: [usize; 3],
-    pub(super) scheduler: &'b Scheduler,
-    pub(super) noise: &'b mut dyn Noise,
     /// The autoencoder's first half, if the engine has it.
     pub(super) encoder: Option<(&'b Encoder, &'b mut Sections<'s>)>,
     pub(super) stopped: &'b dyn Fn() -> bool,
 }
 
-impl Beginner<'_, '_> {
-    pub(super) fn begin(self, start: Option<Start>, mask: Option<Pixels>, given: Option<Latent>) -> Result<Beginning> {
-        match (self.kind, start, mask) {
-            (Kind::TextToImage, ..) => self.noise_alone(given),
-            (Kind::ImageToImage, Some(start), _) => self.changed_picture(start),
-            (Kind::Inpainting, Some(Start::Picture(picture)), Some(mask)) => self.inpainting(&picture, &mask),
-            (Kind::Inpainting, ..) => Err(Error::Inputs { problem: "a mask needs a picture, whose part it is" }.into()),
-            (Kind::ImageToImage, None, _) => Err(Error::Inputs { problem: "expected a picture" }.into()),
+impl Preparation<'_, '_> {
+    pub(super) fn prepare(mut self, source: Source) -> Result<Prepared> {
+        match source {
+            Source::Noise(given) => {
+                let noise = given.map_or_else(|| self.draw(), |latent| latent.values);
+                Ok(Prepared::without_mask(self.scaled(&noise)))
+            }
+            Source::Latent(latent) => self.image_to_image(latent.values.into_iter().map(f64::from).collect()),
+            Source::Picture(picture) => {
+                let fitted = picture.lanczos_as_pillow(self.accepted.size)?;
+                let latent = self.encoded(fitted)?;
+                self.image_to_image(latent)
+            }
+            Source::Masked { picture, mask } => self.inpainting(&picture, &mask),
         }
-    }
-
-    fn area(&self) -> usize {
-        self.latent.pixels() as usize
     }
 
     /// Noise for all pictures, as one tensor.
     fn draw(&mut self) -> Vec<f32> {
-        self.noise.normal(self.settings.count * self.channels[0] * self.area())
+        let count = self.accepted.settings.count * self.channels[0] * self.accepted.latent_size.pixels() as usize;
+        self.accepted.random.normal(count)
     }
 
     fn scaled(&self, noise: &[f32]) -> Vec<f64> {
-        let deviation = self.scheduler.initial_deviation();
+        let deviation = self.accepted.scheduler.initial_deviation();
         noise.iter().map(|value| f64::from(*value) * deviation).collect()
     }
 
-    fn noise_alone(mut self, given: Option<Latent>) -> Result<Beginning> {
-        let noise = match given {
-            Some(latent) => {
-                if self.settings.count != 1 {
-                    return Err(Error::Inputs { problem: "noise that is given is that of one picture" }.into());
-                }
-                self.check("the noise", &latent)?;
-                latent.values
-            }
-            None => self.draw(),
-        };
-        Ok(Beginning { sample: self.scaled(&noise), known: None, extra: Vec::new(), original: None })
-    }
-
-    fn changed_picture(mut self, start: Start) -> Result<Beginning> {
-        let latent = match start {
-            Start::Picture(picture) => {
-                let fitted = picture.lanczos_as_pillow(self.size)?;
-                self.encoded(fitted)?
-            }
-            Start::Latent(latent) => {
-                self.check("the latent to start from", &latent)?;
-                latent.values.into_iter().map(f64::from).collect()
-            }
-        };
+    fn image_to_image(mut self, latent: Vec<f64>) -> Result<Prepared> {
         // What another network left has its noise already.
-        let sample = if self.settings.start.is_some() {
-            latent.repeat(self.settings.count)
+        let sample = if self.accepted.settings.start.is_some() {
+            latent.repeat(self.accepted.settings.count)
         } else {
             let noise = self.draw();
             self.noised(&latent, &noise)?
         };
-        Ok(Beginning { sample, known: None, extra: Vec::new(), original: None })
+        Ok(Prepared::without_mask(sample))
     }
 
-    fn inpainting(mut self, picture: &Pixels, mask: &Pixels) -> Result<Beginning> {
-        if picture.size != mask.size {
-            return Err(Error::MaskSize { picture: picture.size, mask: mask.size }.into());
-        }
-        if self.settings.start.is_some() {
-            return Err(Error::Inputs { problem: "a picture with a mask cannot go on where a network stopped" }.into());
-        }
-        let picture = picture.lanczos_as_pillow(self.size)?;
-        let mask = mask.lanczos_as_pillow(self.size)?;
+    fn inpainting(mut self, picture: &Pixels, mask: &Pixels) -> Result<Prepared> {
+        let picture = picture.lanczos_as_pillow(self.accepted.size)?;
+        let mask = mask.lanczos_as_pillow(self.accepted.size)?;
         let white = |value: &f32| if *value >= 0.5 { 1.0 } else { 0.0 };
         let mask: Vec<f32> = mask.with_channels(1).samples.iter().map(white).collect();
         let takes_mask = self.channels[1] > 0;
-        let is_full = self.settings.strength >= 1.0;
+        let is_full = self.accepted.settings.strength >= 1.0;
         let latent = (!takes_mask || !is_full).then(|| self.encoded(picture.clone())).transpose()?;
         let noise = self.draw();
         let sample = match &latent {
@@ -177,46 +147,34 @@ impl Beginner<'_, '_> {
         }
         // diffusers draws this latent's numbers for networks that do not take it, too.
         let masked = self.encoded(masked)?;
-        let small = nearest_as_pytorch(&mask, self.size, self.latent);
+        let small = nearest_as_pytorch(&mask, self.accepted.size, self.accepted.latent_size);
         let extra = if takes_mask {
             small.iter().copied().chain(masked.into_iter().map(|value| value as f32)).collect()
         } else {
             Vec::new()
         };
         let known = latent.filter(|_| !takes_mask).map(|latent| Known { latent, mask: small, noise });
-        Ok(Beginning { sample, known, extra, original: Some(Original { picture, mask }) })
+        Ok(Prepared { sample, known, extra, original: Some(Original { picture, mask }) })
     }
 
     /// The same latent with the noise of each picture.
     fn noised(&self, latent: &[f64], noise: &[f32]) -> Result<Vec<f64>, Error> {
         let mut sample = Vec::with_capacity(noise.len());
         for noise in noise.chunks_exact(latent.len()) {
-            sample.extend(self.scheduler.add_noise(latent, noise)?);
+            sample.extend(self.accepted.scheduler.add_noise(latent, noise)?);
         }
         Ok(sample)
     }
 
     /// A sample of a picture's latent.
     fn encoded(&mut self, picture: Pixels) -> Result<Vec<f64>> {
-        let purpose = "a picture to start from";
-        let (encoder, sections) = self.encoder.as_mut().ok_or(Error::NoPart { part: "vae_encoder", purpose })?;
+        // Without an encoder, the source was refused.
+        let (encoder, sections) = self.encoder.as_mut().ok_or_else(|| RuntimeError::internal("vae_encoder"))?;
         let progress = |_, _| ();
         let watch = Watch { began: Instant::now(), stopped: self.stopped, progress: &progress };
         let frames = Box::new(std::iter::once(Ok(picture)));
-        let (latent, _) = encoder.encode_frames(sections, frames, Some(&mut *self.noise), watch)?;
-        self.check("the encoder's", &latent)?;
+        let (latent, _) = encoder.encode_frames(sections, frames, Some(&mut *self.accepted.random), watch)?;
+        check_latent("the encoder's", &latent, self.channels[0], self.accepted.latent_size)?;
         Ok(latent.values.into_iter().map(f64::from).collect())
-    }
-
-    fn check(&self, what: &'static str, latent: &Latent) -> Result<(), Error> {
-        let text = |channels: usize, size: Size, frames: Option<usize>| {
-            let frames = frames.map_or(String::new(), |frames| format!(" and {frames} frames"));
-            format!("{channels} channels of {size}{frames}")
-        };
-        if (latent.channels, latent.size, latent.frames) == (self.channels[0], self.latent, None) {
-            return Ok(());
-        }
-        let expected = text(self.channels[0], self.latent, None);
-        Err(Error::Latent { what, expected, found: text(latent.channels, latent.size, latent.frames) })
     }
 }

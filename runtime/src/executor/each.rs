@@ -5,7 +5,7 @@ use std::thread;
 use super::Task;
 use super::handle::Reply;
 use super::intake::{Intake, Job, Next};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Serves requests on `workers` threads, each request on one of them from its start to its end. `begin` makes what a
 /// worker keeps from request to request, such as its sessions; `work` serves one request.
@@ -24,8 +24,7 @@ pub(crate) fn serve_each<T: Task, W>(
         loop {
             match intake.wait() {
                 Next::Request(Job { request, reply }) => {
-                    let result =
-                        if reply.is_cancelled() { Err(Error::Cancelled) } else { work(&mut kept, request, &reply) };
+                    let result = reply.go_on().and_then(|()| work(&mut kept, request, &reply));
                     reply.finish(result);
                 }
                 Next::NotYet => {}

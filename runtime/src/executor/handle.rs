@@ -114,6 +114,14 @@ impl<O> Reply<O> {
         self.shared.own.is_cancelled() || self.shared.given.is_cancelled()
     }
 
+    /// Whether to go on with the request.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`]: the caller wants it no more.
+    pub fn go_on(&self) -> Result<()> {
+        if self.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
     /// Tells how far the request has come.
     pub fn progress(&self, done: u64, total: u64) {
         self.shared.state.lock().progress = Progress { done, total: Some(total) };

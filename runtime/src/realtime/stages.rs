@@ -104,9 +104,7 @@ fn read_all(
     let mut next = Some(first);
     let mut number = 0;
     while let Some((mut source, sink)) = next {
-        if reply.is_cancelled() {
-            return Err(Error::Cancelled);
-        }
+        reply.go_on()?;
         let pixels = Pixels::read(&mut *source, &Limits::default())?;
         let read = Read { size: pixels.size, frame: pixels.resized(network_size)?, sink };
         if let Some(schedule) = schedule {
@@ -142,9 +140,7 @@ fn run_all(
 ) -> Result<Counts> {
     let mut counts = Counts::default();
     for Read { size, frame, sink } in frames {
-        if reply.is_cancelled() {
-            return Err(Error::Cancelled);
-        }
+        reply.go_on()?;
         let number = counts.frames;
         counts.frames += 1;
         let shown = if schedule.is_some_and(|schedule| schedule.drops(number, Instant::now())) {

@@ -9,7 +9,7 @@ use tileforge_image::tile::RowBand;
 
 use super::batch::Ticket;
 use super::request::Statistics;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::executor::StageResult;
 
 /// A picture whose rows are on their way to its sink.
@@ -59,9 +59,7 @@ impl Rows {
         let row_bytes = header.row_bytes().unwrap_or(usize::MAX);
         let mut rows_left = header.size.height as usize;
         for band in &self.bands {
-            if self.ticket.reply.is_cancelled() {
-                return Err(Error::Cancelled);
-            }
+            self.ticket.reply.go_on()?;
             let written =
                 self.ticket.clock.measure(|seconds| &mut seconds.encode, || self.sink.write_rows(&band.bytes));
             written?;

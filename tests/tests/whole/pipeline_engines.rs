@@ -202,6 +202,72 @@ fn networks_that_hold_alone_and_not_together_are_refused() {
     assert_eq!(names_in(work.path()), ["half.yaml", "sd"]);
 }
 
+/// The plans run on no CPU. The gates measure the graphs that the plans are built of, rounded as the GPU rounds them.
+#[cfg(feature = "rtx")]
+#[test]
+fn pipelines_for_rtx_gpus_have_plans_of_all_parts_and_a_measured_picture() {
+    let work = tempfile::tempdir().unwrap();
+    let from = pipeline(work.path(), false);
+    let profiles =
+        ["rtx4090", "rtx5090"].map(|name| repository(&format!("profiles/{name}.yaml")).to_str().unwrap().to_owned());
+    let output = work.path().join("{profile}");
+    let line = words(&[&"build", &from, &"--profile", &profiles.join(","), &"--size", &"16x16", &"-o", &output]);
+    let told = run("engine-builder", line.into_iter().chain(words(&[&"--require-compiled"]))).success();
+    assert_eq!(told.stderr.matches("a picture of 16×16 by all parts").count(), 2, "{}", told.stderr);
+    for (name, capability) in [("rtx4090", "8.9"), ("rtx5090", "12.0")] {
+        let engine = work.path().join(name);
+        let manifest = inspected(&engine);
+        // The floor is that of the networks, 60 dB, less what guidance costs.
+        let gates = manifest["gates"].as_array().unwrap();
+        let [finite, psnr_db] = gates.as_slice() else { panic!("{gates:?}") };
+        assert_eq!(finite, &json!({ "name": "finite", "graph": "picture", "value": 1.0, "floor": 1.0 }));
+        assert_eq!((&psnr_db["name"], &psnr_db["floor"]), (&json!("psnr_db_emulated"), &json!(40.0)), "{gates:?}");
+        // FP16 rounds: an engine that was measured in FP32 would be nearer.
+        assert!((40.0..100.0).contains(&psnr_db["value"].as_f64().unwrap()), "{gates:?}");
+        let parts = manifest["parts"].as_object().unwrap();
+        assert_eq!(parts.keys().collect::<Vec<_>>(), ["text_encoder", "unet", "vae_decoder", "vae_encoder"]);
+        let mut graphs = 0;
+        for (part, manifest) in parts {
+            assert_eq!(manifest["target"]["provider"], "tensorrt-rtx", "{part}");
+            let mut gates = manifest["gates"].as_array().unwrap().iter();
+            assert!(gates.any(|gate| gate["name"] == "psnr_db_emulated"), "{part}: {manifest}");
+            for graph in manifest["graphs"].as_array().unwrap() {
+                let plan = &graph["plan"];
+                assert_eq!(plan["compute_capabilities"], json!([capability]), "{part}: {graph}");
+                let bytes = fs::read(engine.join(part).join(plan["file"].as_str().unwrap())).unwrap();
+                assert!(bytes.starts_with(b"vtrt"), "{part}: {graph}");
+                graphs += 1;
+            }
+        }
+        // A picture without and with guidance.
+        assert_eq!(shapes(&manifest, "unet", "sample"), [[1, 4, 8, 8], [2, 4, 8, 8]]);
+        assert_eq!(graphs, 5);
+        let shown = run("runtime", words(&[&"inspect", &"--engine", &engine])).success().stdout;
+        let plan = format!("plan of TensorRT for RTX 1.7.1.116 for compute {capability}");
+        assert_eq!(shown.matches(&plan).count(), graphs, "{shown}");
+        assert!(shown.contains("gate             psnr_db_emulated on picture: "), "{shown}");
+
+        // On a machine without such a GPU, the CPU runs the graphs, and refuses to be the GPU.
+        let line = words(&[&"verify", &"--engine", &engine, &"--json"]);
+        let verified = run("runtime", &line).success();
+        assert!(verified.stderr.contains("steps down from tensorrt-rtx to "), "{}", verified.stderr);
+        let verified = verified.json();
+        assert!(verified["passed"] == true && verified["parts"].as_object().unwrap().len() == 4, "{verified}");
+        let on_gpu = line.into_iter().chain(words(&[&"--provider", &"tensorrt-rtx"]));
+        let _ = run("runtime", on_gpu).failure(3, &["refused, because tensorrt-rtx: "]);
+        let picture = work.path().join("picture.png");
+        let line = words(&[&"generate", &"--engine", &engine, &"--prompt", &"a fox", &"--output", &picture]);
+        let _ = run("runtime", line.into_iter().chain(words(&[&"--steps", &"2"]))).success();
+        assert_eq!(image::open(&picture).unwrap().into_rgb8().dimensions(), (16, 16));
+        fs::remove_file(picture).unwrap();
+    }
+    // Every plan is one of the files that the manifests list.
+    let plans = work.path().join("rtx4090/unet/tensorrt-rtx");
+    let name = names_in(&plans).into_iter().find(|name| name.ends_with(".plan")).unwrap();
+    fs::write(plans.join(&name), b"vtrt").unwrap();
+    let _ = run("runtime", words(&[&"verify", &"--engine", &work.path().join("rtx4090")])).failure(1, &[&name]);
+}
+
 #[test]
 fn one_signature_covers_a_shipped_pipeline() {
     let work = tempfile::tempdir().unwrap();

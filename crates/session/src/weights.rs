@@ -1,0 +1,83 @@
+//! The weights of an engine's graph, as the engine's checked files hold them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use tileforge_engine::Engine;
+use tileforge_graph::ExternalTensor;
+
+use crate::buffer;
+use crate::error::{Error, Result};
+use crate::native::MappedWeight;
+
+/// The weights of an engine's graph that are in other files of the engine.
+pub(crate) struct Weights<'e> {
+    engine: &'e Engine,
+    /// The graph's ONNX file.
+    model: &'e [u8],
+    path: &'e Path,
+    tensors: Vec<ExternalTensor>,
+}
+
+impl<'e> Weights<'e> {
+    /// All files that the graph names must be among the engine's checked ones, and hold all bytes of the weights.
+    pub(crate) fn of(engine: &'e Engine, model: &'e [u8], path: &'e Path) -> Result<Self> {
+        let files =
+            tileforge_graph::external_files(model, path).map_err(|error| Error::unloaded(path, error.to_string()))?;
+        for location in files {
+            engine.file(&location)?;
+        }
+        let tensors = tileforge_graph::external_tensors(model, path);
+        let tensors = tensors.map_err(|error| Error::unloaded(path, error.to_string()))?;
+        let weights = Self { engine, model, path, tensors };
+        weights.tensors.iter().try_for_each(|tensor| weights.bytes_of(tensor).map(drop))?;
+        Ok(weights)
+    }
+
+    fn bytes_of(&self, tensor: &ExternalTensor) -> Result<&'e [u8]> {
+        let refused = |problem: &str| Error::unloaded(self.path, format!("weight `{}`: {problem}", tensor.name));
+        let bytes = tensor.bytes_in(self.engine.file(&tensor.location)?);
+        let bytes = bytes.ok_or_else(|| refused("its bytes end past the end of its file"))?;
+        if !(bytes.as_ptr() as usize).is_multiple_of(tensor.data_type.size()) {
+            return Err(refused("expected its bytes to begin at a multiple of its element's size"));
+        }
+        Ok(bytes)
+    }
+
+    /// The graph's ONNX file with locations from the root of the file system, which lead to the files that the engine
+    /// has open. `None` where the system has no such paths.
+    ///
+    /// ONNX Runtime maps what it finds there, copies only what a kernel wants in another order, and lets go of the
+    /// rest.
+    pub(crate) fn in_open_files(&self) -> Result<Option<Vec<u8>>> {
+        let mut places = BTreeMap::new();
+        for location in self.tensors.iter().map(|tensor| tensor.location.as_str()) {
+            if places.contains_key(location) {
+                continue;
+            }
+            let opened = self.engine.opened_path(location)?;
+            let place = opened.and_then(|opened| Some(opened.strip_prefix("/").ok()?.to_str()?.to_owned()));
+            let Some(place) = place else { return Ok(None) };
+            places.insert(location, place);
+        }
+        let place = |location: &str| places.get(location).cloned().unwrap_or_default();
+        let unreadable = |error: tileforge_graph::Error| Error::unloaded(self.path, error.to_string());
+        let relocated = tileforge_graph::relocate_weights(self.model, self.path, place).map_err(unreadable)?;
+        // What graphs within nodes take from files has kept its location, and is not to be looked for from the root.
+        let named = tileforge_graph::external_files(&relocated, self.path).map_err(unreadable)?;
+        let places: BTreeSet<String> = places.into_values().collect();
+        Ok((!places.is_empty() && named == places).then_some(relocated))
+    }
+
+    /// The weights in the engine's mapped files.
+    pub(crate) fn mapped(&self) -> Result<Vec<MappedWeight<'e>>> {
+        let weight = |tensor: &ExternalTensor| {
+            let element = buffer::element_type(tensor.data_type);
+            let dims = tensor.dims.iter().map(|&dim| i64::try_from(dim)).collect::<Result<_, _>>();
+            let dims =
+                dims.map_err(|_| Error::unloaded(self.path, format!("weight `{}`: a size is too large", tensor.name)))?;
+            Ok(MappedWeight { name: tensor.name.clone(), element, dims, bytes: self.bytes_of(tensor)? })
+        };
+        self.tensors.iter().map(weight).collect()
+    }
+}
