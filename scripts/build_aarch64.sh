@@ -16,11 +16,10 @@ root=$1
 mkdir -p "$2"
 programs=$(realpath "$2")
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
-mirror=http://deb.debian.org/debian
 
 if [ ! -e "$root" ]; then
     compilers=rustc,cargo,gcc,libc6-dev,gcc-aarch64-linux-gnu,libc6-dev-arm64-cross,ca-certificates
-    debootstrap --variant=minbase --include="$compilers" unstable "$root" "$mirror"
+    debootstrap --variant=minbase --include="$compilers" unstable "$root"
 fi
 root=$(realpath "$root")
 # Only the files of the library are wanted, not the packages for aarch64 that it depends on. Its release must be that of
