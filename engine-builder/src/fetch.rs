@@ -1,16 +1,16 @@
 //! Downloads of weights: resumed where they were cut, and checked before they get their name.
 
 use crate::{Error, FileFacts, ModelFile, Origin, Result, weights};
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::fs::{self, OpenOptions, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tileforge_files::TEXT_MAXIMUM_BYTES;
-use tileforge_registry::{Progress, http};
+use tileforge_engine::digest::{FileDigest, sha256_file};
+use tileforge_files::{TEXT_MAXIMUM_BYTES, Transfer};
+use tileforge_registry::http;
+use tileforge_registry::partial::{Ended, NotKept, Partial};
 use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_RANGE, RANGE};
-
-const CHUNK: usize = 1 << 20;
 
 /// A hub with Hugging Face's addresses.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ pub struct Fetched {
 /// The model has no address, the machine is offline, the server refuses, the disk is full, or a file has another digest
 /// or length than was published. What was downloaded stays beside the file's place, and the next call goes on from
 /// there; a file of a wrong digest is removed.
-pub fn fetch(model: &ModelFile, folder: &Path, hub: &Hub, progress: &mut dyn Progress) -> Result<Vec<Fetched>> {
+pub fn fetch(model: &ModelFile, folder: &Path, hub: &Hub, progress: &mut dyn Transfer) -> Result<Vec<Fetched>> {
     let certificates = http::system_certificates();
     let has_certificates = !certificates.is_empty();
     let agent = http::agent(hub.patience, certificates, false);
@@ -49,7 +49,8 @@ pub fn fetch(model: &ModelFile, folder: &Path, hub: &Hub, progress: &mut dyn Pro
         let beside = model.path.with_file_name(file);
         let path = if beside.is_file() { beside } else { folder.join(&model.name).join(file) };
         if path.is_file() {
-            weights::check(&path, Some(&weights::record_beside(&path)), facts)?;
+            let found = sha256_file(&path)?.sha256;
+            weights::check_digest(&path, Some(&weights::record_beside(&path)), facts, &found)?;
             fetched.push(Fetched { path, downloaded: 0 });
             continue;
         }
@@ -93,91 +94,57 @@ struct Download<'a> {
     facts: &'a FileFacts,
 }
 
-/// How one answer of the server ended.
-enum Ended {
-    Complete,
-    /// The connection was cut, with the reason.
-    Cut(String),
-}
-
 impl Download<'_> {
     /// Downloads the file, and gives it its name once its digest is right. Returns the bytes that were downloaded.
-    fn run(&self, name: &str, progress: &mut dyn Progress) -> Result<u64> {
+    fn run(&self, name: &str, progress: &mut dyn Transfer) -> Result<u64> {
         let part = self.beside(".part");
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&part);
-        let mut file = file.map_err(|e| Error::file(&part, "create", e))?;
+        let file = file.map_err(|e| Error::file(&part, "create", e))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(Error::Busy { path: part }),
             Err(TryLockError::Error(error)) => return Err(Error::file(&part, "lock", error)),
         }
-        let downloaded = match self.all(name, &mut file, &part, progress) {
-            Ok(downloaded) => downloaded,
-            Err(error) => {
-                if file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
-                    remove(&part)?;
-                }
-                return Err(error);
+        let mut here = Partial::of(file, None).map_err(|not_kept| self.not_kept(not_kept))?;
+        let ended = here.complete(|here| self.attempt(name, here, progress)).and_then(|ended| match ended {
+            Ended::Complete => Ok(()),
+            Ended::Cut(reason) if here.length() == 0 => Err(Error::NoDownload { url: self.url.to_owned(), reason }),
+            Ended::Cut(reason) => Err(Error::Cut { url: self.url.to_owned(), part: part.clone(), reason }),
+        });
+        if let Err(error) = ended {
+            if here.length() == 0 {
+                remove(&part)?;
             }
-        };
-        let digest = self.check(&part)?;
-        file.sync_all().map_err(|e| Error::file(&part, "write", e))?;
-        weights::check_digest(self.path, Some(&weights::record_beside(self.path)), self.facts, &digest)?;
+            return Err(error);
+        }
+        let found = here.digest();
+        self.check(&part, &found)?;
+        here.sync().map_err(|not_kept| self.not_kept(not_kept))?;
+        weights::check_digest(self.path, Some(&weights::record_beside(self.path)), self.facts, &found.sha256)?;
         fs::rename(&part, self.path).map_err(|e| Error::file(self.path, "rename", e))?;
         remove(&self.beside(".part.etag"))?;
-        Ok(downloaded)
-    }
-
-    /// Downloads all that is missing. After a cut it goes on, as long as each attempt makes the file longer than it
-    /// ever was: so a server that begins anew each time, and is cut each time, ends it.
-    fn all(&self, name: &str, file: &mut File, part: &Path, progress: &mut dyn Progress) -> Result<u64> {
-        let length = |file: &File| file.metadata().map(|of| of.len()).map_err(|e| Error::file(part, "read", e));
-        let (mut downloaded, mut longest) = (0, length(file)?);
-        loop {
-            let reason = match self.attempt(name, file, part, &mut downloaded, progress)? {
-                Ended::Complete => return Ok(downloaded),
-                Ended::Cut(reason) => reason,
-            };
-            let here = length(file)?;
-            if here <= longest {
-                let url = self.url.to_owned();
-                return Err(match here {
-                    0 => Error::NoDownload { url, reason },
-                    _ => Error::Cut { url, part: part.to_owned(), reason },
-                });
-            }
-            longest = here;
-        }
+        Ok(here.came())
     }
 
     /// Asks for what is missing, and appends what comes.
-    fn attempt(
-        &self,
-        name: &str,
-        file: &mut File,
-        part: &Path,
-        downloaded: &mut u64,
-        progress: &mut dyn Progress,
-    ) -> Result<Ended> {
-        let failed = |action: &'static str| move |e: io::Error| Error::file(part, action, e);
-        let mut here = file.seek(SeekFrom::End(0)).map_err(failed("read"))?;
+    fn attempt(&self, name: &str, here: &mut Partial, progress: &mut dyn Transfer) -> Result<Ended> {
+        let forget = |here: &mut Partial| here.start_again().map_err(|not_kept| self.not_kept(not_kept));
         let tag = self.beside(".part.etag");
-        let mut request = self.agent.get(self.url);
-        if let Some(token) = self.token {
-            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
-        }
         let known = match tileforge_files::read_text(&tag, TEXT_MAXIMUM_BYTES) {
             Ok(tag) => Some(tag),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(Error::file(&tag, "read", error)),
         };
-        if here > 0 && known.is_none() && self.facts.sha256.is_none() {
+        if known.is_none() && self.facts.sha256.is_none() {
             // Nothing would tell that the rest is of another file.
-            file.set_len(0).map_err(failed("write"))?;
-            here = 0;
+            forget(here)?;
         }
-        if here > 0 {
-            request = request.header(RANGE, format!("bytes={here}-"));
+        let mut request = self.agent.get(self.url);
+        if let Some(token) = self.token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if here.length() > 0 {
+            request = request.header(RANGE, format!("bytes={}-", here.length()));
             // Where the file has changed since, the server sends all of it.
             if let Some(tag) = known {
                 request = request.header(IF_RANGE, tag);
@@ -188,19 +155,11 @@ impl Download<'_> {
             Err(error) => return Ok(Ended::Cut(error.to_string())),
         };
         let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let range = header(CONTENT_RANGE);
         match answer.status().as_u16() {
-            206 => {
-                let start = range.as_deref().and_then(http::start_of_range);
-                if start != Some(here) {
-                    let found = range.unwrap_or_else(|| "no range".into());
-                    return Err(self.answered(format!("expected the bytes from {here} on, found {found}")));
-                }
-            }
+            206 => here.goes_on_with(&answer).map_err(|reason| self.answered(reason))?,
             200 => {
                 // Everything from the beginning.
-                file.set_len(0).map_err(failed("write"))?;
-                here = file.seek(SeekFrom::Start(0)).map_err(failed("write"))?;
+                forget(here)?;
                 match header(ETAG) {
                     // A weak tag does not name the bytes.
                     Some(found) if !found.starts_with("W/") => {
@@ -211,16 +170,15 @@ impl Download<'_> {
             }
             416 => {
                 // Nothing is missing, or what is here is of another file.
-                if range.as_deref().and_then(|range| range.strip_prefix("bytes */")) == Some(here.to_string().as_str())
-                {
+                if header(CONTENT_RANGE) == Some(format!("bytes */{}", here.length())) {
                     return Ok(Ended::Complete);
                 }
-                if here == 0 {
+                if here.length() == 0 {
                     return Err(self.answered("expected the file, found the answer 416, which is for parts".into()));
                 }
-                file.set_len(0).map_err(failed("write"))?;
+                forget(here)?;
                 remove(&tag)?;
-                return self.attempt(name, file, part, downloaded, progress);
+                return self.attempt(name, here, progress);
             }
             status @ (401 | 403) => {
                 return Err(Error::Refused { url: self.url.to_owned(), status, has_token: self.token.is_some() });
@@ -229,38 +187,21 @@ impl Download<'_> {
             status @ (429 | 500..=599) => return Ok(Ended::Cut(format!("the server answered {status}"))),
             status => return Err(self.answered(format!("expected the file, found the answer {status}"))),
         }
-        let length = header(CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok()).map(|rest| here + rest);
+        let length = header(CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
+        let length = length.map(|rest| here.length().saturating_add(rest));
         if let (Some(expected), Some(found)) = (self.facts.size, length)
             && expected != found
         {
-            file.set_len(0).map_err(failed("write"))?;
+            forget(here)?;
             return Err(self.answered(format!("expected a file of {expected} bytes, found one of {found}")));
         }
-        progress.begin(name, length.or(self.facts.size), here);
-        let mut body = answer.body_mut().as_reader();
-        let mut buffer = vec![0; CHUNK];
-        loop {
-            let read = match body.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Ok(Ended::Cut(error.to_string())),
-            };
-            file.write_all(&buffer[..read]).map_err(failed("write"))?;
-            here += read as u64;
-            *downloaded += read as u64;
-            progress.advance(read as u64);
-        }
-        match length.filter(|length| *length != here) {
-            Some(length) => Ok(Ended::Cut(format!("the connection ended after {here} of {length} bytes"))),
-            None => Ok(Ended::Complete),
-        }
+        let size = length.or(self.facts.size);
+        progress.begin(name, size, here.length());
+        here.append(&mut answer, size, progress).map_err(|not_kept| self.not_kept(not_kept))
     }
 
-    /// Compares what was downloaded with what was published, and removes it if it is something else. Returns its
-    /// digest.
-    fn check(&self, part: &Path) -> Result<String> {
-        let found = tileforge_engine::digest::sha256_file(part)?;
+    /// Compares what was downloaded with what was published, and removes it if it is something else.
+    fn check(&self, part: &Path, found: &FileDigest) -> Result<()> {
         let wrong = match (&self.facts.sha256, self.facts.size) {
             (Some(expected), _) if *expected.to_ascii_lowercase() != found.sha256 => {
                 format!("expected the SHA-256 {expected}, found {}", found.sha256)
@@ -268,11 +209,18 @@ impl Download<'_> {
             (_, Some(expected)) if expected != found.bytes => {
                 format!("expected {expected} bytes, found {}", found.bytes)
             }
-            _ => return Ok(found.sha256),
+            _ => return Ok(()),
         };
         remove(part)?;
         remove(&self.beside(".part.etag"))?;
         Err(self.answered(format!("{wrong}: it is another file than the published one, and was removed")))
+    }
+
+    fn not_kept(&self, not_kept: NotKept) -> Error {
+        match not_kept {
+            NotKept::File { action, source } => Error::file(&self.beside(".part"), action, source),
+            NotKept::TooLong => self.answered("more bytes came than the file has".into()),
+        }
     }
 
     fn answered(&self, reason: String) -> Error {

@@ -6,6 +6,7 @@
 mod build;
 mod coverage;
 mod diffusion;
+mod digests;
 mod error;
 mod fetch;
 mod gate;
@@ -32,6 +33,7 @@ mod yaml;
 pub use build::{Built, Plans, build};
 pub use coverage::CalibrationBudget;
 pub use diffusion::{DiffusionOptions, DiffusionSource};
+pub use digests::Digests;
 pub use error::{Error, MissingWeights, Result};
 pub use fetch::{Fetched, Hub, fetch};
 pub use gate::{Measurement, figure};

@@ -26,14 +26,16 @@ pub fn input_digests<'k>(
     known.sort_by_key(|name| std::cmp::Reverse(name.len()));
     let mut files = Vec::new();
     for source in sources {
-        files.extend(source.inputs()?);
+        files.extend(source.input_digests()?);
     }
-    files.extend(beside.files.values().cloned());
+    for file in beside.files.values() {
+        files.push((file.clone(), sha256_file(file)?));
+    }
     let (mut named, mut done) = (BTreeMap::new(), BTreeSet::new());
-    for file in files.into_iter().filter(|file| done.insert(file.clone())) {
+    for (file, digest) in files.into_iter().filter(|(file, _)| done.insert(file.clone())) {
         let name = names_of(&file, &known, folders).into_iter().find(|name| !named.contains_key(name));
         let name = name.ok_or_else(|| Error::input(&file, "expected another name than those of the other files"))?;
-        named.insert(name, sha256_file(&file)?);
+        named.insert(name, digest);
     }
     Ok(named)
 }

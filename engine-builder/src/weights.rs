@@ -1,6 +1,6 @@
 //! Where the weights of models are on this machine, and whether they are the right ones.
 
-use crate::{Error, FileFacts, MissingWeights, ModelFile, Origin, Result};
+use crate::{Digests, Error, FileFacts, MissingWeights, ModelFile, Origin, Result};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ pub struct WeightFolders {
     pub folders: Vec<PathBuf>,
     /// The cache of Hugging Face's own programs (`hub/`), which is read and never written.
     pub hub_cache: Option<PathBuf>,
+    /// Digests of the weights that were looked at.
+    pub digests: Digests,
 }
 
 impl WeightFolders {
@@ -45,7 +47,7 @@ impl WeightFolders {
             if !place.is_file() {
                 return Err(self.missing(model, file));
             }
-            check(&place, self.record_of(model, file, &place).as_deref(), facts)?;
+            self.check(model, file, &place, facts)?;
         }
         Ok(path)
     }
@@ -58,8 +60,14 @@ impl WeightFolders {
         let path = self.path_of(model, file).ok_or_else(|| self.missing(model, file))?;
         let unknown = FileFacts::default();
         let facts = model.files.get(file).unwrap_or(&unknown);
-        check(&path, self.record_of(model, file, &path).as_deref(), facts)?;
+        self.check(model, file, &path, facts)?;
         Ok(path)
+    }
+
+    /// Compares a file with its published digest, or with the one of its first use.
+    fn check(&self, model: &ModelFile, file: &str, path: &Path, facts: &FileFacts) -> Result<()> {
+        let record = self.record_of(model, file, path);
+        check_digest(path, record.as_deref(), facts, &self.digests.of(path)?.sha256)
     }
 
     /// Where the digest of a file's first use is recorded: beside the file, or in the folder of downloads for one in
@@ -95,15 +103,11 @@ impl WeightFolders {
     }
 }
 
-/// Compares a file with its published digest, or with the one that was recorded on first use in `record`.
+/// Compares the digest of the file that is or will be at `path` with the published one, or with the one that was
+/// recorded on first use in `record`.
 ///
 /// # Errors
-/// The digests differ, or a file cannot be read or written.
-pub(crate) fn check(path: &Path, record: Option<&Path>, facts: &FileFacts) -> Result<()> {
-    check_digest(path, record, facts, &tileforge_engine::digest::sha256_file(path)?.sha256)
-}
-
-/// Compares the digest of the file that is or will be at `path`, as [`check`] does.
+/// The digests differ, or the record cannot be read or written.
 pub(crate) fn check_digest(path: &Path, record: Option<&Path>, facts: &FileFacts, found: &str) -> Result<()> {
     let wrong = |expected: &str, record: Option<&Path>| {
         let (path, record) = (path.to_owned(), record.map(Path::to_owned));

@@ -8,6 +8,7 @@
 //! | [`outputs`] | refuses to write over an input, for all programs |
 //! | [`unfinished`] | makes files and folders under temporary names, and removes those that killed programs left |
 //! | [`owner`] | says whether somebody else can change a file |
+//! | [`Transfer`] | is told how far files are that are downloaded or sent |
 
 /// The examples of the README are compiled with the tests.
 #[cfg(doctest)]
@@ -19,8 +20,10 @@ mod name;
 mod open;
 pub mod outputs;
 pub mod owner;
+mod transfer;
 pub mod unfinished;
 
 pub use link::link_or_copy;
 pub use name::is_plain;
 pub use open::{Refused, TEXT_MAXIMUM_BYTES, open, open_folder, open_folder_in, open_in, read, read_opened, read_text};
+pub use transfer::Transfer;

@@ -1,19 +1,17 @@
-//! Files that are downloaded: resumed where they were cut, and digested while they come.
+//! The files of an engine, out of its repository.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest as _, Sha256};
-use tileforge_engine::digest::hexadecimal;
-use ureq::http::header::{CONTENT_LENGTH, CONTENT_RANGE};
+use tileforge_files::Transfer;
+use ureq::http::header::CONTENT_LENGTH;
 
 use crate::client::{Registry, read};
 use crate::document::{Descriptor, Digest};
 use crate::error::{Error, Result};
-use crate::http::{CHUNK, start_of_range};
-use crate::progress::Progress;
+use crate::partial::{Ended, NotKept, Partial};
 
 /// The folder beside an engine's place that keeps what was downloaded until the engine is whole. It is locked while it
 /// is in use, and holds a file `sha256-…` for each file of the engine.
@@ -94,31 +92,30 @@ impl Parts {
     /// Downloads a file, or what is missing of it. Returns the bytes that came.
     ///
     /// After a cut it goes on as long as each attempt makes the file longer than it ever was.
-    pub(crate) fn fetch(&self, registry: &Registry, wanted: &Wanted<'_>, progress: &mut dyn Progress) -> Result<u64> {
+    pub(crate) fn fetch(&self, registry: &Registry, wanted: &Wanted<'_>, progress: &mut dyn Transfer) -> Result<u64> {
         let path = self.file(&wanted.digest);
-        let failed = |action: &'static str| Error::on(&path, action);
         let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
-        let mut here = Here { file: opened.map_err(failed("create"))?, path: &path, length: 0, sha256: Sha256::new() };
-        here.digest_what_came(wanted.size)?;
-        progress.begin(wanted.name, Some(wanted.size), here.length);
-        let (mut came, mut longest) = (0, here.length);
-        while here.length < wanted.size {
-            let Some(reason) = here.attempt(registry, wanted, &mut came, progress)? else { break };
-            if here.length <= longest {
-                let (file, kept) = (wanted.name.to_owned(), self.folder.clone());
-                return Err(match here.length {
-                    0 => Error::Unreachable { url: registry.reference().to_string(), reason },
-                    _ => Error::Cut { file, kept, reason },
-                });
-            }
-            longest = here.length;
+        let opened = opened.map_err(Error::on(&path, "create"))?;
+        let kept = |not_kept| wanted.not_kept(not_kept, registry, &path);
+        let mut here = Partial::of(opened, Some(wanted.size)).map_err(kept)?;
+        progress.begin(wanted.name, Some(wanted.size), here.length());
+        let ended = here.complete(|here| match wanted.size - here.length() {
+            0 => Ok(Ended::Complete),
+            _ => wanted.attempt(registry, here, &path, progress),
+        })?;
+        if let Ended::Cut(reason) = ended {
+            let (file, kept) = (wanted.name.to_owned(), self.folder.clone());
+            return Err(match here.length() {
+                0 => Error::Unreachable { url: registry.reference().to_string(), reason },
+                _ => Error::Cut { file, kept, reason },
+            });
         }
-        let found = Digest::from_hexadecimal(&hexadecimal(&here.sha256.finalize()));
+        let found = Digest::from_hexadecimal(&here.digest().sha256);
         if found != wanted.digest {
-            fs::remove_file(&path).map_err(failed("remove"))?;
+            fs::remove_file(&path).map_err(Error::on(&path, "remove"))?;
             return Err(wanted.altered(registry, wanted.digest.to_string(), found.to_string()));
         }
-        Ok(came)
+        Ok(here.came())
     }
 }
 
@@ -165,109 +162,49 @@ impl<'a> Wanted<'a> {
         let (reference, file) = (registry.reference().to_string(), self.name.to_owned());
         Error::Missing { reference, file, digest: self.digest.clone() }
     }
-}
 
-/// What is here of a file.
-struct Here<'p> {
-    file: File,
-    path: &'p Path,
-    length: u64,
-    /// The digest of what is here.
-    sha256: Sha256,
-}
-
-impl Here<'_> {
-    fn failed(&self, action: &'static str) -> impl FnOnce(io::Error) -> Error {
-        Error::on(self.path, action)
-    }
-
-    /// Forgets everything that came.
-    fn start_again(&mut self) -> Result<()> {
-        self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0))).map_err(self.failed("write"))?;
-        (self.length, self.sha256) = (0, Sha256::new());
-        Ok(())
-    }
-
-    /// Digests what an earlier attempt left. More than the whole file is of no use.
-    fn digest_what_came(&mut self, most: u64) -> Result<()> {
-        let length = self.file.metadata().map_err(self.failed("inspect"))?.len();
-        if length > most {
-            return self.start_again();
-        }
-        let mut buffer = vec![0; CHUNK];
-        loop {
-            match self.file.read(&mut buffer).map_err(self.failed("read"))? {
-                0 => return Ok(()),
-                count => {
-                    self.sha256.update(&buffer[..count]);
-                    self.length += count as u64;
-                }
-            }
+    fn not_kept(&self, not_kept: NotKept, registry: &Registry, path: &Path) -> Error {
+        match not_kept {
+            NotKept::File { action, source } => Error::on(path, action)(source),
+            NotKept::TooLong => self.altered(registry, format!("{} bytes", self.size), "more".into()),
         }
     }
 
-    /// Asks for what is missing, and appends what comes. Returns why it was cut, if it was.
+    /// Asks for what is missing, and appends what comes to the file at `path`.
     fn attempt(
-        &mut self,
+        &self,
         registry: &Registry,
-        wanted: &Wanted<'_>,
-        came: &mut u64,
-        progress: &mut dyn Progress,
-    ) -> Result<Option<String>> {
-        let mut answer = match registry.blob(&wanted.digest, self.length) {
+        here: &mut Partial,
+        path: &Path,
+        progress: &mut dyn Transfer,
+    ) -> Result<Ended> {
+        let mut answer = match registry.blob(&self.digest, here.length()) {
             Ok(answer) => answer,
-            Err(Error::Unreachable { reason, .. }) => return Ok(Some(reason)),
+            Err(Error::Unreachable { reason, .. }) => return Ok(Ended::Cut(reason)),
             Err(error) => return Err(error),
         };
-        let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let (range, length) = (header(CONTENT_RANGE), header(CONTENT_LENGTH));
         match answer.status().as_u16() {
-            206 if range.as_deref().and_then(start_of_range) == Some(self.length) => {}
             206 => {
-                let found = range.unwrap_or_else(|| "none".into());
-                let problem = format!("expected the bytes from {} on, found the range {found}", self.length);
-                return Err(Error::Answer { url: wanted.digest.to_string(), problem });
+                let goes_on = here.goes_on_with(&answer);
+                goes_on.map_err(|problem| Error::Answer { url: self.digest.to_string(), problem })?;
             }
             // Everything from the beginning.
             200 => {
-                self.start_again()?;
-                progress.begin(wanted.name, Some(wanted.size), 0);
+                here.start_again().map_err(|not_kept| self.not_kept(not_kept, registry, path))?;
+                progress.begin(self.name, Some(self.size), 0);
             }
-            404 => return Err(wanted.missing(registry)),
-            _ => match registry.unexpected(&wanted.digest.to_string(), &mut answer) {
-                Error::Unreachable { reason, .. } => return Ok(Some(reason)),
+            404 => return Err(self.missing(registry)),
+            _ => match registry.unexpected(&self.digest.to_string(), &mut answer) {
+                Error::Unreachable { reason, .. } => return Ok(Ended::Cut(reason)),
                 error => return Err(error),
             },
         }
-        let missing = wanted.size - self.length;
-        if let Some(length) = length.and_then(|text| text.parse::<u64>().ok())
-            && length != missing
-        {
-            let (expected, found) = (format!("{} bytes", wanted.size), self.length.saturating_add(length));
-            return Err(wanted.altered(registry, expected, found.to_string()));
+        let missing = self.size - here.length();
+        let length = answer.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if let Some(length) = length.filter(|length| *length != missing) {
+            let (expected, found) = (format!("{} bytes", self.size), here.length().saturating_add(length));
+            return Err(self.altered(registry, expected, found.to_string()));
         }
-        // One byte more than is missing shows that there are too many.
-        let mut body = answer.body_mut().as_reader().take(missing.saturating_add(1));
-        let mut buffer = vec![0; CHUNK];
-        loop {
-            let count = match body.read(&mut buffer) {
-                Ok(0) if self.length == wanted.size => return Ok(None),
-                Ok(0) => {
-                    let (here, all) = (self.length, wanted.size);
-                    return Ok(Some(format!("the connection ended after {here} of {all} bytes")));
-                }
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Ok(Some(error.to_string())),
-            };
-            if self.length + count as u64 > wanted.size {
-                return Err(wanted.altered(registry, format!("{} bytes", wanted.size), "more".into()));
-            }
-            self.file.write_all(&buffer[..count]).map_err(self.failed("write"))?;
-            self.sha256.update(&buffer[..count]);
-            self.length += count as u64;
-            *came += count as u64;
-            progress.advance(count as u64);
-        }
+        here.append(&mut answer, Some(self.size), progress).map_err(|not_kept| self.not_kept(not_kept, registry, path))
     }
 }

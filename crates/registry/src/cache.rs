@@ -4,13 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use tileforge_engine::{MANIFEST_FILE, PublicKey, exchange};
-use tileforge_files::unfinished;
+use tileforge_files::{Transfer, unfinished};
 
 use crate::blob::Parts;
 use crate::client::Registry;
 use crate::document::{DOCUMENT_MAXIMUM_BYTES, Digest};
 use crate::error::{Error, Result};
-use crate::progress::Progress;
 use crate::pull::{Pulled, Variant, pull_with};
 
 /// A folder of engines and indexes, by their digests. What a digest names never changes, so that nothing in it gets
@@ -39,7 +38,7 @@ impl Cache {
         registry: &Registry,
         variant: &Variant,
         key: Option<&PublicKey>,
-        progress: &mut dyn Progress,
+        progress: &mut dyn Transfer,
     ) -> Result<(PathBuf, Option<Pulled>)> {
         let directory = self.engine(&variant.digest);
         if self.has_engine(&variant.digest) {

@@ -39,8 +39,3 @@ pub fn agent(patience: Duration, certificates: Vec<Certificate<'static>>, encryp
         .build()
         .into()
 }
-
-/// The first byte of a `Content-Range`.
-pub fn start_of_range(range: &str) -> Option<u64> {
-    range.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
-}

@@ -16,6 +16,7 @@
 //! | [`annotations`] | what an index says of an engine, derived from the engine's manifest |
 //! | [`document`] | the manifests and indexes of the OCI image specification |
 //! | [`http`] | the HTTP client of the programs |
+//! | [`partial`] | a file that is downloaded, whatever server it comes from |
 
 /// The examples of the README are compiled with the tests.
 #[cfg(doctest)]
@@ -31,7 +32,7 @@ mod credentials;
 pub mod document;
 mod error;
 pub mod http;
-mod progress;
+pub mod partial;
 mod pull;
 mod push;
 mod reason;
@@ -44,7 +45,6 @@ pub use client::{Purpose, Registry};
 pub use credentials::Credentials;
 pub use document::Digest;
 pub use error::{Error, Result};
-pub use progress::Progress;
 pub use pull::{Offer, Pulled, Variant, pull};
 pub use push::{Pushed, PushedEngine, push};
 pub use reference::{Reference, Version};

@@ -9,7 +9,7 @@ use tileforge_engine::signature::SIGNATURE_FILE;
 use tileforge_engine::{
     BundleManifest, Contents, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, PublicKey, Requirements, manifest_of,
 };
-use tileforge_files::link_or_copy;
+use tileforge_files::{Transfer, link_or_copy};
 
 use crate::annotations::{self, Lie};
 use crate::blob::{Parts, Wanted};
@@ -17,7 +17,6 @@ use crate::cache::Cache;
 use crate::client::Registry;
 use crate::document::{Annotations, Descriptor, Digest, Document, FILE_PATH, MANIFEST, MODEL, Manifest};
 use crate::error::{Error, Result};
-use crate::progress::Progress;
 use crate::reference::Version;
 use crate::signatures;
 
@@ -137,7 +136,7 @@ pub fn pull(
     variant: &Variant,
     directory: &Path,
     key: Option<&PublicKey>,
-    progress: &mut dyn Progress,
+    progress: &mut dyn Transfer,
 ) -> Result<Pulled> {
     exchange::place_for(directory)?;
     let parts = Parts::beside(directory, false)?;
@@ -151,7 +150,7 @@ pub(crate) fn pull_with(
     directory: &Path,
     key: Option<&PublicKey>,
     parts: Parts,
-    progress: &mut dyn Progress,
+    progress: &mut dyn Transfer,
 ) -> Result<Pulled> {
     let pulled = Engine::ask(registry, variant, key).and_then(|engine| {
         let downloaded = engine.download(registry, &parts, progress)?;
@@ -229,7 +228,7 @@ impl Engine {
     }
 
     /// Downloads what is not here yet. Returns the bytes that came.
-    fn download(&self, registry: &Registry, parts: &Parts, progress: &mut dyn Progress) -> Result<u64> {
+    fn download(&self, registry: &Registry, parts: &Parts, progress: &mut dyn Transfer) -> Result<u64> {
         let mut seen = BTreeSet::new();
         let unique: Vec<_> = self.layers.iter().filter(|(_, layer)| seen.insert(&layer.digest)).collect();
         let missing = unique.iter().map(|(_, layer)| layer.size.saturating_sub(parts.length(&layer.digest)));

@@ -10,6 +10,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tileforge_engine::digest::{FileDigest, hexadecimal};
 use tileforge_engine::{MANIFEST_FILE, Requirements, Source};
+use tileforge_files::Transfer;
 
 use crate::annotations;
 use crate::client::{Content, Registry};
@@ -18,7 +19,6 @@ use crate::document::{
     WEIGHT_LAYER,
 };
 use crate::error::{Error, Result};
-use crate::progress::Progress;
 use crate::pull::is_engine;
 use crate::reference::Version;
 use crate::signatures::{self, NOTHING};
@@ -77,7 +77,7 @@ impl Count {
 /// # Errors
 /// The reference has a digest; two engines are for one profile in one precision; the registry cannot be reached or
 /// refuses; a file of an engine is missing or altered.
-pub fn push(registry: &Registry, engines: &[Source], add: bool, progress: &mut dyn Progress) -> Result<Pushed> {
+pub fn push(registry: &Registry, engines: &[Source], add: bool, progress: &mut dyn Transfer) -> Result<Pushed> {
     let version = registry.reference().version();
     if matches!(version, Version::Digest(_)) {
         return Err(Error::PushToDigest { reference: registry.reference().to_string() });
@@ -149,7 +149,7 @@ fn written(registry: &Registry, document: &impl Serialize) -> Result<Vec<u8>> {
 
 struct Sending<'a> {
     registry: &'a Registry,
-    progress: &'a mut dyn Progress,
+    progress: &'a mut dyn Transfer,
     /// What the registry has, as far as we know.
     known: BTreeSet<Digest>,
     sent: Count,
@@ -272,7 +272,7 @@ struct Checked<'a> {
     left: u64,
     sha256: Sha256,
     problem: Option<Error>,
-    progress: &'a mut dyn Progress,
+    progress: &'a mut dyn Transfer,
 }
 
 impl Checked<'_> {
@@ -364,7 +364,7 @@ mod tests {
 
     struct Nothing;
 
-    impl Progress for Nothing {
+    impl Transfer for Nothing {
         fn begin(&mut self, _: &str, _: Option<u64>, _: u64) {}
 
         fn advance(&mut self, _: u64) {}

@@ -25,7 +25,10 @@ pub(crate) fn failed(url: &str, error: &ureq::Error) -> Error {
         _ => None,
     };
     match tls {
-        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => Error::UnknownAuthority { url },
+        // A bad signature: an authority of the same name is known, with another key.
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
+            Error::UnknownAuthority { url }
+        }
         Some(rustls::Error::InvalidCertificate(problem)) => Error::Untrusted { url, reason: untrusted(problem) },
         Some(rustls::Error::InvalidMessage(_)) => {
             Error::Unreachable { url, reason: "what it sends is not encrypted by TLS".into() }
@@ -70,7 +73,9 @@ mod tests {
         assert_eq!(of_certificate(CertificateError::Expired), "it has expired");
         assert_eq!(of_certificate(CertificateError::NotValidYet), "it is not valid yet");
         assert_eq!(of_certificate(CertificateError::NotValidForName), "it is for another host");
-        assert!(of_certificate(CertificateError::UnknownIssuer).contains("does not know the authority"));
+        for unknown in [CertificateError::UnknownIssuer, CertificateError::BadSignature] {
+            assert!(of_certificate(unknown).contains("does not know the authority"));
+        }
         let foreign = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
         assert!(reason(foreign).contains("not encrypted by TLS"));
     }

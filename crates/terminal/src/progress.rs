@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tileforge_files::Transfer;
 
 use crate::lines::{Lines, Stage};
 use crate::output::report;
@@ -149,6 +150,17 @@ impl Progress {
             Shown::Lines(lines) => lines.rest(),
             Shown::Nothing => {}
         }
+    }
+}
+
+impl Transfer for Progress {
+    fn begin(&mut self, file: &str, length: Option<u64>, done: u64) {
+        Progress::begin(self, file, length, Unit::Bytes);
+        self.set(done);
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        self.add(bytes);
     }
 }
 

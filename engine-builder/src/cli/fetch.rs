@@ -1,10 +1,10 @@
 //! `engine-builder fetch`: downloads weights.
 
-use super::{CommandResult, Failure, models, result, talk};
+use super::{CommandResult, Failure, models, result};
 use std::path::PathBuf;
 use std::time::Duration;
 use tileforge_engine_builder::{Hub, ModelFile, fetch};
-use tileforge_terminal::report;
+use tileforge_terminal::{Progress, report};
 
 /// How long a server may send nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
         let reason = "there is no home folder to keep weights in; set MODEL_PATH, or give a folder with --into";
         return Err(Failure::Usage(reason.into()));
     };
-    let (hub, mut shown) = (hub()?, talk::Transferred::default());
+    let (hub, mut shown) = (hub()?, Progress::new());
     let mut paths = Vec::new();
     for model in &found {
         report(&format!("{}: licence of the weights: {}", model.name, model.licence));

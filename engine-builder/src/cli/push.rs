@@ -1,12 +1,11 @@
 //! `engine-builder push`: engines into a registry.
 
-use super::talk::Transferred;
 use super::{CommandResult, Failure, result, result_json};
 use std::env;
 use std::path::PathBuf;
 use tileforge_engine::Source;
 use tileforge_registry::{Authorities, Credentials, Purpose, Pushed, Reference, Registry, push};
-use tileforge_terminal::report;
+use tileforge_terminal::{Progress, report};
 
 const HELP: &str = "\
 Examples:
@@ -48,7 +47,7 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
     let authorities = Authorities::from_variables(|name| env::var_os(name));
     let registry = Registry::new(&arguments.reference, Purpose::Push, credentials, &authorities, arguments.plain_http);
     let registry = registry.map_err(Failure::Registry)?;
-    let mut shown = Transferred::default();
+    let mut shown = Progress::new();
     let pushed = push(&registry, &engines, arguments.add, &mut shown);
     shown.finish();
     let pushed = pushed.map_err(Failure::Registry)?;

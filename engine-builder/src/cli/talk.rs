@@ -23,25 +23,3 @@ impl Progress for Shown {
         self.0.add(1);
     }
 }
-
-/// Shows how far files are that are downloaded or sent.
-#[derive(Default)]
-pub(super) struct Transferred(tileforge_terminal::Progress);
-
-impl Transferred {
-    /// Removes the progress bar.
-    pub(super) fn finish(&self) {
-        self.0.finish();
-    }
-}
-
-impl tileforge_registry::Progress for Transferred {
-    fn begin(&mut self, file: &str, length: Option<u64>, done: u64) {
-        self.0.begin(file, length, Unit::Bytes);
-        self.0.set(done);
-    }
-
-    fn advance(&mut self, bytes: u64) {
-        self.0.add(bytes);
-    }
-}

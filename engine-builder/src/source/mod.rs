@@ -4,12 +4,13 @@ mod any_size;
 mod sizes;
 
 use crate::profile::Profile;
-use crate::{Error, GraphFile, ModelFile, ModelSizes, Result, WeightFolders};
+use crate::{Digests, Error, GraphFile, ModelFile, ModelSizes, Result, WeightFolders};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tileforge_contract::{ARCHITECTURE_KEY, Contract, Shapes, Sizes, Task};
+use tileforge_engine::digest::FileDigest;
 use tileforge_exporter::arch::GraphOf;
 use tileforge_exporter::lora::{self, Lora};
 use tileforge_exporter::pipeline::{Part, Pipeline, weights_in};
@@ -67,6 +68,7 @@ pub struct Source {
     latent_pixels: usize,
     /// It is one graph of several that do a model's work together.
     is_part: bool,
+    digests: Digests,
 }
 
 #[derive(Debug)]
@@ -114,7 +116,7 @@ impl Source {
             "onnx" if options.task.is_some() || !options.hyperparameters.is_empty() => {
                 Err(Error::input(path, "a task and hyperparameters are for checkpoints; a graph has its own"))
             }
-            "onnx" => Ok(Source { asked: options.sizes.clone(), frames: options.frames, ..Self::of_graph(path)? }),
+            "onnx" => Self::of_graph(path, options),
             _ if Self::is_checkpoint(path) => {
                 Self::of_opened(name_of(path), &Opened::new(path)?, options.task, &options.hyperparameters, options)
             }
@@ -250,10 +252,11 @@ impl Source {
             lengths: Vec::new(),
             latent_pixels: LATENT_PIXELS,
             is_part: false,
+            digests: options.weights.digests.clone(),
         })
     }
 
-    fn of_graph(path: &Path) -> Result<Self> {
+    fn of_graph(path: &Path, options: &SourceOptions) -> Result<Self> {
         let model = tileforge_graph::load(path)?;
         tileforge_graph::check_checkpoints(path)?;
         let architecture = model.metadata.get(ARCHITECTURE_KEY).cloned().ok_or_else(|| {
@@ -272,23 +275,23 @@ impl Source {
             architecture,
             parameters: model.parameters(),
             kind: Kind::Graph(Box::new(model)),
-            asked: Vec::new(),
-            frames: None,
+            asked: options.sizes.clone(),
+            frames: options.frames,
             batches: Vec::new(),
             lengths: Vec::new(),
             latent_pixels: LATENT_PIXELS,
             is_part: false,
+            digests: options.weights.digests.clone(),
         })
     }
 
-    /// Opens one component of a diffusion pipeline, for pictures of these sizes in pixels.
+    /// Opens one component of a diffusion pipeline.
     ///
     /// # Errors
     /// The component's tensors are not those of the network that it should be.
-    pub(crate) fn of_component(path: &Path, part: &Part, sizes: &[Size]) -> Result<Self> {
+    pub(crate) fn of_component(path: &Path, part: &Part, options: &SourceOptions) -> Result<Self> {
         let opened = Opened { path: path.to_owned(), checkpoint: part.checkpoint.clone() };
-        let options = SourceOptions { sizes: sizes.to_vec(), ..SourceOptions::default() };
-        Ok(Self::of_opened(part.name.clone(), &opened, Some(part.task), &part.hints, &options)?.into_part())
+        Ok(Self::of_opened(part.name.clone(), &opened, Some(part.task), &part.hints, options)?.into_part())
     }
 
     /// The same as one graph of several.
@@ -341,7 +344,7 @@ impl Source {
     pub fn checkpoint_sha256(&self) -> Result<Option<String>> {
         match &self.kind {
             Kind::Checkpoint { checkpoint, .. } => match checkpoint.files() {
-                [file] => Ok(Some(tileforge_engine::digest::sha256_file(file)?.sha256)),
+                [file] => Ok(Some(self.digests.of(file)?.sha256)),
                 _ => Ok(None),
             },
             Kind::Graph(_) => Ok(None),
@@ -385,9 +388,14 @@ impl Source {
         }
     }
 
-    /// The files that decide what the graphs are: weights and their index, the configuration beside them, or a graph
-    /// with its weights.
-    pub(crate) fn inputs(&self) -> Result<Vec<PathBuf>> {
+    /// The files that decide what the graphs are, with their digests.
+    pub(crate) fn input_digests(&self) -> Result<Vec<(PathBuf, FileDigest)>> {
+        let digested = |file: PathBuf| self.digests.of(&file).map(|digest| (file, digest));
+        self.inputs()?.into_iter().map(digested).collect()
+    }
+
+    /// Weights and their index, the configuration beside them, or a graph with its weights.
+    fn inputs(&self) -> Result<Vec<PathBuf>> {
         match &self.kind {
             Kind::Checkpoint { checkpoint, .. } => {
                 let mut files = vec![checkpoint.path().to_owned()];

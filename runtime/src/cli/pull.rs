@@ -8,11 +8,11 @@ use tileforge_registry::{Offer, Reference, Variant, pull};
 use tileforge_runtime::Result;
 use tileforge_session::Environment;
 use tileforge_session::choice::{self, Candidate};
-use tileforge_terminal::{print, print_json, report};
+use tileforge_terminal::{Progress, print, print_json, report};
 
 use super::chosen::Signed;
 use super::failure::{CommandResult, Failure};
-use super::registry::{self, Transferred};
+use super::registry;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     };
     report(&candidate.verdict.to_string());
     let variant = &variants[candidate.index];
-    let mut shown = Transferred::default();
+    let mut shown = Progress::new();
     let pulled = pull(&registry, variant, output, key.as_ref(), &mut shown);
     shown.finish();
     let pulled = pulled?;

@@ -10,7 +10,7 @@ use tileforge_registry::{
 use tileforge_runtime::Result;
 use tileforge_session::choice::{self, Candidate};
 use tileforge_session::{Environment, Placement};
-use tileforge_terminal::{Progress, Unit, report};
+use tileforge_terminal::{Progress, report};
 
 use super::chosen::Signed;
 use super::failure::{CommandResult, Failure};
@@ -48,7 +48,7 @@ fn cached(reference: &Reference, key: Option<&PublicKey>, environment: &Environm
     let ranked = rank(&offer.variants, environment);
     let candidate = choice::best(&ranked, false)?;
     let variant = &offer.variants[candidate.index];
-    let mut shown = Transferred::default();
+    let mut shown = Progress::new();
     let (directory, pulled) = cache.bring(&registry, variant, key, &mut shown)?;
     shown.finish();
     if let Some(pulled) = pulled {
@@ -68,26 +68,4 @@ pub(crate) fn open(reference: &Reference, plain_http: bool) -> Result<Registry, 
 pub(crate) fn rank(variants: &[Variant], environment: &Environment) -> Vec<Candidate> {
     let requirements: Vec<_> = variants.iter().map(|variant| variant.requirements.clone()).collect();
     choice::ranked(&requirements, environment, &Placement::default())
-}
-
-/// Shows how far files are that are downloaded.
-#[derive(Default)]
-pub(crate) struct Transferred(Progress);
-
-impl Transferred {
-    /// Removes the progress bar.
-    pub(crate) fn finish(&self) {
-        self.0.finish();
-    }
-}
-
-impl tileforge_registry::Progress for Transferred {
-    fn begin(&mut self, file: &str, length: Option<u64>, done: u64) {
-        self.0.begin(file, length, Unit::Bytes);
-        self.0.set(done);
-    }
-
-    fn advance(&mut self, bytes: u64) {
-        self.0.add(bytes);
-    }
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 const MAY_KNOW: [(&str, &[&str]); 12] = [
     ("contract", &[]),
     ("files", &[]),
-    ("terminal", &[]),
+    ("terminal", &["files"]),
     ("image", &["files"]),
     ("graph", &["contract", "files"]),
     ("engine", &["contract", "files"]),
