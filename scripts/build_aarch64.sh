@@ -22,16 +22,19 @@ if [ ! -e "$root" ]; then
     debootstrap --variant=minbase --include="$compilers" unstable "$root"
 fi
 root=$(realpath "$root")
-# Only the files of the library are wanted, not the packages for aarch64 that it depends on. Its release must be that of
-# the compiler, so it comes from the mirror as debootstrap found it, which does not ask how old that is.
+# Only the files of two libraries are wanted, not the packages that they depend on. Rust's has the release of the
+# compiler, so it comes from the mirror as debootstrap found it, which does not ask how old that is. The C library is
+# Debian 12's: programs need at least the one that they were linked with.
 if [ ! -e "$root/usr/lib/rustlib/aarch64-unknown-linux-gnu" ]; then
     chroot "$root" sh -ec '
+        sed "s/ unstable / bookworm /" /etc/apt/sources.list >/etc/apt/sources.list.d/bookworm.list
         dpkg --add-architecture arm64
         apt-get --option Acquire::Check-Valid-Until=false update
-        cd /tmp
-        apt-get download libstd-rust-dev:arm64
-        dpkg-deb --extract libstd-rust-dev_*_arm64.deb /
-        rm libstd-rust-dev_*_arm64.deb'
+        mkdir /tmp/libraries
+        cd /tmp/libraries
+        apt-get download libstd-rust-dev:arm64 libc6-arm64-cross/bookworm libc6-dev-arm64-cross/bookworm
+        for package in *.deb; do dpkg-deb --extract "$package" /; done
+        rm -r /tmp/libraries'
 fi
 
 mkdir -p "$root/source" "$root/cargo" "$root/programs"

@@ -1,6 +1,6 @@
 //! Samples that a graph is measured on: a value for each input, made according to its meaning in the contract.
 
-use crate::test_image::test_image;
+use crate::test_image::{discs, test_image};
 use crate::{Error, Result};
 use ndarray::ArrayD;
 use safetensors::tensor::{Dtype, SafeTensors};
@@ -28,7 +28,7 @@ pub(crate) fn picture_input(contract: &Contract) -> Option<&TensorSpec> {
     (flat && others.into_iter().all(made)).then_some(picture)
 }
 
-/// Sample `number` for a graph of fixed shapes, always the same. Pictures are test images. Latent pictures and
+/// Sample `number` for a graph of fixed shapes, always the same. Pictures are made up. Latent pictures and
 /// embeddings are noise of deviation 1, as in pipelines.
 ///
 /// # Errors
@@ -91,12 +91,12 @@ fn normal(noise: &mut Noise, count: usize) -> Vec<f32> {
     (0..count).map(|_| (0..12).map(|_| noise.next_signed()).sum::<f32>() / 2.0).collect()
 }
 
-/// Test images for a tensor of pixels: `[batch, channels, height, width]`, or with frames after the channels.
+/// Pictures for a tensor of pixels: `[batch, channels, height, width]`, or with frames after the channels.
 fn pictures(dims: &[usize], range: [f32; 2], number: usize) -> Vec<f32> {
-    // Sample 0 is the whole test image. Every other sample is a part of a larger one.
+    // Sample 0 is the image of self-tests. Every other sample is a picture of its own.
     let image = |size: [usize; 3], number: usize| match number {
         0 => test_image(size[0], size[1], size[2], range),
-        number => part_of_test_image(size, range, number as u64),
+        number => discs(size, range, number as u64),
     };
     match *dims {
         // Each picture of a batch is another one, so that a graph that mixes them up is found.
@@ -127,18 +127,6 @@ pub(crate) fn normalise(pixels: &mut [f32], Normalisation { mean, deviation }: N
         let channel = at / plane.max(1) % mean.len();
         *pixel = (*pixel - mean[channel]) / deviation[channel];
     }
-}
-
-/// A part `[channels, height, width]` of a test image that is twice as high and twice as wide.
-fn part_of_test_image([channels, height, width]: [usize; 3], range: [f32; 2], seed: u64) -> Vec<f32> {
-    let (rows, columns) = (height * 2, width * 2);
-    let image = test_image(channels, rows, columns, range);
-    let mut noise = Noise::new(seed);
-    let mut draw =
-        |length: usize| ((noise.next_signed() * 0.5 + 0.5) * (length + 1) as f32).floor().min(length as f32) as usize;
-    let (x, y) = (draw(columns - width), draw(rows - height));
-    let rows_of = |c: usize| (0..height).map(move |row| ((c * rows) + y + row) * columns + x);
-    (0..channels).flat_map(rows_of).flat_map(|at| &image[at..at + width]).copied().collect()
 }
 
 /// Tokens of a text: the start, words, and the end up to the full length.

@@ -1,4 +1,5 @@
-//! Test images: always the same, with something of everything that photos contain.
+//! Pictures that are made up, always the same: an image with something of everything that photos contain, and any number
+//! of pictures with as much of it as photos.
 
 use std::f32::consts::TAU;
 use tileforge_exporter::Noise;
@@ -24,6 +25,61 @@ pub(crate) fn test_image(channels: usize, height: usize, width: usize, range: [f
     image
 }
 
+/// Radius of the smallest disc of [`discs`], in pixels.
+const SMALLEST: f32 = 1.5;
+/// A pixel is done when no more than this of it is open.
+const OPEN: f32 = 1.0 / 64.0;
+
+/// A picture `[channels, height, width]` with values in `range`: discs that cover each other, as things do in photos.
+///
+/// Edges, flat parts and contrasts at every scale are as frequent as in photos, because the number of discs falls with
+/// the third power of their radius (Lee, Mumford and Huang, <https://doi.org/10.1023/A:1011109015675>). Some discs are
+/// out of focus, shaded or grained. Each `number` is another picture.
+pub(crate) fn discs([channels, height, width]: [usize; 3], range: [f32; 2], number: u64) -> Vec<f32> {
+    let mut noise = Noise::new(number);
+    let plane = height * width;
+    let (rows, columns) = (height as f32, width as f32);
+    let largest = (rows.max(columns) / 4.0).max(SMALLEST);
+    // From front to back: how much of a pixel is still open, and what is seen in the rest of it.
+    let (mut open, mut seen) = (vec![1.0_f32; plane], vec![0.0_f32; channels * plane]);
+    let mut undone = plane;
+    let mut colour = vec![0.0; channels];
+    while undone > 0 {
+        let mut between = |low: f32, high: f32| low + (noise.next_signed() * 0.5 + 0.5) * (high - low);
+        let radius = SMALLEST / (1.0 - between(0.0, 1.0) * (1.0 - (SMALLEST / largest).powi(2))).sqrt();
+        let blur = 1.0 + radius * between(0.0, 1.0).powi(4);
+        let (x, y) = (between(-largest, columns + largest), between(-largest, rows + largest));
+        // Channels differ less than discs do.
+        let light = between(0.0, 1.0);
+        colour.fill_with(|| light + between(-0.15, 0.15));
+        let (across, down) = (between(-0.15, 0.15), between(-0.15, 0.15));
+        let grain = 0.1 * between(0.0, 1.0).powi(2);
+        let reach = radius + blur;
+        let within = |at: f32, length: usize| (at.max(0.0) as usize).min(length);
+        for row in within(y - reach, height)..within(y + reach + 1.0, height) {
+            for column in within(x - reach, width)..within(x + reach + 1.0, width) {
+                let (right, below) = (column as f32 - x, row as f32 - y);
+                let covers = ((radius - (right * right + below * below).sqrt()) / blur + 0.5).clamp(0.0, 1.0);
+                let at = row * width + column;
+                let adds = covers * open[at];
+                if open[at] <= OPEN || adds <= 0.0 {
+                    continue;
+                }
+                let shade = (across * right + down * below) / radius + grain * noise.next_signed();
+                for (channel, colour) in colour.iter().enumerate() {
+                    seen[channel * plane + at] += adds * (colour + shade);
+                }
+                open[at] -= adds;
+                undone -= usize::from(open[at] <= OPEN);
+            }
+        }
+    }
+    let finish = |(at, value): (usize, &f32)| {
+        range[0] + (value / (1.0 - open[at % plane])).clamp(0.0, 1.0) * (range[1] - range[0])
+    };
+    seen.iter().enumerate().map(finish).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +91,40 @@ mod tests {
         let (low, high) = image.iter().fold((1.0_f32, 0.0_f32), |(low, high), v| (low.min(*v), high.max(*v)));
         assert!((0.0..0.05).contains(&low) && (0.9..=1.0).contains(&high), "{low} {high}");
         assert_eq!(image, test_image(3, 64, 96, [0.0, 1.0]));
+    }
+
+    #[test]
+    fn discs_are_flat_within_and_hard_at_their_edges_at_every_scale() {
+        let [height, width] = [256, 192];
+        let picture = discs([3, height, width], [-1.0, 1.0], 5);
+        assert_eq!(picture.len(), 3 * height * width);
+        assert!(picture.iter().all(|value| (-1.0..=1.0).contains(value)));
+        assert_eq!(picture, discs([3, height, width], [-1.0, 1.0], 5));
+        assert_ne!(picture, discs([3, height, width], [-1.0, 1.0], 6));
+        // How much pixels of one row differ that are so far apart.
+        let differences = |apart: usize| {
+            let rows = picture[..height * width].chunks(width);
+            let mut all: Vec<f32> =
+                rows.flat_map(|row| row.windows(apart + 1).map(|part| (part[apart] - part[0]).abs())).collect();
+            all.sort_by(f32::total_cmp);
+            all
+        };
+        let neighbours = differences(1);
+        let at = |share: f32| neighbours[(neighbours.len() as f32 * share) as usize];
+        assert!(at(0.5) < 0.08 && at(0.98) > 0.4, "{} {}", at(0.5), at(0.98));
+        // In white noise it would be the same at all distances, in a slope four times as much at four times the
+        // distance.
+        let mean = |apart: usize| differences(apart).iter().sum::<f32>() / differences(apart).len() as f32;
+        for apart in [1, 4, 16] {
+            let growth = mean(4 * apart) / mean(apart);
+            assert!((1.1..3.0).contains(&growth), "{apart}: {growth}");
+        }
+    }
+
+    #[test]
+    fn discs_fill_pictures_of_any_size() {
+        for [height, width] in [[1, 1], [1, 7], [3, 200]] {
+            assert_eq!(discs([1, height, width], [0.0, 1.0], 1).len(), height * width);
+        }
     }
 }

@@ -85,7 +85,7 @@ pub struct Model {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// Where samples came from: "folder", "built-in test image" or "random tensors".
+    /// Where samples came from: "folder", "built-in pictures" or "random tensors".
     pub source: String,
     /// Number of pictures that tiles were drawn from, or of tensor files.
     pub pictures: usize,

@@ -35,8 +35,8 @@ impl CalibrationSamples {
     /// Draws the samples for `model`, for `most` runs of it at most.
     ///
     /// A model of pictures gets `tiles` tiles of the pictures in `folder`, and as many more as fill the last batch; a
-    /// model of tensors gets at most `tiles` of the files in `folder`. Without a folder, they get `tiles` parts of the
-    /// built-in test image, or `tiles` sets of random tensors. In no case are there more than `most` samples, each of
+    /// model of tensors gets at most `tiles` of the files in `folder`. Without a folder, they get `tiles`
+    /// built-in pictures, or `tiles` sets of random tensors. In no case are there more than `most` samples, each of
     /// which is one run.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl CalibrationSamples {
         let count = tiles.min(most);
         let made = || (1..=count).map(|number| samples::sample(contract, model, number)).collect::<Result<Vec<_>>>();
         let (source, pictures, tiles, samples) = match (folder, picture) {
-            (None, Some(_)) => ("built-in test image", 1, count, made()?),
+            (None, Some(_)) => ("built-in pictures", count, count, made()?),
             (None, None) => ("random tensors", 0, count, made()?),
             (Some(folder), Some(picture)) => {
                 let shape =

@@ -10,7 +10,7 @@ use tileforge_session::Environment;
 /// How an engine is converted to its precision.
 #[derive(Debug, Clone)]
 pub struct PrecisionOptions {
-    /// A folder of pictures like those that the engine will see; `None` for the built-in test image.
+    /// A folder of pictures like those that the engine will see; `None` for the built-in ones.
     pub calibration: Option<PathBuf>,
     /// Number of tiles that are drawn from them, if the budget allows it.
     pub calibration_tiles: usize,

@@ -69,7 +69,7 @@ fn every_task_has_engines_in_every_precision_of_a_cpu() {
             assert!(shape.is_null() || inputs.values().any(|found| *found == shape), "{task}: {inputs:?}");
             let source = manifest.get("calibration").map(|calibration| calibration["source"].clone());
             let made = if ["vae_encoder", "depth", "realtime"].contains(&task) {
-                "built-in test image"
+                "built-in pictures"
             } else {
                 "random tensors"
             };

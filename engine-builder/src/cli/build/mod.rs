@@ -68,7 +68,7 @@ pub(super) struct Arguments {
     precision: Option<Precision>,
     /// A folder to measure activations on: pictures like those that the engine will get, or .safetensors files with the
     /// inputs of a network that takes tensors. For an engine of several parts, a folder that has one for each part, by
-    /// its name. Without it: the built-in test image, or random tensors
+    /// its name. Without it: built-in pictures, or random tensors
     #[arg(long, value_name = "DIR")]
     calibration: Option<PathBuf>,
     /// How many tiles to draw from the pictures (more, to fill the last batch), tensor files to read, or random tensors
