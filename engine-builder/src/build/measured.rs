@@ -53,7 +53,7 @@ pub(super) fn measure(
             if job.precision == Precision::Int8 && job.provider == Provider::Cpu && done == runs {
                 let rivals = converted.rivals(reference, scratch)?;
                 let paths: Vec<&Path> = rivals.iter().map(|(_, path)| path.as_path()).collect();
-                let ratios = precision::speed_ratios(job.environment, &paths, &file, trial.sample())?;
+                let ratios = precision::speed_ratios(job, &paths, &file, trial.sample())?;
                 speed.extend(rivals.iter().zip(ratios).map(|((name, _), ratio)| Gate {
                     name: (*name).into(),
                     graph: graph.record.file.clone(),

@@ -1,11 +1,12 @@
 //! How fast a graph is on this machine, compared with others.
 
+use super::Job;
 use crate::Result;
 use crate::samples::{Sample, views};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tileforge_graph::Model;
-use tileforge_session::{Environment, Session, SessionOptions};
+use tileforge_session::{Session, SessionOptions};
 
 /// Timed runs of each graph, at least and at most.
 const TIMED_RUNS: std::ops::RangeInclusive<usize> = 3..=9;
@@ -31,15 +32,16 @@ pub(super) fn write_rivals<const COUNT: usize>(
 /// only makes runs slower. Several threads wait for each other after every operator, and so for the other work, which
 /// would change the ratio.
 pub(crate) fn speed_ratios(
-    environment: &Environment,
+    job: &Job<'_>,
     others: &[&Path],
     file: &Path,
     sample: &Sample,
 ) -> Result<Vec<f64>> {
     let paths = [file].into_iter().chain(others.iter().copied());
     let options = SessionOptions { threads: Some(1), ..SessionOptions::default() };
-    let mut sessions = paths.map(|path| Ok(Session::open(environment, path, &options)?)).collect::<Result<Vec<_>>>()?;
+    let mut sessions = paths.map(|path| Ok(Session::open(job.environment, path, &options)?)).collect::<Result<Vec<_>>>()?;
     let mut fastest = vec![Duration::MAX; sessions.len()];
+    job.progress.begin("measuring speed", (*TIMED_RUNS.end() + 1) * sessions.len());
     let begun = Instant::now();
     for run in 0..=*TIMED_RUNS.end() {
         if run > *TIMED_RUNS.start() && begun.elapsed() > ENOUGH {
@@ -51,6 +53,7 @@ pub(crate) fn speed_ratios(
             if run > 0 {
                 *fastest = (*fastest).min(started.elapsed());
             }
+            job.progress.step();
         }
     }
     let seconds: Vec<f64> = fastest.iter().map(|time| time.as_secs_f64().max(f64::MIN_POSITIVE)).collect();
