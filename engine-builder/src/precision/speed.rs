@@ -31,15 +31,11 @@ pub(super) fn write_rivals<const COUNT: usize>(
 /// After one warm-up run each, the graphs take turns. The fastest run of each counts, because other work on the machine
 /// only makes runs slower. Several threads wait for each other after every operator, and so for the other work, which
 /// would change the ratio.
-pub(crate) fn speed_ratios(
-    job: &Job<'_>,
-    others: &[&Path],
-    file: &Path,
-    sample: &Sample,
-) -> Result<Vec<f64>> {
+pub(crate) fn speed_ratios(job: &Job<'_>, others: &[&Path], file: &Path, sample: &Sample) -> Result<Vec<f64>> {
     let paths = [file].into_iter().chain(others.iter().copied());
     let options = SessionOptions { threads: Some(1), ..SessionOptions::default() };
-    let mut sessions = paths.map(|path| Ok(Session::open(job.environment, path, &options)?)).collect::<Result<Vec<_>>>()?;
+    let mut sessions =
+        paths.map(|path| Ok(Session::open(job.environment, path, &options)?)).collect::<Result<Vec<_>>>()?;
     let mut fastest = vec![Duration::MAX; sessions.len()];
     job.progress.begin("measuring speed", (*TIMED_RUNS.end() + 1) * sessions.len());
     let begun = Instant::now();

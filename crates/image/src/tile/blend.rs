@@ -349,6 +349,7 @@ mod tests {
                 .collect();
             let planes: Vec<&[f32]> = planes.iter().map(Vec::as_slice).collect();
             let mut given_back = Vec::new();
+            assert!(!blender.is_complete());
             blender
                 .push(tile, &planes, |band| {
                     assert_eq!(band.first_row, next_row);
@@ -378,6 +379,10 @@ mod tests {
         let mut into = [0; 4];
         SIXTEEN.encode([0.5, 1.0].into_iter(), &mut into, 1, 0);
         assert_eq!(into, [0x80, 0x00, 0xff, 0xff]);
+        // Black is -1 for some networks.
+        let mut into = [0; 3];
+        SampleEncoding { range: [-1.0, 1.0], ..EIGHT }.encode([-1.0, 0.0, 1.0].into_iter(), &mut into, 1, 0);
+        assert_eq!(into, [0, 128, 255]);
         let mut into = [0; 12];
         let float = SampleEncoding { range: [-1.0, 1.0], depth: Depth::Float };
         float.encode([-1.5, 0.0, 0.5].into_iter(), &mut into, 1, 0);
@@ -395,6 +400,14 @@ mod tests {
         let tile = plan.tiles().next().unwrap();
         let result = blender.push(tile, &[&[0.0, 0.0, f32::NAN, 0.0]], |_| Ok::<_, Error>(()));
         assert!(matches!(result, Err(Error::NotFinite { .. })));
+    }
+
+    #[test]
+    fn rows_are_handed_on_in_pieces_of_four_mebibytes() {
+        let size = Size { width: 2000, height: 3000 };
+        let plan = TilePlan::new(size, size, Overlap { pixels: 0, margin: 0 }, 1, None).unwrap();
+        // 699 rows of 6000 bytes.
+        assert_eq!(Blender::new(&plan, Blend::Hann, 3, EIGHT).unwrap().bands_of_a_row(), 5);
     }
 
     #[test]
