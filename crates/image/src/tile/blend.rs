@@ -404,10 +404,16 @@ mod tests {
 
     #[test]
     fn rows_are_handed_on_in_pieces_of_four_mebibytes() {
-        let size = Size { width: 2000, height: 3000 };
-        let plan = TilePlan::new(size, size, Overlap { pixels: 0, margin: 0 }, 1, None).unwrap();
-        // 699 rows of 6000 bytes.
-        assert_eq!(Blender::new(&plan, Blend::Hann, 3, EIGHT).unwrap().bands_of_a_row(), 5);
+        let tile = Size { width: 2000, height: 3000 };
+        let bands = |height, scale| {
+            let overlap = Overlap { pixels: 16, margin: 0 };
+            let plan = TilePlan::new(Size { height, ..tile }, tile, overlap, scale, None).unwrap();
+            Blender::new(&plan, Blend::Hann, 3, EIGHT).unwrap().bands_of_a_row()
+        };
+        // A piece has 699 rows of 6000 bytes.
+        assert_eq!(bands(3000, 1), 5);
+        // A piece has 349 rows of 12000 bytes. The second row of tiles begins at row 2984 of the input.
+        assert_eq!(bands(5984, 2), 18);
     }
 
     #[test]
