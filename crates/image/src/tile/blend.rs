@@ -403,6 +403,28 @@ mod tests {
     }
 
     #[test]
+    fn tiles_out_of_turn_and_planes_of_another_size_are_refused() {
+        let (size, tile) = (Size { width: 4, height: 2 }, Size { width: 2, height: 2 });
+        let plan = TilePlan::new(size, tile, Overlap { pixels: 0, margin: 0 }, 1, None).unwrap();
+        let [first, second] = [0, 1].map(|number| plan.tiles().nth(number).unwrap());
+        let plane: &[f32] = &[0.0; 4];
+        let pushed = |tile, planes: &[&[f32]]| {
+            let mut blender = Blender::new(&plan, Blend::Hann, 2, EIGHT).unwrap();
+            blender.push(tile, planes, |_| Ok::<_, Error>(()))
+        };
+        assert!(pushed(first, &[plane, plane]).is_ok());
+        for (tile, planes) in [
+            (second, &[plane, plane][..]),
+            (first, &[plane]),
+            (first, &[plane, &plane[..3]]),
+            (first, &[plane, plane, plane]),
+        ] {
+            let refused = pushed(tile, planes);
+            assert!(matches!(refused, Err(Error::Tiling(TilingError::OutOfTurn))), "{refused:?}");
+        }
+    }
+
+    #[test]
     fn rows_are_handed_on_in_pieces_of_four_mebibytes() {
         let tile = Size { width: 2000, height: 3000 };
         let bands = |height, scale| {
