@@ -403,6 +403,31 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_fade_into_each_other_along_both_axes() {
+        let tile = Size { width: 4, height: 4 };
+        let overlap = Overlap { pixels: 2, margin: 0 };
+        for size in [Size { width: 6, height: 4 }, Size { width: 4, height: 6 }] {
+            let plan = TilePlan::new(size, tile, overlap, 1, None).unwrap();
+            let mut blender = Blender::new(&plan, Blend::Linear, 1, EIGHT).unwrap();
+            let mut found = Vec::new();
+            for (tile, value) in plan.tiles().zip([0.0, 1.0]) {
+                blender
+                    .push(tile, &[&[value; 16]], |band| {
+                        found.extend(band.bytes);
+                        Ok::<_, Error>(())
+                    })
+                    .unwrap();
+            }
+            let faded = [0, 0, 64, 191, 255, 255];
+            let expected: Vec<u8> = match size.width {
+                6 => faded.repeat(4),
+                _ => faded.iter().flat_map(|level| [*level; 4]).collect(),
+            };
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
     fn tiles_out_of_turn_and_planes_of_another_size_are_refused() {
         let (size, tile) = (Size { width: 4, height: 2 }, Size { width: 2, height: 2 });
         let plan = TilePlan::new(size, tile, Overlap { pixels: 0, margin: 0 }, 1, None).unwrap();

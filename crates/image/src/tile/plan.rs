@@ -75,7 +75,8 @@ impl Overlap {
     }
 
     fn is_exact(self, receptive_field: Option<u32>) -> bool {
-        receptive_field.is_some_and(|radius| self.margin >= radius && self.pixels / 2 >= radius)
+        // Tiles overlap by at least two margins.
+        receptive_field.is_some_and(|radius| self.margin >= radius)
     }
 }
 
@@ -451,6 +452,28 @@ mod tests {
         assert_eq!(choose(None, Some(4)).unwrap(), Overlap { pixels: 36, margin: 4 });
         assert!(choose(Some(256), None).is_err());
         assert!(choose(Some(20), Some(11)).is_err());
+    }
+
+    #[test]
+    fn no_more_pixels_wait_than_the_shortest_step_leaves() {
+        let waiting = |length, pixels, margin| Axis::new(length, 40, Overlap { pixels, margin }).unwrap();
+        // Steps of 30, so 10 pixels of a tile are covered again, and 3 of these are thrown away.
+        assert_eq!(waiting(100, 10, 3).unsettled_maximum(), 7);
+        // Steps of 22 and 23.
+        assert_eq!(waiting(85, 10, 0).unsettled_maximum(), 18);
+        assert_eq!(waiting(40, 10, 3).unsettled_maximum(), 0);
+    }
+
+    #[test]
+    fn some_tile_that_divides_a_large_picture_has_nearly_all_pixels_that_are_allowed() {
+        let picture = Size { width: 4000, height: 4000 };
+        let tiles = any_size(256).fitting(picture, Overlap { pixels: 0, margin: 0 });
+        let most = tiles.map(Size::pixels).max().unwrap();
+        assert!((62_000..=65_536).contains(&most), "{most}");
+        // With few rows, they are wide.
+        let flat = AnySize { height: 64, ..any_size(256) };
+        let most = flat.fitting(picture, Overlap { pixels: 0, margin: 0 }).map(Size::pixels).max().unwrap();
+        assert!((60_000..=65_536).contains(&most), "{most}");
     }
 
     #[test]
