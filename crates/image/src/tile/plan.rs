@@ -529,6 +529,29 @@ mod tests {
         assert_eq!(TilePlan::best(measured).unwrap().tile(), tile(256, 256));
     }
 
+    #[test]
+    fn measured_times_count_for_every_tile_and_a_quarter_is_given_for_exactness() {
+        let size = Size { width: 512, height: 512 };
+        let plan = |side, overlap, radius| {
+            TilePlan::new(size, Size { width: side, height: side }, overlap, 4, Some(radius)).unwrap()
+        };
+        let fastest = |plans: [(TilePlan, f64); 2]| {
+            let plans = plans.map(|(plan, seconds)| (Ok(plan), Some(seconds)));
+            TilePlan::best(plans).unwrap().tile().width
+        };
+        // 4 tiles of 1 second, and 1 tile of 4.5 seconds.
+        let [four, one] = [256, 512].map(|side| plan(side, Overlap { pixels: 0, margin: 0 }, 0));
+        assert_eq!((four.count(), one.count()), (4, 1));
+        assert_eq!(fastest([(one, 4.5), (four, 1.0)]), 256);
+        assert_eq!(fastest([(one, 3.5), (four, 1.0)]), 512);
+        // Joints that hardly differ, and exact ones that take longer.
+        let near = plan(300, Overlap { pixels: 24, margin: 8 }, 18);
+        let exact = plan(310, Overlap { pixels: 36, margin: 18 }, 18);
+        assert_eq!((near.count(), exact.count()), (4, 4));
+        assert_eq!(fastest([(near, 100.0), (exact, 110.0)]), 310);
+        assert_eq!(fastest([(near, 100.0), (exact, 130.0)]), 300);
+    }
+
     /// The limits of profiles/cpu.yaml.
     fn any_size(side: u64) -> AnySize {
         AnySize { pixels: side * side, height: u32::MAX, minimum: 1, multiple: 1 }
