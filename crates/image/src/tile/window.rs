@@ -138,6 +138,26 @@ mod tests {
         assert_eq!(axis.window(1, 1, Blend::None), [0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
     }
 
+    #[test]
+    fn every_curve_has_a_name_and_its_own_rise() {
+        let axis = axis(8, 6, 4, 0);
+        // At an eighth, three eighths, … of the overlap; cosine over the sum with its mirror image.
+        for (name, blend, rise) in [
+            ("hann", Blend::Hann, [0.038_06, 0.308_66]),
+            ("cosine", Blend::Cosine, [0.165_91, 0.400_54]),
+            ("linear", Blend::Linear, [0.125, 0.375]),
+            ("none", Blend::None, [0.0, 0.0]),
+        ] {
+            assert_eq!(name.parse(), Ok(blend));
+            let [outer, inner] = rise;
+            let expected = [outer, inner, 1.0 - inner, 1.0 - outer, 1.0, 1.0];
+            for (found, expected) in axis.window(1, 1, blend).iter().zip(expected) {
+                assert!((found - expected).abs() < 1e-4, "{name}: {found}, {expected}");
+            }
+        }
+        assert!("sinc".parse::<Blend>().unwrap_err().contains("found \"sinc\""));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]
