@@ -101,7 +101,7 @@ format: ## Format the code
 	cargo fmt --all
 
 fuzz: ## Fuzz everything that is parsed from a file, SECONDS=20 each
-	scripts/fuzz.sh $(SECONDS)
+	scripts/fuzz.sh -max_total_time=$(SECONDS)
 
 bench: setup build ## Measure figures of docs/benchmarks.md (LARGE=1: with a photo of 144 megapixels)
 	cargo build --release --locked --package tileforge-runtime --example load_time

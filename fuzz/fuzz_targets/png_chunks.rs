@@ -36,10 +36,19 @@ const KINDS: [&[u8; 4]; 16] = [
     b"zTXt", b"IEND", b"IHDR",
 ];
 
+/// The depths and kinds of colours that a PNG may have. Of any bytes hardly any would be a picture.
+const DEPTHS: [u8; 5] = [1, 2, 4, 8, 16];
+const COLOURS: [u8; 5] = [0, 2, 3, 4, 6];
+
+/// One of them, or now and then the number itself.
+fn of(values: [u8; 5], number: u8) -> u8 {
+    values.get(usize::from(number % 6)).copied().unwrap_or(number)
+}
+
 fuzz_target!(|png: Png| {
     let mut bytes = b"\x89PNG\r\n\x1a\n".to_vec();
     let size = [0, 0, 0, png.width, 0, 0, 0, png.height];
-    let header = [&size[..], &[png.depth, png.colour, 0, 0, png.interlaced.into()]];
+    let header = [&size[..], &[of(DEPTHS, png.depth), of(COLOURS, png.colour), 0, 0, png.interlaced.into()]];
     add(&mut bytes, b"IHDR", &header.concat(), None);
     for chunk in &png.chunks {
         let kind = KINDS[usize::from(chunk.kind) % KINDS.len()];

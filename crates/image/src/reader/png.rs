@@ -43,6 +43,13 @@ impl Opening<'_> {
         if info.is_animated() {
             return Err(self.refused("expected a still picture, found an animation; extract its frames first"));
         }
+        // The decoder panics at a palette whose last colour is cut off.
+        if let (::png::ColorType::Indexed, Some(palette)) = (info.color_type, &info.palette)
+            && !palette.len().is_multiple_of(3)
+        {
+            let found = palette.len();
+            return Err(self.damaged(format_args!("expected a palette of 3 bytes a colour, found {found} bytes")));
+        }
         let (colour, depth) = reader.output_color_type();
         let header = Header {
             size: Size { width: info.width, height: info.height },

@@ -98,6 +98,29 @@ fn small_depths_and_palettes_are_expanded() {
 }
 
 #[test]
+fn palettes_of_other_than_whole_colours_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("palette.png");
+    let read = |palette_bytes: usize| {
+        let mut encoder = ::png::Encoder::new(File::create(&path).unwrap(), 1, 1);
+        encoder.set_color(::png::ColorType::Indexed);
+        encoder.set_palette(vec![7; palette_bytes]);
+        encoder.write_header().unwrap().write_image_data(&[0]).unwrap();
+        read_all(&path, &Limits::default())
+    };
+    for bytes in [1, 2, 257 * 3] {
+        assert!(message(read(bytes)).contains("Chunk length wrong"), "{bytes} bytes");
+    }
+    for bytes in [4, 8] {
+        let error = message(read(bytes));
+        assert!(error.contains(&format!("a palette of 3 bytes a colour, found {bytes} bytes")), "{error:?}");
+    }
+    for bytes in [3, 256 * 3] {
+        assert_eq!(read(bytes).unwrap().1, [7; 3]);
+    }
+}
+
+#[test]
 fn every_truncation_is_an_error() {
     let folder = TempDir::new().unwrap();
     for format in [Format::Png, Format::Jpeg, Format::WebP, Format::Tiff] {
