@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use ndarray::{ArrayD, IxDyn};
 use parking_lot::Mutex;
-use serde_json::json;
 use tempfile::TempDir;
-use tileforge_contract::{Padding, Provider, ReceptiveField, Upscale};
+use tileforge_contract::Provider;
 use tileforge_engine::digest::sha256_file;
-use tileforge_engine::{Engine, MANIFEST_FILE};
+use tileforge_engine::{Engine, MANIFEST_FILE, testing};
 use tileforge_graph::{Attribute, DataType, Model, Node, Opset, Port, TensorType, Weight, WeightStorage};
 use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
 use tileforge_runtime::Error;
@@ -69,18 +68,6 @@ fn model(batch: usize) -> Model {
 fn engine(batches: &[usize]) -> (TempDir, Engine) {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let contract = Upscale {
-        input: "input".into(),
-        output: "output".into(),
-        scale: SCALE as usize,
-        channels: 3,
-        range: [0.0, 1.0],
-        size_multiple: 1,
-        size_minimum: 1,
-        padding: Padding::Reflect,
-        receptive_field: ReceptiveField::Radius(0),
-        safe_precisions: vec![],
-    };
     let mut files = BTreeMap::new();
     let mut graphs = Vec::new();
     for batch in batches {
@@ -88,34 +75,14 @@ fn engine(batches: &[usize]) -> (TempDir, Engine) {
         tileforge_graph::save(&model(*batch), &at(&name), WeightStorage::Inline).unwrap();
         files.insert(name.clone(), sha256_file(&at(&name)).unwrap());
         let side = TILE * SCALE as usize;
-        graphs.push(json!({
-            "file": name, "optimised": false,
-            "inputs": { "input": [batch, 3, TILE, TILE] }, "outputs": { "output": [batch, 3, side, side] },
-        }));
+        graphs.push(testing::graph(&name, &[*batch, 3, TILE, TILE], &[*batch, 3, side, side]));
     }
     let zeros = |side: usize| Tensor::from(ArrayD::<f32>::zeros(IxDyn(&[batches[0], 3, side, side])));
     let (input, output) = (zeros(TILE), zeros(TILE * SCALE as usize));
     selftest::write(&at("selftest.safetensors"), &[("input", &input)], &[("output", &output)]).unwrap();
     files.insert("selftest.safetensors".into(), sha256_file(&at("selftest.safetensors")).unwrap());
-    let manifest = json!({
-        "schema": 2, "name": "repeat", "producer": "a test",
-        "model": {
-            "architecture": "repeat", "licence": null, "checkpoint_sha256": null,
-            "graph_sha256": "0".repeat(64), "parameters": 0,
-        },
-        "contract": contract.contract(),
-        "precision": "fp32",
-        "target": { "profile": "cpu", "provider": "cpu", "compute_capability": null },
-        "built_with": { "onnxruntime": "1.31.1", "operating_system": "linux", "processor": "x86_64" },
-        "graphs": graphs,
-        "gates": [],
-        "selftest": {
-            "file": "selftest.safetensors",
-            "graph": format!("model-{}.onnx", batches[0]),
-            "tolerance": 1e-3,
-        },
-        "files": files,
-    });
+    let contract = testing::upscale(SCALE as usize, 3).contract();
+    let manifest = testing::manifest("repeat", &contract, graphs, files);
     std::fs::write(at(MANIFEST_FILE), manifest.to_string()).unwrap();
     let engine = Engine::open(folder.path()).unwrap();
     (folder, engine)

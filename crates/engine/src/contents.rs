@@ -17,6 +17,7 @@ pub struct Contents {
     files: BTreeMap<String, FileDigest>,
     unread: BTreeSet<String>,
     networks: Vec<Manifest>,
+    has_parts: bool,
 }
 
 impl Contents {
@@ -25,13 +26,14 @@ impl Contents {
         let name = manifest.name().to_owned();
         match manifest {
             BundleManifest::Engine(manifest) => {
-                Self { name, files: manifest.files.clone(), unread: BTreeSet::new(), networks: vec![*manifest] }
+                let files = manifest.files.clone();
+                Self { name, files, unread: BTreeSet::new(), networks: vec![*manifest], has_parts: false }
             }
             BundleManifest::Pipeline(manifest) => {
                 let unread = manifest.parts.keys().cloned().collect();
                 let mut files = manifest.files;
                 files.extend(manifest.parts.into_iter().map(|(part, digest)| (manifest_of(&part), digest)));
-                Self { name, files, unread, networks: Vec::new() }
+                Self { name, files, unread, networks: Vec::new(), has_parts: true }
             }
         }
     }
@@ -50,6 +52,11 @@ impl Contents {
     /// The manifests of the networks, once all have been read: one, or one for each part.
     pub fn networks(&self) -> &[Manifest] {
         &self.networks
+    }
+
+    /// The manifest of an engine without parts.
+    pub fn network(&self) -> Option<&Manifest> {
+        self.networks.first().filter(|_| !self.has_parts)
     }
 
     /// The parts whose manifests have not been read yet.
@@ -141,6 +148,8 @@ impl Source {
 mod tests {
     use super::*;
     use crate::digest::sha256;
+    use crate::requirements::Requirements;
+    use crate::signature::SIGNATURE_FILE;
 
     #[test]
     fn the_files_of_parts_are_known_once_their_manifests_are() {
@@ -161,15 +170,26 @@ mod tests {
         assert_eq!(contents.files().keys().collect::<Vec<_>>(), ["tokenizer/vocab.json", "unet/manifest.json"]);
         assert_eq!(contents.part_of_manifest("unet/manifest.json").as_deref(), Some("unet"));
         assert_eq!(contents.part_of_manifest("tokenizer/vocab.json"), None);
+        let whole = Contents::new(BundleManifest::Engine(part.clone().into()));
+        assert_eq!(whole.network(), Some(&part));
+        assert_eq!(Requirements::of_contents(&whole).shapes, ["1x3x64x64"]);
 
+        std::fs::write(at(SIGNATURE_FILE), "a signature").unwrap();
         let source = Source::open(folder.path()).unwrap();
         let files: Vec<_> = source.contents().files().keys().cloned().collect();
         let expected = ["tokenizer/vocab.json", "unet/64x64.onnx", "unet/manifest.json", "unet/selftest.safetensors"];
-        assert_eq!((files, source.signature()), (expected.map(str::to_owned).to_vec(), None));
+        assert_eq!(files, expected);
+        assert_eq!(source.manifest_bytes(), outer.to_string().as_bytes());
+        assert_eq!(source.signature(), Some(&b"a signature"[..]));
         assert_eq!(source.contents().networks(), [part]);
+        assert_eq!(source.contents().network(), None);
+        assert_eq!(Requirements::of_contents(source.contents()).shapes, ["unet/1x3x64x64"]);
         assert!(source.open_file("unet/manifest.json").is_ok());
         let missing = source.open_file("tokenizer/vocab.json").unwrap_err().to_string();
-        assert!(missing.contains("tokenizer/vocab.json"), "{missing}");
+        assert!(missing.contains("tokenizer/vocab.json") && missing.contains("it is missing"), "{missing}");
+        std::os::unix::fs::symlink("/", at("selftest.safetensors")).unwrap();
+        let link = source.open_file("selftest.safetensors").unwrap_err().to_string();
+        assert!(link.contains("cannot open"), "{link}");
 
         std::fs::write(at("unet/manifest.json"), b"{}").unwrap();
         assert!(matches!(Source::open(folder.path()), Err(Error::Altered { .. })));

@@ -73,7 +73,12 @@ fn make_readable(folder: &Path) -> Result<()> {
         }
     }
     // Whoever may read the files may enter the folder.
-    fs::set_permissions(folder, Permissions::from_mode(mode | 0o100 | ((mode & 0o444) >> 2))).map_err(fail)
+    fs::set_permissions(folder, Permissions::from_mode(mode_of_folder(mode))).map_err(fail)
+}
+
+/// The permissions of a folder whose files have these.
+fn mode_of_folder(files: u32) -> u32 {
+    files | ((files & 0o444) >> 2)
 }
 
 /// The folder that contains `directory`.
@@ -181,6 +186,13 @@ mod tests {
         fs::write(staging.path().join(MANIFEST_FILE), manifest).unwrap();
         fs::write(staging.path().join("selftest.safetensors"), text).unwrap();
         staging
+    }
+
+    #[test]
+    fn whoever_may_read_the_files_may_enter_the_folder() {
+        for (files, folder) in [(0o644, 0o755), (0o640, 0o750), (0o600, 0o700), (0o755, 0o755)] {
+            assert_eq!(mode_of_folder(files), folder, "{files:o}");
+        }
     }
 
     #[test]

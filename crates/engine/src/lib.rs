@@ -43,6 +43,8 @@ mod requirements;
 pub mod share;
 pub mod signature;
 pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod validate;
 
 pub use bundle::{Bundle, BundleManifest};

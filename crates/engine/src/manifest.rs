@@ -276,3 +276,21 @@ pub struct SelfTest {
     /// Largest absolute error that passes, as a fraction of the expected output's range.
     pub tolerance: f64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_samples_and_graphs_are_something_that_is_left_out() {
+        let nothing = LeftOut { budget_minutes: 5, ..LeftOut::default() };
+        assert!(!nothing.is_something());
+        for something in [
+            LeftOut { calibration_runs: 1, ..nothing.clone() },
+            LeftOut { judged: 1, ..nothing.clone() },
+            LeftOut { graphs: vec!["64x64.onnx".into()], ..nothing.clone() },
+        ] {
+            assert!(something.is_something(), "{something:?}");
+        }
+    }
+}

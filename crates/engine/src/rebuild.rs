@@ -156,6 +156,9 @@ mod tests {
             (Some("rtx4090"), Some(Precision::Int8), Some("entropy"))
         );
         assert!(old.was_calibrated_on_a_folder());
+        let mut other = network("int8");
+        other["calibration"]["source"] = json!("built-in");
+        assert!(!read(&[("", &other)]).unwrap().was_calibrated_on_a_folder());
         assert_eq!(old.inputs(), BTreeMap::from([("the checkpoint".to_owned(), "a".repeat(64))]));
     }
 

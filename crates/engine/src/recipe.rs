@@ -203,6 +203,7 @@ pub(crate) mod tests {
             ("/diffusion/adaptations/0/file", json!("a/b"), "recipe.diffusion.adaptations"),
             ("/calibration/folder/name", json!("a\\b"), "recipe.calibration.folder"),
             ("/sizes/0/0", json!(0), "recipe.sizes"),
+            ("/sizes/0/1", json!(0), "recipe.sizes"),
             ("/frames", json!("all"), "invalid type"),
         ] {
             let mut value = value();

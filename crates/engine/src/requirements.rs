@@ -45,9 +45,9 @@ impl Requirements {
 
     /// Those of an engine of which all manifests have been read.
     pub fn of_contents(contents: &Contents) -> Self {
-        match contents.networks() {
-            [only] if only.name == contents.name() => Self::of(only),
-            parts => Self::of_parts(contents.name(), parts),
+        match contents.network() {
+            Some(only) => Self::of(only),
+            None => Self::of_parts(contents.name(), contents.networks()),
         }
     }
 

@@ -251,6 +251,20 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_of_these_facts_with_a_context_and_plain_names() {
+        let read = |facts: Facts, names: &[&str]| {
+            let digest = FileDigest { bytes: 1, sha256: "0".repeat(64) };
+            let files = names.iter().map(|&name| (name.to_owned(), digest.clone())).collect();
+            let bytes = serde_json::to_vec(&Record { facts, files }).unwrap();
+            Record::parse(&bytes, &self::facts()).is_some()
+        };
+        assert!(read(facts(), &[CONTEXT, "plan"]));
+        assert!(!read(Facts { gpu: "another".into(), ..facts() }, &[CONTEXT, "plan"]));
+        assert!(!read(facts(), &["plan"]));
+        assert!(!read(facts(), &[CONTEXT, "../plan"]));
+    }
+
+    #[test]
     fn it_is_made_once_and_found_again() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::at(folder.path().join("made/here"));

@@ -221,56 +221,31 @@ pub(crate) fn rule(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()
 pub(crate) mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
-    use tileforge_contract::{Padding, Precision, ReceptiveField, Sizes, Upscale};
+    use tileforge_contract::{Precision, ReceptiveField, Sizes, Upscale};
 
     use super::*;
+    use crate::testing;
 
-    fn contract() -> Value {
+    fn contract() -> Contract {
         let upscale = Upscale {
-            input: "input".into(),
-            output: "output".into(),
-            scale: 4,
-            channels: 3,
-            range: [0.0, 1.0],
-            size_multiple: 1,
-            size_minimum: 1,
-            padding: Padding::Reflect,
             receptive_field: ReceptiveField::Radius(18),
             safe_precisions: vec![Precision::Fp32, Precision::Fp16],
+            ..testing::upscale(4, 3)
         };
-        serde_json::to_value(upscale.contract()).unwrap()
+        upscale.contract()
     }
 
     fn value(tiles: &[(usize, usize)]) -> Value {
         let digest = json!({ "bytes": 1, "sha256": "0".repeat(64) });
         let name = |&(width, height): &(usize, usize)| format!("{width}x{height}.onnx");
-        let graphs: Vec<_> = tiles
-            .iter()
-            .map(|tile| {
-                json!({
-                    "file": name(tile), "optimised": false,
-                    "inputs": { "input": [1, 3, tile.1, tile.0] },
-                    "outputs": { "output": [1, 3, tile.1 * 4, tile.0 * 4] },
-                })
-            })
-            .collect();
+        let graph = |tile: &(usize, usize)| {
+            testing::graph(&name(tile), &[1, 3, tile.1, tile.0], &[1, 3, tile.1 * 4, tile.0 * 4])
+        };
         let mut files: serde_json::Map<_, _> = tiles.iter().map(|tile| (name(tile), digest.clone())).collect();
         files.insert("selftest.safetensors".into(), digest);
-        json!({
-            "schema": SCHEMA, "name": "compact-x4", "producer": "engine-builder 0.1.0",
-            "model": {
-                "architecture": "compact", "licence": null, "checkpoint_sha256": null,
-                "graph_sha256": "0".repeat(64), "parameters": 1,
-            },
-            "contract": contract(),
-            "precision": "fp32",
-            "target": { "profile": "cpu", "provider": "cpu", "compute_capability": null },
-            "built_with": { "onnxruntime": "1.31.1", "operating_system": "linux", "processor": "x86_64" },
-            "graphs": graphs,
-            "gates": [{ "name": "finite", "graph": name(&tiles[0]), "value": 1.0, "floor": 1.0 }],
-            "selftest": { "file": "selftest.safetensors", "graph": name(&tiles[0]), "tolerance": 1e-3 },
-            "files": files,
-        })
+        let mut value = testing::manifest("compact-x4", &contract(), tiles.iter().map(graph).collect(), files);
+        value["gates"] = json!([{ "name": "finite", "graph": name(&tiles[0]), "value": 1.0, "floor": 1.0 }]);
+        value
     }
 
     fn plan(file: &str, capability: &str) -> Value {
@@ -297,6 +272,8 @@ pub(crate) mod tests {
             ((|plan| plan["library"] = json!("latest")) as fn(&mut Value), "a release such as"),
             (|plan| plan["compute_capabilities"] = json!([]), "compute capabilities such as"),
             (|plan| plan["compute_capabilities"] = json!(["sm89"]), "compute capabilities such as"),
+            (|plan| plan["compute_capabilities"] = json!(["8.x"]), "compute capabilities such as"),
+            (|plan| plan["compute_capabilities"] = json!(["x.9"]), "compute capabilities such as"),
             (|plan| plan["file"] = json!("tensorrt-rtx/../x.plan"), "among files"),
         ] {
             let error = with(change).unwrap_err();
@@ -313,6 +290,10 @@ pub(crate) mod tests {
         let first = manifest(&[(64, 64), (256, 256)]);
         let again = Manifest::parse(&serde_json::to_vec_pretty(&first).unwrap()).unwrap();
         assert_eq!(first, again);
+
+        let mut value = value(&[(64, 64)]);
+        value["target"]["cuda"] = json!({ "cudnn_conv_algo_search": "A-word_of-4" });
+        assert!(Manifest::parse(value.to_string().as_bytes()).is_ok());
     }
 
     /// An error's text with the texts of its causes.
@@ -340,6 +321,8 @@ pub(crate) mod tests {
             ("/graphs/0/inputs/input", json!([1, 3, 64]), "[batch, 3 channels, height, width]"),
             ("/graphs/0/inputs/input", json!([2, 3, 64, 64]), "`output`: expected [2, 3, 256, 256]"),
             ("/graphs/0/inputs/input", json!([1, 3, u64::MAX, 64]), "expected tensors of 1 to"),
+            ("/graphs/0/inputs/input", json!([1, 3, 0, 64]), "expected tensors of 1 to"),
+            ("/graphs/0/inputs/input", json!([1, 3, 1 << 20, 1 << 20]), "expected tensors of 1 to"),
             ("/graphs/0/outputs/output", json!([1, 3, 256, 255]), "found [1, 3, 256, 255]"),
             ("/graphs/0/file", json!("../64x64.onnx"), "plain file name"),
             ("/graphs/0/file", json!("other.onnx"), "not among files"),
@@ -390,8 +373,29 @@ pub(crate) mod tests {
         assert!(error.contains("expected at most 4096 pixels, found 4160"), "{error}");
         assert!(free.resized(contract, sizes(0, 64)).is_err());
 
-        let value = serde_json::to_value(Manifest { graphs: vec![free], ..manifest.clone() }).unwrap();
+        let value = serde_json::to_value(Manifest { graphs: vec![free.clone()], ..manifest.clone() }).unwrap();
         assert!(Manifest::parse(value.to_string().as_bytes()).unwrap().graphs[0].any_size);
+
+        let refused = |graph: &Graph, contract: &Contract| {
+            let error = graph.validate(contract).unwrap_err().to_string();
+            assert!(error.contains("any_size is for graphs from picture to picture without a plan"), "{error}");
+        };
+        let plan = serde_json::from_value(plan("tensorrt-rtx/x.plan", "8.9")).unwrap();
+        refused(&Graph { plan: Some(plan), ..free.clone() }, contract);
+        let mut vectors = contract.clone();
+        for tensor in vectors.inputs.iter_mut().chain(&mut vectors.outputs) {
+            tensor.axes = [Axis::Batch, Axis::Channels(3)].into();
+        }
+        let shape = |name: &str| [(name.to_owned(), vec![1, 3])].into();
+        refused(&Graph { inputs: shape("input"), outputs: shape("output"), ..free }, &vectors);
+    }
+
+    #[test]
+    fn an_engine_has_the_name_of_its_directory() {
+        assert_eq!(engine_name(Path::new("engines/x4")).unwrap(), "x4");
+        for refused in ["", "engines/..", "engines/x4:2"] {
+            assert!(engine_name(Path::new(refused)).is_err(), "{refused}");
+        }
     }
 
     proptest! {

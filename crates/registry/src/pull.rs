@@ -317,8 +317,8 @@ fn check_space(folder: &Path, needed: u64) -> Result<()> {
 #[cfg(test)]
 pub(crate) mod tests {
     use serde_json::json;
-    use tileforge_contract::{Padding, ReceptiveField, Upscale};
     use tileforge_engine::manifest::Plan;
+    use tileforge_engine::testing;
 
     use super::*;
     use crate::document::WEIGHT_LAYER;
@@ -334,40 +334,13 @@ pub(crate) mod tests {
 
     /// An engine of one graph for CPUs, changed in some way.
     pub(crate) fn contents(change: impl Fn(&mut tileforge_engine::Manifest)) -> Contents {
-        let contract = Upscale {
-            input: "input".into(),
-            output: "output".into(),
-            scale: 2,
-            channels: 3,
-            range: [0.0, 1.0],
-            size_multiple: 1,
-            size_minimum: 1,
-            padding: Padding::Reflect,
-            receptive_field: ReceptiveField::Radius(0),
-            safe_precisions: vec![],
-        };
         let file = |bytes: u64| json!({ "bytes": bytes, "sha256": "0".repeat(64) });
-        let value = json!({
-            "schema": 2, "name": "a", "producer": "a test",
-            "model": {
-                "architecture": "a", "licence": null, "checkpoint_sha256": null, "graph_sha256": "0".repeat(64),
-                "parameters": 0,
-            },
-            "contract": contract.contract(),
-            "precision": "fp32",
-            "target": { "profile": "cpu", "provider": "cpu", "compute_capability": null },
-            "built_with": { "onnxruntime": "1.31.1", "operating_system": "linux", "processor": "x86_64" },
-            "graphs": [{
-                "file": "a.onnx", "optimised": false,
-                "inputs": { "input": [1, 3, 64, 64] }, "outputs": { "output": [1, 3, 128, 128] },
-            }],
-            "gates": [],
-            "selftest": { "file": "selftest.safetensors", "graph": "a.onnx", "tolerance": 1e-3 },
-            "files": {
-                "a.onnx": file(1), "model.weights": file(100), "selftest.safetensors": file(1),
-                "tensorrt-rtx/a.onnx": file(1), "tensorrt-rtx/a.plan": file(2),
-            },
+        let files = json!({
+            "a.onnx": file(1), "model.weights": file(100), "selftest.safetensors": file(1),
+            "tensorrt-rtx/a.onnx": file(1), "tensorrt-rtx/a.plan": file(2),
         });
+        let graphs = vec![testing::graph("a.onnx", &[1, 3, 64, 64], &[1, 3, 128, 128])];
+        let value = testing::manifest("a", &testing::upscale(2, 3).contract(), graphs, files);
         let mut manifest: tileforge_engine::Manifest = serde_json::from_value(value).unwrap();
         change(&mut manifest);
         Contents::new(BundleManifest::Engine(manifest.into()))

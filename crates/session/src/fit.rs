@@ -275,69 +275,16 @@ fn listed(texts: &BTreeSet<String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use tileforge_engine::manifest::Plan;
+    use tileforge_engine::{Manifest, testing};
+
     use super::*;
-    use tileforge_contract::{Padding, ReceptiveField, Upscale};
-    use tileforge_engine::Manifest;
-    use tileforge_engine::manifest::{BuiltWith, Graph, Model, Plan, SCHEMA, SelfTest, Target};
 
     fn manifest() -> Manifest {
-        let upscale = Upscale {
-            input: "input".into(),
-            output: "output".into(),
-            scale: 4,
-            channels: 3,
-            range: [0.0, 1.0],
-            size_multiple: 1,
-            size_minimum: 1,
-            padding: Padding::Reflect,
-            receptive_field: ReceptiveField::Radius(18),
-            safe_precisions: vec![Precision::Fp32],
-        };
-        let shapes = |name: &str, side: usize| [(name.to_owned(), vec![1, 3, side, side])].into();
-        Manifest {
-            schema: SCHEMA,
-            name: "x".into(),
-            producer: "test".into(),
-            recipe: None,
-            model: Model {
-                architecture: "compact".into(),
-                licence: None,
-                checkpoint_sha256: None,
-                graph_sha256: String::new(),
-                parameters: 1,
-            },
-            contract: upscale.contract(),
-            precision: Precision::Fp32,
-            islands: Vec::new(),
-            calibration: None,
-            left_out: None,
-            target: Target {
-                profile: "cpu".into(),
-                provider: Provider::Cpu,
-                compute_capability: None,
-                portable: false,
-                streams: 1,
-                tensorrt_rtx: Default::default(),
-                tensorrt: Default::default(),
-                cuda: Default::default(),
-            },
-            built_with: BuiltWith {
-                onnxruntime: String::new(),
-                operating_system: String::new(),
-                processor: String::new(),
-            },
-            graphs: vec![Graph {
-                file: "model.onnx".into(),
-                inputs: shapes("input", 64),
-                outputs: shapes("output", 256),
-                optimised: false,
-                any_size: false,
-                plan: None,
-            }],
-            gates: Vec::new(),
-            selftest: SelfTest { file: "selftest.safetensors".into(), graph: "model.onnx".into(), tolerance: 0.0 },
-            files: Default::default(),
-        }
+        let graphs = vec![testing::graph("model.onnx", &[1, 3, 64, 64], &[1, 3, 256, 256])];
+        let value = testing::manifest("x", &testing::upscale(4, 3).contract(), graphs, json!({}));
+        serde_json::from_value(value).unwrap()
     }
 
     fn gpu(capability: &str, memory_bytes: u64) -> Gpu {

@@ -97,8 +97,7 @@ fn cache_key(plan_sha256: &str, plan: &Plan, gpu: &Gpu, driver_cuda: &str) -> St
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tileforge_contract::{Padding, ReceptiveField, Upscale};
-    use tileforge_engine::MANIFEST_FILE;
+    use tileforge_engine::{MANIFEST_FILE, testing};
 
     use super::*;
     use crate::additions;
@@ -112,40 +111,13 @@ mod tests {
         let files = ["a.onnx", "selftest.safetensors", "tensorrt-rtx/a.onnx", "tensorrt-rtx/a.plan"];
         files.iter().for_each(|name| std::fs::write(folder.join(name), name).unwrap());
         let digests = files.map(|name| (name.to_owned(), json!(digest::sha256_file(&folder.join(name)).unwrap())));
-        let contract = Upscale {
-            input: "input".into(),
-            output: "output".into(),
-            scale: 1,
-            channels: 1,
-            range: [0.0, 1.0],
-            size_multiple: 1,
-            size_minimum: 1,
-            padding: Padding::Reflect,
-            receptive_field: ReceptiveField::Radius(0),
-            safe_precisions: vec![],
-        };
         let plan = json!({
             "context": files[2], "file": files[3], "library": "1.7.1.116", "compute_capabilities": ["8.9"],
         });
-        let shape = json!([1, 1, 1, 2]);
-        let manifest = json!({
-            "schema": 2, "name": "a", "producer": "a test",
-            "model": {
-                "architecture": "a", "licence": null, "checkpoint_sha256": null, "graph_sha256": "0".repeat(64),
-                "parameters": 0,
-            },
-            "contract": contract.contract(),
-            "precision": "fp32",
-            "target": { "profile": "rtx4090", "provider": "tensorrt-rtx", "compute_capability": "8.9" },
-            "built_with": { "onnxruntime": "1.31.1", "operating_system": "linux", "processor": "x86_64" },
-            "graphs": [{
-                "file": "a.onnx", "optimised": false, "inputs": { "input": shape }, "outputs": { "output": shape },
-                "plan": plan,
-            }],
-            "gates": [],
-            "selftest": { "file": "selftest.safetensors", "graph": "a.onnx", "tolerance": 1e-3 },
-            "files": serde_json::Map::from_iter(digests),
-        });
+        let graphs = vec![testing::graph("a.onnx", &[1, 1, 1, 2], &[1, 1, 1, 2])];
+        let mut manifest = testing::manifest("a", &testing::upscale(1, 1).contract(), graphs, BTreeMap::from(digests));
+        manifest["target"] = json!({ "profile": "rtx4090", "provider": "tensorrt-rtx", "compute_capability": "8.9" });
+        manifest["graphs"][0]["plan"] = plan;
         std::fs::write(folder.join(MANIFEST_FILE), manifest.to_string()).unwrap();
         Engine::open(folder).unwrap()
     }

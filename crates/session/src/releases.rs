@@ -121,9 +121,8 @@ mod tests {
     use std::path::Path;
 
     use serde_json::{Value, json};
-    use tileforge_contract::{Padding, ReceptiveField, Upscale};
-    use tileforge_engine::digest;
     use tileforge_engine::store::{Facts, RECORD};
+    use tileforge_engine::{digest, testing};
 
     use super::*;
     use crate::onnxruntime::{self, Search};
@@ -137,36 +136,11 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let digests = files.keys().map(|name| (name.clone(), json!(digest::sha256_file(&folder.join(name)).unwrap())));
-        let contract = Upscale {
-            input: "input".into(),
-            output: "output".into(),
-            scale: 1,
-            channels: 1,
-            range: [0.0, 1.0],
-            size_multiple: 1,
-            size_minimum: 1,
-            padding: Padding::Reflect,
-            receptive_field: ReceptiveField::Radius(0),
-            safe_precisions: vec![],
-        };
-        let shape = json!([1, 1, 1, 2]);
-        let mut manifest = json!({
-            "schema": 2, "name": "a", "producer": format!("{BUILDER} {RELEASE}"),
-            "model": {
-                "architecture": "a", "licence": null, "checkpoint_sha256": null, "graph_sha256": "0".repeat(64),
-                "parameters": 0,
-            },
-            "contract": contract.contract(),
-            "precision": "fp32",
-            "target": { "profile": "rtx4090", "provider": "tensorrt-rtx", "compute_capability": "8.9" },
-            "built_with": { "onnxruntime": "1.31.1", "operating_system": "linux", "processor": "x86_64" },
-            "graphs": [{
-                "file": "a.onnx", "optimised": false, "inputs": { "input": shape }, "outputs": { "output": shape },
-            }],
-            "gates": [],
-            "selftest": { "file": "selftest.safetensors", "graph": "a.onnx", "tolerance": 1e-3 },
-            "files": serde_json::Map::from_iter(digests),
-        });
+        let graphs = vec![testing::graph("a.onnx", &[1, 1, 1, 2], &[1, 1, 1, 2])];
+        let files = BTreeMap::from_iter(digests);
+        let mut manifest = testing::manifest("a", &testing::upscale(1, 1).contract(), graphs, files);
+        manifest["producer"] = json!(format!("{BUILDER} {RELEASE}"));
+        manifest["target"] = json!({ "profile": "rtx4090", "provider": "tensorrt-rtx", "compute_capability": "8.9" });
         change(&mut manifest);
         fs::write(folder.join(tileforge_engine::MANIFEST_FILE), manifest.to_string()).unwrap();
         Engine::open(folder).unwrap()

@@ -47,9 +47,12 @@ fn an_opened_engine_gives_its_graphs_and_the_files_that_were_digested() {
 
     // Libraries that read by path get what was digested.
     let placed = tempfile::tempdir().unwrap();
+    assert_eq!(engine.opened_path(FILES[0]).unwrap(), None, "the digested file has no name any more");
     engine.place_files(FILES, placed.path()).unwrap();
     FILES.iter().for_each(|name| assert_eq!(fs::read(placed.path().join(name)).unwrap(), content(name)));
     assert!(engine.place_files(["other"], placed.path()).is_err());
+    let opened = engine.opened_path(FILES[1]).unwrap().unwrap();
+    assert_eq!(fs::read(opened).unwrap(), content(FILES[1]));
 }
 
 #[test]
@@ -294,8 +297,10 @@ fn compiled_graphs_that_an_engine_ships_are_found_by_their_facts() {
     let name = |file: &str| format!("tensorrt/{}/{file}", facts.key());
     assert_eq!(store::shipped(&whole, &facts), Some(vec![name(store::CONTEXT), name("plan")]));
     assert_eq!(store::shipped(&whole, &Facts { gpu: "another".into(), ..facts.clone() }), None);
+    assert_eq!(store::shipped_facts(&whole), [facts.clone()]);
     for missing in [store::CONTEXT, store::RECORD, "plan"] {
         let engine = ship(&format!("without-{missing}"), Some(missing));
+        assert_eq!(store::shipped_facts(&engine).len(), usize::from(missing != store::RECORD));
         assert_eq!(store::shipped(&engine, &facts), None, "{missing}");
     }
 }

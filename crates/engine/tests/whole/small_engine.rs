@@ -1,12 +1,12 @@
 //! Small engines that hold everything but graphs that run.
 
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tileforge_contract::{Padding, Precision, ReceptiveField, Upscale};
+use tileforge_contract::{Precision, ReceptiveField, Upscale};
 use tileforge_engine::digest::sha256;
-use tileforge_engine::manifest::SCHEMA;
-use tileforge_engine::{MANIFEST_FILE, WEIGHTS_FILE};
+use tileforge_engine::{MANIFEST_FILE, WEIGHTS_FILE, testing};
 
 /// The names of an engine's files, without the manifest, in their order.
 pub(crate) const FILES: [&str; 4] = ["16x16.onnx", "32x16.onnx", WEIGHTS_FILE, "selftest.safetensors"];
@@ -19,40 +19,15 @@ pub(crate) fn content(name: &str) -> Vec<u8> {
 /// A manifest for [`FILES`].
 pub(crate) fn manifest(name: &str) -> Value {
     let contract = Upscale {
-        input: "input".into(),
-        output: "output".into(),
-        scale: 2,
-        channels: 3,
-        range: [0.0, 1.0],
-        size_multiple: 1,
-        size_minimum: 1,
-        padding: Padding::Reflect,
         receptive_field: ReceptiveField::Radius(4),
         safe_precisions: vec![Precision::Fp32],
-    }
-    .contract();
-    let graph = |file: &str, width: usize| {
-        json!({
-            "file": file, "optimised": false,
-            "inputs": { "input": [1, 3, 16, width] }, "outputs": { "output": [1, 3, 32, 2 * width] },
-        })
+        ..testing::upscale(2, 3)
     };
+    let graph = |file: &str, width: usize| testing::graph(file, &[1, 3, 16, width], &[1, 3, 32, 2 * width]);
+    let graphs = vec![graph(FILES[0], 16), graph(FILES[1], 32)];
     let digest = |name: &str| json!({ "bytes": content(name).len(), "sha256": sha256(&content(name)) });
-    json!({
-        "schema": SCHEMA, "name": name, "producer": "engine-builder 0.1.0",
-        "model": {
-            "architecture": "compact", "licence": null, "checkpoint_sha256": null,
-            "graph_sha256": "0".repeat(64), "parameters": 1,
-        },
-        "contract": contract,
-        "precision": "fp32",
-        "target": { "profile": "cpu", "provider": "cpu", "compute_capability": null },
-        "built_with": { "onnxruntime": "1.31.1", "operating_system": "linux", "processor": "x86_64" },
-        "graphs": [graph(FILES[0], 16), graph(FILES[1], 32)],
-        "gates": [],
-        "selftest": { "file": "selftest.safetensors", "graph": FILES[0], "tolerance": 1e-3 },
-        "files": FILES.map(|name| (name.to_owned(), digest(name))).into_iter().collect::<serde_json::Map<_, _>>(),
-    })
+    let files = FILES.map(|name| (name, digest(name)));
+    testing::manifest(name, &contract.contract(), graphs, BTreeMap::from(files))
 }
 
 /// Writes an engine with this manifest to `parent`, and returns its directory.

@@ -295,20 +295,13 @@ impl TilePlan {
         receptive_field: Option<u32>,
     ) -> Result<Self> {
         overlap.validate(sides.square().width)?;
-        let mut best: Option<(u64, u64, u32, Size)> = None;
-        for tile in sides.fitting(size, overlap) {
-            let plan = Self::new(size, tile, overlap, scale, receptive_field)?;
-            // Of plans with as many pixels, the one with fewer tiles; then lower tiles, for which fewer rows are kept.
-            let candidate = (plan.pixels(), plan.count(), tile.height, tile);
-            let key = |(pixels, count, height, _): &(u64, u64, u32, Size)| (*pixels, *count, *height);
-            if best.as_ref().is_none_or(|best| key(&candidate) < key(best)) {
-                best = Some(candidate);
-            }
-        }
+        let plans = sides.fitting(size, overlap).map(|tile| Self::new(size, tile, overlap, scale, receptive_field));
+        let plans = plans.collect::<Result<Vec<_>>>()?;
+        // Of plans with as many pixels, the one with fewer tiles; then lower tiles, for which fewer rows are kept.
+        let best = plans.into_iter().min_by_key(|plan| (plan.pixels(), plan.count(), plan.tile.height));
         let least = sides.least();
         let too_few = TilingError::TooFewPixels { pixels: sides.pixels, least: Size { width: least, height: least } };
-        let (.., tile) = best.ok_or(too_few)?;
-        Ok(Self::new(size, tile, overlap, scale, receptive_field)?.for_sides(sides.minimum, sides.multiple))
+        Ok(best.ok_or(too_few)?.for_sides(sides.minimum, sides.multiple))
     }
 
     /// The same plan for a network that takes sides of at least `minimum` that are multiples of `multiple` only, so
@@ -539,17 +532,17 @@ mod tests {
             let plans = plans.map(|(plan, seconds)| (Ok(plan), Some(seconds)));
             TilePlan::best(plans).unwrap().tile().width
         };
-        // 4 tiles of 1 second, and 1 tile of 4.5 seconds.
+        // 4 tiles of 10 seconds, and 1 tile of 45 seconds.
         let [four, one] = [256, 512].map(|side| plan(side, Overlap { pixels: 0, margin: 0 }, 0));
         assert_eq!((four.count(), one.count()), (4, 1));
-        assert_eq!(fastest([(one, 4.5), (four, 1.0)]), 256);
-        assert_eq!(fastest([(one, 3.5), (four, 1.0)]), 512);
+        assert_eq!(fastest([(one, 45.0), (four, 10.0)]), 256);
+        assert_eq!(fastest([(one, 35.0), (four, 10.0)]), 512);
         // Joints that hardly differ, and exact ones that take longer.
         let near = plan(300, Overlap { pixels: 24, margin: 8 }, 18);
         let exact = plan(310, Overlap { pixels: 36, margin: 18 }, 18);
         assert_eq!((near.count(), exact.count()), (4, 4));
-        assert_eq!(fastest([(near, 100.0), (exact, 110.0)]), 310);
-        assert_eq!(fastest([(near, 100.0), (exact, 130.0)]), 300);
+        assert_eq!(fastest([(near, 100.0), (exact, 125.0)]), 310);
+        assert_eq!(fastest([(near, 100.0), (exact, 126.0)]), 300);
     }
 
     /// The limits of profiles/cpu.yaml.
@@ -574,6 +567,15 @@ mod tests {
             }
             assert!(share(width, height, 360, 96) <= 1.15, "{width}×{height}");
         }
+    }
+
+    #[test]
+    fn tiles_of_any_size_are_at_most_four_times_as_long_as_the_square() {
+        let size = Size { width: 10_000, height: 10_000 };
+        let sides: Vec<_> = any_size(256).fitting(size, Overlap { pixels: 0, margin: 0 }).collect();
+        let extent = |of: fn(&Size) -> u32| (sides.iter().map(of).min(), sides.iter().map(of).max());
+        assert_eq!(extent(|tile| tile.width), (Some(64), Some(1000)));
+        assert_eq!(extent(|tile| tile.height), (Some(65), Some(1000)));
     }
 
     #[test]

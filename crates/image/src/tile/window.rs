@@ -61,25 +61,13 @@ impl Axis {
         if self.count() == 1 {
             return vec![1.0; pixels.len()];
         }
-        // Only pixels that neighbours also cover need the sum over all tiles.
-        let alone = self.alone(index);
         pixels
             .map(|pixel| {
                 let at = (f64::from(pixel) + 0.5) / f64::from(scale);
-                if alone.0 <= at && at < alone.1 {
-                    return 1.0;
-                }
                 let own = self.weight(index, blend, at);
                 if own == 0.0 { 0.0 } else { (own / self.sum(index, blend, at)) as f32 }
             })
             .collect()
-    }
-
-    /// The part of tile `index` that no other tile covers.
-    fn alone(&self, index: u32) -> (f64, f64) {
-        let from = if index == 0 { 0 } else { self.end(index - 1) };
-        let to = if index + 1 == self.count() { self.length() } else { self.start(index + 1) };
-        (f64::from(from), f64::from(to))
     }
 
     /// The weight before the division by the sum: zero in the margins, full at the picture's edges.
@@ -175,6 +163,7 @@ mod tests {
                 prop_assert!(window.iter().any(|&weight| weight > 0.0));
                 for (offset, &weight) in window.iter().enumerate() {
                     prop_assert!((0.0..=1.0).contains(&weight));
+                    prop_assert!(blend != Blend::None || weight == 0.0 || weight == 1.0);
                     sums[first as usize + offset] += f64::from(weight);
                 }
                 let cut = (axis.margin() * scale) as usize;

@@ -4,10 +4,8 @@ use std::path::Path;
 
 use ndarray::ArrayD;
 use serde_json::json;
-use tileforge_contract::{Padding, ReceptiveField, Upscale};
 use tileforge_engine::digest::sha256_file;
-use tileforge_engine::exchange;
-use tileforge_engine::{Engine, MANIFEST_FILE};
+use tileforge_engine::{Engine, MANIFEST_FILE, exchange, testing};
 use tileforge_graph::{DataType, Model, Node, Opset, Port, TensorType, WeightStorage};
 use tileforge_session::{Tensor, selftest};
 
@@ -49,38 +47,13 @@ pub(crate) fn engine(
     expected: ArrayD<f32>,
 ) -> Engine {
     tileforge_graph::save(model, &folder.join("model.onnx"), storage).unwrap();
-    let shape = json!(input.shape());
+    let shape = input.shape().to_vec();
     let test = folder.join("selftest.safetensors");
     selftest::write(&test, &[("input", &Tensor::from(input))], &[("output", &Tensor::from(expected))]).unwrap();
-    let contract = Upscale {
-        input: "input".into(),
-        output: "output".into(),
-        scale: 1,
-        channels: 1,
-        range: [0.0, 1.0],
-        size_multiple: 1,
-        size_minimum: 1,
-        padding: Padding::Reflect,
-        receptive_field: ReceptiveField::Radius(0),
-        safe_precisions: vec![],
-    };
-    let manifest = json!({
-        "schema": 2, "name": "chain", "producer": "a test",
-        "model": {
-            "architecture": "chain", "licence": null, "checkpoint_sha256": null,
-            "graph_sha256": sha256_file(&folder.join("model.onnx")).unwrap().sha256, "parameters": 0,
-        },
-        "contract": contract.contract(),
-        "precision": "fp32",
-        "target": { "profile": "cpu", "provider": "cpu", "compute_capability": null },
-        "built_with": { "onnxruntime": "1.31.1", "operating_system": "linux", "processor": "x86_64" },
-        "graphs": [{
-            "file": "model.onnx", "optimised": false, "inputs": { "input": shape }, "outputs": { "output": shape },
-        }],
-        "gates": [],
-        "selftest": { "file": "selftest.safetensors", "graph": "model.onnx", "tolerance": 1e-3 },
-        "files": exchange::files(folder).unwrap(),
-    });
+    let graphs = vec![testing::graph("model.onnx", &shape, &shape)];
+    let files = exchange::files(folder).unwrap();
+    let mut manifest = testing::manifest("chain", &testing::upscale(1, 1).contract(), graphs, files);
+    manifest["model"]["graph_sha256"] = json!(sha256_file(&folder.join("model.onnx")).unwrap().sha256);
     std::fs::write(folder.join(MANIFEST_FILE), manifest.to_string()).unwrap();
     Engine::open(folder).unwrap()
 }
