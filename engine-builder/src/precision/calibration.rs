@@ -215,11 +215,15 @@ mod tests {
     }
 
     fn write_png(path: &Path, [width, height]: [u32; 2], level: u8) {
+        write_samples(path, [width, height], &vec![level; (width * height * 3) as usize]);
+    }
+
+    fn write_samples(path: &Path, [width, height]: [u32; 2], samples: &[u8]) {
         use tileforge_image::{Colour, Depth, Header, ImageWriter, RowSink};
         let header =
             Header { size: Size { width, height }, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
         let mut writer = ImageWriter::create(path, Format::Png, header).unwrap();
-        writer.write_rows(&vec![level; (width * height * 3) as usize]).unwrap();
+        writer.write_rows(samples).unwrap();
         Box::new(writer).finish().unwrap();
     }
 
@@ -265,6 +269,88 @@ mod tests {
     }
 
     #[test]
+    fn a_tile_is_a_part_of_its_picture_in_the_range_and_order_of_the_contract() {
+        let folder = tempfile::tempdir().unwrap();
+        // Red says where a pixel is, green and blue are other numbers.
+        let [width, height, side] = [11, 9, 8];
+        let pixels = (0..width * height).flat_map(|at| [at as u8, 100 + at as u8, 250 - at as u8]);
+        let pixels: Vec<u8> = pixels.collect();
+        write_samples(&folder.path().join("a.png"), [width as u32, height as u32], &pixels);
+        for order in [ChannelOrder::Rgb, ChannelOrder::Bgr, ChannelOrder::Grey] {
+            let channels = if order == ChannelOrder::Grey { 1 } else { 3 };
+            let mut contract = contract(None);
+            contract.inputs[0].meaning =
+                Meaning::Pixels { range: [-1.0, 1.0], normalisation: None, order, padding: None };
+            let port = Port { name: "image".into(), ty: TensorType::new(DataType::F32, [1, channels, side, side]) };
+            let model = Model { inputs: vec![port], ..Model::default() };
+            let drawn = CalibrationSamples::draw(Some(folder.path()), 300, 300, &model, &contract).unwrap();
+            let expected = |x: usize, y: usize, channel: usize| {
+                let pixel = &pixels[(y * width + x) * 3..][..3];
+                let level = match order {
+                    ChannelOrder::Rgb => f32::from(pixel[channel]),
+                    ChannelOrder::Bgr => f32::from(pixel[2 - channel]),
+                    ChannelOrder::Grey => pixel.iter().map(|value| f32::from(*value)).sum::<f32>() / 3.0,
+                };
+                level / 127.5 - 1.0
+            };
+            let mut corners = std::collections::BTreeSet::new();
+            for sample in &drawn.samples {
+                let tile = sample[0].1.as_f32().unwrap();
+                let is_at = |x: usize, y: usize| {
+                    tile.indexed_iter().all(|(at, value)| (value - expected(x + at[3], y + at[2], at[1])).abs() < 1e-5)
+                };
+                let places = (0..=width - side).flat_map(|x| (0..=height - side).map(move |y| (x, y)));
+                corners.insert(places.into_iter().find(|(x, y)| is_at(*x, *y)).expect("a part of the picture"));
+            }
+            assert_eq!(corners.len(), (width - side + 1) * (height - side + 1), "every place is drawn");
+        }
+    }
+
+    #[test]
+    fn only_pictures_that_hold_a_tile_are_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (name, size) in [("low.png", [30, 7]), ("narrow.png", [7, 30])] {
+            write_png(&at(name), size, 9);
+        }
+        std::fs::create_dir(at("folder.png")).unwrap();
+        std::fs::write(at("notes.txt"), "no picture").unwrap();
+        let port = Port { name: "image".into(), ty: TensorType::new(DataType::F32, [1, 3, 8, 8]) };
+        let model = Model { inputs: vec![port], ..Model::default() };
+        let refused = CalibrationSamples::draw(Some(folder.path()), 2, 2, &model, &contract(None)).unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.contains("low.png (30×7)") && refused.contains("narrow.png (7×30)"), "{refused}");
+        write_png(&at("whole.png"), [8, 8], 5);
+        assert_eq!(levels(&draw(folder.path(), 2, 1)), [5, 5]);
+    }
+
+    #[test]
+    fn other_inputs_are_made_without_a_picture() {
+        let folder = pictures(2);
+        let mut contract = contract(None);
+        contract.inputs.push(TensorSpec::new("timestep", [Axis::Batch], Meaning::Timestep { range: [0.0, 999.0] }));
+        let port =
+            |name: &str, dims: &[usize]| Port { name: name.into(), ty: TensorType::new(DataType::F32, dims.to_vec()) };
+        let inputs = vec![port("image", &[1, 3, 8, 8]), port("timestep", &[1])];
+        let model = Model { inputs, ..Model::default() };
+        let drawn = CalibrationSamples::draw(Some(folder.path()), 2, 2, &model, &contract).unwrap();
+        for (number, sample) in drawn.samples.iter().enumerate() {
+            let names: Vec<&str> = sample.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, ["image", "timestep"]);
+            let expected = samples::values(&contract, &contract.inputs[1], &model, number + 1).unwrap();
+            assert_eq!(sample[1].1.as_f32().unwrap(), expected.as_f32().unwrap());
+        }
+    }
+
+    #[test]
+    fn numbers_are_drawn_anywhere_in_equal_parts() {
+        let drawn = evenly(100, 10, &mut Noise::new(SEED));
+        let places: Vec<usize> = drawn.iter().enumerate().map(|(part, number)| number - 10 * part).collect();
+        assert!(places.iter().all(|place| *place < 10) && places.iter().any(|place| *place > 4), "{drawn:?}");
+        assert_eq!(evenly(3, 3, &mut Noise::new(SEED)), [0, 1, 2]);
+    }
+
+    #[test]
     fn no_more_runs_are_made_than_the_budget_has() {
         let folder = pictures(6);
         let port = Port { name: "image".into(), ty: TensorType::new(DataType::F32, [2, 3, 8, 8]) };
@@ -289,7 +375,8 @@ mod tests {
             let values = sample[0].1.as_f32().unwrap();
             for channel in 0..3 {
                 let expected = (level as f32 / 255.0 - mean[channel]) / deviation[channel];
-                assert!((values[[0, channel, 0, 0]] - expected).abs() < 1e-6);
+                let plane = values.index_axis(ndarray::Axis(1), channel);
+                assert!(plane.iter().all(|value| (value - expected).abs() < 1e-6));
             }
         }
     }

@@ -199,3 +199,29 @@ pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<Strin
     tileforge_graph::save(&converted, output, WeightStorage::Link)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::ArrayD;
+
+    #[test]
+    fn black_and_white_are_what_the_network_sees() {
+        assert_eq!(black_and_white([-1.0, 1.0], None), [-1.0, 1.0]);
+        let normalisation = Normalisation { mean: [0.5, 0.25, 0.0], deviation: [0.5, 0.25, 2.0] };
+        assert_eq!(black_and_white([0.0, 1.0], Some(normalisation)), [-1.0, 1.0, -1.0, 3.0, 0.0, 0.5]);
+        assert_eq!(black_and_white([1.0, 2.0], Some(normalisation)), [1.0, 3.0, 3.0, 7.0, 0.5, 1.0]);
+    }
+
+    #[test]
+    fn samples_are_chosen_evenly() {
+        let sample = |number: usize| vec![("x".to_owned(), ArrayD::from_elem(vec![1], number as f32).into())];
+        let samples: Vec<Sample> = (0..10).map(sample).collect();
+        let chosen = |most: usize| -> Vec<f32> {
+            let chosen = evenly_chosen(&samples, most);
+            chosen.iter().map(|sample| sample[0].1.as_f32().unwrap()[[0]]).collect()
+        };
+        assert_eq!((chosen(0), chosen(4)), (vec![], vec![0.0, 2.0, 5.0, 7.0]));
+        assert_eq!(chosen(20), (0..10).map(|number| number as f32).collect::<Vec<_>>());
+    }
+}

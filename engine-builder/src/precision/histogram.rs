@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 /// Bins on each side of 0.
 const HALF: usize = 2048;
 
+/// Larger values are counted in the outer bins. The width of both sides together is still a number.
+const LIMIT_MAXIMUM: f32 = f32::from_bits(0x7e80_0000); // 2^126
+
 /// How often values occur. Values are added in any number of pieces, in bounded memory.
 ///
 /// The bins cover −limit … limit, where limit is a power of two. A larger value doubles the limit, which merges pairs
@@ -56,16 +59,7 @@ impl Histogram {
     }
 
     fn grow_to(&mut self, magnitude: f32) {
-        if magnitude <= self.limit {
-            return;
-        }
-        if self.bins.iter().all(|count| *count == 0) {
-            while self.limit < magnitude && self.limit < f32::MAX / 4.0 {
-                self.limit *= 2.0;
-            }
-            return;
-        }
-        while self.limit < magnitude && self.limit < f32::MAX / 4.0 {
+        while self.limit < magnitude.min(LIMIT_MAXIMUM) {
             self.limit *= 2.0;
             let mut merged = vec![0; 2 * HALF];
             for (bin, count) in self.bins.iter().enumerate() {
@@ -112,6 +106,26 @@ mod tests {
     }
 
     #[test]
+    fn every_value_is_counted_in_the_bin_that_it_lies_in() {
+        let close = |found: f64, value: f64, limit: f64| (found - value).abs() <= 0.5 * limit / HALF as f64;
+        let mut histogram = Histogram::default();
+        for (pieces, limit) in [(&[0.4, -0.3][..], 0.5), (&[1.0], 1.0), (&[-5.0, 5.0], 8.0)] {
+            histogram.add(pieces);
+            for value in pieces {
+                let counted = |(middle, count): (f64, u64)| close(middle, f64::from(*value), limit) && count == 1;
+                assert!(histogram.counts().any(counted), "{value}: {:?}", histogram.counts().collect::<Vec<_>>());
+            }
+        }
+        // All of them, in the order of their values, in the bins of the last limit.
+        let found: Vec<f64> = histogram.counts().map(|(middle, _)| middle).collect();
+        assert_eq!(found.len(), 5);
+        assert!(found.iter().zip([-5.0, -0.3, 0.4, 1.0, 5.0]).all(|(found, value)| close(*found, value, 8.0)));
+        assert_eq!(histogram.magnitude(), 5.0);
+        histogram.add(&[-6.0]);
+        assert_eq!(histogram.magnitude(), 6.0);
+    }
+
+    #[test]
     fn infinite_values_and_nan_are_noticed_and_not_counted() {
         let mut histogram = Histogram::default();
         histogram.add(&[1.0, f32::NAN, -3.0, f32::INFINITY]);
@@ -119,5 +133,7 @@ mod tests {
         assert_eq!((histogram.low, histogram.high, histogram.total()), (-3.0, 1.0, 2));
         histogram.add(&[f32::MAX, f32::MIN_POSITIVE]);
         assert_eq!((histogram.magnitude(), histogram.total()), (f32::MAX, 4));
+        let (largest, _) = histogram.counts().last().unwrap();
+        assert!((0.999..1.0).contains(&(largest / 2_f64.powi(126))), "{largest}");
     }
 }
