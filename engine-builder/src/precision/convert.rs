@@ -202,8 +202,217 @@ pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<Strin
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{LAYERS, chain, names};
     use super::*;
+    use crate::coverage::Coverage;
+    use crate::{Floors, PrecisionOptions, Silent};
     use ndarray::ArrayD;
+    use tileforge_contract::{Contract, Upscale};
+    use tileforge_engine::testing;
+    use tileforge_session::Environment;
+
+    const FLOORS: Floors = Floors { psnr_db: 0.0, cosine: 0.0, speed: 0.0 };
+
+    /// The conversion of [`chain`], and what is needed to ask it for more.
+    struct Conversion {
+        environment: Environment,
+        contract: Contract,
+        coverage: Coverage,
+        options: PrecisionOptions,
+        floors: Floors,
+        model: Model,
+        folder: tempfile::TempDir,
+    }
+
+    impl Conversion {
+        fn new() -> Self {
+            let upscale = Upscale { input: "image".into(), output: "upscaled".into(), ..testing::upscale(1, 2) };
+            let folder = tempfile::tempdir().unwrap();
+            let model = chain([0.3, -0.7, 0.05, 0.9], [0.1, -0.2]);
+            tileforge_graph::save(&model, &folder.path().join("model.onnx"), WeightStorage::Inline).unwrap();
+            Self {
+                environment: crate::tests::environment(),
+                contract: upscale.contract(),
+                coverage: Coverage {
+                    is_run: vec![true],
+                    calibration_runs: 4,
+                    judged: 2,
+                    search_runs: 100,
+                    left_out: None,
+                },
+                options: PrecisionOptions::default(),
+                floors: FLOORS,
+                model,
+                folder,
+            }
+        }
+
+        fn job(&self, precision: Precision, provider: Provider) -> Job<'_> {
+            let Self { environment, contract, coverage, options, floors, .. } = self;
+            Job { environment, progress: &Silent, precision, provider, contract, floors, options, coverage }
+        }
+
+        fn file(&self) -> PathBuf {
+            self.folder.path().join("model.onnx")
+        }
+
+        fn convert(&self, precision: Precision, provider: Provider) -> Result<Converted> {
+            let job = self.job(precision, provider);
+            convert(&job, &[&self.model], (&self.model, &self.file()), self.folder.path())
+        }
+    }
+
+    fn layers(ranking: &[Sensitivity]) -> BTreeSet<String> {
+        ranking.iter().map(|layer| layer.layer.clone()).collect()
+    }
+
+    #[test]
+    fn every_precision_measures_what_it_needs() {
+        let conversion = Conversion::new();
+        for (precision, provider, tiles, range) in [
+            (Precision::Fp32, Provider::Cpu, None, None),
+            (Precision::Bf16, Provider::TensorRt, None, None),
+            (Precision::Fp16, Provider::TensorRt, Some(4), None),
+            (Precision::Int8, Provider::Cpu, Some(4), Some("mse")),
+            (Precision::Fp8, Provider::TensorRt, Some(4), None),
+        ] {
+            let made = conversion.convert(precision, provider).unwrap();
+            let calibration = made.calibration.as_ref();
+            assert_eq!(calibration.map(|calibration| calibration.tiles), tiles, "{precision}");
+            assert_eq!(calibration.and_then(|calibration| calibration.range.as_deref()), range, "{precision}");
+            assert!(made.sensitivity.is_empty() && made.judged.is_empty());
+            assert_eq!(made.models.len(), 1);
+            assert_eq!(made.models[0].nodes == conversion.model.nodes, precision == Precision::Fp32);
+            // The image has every level, whatever the tiles show.
+            let image = made.recipe.statistics.get("image").map(|histogram| [histogram.low, histogram.high]);
+            assert_eq!(image, tiles.map(|_| [0.0, 1.0]), "{precision}");
+            let islands: BTreeSet<String> = made.islands.iter().cloned().collect();
+            let expected = match precision {
+                Precision::Int8 => names(["leave"]),
+                Precision::Fp8 => names(["enter", "leave"]),
+                _ => BTreeSet::new(),
+            };
+            assert_eq!(islands, expected, "{precision}");
+        }
+    }
+
+    #[test]
+    fn all_layers_are_in_8_bits_on_request() {
+        let mut conversion = Conversion::new();
+        conversion.options.all_layers = true;
+        for (precision, provider) in [(Precision::Int8, Provider::Cpu), (Precision::Fp8, Provider::TensorRt)] {
+            let made = conversion.convert(precision, provider).unwrap();
+            assert_eq!((made.islands, made.chosen), (Vec::new(), names(LAYERS)));
+        }
+    }
+
+    #[test]
+    fn values_that_fp16_cannot_hold_matter_where_fp16_is() {
+        let mut conversion = Conversion::new();
+        conversion.model = chain([3e5, 0.1, 0.2, 0.3], [0.0; 2]);
+        tileforge_graph::save(&conversion.model, &conversion.file(), WeightStorage::Inline).unwrap();
+        for (precision, provider, outside) in [
+            (Precision::Fp16, Provider::Cpu, true),
+            (Precision::Fp16, Provider::TensorRt, true),
+            (Precision::Int8, Provider::TensorRt, true),
+            (Precision::Int8, Provider::Cpu, false),
+        ] {
+            let made = conversion.convert(precision, provider).unwrap();
+            assert_eq!(made.recipe.outside.contains("grow.weight"), outside, "{precision} for {provider}");
+            let is_island = made.islands.contains(&"grow/Conv".to_owned());
+            assert_eq!(is_island, precision == Precision::Fp16, "{precision} for {provider}");
+        }
+    }
+
+    #[test]
+    fn layers_are_ranked_on_request_and_fall_back_until_the_floor_holds() {
+        let mut conversion = Conversion::new();
+        conversion.options.sensitivity = true;
+        let eight = (Precision::Int8, Provider::Cpu);
+        let made = conversion.convert(eight.0, eight.1).unwrap();
+        let chosen = names(["enter", "grow", "shrink"]);
+        assert_eq!((layers(&made.sensitivity), &made.chosen), (chosen.clone(), &chosen));
+        assert!(made.sensitivity.is_sorted_by(|a, b| a.psnr_db < b.psnr_db), "{:?}", made.sensitivity);
+        assert!(made.sensitivity.iter().all(|layer| layer.together_with == 0 && layer.psnr_db > 20.0));
+        let job = conversion.job(eight.0, eight.1);
+        let worst = made.worst_layer(&job, conversion.folder.path()).unwrap().unwrap();
+        assert_eq!(worst.layer, made.sensitivity[0].layer);
+        // In 16 bits, every layer is ranked.
+        let half = conversion.convert(Precision::Fp16, Provider::TensorRt).unwrap();
+        assert_eq!(layers(&half.sensitivity), names(LAYERS));
+
+        // Only the best layer reaches this floor alone.
+        let best = made.sensitivity.last().unwrap();
+        conversion.options.sensitivity = false;
+        conversion.floors.psnr_db = best.psnr_db - 1e-6;
+        let fallen = conversion.convert(eight.0, eight.1).unwrap();
+        assert_eq!(fallen.chosen, BTreeSet::from([best.layer.clone()]));
+        assert_eq!(fallen.islands.len(), LAYERS.len() - 1);
+        // No layer reaches this one.
+        conversion.floors.psnr_db = 190.0;
+        let refused = conversion.convert(eight.0, eight.1).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("no layer can be in int8 with a PSNR of at least 190.00 dB"), "{refused}");
+        assert!(refused.contains(&made.sensitivity[0].to_string()), "{refused}");
+    }
+
+    #[test]
+    fn the_worst_layer_is_searched_for_within_the_budget() {
+        let mut conversion = Conversion::new();
+        conversion.options.sensitivity = true;
+        let eight = (Precision::Int8, Provider::Cpu);
+        let ranked = conversion.convert(eight.0, eight.1).unwrap().sensitivity;
+        conversion.options.sensitivity = false;
+        let made = conversion.convert(eight.0, eight.1).unwrap();
+        let worst = |conversion: &Conversion, made: &Converted, precision| {
+            made.worst_layer(&conversion.job(precision, eight.1), conversion.folder.path()).unwrap()
+        };
+        let found = worst(&conversion, &made, eight.0).unwrap();
+        // Halving measures layers together, so it need not find the one that is worst alone.
+        assert!(ranked.iter().any(|layer| (&layer.layer, layer.psnr_db) == (&found.layer, found.psnr_db)));
+        // Three layers take 6 runs.
+        for (runs, is_found) in [(5, false), (6, true)] {
+            conversion.coverage.search_runs = runs;
+            assert_eq!(worst(&conversion, &made, eight.0).is_some(), is_found);
+        }
+        let exact = conversion.convert(Precision::Fp32, eight.1).unwrap();
+        assert!(worst(&conversion, &exact, Precision::Fp32).is_none());
+    }
+
+    #[test]
+    fn rivals_are_the_graph_in_more_bits() {
+        let conversion = Conversion::new();
+        let made = conversion.convert(Precision::Int8, Provider::Cpu).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let rivals = made.rivals(&conversion.file(), scratch.path()).unwrap();
+        let holds = |file: &Path, data_type| {
+            tileforge_graph::load(file).unwrap().weights.values().any(|weight| weight.data_type() == data_type)
+        };
+        let found: Vec<_> =
+            rivals.iter().map(|(name, file)| (*name, holds(file, DataType::F16), holds(file, DataType::F32))).collect();
+        assert_eq!(found, [("speed_over_fp32", false, true), ("speed_over_fp16", true, false)]);
+    }
+
+    #[test]
+    fn a_graph_is_converted_without_being_measured() {
+        let conversion = Conversion::new();
+        let output = conversion.folder.path().join("half.onnx");
+        let convert = |precision, island: &str| {
+            let islands = BTreeSet::from([island.to_owned()]);
+            convert_graph(&conversion.file(), precision, &islands, &output).map_err(|error| error.to_string())
+        };
+        assert!(convert(Precision::Fp16, "other").unwrap_err().contains("it has no node `other`"));
+        assert!(convert(Precision::Fp8, "grow/Conv").unwrap_err().contains("expected fp16, bf16 or int8, found fp8"));
+        assert!(!output.exists());
+        for (precision, data_type) in
+            [(Precision::Fp16, DataType::F16), (Precision::Bf16, DataType::Bf16), (Precision::Int8, DataType::I8)]
+        {
+            convert(precision, "grow/Conv").unwrap();
+            let made = tileforge_graph::load(&output).unwrap();
+            let types: BTreeSet<_> = made.weights.values().map(|weight| weight.data_type()).collect();
+            assert!(types.contains(&data_type) && types.contains(&DataType::F32), "{precision}: {types:?}");
+            std::fs::remove_file(&output).unwrap();
+        }
+    }
 
     #[test]
     fn black_and_white_are_what_the_network_sees() {

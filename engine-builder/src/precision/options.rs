@@ -92,3 +92,35 @@ impl std::fmt::Display for PrecisionOption {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_a_precision_does_not_use_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = Some(folder.path().join("missing"));
+        let calibration = Some(folder.path().to_owned());
+        let plain = PrecisionOptions::default;
+        let of_missing = PrecisionOptions { calibration: missing, ..plain() };
+        assert!(matches!(of_missing.check(Precision::Int8), Err(Error::File { .. })));
+        for (options, name, users) in [
+            (PrecisionOptions { calibration, ..plain() }, "calibration", "fp16, int8 or fp8"),
+            (PrecisionOptions { all_layers: true, ..plain() }, "quantising all layers", "int8 or fp8"),
+            (PrecisionOptions { sensitivity: true, ..plain() }, "the sensitivity of layers", "fp16, bf16, int8 or fp8"),
+        ] {
+            for &precision in Precision::ALL {
+                plain().check(precision).unwrap();
+                match options.check(precision) {
+                    Ok(()) => assert!(users.contains(precision.name()), "{name} for {precision}"),
+                    Err(Error::NoEffect { option, precision: refused, users: named }) => {
+                        assert_eq!((option.to_string().as_str(), refused, named), (name, precision, users));
+                        assert!(!users.contains(precision.name()), "{name} for {precision}");
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+    }
+}

@@ -165,3 +165,24 @@ pub(crate) fn emulation(model: &Model, provider: Provider) -> Result<Option<Mode
         _ => Ok(None),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sensitivity_says_with_how_many_others_it_was_measured() {
+        let alone = Sensitivity { layer: "grow/Conv".into(), together_with: 0, psnr_db: 31.256 };
+        assert_eq!(alone.to_string(), "grow/Conv alone gives 31.26 dB");
+        assert_eq!(serde_json::to_value(&alone).unwrap().get("together_with"), None);
+        let shared = Sensitivity { together_with: 3, ..alone };
+        assert_eq!(shared.to_string(), "grow/Conv with 3 others gives 31.26 dB");
+        assert_eq!(serde_json::to_value(&shared).unwrap()["together_with"], 3);
+    }
+
+    #[test]
+    fn a_ratio_is_0_for_infinite_values_and_has_a_limit_for_equal_ones() {
+        let psnr = |finite, psnr_db| super::psnr_db(&Measurement { finite, psnr_db, cosine: 1.0, maximum_error: 0.0 });
+        assert_eq!([psnr(true, 40.0), psnr(true, f64::INFINITY), psnr(false, 40.0)], [40.0, EXACT_DB, 0.0]);
+    }
+}

@@ -201,6 +201,56 @@ mod tests {
         }
     }
 
+    fn histogram_of(values: &[f32]) -> Histogram {
+        let mut histogram = Histogram::default();
+        histogram.add(values);
+        histogram
+    }
+
+    #[test]
+    fn a_square_is_of_the_rounding_inside_and_of_what_is_cut_off_outside() {
+        let inside = mean_square(&histogram_of(&[0.5, -0.5]), [-1.0, 1.0]);
+        let rounding = (2.0_f64 / 255.0).powi(2) / 12.0;
+        assert!((inside / (2.0 * rounding) - 1.0).abs() < 1e-9, "{inside}");
+        let histogram = histogram_of(&[-3.0, 0.5, 3.9]);
+        for (range, expected) in [([-1.0, 2.0], 4.0 + 1.9_f64.powi(2)), ([-1.0, 5.0], 4.0), ([-5.0, 2.0], 3.61)] {
+            let found = mean_square(&histogram, range);
+            assert!((found - expected).abs() < 0.01, "{range:?}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_percentile_cuts_the_same_number_of_values_off_each_side() {
+        // Of 100,011 values, five may be cut off on each side.
+        let mut values: Vec<f32> = (0..100_000).map(|at| at as f32 / 50_000.0 - 1.0).collect();
+        values.extend([50.0, 60.0, 70.0, 80.0, 90.0]);
+        values.extend([-50.0, -60.0, -70.0, -80.0, -90.0, -100.0]);
+        let [low, high] = range(&histogram_of(&values), RangeMethod::Percentile, false);
+        assert!((-50.1..-49.9).contains(&low) && (0.9..1.1).contains(&high), "{low} {high}");
+    }
+
+    #[test]
+    fn the_best_range_is_cut_on_each_side_alone() {
+        let cost = |[low, high]: [f64; 2]| (low + 3.0).abs() + (high - 1.0).abs();
+        assert_eq!(best([-4.0, 4.0], false, cost), [-3.0, 1.0]);
+        assert_eq!(best([-4.0, 4.0], true, |[low, high]| (low + 2.0).abs() + (high - 2.0).abs()), [-2.0, 2.0]);
+    }
+
+    #[test]
+    fn a_divergence_counts_what_is_cut_off_at_the_ends() {
+        // Bins are 1/512 wide: two neighbours that become one level, and a value of another level.
+        let (first, second, last) = (0.5 / 512.0, 1.5 / 512.0, 1536.5 / 512.0);
+        let counts = [(first, 2), (second, 6), (last, 4), (-1.0, 3), (3.9, 1)];
+        let values = counts.iter().flat_map(|&(value, count)| std::iter::repeat_n(value as f32, count));
+        let histogram = histogram_of(&values.collect::<Vec<_>>());
+        let found = divergence(&histogram, [first, last]);
+        // The real shares are 5, 6 and 5 sixteenths, the rounded ones a third each.
+        let expected = 2.0 * 5.0 / 16.0 * (15.0_f64 / 16.0).ln() + 6.0 / 16.0 * (18.0_f64 / 16.0).ln();
+        assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+        assert_eq!(divergence(&histogram, [0.0, 0.0]), f64::INFINITY);
+        assert_eq!(divergence(&Histogram::default(), [-1.0, 1.0]), f64::INFINITY);
+    }
+
     #[test]
     fn zero_is_always_inside() {
         let mut positive = Histogram::default();
@@ -210,7 +260,10 @@ mod tests {
             assert!(low == 0.0 && (4.0..=5.0).contains(&high), "{method}: {low} {high}");
             assert_eq!(range(&Histogram::default(), method, true), [0.0, 0.0]);
         }
-        assert_eq!("entropy".parse(), Ok(RangeMethod::Entropy));
+        for method in RangeMethod::ALL {
+            assert_eq!(method.to_string().parse(), Ok(method));
+        }
+        assert_eq!(RangeMethod::MinMax.to_string(), "minmax");
         assert!("best".parse::<RangeMethod>().unwrap_err().contains("minmax, percentile, entropy, mse"));
     }
 }

@@ -127,3 +127,25 @@ impl<'a> Halving<'a> {
         worst.transpose()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RangeMethod;
+    use tileforge_contract::{Precision, Provider};
+
+    #[test]
+    fn halving_runs_twice_for_each_doubling_of_the_layers() {
+        let recipe = Recipe {
+            precision: Precision::Int8,
+            provider: Provider::Cpu,
+            range: RangeMethod::MinMax,
+            statistics: Default::default(),
+            outside: BTreeSet::new(),
+        };
+        for (suspects, runs) in [(0, 2), (1, 2), (2, 4), (3, 6), (5, 8), (8, 8), (100, 16)] {
+            let suspects = vec![String::new(); suspects];
+            assert_eq!(Halving { recipe: &recipe, folded: Model::default(), suspects }.runs(), runs);
+        }
+    }
+}

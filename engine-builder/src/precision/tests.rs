@@ -2,18 +2,20 @@
 
 use super::RangeMethod;
 use super::islands::{outside_f16, touching};
-use super::recipe::{Recipe, for_cpu};
+use super::quality::emulation;
+use super::recipe::{Recipe, default_layers, for_cpu};
 use super::statistics::Statistics;
 use crate::Result;
 use std::collections::BTreeSet;
 use tileforge_contract::Precision;
 use tileforge_contract::Provider;
+use tileforge_graph::rewrite::Scheme;
 use tileforge_graph::{Attribute, ConvOptions, DataType, Model, Node, TensorType, Trace, Weight, WeightStorage, save};
 use tileforge_session::{Session, SessionOptions, Tensor};
 
-const LAYERS: [&str; 4] = ["enter", "grow", "shrink", "leave"];
+pub(super) const LAYERS: [&str; 4] = ["enter", "grow", "shrink", "leave"];
 
-fn f32s(dims: &[usize], values: &[f32]) -> Weight {
+pub(super) fn f32s(dims: &[usize], values: &[f32]) -> Weight {
     Weight::from_bytes(
         DataType::F32,
         dims.to_vec(),
@@ -28,7 +30,7 @@ fn values_of(weight: &Weight) -> Vec<f32> {
 
 /// Four convolutions of two channels in a row. The second has these filters and this bias, the third has weights of a
 /// thousandth.
-fn chain(filters: [f32; 4], bias: [f32; 2]) -> Model {
+pub(super) fn chain(filters: [f32; 4], bias: [f32; 2]) -> Model {
     let trace = Trace::new("chain", 9, 20);
     let mut x = trace.input("image", TensorType::new(DataType::F32, [1, 2, 4, 4]));
     for name in LAYERS {
@@ -204,6 +206,122 @@ fn a_measured_range_becomes_scale_and_zero_point() {
             assert_eq!(quantisation(&made, "enter/Conv"), (DataType::F16, half(scale), data_type, vec![0]));
         }
     }
+}
+
+fn recipe(precision: Precision, provider: Provider) -> Recipe {
+    let (statistics, outside) = (Statistics::new(), BTreeSet::new());
+    Recipe { precision, provider, range: RangeMethod::MinMax, statistics, outside }
+}
+
+pub(super) fn names<'a>(layers: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
+    layers.into_iter().map(|layer| format!("{layer}/Conv")).collect()
+}
+
+#[test]
+fn ends_stay_out_of_8_bits_but_for_a_residual() {
+    let model = chain([0.3; 4], [0.0; 2]);
+    let layers = |model: &Model, scheme| default_layers(model, scheme).unwrap().into_iter().collect::<BTreeSet<_>>();
+    assert_eq!(layers(&model, Scheme::Unsigned), names(["enter", "grow", "shrink"]));
+    assert_eq!(layers(&model, Scheme::Signed), names(["grow", "shrink"]));
+    assert_eq!(layers(&model, Scheme::Float8), names(["grow", "shrink"]));
+    // With the image added to what the last layer makes, and with a ReLU in between.
+    for (last, expected) in [("Add", &LAYERS[..]), ("Mul", &LAYERS[..3])] {
+        let mut model = model.clone();
+        let node = |name: &str, operator: &str, inputs: [&str; 2], output: &str| Node {
+            name: name.into(),
+            operator: operator.into(),
+            domain: String::new(),
+            inputs: inputs.map(str::to_owned).into(),
+            outputs: vec![output.into()],
+            attributes: Default::default(),
+        };
+        let made = std::mem::replace(&mut model.nodes[3].outputs[0], "residual".into());
+        model.nodes.push(node("end", last, ["residual", "image"], &made));
+        assert_eq!(layers(&model, Scheme::Unsigned), names(expected.iter().copied()), "{last}");
+        assert_eq!(layers(&model, Scheme::Signed), names(["grow", "shrink"]));
+    }
+}
+
+#[test]
+fn a_recipe_knows_its_layers() {
+    let model = chain([0.3; 4], [0.0; 2]);
+    let chosen = names(["grow", "shrink"]);
+    let (eight, sixteen) = (recipe(Precision::Int8, Provider::Cpu), recipe(Precision::Fp16, Provider::TensorRt));
+    assert!(eight.is_8_bits() && recipe(Precision::Fp8, Provider::TensorRt).is_8_bits() && !sixteen.is_8_bits());
+    let set = |recipe: &Recipe| recipe.layers(&model, &chosen).into_iter().collect::<BTreeSet<_>>();
+    assert_eq!((set(&eight), set(&sixteen)), (chosen.clone(), names(LAYERS)));
+    // In 16 bits, every other node is in FP32.
+    let made = sixteen.only(&model, &["grow/Conv".to_owned()]).unwrap();
+    let type_of = |made: &Model, layer: &str| {
+        let node = made.nodes.iter().find(|node| node.name == format!("{layer}/Conv")).unwrap();
+        made.type_of(&node.inputs[1]).unwrap().data_type
+    };
+    let [half, full] = [DataType::F16, DataType::F32];
+    assert_eq!(LAYERS.map(|layer| type_of(&made, layer)), [full, half, full, full]);
+    // The named nodes are in FP32, and those that touch values which FP16 cannot hold.
+    let outside = BTreeSet::from(["shrink.weight".to_owned()]);
+    let made = Recipe { outside, ..sixteen }.apply(&model, &names(["grow"])).unwrap();
+    assert_eq!(LAYERS.map(|layer| type_of(&made, layer)), [half, full, full, half]);
+}
+
+#[test]
+fn inputs_and_floating_point_numbers_keep_their_whole_range() {
+    let model = chain([0.3; 4], [0.0; 2]);
+    let values: Vec<f32> = (0..100_000).map(|at| at as f32 / 100_000.0).chain([8.0]).collect();
+    let mut statistics = Statistics::new();
+    for name in model.nodes.iter().map(|node| node.outputs[0].as_str()).chain(["image"]) {
+        statistics.entry(name.to_owned()).or_default().add(&values);
+    }
+    let of = |(precision, provider), value| {
+        let (statistics, outside) = (statistics.clone(), BTreeSet::new());
+        let recipe = Recipe { precision, provider, range: RangeMethod::Percentile, statistics, outside };
+        let made = recipe.apply(&model, &names(LAYERS)).unwrap();
+        quantisation(&made, value).1
+    };
+    let close = |found: f32, expected: f32| assert!((found / expected - 1.0).abs() < 0.01, "{found} {expected}");
+    let cpu = (Precision::Int8, Provider::Cpu);
+    // On processors, layers read the padded image, and quantise what they make.
+    close(of(cpu, "image/Pad"), 8.0 / 255.0);
+    close(of(cpu, "enter/Conv/exact"), 1.0 / 255.0);
+    close(of((Precision::Fp8, Provider::TensorRt), "enter/Conv"), 8.0 / 448.0);
+}
+
+#[test]
+fn what_processors_do_not_round_is_rounded_for_the_gates() {
+    let model = chain([0.3; 4], [0.0; 2]);
+    let emulated = |precision, provider| {
+        let made = recipe(precision, provider).apply(&model, &BTreeSet::new()).unwrap();
+        emulation(&made, provider).unwrap().map(|model| run(&model))
+    };
+    assert_eq!(emulated(Precision::Fp32, Provider::TensorRt), None);
+    assert_eq!(emulated(Precision::Fp16, Provider::Cpu), None);
+    let exact = run(&model);
+    let error = |found: ndarray::ArrayD<f32>| (&found - &exact).mapv(f32::abs).into_iter().fold(0.0, f32::max);
+    let half = error(emulated(Precision::Fp16, Provider::TensorRt).expect("it is rounded"));
+    for provider in [Provider::Cpu, Provider::TensorRt] {
+        let bf16 = error(emulated(Precision::Bf16, provider).expect("it is rounded"));
+        assert!(half > 1e-6 && bf16 > 3.0 * half && bf16 < 1e-2, "{half} {bf16}");
+    }
+}
+
+#[test]
+fn values_are_outside_fp16_beyond_its_largest_number() {
+    let model = chain([0.3; 4], [0.0; 2]);
+    let outside = |model: &Model, value: f32| {
+        let mut statistics = Statistics::new();
+        statistics.entry("grow/Conv".into()).or_default().add(&[value]);
+        outside_f16(model, &statistics).unwrap().into_iter().collect::<Vec<_>>()
+    };
+    // Other pictures may have values that are twice as large.
+    assert_eq!(outside(&model, 32_752.0), Vec::<String>::new());
+    assert_eq!(outside(&model, -32_753.0), ["grow/Conv"]);
+    let with = |values: &[f32]| {
+        let mut model = model.clone();
+        model.weights.insert("more".into(), f32s(&[values.len()], values));
+        outside(&model, 1.0)
+    };
+    assert_eq!((with(&[]), with(&[65_504.0])), (vec![], vec![]));
+    assert_eq!(with(&[1.0, -65_536.0]), ["more"]);
 }
 
 /// What a model of one input makes of values that are the same for every call.
