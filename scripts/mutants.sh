@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Changes the code of contract, engine, tiles and precision in one place after the other, and runs the package's tests
-# against each change: scripts/mutants.sh [contract|engine|tiles|precision]…
+# Changes the code of contract, engine, tiles and precision in one place after the other, and runs its tests against
+# each change: scripts/mutants.sh [contract|engine|tiles|precision]…
 #
 # A change that no test notices is listed as "missed" in target/mutants/PART/mutants.out/missed.txt. A second run tries
-# only these again. CONTRIBUTING.md says what to do with them. All parts take some hours, so this is not a part of
-# `make test`.
+# only these again. CONTRIBUTING.md says what to do with them. All parts take an hour or two, so this is not a part
+# of `make test`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$PWD/target/tools
@@ -17,15 +17,19 @@ missed=0
 [ $# -gt 0 ] || set -- contract engine tiles precision
 for part in "$@"; do
     case $part in
-    contract) where=(--package tileforge-contract) ;;
-    engine) where=(--package tileforge-engine) ;;
-    tiles) where=(--package tileforge-image --file 'crates/image/src/tile/**') ;;
-    precision) where=(--package tileforge-engine-builder --file 'engine-builder/src/precision/**') ;;
+    contract) where=(--package tileforge-contract -C=--tests) tests=() ;;
+    engine) where=(--package tileforge-engine -C=--tests) tests=() ;;
+    tiles) where=(--package tileforge-image --file 'crates/image/src/tile/**' -C=--lib) tests=(tile::) ;;
+    precision)
+        where=(--package tileforge-engine-builder --file 'engine-builder/src/precision/**' -C=--lib)
+        tests=(precision::)
+        ;;
     *) echo "$part: unknown; expected contract, engine, tiles or precision" >&2; exit 2 ;;
     esac
     mkdir -p "target/mutants/$part"
     # Exit code 2: some changes were missed. 3: a test ran too long, which also counts as noticed.
-    cargo mutants "${where[@]}" --profile mutants --iterate --output "target/mutants/$part" || [ $? -le 3 ]
+    cargo mutants "${where[@]}" --profile mutants --timeout 40 --iterate --output "target/mutants/$part" \
+        -- "${tests[@]}" || [ $? -le 3 ]
     missed=$((missed + $(wc -l <"target/mutants/$part/mutants.out/missed.txt")))
 done
 echo "missed: $missed"
