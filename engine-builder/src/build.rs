@@ -8,8 +8,6 @@
 mod graphs;
 mod measured;
 
-pub(crate) use graphs::fixed_sizes;
-
 use crate::coverage::Coverage;
 use crate::gate;
 use crate::lint::{self, lint};
@@ -28,7 +26,7 @@ use std::path::{Path, PathBuf};
 use tileforge_contract::Provider;
 use tileforge_engine::manifest::{BuiltWith, Gate, Graph, Manifest, Model as ModelRecord, Recipe, SCHEMA, Target};
 use tileforge_engine::store::{self, Store};
-use tileforge_engine::{WEIGHTS_FILE, exchange};
+use tileforge_engine::{WEIGHTS_FILE, exchange, folder};
 use tileforge_files::outputs;
 use tileforge_graph::Model;
 use tileforge_session::{Environment, SessionOptions, compiled};
@@ -259,11 +257,11 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
         graphs: records,
         gates,
         selftest,
-        files: exchange::files(staging)?,
+        files: folder::files(staging)?,
     };
     if let Ok(Compiler::TensorRt(gpu)) = compiler {
         compile(environment, job.progress, &manifest, *gpu, staging)?;
-        manifest.files = exchange::files(staging)?;
+        manifest.files = folder::files(staging)?;
     }
     let bytes = manifest.files.values().map(|file| file.bytes).sum();
     exchange::write_manifest(&manifest, staging)?;

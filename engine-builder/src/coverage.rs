@@ -11,7 +11,7 @@
 //! was that built it.
 
 use crate::Result;
-use crate::build::fixed_sizes;
+use crate::fixed::fixed_sizes;
 use crate::precision::PrecisionOptions;
 use crate::samples;
 use std::collections::BTreeSet;

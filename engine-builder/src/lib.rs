@@ -9,6 +9,7 @@ mod diffusion;
 mod digests;
 mod error;
 mod fetch;
+mod fixed;
 mod gate;
 pub mod lint;
 mod listed_weights;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tileforge_contract::{Precision, Provider, Task};
 use tileforge_engine::digest::sha256_file;
 use tileforge_engine::manifest::{Gate, Graph, Manifest, Target};
-use tileforge_engine::{MANIFEST_FILE, Pipeline, PipelineManifest, WEIGHTS_FILE, exchange};
+use tileforge_engine::{MANIFEST_FILE, Pipeline, PipelineManifest, WEIGHTS_FILE, exchange, folder};
 use tileforge_files::link_or_copy;
 use tileforge_graph::Model;
 use tileforge_image::Size;
@@ -199,7 +199,7 @@ impl StagedPart<'_> {
             },
             graphs: records,
             gates: Vec::new(),
-            files: exchange::files(to)?,
+            files: folder::files(to)?,
             ..self.manifest.clone()
         };
         Ok(exchange::write_manifest(&manifest, to)?)

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
-use crate::Engine;
+use crate::bundle_manifest::BundleManifest;
 use crate::digest::FileDigest;
+use crate::directory::Engine;
 use crate::error::{Error, Result};
-use crate::manifest::{Manifest, SCHEMA};
-use crate::opened::{MANIFEST_FILE, Opened};
-use crate::pipeline::{Pipeline, PipelineManifest};
+use crate::manifest::MANIFEST_FILE;
+use crate::opened::Opened;
+use crate::pipeline::Pipeline;
 use crate::signature::PublicKey;
 
 /// What is signed, packed and shipped as one: an engine, or a pipeline engine with its parts.
@@ -131,64 +131,4 @@ fn files_of<'e>(engine: &'e Engine, folder: &str) -> Vec<(String, FileDigest, &'
     let file =
         |((name, bytes), digest): ((&str, &'e [u8]), &FileDigest)| (format!("{folder}{name}"), digest.clone(), bytes);
     engine.files().zip(digests).map(file).collect()
-}
-
-/// A manifest of either kind.
-#[derive(Clone, Debug, PartialEq)]
-pub enum BundleManifest {
-    /// That of an engine of one network.
-    Engine(Box<Manifest>),
-    /// That of a pipeline engine, which has `parts`.
-    Pipeline(PipelineManifest),
-}
-
-impl BundleManifest {
-    /// Reads a manifest and checks every rule that can be checked without the files.
-    ///
-    /// Never panics, whatever the bytes are.
-    ///
-    /// # Errors
-    /// As [`Manifest::parse`].
-    pub fn parse(bytes: &[u8]) -> Result<Self> {
-        /// Read first: the kind decides which fields are known.
-        #[derive(Deserialize)]
-        struct Kind {
-            schema: u32,
-            parts: Option<IgnoredAny>,
-        }
-        let broken = |error: serde_json::Error| Error::manifest(format!("not a manifest: {error}"));
-        let Kind { schema, parts } = serde_json::from_slice(bytes).map_err(broken)?;
-        if schema != SCHEMA {
-            return Err(Error::Schema { expected: SCHEMA, found: schema });
-        }
-        if parts.is_none() {
-            return Ok(Self::Engine(Box::new(Manifest::parse(bytes)?)));
-        }
-        let manifest: PipelineManifest = serde_json::from_slice(bytes).map_err(broken)?;
-        manifest.validate()?;
-        Ok(Self::Pipeline(manifest))
-    }
-
-    /// The manifest of the part `part` of a pipeline: that of one network, which has the part's name.
-    ///
-    /// # Errors
-    /// [`Error::Manifest`]: it is another one.
-    pub(crate) fn of_part(self, part: &str) -> Result<Manifest> {
-        match self {
-            Self::Pipeline(_) => Err(Error::manifest("parts: expected a part of one network, found one with parts")),
-            Self::Engine(manifest) if manifest.name != part => Err(Error::manifest(format!(
-                "name: expected \"{part}\", the part's name, found \"{}\"",
-                manifest.name.escape_debug()
-            ))),
-            Self::Engine(manifest) => Ok(*manifest),
-        }
-    }
-
-    /// The engine's name: that of its directory when it was built.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Engine(manifest) => &manifest.name,
-            Self::Pipeline(manifest) => &manifest.name,
-        }
-    }
 }

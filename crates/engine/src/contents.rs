@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 
-use crate::bundle::BundleManifest;
+use crate::bundle_manifest::BundleManifest;
 use crate::digest::FileDigest;
 use crate::error::{Error, Result};
-use crate::manifest::Manifest;
-use crate::opened::{MANIFEST_FILE, Opened};
+use crate::manifest::{MANIFEST_FILE, Manifest};
+use crate::opened::Opened;
 
 /// The files of an engine with their digests, as its manifests say that have been read so far.
 #[derive(Clone, Debug)]

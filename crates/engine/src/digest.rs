@@ -8,6 +8,8 @@ use sha2::{Digest, Sha256};
 use crate::error::Result;
 use crate::file_map::FileMap;
 
+pub use crate::hexadecimal::hexadecimal;
+
 /// Size and SHA-256 of one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,17 +32,6 @@ pub fn sha256_file(path: &Path) -> Result<FileDigest> {
 /// SHA-256 of some bytes, as 64 lower-case hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
-}
-
-/// Two lower-case digits for each byte.
-pub fn hexadecimal(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }
 
 #[cfg(test)]

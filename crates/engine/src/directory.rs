@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::bundle::BundleManifest;
+use crate::bundle_manifest::BundleManifest;
 use crate::error::{Error, Result};
 use crate::file_map::FileMap;
 use crate::manifest::{Graph, Manifest};

@@ -1,50 +1,21 @@
-//! The files of an engine directory, and putting a finished one at its place.
+//! Putting a finished engine directory at its place.
 
-use crate::digest::{FileDigest, sha256_file};
+use crate::bundle_manifest::BundleManifest;
+use crate::error::{Error, Result};
+use crate::folder::{entries, names};
 use crate::listing::Listing;
-use crate::{BundleManifest, Error, MANIFEST_FILE, Result};
+use crate::manifest::MANIFEST_FILE;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tileforge_files::unfinished;
 
 /// An unfinished engine: a folder that is removed unless it is put at its place.
 pub use tileforge_files::unfinished::Folder as Temporary;
-
-/// Size and SHA-256 of every file in a folder and its subfolders, by name: `NAME`, or `FOLDER/NAME`.
-pub fn files(folder: &Path) -> Result<BTreeMap<String, FileDigest>> {
-    names(folder)?.into_iter().map(|name| Ok((name.clone(), sha256_file(&folder.join(name))?))).collect()
-}
-
-/// The names of all files in a folder and its subfolders: `NAME`, or `FOLDER/NAME`.
-pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for (path, is_folder) in entries(folder)? {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if is_folder {
-            names.extend(self::names(&path)?.into_iter().map(|inner| format!("{name}/{inner}")));
-        } else {
-            names.push(name);
-        }
-    }
-    names.sort();
-    Ok(names)
-}
-
-/// The names in a folder, and whether each is a folder.
-fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>> {
-    let fail = |e| Error::file(folder, "list", e);
-    let entry = |entry: io::Result<fs::DirEntry>| {
-        let entry = entry.map_err(fail)?;
-        Ok((entry.path(), entry.file_type().map_err(fail)?.is_dir()))
-    };
-    folder.read_dir().map_err(fail)?.map(entry).collect()
-}
 
 /// Writes the manifest of either kind of engine into the folder of one that is being made.
 ///
@@ -232,18 +203,6 @@ mod tests {
     fn a_name_alone_lies_in_the_current_folder() {
         assert_eq!(parent_of(Path::new("engine")), Path::new("."));
         assert_eq!(parent_of(Path::new("engines/engine")), Path::new("engines"));
-    }
-
-    #[test]
-    fn files_are_listed_with_their_digests() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("tokenizer")).unwrap();
-        let digest = |name: &str, text: &str| {
-            fs::write(folder.path().join(name), text).unwrap();
-            (name.to_owned(), FileDigest { bytes: text.len() as u64, sha256: crate::digest::sha256(text.as_bytes()) })
-        };
-        let expected = BTreeMap::from([digest("tokenizer/vocab.json", "{}"), digest("graph.onnx", "graph")]);
-        assert_eq!(files(folder.path()).unwrap(), expected);
     }
 
     #[test]

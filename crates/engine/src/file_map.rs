@@ -16,8 +16,8 @@ use memmap2::UncheckedAdvice;
 use rustix::fs::{AtFlags, CWD, linkat};
 use sha2::{Digest, Sha256};
 
-use crate::digest::hexadecimal;
 use crate::error::{Error, Result};
+use crate::hexadecimal::hexadecimal;
 
 /// Bytes that are digested before they leave memory: a multiple of every page size.
 const CHUNK: usize = 16 << 20;

@@ -11,6 +11,7 @@
 //! | [`rebuild`] | what the manifest of an older engine says about how to make it again |
 //! | [`signature`] | Ed25519 signatures of the manifest: who made an engine |
 //! | [`archive`] | an engine as one `.tar` file, and back |
+//! | [`folder`] | the files of a folder and its subfolders |
 //! | [`exchange`] | how a finished folder is put at its place in one step |
 //! | [`extend`] | an engine with more files |
 //! | [`share`] | the same file in several engines, stored once |
@@ -25,6 +26,7 @@ struct Readme;
 
 pub mod archive;
 mod bundle;
+mod bundle_manifest;
 mod contents;
 pub mod diff;
 pub mod digest;
@@ -33,10 +35,13 @@ mod error;
 pub mod exchange;
 mod extend;
 mod file_map;
+pub mod folder;
+mod hexadecimal;
 mod listing;
 pub mod manifest;
 mod opened;
 mod pipeline;
+mod pipeline_manifest;
 pub mod rebuild;
 mod recipe;
 mod requirements;
@@ -47,14 +52,15 @@ pub mod store;
 pub mod testing;
 mod validate;
 
-pub use bundle::{Bundle, BundleManifest};
+pub use bundle::Bundle;
+pub use bundle_manifest::BundleManifest;
 pub use contents::{Contents, Source, manifest_of};
 pub use directory::{Engine, WEIGHTS_FILE};
 pub use error::{Error, Result};
 pub use extend::extend;
-pub use manifest::{Graph, Manifest};
-pub use opened::{MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES};
-pub use pipeline::{Diffusion, Pipeline, PipelineManifest};
+pub use manifest::{Graph, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, Manifest};
+pub use pipeline::Pipeline;
+pub use pipeline_manifest::{Diffusion, PipelineManifest};
 pub use requirements::Requirements;
 pub use signature::PublicKey;
 pub use validate::engine_name;

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::bundle::BundleManifest;
+use crate::bundle_manifest::BundleManifest;
 use crate::digest::FileDigest;
 use crate::error::{Error, Result};
-use crate::opened::{MANIFEST_FILE, Opened};
+use crate::manifest::MANIFEST_FILE;
+use crate::opened::Opened;
 use crate::signature::SIGNATURE_FILE;
 
 /// What an engine directory should hold, by the files' paths in it.

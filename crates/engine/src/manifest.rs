@@ -6,9 +6,15 @@ use serde::{Deserialize, Serialize};
 use tileforge_contract::{Contract, Precision, Provider, Shapes, Sizes};
 
 pub use crate::digest::FileDigest;
+use crate::error::{Error, Result};
 pub use crate::recipe::{Adaptation, CalibrationRecipe, DiffusionRecipe, FolderRecipe, ProfileRecipe, Recipe};
 use crate::signature::SIGNATURE_FILE;
-use crate::{Error, MANIFEST_FILE, Result};
+
+/// The name of the manifest in an engine directory.
+pub const MANIFEST_FILE: &str = "manifest.json";
+
+/// Larger manifests are refused without being read.
+pub const MANIFEST_MAXIMUM_BYTES: u64 = 16 << 20;
 
 /// The schema that this version reads and writes.
 pub const SCHEMA: u32 = 2;

@@ -8,18 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::bundle::BundleManifest;
+use crate::bundle_manifest::BundleManifest;
 use crate::digest::{self, FileDigest};
 use crate::error::{Error, Result};
-use crate::exchange;
 use crate::file_map::FileMap;
+use crate::folder;
+use crate::manifest::{MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES};
 use crate::signature::{self, PublicKey};
-
-/// The name of the manifest in an engine directory.
-pub const MANIFEST_FILE: &str = "manifest.json";
-
-/// Larger manifests are refused without being read.
-pub const MANIFEST_MAXIMUM_BYTES: u64 = 16 << 20;
 
 /// An opened directory, and the bytes of its manifest.
 ///
@@ -102,7 +97,7 @@ impl Opened {
     pub(crate) fn check_nothing_but(&self, is_listed: impl Fn(&str) -> bool) -> Result<()> {
         // The opened directory is listed, not the path, which another one may have by now.
         let opened = PathBuf::from(format!("/proc/self/fd/{}", self.folder.as_raw_fd()));
-        let names = exchange::names(&opened).map_err(|error| error.relocated(&opened, &self.path))?;
+        let names = folder::names(&opened).map_err(|error| error.relocated(&opened, &self.path))?;
         match names.iter().find(|name| !is_listed(name)) {
             None => Ok(()),
             Some(name) => Err(Error::Unlisted { path: self.path.join(name) }),

@@ -9,10 +9,10 @@ use std::path::Path;
 use serde_json::Value;
 use tileforge_contract::Precision;
 
-use crate::bundle::BundleManifest;
+use crate::bundle_manifest::BundleManifest;
 use crate::error::{Error, Result};
-use crate::manifest::{Recipe, SCHEMA};
-use crate::opened::{MANIFEST_FILE, Opened};
+use crate::manifest::{MANIFEST_FILE, Recipe, SCHEMA};
+use crate::opened::Opened;
 
 /// An engine that is to be made again. Only its manifests have been read, not its other files.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@
 //! changes the graph. The graph's metadata therefore holds the size and the digest of each checkpoint, as JSON:
 //! `[{"file": NAME, "bytes": SIZE, "sha256": DIGEST}]`. The digest is `null` where it was not computed.
 
-use crate::load::decode_message;
+use crate::message::decode_message;
 use crate::{Error, MappedFile, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;

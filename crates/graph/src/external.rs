@@ -1,6 +1,6 @@
 //! The files that a graph takes its weights from.
 
-use crate::load::decode_message;
+use crate::message::decode_message;
 use crate::proto::tensor_proto::DataLocation;
 use crate::proto::{GraphProto, NodeProto, TensorProto};
 use crate::{DataType, Error, Result};

@@ -25,6 +25,7 @@ pub mod infer;
 mod load;
 mod mapped;
 mod memory;
+mod message;
 mod model;
 mod operations;
 pub mod proto;

@@ -1,15 +1,14 @@
 //! Reading a model.
 #![warn(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::integer_division)]
 
+use crate::message::decode_message;
 use crate::proto::tensor_proto::DataLocation;
 use crate::proto::tensor_shape_proto::dimension;
-use crate::proto::{ModelProto, NodeProto, TensorProto, ValueInfoProto, type_proto};
+use crate::proto::{NodeProto, TensorProto, ValueInfoProto, type_proto};
 use crate::{
-    Attribute, Budget, DataType, Dim, Error, MappedFile, Model, Node, Opset, Port, Result, TensorType, Weight,
-    checkpoints,
+    Attribute, DataType, Dim, Error, MappedFile, Model, Node, Opset, Port, Result, TensorType, Weight, checkpoints,
 };
-use bytes::{Buf, Bytes};
-use prost::Message;
+use bytes::Bytes;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -80,12 +79,6 @@ pub fn decode(bytes: Bytes, path: &Path) -> Result<Model> {
     model.types = known.filter_map(|info| Some((info.name().to_owned(), value_type(info)?))).collect();
     model.infer_types().map_err(|e| e.in_file(path))?;
     Ok(model)
-}
-
-/// The message of the ONNX file with these bytes, within the default budget.
-pub(crate) fn decode_message(bytes: impl Buf + AsRef<[u8]>, path: &Path) -> Result<ModelProto> {
-    Budget::default().check_file(bytes.as_ref()).map_err(|reason| Error::format(path, reason))?;
-    ModelProto::decode(bytes).map_err(|error| Error::format(path, error))
 }
 
 /// Keeps a mapped file alive for as long as slices of it are in use.

@@ -3,14 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use tileforge_engine::{MANIFEST_FILE, PublicKey, exchange};
-use tileforge_files::{Transfer, unfinished};
+use tileforge_engine::MANIFEST_FILE;
+use tileforge_files::unfinished;
 
-use crate::blob::Parts;
-use crate::client::Registry;
 use crate::document::{DOCUMENT_MAXIMUM_BYTES, Digest};
 use crate::error::{Error, Result};
-use crate::pull::{Pulled, Variant, pull_with};
 
 /// A folder of engines and indexes, by their digests. What a digest names never changes, so that nothing in it gets
 /// old.
@@ -24,38 +21,12 @@ impl Cache {
     }
 
     /// Where the engine of this manifest is, or will be.
-    fn engine(&self, digest: &Digest) -> PathBuf {
+    pub(crate) fn engine(&self, digest: &Digest) -> PathBuf {
         self.0.join("engines").join(digest.file_name())
     }
 
-    /// Brings a variant here, unless it is here. If several processes want the same one, one pulls it and the others
-    /// wait. Returns its directory, and what was pulled.
-    ///
-    /// # Errors
-    /// As [`pull`](crate::pull()).
-    pub fn bring(
-        &self,
-        registry: &Registry,
-        variant: &Variant,
-        key: Option<&PublicKey>,
-        progress: &mut dyn Transfer,
-    ) -> Result<(PathBuf, Option<Pulled>)> {
-        let directory = self.engine(&variant.digest);
-        if self.has_engine(&variant.digest) {
-            return Ok((directory, None));
-        }
-        exchange::place_for(&directory)?;
-        let parts = Parts::beside(&directory, true)?;
-        if self.has_engine(&variant.digest) {
-            parts.remove()?;
-            return Ok((directory, None));
-        }
-        let pulled = pull_with(registry, variant, &directory, key, parts, progress)?;
-        Ok((directory, Some(pulled)))
-    }
-
     /// Whether the engine of this manifest is there. Its files are checked when it is opened.
-    fn has_engine(&self, digest: &Digest) -> bool {
+    pub(crate) fn has_engine(&self, digest: &Digest) -> bool {
         self.engine(digest).join(MANIFEST_FILE).is_file()
     }
 

@@ -12,7 +12,7 @@
 //! | [`push`] | sends engines, and of their files only those that the registry lacks |
 //! | [`Offer`] | what a reference names: the variants, and what each one needs |
 //! | [`pull`] | brings one variant here: resumed, checked, and put at its place in one step |
-//! | [`Cache`] | engines that were pulled for one run, kept by their digest |
+//! | [`pull_to_cache`] | the same for a [`Cache`]: engines that were pulled for one run, kept by their digest |
 //! | [`annotations`] | what an index says of an engine, derived from the engine's manifest |
 //! | [`document`] | the manifests and indexes of the OCI image specification |
 //! | [`http`] | the HTTP client of the programs |
@@ -32,6 +32,7 @@ mod credentials;
 pub mod document;
 mod error;
 pub mod http;
+mod offer;
 pub mod partial;
 mod pull;
 mod push;
@@ -45,6 +46,7 @@ pub use client::{Purpose, Registry};
 pub use credentials::Credentials;
 pub use document::Digest;
 pub use error::{Error, Result};
-pub use pull::{Offer, Pulled, Variant, pull};
+pub use offer::{Offer, Variant};
+pub use pull::{Pulled, pull, pull_to_cache};
 pub use push::{Pushed, PushedEngine, push};
 pub use reference::{Reference, Version};

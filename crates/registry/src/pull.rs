@@ -6,108 +6,21 @@ use std::path::{Path, PathBuf};
 
 use tileforge_engine::exchange::{self, Temporary};
 use tileforge_engine::signature::SIGNATURE_FILE;
-use tileforge_engine::{
-    BundleManifest, Contents, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, PublicKey, Requirements, manifest_of,
-};
+use tileforge_engine::{BundleManifest, Contents, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, PublicKey, manifest_of};
 use tileforge_files::{Transfer, link_or_copy};
 
 use crate::annotations::{self, Lie};
 use crate::blob::{Parts, Wanted};
 use crate::cache::Cache;
 use crate::client::Registry;
-use crate::document::{Annotations, Descriptor, Digest, Document, FILE_PATH, MANIFEST, MODEL, Manifest};
+use crate::document::{Descriptor, Document, FILE_PATH, Manifest};
 use crate::error::{Error, Result};
+use crate::offer::{Variant, check_kind};
 use crate::reference::Version;
 use crate::signatures;
 
 /// More folders one in the other than any engine has.
 const DEPTH_MAXIMUM: usize = 8;
-
-/// What a reference names: an index of engines, or one engine.
-#[derive(Debug)]
-pub struct Offer {
-    /// The digest of the index or of the engine's manifest.
-    pub digest: Digest,
-    /// The engines.
-    pub variants: Vec<Variant>,
-}
-
-/// One engine of several for different machines.
-#[derive(Clone, Debug)]
-pub struct Variant {
-    /// The digest of its manifest in the registry.
-    pub digest: Digest,
-    /// What it needs, as the index says.
-    pub requirements: Requirements,
-    /// Bytes of its files, as the index says.
-    pub bytes: u64,
-    annotations: Annotations,
-}
-
-impl Offer {
-    /// Asks the registry what its reference names. An offer that the cache has by its digest needs no request.
-    ///
-    /// # Errors
-    /// The registry cannot be reached or has nothing of this name; what it has is no index of engines; an annotation
-    /// is not of its form.
-    pub fn of(registry: &Registry, cache: Option<&Cache>) -> Result<Self> {
-        let version = registry.reference().version();
-        let kept = match (version, cache) {
-            (Version::Digest(digest), Some(cache)) => cache.document(digest).map(|bytes| (bytes, digest.clone())),
-            _ => None,
-        };
-        let (bytes, digest) = kept.map_or_else(|| registry.document(version), Ok)?;
-        let offer = Self::parse(registry, &bytes, digest)?;
-        if let Some(cache) = cache {
-            cache.keep_document(&offer.digest, &bytes)?;
-        }
-        Ok(offer)
-    }
-
-    fn parse(registry: &Registry, bytes: &[u8], digest: Digest) -> Result<Self> {
-        let variants = match registry.parse(bytes, &digest)? {
-            Document::Manifest(manifest) => {
-                check_kind(&manifest).map_err(|problem| registry.broken(&digest, problem))?;
-                vec![Variant::new(registry, digest.clone(), manifest.annotations)?]
-            }
-            Document::Index(index) => {
-                let engines = index.manifests.into_iter().filter(is_engine);
-                engines.map(|entry| Variant::new(registry, entry.digest, entry.annotations)).collect::<Result<_>>()?
-            }
-        };
-        if variants.is_empty() {
-            return Err(registry.broken(&digest, "expected an index of engines, found one without engines"));
-        }
-        Ok(Self { digest, variants })
-    }
-}
-
-/// Whether an entry of an index is an engine. Programs that copy indexes may leave out what an entry's artefact is; the
-/// manifest itself says it.
-pub(crate) fn is_engine(entry: &Descriptor) -> bool {
-    entry.media_type == MANIFEST
-        && entry.artifact_type.as_deref().is_none_or(|kind| kind == MODEL)
-        && entry.annotations.contains_key(annotations::PROFILE)
-}
-
-impl Variant {
-    fn new(registry: &Registry, digest: Digest, annotations: Annotations) -> Result<Self> {
-        let broken = |problem| registry.broken(&digest, problem);
-        let requirements = annotations::requirements(&annotations).map_err(broken)?;
-        let bytes = annotations::size(&annotations).map_err(broken)?;
-        Ok(Self { requirements, bytes, annotations, digest })
-    }
-}
-
-fn check_kind(manifest: &Manifest) -> Result<(), String> {
-    match manifest.artifact_type.as_deref() {
-        Some(MODEL) => Ok(()),
-        other => {
-            let found = other.unwrap_or("none").escape_debug().to_string();
-            Err(format!("artifactType: expected {MODEL}, found {found}"))
-        }
-    }
-}
 
 /// An engine that was pulled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,8 +56,34 @@ pub fn pull(
     pull_with(registry, variant, directory, key, parts, progress)
 }
 
+/// Brings a variant into the cache, unless it is there. If several processes want the same one, one pulls it and the
+/// others wait. Returns its directory, and what was pulled.
+///
+/// # Errors
+/// As [`pull`].
+pub fn pull_to_cache(
+    registry: &Registry,
+    variant: &Variant,
+    cache: &Cache,
+    key: Option<&PublicKey>,
+    progress: &mut dyn Transfer,
+) -> Result<(PathBuf, Option<Pulled>)> {
+    let directory = cache.engine(&variant.digest);
+    if cache.has_engine(&variant.digest) {
+        return Ok((directory, None));
+    }
+    exchange::place_for(&directory)?;
+    let parts = Parts::beside(&directory, true)?;
+    if cache.has_engine(&variant.digest) {
+        parts.remove()?;
+        return Ok((directory, None));
+    }
+    let pulled = pull_with(registry, variant, &directory, key, parts, progress)?;
+    Ok((directory, Some(pulled)))
+}
+
 /// As [`pull`], for whoever has the lock of the unfinished files.
-pub(crate) fn pull_with(
+fn pull_with(
     registry: &Registry,
     variant: &Variant,
     directory: &Path,
@@ -321,7 +260,7 @@ pub(crate) mod tests {
     use tileforge_engine::testing;
 
     use super::*;
-    use crate::document::WEIGHT_LAYER;
+    use crate::document::{Annotations, Digest, MANIFEST, MODEL, WEIGHT_LAYER};
 
     pub(crate) fn plan() -> Plan {
         Plan {

@@ -19,7 +19,7 @@ use crate::document::{
     WEIGHT_LAYER,
 };
 use crate::error::{Error, Result};
-use crate::pull::is_engine;
+use crate::offer::is_engine;
 use crate::reference::Version;
 use crate::signatures::{self, NOTHING};
 

@@ -14,11 +14,13 @@ use tileforge_files::owner;
 
 use crate::error::{Error, Result};
 use crate::native::{self, OnnxRuntimeApi};
-use crate::provider;
 
 /// The number of the C API that this crate is compiled for (`ort`'s feature `api-24`). It is also the minor number of
 /// the oldest release that has this API: 1.24.
 pub const OLDEST_MINOR_VERSION: u32 = ort::MINOR_VERSION;
+
+/// The provider of TensorRT for RTX: a plugin, which runs on any ONNX Runtime.
+pub(crate) const TENSORRT_RTX_PLUGIN: &str = "libonnxruntime_providers_nv_tensorrt_rtx.so";
 
 /// The ONNX Runtime library of this process.
 #[derive(Debug)]
@@ -74,8 +76,8 @@ impl Library {
         self.tensorrt_rtx
             .get_or_init(|| {
                 let name = Provider::TensorRtRtx.onnxruntime_name();
-                let plugin = provider::TENSORRT_RTX_PLUGIN;
-                let plugin = self.beside(plugin)?.ok_or_else(|| format!("{plugin} is not beside libonnxruntime"))?;
+                let missing = || format!("{TENSORRT_RTX_PLUGIN} is not beside libonnxruntime");
+                let plugin = self.beside(TENSORRT_RTX_PLUGIN)?.ok_or_else(missing)?;
                 self.environment.register_ep_library(name, &plugin).map_err(|error| error.to_string())
             })
             .clone()

@@ -13,7 +13,7 @@ use tileforge_contract::Provider;
 use crate::error::{Error, Result};
 use crate::jetson::Jetson;
 use crate::native::{self, CudaDriver};
-use crate::onnxruntime::Library;
+use crate::onnxruntime::{Library, TENSORRT_RTX_PLUGIN};
 use crate::options::SessionOptions;
 
 /// What [`probe`] found for one provider.
@@ -110,9 +110,6 @@ const TENSORRT_RTX_LIBRARIES: [Needed; 3] = [
     Needed { file: "libtensorrt_rtx.so.1", from: "TensorRT for RTX (pip: tensorrt-rtx-cu13-libs)" },
     Needed { file: "libtensorrt_onnxparser_rtx.so.1", from: "TensorRT for RTX (pip: tensorrt-rtx-cu13-libs)" },
 ];
-
-/// The provider of TensorRT for RTX: a plugin, which runs on any ONNX Runtime.
-pub(crate) const TENSORRT_RTX_PLUGIN: &str = "libonnxruntime_providers_nv_tensorrt_rtx.so";
 
 /// Where the plugin's package is from.
 const TENSORRT_RTX_PACKAGE: &str = "onnxruntime-ep-nv-tensorrt-rtx-cu13";

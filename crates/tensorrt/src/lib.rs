@@ -26,12 +26,14 @@ mod message;
 mod native;
 mod options;
 mod plan;
+mod release;
 #[cfg(feature = "rtx")]
 mod symbols;
 
 pub use capability::ComputeCapability;
 pub use error::{Error, Result};
-pub use library::{Library, LibraryVersion};
+pub use library::Library;
 pub use message::{Message, Refusal, Severity};
 pub use options::{BuildOptions, InputRange, Progress, Refit};
 pub use plan::{Plan, PlanHeader, Validity};
+pub use release::LibraryVersion;

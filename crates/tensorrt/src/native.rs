@@ -1,7 +1,7 @@
 //! The only place that speaks to `trtx`, the bindings to the builder.
 
-use crate::library::{BUILDER, PARSER};
 use crate::message::Layer;
+use crate::release::{BUILDER, PARSER};
 use crate::{
     BuildOptions, ComputeCapability, Error, InputRange, LibraryVersion, Message, Plan, Progress, Refit, Refusal,
     Result, Severity, Validity, symbols,

@@ -33,6 +33,7 @@ mod memory;
 mod number;
 mod output;
 mod progress;
+mod unit;
 mod visible;
 
 pub use bus_error::explain_bus_errors;
@@ -47,4 +48,5 @@ pub use manual::print_manual;
 pub use memory::peak_memory_bytes;
 pub use number::number;
 pub use output::{PrintError, print, print_json, report};
-pub use progress::{Progress, Unit};
+pub use progress::Progress;
+pub use unit::Unit;

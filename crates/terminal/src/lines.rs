@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::progress::Unit;
+use crate::unit::Unit;
 
 /// Says how far the work is, from a thread of its own: long work may not call for minutes.
 pub(crate) struct Lines {

@@ -9,6 +9,7 @@ use tileforge_files::Transfer;
 
 use crate::lines::{Lines, Stage};
 use crate::output::report;
+use crate::unit::Unit;
 use crate::visible::visible;
 
 /// Work that takes less than this is not talked about, where there is no terminal.
@@ -38,15 +39,6 @@ enum Shown {
     Bar(ProgressBar),
     Lines(Lines),
     Nothing,
-}
-
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Things of this name, in the plural.
-    Count(&'static str),
-    /// Bytes, shown as MB.
-    Bytes,
 }
 
 impl Default for Progress {
@@ -179,24 +171,6 @@ fn template(total: Option<u64>, unit: Unit) -> String {
         (Some(_), Unit::Bytes) => "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes}, {eta} left".to_owned(),
         (None, Unit::Count(name)) => format!("{{spinner}} {{msg}}: {{pos}} {name}, {{elapsed}}"),
         (None, Unit::Bytes) => "{spinner} {msg}: {decimal_bytes}, {elapsed}".to_owned(),
-    }
-}
-
-impl Unit {
-    /// "3 of 8 graphs".
-    pub(crate) fn part(self, done: u64, total: u64) -> String {
-        match self {
-            Self::Count(name) => format!("{done} of {total} {name}"),
-            Self::Bytes => format!("{:.1} of {:.1} MB", done as f64 / 1e6, total as f64 / 1e6),
-        }
-    }
-
-    /// "3 graphs".
-    pub(crate) fn amount(self, done: u64) -> String {
-        match self {
-            Self::Count(name) => format!("{done} {name}"),
-            Self::Bytes => format!("{:.1} MB", done as f64 / 1e6),
-        }
     }
 }
 

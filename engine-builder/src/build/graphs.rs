@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tileforge_contract::{Contract, Precision, Provider, Shapes, Sizes};
+use tileforge_contract::{Precision, Provider};
 use tileforge_engine::WEIGHTS_FILE;
 use tileforge_engine::manifest::Graph;
 use tileforge_graph::rewrite::fold_weight_casts;
-use tileforge_graph::{Dim, Model, Port, WeightStorage};
+use tileforge_graph::{Dim, Model, WeightStorage};
 
+use crate::fixed::{fixed_shapes, fixed_sizes};
 use crate::optimise::optimised;
 use crate::precision::{self, Converted, Job};
 use crate::source::{AnySize, Graphs};
@@ -66,20 +67,6 @@ fn planned<'m>(job: &Job<'_>, graphs: &'m Graphs, references: &[PathBuf]) -> Res
         Ok(Planned { model, record: record(file_name(model)?, inputs, outputs, true), references })
     });
     each.collect()
-}
-
-/// The shapes of ports.
-fn fixed_shapes(ports: &[Port]) -> Result<Shapes> {
-    let shape = |port: &Port| {
-        let problem = || tileforge_graph::Error::Graph(format!("expected that `{}` has a fixed shape", port.name));
-        Ok((port.name.clone(), port.ty.fixed_dims().ok_or_else(problem)?))
-    };
-    ports.iter().map(shape).collect()
-}
-
-/// The sizes of a graph whose shapes are fixed.
-pub(crate) fn fixed_sizes(contract: &Contract, model: &Model) -> Result<Sizes> {
-    Ok(contract.sizes(&fixed_shapes(&model.inputs)?)?)
 }
 
 /// Writes the graphs with one weight file for all.

@@ -10,7 +10,6 @@ use tileforge_runtime::upscale::Options;
 use tileforge_session::{Placement, Processors, SessionOptions};
 
 use super::failure::Failure;
-use super::registry::Named;
 
 /// The engine, and whose it must be; shared by the commands that open one.
 #[derive(clap::Args)]
@@ -48,6 +47,12 @@ impl Chosen {
             Some(_) => self.open().map(Bundle::Engine),
         }
     }
+}
+
+/// The engines that a command's arguments name, and whose they must be.
+pub(crate) struct Named<'a> {
+    pub(crate) paths: Vec<&'a mut PathBuf>,
+    pub(crate) signed: &'a Signed,
 }
 
 /// Whose engines must be; shared by all commands that open any.

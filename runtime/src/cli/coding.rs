@@ -19,12 +19,11 @@ use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
 use tileforge_terminal::{number, peak_memory_bytes, print, print_json};
 
-use super::chosen::{Chosen, Placing, Signed};
+use super::chosen::{Chosen, Named, Placing, Signed};
 use super::failure::{CommandResult, Failure};
 use super::figures::{decibels, nodes};
 use super::frame_folder::FrameFolder;
 use super::infer::{has_frames, is_standard_stream, open_frames, say};
-use super::registry::Named;
 use super::signals::stopped_by_signals;
 
 const ENCODE_EXAMPLES: &str = "\

@@ -14,10 +14,9 @@ use tileforge_session::{
 use tileforge_terminal::{print, print_json, report};
 
 use super::advice::{of_release, on_jetson};
-use super::chosen::{Placing, Signed};
+use super::chosen::{Named, Placing, Signed};
 use super::failure::{CommandResult, Failure, error_text};
 use super::figures::nodes;
-use super::registry::Named;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -31,8 +31,8 @@ use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_terminal as terminal;
 
+use chosen::Named;
 use failure::CommandResult;
-use registry::Named;
 
 /// Runs image engines: engines to pixels.
 #[derive(Parser)]

@@ -6,20 +6,15 @@ use std::path::{Path, PathBuf};
 use tileforge_engine::PublicKey;
 use tileforge_registry::{
     Authorities, Cache, Credentials, Error as RegistryError, Offer, Purpose, Reference, Registry, Variant,
+    pull_to_cache,
 };
 use tileforge_runtime::Result;
 use tileforge_session::choice::{self, Candidate};
 use tileforge_session::{Environment, Placement};
 use tileforge_terminal::{Progress, report};
 
-use super::chosen::Signed;
+use super::chosen::Named;
 use super::failure::{CommandResult, Failure};
-
-/// The engines that a command's arguments name, and whose they must be.
-pub(crate) struct Named<'a> {
-    pub(crate) paths: Vec<&'a mut PathBuf>,
-    pub(crate) signed: &'a Signed,
-}
 
 /// Puts the directories of engines in the place of references, after it has pulled those that the cache lacks.
 pub(crate) fn bring(named: Named<'_>, environment: impl Fn() -> Result<Environment>) -> CommandResult {
@@ -49,7 +44,7 @@ fn cached(reference: &Reference, key: Option<&PublicKey>, environment: &Environm
     let candidate = choice::best(&ranked, false)?;
     let variant = &offer.variants[candidate.index];
     let mut shown = Progress::new();
-    let (directory, pulled) = cache.bring(&registry, variant, key, &mut shown)?;
+    let (directory, pulled) = pull_to_cache(&registry, variant, &cache, key, &mut shown)?;
     shown.finish();
     if let Some(pulled) = pulled {
         report(&format!("{}; {:.1} MB pulled", candidate.verdict, pulled.downloaded as f64 / 1e6));

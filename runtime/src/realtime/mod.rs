@@ -4,6 +4,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `player` | [`Player`], the task of an [`Executor`](crate::executor::Executor): one request is one stream |
+//! | `stream` | frames and the places of their results, and what they took |
 //! | `stages` | reading, running and writing, each on its thread |
 //! | `pace` | when frames are due, and which are dropped |
 //! | `interface` | which tensors of the contract are what |
@@ -12,7 +13,9 @@ mod interface;
 mod pace;
 mod player;
 mod stages;
+mod stream;
 
 pub use interface::is_realtime;
 pub use pace::{Late, Pace};
-pub use player::{FrameAndPlace, FrameStream, Options, Player, Request, Statistics};
+pub use player::{Options, Player, Request};
+pub use stream::{FrameAndPlace, FrameStream, Statistics};

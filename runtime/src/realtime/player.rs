@@ -1,16 +1,16 @@
 //! An engine that is ready for streams of frames.
 
-use serde::Serialize;
 use tileforge_engine::Engine;
-use tileforge_image::{RowSink, RowSource, Size};
-use tileforge_session::{Assigned, Environment, Placed, Placement};
+use tileforge_image::Size;
+use tileforge_session::{Environment, Placed, Placement};
 
 use super::interface::Interface;
 use super::pace::Pace;
-use super::stages::play;
+use super::stages::{Network, play};
+use super::stream::{FrameStream, Statistics};
 use crate::error::{Error, Result};
-use crate::executor::{Intake, Task, serve_each};
-use crate::sessions::Sessions;
+use crate::executor::{Intake, Reply, Task, serve_each};
+use crate::sessions::{Sessions, Worker};
 
 /// How frames are computed.
 #[derive(Clone, Debug, Default)]
@@ -24,24 +24,6 @@ pub struct Options {
     pub timesteps: Vec<f32>,
     /// The rate at which frames are due; `None`: as fast as they come and can be computed.
     pub pace: Option<Pace>,
-}
-
-/// A frame, and the place of its result.
-pub type FrameAndPlace = (Box<dyn RowSource>, Box<dyn RowSink>);
-
-/// A stream of frames, and where its results go.
-pub trait FrameStream: Send {
-    /// The next frame and the place of its result, which has the frame's size; `None` after the last one.
-    ///
-    /// # Errors
-    /// The stream is damaged, or cannot be read.
-    fn next(&mut self) -> Result<Option<FrameAndPlace>>;
-
-    /// Completes the results, after all of them have been written.
-    ///
-    /// # Errors
-    /// They cannot be written.
-    fn finish(self: Box<Self>) -> Result<()>;
 }
 
 /// A stream that is opened when its turn comes.
@@ -60,44 +42,15 @@ impl std::fmt::Debug for Request {
     }
 }
 
-/// What a stream took.
-#[derive(Clone, Debug, Serialize)]
-pub struct Statistics {
-    /// Size of the frames.
-    pub size: Size,
-    /// Size in the network.
-    pub network_size: Size,
-    /// Frames of the stream.
-    pub frames: u64,
-    /// Frames that were not computed, because they were late.
-    pub dropped: u64,
-    /// Frames that were computed, and finished after the next one was due.
-    pub late: u64,
-    /// Runs of the network for each frame.
-    pub runs_per_frame: usize,
-    /// Computed frames in a second, from the first frame to the last result.
-    pub frames_per_second: f64,
-    /// The median time of a computed frame, from the network's input to its output, in milliseconds.
-    pub p50_ms: f64,
-    /// The time that 95 % of the computed frames keep.
-    pub p95_ms: f64,
-    /// The time that 99 % keep.
-    pub p99_ms: f64,
-    /// Which providers took the graph's nodes.
-    pub assigned: Vec<Assigned>,
-    /// From the first frame to the last result.
-    pub seconds: f64,
-}
-
 /// An engine that turns frames into frames: the task of an [`Executor`](crate::executor::Executor). Each stream begins
 /// with zeros as its previous output.
 pub struct Player {
-    pub(super) sessions: Sessions,
-    pub(super) interface: Interface,
+    sessions: Sessions,
+    interface: Interface,
     /// The sizes of the frames in the graphs for one frame, with the graphs' numbers.
-    pub(super) sizes: Vec<(Size, usize)>,
-    pub(super) timesteps: Vec<f32>,
-    pub(super) pace: Option<Pace>,
+    sizes: Vec<(Size, usize)>,
+    timesteps: Vec<f32>,
+    pace: Option<Pace>,
 }
 
 impl std::fmt::Debug for Player {
@@ -139,7 +92,7 @@ impl Player {
     }
 
     /// The graph for frames of a size: that size, or the nearest proportions, the largest of these.
-    pub(super) fn graph_for(&self, frame: Size) -> Option<(Size, usize)> {
+    fn graph_for(&self, frame: Size) -> Option<(Size, usize)> {
         let proportion = |size: Size| (f64::from(size.width) / f64::from(size.height)).ln();
         let off = |size: Size| (proportion(size) - proportion(frame)).abs();
         let best = |one: &&(Size, usize), other: &&(Size, usize)| {
@@ -147,6 +100,21 @@ impl Player {
             exact.then(off(one.0).total_cmp(&off(other.0))).then(other.0.pixels().cmp(&one.0.pixels()))
         };
         self.sizes.iter().min_by(best).copied()
+    }
+
+    /// Plays a stream to its end.
+    fn play(
+        &self,
+        worker: &mut Worker<'_>,
+        mut stream: Box<dyn FrameStream>,
+        reply: &Reply<Statistics>,
+    ) -> Result<Statistics> {
+        let first = stream.next()?.ok_or_else(|| Error::internal("realtime"))?;
+        let (size, graph) = self.graph_for(first.0.header().size).ok_or_else(|| Error::internal("realtime"))?;
+        let session = worker.session(graph)?;
+        let bound = session.bind_contract(self.sessions.contract())?;
+        let network = Network::new(session, bound, size, &self.interface, &self.timesteps)?;
+        play(network, stream, first, self.pace, reply)
     }
 
     /// Where its sessions run.
@@ -180,7 +148,7 @@ impl Task for Player {
     fn serve(&self, intake: &Intake<Self>) -> Result<()> {
         let begin = |stream| self.sessions.worker(stream);
         serve_each(intake, self.sessions.streams(), begin, |worker, request, reply| {
-            play(self, worker, (request.0)()?, reply)
+            self.play(worker, (request.0)()?, reply)
         })
     }
 }

@@ -8,13 +8,13 @@ use tileforge_contract::DataType;
 use tileforge_image::{Limits, RowSink, Size};
 use tileforge_session::{Bound, Buffer, Session};
 
-use super::pace::Schedule;
-use super::player::{FrameAndPlace, FrameStream, Player, Statistics};
+use super::interface::Interface;
+use super::pace::{Pace, Schedule};
+use super::stream::{FrameAndPlace, FrameStream, Statistics};
 use crate::error::{Error, Result};
 use crate::executor::Reply;
 use crate::percentiles::percentile;
 use crate::pixels::Pixels;
-use crate::sessions::Worker;
 
 /// Frames that wait between two stages.
 const AHEAD: usize = 2;
@@ -43,21 +43,17 @@ struct Counts {
     milliseconds: Vec<f64>,
 }
 
-/// Plays a stream to its end.
+/// Plays a stream, of which the first frame has been read, to its end.
 pub(super) fn play(
-    player: &Player,
-    worker: &mut Worker<'_>,
+    mut network: Network<'_>,
     mut stream: Box<dyn FrameStream>,
+    first: FrameAndPlace,
+    pace: Option<Pace>,
     reply: &Reply<Statistics>,
 ) -> Result<Statistics> {
-    let first = stream.next()?.ok_or_else(|| Error::internal("realtime"))?;
-    let size = first.0.header().size;
-    let (network_size, graph) = player.graph_for(size).ok_or_else(|| Error::internal("realtime"))?;
-    let contract = player.sessions.contract();
-    let session = worker.session(graph)?;
-    let mut network = Network::new(player, session, session.bind_contract(contract)?, network_size)?;
+    let (size, network_size) = (first.0.header().size, network.size);
     let started = Instant::now();
-    let schedule = player.pace.map(|pace| Schedule::new(pace, started));
+    let schedule = pace.map(|pace| Schedule::new(pace, started));
     let (sender, read) = bounded(AHEAD);
     let (made, to_write) = bounded(AHEAD);
     let mut counts = thread::scope(|scope| {
@@ -82,12 +78,12 @@ pub(super) fn play(
         frames: counts.frames,
         dropped: counts.dropped,
         late: counts.late,
-        runs_per_frame: player.timesteps.len(),
+        runs_per_frame: network.timesteps.len(),
         frames_per_second: computed as f64 / seconds,
         p50_ms: percentile(&counts.milliseconds, 0.5),
         p95_ms: percentile(&counts.milliseconds, 0.95),
         p99_ms: percentile(&counts.milliseconds, 0.99),
-        assigned: worker.assigned(),
+        assigned: network.session.assigned().to_vec(),
         seconds,
     })
 }
@@ -162,36 +158,42 @@ fn run_all(
 }
 
 /// A session with its tensors on the device, for one stream.
-struct Network<'n> {
-    player: &'n Player,
+pub(super) struct Network<'n> {
     session: &'n mut Session,
     bound: Bound,
     size: Size,
+    interface: &'n Interface,
+    timesteps: &'n [f32],
     frame: Buffer,
     timestep: Option<Buffer>,
     shown: Buffer,
 }
 
 impl<'n> Network<'n> {
-    fn new(player: &'n Player, session: &'n mut Session, bound: Bound, size: Size) -> Result<Self> {
+    pub(super) fn new(
+        session: &'n mut Session,
+        bound: Bound,
+        size: Size,
+        interface: &'n Interface,
+        timesteps: &'n [f32],
+    ) -> Result<Self> {
         let buffers = session.buffers()?;
         let buffer = |name: &str| -> Result<Buffer> {
             let info = session.inputs().iter().chain(session.outputs()).find(|info| info.name == name);
             let shape = info.and_then(|info| info.shape.iter().copied().collect::<Option<Vec<usize>>>());
             Ok(buffers.zeros(DataType::F32, &shape.ok_or_else(|| Error::internal("realtime"))?)?)
         };
-        let interface = &player.interface;
         let timestep = interface.timestep.as_ref().map(|(name, _)| buffer(name)).transpose()?;
         let (frame, shown) = (buffer(&interface.frame)?, buffer(&interface.shown)?);
-        Ok(Self { player, session, bound, size, frame, timestep, shown })
+        Ok(Self { session, bound, size, interface, timesteps, frame, timestep, shown })
     }
 
     /// What the network shows for a frame: one run for each timestep, each with the output of the one before.
     fn show(&mut self, frame: &Pixels) -> Result<Pixels> {
-        let interface = &self.player.interface;
+        let interface = self.interface;
         interface.frame_values.encode(frame, self.frame.as_mut_slice()?);
         self.bound.write(&interface.frame, &self.frame)?;
-        for step in &self.player.timesteps {
+        for step in self.timesteps {
             if let (Some((name, _)), Some(buffer)) = (&interface.timestep, &mut self.timestep) {
                 buffer.as_mut_slice::<f32>()?.fill(*step);
                 self.bound.write(name, buffer)?;

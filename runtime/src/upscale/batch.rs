@@ -67,7 +67,7 @@ impl Batch {
         let (started, count) = (Instant::now(), self.slots.len());
         self.model.run(&mut self.tensors, count, stream, most)?;
         let ended = Instant::now();
-        if self.model.parts().is_some_and(|parts| !parts.is_exact()) {
+        if !self.model.is_exact() {
             self.slots.iter().for_each(|slot| slot.ticket.approximated.store(true, Ordering::SeqCst));
         }
         self.slots.iter().for_each(|slot| slot.ticket.clock.ran(started, ended, 1.0 / count as f64));

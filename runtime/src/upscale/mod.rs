@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `upscaler` | [`Upscaler`], the task of an [`Executor`](crate::executor::Executor), and its threads |
 //! | `request`, `options` | what a caller asks for |
-//! | `models`, `model`, `variant`, `shape`, `tensors`, `limits` | the sessions of an engine, and what memory allows |
+//! | `models`, `model`, `variant`, `shape`, `tiles`, `tensors`, `limits` | the sessions of an engine, and what memory allows |
 //! | `batch`, `order` | what goes from stage to stage |
 //! | `decoding`, `streams`, `blending`, `encoding` | the stages |
 //! | `routing`, `cut`, `join`, `clock` | channels and tiles of a picture, and its time |
@@ -32,6 +32,7 @@ mod routing;
 mod shape;
 mod streams;
 mod tensors;
+mod tiles;
 mod upscaler;
 mod variant;
 

@@ -13,6 +13,7 @@ use super::parts::Parts;
 use super::tensors::{Pair, Spare};
 use super::variant::{Opened, Variant};
 use crate::error::{Error, Result};
+use crate::tiling::Tiling;
 
 /// Everything that runs tiles of one size.
 pub(super) struct Model {
@@ -24,7 +25,14 @@ pub(super) struct Model {
     shapes: [Vec<usize>; 2],
     spare: Arc<Spare>,
     /// How tiles run since memory did not hold them.
-    parts: Mutex<Option<Arc<Parts>>>,
+    parts: Mutex<Option<Arc<InParts>>>,
+}
+
+/// How tiles run that memory does not hold.
+struct InParts {
+    parts: Parts,
+    /// What runs the parts.
+    model: Arc<Model>,
 }
 
 impl Model {
@@ -94,25 +102,31 @@ impl Model {
 
     /// Which providers took the nodes of the session that was opened last.
     pub(super) fn assigned(&self) -> Vec<Assigned> {
-        self.parts().map_or_else(
+        self.in_parts().map_or_else(
             || self.variants.last().map(|variant| variant.assigned()).unwrap_or_default(),
-            |parts| parts.model().assigned(),
+            |smaller| smaller.model.assigned(),
         )
     }
 
-    /// How tiles run since memory did not hold them.
-    pub(super) fn parts(&self) -> Option<Arc<Parts>> {
+    fn in_parts(&self) -> Option<Arc<InParts>> {
         self.parts.lock().clone()
     }
 
-    /// From now on, tiles run in parts.
-    pub(super) fn run_in_parts(&self, parts: Parts) {
-        *self.parts.lock() = Some(Arc::new(parts));
+    /// Whether the results are those of whole tiles, up to rounding.
+    pub(super) fn is_exact(&self) -> bool {
+        self.in_parts().is_none_or(|smaller| smaller.parts.is_exact())
+    }
+
+    /// From now on, tiles run in parts, which `model` runs.
+    pub(super) fn run_in_parts(&self, model: Arc<Self>, tiling: Tiling) -> Result<()> {
+        let parts = Parts::new(model.make(1)?, self.tile, tiling);
+        *self.parts.lock() = Some(Arc::new(InParts { parts, model }));
+        Ok(())
     }
 
     /// The size of what runs: the tile, or its parts.
     pub(super) fn run_size(&self) -> Size {
-        self.parts().map_or(self.tile, |parts| parts.model().tile)
+        self.in_parts().map_or(self.tile, |smaller| smaller.model.tile)
     }
 
     /// One image of a run's input, `[channels, height, width]`.
@@ -136,12 +150,13 @@ impl Model {
     /// that there are graphs for, with at most `most` images each. Where memory does not hold a tile, each runs in its
     /// parts.
     pub(super) fn run(&self, pair: &mut Pair, count: usize, stream: usize, most: usize) -> Result<()> {
-        if let Some(parts) = self.parts() {
+        if let Some(smaller) = self.in_parts() {
             let Pair { input, output } = pair;
             let (input, output) = (input.as_slice()?, output.as_mut_slice()?);
             let [given, made] = self.lengths();
             let images = input.chunks_exact(given).zip(output.chunks_exact_mut(made));
-            return images.take(count).try_for_each(|(input, output)| parts.run(stream, input, output));
+            let run = |part: &mut Pair| smaller.model.run(part, 1, stream, 1);
+            return images.take(count).try_for_each(|(input, output)| smaller.parts.run(input, output, run));
         }
         let Some(largest) = self.variants.last() else { return Err(Error::internal("model")) };
         let most = most.max(self.variants[0].shape.batch);

@@ -12,9 +12,9 @@ use tileforge_session::{Environment, Ladder};
 use super::limits::{Allowed, Limits, Used};
 use super::model::Model;
 use super::options::Options;
-use super::parts::Parts;
-use super::shape::{TileShape, Tiles, tiles};
+use super::shape::TileShape;
 use super::tensors::Spare;
+use super::tiles::{Tiles, tiles};
 use super::variant::Variant;
 use crate::error::Result;
 use crate::throughput::Throughput;
@@ -140,15 +140,11 @@ impl Models {
         while self.leave_tile(model.run_size()) {
             let Some(plan) = self.plan_of_parts(model) else { return Ok(None) };
             model.close(stream);
-            let parts = self
-                .of_tile(plan.tile())
-                .and_then(|part| Parts::new(part, model.tile, Tiling::new(plan, self.options.blend)));
-            match parts {
+            let part = self.of_tile(plan.tile());
+            let changed = part.and_then(|part| model.run_in_parts(part, Tiling::new(plan, self.options.blend)));
+            match changed {
                 Err(error) if error.is_out_of_memory() && self.leave_tile(plan.tile()) => {}
-                parts => {
-                    model.run_in_parts(parts?);
-                    return Ok(Some(plan.tile()));
-                }
+                changed => return changed.map(|()| Some(plan.tile())),
             }
         }
         Ok(None)

@@ -1,18 +1,14 @@
 //! Tiles that memory does not hold, in parts.
 
-use std::sync::Arc;
-
 use parking_lot::Mutex;
 use tileforge_image::Size;
 
-use super::model::Model;
 use super::tensors::Pair;
 use crate::error::Result;
 use crate::tiling::{Tiling, cut};
 
-/// A tile in smaller tiles, which another model runs.
+/// A tile in smaller tiles.
 pub(super) struct Parts {
-    model: Arc<Model>,
     /// The size of the whole tile.
     whole: Size,
     tiling: Tiling,
@@ -21,14 +17,9 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn new(model: Arc<Model>, whole: Size, tiling: Tiling) -> Result<Self> {
-        let tensors = Mutex::new(model.make(1)?);
-        Ok(Self { model, whole, tiling, tensors })
-    }
-
-    /// What runs the parts.
-    pub(super) fn model(&self) -> &Model {
-        &self.model
+    /// `tensors` are those of one part.
+    pub(super) fn new(tensors: Pair, whole: Size, tiling: Tiling) -> Self {
+        Self { whole, tiling, tensors: Mutex::new(tensors) }
     }
 
     /// Whether the result is that of the whole tile, up to rounding.
@@ -36,14 +27,14 @@ impl Parts {
         self.tiling.plan().is_exact()
     }
 
-    /// Runs a tile, `[channels, height, width]`, in parts on a stream.
-    pub(super) fn run(&self, stream: usize, input: &[f32], output: &mut [f32]) -> Result<()> {
+    /// Makes a tile's output of its input, `[channels, height, width]`; `run` runs one part.
+    pub(super) fn run(&self, input: &[f32], output: &mut [f32], run: impl Fn(&mut Pair) -> Result<()>) -> Result<()> {
         let mut tensors = self.tensors.lock();
         let part = self.tiling.plan().tile();
         output.fill(0.0);
         for tile in self.tiling.plan().tiles() {
             cut(input, self.whole, tile.x as usize, tile.y as usize, part, tensors.input.as_mut_slice()?);
-            self.model.run(&mut tensors, 1, stream, 1)?;
+            run(&mut tensors)?;
             self.tiling.add(tile, tensors.output.as_slice()?, output);
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::path::Path;
 use ndarray::ArrayD;
 use serde_json::json;
 use tileforge_engine::digest::sha256_file;
-use tileforge_engine::{Engine, MANIFEST_FILE, exchange, testing};
+use tileforge_engine::{Engine, MANIFEST_FILE, folder as engine_folder, testing};
 use tileforge_graph::{DataType, Model, Node, Opset, Port, TensorType, WeightStorage};
 use tileforge_session::{Tensor, selftest};
 
@@ -51,7 +51,7 @@ pub(crate) fn engine(
     let test = folder.join("selftest.safetensors");
     selftest::write(&test, &[("input", &Tensor::from(input))], &[("output", &Tensor::from(expected))]).unwrap();
     let graphs = vec![testing::graph("model.onnx", &shape, &shape)];
-    let files = exchange::files(folder).unwrap();
+    let files = engine_folder::files(folder).unwrap();
     let mut manifest = testing::manifest("chain", &testing::upscale(1, 1).contract(), graphs, files);
     manifest["model"]["graph_sha256"] = json!(sha256_file(&folder.join("model.onnx")).unwrap().sha256);
     std::fs::write(folder.join(MANIFEST_FILE), manifest.to_string()).unwrap();

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use tileforge_image::Size;
 use tileforge_terminal::number;
 
-use super::super::chosen::{Running, Signed};
-use super::super::registry::Named;
+use super::super::chosen::{Named, Running, Signed};
 use super::measure::Repeats;
 use super::steps;
 

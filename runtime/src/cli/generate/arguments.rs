@@ -6,8 +6,7 @@ use tileforge_image::{Limits, Size};
 use tileforge_runtime::diffusion::{Options, RandomNumbers, Settings};
 use tileforge_terminal::number;
 
-use super::super::chosen::{Placing, Signed};
-use super::super::registry::Named;
+use super::super::chosen::{Named, Placing, Signed};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,9 +6,9 @@ use tileforge_image::frames::{Matrix, RawFrames};
 use tileforge_image::{Depth, JPEG_QUALITY, Limits, PngCompression};
 
 use super::super::chosen::{Chosen, Running};
-use super::depth::DepthArguments;
+use super::depth_arguments::DepthArguments;
 use super::picture::{Opening, Writing};
-use super::realtime::RealtimeArguments;
+use super::realtime_arguments::RealtimeArguments;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::Sender;
 use tileforge_image::frames::FrameWriter;
+use tileforge_image::{Format, RowSource};
 use tileforge_runtime::executor::{Cancel, Executor, Handle};
-use tileforge_runtime::upscale::{Request, Statistics, Upscaler};
+use tileforge_runtime::upscale::{Open, Request, Statistics, Upscaler};
 use tileforge_runtime::{Error, Result};
 
 use super::arguments::Arguments;
 use super::frames::{NextFrame, Stream};
 use super::kind::has_frames;
-use super::picture;
 use super::plan::Assignment;
 
 /// What has been submitted, by the number of its assignment.
@@ -46,7 +46,7 @@ impl Feeder<'_> {
             if has_frames(&assignment.input, self.arguments.raw) {
                 self.frames(owner, assignment)
             } else {
-                let handle = self.submit(picture::request(assignment, self.arguments))?;
+                let handle = self.submit(picture(assignment, self.arguments))?;
                 self.tell(Item::Picture(owner, handle))
             }
         });
@@ -88,4 +88,16 @@ impl Feeder<'_> {
         // Nobody listens after a failure that ends everything.
         self.items.send(item).map_err(|_| Error::Cancelled)
     }
+}
+
+/// The request for one picture.
+fn picture(assignment: &Assignment, arguments: &Arguments) -> Request {
+    let Assignment { input, output } = assignment.clone();
+    let (opening, writing) = (arguments.opening(), arguments.writing());
+    Request::new(move |output_of| {
+        Format::of_name(&output)?;
+        let source = opening.open(&input)?;
+        let sink = writing.create(&output, output_of(source.header())?)?;
+        Ok(Open { source: Box::new(source), sink: Box::new(sink) })
+    })
 }

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod depth;
+mod depth_arguments;
 mod each;
 mod feed;
 mod frames;
@@ -9,6 +10,7 @@ mod kind;
 mod picture;
 mod plan;
 mod realtime;
+mod realtime_arguments;
 mod told;
 
 use std::fs;

@@ -2,12 +2,8 @@
 
 use std::path::Path;
 
-use tileforge_image::{Depth, Format, Header, ImageReader, ImageWriter, Limits, PngCompression, RowSink, RowSource};
+use tileforge_image::{Depth, Format, Header, ImageReader, ImageWriter, Limits, PngCompression, RowSink};
 use tileforge_runtime::Result;
-use tileforge_runtime::upscale::{Open, Request};
-
-use super::arguments::Arguments;
-use super::plan::Assignment;
 
 /// How pictures are opened.
 #[derive(Clone, Copy, Debug)]
@@ -57,16 +53,4 @@ impl Writing {
         }
         Ok(sink)
     }
-}
-
-/// The request for one picture.
-pub(super) fn request(assignment: &Assignment, arguments: &Arguments) -> Request {
-    let Assignment { input, output } = assignment.clone();
-    let (opening, writing) = (arguments.opening(), arguments.writing());
-    Request::new(move |output_of| {
-        Format::of_name(&output)?;
-        let source = opening.open(&input)?;
-        let sink = writing.create(&output, output_of(source.header())?)?;
-        Ok(Open { source: Box::new(source), sink: Box::new(sink) })
-    })
 }

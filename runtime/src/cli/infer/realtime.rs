@@ -8,9 +8,9 @@ use tileforge_image::RowSource;
 use tileforge_image::frames::{FrameReader, FrameWriter};
 use tileforge_runtime::Result;
 use tileforge_runtime::executor::{Cancel, Executor};
-use tileforge_runtime::realtime::{FrameAndPlace, FrameStream, Late, Options, Pace, Player, Request, Statistics};
+use tileforge_runtime::realtime::{FrameAndPlace, FrameStream, Options, Player, Request, Statistics};
 use tileforge_session::Environment;
-use tileforge_terminal::{number, peak_memory_bytes};
+use tileforge_terminal::peak_memory_bytes;
 
 use super::super::failure::{CommandResult, Failure};
 use super::super::figures::nodes;
@@ -20,47 +20,6 @@ use super::kind::has_frames;
 use super::picture::{Opening, Writing};
 use super::plan::Assignment;
 use super::told::say;
-
-/// For real-time networks.
-#[derive(clap::Args)]
-#[command(next_help_heading = "Real time")]
-pub(super) struct RealtimeArguments {
-    /// The timestep of each frame, within the range that `runtime inspect` shows [default: the least].
-    #[arg(long, value_name = "T", conflicts_with = "timesteps")]
-    timestep: Option<f32>,
-    /// Several runs for each frame, one for each of these timesteps; each run sees what the one before made.
-    #[arg(long, value_name = "T,T", value_delimiter = ',')]
-    timesteps: Vec<f32>,
-    /// Frames are due at this rate [default: as fast as they come and can be computed].
-    #[arg(long, value_name = "N", value_parser = number(1e-3..=1e4))]
-    target_fps: Option<f64>,
-    /// What becomes of a frame when the next one is due: drop (the last result is shown again) or wait [default: drop].
-    #[arg(long, value_name = "HOW", requires = "target_fps")]
-    late: Option<Late>,
-}
-
-impl RealtimeArguments {
-    /// The first option that was given, for engines of other tasks to refuse.
-    pub(super) fn given(&self) -> Option<&'static str> {
-        let Self { timestep, timesteps, target_fps, late } = self;
-        [
-            (timestep.is_some(), "--timestep"),
-            (!timesteps.is_empty(), "--timesteps"),
-            (target_fps.is_some(), "--target-fps"),
-            (late.is_some(), "--late"),
-        ]
-        .into_iter()
-        .find_map(|(given, name)| given.then_some(name))
-    }
-
-    fn timesteps(&self) -> Vec<f32> {
-        self.timestep.map_or_else(|| self.timesteps.clone(), |step| vec![step])
-    }
-
-    fn pace(&self) -> Option<Pace> {
-        self.target_fps.map(|frames_per_second| Pace { frames_per_second, late: self.late.unwrap_or_default() })
-    }
-}
 
 /// Refuses options and names that do not go with such an engine.
 pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::class::Class;
 use super::error::{Error, Result};
 use super::keys::KEYS;
-use super::registry::CLASSES;
 
 /// The most bytes of a file. The longest published ones list 1000 betas.
 const MOST_BYTES: u64 = 1 << 20;
@@ -20,7 +20,7 @@ const MOST_TRAIN_TIMESTEPS: usize = 100_000;
 /// in diffusers, so that [`Config::with_class`] can use it.
 #[derive(Clone, Debug)]
 pub struct Config {
-    class: String,
+    class: Class,
     values: Map<String, Value>,
 }
 
@@ -59,7 +59,7 @@ impl Config {
                 return Err(Error::Key { key: key.clone(), nearest });
             }
         }
-        Self { class: String::new(), values }.with_class(&class)
+        Ok(Self { class: Class::named(&class)?, values })
     }
 
     /// The same values for another class, as `from_config` of diffusers does it.
@@ -67,24 +67,25 @@ impl Config {
     /// # Errors
     /// There is no such class.
     pub fn with_class(mut self, class: &str) -> Result<Self> {
-        let known: Vec<&str> = CLASSES.into_iter().map(|(name, _)| name).collect();
-        if !known.contains(&class) {
-            return Err(Error::Class { found: class.into(), known });
-        }
+        let class = Class::named(class)?;
         // diffusers drops values that the old class has and the new one has not. Some classes use these two
         // nevertheless, if they find them.
-        let has_bounds = |class: &str| ["EulerDiscreteScheduler", "UniPCMultistepScheduler"].contains(&class);
-        if has_bounds(&self.class) && !has_bounds(class) {
+        let has_bounds = |class| matches!(class, Class::EulerDiscrete | Class::UniPcMultistep);
+        if has_bounds(self.class) && !has_bounds(class) {
             self.values.shift_remove("sigma_min");
             self.values.shift_remove("sigma_max");
         }
-        self.class = class.into();
+        self.class = class;
         Ok(self)
     }
 
     /// The name of the class in diffusers.
-    pub fn class(&self) -> &str {
-        &self.class
+    pub fn class(&self) -> &'static str {
+        self.class.name()
+    }
+
+    pub(super) fn kind(&self) -> Class {
+        self.class
     }
 
     fn get(&self, key: &'static str) -> Option<&Value> {
@@ -96,11 +97,11 @@ impl Config {
         if found.chars().count() > 80 {
             found = found.chars().take(80).chain(['…']).collect();
         }
-        Error::Value { class: self.class.clone(), key, found, expected: expected.into() }
+        Error::Value { class: self.class().into(), key, found, expected: expected.into() }
     }
 
     pub(super) fn conflict(&self, reason: &'static str) -> Error {
-        Error::Combination { class: self.class.clone(), reason }
+        Error::Combination { class: self.class().into(), reason }
     }
 
     /// A finite number, or infinity where JSON from Python writes `Infinity`.

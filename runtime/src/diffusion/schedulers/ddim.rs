@@ -3,9 +3,10 @@
 use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
+use super::options::Options;
 use super::prediction::{Prediction, clip};
 use super::schedule::{MixtureSchedule, Schedule};
-use super::scheduler::{Options, Solver};
+use super::solver::Solver;
 use super::spacing::{Spacing, Timesteps};
 use crate::diffusion::random::Noise;
 

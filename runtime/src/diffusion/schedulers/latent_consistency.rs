@@ -6,9 +6,10 @@ use super::config::Config;
 use super::ddim::{final_alpha_bar, refuse_noise_of_nothing};
 use super::error::{Error, Result};
 use super::noise_levels::{Betas, NoiseLevels};
+use super::options::Options;
 use super::prediction::{Mixture, Prediction, clip};
 use super::schedule::{MixtureSchedule, Schedule};
-use super::scheduler::{Options, Solver};
+use super::solver::Solver;
 use super::spacing::Spacing;
 use crate::diffusion::random::Noise;
 

@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
+use super::options::Options;
 use super::prediction::Prediction;
 use super::schedule::Schedule;
-use super::scheduler::{Options, Solver};
 use super::sigma_schedule::{SigmaSchedule, bounds};
+use super::solver::Solver;
 use super::spacing::{Spacing, Spread, Timesteps};
 use crate::diffusion::random::Noise;
 

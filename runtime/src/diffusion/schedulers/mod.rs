@@ -21,6 +21,7 @@
 //! # Ok(()) }
 //! ```
 
+mod class;
 mod config;
 mod ddim;
 mod dpm_solver;
@@ -31,12 +32,14 @@ mod keys;
 mod latent_consistency;
 mod lms;
 mod noise_levels;
+mod options;
 mod pndm;
 mod prediction;
 mod registry;
 mod schedule;
 mod scheduler;
 mod sigma_schedule;
+mod solver;
 mod spacing;
 #[cfg(test)]
 mod tests;
@@ -44,4 +47,5 @@ mod unipc;
 
 pub use config::Config;
 pub use error::{Error, Result};
-pub use scheduler::{Options, Scheduler};
+pub use options::Options;
+pub use scheduler::Scheduler;

@@ -5,9 +5,10 @@ use super::config::Config;
 use super::ddim::final_alpha_bar;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
+use super::options::Options;
 use super::prediction::{Mixture, Prediction};
 use super::schedule::{MixtureSchedule, Schedule};
-use super::scheduler::{Options, Solver};
+use super::solver::Solver;
 use super::spacing::{Spacing, Timesteps};
 use crate::diffusion::random::Noise;
 

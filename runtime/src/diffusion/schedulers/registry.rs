@@ -1,22 +1,25 @@
-//! The classes, by the names of diffusers.
+//! What each class is made by.
 
+use super::class::Class;
 use super::config::Config;
 use super::error::Result;
-use super::scheduler::{Options, Solver};
+use super::options::Options;
+use super::solver::Solver;
 use super::{ddim, dpm_solver, euler, heun, latent_consistency, lms, pndm, unipc};
 
-type Constructor = fn(&Config, &Options) -> Result<Box<dyn Solver>>;
-
-/// Every class, in the order of messages.
-pub(super) const CLASSES: [(&str, Constructor); 10] = [
-    ("EulerDiscreteScheduler", euler::euler),
-    ("EulerAncestralDiscreteScheduler", euler::ancestral),
-    ("DDIMScheduler", ddim::ddim),
-    ("PNDMScheduler", pndm::pndm),
-    ("LMSDiscreteScheduler", lms::lms),
-    ("HeunDiscreteScheduler", heun::heun),
-    ("DPMSolverMultistepScheduler", dpm_solver::multistep),
-    ("UniPCMultistepScheduler", unipc::unipc),
-    ("LCMScheduler", latent_consistency::lcm),
-    ("TCDScheduler", latent_consistency::tcd),
-];
+/// The solver of a configuration's class.
+pub(super) fn solver(config: &Config, options: &Options) -> Result<Box<dyn Solver>> {
+    let make = match config.kind() {
+        Class::EulerDiscrete => euler::euler,
+        Class::EulerAncestralDiscrete => euler::ancestral,
+        Class::Ddim => ddim::ddim,
+        Class::Pndm => pndm::pndm,
+        Class::LmsDiscrete => lms::lms,
+        Class::HeunDiscrete => heun::heun,
+        Class::DpmSolverMultistep => dpm_solver::multistep,
+        Class::UniPcMultistep => unipc::unipc,
+        Class::Lcm => latent_consistency::lcm,
+        Class::Tcd => latent_consistency::tcd,
+    };
+    make(config, options)
+}

@@ -1,54 +1,12 @@
 //! One run of a scheduler, whatever its class.
 
-use std::fmt::Debug;
-
 use super::config::Config;
 use super::error::{Error, Result};
+use super::options::Options;
 use super::prediction::{Mixture, Prediction};
-use super::registry::CLASSES;
-use super::schedule::Schedule;
+use super::registry;
+use super::solver::Solver;
 use crate::diffusion::random::Noise;
-
-/// What a run is asked for.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Options {
-    /// Steps from pure noise to the picture: 1 and more.
-    pub steps: usize,
-    /// How much of the way a run from a picture goes, 0 to 1: `steps · strength` steps, rounded down, are made. 1
-    /// starts from pure noise.
-    pub strength: f64,
-    /// Noise that is added in each step, 0 to 1, for DDIM (η of its paper) and TCD (γ of its paper). diffusers'
-    /// pipelines take 0 where they are told nothing.
-    pub eta: f64,
-    /// Where a run ends that another network goes on with, 0 to 1, as a share of the training's timesteps
-    /// (`denoising_end` of SDXL's base). 1 is the end.
-    pub end: f64,
-    /// Where a run starts that another network began, 0 to 1 (`denoising_start` of SDXL's refiner). `strength` has no
-    /// effect then.
-    pub start: Option<f64>,
-}
-
-impl Options {
-    /// All of these steps, from pure noise to the end, with η = 0.
-    pub fn new(steps: usize) -> Self {
-        Self { steps, strength: 1.0, eta: 0.0, end: 1.0, start: None }
-    }
-}
-
-/// What differs between classes.
-pub(super) trait Solver: Debug + Send {
-    /// The evaluations from pure noise to the end.
-    fn schedule(&self) -> &dyn Schedule;
-
-    /// How many evaluations make a step: `order` in diffusers.
-    fn evaluations_of_step(&self) -> usize {
-        1
-    }
-
-    /// Makes the next sample from the network's output. Lengths are equal, and each evaluation comes once, in order.
-    fn step(&mut self, evaluation: usize, output: &[f32], sample: &mut [f64], noise: &mut dyn Noise);
-}
 
 /// One run: as many steps as it was made for.
 #[derive(Debug)]
@@ -78,10 +36,7 @@ impl Config {
                 return Err(Error::Range { name, found, expected: "a number from 0 to 1" });
             }
         }
-        let known = || CLASSES.into_iter().map(|(name, _)| name).collect();
-        let class = CLASSES.into_iter().find(|(name, _)| *name == self.class());
-        let (_, constructor) = class.ok_or_else(|| Error::Class { found: self.class().into(), known: known() })?;
-        let solver = constructor(self, options)?;
+        let solver = registry::solver(self, options)?;
 
         let train = self.train_timesteps()? as f64;
         let first = match options.start {

@@ -6,10 +6,11 @@ use std::collections::VecDeque;
 use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
+use super::options::Options;
 use super::prediction::Prediction;
 use super::schedule::{MixtureSchedule, Schedule};
-use super::scheduler::{Options, Solver};
 use super::sigma_schedule::bounds;
+use super::solver::Solver;
 use super::spacing::{Spacing, Spread, Timesteps, final_sigma, interpolate, timestep_of, truncated};
 use crate::diffusion::random::Noise;
 

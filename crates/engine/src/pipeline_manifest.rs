@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::MANIFEST_FILE;
 use crate::error::Result;
-use crate::manifest::{FileDigest, Gate, SCHEMA};
-use crate::opened::MANIFEST_MAXIMUM_BYTES;
+use crate::manifest::{FileDigest, Gate, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, SCHEMA};
 use crate::recipe::Recipe;
 use crate::signature::SIGNATURE_FILE;
 use crate::validate::{check_digest, plain_name, rule};
@@ -132,7 +130,7 @@ fn own_name(place: &str, name: &str) -> Result<()> {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::bundle::BundleManifest;
+    use crate::bundle_manifest::BundleManifest;
 
     fn value() -> Value {
         let digest = json!({ "bytes": 1, "sha256": "0".repeat(64) });

@@ -1,20 +1,16 @@
 //! Engines of several networks that work together: a directory with a folder for each of them.
 
-mod manifest;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use manifest::{Diffusion, PipelineManifest};
-
-use crate::Engine;
-use crate::bundle::BundleManifest;
-use crate::directory::listed;
+use crate::bundle_manifest::BundleManifest;
+use crate::directory::{Engine, listed};
 use crate::error::{Error, Result};
 use crate::file_map::FileMap;
-use crate::manifest::Manifest;
-use crate::opened::{Listed, MANIFEST_FILE, Opened, check_files};
+use crate::manifest::{MANIFEST_FILE, Manifest};
+use crate::opened::{Listed, Opened, check_files};
+use crate::pipeline_manifest::PipelineManifest;
 use crate::signature::PublicKey;
 
 /// A pipeline engine that is whole: an engine directory for each part, and files that belong to no part alone.

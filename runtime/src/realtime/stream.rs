@@ -1,0 +1,54 @@
+//! A stream of frames, and what it took.
+
+use serde::Serialize;
+use tileforge_image::{RowSink, RowSource, Size};
+use tileforge_session::Assigned;
+
+use crate::error::Result;
+
+/// A frame, and the place of its result.
+pub type FrameAndPlace = (Box<dyn RowSource>, Box<dyn RowSink>);
+
+/// A stream of frames, and where its results go.
+pub trait FrameStream: Send {
+    /// The next frame and the place of its result, which has the frame's size; `None` after the last one.
+    ///
+    /// # Errors
+    /// The stream is damaged, or cannot be read.
+    fn next(&mut self) -> Result<Option<FrameAndPlace>>;
+
+    /// Completes the results, after all of them have been written.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// What a stream took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Statistics {
+    /// Size of the frames.
+    pub size: Size,
+    /// Size in the network.
+    pub network_size: Size,
+    /// Frames of the stream.
+    pub frames: u64,
+    /// Frames that were not computed, because they were late.
+    pub dropped: u64,
+    /// Frames that were computed, and finished after the next one was due.
+    pub late: u64,
+    /// Runs of the network for each frame.
+    pub runs_per_frame: usize,
+    /// Computed frames in a second, from the first frame to the last result.
+    pub frames_per_second: f64,
+    /// The median time of a computed frame, from the network's input to its output, in milliseconds.
+    pub p50_ms: f64,
+    /// The time that 95 % of the computed frames keep.
+    pub p95_ms: f64,
+    /// The time that 99 % keep.
+    pub p99_ms: f64,
+    /// Which providers took the graph's nodes.
+    pub assigned: Vec<Assigned>,
+    /// From the first frame to the last result.
+    pub seconds: f64,
+}
