@@ -296,7 +296,7 @@ fn request(generator: &Generator, text: &Text) -> Request {
 /// The built-in test image.
 fn start(size: Size) -> Pixels {
     const CHANNELS: usize = 3;
-    let planes = test_image(CHANNELS, size.height as usize, size.width as usize, [0.0, 1.0]);
+    let planes = test_image([CHANNELS, size.height as usize, size.width as usize], [0.0, 1.0]);
     let area = size.pixels() as usize;
     let samples = (0..area).flat_map(|pixel| (0..CHANNELS).map(move |channel| (channel, pixel)));
     let samples = samples.map(|(channel, pixel)| planes[channel * area + pixel]).collect();

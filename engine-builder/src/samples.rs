@@ -95,7 +95,7 @@ fn normal(noise: &mut Noise, count: usize) -> Vec<f32> {
 fn pictures(dims: &[usize], range: [f32; 2], number: usize) -> Vec<f32> {
     // Sample 0 is the image of self-tests. Every other sample is a picture of its own.
     let image = |size: [usize; 3], number: usize| match number {
-        0 => test_image(size[0], size[1], size[2], range),
+        0 => test_image(size, range),
         number => discs(size, range, number as u64),
     };
     match *dims {

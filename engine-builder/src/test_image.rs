@@ -6,7 +6,7 @@ use tileforge_exporter::Noise;
 
 /// An image `[1, channels, height, width]` with values in `range`: slopes, waves of every length, hard edges, and
 /// noise.
-pub(crate) fn test_image(channels: usize, height: usize, width: usize, range: [f32; 2]) -> Vec<f32> {
+pub(crate) fn test_image([channels, height, width]: [usize; 3], range: [f32; 2]) -> Vec<f32> {
     let mut noise = Noise::new(0);
     let mut image = Vec::with_capacity(channels * height * width);
     for channel in 0..channels {
@@ -86,11 +86,11 @@ mod tests {
 
     #[test]
     fn the_image_fills_its_range() {
-        let image = test_image(3, 64, 96, [0.0, 1.0]);
+        let image = test_image([3, 64, 96], [0.0, 1.0]);
         assert_eq!(image.len(), 3 * 64 * 96);
         let (low, high) = image.iter().fold((1.0_f32, 0.0_f32), |(low, high), v| (low.min(*v), high.max(*v)));
         assert!((0.0..0.05).contains(&low) && (0.9..=1.0).contains(&high), "{low} {high}");
-        assert_eq!(image, test_image(3, 64, 96, [0.0, 1.0]));
+        assert_eq!(image, test_image([3, 64, 96], [0.0, 1.0]));
     }
 
     #[test]
