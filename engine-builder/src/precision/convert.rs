@@ -201,7 +201,7 @@ pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<Strin
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::tests::{LAYERS, chain, names};
     use super::*;
     use crate::coverage::Coverage;
@@ -214,18 +214,18 @@ mod tests {
     const FLOORS: Floors = Floors { psnr_db: 0.0, cosine: 0.0, speed: 0.0 };
 
     /// The conversion of [`chain`], and what is needed to ask it for more.
-    struct Conversion {
+    pub(in super::super) struct Conversion {
         environment: Environment,
         contract: Contract,
         coverage: Coverage,
         options: PrecisionOptions,
         floors: Floors,
-        model: Model,
-        folder: tempfile::TempDir,
+        pub(in super::super) model: Model,
+        pub(in super::super) folder: tempfile::TempDir,
     }
 
     impl Conversion {
-        fn new() -> Self {
+        pub(in super::super) fn new() -> Self {
             let upscale = Upscale { input: "image".into(), output: "upscaled".into(), ..testing::upscale(1, 2) };
             let folder = tempfile::tempdir().unwrap();
             let model = chain([0.3, -0.7, 0.05, 0.9], [0.1, -0.2]);
@@ -247,13 +247,23 @@ mod tests {
             }
         }
 
-        fn job(&self, precision: Precision, provider: Provider) -> Job<'_> {
+        pub(in super::super) fn job(&self, precision: Precision, provider: Provider) -> Job<'_> {
             let Self { environment, contract, coverage, options, floors, .. } = self;
             Job { environment, progress: &Silent, precision, provider, contract, floors, options, coverage }
         }
 
-        fn file(&self) -> PathBuf {
+        /// What is measured is kept in a folder of its own.
+        pub(in super::super) fn with_cache(mut self) -> Self {
+            self.environment = self.environment.with_cache(self.folder.path().join("cache"));
+            self
+        }
+
+        pub(in super::super) fn file(&self) -> PathBuf {
             self.folder.path().join("model.onnx")
+        }
+
+        pub(in super::super) fn recipe(&self, precision: Precision, provider: Provider) -> Recipe {
+            self.convert(precision, provider).unwrap().recipe
         }
 
         fn convert(&self, precision: Precision, provider: Provider) -> Result<Converted> {

@@ -30,7 +30,7 @@ pub(crate) fn outside_f16(model: &Model, statistics: &Statistics) -> Result<BTre
     {
         let flat = weight.reshaped(vec![1, weight.elements()])?;
         // `<=` is false for NaN, so NaN counts as outside.
-        if weight.elements() > 0 && !flat.channel_maxima(0)?.iter().all(|maximum| *maximum <= F16_MAXIMUM) {
+        if !flat.channel_maxima(0)?.iter().all(|maximum| *maximum <= F16_MAXIMUM) {
             outside.insert(name.clone());
         }
     }

@@ -168,7 +168,10 @@ pub(crate) fn emulation(model: &Model, provider: Provider) -> Result<Option<Mode
 
 #[cfg(test)]
 mod tests {
+    use super::super::convert::tests::Conversion;
     use super::*;
+    use tileforge_contract::Precision;
+    use tileforge_graph::{TensorType, Trace, WeightStorage};
 
     #[test]
     fn a_sensitivity_says_with_how_many_others_it_was_measured() {
@@ -178,6 +181,33 @@ mod tests {
         let shared = Sensitivity { together_with: 3, ..alone };
         assert_eq!(shared.to_string(), "grow/Conv with 3 others gives 31.26 dB");
         assert_eq!(serde_json::to_value(&shared).unwrap()["together_with"], 3);
+    }
+
+    #[test]
+    fn a_trial_compares_outputs_of_the_same_name_and_shape() {
+        let conversion = Conversion::new();
+        let job = conversion.job(Precision::Fp32, Provider::Cpu);
+        let trial = Trial::new(&job, &conversion.file(), &[], conversion.folder.path()).unwrap();
+        assert_eq!((trial.sample()[0].0.as_str(), trial.reference()[0].0.as_str()), ("image", "upscaled"));
+        let (same, outputs) = trial.measure_file(&conversion.file(), &|| ()).unwrap();
+        assert!(same.finite && same.psnr_db > 100.0, "{same:?}");
+        assert_eq!(outputs[0].1.shape(), trial.reference()[0].1.shape());
+
+        let shape: Vec<usize> = outputs[0].1.shape().to_vec();
+        let other = |output: &str, flat: bool| {
+            let trace = Trace::new("other", 9, 20);
+            let image = trace.input("image", TensorType::new(DataType::F32, shape.iter().copied()));
+            let made = image.relu();
+            trace.output(output, &if flat { made.reshape(&[-1]) } else { made });
+            let path = conversion.folder.path().join("other.onnx");
+            tileforge_graph::save(&trace.finish().unwrap(), &path, WeightStorage::Inline).unwrap();
+            trial.measure_file(&path, &|| ()).map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(other("upscaled", false), Ok(()));
+        for error in [other("smaller", false), other("upscaled", true)] {
+            let error = error.unwrap_err();
+            assert!(error.contains(&format!("it gives no output `upscaled` of {shape:?}")), "{error}");
+        }
     }
 
     #[test]

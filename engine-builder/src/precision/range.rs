@@ -212,6 +212,8 @@ mod tests {
         let inside = mean_square(&histogram_of(&[0.5, -0.5]), [-1.0, 1.0]);
         let rounding = (2.0_f64 / 255.0).powi(2) / 12.0;
         assert!((inside / (2.0 * rounding) - 1.0).abs() < 1e-9, "{inside}");
+        let often = mean_square(&histogram_of(&[3.0; 4]), [-1.0, 2.0]);
+        assert!((often - 4.0).abs() < 0.01, "{often}");
         let histogram = histogram_of(&[-3.0, 0.5, 3.9]);
         for (range, expected) in [([-1.0, 2.0], 4.0 + 1.9_f64.powi(2)), ([-1.0, 5.0], 4.0), ([-5.0, 2.0], 3.61)] {
             let found = mean_square(&histogram, range);
@@ -233,6 +235,7 @@ mod tests {
     fn the_best_range_is_cut_on_each_side_alone() {
         let cost = |[low, high]: [f64; 2]| (low + 3.0).abs() + (high - 1.0).abs();
         assert_eq!(best([-4.0, 4.0], false, cost), [-3.0, 1.0]);
+        assert_eq!(best([-4.0, 4.0], false, |[low, high]| cost([-high, -low])), [-1.0, 3.0]);
         assert_eq!(best([-4.0, 4.0], true, |[low, high]| (low + 2.0).abs() + (high - 2.0).abs()), [-2.0, 2.0]);
     }
 

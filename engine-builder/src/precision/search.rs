@@ -130,9 +130,33 @@ impl<'a> Halving<'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::convert::tests::Conversion;
+    use super::super::tests::{LAYERS, names};
     use super::*;
     use crate::RangeMethod;
     use tileforge_contract::{Precision, Provider};
+
+    #[test]
+    fn halving_finds_the_layer_that_is_worst_alone() {
+        let conversion = Conversion::new();
+        let (precision, provider) = (Precision::Int8, Provider::Cpu);
+        let recipe = conversion.recipe(precision, provider);
+        let job = conversion.job(precision, provider);
+        let trial = Trial::new(&job, &conversion.file(), &[], conversion.folder.path()).unwrap();
+        let ranking = sensitivity(&recipe, &conversion.model, &trial, &names(LAYERS), usize::MAX).unwrap();
+        let alone: Vec<&str> = ranking.iter().map(|layer| layer.layer.as_str()).collect();
+        assert_eq!((alone.len(), ranking[0].together_with), (LAYERS.len(), 0));
+        for excluded in 0..LAYERS.len() - 1 {
+            // Those that are left stay in their order, from the worst to the best.
+            let left = alone[excluded..].iter().map(|layer| (*layer).to_owned()).collect();
+            let halving = Halving::new(&recipe, &conversion.model, &left).unwrap();
+            let worst = halving.worst(&trial).unwrap().unwrap();
+            assert_eq!((worst.layer.as_str(), worst.together_with), (alone[excluded], 0), "{ranking:?}");
+            assert_eq!(worst.psnr_db, ranking[excluded].psnr_db);
+        }
+        let none = Halving::new(&recipe, &conversion.model, &BTreeSet::new()).unwrap();
+        assert_eq!(none.worst(&trial).unwrap(), None);
+    }
 
     #[test]
     fn halving_runs_twice_for_each_doubling_of_the_layers() {

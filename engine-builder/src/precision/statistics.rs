@@ -136,9 +136,11 @@ fn keep(path: &Path, statistics: &Statistics) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::convert::tests::Conversion;
     use super::*;
-    use crate::Silent;
     use ndarray::ArrayD;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tileforge_contract::{Precision, Provider};
     use tileforge_graph::{Attribute, DataType, Model, TensorType, Trace, Weight};
 
     /// A graph with values that skip segments, a computed shape, and an integer input.
@@ -161,6 +163,20 @@ mod tests {
         trace.finish().unwrap()
     }
 
+    /// Steps that were announced, and those that were made.
+    #[derive(Default)]
+    struct Steps([AtomicUsize; 2]);
+
+    impl Progress for Steps {
+        fn begin(&self, _: &str, steps: usize) {
+            self.0[0].fetch_add(steps, Ordering::Relaxed);
+        }
+
+        fn step(&self) {
+            self.0[1].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     #[test]
     fn segments_give_the_statistics_of_the_whole_model() {
         let model = model();
@@ -173,11 +189,59 @@ mod tests {
         };
         let samples = [sample(2.0), sample(4.5)];
         let environment = crate::tests::environment();
-        let whole = measure(&environment, &Silent, &file, &samples, usize::MAX).unwrap();
+        let measure = |bytes| {
+            let steps = Steps::default();
+            let measured = measure(&environment, &steps, &file, &samples, bytes).unwrap();
+            let [announced, made] = steps.0.map(AtomicUsize::into_inner);
+            assert_eq!(announced, made);
+            measured
+        };
+        let whole = measure(usize::MAX);
         assert!(whole.len() >= 8, "{:?}", whole.keys());
         for bytes in [1, 200, 300] {
             assert!(segments(&model, bytes).len() > 2);
-            assert_eq!(measure(&environment, &Silent, &file, &samples, bytes).unwrap(), whole);
+            assert_eq!(measure(bytes), whole);
         }
+    }
+
+    #[test]
+    fn what_was_measured_comes_from_the_cache_until_something_changes() {
+        let conversion = Conversion::new().with_cache();
+        let (job, file) = (conversion.job(Precision::Int8, Provider::Cpu), conversion.file());
+        let kept = || {
+            let mut names: Vec<PathBuf> = conversion
+                .folder
+                .path()
+                .join("cache/calibration")
+                .read_dir()
+                .map_or_else(|_| Vec::new(), |entries| entries.map(|entry| entry.unwrap().path()).collect());
+            names.sort();
+            names
+        };
+        let draw = |tiles| CalibrationSamples::draw(None, tiles, tiles, &conversion.model, job.contract).unwrap();
+        let measured = statistics(&job, &file, &draw(2)).unwrap();
+        let [place] = &kept()[..] else { panic!("{:?}", kept()) };
+        assert_eq!(statistics(&job, &file, &draw(2)).unwrap(), measured);
+
+        // What stands in the cache is believed, and what does not belong to this code is measured again.
+        let mut other = measured.clone();
+        other.remove("image");
+        keep(place, &other).unwrap();
+        assert_eq!(statistics(&job, &file, &draw(2)).unwrap(), other);
+        fs::write(place, "{").unwrap();
+        assert_eq!(statistics(&job, &file, &draw(2)).unwrap(), measured);
+        assert_eq!(kept().len(), 1);
+
+        // Other samples, another graph, and other weights beside it.
+        statistics(&job, &file, &draw(3)).unwrap();
+        assert_eq!(kept().len(), 2);
+        let mut model = conversion.model.clone();
+        model.name = "other".into();
+        tileforge_graph::save(&model, &file, WeightStorage::Inline).unwrap();
+        statistics(&job, &file, &draw(2)).unwrap();
+        assert_eq!(kept().len(), 3);
+        fs::write(file.with_file_name(WEIGHTS_FILE), "weights").unwrap();
+        statistics(&job, &file, &draw(2)).unwrap();
+        assert_eq!(kept().len(), 4);
     }
 }

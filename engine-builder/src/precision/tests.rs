@@ -260,8 +260,11 @@ fn a_recipe_knows_its_layers() {
     assert_eq!(LAYERS.map(|layer| type_of(&made, layer)), [full, half, full, full]);
     // The named nodes are in FP32, and those that touch values which FP16 cannot hold.
     let outside = BTreeSet::from(["shrink.weight".to_owned()]);
-    let made = Recipe { outside, ..sixteen }.apply(&model, &names(["grow"])).unwrap();
-    assert_eq!(LAYERS.map(|layer| type_of(&made, layer)), [half, full, full, half]);
+    let recipe = Recipe { outside, ..sixteen };
+    for named in [names(["grow"]), names(["grow", "shrink"])] {
+        let made = recipe.apply(&model, &named).unwrap();
+        assert_eq!(LAYERS.map(|layer| type_of(&made, layer)), [half, full, full, half]);
+    }
 }
 
 #[test]
