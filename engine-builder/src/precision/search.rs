@@ -149,10 +149,15 @@ mod tests {
         for excluded in 0..LAYERS.len() - 1 {
             // Those that are left stay in their order, from the worst to the best.
             let left = alone[excluded..].iter().map(|layer| (*layer).to_owned()).collect();
-            let halving = Halving::new(&recipe, &conversion.model, &left).unwrap();
-            let worst = halving.worst(&trial).unwrap().unwrap();
-            assert_eq!((worst.layer.as_str(), worst.together_with), (alone[excluded], 0), "{ranking:?}");
-            assert_eq!(worst.psnr_db, ranking[excluded].psnr_db);
+            for reversed in [false, true] {
+                let mut halving = Halving::new(&recipe, &conversion.model, &left).unwrap();
+                if reversed {
+                    halving.suspects.reverse();
+                }
+                let worst = halving.worst(&trial).unwrap().unwrap();
+                assert_eq!((worst.layer.as_str(), worst.together_with), (alone[excluded], 0), "{ranking:?}");
+                assert_eq!(worst.psnr_db, ranking[excluded].psnr_db);
+            }
         }
         let none = Halving::new(&recipe, &conversion.model, &BTreeSet::new()).unwrap();
         assert_eq!(none.worst(&trial).unwrap(), None);

@@ -55,3 +55,24 @@ pub(crate) fn speed_ratios(job: &Job<'_>, others: &[&Path], file: &Path, sample:
     let seconds: Vec<f64> = fastest.iter().map(|time| time.as_secs_f64().max(f64::MIN_POSITIVE)).collect();
     Ok(seconds.iter().skip(1).map(|other| other / seconds[0]).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::convert::tests::Conversion;
+    use super::*;
+    use crate::samples;
+    use tileforge_contract::{Precision, Provider};
+
+    #[test]
+    fn each_other_graph_has_a_ratio() {
+        let conversion = Conversion::new();
+        let job = conversion.job(Precision::Int8, Provider::Cpu);
+        let sample = samples::sample(job.contract, &conversion.model, 0).unwrap();
+        let (file, models) = (conversion.file(), ["one", "two"].map(|name| (name, conversion.model.clone())));
+        let others = write_rivals(models, conversion.folder.path()).unwrap();
+        let others: Vec<&Path> = others.iter().map(|(_, path)| path.as_path()).collect();
+        let ratios = speed_ratios(&job, &others, &file, &sample).unwrap();
+        assert_eq!(ratios.len(), 2);
+        assert!(ratios.iter().all(|ratio| ratio.is_finite() && *ratio > 0.0), "{ratios:?}");
+    }
+}
