@@ -55,4 +55,10 @@ mod tests {
         let on_cpu = Precision::ALL.iter().filter(|precision| precision.runs_on_cpu());
         assert_eq!(on_cpu.copied().collect::<Vec<_>>(), [Precision::Fp32, Precision::Fp16, Precision::Int8]);
     }
+
+    #[test]
+    fn precisions_with_a_narrow_range_are_calibrated() {
+        let calibrated: Vec<_> = Precision::ALL.iter().copied().filter(|precision| precision.is_calibrated()).collect();
+        assert_eq!(calibrated, [Precision::Fp16, Precision::Int8, Precision::Fp8]);
+    }
 }
