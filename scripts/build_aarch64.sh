@@ -53,7 +53,7 @@ unshare --mount bash -c '
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
     CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar \
     /usr/bin/cargo build --release --locked --offline --target aarch64-unknown-linux-gnu \
-    --package tileforge-exporter --package tileforge-engine-builder --package tileforge-runtime --bins
+    --package tileforge-exporter-cli --package tileforge-engine-builder-cli --package tileforge-runtime-cli --bins
 for program in exporter engine-builder runtime; do
     cp "$programs/build/aarch64-unknown-linux-gnu/release/$program" "$programs/"
 done

@@ -3,7 +3,7 @@
 
     python3 -m venv target/clients-venv
     target/clients-venv/bin/pip install -r tests/clients/requirements.txt
-    cargo build --release --package tileforge-exporter
+    cargo build --release --package tileforge-exporter-cli
     target/clients-venv/bin/python tests/clients/optimum_pipelines.py
 
 Not part of CI, because it needs PyTorch. The pipelines are small and have random weights. Both sides get the same

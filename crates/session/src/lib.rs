@@ -52,7 +52,7 @@ pub use error::{Error, Result};
 pub use fit::{Fit, Step, Verdict};
 pub use jetson::Jetson;
 pub use ladder::{Ladder, Placed};
-pub use memory::available_memory;
+pub use memory::{available_memory, peak_memory_bytes};
 pub use options::{OptimisationLevel, SessionOptions};
 pub use placement::Placement;
 pub use plans::RUNTIME_CACHE_OPTION;

@@ -1,4 +1,4 @@
-//! How much memory this process can still get.
+//! How much memory this process can still get, and how much it has used.
 
 use std::fs;
 
@@ -11,11 +11,21 @@ pub fn available_memory() -> Option<u64> {
     machine().map(|bytes| bytes.min(allowed.unwrap_or(u64::MAX))).or(allowed)
 }
 
+/// The most memory that this process has had at once, in bytes, where the system tells.
+pub fn peak_memory_bytes() -> Option<u64> {
+    // See proc_pid_status(5).
+    entry(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
+}
+
 /// What the machine can give.
 fn machine() -> Option<u64> {
-    // See proc_meminfo(5). The unit is kibibytes.
-    let information = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = information.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    // See proc_meminfo(5).
+    entry(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
+/// Bytes of an entry of `/proc`, whose unit is kibibytes.
+fn entry(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
@@ -32,6 +42,20 @@ fn allowed() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_peak_is_the_high_water_mark() {
+        let peak_of = |status: &str| entry(status, "VmHWM:");
+        assert_eq!(peak_of("Name:\tx\nVmPeak:\t  90 kB\nVmHWM:\t  12 kB\nVmRSS:\t 4 kB\n"), Some(12 * 1024));
+        assert_eq!(peak_of("Name:\tx\n"), None);
+        assert_eq!(peak_of("VmHWM: much\n"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_has_used_some() {
+        assert!(peak_memory_bytes().unwrap() > 100_000);
+    }
 
     #[test]
     fn there_is_some_memory() {

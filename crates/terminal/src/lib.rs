@@ -13,7 +13,7 @@
 //! | [`Progress`] | how far long work is: a bar on a terminal, a line now and then elsewhere |
 //! | [`print_completions`], [`print_manual`] | completions for a shell, manual pages |
 //! | [`number`] | a parser for finite numbers in a range |
-//! | [`cache_folder`], [`peak_memory_bytes`] | where to keep what can be made again; the most memory of this process |
+//! | [`cache_folder`] | where to keep what can be made again |
 
 /// The examples of the README are compiled with the tests.
 #[cfg(doctest)]
@@ -29,10 +29,11 @@ mod exit;
 mod lines;
 mod log;
 mod manual;
-mod memory;
 mod number;
 mod output;
 mod progress;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod unit;
 mod visible;
 
@@ -45,7 +46,6 @@ pub use end::{Failure, end};
 pub use exit::Exit;
 pub use log::start_log;
 pub use manual::print_manual;
-pub use memory::peak_memory_bytes;
 pub use number::number;
 pub use output::{PrintError, print, print_json, report};
 pub use progress::Progress;

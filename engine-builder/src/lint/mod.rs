@@ -12,7 +12,6 @@ mod restrictions;
 pub use builder::lint_with_builder;
 
 use crate::{Error, Result};
-use clap::ValueEnum;
 use operators::{Support, support, type_name};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashSet};
@@ -20,23 +19,32 @@ use std::fmt;
 use tileforge_graph::{DataType, Model, Node};
 
 /// The TensorRT version that a graph is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Target {
     /// TensorRT 10.14 and newer: what ONNX Runtime's provider uses.
-    #[value(name = "tensorrt-10")]
     #[serde(rename = "tensorrt-10")]
     TensorRt10,
     /// TensorRT 11, which has strongly typed networks only.
-    #[value(name = "tensorrt-11")]
     #[serde(rename = "tensorrt-11")]
     TensorRt11,
     /// TensorRT for RTX, whose builder runs without a GPU. It has no table here.
-    #[value(name = "tensorrt-rtx")]
     #[serde(rename = "tensorrt-rtx")]
     TensorRtRtx,
 }
 
+impl std::str::FromStr for Target {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|target| target.name() == name);
+        found.ok_or_else(|| format!("expected one of {}, found \"{name}\"", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
 impl Target {
+    /// Every version.
+    pub const ALL: [Self; 3] = [Self::TensorRt10, Self::TensorRt11, Self::TensorRtRtx];
+
     /// The versions with a table of operators.
     pub const TABLES: [Self; 2] = [Self::TensorRt10, Self::TensorRt11];
 

@@ -112,7 +112,7 @@ fn build(job: &Job) -> tileforge_tensorrt::Result<io::Result<Figures>> {
         layers: plan.layers(),
         bytes: plan.bytes().len() as u64,
         seconds,
-        peak_bytes: tileforge_terminal::peak_memory_bytes(),
+        peak_bytes: tileforge_session::peak_memory_bytes(),
         messages: plan.messages().to_vec(),
         repeatable: false,
     };

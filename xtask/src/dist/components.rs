@@ -36,14 +36,14 @@ impl Components {
         let options = ["--locked", "--filter-platform", target.triple];
         command.current_dir(build::repository()).other_options(options.map(str::to_owned));
         if rtx {
-            command.features(CargoOpt::SomeFeatures(vec!["tileforge-engine-builder/rtx".into()]));
+            command.features(CargoOpt::SomeFeatures(vec!["tileforge-engine-builder-cli/rtx".into()]));
         }
         let metadata = command.exec().map_err(|error| error.to_string())?;
         let checksums = checksums()?;
         let packages: BTreeMap<&PackageId, &Package> = metadata.packages.iter().map(|each| (&each.id, each)).collect();
         let nodes = metadata.resolve.iter().flat_map(|resolve| &resolve.nodes).map(|node| (&node.id, node));
         let nodes: BTreeMap<_, _> = nodes.collect();
-        let programs = PROGRAMS.map(|program| format!("tileforge-{program}"));
+        let programs = PROGRAMS.map(|program| format!("tileforge-{program}-cli"));
         let is_program = |package: &&Package| programs.iter().any(|program| *program == package.name.as_str());
         let mut open: Vec<&PackageId> = metadata.packages.iter().filter(is_program).map(|each| &each.id).collect();
         let mut components = BTreeMap::new();

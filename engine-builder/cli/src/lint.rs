@@ -1,0 +1,81 @@
+//! `engine-builder lint`: would TensorRT take this graph?
+
+use super::talk::Shown;
+use super::{CommandResult, build::plan_program, environment, result, result_json};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use tileforge_engine_builder::lint::{Report, Severity, Target, lint, lint_with_builder};
+use tileforge_engine_builder::rtx::PlanBuilder;
+use tileforge_engine_builder::{Error, Progress};
+use tileforge_graph::Model;
+use tileforge_tensorrt::ComputeCapability;
+
+/// Show what TensorRT would refuse in a graph, and layers that could be faster.
+#[derive(clap::Args)]
+#[command(after_help = "Errors end with exit code 4; warnings and hints do not.\n\nExamples:\n  engine-builder lint \
+        model.onnx --target tensorrt-10\n  engine-builder lint model-fp16.onnx --target tensorrt-rtx --capability 8.9")]
+pub(super) struct Arguments {
+    /// An ONNX graph
+    #[arg(value_name = "MODEL.onnx")]
+    model: PathBuf,
+    /// The TensorRT that has to take it. tensorrt-10 and -11 are judged by their tables of operators; for tensorrt-rtx,
+    /// NVIDIA's builder builds a plan
+    #[arg(long, value_parser = targets())]
+    target: Target,
+    /// tensorrt-rtx: the compute capabilities of the plan
+    #[arg(long, value_name = "X.Y", value_delimiter = ',', default_value = "8.6,8.9,12.0")]
+    capability: Vec<ComputeCapability>,
+    /// Print all findings as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn targets() -> impl TypedValueParser<Value = Target> {
+    PossibleValuesParser::new(Target::ALL.map(Target::name)).try_map(|name| name.parse::<Target>())
+}
+
+pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResult {
+    let path = &arguments.model;
+    let model = tileforge_graph::load(path)?;
+    let report = match arguments.target {
+        Target::TensorRtRtx => by_builder(&model, &arguments.capability, ort_lib)?,
+        table => lint(&model, table),
+    };
+    if arguments.json {
+        result_json(&report)?;
+    } else {
+        let lines: String = report.findings.iter().map(|finding| format!("{finding}\n")).collect();
+        let [errors, warnings, hints] =
+            [Severity::Error, Severity::Warning, Severity::Hint].map(|severity| report.of(severity).count());
+        let hints = if hints == 0 { String::new() } else { format!(", {hints} hints") };
+        result(&format!("{lines}{}: {errors} errors, {warnings} warnings{hints}", report.target))?;
+    }
+    Ok(report.check_shown(&path.to_string_lossy())?)
+}
+
+/// Asks the builder beside ONNX Runtime's library.
+fn by_builder(
+    model: &Model,
+    capabilities: &[ComputeCapability],
+    ort_lib: Option<&Path>,
+) -> Result<Report, super::Failure> {
+    let environment = environment(ort_lib)?;
+    let builder = PlanBuilder::beside(environment.library(), &plan_program()?).map_err(Error::Plan)?;
+    let scratch = tempfile::tempdir().map_err(|source| Error::File {
+        path: std::env::temp_dir(),
+        action: "create a folder in",
+        source,
+    })?;
+    let shown = Shown::default();
+    let report = lint_with_builder(model, &builder, capabilities, scratch.path(), &mut |step| {
+        if step.step == 0 {
+            shown.begin(&step.phase, step.steps as usize);
+        } else {
+            shown.step();
+        }
+        ControlFlow::Continue(())
+    });
+    shown.finish();
+    Ok(report?)
+}

@@ -1,9 +1,0 @@
-//! `engine-builder`: ONNX graphs and checkpoints to engines.
-
-mod cli;
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    cli::run()
-}

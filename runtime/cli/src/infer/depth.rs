@@ -1,0 +1,168 @@
+//! `runtime infer` with an engine that gives depth.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tileforge_contract::Contract;
+use tileforge_engine::Engine;
+use tileforge_runtime::depth::{
+    Colouring, DepthFormat, DepthMap, Estimate, Estimator, Kind, MapOptions, Open, Options, Request, Statistics,
+    takes_map,
+};
+use tileforge_runtime::executor::Executor;
+use tileforge_runtime::pixels::Pixels;
+use tileforge_runtime::{Error, Result};
+use tileforge_session::Environment;
+use tileforge_session::peak_memory_bytes;
+use tileforge_terminal::print_json;
+
+use super::super::failure::{CommandResult, Failure};
+use super::super::figures::nodes;
+use super::arguments::Arguments;
+use super::depth_arguments::DepthArguments;
+use super::each::Each;
+use super::kind::has_frames;
+use super::picture::Opening;
+use super::plan::Assignment;
+
+/// Endings of the files that maps come in, in the order in which a folder is searched.
+const MAP_ENDINGS: [&str; 5] = ["png", "tif", "tiff", "exr", "npy"];
+
+/// The name of a result in a folder: that of the picture, with the ending of what is written.
+pub(super) fn name_for(input: &Path, arguments: &Arguments) -> PathBuf {
+    let format = arguments.depth.depth_format.unwrap_or(DepthFormat::Png);
+    PathBuf::from(input.file_name().unwrap_or_default()).with_extension(format.ending())
+}
+
+/// Refuses options and names that do not go with such an engine.
+pub(super) fn check(contract: &Contract, assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
+    let usage = |problem: String| Err(Failure::Usage(problem));
+    if let Some(Assignment { input, .. }) = assignments.iter().find(|pair| has_frames(&pair.input, arguments.raw)) {
+        return usage(format!("{}: expected pictures for an engine that gives depth, found frames", input.display()));
+    }
+    let tile = arguments.running.tile().map(|_| "--tile");
+    let other = arguments.running.tiling().or_else(|| arguments.for_written_pictures());
+    if let Some(option) = tile.or(other).or_else(|| arguments.realtime.given()) {
+        return usage(format!("{option} does not go with an engine that gives depth"));
+    }
+    let DepthArguments { depth, depth_scale, max_depth, colour_map, .. } = &arguments.depth;
+    match (depth, takes_map(contract)) {
+        (None, true) => return usage("the engine refines a rough depth map; expected one with --depth".into()),
+        (Some(_), false) => return usage("the engine takes pictures alone; leave out --depth".into()),
+        (Some(map), true) if assignments.len() > 1 && !map.is_dir() => {
+            return usage(format!("{}: expected a folder with a map for each picture", map.display()));
+        }
+        (None, false) if depth_scale.is_some() || max_depth.is_some() => {
+            return usage("--depth-scale and --max-depth are about a map, and the engine takes none".into());
+        }
+        _ => {}
+    }
+    for Assignment { output, .. } in assignments {
+        let format = DepthFormat::of_name(output)?;
+        if colour_map.is_some() && format != DepthFormat::Png {
+            return usage(format!("{}: --colour-map colours a .png, expected such a name", output.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The maps that are read for the pictures. A picture without a map is reported when its turn comes.
+pub(super) fn maps(assignments: &[Assignment], arguments: &Arguments) -> Vec<PathBuf> {
+    let Some(depth) = &arguments.depth.depth else { return Vec::new() };
+    assignments.iter().filter_map(|assignment| map_of(depth, &assignment.input).ok()).collect()
+}
+
+/// The map of a picture.
+fn map_of(depth: &Path, picture: &Path) -> Result<PathBuf> {
+    if !depth.is_dir() {
+        return Ok(depth.to_owned());
+    }
+    let stem = Path::new(picture.file_stem().unwrap_or_default());
+    let named = |ending: &str| {
+        let mut name = stem.as_os_str().to_owned();
+        name.push(".");
+        name.push(ending);
+        depth.join(name)
+    };
+    let candidates: Vec<PathBuf> = MAP_ENDINGS.iter().map(|ending| named(ending)).collect();
+    match candidates.iter().filter(|path| path.is_file()).collect::<Vec<_>>().as_slice() {
+        [only] => Ok((*only).clone()),
+        [] => {
+            let problem = format!("expected a depth map for {}, found none of this name", picture.display());
+            Err(Error::DepthMap { path: depth.join(stem), problem })
+        }
+        [one, other, ..] => {
+            let problem = format!("two depth maps for {}: also {}", picture.display(), other.display());
+            Err(Error::DepthMap { path: (*one).clone(), problem })
+        }
+    }
+}
+
+/// The request for one picture.
+fn request(assignment: &Assignment, arguments: &Arguments) -> Request {
+    let Assignment { input, output } = assignment.clone();
+    let opening = arguments.opening();
+    let DepthArguments { depth, colour_map, colour_range, .. } = &arguments.depth;
+    let (depth, options) = (depth.clone(), arguments.depth.map_options());
+    let colouring = colour_map.clone().map(|map| Colouring { map, range: *colour_range });
+    let open = move || open(&input, depth.as_deref(), options, opening);
+    Request::new(open, move |estimate: &Estimate| estimate.write(&output, colouring.as_ref()))
+}
+
+fn open(input: &Path, depth: Option<&Path>, options: MapOptions, opening: Opening) -> Result<Open> {
+    let limits = &opening.limits;
+    let map = depth.map(|depth| DepthMap::read(&map_of(depth, input)?, options, limits)).transpose()?;
+    Ok(Open { picture: Pixels::read(&mut opening.open(input)?, limits)?, map })
+}
+
+pub(super) fn run(
+    arguments: &Arguments,
+    engine: &Engine,
+    environment: &Environment,
+    work: &Each<'_>,
+    started: Instant,
+) -> CommandResult {
+    let options = Options {
+        placement: arguments.running.options().placement,
+        channel_order: arguments.depth.channel_order,
+        input_size: arguments.depth.input_size,
+    };
+    let executor = Executor::new(Estimator::new(environment, engine, options)?, 1)?;
+    let estimator = executor.task();
+    let kind = estimator.kind();
+    let one = |owner: usize| request(&work.assignments[owner], arguments);
+    let heard = work.run(&executor, estimator.streams(), one, |made| line(made, kind), object)?;
+    if arguments.json {
+        print_json(&json!({
+            "provider": estimator.placed().provider,
+            "verdict": estimator.placed().verdict,
+            "engine": engine.manifest().name,
+            "onnxruntime": environment.library().version(),
+            "files": heard.files,
+            "skipped": work.all - work.assignments.len(),
+            "failed": heard.failed(),
+            "peak_memory_bytes": peak_memory_bytes(),
+            "session_seconds": estimator.placed().opening.as_secs_f64(),
+            "total_seconds": started.elapsed().as_secs_f64(),
+        }))?;
+    }
+    heard.result()
+}
+
+fn line(made: &Statistics, kind: Kind) -> String {
+    let Statistics { size, network_size, stretched, missing, assigned, open_seconds, run_seconds, write_seconds } =
+        made;
+    let stretched = if *stretched { ", stretched" } else { "" };
+    let missing = if *missing > 0 { format!(", {missing} pixels without depth") } else { String::new() };
+    let unit = match kind {
+        Kind::Metres => "metres",
+        Kind::RelativeInverse => "relative depth",
+    };
+    let seconds = open_seconds + run_seconds + write_seconds;
+    format!("{unit} for {size}, computed at {network_size}{stretched}{missing}, {seconds:.2} s on {}", nodes(assigned))
+}
+
+fn object(made: &Statistics) -> Value {
+    json!(made)
+}

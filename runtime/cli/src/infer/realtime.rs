@@ -1,0 +1,143 @@
+//! `runtime infer` with a real-time network.
+
+use std::time::Instant;
+
+use serde_json::json;
+use tileforge_engine::Engine;
+use tileforge_image::RowSource;
+use tileforge_image::frames::{FrameReader, FrameWriter};
+use tileforge_runtime::Result;
+use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::realtime::{FrameAndPlace, FrameStream, Options, Player, Request, Statistics};
+use tileforge_session::Environment;
+use tileforge_session::peak_memory_bytes;
+
+use super::super::failure::{CommandResult, Failure};
+use super::super::figures::nodes;
+use super::arguments::Arguments;
+use super::frames::{open, writer_of};
+use super::kind::has_frames;
+use super::picture::{Opening, Writing};
+use super::plan::Assignment;
+use super::told::say;
+
+/// Refuses options and names that do not go with such an engine.
+pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
+    let other = arguments.running.tiling().or_else(|| arguments.depth.given());
+    let other = other.or(arguments.resume.then_some("--resume"));
+    if let Some(option) = other {
+        return Err(Failure::Usage(format!("{option} does not go with a real-time network")));
+    }
+    let streams = assignments.iter().filter(|pair| has_frames(&pair.input, arguments.raw)).count();
+    if streams > 0 && assignments.len() > 1 {
+        return Err(Failure::Usage(format!(
+            "expected one stream of frames, or pictures that are its frames; found {} inputs",
+            assignments.len()
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn run(
+    arguments: &Arguments,
+    engine: &Engine,
+    environment: &Environment,
+    assignments: &[Assignment],
+    cancel: &Cancel,
+    started: Instant,
+) -> CommandResult {
+    let options = Options {
+        placement: arguments.running.options().placement,
+        size: arguments.running.tile(),
+        timesteps: arguments.realtime.timesteps(),
+        pace: arguments.realtime.pace(),
+    };
+    let executor = Executor::new(Player::new(environment, engine, options)?, 1)?;
+    let made = executor.submit(request(assignments, arguments), cancel)?.wait()?;
+    let output = &arguments.output;
+    if arguments.json {
+        let player = executor.task();
+        let mut everything = json!({
+            "provider": player.placed().provider,
+            "verdict": player.placed().verdict,
+            "engine": engine.manifest().name,
+            "onnxruntime": environment.library().version(),
+            "output": output,
+            "peak_memory_bytes": peak_memory_bytes(),
+            "session_seconds": player.placed().opening.as_secs_f64(),
+            "total_seconds": started.elapsed().as_secs_f64(),
+        });
+        if let (Some(object), serde_json::Value::Object(more)) = (everything.as_object_mut(), json!(made)) {
+            object.extend(more);
+        }
+        return Ok(say(output, &format!("{everything:#}"))?);
+    }
+    Ok(say(output, &format!("{}: {}", output.display(), line(&made)))?)
+}
+
+fn line(made: &Statistics) -> String {
+    let Statistics { size, network_size, frames, dropped, late, frames_per_second, p50_ms, p95_ms, p99_ms, .. } = made;
+    let dropped = if *dropped > 0 { format!(", {dropped} dropped") } else { String::new() };
+    let late = if *late > 0 { format!(", {late} late") } else { String::new() };
+    format!(
+        "{frames} frames of {size}{dropped}{late}, computed at {network_size}, {frames_per_second:.2} frames/s; a \
+         frame takes {p50_ms:.1} ms (p95 {p95_ms:.1}, p99 {p99_ms:.1}) on {}",
+        nodes(&made.assigned)
+    )
+}
+
+/// The request for the stream, or for the pictures that are its frames.
+fn request(assignments: &[Assignment], arguments: &Arguments) -> Request {
+    let (assignments, opening, writing) = (assignments.to_vec(), arguments.opening(), arguments.writing());
+    let (raw, matrix) = (arguments.raw, arguments.matrix);
+    Request::new(move || match assignments.as_slice() {
+        [one] if has_frames(&one.input, raw) => {
+            let reader = open(&one.input, raw, matrix, &opening.limits)?;
+            let mut header = reader.header().clone();
+            header.depth = writing.depth.unwrap_or(header.depth);
+            let writer = writer_of(&reader, one, header)?;
+            Ok(Box::new(Stream { reader, writer }))
+        }
+        _ => Ok(Box::new(Pictures { assignments: assignments.into_iter(), opening, writing })),
+    })
+}
+
+/// Frames of one stream.
+struct Stream {
+    reader: FrameReader,
+    writer: FrameWriter,
+}
+
+impl FrameStream for Stream {
+    fn next(&mut self) -> Result<Option<FrameAndPlace>> {
+        let Some(frame) = self.reader.next_frame()? else { return Ok(None) };
+        let sink = self.writer.frame(&frame);
+        Ok(Some((Box::new(frame), Box::new(sink))))
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        Ok(self.writer.finish()?)
+    }
+}
+
+/// Pictures that are frames, each in a file of its own.
+struct Pictures {
+    assignments: std::vec::IntoIter<Assignment>,
+    opening: Opening,
+    writing: Writing,
+}
+
+impl FrameStream for Pictures {
+    fn next(&mut self) -> Result<Option<FrameAndPlace>> {
+        let Some(Assignment { input, output }) = self.assignments.next() else { return Ok(None) };
+        let source = self.opening.open(&input)?;
+        let mut header = source.header().clone();
+        header.colour = header.colour.without_alpha();
+        let writer = self.writing.create(&output, header)?;
+        Ok(Some((Box::new(source), Box::new(writer))))
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! `runtime run`: tensors from a file through any engine.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tileforge_contract::{Contract, Meaning, TensorSpec};
+use tileforge_files::outputs;
+use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::run::{Outputs, Runner, inputs_of};
+use tileforge_runtime::tensor_file::{self, Contents, Stored, TensorFormat};
+use tileforge_runtime::{Error, Result};
+use tileforge_session::Environment;
+use tileforge_session::peak_memory_bytes;
+use tileforge_terminal::{print, print_json};
+
+use super::chosen::{Chosen, Placing};
+use super::failure::{CommandResult, Failure};
+use super::figures::nodes;
+
+const EXAMPLES: &str = "\
+Examples:
+  runtime run --engine engines/unet --input step.safetensors --output predicted.safetensors
+  runtime run --engine engines/text-encoder --input tokens.npz --output hidden.npz --json
+  runtime run --engine engines/vae-decoder --input latent.npy --output pixels.npy
+
+`runtime inspect` lists the engine's tensors: names, types and axes. A .npy file holds one tensor, without a name; the
+other formats hold tensors by name. Inputs that are carried over from the run before (caches, previous frames) are zeros
+where the file leaves them out.";
+
+/// Send tensors from a file through any engine.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(super) engine: Chosen,
+    /// The inputs: .safetensors, .npz or .npy.
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+    /// Where the outputs go: .safetensors, .npz or .npy.
+    #[arg(long, value_name = "FILE")]
+    output: PathBuf,
+    #[command(flatten)]
+    placing: Placing,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
+    let format = TensorFormat::of_name(&arguments.output)?;
+    TensorFormat::of_name(&arguments.input)?;
+    outputs::check(&[&arguments.output], &[&arguments.input, &arguments.engine.directory])?;
+    let engine = arguments.engine.open()?;
+    let contract = &engine.manifest().contract;
+    if format == TensorFormat::Npy && contract.outputs.len() > 1 {
+        return Err(Failure::Usage(format!(
+            "{}: a .npy file holds one tensor, and the engine gives {}; write .npz or .safetensors",
+            arguments.output.display(),
+            names(&contract.outputs)
+        )));
+    }
+    let inputs = inputs_of(contract, named(&arguments.input, contract)?)?;
+    let executor = Executor::new(Runner::new(&environment()?, &engine, arguments.placing.placement())?, 1)?;
+    let Outputs { tensors, graph, zeros, assigned, seconds } = executor.submit(inputs, &Cancel::new())?.wait()?;
+    let stored: Vec<_> = tensors.iter().map(|(name, tensor)| (name.clone(), Stored::from(tensor))).collect();
+    tensor_file::write(&arguments.output, &stored, &BTreeMap::new())?;
+    if arguments.json {
+        let tensors: Vec<_> = stored
+            .iter()
+            .map(|(name, stored)| json!({ "name": name, "type": stored.data_type, "shape": stored.shape }))
+            .collect();
+        return Ok(print_json(&json!({
+            "engine": engine.manifest().name,
+            "graph": graph,
+            "output": arguments.output,
+            "tensors": tensors,
+            "zeros": zeros,
+            "assigned": assigned,
+            "run_seconds": seconds,
+            "session_seconds": executor.task().placed().opening.as_secs_f64(),
+            "peak_memory_bytes": peak_memory_bytes(),
+        }))?);
+    }
+    let tensors = stored.iter().map(|(name, stored)| format!("\n  {name}: {stored}")).collect::<String>();
+    let zeros = if zeros.is_empty() { String::new() } else { format!(", with zeros for {}", zeros.join(", ")) };
+    print(&format!(
+        "{} → {}: {graph}{zeros}, {seconds:.2} s on {}{tensors}",
+        arguments.input.display(),
+        arguments.output.display(),
+        nodes(&assigned)
+    ))?;
+    Ok(())
+}
+
+/// The tensors of a file by name. One without a name is that of the engine's only input.
+fn named(path: &Path, contract: &Contract) -> Result<BTreeMap<String, Stored>> {
+    let stored = match tensor_file::read(path)? {
+        Contents::Named { tensors, .. } => return Ok(tensors),
+        Contents::Single(stored) => stored,
+    };
+    let needed = contract.inputs.iter().filter(|input| !matches!(input.meaning, Meaning::Carried { .. }));
+    match needed.collect::<Vec<_>>().as_slice() {
+        [input] => Ok(BTreeMap::from([(input.name.clone(), stored)])),
+        _ => Err(Error::TensorFile {
+            path: path.to_owned(),
+            problem: format!(
+                "a .npy file holds one tensor, and the engine takes {}; give .npz or .safetensors",
+                names(&contract.inputs)
+            ),
+        }),
+    }
+}
+
+fn names(tensors: &[TensorSpec]) -> String {
+    tensors.iter().map(|tensor| tensor.name.as_str()).collect::<Vec<_>>().join(", ")
+}
