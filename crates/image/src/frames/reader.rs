@@ -29,7 +29,7 @@ impl FrameReader {
     /// [`Error::Image`] for frames beyond `limits`.
     pub fn raw(input: Box<dyn Read + Send>, name: &Path, frames: RawFrames, limits: &Limits) -> Result<Self> {
         let RawFrames { format, size } = frames;
-        let header = Header { size, colour: format.colour, depth: format.depth, icc_profile: None };
+        let header = Header::new(size, format.colour, format.depth);
         let bytes = header.bytes();
         Self::new(input, name, Layout::Raw(format), header, bytes, limits)
     }
@@ -56,7 +56,7 @@ impl FrameReader {
         };
         let stream = StreamHeader::parse(&line).map_err(refused)?;
         let colour = if stream.form.chroma.is_some() { Colour::Rgb } else { Colour::Grey };
-        let header = Header { size: stream.size, colour, depth: Depth::Float, icc_profile: None };
+        let header = Header::new(stream.size, colour, Depth::Float);
         let bytes = stream.form.frame_bytes(stream.size);
         let matrix = matrix.unwrap_or(Matrix::likely(stream.size));
         Self::new(input, name, Layout::Y4m(stream, matrix), header, bytes, limits)
