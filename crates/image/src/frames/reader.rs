@@ -94,6 +94,15 @@ impl FrameReader {
         self.count
     }
 
+    /// About how many frames a stream of so many bytes has: exactly, unless frames have parameters of their own.
+    pub fn frames_in(&self, bytes: u64) -> u64 {
+        let (before, own) = match &self.layout {
+            Layout::Raw(_) => (0, 0),
+            Layout::Y4m(stream, _) => (stream.line(self.header.size).len() as u64, "FRAME\n".len() as u64),
+        };
+        bytes.saturating_sub(before) / (self.frame_bytes as u64 + own).max(1)
+    }
+
     pub(super) fn layout(&self) -> &Layout {
         &self.layout
     }

@@ -35,7 +35,13 @@ impl Opening<'_> {
         self.check_part(size, own.pixels() as f64 / size.pixels() as f64)?;
         let mut frame = vec![0; decoder.buffer_size()];
         decoder.read_into_buffer(&mut frame).map_err(|error| self.damaged(error))?;
-        let has_more = !matches!(decoder.next_frame_info(), Ok(None));
+        let has_more = match decoder.next_frame_info() {
+            Ok(next) => next.is_some(),
+            Err(error) => {
+                self.tolerate(self.damaged(error))?;
+                false
+            }
+        };
         let mut bytes = if own == size { frame } else { placed(&frame, own, [left, top], size, length) };
         if bytes.len() != length {
             return Err(self.damaged(format!("expected {length} samples, found {}", bytes.len())));

@@ -1,5 +1,7 @@
 mod damage;
+mod bmp_and_gif;
 mod jpeg;
+mod metadata;
 mod profiles;
 mod tiff;
 
