@@ -161,10 +161,7 @@ mod tests {
         assert_eq!(line(0, None, graphs, 3723), "compile: 1:02:03 so far");
         assert_eq!(line(5, None, graphs, 10), "compile: 5 graphs, 0:10 so far");
         let pictures = Unit::Count("pictures");
-        assert_eq!(
-            line(12, Some(1000), pictures, 12),
-            "compile: 12 of 1,000 pictures, 0:12 so far, about 16:28 left"
-        );
+        assert_eq!(line(12, Some(1000), pictures, 12), "compile: 12 of 1,000 pictures, 0:12 so far, about 16:28 left");
         let frames = Unit::Rate("frames");
         assert_eq!(
             line(32, Some(64), frames, 10),

@@ -87,7 +87,13 @@ impl Progress {
                 bar.set_message(stage);
                 total.map_or_else(|| bar.unset_length(), |total| bar.set_length(total));
                 if let Ok(style) = ProgressStyle::with_template(&template(total, unit)) {
-                    bar.set_style(style.with_key("left", left).with_key("rate", move |state: &ProgressState, out: &mut dyn fmt::Write| rate(state, unit, out)));
+                    bar.set_style(
+                        style
+                            .with_key("left", left)
+                            .with_key("rate", move |state: &ProgressState, out: &mut dyn fmt::Write| {
+                                rate(state, unit, out)
+                            }),
+                    );
                 }
                 bar.enable_steady_tick(TICK);
             }

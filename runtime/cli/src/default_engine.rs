@@ -81,7 +81,9 @@ fn engines_in(folder: &Path) -> Vec<Found> {
         if seen > FOLDERS_MAXIMUM {
             break;
         }
-        if level > 0 && let Some(manifest) = manifest_in(&folder) {
+        if level > 0
+            && let Some(manifest) = manifest_in(&folder)
+        {
             found.push(Found { directory: folder, manifest });
         } else if level < LEVELS {
             let entries = fs::read_dir(&folder).into_iter().flatten().flatten();

@@ -4,6 +4,7 @@
 //! rows that the kernel covers are held, whatever the picture's height.
 
 use std::collections::VecDeque;
+use std::path::Path;
 
 use tileforge_image::{Depth, Header, RowSink, Size};
 
@@ -79,12 +80,14 @@ impl Outscale {
 
     /// Takes one row.
     fn take(&mut self, row: &[u8]) -> tileforge_image::Result<()> {
+        if self.come >= self.header.size.height as usize {
+            let problem = "more rows were written than the picture has";
+            return Err(tileforge_image::Error::image(Path::new("picture"), problem));
+        }
         let channels = self.header.colour.channels();
         let values: Vec<f32> = match self.header.depth {
             Depth::Eight => row.iter().map(|&byte| f32::from(byte)).collect(),
-            Depth::Sixteen => {
-                row.as_chunks().0.iter().map(|&bytes| f32::from(u16::from_be_bytes(bytes))).collect()
-            }
+            Depth::Sixteen => row.as_chunks().0.iter().map(|&bytes| f32::from(u16::from_be_bytes(bytes))).collect(),
             Depth::Float => row.as_chunks().0.iter().map(|&bytes| f32::from_ne_bytes(bytes)).collect(),
         };
         let mut narrow = Vec::with_capacity(self.to.width as usize * channels);
@@ -152,8 +155,7 @@ fn taps(from: u32, to: u32) -> Vec<Tap> {
         let centre = (f64::from(at) + 0.5) * scale;
         let first = (centre - 2.0 * stretch).floor().max(0.0) as usize;
         let end = ((centre + 2.0 * stretch).ceil() as usize).min(from as usize);
-        let weights: Vec<f64> =
-            (first..end).map(|place| kernel((place as f64 + 0.5 - centre) / stretch)).collect();
+        let weights: Vec<f64> = (first..end).map(|place| kernel((place as f64 + 0.5 - centre) / stretch)).collect();
         let sum: f64 = weights.iter().sum();
         Tap { first, weights: weights.into_iter().map(|weight| (weight / sum) as f32).collect() }
     };

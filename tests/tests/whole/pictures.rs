@@ -80,7 +80,8 @@ fn a_folder_of_everything_becomes_what_was_asked_for() {
     // Beside the folder, without its folders, by the inputs' own names.
     let _ = with_engine(work.path(), &["in"]).success();
     assert_eq!(names_in(&at("in-x4")), ["a.png"]);
-    let _ = with_engine(work.path(), &["in/trip/b.bmp", "-o", "b.bmp"]).failure(1, &["b.bmp: expected a name that ends"]);
+    let _ =
+        with_engine(work.path(), &["in/trip/b.bmp", "-o", "b.bmp"]).failure(1, &["b.bmp: expected a name that ends"]);
     // A GIF that is cut is an error of its own.
     gif.truncate(gif.len() / 2);
     fs::write(at("cut.gif"), gif).unwrap();
@@ -131,8 +132,7 @@ fn another_scale_is_that_of_the_whole_picture_resampled() {
 
 fn piped(mut infer: Command, input: &[u8]) -> std::process::Output {
     infer.env("TILEFORGE_ENGINE", demo_engine());
-    let mut child =
-        infer.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = infer.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));

@@ -149,6 +149,8 @@ fn exif_chunk(file: &mut BufReader<File>) -> io::Result<Option<Vec<u8>>> {
                 let mut exif = vec![0; length as usize];
                 break read_whole(file, &mut exif)?.then_some(exif);
             }
+            // It is told of, and left out.
+            b"eXIf" => break Some(Vec::new()),
             b"IEND" => break None,
             _ => file.seek_relative(i64::from(length) + CHECKSUM_BYTES)?,
         }

@@ -1,5 +1,5 @@
-mod damage;
 mod bmp_and_gif;
+mod damage;
 mod jpeg;
 mod metadata;
 mod profiles;

@@ -29,7 +29,7 @@ use tileforge_contract::Upscale;
 use tileforge_engine::digest::sha256_file;
 use tileforge_engine::{Engine, MANIFEST_FILE};
 use tileforge_image::Format;
-use tileforge_runtime::depth::is_depth;
+use tileforge_runtime::depth::{DepthFormat, is_depth};
 use tileforge_runtime::executor::Executor;
 use tileforge_runtime::realtime::is_realtime;
 use tileforge_runtime::upscale::Upscaler;
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let engine = arguments.engine.open()?;
     let contract = &engine.manifest().contract;
     let (gives_depth, plays_frames) = (is_depth(contract), is_realtime(contract));
-    let (inputs, piped) = piped(arguments)?;
+    let (inputs, piped) = piped(arguments, gives_depth)?;
     let ending = |input: &Path| {
         let format = arguments.format;
         if gives_depth { depth::ending(arguments).into() } else { ending_for(input, arguments.raw, format) }
@@ -76,8 +76,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         None => "out".into(),
     };
     let naming = Naming { engine: engine.manifest().name.clone(), scale, suffix, ending: &ending };
-    let Plan { mut assignments, folder, left_out } =
-        assign(&inputs, arguments.output(), arguments.recursive, &naming)?;
+    let Plan { mut assignments, folder, left_out } = assign(&inputs, arguments.output(), arguments.recursive, &naming)?;
     if !left_out.is_empty() {
         report(&format!("left out: {}", left_out.join("; ")));
     }
@@ -192,7 +191,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
 }
 
 /// The inputs, and those of them that come through pipes, which are read now: a picture is decoded from a file.
-fn piped(arguments: &Arguments) -> Result<(Vec<PathBuf>, Piped), Failure> {
+fn piped(arguments: &Arguments, is_depth: bool) -> Result<(Vec<PathBuf>, Piped), Failure> {
     let inputs = arguments.inputs();
     if arguments.raw.is_some() {
         return Ok((inputs.to_vec(), Piped::default()));
@@ -201,7 +200,10 @@ fn piped(arguments: &Arguments) -> Result<(Vec<PathBuf>, Piped), Failure> {
         let output = arguments.output().filter(|output| !is_standard_stream(output));
         // The name of the output says what is meant, without waiting for the first bytes.
         let is_picture = match output {
-            Some(output) => arguments.format.is_some() || Format::of_name(output).is_ok(),
+            Some(output) => {
+                let is_map = is_depth && DepthFormat::of_name(output).is_ok();
+                arguments.format.is_some() || Format::of_name(output).is_ok() || is_map
+            }
             None => arguments.format.is_some() || !frames_on_standard_input(),
         };
         return if is_picture {

@@ -28,8 +28,7 @@ impl Opening {
         let warn = |damage: &tileforge_image::Error| tracing::warn!("{damage}");
         let source = match self.piped.file_of(path) {
             Some(file) => {
-                let failed =
-                    |source| tileforge_image::Error::File { path: path.to_owned(), action: "open", source };
+                let failed = |source| tileforge_image::Error::File { path: path.to_owned(), action: "open", source };
                 let warn: Option<Arc<dyn Fn(&tileforge_image::Error) + Send + Sync>> =
                     if self.tolerant { Some(Arc::new(warn)) } else { None };
                 ImageReader::of_file(file.map_err(failed)?, path, &self.limits, warn)?

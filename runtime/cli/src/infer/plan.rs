@@ -95,6 +95,10 @@ pub(super) fn assign(
     refuse_collisions(&plan.assignments)?;
     plan.folder = match target {
         Target::Folder(folder) => Some(folder),
+        // One folder holds all of them if its name has no place to fill.
+        Target::Template(template) if !single => {
+            template.parent().map(Path::to_owned).filter(|parent| !is_template(parent))
+        }
         _ => None,
     };
     Ok(plan)

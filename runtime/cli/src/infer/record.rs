@@ -72,7 +72,8 @@ impl State {
     /// Whether the file is what it was: by size and time, else by its content.
     fn is(&self, path: &Path) -> bool {
         stamp(path).is_some_and(|(bytes, modified)| {
-            bytes == self.bytes && (modified == self.modified || sha256_file(path).is_ok_and(|found| found.sha256 == self.sha256))
+            bytes == self.bytes
+                && (modified == self.modified || sha256_file(path).is_ok_and(|found| found.sha256 == self.sha256))
         })
     }
 }
@@ -219,7 +220,8 @@ fn lines_about(mut file: impl BufRead, wanted: impl Fn(&str) -> bool) -> HashMap
             Ok(_) => {}
         }
         let is_whole = bytes.last() == Some(&b'\n');
-        if let Some(line) = serde_json::from_slice::<Line>(&bytes).ok().filter(|line| is_whole && wanted(&line.output)) {
+        if let Some(line) = serde_json::from_slice::<Line>(&bytes).ok().filter(|line| is_whole && wanted(&line.output))
+        {
             lines.insert(line.output.clone(), line);
         }
     }
@@ -305,7 +307,8 @@ mod tests {
 
     #[test]
     fn names_of_any_bytes_are_kept_apart() {
-        for name in [&b"\xff.png"[..], b"\xfe.png", b"%ff.png", "e\u{301}.png".as_bytes(), "é.png".as_bytes(), b"a\nb"] {
+        for name in [&b"\xff.png"[..], b"\xfe.png", b"%ff.png", "e\u{301}.png".as_bytes(), "é.png".as_bytes(), b"a\nb"]
+        {
             let work = Work::made(std::ffi::OsStr::from_bytes(name));
             assert_eq!(work.found(), Made::Finished, "{name:?}");
             let lines = fs::read_to_string(work.folder.path().join(NAME)).unwrap();

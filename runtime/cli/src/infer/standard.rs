@@ -60,7 +60,10 @@ impl Piped {
 /// Whether frames come on standard input. Waits for its first bytes, and leaves them there.
 pub(super) fn frames_on_standard_input() -> bool {
     // Nothing at all is reported by the reader of frames.
-    io::stdin().lock().fill_buf().map_or(true, |start| start.is_empty() || FRAMES.starts_with(&start[..start.len().min(FRAMES.len())]))
+    io::stdin()
+        .lock()
+        .fill_buf()
+        .map_or(true, |start| start.is_empty() || FRAMES.starts_with(&start[..start.len().min(FRAMES.len())]))
 }
 
 /// Everything that a pipe gives, in a file without a name.

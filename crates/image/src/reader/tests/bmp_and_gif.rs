@@ -85,8 +85,10 @@ fn what_is_not_read_is_named_and_what_is_only_read_is_not_written() {
     let error = message(read_bytes("a.heic", b"\0\0\0\x1cftypheic\0\0\0\0mif1"));
     assert!(error.contains("HEIC, AVIF or a film is not read"), "{error}");
     for (name, format) in [("x.bmp", Format::Bmp), ("x.gif", Format::Gif)] {
-        assert!(message(ImageWriter::create(Path::new(name), format, header(1, 1, Colour::Rgb, Depth::Eight)))
-            .contains("is read, and not written"));
+        assert!(
+            message(ImageWriter::create(Path::new(name), format, header(1, 1, Colour::Rgb, Depth::Eight)))
+                .contains("is read, and not written")
+        );
         assert_eq!(Format::read_under(Path::new(name)), Some(format));
         assert!(Format::of_name(Path::new(name)).is_err());
     }

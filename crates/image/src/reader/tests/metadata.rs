@@ -9,12 +9,7 @@ fn camera() -> Vec<u8> {
     let entry = |tag: u16, kind: u16, count: u32, value: u32| {
         [&tag.to_le_bytes()[..], &kind.to_le_bytes(), &count.to_le_bytes(), &value.to_le_bytes()].concat()
     };
-    let primary = [
-        entry(0x010f, 2, 10, 62),
-        entry(0x0112, 3, 1, 6),
-        entry(0x8769, 4, 1, 72),
-        entry(0x8825, 4, 1, 110),
-    ];
+    let primary = [entry(0x010f, 2, 10, 62), entry(0x0112, 3, 1, 6), entry(0x8769, 4, 1, 72), entry(0x8825, 4, 1, 110)];
     let inner = [entry(0x829a, 5, 1, 102), entry(0xa002, 3, 1, 2)];
     [
         b"II*\0\x08\0\0\0\x04\0".to_vec(),
@@ -205,7 +200,8 @@ fn exif_is_native_in_a_tiff_whatever_it_was() {
     let bytes = Exif::chunk_of(&metadata(), Size { width: 9, height: 9 }).unwrap();
     assert_eq!(Found::of_chunk(&bytes).exif.unwrap().primary, swapped.primary);
     swapped = swapped.in_native_order();
-    let header = Header { metadata: metadata(), ..Header::new(Size { width: 9, height: 9 }, Colour::Grey, Depth::Eight) };
+    let header =
+        Header { metadata: metadata(), ..Header::new(Size { width: 9, height: 9 }, Colour::Grey, Depth::Eight) };
     write(&path, Format::Tiff, &header, &[3; 81]).unwrap();
     let found = read_all(&path, &Limits::default()).unwrap().0.metadata.exif.unwrap();
     assert_eq!(found.position, swapped.position);
