@@ -31,9 +31,9 @@ struct Chunk {
     checksum: Option<u32>,
 }
 
-const KINDS: [&[u8; 4]; 16] = [
+const KINDS: [&[u8; 4]; 19] = [
     b"IDAT", b"IDAT", b"IDAT", b"PLTE", b"tRNS", b"iCCP", b"eXIf", b"gAMA", b"sRGB", b"acTL", b"fcTL", b"fdAT", b"tEXt",
-    b"zTXt", b"IEND", b"IHDR",
+    b"zTXt", b"IEND", b"IHDR", b"cICP", b"cHRM", b"pHYs",
 ];
 
 /// The depths and kinds of colours that a PNG may have. Of any bytes hardly any would be a picture.
@@ -70,6 +70,11 @@ fuzz_target!(|png: Png| {
         heard.fetch_add(1, Ordering::SeqCst);
     };
     let tolerant = ImageReader::open_tolerant(file.path(), &limits, warn).ok().and_then(samples);
+    // What the chunks say of colours gives sRGB or an error.
+    let srgb = ImageReader::open(file.path(), &limits).and_then(ImageReader::into_srgb);
+    if let Some(samples) = srgb.ok().and_then(samples) {
+        assert_eq!(strict.as_ref().map(Vec::len), Some(samples.len()));
+    }
     match strict {
         Some(_) => assert_eq!((strict, warnings.load(Ordering::SeqCst)), (tolerant, 0)),
         None => assert!(tolerant.is_none() || warnings.load(Ordering::SeqCst) > 0, "damage without a warning"),

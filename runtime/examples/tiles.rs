@@ -19,7 +19,7 @@ pub(crate) fn enlarge(input: &Path, output: &Path) -> tileforge_image::Result<Ti
     let tile_size = Size { width: size.width.min(128), height: size.height.min(96) };
     let plan = TilePlan::new(size, tile_size, Overlap::automatic(Some(RADIUS), tile_size), SCALE, Some(RADIUS))?;
 
-    let header = Header { size: size.scaled(SCALE)?, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
+    let header = Header::new(size.scaled(SCALE)?, Colour::Rgb, Depth::Eight);
     let mut writer = ImageWriter::create(output, Format::of_name(output)?, header)?;
     let mut blender = Blender::new(&plan, Blend::Hann, 3, SampleEncoding { range: [0.0, 255.0], depth: Depth::Eight })?;
     for tile in plan.tiles() {

@@ -111,7 +111,7 @@ struct Made {
 impl Made {
     fn new(width: u32, height: u32, seed: u32) -> Self {
         let size = Size { width, height };
-        let header = Header { size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
+        let header = Header::new(size, Colour::Rgb, Depth::Eight);
         Self { header, seed, row: 0, white: None, panics: None }
     }
 

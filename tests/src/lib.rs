@@ -57,6 +57,8 @@ pub fn copy_folder(from: &Path, to: &Path) {
 pub fn names_in(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    // What the outputs in a folder were made of.
+    names.retain(|name| name != ".tileforge-outputs.jsonl");
     names.sort();
     names
 }

@@ -25,5 +25,8 @@ pub mod unfinished;
 
 pub use link::link_or_copy;
 pub use name::is_plain;
-pub use open::{Refused, TEXT_MAXIMUM_BYTES, open, open_folder, open_folder_in, open_in, read, read_opened, read_text};
+pub use open::{
+    Refused, TEXT_MAXIMUM_BYTES, open, open_folder, open_folder_in, open_in, open_to_append, read, read_opened,
+    read_text,
+};
 pub use transfer::Transfer;

@@ -67,6 +67,18 @@ pub fn open_folder_in(folder: &File, path: &Path) -> io::Result<File> {
     open_folder_at(folder.as_fd(), path)
 }
 
+/// Opens a regular file to read it and to write behind its end; makes it if it is missing. A link is not followed, so
+/// that nothing is written elsewhere.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_to_append(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // The permissions of any new file.
+    let mode = Mode::from_raw_mode(0o666);
+    regular(rustix::fs::openat(CWD, path, flags | OFlags::NONBLOCK | OFlags::NOCTTY, mode)?.into())
+}
+
 fn open_folder_at(folder: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(folder, path, flags, Mode::empty())?.into())
@@ -76,7 +88,10 @@ fn open_at(folder: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     // Without NONBLOCK, opening a named pipe waits until another program writes to it. It changes nothing for regular
     // files. NOCTTY: opening a terminal must not make it the controlling one.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::openat(folder, path, flags, Mode::empty())?);
+    regular(rustix::fs::openat(folder, path, flags, Mode::empty())?.into())
+}
+
+fn regular(file: File) -> io::Result<File> {
     let kind = file.metadata()?.file_type();
     if kind.is_file() { Ok(file) } else { Err(not_regular(name_of(kind), kind.is_dir())) }
 }
@@ -172,6 +187,20 @@ mod tests {
         std::fs::rename(at("inner"), at("renamed")).unwrap();
         assert_eq!(read_opened(open_in(&inner, Path::new("file")).unwrap(), 5).unwrap(), b"inner");
         assert_eq!(open_folder_in(&opened, Path::new("file")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+    }
+
+    #[test]
+    fn what_is_appended_goes_to_a_regular_file_at_this_very_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for text in ["one ", "two"] {
+            io::Write::write_all(&mut open_to_append(&at("new")).unwrap(), text.as_bytes()).unwrap();
+        }
+        assert_eq!(read_text(&at("new"), 10).unwrap(), "one two");
+        symlink(at("target"), at("link")).unwrap();
+        assert!(open_to_append(&at("link")).is_err() && !at("target").exists());
+        rustix::fs::mknodat(CWD, at("pipe"), Kind::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(open_to_append(&at("pipe")).unwrap_err().to_string().contains("a named pipe"));
     }
 
     #[test]

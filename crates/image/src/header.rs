@@ -1,6 +1,6 @@
 //! A picture's header: everything but the pixels.
 
-use crate::{Colour, Depth, Size};
+use crate::{CodePoints, Colour, Depth, Metadata, Size};
 
 /// Everything about a picture but its pixels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,9 +13,18 @@ pub struct Header {
     pub depth: Depth,
     /// The ICC profile, which defines the colours of the samples.
     pub icc_profile: Option<Vec<u8>>,
+    /// What a PNG says of its colours by numbers. Where a profile can say the same, `icc_profile` does.
+    pub code_points: Option<CodePoints>,
+    /// What is said beside the pixels.
+    pub metadata: Metadata,
 }
 
 impl Header {
+    /// A picture of which nothing else is known.
+    pub fn new(size: Size, colour: Colour, depth: Depth) -> Self {
+        Self { size, colour, depth, icc_profile: None, code_points: None, metadata: Metadata::default() }
+    }
+
     /// Bytes of all rows; `None` if the number is too large.
     pub fn bytes(&self) -> Option<u64> {
         (self.row_bytes()? as u64).checked_mul(self.size.height.into())

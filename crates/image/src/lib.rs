@@ -2,7 +2,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`ImageReader`], [`ImageWriter`] | PNG and TIFF by rows; JPEG and WebP whole |
+//! | [`ImageReader`], [`ImageWriter`] | PNG and TIFF by rows; JPEG and WebP whole; BMP and GIF are read only |
+//! | [`Metadata`], [`Exif`], [`Density`] | what files say beside the pixels |
 //! | [`png_text`] | a text that a PNG holds beside its pixels |
 //! | [`frames`] | streams of frames: YUV4MPEG2 and raw |
 //! | [`RowSource`], [`RowSink`] | reading and writing by rows, for files and frames |
@@ -14,10 +15,13 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod density;
 mod error;
+mod exif;
 mod format;
 pub mod frames;
 mod header;
+mod metadata;
 mod picture;
 mod reader;
 mod rows;
@@ -26,9 +30,12 @@ mod size;
 pub mod tile;
 mod writer;
 
+pub use density::{Density, DensityUnit, Ratio};
 pub use error::{Error, Result, TilingError};
+pub use exif::Exif;
 pub use format::Format;
 pub use header::Header;
+pub use metadata::{CodePoints, Metadata};
 pub use picture::{Difference, Picture};
 pub use reader::{ImageReader, Limits, png_text};
 pub use rows::{RowSink, RowSource};

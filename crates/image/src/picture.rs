@@ -59,7 +59,7 @@ impl Picture {
     /// # Errors
     /// As [`ImageWriter`].
     pub fn write(&self, path: &Path) -> Result<()> {
-        let header = Header { size: self.size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
+        let header = Header::new(self.size, Colour::Rgb, Depth::Eight);
         let mut writer = ImageWriter::create(path, Format::Png, header)?;
         writer.write_rows(&self.samples)?;
         Box::new(writer).finish()

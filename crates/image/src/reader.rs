@@ -1,8 +1,11 @@
 //! Reading pictures by rows.
 
+mod bmp;
+mod gif;
 mod jpeg;
 mod orientation;
 mod png;
+mod png_colour;
 mod srgb;
 mod tiff;
 mod tiff_directory;
@@ -21,6 +24,7 @@ pub use png::png_text;
 use super::{Colour, Depth, Format, Header, RowSource};
 use crate::Size;
 use crate::error::{Error, Result};
+use crate::exif;
 
 /// Limits, checked before memory is used.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +61,7 @@ pub struct ImageReader {
     header: Header,
     rows: Box<dyn Rows>,
     rows_left: u32,
+    notes: Vec<String>,
 }
 
 /// Decoded rows, from the first to the last, as a [`Header`] describes them.
@@ -77,21 +82,38 @@ struct Decoded {
     header: Header,
     orientation: Orientation,
     rows: Box<dyn Rows>,
+    /// What of the file is left out or converted, for the user.
+    notes: Vec<String>,
+}
+
+impl Decoded {
+    fn new(header: Header, rows: Box<dyn Rows>) -> Self {
+        Self { header, orientation: Orientation::NoTransforms, rows, notes: Vec::new() }
+    }
+
+    /// The same with what its EXIF says. The file's own density counts before that of EXIF.
+    fn described(mut self, found: exif::Found, density: Option<crate::Density>) -> Self {
+        if found.is_partial {
+            self.notes.push("a part of its EXIF is damaged or too large, and is left out".into());
+        }
+        self.header.metadata = crate::Metadata { exif: found.exif, density: density.or(found.density) };
+        self
+    }
 }
 
 impl ImageReader {
     /// Opens a picture. Its format is detected from the content.
     ///
     /// Palettes and samples below 8 bits are expanded, and transparent colours become alpha. The EXIF orientation is
-    /// applied; a picture that is turned or mirrored is held whole. CMYK is converted to sRGB by the picture's own
-    /// colour profile.
+    /// applied; a picture that is turned or mirrored is held whole. CMYK is converted to sRGB, by the picture's own
+    /// colour profile or by a simple formula. Of a GIF, the first frame is read.
     ///
     /// # Errors
     /// [`Error::Damaged`] for a file that is truncated or damaged; [`Error::Image`] for another format, an animation or
-    /// several pages, CMYK without a profile, or a picture beyond `limits`; [`Error::File`] if the file cannot be
+    /// several pages, or a picture beyond `limits`; [`Error::File`] if the file cannot be
     /// opened.
     pub fn open(path: &Path, limits: &Limits) -> Result<Self> {
-        Self::opened(path, limits, None)
+        Self::opened(regular(path)?, path, limits, None)
     }
 
     /// As [`ImageReader::open`], but goes on with a damaged picture where anything of it can be decoded. `warn` gets
@@ -100,11 +122,25 @@ impl ImageReader {
     /// # Errors
     /// As [`ImageReader::open`], for files of which nothing can be decoded.
     pub fn open_tolerant(path: &Path, limits: &Limits, warn: impl Fn(&Error) + Send + Sync + 'static) -> Result<Self> {
-        Self::opened(path, limits, Some(Arc::new(warn)))
+        Self::opened(regular(path)?, path, limits, Some(Arc::new(warn)))
     }
 
-    fn opened(path: &Path, limits: &Limits, warn: Option<Warn>) -> Result<Self> {
-        let mut file = BufReader::new(tileforge_files::open(path).map_err(|source| Error::file(path, "open", source))?);
+    /// As [`ImageReader::open`], for a regular file that is open. `name` is its name in errors. Where `warn` is given,
+    /// as [`ImageReader::open_tolerant`].
+    ///
+    /// # Errors
+    /// As [`ImageReader::open`].
+    pub fn of_file(
+        file: File,
+        name: &Path,
+        limits: &Limits,
+        warn: Option<Arc<dyn Fn(&Error) + Send + Sync>>,
+    ) -> Result<Self> {
+        Self::opened(file, name, limits, warn)
+    }
+
+    fn opened(file: File, path: &Path, limits: &Limits, warn: Option<Warn>) -> Result<Self> {
+        let mut file = BufReader::new(file);
         let format = format_of(&mut file, path)?;
         let opening = Opening { path, format, limits, warn };
         let decoded = match format {
@@ -112,21 +148,42 @@ impl ImageReader {
             Format::Jpeg => opening.jpeg(file)?,
             Format::WebP => opening.webp(file)?,
             Format::Tiff => opening.tiff(file)?,
+            Format::Bmp => opening.bmp(file)?,
+            Format::Gif => opening.gif(file)?,
         };
-        let (header, rows) = opening.upright(opening.tolerating(decoded))?;
-        Ok(Self { path: path.to_owned(), format, rows_left: header.size.height, header, rows })
+        let Decoded { header, rows, notes, .. } = opening.upright(opening.tolerating(decoded))?;
+        Ok(Self { path: path.to_owned(), format, rows_left: header.size.height, header, rows, notes })
     }
 
     /// The same picture converted to sRGB by its colour profile, and without that profile. A picture without a profile
     /// counts as sRGB.
     ///
     /// # Errors
-    /// [`Error::Image`] for a profile that is damaged, or made for other channels.
+    /// [`Error::Image`] for a profile that is damaged, or made for other channels, and for colours that no profile
+    /// describes, such as HDR.
     pub fn into_srgb(mut self) -> Result<Self> {
+        if let Some(kind) = self.header.code_points.take().and_then(crate::CodePoints::beyond_profiles) {
+            let problem = format!("its samples are {kind}, which is not converted to sRGB; convert it first");
+            return Err(Error::image(&self.path, problem));
+        }
         if let Some(profile) = self.header.icc_profile.take() {
             self.rows = srgb::converted(&self.path, &self.header, &profile, self.rows)?;
         }
+        let exif = &mut self.header.metadata.exif;
+        *exif = exif.take().map(crate::Exif::in_srgb);
         Ok(self)
+    }
+
+    /// The same picture without what is said beside its pixels: EXIF and density. The colour profile stays, because it
+    /// says what the samples mean.
+    pub fn without_metadata(mut self) -> Self {
+        self.header.metadata = crate::Metadata::default();
+        self
+    }
+
+    /// What of the file is left out or converted, one sentence each, for the user.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// The file's format.
@@ -151,6 +208,10 @@ impl RowSource for ImageReader {
     }
 }
 
+fn regular(path: &Path) -> Result<File> {
+    tileforge_files::open(path).map_err(|source| Error::file(path, "open", source))
+}
+
 fn damaged(path: &Path, format: Format, problem: impl std::fmt::Display) -> Error {
     Error::Damaged { path: path.to_owned(), format, problem: problem.to_string() }
 }
@@ -166,15 +227,25 @@ fn read_whole(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
 
 fn format_of(file: &mut BufReader<File>, path: &Path) -> Result<Format> {
     let mut start = Vec::new();
-    let read = file.by_ref().take(16).read_to_end(&mut start).and_then(|_| file.rewind());
+    let read = file.by_ref().take(18).read_to_end(&mut start).and_then(|_| file.rewind());
     read.map_err(|source| Error::file(path, "read", source))?;
     match start.as_slice() {
         [0x89, b'P', b'N', b'G', ..] => Ok(Format::Png),
         [0xff, 0xd8, 0xff, ..] => Ok(Format::Jpeg),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Ok(Format::WebP),
         [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => Ok(Format::Tiff),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Ok(Format::Gif),
+        // Behind the file's header is the length of the next one.
+        [b'B', b'M', .., 12 | 40 | 52 | 56 | 64 | 108 | 124, 0, 0, 0] if start.len() == 18 => Ok(Format::Bmp),
+        [_, _, _, _, b'f', b't', b'y', b'p', kind @ ..] => {
+            let kind = if kind.starts_with(b"avi") { "AVIF" } else { "HEIC, AVIF or a film" };
+            Err(Error::image(path, format!("{kind} is not read; convert it to PNG first")))
+        }
         [] => Err(Error::image(path, "expected a picture, found an empty file")),
-        _ => Err(Error::image(path, "expected a PNG, JPEG, WebP or TIFF file, found something else; convert it first")),
+        _ => Err(Error::image(
+            path,
+            "expected a PNG, JPEG, WebP, TIFF, BMP or GIF file, found something else; convert it first",
+        )),
     }
 }
 

@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use ::image::codecs::jpeg::JpegEncoder;
+use ::image::codecs::jpeg::{JpegEncoder, PixelDensity, PixelDensityUnit};
 use ::image::codecs::webp::WebPEncoder;
 use ::image::{ExtendedColorType, ImageEncoder, ImageResult};
 use tileforge_files::unfinished;
 
 use super::{Colour, Depth, Format, Header, RowSink};
 use crate::error::{Error, Result};
+use crate::{Density, DensityUnit, Exif, Metadata};
 
 pub use png::PngCompression;
 
@@ -62,6 +63,9 @@ impl ImageWriter {
     /// # Errors
     /// As [`ImageWriter::create`].
     pub fn create_with_texts(path: &Path, format: Format, mut header: Header, texts: &[(&str, &str)]) -> Result<Self> {
+        if !format.is_written() {
+            return Err(Error::image(path, format!("{} is read, and not written; write a PNG", format.name())));
+        }
         let side = header.size.width.max(header.size.height);
         if side > format.side_maximum() {
             return Err(Error::image(
@@ -80,7 +84,7 @@ impl ImageWriter {
         header.depth = match format {
             Format::Tiff => header.depth,
             Format::Png if header.depth != Depth::Eight => Depth::Sixteen,
-            Format::Png | Format::Jpeg | Format::WebP => Depth::Eight,
+            Format::Png | Format::Jpeg | Format::WebP | Format::Bmp | Format::Gif => Depth::Eight,
         };
         let bytes = header.bytes().unwrap_or(u64::MAX);
         if matches!(format, Format::Jpeg | Format::WebP) && bytes > WHOLE_BYTES_MAXIMUM {
@@ -108,7 +112,7 @@ impl ImageWriter {
                     tiff::Strips::new(target, &header, bytes).map_err(|error| cannot_write(path, &failure, error))?;
                 Encoder::Tiff { strips: Box::new(strips), failure }
             }
-            Format::Jpeg | Format::WebP => Encoder::Whole(Vec::new()),
+            Format::Jpeg | Format::WebP | Format::Bmp | Format::Gif => Encoder::Whole(Vec::new()),
         };
         Ok(Self {
             path: path.to_owned(),
@@ -210,15 +214,25 @@ fn encode_whole(format: Format, quality: u8, header: &Header, samples: &[u8]) ->
     };
     let mut bytes = Vec::new();
     if format == Format::Jpeg {
-        encode_with(JpegEncoder::new_with_quality(&mut bytes, quality), header, samples, colour)?;
+        let mut encoder = JpegEncoder::new_with_quality(&mut bytes, quality);
+        if let Some((unit, density)) = header.metadata.density.and_then(Density::in_sixteen_bits) {
+            let unit = match unit {
+                DensityUnit::None => PixelDensityUnit::PixelAspectRatio,
+                DensityUnit::Inch | DensityUnit::Metre => PixelDensityUnit::Inches,
+                DensityUnit::Centimetre => PixelDensityUnit::Centimeters,
+            };
+            encoder.set_pixel_density(PixelDensity { density: density.into(), unit });
+        }
+        encode_with(encoder, format, header, samples, colour)?;
     } else {
-        encode_with(WebPEncoder::new_lossless(&mut bytes), header, samples, colour)?;
+        encode_with(WebPEncoder::new_lossless(&mut bytes), format, header, samples, colour)?;
     }
     Ok(bytes)
 }
 
 fn encode_with(
     mut encoder: impl ImageEncoder,
+    format: Format,
     header: &Header,
     samples: &[u8],
     colour: ExtendedColorType,
@@ -226,6 +240,12 @@ fn encode_with(
     if let Some(profile) = &header.icc_profile {
         // The only possible error is a format without profiles, and these formats have them.
         let _ = encoder.set_icc_profile(profile.clone());
+    }
+    let alone = Metadata { density: None, ..header.metadata.clone() };
+    // JPEG has the density itself.
+    let metadata = if format == Format::Jpeg && header.metadata.exif.is_none() { &alone } else { &header.metadata };
+    if let Some(exif) = Exif::chunk_of(metadata, header.size) {
+        let _ = encoder.set_exif_metadata(exif);
     }
     encoder.write_image(samples, header.size.width, header.size.height, colour)
 }

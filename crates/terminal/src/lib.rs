@@ -13,7 +13,7 @@
 //! | [`Progress`] | how far long work is: a bar on a terminal, a line now and then elsewhere |
 //! | [`print_completions`], [`print_manual`] | completions for a shell, manual pages |
 //! | [`number`] | a parser for finite numbers in a range |
-//! | [`cache_folder`] | where to keep what can be made again |
+//! | [`cache_folder`], [`data_folder`] | where to keep what can be made again, and where users keep engines |
 
 /// The examples of the README are compiled with the tests.
 #[cfg(doctest)]
@@ -38,7 +38,7 @@ mod unit;
 mod visible;
 
 pub use bus_error::explain_bus_errors;
-pub use cache::cache_folder;
+pub use cache::{cache_folder, data_folder};
 pub use chain::{chain, chain_with};
 pub use clap_complete::Shell;
 pub use completions::print_completions;

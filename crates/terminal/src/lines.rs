@@ -53,6 +53,12 @@ impl Lines {
         }
     }
 
+    pub(crate) fn rename(&self, name: String) {
+        if let Some(stage) = &mut self.shared.state().stage {
+            stage.name = name;
+        }
+    }
+
     pub(crate) fn set_total(&self, total: u64) {
         if let Some(stage) = &mut self.shared.state().stage {
             stage.total = Some(total);
@@ -111,12 +117,19 @@ impl Stage {
             let left = elapsed.as_secs_f64() * (total - done) as f64 / *done as f64;
             Some(format!(", about {} left", clock(Duration::try_from_secs_f64(left).ok()?)))
         };
+        let rate = match unit {
+            Unit::Rate(name) if *done > 0 && !elapsed.is_zero() => {
+                format!(", {:.1} {name} a second", *done as f64 / elapsed.as_secs_f64())
+            }
+            _ => String::new(),
+        };
         match total {
             Some(total) => {
-                format!("{name}: {}, {so_far} so far{}", unit.part(*done, *total), left().unwrap_or_default())
+                let left = left().unwrap_or_default();
+                format!("{name}: {}{rate}, {so_far} so far{left}", unit.part(*done, *total))
             }
             None if *done == 0 => format!("{name}: {so_far} so far"),
-            None => format!("{name}: {}, {so_far} so far", unit.amount(*done)),
+            None => format!("{name}: {}{rate}, {so_far} so far", unit.amount(*done)),
         }
     }
 }
@@ -147,6 +160,15 @@ mod tests {
         assert_eq!(line(8, Some(8), graphs, 10), "compile: 8 of 8 graphs, 0:10 so far");
         assert_eq!(line(0, None, graphs, 3723), "compile: 1:02:03 so far");
         assert_eq!(line(5, None, graphs, 10), "compile: 5 graphs, 0:10 so far");
+        let pictures = Unit::Count("pictures");
+        assert_eq!(line(12, Some(1000), pictures, 12), "compile: 12 of 1,000 pictures, 0:12 so far, about 16:28 left");
+        let frames = Unit::Rate("frames");
+        assert_eq!(
+            line(32, Some(64), frames, 10),
+            "compile: 32 of 64 frames, 3.2 frames a second, 0:10 so far, about 0:10 left"
+        );
+        assert_eq!(line(32, None, frames, 10), "compile: 32 frames, 3.2 frames a second, 0:10 so far");
+        assert_eq!(line(0, Some(1), frames, 10), "compile: 0 of 1 frames, 0:10 so far");
         assert_eq!(
             line(1_500_000, Some(3_000_000), Unit::Bytes, 1),
             "compile: 1.5 of 3.0 MB, 0:01 so far, about 0:01 left"

@@ -1,10 +1,11 @@
 //! How far long work is.
 
+use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tileforge_files::Transfer;
 
 use crate::lines::{Lines, Stage};
@@ -47,8 +48,8 @@ impl Default for Progress {
     }
 }
 
-impl std::fmt::Debug for Progress {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Progress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Progress").finish_non_exhaustive()
     }
 }
@@ -86,7 +87,13 @@ impl Progress {
                 bar.set_message(stage);
                 total.map_or_else(|| bar.unset_length(), |total| bar.set_length(total));
                 if let Ok(style) = ProgressStyle::with_template(&template(total, unit)) {
-                    bar.set_style(style);
+                    bar.set_style(
+                        style
+                            .with_key("left", left)
+                            .with_key("rate", move |state: &ProgressState, out: &mut dyn fmt::Write| {
+                                rate(state, unit, out)
+                            }),
+                    );
                 }
                 bar.enable_steady_tick(TICK);
             }
@@ -111,6 +118,16 @@ impl Progress {
         match &*self.0 {
             Shown::Bar(bar) => bar.set_position(done),
             Shown::Lines(lines) => lines.change(|_| done),
+            Shown::Nothing => {}
+        }
+    }
+
+    /// Calls the stage otherwise; how far it is stays.
+    pub fn rename(&self, stage: &str) {
+        let stage = visible(stage).into_owned();
+        match &*self.0 {
+            Shown::Bar(bar) => bar.set_message(stage),
+            Shown::Lines(lines) => lines.rename(stage),
             Shown::Nothing => {}
         }
     }
@@ -164,12 +181,35 @@ impl Drop for Shown {
     }
 }
 
+/// The time that is left, once anything is done: before, nobody knows.
+fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
+    if state.pos() > 0 && state.len().is_some_and(|total| state.pos() < total) {
+        // Writing to the bar's line cannot fail.
+        let _ = write!(out, ", {} left", HumanDuration(state.eta()));
+    }
+}
+
+/// How many are done in a second, over all.
+fn rate(state: &ProgressState, unit: Unit, out: &mut dyn fmt::Write) {
+    let seconds = state.elapsed().as_secs_f64();
+    if let Unit::Rate(name) = unit
+        && state.pos() > 0
+        && seconds > 0.0
+    {
+        let _ = write!(out, ", {:.1} {name} a second", state.pos() as f64 / seconds);
+    }
+}
+
 /// What a bar looks like, in indicatif's words.
 fn template(total: Option<u64>, unit: Unit) -> String {
     match (total, unit) {
-        (Some(_), Unit::Count(name)) => format!("{{msg}} {{bar:30}} {{pos}}/{{len}} {name}, {{eta}} left"),
-        (Some(_), Unit::Bytes) => "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes}, {eta} left".to_owned(),
-        (None, Unit::Count(name)) => format!("{{spinner}} {{msg}}: {{pos}} {name}, {{elapsed}}"),
+        (Some(_), Unit::Count(name)) => format!("{{msg}} {{bar:30}} {{human_pos}} of {{human_len}} {name}{{left}}"),
+        (Some(_), Unit::Rate(name)) => {
+            format!("{{msg}} {{bar:30}} {{human_pos}} of {{human_len}} {name}{{rate}}{{left}}")
+        }
+        (Some(_), Unit::Bytes) => "{msg} {bar:30} {decimal_bytes} of {decimal_total_bytes}{left}".to_owned(),
+        (None, Unit::Count(name)) => format!("{{spinner}} {{msg}}: {{human_pos}} {name}, {{elapsed}}"),
+        (None, Unit::Rate(name)) => format!("{{spinner}} {{msg}}: {{human_pos}} {name}{{rate}}, {{elapsed}}"),
         (None, Unit::Bytes) => "{spinner} {msg}: {decimal_bytes}, {elapsed}".to_owned(),
     }
 }
@@ -190,7 +230,18 @@ mod tests {
         progress.add(1);
         progress.suspend(|| ());
         let shown = terminal.contents();
-        assert!(shown.starts_with("calibrate ") && shown.contains(" 8/32 tiles, "), "{shown}");
+        assert!(shown.starts_with("calibrate ") && shown.contains(" 8 of 32 tiles, "), "{shown}");
+        progress.rename("measure");
+        progress.suspend(|| ());
+        assert!(terminal.contents().starts_with("measure "), "{}", terminal.contents());
+        // Nothing is known of the time before anything is done.
+        progress.begin("film", Some(1000), Unit::Rate("frames"));
+        progress.suspend(|| ());
+        assert!(terminal.contents().ends_with(" 0 of 1,000 frames"), "{}", terminal.contents());
+        progress.set(500);
+        progress.suspend(|| ());
+        let shown = terminal.contents();
+        assert!(shown.contains(" 500 of 1,000 frames, ") && shown.contains(" frames a second, "), "{shown}");
         progress.begin("compile", None, Unit::Count("graphs"));
         progress.add(2);
         progress.suspend(|| ());
@@ -205,6 +256,7 @@ mod tests {
         for progress in [Progress::hidden(), Progress::on_terminal(), Progress::new()] {
             progress.begin("write", Some(10), Unit::Bytes);
             progress.set_total(12);
+            progress.rename("write it");
             progress.clone().add(3);
             assert_eq!(progress.suspend(|| 5), 5);
             progress.finish();

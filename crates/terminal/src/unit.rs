@@ -5,6 +5,8 @@
 pub enum Unit {
     /// Things of this name, in the plural.
     Count(&'static str),
+    /// The same with how many of them are done in a second.
+    Rate(&'static str),
     /// Bytes, shown as MB.
     Bytes,
 }
@@ -13,7 +15,7 @@ impl Unit {
     /// "3 of 8 graphs".
     pub(crate) fn part(self, done: u64, total: u64) -> String {
         match self {
-            Self::Count(name) => format!("{done} of {total} {name}"),
+            Self::Count(name) | Self::Rate(name) => format!("{} of {} {name}", grouped(done), grouped(total)),
             Self::Bytes => format!("{:.1} of {:.1} MB", done as f64 / 1e6, total as f64 / 1e6),
         }
     }
@@ -21,8 +23,32 @@ impl Unit {
     /// "3 graphs".
     pub(crate) fn amount(self, done: u64) -> String {
         match self {
-            Self::Count(name) => format!("{done} {name}"),
+            Self::Count(name) | Self::Rate(name) => format!("{} {name}", grouped(done)),
             Self::Bytes => format!("{:.1} MB", done as f64 / 1e6),
         }
+    }
+}
+
+/// A number with a comma at each thousand: "1,000".
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn thousands_are_set_apart() {
+        let texts = [0, 12, 999, 1000, 12_345, 1_000_000, u64::MAX].map(grouped);
+        assert_eq!(texts, ["0", "12", "999", "1,000", "12,345", "1,000,000", "18,446,744,073,709,551,615"]);
     }
 }

@@ -221,8 +221,7 @@ mod tests {
 
     fn write_samples(path: &Path, [width, height]: [u32; 2], samples: &[u8]) {
         use tileforge_image::{Colour, Depth, Header, ImageWriter, RowSink};
-        let header =
-            Header { size: Size { width, height }, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None };
+        let header = Header::new(Size { width, height }, Colour::Rgb, Depth::Eight);
         let mut writer = ImageWriter::create(path, Format::Png, header).unwrap();
         writer.write_rows(samples).unwrap();
         Box::new(writer).finish().unwrap();

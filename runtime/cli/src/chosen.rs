@@ -1,5 +1,6 @@
 //! The engine that a command is about, where it runs, and how.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use tileforge_contract::Provider;
@@ -45,6 +46,48 @@ impl Chosen {
         match &self.part {
             None => self.signed.open_bundle(&self.directory),
             Some(_) => self.open().map(Bundle::Engine),
+        }
+    }
+}
+
+/// The same for a command that finds an engine where none is named.
+#[derive(clap::Args)]
+pub(crate) struct ChosenOrFound {
+    /// The engine's directory; or oci://HOST/NAME:TAG for the one in a registry that fits this box, which is kept in
+    /// the user's cache [default: the one for this machine, see below].
+    #[arg(long = "engine", value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// The part to use of an engine that has several, such as decoder: `runtime inspect` lists them.
+    #[arg(long, value_name = "NAME")]
+    part: Option<String>,
+    #[command(flatten)]
+    signed: Signed,
+}
+
+impl ChosenOrFound {
+    /// Takes what `find` finds, where no engine is named.
+    pub(crate) fn or_find(&mut self, find: impl FnOnce() -> Result<PathBuf, Failure>) -> Result<(), Failure> {
+        if self.directory.is_none() {
+            self.directory = Some(find()?);
+        }
+        Ok(())
+    }
+
+    /// The engine as it was named or found.
+    pub(crate) fn named(&mut self) -> Named<'_> {
+        Named { paths: self.directory.as_mut().into_iter().collect(), signed: &self.signed }
+    }
+
+    /// Its directory.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// Opens it as [`Chosen::open`] does.
+    pub(crate) fn open(&self) -> Result<Engine> {
+        match &self.part {
+            None => self.signed.open(self.directory()),
+            Some(part) => Pipeline::open_part(self.directory(), part, self.signed.key()?.as_ref()),
         }
     }
 }
@@ -204,6 +247,18 @@ impl Running {
             TileChoice::Auto => None,
             TileChoice::Only(size) => Some(size),
         }
+    }
+
+    /// The options that change an output, by their names. Where an engine runs changes rounding alone.
+    pub(crate) fn making(&self) -> BTreeMap<String, String> {
+        let all = [
+            ("overlap", format!("{:?}", self.overlap)),
+            ("margin", format!("{:?}", self.margin)),
+            ("blend", format!("{:?}", self.blend)),
+            ("alpha", format!("{:?}", self.alpha)),
+            ("tile", format!("{:?}", self.tile())),
+        ];
+        all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     pub(crate) fn options(&self) -> Options {

@@ -21,6 +21,7 @@ use tileforge_session::peak_memory_bytes;
 use tileforge_terminal::{number, print, print_json};
 
 use super::chosen::{Chosen, Named, Placing, Signed};
+use super::endings;
 use super::failure::{CommandResult, Failure};
 use super::figures::{decibels, nodes};
 use super::frame_folder::FrameFolder;
@@ -237,6 +238,10 @@ pub(crate) fn encode(arguments: &EncodeArguments, environment: impl Fn() -> Resu
 pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let (output, coding) = (&arguments.output, &arguments.coding);
     TensorFormat::of_name(&arguments.input)?;
+    // A picture, frames, or a folder of frames.
+    if !is_standard_stream(output) && Format::of_name(output).is_err() && !has_frames(output, None) {
+        endings::check_folder(output)?;
+    }
     check_output(output, &arguments.input, &arguments.engine.directory)?;
     let bundle = arguments.engine.open_bundle()?;
     let half = Half::of(&bundle, Direction::Decode)?;
@@ -411,7 +416,7 @@ fn tell(
         if let (Some(object), Value::Object(more)) = (everything.as_object_mut(), json!(made)) {
             object.extend(more);
         }
-        return Ok(say(output, &format!("{everything:#}"))?);
+        return Ok(say(Some(output), &format!("{everything:#}"))?);
     }
     let Statistics { size, frames, latent_size, latent_frames, tile, tiles, chunks, padded, assigned, seconds, .. } =
         made;
@@ -429,5 +434,5 @@ fn tell(
         latent_size,
         nodes(assigned)
     );
-    Ok(say(output, &text)?)
+    Ok(say(Some(output), &text)?)
 }

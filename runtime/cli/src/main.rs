@@ -5,7 +5,9 @@ mod bench;
 mod chosen;
 mod coding;
 mod compare;
+mod default_engine;
 mod doctor;
+mod endings;
 mod evaluate;
 mod failure;
 mod figures;
@@ -112,6 +114,9 @@ fn run(mut cli: Cli) -> CommandResult {
     let ort_lib = cli.ort_lib;
     // Commands that run nothing need no library.
     let environment = || environment(ort_lib.clone());
+    if let Command::Infer(arguments) = &mut cli.command {
+        arguments.engine.or_find(|| default_engine::default_engine(environment))?;
+    }
     if let Some(named) = cli.command.engines() {
         registry::bring(named, environment)?;
     }

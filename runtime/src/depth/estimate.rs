@@ -164,7 +164,7 @@ impl Estimate {
     }
 
     fn write_picture(&self, path: &Path, format: Format, colour: Colour, depth: Depth, bytes: &[u8]) -> Result<()> {
-        let header = Header { size: self.size, colour, depth, icc_profile: None };
+        let header = Header::new(self.size, colour, depth);
         let mut writer = ImageWriter::create(path, format, header)?;
         writer.write_rows(bytes)?;
         Ok(Box::new(writer).finish()?)

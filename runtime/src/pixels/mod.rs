@@ -79,7 +79,7 @@ impl Pixels {
     /// What a file of this picture says about it.
     pub fn header(&self, depth: Depth) -> Header {
         let colour = if self.channels == 1 { Colour::Grey } else { Colour::Rgb };
-        Header { size: self.size, colour, depth, icc_profile: None }
+        Header::new(self.size, colour, depth)
     }
 
     /// The same picture with 3 channels, or with 1, which is the luma of ITU-R BT.601.

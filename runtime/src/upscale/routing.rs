@@ -52,7 +52,7 @@ mod tests {
     use tileforge_image::{Colour, Depth, Size};
 
     fn runs(model: usize, colour: Colour, alpha: Alpha) -> (Vec<Vec<usize>>, Option<usize>, usize) {
-        let header = Header { size: Size { width: 1, height: 1 }, colour, depth: Depth::Eight, icc_profile: None };
+        let header = Header::new(Size { width: 1, height: 1 }, colour, Depth::Eight);
         let routing = Routing::new(model, &header, alpha);
         (routing.runs.into_iter().map(|run| run.channels).collect(), routing.around, routing.planes)
     }

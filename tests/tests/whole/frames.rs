@@ -277,7 +277,9 @@ fn damaged_streams_say_which_frame() {
     let _ = refused(piped(b"", &["--raw", "rgb24:4x4"]), 1, &["expected frames, found none"]);
     let _ = refused(piped(b"YUV4MPEG2 W4 H4 C444\n", &[]), 1, &["expected frames, found none"]);
     let _ = refused(piped(b"YUV4MPEG2 W4 H4 It C444\n", &[]), 1, &["deinterlace"]);
-    let _ = refused(piped(b"\x89PNG\r\n\x1a\n and more", &[]), 1, &["begins with YUV4MPEG2", "--raw"]);
+    // What does not begin like frames is taken for a picture.
+    let _ = refused(piped(b"\x89PNG\r\n\x1a\n and more", &[]), 1, &["standard input: a truncated or damaged PNG"]);
+    let _ = refused(piped(b"neither this nor that", &[]), 1, &["expected a PNG, JPEG", "found something else"]);
     let _ = refused(piped(b"YUV4MPEG2 W99999 H99999 C444\n", &[]), 1, &["--max-megapixels"]);
 }
 
@@ -288,11 +290,15 @@ fn options_that_do_not_go_together_are_usage() {
         let _ = run("runtime", engine.into_iter().chain(words(arguments))).failure(2, &[expected]);
     };
     let photo = repository("tests/images/coffee.png");
-    usage(&[&"--input", &photo, &"--output", &"-"], "only frames");
-    usage(&[&"--input", &"-", &"--output", &"large.png"], "frames become a stream");
+    usage(&[&"--raw", &"rgb24:4x4", &"--input", &"-", &"--output", &"large.png"], "frames become a stream");
     usage(&[&"--input", &"-", &photo, &"--output", &"-"], "goes alone");
-    usage(&[&"--input", &"-", &"--output", &"-", &"--srgb"], "--srgb");
-    usage(&[&"--input", &"-", &"--output", &"-", &"--bit-depth", &"16"], "--bit-depth");
+    usage(&[&"--input", &"a.y4m", &"--output", &"b.mp4"], "YUV4MPEG2 frames are no .mp4");
+    usage(&[&"--input", &"a.y4m", &"--output", &"b.mkv"], "ffmpeg -i - out.mkv");
+    usage(&[&"--input", &"a.rgb", &"--raw", &"rgb24:4x4", &"--output", &"b.y4m"], "raw frames are no .y4m");
+    usage(&[&"--input", &photo, &photo, &"--output", &"all.zip"], ".zip means a file");
+    usage(&[&"--input", &photo, &"--output", &"b.jpg", &"--format", &"png"], "--format asks for PNG");
+    usage(&[&"--input", &"-", &"--output", &"-", &"--raw", &"rgb24:4x4", &"--srgb"], "--srgb");
+    usage(&[&"--input", &"a.y4m", &"--output", &"-", &"--bit-depth", &"16"], "--bit-depth");
     usage(&[&"--input", &"-", &"--output", &"-", &"--raw", &"rgb24:4x4", &"--matrix", &"bt709"], "--matrix");
     usage(&[&"--input", &"-", &"--output", &"-", &"--raw", &"yuv420p:4x4"], "expected one of gray");
 }

@@ -227,10 +227,8 @@ fn tiff_holds_what_png_holds_and_floats() {
     let at = |name: &str| work.path().join(name);
     let (image, tensor) = photo(150, 120);
     let header = |depth| Header {
-        size: Size { width: 150, height: 120 },
-        colour: Colour::Rgb,
-        depth,
         icc_profile: Some(vec![7; 200]),
+        ..Header::new(Size { width: 150, height: 120 }, Colour::Rgb, depth)
     };
     let write = |name: &str, depth, samples: &[u8]| {
         let mut writer = ImageWriter::create(&at(name), Format::Tiff, header(depth)).unwrap();

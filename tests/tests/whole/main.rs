@@ -24,6 +24,7 @@ mod model_package;
 mod models;
 mod output_paths;
 mod parity;
+mod pictures;
 mod pipeline_engines;
 mod pipeline_sources;
 mod pipelines;

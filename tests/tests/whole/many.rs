@@ -103,13 +103,19 @@ fn a_damaged_picture_leaves_the_others_alone() {
     let _ = infer(batched(), &input, &first, &["--fail-fast"]).failure(1, &["07.png", "were not finished"]);
     assert!(names_in(&first).iter().all(|name| name.as_str() < "13.png"), "{:?}", names_in(&first));
 
-    // Finished outputs are left as they are, missing ones are made.
+    // Finished outputs are left as they are; others and missing ones are made.
+    let right = fs::read(output.join("00.png")).unwrap();
+    let finished = fs::metadata(output.join("01.png")).unwrap().modified().unwrap();
     fs::write(output.join("00.png"), "mine").unwrap();
     fs::remove_file(output.join("19.png")).unwrap();
     let report = infer(batched(), &input, &output, &["--resume", "--json"]);
     assert_eq!(report.code, 1);
-    assert_eq!((&report.json()["skipped"], &report.json()["failed"]), (&json!(17), &json!(2)));
-    assert_eq!(fs::read(output.join("00.png")).unwrap(), b"mine");
+    assert_eq!((&report.json()["skipped"], &report.json()["failed"]), (&json!(16), &json!(2)));
+    let again = &report.json()["made_again"];
+    assert_eq!(again[0]["reason"], "it has changed since it was made", "{again}");
+    assert_eq!(again.as_array().unwrap().len(), 1);
+    assert!(fs::read(output.join("00.png")).unwrap() == right);
+    assert_eq!(fs::metadata(output.join("01.png")).unwrap().modified().unwrap(), finished);
     assert!(output.join("19.png").exists());
 }
 

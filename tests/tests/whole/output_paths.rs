@@ -213,9 +213,12 @@ fn an_empty_picture_is_not_finished() {
     let _ = infer(&photo, &output, &["--resume"]).success();
     let made = fs::read(&output).unwrap();
     assert!(made.starts_with(b"\x89PNG"));
-    fs::write(&output, "a finished one").unwrap();
-    let _ = infer(&photo, &output, &["--resume"]).success();
-    assert_eq!(fs::read(&output).unwrap(), b"a finished one");
+    let outcome = infer(&photo, &output, &["--resume"]).success();
+    assert!(outcome.stderr.contains("1 is finished"), "{}", outcome.stderr);
+    fs::write(&output, "another one").unwrap();
+    let outcome = infer(&photo, &output, &["--resume"]).success();
+    assert!(outcome.stderr.contains("made again: it has changed since it was made"), "{}", outcome.stderr);
+    assert!(fs::read(&output).unwrap() == made);
 }
 
 #[test]

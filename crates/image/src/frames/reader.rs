@@ -29,7 +29,7 @@ impl FrameReader {
     /// [`Error::Image`] for frames beyond `limits`.
     pub fn raw(input: Box<dyn Read + Send>, name: &Path, frames: RawFrames, limits: &Limits) -> Result<Self> {
         let RawFrames { format, size } = frames;
-        let header = Header { size, colour: format.colour, depth: format.depth, icc_profile: None };
+        let header = Header::new(size, format.colour, format.depth);
         let bytes = header.bytes();
         Self::new(input, name, Layout::Raw(format), header, bytes, limits)
     }
@@ -56,7 +56,7 @@ impl FrameReader {
         };
         let stream = StreamHeader::parse(&line).map_err(refused)?;
         let colour = if stream.form.chroma.is_some() { Colour::Rgb } else { Colour::Grey };
-        let header = Header { size: stream.size, colour, depth: Depth::Float, icc_profile: None };
+        let header = Header::new(stream.size, colour, Depth::Float);
         let bytes = stream.form.frame_bytes(stream.size);
         let matrix = matrix.unwrap_or(Matrix::likely(stream.size));
         Self::new(input, name, Layout::Y4m(stream, matrix), header, bytes, limits)
@@ -92,6 +92,15 @@ impl FrameReader {
     /// How many frames have been read.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// About how many frames a stream of so many bytes has: exactly, unless frames have parameters of their own.
+    pub fn frames_in(&self, bytes: u64) -> u64 {
+        let (before, own) = match &self.layout {
+            Layout::Raw(_) => (0, 0),
+            Layout::Y4m(stream, _) => (stream.line(self.header.size).len() as u64, "FRAME\n".len() as u64),
+        };
+        bytes.saturating_sub(before) / (self.frame_bytes as u64 + own).max(1)
     }
 
     pub(super) fn layout(&self) -> &Layout {

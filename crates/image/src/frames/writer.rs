@@ -86,7 +86,7 @@ impl FrameWriter {
     fn y4m(target: Target, name: &Path, size: Size, rate: &str) -> Result<Self> {
         let line = format!("{MAGIC} W{} H{} F{rate} Ip A1:1 C444", size.width, size.height);
         let stream = StreamHeader::parse(&line).map_err(|problem| Error::image(name, problem))?;
-        let header = Header { size, colour: Colour::Rgb, depth: Depth::Float, icc_profile: None };
+        let header = Header::new(size, Colour::Rgb, Depth::Float);
         Self::of_layout(target, name, &Layout::Y4m(stream, Matrix::likely(size)), &header.clone(), header)
     }
 

@@ -2,36 +2,42 @@
 
 use ::image::metadata::Orientation;
 
-use super::{Decoded, Header, Opening, Rows};
+use super::{Decoded, Opening};
 use crate::Size;
 use crate::error::Result;
 
 impl Opening<'_> {
     /// The picture in its upright orientation. A picture that is stored otherwise is held whole.
-    pub(super) fn upright(&self, decoded: Decoded) -> Result<(Header, Box<dyn Rows>)> {
-        let Decoded { mut header, orientation, mut rows } = decoded;
-        if orientation == Orientation::NoTransforms {
-            return Ok((header, rows));
+    pub(super) fn upright(&self, decoded: Decoded) -> Result<Decoded> {
+        if decoded.orientation == Orientation::NoTransforms {
+            return Ok(decoded);
         }
+        let Decoded { mut header, orientation, mut rows, notes } = decoded;
         let length = self.check_whole(&header, "is stored turned or mirrored and has to be held whole")?;
         let mut stored = vec![0; length];
         let row_bytes = length / header.size.height as usize;
         stored.chunks_exact_mut(row_bytes).try_for_each(|row| rows.next(row))?;
         rows.end()?;
         let (size, bytes) = turned(&stored, header.size, orientation);
+        if is_swapped(orientation) {
+            header.metadata.density = header.metadata.density.map(crate::Density::turned);
+        }
         header.size = size;
-        Ok((header, self.whole(bytes)))
+        Ok(Decoded { notes, ..Decoded::new(header, self.whole(bytes)) })
     }
+}
+
+/// Whether width and height change their places.
+fn is_swapped(orientation: Orientation) -> bool {
+    use Orientation::{Rotate90, Rotate90FlipH, Rotate270, Rotate270FlipH};
+    matches!(orientation, Rotate90 | Rotate270 | Rotate90FlipH | Rotate270FlipH)
 }
 
 /// The pixels in the order of the upright picture, row by row.
 fn turned(stored: &[u8], size: Size, orientation: Orientation) -> (Size, Vec<u8>) {
     let (width, height) = (size.width as usize, size.height as usize);
     let pixel = stored.len() / (width * height);
-    let swapped = matches!(
-        orientation,
-        Orientation::Rotate90 | Orientation::Rotate270 | Orientation::Rotate90FlipH | Orientation::Rotate270FlipH
-    );
+    let swapped = is_swapped(orientation);
     let (across, down) = if swapped { (height, width) } else { (width, height) };
     let mut bytes = Vec::with_capacity(stored.len());
     for y in 0..down {

@@ -6,10 +6,13 @@ use std::path::Path;
 
 use ::image::metadata::Orientation;
 
+use super::png_colour::Colours;
 use super::{Colour, Decoded, Depth, Header, Opening, Rows, damaged, read_whole};
 use crate::Format;
 use crate::Size;
 use crate::error::{Error, Result};
+use crate::exif::Found;
+use crate::{Density, DensityUnit};
 
 /// Larger EXIF chunks are skipped. An orientation needs far less.
 const EXIF_BYTES_MAXIMUM: u32 = 1 << 20;
@@ -17,14 +20,17 @@ const EXIF_BYTES_MAXIMUM: u32 = 1 << 20;
 /// Largest colour profile and other chunks that are held, together. Profiles of printers have a few megabytes.
 const METADATA_BYTES_MAXIMUM: usize = 32 << 20;
 
+/// Deflate makes at most so many bytes of one: 258 for a pair of codes of one bit each.
+const DEFLATE_RATIO: f64 = 1032.0;
+
 /// Rows that the decoder holds at once, of at most twice as many bytes as in the file: palettes become colours.
 const ROWS_HELD: usize = 16;
 
 impl Opening<'_> {
     pub(super) fn png(&self, mut file: BufReader<File>) -> Result<Decoded> {
         let exif = exif_chunk(&mut file).map_err(|source| self.unread(source))?;
-        let orientation =
-            exif.and_then(|exif| Orientation::from_exif_chunk(&exif)).unwrap_or(Orientation::NoTransforms);
+        let orientation = exif.as_deref().and_then(Orientation::from_exif_chunk).unwrap_or(Orientation::NoTransforms);
+        let file_bytes = file.get_ref().metadata().map_err(|source| self.unread(source))?.len();
 
         let mut decoder = ::png::Decoder::new_with_limits(file, ::png::Limits { bytes: METADATA_BYTES_MAXIMUM });
         decoder.ignore_checksums(false);
@@ -51,19 +57,26 @@ impl Opening<'_> {
             return Err(self.damaged(format_args!("expected a palette of 3 bytes a colour, found {found} bytes")));
         }
         let (colour, depth) = reader.output_color_type();
-        let header = Header {
-            size: Size { width: info.width, height: info.height },
-            colour: match colour {
-                ::png::ColorType::Grayscale => Colour::Grey,
-                ::png::ColorType::GrayscaleAlpha => Colour::GreyAlpha,
-                ::png::ColorType::Rgb | ::png::ColorType::Indexed => Colour::Rgb,
-                ::png::ColorType::Rgba => Colour::Rgba,
-            },
-            depth: if depth == ::png::BitDepth::Sixteen { Depth::Sixteen } else { Depth::Eight },
-            icc_profile: info.icc_profile.as_ref().map(|profile| profile.to_vec()),
+        let colour = match colour {
+            ::png::ColorType::Grayscale => Colour::Grey,
+            ::png::ColorType::GrayscaleAlpha => Colour::GreyAlpha,
+            ::png::ColorType::Rgb | ::png::ColorType::Indexed => Colour::Rgb,
+            ::png::ColorType::Rgba => Colour::Rgba,
         };
+        let depth = if depth == ::png::BitDepth::Sixteen { Depth::Sixteen } else { Depth::Eight };
+        let Colours { icc_profile, code_points, note } = Colours::of(info, colour);
+        let size = Size { width: info.width, height: info.height };
+        let header = Header { icc_profile, code_points, ..Header::new(size, colour, depth) };
+        let density = info.pixel_dims.and_then(|found| {
+            let unit = if found.unit == ::png::Unit::Meter { DensityUnit::Metre } else { DensityUnit::None };
+            Density::whole(found.xppu, found.yppu, unit)
+        });
         let rows: Box<dyn Rows> = if info.interlaced {
             self.check_whole(&header, "is interlaced and has to be decoded whole")?;
+            if self.warn.is_some() {
+                let stored = (row as u64).saturating_mul(size.height.into()).max(1);
+                self.check_part(size, file_bytes as f64 * DEFLATE_RATIO / stored as f64)?;
+            }
             let mut bytes = vec![0; reader.output_buffer_size().unwrap_or(0)];
             let decoded = reader.next_frame(&mut bytes).and_then(|_| reader.finish());
             decoded.or_else(|error| self.tolerate(self.damaged(error)))?;
@@ -71,7 +84,10 @@ impl Opening<'_> {
         } else {
             Box::new(PngRows { path: self.path.to_owned(), reader })
         };
-        Ok(Decoded { header, orientation, rows })
+        let decoded = Decoded { orientation, ..Decoded::new(header, rows) };
+        let mut decoded = decoded.described(exif.map_or_else(Found::default, |exif| Found::of_chunk(&exif)), density);
+        decoded.notes.extend(note.map(String::from));
+        Ok(decoded)
     }
 }
 
@@ -133,6 +149,8 @@ fn exif_chunk(file: &mut BufReader<File>) -> io::Result<Option<Vec<u8>>> {
                 let mut exif = vec![0; length as usize];
                 break read_whole(file, &mut exif)?.then_some(exif);
             }
+            // It is told of, and left out.
+            b"eXIf" => break Some(Vec::new()),
             b"IEND" => break None,
             _ => file.seek_relative(i64::from(length) + CHECKSUM_BYTES)?,
         }

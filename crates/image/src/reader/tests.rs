@@ -1,5 +1,7 @@
+mod bmp_and_gif;
 mod damage;
 mod jpeg;
+mod metadata;
 mod profiles;
 mod tiff;
 
@@ -25,7 +27,7 @@ fn read_all(path: &Path, limits: &Limits) -> Result<(Header, Vec<u8>)> {
 }
 
 fn header(width: u32, height: u32, colour: Colour, depth: Depth) -> Header {
-    Header { size: Size { width, height }, colour, depth, icc_profile: None }
+    Header::new(Size { width, height }, colour, depth)
 }
 
 fn samples(header: &Header) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! TIFF, by strips or rows of tiles.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Seek};
 use std::path::PathBuf;
 
 use ::image::metadata::Orientation;
@@ -15,6 +15,7 @@ use super::{Colour, Decoded, Depth, Header, Opening, Rows, damaged, srgb};
 use crate::Format;
 use crate::Size;
 use crate::error::{Error, Result};
+use crate::exif::Found;
 
 /// No table of strips and no colour profile is larger.
 const TAG_BYTES_MAXIMUM: usize = 16 << 20;
@@ -63,6 +64,8 @@ impl Opening<'_> {
             NoPage::Refused(problem) => self.refused(problem),
         })?;
         self.check_size(page.size)?;
+        let found = Found::of_file(&mut file).and_then(|found| file.rewind().map(|()| found));
+        let found = found.map_err(|source| self.unread(source))?;
         // The decoder does not support palettes; indices are read as if they were grey.
         let indexed = page.photometric.filter(|&(photometric, _)| photometric == PALETTE);
         let patch = indexed.map(|(_, at)| {
@@ -84,11 +87,15 @@ impl Opening<'_> {
         let mut header = stored.header(page.size, icc_profile);
         let rows = TiffRows::new(self, decoder, stored.clone(), &header)?;
         let mut rows: Box<dyn Rows> = Box::new(rows);
+        let mut note = None;
         if let Samples::Cmyk = stored.samples {
-            rows = srgb::from_cmyk(self.path, &mut header, rows)?;
+            (rows, note) = srgb::from_cmyk(self.path, &mut header, rows)?;
         }
         let orientation = orientation.and_then(Orientation::from_exif).unwrap_or(Orientation::NoTransforms);
-        Ok(Decoded { header, orientation, rows })
+        let decoded = Decoded { orientation, ..Decoded::new(header, rows) };
+        let mut decoded = decoded.described(found, None);
+        decoded.notes.extend(note);
+        Ok(decoded)
     }
 
     fn tiff_limits(&self) -> Limits {
@@ -218,7 +225,7 @@ impl Stored {
             16 => Depth::Sixteen,
             _ => Depth::Eight,
         };
-        Header { size, colour, depth, icc_profile }
+        Header { icc_profile, ..Header::new(size, colour, depth) }
     }
 
     /// Channels of the rows that [`TiffRows`] gives. CMYK has four, which become colours later.

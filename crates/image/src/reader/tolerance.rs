@@ -1,7 +1,17 @@
 //! Damaged pictures that are read all the same.
 
+use std::path::PathBuf;
+
 use super::{Decoded, Opening, Rows, Warn};
+use crate::Size;
 use crate::error::{Error, Result};
+
+/// The part of a picture that has to be there. Whatever a file claims, hardly more pixels are made up than come out of
+/// its data.
+const LEAST_PART: f64 = 0.1;
+
+/// So many pixels may be made up in any case: they take no time.
+const FREE_PIXELS: u64 = 1 << 20;
 
 impl Opening<'_> {
     /// Reports damage and goes on, where that is allowed.
@@ -9,10 +19,23 @@ impl Opening<'_> {
         tolerated(self.warn.as_ref(), error)
     }
 
+    /// Refuses a damaged picture of which hardly anything is there. `part` is that for which there is data, of 1.
+    pub(super) fn check_part(&self, size: Size, part: f64) -> Result<()> {
+        if part >= LEAST_PART || size.pixels() <= FREE_PIXELS {
+            return Ok(());
+        }
+        Err(self.refused(format!(
+            "there is data for {:.1} % of its {size} pixels; a damaged picture is read from {:.0} % on",
+            part * 100.0,
+            LEAST_PART * 100.0
+        )))
+    }
+
     /// The same picture, with rows that do not fail from damage where that is allowed.
     pub(super) fn tolerating(&self, mut decoded: Decoded) -> Decoded {
         if let Some(warn) = self.warn.clone() {
-            decoded.rows = Box::new(Tolerant { rows: decoded.rows, warn, ended: false });
+            let (path, size) = (self.path.to_owned(), decoded.header.size);
+            decoded.rows = Box::new(Tolerant { rows: decoded.rows, warn, path, size, read: 0, ended: false });
         }
         decoded
     }
@@ -32,16 +55,42 @@ fn tolerated(warn: Option<&Warn>, error: Error) -> Result<()> {
 struct Tolerant {
     rows: Box<dyn Rows>,
     warn: Warn,
+    path: PathBuf,
+    size: Size,
+    /// Rows that could be read.
+    read: u32,
     /// Nothing more can be read.
     ended: bool,
+}
+
+impl Tolerant {
+    /// Refuses to make up nearly everything.
+    fn check_read(&self) -> Result<()> {
+        let Self { path, size, read, .. } = self;
+        let missing = u64::from(size.width) * u64::from(size.height.saturating_sub(*read));
+        if missing <= FREE_PIXELS || f64::from(*read) >= LEAST_PART * f64::from(size.height) {
+            return Ok(());
+        }
+        let (all, least) = (size.height, LEAST_PART * 100.0);
+        let problem =
+            format!("{read} of its {all} rows can be read; a damaged picture is read from {least:.0} % of them on");
+        Err(Error::image(path, problem))
+    }
 }
 
 impl Rows for Tolerant {
     fn next(&mut self, row: &mut [u8]) -> Result<()> {
         if !self.ended {
             match self.rows.next(row) {
-                Ok(()) => return Ok(()),
-                Err(error) => tolerated(Some(&self.warn), error)?,
+                Ok(()) => {
+                    self.read = self.read.saturating_add(1);
+                    return Ok(());
+                }
+                Err(error @ Error::Damaged { .. }) => {
+                    self.check_read()?;
+                    tolerated(Some(&self.warn), error)?;
+                }
+                Err(error) => return Err(error),
             }
             self.ended = true;
         }

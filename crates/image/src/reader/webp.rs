@@ -11,10 +11,11 @@ use ::image::{ColorType, ImageDecoder};
 use super::{Colour, Decoded, Depth, Header, Opening};
 use crate::Size;
 use crate::error::Result;
+use crate::exif::Found;
 
 /// Zeros that no encoder writes at the end of lossy data: they would be a hundred blocks in which every decision is the
 /// most probable one, and encoders mark such blocks as skipped instead.
-const ZEROS_MAXIMUM: usize = 32;
+const ZEROS_MAXIMUM: u64 = 32;
 
 /// Bytes of lossless data that a decoder may leave unread. Encoders fill up the last few.
 const LEFT_MAXIMUM: u64 = 16;
@@ -38,11 +39,19 @@ impl Opening<'_> {
         let size = Size { width, height };
         self.check_size(size)?;
         let icc_profile = decoder.icc_profile().unwrap_or_default();
-        let header = Header { size, colour, depth: Depth::Eight, icc_profile };
+        let header = Header { icc_profile, ..Header::new(size, colour, Depth::Eight) };
         let held = header.bytes().and_then(|bytes| bytes.checked_add(size.pixels().checked_mul(WORKING_BYTES)?));
         self.check_decoded("this WebP has to be decoded whole", held)?;
         let mut bytes = vec![0; self.check_whole(&header, "has to be decoded whole")?];
         let orientation = decoder.orientation().map_err(|error| self.damaged(error))?;
+        let exif = decoder.exif_metadata().map_err(|error| self.damaged(error))?;
+        let found = exif.map_or_else(Found::default, |exif| Found::of_chunk(&exif));
+        if !data.lossless && data.zeros > ZEROS_MAXIMUM {
+            self.tolerate(self.damaged("its data ends in zeros"))?;
+            // A macroblock takes about a bit at least.
+            let macroblocks = u64::from(width.div_ceil(16)) * u64::from(height.div_ceil(16));
+            self.check_part(size, data.bytes.saturating_sub(data.zeros) as f64 * 8.0 / macroblocks as f64)?;
+        }
         reached.store(0, Ordering::Relaxed);
         decoder.read_image(&mut bytes).map_err(|error| self.damaged(error))?;
         // The format has no checksum, and decoders take any bytes for a picture.
@@ -50,10 +59,8 @@ impl Opening<'_> {
         if data.lossless && left > LEFT_MAXIMUM {
             self.tolerate(self.damaged(format!("the picture is complete {left} bytes before its data ends")))?;
         }
-        if !data.lossless && data.zeros > ZEROS_MAXIMUM {
-            self.tolerate(self.damaged("its data ends in zeros"))?;
-        }
-        Ok(Decoded { header, orientation, rows: self.whole(bytes) })
+        let decoded = Decoded { orientation, ..Decoded::new(header, self.whole(bytes)) };
+        Ok(decoded.described(found, None))
     }
 }
 
@@ -62,8 +69,10 @@ struct ImageData {
     lossless: bool,
     /// Position behind its last byte.
     end: u64,
-    /// Number of zeros that it ends in, counted up to a few more than matter.
-    zeros: usize,
+    /// Its length.
+    bytes: u64,
+    /// Number of zeros that it ends in.
+    zeros: u64,
 }
 
 /// Goes through the chunks, and finds the one with the picture; `None` if the file ends before its last chunk does, or
@@ -94,18 +103,32 @@ fn image_data(file: &mut BufReader<File>) -> io::Result<Option<ImageData>> {
             return Ok(None);
         }
         if matches!(&name, b"VP8 " | b"VP8L") && found.is_none() {
-            let tail = bytes.min(ZEROS_MAXIMUM as u64 + 1);
-            let mut last = vec![0; tail as usize];
-            file.seek(SeekFrom::Start(chunk_end - tail))?;
-            file.read_exact(&mut last)?;
-            let zeros = last.iter().rev().take_while(|&&byte| byte == 0).count();
-            found = Some(ImageData { lossless: &name == b"VP8L", end: chunk_end, zeros });
+            let zeros = zeros_before(file, at + 8, chunk_end)?;
+            found = Some(ImageData { lossless: &name == b"VP8L", end: chunk_end, bytes, zeros });
         }
         // Chunks begin at even positions.
         at = chunk_end + bytes % 2;
     }
     // The decoder reports a file without a picture, and animations.
-    Ok(Some(found.unwrap_or(ImageData { lossless: false, end: 0, zeros: 0 })))
+    Ok(Some(found.unwrap_or(ImageData { lossless: false, end: 0, bytes: 0, zeros: 0 })))
+}
+
+/// The number of zeros in front of `end`, down to `start`.
+fn zeros_before(file: &mut BufReader<File>, start: u64, end: u64) -> io::Result<u64> {
+    let mut block = [0; 4096];
+    let mut at = end;
+    while at > start {
+        let length = (at - start).min(block.len() as u64);
+        let last = &mut block[..length as usize];
+        file.seek(SeekFrom::Start(at - length))?;
+        file.read_exact(last)?;
+        let zeros = last.iter().rev().take_while(|&&byte| byte == 0).count() as u64;
+        at -= zeros;
+        if zeros < length {
+            break;
+        }
+    }
+    Ok(end - at)
 }
 
 /// A file that notes how far it has been read.

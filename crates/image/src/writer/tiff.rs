@@ -2,13 +2,16 @@
 
 use ::tiff::TiffResult;
 use ::tiff::encoder::compression::{CompressionAlgorithm, Deflate, DeflateLevel};
-use ::tiff::encoder::{DirectoryEncoder, TiffEncoder, TiffKind, TiffKindBig, TiffKindStandard};
+use ::tiff::encoder::{DirectoryEncoder, Rational, TiffEncoder, TiffKind, TiffKindBig, TiffKindStandard};
 use ::tiff::tags::{
-    CompressionMethod, ExtraSamples, PhotometricInterpretation, PlanarConfiguration, Predictor, SampleFormat, Tag, Type,
+    CompressionMethod, ExtraSamples, PhotometricInterpretation, PlanarConfiguration, Predictor, ResolutionUnit,
+    SampleFormat, Tag, Type,
 };
 use ::tiff::{Directory, TiffError};
 
 use super::{Colour, Depth, Header, Reporting};
+use crate::exif::Entry;
+use crate::{DensityUnit, Ratio};
 
 /// Samples of a strip, before compression.
 const STRIP_BYTES: usize = 1 << 20;
@@ -79,16 +82,18 @@ impl Strips {
         let classic = |values: &[u64]| values.iter().map(|&value| u32::try_from(value)).collect::<Result<Vec<_>, _>>();
         match &mut self.file {
             Kind::Classic(file) => {
+                let inner = write_inner(file, &self.header)?;
                 let mut directory = file.image_directory()?;
                 directory.write_tag(Tag::StripOffsets, classic(&self.offsets)?.as_slice())?;
                 directory.write_tag(Tag::StripByteCounts, classic(&self.lengths)?.as_slice())?;
-                write_tags(directory, &self.header, self.rows_per_strip)
+                write_tags(directory, &self.header, self.rows_per_strip, &inner)
             }
             Kind::Big(file) => {
+                let inner = write_inner(file, &self.header)?;
                 let mut directory = file.image_directory()?;
                 directory.write_tag(Tag::StripOffsets, self.offsets.as_slice())?;
                 directory.write_tag(Tag::StripByteCounts, self.lengths.as_slice())?;
-                write_tags(directory, &self.header, self.rows_per_strip)
+                write_tags(directory, &self.header, self.rows_per_strip, &inner)
             }
         }
     }
@@ -124,6 +129,7 @@ fn write_tags<K: TiffKind>(
     mut directory: DirectoryEncoder<'_, Reporting, K>,
     header: &Header,
     rows_per_strip: u32,
+    inner: &[(Tag, u64)],
 ) -> TiffResult<()> {
     let channels = header.colour.channels();
     let (bits, format, predictor) = match header.depth {
@@ -153,7 +159,55 @@ fn write_tags<K: TiffKind>(
         entries.extend([(Tag::IccProfile, directory.write_entry_bytes(Type::UNDEFINED, profile)?)]);
         directory.extend_from(&entries);
     }
+    if let Some(density) = header.metadata.density {
+        let (unit, [across, down]) = density.as_fractions();
+        let fraction = |Ratio { numerator, denominator }| Rational { n: numerator, d: denominator };
+        let unit = match unit {
+            DensityUnit::None => ResolutionUnit::None,
+            DensityUnit::Inch | DensityUnit::Metre => ResolutionUnit::Inch,
+            DensityUnit::Centimetre => ResolutionUnit::Centimeter,
+        };
+        directory.write_tag(Tag::XResolution, fraction(across))?;
+        directory.write_tag(Tag::YResolution, fraction(down))?;
+        directory.write_tag(Tag::ResolutionUnit, unit)?;
+    }
+    if let Some(exif) = &header.metadata.exif {
+        write_entries(&mut directory, &exif.clone().in_native_order().primary)?;
+    }
+    for &(tag, at) in inner {
+        // Only BigTIFF files have places beyond 32 bits.
+        match u32::try_from(at) {
+            Ok(at) => directory.write_tag(tag, at)?,
+            Err(_) => directory.write_tag(tag, at)?,
+        }
+    }
     directory.finish()
+}
+
+/// Writes the inner directories of EXIF, and tells where they are.
+fn write_inner<K: TiffKind>(file: &mut TiffEncoder<Reporting, K>, header: &Header) -> TiffResult<Vec<(Tag, u64)>> {
+    let Some(exif) = &header.metadata.exif else { return Ok(Vec::new()) };
+    let exif = exif.clone().with_size(header.size).in_native_order();
+    let mut written = Vec::new();
+    for (tag, entries) in [(Tag::ExifDirectory, &exif.camera), (Tag::GpsDirectory, &exif.position)] {
+        if !entries.is_empty() {
+            let mut directory = file.extra_directory()?;
+            write_entries(&mut directory, entries)?;
+            written.push((tag, directory.finish_with_offsets()?.pointer.0));
+        }
+    }
+    Ok(written)
+}
+
+fn write_entries<K: TiffKind>(directory: &mut DirectoryEncoder<'_, Reporting, K>, entries: &[Entry]) -> TiffResult<()> {
+    for Entry { tag, kind, bytes } in entries {
+        if let Some(kind) = Type::from_u16(*kind) {
+            let mut written = Directory::empty();
+            written.extend([(Tag::from_u16_exhaustive(*tag), directory.write_entry_bytes(kind, bytes)?)]);
+            directory.extend_from(&written);
+        }
+    }
+    Ok(())
 }
 
 /// Replaces samples by their differences from the left neighbours, which compress better; in native byte order. TIFF
@@ -195,12 +249,8 @@ mod tests {
 
     #[test]
     fn a_big_file_reads_as_a_classic_one() {
-        let header = Header {
-            size: Size { width: 301, height: 1200 },
-            colour: Colour::Rgb,
-            depth: Depth::Sixteen,
-            icc_profile: Some(vec![9; 90]),
-        };
+        let size = Size { width: 301, height: 1200 };
+        let header = Header { icc_profile: Some(vec![9; 90]), ..Header::new(size, Colour::Rgb, Depth::Sixteen) };
         let samples: Vec<u8> = (0..header.row_bytes().unwrap() * 1200).map(|index| (index * 31 % 251) as u8).collect();
         let found = [false, true].map(|big| {
             let file = tempfile::NamedTempFile::new().unwrap();

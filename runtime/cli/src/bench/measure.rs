@@ -14,9 +14,9 @@ use tileforge_runtime::executor::{Cancel, Executor, Handle};
 use tileforge_runtime::percentiles::percentile;
 use tileforge_runtime::upscale::{Open, Options, Request, Seconds, Statistics, Upscaler, Used};
 use tileforge_runtime::{Error, Result};
+use tileforge_session::peak_memory_bytes;
 use tileforge_session::provider::GpuMemory;
 use tileforge_session::{Assigned, Environment, Processors};
-use tileforge_session::peak_memory_bytes;
 
 /// Pictures that wait.
 const WAITING: usize = 2;
@@ -207,7 +207,7 @@ pub(super) fn measure(
 
 /// What every picture is.
 pub(super) fn header_of(size: Size) -> Header {
-    Header { size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None }
+    Header::new(size, Colour::Rgb, Depth::Eight)
 }
 
 /// One picture alone.

@@ -1,18 +1,26 @@
 //! The arguments of `runtime infer`.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use tileforge_image::frames::{Matrix, RawFrames};
-use tileforge_image::{Depth, JPEG_QUALITY, Limits, PngCompression};
+use tileforge_image::{Depth, Format, JPEG_QUALITY, Limits, PngCompression};
+use tileforge_terminal::number;
 
-use super::super::chosen::{Chosen, Running};
+use super::super::chosen::{ChosenOrFound, Running};
 use super::depth_arguments::DepthArguments;
+use super::kind::is_standard_stream;
 use super::picture::{Opening, Writing};
 use super::realtime_arguments::RealtimeArguments;
+use super::standard::Piped;
 
 const EXAMPLES: &str = "\
 Examples:
-  runtime infer --engine engines/compact-x4 --input photo.png --output large.png
+  runtime infer photo.jpg
+  runtime infer --engine engines/compact-x4 photo.png -o large.png
+  runtime infer --engine engines/compact-x4 photos/ --recursive --format webp -o 'large/{stem}-x{scale}.{extension}'
+  runtime infer --engine engines/compact-x4 photo.png --outscale 2 -o twice.png
+  curl -s https://example.org/a.jpg | runtime infer - -o - --format png > large.png
   runtime infer --engine engines/compact-x4 --input photos/ --output large/
   runtime infer --engine engines/compact-x4 --input a.jpg b.webp --output large/ --json
   runtime infer --engine engines/compact-x4 --input 'photos/*.png' --output large/ --resume
@@ -25,9 +33,13 @@ Examples:
     ffmpeg -i - out.mp4
   runtime infer --engine engines/compact-x4 --raw rgb24:640x480 --input frames.rgb --output large.rgb
 
-PNG and TIFF are read and written by rows, so their height costs no memory; JPEG, WebP, interlaced PNGs and
+Without --engine: the one of the environment variable TILEFORGE_ENGINE; else that in engines/ here, or else in
+~/.local/share/tileforge/engines, the best for this machine if there are several. Without --output, photo.jpg becomes
+photo-x4.jpg beside it, and a folder photos becomes photos-x4.
+
+PNG and TIFF are read and written by rows, so their height costs no memory; JPEG, WebP, BMP, GIF, interlaced PNGs and
 pictures that EXIF turns or mirrors are held whole. The output has the input's depth (8 or 16 bits, or float in
-TIFF), channels and colour profile. Frames keep their number, rate, aspect ratio and colour space; what is said
+TIFF), channels, colour profile, EXIF and density. Frames keep their number, rate, aspect ratio and colour space; what is said
 about them goes to standard error where they go to standard output.";
 
 /// Send pictures or frames through an engine: larger pictures, depth, real-time networks.
@@ -37,14 +49,28 @@ about them goes to standard error where they go to standard output.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    pub(crate) engine: Chosen,
-    /// Pictures, or folders of pictures: PNG, JPEG, WebP, TIFF; or one stream of frames, a .y4m file or - for standard
-    /// input.
-    #[arg(long, required = true, num_args = 1.., value_name = "IN")]
-    pub(super) input: Vec<PathBuf>,
-    /// The output file; a folder for several inputs; for frames, a file or - for standard output.
-    #[arg(long, value_name = "OUT")]
-    pub(super) output: PathBuf,
+    pub(crate) engine: ChosenOrFound,
+    /// Pictures, or folders of pictures: PNG, JPEG, WebP, TIFF, BMP, GIF (the first frame); or one stream of frames, a
+    /// .y4m file. A picture or frames on standard input are -.
+    #[arg(value_name = "IN", required_unless_present = "input")]
+    inputs: Vec<PathBuf>,
+    /// The same, for scripts.
+    #[arg(long, num_args = 1.., value_name = "IN", conflicts_with = "inputs")]
+    input: Vec<PathBuf>,
+    /// The output file; a folder for several inputs; a template for names, with {stem}, {extension}, {scale} and
+    /// {engine}; - for standard output [default: beside the input, as photo-x4.jpg].
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+    /// The format of pictures in a folder or on standard output: png, jpg, webp or tif [default: as the input, or png].
+    #[arg(long, value_name = "FORMAT", value_parser = ending)]
+    pub(super) format: Option<Ending>,
+    /// Pictures in the folders of a folder, too, and these folders in the output. Links out of the folder are left out.
+    #[arg(long)]
+    pub(super) recursive: bool,
+    /// How many times larger the output is than the input, whatever the engine's scale: its result is resampled
+    /// (bicubic).
+    #[arg(long, value_name = "N", value_parser = number(0.01..=64.0))]
+    pub(super) outscale: Option<f64>,
     #[command(flatten)]
     pub(super) running: Running,
     /// Frames are nothing but samples: the format, by ffmpeg's name, and the size (rgb24:1920x1080).
@@ -59,6 +85,9 @@ pub(crate) struct Arguments {
     /// Convert to sRGB by the picture's colour profile, instead of keeping both.
     #[arg(long)]
     pub(super) srgb: bool,
+    /// Leave out what is said beside the pixels: EXIF (camera, date, place) and density. The colour profile stays.
+    #[arg(long)]
+    pub(super) strip_metadata: bool,
     /// Quality of JPEG outputs, 1 to 100 [default: 95].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
     quality: Option<u8>,
@@ -71,7 +100,8 @@ pub(crate) struct Arguments {
     /// Refuse larger inputs.
     #[arg(long, value_name = "N", default_value_t = Limits::default().megapixels)]
     pub(super) max_megapixels: u32,
-    /// Leave out pictures whose output is there already: it is finished, as every output gets its name at the very end.
+    /// Leave out pictures whose output is there already, made of the same input by the same engine with the same
+    /// options. A hidden file in the folder of the outputs says what they were made of.
     #[arg(long)]
     pub(super) resume: bool,
     /// Stop at the first picture that fails, instead of going on with the others.
@@ -86,6 +116,18 @@ pub(crate) struct Arguments {
     pub(super) realtime: RealtimeArguments,
 }
 
+/// A format, by what names end in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ending {
+    pub(super) name: &'static str,
+    pub(super) format: Format,
+}
+
+fn ending(text: &str) -> Result<Ending, String> {
+    let found = Format::WRITTEN.into_iter().find(|(name, _)| text.eq_ignore_ascii_case(name));
+    found.map(|(name, format)| Ending { name, format }).ok_or_else(|| "expected png, jpg, webp or tif".into())
+}
+
 fn depth(text: &str) -> Result<Depth, String> {
     match text {
         "8" => Ok(Depth::Eight),
@@ -96,16 +138,57 @@ fn depth(text: &str) -> Result<Depth, String> {
 }
 
 impl Arguments {
+    /// What was given, in either way.
+    pub(super) fn inputs(&self) -> &[PathBuf] {
+        if self.input.is_empty() { &self.inputs } else { &self.input }
+    }
+
+    /// The output as it was given. What comes from standard input goes to standard output unless it is told otherwise.
+    pub(super) fn output(&self) -> Option<&Path> {
+        let stream = self.inputs().first().map(PathBuf::as_path).filter(|input| is_standard_stream(input));
+        self.output.as_deref().or(stream)
+    }
+
+    /// The options that change an output, by their names, for the record of what it was made with.
+    pub(super) fn making(&self) -> BTreeMap<String, String> {
+        let mut all: BTreeMap<String, String> = self.running.making();
+        let DepthArguments { depth: _, depth_scale, max_depth, input_size, channel_order, .. } = &self.depth;
+        let DepthArguments { colour_map, colour_range, depth_format, .. } = &self.depth;
+        for (name, value) in [
+            ("quality", format!("{:?}", self.quality)),
+            ("png-compression", format!("{:?}", self.png_compression)),
+            ("bit-depth", format!("{:?}", self.bit_depth)),
+            ("srgb", self.srgb.to_string()),
+            ("tolerant", self.tolerant.to_string()),
+            ("strip-metadata", self.strip_metadata.to_string()),
+            ("outscale", format!("{:?}", self.outscale)),
+            ("raw", format!("{:?}", self.raw)),
+            ("matrix", format!("{:?}", self.matrix)),
+            ("depth-scale", format!("{depth_scale:?}")),
+            ("max-depth", format!("{max_depth:?}")),
+            ("input-size", format!("{input_size:?}")),
+            ("channel-order", format!("{channel_order:?}")),
+            ("colour-map", format!("{colour_map:?}")),
+            ("colour-range", format!("{colour_range:?}")),
+            ("depth-format", format!("{depth_format:?}")),
+        ] {
+            all.insert(name.into(), value);
+        }
+        all
+    }
+
     /// The first option that was given of those about pictures that are written, for engines that write none to refuse.
     pub(super) fn for_written_pictures(&self) -> Option<&'static str> {
         let given = self.quality.map(|_| "--quality");
         let given = given.or(self.png_compression.map(|_| "--png-compression"));
-        given.or(self.bit_depth.map(|_| "--bit-depth")).or(self.matrix.map(|_| "--matrix"))
+        let given = given.or(self.bit_depth.map(|_| "--bit-depth")).or(self.matrix.map(|_| "--matrix"));
+        given.or(self.format.map(|_| "--format")).or(self.outscale.map(|_| "--outscale"))
     }
 
     /// How pictures are opened.
-    pub(super) fn opening(&self) -> Opening {
-        Opening { limits: self.limits(), srgb: self.srgb, tolerant: self.tolerant }
+    pub(super) fn opening(&self, piped: &Piped) -> Opening {
+        let (srgb, tolerant, strip_metadata) = (self.srgb, self.tolerant, self.strip_metadata);
+        Opening { limits: self.limits(), srgb, tolerant, strip_metadata, piped: piped.clone() }
     }
 
     /// How pictures are written.
@@ -114,6 +197,7 @@ impl Arguments {
             depth: self.bit_depth,
             quality: self.quality.unwrap_or(JPEG_QUALITY),
             png_compression: self.png_compression.unwrap_or_default(),
+            format: self.format.map(|ending| ending.format),
         }
     }
 

@@ -25,14 +25,14 @@ use super::each::Each;
 use super::kind::has_frames;
 use super::picture::Opening;
 use super::plan::Assignment;
+use super::standard::Piped;
 
 /// Endings of the files that maps come in, in the order in which a folder is searched.
 const MAP_ENDINGS: [&str; 5] = ["png", "tif", "tiff", "exr", "npy"];
 
-/// The name of a result in a folder: that of the picture, with the ending of what is written.
-pub(super) fn name_for(input: &Path, arguments: &Arguments) -> PathBuf {
-    let format = arguments.depth.depth_format.unwrap_or(DepthFormat::Png);
-    PathBuf::from(input.file_name().unwrap_or_default()).with_extension(format.ending())
+/// What the name of a result in a folder ends in.
+pub(super) fn ending(arguments: &Arguments) -> &'static str {
+    arguments.depth.depth_format.unwrap_or(DepthFormat::Png).ending()
 }
 
 /// Refuses options and names that do not go with such an engine.
@@ -60,6 +60,9 @@ pub(super) fn check(contract: &Contract, assignments: &[Assignment], arguments: 
     }
     for Assignment { output, .. } in assignments {
         let format = DepthFormat::of_name(output)?;
+        if output.is_dir() {
+            return usage(format!("{}: expected the name of a file, found a folder", output.display()));
+        }
         if colour_map.is_some() && format != DepthFormat::Png {
             return usage(format!("{}: --colour-map colours a .png, expected such a name", output.display()));
         }
@@ -71,6 +74,11 @@ pub(super) fn check(contract: &Contract, assignments: &[Assignment], arguments: 
 pub(super) fn maps(assignments: &[Assignment], arguments: &Arguments) -> Vec<PathBuf> {
     let Some(depth) = &arguments.depth.depth else { return Vec::new() };
     assignments.iter().filter_map(|assignment| map_of(depth, &assignment.input).ok()).collect()
+}
+
+/// The map that is read for a picture.
+pub(super) fn map_for(input: &Path, arguments: &Arguments) -> Option<PathBuf> {
+    map_of(arguments.depth.depth.as_deref()?, input).ok()
 }
 
 /// The map of a picture.
@@ -100,17 +108,17 @@ fn map_of(depth: &Path, picture: &Path) -> Result<PathBuf> {
 }
 
 /// The request for one picture.
-fn request(assignment: &Assignment, arguments: &Arguments) -> Request {
+fn request(assignment: &Assignment, arguments: &Arguments, piped: &Piped) -> Request {
     let Assignment { input, output } = assignment.clone();
-    let opening = arguments.opening();
+    let opening = arguments.opening(piped);
     let DepthArguments { depth, colour_map, colour_range, .. } = &arguments.depth;
     let (depth, options) = (depth.clone(), arguments.depth.map_options());
     let colouring = colour_map.clone().map(|map| Colouring { map, range: *colour_range });
-    let open = move || open(&input, depth.as_deref(), options, opening);
+    let open = move || open(&input, depth.as_deref(), options, &opening);
     Request::new(open, move |estimate: &Estimate| estimate.write(&output, colouring.as_ref()))
 }
 
-fn open(input: &Path, depth: Option<&Path>, options: MapOptions, opening: Opening) -> Result<Open> {
+fn open(input: &Path, depth: Option<&Path>, options: MapOptions, opening: &Opening) -> Result<Open> {
     let limits = &opening.limits;
     let map = depth.map(|depth| DepthMap::read(&map_of(depth, input)?, options, limits)).transpose()?;
     Ok(Open { picture: Pixels::read(&mut opening.open(input)?, limits)?, map })
@@ -121,6 +129,7 @@ pub(super) fn run(
     engine: &Engine,
     environment: &Environment,
     work: &Each<'_>,
+    piped: &Piped,
     started: Instant,
 ) -> CommandResult {
     let options = Options {
@@ -131,7 +140,7 @@ pub(super) fn run(
     let executor = Executor::new(Estimator::new(environment, engine, options)?, 1)?;
     let estimator = executor.task();
     let kind = estimator.kind();
-    let one = |owner: usize| request(&work.assignments[owner], arguments);
+    let one = |owner: usize| request(&work.assignments[owner], arguments, piped);
     let heard = work.run(&executor, estimator.streams(), one, |made| line(made, kind), object)?;
     if arguments.json {
         print_json(&json!({

@@ -1,6 +1,8 @@
 //! Whole requests, one for each picture: submitted in their order, and what became of each.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tileforge_runtime::executor::{Cancel, Executor, Task};
@@ -8,10 +10,14 @@ use tileforge_runtime::{Error, Result};
 use tileforge_terminal::{Progress, Unit, print, report};
 
 use super::super::failure::{CommandResult, Failure, error_text};
+use super::arguments::Arguments;
+use super::made_of;
 use super::plan::Assignment;
+use super::record::Record;
 
 /// What a command does with its pictures.
 pub(super) struct Each<'e> {
+    pub(super) arguments: &'e Arguments,
     pub(super) assignments: &'e [Assignment],
     /// How many pictures were asked for, with those that are left out.
     pub(super) all: usize,
@@ -19,6 +25,8 @@ pub(super) struct Each<'e> {
     pub(super) fail_fast: bool,
     /// Results are printed together at the end.
     pub(super) json: bool,
+    /// Where what is made is recorded.
+    pub(super) record: Option<RefCell<Record>>,
 }
 
 /// What became of all pictures.
@@ -43,8 +51,8 @@ impl Each<'_> {
         line: impl Fn(&T::Output) -> String,
         object: impl Fn(&T::Output) -> Value,
     ) -> Result<Heard, Failure> {
-        let progress = Progress::on_terminal();
-        progress.begin("pictures", Some(self.assignments.len() as u64), Unit::Count("pictures"));
+        let progress = if self.assignments.len() > 1 { Progress::new() } else { Progress::on_terminal() };
+        progress.begin("infer", Some(self.assignments.len() as u64), Unit::Count("pictures"));
         let (mut submitted, mut next) = (VecDeque::new(), 0);
         let mut heard = Heard { files: Vec::new(), failures: Vec::new(), all: self.all, left: 0 };
         loop {
@@ -55,8 +63,13 @@ impl Each<'_> {
             }
             let Some((owner, handle)) = submitted.pop_front() else { break };
             let Assignment { input, output } = &self.assignments[owner];
+            progress.rename(&input.file_name().unwrap_or_default().to_string_lossy());
             match handle.wait() {
                 Ok(made) => {
+                    if let Some(record) = &self.record {
+                        let inputs = made_of(input, self.arguments);
+                        record.borrow_mut().add(output, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>());
+                    }
                     if !self.json {
                         let text = format!("{} → {}: {}", input.display(), output.display(), line(&made));
                         progress.suspend(|| print(&text))?;

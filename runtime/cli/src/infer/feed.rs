@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::Sender;
 use tileforge_image::frames::FrameWriter;
-use tileforge_image::{Format, RowSource};
+use tileforge_image::{RowSink, RowSource};
 use tileforge_runtime::executor::{Cancel, Executor, Handle};
-use tileforge_runtime::upscale::{Open, Request, Statistics, Upscaler};
+use tileforge_runtime::upscale::{Open, Outscale, Request, Statistics, Upscaler, outscaled};
 use tileforge_runtime::{Error, Result};
 
 use super::arguments::Arguments;
 use super::frames::{NextFrame, Stream};
 use super::kind::has_frames;
 use super::plan::Assignment;
+use super::standard::Piped;
 
 /// What has been submitted, by the number of its assignment.
 pub(super) enum Item {
@@ -21,6 +22,8 @@ pub(super) enum Item {
     Picture(usize, Handle<Statistics>),
     /// A frame of a stream. Who finds that it failed sets the flag: no more frames of that stream are wanted.
     Frame(usize, Handle<Statistics>, Arc<AtomicBool>),
+    /// A stream begins, with so many frames if that is known.
+    Begun(usize, Option<u64>),
     /// A stream that cannot be read to its end.
     Broken(usize, Error),
     /// A stream of which every frame has been submitted.
@@ -32,6 +35,7 @@ pub(super) struct Feeder<'f> {
     pub(super) executor: &'f Executor<Upscaler>,
     pub(super) assignments: &'f [Assignment],
     pub(super) arguments: &'f Arguments,
+    pub(super) piped: &'f Piped,
     pub(super) cancel: &'f Cancel,
     pub(super) items: Sender<Item>,
 }
@@ -46,7 +50,7 @@ impl Feeder<'_> {
             if has_frames(&assignment.input, self.arguments.raw) {
                 self.frames(owner, assignment)
             } else {
-                let handle = self.submit(picture(assignment, self.arguments))?;
+                let handle = self.submit(picture(assignment, self.arguments, self.piped))?;
                 self.tell(Item::Picture(owner, handle))
             }
         });
@@ -73,6 +77,7 @@ impl Feeder<'_> {
                     self.tell(Item::Frame(owner, handle, unwanted.clone()))?;
                 }
                 Ok(NextFrame::NotYet) => {}
+                Ok(NextFrame::Begun(frames)) => self.tell(Item::Begun(owner, frames))?,
                 Ok(NextFrame::End(writer)) => self.tell(Item::Ended(owner, writer))?,
                 Err(error) => self.tell(Item::Broken(owner, error))?,
             }
@@ -91,13 +96,20 @@ impl Feeder<'_> {
 }
 
 /// The request for one picture.
-fn picture(assignment: &Assignment, arguments: &Arguments) -> Request {
+fn picture(assignment: &Assignment, arguments: &Arguments, piped: &Piped) -> Request {
     let Assignment { input, output } = assignment.clone();
-    let (opening, writing) = (arguments.opening(), arguments.writing());
+    let (opening, writing) = (arguments.opening(piped), arguments.writing());
+    let outscale = arguments.outscale;
     Request::new(move |output_of| {
-        Format::of_name(&output)?;
         let source = opening.open(&input)?;
-        let sink = writing.create(&output, output_of(source.header())?)?;
-        Ok(Open { source: Box::new(source), sink: Box::new(sink) })
+        let mut header = output_of(source.header())?;
+        let size = header.size;
+        if let Some(factor) = outscale {
+            header.size = outscaled(source.header().size, factor)?;
+        }
+        let to = header.size;
+        let sink = writing.create(&output, header, source.format())?;
+        let sink: Box<dyn RowSink> = if to == size { sink } else { Box::new(Outscale::new(size, sink)) };
+        Ok(Open { source: Box::new(source), sink })
     })
 }

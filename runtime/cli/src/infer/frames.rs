@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use tileforge_image::frames::{Frame, FrameReader, FrameWriter, Matrix, RawFrames};
-use tileforge_image::{Header, Limits};
-use tileforge_runtime::upscale::{Request, Seconds, Statistics, Upscaler};
+use tileforge_image::{Header, Limits, RowSource};
+use tileforge_runtime::upscale::{Outscale, Request, Seconds, Statistics, Upscaler, outscaled};
 use tileforge_runtime::{Error, Result};
 
 use super::arguments::Arguments;
@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 pub(super) enum NextFrame {
     Frame(Request),
     NotYet,
+    /// They begin, and are so many if that is known.
+    Begun(Option<u64>),
     /// There are no more; all that have been read go to this.
     End(FrameWriter),
 }
@@ -52,7 +54,10 @@ impl Stream {
             Self::Opening(opening) => match opening.wait() {
                 Ok(None) => (Some(Self::Opening(opening)), Ok(NextFrame::NotYet)),
                 Ok(Some(Ok(reader))) => match writer(&reader, assignment, arguments, upscaler) {
-                    Ok(writer) => (Some(Self::Reading(read(reader), writer)), Ok(NextFrame::NotYet)),
+                    Ok(writer) => {
+                        let frames = frames_in(&reader, assignment);
+                        (Some(Self::Reading(read(reader), writer)), Ok(NextFrame::Begun(frames)))
+                    }
                     Err(error) => (None, Err(error)),
                 },
                 Ok(Some(Err(error))) | Err(error) => (None, Err(error)),
@@ -60,8 +65,16 @@ impl Stream {
             Self::Reading(reading, writer) => match reading.wait() {
                 Ok(None) => (Some(Self::Reading(reading, writer)), Ok(NextFrame::NotYet)),
                 Ok(Some((reader, Ok(Some(frame))))) => {
+                    let size = match upscaler.output_of(frame.header()) {
+                        Ok(header) => header.size,
+                        Err(error) => return (None, Err(error)),
+                    };
                     let sink = writer.frame(&frame);
-                    let request = Request::opened(frame, sink);
+                    let request = if writer.header().size == size {
+                        Request::opened(frame, sink)
+                    } else {
+                        Request::opened(frame, Outscale::new(size, Box::new(sink)))
+                    };
                     (Some(Self::Reading(read(reader), writer)), Ok(NextFrame::Frame(request)))
                 }
                 Ok(Some((_, Ok(None)))) => (None, Ok(NextFrame::End(writer))),
@@ -87,7 +100,16 @@ fn writer(
 ) -> Result<FrameWriter> {
     let mut header = upscaler.output_of(reader.header())?;
     header.depth = arguments.bit_depth.unwrap_or(header.depth);
+    if let Some(factor) = arguments.outscale {
+        header.size = outscaled(reader.header().size, factor)?;
+    }
     writer_of(reader, assignment, header)
+}
+
+/// How many frames a file has, by its length. A pipe does not say.
+fn frames_in(reader: &FrameReader, assignment: &Assignment) -> Option<u64> {
+    let found = std::fs::metadata(&assignment.input).ok().filter(std::fs::Metadata::is_file)?;
+    Some(reader.frames_in(found.len()))
 }
 
 /// Where frames like the reader's go, with this header.

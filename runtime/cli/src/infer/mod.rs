@@ -6,27 +6,37 @@ mod depth_arguments;
 mod each;
 mod feed;
 mod frames;
+mod inputs;
 mod kind;
+mod names;
 mod picture;
 mod plan;
 mod realtime;
 mod realtime_arguments;
+mod record;
+mod standard;
 mod told;
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::unbounded;
-use serde_json::json;
-use tileforge_runtime::depth::is_depth;
+use serde_json::{Value, json};
+use tileforge_contract::Upscale;
+use tileforge_engine::digest::sha256_file;
+use tileforge_engine::{Engine, MANIFEST_FILE};
+use tileforge_image::Format;
+use tileforge_runtime::depth::{DepthFormat, is_depth};
 use tileforge_runtime::executor::Executor;
 use tileforge_runtime::realtime::is_realtime;
 use tileforge_runtime::upscale::Upscaler;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
+use tileforge_terminal::report;
 
 pub(crate) use arguments::Arguments;
 pub(crate) use frames::open as open_frames;
@@ -37,7 +47,10 @@ use super::failure::{CommandResult, Failure};
 use super::signals::stopped_by_signals;
 use each::Each;
 use feed::Feeder;
-use plan::{assign, check, check_outputs, name_for};
+use names::Naming;
+use plan::{Assignment, Plan, assign, check, check_outputs, ending_for};
+use record::{Made, Record, With};
+use standard::{Piped, STANDARD_INPUT, frames_on_standard_input};
 use told::Told;
 
 /// Requests that wait: opened pictures take no memory before their turn, frames do.
@@ -48,9 +61,25 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let engine = arguments.engine.open()?;
     let contract = &engine.manifest().contract;
     let (gives_depth, plays_frames) = (is_depth(contract), is_realtime(contract));
-    let (mut assignments, folder) = assign(&arguments.input, &arguments.output, |input| {
-        if gives_depth { depth::name_for(input, arguments) } else { name_for(input, arguments.raw) }
-    })?;
+    let (inputs, piped) = piped(arguments, gives_depth)?;
+    let ending = |input: &Path| {
+        let format = arguments.format;
+        if gives_depth { depth::ending(arguments).into() } else { ending_for(input, arguments.raw, format) }
+    };
+    let scale = Upscale::of(contract).ok().map(|upscale| match arguments.outscale {
+        Some(factor) => factor.to_string(),
+        None => upscale.scale.to_string(),
+    });
+    let suffix = match &scale {
+        Some(scale) => format!("x{scale}"),
+        None if gives_depth => "depth".into(),
+        None => "out".into(),
+    };
+    let naming = Naming { engine: engine.manifest().name.clone(), scale, suffix, ending: &ending };
+    let Plan { mut assignments, folder, left_out } = assign(&inputs, arguments.output(), arguments.recursive, &naming)?;
+    if !left_out.is_empty() {
+        report(&format!("left out: {}", left_out.join("; ")));
+    }
     if gives_depth {
         depth::check(contract, &assignments, arguments)?;
     } else if plays_frames {
@@ -66,36 +95,53 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     } else {
         assignments.iter().try_for_each(|assignment| check(assignment, arguments))?;
     }
+    if arguments.output().is_none() && !arguments.resume {
+        check_free(&assignments)?;
+    }
     let maps = depth::maps(&assignments, arguments);
-    let read = [arguments.engine.directory.as_path()].into_iter().chain(maps.iter().map(PathBuf::as_path));
+    let read = [arguments.engine.directory()].into_iter().chain(maps.iter().map(PathBuf::as_path));
     check_outputs(&assignments, &read.collect::<Vec<_>>())?;
-    if let Some(folder) = folder {
-        fs::create_dir_all(&folder).map_err(|source| Failure::file(&folder, "create the folder", source))?;
-    }
+    make_folders(&assignments, folder.as_deref())?;
     let all = assignments.len();
-    if arguments.resume {
-        // Outputs are renamed when they are whole, so an empty one is not ours.
-        let is_made = |output: &Path| fs::metadata(output).is_ok_and(|found| found.len() > 0);
-        assignments.retain(|assignment| !is_made(&assignment.output));
-    }
+    let mut record = record_of(arguments, &engine, &assignments, folder.as_deref())?;
+    let made_again = match record.as_mut().filter(|_| arguments.resume) {
+        Some(record) => leave_out_finished(record, &mut assignments, arguments),
+        None => Vec::new(),
+    };
     let skipped = all - assignments.len();
+    if arguments.resume {
+        for (output, reason) in &made_again {
+            report(&format!("{}: made again: {reason}", output.display()));
+        }
+        if skipped > 0 {
+            let finished = if skipped == 1 { "1 is finished" } else { &format!("{skipped} are finished") };
+            report(&format!("{finished}: made of the same input, by the same engine, with the same options"));
+        }
+    }
+    if let Some(record) = &mut record {
+        for Assignment { input, .. } in &assignments {
+            record.begin(&made_of(input, arguments).iter().map(PathBuf::as_path).collect::<Vec<_>>());
+        }
+    }
+    let record = record.map(RefCell::new);
     let engine_seconds = started.elapsed().as_secs_f64();
     let environment = environment()?;
     let cancel = stopped_by_signals()?;
     if gives_depth {
         let (fail_fast, json) = (arguments.fail_fast, arguments.json);
-        let work = Each { assignments: &assignments, all, cancel: &cancel, fail_fast, json };
-        return depth::run(arguments, &engine, &environment, &work, started);
+        let work = Each { arguments, assignments: &assignments, all, cancel: &cancel, fail_fast, json, record };
+        return depth::run(arguments, &engine, &environment, &work, &piped, started);
     }
     if plays_frames {
-        return realtime::run(arguments, &engine, &environment, &assignments, &cancel, started);
+        return realtime::run(arguments, &engine, &environment, &assignments, &cancel, &piped, started);
     }
     let executor = Executor::new(Upscaler::new(&environment, &engine, arguments.running.options())?, WAITING)?;
 
-    let mut told = Told::new(arguments, &assignments, all, &cancel);
+    let mut told = Told::new(arguments, &assignments, all, &cancel, record);
     let fed = thread::scope(|scope| {
         let (items, submitted) = unbounded();
-        let feeder = Feeder { executor: &executor, assignments: &assignments, arguments, cancel: &cancel, items };
+        let (assignments, piped) = (&assignments, &piped);
+        let feeder = Feeder { executor: &executor, assignments, arguments, piped, cancel: &cancel, items };
         let feeding = scope.spawn(move || feeder.run());
         submitted.iter().for_each(|item| told.hear(item));
         feeding.join().unwrap_or_else(|_| Err(Error::Internal("feed".into())))
@@ -122,6 +168,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             "onnxruntime": library.version(),
             "files": files,
             "skipped": skipped,
+            "made_again": made_again.iter().map(again).collect::<Vec<_>>(),
+            "left_out": left_out,
             "failed": failures.len(),
             "peak_memory_bytes": peak_memory_bytes(),
             "engine_seconds": engine_seconds,
@@ -129,7 +177,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             "session_seconds": upscaler.placed().opening.as_secs_f64(),
             "total_seconds": started.elapsed().as_secs_f64(),
         });
-        say(&arguments.output, &format!("{everything:#}"))?;
+        say(arguments.output(), &format!("{everything:#}"))?;
     }
     match (failures.len(), all) {
         (0, _) => Ok(()),
@@ -140,4 +188,105 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             Err(Failure::Partly(format!("{failed} of {all} pictures failed{left}; see above")))
         }
     }
+}
+
+/// The inputs, and those of them that come through pipes, which are read now: a picture is decoded from a file.
+fn piped(arguments: &Arguments, is_depth: bool) -> Result<(Vec<PathBuf>, Piped), Failure> {
+    let inputs = arguments.inputs();
+    if arguments.raw.is_some() {
+        return Ok((inputs.to_vec(), Piped::default()));
+    }
+    if matches!(inputs, [only] if is_standard_stream(only)) {
+        let output = arguments.output().filter(|output| !is_standard_stream(output));
+        // The name of the output says what is meant, without waiting for the first bytes.
+        let is_picture = match output {
+            Some(output) => {
+                let is_map = is_depth && DepthFormat::of_name(output).is_ok();
+                arguments.format.is_some() || Format::of_name(output).is_ok() || is_map
+            }
+            None => arguments.format.is_some() || !frames_on_standard_input(),
+        };
+        return if is_picture {
+            Ok((vec![STANDARD_INPUT.into()], Piped::standard_input()?))
+        } else {
+            Ok((inputs.to_vec(), Piped::default()))
+        };
+    }
+    let pictures = inputs.iter().map(PathBuf::as_path).filter(|input| !has_frames(input, None));
+    Ok((inputs.to_vec(), Piped::named(pictures)?))
+}
+
+/// Refuses names that were chosen here and not by the user, if files have them.
+fn check_free(assignments: &[Assignment]) -> CommandResult {
+    let taken = assignments.iter().find(|pair| fs::symlink_metadata(&pair.output).is_ok());
+    match taken.filter(|pair| !is_standard_stream(&pair.output)) {
+        None => Ok(()),
+        Some(Assignment { output, .. }) => Err(Failure::Usage(format!(
+            "{}: is there already; choose a name with --output, or replace it by giving this one, or leave out what \
+             is finished with --resume",
+            output.display()
+        ))),
+    }
+}
+
+/// Makes the folders that outputs go to.
+fn make_folders(assignments: &[Assignment], folder: Option<&Path>) -> CommandResult {
+    // A single file needs its folder to be there, as with any other program.
+    let several = assignments.len() > 1;
+    let parents = assignments.iter().filter(|_| several || folder.is_some()).filter_map(|pair| pair.output.parent());
+    let mut made: Option<&Path> = None;
+    for parent in folder.into_iter().chain(parents.filter(|parent| !parent.as_os_str().is_empty())) {
+        if made != Some(parent) {
+            fs::create_dir_all(parent).map_err(|source| Failure::file(parent, "create the folder", source))?;
+            made = Some(parent);
+        }
+    }
+    Ok(())
+}
+
+/// The files that an output is made of.
+fn made_of(input: &Path, arguments: &Arguments) -> Vec<PathBuf> {
+    [input.to_owned()].into_iter().chain(depth::map_for(input, arguments)).collect()
+}
+
+/// The record of the folder that outputs go to. One output under a name of its own has none, unless it is asked for.
+fn record_of(
+    arguments: &Arguments,
+    engine: &Engine,
+    assignments: &[Assignment],
+    folder: Option<&Path>,
+) -> Result<Option<Record>, Failure> {
+    let outputs: Vec<&Path> = assignments.iter().map(|pair| pair.output.as_path()).collect();
+    let is_file = |output: &&Path| !is_standard_stream(output);
+    let parent = outputs.first().copied().filter(is_file).and_then(Path::parent);
+    let folder = folder.or(parent.filter(|_| arguments.resume));
+    let Some(folder) = folder else { return Ok(None) };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let engine = sha256_file(&engine.directory().join(MANIFEST_FILE))?.sha256;
+    Ok(Some(Record::of(folder, With { engine, options: arguments.making() }, &outputs)))
+}
+
+/// Leaves out what is finished, and says what is there and made again.
+fn leave_out_finished(
+    record: &mut Record,
+    assignments: &mut Vec<Assignment>,
+    arguments: &Arguments,
+) -> Vec<(PathBuf, String)> {
+    let mut again = Vec::new();
+    assignments.retain(|Assignment { input, output }| {
+        let inputs = made_of(input, arguments);
+        match record.made(output, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>()) {
+            Made::Finished => false,
+            Made::Missing => true,
+            Made::Otherwise(reason) => {
+                again.push((output.clone(), reason));
+                true
+            }
+        }
+    });
+    again
+}
+
+fn again((output, reason): &(PathBuf, String)) -> Value {
+    json!({ "output": output.to_string_lossy(), "reason": reason })
 }

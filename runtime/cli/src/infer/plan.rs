@@ -1,16 +1,19 @@
 //! Which picture goes where.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use tileforge_files::outputs;
 use tileforge_image::Format;
 use tileforge_image::frames::RawFrames;
 
+use super::super::endings;
 use super::super::failure::Failure;
-use super::arguments::Arguments;
+use super::arguments::{Arguments, Ending};
+use super::inputs::{self, Found, is_pattern};
 use super::kind::{has_frames, is_standard_stream};
+use super::names::{Naming, is_template};
 
 /// One picture to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,46 +22,132 @@ pub(super) struct Assignment {
     pub(super) output: PathBuf,
 }
 
-/// Pairs each input with its output, and says which folder has to be there for them.
+/// Which picture goes where, and what is left out.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) assignments: Vec<Assignment>,
+    /// The folder for the outputs, if they go to one.
+    pub(super) folder: Option<PathBuf>,
+    /// What of the folders is left out, for the user.
+    pub(super) left_out: Vec<String>,
+}
+
+/// Where outputs go.
+enum Target {
+    /// The only one.
+    File(PathBuf),
+    Folder(PathBuf),
+    Template(PathBuf),
+    /// Each beside its input.
+    Beside,
+}
+
+/// Pairs each input with its output.
 ///
-/// One file goes to a file, unless the output is a folder or ends with a separator; several files,
-/// or a folder, go to a folder, where `name_for` gives their names. Two inputs for one output, and an output that is an
-/// input, are refused before any work.
+/// One file goes to a file, unless the output is a folder or ends with a separator; several files, or a folder, go to a
+/// folder, or to the names of a template. Without an output, a file goes beside its input, and a folder beside the
+/// folder. Two inputs for one output, and an output that is an input, are refused before any work.
 pub(super) fn assign(
     inputs: &[PathBuf],
-    output: &Path,
-    name_for: impl Fn(&Path) -> PathBuf,
-) -> Result<(Vec<Assignment>, Option<PathBuf>), Failure> {
+    output: Option<&Path>,
+    recursive: bool,
+    naming: &Naming<'_>,
+) -> Result<Plan, Failure> {
     let single = matches!(inputs, [input] if !input.is_dir() && !is_pattern(input));
-    let to_folder = !single || output.is_dir() || ends_with_separator(output);
-    if to_folder && inputs.iter().any(|input| is_standard_stream(input)) {
+    let target = match output {
+        None => match inputs {
+            [input] if is_standard_stream(input) => Target::File(input.clone()),
+            [input] if input.is_dir() => Target::Folder(naming.folder_beside(input)),
+            _ => Target::Beside,
+        },
+        Some(output) if is_template(output) => Target::Template(output.to_owned()),
+        Some(output) if single && !output.is_dir() && !ends_with_separator(output) => Target::File(output.to_owned()),
+        Some(output) => Target::Folder(output.to_owned()),
+    };
+    let is_file = matches!(target, Target::File(_));
+    if !is_file && inputs.iter().any(|input| is_standard_stream(input)) {
         return Err(Failure::Usage("standard input (-) goes alone, and to a file or standard output".into()));
     }
-    if to_folder && is_standard_stream(output) {
+    if !is_file && output.is_some_and(is_standard_stream) {
         return Err(Failure::Usage(
-            "expected one stream of frames for standard output (-), found several inputs".into(),
+            "expected one stream of frames or one picture for standard output (-), found several inputs".into(),
         ));
     }
-    let mut assignments = Vec::new();
-    for input in pictures(inputs)? {
-        let output = if to_folder { output.join(name_for(&input)) } else { output.to_owned() };
-        assignments.push(Assignment { input, output });
+    if let Target::Folder(folder) = &target {
+        endings::check_folder(folder)?;
     }
-    refuse_collisions(&assignments)?;
-    Ok((assignments, to_folder.then(|| output.to_owned())))
+    let avoided = match &target {
+        Target::Folder(folder) => folder.canonicalize().ok(),
+        _ => None,
+    };
+    let mut plan = Plan::default();
+    let found = inputs::found(inputs, recursive, avoided.as_deref(), &mut plan.left_out)?;
+    for Found { input, within, .. } in &found {
+        let output = match &target {
+            Target::File(output) => output.clone(),
+            Target::Folder(folder) => folder.join(within).join(naming.same(input)),
+            Target::Template(template) => naming.by_template(template, input, within)?,
+            Target::Beside => naming.beside(input),
+        };
+        plan.assignments.push(Assignment { input: input.clone(), output });
+    }
+    leave_out_results(&mut plan, &found);
+    refuse_collisions(&plan.assignments)?;
+    plan.folder = match target {
+        Target::Folder(folder) => Some(folder),
+        // One folder holds all of them if its name has no place to fill.
+        Target::Template(template) if !single => {
+            template.parent().map(Path::to_owned).filter(|parent| !is_template(parent))
+        }
+        _ => None,
+    };
+    Ok(plan)
+}
+
+/// Leaves out pictures of folders that are results of others: an earlier run has written them there.
+fn leave_out_results(plan: &mut Plan, found: &[Found]) {
+    let outputs: BTreeMap<&Path, &Path> =
+        plan.assignments.iter().map(|pair| (pair.output.as_path(), pair.input.as_path())).collect();
+    let is_result = |pair: &Assignment| outputs.get(pair.input.as_path()).is_some_and(|source| *source != pair.input);
+    let kept: Vec<bool> =
+        plan.assignments.iter().zip(found).map(|(pair, found)| !(found.is_listed && is_result(pair))).collect();
+    let results = kept.iter().filter(|kept| !**kept).count();
+    let mut kept = kept.into_iter();
+    plan.assignments.retain(|_| kept.next().unwrap_or(true));
+    if results > 0 {
+        plan.left_out.push(format!("{results} that are results of others"));
+    }
 }
 
 /// Refuses options and names that do not go with what the input is.
 pub(super) fn check(assignment: &Assignment, arguments: &Arguments) -> Result<(), Failure> {
     let usage = |problem: &str| Err(Failure::Usage(problem.into()));
     let (frames, y4m) = (has_frames(&assignment.input, arguments.raw), arguments.raw.is_none());
-    if !frames && is_standard_stream(&assignment.output) {
-        return usage("pictures go to files; only frames (--raw, .y4m) go to standard output");
+    let Assignment { output, .. } = assignment;
+    if !is_standard_stream(output) && output.is_dir() {
+        return Err(Failure::Usage(format!("{}: expected the name of a file, found a folder", output.display())));
     }
-    if frames && Format::of_name(&assignment.output).is_ok() {
+    if !frames && !is_standard_stream(output) {
+        let format = Format::of_name(output)?;
+        if let Some(wanted) = arguments.format.filter(|wanted| wanted.format != format) {
+            return Err(Failure::Usage(format!(
+                "{}: this name means {}, and --format asks for {}",
+                output.display(),
+                format.name(),
+                wanted.format.name()
+            )));
+        }
+    }
+    if frames && Format::of_name(output).is_ok() {
         return usage(
             "frames become a stream; expected - or a name such as large.y4m for --output, found that of a picture",
         );
+    }
+    if frames {
+        endings::check_frames(output, y4m.then_some("y4m"))?;
+    }
+    if frames && arguments.format.is_some() {
+        return usage("--format is for pictures, and frames keep theirs");
     }
     if frames && arguments.srgb {
         return usage("--srgb is for pictures with a colour profile, and frames have none");
@@ -76,53 +165,17 @@ fn ends_with_separator(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().last().is_some_and(|&byte| std::path::is_separator(byte as char))
 }
 
-/// A name with the wildcards of a shell, and no file of that very name.
-fn is_pattern(input: &Path) -> bool {
-    input.to_str().is_some_and(|text| text.contains(['*', '?', '['])) && !input.exists()
-}
-
-/// The files that a pattern stands for, sorted by name.
-fn matching(pattern: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let refused = |problem: &dyn std::fmt::Display| Failure::Usage(format!("{}: {problem}", pattern.display()));
-    let paths = glob::glob(&pattern.to_string_lossy()).map_err(|error| refused(&error))?;
-    let mut found = paths.collect::<Result<Vec<PathBuf>, _>>().map_err(|error| refused(&error))?;
-    found.retain(|path| path.is_file());
-    if found.is_empty() { Err(refused(&"expected files of this pattern, found none")) } else { Ok(found) }
-}
-
-/// The inputs, with patterns and folders replaced by the pictures that they stand for, sorted by name.
-fn pictures(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
-    let mut pictures = Vec::new();
-    for input in inputs {
-        if is_pattern(input) {
-            pictures.append(&mut matching(input)?);
-            continue;
-        }
-        if !input.is_dir() {
-            pictures.push(input.clone());
-            continue;
-        }
-        let failed = |source| Failure::file(input, "read the folder", source);
-        let entries = fs::read_dir(input).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(failed)?;
-        let mut found: Vec<_> = entries.iter().map(fs::DirEntry::path).collect();
-        found.retain(|path| path.is_file() && Format::of_name(path).is_ok());
-        if found.is_empty() {
-            return Err(Failure::Usage(format!(
-                "{}: expected pictures (.png, .jpg, .jpeg, .webp, .tif, .tiff) in this folder, found none",
-                input.display()
-            )));
-        }
-        found.sort();
-        pictures.append(&mut found);
-    }
-    Ok(pictures)
-}
-
-/// The name of an enlarged picture in a folder: the input's name; with `.png` where it is a picture whose ending says
+/// What the name of an enlarged picture ends in: what was asked for; else as the input's, or `png` where that says
 /// nothing that can be written.
-pub(super) fn name_for(input: &Path, raw: Option<RawFrames>) -> PathBuf {
-    let name = PathBuf::from(input.file_name().unwrap_or_default());
-    if has_frames(input, raw) || Format::of_name(&name).is_ok() { name } else { name.with_extension("png") }
+pub(super) fn ending_for(input: &Path, raw: Option<RawFrames>, format: Option<Ending>) -> OsString {
+    if has_frames(input, raw) {
+        return input.extension().unwrap_or(OsStr::new("y4m")).to_owned();
+    }
+    match (format, input.extension()) {
+        (Some(wanted), _) => wanted.name.into(),
+        (None, Some(own)) if Format::of_name(input).is_ok() => own.to_owned(),
+        _ => "png".into(),
+    }
 }
 
 fn refuse_collisions(assignments: &[Assignment]) -> Result<(), Failure> {
@@ -130,7 +183,7 @@ fn refuse_collisions(assignments: &[Assignment]) -> Result<(), Failure> {
     for Assignment { input, output } in assignments {
         if let Some(other) = taken.insert(output, input) {
             return Err(Failure::Usage(format!(
-                "{}: both {} and {} would be written here; rename one, or run them apart",
+                "{}: both {} and {} would be written here; rename one, run them apart, or name outputs with {{stem}}",
                 output.display(),
                 other.display(),
                 input.display()
@@ -149,11 +202,19 @@ pub(super) fn check_outputs(assignments: &[Assignment], read: &[&Path]) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
-    fn assigned(inputs: &[&Path], output: &Path) -> Result<Vec<PathBuf>, Failure> {
+    fn planned(inputs: &[&Path], output: Option<&Path>, recursive: bool) -> Result<Plan, Failure> {
         let inputs: Vec<_> = inputs.iter().map(|path| path.to_path_buf()).collect();
-        Ok(assign(&inputs, output, |input| name_for(input, None))?.0.into_iter().map(|pair| pair.output).collect())
+        let ending = |input: &Path| ending_for(input, None, None);
+        let naming = Naming { engine: "e".into(), scale: Some("4".into()), suffix: "x4".into(), ending: &ending };
+        assign(&inputs, output, recursive, &naming)
+    }
+
+    fn assigned(inputs: &[&Path], output: &Path) -> Result<Vec<PathBuf>, Failure> {
+        Ok(planned(inputs, Some(output), false)?.assignments.into_iter().map(|pair| pair.output).collect())
     }
 
     #[test]
@@ -168,14 +229,74 @@ mod tests {
     }
 
     #[test]
+    fn without_an_output_results_stand_beside_their_inputs() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("photos")).unwrap();
+        fs::write(at("photos/a.bmp"), "").unwrap();
+        let outputs = |inputs: &[&Path]| -> Vec<PathBuf> {
+            planned(inputs, None, false).unwrap().assignments.into_iter().map(|pair| pair.output).collect()
+        };
+        assert_eq!(outputs(&[Path::new("x/photo.jpg")]), [PathBuf::from("x/photo-x4.jpg")]);
+        assert_eq!(outputs(&[Path::new("a.y4m")]), [PathBuf::from("a-x4.y4m")]);
+        assert_eq!(outputs(&[Path::new("-")]), [PathBuf::from("-")]);
+        assert_eq!(outputs(&[&at("photos")]), [at("photos-x4/a.png")]);
+        assert_eq!(outputs(&[Path::new("a.jpg"), &at("photos")]), [PathBuf::from("a-x4.jpg"), at("photos/a-x4.png")]);
+    }
+
+    #[test]
+    fn results_of_an_earlier_run_are_no_inputs() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["a.png", "a-x4.png", "b.png"] {
+            fs::write(at(name), "").unwrap();
+        }
+        let plan = planned(&[folder.path()], Some(&at("{stem}-x{scale}.{extension}")), false).unwrap();
+        let outputs: Vec<_> = plan.assignments.into_iter().map(|pair| pair.output).collect();
+        assert_eq!(outputs, [at("a-x4.png"), at("b-x4.png")]);
+        assert_eq!(plan.left_out, ["1 that are results of others"]);
+        // Whoever names it means it.
+        assert!(assigned(&[&at("a.png"), &at("a-x4.png")], &at("{stem}-x4.png")).is_err());
+    }
+
+    #[test]
+    fn a_tree_keeps_its_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["in/sub/deep", "in/out/sub", "in/.hidden", "elsewhere"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        let files =
+            ["in/a.png", "in/sub/a.jpg", "in/sub/deep/é.gif", "in/out/a.png", "in/.hidden/b.png", "elsewhere/c.png"];
+        for name in files {
+            fs::write(at(name), "").unwrap();
+        }
+        let link = |from: &str, to: &str| std::os::unix::fs::symlink(at(from), at(to)).unwrap();
+        link("elsewhere", "in/sub/away");
+        link("in", "in/sub/around");
+        link("elsewhere/c.png", "in/sub/c.png");
+        link("in/a.png", "in/sub/d.png");
+        let plan = planned(&[&at("in")], Some(&at("in/out")), true).unwrap();
+        let outputs: Vec<_> = plan.assignments.iter().map(|pair| pair.output.clone()).collect();
+        let expected = ["a.png", "sub/a.jpg", "sub/d.png", "sub/deep/é.png"];
+        assert_eq!(outputs, expected.map(|name| at("in/out").join(name)));
+        assert_eq!(plan.left_out, ["1 link out of the folder"]);
+        let template = planned(&[&at("in")], Some(&at("x/{stem}-x4.{extension}")), true).unwrap();
+        assert!(template.assignments.iter().any(|pair| pair.output == at("x/sub/deep/é-x4.png")));
+        assert_eq!(planned(&[&at("in")], Some(&at("flat")), false).unwrap().assignments.len(), 1);
+    }
+
+    #[test]
     fn a_folder_gives_its_pictures_sorted() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["b.png", "a.jpg", "notes.txt", "c.WEBP"] {
+        for name in ["b.png", "a.jpg", "notes.txt", "c.WEBP", "d.HEIC", "e.avif", "f.heic"] {
             fs::write(folder.path().join(name), "").unwrap();
         }
         let output = folder.path().join("out");
-        let expected = ["a.jpg", "b.png", "c.WEBP"].map(|name| output.join(name));
-        assert_eq!(assigned(&[folder.path()], &output).unwrap(), expected);
+        let plan = planned(&[folder.path()], Some(&output), false).unwrap();
+        let outputs: Vec<_> = plan.assignments.into_iter().map(|pair| pair.output).collect();
+        assert_eq!(outputs, ["a.jpg", "b.png", "c.WEBP"].map(|name| output.join(name)));
+        assert_eq!(plan.left_out, ["1 .avif, which is not read", "2 .heic, which are not read"]);
     }
 
     #[test]
@@ -202,6 +323,9 @@ mod tests {
         fs::write(&input, "").unwrap();
         let twice = assigned(&[Path::new("x/a.png"), Path::new("y/a.png")], folder.path());
         assert!(matches!(twice, Err(Failure::Usage(text)) if text.contains("both x/a.png and y/a.png")));
+        // Two formats that become one.
+        let twice = assigned(&[Path::new("x/a.png"), Path::new("x/a.bmp")], folder.path());
+        assert!(matches!(twice, Err(Failure::Usage(text)) if text.contains("both x/a.png and x/a.bmp")));
         assert!(matches!(assigned(&[&input], &input), Err(Failure::Usage(_))));
         assert!(matches!(assigned(&[folder.path()], folder.path()), Err(Failure::Usage(_))));
     }

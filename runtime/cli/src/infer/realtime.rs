@@ -1,5 +1,6 @@
 //! `runtime infer` with a real-time network.
 
+use std::path::Path;
 use std::time::Instant;
 
 use serde_json::json;
@@ -19,12 +20,13 @@ use super::frames::{open, writer_of};
 use super::kind::has_frames;
 use super::picture::{Opening, Writing};
 use super::plan::Assignment;
+use super::standard::Piped;
 use super::told::say;
 
 /// Refuses options and names that do not go with such an engine.
 pub(super) fn check(assignments: &[Assignment], arguments: &Arguments) -> CommandResult {
     let other = arguments.running.tiling().or_else(|| arguments.depth.given());
-    let other = other.or(arguments.resume.then_some("--resume"));
+    let other = other.or(arguments.resume.then_some("--resume")).or(arguments.outscale.map(|_| "--outscale"));
     if let Some(option) = other {
         return Err(Failure::Usage(format!("{option} does not go with a real-time network")));
     }
@@ -44,6 +46,7 @@ pub(super) fn run(
     environment: &Environment,
     assignments: &[Assignment],
     cancel: &Cancel,
+    piped: &Piped,
     started: Instant,
 ) -> CommandResult {
     let options = Options {
@@ -53,8 +56,10 @@ pub(super) fn run(
         pace: arguments.realtime.pace(),
     };
     let executor = Executor::new(Player::new(environment, engine, options)?, 1)?;
-    let made = executor.submit(request(assignments, arguments), cancel)?.wait()?;
-    let output = &arguments.output;
+    let made = executor.submit(request(assignments, arguments, piped), cancel)?.wait()?;
+    // Of several pictures, the folder; where no name was given, that of the first one.
+    let first = assignments.first().map_or(Path::new(""), |pair| pair.output.as_path());
+    let output = arguments.output().unwrap_or(first);
     if arguments.json {
         let player = executor.task();
         let mut everything = json!({
@@ -70,9 +75,9 @@ pub(super) fn run(
         if let (Some(object), serde_json::Value::Object(more)) = (everything.as_object_mut(), json!(made)) {
             object.extend(more);
         }
-        return Ok(say(output, &format!("{everything:#}"))?);
+        return Ok(say(Some(output), &format!("{everything:#}"))?);
     }
-    Ok(say(output, &format!("{}: {}", output.display(), line(&made)))?)
+    Ok(say(Some(output), &format!("{}: {}", output.display(), line(&made)))?)
 }
 
 fn line(made: &Statistics) -> String {
@@ -87,8 +92,8 @@ fn line(made: &Statistics) -> String {
 }
 
 /// The request for the stream, or for the pictures that are its frames.
-fn request(assignments: &[Assignment], arguments: &Arguments) -> Request {
-    let (assignments, opening, writing) = (assignments.to_vec(), arguments.opening(), arguments.writing());
+fn request(assignments: &[Assignment], arguments: &Arguments, piped: &Piped) -> Request {
+    let (assignments, opening, writing) = (assignments.to_vec(), arguments.opening(piped), arguments.writing());
     let (raw, matrix) = (arguments.raw, arguments.matrix);
     Request::new(move || match assignments.as_slice() {
         [one] if has_frames(&one.input, raw) => {
@@ -133,8 +138,8 @@ impl FrameStream for Pictures {
         let source = self.opening.open(&input)?;
         let mut header = source.header().clone();
         header.colour = header.colour.without_alpha();
-        let writer = self.writing.create(&output, header)?;
-        Ok(Some((Box::new(source), Box::new(writer))))
+        let writer = self.writing.create(&output, header, source.format())?;
+        Ok(Some((Box::new(source), writer)))
     }
 
     fn finish(self: Box<Self>) -> Result<()> {

@@ -1,8 +1,9 @@
 //! What the user is told while pictures are on their way.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,10 @@ use super::super::failure::error_text;
 use super::arguments::Arguments;
 use super::feed::Item;
 use super::frames::added;
-use super::kind::is_standard_stream;
+use super::kind::{has_frames, is_standard_stream};
+use super::made_of;
 use super::plan::Assignment;
+use super::record::Record;
 
 /// How often the bar is looked after.
 const TICK: Duration = Duration::from_millis(100);
@@ -31,6 +34,10 @@ pub(super) struct Told<'t> {
     all: usize,
     cancel: &'t Cancel,
     progress: Progress,
+    /// One bar for all of several pictures, instead of one for the tiles of each.
+    together: bool,
+    /// Where what is made is recorded.
+    record: Option<RefCell<Record>>,
     /// What each assignment became.
     files: BTreeMap<usize, Value>,
     /// Streams so far: when they began, and their frames together.
@@ -45,14 +52,28 @@ pub(super) struct Told<'t> {
 }
 
 impl<'t> Told<'t> {
-    pub(super) fn new(arguments: &'t Arguments, assignments: &'t [Assignment], all: usize, cancel: &'t Cancel) -> Self {
+    pub(super) fn new(
+        arguments: &'t Arguments,
+        assignments: &'t [Assignment],
+        all: usize,
+        cancel: &'t Cancel,
+        record: Option<RefCell<Record>>,
+    ) -> Self {
+        let together = assignments.len() > 1;
+        let has_film = assignments.iter().any(|pair| has_frames(&pair.input, arguments.raw));
+        // The result of a picture is told on the way; many of them, and a film, take longer.
+        let progress = if together || has_film { Progress::new() } else { Progress::on_terminal() };
+        if together {
+            progress.begin("infer", Some(assignments.len() as u64), Unit::Count("pictures"));
+        }
         Self {
             arguments,
             assignments,
             all,
             cancel,
-            // What is made is told on the way.
-            progress: Progress::on_terminal(),
+            progress,
+            together,
+            record,
             files: BTreeMap::new(),
             streams: BTreeMap::new(),
             failures: Vec::new(),
@@ -65,10 +86,14 @@ impl<'t> Told<'t> {
     /// Waits for something that was submitted, and tells what became of it.
     pub(super) fn hear(&mut self, item: Item) {
         match item {
-            Item::Picture(owner, handle) => match self.wait(owner, &handle) {
-                Ok(statistics) => self.made(owner, &statistics, 1),
-                Err(error) => self.failed(owner, error),
-            },
+            Item::Picture(owner, handle) => {
+                match self.wait(owner, &handle) {
+                    Ok(statistics) => self.made(owner, &statistics, 1),
+                    Err(error) => self.failed(owner, error),
+                }
+                self.one_more();
+            }
+            Item::Begun(owner, frames) => self.begin_stream(owner, frames),
             Item::Frame(owner, handle, unwanted) => {
                 self.streams.entry(owner).or_insert_with(|| (Instant::now(), None));
                 if self.files.contains_key(&owner) {
@@ -84,27 +109,58 @@ impl<'t> Told<'t> {
                     }
                 }
             }
-            Item::Broken(owner, error) => self.failed(owner, error),
-            Item::Ended(owner, writer) => self.end_stream(owner, writer),
+            Item::Broken(owner, error) => {
+                self.failed(owner, error);
+                self.one_more();
+            }
+            Item::Ended(owner, writer) => {
+                self.end_stream(owner, writer);
+                self.one_more();
+            }
         }
     }
 
     /// The result, with a bar until it is there.
     fn wait(&self, owner: usize, handle: &Handle<Statistics>) -> Result<Statistics> {
         let mut begun = None;
+        let is_frame = self.streams.contains_key(&owner);
+        let name = self.name_of(owner);
         loop {
             if let Some(result) = handle.wait_for(TICK) {
                 return result;
             }
             let now = handle.progress();
-            if now.total.is_some() && begun != now.total {
+            // A film counts its frames.
+            let Some(tiles) = now.total.filter(|_| !is_frame) else { continue };
+            if self.together {
+                self.progress.rename(&format!("{name} (tile {} of {tiles})", now.done.saturating_add(1).min(tiles)));
+                continue;
+            }
+            if begun != now.total {
                 begun = now.total;
-                let name = self.assignments[owner].input.file_name().unwrap_or_default().to_string_lossy();
-                self.progress.begin(name, now.total, Unit::Count("tiles"));
+                self.progress.begin(name.clone(), now.total, Unit::Count("tiles"));
             }
-            if begun.is_some() {
-                self.progress.set(now.done);
-            }
+            self.progress.set(now.done);
+        }
+    }
+
+    fn name_of(&self, owner: usize) -> String {
+        self.assignments[owner].input.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// One more of several pictures is done.
+    fn one_more(&self) {
+        if self.together {
+            self.progress.add(1);
+        }
+    }
+
+    fn begin_stream(&mut self, owner: usize, frames: Option<u64>) {
+        self.streams.entry(owner).or_insert_with(|| (Instant::now(), None));
+        if self.together {
+            self.progress.rename(&self.name_of(owner));
+        } else {
+            self.progress.begin(self.name_of(owner), frames, Unit::Rate("frames"));
         }
     }
 
@@ -116,11 +172,21 @@ impl<'t> Told<'t> {
             Some((sum, frames)) => (added(sum, &statistics, elapsed), frames + 1),
             None => (statistics, 1),
         });
+        let frames = sum.as_ref().map_or(0, |(_, frames)| *frames);
+        if self.together {
+            self.progress.rename(&format!("{} (frame {frames})", self.name_of(owner)));
+        } else {
+            self.progress.set(frames);
+        }
     }
 
     fn made(&mut self, owner: usize, statistics: &Statistics, frames: u64) {
         let assignment = &self.assignments[owner];
-        let line = || say(&self.arguments.output, &line(assignment, statistics, frames));
+        if let Some(record) = &self.record {
+            let inputs = made_of(&assignment.input, self.arguments);
+            record.borrow_mut().add(&assignment.output, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>());
+        }
+        let line = || say(self.arguments.output(), &line(assignment, statistics, frames));
         if !self.arguments.json
             && let Err(error) = self.progress.suspend(line)
         {
@@ -169,8 +235,8 @@ impl<'t> Told<'t> {
 }
 
 /// Prints a result; on standard error where standard output is for frames.
-pub(crate) fn say(output: &Path, text: &str) -> Result<(), PrintError> {
-    if is_standard_stream(output) {
+pub(crate) fn say(output: Option<&Path>, text: &str) -> Result<(), PrintError> {
+    if output.is_some_and(is_standard_stream) {
         report(text);
         return Ok(());
     }

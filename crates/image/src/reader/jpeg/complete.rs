@@ -27,16 +27,20 @@ pub(super) struct Complete {
 /// Reads all scans of `bytes`, a file up to its end marker.
 ///
 /// # Errors
-/// What is missing or impossible, for a person.
-pub(super) fn check(bytes: &[u8]) -> Result<Complete, Problem> {
+/// What is missing or impossible, for a person, and the part of the picture for which there is data, of 1.
+pub(super) fn check(bytes: &[u8]) -> Result<Complete, (Problem, f64)> {
     let mut picture = None;
+    read_scans(bytes, &mut picture).map_err(|problem| (problem, picture.map_or(0.0, |picture| picture.covered)))
+}
+
+fn read_scans(bytes: &[u8], picture: &mut Option<Picture>) -> Result<Complete, Problem> {
     let mut tables = Tables::default();
     let mut scans = 0;
     let mut segments = Segments::of(bytes);
     while let Some((marker, data)) = segments.next() {
         match marker {
             // Baseline, extended sequential and progressive, with Huffman codes (B.2.2). The decoder refuses others.
-            0xc0..=0xc2 => picture = Some(Picture::parse(data, marker == 0xc2)?),
+            0xc0..=0xc2 => *picture = Some(Picture::parse(data, marker == 0xc2)?),
             HUFFMAN_TABLES => tables.define(data)?,
             RESTART_INTERVAL => tables.restart_interval = read_u16(data, 0).ok_or("a restart interval is cut")?.into(),
             START_OF_SCAN => {
@@ -50,7 +54,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<Complete, Problem> {
             _ => {}
         }
     }
-    let picture = picture.ok_or("it has no header")?;
+    let picture = picture.as_ref().ok_or("it has no header")?;
     picture.check_scans()?;
     Ok(Complete { several_scans: scans > 1 || picture.progressive })
 }
@@ -134,6 +138,8 @@ struct Picture {
     /// Units of interleaved data across and down.
     units: [usize; 2],
     components: Vec<Component>,
+    /// The part of the picture that has got its first coefficients, of 1.
+    covered: f64,
 }
 
 impl Picture {
@@ -160,7 +166,7 @@ impl Picture {
             let own = [blocks(width, 0), blocks(height, 1)];
             Component { id: part[0], sampling, own, padded, lowest_bit: [None; COEFFICIENTS], history }
         };
-        Ok(Self { progressive, units, components: parts.iter().map(component).collect() })
+        Ok(Self { progressive, units, components: parts.iter().map(component).collect(), covered: 0.0 })
     }
 
     /// Reads the data of one scan. `header` is the content of its segment (B.2.3).
@@ -208,7 +214,11 @@ impl Picture {
             format!("the data of its scan ends at {:.0} % of the picture", 100.0 * row as f64 / units[1].max(1) as f64)
         };
         let mut until_restart = tables.restart_interval;
+        let is_first = matches!(kind, Kind::Sequential | Kind::First) && parts.iter().any(|(at, ..)| *at == 0);
         for row in 0..units[1] {
+            if is_first {
+                self.covered = self.covered.max(row as f64 / units[1] as f64);
+            }
             for column in 0..units[0] {
                 if tables.restart_interval > 0 {
                     if until_restart == 0 {
@@ -230,6 +240,9 @@ impl Picture {
                     }
                 }
             }
+        }
+        if is_first {
+            self.covered = 1.0;
         }
         Ok(())
     }

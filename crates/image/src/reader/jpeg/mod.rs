@@ -15,7 +15,8 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 use super::{Colour, Decoded, Depth, Header, Opening, srgb};
 use crate::Size;
 use crate::error::Result;
-use segments::{is_inverted, length_of_image};
+use crate::exif::Found;
+use segments::{density, is_inverted, length_of_image};
 
 /// What a decoder holds for a picture whose coefficients come in several scans: 16 bits for each sample.
 const COEFFICIENT_BYTES: u64 = 2;
@@ -38,6 +39,7 @@ impl Opening<'_> {
         self.check_size(size)?;
         let orientation =
             decoder.exif().and_then(|exif| Orientation::from_exif_chunk(exif)).unwrap_or(Orientation::NoTransforms);
+        let found = decoder.exif().map_or_else(Found::default, |exif| Found::of_chunk(exif));
         let (colour, decoded_as) = match decoder.input_colorspace() {
             Some(ColorSpace::Luma) => (Colour::Grey, ColorSpace::Luma),
             Some(ColorSpace::YCbCr | ColorSpace::RGB) => (Colour::Rgb, ColorSpace::RGB),
@@ -49,7 +51,7 @@ impl Opening<'_> {
                 );
             }
         };
-        let mut header = Header { size, colour, depth: Depth::Eight, icc_profile: decoder.icc_profile() };
+        let mut header = Header { icc_profile: decoder.icc_profile(), ..Header::new(size, colour, Depth::Eight) };
         let length = self.check_whole(&header, "has to be decoded whole")?;
         match complete::check(&bytes) {
             Ok(complete) if complete.several_scans => {
@@ -57,7 +59,10 @@ impl Opening<'_> {
                 self.check_decoded("this JPEG comes in several scans, which have to be held together", held)?;
             }
             Ok(_) => {}
-            Err(problem) => self.tolerate(self.damaged(problem))?,
+            Err((problem, part)) => {
+                self.tolerate(self.damaged(problem))?;
+                self.check_part(size, part)?;
+            }
         }
         decoder.set_options(options.jpeg_set_out_colorspace(decoded_as));
         let mut samples = decoder.decode().map_err(|error| self.damaged(error))?;
@@ -65,7 +70,8 @@ impl Opening<'_> {
             return Err(self.damaged(format!("expected {length} samples, found {}", samples.len())));
         }
         if colour != Colour::Rgba {
-            return Ok(Decoded { header, orientation, rows: self.whole(samples) });
+            let decoded = Decoded { orientation, ..Decoded::new(header, self.whole(samples)) };
+            return Ok(decoded.described(found, density(&bytes)));
         }
         if decoded_as == ColorSpace::YCCK {
             samples.as_chunks_mut().0.iter_mut().for_each(cmyk_of_ycck);
@@ -74,8 +80,11 @@ impl Opening<'_> {
             samples.iter_mut().for_each(|sample| *sample = !*sample);
         }
         header.colour = Colour::Rgb;
-        let rows = srgb::from_cmyk(self.path, &mut header, self.whole(samples))?;
-        Ok(Decoded { header, orientation, rows })
+        let (rows, note) = srgb::from_cmyk(self.path, &mut header, self.whole(samples))?;
+        let decoded = Decoded { orientation, ..Decoded::new(header, rows) };
+        let mut decoded = decoded.described(found, density(&bytes));
+        decoded.notes.extend(note);
+        Ok(decoded)
     }
 }
 

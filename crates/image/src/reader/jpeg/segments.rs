@@ -1,9 +1,12 @@
 //! The segments of a JPEG file.
 
+use crate::{Density, DensityUnit};
+
 pub(super) const START_OF_SCAN: u8 = 0xda;
 pub(super) const HUFFMAN_TABLES: u8 = 0xc4;
 pub(super) const RESTART_INTERVAL: u8 = 0xdd;
 pub(super) const APP14: u8 = 0xee;
+const APP0: u8 = 0xe0;
 const START_OF_IMAGE: u8 = 0xd8;
 const END_OF_IMAGE: u8 = 0xd9;
 const TEMPORARY: u8 = 0x01;
@@ -16,6 +19,20 @@ pub(super) fn length_of_image(bytes: &[u8]) -> Option<usize> {
     let mut segments = Segments::of(bytes);
     segments.find(|(marker, _)| *marker == END_OF_IMAGE)?;
     Some(segments.position)
+}
+
+/// The density of the segment JFIF. <https://www.w3.org/Graphics/JPEG/jfif3.pdf>, page 5
+pub(super) fn density(bytes: &[u8]) -> Option<Density> {
+    let mut before_scans = Segments::of(bytes).take_while(|(marker, _)| *marker != START_OF_SCAN);
+    let (_, data) = before_scans.find(|(marker, data)| *marker == APP0 && data.starts_with(b"JFIF\0"))?;
+    let &[unit, a, b, c, d] = data.get(7..12)?.as_array()?;
+    let unit = match unit {
+        0 => DensityUnit::None,
+        1 => DensityUnit::Inch,
+        2 => DensityUnit::Centimetre,
+        _ => return None,
+    };
+    Density::whole(u16::from_be_bytes([a, b]).into(), u16::from_be_bytes([c, d]).into(), unit)
 }
 
 /// Adobe's programs write 255 for no ink. They mark their files with a segment APP14 of this name.

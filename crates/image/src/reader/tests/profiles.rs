@@ -75,7 +75,12 @@ fn jpegs_of_adobe_hold_inks_inverted_and_as_luma() {
     let adobe = as_luma.windows(5).position(|bytes| bytes == b"Adobe").unwrap();
     as_luma[adobe + 11] = 2;
     same(&as_luma, [200, 200, 200, 0]);
-    assert!(message(read_bytes("inks.jpg", &jpeg)).contains("CMYK without a colour profile"));
+    // Without a profile: 255 − 55 and 255 − 127, and no black.
+    let (header, bytes) = read_bytes("inks.jpg", &jpeg).unwrap();
+    assert_eq!((header.colour, header.icc_profile), (Colour::Rgb, None));
+    for pixel in bytes.as_chunks::<3>().0 {
+        assert!(pixel.iter().zip([200_u8, 128, 128]).all(|(found, right)| found.abs_diff(right) <= 2), "{pixel:?}");
+    }
 }
 
 #[test]

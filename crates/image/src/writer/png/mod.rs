@@ -14,11 +14,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::thread;
 
+use ::png::PixelDimensions;
 use ::png::text_metadata::ITXtChunk;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use flate2::Compression;
 
-use crate::{Colour, Depth, Header};
+use crate::{CodePoints, Colour, Density, DensityUnit, Depth, Exif, Header};
 use band::{Band, Checksum, Compressed, Task};
 
 /// Bytes of rows in a band. Larger bands are little smaller in the file; smaller ones lose matches at their borders.
@@ -114,9 +115,19 @@ impl<W: Write> Bands<W> {
             Depth::Sixteen | Depth::Float => ::png::BitDepth::Sixteen,
         };
         info.icc_profile = header.icc_profile.clone().map(Into::into);
+        info.exif_metadata =
+            header.metadata.exif.as_ref().and_then(|_| Exif::chunk_of(&header.metadata, header.size)).map(Into::into);
+        info.pixel_dims = header.metadata.density.and_then(Density::in_metres).map(|(unit, [xppu, yppu])| {
+            let unit = if unit == DensityUnit::None { ::png::Unit::Unspecified } else { ::png::Unit::Meter };
+            PixelDimensions { xppu, yppu, unit }
+        });
         info.utf8_text = texts.iter().map(|(keyword, text)| ITXtChunk::new(*keyword, *text)).collect();
         let (row_bytes, pixel) = (info.raw_row_length() - 1, info.bytes_per_pixel());
-        let file = ::png::Encoder::with_info(target, info)?.write_header()?;
+        let mut file = ::png::Encoder::with_info(target, info)?.write_header()?;
+        if let Some(CodePoints { primaries, transfer, full_range }) = header.code_points {
+            // RGB is the only matrix that PNG has.
+            file.write_chunk(::png::chunk::cICP, &[primaries, transfer, 0, full_range.into()])?;
+        }
         Ok(Self {
             file,
             compression: PngCompression::default(),

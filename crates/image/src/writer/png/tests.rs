@@ -39,7 +39,7 @@ fn written(header: &Header, rows: &[u8], compression: PngCompression, threads: u
 }
 
 fn header(width: u32, height: u32, colour: Colour, depth: Depth) -> Header {
-    Header { size: Size { width, height }, colour, depth, icc_profile: None }
+    Header::new(Size { width, height }, colour, depth)
 }
 
 /// The samples as `image` decodes them, in the file's byte order.
