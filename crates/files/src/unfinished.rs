@@ -254,8 +254,7 @@ mod tests {
     fn what_another_user_left_stays_and_nothing_is_waited_for() {
         let parent = tempfile::tempdir().unwrap();
         let path = |name: &str| parent.path().join(name);
-        let [folder, file, link] =
-            ["a", "b", "c"].map(|first| path(&format!(".tileforge-{first}aaaaa123456.partial")));
+        let [folder, file, link] = ["a", "b", "c"].map(|first| path(&format!(".tileforge-{first}aaaaa123456.partial")));
         let precious = path("precious");
         fs::create_dir_all(folder.join("inner")).unwrap();
         fs::create_dir_all(&precious).unwrap();

@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let skipped = all - assignments.len();
     let engine_seconds = started.elapsed().as_secs_f64();
     let environment = environment()?;
-    let cancel = stopped_by_signals()?;
+    let cancel = stopped_by_signals();
     if gives_depth {
         let (fail_fast, json) = (arguments.fail_fast, arguments.json);
         let work = Each { assignments: &assignments, all, cancel: &cancel, fail_fast, json };
