@@ -23,7 +23,7 @@ static STOPPING: AtomicBool = AtomicBool::new(false);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// From now on, Ctrl-C and the signals that ask a process to end remove everything unfinished and end this program with
-/// [`Exit::Stopped`]. Signals that this program was started to ignore, as `nohup` does, are still ignored.
+/// [`Exit::Stopped`]; one more ends it at once. Signals that this program was started to ignore, as `nohup` does, are still ignored.
 ///
 /// A file that gets larger than the system allows is an error from now on, as on a full disk, and ends nothing at once.
 pub fn stop_on_signals() {
@@ -68,12 +68,13 @@ fn arrived() {
     let first = FIRST.lock().unwrap_or_else(PoisonError::into_inner).take();
     match first {
         Some(work) => work(),
-        None => stop(),
+        // In a thread of its own: removing may wait for a disk, and one more signal ends that, too.
+        None if !STOPPING.swap(true, Ordering::SeqCst) => drop(thread::spawn(stop)),
+        None => end_at_once(),
     }
 }
 
 fn stop() {
-    STOPPING.store(true, Ordering::SeqCst);
     unfinished::abandon_all();
     let (said, hear) = mpsc::channel();
     thread::spawn(move || {
@@ -81,7 +82,11 @@ fn stop() {
         let _ = said.send(());
     });
     let _ = hear.recv_timeout(LAST_WORDS);
-    // Without the destructors of libraries, whose threads still work.
+    end_at_once();
+}
+
+/// Ends the process without the destructors of libraries, whose threads still work.
+fn end_at_once() {
     signal_hook::low_level::exit(i32::from(Exit::Stopped.code()));
 }
 
