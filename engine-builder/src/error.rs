@@ -164,6 +164,19 @@ pub enum Error {
         /// Why it was cut.
         reason: String,
     },
+    /// A server of weights cannot be trusted, or sends its clients where nothing can be had.
+    #[error(transparent)]
+    Download(Box<tileforge_registry::Error>),
+    /// The disk has not as much space.
+    #[error("{}: expected {needed} bytes of free space, found {free}", path.display())]
+    Space {
+        /// The folder of what is kept of the download.
+        path: PathBuf,
+        /// Bytes that are needed.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// No byte of a file came.
     #[error("{url}: cannot be downloaded: {reason}")]
     NoDownload {

@@ -1,16 +1,21 @@
 //! Downloads of weights: resumed where they were cut, and checked before they get their name.
 
 use crate::{Error, FileFacts, ModelFile, Origin, Result, weights};
-use std::fs::{self, OpenOptions, TryLockError};
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tileforge_engine::digest::{FileDigest, sha256_file};
-use tileforge_files::{TEXT_MAXIMUM_BYTES, Transfer};
-use tileforge_registry::http;
-use tileforge_registry::partial::{Ended, NotKept, Partial};
-use ureq::Agent;
-use ureq::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_RANGE, RANGE};
+use tileforge_engine::digest::sha256_file;
+use tileforge_files::{Kept, NotKept, Transfer};
+use tileforge_registry::Error as HttpError;
+use tileforge_registry::download::{Asked, Expected, Problem, Source, download, forget};
+use tileforge_registry::http::{self, Address, Client};
+use ureq::http::header::{IF_RANGE, RANGE};
+
+/// No weights have more bytes. Where no length is published, a server may not say more.
+const FILE_MAXIMUM_BYTES: u64 = 256 << 30;
+
+/// The file in the folder of what is kept of a download.
+const CONTENT: &str = "content";
 
 /// A hub with Hugging Face's addresses.
 #[derive(Debug, Clone)]
@@ -41,9 +46,7 @@ pub struct Fetched {
 /// or length than was published. What was downloaded stays beside the file's place, and the next call goes on from
 /// there; a file of a wrong digest is removed.
 pub fn fetch(model: &ModelFile, folder: &Path, hub: &Hub, progress: &mut dyn Transfer) -> Result<Vec<Fetched>> {
-    let certificates = http::system_certificates();
-    let has_certificates = !certificates.is_empty();
-    let agent = http::agent(hub.patience, certificates, false);
+    let client = Client::new(hub.patience, http::system_certificates());
     let mut fetched = Vec::new();
     for (file, facts) in &model.files {
         let beside = model.path.with_file_name(file);
@@ -58,13 +61,11 @@ pub fn fetch(model: &ModelFile, folder: &Path, hub: &Hub, progress: &mut dyn Tra
         if hub.is_offline {
             return Err(Error::Offline { model: model.name.clone(), url });
         }
-        if url.starts_with("https:") && !has_certificates {
-            return Err(Error::NoCertificates { url });
-        }
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|e| Error::file(parent, "create", e))?;
         }
-        let download = Download { agent: &agent, url: &url, token, path: &path, facts };
+        let address = Address::parse(&url).map_err(|reason| Error::Server { url, reason })?;
+        let download = Download { client: &client, address, token, path: &path, facts };
         let downloaded = download.run(&format!("{}/{file}", model.name), progress)?;
         fetched.push(Fetched { path, downloaded });
     }
@@ -87,8 +88,8 @@ fn address<'h>(model: &ModelFile, file: &str, hub: &'h Hub) -> Result<(String, O
 }
 
 struct Download<'a> {
-    agent: &'a Agent,
-    url: &'a str,
+    client: &'a Client,
+    address: Address,
     token: Option<&'a str>,
     path: &'a Path,
     facts: &'a FileFacts,
@@ -97,147 +98,109 @@ struct Download<'a> {
 impl Download<'_> {
     /// Downloads the file, and gives it its name once its digest is right. Returns the bytes that were downloaded.
     fn run(&self, name: &str, progress: &mut dyn Transfer) -> Result<u64> {
-        let part = self.beside(".part");
-        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&part);
-        let file = file.map_err(|e| Error::file(&part, "create", e))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::Busy { path: part }),
-            Err(TryLockError::Error(error)) => return Err(Error::file(&part, "lock", error)),
+        let kept = Kept::beside(self.path, || false).map_err(|not_kept| match not_kept {
+            NotKept::File { path, action, source } => Error::File { path, action, source },
+            other => Error::Busy { path: busy(other, self.path) },
+        })?;
+        let part = kept.path().to_owned();
+        let fetched = self.fetch(&kept, name, progress);
+        if fetched.is_ok() || kept.is_empty().unwrap_or(false) {
+            let removed = kept.remove(|_| false).map_err(|e| Error::file(&part, "remove", e));
+            return fetched.and_then(|came| removed.map(|()| came));
         }
-        let mut here = Partial::of(file, None).map_err(|not_kept| self.not_kept(not_kept))?;
-        let ended = here.complete(|here| self.attempt(name, here, progress)).and_then(|ended| match ended {
-            Ended::Complete => Ok(()),
-            Ended::Cut(reason) if here.length() == 0 => Err(Error::NoDownload { url: self.url.to_owned(), reason }),
-            Ended::Cut(reason) => Err(Error::Cut { url: self.url.to_owned(), part: part.clone(), reason }),
-        });
-        if let Err(error) = ended {
-            if here.length() == 0 {
-                remove(&part)?;
-            }
-            return Err(error);
-        }
-        let found = here.digest();
-        self.check(&part, &found)?;
-        here.sync().map_err(|not_kept| self.not_kept(not_kept))?;
-        weights::check_digest(self.path, Some(&weights::record_beside(self.path)), self.facts, &found.sha256)?;
-        fs::rename(&part, self.path).map_err(|e| Error::file(self.path, "rename", e))?;
-        remove(&self.beside(".part.etag"))?;
-        Ok(here.came())
+        fetched
     }
 
-    /// Asks for what is missing, and appends what comes.
-    fn attempt(&self, name: &str, here: &mut Partial, progress: &mut dyn Transfer) -> Result<Ended> {
-        let forget = |here: &mut Partial| here.start_again().map_err(|not_kept| self.not_kept(not_kept));
-        let tag = self.beside(".part.etag");
-        let known = match tileforge_files::read_text(&tag, TEXT_MAXIMUM_BYTES) {
-            Ok(tag) => Some(tag),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Error::file(&tag, "read", error)),
+    fn fetch(&self, kept: &Kept, name: &str, progress: &mut dyn Transfer) -> Result<u64> {
+        let expected = Expected {
+            name,
+            sha256: self.facts.sha256.as_deref(),
+            size: self.facts.size,
+            most: self.facts.size.unwrap_or(FILE_MAXIMUM_BYTES),
         };
-        if known.is_none() && self.facts.sha256.is_none() {
-            // Nothing would tell that the rest is of another file.
-            forget(here)?;
+        let source = Weights { download: self, part: kept.path() };
+        let downloaded = download(kept, CONTENT, &expected, &source, progress)?;
+        let failed = |action| move |source| Error::file(kept.path(), action, source);
+        // What was written survives a loss of power before it has its name.
+        kept.open(CONTENT).and_then(|file| file.sync_all()).map_err(failed("write"))?;
+        let record = weights::record_beside(self.path);
+        let checked = weights::check_digest(self.path, Some(&record), self.facts, &downloaded.digest.sha256);
+        if checked.is_ok() {
+            kept.rename(CONTENT, self.path).map_err(|e| Error::file(self.path, "rename", e))?;
         }
-        let mut request = self.agent.get(self.url);
-        if let Some(token) = self.token {
-            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
-        }
-        if here.length() > 0 {
-            request = request.header(RANGE, format!("bytes={}-", here.length()));
-            // Where the file has changed since, the server sends all of it.
-            if let Some(tag) = known {
-                request = request.header(IF_RANGE, tag);
-            }
-        }
-        let mut answer = match request.call() {
-            Ok(answer) => answer,
-            Err(error) => return Ok(Ended::Cut(error.to_string())),
-        };
-        let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        match answer.status().as_u16() {
-            206 => here.goes_on_with(&answer).map_err(|reason| self.answered(reason))?,
-            200 => {
-                // Everything from the beginning.
-                forget(here)?;
-                match header(ETAG) {
-                    // A weak tag does not name the bytes.
-                    Some(found) if !found.starts_with("W/") => {
-                        fs::write(&tag, found).map_err(|e| Error::file(&tag, "write", e))?;
-                    }
-                    _ => remove(&tag)?,
-                }
-            }
-            416 => {
-                // Nothing is missing, or what is here is of another file.
-                if header(CONTENT_RANGE) == Some(format!("bytes */{}", here.length())) {
-                    return Ok(Ended::Complete);
-                }
-                if here.length() == 0 {
-                    return Err(self.answered("expected the file, found the answer 416, which is for parts".into()));
-                }
-                forget(here)?;
-                remove(&tag)?;
-                return self.attempt(name, here, progress);
-            }
-            status @ (401 | 403) => {
-                return Err(Error::Refused { url: self.url.to_owned(), status, has_token: self.token.is_some() });
-            }
-            404 => return Err(self.answered("there is no such file (404)".into())),
-            status @ (429 | 500..=599) => return Ok(Ended::Cut(format!("the server answered {status}"))),
-            status => return Err(self.answered(format!("expected the file, found the answer {status}"))),
-        }
-        let length = header(CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
-        let length = length.map(|rest| here.length().saturating_add(rest));
-        if let (Some(expected), Some(found)) = (self.facts.size, length)
-            && expected != found
-        {
-            forget(here)?;
-            return Err(self.answered(format!("expected a file of {expected} bytes, found one of {found}")));
-        }
-        let size = length.or(self.facts.size);
-        progress.begin(name, size, here.length());
-        here.append(&mut answer, size, progress).map_err(|not_kept| self.not_kept(not_kept))
-    }
-
-    /// Compares what was downloaded with what was published, and removes it if it is something else.
-    fn check(&self, part: &Path, found: &FileDigest) -> Result<()> {
-        let wrong = match (&self.facts.sha256, self.facts.size) {
-            (Some(expected), _) if *expected.to_ascii_lowercase() != found.sha256 => {
-                format!("expected the SHA-256 {expected}, found {}", found.sha256)
-            }
-            (_, Some(expected)) if expected != found.bytes => {
-                format!("expected {expected} bytes, found {}", found.bytes)
-            }
-            _ => return Ok(()),
-        };
-        remove(part)?;
-        remove(&self.beside(".part.etag"))?;
-        Err(self.answered(format!("{wrong}: it is another file than the published one, and was removed")))
-    }
-
-    fn not_kept(&self, not_kept: NotKept) -> Error {
-        match not_kept {
-            NotKept::File { action, source } => Error::file(&self.beside(".part"), action, source),
-            NotKept::TooLong => self.answered("more bytes came than the file has".into()),
-        }
-    }
-
-    fn answered(&self, reason: String) -> Error {
-        Error::Server { url: self.url.to_owned(), reason }
-    }
-
-    fn beside(&self, ending: &str) -> PathBuf {
-        let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        name.push(ending);
-        self.path.with_file_name(name)
+        // A file that is not the recorded one is of no use to another download.
+        forget(kept, CONTENT).map_err(failed("clear"))?;
+        checked.map(|()| downloaded.came)
     }
 }
 
-/// Removes a file, if it is there.
-fn remove(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file(path, "remove", error)),
-        _ => Ok(()),
+/// The folder that another process uses.
+fn busy(not_kept: NotKept, place: &Path) -> PathBuf {
+    match not_kept {
+        NotKept::Busy { path } => path,
+        _ => place.to_owned(),
+    }
+}
+
+/// A file on a server of weights.
+struct Weights<'a> {
+    download: &'a Download<'a>,
+    /// Where it is kept.
+    part: &'a Path,
+}
+
+impl Weights<'_> {
+    fn url(&self) -> String {
+        self.download.address.to_string()
+    }
+
+    fn answered(&self, reason: String) -> Error {
+        Error::Server { url: self.url(), reason }
+    }
+}
+
+impl Source for Weights<'_> {
+    type Error = Error;
+    const IS_IMMUTABLE: bool = false;
+
+    fn ask(&self, start: u64, version: Option<&str>) -> Result<Asked> {
+        let mut headers = Vec::new();
+        if start > 0 {
+            headers.push((RANGE, format!("bytes={start}-")));
+            // Where the file has changed since, the server sends all of it.
+            headers.extend(version.map(|version| (IF_RANGE, version.to_owned())));
+        }
+        let token = self.download.token.map(|token| format!("Bearer {token}"));
+        let answer = match self.download.client.get(&self.download.address, &headers, token.as_deref()) {
+            Ok(answer) => answer,
+            Err(HttpError::Unreachable { reason, .. }) => return Ok(Asked::Cut(reason)),
+            Err(HttpError::NoCertificates { url }) => return Err(Error::NoCertificates { url }),
+            Err(error) => return Err(Error::Download(Box::new(error))),
+        };
+        match answer.status() {
+            200 | 206 | 416 => Ok(Asked::Answer(answer)),
+            status @ (401 | 403) if answer.is_from_origin => {
+                Err(Error::Refused { url: self.url(), status, has_token: self.download.token.is_some() })
+            }
+            404 => Err(self.answered("there is no such file (404)".into())),
+            status @ (429 | 500..=599) => Ok(Asked::Cut(format!("the server answered {status}"))),
+            status if !answer.is_from_origin => {
+                Err(self.answered(format!("it sent us to {}, which answered {status}", answer.address)))
+            }
+            status => Err(self.answered(format!("expected the file, found the answer {status}"))),
+        }
+    }
+
+    fn failed(&self, problem: Problem) -> Error {
+        match problem {
+            Problem::Cut { reason, kept: 0 } => Error::NoDownload { url: self.url(), reason },
+            Problem::Cut { reason, .. } => Error::Cut { url: self.url(), part: self.part.to_owned(), reason },
+            Problem::Altered { expected, found } => self.answered(format!(
+                "expected {expected}, found {found}: it is another file than the published one, and was removed"
+            )),
+            Problem::Answer(reason) => self.answered(reason),
+            Problem::Space { needed, free } => Error::Space { path: self.part.to_owned(), needed, free },
+            Problem::File { action, source } => Error::file(self.part, action, source),
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::{Digests, Error, FileFacts, MissingWeights, ModelFile, Origin, Result
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use tileforge_files::TEXT_MAXIMUM_BYTES;
+use tileforge_files::{TEXT_MAXIMUM_BYTES, unfinished};
 
 /// The folders that hold weights.
 #[derive(Debug, Clone, Default)]
@@ -132,7 +132,8 @@ pub(crate) fn check_digest(path: &Path, record: Option<&Path>, facts: &FileFacts
 fn write_record(record: &Path, path: &Path, found: &str) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let folder = record.parent().unwrap_or(Path::new(""));
-    let written = fs::create_dir_all(folder).and_then(|()| fs::write(record, format!("{found}  {name}\n")));
+    let written =
+        fs::create_dir_all(folder).and_then(|()| unfinished::write(record, format!("{found}  {name}\n").as_bytes()));
     match written {
         // A folder that others keep: there the digest cannot be recorded, and the weights are used all the same.
         Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {

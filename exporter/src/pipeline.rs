@@ -273,6 +273,7 @@ impl Pipeline {
         let written = self.write(&staged, folder, shapes, hints, storage, progress);
         // The temporary folder is gone when somebody reads the message.
         let reports = written.map_err(|error| error.relocated(&staged, folder))?;
+        let _finishing = unfinished::finishing();
         fs::rename(&staged, folder).map_err(failed(folder, "rename"))?;
         Ok(reports)
     }

@@ -114,11 +114,16 @@ pub fn put_in_place(staging: Temporary, directory: &Path) -> Result<()> {
     make_readable(staging.path()).map_err(|error| error.relocated(staging.path(), directory))?;
     // Much may have happened since the place was chosen.
     refuse_to_replace_anything_but_an_engine(directory)?;
+    // A program that is stopped removes the temporary folder, and must not do so in the middle of this.
+    let finishing = unfinished::finishing();
     if directory.exists() {
         match renameat_with(CWD, staging.path(), CWD, directory, RenameFlags::EXCHANGE) {
             // Now the temporary name holds the older engine, which is removed with it.
             Ok(()) => return Ok(()),
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => return step_aside(staging, directory),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                drop(finishing);
+                return step_aside(staging, directory);
+            }
             Err(error) => return Err(Error::file(directory, "replace", error.into())),
         }
     }
@@ -131,6 +136,7 @@ pub fn put_in_place(staging: Temporary, directory: &Path) -> Result<()> {
 fn step_aside(staging: Temporary, directory: &Path) -> Result<()> {
     let aside = temporary(parent_of(directory))?;
     let old = aside.path().join("old");
+    let _finishing = unfinished::finishing();
     fs::rename(directory, &old).map_err(|e| Error::file(directory, "replace", e))?;
     fs::rename(staging.path(), directory).map_err(|error| {
         // Best effort: the earlier error is reported.

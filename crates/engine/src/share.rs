@@ -4,10 +4,10 @@ use crate::digest::{FileDigest, sha256_file};
 use crate::listing::Listing;
 use crate::{Error, MANIFEST_FILE, Result, exchange};
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use tileforge_files::unfinished;
+use tileforge_files::{owner, unfinished};
 
 /// How many folders deep engines are looked for: `engines/PROFILE/MODEL`.
 const DEPTH: usize = 2;
@@ -17,7 +17,8 @@ const DEPTH: usize = 2;
 ///
 /// Engines of one model share their weights this way. The other file is digested before it takes the place, so that
 /// damage does not spread. On another file system, or one without hard links, the engine keeps its own file. Sharing is
-/// safe because files of engines are never changed in place.
+/// safe because files of engines are never changed in place. That holds for our own programs: a file of another user,
+/// or one that everybody may write, is not shared.
 ///
 /// # Errors
 /// The engine cannot be read, or a file cannot be replaced.
@@ -61,17 +62,23 @@ fn find(folder: &Path, depth: usize, found: &mut impl FnMut(&Path)) {
 
 /// Makes `own` a link to `other` if both have the same content and are not the same file already. Returns whether it
 /// did. `scratch` is a folder outside of the engine, which holds no other files at any time.
+///
+/// Whoever owns a file can change it, now or after a change of its mode, so only this user's own files are linked.
 fn link(other: &Path, own: &Path, digest: &FileDigest, scratch: &Path) -> Result<bool> {
     let (Ok(theirs), Ok(ours)) = (fs::symlink_metadata(other), fs::symlink_metadata(own)) else { return Ok(false) };
     // The mode also says that both are files.
-    if theirs.ino() == ours.ino() || theirs.mode() != ours.mode() {
+    let may_be_shared = |theirs: &Metadata| theirs.mode() == ours.mode() && owner::is_own(theirs);
+    if theirs.ino() == ours.ino() || !may_be_shared(&theirs) {
         return Ok(false);
     }
-    // The link is made under a temporary name and renamed, so there is always a whole file of this name. It is digested
-    // itself, because `other` may be another file by then.
+    // The link is made under a temporary name and renamed, so there is always a whole file of this name. It is looked
+    // at and digested itself, because `other` may be another file by then.
     let Ok(beside) = unfinished::folder_in(scratch) else { return Ok(false) };
     let linked = beside.path().join("file");
-    if fs::hard_link(other, &linked).is_err() || sha256_file(&linked).ok().as_ref() != Some(digest) {
+    if fs::hard_link(other, &linked).is_err()
+        || !fs::symlink_metadata(&linked).is_ok_and(|linked| may_be_shared(&linked))
+        || sha256_file(&linked).ok().as_ref() != Some(digest)
+    {
         return Ok(false);
     }
     fs::rename(linked, own).map_err(|e| Error::file(own, "replace", e))?;

@@ -174,6 +174,7 @@ impl Store {
             // A whole entry would have been returned above, so this one is damaged.
             fs::remove_dir_all(&folder).map_err(failed("remove a damaged entry from"))?;
         }
+        let _finishing = unfinished::finishing();
         fs::rename(staging.path(), &folder).map_err(failed("rename what was compiled in"))?;
         Ok(folder.join(CONTEXT))
     }

@@ -7,7 +7,8 @@
 //! | [`is_plain`] | says whether a name that comes out of a file stays in its folder |
 //! | [`outputs`] | refuses to write over an input, for all programs |
 //! | [`unfinished`] | makes files and folders under temporary names, and removes those that killed programs left |
-//! | [`owner`] | says whether somebody else can change a file |
+//! | [`Kept`] | a folder beside a place that keeps a download until it is whole |
+//! | [`owner`] | says whether another user can change a file |
 //! | [`Transfer`] | is told how far files are that are downloaded or sent |
 
 /// The examples of the README are compiled with the tests.
@@ -15,7 +16,9 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod kept;
 mod link;
+mod live;
 mod name;
 mod open;
 pub mod outputs;
@@ -23,6 +26,7 @@ pub mod owner;
 mod transfer;
 pub mod unfinished;
 
+pub use kept::{Kept, NotKept};
 pub use link::link_or_copy;
 pub use name::is_plain;
 pub use open::{

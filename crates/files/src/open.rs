@@ -7,7 +7,7 @@
 use std::fs::{File, FileType};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags};
@@ -32,6 +32,14 @@ pub enum Refused {
         most: u64,
         /// The file's length.
         found: u64,
+    },
+    /// What is at this path is not this user's own.
+    #[error("expected {expected} of your own, found {found}; remove it, or name another place")]
+    NotOwn {
+        /// What it has to be, with its article.
+        expected: &'static str,
+        /// What is there.
+        found: String,
     },
 }
 
@@ -77,6 +85,29 @@ pub fn open_to_append(path: &Path) -> io::Result<File> {
     // The permissions of any new file.
     let mode = Mode::from_raw_mode(0o666);
     regular(rustix::fs::openat(CWD, path, flags | OFlags::NONBLOCK | OFlags::NOCTTY, mode)?.into())
+}
+
+/// What a path that belongs to this user is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Folder,
+}
+
+/// Opens a regular file or a folder of this user to lock it. A link is not followed.
+pub(crate) fn open_own(path: &Path) -> io::Result<(File, Kind)> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty())?);
+    let found = file.metadata()?;
+    let kind = match found.file_type() {
+        kind if kind.is_file() => Kind::File,
+        kind if kind.is_dir() => Kind::Folder,
+        kind => return Err(not_regular(name_of(kind), false)),
+    };
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok((file, kind))
 }
 
 fn open_folder_at(folder: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
@@ -135,9 +166,14 @@ fn not_regular(found: &'static str, is_folder: bool) -> io::Error {
     io::Error::new(kind, Refused::NotRegular { found })
 }
 
-fn name_of(kind: FileType) -> &'static str {
+/// What a file is, with its article.
+pub(crate) fn name_of(kind: FileType) -> &'static str {
     if kind.is_dir() {
         "a folder"
+    } else if kind.is_file() {
+        "a file"
+    } else if kind.is_symlink() {
+        "a link"
     } else if kind.is_fifo() {
         "a named pipe"
     } else if kind.is_socket() {

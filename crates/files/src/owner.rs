@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Everybody may write.
-const WRITABLE_BY_ALL: u32 = 0o002;
+pub(crate) const WRITABLE_BY_ALL: u32 = 0o002;
 /// In such a folder, entries can be renamed or removed by their owners only.
 const STICKY: u32 = 0o1000;
 
@@ -55,6 +55,16 @@ pub fn check(path: &Path) -> io::Result<Result<(), Untrusted>> {
         }
     }
     Ok(Ok(()))
+}
+
+/// Whether a file or folder belongs to this process's user, and not everybody may write it.
+pub fn is_own(found: &Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw() && found.mode() & WRITABLE_BY_ALL == 0
+}
+
+/// Whether two files are one.
+pub(crate) fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
 fn check_one(path: &Path, metadata: &Metadata, trusted: &[u32]) -> Result<(), Untrusted> {

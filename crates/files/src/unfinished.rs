@@ -1,15 +1,25 @@
 //! Files and folders under temporary names, which are renamed when they are finished.
 //!
-//! Their names are `.tileforge-XXXXXXXXXXXX.partial`. Whoever writes one holds a lock on it, so that the next program
-//! recognises what a killed one has left, and removes it. Nothing of any other name is ever removed.
+//! Their names are `.tileforge-XXXXXXXXXXXX.partial`. The process that writes one holds a lock on it, so that the next
+//! program recognises what a killed one has left, and removes it. Nothing of any other name and of no other user is
+//! ever removed.
+//!
+//! This process knows what it has not finished. A program that is stopped by a signal calls [`abandon_all`], which
+//! removes that.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tempfile::{NamedTempFile, TempDir};
+
+use crate::live::Live;
+use crate::open::{Kind, open_own};
+use crate::owner::is_same;
+
+pub use crate::live::{abandon_all, finishing};
 
 const PREFIX: &str = ".tileforge-";
 const SUFFIX: &str = ".partial";
@@ -22,6 +32,8 @@ pub struct Folder {
     folder: TempDir,
     /// `None` if the file system cannot lock folders. Such folders are never removed by another program.
     _lock: Option<fs::File>,
+    /// After the folder, so that it is forgotten when it is gone.
+    _live: Live,
 }
 
 impl Folder {
@@ -33,17 +45,21 @@ impl Folder {
 
 /// A file that is removed unless it is renamed. It is locked while it is in use.
 #[derive(Debug)]
-pub struct File(NamedTempFile);
+pub struct File {
+    file: NamedTempFile,
+    /// After the file, so that it is forgotten when it is gone.
+    _live: Live,
+}
 
 impl File {
     /// Its path.
     pub fn path(&self) -> &Path {
-        self.0.path()
+        self.file.path()
     }
 
     /// The opened file.
     pub fn as_file(&self) -> &fs::File {
-        self.0.as_file()
+        self.file.as_file()
     }
 
     /// Gives the file its name. An older file of this name is replaced.
@@ -51,7 +67,8 @@ impl File {
     /// # Errors
     /// The file cannot be renamed.
     pub fn rename(self, path: &Path) -> io::Result<()> {
-        self.0.persist(path).map(drop).map_err(|error| error.error)
+        let _finishing = finishing();
+        self.file.persist(path).map(drop).map_err(|error| error.error)
     }
 
     /// Gives the file its name, which must be free.
@@ -59,7 +76,8 @@ impl File {
     /// # Errors
     /// The file cannot be renamed.
     pub fn rename_to_free(self, path: &Path) -> io::Result<()> {
-        self.0.persist_noclobber(path).map(drop).map_err(|error| error.error)
+        let _finishing = finishing();
+        self.file.persist_noclobber(path).map(drop).map_err(|error| error.error)
     }
 }
 
@@ -81,13 +99,15 @@ impl Write for File {
 pub fn folder_in(parent: &Path) -> io::Result<Folder> {
     remove_abandoned(parent);
     loop {
-        let folder = builder().tempdir_in(parent).map_err(without_path)?;
+        let (folder, live) = Live::make(|| builder().tempdir_in(parent), TempDir::path).map_err(without_path)?;
         // Until it is locked, another program may take it for an abandoned one.
         match fs::File::open(folder.path()) {
             Ok(lock) => match lock.try_lock() {
-                Ok(()) if is_still_there(folder.path(), &lock) => return Ok(Folder { folder, _lock: Some(lock) }),
+                Ok(()) if is_still_there(folder.path(), &lock) => {
+                    return Ok(Folder { folder, _lock: Some(lock), _live: live });
+                }
                 Ok(()) | Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(_)) => return Ok(Folder { folder, _lock: None }),
+                Err(TryLockError::Error(_)) => return Ok(Folder { folder, _lock: None, _live: live }),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -107,8 +127,9 @@ pub fn file_in(parent: &Path, mode: u32) -> io::Result<File> {
         remove_abandoned(parent);
     }
     loop {
-        let made = builder().permissions(Permissions::from_mode(mode)).tempfile_in(parent);
-        let file = File(made.map_err(without_path)?);
+        let make = || builder().permissions(Permissions::from_mode(mode)).tempfile_in(parent);
+        let (file, live) = Live::make(make, NamedTempFile::path).map_err(without_path)?;
+        let file = File { file, _live: live };
         match file.as_file().try_lock() {
             Ok(()) if !is_still_there(file.path(), file.as_file()) => {}
             Err(TryLockError::WouldBlock) => {}
@@ -118,7 +139,8 @@ pub fn file_in(parent: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Writes a file as a whole: whoever reads it finds the old content or the new one.
+/// Writes a file as a whole: a reader finds the old content or the new one. A link at this path is replaced, not
+/// followed.
 ///
 /// # Errors
 /// The file cannot be written. An older file is unchanged then.
@@ -155,23 +177,21 @@ fn without_path(error: io::Error) -> io::Error {
 }
 
 fn is_still_there(path: &Path, opened: &fs::File) -> bool {
-    let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-    matches!((fs::symlink_metadata(path), opened.metadata()), (Ok(a), Ok(b)) if same(&a, &b))
+    matches!((fs::symlink_metadata(path), opened.metadata()), (Ok(a), Ok(b)) if is_same(&a, &b))
 }
 
-/// Removes what nobody has locked. What cannot be read or removed belongs to others and does no harm.
+/// Removes what killed programs of this user have left. What other users have is theirs, and does no harm.
 pub fn remove_abandoned(parent: &Path) {
     for path in parent.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()) {
-        let Some(kind) = fs::symlink_metadata(&path).ok().filter(|_| is_unfinished(&path)) else { continue };
-        // Opening anything else, such as a pipe, could wait.
-        if !(kind.is_file() || kind.is_dir()) {
+        if !is_unfinished(&path) {
             continue;
         }
-        if let Ok(lock) = fs::File::open(&path)
+        // Links are not followed, and nothing is waited for: the names in a shared folder may be anything.
+        if let Ok((lock, kind)) = open_own(&path)
             && lock.try_lock().is_ok()
             && is_still_there(&path, &lock)
         {
-            let _ = if kind.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            let _ = if kind == Kind::Folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         }
     }
 }
@@ -227,6 +247,39 @@ mod tests {
         fs::write(parent.path().join("there"), "y").unwrap();
         assert_eq!(file.rename_to_free(&parent.path().join("there")).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(names(parent.path()), ["there"]);
+    }
+
+    /// Needs a user who may give files away.
+    #[test]
+    fn what_another_user_left_stays_and_nothing_is_waited_for() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = |name: &str| parent.path().join(name);
+        let [folder, file, link] = ["a", "b", "c"].map(|first| path(&format!(".tileforge-{first}aaaaa123456.partial")));
+        let precious = path("precious");
+        fs::create_dir_all(folder.join("inner")).unwrap();
+        fs::create_dir_all(&precious).unwrap();
+        fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink(&precious, &link).unwrap();
+        let pipe = path(".tileforge-Pppppp123456.partial");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        for theirs in [&folder, &file] {
+            std::os::unix::fs::chown(theirs, Some(12_345), None)
+                .unwrap_or_else(|error| panic!("{error}; run the tests as root, or with `unshare --map-auto -r`"));
+        }
+        let before = names(parent.path());
+        remove_abandoned(parent.path());
+        assert_eq!(names(parent.path()), before);
+    }
+
+    #[test]
+    fn a_written_file_replaces_a_link_and_does_not_follow_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let (precious, link) = (parent.path().join("precious"), parent.path().join("link"));
+        fs::write(&precious, "old").unwrap();
+        std::os::unix::fs::symlink(&precious, &link).unwrap();
+        write(&link, b"new").unwrap();
+        assert_eq!([&precious, &link].map(|path| fs::read_to_string(path).unwrap()), ["old", "new"]);
     }
 
     #[test]

@@ -150,6 +150,8 @@ fn write(models: &[(&Model, &Path)], mut store: WeightStore<'_>, bytes: u64) -> 
     if let Some((_, path)) = staged.iter().find(|(_, path)| path.is_dir()) {
         return Err(Error::file(path, "write", "there is a folder of this name"));
     }
+    // A program that is stopped leaves all of them or none.
+    let _finishing = tileforge_files::unfinished::finishing();
     staged.into_iter().try_for_each(|(staged, path)| staged.rename(&path))?;
     Ok(report)
 }

@@ -139,6 +139,24 @@ pub enum Error {
         /// The token server's.
         realm: String,
     },
+    /// A server sends its clients from a connection with encryption to one without.
+    #[error("{url}: it sends its clients on to {to}, where nothing is encrypted")]
+    Downgrade {
+        /// The server's address.
+        url: String,
+        /// The other one.
+        to: String,
+    },
+    /// The registry sent us to another server, which asks who we are.
+    #[error("{url}: the registry sent us to {to}, which answers {status}; passwords are for the registry alone")]
+    Elsewhere {
+        /// The registry's address.
+        url: String,
+        /// That of the other server.
+        to: String,
+        /// The HTTP status.
+        status: u16,
+    },
     /// The registry has nothing of this name.
     #[error("{reference}: the registry has nothing of this name")]
     NotThere {
@@ -237,6 +255,8 @@ impl Error {
                 | Self::Certificates { .. }
                 | Self::OpenPassword { .. }
                 | Self::OpenTokenServer { .. }
+                | Self::Downgrade { .. }
+                | Self::Elsewhere { .. }
                 | Self::Refused { .. }
                 | Self::Space { .. }
                 | Self::File { .. }

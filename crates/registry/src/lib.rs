@@ -16,7 +16,7 @@
 //! | [`annotations`] | what an index says of an engine, derived from the engine's manifest |
 //! | [`document`] | the manifests and indexes of the OCI image specification |
 //! | [`http`] | the HTTP client of the programs |
-//! | [`partial`] | a file that is downloaded, whatever server it comes from |
+//! | [`download`] | a file that is downloaded, whatever server it comes from |
 
 /// The examples of the README are compiled with the tests.
 #[cfg(doctest)]
@@ -30,10 +30,10 @@ mod cache;
 mod client;
 mod credentials;
 pub mod document;
+pub mod download;
 mod error;
 pub mod http;
 mod offer;
-pub mod partial;
 mod pull;
 mod push;
 mod reason;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tileforge_engine::exchange::{self, Temporary};
 use tileforge_engine::signature::SIGNATURE_FILE;
 use tileforge_engine::{BundleManifest, Contents, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, PublicKey, manifest_of};
-use tileforge_files::{Transfer, link_or_copy};
+use tileforge_files::Transfer;
 
 use crate::annotations::{self, Lie};
 use crate::blob::{Parts, Wanted};
@@ -104,15 +104,11 @@ fn pull_with(
         })
     });
     // What was refused is of no use to the next pull.
-    if pulled.as_ref().is_err_and(Error::may_go_on) && has_files(parts.path()) {
+    if pulled.as_ref().is_err_and(Error::may_go_on) && !parts.is_empty() {
         return pulled;
     }
     let removed = parts.remove();
     pulled.and_then(|pulled| removed.map(|()| pulled))
-}
-
-fn has_files(folder: &Path) -> bool {
-    folder.read_dir().is_ok_and(|mut entries| entries.next().is_some())
 }
 
 /// An engine in a registry, whose manifests are here and have been checked.
@@ -171,7 +167,7 @@ impl Engine {
         let mut seen = BTreeSet::new();
         let unique: Vec<_> = self.layers.iter().filter(|(_, layer)| seen.insert(&layer.digest)).collect();
         let missing = unique.iter().map(|(_, layer)| layer.size.saturating_sub(parts.length(&layer.digest)));
-        check_space(parts.path(), missing.fold(0_u64, u64::saturating_add))?;
+        parts.check_space(missing.fold(0_u64, u64::saturating_add))?;
         let mut downloaded = 0;
         for (name, layer) in unique {
             downloaded += parts.fetch(registry, &Wanted::new(name, layer), progress)?;
@@ -193,8 +189,7 @@ impl Engine {
             fs::write(&place, bytes).map_err(|e| Error::file(&place, "write", e))?;
         }
         for (name, layer) in &self.layers {
-            let (from, place) = (parts.file(&layer.digest), place_of(name)?);
-            link_or_copy(&from, &place).map_err(|e| Error::file(&place, "write", e))?;
+            parts.place(&layer.digest, &place_of(name)?)?;
         }
         Ok(())
     }
@@ -242,15 +237,6 @@ fn check_layers(
     let listed = contents.files().keys().filter(|path| !read.contains_key(*path));
     let all: BTreeSet<&String> = layers.keys().chain(listed).collect();
     all.into_iter().try_for_each(|path| checked_layer(layers, contents, path).map(drop))
-}
-
-fn check_space(folder: &Path, needed: u64) -> Result<()> {
-    let found = rustix::fs::statvfs(folder).map_err(|error| Error::file(folder, "inspect", error.into()))?;
-    let free = found.f_bavail.saturating_mul(found.f_frsize);
-    if needed > free {
-        return Err(Error::Space { path: folder.to_owned(), needed, free });
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -341,7 +327,8 @@ pub(crate) mod tests {
     #[test]
     fn an_engine_that_no_disk_holds_is_not_begun() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(check_space(folder.path(), 1).is_ok());
-        assert!(matches!(check_space(folder.path(), u64::MAX), Err(Error::Space { .. })));
+        let parts = Parts::beside(&folder.path().join("engine"), false).unwrap();
+        assert!(parts.check_space(1).is_ok());
+        assert!(matches!(parts.check_space(u64::MAX), Err(Error::Space { .. })));
     }
 }

@@ -62,6 +62,7 @@ impl RuntimeCache {
                 std::fs::write(staging.path().join(file), bytes).map_err(failed("write to"))?;
             }
         }
+        let _finishing = unfinished::finishing();
         match std::fs::rename(staging.path(), &self.folder) {
             // Another program was faster.
             Err(_) if self.folder.is_dir() => Ok(()),

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use crate::exit::Exit;
 use crate::output::report;
+use crate::signals::wait_if_stopping;
 
 /// Why a command failed, in the words of its program.
 pub trait Failure {
@@ -16,6 +17,7 @@ pub trait Failure {
 
 /// Reports a failure on standard error, and gives the exit code of the program.
 pub fn end<F: Failure>(result: Result<(), F>) -> ExitCode {
+    wait_if_stopping();
     let Err(failure) = result else { return Exit::Done.into() };
     if let Some(text) = failure.text() {
         report(&format!("error: {text}"));

@@ -10,6 +10,7 @@
 //! | [`Exit`] | the exit codes of all programs, and their help text |
 //! | [`Failure`], [`end`] | why a command failed, and how that ends the program |
 //! | [`explain_bus_errors`] | names the file that was cut while it was mapped |
+//! | [`stop_on_signals`] | ends the program at a signal, without unfinished files |
 //! | [`Progress`] | how far long work is: a bar on a terminal, a line now and then elsewhere |
 //! | [`print_completions`], [`print_manual`] | completions for a shell, manual pages |
 //! | [`number`] | a parser for finite numbers in a range |
@@ -32,6 +33,7 @@ mod manual;
 mod number;
 mod output;
 mod progress;
+mod signals;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod unit;
@@ -49,4 +51,5 @@ pub use manual::print_manual;
 pub use number::number;
 pub use output::{PrintError, print, print_json, report};
 pub use progress::Progress;
+pub use signals::{leave_signals_to_parent, on_first_signal, stop_on_signals};
 pub use unit::Unit;

@@ -43,6 +43,12 @@ pub(super) fn on(error: &Error) -> Option<String> {
         Error::NoCertificates { .. } => {
             "install the system's package `ca-certificates`, or set SSL_CERT_FILE to a file of certificates".into()
         }
+        Error::Download(error) => match error.as_ref() {
+            RegistryError::UnknownAuthority { .. } => {
+                "set SSL_CERT_FILE to a file with the certificate of its authority".into()
+            }
+            _ => return None,
+        },
         Error::Busy { .. } => "wait for it".into(),
         Error::PipelineFile { .. } => {
             "give a folder in diffusers' layout that has them, as in `--config stable-diffusion-v1-5`, or take one \

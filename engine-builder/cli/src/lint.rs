@@ -5,6 +5,7 @@ use super::{CommandResult, build::plan_program, environment, result, result_json
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use tileforge_engine::exchange;
 use tileforge_engine_builder::lint::{Report, Severity, Target, lint, lint_with_builder};
 use tileforge_engine_builder::rtx::PlanBuilder;
 use tileforge_engine_builder::{Error, Progress};
@@ -62,11 +63,7 @@ fn by_builder(
 ) -> Result<Report, super::Failure> {
     let environment = environment(ort_lib)?;
     let builder = PlanBuilder::beside(environment.library(), &plan_program()?).map_err(Error::Plan)?;
-    let scratch = tempfile::tempdir().map_err(|source| Error::File {
-        path: std::env::temp_dir(),
-        action: "create a folder in",
-        source,
-    })?;
+    let scratch = exchange::temporary(&std::env::temp_dir())?;
     let shown = Shown::default();
     let report = lint_with_builder(model, &builder, capabilities, scratch.path(), &mut |step| {
         if step.step == 0 {

@@ -180,6 +180,10 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     start_log();
     explain_bus_errors();
+    match &arguments.command {
+        Command::BuildPlan => terminal::leave_signals_to_parent(),
+        _ => terminal::stop_on_signals(),
+    }
     terminal::end(match &arguments.command {
         Command::Build(build) => build::run(build, arguments.ort_lib.as_deref()),
         Command::Rebuild(rebuild) => build::rebuild::run(rebuild, arguments.ort_lib.as_deref()),

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tileforge_engine::WEIGHTS_FILE;
 use tileforge_engine::digest::{hexadecimal, sha256_file};
-use tileforge_files::TEXT_MAXIMUM_BYTES;
+use tileforge_files::{TEXT_MAXIMUM_BYTES, unfinished};
 use tileforge_graph::WeightStorage;
 use tileforge_graph::rewrite::{kept_bytes, segments};
 use tileforge_session::{Environment, Session, SessionOptions, Tensor};
@@ -128,10 +128,7 @@ fn cache_key(environment: &Environment, file: &Path, calibration: &CalibrationSa
 fn keep(path: &Path, statistics: &Statistics) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    serde_json::to_writer(&mut file, statistics)?;
-    file.persist(path)?;
-    Ok(())
+    unfinished::write(path, &serde_json::to_vec(statistics)?)
 }
 
 #[cfg(test)]

@@ -174,6 +174,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     start_log();
     explain_bus_errors();
+    terminal::stop_on_signals();
     terminal::end(match &arguments.command {
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Export(arguments) => export::run(arguments),

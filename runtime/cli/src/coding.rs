@@ -229,7 +229,7 @@ pub(crate) fn encode(arguments: &EncodeArguments, environment: impl Fn() -> Resu
     let executor = Executor::new(encoder, 1)?;
     let posterior = arguments.sample.map_or(Posterior::Mean, Posterior::Sample);
     let request = EncodeRequest::new(arguments.source.opener(), posterior);
-    let (latent, made) = executor.submit(request, &stopped_by_signals()?)?.wait()?;
+    let (latent, made) = executor.submit(request, &stopped_by_signals())?.wait()?;
     latent.write(output)?;
     let seconds = executor.task().placed().opening.as_secs_f64();
     tell(coding, &arguments.source.input, output, bundle.name(), &made, seconds)
@@ -273,7 +273,7 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
             target.write(&frame, *count)
         },
     );
-    let made = executor.submit(request, &stopped_by_signals()?)?.wait()?;
+    let made = executor.submit(request, &stopped_by_signals())?.wait()?;
     let seconds = executor.task().placed().opening.as_secs_f64();
     // The task has dropped its own handle on the sink with the request.
     let (target, _) = Arc::into_inner(target).ok_or_else(|| Error::Internal("decode".into()))?.into_inner();
@@ -338,7 +338,7 @@ pub(crate) fn roundtrip(
     check_source(&arguments.source, encoding.is_clip())?;
     let encoding = Executor::new(encoding, 1)?;
     let request = EncodeRequest::new(arguments.source.opener(), Posterior::Mean);
-    let cancel = stopped_by_signals()?;
+    let cancel = stopped_by_signals();
     let (latent, encoded) = encoding.submit(request, &cancel)?.wait()?;
     encoding.shutdown()?;
     let mut original = arguments.source.opener()()?;

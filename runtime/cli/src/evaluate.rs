@@ -6,6 +6,7 @@ use serde_json::json;
 use tileforge_contract::Upscale;
 use tileforge_engine::Engine;
 use tileforge_files::outputs;
+use tileforge_files::unfinished;
 use tileforge_image::{Format, ImageReader, ImageWriter, Limits, Picture, RowSource, Size};
 use tileforge_runtime::executor::{Cancel, Executor};
 use tileforge_runtime::upscale::{Request, Upscaler};
@@ -65,8 +66,9 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let original = photo.cropped(0, 0, small.scaled(scale)?);
     let shrunk = original.resized(small)?;
 
+    let parent = std::env::temp_dir();
     let folder =
-        tempfile::tempdir().map_err(|source| Failure::file(&std::env::temp_dir(), "create a folder in it", source))?;
+        unfinished::folder_in(&parent).map_err(|source| Failure::file(&parent, "create a folder in it", source))?;
     let shrunk_path = folder.path().join("shrunk.png");
     shrunk.write(&shrunk_path)?;
     let enlarged_path = arguments.output.clone().unwrap_or_else(|| folder.path().join("enlarged.png"));

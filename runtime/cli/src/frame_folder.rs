@@ -78,6 +78,7 @@ impl FrameFolder {
     /// Gives the folder its name.
     pub(super) fn finish(self) -> Result<()> {
         let Some(unfinished) = self.unfinished else { return Ok(()) };
+        let _finishing = unfinished::finishing();
         let renamed = fs::rename(unfinished.path().join(FRAMES), &self.place);
         let failed = |source| tileforge_image::Error::File { path: self.place.clone(), action: "create", source };
         Ok(renamed.map_err(failed)?)

@@ -86,6 +86,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     terminal::start_log();
     terminal::explain_bus_errors();
+    terminal::stop_on_signals();
     terminal::end(run(cli))
 }
 

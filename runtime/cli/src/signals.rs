@@ -1,20 +1,13 @@
-//! What Ctrl-C does.
+//! What Ctrl-C does to work that can be stopped in the middle.
 
 use tileforge_runtime::executor::Cancel;
+use tileforge_terminal::on_first_signal;
 
-use super::failure::Failure;
-
-/// A flag that Ctrl-C and the signals that ask a process to end set; the second of them ends it at once.
-pub(crate) fn stopped_by_signals() -> Result<Cancel, Failure> {
+/// A flag that Ctrl-C and the signals that ask a process to end set; the second of them ends the process at once, since
+/// something may wait that the flag does not end, such as a pipe that is not read.
+pub(crate) fn stopped_by_signals() -> Cancel {
     let cancel = Cancel::new();
     let flag = cancel.clone();
-    let set = ctrlc::set_handler(move || {
-        if flag.is_cancelled() {
-            // Something waits that nothing here can end, such as a pipe that nobody reads.
-            std::process::exit(i32::from(tileforge_terminal::Exit::Stopped.code()));
-        }
-        flag.cancel();
-    });
-    set.map_err(|error| Failure::Usage(format!("signals cannot be handled: {error}")))?;
-    Ok(cancel)
+    on_first_signal(move || flag.cancel());
+    cancel
 }

@@ -22,6 +22,7 @@ mod intrusion;
 mod many;
 mod model_package;
 mod models;
+mod neighbours;
 mod output_paths;
 mod parity;
 mod pictures;
@@ -37,6 +38,7 @@ mod rtx_engines;
 #[cfg(feature = "rtx")]
 mod rtx_plans;
 mod shape_inference;
+mod stopped;
 mod systems;
 mod tasks;
 mod telemetry;

@@ -219,7 +219,7 @@ fn a_download_that_is_cut_goes_on_where_it_stopped() {
     fs::remove_file(weights.join("model.pth")).unwrap();
     server.state.lock().unwrap().cuts = vec![40_000, 0];
     let _ = fetch().failure(1, &["the download was cut", "model.pth.part", "goes on from there"]);
-    assert_eq!(fs::metadata(weights.join("model.pth.part")).unwrap().len(), 40_000);
+    assert_eq!(fs::metadata(weights.join("model.pth.part/content")).unwrap().len(), 40_000);
     server.requests();
     let _ = fetch().success();
     assert_eq!(ranges(server.requests()), [Some("bytes=40000-".into())]);
@@ -228,11 +228,12 @@ fn a_download_that_is_cut_goes_on_where_it_stopped() {
     fs::remove_file(weights.join("model.pth")).unwrap();
     server.state.lock().unwrap().cuts = vec![40_000, 0];
     let _ = fetch().failure(1, &["the download was cut"]);
-    fs::write(weights.join("model.pth.part.etag"), "\"another\"").unwrap();
+    fs::write(weights.join("model.pth.part/content.version"), "\n\"another\"").unwrap();
     let _ = fetch().success();
     assert_eq!(fs::read(weights.join("model.pth")).unwrap(), bytes);
     // A part that is complete already needs no byte.
-    fs::rename(weights.join("model.pth"), weights.join("model.pth.part")).unwrap();
+    fs::create_dir(weights.join("model.pth.part")).unwrap();
+    fs::rename(weights.join("model.pth"), weights.join("model.pth.part/content")).unwrap();
     let _ = fetch().success();
     assert_eq!(names_in(&weights), ["model.pth"]);
 }
@@ -269,7 +270,7 @@ fn a_part_of_an_unknown_file_is_downloaded_anew() {
     let fetch = || Outcome::of(builder(&[&"fetch", &path], work.path()).env("HF_ENDPOINT", &server.address));
     server.state.lock().unwrap().cuts = vec![40_000, 0];
     let _ = fetch().failure(1, &["the download was cut"]);
-    fs::remove_file(work.path().join("weights/compact/model.pth.part.etag")).unwrap();
+    fs::remove_file(work.path().join("weights/compact/model.pth.part/content.version")).unwrap();
     server.requests();
     let _ = fetch().success();
     assert_eq!(server.requests()[0].range, None);

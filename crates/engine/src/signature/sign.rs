@@ -5,6 +5,7 @@ use crate::{Bundle, Error, Result, exchange};
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey, EncodePublicKey, KeypairBytes};
 use ed25519_dalek::{Signer, SigningKey};
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use tileforge_files::unfinished;
@@ -45,8 +46,7 @@ pub fn keygen(name: &Path) -> Result<Keys> {
     let private = KeypairBytes { secret_key: seed, public_key: None };
     let private = private.to_pkcs8_pem(LineEnding::LF).map_err(|e| unwritable(&e))?;
     let public = key.verifying_key().to_public_key_pem(LineEnding::LF).map_err(|e| unwritable(&e))?;
-    write_new(&keys.private, private.as_bytes(), 0o600)?;
-    write_new(&keys.public, public.as_bytes(), 0o644)?;
+    write_new(&[(&keys.private, private.as_bytes(), 0o600), (&keys.public, public.as_bytes(), 0o644)])?;
     Ok(keys)
 }
 
@@ -101,9 +101,27 @@ fn temporary_file(path: &Path, content: &[u8], mode: u32) -> Result<unfinished::
     Ok(file)
 }
 
-fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<()> {
-    let file = temporary_file(path, content, mode)?;
-    file.rename_to_free(path).map_err(|e| Error::file(path, "create", e))
+/// Writes all of these files or none. Their names must be free.
+fn write_new(files: &[(&Path, &[u8], u32)]) -> Result<()> {
+    let mut written = Vec::new();
+    for (path, content, mode) in files {
+        let file = temporary_file(path, content, *mode)?;
+        // A key that a signature was made with must still be there after a loss of power.
+        file.as_file().sync_all().map_err(|e| Error::file(path, "write", e))?;
+        written.push((*path, file));
+    }
+    // A program that is stopped leaves all of them or none.
+    let _finishing = unfinished::finishing();
+    let mut named: Vec<&Path> = Vec::new();
+    for (path, file) in written {
+        if let Err(source) = file.rename_to_free(path) {
+            // The names were free, so these are the files from above. The first error is reported.
+            named.iter().for_each(|path| drop(fs::remove_file(path)));
+            return Err(Error::file(path, "create", source));
+        }
+        named.push(path);
+    }
+    Ok(())
 }
 
 fn write_over(path: &Path, content: &[u8], mode: u32) -> Result<()> {

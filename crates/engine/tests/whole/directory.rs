@@ -261,6 +261,34 @@ fn a_file_is_shared_only_with_one_that_is_the_same() {
     assert_eq!(saved(&unfinished), 0);
 }
 
+/// Needs a user who may give files away.
+#[test]
+fn a_file_that_another_user_can_change_is_not_shared() {
+    let folder = tempfile::tempdir().unwrap();
+    let (other, own) = (write(folder.path(), &manifest("a")), write(folder.path(), &manifest("b")));
+    let saved = || share_files(&own, folder.path()).unwrap();
+    let weights = content(WEIGHTS_FILE).len() as u64;
+    let everything: u64 = FILES.iter().map(|name| content(name).len() as u64).sum();
+    let give = |owner| {
+        std::os::unix::fs::chown(other.join(WEIGHTS_FILE), Some(owner), None)
+            .unwrap_or_else(|error| panic!("{error}; run the tests as root, or with `unshare --map-auto -r`"))
+    };
+    give(12_345);
+    assert_eq!(saved(), everything - weights);
+    assert_ne!(inode(&other, WEIGHTS_FILE), inode(&own, WEIGHTS_FILE));
+    assert_eq!(fs::metadata(own.join(WEIGHTS_FILE)).unwrap().nlink(), 1);
+    // The user's own file that everybody may write, as both are.
+    give(fs::metadata(&own).unwrap().uid());
+    for engine in [&other, &own] {
+        fs::set_permissions(engine.join(WEIGHTS_FILE), Permissions::from_mode(0o666)).unwrap();
+    }
+    assert_eq!(saved(), 0);
+    for engine in [&other, &own] {
+        fs::set_permissions(engine.join(WEIGHTS_FILE), Permissions::from_mode(0o644)).unwrap();
+    }
+    assert_eq!(saved(), weights);
+}
+
 #[test]
 fn compiled_graphs_that_an_engine_ships_are_found_by_their_facts() {
     let folder = tempfile::tempdir().unwrap();

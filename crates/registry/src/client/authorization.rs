@@ -5,14 +5,13 @@ use std::sync::PoisonError;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
-use ureq::Body;
-use ureq::http::header::WWW_AUTHENTICATE;
-use ureq::http::{Response, Uri};
+use ureq::http::Method;
+use ureq::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 
-use super::{Purpose, Registry, answered, read, with};
+use super::{Purpose, Registry, answered, read};
 use crate::credentials::Login;
 use crate::error::{Error, Result};
-use crate::reason::failed;
+use crate::http::{Address, Answer, form};
 use crate::reference::is_loopback;
 
 /// No answer of a token server is larger.
@@ -31,9 +30,12 @@ impl Registry {
         self.authorization.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Does what an answer of status 401 asks for. Returns whether there is anything new to try.
-    pub(super) fn authorize(&self, url: &str, answer: &Response<Body>) -> Result<bool> {
-        let challenges = answer.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+    /// Does what an answer of status 401, which the registry itself gave, asks for. Returns whether there is anything
+    /// new to try.
+    pub(super) fn authorize(&self, url: &Address, answer: &Answer) -> Result<bool> {
+        let url = &url.to_string();
+        let challenges =
+            answer.response.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
         for challenge in challenges.flat_map(http_auth::parser::ChallengeParser::new).flatten() {
             let parameter = |name: &str| {
                 let mut all = challenge.params.iter();
@@ -57,41 +59,41 @@ impl Registry {
     }
 
     /// Asks a token server for a token for this repository.
+    ///
+    /// The registry may name one on any host, as Docker Hub does: it could ask for the password itself just as well. But
+    /// the way there is at least as safe as that to the registry.
     fn token(&self, url: &str, realm: &str, service: Option<&str>) -> Result<String> {
         let login = self.login(url)?;
-        let is_trusted = match realm.parse::<Uri>() {
-            Ok(uri) if uri.scheme_str() == Some("https") => true,
-            Ok(uri) if uri.scheme_str() == Some("http") && !self.encrypted => {
-                *login == Login::Anonymous || uri.host().is_some_and(is_loopback)
-            }
-            _ => false,
-        };
-        if !is_trusted {
-            return Err(Error::OpenTokenServer { url: url.to_owned(), realm: realm.to_owned() });
+        let problem = |problem: String| answered(url, format!("its token server: {problem}"));
+        let realm = Address::named(realm).map_err(problem)?;
+        let is_open = !self.base.is_encrypted() && (*login == Login::Anonymous || is_loopback(realm.host()));
+        if !realm.is_encrypted() && !is_open {
+            return Err(Error::OpenTokenServer { url: url.to_owned(), realm: realm.to_string() });
         }
         let actions = if self.purpose == Purpose::Push { "pull,push" } else { "pull" };
         let scope = format!("repository:{}:{actions}", self.reference.name());
         let service = service.unwrap_or_default();
-        let answer = if let Login::IdentityToken(token) = login {
-            self.agent.post(realm).send_form([
+        let mut answer = if let Login::IdentityToken(token) = login {
+            let body = form(&[
                 ("grant_type", "refresh_token"),
                 ("service", service),
                 ("scope", &scope),
                 ("client_id", "tileforge"),
                 ("refresh_token", token),
-            ])
+            ]);
+            let headers = [(CONTENT_TYPE, "application/x-www-form-urlencoded".to_owned())];
+            self.client.send(&Method::POST, &realm, &headers, None, body)?
         } else {
-            let request = self.agent.get(realm).query("service", service).query("scope", &scope);
-            with(request, basic(login).as_deref()).call()
+            let asked = realm.with_query(&[("service", service), ("scope", &scope)]).map_err(problem)?;
+            self.client.get(&asked, &[], basic(login).as_deref())?
         };
-        let mut answer = answer.map_err(|error| failed(realm, &error))?;
-        if answer.status().as_u16() != 200 {
-            return Err(self.unexpected(realm, &mut answer));
+        if answer.status() != 200 {
+            return Err(self.unexpected(&realm, &mut answer));
         }
-        let bytes = read(&mut answer, TOKEN_MAXIMUM_BYTES, realm)?;
-        let token: Token =
-            serde_json::from_slice(&bytes).map_err(|error| answered(realm, format!("no token: {error}")))?;
-        token.token.or(token.access_token).ok_or_else(|| answered(realm, "expected a token, found none"))
+        let bytes = read(&mut answer, TOKEN_MAXIMUM_BYTES)?;
+        let refused = |problem: String| answered(&realm.to_string(), problem);
+        let token: Token = serde_json::from_slice(&bytes).map_err(|error| refused(format!("no token: {error}")))?;
+        token.token.or(token.access_token).ok_or_else(|| refused("expected a token, found none".into()))
     }
 
     /// What the registry is told about the user. `url` has asked for it.
@@ -100,7 +102,7 @@ impl Registry {
             return Ok(login);
         }
         let login = self.credentials.login(self.reference.host())?;
-        if login != Login::Anonymous && !self.encrypted && !self.reference.is_loopback() {
+        if login != Login::Anonymous && !self.base.is_encrypted() && !self.reference.is_loopback() {
             return Err(Error::OpenPassword { url: url.to_owned() });
         }
         Ok(self.login.get_or_init(|| login))

@@ -7,16 +7,16 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use serde::Deserialize;
-use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, LOCATION, RANGE};
-use ureq::http::{Response, Uri};
-use ureq::{Agent, Body, SendBody};
+use ureq::http::Method;
+use ureq::http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, LOCATION, RANGE};
+use ureq::{Body, SendBody};
 
 use crate::authorities::Authorities;
 use crate::credentials::{Credentials, Login, is_docker_hub};
 use crate::document::{DOCUMENT_MAXIMUM_BYTES, Digest, Document, INDEX, Index, MANIFEST};
 use crate::error::{Error, Result};
-use crate::http;
-use crate::reason::{failed, quoted};
+use crate::http::{self, Address, Answer, Client, check_encryption};
+use crate::reason::quoted;
 use crate::reference::{Reference, Version};
 
 /// How long a registry may send nothing.
@@ -53,12 +53,9 @@ impl Content for Cursor<&[u8]> {
 pub struct Registry {
     reference: Reference,
     purpose: Purpose,
-    agent: Agent,
-    /// `https://HOST`, or `http://HOST`.
-    base: String,
-    encrypted: bool,
-    /// Whether a server could be trusted, where one has to be.
-    has_certificates: bool,
+    client: Client,
+    /// `https://HOST/v2/NAME/`, or `http://HOST/v2/NAME/`.
+    base: Address,
     credentials: Credentials,
     /// Asked for when the registry asks.
     login: OnceLock<Login>,
@@ -94,20 +91,20 @@ impl Registry {
         let authorities = if plain_http { None } else { authorities.of(reference.host())? };
         let encrypted = !plain_http && (authorities.is_some() || !reference.is_loopback());
         let host = if is_docker_hub(reference.host()) { "registry-1.docker.io" } else { reference.host() };
-        let base = format!("{}://{host}", if encrypted { "https" } else { "http" });
+        let scheme = if encrypted { "https" } else { "http" };
+        let base = format!("{scheme}://{host}/v2/{}/", reference.name());
+        let base = Address::parse(&base).map_err(|problem| answered(&base, problem))?;
         let mut certificates = authorities.unwrap_or_default();
         if encrypted {
             certificates.extend(http::system_certificates());
         }
         Ok(Self {
-            has_certificates: !encrypted || !certificates.is_empty(),
-            agent: http::agent(PATIENCE, certificates, encrypted),
+            client: Client::new(PATIENCE, certificates),
             login: OnceLock::new(),
             authorization: Mutex::default(),
             reference: reference.clone(),
             credentials,
             purpose,
-            encrypted,
             base,
         })
     }
@@ -122,8 +119,15 @@ impl Registry {
         self.reference.at(digest).to_string()
     }
 
-    fn url(&self, rest: &str) -> String {
-        format!("{}/v2/{}/{rest}", self.base, self.reference.name())
+    /// The address of something in the repository.
+    fn url(&self, rest: &str) -> Result<Address> {
+        self.base.join(rest).map_err(|problem| answered(&self.base.to_string(), problem))
+    }
+
+    /// Asks for a document of one of these types.
+    fn get(&self, url: &Address, accepted: &str) -> Result<Answer> {
+        let headers = [(ACCEPT, accepted.to_owned())];
+        self.send(url, |authorization| self.client.get(url, &headers, authorization))
     }
 
     /// The manifest or index of a version, with its digest. Bytes of another digest than was asked for are refused.
@@ -141,17 +145,14 @@ impl Registry {
 
     /// As [`Registry::document`]; `None` if the registry has nothing of this name.
     pub(crate) fn optional_document(&self, version: &Version) -> Result<Option<(Vec<u8>, Digest)>> {
-        let url = self.url(&format!("manifests/{version}"));
-        let mut answer = self.send(&url, |agent, authorization| {
-            let request = agent.get(&url).header(ACCEPT, format!("{MANIFEST}, {INDEX}"));
-            with(request, authorization).call()
-        })?;
-        match answer.status().as_u16() {
+        let url = self.url(&format!("manifests/{version}"))?;
+        let mut answer = self.get(&url, &format!("{MANIFEST}, {INDEX}"))?;
+        match answer.status() {
             200 => {}
             404 => return Ok(None),
             _ => return Err(self.unexpected(&url, &mut answer)),
         }
-        let bytes = read(&mut answer, DOCUMENT_MAXIMUM_BYTES, &url)?;
+        let bytes = read(&mut answer, DOCUMENT_MAXIMUM_BYTES)?;
         let found = Digest::of(&bytes);
         match version {
             Version::Digest(expected) if *expected != found => Err(Error::Altered {
@@ -176,40 +177,39 @@ impl Registry {
 
     /// Sends a manifest or an index. Returns whether the registry lists what refers to its subject.
     pub(crate) fn put_document(&self, version: &Version, media_type: &str, bytes: &[u8]) -> Result<bool> {
-        let url = self.url(&format!("manifests/{version}"));
-        let mut answer = self.send(&url, |agent, authorization| {
-            with(agent.put(&url).header(CONTENT_TYPE, media_type), authorization).send(bytes)
-        })?;
-        match answer.status().as_u16() {
-            200..=202 => Ok(answer.headers().contains_key(OCI_SUBJECT)),
+        let url = self.url(&format!("manifests/{version}"))?;
+        let headers = [(CONTENT_TYPE, media_type.to_owned())];
+        let mut answer =
+            self.send(&url, |authorization| self.client.send(&Method::PUT, &url, &headers, authorization, bytes))?;
+        match answer.status() {
+            200..=202 => Ok(answer.response.headers().contains_key(OCI_SUBJECT)),
             _ => Err(self.unexpected(&url, &mut answer)),
         }
     }
 
     /// What refers to a manifest; `None` if the registry does not know such lists.
     pub(crate) fn referrers(&self, digest: &Digest) -> Result<Option<Index>> {
-        let url = self.url(&format!("referrers/{digest}"));
-        let mut answer =
-            self.send(&url, |agent, authorization| with(agent.get(&url).header(ACCEPT, INDEX), authorization).call())?;
-        match answer.status().as_u16() {
+        let url = self.url(&format!("referrers/{digest}"))?;
+        let mut answer = self.get(&url, INDEX)?;
+        match answer.status() {
             200 => {}
             // Registries without this part of the specification answer in various ways.
             400..=499 => return Ok(None),
             _ => return Err(self.unexpected(&url, &mut answer)),
         }
-        let bytes = read(&mut answer, DOCUMENT_MAXIMUM_BYTES, &url)?;
+        let bytes = read(&mut answer, DOCUMENT_MAXIMUM_BYTES)?;
         match Document::parse(&bytes) {
             Ok(Document::Index(index)) => Ok(Some(index)),
-            Ok(Document::Manifest(_)) => Err(answered(&url, "expected an index, found a manifest")),
-            Err(problem) => Err(answered(&url, problem)),
+            Ok(Document::Manifest(_)) => Err(answered(&url.to_string(), "expected an index, found a manifest")),
+            Err(problem) => Err(answered(&url.to_string(), problem)),
         }
     }
 
     /// Whether the registry has a file already.
     pub(crate) fn has_blob(&self, digest: &Digest) -> Result<bool> {
-        let url = self.url(&format!("blobs/{digest}"));
-        let mut answer = self.send(&url, |agent, authorization| with(agent.head(&url), authorization).call())?;
-        match answer.status().as_u16() {
+        let url = self.url(&format!("blobs/{digest}"))?;
+        let mut answer = self.send(&url, |authorization| self.client.head(&url, authorization))?;
+        match answer.status() {
             200 => Ok(true),
             404 => Ok(false),
             _ => Err(self.unexpected(&url, &mut answer)),
@@ -217,64 +217,60 @@ impl Registry {
     }
 
     /// Asks for the bytes of a file from `start` on. The answer may have any status.
-    pub(crate) fn blob(&self, digest: &Digest, start: u64) -> Result<Response<Body>> {
-        let url = self.url(&format!("blobs/{digest}"));
-        self.send(&url, |agent, authorization| {
-            let request = agent.get(&url);
-            let request = if start > 0 { request.header(RANGE, format!("bytes={start}-")) } else { request };
-            with(request, authorization).call()
-        })
+    pub(crate) fn blob(&self, digest: &Digest, start: u64) -> Result<Answer> {
+        let url = self.url(&format!("blobs/{digest}"))?;
+        let range = (start > 0).then(|| (RANGE, format!("bytes={start}-")));
+        self.send(&url, |authorization| self.client.get(&url, range.as_slice(), authorization))
     }
 
     /// Sends a file in one piece, so that registries digest it while it comes.
     pub(crate) fn put_blob(&self, digest: &Digest, size: u64, content: &mut dyn Content) -> Result<()> {
-        let (mut url, mut answer) = self.put_once(digest, size, content)?;
+        let mut answer = self.put_once(digest, size, content)?;
         // A token may expire between the request for a place and the file. A second request for a place gets another.
-        if answer.status().as_u16() == 401 {
+        if answer.status() == 401 {
             content.restart()?;
-            (url, answer) = self.put_once(digest, size, content)?;
+            answer = self.put_once(digest, size, content)?;
         }
-        match answer.status().as_u16() {
+        match answer.status() {
             201 | 204 => Ok(()),
-            _ => Err(self.unexpected(&url, &mut answer)),
+            _ => Err(self.unexpected(&self.base, &mut answer)),
         }
     }
 
-    /// Asks for a place for a file, and sends the file there. Returns the answer, and the address that was asked.
-    fn put_once(&self, digest: &Digest, size: u64, content: &mut dyn Content) -> Result<(String, Response<Body>)> {
-        let url = self.url("blobs/uploads/");
-        let mut answer = self.send(&url, |agent, authorization| with(agent.post(&url), authorization).send_empty())?;
-        if answer.status().as_u16() != 202 {
+    /// Asks for a place for a file, and sends the file there.
+    fn put_once(&self, digest: &Digest, size: u64, content: &mut dyn Content) -> Result<Answer> {
+        let url = self.url("blobs/uploads/")?;
+        let ask = |authorization: Option<&str>| self.client.send(&Method::POST, &url, &[], authorization, &[] as &[u8]);
+        let mut answer = self.send(&url, ask)?;
+        if answer.status() != 202 {
             return Err(self.unexpected(&url, &mut answer));
         }
-        let place = answer.headers().get(LOCATION).and_then(|place| place.to_str().ok());
-        let place = place.ok_or_else(|| answered(&url, "expected a place to send a file to, found none"))?;
-        let place = if place.starts_with('/') { format!("{}{place}", self.base) } else { place.to_owned() };
-        let mark = if place.contains('?') { '&' } else { '?' };
-        let target = format!("{place}{mark}digest={digest}");
-        let authorization = if same_origin(&target, &self.base) { self.authorization() } else { None };
-        let request = self.agent.put(&target).header(CONTENT_TYPE, "application/octet-stream");
-        let request = with(request.header(CONTENT_LENGTH, size), authorization.as_deref());
-        let request = if size > SENT_UNASKED { request.header(EXPECT, "100-continue") } else { request };
-        let content: &mut dyn Read = content;
-        match request.send(SendBody::from_reader(content)) {
-            Ok(answer) => Ok((url, answer)),
-            Err(error) => Err(failed(&url, &error)),
+        let refused = |problem: String| answered(&url.to_string(), problem);
+        let place = answer.header(LOCATION);
+        let place = place.ok_or_else(|| refused("expected a place to send a file to, found none".into()))?;
+        let place = url.join(place).and_then(|place| place.with_query(&[("digest", &digest.to_string())]));
+        let place = place.map_err(|problem| refused(format!("the place to send a file to: {problem}")))?;
+        check_encryption(&url, &place)?;
+        let is_from_origin = place.origin() == self.base.origin();
+        let authorization = self.authorization().filter(|_| is_from_origin);
+        let mut headers =
+            vec![(CONTENT_TYPE, "application/octet-stream".to_owned()), (CONTENT_LENGTH, size.to_string())];
+        if size > SENT_UNASKED {
+            headers.push((EXPECT, "100-continue".into()));
         }
+        let content: &mut dyn Read = content;
+        let body = SendBody::from_reader(content);
+        let answer = self.client.send(&Method::PUT, &place, &headers, authorization.as_deref(), body)?;
+        Ok(Answer { is_from_origin, ..answer })
     }
 
     /// Sends a request, and sends it again with what the registry wants to know of the user, if it asks.
-    fn send(
-        &self,
-        url: &str,
-        request: impl Fn(&Agent, Option<&str>) -> Result<Response<Body>, ureq::Error>,
-    ) -> Result<Response<Body>> {
-        if !self.has_certificates {
-            return Err(Error::NoCertificates { url: url.to_owned() });
-        }
-        let once = || request(&self.agent, self.authorization().as_deref()).map_err(|error| failed(url, &error));
+    ///
+    /// Another server that the registry sent us to may ask, too. It gets no answer: a password is for the registry.
+    fn send(&self, url: &Address, request: impl Fn(Option<&str>) -> Result<Answer>) -> Result<Answer> {
+        let once = || request(self.authorization().as_deref());
         let answer = once()?;
-        if answer.status().as_u16() != 401 {
+        if answer.status() != 401 || !answer.is_from_origin {
             return Ok(answer);
         }
         match self.authorize(url, &answer)? {
@@ -284,7 +280,7 @@ impl Registry {
     }
 
     /// What is wrong with an answer of a status that was not expected.
-    pub(crate) fn unexpected(&self, url: &str, answer: &mut Response<Body>) -> Error {
+    pub(crate) fn unexpected(&self, url: &Address, answer: &mut Answer) -> Error {
         #[derive(Deserialize)]
         struct Problems {
             errors: Vec<Problem>,
@@ -295,32 +291,26 @@ impl Registry {
             #[serde(default)]
             message: String,
         }
-        let status = answer.status().as_u16();
+        let (status, url) = (answer.status(), url.to_string());
+        if matches!(status, 401 | 403) && !answer.is_from_origin {
+            return Error::Elsewhere { url, to: answer.address.to_string(), status };
+        }
         if matches!(status, 401 | 403) {
             let has_login = self.login.get().is_some_and(|login| *login != Login::Anonymous);
-            return Error::Refused { url: url.to_owned(), status, has_login };
+            return Error::Refused { url, status, has_login };
         }
-        let body = read(answer, 1 << 14, url).unwrap_or_default();
+        let body = read(answer, 1 << 14).unwrap_or_default();
         let problem = serde_json::from_slice::<Problems>(&body).ok().and_then(|said| said.errors.into_iter().next());
         let said = match problem {
             Some(Problem { code, message }) => format!(" ({code}: {message})"),
             // The answer to HEAD has no text.
-            None if body.is_empty() && status == 400 && !self.encrypted => " (it may expect HTTPS)".into(),
+            None if body.is_empty() && status == 400 && !self.base.is_encrypted() => " (it may expect HTTPS)".into(),
             None => quoted(&body),
         };
         match status {
-            429 | 500..=599 => {
-                Error::Unreachable { url: url.to_owned(), reason: format!("it answered {status}{said}") }
-            }
-            _ => answered(url, format!("the registry answered {status}{said}")),
+            429 | 500..=599 => Error::Unreachable { url, reason: format!("it answered {status}{said}") },
+            _ => answered(&url, format!("the registry answered {status}{said}")),
         }
-    }
-}
-
-fn with<B>(request: ureq::RequestBuilder<B>, authorization: Option<&str>) -> ureq::RequestBuilder<B> {
-    match authorization {
-        Some(value) => request.header(AUTHORIZATION, value),
-        None => request,
     }
 }
 
@@ -328,22 +318,14 @@ fn answered(url: &str, problem: impl Into<String>) -> Error {
     Error::Answer { url: url.to_owned(), problem: problem.into() }
 }
 
-/// Whether two addresses are on one server. Passwords and tokens are for that one alone.
-fn same_origin(one: &str, other: &str) -> bool {
-    let origin = |text: &str| {
-        let uri = text.parse::<Uri>().ok()?;
-        Some((uri.scheme_str()?.to_owned(), uri.authority()?.as_str().to_owned()))
-    };
-    origin(one).is_some() && origin(one) == origin(other)
-}
-
 /// The whole body of an answer, which has at most `most` bytes.
-pub(crate) fn read(answer: &mut Response<Body>, most: u64, url: &str) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let read = answer.body_mut().as_reader().take(most + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Error::Unreachable { url: url.to_owned(), reason: error.to_string() })?;
+pub(crate) fn read(answer: &mut Answer, most: u64) -> Result<Vec<u8>> {
+    let (mut bytes, url) = (Vec::new(), answer.address.to_string());
+    let body: &mut Body = answer.response.body_mut();
+    let read = body.as_reader().take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Error::Unreachable { url: url.clone(), reason: error.to_string() })?;
     if bytes.len() as u64 > most {
-        return Err(answered(url, format!("expected at most {most} bytes, found more")));
+        return Err(answered(&url, format!("expected at most {most} bytes, found more")));
     }
     Ok(bytes)
 }
@@ -355,29 +337,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_for_one_server_alone() {
-        let base = "https://example.org:5000";
-        assert!(same_origin("https://example.org:5000/v2/a?b", base));
-        for other in ["https://example.org/v2", "http://example.org:5000/v2", "https://example.org.evil:5000", "/v2"] {
-            assert!(!same_origin(other, base), "{other}");
-        }
-    }
-
-    #[test]
     fn other_machines_are_asked_with_encryption_unless_it_is_switched_off() {
         let certificates = tempfile::tempdir().unwrap();
         fs::create_dir(certificates.path().join("127.0.0.1:5001")).unwrap();
         let authorities = Authorities { folders: vec![certificates.path().to_owned()] };
         let base = |text: &str, plain_http| {
             let reference = text.parse().unwrap();
-            Registry::new(&reference, Purpose::Pull, Credentials::default(), &authorities, plain_http).unwrap().base
+            let registry =
+                Registry::new(&reference, Purpose::Pull, Credentials::default(), &authorities, plain_http).unwrap();
+            registry.base.to_string()
         };
         // Who names authorities for a registry on this machine wants encryption there, too.
-        assert_eq!(base("oci://127.0.0.1:5001/a", false), "https://127.0.0.1:5001");
-        assert_eq!(base("oci://127.0.0.1:5001/a", true), "http://127.0.0.1:5001");
-        assert_eq!(base("oci://127.0.0.1:5000/a", false), "http://127.0.0.1:5000");
-        assert_eq!(base("oci://10.0.0.1:5000/a", true), "http://10.0.0.1:5000");
-        assert_eq!(base("oci://10.0.0.1:5000/a", false), "https://10.0.0.1:5000");
-        assert_eq!(base("oci://docker.io/a/b", false), "https://registry-1.docker.io");
+        assert_eq!(base("oci://127.0.0.1:5001/a", false), "https://127.0.0.1:5001/v2/a/");
+        assert_eq!(base("oci://127.0.0.1:5001/a", true), "http://127.0.0.1:5001/v2/a/");
+        assert_eq!(base("oci://127.0.0.1:5000/a", false), "http://127.0.0.1:5000/v2/a/");
+        assert_eq!(base("oci://10.0.0.1:5000/a", true), "http://10.0.0.1:5000/v2/a/");
+        assert_eq!(base("oci://10.0.0.1:5000/a", false), "https://10.0.0.1:5000/v2/a/");
+        assert_eq!(base("oci://docker.io/a/b", false), "https://registry-1.docker.io/v2/a/b/");
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::json;
 use tileforge_engine::Engine;
+use tileforge_files::unfinished;
 use tileforge_runtime::executor::Executor;
 use tileforge_runtime::upscale::Upscaler;
 use tileforge_runtime::{Error, Result};
@@ -69,8 +70,9 @@ impl Event {
 
 /// Runs pictures one after the other, through whatever the pipeline runs for their size.
 pub(super) fn run(arguments: &Arguments, environment: &Environment, engine: &Engine) -> CommandResult {
+    let parent = std::env::temp_dir();
     let folder =
-        tempfile::tempdir().map_err(|source| Failure::file(&std::env::temp_dir(), "create a folder in it", source))?;
+        unfinished::folder_in(&parent).map_err(|source| Failure::file(&parent, "create a folder in it", source))?;
     let mut options = arguments.running.options();
     // Streams would wait for each other within the operators.
     options.placement.streams = Some(1);

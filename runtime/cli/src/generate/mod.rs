@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     check_outputs(arguments, &outputs)?;
 
     let executor = Executor::new(generator, 1)?;
-    let handle = executor.submit(request(arguments, settings.clone()), &stopped_by_signals()?)?;
+    let handle = executor.submit(request(arguments, settings.clone()), &stopped_by_signals())?;
     let Generated { pictures, latents, statistics } = wait(&handle)?;
     for rest in &statistics.cut_off {
         tracing::warn!("the text is too long for the text encoder and was cut off (see --long-prompt): {rest}");

@@ -126,7 +126,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let record = record.map(RefCell::new);
     let engine_seconds = started.elapsed().as_secs_f64();
     let environment = environment()?;
-    let cancel = stopped_by_signals()?;
+    let cancel = stopped_by_signals();
     if gives_depth {
         let (fail_fast, json) = (arguments.fail_fast, arguments.json);
         let work = Each { arguments, assignments: &assignments, all, cancel: &cancel, fail_fast, json, record };

@@ -239,7 +239,7 @@ fn a_password_goes_to_its_registry_and_the_token_server_alone() {
     log_in(work, &host, LOGIN);
     refused(&format!("oci://{host}/compact"), &["answered 201"]);
     configure(work, &host, &json!({ "auth": "bWU6", "identitytoken": TokenServer::IDENTITY_TOKEN }));
-    refused(&format!("oci://{host}/compact"), &["redirect failed"]);
+    refused(&format!("oci://{host}/compact"), &["/token", "answered 307"]);
     let asked = other.asked();
     assert!(nobody(asked.clone()), "{asked:?}");
 
@@ -261,4 +261,128 @@ fn a_password_goes_to_its_registry_and_the_token_server_alone() {
         assert!(nobody(registry.asked()) && other.asked().is_empty());
     }
     assert!(!output.exists());
+}
+
+/// Everything that a server was told about the user.
+fn told(server: &ScriptedServer) -> String {
+    format!("{:?}", server.asked().iter().map(|asked| (&asked.authorization, &asked.body)).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_server_that_the_registry_sends_us_to_asks_for_passwords_in_vain() {
+    let work = tempfile::tempdir().unwrap();
+    let work = work.path();
+    let thief = ScriptedServer::start(None, |asked, own| match asked.path.starts_with("/token") {
+        true => Answer { body: b"{\"token\":\"x\"}".to_vec(), ..Answer::status("200 OK") },
+        false => ask_for_token(&format!("http://127.0.0.1:{own}/token")),
+    });
+    let basic = ScriptedServer::start(None, |_, _| ask_for_password());
+    let (output, engine) = (work.join("pulled"), demo_engine());
+    for (port, identity) in [(thief.port, false), (thief.port, true), (basic.port, false)] {
+        // The registry itself asks for nothing, so that the first to ask is the other server.
+        let registry = ScriptedServer::start(None, move |asked, _| match &*asked.method {
+            "POST" => Answer::status("202 Accepted").with("Location", format!("http://127.0.0.1:{port}/upload")),
+            _ => Answer::status("307 Temporary Redirect").with("Location", format!("http://127.0.0.1:{port}/file")),
+        });
+        let host = format!("127.0.0.1:{}", registry.port);
+        match identity {
+            true => configure(work, &host, &json!({ "auth": "bWU6", "identitytoken": TokenServer::IDENTITY_TOKEN })),
+            false => log_in(work, &host, LOGIN),
+        }
+        let reference = format!("oci://{host}/compact");
+        let words = ["the registry sent us to", "which answers 401", "passwords are for the registry alone"];
+        let _ = pull(work, &reference, &output, &[]).failure(1, &words);
+        let list: [&dyn AsRef<OsStr>; 3] = [&"pull", &reference, &"--list"];
+        let _ = Outcome::of(&mut program("runtime", &list, work)).failure(1, &words);
+        let _ = push(work, &[&engine, &reference]).failure(1, &words);
+        let _ = push(work, &[&engine, &reference, &"--add"]).failure(1, &words);
+        for server in [&thief, &basic, &registry] {
+            assert_nothing_secret(&told(server));
+        }
+        assert!(!output.exists());
+    }
+    // A place for files on another server, which asks.
+    let port = thief.port;
+    let registry = ScriptedServer::start(None, move |asked, _| match (&asked.authorization, &*asked.method) {
+        (None, _) => ask_for_password(),
+        (_, "POST") => Answer::status("202 Accepted").with("Location", format!("//127.0.0.1:{port}/upload")),
+        _ => Answer::status("404 Not Found"),
+    });
+    let host = format!("127.0.0.1:{}", registry.port);
+    log_in(work, &host, LOGIN);
+    let words = ["the registry sent us to", "/upload", "which answers 401"];
+    let _ = push(work, &[&engine, &format!("oci://{host}/compact")]).failure(1, &words);
+    let asked = thief.asked();
+    assert!(!asked.is_empty() && asked.iter().all(|asked| asked.authorization.is_none()), "{:?}", lines(&asked));
+}
+
+#[test]
+fn a_password_stays_with_its_registry_on_every_way() {
+    let work = tempfile::tempdir().unwrap();
+    let work = work.path();
+    let output = work.join("pulled");
+    // Back to the registry over another server: the password is not sent again, and the question does not count.
+    let registry_port = std::sync::Arc::new(std::sync::atomic::AtomicU16::new(0));
+    let back = registry_port.clone();
+    let other = ScriptedServer::start(None, move |_, _| {
+        let port = back.load(std::sync::atomic::Ordering::Relaxed);
+        Answer::status("302 Found").with("Location", format!("http://127.0.0.1:{port}/again"))
+    });
+    let port = other.port;
+    let registry = ScriptedServer::start(None, move |asked, _| match (&asked.authorization, &*asked.path) {
+        (None, _) => ask_for_password(),
+        _ => Answer::status("302 Found").with("Location", format!("http://127.0.0.1:{port}/away")),
+    });
+    registry_port.store(registry.port, std::sync::atomic::Ordering::Relaxed);
+    let host = format!("127.0.0.1:{}", registry.port);
+    log_in(work, &host, LOGIN);
+    let _ = pull(work, &format!("oci://{host}/compact"), &output, &[]).failure(1, &["/again", "which answers 401"]);
+    let asked = registry.asked();
+    let again = asked.iter().filter(|asked| asked.path == "/again");
+    assert!(again.clone().count() == 1 && again.clone().all(|asked| asked.authorization.is_none()), "{asked:?}");
+    assert!(other.asked().iter().all(|asked| asked.authorization.is_none()));
+
+    // Within the registry, the password goes along.
+    let registry = ScriptedServer::start(None, |asked, _| match (&asked.authorization, &*asked.path) {
+        (None, _) => ask_for_password(),
+        (_, "/moved") => Answer::status("418 Here"),
+        _ => Answer::status("301 Moved").with("Location", "/moved"),
+    });
+    let host = format!("127.0.0.1:{}", registry.port);
+    log_in(work, &host, LOGIN);
+    let _ = pull(work, &format!("oci://{host}/compact"), &output, &[]).failure(1, &["answered 418"]);
+
+    // A token server whose address has a name and a password in it, or is none.
+    for realm in ["https://me:word@example.org/token", "/token", "ftp://127.0.0.1/", "https://127.0.0.1:99999/"] {
+        let registry = ScriptedServer::start(None, move |_, _| ask_for_token(realm));
+        let host = format!("127.0.0.1:{}", registry.port);
+        log_in(work, &host, LOGIN);
+        let refused = pull(work, &format!("oci://{host}/compact"), &output, &[]).failure(1, &["its token server"]);
+        assert_nothing_secret(&refused.stderr);
+    }
+}
+
+#[test]
+fn what_began_with_encryption_goes_on_with_it() {
+    let work = tempfile::tempdir().unwrap();
+    let work = work.path();
+    let authority = Authority::new();
+    let certificate = authority.sign("IP:127.0.0.1");
+    let open = ScriptedServer::start(None, |_, _| Answer::status("200 OK"));
+    let port = open.port;
+    let registry = ScriptedServer::start(Some(&certificate), move |asked, _| {
+        let to = format!("http://127.0.0.1:{port}/open");
+        match &*asked.method {
+            "POST" => Answer::status("202 Accepted").with("Location", to),
+            "HEAD" => Answer::status("404 Not Found"),
+            _ => Answer::status("302 Found").with("Location", to),
+        }
+    });
+    let host = format!("127.0.0.1:{}", registry.port);
+    trust(work, &host, &authority);
+    let reference = format!("oci://{host}/compact");
+    let words = ["it sends its clients on to", "/open", "nothing is encrypted"];
+    let _ = pull(work, &reference, &work.join("pulled"), &[]).failure(1, &words);
+    let _ = push(work, &[&demo_engine(), &reference]).failure(1, &words);
+    assert!(open.asked().is_empty());
 }

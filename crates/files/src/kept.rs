@@ -1,0 +1,410 @@
+//! What came of a download, kept beside its place until it is whole.
+//!
+//! The place may be in a folder that others may write, such as `/tmp`, where the name of what is kept can be guessed. So
+//! it is a folder that is this user's own and that no other user may enter, or nothing is done. What is in it is
+//! reached through the opened folder alone, and never through a link.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::open::{Refused, name_of, read_opened};
+use crate::owner::{WRITABLE_BY_ALL, is_own, is_same};
+use crate::unfinished;
+
+/// More often than another process that ends can remove the folder just when it was opened.
+const ATTEMPTS: usize = 100;
+
+/// A folder `NAME.part` beside the place `NAME`. It is locked while it is in use.
+#[derive(Debug)]
+pub struct Kept {
+    path: PathBuf,
+    folder: File,
+}
+
+/// Why there is no folder to keep anything in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotKept {
+    /// Another process uses it.
+    #[error("{}: another process uses it", path.display())]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// It cannot be made or used.
+    #[error("{}: cannot {action}", path.display())]
+    File {
+        /// The folder.
+        path: PathBuf,
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// Why not; [`Refused::NotOwn`] for what another user can change.
+        source: io::Error,
+    },
+}
+
+impl Kept {
+    /// Makes the folder beside `place`, or takes the one that an earlier process of this user left. `waiting` is called
+    /// before it waits for another process, and says whether to wait.
+    ///
+    /// # Errors
+    /// Another process uses the folder; it is a link, a file, or another user can change it; the system's reason.
+    pub fn beside(place: &Path, waiting: impl Fn() -> bool) -> Result<Self, NotKept> {
+        let mut name = place.file_name().unwrap_or_default().to_owned();
+        name.push(".part");
+        let path = place.with_file_name(name);
+        let failed = |action: &'static str| {
+            let path = path.clone();
+            move |source: io::Error| NotKept::File { path, action, source }
+        };
+        // What a killed process has put together of the kept files would be a second name of them.
+        unfinished::remove_abandoned(parent_of(&path));
+        for _ in 0..ATTEMPTS {
+            match rustix::fs::mkdirat(CWD, &path, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(failed("create")(error.into())),
+            }
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            let folder = match rustix::fs::openat(CWD, &path, flags, Mode::empty()) {
+                Err(Errno::NOENT) => continue,
+                // Linux says the former of a link, other systems the latter.
+                Err(Errno::NOTDIR | Errno::LOOP) => return Err(failed("use")(other_than_folder(&path))),
+                opened => File::from(opened.map_err(|error| failed("open")(error.into()))?),
+            };
+            check_own(&folder, &path).map_err(failed("use"))?;
+            match folder.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) if waiting() => folder.lock().map_err(failed("wait for"))?,
+                Err(TryLockError::WouldBlock) => return Err(NotKept::Busy { path }),
+                Err(TryLockError::Error(error)) => return Err(failed("lock")(error)),
+            }
+            let kept = Self { path: path.clone(), folder };
+            // The process that had the lock may have removed the folder.
+            if kept.is_there() {
+                return Ok(kept);
+            }
+        }
+        Err(NotKept::Busy { path })
+    }
+
+    /// Its path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a file of it to read and write, or makes it. What is not a file of this user, or has a second name, is
+    /// removed first.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn open(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        match rustix::fs::openat(&self.folder, name, flags, Mode::empty()) {
+            Ok(file) => {
+                let (file, folder) = (File::from(file), self.folder.metadata()?);
+                let found = file.metadata()?;
+                if found.is_file() && found.nlink() == 1 && found.uid() == folder.uid() {
+                    return Ok(file);
+                }
+            }
+            // A link, or a socket.
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.remove_file(name)?;
+        Ok(self.create(name)?.into())
+    }
+
+    /// Makes a file that was not there. No other user may enter the folder, so it has the mode of any new file.
+    fn create(&self, name: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.folder, name, flags, Mode::from_raw_mode(0o666))?)
+    }
+
+    /// Bytes of a file that are there.
+    pub fn length(&self, name: &str) -> u64 {
+        self.read_only(name).and_then(|file| file.metadata()).map_or(0, |found| found.len())
+    }
+
+    /// A small file; `None` if it is not there.
+    ///
+    /// # Errors
+    /// It has more than `most` bytes; the system's reason.
+    pub fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+        match self.read_only(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            opened => read_opened(opened?, most).map(Some),
+        }
+    }
+
+    fn read_only(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = File::from(rustix::fs::openat(&self.folder, name, flags, Mode::empty())?);
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    /// Replaces a small file.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.remove_file(name)?;
+        File::from(self.create(name)?).write_all(bytes)
+    }
+
+    /// Removes a file, if it is there.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn remove_file(&self, name: &str) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives a file its name outside of the folder. An older file of this name is replaced.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn rename(&self, name: &str, to: &Path) -> io::Result<()> {
+        let _finishing = unfinished::finishing();
+        Ok(rustix::fs::renameat(&self.folder, name, CWD, to)?)
+    }
+
+    /// Gives a file a second name, or copies it where that is impossible.
+    ///
+    /// # Errors
+    /// The second name is taken, or the file cannot be copied.
+    pub fn link_or_copy(&self, name: &str, second: &Path) -> io::Result<()> {
+        match rustix::fs::linkat(&self.folder, name, CWD, second, AtFlags::empty()) {
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(_) => io::copy(&mut self.read_only(name)?, &mut File::create_new(second)?).map(drop),
+        }
+    }
+
+    /// Bytes that the file system of the folder has for this user.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let found = rustix::fs::fstatvfs(&self.folder)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    /// Whether nothing is in it.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.names()?.is_empty())
+    }
+
+    /// Removes the files that `is_known` names, and the folder. Other files stay, and the folder with them.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn remove(self, is_known: impl Fn(&str) -> bool) -> io::Result<()> {
+        for name in self.names()?.iter().filter(|name| is_known(name)) {
+            self.remove_file(name)?;
+        }
+        if !self.is_there() {
+            return Ok(());
+        }
+        match fs::remove_dir(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let entries = Dir::read_from(&self.folder)?;
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        let names = names.collect::<io::Result<Vec<_>>>()?;
+        Ok(names.into_iter().filter(|name| name != "." && name != "..").collect())
+    }
+
+    /// Whether the path still leads to the folder.
+    fn is_there(&self) -> bool {
+        matches!((fs::symlink_metadata(&self.path), self.folder.metadata()), (Ok(a), Ok(b)) if is_same(&a, &b))
+    }
+}
+
+fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Why a path that is no folder is not used.
+fn other_than_folder(path: &Path) -> io::Error {
+    let found = fs::symlink_metadata(path).map_or("something else", |found| name_of(found.file_type()));
+    not_own(found.to_owned())
+}
+
+fn not_own(found: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, Refused::NotOwn { expected: "a folder", found })
+}
+
+/// Checks that no other user can change what is in a folder.
+fn check_own(folder: &File, path: &Path) -> io::Result<()> {
+    let found = folder.metadata()?;
+    if is_own(&found) {
+        return Ok(());
+    }
+    // Some file systems give all files one owner and one mode. There, every folder is as this one.
+    let new = unfinished::folder_in(parent_of(path))?.path().symlink_metadata()?;
+    let (theirs, ours) = (found.mode() & WRITABLE_BY_ALL, new.mode() & WRITABLE_BY_ALL);
+    if found.uid() != new.uid() {
+        return Err(not_own(format!("one of the user with the number {}", found.uid())));
+    }
+    if theirs > ours {
+        return Err(not_own(format!("one that everybody may write (mode {:o})", found.mode() & 0o7777)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::FileType;
+
+    use super::*;
+
+    fn beside(place: &Path) -> Result<Kept, NotKept> {
+        Kept::beside(place, || false)
+    }
+
+    fn refusal(place: &Path) -> String {
+        match beside(place).unwrap_err() {
+            NotKept::File { source, .. } => source.to_string(),
+            busy => busy.to_string(),
+        }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        path.symlink_metadata().unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn what_is_kept_is_for_its_user_alone_and_is_found_again() {
+        let work = tempfile::tempdir().unwrap();
+        let (place, part) = (work.path().join("engine"), work.path().join("engine.part"));
+        let kept = beside(&place).unwrap();
+        assert_eq!((kept.path(), mode(&part)), (part.as_path(), 0o700));
+        kept.open("a").unwrap().write_all(b"some").unwrap();
+        assert!(refusal(&place).contains("another process uses it"));
+        drop(kept);
+        let kept = beside(&place).unwrap();
+        let mut text = String::new();
+        kept.open("a").unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!((text.as_str(), kept.length("a"), kept.length("b")), ("some", 4, 0));
+        kept.write("b", b"first").unwrap();
+        kept.write("b", b"second").unwrap();
+        assert_eq!(kept.read("b", 6).unwrap().unwrap(), b"second");
+        assert!(kept.read("b", 5).is_err() && kept.read("c", 5).unwrap().is_none() && !kept.is_empty().unwrap());
+        kept.link_or_copy("a", &work.path().join("linked")).unwrap();
+        assert!(kept.link_or_copy("a", &work.path().join("linked")).is_err());
+        kept.rename("b", &work.path().join("renamed")).unwrap();
+        fs::write(part.join("mine"), "x").unwrap();
+        assert!(kept.free_bytes().unwrap() > 0);
+        kept.remove(|name| name == "a").unwrap();
+        assert_eq!(fs::read_dir(&part).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>(), ["mine"]);
+        beside(&place).unwrap().remove(|_| true).unwrap();
+        assert!(!part.exists());
+    }
+
+    #[test]
+    fn what_is_not_a_folder_of_this_user_is_not_used() {
+        let work = tempfile::tempdir().unwrap();
+        let (place, part, target) =
+            (work.path().join("engine"), work.path().join("engine.part"), work.path().join("target"));
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("a"), "precious").unwrap();
+        symlink(&target, &part).unwrap();
+        assert_eq!(refusal(&place), "expected a folder of your own, found a link; remove it, or name another place");
+        fs::remove_file(&part).unwrap();
+        symlink(work.path().join("nothing"), &part).unwrap();
+        assert!(refusal(&place).contains("found a link"));
+        fs::remove_file(&part).unwrap();
+        rustix::fs::mknodat(CWD, &part, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(refusal(&place).contains("found a named pipe"));
+        fs::remove_file(&part).unwrap();
+        fs::write(&part, "x").unwrap();
+        assert!(refusal(&place).contains("found a file"));
+        fs::remove_file(&part).unwrap();
+        fs::create_dir(&part).unwrap();
+        for all in [0o777, 0o1777, 0o702] {
+            fs::set_permissions(&part, fs::Permissions::from_mode(all)).unwrap();
+            assert!(refusal(&place).contains("everybody may write"), "{all:o}");
+        }
+        assert_eq!(fs::read_to_string(target.join("a")).unwrap(), "precious");
+    }
+
+    /// Needs a user who may give files away.
+    #[test]
+    fn a_folder_of_another_user_is_not_used() {
+        let work = tempfile::tempdir().unwrap();
+        let (place, part) = (work.path().join("engine"), work.path().join("engine.part"));
+        fs::create_dir(&part).unwrap();
+        std::os::unix::fs::chown(&part, Some(12_345), None)
+            .unwrap_or_else(|error| panic!("{error}; run the tests as root, or with `unshare --map-auto -r`"));
+        assert!(refusal(&place).contains("one of the user with the number 12345"), "{}", refusal(&place));
+    }
+
+    #[test]
+    fn a_file_with_another_name_or_kind_is_made_anew() {
+        let work = tempfile::tempdir().unwrap();
+        let place = work.path().join("engine");
+        let kept = beside(&place).unwrap();
+        let inside = |name: &str| work.path().join("engine.part").join(name);
+        let victim = work.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        symlink(&victim, inside("soft")).unwrap();
+        fs::hard_link(&victim, inside("hard")).unwrap();
+        rustix::fs::mknodat(CWD, inside("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(inside("socket")).unwrap();
+        for name in ["soft", "hard", "pipe", "socket"] {
+            assert_eq!(kept.length(name) > 0, name == "hard", "{name}");
+            kept.open(name).unwrap().write_all(b"new").unwrap();
+            assert_eq!((fs::read_to_string(inside(name)).unwrap(), kept.length(name)), ("new".into(), 3), "{name}");
+        }
+        symlink(&victim, inside("text")).unwrap();
+        assert!(kept.read("text", 100).is_err());
+        kept.write("text", b"new").unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        // Nothing but a folder can be in the way of a file.
+        fs::create_dir(inside("folder")).unwrap();
+        assert!(kept.open("folder").is_err());
+    }
+
+    #[test]
+    fn a_process_waits_for_another_one() {
+        let work = tempfile::tempdir().unwrap();
+        let place = work.path().join("engine");
+        let (first, waits) = (beside(&place).unwrap(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                Kept::beside(&place, || {
+                    waits.store(true, Ordering::Relaxed);
+                    true
+                })
+            });
+            while !waits.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            // The folder that the second one waits for goes, and it makes another.
+            first.remove(|_| true).unwrap();
+            let second = second.join().unwrap().unwrap();
+            assert!(second.is_there() && second.is_empty().unwrap());
+        });
+    }
+}

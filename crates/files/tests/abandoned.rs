@@ -1,0 +1,46 @@
+//! What a program that ends at once removes. In a process of its own: nothing can be made afterwards.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use tileforge_files::unfinished;
+
+#[test]
+fn everything_unfinished_goes_and_nothing_is_finished_any_more() {
+    let work = tempfile::tempdir().unwrap();
+    let path = work.path().to_owned();
+    let (done, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let folder = unfinished::folder_in(&path).unwrap();
+        fs::create_dir(folder.path().join("inner")).unwrap();
+        let inside = folder.path().join("inner");
+        let (done, written) = (&done, &written);
+        // A thread that writes into the folder while it is removed.
+        scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                let number = written.fetch_add(1, Ordering::Relaxed);
+                let _ = fs::write(inside.join(number.to_string()), "x");
+            }
+        });
+        let (file, finished) = (unfinished::file_in(&path, 0o666).unwrap(), unfinished::file_in(&path, 0o666).unwrap());
+        finished.rename(&path.join("finished")).unwrap();
+        fs::write(path.join("mine"), "x").unwrap();
+        while written.load(Ordering::Relaxed) < 100 {
+            thread::yield_now();
+        }
+        unfinished::abandon_all();
+        // These wait for the end of the process.
+        let place = path.join("late");
+        thread::spawn(move || file.rename(&place));
+        let place = path.clone();
+        thread::spawn(move || drop(unfinished::folder_in(&place)));
+        done.store(true, Ordering::Relaxed);
+        std::mem::forget(folder);
+    });
+    let mut names: Vec<_> =
+        path.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["finished", "mine"]);
+}

@@ -1,0 +1,190 @@
+//! The HTTP client of everything that downloads or sends.
+//!
+//! Redirects are followed here, so that it is known who answers: a password goes to the server that was asked alone, a
+//! challenge of another server counts for nothing, and nothing that began with encryption goes on without.
+
+mod address;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::http::header::{AUTHORIZATION, HeaderName, LOCATION};
+use ureq::http::{Method, Request, Response};
+use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
+use ureq::{Agent, AsSendBody, Body};
+
+pub use address::{Address, Origin};
+
+pub(crate) use address::form;
+
+use crate::error::{Error, Result};
+use crate::reason::failed;
+
+/// Bytes that are sent or received at once.
+pub(crate) const CHUNK: usize = 1 << 18;
+/// As many as other clients follow.
+const REDIRECTS_MAXIMUM: usize = 10;
+
+/// The certificates of the authorities that this system trusts, so that it works behind a company's proxy.
+pub fn system_certificates() -> Vec<Certificate<'static>> {
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!("the system's certificates: {error}");
+    }
+    found.certs.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect()
+}
+
+/// A client for one server, and for those that it sends its clients to.
+#[derive(Clone, Debug)]
+pub struct Client {
+    agent: Agent,
+    /// Whether a server could be trusted, where one has to be.
+    has_certificates: bool,
+}
+
+/// An answer, and who gave it.
+#[derive(Debug)]
+pub struct Answer {
+    /// The answer, whatever its status.
+    pub response: Response<Body>,
+    /// Where it came from.
+    pub address: Address,
+    /// Whether the server that was asked gave it, and no other one that it sent us to.
+    pub is_from_origin: bool,
+}
+
+impl Answer {
+    /// The HTTP status.
+    pub fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    /// The value of a header; `None` also for one that is not ASCII.
+    pub fn header(&self, name: HeaderName) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+}
+
+impl Client {
+    /// A client that trusts these certificates. It takes a server that sends nothing for `patience` for a cut
+    /// connection.
+    pub fn new(patience: Duration, certificates: Vec<Certificate<'static>>) -> Self {
+        let has_certificates = !certificates.is_empty();
+        let tls = TlsConfig::builder()
+            .provider(TlsProvider::Rustls)
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .root_certs(RootCerts::Specific(Arc::new(certificates)))
+            .build();
+        let agent = Agent::config_builder()
+            .tls_config(tls)
+            .max_redirects(0)
+            .timeout_connect(Some(patience))
+            .timeout_per_read(Some(patience))
+            .timeout_per_write(Some(patience))
+            .http_status_as_error(false)
+            .input_buffer_size(CHUNK)
+            .output_buffer_size(CHUNK)
+            .user_agent(concat!("tileforge/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .into();
+        Self { agent, has_certificates }
+    }
+
+    /// Asks for what is at an address, and goes where the server sends its clients. `authorization` is for the server
+    /// at `address` alone.
+    ///
+    /// # Errors
+    /// A server cannot be reached or trusted, or sends its clients on without encryption, in circles, or to what is no
+    /// address.
+    pub fn get(
+        &self,
+        address: &Address,
+        headers: &[(HeaderName, String)],
+        authorization: Option<&str>,
+    ) -> Result<Answer> {
+        self.follow(&Method::GET, address, headers, authorization)
+    }
+
+    /// As [`Client::get`], for the headers alone.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn head(&self, address: &Address, authorization: Option<&str>) -> Result<Answer> {
+        self.follow(&Method::HEAD, address, &[], authorization)
+    }
+
+    fn follow(
+        &self,
+        method: &Method,
+        address: &Address,
+        headers: &[(HeaderName, String)],
+        authorization: Option<&str>,
+    ) -> Result<Answer> {
+        let (mut here, mut is_from_origin) = (address.clone(), true);
+        for _ in 0..=REDIRECTS_MAXIMUM {
+            let secret = authorization.filter(|_| is_from_origin);
+            let response = self.ask(method, &here, headers, secret, ())?;
+            let answer = Answer { response, address: here.clone(), is_from_origin };
+            if !matches!(answer.status(), 301 | 302 | 303 | 307 | 308) {
+                return Ok(answer);
+            }
+            let refused = |problem: String| Error::Answer { url: here.to_string(), problem };
+            let location = answer.header(LOCATION);
+            let location = location.ok_or_else(|| refused("it sends its clients on, and does not say where".into()))?;
+            let next = here.join(location).map_err(|problem| refused(format!("it sends its clients on: {problem}")))?;
+            check_encryption(&here, &next)?;
+            // A server that was left may be led back to, and does not get the password again: another one led there.
+            is_from_origin &= next.origin() == address.origin();
+            here = next;
+        }
+        let problem = format!("expected an answer, was sent on more than {REDIRECTS_MAXIMUM} times");
+        Err(Error::Answer { url: address.to_string(), problem })
+    }
+
+    /// Sends something to an address, and to no other one.
+    ///
+    /// # Errors
+    /// The server cannot be reached or trusted.
+    pub(crate) fn send(
+        &self,
+        method: &Method,
+        address: &Address,
+        headers: &[(HeaderName, String)],
+        authorization: Option<&str>,
+        body: impl AsSendBody,
+    ) -> Result<Answer> {
+        let response = self.ask(method, address, headers, authorization, body)?;
+        Ok(Answer { response, address: address.clone(), is_from_origin: true })
+    }
+
+    fn ask(
+        &self,
+        method: &Method,
+        address: &Address,
+        headers: &[(HeaderName, String)],
+        authorization: Option<&str>,
+        body: impl AsSendBody,
+    ) -> Result<Response<Body>> {
+        if address.is_encrypted() && !self.has_certificates {
+            return Err(Error::NoCertificates { url: address.to_string() });
+        }
+        let mut request = Request::builder().method(method).uri(address.uri());
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        if let Some(value) = authorization {
+            request = request.header(AUTHORIZATION, value);
+        }
+        let request = request.body(body).map_err(ureq::Error::from);
+        let url = || address.to_string();
+        request.and_then(|request| self.agent.run(request)).map_err(|error| failed(&url(), &error))
+    }
+}
+
+/// Checks that a server with encryption does not send its clients to one without.
+pub(crate) fn check_encryption(from: &Address, to: &Address) -> Result<()> {
+    if from.is_encrypted() && !to.is_encrypted() {
+        return Err(Error::Downgrade { url: from.to_string(), to: to.to_string() });
+    }
+    Ok(())
+}
