@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::exit::Exit;
-use crate::output::report;
+use crate::output::report_error;
 
 /// Why a command failed, in the words of its program.
 pub trait Failure {
@@ -18,7 +18,7 @@ pub trait Failure {
 pub fn end<F: Failure>(result: Result<(), F>) -> ExitCode {
     let Err(failure) = result else { return Exit::Done.into() };
     if let Some(text) = failure.text() {
-        report(&format!("error: {text}"));
+        report_error(&text);
     }
     failure.exit().into()
 }

@@ -50,7 +50,9 @@ pub(super) fn on(error: &Error) -> Option<String> {
                 .into()
         }
         Error::ChangedSource { .. } => {
-            "give the files that it was made of, or build it of the others with --allow-changed-source".into()
+            "give the files that it was made of, or build it of the others with --allow-changed-source; --profile NAME takes a \
+             changed profile alone"
+                .into()
         }
         Error::NoSizes { .. } => "give its sizes, as in `--size 1280x720 --frames 5`".into(),
         Error::Portable { reason: NotCompiled::NoBuilder(error), .. } => return missing_builder(error),

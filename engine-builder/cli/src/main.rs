@@ -21,7 +21,7 @@ use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_terminal::{
     self as terminal, Exit, PrintError, Shell, cache_folder, chain, chain_with, explain_bus_errors, print,
-    print_completions, print_json, print_manual, start_log,
+    print_completions, print_json, print_manual, start_log, Verbosity,
 };
 
 const AFTER_HELP: &str = "\
@@ -42,6 +42,8 @@ struct Arguments {
     /// The ONNX Runtime library, or the folder that holds it
     #[arg(long, value_name = "PATH", global = true)]
     ort_lib: Option<PathBuf>,
+    #[command(flatten)]
+    verbosity: Verbosity,
     #[command(subcommand)]
     command: Command,
 }
@@ -178,7 +180,7 @@ fn result_json(value: &impl serde::Serialize) -> CommandResult {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    start_log();
+    start_log(arguments.verbosity);
     explain_bus_errors();
     terminal::end(match &arguments.command {
         Command::Build(build) => build::run(build, arguments.ort_lib.as_deref()),

@@ -47,6 +47,8 @@ struct Cli {
     /// setup` puts it).
     #[arg(long, global = true, value_name = "PATH")]
     ort_lib: Option<PathBuf>,
+    #[command(flatten)]
+    verbosity: terminal::Verbosity,
 }
 
 #[derive(Subcommand)]
@@ -82,7 +84,7 @@ struct Completions {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    terminal::start_log();
+    terminal::start_log(cli.verbosity);
     terminal::explain_bus_errors();
     terminal::end(run(cli))
 }
