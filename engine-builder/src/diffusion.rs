@@ -118,8 +118,7 @@ impl DiffusionSource {
     fn of_pipeline(mut pipeline: Pipeline, weights: &Path, folder: &Path, options: &DiffusionOptions) -> Result<Self> {
         let left_over = pipeline.merge(&options.adaptations)?;
         let weights_known = WeightFolders { digests: options.digests.clone(), ..WeightFolders::default() };
-        let source =
-            SourceOptions { sizes: options.sizes.clone(), weights: weights_known, ..SourceOptions::default() };
+        let source = SourceOptions { sizes: options.sizes.clone(), weights: weights_known, ..SourceOptions::default() };
         let open = |part: &Part| {
             // In a folder, a component has a folder of its own.
             let component = part.name.trim_end_matches("_encoder").trim_end_matches("_decoder");

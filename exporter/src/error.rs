@@ -4,8 +4,8 @@ use crate::Task;
 use crate::checkpoint::OtherFormat;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tileforge_files::{bounded, bounded_to};
 use tileforge_files::unfinished::relocated;
+use tileforge_files::{bounded, bounded_to};
 use tileforge_graph::DataType;
 
 /// The result of every fallible function of this crate.

@@ -111,7 +111,7 @@ impl Digests {
         Digests(Arc::new(Shared { folder, ..Shared::default() }))
     }
 
-    /// The same, which reports how far it is, a few times a second at most for each file. What was known before is not.
+    /// The same, which reports how far it is after every few megabytes. It knows nothing yet.
     #[must_use]
     pub fn with_report(self, report: impl Fn(Digesting<'_>) + Send + Sync + 'static) -> Self {
         let folder = self.0.folder.clone();

@@ -81,7 +81,8 @@ mod tests {
     #[test]
     fn an_error_is_as_long_as_a_user_can_read() {
         assert_eq!(readable("error: x\n  because: y"), "error: x\n  because: y");
-        let long = readable(&format!("error: x.pth: found \"{}\"; download it again\n  because: y", "a".repeat(20_000_000)));
+        let long =
+            readable(&format!("error: x.pth: found \"{}\"; download it again\n  because: y", "a".repeat(20_000_000)));
         assert!(long.len() < LONGEST_LINE + 20 && long.ends_with("; download it again\n  because: y"), "{long}");
         assert!(readable(&"line\n".repeat(1_000_000)).len() <= LONGEST_ERROR);
     }

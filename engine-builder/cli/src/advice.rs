@@ -64,6 +64,7 @@ pub(super) fn on(error: &Error) -> Option<String> {
         Error::Session(SessionError::NoLibraryAt { .. }) => "give the path of the library or of its folder".into(),
         Error::Session(SessionError::Library { .. }) => "run `make setup`, or pass --ort-lib PATH".into(),
         Error::Engine(error) => return engine(error),
+        Error::Export(ExportError::UnknownArchitecture { .. }) => "`-v` compares it with every architecture".into(),
         Error::Export(ExportError::NoWeights { path, found, .. }) => {
             format!("give the file itself, as in `engine-builder build {}`", path.join(found.first()?).display())
         }

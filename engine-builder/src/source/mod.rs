@@ -3,8 +3,8 @@
 mod any_size;
 mod sizes;
 
-use crate::profile::Profile;
 use crate::digests::{digest_of, prepare};
+use crate::profile::Profile;
 use crate::{Error, GraphFile, ModelFile, ModelSizes, Result, WeightFolders};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

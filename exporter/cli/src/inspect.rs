@@ -38,7 +38,9 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
         let path = path.display();
         return Err(Failure::Usage(format!("{path}: this is an engine; `runtime inspect --engine {path}` shows it")));
     }
+    let is_named_graph = path.extension().is_some_and(|extension| extension == "onnx") && path.is_file();
     let checkpoint = match hints.open(path) {
+        Err(Failure::Export(Error::Checkpoint { .. })) if is_named_graph => return graph::run(path, arguments.json),
         Err(Failure::Export(Error::OtherFormat { found, .. })) if found.kind == Kind::Graph => {
             return graph::run(path, arguments.json);
         }

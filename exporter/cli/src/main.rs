@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use tileforge_exporter::pipeline::weights_in;
 use tileforge_exporter::{Checkpoint, Error, Task};
 use tileforge_terminal::{
-    self as terminal, Exit, PrintError, Shell, chain, chain_with, explain_bus_errors, is_verbose, print, print_completions,
-    print_json, print_manual, start_log, Verbosity,
+    self as terminal, Exit, PrintError, Shell, Verbosity, chain, chain_with, explain_bus_errors, is_verbose, print,
+    print_completions, print_json, print_manual, start_log,
 };
 
 const AFTER_HELP: &str = "\

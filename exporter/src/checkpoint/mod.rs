@@ -204,9 +204,7 @@ fn open_torch(file: &Arc<MappedFile>) -> Result<Stored> {
         let (file, data_type, elements) = (file.clone(), tensor.data_type, vec![tensor.elements]);
         let storage = match compressed {
             None => Weight::mapped(file, offset, data_type, elements)?,
-            Some(compressed) => {
-                Weight::deflated(file, offset, compressed, checksum(&tensor), data_type, elements)?
-            }
+            Some(compressed) => Weight::deflated(file, offset, compressed, checksum(&tensor), data_type, elements)?,
         };
         let storage = if tensor.is_big_endian { storage.from_big_endian() } else { storage };
         let view = storage.strided(tensor.first, tensor.dims, &tensor.strides)?;

@@ -112,10 +112,10 @@ pub fn other_format(file: &[u8]) -> Option<OtherFormat> {
 
 /// Whether a file begins as a message of ONNX: the version of its format, and another of the model's first fields.
 fn is_graph(file: &[u8]) -> bool {
-    let &[0x08, version @ 1..=64, next, ..] = file else { return false };
+    let &[0x08, 1..=64, next, ..] = file else { return false };
     // Fields 2 to 8, with a length or a number; writers put them in their order.
     let (field, wire) = (next >> 3, next & 7);
-    version > 0 && (2..=8).contains(&field) && (wire == 2 || (wire == 0 && field == 5))
+    (2..=8).contains(&field) && (wire == 2 || (wire == 0 && field == 5))
 }
 
 #[cfg(test)]

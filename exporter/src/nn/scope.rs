@@ -227,7 +227,12 @@ impl<'a> Parameters<'a> {
             let _ = writeln!(text, "  missing: `{}` {dims:?}", original(path));
         }
         for (Declaration { path, dims }, found) in list(&mut text, "wrong shape", &wrong) {
-            let _ = writeln!(text, "  wrong shape: `{}`: expected {dims:?}, found {}", original(path), bounded_to(format!("{found:?}"), 300));
+            let _ = writeln!(
+                text,
+                "  wrong shape: `{}`: expected {dims:?}, found {}",
+                original(path),
+                bounded_to(format!("{found:?}"), 300)
+            );
         }
         let left: Vec<_> = left.into_iter().collect();
         for (name, weight) in list(&mut text, "left over", &left) {

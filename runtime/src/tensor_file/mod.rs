@@ -50,7 +50,7 @@ impl From<&Tensor> for Stored {
     }
 }
 
-impl std::fmt::Display for Stored {
+impl Display for Stored {
     /// "f32 [1, 3, 64, 64]".
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} {:?}", self.data_type, self.shape)
@@ -73,7 +73,7 @@ impl Description {
     }
 }
 
-impl std::fmt::Display for Description {
+impl Display for Description {
     /// "f32 [1, 3, 64, 64]".
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} {:?}", self.data_type, self.shape)
@@ -135,10 +135,7 @@ pub fn read(path: &Path) -> Result<Contents> {
 ///
 /// # Errors
 /// As [`read`]; that of `check`.
-pub fn read_checked(
-    path: &Path,
-    check: impl FnOnce(&BTreeMap<String, Description>) -> Result<()>,
-) -> Result<Contents> {
+pub fn read_checked(path: &Path, check: impl FnOnce(&BTreeMap<String, Description>) -> Result<()>) -> Result<Contents> {
     let format = TensorFormat::of_name(path)?;
     let unread = |source: io::Error| Error::file(path, "read", source);
     let refused = |problem: String| Error::tensor_file(path, problem);
@@ -233,7 +230,7 @@ pub fn write(path: &Path, tensors: &[(String, Stored)], metadata: &BTreeMap<Stri
     let format = TensorFormat::of_name(path)?;
     let refused = |problem: String| Error::tensor_file(path, problem);
     let output = OutputFile::create(path)?;
-    let unwritten = |source: std::io::Error| Error::file(path, "write", source);
+    let unwritten = |source: io::Error| Error::file(path, "write", source);
     let mut file = BufWriter::new(output.file());
     match (format, tensors) {
         (TensorFormat::Npy, [(name, tensor)]) => {
@@ -246,7 +243,7 @@ pub fn write(path: &Path, tensors: &[(String, Stored)], metadata: &BTreeMap<Stri
         (TensorFormat::Npz, _) => npz::write(&mut file, tensors).map_err(refused)?,
         (TensorFormat::Safetensors, _) => {
             let views = tensors.iter().map(|(name, stored)| {
-                let problem = |problem: &dyn std::fmt::Display| refused(format!("{name}: {problem}"));
+                let problem = |problem: &dyn Display| refused(format!("{name}: {problem}"));
                 let view = TensorView::new(safetensors_type(stored.data_type), stored.shape.clone(), &stored.bytes);
                 Ok((name.as_str(), view.map_err(|error| problem(&error))?))
             });

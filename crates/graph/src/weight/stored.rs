@@ -231,7 +231,8 @@ mod tests {
         // Stored entries are compared all together, and once.
         let plain = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(plain.path(), [&[7; 3], bytes.as_slice(), &[0; 9]].concat()).unwrap();
-        let stored = |checksum: &Checksum| StoredEntry { offset: 3, length: bytes.len() as u64, checksum: checksum.clone() };
+        let stored =
+            |checksum: &Checksum| StoredEntry { offset: 3, length: bytes.len() as u64, checksum: checksum.clone() };
         let empty = StoredEntry { offset: 5, length: 0, checksum: Checksum { entry: "b".into(), crc32: 0 } };
         let verified = |entries: Vec<StoredEntry>| {
             let map = MappedFile::open(plain.path()).unwrap();

@@ -4,9 +4,9 @@ use super::super::{CommandResult, result_json};
 use super::show;
 use serde_json::json;
 use std::path::Path;
+use tileforge_exporter::Result;
 use tileforge_exporter::arch::detect_task;
 use tileforge_exporter::pipeline::{Part, Pipeline};
-use tileforge_exporter::Result;
 
 pub(super) fn show_lines(path: &Path, pipeline: &Pipeline) -> CommandResult {
     let mut lines = vec![("kind", "diffusion pipeline".to_owned()), ("class", pipeline.class().unwrap_or("").into())];
@@ -18,8 +18,13 @@ pub(super) fn show_lines(path: &Path, pipeline: &Pipeline) -> CommandResult {
         lines.push((name, format!("{class}, left out: the pipeline runs without it")));
     }
     let path = path.display();
-    lines.push(("next", format!("`exporter export {path} -o FOLDER` writes a graph of each, and `exporter inspect \
-                                 {path} --component NAME` shows one")));
+    lines.push((
+        "next",
+        format!(
+            "`exporter export {path} -o FOLDER` writes a graph of each, and `exporter inspect \
+                                 {path} --component NAME` shows one"
+        ),
+    ));
     show(lines)
 }
 

@@ -135,7 +135,9 @@ fn tensor(view: &View<'_>, name: &str, place: Place, is_big_endian: bool) -> Res
     let View { storage, data_type, dims, strides, is_negated, .. } = view;
     let data_type = data_type.ok_or("its element type is not supported")?;
     if *is_negated && !matches!(data_type, DataType::F32 | DataType::F16 | DataType::Bf16 | DataType::F64) {
-        return Err(format!("its negative bit is set, and its elements are {data_type}; save what its `resolve_neg()` gives"));
+        return Err(format!(
+            "its negative bit is set, and its elements are {data_type}; save what its `resolve_neg()` gives"
+        ));
     }
     let size = data_type.size() as u64;
     let bytes = storage.first.checked_add(storage.elements).and_then(|end| end.checked_mul(storage.class.element));
