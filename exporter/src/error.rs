@@ -41,7 +41,10 @@ pub enum Error {
         found: OtherFormat,
     },
     /// No architecture fits the checkpoint. [`Error::details`] has a line for each.
-    #[error("{}: no known architecture fits its {tensors} tensors\n  nearest is {}", path.display(), nearest(candidates))]
+    #[error(
+        "{}: no known architecture fits its {tensors} tensors\n  nearest is {}",
+        path.display(), nearest(candidates)
+    )]
     UnknownArchitecture {
         /// The file.
         path: PathBuf,

@@ -159,7 +159,7 @@ impl Digests {
         Ok(slot.insert(FileSha256 { bytes: identity.length, sha256: found }).clone())
     }
 
-    /// Keeps a digest that is known for a file which this program has just given a name, or taken one from: that changes
+    /// Keeps a known digest of a file which this program has just given a name, or taken one from. That changes
     /// a time of the file and no byte of it.
     pub fn has_new_name(&self, path: &Path) {
         let Ok(metadata) = fs::metadata(path) else { return };

@@ -63,8 +63,9 @@ pub fn save(model: &Model, path: &Path, storage: WeightStorage) -> Result<SaveRe
     save_with_progress(model, path, storage, &Digests::default(), &mut |_| {})
 }
 
-/// As [`save`], with the digests of checkpoints that are known. `progress` gets how far the writing of weights is: first that nothing is written, then about once a
-/// megabyte, and at last the total. It is not called where the graph only points into checkpoints.
+/// As [`save`], with the digests of checkpoints that are known. `progress` gets how far the writing of weights is: at
+/// first that nothing is written, then about once a megabyte, and at last the total. It is not called where the graph
+/// only points into checkpoints.
 ///
 /// # Errors
 /// As [`save`].

@@ -50,8 +50,8 @@ pub(super) fn on(error: &Error) -> Option<String> {
                 .into()
         }
         Error::ChangedSource { .. } => {
-            "give the files that it was made of, or build it of the others with --allow-changed-source; --profile NAME takes a \
-             changed profile alone"
+            "give the files that it was made of, or build it of the others with --allow-changed-source; --profile NAME \
+             takes a changed profile alone"
                 .into()
         }
         Error::NoSizes { .. } => "give its sizes, as in `--size 1280x720 --frames 5`".into(),

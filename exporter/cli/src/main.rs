@@ -45,7 +45,7 @@ Examples:
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show what a checkpoint, a pipeline or a graph is: architecture, task, scale, parameters, hyperparameters, element types.
+    /// Show what a checkpoint, a pipeline or a graph is: architecture, task, sizes, element types.
     #[command(after_help = "Example:\n  exporter inspect models/compact-x4.safetensors --json")]
     Inspect(inspect::Arguments),
     /// Write the ONNX graph of a checkpoint, or those of a pipeline's folder.

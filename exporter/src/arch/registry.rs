@@ -86,8 +86,8 @@ impl Entry {
 /// not determine.
 ///
 /// # Errors
-/// No architecture fits ([`Error::details`] lists each candidate's missing names), several graphs can be made, the hyperparameters
-/// cannot be determined, or a hint is for no hyperparameter of the architecture.
+/// No architecture fits ([`Error::details`] lists each candidate's missing names), several graphs can be made, the
+/// hyperparameters cannot be determined, or a hint is for no hyperparameter of the architecture.
 pub fn detect(checkpoint: &Checkpoint, hints: &BTreeMap<String, String>) -> Result<Box<dyn Network>> {
     detect_task(checkpoint, None, hints)
 }

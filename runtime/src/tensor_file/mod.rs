@@ -1,6 +1,7 @@
 //! Tensors in files: safetensors, and NumPy's `.npy` and `.npz`.
 //!
-//! The shapes in a file are known before its elements are read. It is written under a temporary name that becomes its own at the end.
+//! The shapes in a file are known before its elements are read. A file is written under a temporary name that becomes
+//! its own at the end.
 
 mod npy;
 mod npz;
@@ -130,8 +131,8 @@ pub fn read(path: &Path) -> Result<Contents> {
     read_checked(path, |_| Ok(()))
 }
 
-/// As [`read`], after `check` has agreed to what the file holds: the types and shapes by name, under an empty name where
-/// the format has none. No element has been read then, and none unpacked.
+/// As [`read`], after `check` has agreed to what the file holds: the types and shapes by name, which is empty where the
+/// format has none. No element has been read then, and none unpacked.
 ///
 /// # Errors
 /// As [`read`]; that of `check`.

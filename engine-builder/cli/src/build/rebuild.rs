@@ -44,7 +44,8 @@ pub(in super::super) struct Arguments {
     /// A file of low-rank adaptations that was merged into the weights; may be repeated. All of them, in their order
     #[arg(long, value_name = "FILE[:SCALE]")]
     lora: Vec<Lora>,
-    /// The profile as it is today, or another one: a name that `engine-builder profiles` lists, or the path of a .yaml file
+    /// The profile as it is now, or another one: a name that `engine-builder profiles` lists, or the path of a .yaml
+    /// file
     #[arg(long, value_name = "PROFILE")]
     profile: Option<String>,
     /// The folder that activations were measured on

@@ -11,8 +11,8 @@ use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read};
 use zip::{CompressionMethod, ZipArchive};
 
-const TWICE: &str = "the zip archive has two entries of one name, and programs differ in which of them they read; save the \
-                     checkpoint again with `torch.save`";
+const TWICE: &str = "the zip archive has two entries of one name, and programs differ in which of them they read; save \
+                     the checkpoint again with `torch.save`";
 
 /// The entries of an archive of PyTorch.
 #[derive(Debug)]
