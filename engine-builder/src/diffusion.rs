@@ -10,7 +10,7 @@ use tileforge_engine::Diffusion;
 use tileforge_exporter::Checkpoint;
 use tileforge_exporter::lora::Lora;
 use tileforge_exporter::pipeline::{Part, Pipeline};
-use tileforge_files::TEXT_MAXIMUM_BYTES;
+use tileforge_files::{Digests, TEXT_MAXIMUM_BYTES};
 use tileforge_image::Size;
 use tileforge_runtime::diffusion::schedulers::Config;
 
@@ -47,6 +47,8 @@ pub struct DiffusionOptions {
     pub lengths: Vec<usize>,
     /// Low-rank adaptations to merge into the weights.
     pub adaptations: Vec<Lora>,
+    /// Digests of the weights that were looked at.
+    pub digests: Digests,
 }
 
 /// A pipeline that an engine can be built of.
@@ -115,7 +117,8 @@ impl DiffusionSource {
 
     fn of_pipeline(mut pipeline: Pipeline, weights: &Path, folder: &Path, options: &DiffusionOptions) -> Result<Self> {
         let left_over = pipeline.merge(&options.adaptations)?;
-        let source = SourceOptions { sizes: options.sizes.clone(), ..SourceOptions::default() };
+        let weights_known = WeightFolders { digests: options.digests.clone(), ..WeightFolders::default() };
+        let source = SourceOptions { sizes: options.sizes.clone(), weights: weights_known, ..SourceOptions::default() };
         let open = |part: &Part| {
             // In a folder, a component has a folder of its own.
             let component = part.name.trim_end_matches("_encoder").trim_end_matches("_decoder");

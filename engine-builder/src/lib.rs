@@ -34,7 +34,6 @@ mod yaml;
 pub use build::{Built, Plans, build};
 pub use coverage::CalibrationBudget;
 pub use diffusion::{DiffusionOptions, DiffusionSource};
-pub use digests::Digests;
 pub use error::{Error, MissingWeights, Result};
 pub use fetch::{Fetched, Hub, fetch};
 pub use gate::{Measurement, figure};

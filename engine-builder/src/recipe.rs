@@ -1,11 +1,14 @@
 //! What an engine was made of, recorded for another build, and compared with what is there later.
 
+use crate::digests::digest_of;
 use crate::{Beside, Error, Result, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use tileforge_engine::digest::{FileDigest, sha256, sha256_file};
-use tileforge_engine::manifest::{FolderRecipe, Recipe};
+use tileforge_engine::manifest::{FolderRecipe, ProfileRecipe, Recipe};
 use tileforge_engine::rebuild::Predecessor;
+use tileforge_files::Digests;
+use tileforge_image::Format;
 
 /// Digests every file that sources and `beside` are read from.
 ///
@@ -20,6 +23,7 @@ pub fn input_digests<'k>(
     folders: &[&Path],
     sources: &[&Source],
     beside: &Beside,
+    digests: &Digests,
 ) -> Result<BTreeMap<String, FileDigest>> {
     let mut known: Vec<&str> = known.into_iter().collect();
     // The longest first: `model.json` is the end of `unet/model.json`, too.
@@ -29,7 +33,7 @@ pub fn input_digests<'k>(
         files.extend(source.input_digests()?);
     }
     for file in beside.files.values() {
-        files.push((file.clone(), sha256_file(file)?));
+        files.push((file.clone(), digest_of(digests, file)?));
     }
     let (mut named, mut done) = (BTreeMap::new(), BTreeSet::new());
     for (file, digest) in files.into_iter().filter(|(file, _)| done.insert(file.clone())) {
@@ -72,9 +76,6 @@ fn plain(name: &str) -> String {
     if tileforge_files::is_plain(&name) { name } else { "_".into() }
 }
 
-/// Extensions of the files that activations are measured on.
-const SAMPLES: [&str; 7] = ["png", "jpg", "jpeg", "webp", "tif", "tiff", "safetensors"];
-
 /// The name of a folder of calibration data, and a digest over the names and contents of the pictures and tensors in
 /// it: for an engine of several parts, those in the folders of the parts.
 ///
@@ -96,13 +97,23 @@ pub fn folder_digest(folder: &Path, parts: &[&str]) -> Result<FolderRecipe> {
 fn digest_lines(folder: &Path, within: &str, lines: &mut Vec<String>) -> Result<()> {
     for entry in folder.read_dir().map_err(|e| Error::file(folder, "list", e))? {
         let path = entry.map_err(|e| Error::file(folder, "list", e))?.path();
-        let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
-        if extension.is_some_and(|extension| SAMPLES.contains(&extension.as_str())) && path.is_file() {
+        // Whatever activations are measured on.
+        let is_tensors = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors"));
+        if (is_tensors || Format::of_name(&path).is_ok()) && path.is_file() {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             lines.push(format!("{}  {within}{name}\n", sha256_file(&path)?.sha256));
         }
     }
     Ok(())
+}
+
+/// That the profile of `recipe` has the name of the older one's and another content. `None` if it has not, or if the
+/// manifest does not say.
+pub fn changed_profile(predecessor: &Predecessor, recipe: &Recipe) -> Option<String> {
+    let (before, now) = (&predecessor.recipe.as_ref()?.profile, &recipe.profile);
+    let ProfileRecipe { name, sha256 } = before;
+    let is_changed = *name == now.name && *sha256 != now.sha256;
+    is_changed.then(|| format!("the profile {name}: expected SHA-256 {sha256}, found {}", now.sha256))
 }
 
 /// What an engine was made of and `recipe` is not, in a sentence for each file. Files may have got other names; what
@@ -120,6 +131,15 @@ pub fn changes(predecessor: &Predecessor, recipe: &Recipe) -> Vec<String> {
             format!("{name}: expected SHA-256 {expected}, found {found}")
         })
         .collect();
+    // A file that was not there when the engine was made, such as a configuration, changes it, too. Engines of earlier
+    // releases do not record the model file.
+    if let Some(before) = &predecessor.recipe {
+        let known: BTreeSet<&str> = before.inputs.values().map(|digest| digest.sha256.as_str()).collect();
+        let added = recipe.inputs.iter().filter(|(name, digest)| {
+            !known.contains(digest.sha256.as_str()) && !before.inputs.contains_key(*name) && **name != recipe.model
+        });
+        changes.extend(added.map(|(name, _)| format!("{name}: the engine was made without it")));
+    }
     let folder = |recipe: &Recipe| recipe.calibration.folder.as_ref().map(|folder| folder.sha256.clone());
     let (before, now) = (predecessor.recipe.as_deref().and_then(folder), folder(recipe));
     if let Some(before) = before.filter(|before| now.as_ref() != Some(before)) {
@@ -151,7 +171,9 @@ mod tests {
     #[test]
     fn a_file_may_have_another_name_and_not_another_content() {
         let old = made_of(recipe(&[("x4.pth", "a"), ("config.json", "b")]));
-        assert_eq!(changes(&old, &recipe(&[("renamed.pth", "a"), ("config.json", "b"), ("more", "c")])), [""; 0]);
+        assert_eq!(changes(&old, &recipe(&[("renamed.pth", "a"), ("config.json", "b")])), [""; 0]);
+        // Moved to another name, under which another file was.
+        assert_eq!(changes(&old, &recipe(&[("config.json", "a"), ("x.json", "b")])), [""; 0]);
         let found = changes(&old, &recipe(&[("x4.pth", "c")]));
         let (a, b, c) = ("a".repeat(64), "b".repeat(64), "c".repeat(64));
         assert_eq!(
@@ -161,6 +183,35 @@ mod tests {
                 format!("x4.pth: expected SHA-256 {a}, found {c}"),
             ]
         );
+    }
+
+    #[test]
+    fn a_file_that_was_not_there_is_a_change_and_a_model_file_that_was_not_recorded_is_none() {
+        let old = made_of(recipe(&[("x4.pth", "a")]));
+        let now = |name| {
+            let recipe = recipe(&[("x4.pth", "a"), (name, "b")]);
+            changes(&old, &Recipe { model: "x4.yaml".into(), ..recipe })
+        };
+        assert_eq!(now("config.json"), ["config.json: the engine was made without it"]);
+        assert_eq!(now("x4.yaml"), [""; 0]);
+        // Once it is recorded, it counts as any other file.
+        let old = made_of(recipe(&[("x4.pth", "a"), ("x4.yaml", "c")]));
+        assert!(changes(&old, &recipe(&[("x4.pth", "a"), ("x4.yaml", "b")]))[0].starts_with("x4.yaml: expected"));
+    }
+
+    #[test]
+    fn a_profile_with_another_content_is_named() {
+        let with = |name: &str, digit: &str| Recipe {
+            profile: ProfileRecipe { name: name.into(), sha256: digit.repeat(64) },
+            ..Recipe::default()
+        };
+        let old = made_of(with("cpu", "a"));
+        assert_eq!(changed_profile(&old, &with("cpu", "a")), None);
+        assert_eq!(changed_profile(&old, &with("other", "b")), None);
+        let found = changed_profile(&old, &with("cpu", "b")).unwrap();
+        assert!(found.starts_with("the profile cpu: expected SHA-256 aaa"), "{found}");
+        let unknown = Predecessor { schema: 1, manifest: Value::Null, recipe: None };
+        assert_eq!(changed_profile(&unknown, &with("cpu", "b")), None);
     }
 
     #[test]

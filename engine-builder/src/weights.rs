@@ -1,10 +1,11 @@
 //! Where the weights of models are on this machine, and whether they are the right ones.
 
-use crate::{Digests, Error, FileFacts, MissingWeights, ModelFile, Origin, Result};
+use crate::digests::{digest_of, prepare};
+use crate::{Error, FileFacts, MissingWeights, ModelFile, Origin, Result};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use tileforge_files::{TEXT_MAXIMUM_BYTES, unfinished};
+use tileforge_files::{Digests, TEXT_MAXIMUM_BYTES, unfinished};
 
 /// The folders that hold weights.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +32,12 @@ impl WeightFolders {
     /// Whether all files of a model are on this machine.
     pub fn hold(&self, model: &ModelFile) -> bool {
         model.files.keys().all(|file| self.path_of(model, file).is_some())
+    }
+
+    /// Digests all files of a model that are here, at the same time.
+    pub(crate) fn prepare(&self, model: &ModelFile) -> Result<()> {
+        let here: Vec<PathBuf> = model.files.keys().filter_map(|file| self.path_of(model, file)).collect();
+        prepare(&self.digests, &here)
     }
 
     /// The checkpoint of a graph, after its digest was checked. A digest that nobody published is recorded on first
@@ -67,7 +74,7 @@ impl WeightFolders {
     /// Compares a file with its published digest, or with the one of its first use.
     fn check(&self, model: &ModelFile, file: &str, path: &Path, facts: &FileFacts) -> Result<()> {
         let record = self.record_of(model, file, path);
-        check_digest(path, record.as_deref(), facts, &self.digests.of(path)?.sha256)
+        check_digest(path, record.as_deref(), facts, &digest_of(&self.digests, path)?.sha256)
     }
 
     /// Where the digest of a file's first use is recorded: beside the file, or in the folder of downloads for one in

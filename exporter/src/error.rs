@@ -1,8 +1,11 @@
 //! What can go wrong between a checkpoint and a graph.
 
 use crate::Task;
+use crate::checkpoint::OtherFormat;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use tileforge_files::unfinished::relocated;
+use tileforge_files::{bounded, bounded_to};
 use tileforge_graph::DataType;
 
 /// The result of every fallible function of this crate.
@@ -29,15 +32,28 @@ pub enum Error {
         /// What was expected, what was found, and what to do next.
         reason: String,
     },
-    /// No architecture fits the checkpoint.
-    #[error("{}: no known architecture fits its {tensors} tensors\n{candidates}", path.display())]
+    /// A file is no checkpoint.
+    #[error("{}: {found}", path.display())]
+    OtherFormat {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        found: OtherFormat,
+    },
+    /// No architecture fits the checkpoint. [`Error::details`] has a line for each.
+    #[error(
+        "{}: no known architecture fits its {tensors} tensors\n  nearest is {}",
+        path.display(), nearest(candidates)
+    )]
     UnknownArchitecture {
         /// The file.
         path: PathBuf,
         /// How many tensors it has.
         tensors: usize,
-        /// For each candidate, nearest first, the keys that were missing.
-        candidates: String,
+        /// The architectures, nearest first.
+        candidates: Vec<Candidate>,
+        /// Names of some of its tensors.
+        found: Vec<String>,
     },
     /// The architecture was found, but its hyperparameters cannot be determined.
     #[error("{}: {architecture}: {reason}", path.display())]
@@ -225,6 +241,28 @@ pub enum Error {
     Graph(#[from] tileforge_graph::Error),
 }
 
+/// An architecture that a checkpoint could have been of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its name.
+    pub architecture: &'static str,
+    /// How many names it is detected by.
+    pub names: usize,
+    /// Those of them that the checkpoint lacks.
+    pub missing: Vec<&'static str>,
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Candidate { architecture, names, missing } = self;
+        if missing.is_empty() {
+            return write!(f, "{architecture}: all its {names} names are there, with other shapes");
+        }
+        let (count, missing) = (missing.len(), missing.join("`, `"));
+        write!(f, "{architecture}: {count} of its {names} names are missing: `{missing}`")
+    }
+}
+
 /// A hyperparameter that neither the tensors nor the notes beside them determine, so that the user must set it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingHyperparameter {
@@ -235,6 +273,15 @@ pub struct MissingHyperparameter {
 }
 
 impl Error {
+    /// What few readers of the message want to know, a line for each fact.
+    pub fn details(&self) -> Option<String> {
+        let Error::UnknownArchitecture { candidates, found, .. } = self else { return None };
+        let found: Vec<String> = found.iter().map(|name| bounded_to(name.clone(), 200)).collect();
+        let mut lines: Vec<String> = candidates.iter().skip(1).map(|candidate| format!("  {candidate}")).collect();
+        lines.push(format!("  found names such as {}", found.join(", ")));
+        Some(lines.join("\n"))
+    }
+
     /// The same error about a file of the folder `from`, which is gone or has got the name `to`.
     #[must_use]
     pub(crate) fn relocated(self, from: &Path, to: &Path) -> Self {
@@ -246,8 +293,12 @@ impl Error {
     }
 
     pub(crate) fn checkpoint(path: &Path, reason: impl Into<String>) -> Self {
-        Error::Checkpoint { path: path.to_owned(), reason: reason.into() }
+        Error::Checkpoint { path: path.to_owned(), reason: bounded(reason.into()) }
     }
+}
+
+fn nearest(candidates: &[Candidate]) -> String {
+    candidates.first().map_or_else(|| "none".into(), ToString::to_string)
 }
 
 fn names(tasks: &[Task], separator: &str) -> String {

@@ -22,7 +22,7 @@ mod shapes;
 mod synthesise;
 
 pub use checkpoint::Checkpoint;
-pub use error::{Error, MissingHyperparameter, Result};
+pub use error::{Candidate, Error, MissingHyperparameter, Result};
 pub use export::{Export, export, export_task};
 pub use noise::Noise;
 pub use shapes::Shapes;

@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tileforge_files::{
-    TEXT_MAXIMUM_BYTES, is_plain,
+    Digests, TEXT_MAXIMUM_BYTES, is_plain, stated_by_hub_cache,
     unfinished::{self, relocated},
 };
 use tileforge_graph::{SaveReport, WeightStorage, Written, save_with_progress};
@@ -40,6 +40,7 @@ const CLASSES: [(&str, &[(&str, Task)]); 4] = [
 /// A pipeline whose networks can be exported.
 #[derive(Debug)]
 pub struct Pipeline {
+    class: Option<String>,
     parts: Vec<Part>,
     /// Files and folders to copy: the source, and the name in the exported folder.
     copied: Vec<(PathBuf, String)>,
@@ -86,7 +87,8 @@ impl Pipeline {
     /// The index or a component cannot be read, a component is not supported, or a wanted name does not exist.
     pub fn open(folder: &Path, wanted: &[String], variant: Option<&str>) -> Result<Self> {
         let index = read_object(&folder.join(INDEX))?;
-        let mut pipeline = Pipeline { parts: Vec::new(), copied: Vec::new(), left_out: Vec::new() };
+        let class = index.get("_class_name").and_then(Value::as_str).map(str::to_owned);
+        let mut pipeline = Pipeline { class, parts: Vec::new(), copied: Vec::new(), left_out: Vec::new() };
         let mut known = Vec::new();
         for (name, entry) in index.iter().filter(|(name, _)| !name.starts_with('_')) {
             // A component has a library and a class. Other entries are settings of the pipeline, and two nulls are a
@@ -158,7 +160,7 @@ impl Pipeline {
                 components: known,
             });
         }
-        Ok(Some(Pipeline { parts, copied: Vec::new(), left_out: Vec::new() }))
+        Ok(Some(Pipeline { class: None, parts, copied: Vec::new(), left_out: Vec::new() }))
     }
 
     fn add(
@@ -214,6 +216,11 @@ impl Pipeline {
         lora::merge(&mut components, files)
     }
 
+    /// Its class in diffusers, if its index says it.
+    pub fn class(&self) -> Option<&str> {
+        self.class.as_deref()
+    }
+
     /// The graphs.
     pub fn parts(&self) -> &[Part] {
         &self.parts
@@ -230,6 +237,7 @@ impl Pipeline {
         shapes: &Shapes,
         hints: &BTreeMap<String, String>,
         storage: WeightStorage,
+        digests: &Digests,
         progress: &mut dyn FnMut(&str, Written),
     ) -> Result<PartReport> {
         let [part] = self.parts.as_slice() else {
@@ -237,7 +245,8 @@ impl Pipeline {
             return Err(Error::OneGraphPerFile { path: path.to_owned(), components });
         };
         let export = part.export(shapes, hints)?;
-        let report = save_with_progress(&export.model, path, storage, &mut |written| progress(&part.name, written))?;
+        let mut progress = |written| progress(&part.name, written);
+        let report = save_with_progress(&export.model, path, storage, digests, &mut progress)?;
         Ok(PartReport { name: part.name.clone(), export, report })
     }
 
@@ -258,6 +267,7 @@ impl Pipeline {
         shapes: &Shapes,
         hints: &BTreeMap<String, String>,
         storage: WeightStorage,
+        digests: &Digests,
         progress: &mut dyn FnMut(&str, Written),
     ) -> Result<Vec<PartReport>> {
         if folder.symlink_metadata().is_ok() {
@@ -270,7 +280,7 @@ impl Pipeline {
         // A folder inside, because the temporary folder itself is private to its owner.
         let staged = staging.path().join("pipeline");
         fs::create_dir(&staged).map_err(failed(&staged, "create"))?;
-        let written = self.write(&staged, folder, shapes, hints, storage, progress);
+        let written = self.write(&staged, folder, &|part| part.export(shapes, hints), storage, digests, progress);
         // The temporary folder is gone when somebody reads the message.
         let reports = written.map_err(|error| error.relocated(&staged, folder))?;
         let _finishing = unfinished::finishing();
@@ -278,23 +288,35 @@ impl Pipeline {
         Ok(reports)
     }
 
+    /// Digests all checkpoints at the same time.
+    fn prepare(&self, digests: &Digests) -> Result<()> {
+        let files = self.parts.iter().flat_map(|part| part.checkpoint.files());
+        let mut files: Vec<PathBuf> = files.filter(|file| stated_by_hub_cache(file).is_none()).cloned().collect();
+        files.sort();
+        files.dedup();
+        digests.prepare(&files).map_err(|(path, source)| Error::File { path, action: "read", source })
+    }
+
     /// Writes everything to `staged`, which will get the name `folder`.
     fn write(
         &self,
         staged: &Path,
         folder: &Path,
-        shapes: &Shapes,
-        hints: &BTreeMap<String, String>,
+        export: &dyn Fn(&Part) -> Result<Export>,
         storage: WeightStorage,
+        digests: &Digests,
         progress: &mut dyn FnMut(&str, Written),
     ) -> Result<Vec<PartReport>> {
+        if storage == WeightStorage::Link {
+            self.prepare(digests)?;
+        }
         let mut reports = Vec::new();
         for part in &self.parts {
             let into = staged.join(&part.name);
             fs::create_dir(&into).map_err(failed(&into, "create"))?;
-            let export = part.export(shapes, hints)?;
+            let export = export(part)?;
             let mut progress = |written| progress(&part.name, written);
-            let report = save_with_progress(&export.model, &into.join("model.onnx"), storage, &mut progress)?;
+            let report = save_with_progress(&export.model, &into.join("model.onnx"), storage, digests, &mut progress)?;
             if let Some(config) = &part.config {
                 fs::copy(config, into.join(CONFIG)).map_err(failed(config, "copy"))?;
             }

@@ -11,6 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 use tileforge_contract::Precision;
 use tileforge_engine_builder::convert_graph;
+use tileforge_files::Digests;
 use tileforge_engine_builder::lint::{Target, lint};
 
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a temporary folder"));
@@ -20,6 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     let (graph, converted) = (at("graph.onnx"), at("converted.onnx"));
     fs::write(&graph, bytes).expect("a file in a temporary folder");
     let Ok(model) = tileforge_graph::load(&graph) else { return };
+    let _ = tileforge_graph::check_weight_files(&graph, &Digests::default());
     for target in Target::TABLES {
         let report = lint(&model, target);
         let _ = report.findings.iter().map(ToString::to_string).collect::<String>();

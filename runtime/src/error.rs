@@ -171,7 +171,7 @@ impl Error {
     }
 
     pub(crate) fn tensor_file(path: &Path, problem: impl Into<String>) -> Self {
-        Self::TensorFile { path: path.to_owned(), problem: problem.into() }
+        Self::TensorFile { path: path.to_owned(), problem: tileforge_files::bounded(problem.into()) }
     }
 
     /// The error itself, where it ended several requests.

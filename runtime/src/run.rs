@@ -6,12 +6,14 @@ use std::time::Instant;
 use ndarray::ArrayD;
 use tileforge_contract::{Contract, DataType, Meaning, Shapes};
 use tileforge_engine::Engine;
+use tileforge_engine::manifest::{Graph, Manifest};
+use tileforge_files::bounded;
 use tileforge_session::{Assigned, Environment, Named, Placed, Placement, Tensor};
 
 use crate::error::{Error, Result};
 use crate::executor::{Intake, Task, serve_each};
-use crate::sessions::{Sessions, Worker};
-use crate::tensor_file::Stored;
+use crate::sessions::{Sessions, Worker, shapes_text};
+use crate::tensor_file::{Description, Stored};
 
 /// An engine that takes tensors: the task of an [`Executor`](crate::executor::Executor).
 ///
@@ -99,30 +101,68 @@ fn add_zeros<'g>(
     left_out
 }
 
+/// Checks what a file says about its tensors against an engine, before their elements are read: names, types, and that
+/// one of the engine's graphs takes these shapes.
+///
+/// # Errors
+/// [`Error::Tensor`] with what was expected and what was found, [`Error::NoSuchShapes`], or that of
+/// [`Contract::sizes`].
+pub fn check_inputs(manifest: &Manifest, found: &BTreeMap<String, Description>) -> Result<()> {
+    let contract = &manifest.contract;
+    check_names(contract, &found.keys().map(String::as_str).collect::<Vec<_>>())?;
+    for (name, tensor) in found {
+        check_type(contract, name, tensor.data_type)?;
+    }
+    let shapes: Shapes = found.iter().map(|(name, tensor)| (name.clone(), tensor.shape.clone())).collect();
+    if contract.inputs.iter().all(|input| shapes.contains_key(&input.name)) {
+        contract.sizes(&shapes)?;
+    }
+    let fits = |graph: &Graph| shapes.iter().all(|(name, shape)| graph.inputs.get(name) == Some(shape));
+    if manifest.graphs.iter().any(fits) {
+        return Ok(());
+    }
+    let known = manifest.graphs.iter().map(|graph| shapes_text(&graph.inputs)).collect();
+    Err(Error::NoSuchShapes { wanted: shapes_text(&shapes), known })
+}
+
+/// Checks that there are all inputs that have to be given, and no others.
+fn check_names(contract: &Contract, found: &[&str]) -> Result<()> {
+    let wrong =
+        |tensor: &str, expected: String, found: String| Error::Tensor { tensor: tensor.into(), expected, found };
+    let names = || contract.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
+    if let Some(name) = found.iter().find(|name| contract.input(name).is_none()) {
+        let name = bounded((*name).to_owned());
+        return Err(wrong(&name, format!("only the engine's inputs ({})", names()), "another tensor".into()));
+    }
+    for input in contract.inputs.iter().filter(|input| !matches!(input.meaning, Meaning::Carried { .. })) {
+        if !found.contains(&input.name.as_str()) {
+            let found = found.join(", ");
+            return Err(wrong(&input.name, "a tensor of this name".into(), format!("only {found}")));
+        }
+    }
+    Ok(())
+}
+
+fn check_type(contract: &Contract, name: &str, found: DataType) -> Result<()> {
+    let expected = contract.input(name).map_or(DataType::F32, |input| input.data_type);
+    if found == expected {
+        return Ok(());
+    }
+    let (expected, found) = (format!("elements of {expected}"), format!("elements of {found}"));
+    Err(Error::Tensor { tensor: name.into(), expected, found })
+}
+
 /// Checks what a file holds against an engine's contract, and converts it: the names and types of the inputs. Shapes
 /// are checked against the engine's graphs when they run.
 ///
 /// # Errors
 /// [`Error::Tensor`] with what was expected and what was found.
 pub fn inputs_of(contract: &Contract, stored: BTreeMap<String, Stored>) -> Result<BTreeMap<String, Tensor>> {
-    let wrong =
-        |tensor: &str, expected: String, found: String| Error::Tensor { tensor: tensor.into(), expected, found };
-    let names = || contract.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
-    if let Some(name) = stored.keys().find(|name| contract.input(name).is_none()) {
-        return Err(wrong(name, format!("only the engine's inputs ({})", names()), "another tensor".into()));
-    }
-    for input in contract.inputs.iter().filter(|input| !matches!(input.meaning, Meaning::Carried { .. })) {
-        if !stored.contains_key(&input.name) {
-            let found = stored.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            return Err(wrong(&input.name, "a tensor of this name".into(), format!("only {found}")));
-        }
-    }
+    check_names(contract, &stored.keys().map(String::as_str).collect::<Vec<_>>())?;
     let converted = stored.into_iter().map(|(name, stored)| {
-        let expected = contract.input(&name).map_or(DataType::F32, |input| input.data_type);
-        if stored.data_type != expected {
-            return Err(wrong(&name, format!("elements of {expected}"), format!("elements of {}", stored.data_type)));
-        }
-        let tensor = stored.tensor().ok_or_else(|| wrong(&name, expected.to_string(), "other bytes".into()))?;
+        check_type(contract, &name, stored.data_type)?;
+        let wrong = |expected: String| Error::Tensor { tensor: name.clone(), expected, found: "other bytes".into() };
+        let tensor = stored.tensor().ok_or_else(|| wrong(stored.data_type.to_string()))?;
         Ok((name, tensor))
     });
     converted.collect()

@@ -12,7 +12,8 @@ pub const ARCHITECTURE_KEY: &str = "tileforge.architecture";
 pub const HYPERPARAMETERS_KEY: &str = "tileforge.hyperparameters";
 /// The key of the number of elements in the checkpoint's tensors.
 pub const PARAMETERS_KEY: &str = "tileforge.parameters";
-/// The checkpoints that a graph points into, with their sizes and digests, as JSON.
+/// The files that a graph takes its weights from, with their sizes and digests, as JSON: checkpoints that it points
+/// into, and its own weight file.
 pub const CHECKPOINTS_KEY: &str = "tileforge.checkpoints";
 
 /// Longer texts are refused unread.

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`open`], [`open_in`], [`read`], [`read_text`] | open regular files only, never wait, and read with a limit |
 //! | [`link_or_copy`] | gives a file a second name |
+//! | [`bounded`] | shortens messages that hold texts of files |
+//! | [`Digests`] | SHA-256 of files, each computed once |
 //! | [`is_plain`] | says whether a name that comes out of a file stays in its folder |
 //! | [`outputs`] | refuses to write over an input, for all programs |
 //! | [`unfinished`] | makes files and folders under temporary names, and removes those that killed programs left |
@@ -16,6 +18,8 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod bounded;
+mod digests;
 mod kept;
 mod link;
 mod live;
@@ -26,6 +30,8 @@ pub mod owner;
 mod transfer;
 pub mod unfinished;
 
+pub use bounded::{bounded, bounded_to};
+pub use digests::{Digesting, Digests, FileSha256, stated_by_hub_cache};
 pub use kept::{Kept, NotKept};
 pub use link::link_or_copy;
 pub use name::is_plain;

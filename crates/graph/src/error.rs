@@ -1,6 +1,7 @@
 //! What can go wrong with a graph.
 
 use std::path::{Path, PathBuf};
+use tileforge_files::bounded;
 use tileforge_files::unfinished::relocated;
 
 /// The result of every fallible function of this crate.
@@ -53,13 +54,13 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<Error>,
     },
-    /// A checkpoint is not the one that the graph was exported from.
-    #[error("{}: the graph was exported from another checkpoint: expected {expected}, found {found}; export the \
-        checkpoint again", path.display())]
+    /// A file of weights is not the one that the graph was written with.
+    #[error("{}: the graph was exported with another file of this name: expected {expected}, found {found}; export \
+        the checkpoint again", path.display())]
     Changed {
-        /// The checkpoint.
+        /// The file.
         path: PathBuf,
-        /// Its length or digest when the graph was exported.
+        /// Its length or digest when the graph was written.
         expected: String,
         /// Its length or digest now.
         found: String,
@@ -105,7 +106,7 @@ impl Error {
     }
 
     pub(crate) fn format(path: &Path, reason: impl ToString) -> Self {
-        Error::Format { path: path.to_owned(), reason: reason.to_string() }
+        Error::Format { path: path.to_owned(), reason: bounded(reason.to_string()) }
     }
 
     pub(crate) fn changed(path: &Path, expected: String, found: String) -> Self {
@@ -113,6 +114,6 @@ impl Error {
     }
 
     pub(crate) fn weight(weight: impl ToString, reason: impl ToString) -> Self {
-        Error::Weight { weight: weight.to_string(), reason: reason.to_string() }
+        Error::Weight { weight: bounded(weight.to_string()), reason: bounded(reason.to_string()) }
     }
 }

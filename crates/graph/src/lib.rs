@@ -16,7 +16,6 @@ struct Readme;
 
 mod attribute;
 mod budget;
-mod checkpoints;
 mod data_type;
 mod dim;
 mod error;
@@ -34,16 +33,16 @@ mod save;
 mod text;
 mod trace;
 mod weight;
+mod weight_files;
 
 pub use attribute::Attribute;
 pub use budget::Budget;
-pub use checkpoints::{LinkedCheckpoint, check_checkpoints};
 pub use data_type::DataType;
 pub use dim::{Dim, TensorType};
 pub use error::{Error, Result};
 pub use external::{ExternalTensor, external_files, external_tensors, relocate_weights};
 pub use load::{decode, load};
-pub use mapped::MappedFile;
+pub use mapped::{Checksum, MappedFile, StoredEntry};
 pub use model::{Model, Node, Opset, Port};
 pub use save::{
     LinkMethod, LinkedFile, NoLink, SaveReport, WeightStorage, Written, save, save_sharing_weights, save_with_progress,
@@ -51,3 +50,4 @@ pub use save::{
 pub use text::to_text;
 pub use trace::{Constant, ConvOptions, Size, Trace, Value};
 pub use weight::Weight;
+pub use weight_files::{WeightFile, check_weight_files};

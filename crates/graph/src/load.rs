@@ -6,7 +6,7 @@ use crate::proto::tensor_proto::DataLocation;
 use crate::proto::tensor_shape_proto::dimension;
 use crate::proto::{NodeProto, TensorProto, ValueInfoProto, type_proto};
 use crate::{
-    Attribute, DataType, Dim, Error, MappedFile, Model, Node, Opset, Port, Result, TensorType, Weight, checkpoints,
+    Attribute, DataType, Dim, Error, MappedFile, Model, Node, Opset, Port, Result, TensorType, Weight, weight_files,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -55,13 +55,13 @@ pub fn decode(bytes: Bytes, path: &Path) -> Result<Model> {
     let entry = |e: crate::proto::StringStringEntryProto| (e.key.unwrap_or_default(), e.value.unwrap_or_default());
     model.metadata = proto.metadata_props.into_iter().map(entry).collect();
     // What is written next points into other files.
-    let checkpoints = model.metadata.remove(CHECKPOINTS_KEY);
+    let recorded = model.metadata.remove(CHECKPOINTS_KEY);
     for proto in &graph.initializer {
         let name = proto.name().to_owned();
         let weight = tensor(proto, path, &mut files).map_err(|e| fail(format!("weight `{name}`: {e}")))?;
         model.weights.insert(name, weight);
     }
-    for record in checkpoints.map_or(Ok(Vec::new()), |text| checkpoints::from_json(&text, path))? {
+    for record in recorded.map_or(Ok(Vec::new()), |text| weight_files::from_json(&text, path))? {
         if let Some(file) = files.get(&record.file) {
             record.check_length(file)?;
         }

@@ -6,14 +6,17 @@
 #![allow(unsafe_code)]
 
 use crate::{Error, Result};
+use flate2::Crc;
 use rustix::io::Errno;
-use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
+use tileforge_files::Digests;
 
 /// Bytes that streaming reads at a time: enough for full disk speed, few enough to stay in cache.
 pub(crate) const CHUNK: usize = 1 << 20;
@@ -27,8 +30,44 @@ pub struct MappedFile {
     file: File,
     // An empty file cannot be mapped.
     map: Option<memmap2::Mmap>,
-    /// Computed when it is asked for: that takes a second for each gigabyte.
-    sha256: OnceLock<String>,
+    /// What the file itself says about ranges of its bytes, set once.
+    checksums: OnceLock<Vec<StoredEntry>>,
+    verified: OnceLock<Result<()>>,
+}
+
+/// What an archive says about the content of one of its entries.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Checksum {
+    /// The entry's name.
+    pub entry: Arc<str>,
+    /// CRC-32 of its content, as zip archives have it.
+    pub crc32: u32,
+}
+
+impl Checksum {
+    /// Compares the checksum with that of the entry's bytes.
+    pub(crate) fn check(&self, path: &Path, found: u32) -> Result<()> {
+        let Checksum { entry, crc32 } = self;
+        if found == *crc32 {
+            return Ok(());
+        }
+        let reason = format!(
+            "the entry `{}` is damaged: expected the CRC-32 {crc32:08x}, found {found:08x}; download the file again",
+            entry.escape_debug()
+        );
+        Err(Error::File { path: path.to_owned(), action: "read", reason: tileforge_files::bounded(reason) })
+    }
+}
+
+/// An entry of an archive that is stored as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEntry {
+    /// First byte, counted from the beginning of the file.
+    pub offset: u64,
+    /// Number of bytes.
+    pub length: u64,
+    /// What the archive says about them.
+    pub checksum: Checksum,
 }
 
 impl MappedFile {
@@ -46,7 +85,8 @@ impl MappedFile {
             // SAFETY: the map is read-only and private to this process; see the module's text for truncation by others.
             Some(unsafe { memmap2::Mmap::map(&file) }.map_err(|e| Error::file(path, "map", e))?)
         };
-        Ok(Arc::new(MappedFile { path: path.to_owned(), file, map, sha256: OnceLock::new() }))
+        let (checksums, verified) = (OnceLock::new(), OnceLock::new());
+        Ok(Arc::new(MappedFile { path: path.to_owned(), file, map, checksums, verified }))
     }
 
     /// The path of the file.
@@ -59,21 +99,60 @@ impl MappedFile {
         self.map.as_deref().unwrap_or_default()
     }
 
-    /// SHA-256 of the whole content, as 64 lower-case hexadecimal digits. It is computed once.
+    /// SHA-256 of the whole content, as 64 lower-case hexadecimal digits.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn sha256(&self) -> Result<String> {
-        if let Some(known) = self.sha256.get() {
-            return Ok(known.clone());
-        }
-        let mut digest = Sha256::new();
-        self.stream(0, self.bytes().len() as u64, &mut |piece| {
-            digest.update(piece);
+    pub fn sha256(&self, digests: &Digests) -> Result<String> {
+        let found = digests.of_opened(&self.file, &self.path).map_err(|e| Error::file(&self.path, "read", e))?;
+        Ok(found.sha256)
+    }
+
+    /// States which entries of the file hold weights as they are. [`MappedFile::verify`] compares them.
+    pub fn expect(&self, mut entries: Vec<StoredEntry>) {
+        // The longest first, so that the threads end together.
+        entries.sort_by_key(|entry| (std::cmp::Reverse(entry.length), entry.offset));
+        // Files are opened for one reader, which knows all entries.
+        let _ = self.checksums.set(entries);
+    }
+
+    /// Compares the content of the entries with what the file says about them: once, on all processors.
+    ///
+    /// # Errors
+    /// An entry is damaged, or the file cannot be read.
+    pub fn verify(&self) -> Result<()> {
+        let Some(entries) = self.checksums.get() else { return Ok(()) };
+        self.verified.get_or_init(|| self.verify_all(entries)).clone()
+    }
+
+    fn verify_all(&self, entries: &[StoredEntry]) -> Result<()> {
+        let (next, failed) = (AtomicUsize::new(0), OnceLock::new());
+        let work = || {
+            while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| failed.get().is_none())
+            {
+                if let Err(error) = self.verify_one(entry) {
+                    let _ = failed.set(error);
+                }
+            }
+        };
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(entries.len());
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                // Without another thread, this one does all.
+                let _ = thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
+        });
+        failed.into_inner().map_or(Ok(()), Err)
+    }
+
+    fn verify_one(&self, StoredEntry { offset, length, checksum }: &StoredEntry) -> Result<()> {
+        let mut crc = Crc::new();
+        self.stream(*offset, *length, &mut |piece| {
+            crc.update(piece);
             Ok(())
         })?;
-        let text: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(self.sha256.get_or_init(|| text).clone())
+        checksum.check(&self.path, crc.sum())
     }
 
     /// Gives `length` bytes from `offset` on to `sink`, a piece at a time.

@@ -1,9 +1,11 @@
 //! Writing a model, with its weights in one of three places.
 //!
 //! Everything is written under temporary names beside the target and renamed at the end, weights first: wherever a
-//! graph exists, its weights exist too, even if the process is killed. Nothing is synced to the disk: files that a
-//! power cut damages can be made again from the checkpoint.
+//! graph exists, its weights exist too, even if the process is killed. Between two renames an older graph has newer
+//! weights, so graphs state the digests of their weight files. Nothing is synced to the disk: files that a power cut
+//! damages can be made again from the checkpoint.
 
+mod digest;
 mod link;
 mod meter;
 mod onnx;
@@ -20,8 +22,10 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
 use store::WeightStore;
-use tileforge_files::outputs;
+use tileforge_files::{Digests, outputs};
 
 /// A protobuf message has at most 2 GiB. Half a megabyte of it is left for the graph around the weights.
 const INLINE_LIMIT: u64 = (2 << 30) - (512 << 10);
@@ -30,9 +34,10 @@ const INLINE_LIMIT: u64 = (2 << 30) - (512 << 10);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WeightStorage {
     /// Weights that a checkpoint holds unchanged stay there: the graph points into a hard link of the checkpoint beside
-    /// it. Computed weights go to `NAME.weights`. The graph holds the checkpoint's size and digest.
+    /// it. Computed weights go to `NAME.weights`. The graph holds the sizes and digests of both.
     Link,
-    /// The same, but the checkpoint is not digested, which takes a second for each gigabyte. The graph says so.
+    /// The same, but the checkpoint is not digested, which takes a second for each gigabyte unless its digest is known.
+    /// The graph says so.
     LinkUndigested,
     /// All weights go to `NAME.weights` beside the graph.
     Copy,
@@ -52,13 +57,15 @@ pub struct SaveReport {
 /// Writes a model to `path`.
 ///
 /// # Errors
-/// A file cannot be written or read, or `Inline` is asked for more than 2 GiB. Nothing is left behind then.
+/// A file cannot be written or read, a checkpoint is damaged, or `Inline` is asked for more than 2 GiB. Nothing is left
+/// behind then.
 pub fn save(model: &Model, path: &Path, storage: WeightStorage) -> Result<SaveReport> {
-    save_with_progress(model, path, storage, &mut |_| {})
+    save_with_progress(model, path, storage, &Digests::default(), &mut |_| {})
 }
 
-/// As [`save`]. `progress` gets how far the writing of weights is: first that nothing is written, then about once a
-/// megabyte, and at last the total. It is not called where the graph only points into checkpoints.
+/// As [`save`], with the digests of checkpoints that are known. `progress` gets how far the writing of weights is: at
+/// first that nothing is written, then about once a megabyte, and at last the total. It is not called where the graph
+/// only points into checkpoints.
 ///
 /// # Errors
 /// As [`save`].
@@ -66,13 +73,15 @@ pub fn save_with_progress(
     model: &Model,
     path: &Path,
     storage: WeightStorage,
+    digests: &Digests,
     progress: &mut dyn FnMut(Written),
 ) -> Result<SaveReport> {
     let folder = folder_of(path);
     let stem = path.file_stem().map_or_else(|| "model".into(), |stem| stem.to_string_lossy().into_owned());
     let mut store = WeightStore::new(folder, format!("{stem}.weights"), progress);
+    store.states_weights = true;
     match storage {
-        WeightStorage::Link => (store.link_prefix, store.digest_links) = (Some(stem), true),
+        WeightStorage::Link => (store.link_prefix, store.digests) = (Some(stem), Some(digests)),
         WeightStorage::LinkUndigested => store.link_prefix = Some(stem),
         WeightStorage::Copy => {}
         WeightStorage::Inline => {
@@ -93,6 +102,7 @@ pub fn save_with_progress(
         return Err(Error::file(&weights, "write the weights", FOREIGN));
     }
     let report = write(&[(model, path)], store, bytes)?;
+    report.linked.iter().for_each(|linked| digests.has_new_name(&linked.path));
     // Where the new graph has no such file, the older graph's would stay behind, and be foreign to the next one.
     if is_older && !files_of_older(path).contains(&name) {
         match fs::remove_file(&weights) {
@@ -130,18 +140,19 @@ pub fn save_sharing_weights(models: &[(&Model, &Path)], weights: &Path) -> Resul
 /// Why a file is not replaced that the user has not named.
 const FOREIGN: &str = "another file of this name is there; move it away, or give the graph another name";
 
-/// Writes models with `bytes` of weights.
+/// Writes models with `bytes` of weights. The checkpoints that they come from are compared with their own checksums
+/// meanwhile.
 fn write(models: &[(&Model, &Path)], mut store: WeightStore<'_>, bytes: u64) -> Result<SaveReport> {
     store.meter.expect(bytes);
-    let mut graphs = Vec::with_capacity(models.len());
-    for (model, path) in models {
-        let mut proto = onnx::to_onnx(model, &mut store)?;
-        proto.metadata_props.extend(store.checkpoints()?);
-        let encoded = proto.encode_to_vec();
-        let mut file = staged::temporary(store.folder)?;
-        file.write_all(&encoded).map_err(|e| Error::file(path, "write the graph", e))?;
-        graphs.push((Staged::File(file), path.to_path_buf()));
-    }
+    let inputs = mapped_files(models);
+    let verify = || inputs.iter().try_for_each(|file| file.verify());
+    let mut graphs = thread::scope(|scope| {
+        let verified = thread::Builder::new().name("verify".into()).spawn_scoped(scope, verify);
+        let graphs = encode(models, &mut store);
+        // A panic is a defect, and then nothing has been compared. Without a thread, it is done here.
+        verified.ok().and_then(|thread| thread.join().ok()).unwrap_or_else(verify)?;
+        graphs
+    })?;
     // An older graph of this name is replaced together with the checkpoints that it points into.
     let replaced: BTreeSet<String> = models.iter().flat_map(|(_, path)| files_of_older(path)).collect();
     let (mut staged, report) = store.finish(&replaced)?;
@@ -156,6 +167,33 @@ fn write(models: &[(&Model, &Path)], mut store: WeightStore<'_>, bytes: u64) -> 
     Ok(report)
 }
 
+/// Writes the graphs under temporary names, and their weights to the store.
+fn encode(models: &[(&Model, &Path)], store: &mut WeightStore<'_>) -> Result<Vec<(Staged, PathBuf)>> {
+    let mut graphs = Vec::with_capacity(models.len());
+    for (model, path) in models {
+        let mut proto = onnx::to_onnx(model, store)?;
+        proto.metadata_props.extend(store.weight_files()?);
+        let encoded = proto.encode_to_vec();
+        let mut file = staged::temporary(store.folder)?;
+        file.write_all(&encoded).map_err(|e| Error::file(path, "write the graph", e))?;
+        graphs.push((Staged::File(file), path.to_path_buf()));
+    }
+    Ok(graphs)
+}
+
+/// The files that weights come from.
+fn mapped_files(models: &[(&Model, &Path)]) -> HashSet<Arc<MappedFile>> {
+    let mut files: HashSet<Arc<MappedFile>> = HashSet::new();
+    for weight in models.iter().flat_map(|(model, _)| model.weights.values()) {
+        weight.for_each_file(&mut |file| {
+            if !files.contains(file) {
+                files.insert(file.clone());
+            }
+        });
+    }
+    files
+}
+
 /// The names of the files that the graph at `path` takes its weights from; none if there is no graph.
 fn files_of_older(path: &Path) -> BTreeSet<String> {
     MappedFile::open(path).and_then(|graph| external_files(graph.bytes(), path)).unwrap_or_default()
@@ -164,17 +202,10 @@ fn files_of_older(path: &Path) -> BTreeSet<String> {
 /// The bytes of weights that will be written. Nothing is written over a file that weights come from.
 fn checked_bytes(models: &[(&Model, &Path)], store: &WeightStore<'_>) -> Result<u64> {
     let bytes = store.bytes_to_write(models);
-    let mut inputs: HashSet<PathBuf> = HashSet::new();
-    for weight in models.iter().flat_map(|(model, _)| model.weights.values()) {
-        weight.for_each_file(&mut |file| {
-            if !inputs.contains(file.path()) {
-                inputs.insert(file.path().to_owned());
-            }
-        });
-    }
+    let inputs = mapped_files(models);
     let weights = (bytes > 0 && !store.inline).then(|| store.folder.join(&store.name));
     let outputs: Vec<&Path> = models.iter().map(|(_, path)| *path).chain(weights.as_deref()).collect();
-    outputs::check(&outputs, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>()).map_err(Error::Output)?;
+    outputs::check(&outputs, &inputs.iter().map(|file| file.path()).collect::<Vec<_>>()).map_err(Error::Output)?;
     Ok(bytes)
 }
 

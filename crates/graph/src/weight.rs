@@ -6,6 +6,7 @@ mod layout;
 mod quantised;
 mod stored;
 
+use crate::mapped::Checksum;
 use crate::{DataType, Error, MappedFile, Result};
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -28,7 +29,8 @@ pub struct Weight {
 enum Source {
     Range { file: Arc<MappedFile>, offset: u64 },
     Bytes(Bytes),
-    Deflated { file: Arc<MappedFile>, offset: u64, compressed: u64 },
+    Deflated { file: Arc<MappedFile>, offset: u64, compressed: u64, checksum: Option<Checksum> },
+    Negated(Arc<Weight>),
     BigEndian(Arc<Weight>),
     Strided { of: Arc<Weight>, first: usize, dims: Arc<[usize]>, strides: Arc<[usize]> },
     Zeros,
@@ -120,6 +122,7 @@ impl Weight {
             Source::Bytes(_) | Source::Zeros => {}
             Source::Cast(of)
             | Source::BigEndian(of)
+            | Source::Negated(of)
             | Source::Strided { of, .. }
             | Source::Transpose { of, .. }
             | Source::Rows { of, .. }
@@ -268,10 +271,11 @@ impl Weight {
         match &self.source {
             Source::Range { file, offset } => file.stream(*offset, self.byte_length(), sink),
             Source::Bytes(bytes) => sink(bytes),
-            Source::Deflated { file, offset, compressed } => {
-                stored::inflate(file, *offset..offset + compressed, self.byte_length(), sink)
+            Source::Deflated { file, offset, compressed, checksum } => {
+                stored::inflate(file, *offset..offset + compressed, self.byte_length(), checksum.as_ref(), sink)
             }
             Source::BigEndian(of) => stored::swap_bytes(of, sink),
+            Source::Negated(of) => stored::negate(of, sink),
             Source::Strided { of, first, dims, strides } => stored::view(of, *first, dims, strides, sink),
             Source::Zeros => stream_zeros(self.byte_length(), sink),
             Source::Cast(of) => cast::stream(of, self.data_type, sink),

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use tileforge_files::Digests;
 use tileforge_graph::{
     Attribute, ConvOptions, DataType, LinkMethod, MappedFile, Model, TensorType, Trace, Weight, WeightStorage, Written,
     external_files, load, relocate_weights, save, save_sharing_weights, save_with_progress, to_text,
@@ -193,7 +194,7 @@ fn progress_rises_to_the_bytes_of_the_weights() {
         let mut reports: Vec<Written> = Vec::new();
         let path = folder.path().join(name).join("m.onnx");
         fs::create_dir(path.parent().unwrap()).unwrap();
-        save_with_progress(&model, &path, storage, &mut |written| reports.push(written)).unwrap();
+        save_with_progress(&model, &path, storage, &Digests::default(), &mut |written| reports.push(written)).unwrap();
         assert_eq!(reports[0], Written { bytes: 0, total }, "{name}");
         assert_eq!(reports.last(), Some(&Written { bytes: total, total }), "{name}");
         assert!(reports.len() > 2, "{name}: {reports:?}");
@@ -209,8 +210,55 @@ fn a_graph_that_only_points_into_a_checkpoint_has_no_progress() {
     let linked = Model { weights: model.weights.into_iter().filter(|(name, _)| name == "a.weight").collect(), ..model };
     let mut reports = Vec::new();
     let mut report = |written| reports.push(written);
-    save_with_progress(&linked, &folder.path().join("m.onnx"), WeightStorage::Link, &mut report).unwrap();
+    save_with_progress(&linked, &folder.path().join("m.onnx"), WeightStorage::Link, &Digests::default(), &mut report)
+        .unwrap();
     assert_eq!(reports, []);
+}
+
+#[test]
+fn a_graph_states_the_digest_of_its_weight_file() {
+    use tileforge_graph::check_weight_files;
+    let folder = tempfile::tempdir().unwrap();
+    let model = model(&checkpoint(folder.path()));
+    let at = |name: &str| folder.path().join(name);
+    let digests = Digests::default();
+    // Copied by the system from a mapped file, and streamed.
+    let doubled = model.weights["a.weight"].rows_scaled(&[2.0; 16]).unwrap();
+    let mut computed = model.clone();
+    computed.weights.insert("a.weight".into(), doubled);
+    for (name, model) in [("copied", &model), ("computed", &computed)] {
+        let graph = at(&format!("{name}.onnx"));
+        save(model, &graph, WeightStorage::Copy).unwrap();
+        let files = check_weight_files(&graph, &digests).unwrap();
+        let weights = at(&format!("{name}.weights"));
+        let expected = digests.of(&weights).unwrap();
+        assert_eq!(files.len(), 1);
+        assert_eq!((files[0].bytes, files[0].sha256.clone()), (expected.bytes, Some(expected.sha256)), "{name}");
+        let before = fs::read(&graph).unwrap();
+        save(model, &graph, WeightStorage::Copy).unwrap();
+        assert!(fs::read(&graph).unwrap() == before);
+        // Another file of the same length in its place.
+        fs::write(&weights, vec![0; expected.bytes as usize]).unwrap();
+        let error = check_weight_files(&graph, &digests).unwrap_err().to_string();
+        assert!(error.contains("exported with another file of this name: expected SHA-256"), "{error}");
+        assert!(load(&graph).is_ok());
+        fs::write(&weights, "short").unwrap();
+        assert!(load(&graph).is_err());
+    }
+    // Computed weights beside a checkpoint that is not digested.
+    save(&computed, &at("linked.onnx"), WeightStorage::LinkUndigested).unwrap();
+    let files = check_weight_files(&at("linked.onnx"), &digests).unwrap();
+    let stated: Vec<_> = files.iter().map(|file| (file.file.as_str(), file.sha256.is_some())).collect();
+    assert!(stated.contains(&("linked.weights", true)), "{stated:?}");
+    // Another program has written the graph again, with its weights elsewhere: the record is of a file that is not
+    // used, and is not there.
+    let bytes = fs::read(at("linked.onnx")).unwrap();
+    fs::rename(at("linked.weights"), at("moved.data")).unwrap();
+    let moved = relocate_weights(&bytes, &at("linked.onnx"), |old| {
+        if old == "linked.weights" { "moved.data".into() } else { old.into() }
+    });
+    fs::write(at("linked.onnx"), moved.unwrap()).unwrap();
+    assert!(check_weight_files(&at("linked.onnx"), &digests).unwrap().iter().all(|file| file.file != "linked.weights"));
 }
 
 #[test]

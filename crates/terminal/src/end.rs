@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use crate::exit::Exit;
-use crate::output::report;
 use crate::signals::wait_if_stopping;
+use crate::output::report_error;
 
 /// Why a command failed, in the words of its program.
 pub trait Failure {
@@ -20,7 +20,7 @@ pub fn end<F: Failure>(result: Result<(), F>) -> ExitCode {
     wait_if_stopping();
     let Err(failure) = result else { return Exit::Done.into() };
     if let Some(text) = failure.text() {
-        report(&format!("error: {text}"));
+        report_error(&text);
     }
     failure.exit().into()
 }

@@ -4,14 +4,16 @@
 //!
 //! | item | does |
 //! |---|---|
-//! | [`start_log`] | shows warnings, or what `RUST_LOG` asks for |
-//! | [`print()`], [`print_json`], [`report`] | a result, a result for machines, a message |
+//! | [`Verbosity`], [`is_quiet`], [`is_verbose`] | `-v` and `--quiet` |
+//! | [`start_log`] | shows warnings, or what `-v` or `RUST_LOG` asks for |
+//! | [`print()`], [`print_json`], [`report`], [`report_error`] | a result, a result for machines, a remark, an error |
 //! | [`chain`] | an error with its causes, and with what the user can do |
 //! | [`Exit`] | the exit codes of all programs, and their help text |
 //! | [`Failure`], [`end`] | why a command failed, and how that ends the program |
 //! | [`explain_bus_errors`] | names the file that was cut while it was mapped |
 //! | [`stop_on_signals`] | ends the program at a signal, without unfinished files |
 //! | [`Progress`] | how far long work is: a bar on a terminal, a line now and then elsewhere |
+//! | [`digests()`] | digests of large files, remembered in the cache and shown while they are computed |
 //! | [`print_completions`], [`print_manual`] | completions for a shell, manual pages |
 //! | [`number`] | a parser for finite numbers in a range |
 //! | [`cache_folder`], [`data_folder`] | where to keep what can be made again, and where users keep engines |
@@ -25,6 +27,7 @@ mod bus_error;
 mod cache;
 mod chain;
 mod completions;
+mod digests;
 mod end;
 mod exit;
 mod lines;
@@ -37,6 +40,7 @@ mod signals;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod unit;
+mod verbosity;
 mod visible;
 
 pub use bus_error::explain_bus_errors;
@@ -44,12 +48,14 @@ pub use cache::{cache_folder, data_folder};
 pub use chain::{chain, chain_with};
 pub use clap_complete::Shell;
 pub use completions::print_completions;
+pub use digests::digests;
 pub use end::{Failure, end};
 pub use exit::Exit;
 pub use log::start_log;
 pub use manual::print_manual;
 pub use number::number;
-pub use output::{PrintError, print, print_json, report};
+pub use output::{PrintError, print, print_json, report, report_error};
 pub use progress::Progress;
 pub use signals::{leave_signals_to_parent, on_first_signal, stop_on_signals};
 pub use unit::Unit;
+pub use verbosity::{Verbosity, is_quiet, is_verbose};

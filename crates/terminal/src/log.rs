@@ -5,11 +5,16 @@ use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
 
-/// Shows warnings on standard error; the environment variable `RUST_LOG` shows more, such as `RUST_LOG=debug`.
+use crate::verbosity::Verbosity;
+
+/// Shows warnings on standard error; `-v` and the environment variable `RUST_LOG`, such as `RUST_LOG=debug`, show more.
+/// The variable wins, because it says more exactly what is wanted.
 ///
-/// In colours on a terminal, unless `NO_COLOR` is set. To be called once, at the start.
-pub fn start_log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+/// In colours on a terminal, unless `NO_COLOR` is set. To be called once, at the start: from then on, everything here
+/// says as much as `verbosity` asks for.
+pub fn start_log(verbosity: Verbosity) {
+    verbosity.apply();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(verbosity.log_filter()));
     let colours = io::stderr().is_terminal() && colours_wanted(std::env::var_os("NO_COLOR").as_deref());
     let started = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -39,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_second_start_does_no_harm() {
-        start_log();
-        start_log();
+        start_log(Verbosity::default());
+        start_log(Verbosity::default());
     }
 }

@@ -4,12 +4,14 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use thiserror::Error;
+use tileforge_files::bounded_to;
 
 /// A result cannot be printed.
 #[derive(Debug, Error)]
 #[error("standard output: cannot be written")]
 pub struct PrintError(#[from] io::Error);
 
+use crate::verbosity::is_quiet;
 use crate::visible::{visible, visible_json};
 
 /// Prints a result and a line break. Where nobody reads any more, the work goes on, and the exit code tells of it.
@@ -29,9 +31,28 @@ pub fn print_json(value: &impl Serialize) -> Result<(), PrintError> {
     print(&visible_json(&json))
 }
 
-/// Says something to the user. Where standard error is closed, nobody misses it.
+/// Says something to the user, unless results and errors alone are wanted. Where standard error is closed, nothing
+/// is said.
 pub fn report(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", visible(text));
+    if !is_quiet() {
+        let _ = writeln!(io::stderr().lock(), "{}", visible(text));
+    }
+}
+
+/// Says that something failed, whatever is wanted beside results.
+pub fn report_error(text: &str) {
+    let text = readable(&format!("error: {text}"));
+    let _ = writeln!(io::stderr().lock(), "{}", visible(&text));
+}
+
+/// Bytes of a line of an error, and of a whole one. What is longer was read from a damaged or hostile file.
+const LONGEST_LINE: usize = 4000;
+const LONGEST_ERROR: usize = 64 << 10;
+
+/// An error with long lines shortened.
+fn readable(error: &str) -> String {
+    let lines: Vec<String> = error.lines().map(|line| bounded_to(line.to_owned(), LONGEST_LINE)).collect();
+    bounded_to(lines.join("\n"), LONGEST_ERROR)
 }
 
 fn write_line(output: &mut impl Write, text: &str) -> io::Result<()> {
@@ -55,6 +76,15 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn an_error_is_as_long_as_a_user_can_read() {
+        assert_eq!(readable("error: x\n  because: y"), "error: x\n  because: y");
+        let long =
+            readable(&format!("error: x.pth: found \"{}\"; download it again\n  because: y", "a".repeat(20_000_000)));
+        assert!(long.len() < LONGEST_LINE + 20 && long.ends_with("; download it again\n  because: y"), "{long}");
+        assert!(readable(&"line\n".repeat(1_000_000)).len() <= LONGEST_ERROR);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tileforge_files::Transfer;
 use crate::lines::{Lines, Stage};
 use crate::output::report;
 use crate::unit::Unit;
+use crate::verbosity::is_quiet;
 use crate::visible::visible;
 
 /// Work that takes less than this is not talked about, where there is no terminal.
@@ -55,9 +56,12 @@ impl fmt::Debug for Progress {
 }
 
 impl Progress {
-    /// A bar on a terminal; elsewhere a line after ten seconds, and then each half minute.
+    /// A bar on a terminal; elsewhere a line after ten seconds, and then each half minute. Nothing for users who want
+    /// results and errors alone.
     pub fn new() -> Self {
-        if io::stderr().is_terminal() {
+        if is_quiet() {
+            Self::hidden()
+        } else if io::stderr().is_terminal() {
             Self::bar()
         } else {
             Self(Arc::new(Shown::Lines(Lines::start(FIRST_LINE, NEXT_LINES, report))))
@@ -66,7 +70,7 @@ impl Progress {
 
     /// A bar on a terminal; nothing elsewhere, for work that tells of its results on the way.
     pub fn on_terminal() -> Self {
-        if io::stderr().is_terminal() { Self::bar() } else { Self::hidden() }
+        if io::stderr().is_terminal() && !is_quiet() { Self::bar() } else { Self::hidden() }
     }
 
     /// Nothing at all.

@@ -56,7 +56,9 @@ pub(super) fn on(error: &Error) -> Option<String> {
                 .into()
         }
         Error::ChangedSource { .. } => {
-            "give the files that it was made of, or build it of the others with --allow-changed-source".into()
+            "give the files that it was made of, or build it of the others with --allow-changed-source; --profile NAME \
+             takes a changed profile alone"
+                .into()
         }
         Error::NoSizes { .. } => "give its sizes, as in `--size 1280x720 --frames 5`".into(),
         Error::Portable { reason: NotCompiled::NoBuilder(error), .. } => return missing_builder(error),
@@ -68,6 +70,7 @@ pub(super) fn on(error: &Error) -> Option<String> {
         Error::Session(SessionError::NoLibraryAt { .. }) => "give the path of the library or of its folder".into(),
         Error::Session(SessionError::Library { .. }) => "run `make setup`, or pass --ort-lib PATH".into(),
         Error::Engine(error) => return engine(error),
+        Error::Export(ExportError::UnknownArchitecture { .. }) => "`-v` compares it with every architecture".into(),
         Error::Export(ExportError::NoWeights { path, found, .. }) => {
             format!("give the file itself, as in `engine-builder build {}`", path.join(found.first()?).display())
         }

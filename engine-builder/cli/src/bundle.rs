@@ -6,7 +6,7 @@ use tileforge_engine::diff::diff as differences_of;
 use tileforge_engine::share::share_files;
 use tileforge_engine::{Bundle, PublicKey, archive, signature};
 use tileforge_engine_builder::{check_weights, model_package};
-use tileforge_terminal::report;
+use tileforge_terminal::{Progress, digests, report};
 
 /// Write an engine directory as one tar file, or engines of one model as a model package of ONNX Runtime. The same
 /// engines give the same bytes.
@@ -154,16 +154,16 @@ fn check_all_weights(bundle: &Bundle) -> Result<(), Failure> {
     bundle.engines().into_iter().try_for_each(|(_, engine)| Ok(check_weights(engine)?))
 }
 
-/// Compares the checkpoints that a graph points into with those that it was exported from.
+/// Compares the files that a graph takes its weights from with those that it was written with.
 fn verify_graph(path: &Path) -> CommandResult {
     tileforge_graph::load(path)?;
-    let checkpoints = tileforge_graph::check_checkpoints(path)?;
-    if checkpoints.is_empty() {
-        return result(&format!("{}: points into no checkpoint", path.display()));
+    let files = tileforge_graph::check_weight_files(path, &digests(Progress::new()))?;
+    if files.is_empty() {
+        return result(&format!("{}: states no digest of a file of weights", path.display()));
     }
-    let lines = checkpoints.iter().map(|checkpoint| match &checkpoint.sha256 {
-        Some(_) => format!("{}: unchanged since the export", checkpoint.file),
-        None => format!("{}: has the size that it had; it was not digested", checkpoint.file),
+    let lines = files.iter().map(|file| match &file.sha256 {
+        Some(_) => format!("{}: unchanged since the export", file.file),
+        None => format!("{}: has the size that it had; it was not digested", file.file),
     });
     result(&lines.collect::<Vec<_>>().join("\n"))
 }

@@ -20,8 +20,8 @@ use tileforge_engine_builder::{Error, convert_graph, rtx};
 use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_terminal::{
-    self as terminal, Exit, PrintError, Shell, cache_folder, chain, chain_with, explain_bus_errors, print,
-    print_completions, print_json, print_manual, start_log,
+    self as terminal, Exit, PrintError, Shell, Verbosity, cache_folder, chain, chain_with, explain_bus_errors,
+    is_verbose, print, print_completions, print_json, print_manual, start_log,
 };
 
 const AFTER_HELP: &str = "\
@@ -42,6 +42,8 @@ struct Arguments {
     /// The ONNX Runtime library, or the folder that holds it
     #[arg(long, value_name = "PATH", global = true)]
     ort_lib: Option<PathBuf>,
+    #[command(flatten)]
+    verbosity: Verbosity,
     #[command(subcommand)]
     command: Command,
 }
@@ -158,7 +160,14 @@ impl terminal::Failure for Failure {
     fn text(&self) -> Option<String> {
         Some(match self {
             Self::Usage(reason) => reason.clone(),
-            Self::Builder(error) => chain_with(error, advice::on(error.root()).as_deref()),
+            Self::Builder(error) => {
+                let text = chain_with(error, advice::on(error.root()).as_deref());
+                let details = match error.root() {
+                    Error::Export(error) if is_verbose() => error.details(),
+                    _ => None,
+                };
+                [Some(text), details].into_iter().flatten().collect::<Vec<_>>().join("\n")
+            }
             Self::Registry(error) => chain_with(error, advice::registry(error).as_deref()),
             Self::Print(error) => chain(error),
             Self::Partly { failed, of, .. } => format!("{failed} of {of} engines were not built"),
@@ -178,7 +187,7 @@ fn result_json(value: &impl serde::Serialize) -> CommandResult {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    start_log();
+    start_log(arguments.verbosity);
     explain_bus_errors();
     match &arguments.command {
         Command::BuildPlan => terminal::leave_signals_to_parent(),

@@ -3,8 +3,8 @@
 use super::{CommandResult, result, result_json};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use tileforge_engine_builder::{Digests, ModelFile, Origin, Result, WeightFolders};
-use tileforge_terminal::cache_folder;
+use tileforge_engine_builder::{ModelFile, Origin, Result, WeightFolders};
+use tileforge_terminal::{Progress, cache_folder, digests};
 
 const HELP: &str = "\
 Examples:
@@ -91,5 +91,5 @@ pub(super) fn weight_folders() -> WeightFolders {
     let home = home.or_else(|| variable("XDG_CACHE_HOME").map(|cache| Path::new(&cache).join("huggingface")));
     let home = home.or_else(|| variable("HOME").map(|home| Path::new(&home).join(".cache/huggingface")));
     let hub_cache = variable("HF_HUB_CACHE").map(PathBuf::from).or_else(|| home.map(|home| home.join("hub")));
-    WeightFolders { folders, hub_cache, digests: Digests::default() }
+    WeightFolders { folders, hub_cache, digests: digests(Progress::new()) }
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tileforge_contract::{Meaning, Normalisation, Precision, Provider};
 use tileforge_engine::manifest::Calibration;
-use tileforge_files::outputs;
+use tileforge_files::{Digests, outputs};
 use tileforge_graph::rewrite::{self, fold_weight_casts};
 use tileforge_graph::{DataType, Model, WeightStorage};
 
@@ -178,7 +178,8 @@ fn evenly_chosen(samples: &[Sample], most: usize) -> Vec<Sample> {
 pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<String>, output: &Path) -> Result<()> {
     outputs::check(&[output], &[file]).map_err(Error::Output)?;
     let model = tileforge_graph::load(file)?;
-    tileforge_graph::check_checkpoints(file)?;
+    let digests = Digests::default();
+    tileforge_graph::check_weight_files(file, &digests)?;
     if let Some(unknown) = islands.iter().find(|name| !model.nodes.iter().any(|node| node.name == **name)) {
         return Err(Error::input(
             file,
@@ -196,7 +197,7 @@ pub fn convert_graph(file: &Path, precision: Precision, islands: &BTreeSet<Strin
             ));
         }
     };
-    tileforge_graph::save(&converted, output, WeightStorage::Link)?;
+    tileforge_graph::save_with_progress(&converted, output, WeightStorage::Link, &digests, &mut |_| {})?;
     Ok(())
 }
 

@@ -3,8 +3,9 @@
 mod any_size;
 mod sizes;
 
+use crate::digests::{digest_of, prepare};
 use crate::profile::Profile;
-use crate::{Digests, Error, GraphFile, ModelFile, ModelSizes, Result, WeightFolders};
+use crate::{Error, GraphFile, ModelFile, ModelSizes, Result, WeightFolders};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use tileforge_exporter::arch::GraphOf;
 use tileforge_exporter::lora::{self, Lora};
 use tileforge_exporter::pipeline::{Part, Pipeline, weights_in};
 use tileforge_exporter::{Checkpoint, Shapes as FixedShapes};
+use tileforge_files::Digests;
 use tileforge_graph::Model;
 use tileforge_image::Size;
 
@@ -149,6 +151,7 @@ impl Source {
     /// # Errors
     /// As [`Source::of_model`], for one of them.
     pub fn parts_of_model(model: &ModelFile, options: &SourceOptions) -> Result<BTreeMap<String, Self>> {
+        options.weights.prepare(model)?;
         let mut opened = BTreeMap::new();
         let mut parts = BTreeMap::new();
         for (name, graph) in &model.graphs {
@@ -258,7 +261,7 @@ impl Source {
 
     fn of_graph(path: &Path, options: &SourceOptions) -> Result<Self> {
         let model = tileforge_graph::load(path)?;
-        tileforge_graph::check_checkpoints(path)?;
+        tileforge_graph::check_weight_files(path, &options.weights.digests)?;
         let architecture = model.metadata.get(ARCHITECTURE_KEY).cloned().ok_or_else(|| {
             let found = format!("found none of its metadata (`{ARCHITECTURE_KEY}`)");
             Error::input(path, format!("expected a graph made by `exporter`, {found}; export the checkpoint"))
@@ -344,7 +347,7 @@ impl Source {
     pub fn checkpoint_sha256(&self) -> Result<Option<String>> {
         match &self.kind {
             Kind::Checkpoint { checkpoint, .. } => match checkpoint.files() {
-                [file] => Ok(Some(self.digests.of(file)?.sha256)),
+                [file] => Ok(Some(digest_of(&self.digests, file)?.sha256)),
                 _ => Ok(None),
             },
             Kind::Graph(_) => Ok(None),
@@ -390,8 +393,10 @@ impl Source {
 
     /// The files that decide what the graphs are, with their digests.
     pub(crate) fn input_digests(&self) -> Result<Vec<(PathBuf, FileDigest)>> {
-        let digested = |file: PathBuf| self.digests.of(&file).map(|digest| (file, digest));
-        self.inputs()?.into_iter().map(digested).collect()
+        let files = self.inputs()?;
+        prepare(&self.digests, &files)?;
+        let digested = |file: PathBuf| digest_of(&self.digests, &file).map(|digest| (file, digest));
+        files.into_iter().map(digested).collect()
     }
 
     /// Weights and their index, the configuration beside them, or a graph with its weights.

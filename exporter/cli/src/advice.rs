@@ -1,11 +1,16 @@
 //! What the user can do about an error. The library's errors speak of its domain; flags are named here alone.
 
 use std::path::Path;
+use tileforge_exporter::checkpoint::Kind;
 use tileforge_exporter::{Error, MissingHyperparameter};
 
 /// What to do next, where that is known.
 pub(super) fn on(error: &Error) -> Option<String> {
     Some(match error {
+        Error::OtherFormat { path, found } => return other_format(path, found.kind),
+        Error::UnknownArchitecture { .. } => {
+            "`exporter inspect -v` compares it with every architecture, and CONTRIBUTING.md says how to add one".into()
+        }
         Error::Tensors { .. } => "`exporter inspect` shows what was detected".into(),
         Error::Hyperparameters { missing: Some(missing), .. } => set(missing),
         Error::UnknownHyperparameter { name, .. } => {
@@ -29,6 +34,20 @@ pub(super) fn on(error: &Error) -> Option<String> {
         Error::ImageTooSmall { .. } => "give larger sizes with `--shapes`".into(),
         Error::NoSuchInput { .. } => "give one of these with `--shapes NAME:SIZExSIZE…`".into(),
         _ => return None,
+    })
+}
+
+/// What to do with a file that is no checkpoint.
+fn other_format(path: &Path, kind: Kind) -> Option<String> {
+    Some(match kind {
+        Kind::Picture => format!("`runtime infer {}` enlarges it with an engine", path.display()),
+        Kind::Film => "`runtime infer` enlarges the frames of Y4M films with an engine".into(),
+        Kind::Graph => format!("it needs no export: `engine-builder build {}` makes an engine of it", path.display()),
+        Kind::Arrays => "`runtime run` gives tensors to an engine".into(),
+        Kind::Text if path.extension().is_some_and(|extension| extension == "yaml") => {
+            format!("`engine-builder build {}` makes an engine of a model file", path.display())
+        }
+        Kind::Converted | Kind::Archive | Kind::Placeholder | Kind::Text => return None,
     })
 }
 

@@ -8,7 +8,7 @@ use tileforge_exporter::pipeline::Pipeline;
 use tileforge_exporter::{Export, Shapes};
 use tileforge_files::outputs;
 use tileforge_graph::{LinkMethod, NoLink, SaveReport, WeightStorage, Written, save_with_progress};
-use tileforge_terminal::{Progress, Unit, report};
+use tileforge_terminal::{Progress, Unit, digests, report};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -24,8 +24,8 @@ pub(super) struct Arguments {
     /// Where the weights go
     #[arg(long, value_enum, default_value = "link")]
     weights: Weights,
-    /// Do not digest the checkpoint that the graph points into: it takes a second for each gigabyte. Afterwards, only
-    /// the checkpoint's size shows whether it was changed
+    /// Do not digest the checkpoint that the graph points into, which takes a second for each gigabyte the first time.
+    /// Afterwards, only the checkpoint's size shows whether it was changed
     #[arg(long)]
     no_digest: bool,
     /// A file of low-rank adaptations (kohya's or diffusers' names) to merge into the weights, FILE or FILE:SCALE; may
@@ -68,8 +68,9 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
     }
     let export = tileforge_exporter::export_task(&checkpoint, hints.task()?, &shapes, &hints.map())?;
     let mut shown = Shown::default();
+    let digests = digests(shown.progress.clone());
     let mut progress = |written| shown.show("weights", written);
-    let saved = save_with_progress(&export.model, &arguments.output, arguments.storage(), &mut progress);
+    let saved = save_with_progress(&export.model, &arguments.output, arguments.storage(), &digests, &mut progress);
     shown.finish();
     describe("", &export, &saved?);
     result(&arguments.output.display().to_string())
@@ -78,11 +79,12 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
 fn run_pipeline(arguments: &Arguments, mut pipeline: Pipeline) -> CommandResult {
     arguments.report_elsewhere(&pipeline.merge(&arguments.lora)?);
     let mut shown = Shown::default();
+    let digests = digests(shown.progress.clone());
     let (shapes, hints, storage) =
         (arguments.shapes.clone().unwrap_or_default(), arguments.hints.map(), arguments.storage());
     if arguments.output.extension().is_some_and(|extension| extension == "onnx") {
         let mut progress = |part: &str, written| shown.show(part, written);
-        let part = pipeline.save_one(&arguments.output, &shapes, &hints, storage, &mut progress);
+        let part = pipeline.save_one(&arguments.output, &shapes, &hints, storage, &digests, &mut progress);
         shown.finish();
         let part = part?;
         describe("", &part.export, &part.report);
@@ -92,8 +94,8 @@ fn run_pipeline(arguments: &Arguments, mut pipeline: Pipeline) -> CommandResult 
         let reason = "--shapes and --set are for one graph; choose it with --component NAME";
         return Err(Failure::Usage(reason.into()));
     }
-    let reports =
-        pipeline.save(&arguments.output, &shapes, &hints, storage, &mut |part, written| shown.show(part, written));
+    let mut progress = |part: &str, written| shown.show(part, written);
+    let reports = pipeline.save(&arguments.output, &shapes, &hints, storage, &digests, &mut progress);
     shown.finish();
     let reports = reports?;
     for (name, class) in pipeline.left_out() {

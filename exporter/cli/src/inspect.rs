@@ -1,17 +1,22 @@
-//! `exporter inspect`.
+//! `exporter inspect`: what a file or a folder is, and what to do with it.
 
-use super::{CommandResult, Hints, result, result_json};
+mod graph;
+mod pipeline;
+
+use super::{CommandResult, Failure, Hints, result, result_json};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tileforge_contract::{ReceptiveField, Upscale};
-use tileforge_exporter::Error;
+use tileforge_contract::{ReceptiveField, Task, Upscale};
 use tileforge_exporter::arch::detect_task;
+use tileforge_exporter::checkpoint::Kind;
+use tileforge_exporter::pipeline::Pipeline;
+use tileforge_exporter::{Checkpoint, Error};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A checkpoint (.safetensors, .pth, .pt, .ckpt, .bin), the .index.json of a sharded one, or a folder with either
-    /// and its config.json
+    /// A checkpoint (.safetensors, .pth, .pt, .ckpt, .bin), the .index.json of a sharded one, a folder with either and
+    /// its config.json, a pipeline's folder, or an ONNX graph
     path: PathBuf,
     #[command(flatten)]
     hints: Hints,
@@ -20,9 +25,53 @@ pub(super) struct Arguments {
     json: bool,
 }
 
+/// The file that makes a folder an engine.
+const ENGINE: &str = "manifest.json";
+
 pub(super) fn run(arguments: &Arguments) -> CommandResult {
-    let checkpoint = arguments.hints.open(&arguments.path)?;
-    let network = detect_task(&checkpoint, arguments.hints.task()?, &arguments.hints.map())?;
+    let Arguments { path, hints, .. } = arguments;
+    if Pipeline::is_one(path) {
+        let pipeline = Pipeline::open(path, &hints.component, hints.variant.as_deref())?;
+        return of_pipeline(arguments, &pipeline);
+    }
+    if path.is_dir() && path.join(ENGINE).is_file() {
+        let path = path.display();
+        return Err(Failure::Usage(format!("{path}: this is an engine; `runtime inspect --engine {path}` shows it")));
+    }
+    let is_named_graph = path.extension().is_some_and(|extension| extension == "onnx") && path.is_file();
+    let checkpoint = match hints.open(path) {
+        Err(Failure::Export(Error::Checkpoint { .. })) if is_named_graph => return graph::run(path, arguments.json),
+        Err(Failure::Export(Error::OtherFormat { found, .. })) if found.kind == Kind::Graph => {
+            return graph::run(path, arguments.json);
+        }
+        opened => opened?,
+    };
+    if let Some(pipeline) = Pipeline::of_single_file(&checkpoint, &hints.component, None)? {
+        return of_pipeline(arguments, &pipeline);
+    }
+    of_network(arguments, &checkpoint, hints.task()?, &hints.map())
+}
+
+/// Shows a pipeline, or its only component that was chosen.
+fn of_pipeline(arguments: &Arguments, pipeline: &Pipeline) -> CommandResult {
+    let Hints { component, .. } = &arguments.hints;
+    match pipeline.parts() {
+        [part] if !component.is_empty() => {
+            let mut hints = part.hints.clone();
+            hints.extend(arguments.hints.map());
+            of_network(arguments, &part.checkpoint, Some(part.task), &hints)
+        }
+        _ => pipeline::run(&arguments.path, pipeline, arguments.json),
+    }
+}
+
+fn of_network(
+    arguments: &Arguments,
+    checkpoint: &Checkpoint,
+    task: Option<Task>,
+    hints: &BTreeMap<String, String>,
+) -> CommandResult {
+    let network = detect_task(checkpoint, task, hints)?;
     let contract = network.contract();
     let upscale = Upscale::of(&contract).ok();
     let upscale = upscale.as_ref();
@@ -37,6 +86,7 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
         return result_json(&json!({
             // JSON is UTF-8, and names of files need not be.
             "path": checkpoint.path().to_string_lossy(),
+            "kind": "checkpoint",
             "architecture": network.architecture(),
             "task": contract.task,
             "scale": upscale.map(|upscale| upscale.scale),
@@ -83,6 +133,11 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
     for (name, value) in checkpoint.metadata() {
         lines.push((name, format!("{value} (noted in the checkpoint)")));
     }
+    show(lines)
+}
+
+/// Prints a table of facts; those without a value are left out.
+fn show(lines: Vec<(&str, String)>) -> CommandResult {
     let lines = lines.into_iter().filter(|(_, value)| !value.is_empty());
     result(&lines.map(|(name, value)| format!("{name:<16} {value}")).collect::<Vec<_>>().join("\n"))
 }

@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use tileforge_exporter::pipeline::weights_in;
 use tileforge_exporter::{Checkpoint, Error, Task};
 use tileforge_terminal::{
-    self as terminal, Exit, PrintError, Shell, chain, chain_with, explain_bus_errors, print, print_completions,
-    print_json, print_manual, start_log,
+    self as terminal, Exit, PrintError, Shell, Verbosity, chain, chain_with, explain_bus_errors, is_verbose, print,
+    print_completions, print_json, print_manual, start_log,
 };
 
 const AFTER_HELP: &str = "\
@@ -30,6 +30,8 @@ Examples:
     after_help = [AFTER_HELP, "\n\n", Exit::HELP].concat()
 )]
 struct Arguments {
+    #[command(flatten)]
+    verbosity: Verbosity,
     #[command(subcommand)]
     command: Command,
 }
@@ -43,7 +45,7 @@ Examples:
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show what a checkpoint is: architecture, task, scale, parameters, hyperparameters, element types.
+    /// Show what a checkpoint, a pipeline or a graph is: architecture, task, sizes, element types.
     #[command(after_help = "Example:\n  exporter inspect models/compact-x4.safetensors --json")]
     Inspect(inspect::Arguments),
     /// Write the ONNX graph of a checkpoint, or those of a pipeline's folder.
@@ -154,7 +156,11 @@ impl terminal::Failure for Failure {
     fn text(&self) -> Option<String> {
         Some(match self {
             Self::Usage(reason) => reason.clone(),
-            Self::Export(error) => chain_with(error, advice::on(error).as_deref()),
+            Self::Export(error) => {
+                let text = chain_with(error, advice::on(error).as_deref());
+                let details = error.details().filter(|_| is_verbose());
+                [Some(text), details].into_iter().flatten().collect::<Vec<_>>().join("\n")
+            }
             Self::Print(error) => chain(error),
         })
     }
@@ -172,7 +178,7 @@ fn result_json(value: &impl serde::Serialize) -> CommandResult {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    start_log();
+    start_log(arguments.verbosity);
     explain_bus_errors();
     terminal::stop_on_signals();
     terminal::end(match &arguments.command {

@@ -1,9 +1,9 @@
 //! The list of architectures, in the order in which they are tried.
 
 use super::{Architecture, Keys, Mismatch, Network, Variant};
-use crate::{Checkpoint, Error, Result, Task};
+use crate::{Candidate, Checkpoint, Error, Result, Task};
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use tileforge_files::bounded;
 
 /// Configurations of one architecture, by name.
 pub type Presets = Vec<(&'static str, Box<dyn Network>)>;
@@ -86,8 +86,8 @@ impl Entry {
 /// not determine.
 ///
 /// # Errors
-/// No architecture fits (each candidate's missing names are listed), several graphs can be made, the hyperparameters
-/// cannot be determined, or a hint is for no hyperparameter of the architecture.
+/// No architecture fits ([`Error::details`] lists each candidate's missing names), several graphs can be made, the
+/// hyperparameters cannot be determined, or a hint is for no hyperparameter of the architecture.
 pub fn detect(checkpoint: &Checkpoint, hints: &BTreeMap<String, String>) -> Result<Box<dyn Network>> {
     detect_task(checkpoint, None, hints)
 }
@@ -115,7 +115,7 @@ pub fn detect_task(
     let network = (entry.detect)(&keys).map_err(|Mismatch { reason, missing }| Error::Hyperparameters {
         path: path.to_owned(),
         architecture: entry.name,
-        reason,
+        reason: bounded(reason),
         missing,
     })?;
     match keys.unused_hints().first() {
@@ -184,23 +184,16 @@ fn complete(keys: &Keys<'_>, task: Option<Task>) -> Vec<&'static Entry> {
 
 fn unknown(checkpoint: &Checkpoint, keys: &Keys<'_>, task: Option<Task>) -> Error {
     let entries = REGISTRY.iter().filter(|entry| task.is_none_or(|task| entry.task == task));
-    let mut candidates: Vec<(&str, Vec<&str>, usize)> = entries
-        .map(|entry| (entry.missing(keys), entry.name))
-        .map(|((missing, length), name)| (name, missing, length))
-        .collect();
-    candidates.sort_by_key(|(_, missing, length)| missing.len() * 100 / length.max(&1));
-    let mut text = String::new();
-    for (position, (name, missing, length)) in candidates.iter().enumerate() {
-        let missing = missing.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
-        let nearest = if position == 0 { "nearest candidate " } else { "" };
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "  {nearest}{name}: needs {length} names, missing: {missing}");
-    }
-    let found: Vec<&str> = checkpoint.tensors().keys().take(3).map(String::as_str).collect();
-    let _ = write!(text, "  found names such as {}", found.join(", "));
+    let of = |entry: &Entry| {
+        let (missing, names) = entry.missing(keys);
+        Candidate { architecture: entry.name, names, missing }
+    };
+    let mut candidates: Vec<Candidate> = entries.map(of).collect();
+    candidates.sort_by_key(|Candidate { missing, names, .. }| missing.len() * 100 / names.max(&1));
     Error::UnknownArchitecture {
         path: checkpoint.path().to_owned(),
         tensors: checkpoint.tensors().len(),
-        candidates: text,
+        candidates,
+        found: checkpoint.tensors().keys().take(3).cloned().collect(),
     }
 }

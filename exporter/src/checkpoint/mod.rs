@@ -1,11 +1,13 @@
 //! Checkpoints: named tensors in files of safetensors or PyTorch, mapped and checked, under normalised names.
 
 mod keys;
+mod other_format;
 mod safetensors;
 mod sharded;
 pub(crate) mod single_file;
 mod torch;
 
+pub use other_format::{Kind, OtherFormat, other_format};
 pub use safetensors::{Header, TensorInfo, parse_header};
 pub use torch::{Place, TorchFile, TorchTensor, parse_torch};
 
@@ -14,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tileforge_files::TEXT_MAXIMUM_BYTES;
-use tileforge_graph::{MappedFile, Weight};
+use tileforge_graph::{Checksum, MappedFile, StoredEntry, Weight};
 
 /// The tensors of a trained model, under normalised names.
 #[derive(Debug, Clone)]
@@ -164,7 +166,12 @@ fn open_file(path: &Path) -> Result<Stored> {
     let header = match parse_header(file.bytes()) {
         Ok(header) => header,
         Err(_) if torch::begins_as_one(file.bytes()) => return open_torch(&file),
-        Err(reason) => return Err(Error::checkpoint(path, other_format(file.bytes()).unwrap_or(reason))),
+        Err(reason) => {
+            return Err(match other_format(file.bytes()) {
+                Some(found) => Error::OtherFormat { path: path.to_owned(), found },
+                None => Error::checkpoint(path, reason),
+            });
+        }
     };
     let mut tensors = BTreeMap::new();
     for (name, info) in header.tensors {
@@ -178,23 +185,32 @@ fn open_file(path: &Path) -> Result<Stored> {
 fn open_torch(file: &Arc<MappedFile>) -> Result<Stored> {
     let TorchFile { tensors, wrapper, set_aside } =
         parse_torch(file.bytes()).map_err(|reason| Error::checkpoint(file.path(), reason))?;
+    let checksum = |tensor: &TorchTensor| {
+        tensor.place.crc32.map(|crc32| Checksum { entry: tensor.storage.as_str().into(), crc32 })
+    };
+    // Entries that are stored as they are can be linked or copied by the system, so they are compared by themselves.
+    // Those that are compressed are compared whenever they are unpacked.
+    let stored: BTreeMap<u64, StoredEntry> = tensors
+        .values()
+        .filter(|tensor| tensor.place.compressed.is_none())
+        .filter_map(|tensor| {
+            let Place { offset, length, .. } = tensor.place;
+            Some((offset, StoredEntry { offset, length, checksum: checksum(tensor)? }))
+        })
+        .collect();
+    file.expect(stored.into_values().collect());
     let weight = |tensor: TorchTensor| {
         let Place { offset, compressed, .. } = tensor.place;
         let (file, data_type, elements) = (file.clone(), tensor.data_type, vec![tensor.elements]);
         let storage = match compressed {
             None => Weight::mapped(file, offset, data_type, elements)?,
-            Some(compressed) => Weight::deflated(file, offset, compressed, data_type, elements)?,
+            Some(compressed) => Weight::deflated(file, offset, compressed, checksum(&tensor), data_type, elements)?,
         };
         let storage = if tensor.is_big_endian { storage.from_big_endian() } else { storage };
-        storage.strided(tensor.first, tensor.dims, &tensor.strides)
+        let view = storage.strided(tensor.first, tensor.dims, &tensor.strides)?;
+        if tensor.is_negated { view.negated() } else { Ok(view) }
     };
     let tensors =
         tensors.into_iter().map(|(name, tensor)| Ok((name, weight(tensor)?))).collect::<Result<BTreeMap<_, _>>>()?;
     Ok(Stored { tensors, metadata: BTreeMap::new(), wrapper, set_aside })
-}
-
-/// The error for a file in another format that people mistake for safetensors, which its first bytes show.
-fn other_format(bytes: &[u8]) -> Option<String> {
-    let gguf = bytes.starts_with(b"GGUF");
-    gguf.then(|| "this is a GGUF file; expected the checkpoint that it was made from".into())
 }

@@ -4,6 +4,7 @@ use crate::Checkpoint;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use tileforge_files::bounded_to;
 use tileforge_graph::{DataType, Trace, Value, Weight};
 
 /// A path in a checkpoint, with the model that is traced: `w.at("body.0").at("conv1")`.
@@ -219,18 +220,23 @@ impl<'a> Parameters<'a> {
         let left = checkpoint.tensors().iter().filter(|(name, _)| !asked.contains(*name) && !ignored(name));
         let left: BTreeMap<&String, &Weight> = left.collect();
         let (missing, wrong) = (self.missing.borrow(), self.wrong.borrow());
-        let original = |name: &str| checkpoint.original_name(name);
+        let original = |name: &str| bounded_to(checkpoint.original_name(name), 300);
         let mut text = String::new();
         // Writing to a String cannot fail.
         for Declaration { path, dims } in list(&mut text, "missing", &missing) {
             let _ = writeln!(text, "  missing: `{}` {dims:?}", original(path));
         }
         for (Declaration { path, dims }, found) in list(&mut text, "wrong shape", &wrong) {
-            let _ = writeln!(text, "  wrong shape: `{}`: expected {dims:?}, found {found:?}", original(path));
+            let _ = writeln!(
+                text,
+                "  wrong shape: `{}`: expected {dims:?}, found {}",
+                original(path),
+                bounded_to(format!("{found:?}"), 300)
+            );
         }
         let left: Vec<_> = left.into_iter().collect();
         for (name, weight) in list(&mut text, "left over", &left) {
-            let _ = writeln!(text, "  left over: `{}` {weight:?}", original(name));
+            let _ = writeln!(text, "  left over: `{}` {}", original(name), bounded_to(format!("{weight:?}"), 300));
         }
         (!text.is_empty()).then(|| text.trim_end().to_owned())
     }

@@ -11,7 +11,7 @@ use tileforge_session::provider::processor;
 use tileforge_session::{
     Assigned, Environment, Ladder, OtherRelease, Placement, Probe, Processors, Verdict, multiply_8_bits, other_releases,
 };
-use tileforge_terminal::{print, print_json, report};
+use tileforge_terminal::{print, print_json, report_error};
 
 use super::advice::{of_release, on_jetson};
 use super::chosen::{Named, Placing, Signed};
@@ -131,7 +131,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let mut failed: VecDeque<(String, Error)> = failed.collect();
     // The first one is how it ends; the others are told here.
     let first = failed.pop_front();
-    failed.iter().for_each(|(place, error)| report(&format!("error: {place}{}", error_text(error))));
+    failed.iter().for_each(|(place, error)| report_error(&format!("{place}{}", error_text(error))));
     first.map_or(Ok(()), |(_, error)| Err(error.into()))
 }
 

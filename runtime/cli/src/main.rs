@@ -49,6 +49,8 @@ struct Cli {
     /// setup` puts it).
     #[arg(long, global = true, value_name = "PATH")]
     ort_lib: Option<PathBuf>,
+    #[command(flatten)]
+    verbosity: terminal::Verbosity,
 }
 
 #[derive(Subcommand)]
@@ -84,7 +86,7 @@ struct Completions {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    terminal::start_log();
+    terminal::start_log(cli.verbosity);
     terminal::explain_bus_errors();
     terminal::stop_on_signals();
     terminal::end(run(cli))

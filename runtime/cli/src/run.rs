@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tileforge_contract::{Contract, Meaning, TensorSpec};
+use tileforge_contract::{Meaning, TensorSpec};
+use tileforge_engine::Manifest;
 use tileforge_files::outputs;
 use tileforge_runtime::executor::{Cancel, Executor};
-use tileforge_runtime::run::{Outputs, Runner, inputs_of};
-use tileforge_runtime::tensor_file::{self, Contents, Stored, TensorFormat};
+use tileforge_runtime::run::{Outputs, Runner, check_inputs, inputs_of};
+use tileforge_runtime::tensor_file::{self, Contents, Description, Stored, TensorFormat};
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
@@ -60,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             names(&contract.outputs)
         )));
     }
-    let inputs = inputs_of(contract, named(&arguments.input, contract)?)?;
+    let inputs = inputs_of(contract, named(&arguments.input, engine.manifest())?)?;
     let executor = Executor::new(Runner::new(&environment()?, &engine, arguments.placing.placement())?, 1)?;
     let Outputs { tensors, graph, zeros, assigned, seconds } = executor.submit(inputs, &Cancel::new())?.wait()?;
     let stored: Vec<_> = tensors.iter().map(|(name, tensor)| (name.clone(), Stored::from(tensor))).collect();
@@ -93,23 +94,30 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     Ok(())
 }
 
-/// The tensors of a file by name. One without a name is that of the engine's only input.
-fn named(path: &Path, contract: &Contract) -> Result<BTreeMap<String, Stored>> {
-    let stored = match tensor_file::read(path)? {
-        Contents::Named { tensors, .. } => return Ok(tensors),
-        Contents::Single(stored) => stored,
-    };
-    let needed = contract.inputs.iter().filter(|input| !matches!(input.meaning, Meaning::Carried { .. }));
-    match needed.collect::<Vec<_>>().as_slice() {
-        [input] => Ok(BTreeMap::from([(input.name.clone(), stored)])),
-        _ => Err(Error::TensorFile {
+/// The tensors of a file by name, which have the shapes of one of the engine's graphs. One without a name is that of the
+/// engine's only input.
+fn named(path: &Path, manifest: &Manifest) -> Result<BTreeMap<String, Stored>> {
+    let contract = &manifest.contract;
+    let mut needed = contract.inputs.iter().filter(|input| !matches!(input.meaning, Meaning::Carried { .. }));
+    let (first, second) = (needed.next(), needed.next());
+    let only = first.filter(|_| second.is_none());
+    let check = |found: &BTreeMap<String, Description>| match (found.get(""), only) {
+        (Some(tensor), Some(input)) if TensorFormat::of_name(path)? == TensorFormat::Npy => {
+            check_inputs(manifest, &BTreeMap::from([(input.name.clone(), tensor.clone())]))
+        }
+        (Some(_), None) if TensorFormat::of_name(path)? == TensorFormat::Npy => Err(Error::TensorFile {
             path: path.to_owned(),
             problem: format!(
                 "a .npy file holds one tensor, and the engine takes {}; give .npz or .safetensors",
                 names(&contract.inputs)
             ),
         }),
-    }
+        _ => check_inputs(manifest, found),
+    };
+    Ok(match (tensor_file::read_checked(path, check)?, only) {
+        (Contents::Named { tensors, .. }, _) => tensors,
+        (Contents::Single(stored), only) => only.map(|input| (input.name.clone(), stored)).into_iter().collect(),
+    })
 }
 
 fn names(tensors: &[TensorSpec]) -> String {

@@ -7,7 +7,7 @@ use tileforge_contract::DataType;
 use tileforge_image::Size;
 
 use crate::error::{Error, Result};
-use crate::tensor_file::{self, Contents, Stored};
+use crate::tensor_file::{self, Contents, Description, Stored};
 
 /// Name of the tensor in files.
 const NAME: &str = "latent";
@@ -41,13 +41,12 @@ impl Latent {
     /// [`Error::TensorFile`] for another file, and for values that are not finite.
     pub fn read(path: &Path) -> Result<Self> {
         let refused = |problem: String| Error::tensor_file(path, problem);
-        let (stored, metadata) = match tensor_file::read(path)? {
+        let (stored, metadata) = match tensor_file::read_checked(path, |found| check(path, found))? {
             Contents::Single(stored) => (stored, BTreeMap::new()),
             Contents::Named { mut tensors, metadata } => {
-                let names = tensors.keys().cloned().collect::<Vec<_>>().join(", ");
                 let only = if tensors.len() == 1 { tensors.pop_first().map(|(_, stored)| stored) } else { None };
                 let stored = only.or_else(|| tensors.remove(NAME));
-                (stored.ok_or_else(|| refused(format!("expected a tensor `{NAME}`, found {names}")))?, metadata)
+                (stored.ok_or_else(|| refused(format!("expected a tensor `{NAME}`, found none")))?, metadata)
             }
         };
         let found = stored.to_string();
@@ -101,4 +100,22 @@ impl Latent {
         metadata.extend(self.clip_frames.map(|frames| (FRAMES.to_owned(), frames.to_string())));
         tensor_file::write(path, &[(NAME.to_owned(), stored)], &metadata)
     }
+}
+
+/// Refuses a file whose tensor is no latent by its type and its number of axes, before it is read.
+fn check(path: &Path, found: &BTreeMap<String, Description>) -> Result<()> {
+    let refused = |problem: String| Err(Error::tensor_file(path, problem));
+    let only = found.values().next().filter(|_| found.len() == 1);
+    let Some(tensor) = only.or_else(|| found.get(NAME)) else {
+        let names = found.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        return refused(format!("expected a tensor `{NAME}`, found {names}"));
+    };
+    if !matches!(tensor.shape.as_slice(), [1, _, _, _] | [1, _, _, _, _]) {
+        let expected = "[1, channels, height, width], or with frames before the height";
+        return refused(format!("expected a latent {expected}, found {tensor}"));
+    }
+    if !matches!(tensor.data_type, DataType::F32 | DataType::F16 | DataType::Bf16) {
+        return refused(format!("expected a latent of f32, f16 or bf16, found {tensor}"));
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! A sensor's measurements.
 
+use std::collections::BTreeMap;
 use std::io::BufReader;
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use tileforge_contract::DataType;
 use tileforge_image::{Colour, Depth, Header, ImageReader, Limits, RowSource, Size};
 
 use crate::error::{Error, Result};
-use crate::tensor_file::{self, Contents, Stored};
+use crate::tensor_file::{self, Contents, Description, Stored};
 
 /// Units of a metre in maps of whole numbers: millimetres.
 const MILLIMETRES: f32 = 1000.0;
@@ -141,18 +142,26 @@ fn from_exr(path: &Path, limits: &Limits) -> Result<Values> {
     Ok(Values { size, values, whole: false })
 }
 
-fn from_npy(path: &Path) -> Result<Values> {
-    let Contents::Single(Stored { data_type, shape, bytes }) = tensor_file::read(path)? else {
-        return Err(refused(path, "expected one map"));
-    };
+/// The size of a map with these axes.
+fn size_of_map(path: &Path, shape: &[usize]) -> Result<Size> {
     // Axes of length 1 are a batch or a channel.
     let lengths: Vec<usize> = shape.iter().copied().filter(|length| *length != 1).collect();
-    let size = match (lengths.as_slice(), shape.as_slice()) {
+    let size = match (lengths.as_slice(), shape) {
         ([height, width], _) | (_, [height, width]) => u32::try_from(*width).ok().zip(u32::try_from(*height).ok()),
         _ => None,
     };
     let size = size.map(|(width, height)| Size { width, height }).filter(|size| size.pixels() > 0);
-    let size = size.ok_or_else(|| refused(path, format!("expected [height, width], found {shape:?}")))?;
+    size.ok_or_else(|| refused(path, format!("expected [height, width], found {shape:?}")))
+}
+
+fn from_npy(path: &Path) -> Result<Values> {
+    let check = |found: &BTreeMap<String, Description>| {
+        found.values().try_for_each(|tensor| size_of_map(path, &tensor.shape).map(drop))
+    };
+    let Contents::Single(Stored { data_type, shape, bytes }) = tensor_file::read_checked(path, check)? else {
+        return Err(refused(path, "expected one map"));
+    };
+    let size = size_of_map(path, &shape)?;
     macro_rules! values {
         ($number:ty) => {
             bytes.as_chunks::<{ size_of::<$number>() }>().0.iter().map(|bytes| <$number>::from_le_bytes(*bytes))
@@ -174,7 +183,6 @@ fn from_npy(path: &Path) -> Result<Values> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
     fn read(data_type: DataType, shape: &[usize], bytes: Vec<u8>, options: MapOptions) -> Result<DepthMap> {
         let folder = tempfile::tempdir().unwrap();

@@ -1,25 +1,30 @@
 //! Tensors in files: safetensors, and NumPy's `.npy` and `.npz`.
 //!
-//! A file is read whole, and written under a temporary name that becomes its own at the end.
+//! The shapes in a file are known before its elements are read. A file is written under a temporary name that becomes
+//! its own at the end.
 
 mod npy;
 mod npz;
 
 use std::collections::BTreeMap;
-use std::io::{BufWriter, Write};
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
-use safetensors::tensor::{SafeTensors, TensorView};
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, SafeTensors, TensorView};
 use tileforge_contract::DataType;
-use tileforge_session::{Tensor, safetensors_type};
+use tileforge_files::bounded;
+use tileforge_session::{Tensor, available_memory, safetensors_type};
 
 use crate::error::{Error, Result};
 use crate::output_file::OutputFile;
+use npy::Header;
 
 pub use npy::{from_npy, to_npy};
 
-/// Larger files are refused, because they are held whole. So are archives that hold more, so that a small file cannot
-/// fill the memory.
+/// More elements are refused, because they are held whole.
 const BYTES_MAXIMUM: u64 = 16 << 30;
 
 /// Elements of one tensor as a file has them.
@@ -46,7 +51,30 @@ impl From<&Tensor> for Stored {
     }
 }
 
-impl std::fmt::Display for Stored {
+impl Display for Stored {
+    /// "f32 [1, 3, 64, 64]".
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} {:?}", self.data_type, self.shape)
+    }
+}
+
+/// What a file says about a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The type of the elements.
+    pub data_type: DataType,
+    /// The lengths of the axes, the outermost first.
+    pub shape: Vec<usize>,
+}
+
+impl Description {
+    /// Bytes of the elements; the largest number, if there are more.
+    pub fn bytes(&self) -> u64 {
+        self.shape.iter().fold(self.data_type.size() as u64, |bytes, length| bytes.saturating_mul(*length as u64))
+    }
+}
+
+impl Display for Description {
     /// "f32 [1, 3, 64, 64]".
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} {:?}", self.data_type, self.shape)
@@ -97,20 +125,88 @@ impl TensorFormat {
 /// Reads a file of tensors.
 ///
 /// # Errors
-/// [`Error::TensorFile`] for a file that is truncated, damaged or of another kind; [`Error::File`] if it cannot be
-/// read.
+/// [`Error::TensorFile`] for a file that is truncated, damaged or of another kind, or that has more elements than this
+/// machine has memory for; [`Error::File`] if it cannot be read.
 pub fn read(path: &Path) -> Result<Contents> {
+    read_checked(path, |_| Ok(()))
+}
+
+/// As [`read`], after `check` has agreed to what the file holds: the types and shapes by name, which is empty where the
+/// format has none. No element has been read then, and none unpacked.
+///
+/// # Errors
+/// As [`read`]; that of `check`.
+pub fn read_checked(path: &Path, check: impl FnOnce(&BTreeMap<String, Description>) -> Result<()>) -> Result<Contents> {
     let format = TensorFormat::of_name(path)?;
-    let bytes = tileforge_files::read(path, BYTES_MAXIMUM).map_err(|source| Error::file(path, "read", source))?;
+    let unread = |source: io::Error| Error::file(path, "read", source);
     let refused = |problem: String| Error::tensor_file(path, problem);
+    let mut file = tileforge_files::open(path).map_err(unread)?;
+    let length = file.metadata().map_err(unread)?.len();
+    let check = |descriptions: BTreeMap<String, Description>| {
+        check_memory(&descriptions).map_err(refused)?;
+        check(&descriptions)
+    };
     match format {
-        TensorFormat::Npy => from_npy(&bytes).map(Contents::Single).map_err(refused),
+        TensorFormat::Npy => {
+            let (header, header_bytes) = Header::read(&mut file).map_err(refused)?;
+            let bytes = header.bytes(length.saturating_sub(header_bytes)).map_err(refused)?;
+            check(BTreeMap::from([(String::new(), header.description())]))?;
+            let mut data = Vec::new();
+            data.try_reserve_exact(bytes).map_err(|error| refused(error.to_string()))?;
+            file.take(bytes as u64 + 1).read_to_end(&mut data).map_err(unread)?;
+            header.tensor(data).map(Contents::Single).map_err(refused)
+        }
         TensorFormat::Npz => {
-            let tensors = npz::read(&bytes).map_err(refused)?;
+            let archive = npz::Archive::open(file).map_err(refused)?;
+            check(archive.descriptions())?;
+            let tensors = archive.read().map_err(refused)?;
             Ok(Contents::Named { tensors, metadata: BTreeMap::new() })
         }
-        TensorFormat::Safetensors => read_safetensors(&bytes).map_err(refused),
+        TensorFormat::Safetensors => {
+            check(safetensors_header(&mut file, length).map_err(refused)?)?;
+            let bytes = tileforge_files::read(path, BYTES_MAXIMUM).map_err(unread)?;
+            read_safetensors(&bytes).map_err(refused)
+        }
     }
+}
+
+/// Refuses tensors that this machine has no memory for: allocations of that size can end the process.
+fn check_memory(descriptions: &BTreeMap<String, Description>) -> Result<(), String> {
+    let bytes = descriptions.values().fold(0_u64, |all, tensor| all.saturating_add(tensor.bytes()));
+    let most = available_memory().unwrap_or(u64::MAX).min(BYTES_MAXIMUM);
+    if bytes <= most {
+        return Ok(());
+    }
+    let megabytes = |bytes: u64| bytes / 1_000_000;
+    Err(format!("its tensors have {} MB, and at most {} MB can be held here", megabytes(bytes), megabytes(most)))
+}
+
+/// The length that the format's own reader allows its header.
+const HEADER_MAXIMUM_BYTES: u64 = 100_000_000;
+
+/// The types and shapes of the tensors of a safetensors file of `length` bytes.
+fn safetensors_header(file: &mut File, length: u64) -> Result<BTreeMap<String, Description>, String> {
+    let damaged = |error: &dyn Display| format!("not a safetensors file, or a truncated one: {error}");
+    let mut size = [0; 8];
+    file.read_exact(&mut size).map_err(|error| damaged(&error))?;
+    let size = u64::from_le_bytes(size);
+    if size > HEADER_MAXIMUM_BYTES || size.saturating_add(8) > length {
+        return Err(damaged(&format!("its header should have {size} bytes, and the file has {length}")));
+    }
+    let mut header = Vec::new();
+    file.take(size).read_to_end(&mut header).map_err(|error| damaged(&error))?;
+    let header: Metadata = serde_json::from_slice(&header).map_err(|error| damaged(&error))?;
+    let described = header.tensors().into_iter().map(|(name, tensor)| {
+        let data_type = data_type_of(&name, tensor.dtype)?;
+        Ok((name, Description { data_type, shape: tensor.shape.clone() }))
+    });
+    described.collect()
+}
+
+fn data_type_of(name: &str, found: Dtype) -> Result<DataType, String> {
+    let known = |data_type: &&DataType| safetensors_type(**data_type) == found;
+    let data_type = DataType::ALL.iter().find(known).copied();
+    data_type.ok_or_else(|| format!("{}: no engine takes elements of {found:?}", bounded(name.to_owned())))
 }
 
 fn read_safetensors(bytes: &[u8]) -> Result<Contents, String> {
@@ -119,10 +215,7 @@ fn read_safetensors(bytes: &[u8]) -> Result<Contents, String> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
     let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
     let tensors = file.iter().map(|(name, tensor)| {
-        let known = |data_type: &&DataType| safetensors_type(**data_type) == tensor.dtype();
-        let data_type = DataType::ALL.iter().find(known).copied();
-        let data_type =
-            data_type.ok_or_else(|| format!("{}: no engine takes elements of {:?}", name, tensor.dtype()))?;
+        let data_type = data_type_of(name, tensor.dtype())?;
         let stored = Stored { data_type, shape: tensor.shape().to_vec(), bytes: tensor.data().to_vec() };
         Ok((name.to_owned(), stored))
     });
@@ -138,7 +231,7 @@ pub fn write(path: &Path, tensors: &[(String, Stored)], metadata: &BTreeMap<Stri
     let format = TensorFormat::of_name(path)?;
     let refused = |problem: String| Error::tensor_file(path, problem);
     let output = OutputFile::create(path)?;
-    let unwritten = |source: std::io::Error| Error::file(path, "write", source);
+    let unwritten = |source: io::Error| Error::file(path, "write", source);
     let mut file = BufWriter::new(output.file());
     match (format, tensors) {
         (TensorFormat::Npy, [(name, tensor)]) => {
@@ -151,7 +244,7 @@ pub fn write(path: &Path, tensors: &[(String, Stored)], metadata: &BTreeMap<Stri
         (TensorFormat::Npz, _) => npz::write(&mut file, tensors).map_err(refused)?,
         (TensorFormat::Safetensors, _) => {
             let views = tensors.iter().map(|(name, stored)| {
-                let problem = |problem: &dyn std::fmt::Display| refused(format!("{name}: {problem}"));
+                let problem = |problem: &dyn Display| refused(format!("{name}: {problem}"));
                 let view = TensorView::new(safetensors_type(stored.data_type), stored.shape.clone(), &stored.bytes);
                 Ok((name.as_str(), view.map_err(|error| problem(&error))?))
             });

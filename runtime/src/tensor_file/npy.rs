@@ -2,15 +2,19 @@
 //!
 //! Source: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>.
 
+use std::io::Read;
+
 use tileforge_contract::DataType;
 
-use super::Stored;
+use super::{Description, Stored};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// The data begins at a multiple of this.
 const ALIGNMENT: usize = 64;
 /// The most axes of a tensor; NumPy allows 64.
 const AXES_MAXIMUM: usize = 64;
+/// Bytes of a header. NumPy's own reader refuses more than 10,000.
+const HEADER_MAXIMUM_BYTES: usize = 64 << 10;
 
 /// The names of NumPy's types, without the order of bytes.
 const TYPES: [(DataType, &str); 12] = [
@@ -29,7 +33,8 @@ const TYPES: [(DataType, &str); 12] = [
 ];
 
 /// What the header says.
-struct Header {
+#[derive(Debug)]
+pub(super) struct Header {
     data_type: DataType,
     big_endian: bool,
     /// The first axis varies fastest.
@@ -37,34 +42,75 @@ struct Header {
     shape: Vec<usize>,
 }
 
+impl Header {
+    /// Reads the header at the beginning of a `.npy` file. Returns it with the number of its bytes.
+    pub(super) fn read(file: &mut impl Read) -> Result<(Self, u64), String> {
+        let damaged = || "a truncated or damaged .npy file".to_owned();
+        let mut taken = |length: usize| {
+            let mut bytes = Vec::with_capacity(length);
+            file.take(length as u64).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+            Ok::<_, String>(bytes)
+        };
+        let start = taken(MAGIC.len() + 2)?;
+        let version = start.strip_prefix(MAGIC).ok_or("expected a .npy file, found something else")?;
+        let (width, length) = match version {
+            [1, _] => (2, taken(2)?),
+            [2 | 3, _] => (4, taken(4)?),
+            [other, _] => return Err(format!("expected version 1 to 3 of the .npy format, found {other}")),
+            _ => return Err(damaged()),
+        };
+        let length = match *length.as_slice() {
+            [a, b] => usize::from(u16::from_le_bytes([a, b])),
+            [a, b, c, d] => u32::from_le_bytes([a, b, c, d]) as usize,
+            _ => return Err(damaged()),
+        };
+        if length > HEADER_MAXIMUM_BYTES {
+            return Err(format!("expected a header of at most {HEADER_MAXIMUM_BYTES} bytes, found {length}"));
+        }
+        let header = taken(length)?;
+        let text = std::str::from_utf8(&header).ok().filter(|_| header.len() == length).ok_or_else(damaged)?;
+        Ok((Words(text).header()?, (start.len() + width + length) as u64))
+    }
+
+    /// Bytes of all elements.
+    ///
+    /// # Errors
+    /// There are not `found` of them.
+    pub(super) fn bytes(&self, found: u64) -> Result<usize, String> {
+        let size = self.data_type.size();
+        let count = self.shape.iter().try_fold(size, |count, length| count.checked_mul(*length));
+        match count {
+            Some(count) if count as u64 == found => Ok(count),
+            _ => {
+                let expected = count.map_or("more than there can be".into(), |count| count.to_string());
+                Err(format!("expected {expected} bytes of elements, found {found}"))
+            }
+        }
+    }
+
+    pub(super) fn description(&self) -> Description {
+        Description { data_type: self.data_type, shape: self.shape.clone() }
+    }
+
+    /// The tensor of the bytes that follow the header.
+    pub(super) fn tensor(self, data: Vec<u8>) -> Result<Stored, String> {
+        self.bytes(data.len() as u64)?;
+        let size = self.data_type.size();
+        let mut data = if self.fortran_order { row_major(&data, &self.shape, size) } else { data };
+        if self.big_endian {
+            data.chunks_exact_mut(size).for_each(<[u8]>::reverse);
+        }
+        Ok(Stored { data_type: self.data_type, shape: self.shape, bytes: data })
+    }
+}
+
 /// The tensor of a `.npy` file's bytes.
 ///
 /// # Errors
 /// What was expected and what was found, for a file that is truncated, damaged, or holds something else than numbers.
-pub fn from_npy(bytes: &[u8]) -> Result<Stored, String> {
-    let damaged = || "a truncated or damaged .npy file".to_owned();
-    let rest = bytes.strip_prefix(MAGIC).ok_or("expected a .npy file, found something else")?;
-    let (&[major, _], rest) = rest.split_first_chunk::<2>().ok_or_else(damaged)?;
-    let (length, rest) = match major {
-        1 => rest.split_first_chunk::<2>().map(|(length, rest)| (usize::from(u16::from_le_bytes(*length)), rest)),
-        2 | 3 => rest.split_first_chunk::<4>().map(|(length, rest)| (u32::from_le_bytes(*length) as usize, rest)),
-        other => return Err(format!("expected version 1 to 3 of the .npy format, found {other}")),
-    }
-    .ok_or_else(damaged)?;
-    let (header, data) = rest.split_at_checked(length).ok_or_else(damaged)?;
-    let text = std::str::from_utf8(header).map_err(|_| damaged())?;
-    let header = Words(text).header()?;
-    let count = header.shape.iter().try_fold(header.data_type.size(), |count, length| count.checked_mul(*length));
-    if count != Some(data.len()) {
-        let expected = count.map_or("more than there can be".into(), |count| count.to_string());
-        return Err(format!("expected {expected} bytes of elements, found {}", data.len()));
-    }
-    let size = header.data_type.size();
-    let mut data = if header.fortran_order { row_major(data, &header.shape, size) } else { data.to_vec() };
-    if header.big_endian {
-        data.chunks_exact_mut(size).for_each(<[u8]>::reverse);
-    }
-    Ok(Stored { data_type: header.data_type, shape: header.shape, bytes: data })
+pub fn from_npy(mut bytes: &[u8]) -> Result<Stored, String> {
+    let (header, _) = Header::read(&mut bytes)?;
+    header.tensor(bytes.to_vec())
 }
 
 /// The bytes of a `.npy` file that holds a tensor.
@@ -130,7 +176,10 @@ impl<'t> Words<'t> {
         let (Some(description), Some(fortran_order), Some(shape)) = (description, fortran_order, shape) else {
             return Err(damaged());
         };
-        let unknown = || format!("no engine takes elements of NumPy's type `{}`", description.escape_debug());
+        let unknown = || {
+            let shown: String = description.chars().take(40).collect();
+            format!("no engine takes elements of NumPy's type `{}`", shown.escape_debug())
+        };
         let (order, name) = description.split_at_checked(1).ok_or_else(unknown)?;
         let (data_type, _) = TYPES.iter().find(|(_, known)| *known == name).ok_or_else(unknown)?;
         let big_endian = match order {

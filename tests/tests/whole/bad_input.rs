@@ -87,8 +87,85 @@ fn an_unknown_architecture_names_the_nearest_candidate() {
     let renamed = with_header(|header| header.replace("\"conv_body.weight\"", "\"body_conv.weight\""));
     refused_checkpoint(
         &renamed,
-        &["no known architecture fits", "nearest candidate RRDBNet", "missing: `conv_body.weight`"],
+        &["no known architecture fits", "nearest is RRDBNet: 1 of its", "missing: `conv_body.weight`", "inspect -v"],
     );
+    // Two lines; the other architectures are for those who ask.
+    let work = tempfile::tempdir().unwrap();
+    let path = work.path().join("model.safetensors");
+    fs::write(&path, &renamed).unwrap();
+    let short = run("exporter", words(&[&"inspect", &path])).failure(1, &[]);
+    assert_eq!(short.stderr.lines().count(), 2, "{}", short.stderr);
+    let long = run("exporter", words(&[&"inspect", &path, &"-v"])).failure(1, &["SwinIR: ", "found names such as "]);
+    assert!(long.stderr.lines().count() > 12, "{}", long.stderr);
+    let _ = run("exporter", words(&[&"inspect", &path, &"--quiet"])).failure(1, &["nearest is RRDBNet"]);
+}
+
+#[test]
+fn inspection_says_what_else_a_file_is() {
+    let work = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = work.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let picture = repository("tests/images/coffee.png");
+    for (path, expected) in [
+        (picture, &["this is a PNG picture; expected a checkpoint", "`runtime infer"][..]),
+        (file("renamed.safetensors", b"\xff\xd8\xff\xe0\0\x10JFIF"), &["this is a JPEG picture"]),
+        (file("x.gguf", b"GGUF\x03\0\0\0"), &["a GGUF file; expected the checkpoint that it was made from"]),
+        (file("pointer.pth", b"version https://git-lfs.github.com/spec/v1\n"), &["Git LFS", "download it again"]),
+        (file("page.ckpt", b"<!DOCTYPE html><html>"), &["a web page"]),
+        (repository("models/compact-x4.yaml"), &["a text file", "`engine-builder build"]),
+    ] {
+        let outcome = run("exporter", words(&[&"inspect", &path])).failure(1, expected);
+        assert!(outcome.stdout.is_empty() && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
+    }
+    let engine = words(&[&"inspect", &end_to_end::demo_engine()]);
+    let _ = run("exporter", engine).failure(2, &["this is an engine", "`runtime inspect --engine"]);
+    // A graph is inspected; to export it again is an error.
+    let graph = work.path().join("x4.onnx");
+    let _ = run("exporter", words(&[&"export", &repository("models/compact-x4.safetensors"), &"-o", &graph])).success();
+    let shown = run("exporter", words(&[&"inspect", &graph])).success().stdout;
+    for expected in
+        ["ONNX graph", "SRVGGNetCompact", "upscale", "image f32[batch,3,height,width]", "engine-builder build"]
+    {
+        assert!(shown.contains(expected), "expected {expected} in: {shown}");
+    }
+    let shown = run("exporter", words(&[&"inspect", &graph, &"--json"])).success().json();
+    assert_eq!((&shown["kind"], &shown["architecture"]), (&"graph".into(), &"SRVGGNetCompact".into()));
+    let again = words(&[&"export", &graph, &"-o", &work.path().join("again.onnx")]);
+    let _ = run("exporter", again).failure(1, &["this is an ONNX graph", "it needs no export: `engine-builder build"]);
+    let cut = file("cut.onnx", &fs::read(&graph).unwrap()[..1000]);
+    let _ = run("exporter", words(&[&"inspect", &cut])).failure(1, &["cut.onnx", "not a valid ONNX model"]);
+}
+
+#[test]
+fn a_text_of_any_length_gives_an_error_that_can_be_read() {
+    let long = "a".repeat(5_000_000);
+    let safetensors = |header: String| [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+    let tensor = |name: &str, dtype: &str, shape: &str| {
+        safetensors(format!(r#"{{"{name}":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[0,0]}}}}"#))
+    };
+    let text = |text: &str| [b"X", (text.len() as u32).to_le_bytes().as_slice(), text.as_bytes()].concat();
+    let magic = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.".as_slice();
+    let shape = format!("[0{}]", ",1".repeat(2_000_000));
+    let index = format!(r#"{{"weight_map":{{"{long}":"{long}"}}}}"#).into_bytes();
+    for (name, bytes) in [
+        ("version.pt", [magic, b"\x80\x02", &text(&long), b"."].concat()),
+        ("reference.pt", [magic, b"\x80\x02M\xe9\x03.\x80\x02}.\x80\x02(", &text(&long), b"NNNNtQ."].concat()),
+        ("name.safetensors", tensor(&long, "F32", "[1]")),
+        ("unknown.safetensors", tensor(&long, "F32", "[0]")),
+        ("shape.safetensors", tensor("x", "F32", &shape)),
+        ("dtype.safetensors", tensor("x", &long, "[0]")),
+        ("key.safetensors", safetensors(format!(r#"{{"x":{{"{long}":1}}}}"#))),
+        ("x.index.json", index),
+    ] {
+        let work = tempfile::tempdir().unwrap();
+        let path = work.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        let outcome = run("exporter", words(&[&"inspect", &path, &"-v"])).failure(1, &[name]);
+        assert!(outcome.stderr.len() < 10_000, "{name}: {} bytes", outcome.stderr.len());
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod components;
 mod contributing;
 mod convert;
 mod crates;
+mod digests;
 mod engines;
 mod examples;
 mod frames;

@@ -260,7 +260,7 @@ fn a_graph_notices_that_its_checkpoint_was_overwritten() {
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     fs::write(&given, &bytes).unwrap();
-    let changed = ["x.c.safetensors", "was exported from another checkpoint: expected SHA-256"];
+    let changed = ["x.c.safetensors", "was exported with another file of this name: expected SHA-256"];
     let _ = verify(&graph).failure(1, &changed);
     let _ = build(&graph, &work.path().join("engine")).failure(1, &changed);
     let converted = work.path().join("half.onnx");
@@ -271,6 +271,42 @@ fn a_graph_notices_that_its_checkpoint_was_overwritten() {
     bytes.push(0);
     fs::write(&given, &bytes).unwrap();
     let _ = verify(&quick).failure(1, &["expected", "bytes, found"]);
+}
+
+#[test]
+fn an_older_graph_does_not_take_the_weights_of_a_newer_export() {
+    let work = tempfile::tempdir().unwrap();
+    let given = checkpoint(work.path(), "c.safetensors");
+    let graph = work.path().join("x.onnx");
+    let _ = export(&given, &graph, "copy").success();
+    let older = fs::read(&graph).unwrap();
+    let verify = || run("engine-builder", words(&[&"verify", &graph]));
+    assert!(verify().success().stdout.contains("x.weights: unchanged since the export"));
+    // The same checkpoint gives the same bytes.
+    let _ = export(&given, &graph, "copy").success();
+    assert!(fs::read(&graph).unwrap() == older);
+    // Another one of the same network, and a program that was killed between its two renames.
+    let mut bytes = fs::read(&given).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&given, &bytes).unwrap();
+    let _ = export(&given, &graph, "copy").success();
+    let newer = fs::read(&graph).unwrap();
+    assert!(newer.len() == older.len() && newer != older);
+    fs::write(&graph, &older).unwrap();
+    let changed = ["x.weights", "was exported with another file of this name: expected SHA-256"];
+    let _ = verify().failure(1, &changed);
+    let _ = build(&graph, &work.path().join("engine")).failure(1, &changed);
+    let converted = work.path().join("half.onnx");
+    let line = words(&[&"convert", &graph, &"--precision", &"fp16", &"-o", &converted]);
+    let _ = run("engine-builder", line).failure(1, &changed);
+    assert!(!converted.exists());
+    fs::write(&graph, &newer).unwrap();
+    let _ = verify().success();
+    // A graph with its weights inside has no other file.
+    let _ = export(&given, &work.path().join("inline.onnx"), "inline").success();
+    let inline = run("engine-builder", words(&[&"verify", &work.path().join("inline.onnx")])).success();
+    assert!(inline.stdout.contains("states no digest"), "{}", inline.stdout);
 }
 
 /// A program that may write files of at most 100 KB, as if the disk were full.

@@ -178,6 +178,49 @@ fn a_source_that_moved_or_changed_is_named() {
 }
 
 #[test]
+fn everything_that_an_engine_is_made_of_is_compared() {
+    let work = tempfile::tempdir().unwrap();
+    let (engine, models) = (work.path().join("engine"), work.path().join("models"));
+    fs::create_dir_all(&models).unwrap();
+    for name in ["compact-x4.yaml", "compact-x4.safetensors"] {
+        fs::copy(repository("models").join(name), models.join(name)).unwrap();
+    }
+    let (model, profile) = (models.join("compact-x4.yaml"), profile(work.path(), "fp32"));
+    let _ = builder(work.path(), &[&"build", &model, &"--profile", &profile, &"-o", &engine]).success();
+    let recorded = &manifest(&engine)["recipe"]["inputs"];
+    assert!(recorded["compact-x4.yaml"]["sha256"].is_string(), "{recorded}");
+    let rebuild = |more: &[&dyn AsRef<OsStr>]| {
+        let line = [&"rebuild" as &dyn AsRef<OsStr>, &engine, &"--model", &model];
+        builder(work.path(), &[&line, more].concat())
+    };
+    let before = contents(&engine);
+    let named: [&dyn AsRef<OsStr>; 2] = [&"--profile", &profile];
+    assert!(rebuild(&named).success().stderr.contains("all files are the same as before"));
+    // Another precision in the model file.
+    let text = fs::read_to_string(&model).unwrap();
+    let of_int8 = "precision: { cpu: int8 }";
+    assert!(text.contains(of_int8) && manifest(&engine)["precision"] == "int8");
+    fs::write(&model, text.replace(of_int8, "precision: {}").replace("calibration:", "# calibration:")).unwrap();
+    let refusal = ["the engine was made of other files", "compact-x4.yaml: expected SHA-256", "--allow-changed-source"];
+    let _ = rebuild(&named).failure(1, &refusal);
+    assert!(contents(&engine) == before);
+    let told = rebuild(&[named[0], named[1], &"--allow-changed-source"]).success();
+    assert_eq!(manifest(&engine)["precision"], "fp32");
+    assert!(told.stderr.contains("changed since it was made: compact-x4.yaml: "), "{}", told.stderr);
+    // A configuration beside the weights that was not there.
+    fs::write(models.join("config.json"), "{}").unwrap();
+    let _ = rebuild(&named).failure(1, &["config.json: the engine was made without it"]);
+    fs::remove_file(models.join("config.json")).unwrap();
+    let _ = rebuild(&named).success();
+    // A profile of the same name with other content, which is not named on the command line.
+    let mut older = manifest(&engine);
+    older["recipe"]["profile"] = json!({ "name": "cpu", "sha256": "0".repeat(64) });
+    write_manifest(&engine, &older);
+    let _ =
+        rebuild(&[]).failure(1, &["the profile cpu: expected SHA-256 000", "--profile NAME takes a changed profile"]);
+}
+
+#[test]
 fn a_pipeline_gives_the_same_bytes_again() {
     let work = tempfile::tempdir().unwrap();
     let pipeline = GoldenPipelines::read().write_folder(work.path(), "sd");

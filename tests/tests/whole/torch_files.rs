@@ -228,12 +228,134 @@ fn one_tensor(elements: u8, first: u8, dims: &[u8], strides: &[u8]) -> Vec<u8> {
     .concat()
 }
 
+/// The same tensor with its bits, as PyTorch writes them where one is set.
+fn one_tensor_with(bits: &[u8]) -> Vec<u8> {
+    let pickle = one_tensor(6, 0, &[2, 3], &[3, 1]);
+    let end = pickle.len() - 4;
+    [&pickle[..end], bits, &pickle[end..]].concat()
+}
+
+fn text(text: &str) -> Vec<u8> {
+    [b"X", (text.len() as u32).to_le_bytes().as_slice(), text.as_bytes()].concat()
+}
+
+#[test]
+fn the_negative_bit_turns_the_sign() {
+    let values = [0.0_f32, 1.0, -2.0, 3.5, f32::INFINITY, 1e-40];
+    let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let work = tempfile::tempdir().unwrap();
+    let path = work.path().join("model.pth");
+    let read = |pickle: &[u8], method| {
+        fs::write(&path, archive(pickle, &[("data/0", &data)], method)).unwrap();
+        Checkpoint::open(&path).unwrap().tensors()["conv.weight"].clone()
+    };
+    let negative = [b"}".as_slice(), &text("neg"), b"\x88s"].concat();
+    let expected = values.map(|value| (-value).to_bits());
+    for method in [CompressionMethod::Stored, CompressionMethod::Deflated] {
+        let weight = read(&one_tensor_with(&negative), method);
+        let bits: Vec<u32> = weight.to_f32s().unwrap().iter().map(|value| value.to_bits()).collect();
+        assert_eq!((bits.as_slice(), weight.dims()), (expected.as_slice(), &[2, 3][..]));
+        // The file's bytes are not those of the weight, so no graph may point to them.
+        assert!(weight.file_range().is_none());
+    }
+    // `_rebuild_tensor_v3` has the element type before the bits.
+    let name = b"_rebuild_tensor_v2";
+    let place = one_tensor_with(b"").windows(name.len()).position(|found| found == name).unwrap() + name.len() - 1;
+    let mut typed = one_tensor_with(&[b"ctorch\nfloat32\n".as_slice(), &negative].concat());
+    typed[place] = b'3';
+    assert_eq!(read(&typed, CompressionMethod::Stored).to_f32s().unwrap()[2], 2.0);
+    // No bits, in the ways to say so.
+    for bits in [b"".as_slice(), b"N", b"}"] {
+        assert_eq!(read(&one_tensor_with(bits), CompressionMethod::Stored).to_f32s().unwrap()[2], -2.0);
+    }
+    let file = |pickle: &[u8]| archive(pickle, &[("data/0", &data)], CompressionMethod::Stored);
+    let with = |name: &str, value: &[u8]| file(&one_tensor_with(&[b"}", text(name).as_slice(), value, b"s"].concat()));
+    refused(&with("conj", b"\x88"), &["conjugate bit", "resolve_conj()"]);
+    refused(&with("backend", b"\x88"), &["has the bit `backend`, which is not known"]);
+    refused(&with("neg", b"\x89"), &["expected true for a bit of a tensor, found a truth value"]);
+    refused(&with("neg", b"K\x01"), &["expected true for a bit of a tensor, found the integer 1"]);
+    refused(&file(&one_tensor_with(b"K\x01")), &["expected the bits of a tensor as a dictionary"]);
+    let mut whole = one_tensor_with(&negative);
+    let place = whole.windows(12).position(|found| found == b"FloatStorage").unwrap();
+    whole.splice(place..place + 12, *b"IntStorage");
+    refused(&file(&whole), &["negative bit is set, and its elements are i32", "resolve_neg()"]);
+}
+
+#[test]
+fn two_entries_of_one_name_are_refused() {
+    let pickle = one_tensor(6, 0, &[2, 3], &[3, 1]);
+    let (ours, theirs) = ([1; 24], [2; 24]);
+    let mut twins = archive(&pickle, &[("data/0", &ours), ("data/1", &theirs)], CompressionMethod::Stored);
+    let (name, other) = (b"archive/data/0", b"archive/data/1");
+    let places: Vec<usize> = (0..twins.len() - name.len()).filter(|at| twins[*at..].starts_with(other)).collect();
+    assert_eq!(places.len(), 2);
+    places.iter().for_each(|at| twins[*at..][..name.len()].copy_from_slice(name));
+    refused(&twins, &["two entries of one name", "`torch.save`"]);
+    // PyTorch looks for names in any case.
+    let cases = archive(&pickle, &[("data/0", &ours), ("DATA/0", &theirs)], CompressionMethod::Stored);
+    refused(&cases, &["two entries of one name"]);
+}
+
+/// Sets the CRC-32 of an entry, or of all, in both of its headers. Returns how many were set.
+fn set_crc32(archive: &mut [u8], entry: &str, crc32: impl Fn(u32) -> u32) -> usize {
+    let mut set = 0;
+    for (signature, place, name) in [(b"PK\x01\x02", 16, 46), (b"PK\x03\x04", 14, 30)] {
+        for at in 0..archive.len() - 4 {
+            if archive[at..].starts_with(signature) && archive[at + name..].starts_with(entry.as_bytes()) {
+                let field: &mut [u8; 4] = (&mut archive[at + place..at + place + 4]).try_into().unwrap();
+                *field = crc32(u32::from_le_bytes(*field)).to_le_bytes();
+                set += 1;
+            }
+        }
+    }
+    set
+}
+
+#[test]
+fn a_damaged_entry_is_named_before_anything_is_written() {
+    let good = fs::read(repository("tests/golden-torch/realesrgan/RealESRGAN.pth")).unwrap();
+    let tensors = tileforge_exporter::checkpoint::parse_torch(&good).unwrap().tensors;
+    let tensor = tensors.values().max_by_key(|tensor| tensor.place.length).unwrap();
+    let work = tempfile::tempdir().unwrap();
+    let path = work.path().join("model.pth");
+    let export = |bytes: &[u8], weights: &str| {
+        fs::write(&path, bytes).unwrap();
+        let out = work.path().join("model.onnx");
+        run("exporter", words(&[&"export", &path, &"-o", &out, &"--weights", &weights]))
+    };
+    let named = format!("the entry `{}` is damaged: expected the CRC-32 ", tensor.storage);
+    let mut damaged = good.clone();
+    damaged[tensor.place.offset as usize + 100] ^= 1;
+    for weights in ["link", "copy", "inline"] {
+        let _ = export(&damaged, weights).failure(1, &["model.pth", &named, "download the file again"]);
+        assert_eq!(names_in(work.path()), ["model.pth"], "{weights}");
+    }
+    // What is not read is not compared: only the headers are read to inspect a file.
+    let _ = run("exporter", words(&[&"inspect", &path])).success();
+    // Compressed entries, and the pickle itself.
+    let packed = fs::read(repository("tests/golden-torch/compressed/model.pth")).unwrap();
+    let tensors = tileforge_exporter::checkpoint::parse_torch(&packed).unwrap().tensors;
+    let tensor = tensors.values().find(|tensor| tensor.place.compressed.is_some()).unwrap();
+    let mut damaged = packed.clone();
+    assert_eq!(set_crc32(&mut damaged, &tensor.storage, |crc32| crc32 ^ 1), 2);
+    let named = format!("the entry `{}` is damaged", tensor.storage);
+    let _ = export(&damaged, "copy").failure(1, &[&named]);
+    let folder = tensor.storage.split('/').next().unwrap();
+    let mut damaged = packed;
+    let _ = set_crc32(&mut damaged, &format!("{folder}/data.pkl"), |crc32| crc32 ^ 1);
+    refused(&damaged, &["data.pkl` is damaged"]);
+    // Files that were saved without checksums have zeros in their places.
+    let mut without = good;
+    assert!(set_crc32(&mut without, "", |_| 0) > 4);
+    let _ = export(&without, "link").success();
+}
+
 #[test]
 fn tensors_beyond_their_storage_are_refused() {
     let file = |pickle: &[u8], data: &[u8]| archive(pickle, &[("data/0", data)], CompressionMethod::Stored);
     let data = [0; 24];
     // The same file with sound numbers is a checkpoint of no known network.
-    refused(&file(&one_tensor(6, 0, &[2, 3], &[3, 1]), &data), &["no known architecture", "conv.weight"]);
+    refused(&file(&one_tensor(6, 0, &[2, 3], &[3, 1]), &data), &["no known architecture", "nearest is "]);
     refused(&file(&one_tensor(6, 1, &[2, 3], &[3, 1]), &data), &["ends past the 6 elements of its storage"]);
     refused(&file(&one_tensor(6, 0, &[2, 3], &[200, 1]), &data), &["ends past the 6 elements"]);
     refused(&file(&one_tensor(6, 0, &[200, 200], &[0, 0]), &data), &["repeats the 6 elements of its storage"]);
@@ -258,5 +380,5 @@ fn damaged_files_are_refused() {
     let code = archive(b"\x80\x02}.", &[("code/__torch__.py", b"pass")], CompressionMethod::Stored);
     refused(&code, &["TorchScript", "torch.jit.load"]);
     refused(&stored(b"\x80\x02}."), &["expected a dictionary of tensors, found none in it"]);
-    refused(&stored(b"\x80\x02K\x01."), &["expected a dictionary of tensors, found an integer"]);
+    refused(&stored(b"\x80\x02K\x01."), &["expected a dictionary of tensors, found the integer 1"]);
 }

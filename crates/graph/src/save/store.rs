@@ -1,11 +1,12 @@
 //! Where the weights of graphs are stored.
 
+use super::digest::Digester;
 use super::link::{LinkedFile, link, link_name};
 use super::meter::Meter;
 use super::staged::{Staged, temporary};
 use super::{SaveReport, Written};
 use crate::proto::StringStringEntryProto;
-use crate::{Error, LinkedCheckpoint, MappedFile, Model, Result, Weight, checkpoints};
+use crate::{Error, MappedFile, Model, Result, Weight, WeightFile, weight_files};
 use bytes::Bytes;
 use indexmap::IndexMap;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -13,7 +14,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tileforge_contract::CHECKPOINTS_KEY;
-use tileforge_files::unfinished;
+use tileforge_files::{Digests, stated_by_hub_cache, unfinished};
 
 /// Tensors of fewer bytes are stored in the graph itself. Shapes and axes must be there, because operators read them as
 /// constants; biases may be.
@@ -32,8 +33,11 @@ pub(super) struct WeightStore<'a> {
     pub(super) inline: bool,
     /// With a prefix, mapped files are linked as `PREFIX.FILE-NAME`.
     pub(super) link_prefix: Option<String>,
-    /// Whether linked files are digested.
-    pub(super) digest_links: bool,
+    /// The digests of linked files; `None`: they are not digested.
+    pub(super) digests: Option<&'a Digests>,
+    /// Whether the graph states the digest of the weight file.
+    pub(super) states_weights: bool,
+    digester: Option<Digester>,
     file: Option<BufWriter<unfinished::File>>,
     position: u64,
     placed: HashMap<Weight, (String, u64)>,
@@ -43,13 +47,15 @@ pub(super) struct WeightStore<'a> {
 
 impl<'a> WeightStore<'a> {
     pub(super) fn new(folder: &'a Path, name: String, progress: &'a mut dyn FnMut(Written)) -> Self {
-        let (inline, link_prefix, digest_links) = (false, None, false);
+        let (inline, link_prefix, digests, states_weights, digester) = (false, None, None, false, None);
         WeightStore {
             folder,
             name,
             inline,
             link_prefix,
-            digest_links,
+            digests,
+            states_weights,
+            digester,
             file: None,
             position: 0,
             placed: HashMap::new(),
@@ -115,12 +121,18 @@ impl<'a> WeightStore<'a> {
         let fail = |e: std::io::Error| Error::file(&path, "write the weights", e);
         let writer = match &mut self.file {
             Some(writer) => writer,
-            None => self.file.insert(BufWriter::with_capacity(1 << 20, temporary(self.folder)?)),
+            None => {
+                if self.states_weights {
+                    self.digester = Some(Digester::start().map_err(fail)?);
+                }
+                self.file.insert(BufWriter::with_capacity(1 << 20, temporary(self.folder)?))
+            }
         };
-        let meter = &mut self.meter;
+        let (meter, digester) = (&mut self.meter, self.digester.as_ref());
         let stream = |writer: &mut BufWriter<unfinished::File>, meter: &mut Meter<'_>| {
             weight.stream(&mut |piece| {
                 writer.write_all(piece).map_err(fail)?;
+                digester.into_iter().for_each(|digester| digester.bytes(piece));
                 meter.add(piece.len() as u64);
                 Ok(())
             })
@@ -128,14 +140,19 @@ impl<'a> WeightStore<'a> {
         let length = weight.byte_length();
         let offset = self.position.next_multiple_of(if length >= PAGE_ALIGNED_FROM { PAGE } else { ALIGNMENT });
         let padding = [0; PAGE as usize];
-        writer.write_all(&padding[..(offset - self.position) as usize]).map_err(fail)?;
+        let padding = &padding[..(offset - self.position) as usize];
+        writer.write_all(padding).map_err(fail)?;
+        digester.into_iter().for_each(|digester| digester.bytes(padding));
         match weight.file_range().filter(|_| length >= COPIED_BY_SYSTEM_FROM) {
             Some((file, start)) => {
                 // The system appends at the end of the file, so the buffer must be empty.
                 writer.flush().map_err(fail)?;
                 match file.append_to(start, length, writer.get_ref().as_file(), &mut |bytes| meter.add(bytes)) {
                     Err(error) if error.kind() == std::io::ErrorKind::Unsupported => stream(writer, meter)?,
-                    done => done.map_err(fail)?,
+                    done => {
+                        done.map_err(fail)?;
+                        digester.into_iter().for_each(|digester| digester.range(file, start, length));
+                    }
                 }
             }
             None => stream(writer, meter)?,
@@ -144,17 +161,28 @@ impl<'a> WeightStore<'a> {
         Ok(offset)
     }
 
-    /// The metadata about the checkpoints that the graph points into, if there are any.
-    pub(super) fn checkpoints(&self) -> Result<Option<StringStringEntryProto>> {
-        let records =
-            self.links.iter().map(|(file, name)| LinkedCheckpoint::new(name.clone(), file, self.digest_links));
-        let records = records.collect::<Result<Vec<_>>>()?;
+    /// The metadata about the files that the graph takes its weights from, if there are any. The weight file is whole
+    /// then: it is that of one graph.
+    pub(super) fn weight_files(&mut self) -> Result<Option<StringStringEntryProto>> {
+        if let Some(digests) = self.digests.filter(|_| self.links.len() > 1) {
+            let linked = self.links.keys().map(|file| file.path());
+            let linked: Vec<PathBuf> =
+                linked.filter(|path| stated_by_hub_cache(path).is_none()).map(Path::to_owned).collect();
+            digests.prepare(&linked).map_err(|(path, error)| Error::file(&path, "read", error))?;
+        }
+        let records = self.links.iter().map(|(file, name)| WeightFile::of_checkpoint(name.clone(), file, self.digests));
+        let mut records = records.collect::<Result<Vec<_>>>()?;
+        if let Some(digester) = self.digester.take() {
+            let failed = || Error::file(&self.folder.join(&self.name), "digest", "the thread for it has ended");
+            let sha256 = digester.finish().ok_or_else(failed)??;
+            records.push(WeightFile { file: self.name.clone(), bytes: self.position, sha256: Some(sha256) });
+        }
         if records.is_empty() {
             return Ok(None);
         }
         Ok(Some(StringStringEntryProto {
             key: Some(CHECKPOINTS_KEY.into()),
-            value: Some(checkpoints::to_json(&records)?),
+            value: Some(weight_files::to_json(&records)?),
         }))
     }
 

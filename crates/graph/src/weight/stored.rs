@@ -1,8 +1,9 @@
-//! Tensors as other formats store them: compressed, big-endian, or as a view of a larger tensor.
+//! Tensors as other formats store them: compressed, big-endian, with the other sign, or as a view of a larger tensor.
 
 use super::{Source, Weight, byte_length, layout};
-use crate::mapped::CHUNK;
+use crate::mapped::{CHUNK, Checksum};
 use crate::{DataType, Error, MappedFile, Result};
+use flate2::Crc;
 use flate2::read::DeflateDecoder;
 use std::io::Read;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 impl Weight {
     /// A range of a mapped file that holds the bytes compressed by DEFLATE (RFC 1951). They are decompressed whenever
-    /// they are read.
+    /// they are read, and compared with their checksum, if there is one.
     ///
     /// # Errors
     /// The range of `compressed` bytes is not inside the file.
@@ -18,6 +19,7 @@ impl Weight {
         file: Arc<MappedFile>,
         offset: u64,
         compressed: u64,
+        checksum: Option<Checksum>,
         data_type: DataType,
         dims: Vec<usize>,
     ) -> Result<Self> {
@@ -25,7 +27,7 @@ impl Weight {
         // Checks the range, and nothing else.
         let length = usize::try_from(compressed).unwrap_or(usize::MAX);
         Weight::mapped(file.clone(), offset, DataType::U8, vec![length])?;
-        Ok(Weight { data_type, dims, source: Source::Deflated { file, offset, compressed } })
+        Ok(Weight { data_type, dims, source: Source::Deflated { file, offset, compressed, checksum } })
     }
 
     /// The tensor whose elements this holds with their highest byte first.
@@ -34,6 +36,17 @@ impl Weight {
             return self;
         }
         Weight { data_type: self.data_type, dims: self.dims.clone(), source: Source::BigEndian(Arc::new(self)) }
+    }
+
+    /// The same values with the other sign.
+    ///
+    /// # Errors
+    /// This is not f32, f16, bf16 or f64.
+    pub fn negated(self) -> Result<Self> {
+        if !matches!(self.data_type, DataType::F32 | DataType::F16 | DataType::Bf16 | DataType::F64) {
+            return Err(Error::weight("negation", format!("expected floating-point numbers, found {self:?}")));
+        }
+        Ok(Weight { data_type: self.data_type, dims: self.dims.clone(), source: Source::Negated(Arc::new(self)) })
     }
 
     /// A view: the element at an index is the element `first + Σ index · stride` of this weight in row-major order.
@@ -81,8 +94,10 @@ pub(super) fn inflate(
     file: &MappedFile,
     range: Range<u64>,
     length: u64,
+    checksum: Option<&Checksum>,
     sink: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
+    let mut crc = Crc::new();
     let mut decoder = DeflateDecoder::new(file.reader(range.start, range.end - range.start));
     let mut buffer = vec![0; CHUNK.min(usize::try_from(length).unwrap_or(CHUNK))];
     let damaged = |reason: String| {
@@ -94,11 +109,14 @@ pub(super) fn inflate(
         let step = buffer.len().min(usize::try_from(left).unwrap_or(CHUNK));
         let piece = &mut buffer[..step];
         decoder.read_exact(piece).map_err(|e| damaged(format!("expected {length} bytes: {e}")))?;
+        if checksum.is_some() {
+            crc.update(piece);
+        }
         sink(piece)?;
         left -= step as u64;
     }
     match decoder.read(&mut [0]) {
-        Ok(0) => Ok(()),
+        Ok(0) => checksum.map_or(Ok(()), |checksum| checksum.check(file.path(), crc.sum())),
         Ok(_) => Err(damaged(format!("expected {length} bytes, found more"))),
         Err(error) => Err(damaged(error.to_string())),
     }
@@ -115,6 +133,21 @@ pub(super) fn swap_bytes(of: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>)
         sink(&swapped[..whole])?;
         swapped.drain(..whole);
         Ok(())
+    })
+}
+
+/// The elements with the other sign, which is the highest bit of the last byte of each.
+pub(super) fn negate(of: &Weight, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let size = of.data_type.size();
+    let (mut negated, mut position) = (Vec::new(), 0);
+    of.stream(&mut |piece| {
+        negated.clear();
+        negated.extend_from_slice(piece);
+        // A piece may end inside an element.
+        let first = size - 1 - position;
+        negated.iter_mut().skip(first).step_by(size).for_each(|byte| *byte ^= 0x80);
+        position = (position + piece.len()) % size;
+        sink(&negated)
     })
 }
 
@@ -144,6 +177,7 @@ pub(super) fn view(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::StoredEntry;
     use flate2::{Compression, write::DeflateEncoder};
     use proptest::prelude::*;
     use std::io::Write;
@@ -168,7 +202,7 @@ mod tests {
         let bytes = values.to_bytes().unwrap().into_owned();
         let (file, length) = compressed(&bytes);
         let map = MappedFile::open(file.path()).unwrap();
-        let of = |dims: Vec<usize>| Weight::deflated(map.clone(), 3, length, DataType::F32, dims).unwrap();
+        let of = |dims: Vec<usize>| Weight::deflated(map.clone(), 3, length, None, DataType::F32, dims).unwrap();
         assert_eq!(of(vec![1000, 400]).to_bytes().unwrap().as_ref(), bytes);
         assert!(of(vec![1000, 400]).file_range().is_none());
         let part = of(vec![400_000]).strided(300_000, vec![2, 3], &[3, 1]).unwrap();
@@ -176,7 +210,66 @@ mod tests {
         // What is longer or shorter than the header says is damaged, and a bomb ends where it should have ended.
         assert!(of(vec![399_999]).to_bytes().unwrap_err().to_string().contains("found more"));
         assert!(of(vec![400_001]).to_bytes().unwrap_err().to_string().contains("damaged"));
-        assert!(Weight::deflated(map, 3, length + 6, DataType::F32, vec![1]).is_err());
+        assert!(Weight::deflated(map, 3, length + 6, None, DataType::F32, vec![1]).is_err());
+    }
+
+    #[test]
+    fn checksums_are_compared() {
+        let values = counted(&[1000, 400]);
+        let bytes = values.to_bytes().unwrap().into_owned();
+        let mut crc = Crc::new();
+        crc.update(&bytes);
+        let right = Checksum { entry: "a/data/0".into(), crc32: crc.sum() };
+        let wrong = Checksum { crc32: crc.sum() ^ 1, ..right.clone() };
+        let (file, length) = compressed(&bytes);
+        let map = MappedFile::open(file.path()).unwrap();
+        let of = |checksum: &Checksum| {
+            Weight::deflated(map.clone(), 3, length, Some(checksum.clone()), DataType::F32, vec![400_000]).unwrap()
+        };
+        assert_eq!(of(&right).to_bytes().unwrap().as_ref(), bytes);
+        assert!(of(&wrong).to_bytes().unwrap_err().to_string().contains("the entry `a/data/0` is damaged"));
+        // Stored entries are compared all together, and once.
+        let plain = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(plain.path(), [&[7; 3], bytes.as_slice(), &[0; 9]].concat()).unwrap();
+        let stored =
+            |checksum: &Checksum| StoredEntry { offset: 3, length: bytes.len() as u64, checksum: checksum.clone() };
+        let empty = StoredEntry { offset: 5, length: 0, checksum: Checksum { entry: "b".into(), crc32: 0 } };
+        let verified = |entries: Vec<StoredEntry>| {
+            let map = MappedFile::open(plain.path()).unwrap();
+            map.expect(entries);
+            assert_eq!(format!("{:?}", map.verify()), format!("{:?}", map.verify()));
+            map.verify()
+        };
+        assert!(verified(vec![stored(&right), empty.clone()]).is_ok() && verified(Vec::new()).is_ok());
+        let error = verified(vec![empty.clone(), stored(&right), stored(&wrong)]).unwrap_err().to_string();
+        assert!(error.contains("the entry `a/data/0` is damaged: expected the CRC-32"), "{error}");
+        // A file that became shorter since.
+        let past = StoredEntry { length: u64::MAX / 2, ..stored(&right) };
+        assert!(verified(vec![past]).is_err());
+    }
+
+    #[test]
+    fn the_other_sign_is_one_bit() {
+        let values = [0.0, -0.0, 1.5, f32::INFINITY, f32::NAN, f32::MIN_POSITIVE / 4.0];
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let weight = Weight::from_bytes(DataType::F32, vec![6], bytes).unwrap();
+        let negated = weight.clone().negated().unwrap();
+        let bits = |weight: &Weight| weight.to_f32s().unwrap().iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&negated), values.map(|value| (-value).to_bits()));
+        assert_eq!(bits(&negated.clone().negated().unwrap()), bits(&weight));
+        assert_ne!(negated, weight);
+        // Whatever the pieces are: those of compressed data end inside elements.
+        let numbers = counted(&[100_003]);
+        let doubles = numbers.cast(DataType::F64).unwrap().to_bytes().unwrap().into_owned();
+        let (file, length) = compressed(&doubles[..800_019 / 8 * 8]);
+        let map = MappedFile::open(file.path()).unwrap();
+        let stored = Weight::deflated(map, 3, length, None, DataType::F64, vec![100_002]).unwrap();
+        let found = stored.negated().unwrap().to_f32s().unwrap();
+        assert!(found.iter().enumerate().all(|(place, value)| *value == -(place as f32)));
+        let halves = numbers.cast(DataType::F16).unwrap();
+        let expected: Vec<f32> = halves.to_f32s().unwrap().into_iter().map(|value| -value).collect();
+        assert_eq!(halves.negated().unwrap().to_f32s().unwrap(), expected);
+        assert!(Weight::zeros(DataType::I64, vec![1]).unwrap().negated().is_err());
     }
 
     #[test]

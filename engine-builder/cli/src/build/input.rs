@@ -75,6 +75,7 @@ impl<'m> Input<'m> {
             batch: diffusion.batch.map_or(1, usize::from),
             lengths: diffusion.tokens.iter().copied().map(usize::from).collect(),
             adaptations: diffusion.lora.clone(),
+            digests: weights.digests.clone(),
         };
         let mut source = match (file, &diffusion.config) {
             (Some(file), None) if diffusion.variant.is_none() => DiffusionSource::of_model(file, weights, &options)?,

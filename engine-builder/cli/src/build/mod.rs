@@ -21,7 +21,7 @@ use tileforge_engine_builder::{
 use tileforge_exporter::lora::Lora;
 use tileforge_image::Size;
 use tileforge_session::Environment;
-use tileforge_terminal::{Failure as _, report};
+use tileforge_terminal::{Failure as _, report, report_error};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -221,8 +221,8 @@ fn build_checked(
             Input::of_path(&arguments.model, &options)?
         }
     };
-    let recipe = recipe::of(arguments, &input, model.as_ref())?;
-    check(&recipe)?;
+    let recipe = recipe::of(arguments, &input, model.as_ref(), &options.weights.digests)?;
+    check(&Recipe { profile: recorded.first().cloned().unwrap_or_default(), ..recipe.clone() })?;
     let target = |(profile, recorded): (&Profile, ProfileRecipe)| {
         let recipe = Recipe { profile: recorded, ..recipe.clone() };
         Target::new(profile, &input, arguments.precision.is_none(), recipe)
@@ -406,7 +406,7 @@ impl Work<'_> {
                 Ok(built) => outcome::tell(self.arguments, self.input, &built)?,
                 Err(failure) => {
                     let why = failure.text().unwrap_or_default();
-                    report(&format!("{}: not built: {why}", target.stated.name));
+                    report_error(&format!("{}: not built: {why}", target.stated.name));
                     exits.push(failure.exit());
                 }
             }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use tileforge_engine::manifest::{CalibrationRecipe, Recipe};
 use tileforge_engine::rebuild::Predecessor;
-use tileforge_engine_builder::recipe::changes;
+use tileforge_engine_builder::recipe::{changed_profile, changes};
 use tileforge_engine_builder::{CalibrationBudget, Error, RangeMethod};
 use tileforge_exporter::lora::Lora;
 use tileforge_image::Size;
@@ -21,7 +21,8 @@ Examples:
 
 The manifest has the names of the files and folders that the engine was made of, without their folders. They are looked
 for in the current folder, in the folders of model files, and in those of weights (MODEL_PATH, and the cache of
-`engine-builder fetch`). Options name them elsewhere. A file with another digest is an error.";
+`engine-builder fetch`). Options name them elsewhere. A file with another digest is an error, and so is a profile of the
+same name that has changed, unless --profile names it.";
 
 /// Make an engine again, as its manifest says: after an upgrade of Tileforge, ONNX Runtime or TensorRT. The same inputs
 /// and releases give the same bytes.
@@ -43,7 +44,8 @@ pub(in super::super) struct Arguments {
     /// A file of low-rank adaptations that was merged into the weights; may be repeated. All of them, in their order
     #[arg(long, value_name = "FILE[:SCALE]")]
     lora: Vec<Lora>,
-    /// The profile, or another one: a name that `engine-builder profiles` lists, or the path of a .yaml file
+    /// The profile as it is now, or another one: a name that `engine-builder profiles` lists, or the path of a .yaml
+    /// file
     #[arg(long, value_name = "PROFILE")]
     profile: Option<String>,
     /// The folder that activations were measured on
@@ -194,7 +196,9 @@ impl Arguments {
 
     /// Compares what was opened with what the older engine was made of.
     fn check(&self, old: &Predecessor, recipe: &Recipe) -> CommandResult {
-        let changes = changes(old, recipe);
+        let mut changes = changes(old, recipe);
+        // A profile that is named is taken as it is today.
+        changes.extend(changed_profile(old, recipe).filter(|_| self.profile.is_none()));
         if changes.is_empty() {
             if old.inputs().is_empty() {
                 report("  its manifest has no digest of what it was made of, so nothing was compared");

@@ -2,14 +2,20 @@
 
 use super::{Arguments, Input};
 use std::path::Path;
-use tileforge_engine::digest::sha256_file;
+use tileforge_engine::digest::FileDigest;
 use tileforge_engine::manifest::{Adaptation, CalibrationRecipe, DiffusionRecipe, ProfileRecipe, Recipe};
 use tileforge_engine_builder::recipe::{folder_digest, input_digests, plain_name};
 use tileforge_engine_builder::{Beside, Error, ModelFile, Origin};
 use tileforge_exporter::lora::Lora;
+use tileforge_files::Digests;
 
 /// The recipe of an engine for any profile.
-pub(super) fn of(arguments: &Arguments, input: &Input<'_>, file: Option<&ModelFile>) -> Result<Recipe, Error> {
+pub(super) fn of(
+    arguments: &Arguments,
+    input: &Input<'_>,
+    file: Option<&ModelFile>,
+    digests: &Digests,
+) -> Result<Recipe, Error> {
     let Arguments { model, diffusion, .. } = arguments;
     let parent = model.parent().unwrap_or(Path::new(""));
     let folder = if model.is_dir() { model } else { parent };
@@ -20,12 +26,17 @@ pub(super) fn of(arguments: &Arguments, input: &Input<'_>, file: Option<&ModelFi
     let none = Beside::default();
     let beside = if let Input::Parts(_, beside) = input { beside } else { &none };
     let adaptation = |lora: &Lora| {
-        Ok(Adaptation { file: plain_name(&lora.path), scale: lora.scale, digest: sha256_file(&lora.path)? })
+        Ok(Adaptation { file: plain_name(&lora.path), scale: lora.scale, digest: digest(digests, &lora.path)? })
     };
+    let mut inputs = input_digests(known, &folders, &sources, beside, digests)?;
+    // It says more than which weights are taken: precisions, sizes, hyperparameters, calibration.
+    if let Some(file) = file {
+        inputs.insert(plain_name(&file.path), digest(digests, &file.path)?);
+    }
     Ok(Recipe {
         model: plain_name(model),
         origin: file.and_then(|file| file.source.as_ref()).map(origin_text),
-        inputs: input_digests(known, &folders, &sources, beside)?,
+        inputs,
         component: arguments.component.clone(),
         hyperparameters: arguments.hyperparameters(),
         sizes: arguments.size.iter().map(|size| [size.width, size.height]).collect(),
@@ -47,6 +58,12 @@ pub(super) fn of(arguments: &Arguments, input: &Input<'_>, file: Option<&ModelFi
             all_layers: arguments.all_layers,
         },
     })
+}
+
+fn digest(digests: &Digests, path: &Path) -> Result<FileDigest, Error> {
+    let failed = |source| Error::File { path: path.to_owned(), action: "read", source };
+    let found = digests.of(path).map_err(failed)?;
+    Ok(FileDigest { bytes: found.bytes, sha256: found.sha256 })
 }
 
 fn origin_text(origin: &Origin) -> String {

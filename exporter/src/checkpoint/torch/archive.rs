@@ -4,11 +4,15 @@
 //! Archives that other programs packed again may compress them.
 
 use super::{LONGEST_PICKLE, Place};
+use flate2::Crc;
 use flate2::read::DeflateDecoder;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read};
 use zip::{CompressionMethod, ZipArchive};
+
+const TWICE: &str = "the zip archive has two entries of one name, and programs differ in which of them they read; save \
+                     the checkpoint again with `torch.save`";
 
 /// The entries of an archive of PyTorch.
 #[derive(Debug)]
@@ -32,10 +36,18 @@ impl<'a> Archive<'a> {
         if archive.has_overlapping_entries().map_err(damaged)? {
             return Err("entries of the zip archive overlap; the file is damaged".into());
         }
+        // Of two entries with one name, readers take the first or the last. PyTorch's looks for names in any case.
+        if archive.has_duplicate_names() {
+            return Err(TWICE.into());
+        }
+        let mut names = HashSet::with_capacity(archive.len());
         let mut entries = HashMap::with_capacity(archive.len());
         for index in 0..archive.len() {
             let entry = archive.by_index_raw(index).map_err(damaged)?;
             let name = entry.name().map_err(damaged)?.into_owned();
+            if !names.insert(name.to_ascii_lowercase()) {
+                return Err(TWICE.into());
+            }
             let unsupported = |how: String| format!("the entry `{}` of the zip archive {how}", name.escape_debug());
             if entry.encrypted() {
                 return Err(unsupported("is encrypted; save the checkpoint without a password".into()));
@@ -59,9 +71,9 @@ impl<'a> Archive<'a> {
             if end.is_none() {
                 return Err(unsupported("ends past the file: it is truncated, download it again".into()));
             }
-            let length = entry.size();
+            let (length, crc32) = (entry.size(), Some(entry.crc32()));
             drop(entry);
-            entries.insert(name, Place { offset, length, compressed });
+            entries.insert(name, Place { offset, length, compressed, crc32 });
         }
         let folders: Vec<&str> = entries.keys().filter_map(|name| name.strip_suffix("data.pkl")).collect();
         let [folder] = folders.as_slice() else {
@@ -71,6 +83,10 @@ impl<'a> Archive<'a> {
             });
         };
         let folder = (*folder).to_owned();
+        // `torch.serialization.set_crc32_options(False)` leaves zeros in the place of all checksums.
+        if entries.get(&format!("{folder}data.pkl")).is_some_and(|place| place.crc32 == Some(0)) {
+            entries.values_mut().for_each(|place| place.crc32 = None);
+        }
         if entries.keys().any(|name| name.strip_prefix(&folder).is_some_and(|rest| rest.starts_with("code/"))) {
             return Err("this is a TorchScript program; expected the tensors alone. Load it in PyTorch with \
                         `torch.jit.load`, and save its `state_dict()`"
@@ -79,22 +95,23 @@ impl<'a> Archive<'a> {
         Ok(Archive { file, entries, folder })
     }
 
-    /// The entry of this name below the archive's folder.
-    pub(super) fn entry(&self, name: &str) -> Option<Place> {
-        self.entries.get(&format!("{}{name}", self.folder)).copied()
+    /// The entry of this name below the archive's folder, and its whole name.
+    pub(super) fn entry(&self, name: &str) -> Option<(String, Place)> {
+        let name = format!("{}{name}", self.folder);
+        self.entries.get(&name).copied().map(|place| (name, place))
     }
 
     /// The pickle of the tensors.
     pub(super) fn pickle(&self) -> Result<Cow<'a, [u8]>, String> {
-        let place = self.entry("data.pkl").ok_or("the zip archive has no `data.pkl`")?;
-        self.content(place)
+        let (name, place) = self.entry("data.pkl").ok_or("the zip archive has no `data.pkl`")?;
+        self.content(&name, place)
     }
 
     /// Whether the storages have the highest byte of each number first.
     pub(super) fn is_big_endian(&self) -> Result<bool, String> {
         // Archives from before PyTorch 2.1 do not say, and are read as little-endian.
-        let Some(place) = self.entry("byteorder") else { return Ok(false) };
-        match self.content(place)?.as_ref() {
+        let Some((name, place)) = self.entry("byteorder") else { return Ok(false) };
+        match self.content(&name, place)?.as_ref() {
             b"little" => Ok(false),
             b"big" => Ok(true),
             _ => Err("expected the byte order `little` or `big`, found another".into()),
@@ -102,7 +119,21 @@ impl<'a> Archive<'a> {
     }
 
     /// The content of an entry, which is small.
-    fn content(&self, place: Place) -> Result<Cow<'a, [u8]>, String> {
+    fn content(&self, name: &str, place: Place) -> Result<Cow<'a, [u8]>, String> {
+        let content = self.unpacked(place)?;
+        let mut crc = Crc::new();
+        crc.update(&content);
+        match place.crc32 {
+            Some(expected) if expected != crc.sum() => Err(format!(
+                "the entry `{}` is damaged: expected the CRC-32 {expected:08x}, found {:08x}; download the file again",
+                name.escape_debug(),
+                crc.sum()
+            )),
+            _ => Ok(content),
+        }
+    }
+
+    fn unpacked(&self, place: Place) -> Result<Cow<'a, [u8]>, String> {
         let stored = place.compressed.unwrap_or(place.length);
         // The directory's entries were compared with the file's length.
         let bytes = &self.file[place.offset as usize..][..stored as usize];

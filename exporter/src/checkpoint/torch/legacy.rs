@@ -28,7 +28,7 @@ pub(super) fn pickle(file: &[u8]) -> Result<(Pickle<'_>, &[u8]), String> {
     }
     let (version, rest) = Pickle::read(rest)?;
     if *version.root() != Value::Integer(1001) {
-        return Err(format!("expected version 1001 of the format, found {:?}", version.root()));
+        return Err(format!("expected version 1001 of the format, found {}", version.root()));
     }
     let (_machine, rest) = Pickle::read(rest)?;
     Pickle::read(rest)
@@ -60,7 +60,7 @@ pub(super) fn places<'a>(
         let length = u64::from_le_bytes(*count).checked_mul(*element).ok_or_else(truncated)?;
         let end = usize::try_from(length).ok().filter(|end| *end <= data.len()).ok_or_else(truncated)?;
         let offset = (file.len() - data.len()) as u64;
-        places.insert(key.to_owned(), Place { offset, length, compressed: None });
+        places.insert(key.to_owned(), Place { offset, length, compressed: None, crc32: None });
         rest = &data[end..];
     }
     Ok(places)

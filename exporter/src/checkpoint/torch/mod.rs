@@ -47,8 +47,12 @@ pub struct TorchTensor {
     pub elements: usize,
     /// The place of the storage.
     pub place: Place,
+    /// The name of the storage: that of its entry in the archive, or its key.
+    pub storage: String,
     /// Whether the storage has the highest byte of each number first.
     pub is_big_endian: bool,
+    /// Whether the values are those of the storage with the other sign.
+    pub is_negated: bool,
 }
 
 /// A range of bytes of a file.
@@ -60,6 +64,8 @@ pub struct Place {
     pub length: u64,
     /// Number of bytes in the file, if they are compressed by DEFLATE.
     pub compressed: Option<u64>,
+    /// CRC-32 of the content, where the file states it.
+    pub crc32: Option<u32>,
 }
 
 /// Whether a file begins as a pickle, or as an archive that can hold one.
@@ -84,7 +90,7 @@ pub fn parse_torch(file: &[u8]) -> Result<TorchFile, String> {
     if legacy::is_one(file) {
         let (pickle, rest) = legacy::pickle(file)?;
         let places = legacy::places(file, rest, storages(&pickle))?;
-        return tensors(&pickle, |key| places.get(key).copied(), false);
+        return tensors(&pickle, |key| places.get(key).map(|place| (key.to_owned(), *place)), false);
     }
     let names = "expected a zip archive or the older format of `torch.save`";
     if begins_as_one(file) {
@@ -107,7 +113,7 @@ fn storages<'p, 'a>(pickle: &'p Pickle<'a>) -> impl Iterator<Item = Storage<'a>>
 /// The network's tensors, with the places of their storages.
 fn tensors(
     pickle: &Pickle<'_>,
-    place_of: impl Fn(&str) -> Option<Place>,
+    place_of: impl Fn(&str) -> Option<(String, Place)>,
     is_big_endian: bool,
 ) -> Result<TorchFile, String> {
     let Network { tensors, wrapper, set_aside } = network::network(pickle)?;
@@ -115,9 +121,9 @@ fn tensors(
     let mut found = BTreeMap::new();
     for (name, view) in tensors {
         let key = view.storage.key;
-        let place = *known.entry(key).or_insert_with(|| place_of(key));
+        let place = known.entry(key).or_insert_with(|| place_of(key)).as_ref();
         let place = place.ok_or_else(|| format!("the storage `{}`, which it needs, is missing", key.escape_debug()));
-        let tensor = place.and_then(|place| tensor(view, place, is_big_endian));
+        let tensor = place.and_then(|(storage, place)| tensor(view, storage, *place, is_big_endian));
         let tensor = tensor.map_err(|reason| format!("tensor `{name}`: {reason}"))?;
         found.insert(name, tensor);
     }
@@ -125,9 +131,14 @@ fn tensors(
 }
 
 /// Checks a view against its storage.
-fn tensor(view: &View<'_>, place: Place, is_big_endian: bool) -> Result<TorchTensor, String> {
-    let View { storage, data_type, dims, strides, .. } = view;
+fn tensor(view: &View<'_>, name: &str, place: Place, is_big_endian: bool) -> Result<TorchTensor, String> {
+    let View { storage, data_type, dims, strides, is_negated, .. } = view;
     let data_type = data_type.ok_or("its element type is not supported")?;
+    if *is_negated && !matches!(data_type, DataType::F32 | DataType::F16 | DataType::Bf16 | DataType::F64) {
+        return Err(format!(
+            "its negative bit is set, and its elements are {data_type}; save what its `resolve_neg()` gives"
+        ));
+    }
     let size = data_type.size() as u64;
     let bytes = storage.first.checked_add(storage.elements).and_then(|end| end.checked_mul(storage.class.element));
     if bytes.is_none_or(|bytes| bytes > place.length) {
@@ -167,7 +178,9 @@ fn tensor(view: &View<'_>, place: Place, is_big_endian: bool) -> Result<TorchTen
         first: addressable(first.unwrap_or_default())?,
         elements: addressable(elements)?,
         place,
+        storage: name.to_owned(),
         is_big_endian,
+        is_negated: *is_negated,
     })
 }
 
@@ -199,18 +212,19 @@ mod tests {
         let class = StorageClass { data_type: Some(DataType::F32), element: 4 };
         let elements = LARGEST_UNPACKED / 2;
         let storage = Storage { key: "0", class, elements, first: 0 };
-        let packed = Place { offset: 0, length: 4 * elements, compressed: Some(1000) };
+        let packed = Place { offset: 0, length: 4 * elements, compressed: Some(1000), crc32: None };
         let view = |strides: [usize; 3]| View {
             storage,
             data_type: class.data_type,
             first: 8,
             dims: vec![2, 1, 3],
             strides: strides.into(),
+            is_negated: false,
         };
         // A step over a single element is never taken.
-        assert!(tensor(&view([3, 77, 1]), packed, false).is_ok());
-        assert!(tensor(&view([1, 1, 2]), packed, false).unwrap_err().contains("pack it again with `zip -0`"));
+        assert!(tensor(&view([3, 77, 1]), "0", packed, false).is_ok());
+        assert!(tensor(&view([1, 1, 2]), "0", packed, false).unwrap_err().contains("pack it again with `zip -0`"));
         let stored = Place { compressed: None, ..packed };
-        assert!(tensor(&view([1, 1, 2]), stored, false).is_ok());
+        assert!(tensor(&view([1, 1, 2]), "0", stored, false).is_ok());
     }
 }

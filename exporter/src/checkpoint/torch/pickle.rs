@@ -24,7 +24,7 @@ pub(super) struct Id(u32);
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value<'a> {
     None,
-    Boolean,
+    Boolean(bool),
     Integer(i64),
     /// An integer of more than eight bytes, in little-endian two's complement.
     LongInteger(&'a [u8]),
@@ -65,6 +65,9 @@ pub(super) struct View<'a> {
     pub(super) dims: Vec<usize>,
     /// In elements.
     pub(super) strides: Vec<usize>,
+    /// PyTorch's negative bit: the values are those of the storage with the other sign. `torch.imag` of a conjugated
+    /// tensor is such a view.
+    pub(super) is_negated: bool,
 }
 
 /// The values of one pickle.
@@ -127,9 +130,10 @@ impl Id {
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Value::Integer(value) => return write!(f, "the integer {value}"),
             Value::None => "None",
-            Value::Boolean => "a truth value",
-            Value::Integer(_) | Value::LongInteger(_) => "an integer",
+            Value::Boolean(_) => "a truth value",
+            Value::LongInteger(_) => "an integer",
             Value::Text(_) => "a text",
             Value::Tuple(_) => "a tuple",
             Value::List(_) => "a list",
@@ -178,7 +182,7 @@ impl<'a> Machine<'a> {
             b'(' => self.marks.push(self.stack.len()),
             // NONE, NEWTRUE, NEWFALSE
             b'N' => self.push(Value::None)?,
-            0x88 | 0x89 => self.push(Value::Boolean)?,
+            0x88 | 0x89 => self.push(Value::Boolean(opcode == 0x88))?,
             // BININT, BININT1, BININT2, BINFLOAT
             b'J' => {
                 let value = i32::from_le_bytes(self.array()?);
@@ -529,12 +533,12 @@ impl<'a> Machine<'a> {
                 [sizes, ..] => self.sizes(*sizes)?.to_vec(),
                 [] => Vec::new(),
             })),
-            Global::RebuildTensor => self.tensor(arguments, None),
+            Global::RebuildTensor => self.tensor(arguments, arguments.get(6), None),
             Global::RebuildTypedTensor => {
                 let data_type = self.expect(*arguments.get(6).ok_or_else(missing)?, "an element type", |value| {
                     if let Value::Global(Global::ElementType(data_type)) = value { Some(*data_type) } else { None }
                 })?;
-                self.tensor(arguments, Some(data_type))
+                self.tensor(arguments, arguments.get(7), Some(data_type))
             }
             Global::RebuildParameter => {
                 let tensor = *arguments.first().ok_or_else(missing)?;
@@ -571,7 +575,12 @@ impl<'a> Machine<'a> {
 
     /// A tensor of its storage, first element, sizes and strides. `data_type` is that of the elements, if the storage
     /// has none.
-    fn tensor(&self, arguments: &[Id], data_type: Option<Option<DataType>>) -> Result<Value<'a>, String> {
+    fn tensor(
+        &self,
+        arguments: &[Id],
+        bits: Option<&Id>,
+        data_type: Option<Option<DataType>>,
+    ) -> Result<Value<'a>, String> {
         let &[storage, first, dims, strides, ..] = arguments else {
             return Err(format!(
                 "expected a tensor's storage, place, sizes and strides, found {} values",
@@ -591,7 +600,33 @@ impl<'a> Machine<'a> {
             ));
         }
         let data_type = data_type.unwrap_or(storage.class.data_type);
-        Ok(Value::Tensor(Box::new(View { storage, data_type, first, dims, strides })))
+        let is_negated = bits.map_or(Ok(false), |bits| self.is_negated(*bits))?;
+        Ok(Value::Tensor(Box::new(View { storage, data_type, first, dims, strides, is_negated })))
+    }
+
+    /// Whether a tensor's negative bit is set. `bits` are what PyTorch's `get_tensor_metadata` gives: the names of the
+    /// bits that are set, each with true.
+    fn is_negated(&self, bits: Id) -> Result<bool, String> {
+        let set = match &self.values[bits.place()] {
+            Value::None => return Ok(false),
+            Value::Dictionary(set) => set,
+            other => return Err(format!("expected the bits of a tensor as a dictionary, found {other}")),
+        };
+        for (name, value) in set {
+            let name = self.string(*name)?;
+            // PyTorch sets a bit that is there, whatever its value is.
+            self.expect(*value, "true for a bit of a tensor", |value| (*value == Value::Boolean(true)).then_some(()))?;
+            match name {
+                "neg" => {}
+                "conj" => {
+                    return Err("a tensor's conjugate bit is set, which is for complex numbers; save what its \
+                                `resolve_conj()` gives"
+                        .into());
+                }
+                other => return Err(format!("a tensor has the bit `{}`, which is not known", shown(other))),
+            }
+        }
+        Ok(!set.is_empty())
     }
 
     /// A storage of its reference: the word "storage", its class, its key, its device, and its number of elements.
@@ -602,7 +637,7 @@ impl<'a> Machine<'a> {
         };
         let word = self.string(word)?;
         if word != "storage" {
-            return Err(format!("expected a reference to a `storage`, found one to a `{word}`"));
+            return Err(format!("expected a reference to a `storage`, found one to a `{}`", shown(word)));
         }
         let class = self.expect(class, "the class of a storage", |value| match value {
             Value::Global(Global::Storage(class)) => Some(*class),
@@ -625,13 +660,17 @@ impl<'a> Machine<'a> {
 }
 
 fn refused(module: &str, name: &str) -> String {
-    let shown = |text: &str| text.chars().take(100).collect::<String>().escape_debug().to_string();
     format!(
         "it asks for `{}.{}`, which is not one of the constructors of tensors and containers that a checkpoint needs; \
          nothing was run",
         shown(module),
         shown(name)
     )
+}
+
+/// The beginning of a text, without characters that a terminal obeys.
+fn shown(text: &str) -> String {
+    text.chars().take(100).collect::<String>().escape_debug().to_string()
 }
 
 /// The opcodes that no pickle of tensors has, by their names in `pickletools.py`.

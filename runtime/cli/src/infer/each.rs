@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tileforge_runtime::executor::{Cancel, Executor, Task};
 use tileforge_runtime::{Error, Result};
-use tileforge_terminal::{Progress, Unit, print, report};
+use tileforge_terminal::{Progress, Unit, print, report_error};
 
 use super::super::failure::{CommandResult, Failure, error_text};
 use super::arguments::Arguments;
@@ -86,7 +86,7 @@ impl Each<'_> {
                 Err(error) => {
                     let text = error_text(&error);
                     if self.all > 1 {
-                        progress.suspend(|| report(&format!("error: {}: {text}", input.display())));
+                        progress.suspend(|| report_error(&format!("{}: {text}", input.display())));
                     }
                     heard.files.push(json!({ "input": input, "output": output, "error": text }));
                     heard.failures.push(error);

@@ -12,7 +12,7 @@ use tileforge_image::frames::FrameWriter;
 use tileforge_runtime::executor::{Cancel, Handle};
 use tileforge_runtime::upscale::Statistics;
 use tileforge_runtime::{Error, Result};
-use tileforge_terminal::{PrintError, Progress, Unit, print, report};
+use tileforge_terminal::{PrintError, Progress, Unit, print, report, report_error};
 
 use super::super::failure::error_text;
 use super::arguments::Arguments;
@@ -207,7 +207,7 @@ impl<'t> Told<'t> {
         let Assignment { input, output } = &self.assignments[owner];
         let text = error_text(&error);
         if self.all > 1 {
-            self.progress.suspend(|| report(&format!("error: {text}")));
+            self.progress.suspend(|| report_error(&text));
         }
         self.files.insert(owner, json!({ "input": name(input), "output": name(output), "error": text }));
         self.failures.push(error);

@@ -1,0 +1,78 @@
+//! How much a program says beside its results.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// How much a program says beside its results and errors: an argument of every program.
+#[derive(clap::Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verbosity {
+    /// Say more: what was looked at, and long messages whole; -vv: everything that libraries log
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, conflicts_with = "quiet")]
+    verbose: u8,
+    /// Print results, warnings and errors alone: no progress, no remarks
+    #[arg(short, long, global = true)]
+    quiet: bool,
+}
+
+/// That of this process: the log has one level, too. 0 is quiet, 1 is usual.
+static LEVEL: AtomicU8 = AtomicU8::new(1);
+
+impl Verbosity {
+    pub(crate) fn apply(self) {
+        LEVEL.store(self.level(), Ordering::Relaxed);
+    }
+
+    fn level(self) -> u8 {
+        if self.quiet { 0 } else { self.verbose.saturating_add(1) }
+    }
+
+    /// What the log shows.
+    pub(crate) fn log_filter(self) -> &'static str {
+        match self.level() {
+            // A warning says that a result is another one than was asked for.
+            0 | 1 => "warn",
+            2 => "warn,tileforge=debug",
+            _ => "debug",
+        }
+    }
+}
+
+/// Whether the user has asked for results and errors alone.
+pub fn is_quiet() -> bool {
+    LEVEL.load(Ordering::Relaxed) == 0
+}
+
+/// Whether the user has asked for more than usual.
+pub fn is_verbose() -> bool {
+    LEVEL.load(Ordering::Relaxed) > 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        verbosity: Verbosity,
+    }
+
+    fn parsed(line: &str) -> Option<Verbosity> {
+        Program::try_parse_from(line.split_whitespace()).ok().map(|program| program.verbosity)
+    }
+
+    #[test]
+    fn quiet_and_verbose_exclude_each_other() {
+        let level = |line| parsed(line).map(Verbosity::level);
+        assert_eq!(level("program"), Some(1));
+        assert_eq!(level("program --quiet"), Some(0));
+        assert_eq!(level("program -q"), Some(0));
+        assert_eq!(level("program -v"), Some(2));
+        assert_eq!(level("program -vv --verbose"), Some(4));
+        assert_eq!(level("program -v -q"), None);
+        let many = format!("program -{}", "v".repeat(300));
+        assert!(level(&many).is_none_or(|level| level == u8::MAX));
+        assert_eq!(parsed("program -q").unwrap().log_filter(), "warn");
+        assert_eq!(parsed("program -vvv").unwrap().log_filter(), "debug");
+    }
+}

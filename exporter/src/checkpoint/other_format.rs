@@ -1,0 +1,152 @@
+//! Files that people mistake for checkpoints, by their first bytes.
+
+use std::fmt;
+
+/// A file that is no checkpoint, as far as its first bytes tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherFormat {
+    /// The format, with its article.
+    pub name: &'static str,
+    /// What such files hold.
+    pub kind: Kind,
+}
+
+/// What a file holds that is no checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Pixels.
+    Picture,
+    /// Frames.
+    Film,
+    /// An ONNX graph.
+    Graph,
+    /// Arrays of numbers without a network.
+    Arrays,
+    /// Weights that were converted for another program.
+    Converted,
+    /// Files that are packed together.
+    Archive,
+    /// What a server or a version control system gives in the place of a file.
+    Placeholder,
+    /// Text.
+    Text,
+}
+
+impl fmt::Display for OtherFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let expected = match self.kind {
+            Kind::Picture | Kind::Film | Kind::Graph | Kind::Arrays | Kind::Text => {
+                "a checkpoint: safetensors, or a file of `torch.save`"
+            }
+            Kind::Converted => "the checkpoint that it was made from",
+            Kind::Archive => "the checkpoint itself; unpack it first",
+            Kind::Placeholder => "the checkpoint itself; download it again",
+        };
+        write!(f, "this is {}; expected {expected}", self.name)
+    }
+}
+
+/// The first bytes of formats: where they stand, what they are, and the format.
+const SIGNATURES: [(usize, &[u8], &str, Kind); 29] = [
+    (0, b"\x89PNG\r\n\x1a\n", "a PNG picture", Kind::Picture),
+    (0, b"\xff\xd8\xff", "a JPEG picture", Kind::Picture),
+    (0, b"GIF8", "a GIF picture", Kind::Picture),
+    (8, b"WEBP", "a WebP picture", Kind::Picture),
+    (0, b"II*\0", "a TIFF picture", Kind::Picture),
+    (0, b"MM\0*", "a TIFF picture", Kind::Picture),
+    (0, b"II+\0", "a TIFF picture", Kind::Picture),
+    (0, b"MM\0+", "a TIFF picture", Kind::Picture),
+    (0, b"BM", "a BMP picture", Kind::Picture),
+    (0, b"v/1\x01", "an OpenEXR picture", Kind::Picture),
+    (4, b"ftypavif", "an AVIF picture", Kind::Picture),
+    (4, b"ftyphei", "a HEIF picture", Kind::Picture),
+    (4, b"ftyp", "an MP4 film", Kind::Film),
+    (0, b"\x1aE\xdf\xa3", "a Matroska film", Kind::Film),
+    (0, b"YUV4MPEG2", "a Y4M film", Kind::Film),
+    (0, b"\x93NUMPY", "a .npy file", Kind::Arrays),
+    (0, b"GGUF", "a GGUF file", Kind::Converted),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file", Kind::Converted),
+    (4, b"TFL3", "a TensorFlow Lite file", Kind::Converted),
+    (0, b"\x1f\x8b", "a gzip archive", Kind::Archive),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", Kind::Archive),
+    (0, b"Rar!", "a RAR archive", Kind::Archive),
+    (0, b"\xfd7zXZ\0", "an xz archive", Kind::Archive),
+    (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive", Kind::Archive),
+    (0, b"version https://git-lfs", "a pointer of Git LFS", Kind::Placeholder),
+    (0, b"<!DOCTYPE", "a web page", Kind::Placeholder),
+    (0, b"<!doctype", "a web page", Kind::Placeholder),
+    (0, b"<html", "a web page", Kind::Placeholder),
+    (0, b"%PDF", "a PDF document", Kind::Text),
+];
+
+/// Bytes that are looked at to tell text from anything else.
+const TEXT: usize = 512;
+
+/// The format of a file that is no checkpoint; `None` if its bytes do not tell.
+pub fn other_format(file: &[u8]) -> Option<OtherFormat> {
+    // A damaged file of safetensors: the length of its header can be any first bytes.
+    if file.get(8) == Some(&b'{') {
+        return None;
+    }
+    let known = SIGNATURES.iter().find(|(place, signature, ..)| {
+        file.get(*place..).is_some_and(|rest| rest.starts_with(signature))
+            // These letters are also in other files of this container.
+            && (*signature != b"WEBP" || file.starts_with(b"RIFF"))
+    });
+    if let Some((_, _, name, kind)) = known {
+        return Some(OtherFormat { name, kind: *kind });
+    }
+    if is_graph(file) {
+        return Some(OtherFormat { name: "an ONNX graph", kind: Kind::Graph });
+    }
+    let first = &file[..file.len().min(TEXT)];
+    // A character may be cut at the end.
+    let text = match std::str::from_utf8(first) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() => std::str::from_utf8(&first[..error.valid_up_to()]).ok()?,
+        Err(_) => return None,
+    };
+    let is_text = !text.is_empty() && !text.chars().any(|c| c.is_control() && !c.is_ascii_whitespace());
+    is_text.then_some(OtherFormat { name: "a text file", kind: Kind::Text })
+}
+
+/// Whether a file begins as a message of ONNX: the version of its format, and another of the model's first fields.
+fn is_graph(file: &[u8]) -> bool {
+    let &[0x08, 1..=64, next, ..] = file else { return false };
+    // Fields 2 to 8, with a length or a number; writers put them in their order.
+    let (field, wire) = (next >> 3, next & 7);
+    (2..=8).contains(&field) && (wire == 2 || (wire == 0 && field == 5))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_told_from_their_first_bytes() {
+        for (bytes, expected) in [
+            (&b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"[..], Some(Kind::Picture)),
+            (b"RIFF\x10\0\0\0WEBPVP8 ", Some(Kind::Picture)),
+            (b"xxxx\x10\0\0\0WEBP\xff", None),
+            (b"\0\0\0\x20ftypavif", Some(Kind::Picture)),
+            (b"\0\0\0\x20ftypisom", Some(Kind::Film)),
+            (b"\x08\x09\x12\x13Tileforge exporter", Some(Kind::Graph)),
+            (b"\x08\x08:\x90\x01\x0a", Some(Kind::Graph)),
+            (b"\x08\x80\x12\0", None),
+            (b"\x08", None),
+            (b"version https://git-lfs.github.com/spec/v1\noid", Some(Kind::Placeholder)),
+            (b"name: compact-x4\ntask: upscale\n", Some(Kind::Text)),
+            ("ä".repeat(400).as_bytes(), Some(Kind::Text)),
+            (b"text\0", None),
+            (b"BM\0\0\0\0\0\0{\"a\":", None),
+            (b"\xff\xfe", None),
+            (b"", None),
+        ] {
+            assert_eq!(other_format(bytes).map(|found| found.kind), expected, "{}", bytes.escape_ascii());
+        }
+        let long = ["x".repeat(TEXT - 1), "ä".to_owned()].concat();
+        assert_eq!(other_format(long.as_bytes()).unwrap().name, "a text file");
+        let gguf = other_format(b"GGUF\x03\0").unwrap().to_string();
+        assert_eq!(gguf, "this is a GGUF file; expected the checkpoint that it was made from");
+    }
+}
