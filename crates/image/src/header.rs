@@ -16,6 +16,11 @@ pub struct Header {
 }
 
 impl Header {
+    /// Red, green and blue of 8 bits, without a profile.
+    pub fn of_levels(size: Size) -> Self {
+        Self { size, colour: Colour::Rgb, depth: Depth::Eight, icc_profile: None }
+    }
+
     /// Bytes of all rows; `None` if the number is too large.
     pub fn bytes(&self) -> Option<u64> {
         (self.row_bytes()? as u64).checked_mul(self.size.height.into())

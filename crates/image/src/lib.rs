@@ -6,7 +6,8 @@
 //! | [`png_text`] | a text that a PNG holds beside its pixels |
 //! | [`frames`] | streams of frames: YUV4MPEG2 and raw |
 //! | [`RowSource`], [`RowSink`] | reading and writing by rows, for files and frames |
-//! | [`Picture`] | a whole 8-bit picture, to resize and compare |
+//! | [`Picture`] | a whole 8-bit picture, to resize |
+//! | [`Comparison`] | PSNR and structural similarity of two pictures, by rows ([`LevelRows`]) |
 //! | [`tile`] | plans of tiles, and blending their outputs into one picture |
 
 /// The examples of the README are compiled with the tests.
@@ -14,10 +15,12 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod comparison;
 mod error;
 mod format;
 pub mod frames;
 mod header;
+mod levels;
 mod picture;
 mod reader;
 mod rows;
@@ -26,10 +29,12 @@ mod size;
 pub mod tile;
 mod writer;
 
+pub use comparison::{Comparison, Difference};
 pub use error::{Error, Result, TilingError};
 pub use format::Format;
 pub use header::Header;
-pub use picture::{Difference, Picture};
+pub use levels::LevelRows;
+pub use picture::Picture;
 pub use reader::{ImageReader, Limits, png_text};
 pub use rows::{RowSink, RowSource};
 pub use sample::{Alpha, Colour, Depth};

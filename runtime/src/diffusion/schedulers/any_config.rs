@@ -194,9 +194,9 @@ fn configurations_of_an_attacker_are_refused() {
 
 #[test]
 fn a_step_into_values_that_are_no_numbers_is_an_error() {
-    let text = r#"{"_class_name": "LCMScheduler", "timestep_scaling": 1e300}"#;
+    let text = r#"{"_class_name": "DDIMScheduler", "clip_sample": false}"#;
     let mut scheduler = Config::parse(text).unwrap().scheduler(&Options::new(4)).unwrap();
-    let (mut noise, mut sample) = (TorchCpu::new(1), vec![1.0; 4]);
+    let (mut noise, mut sample) = (TorchCpu::new(1), vec![1e308; 4]);
     let error = scheduler.step(&[0.5; 4], &mut sample, &mut noise).unwrap_err();
     assert!(error.to_string().starts_with("step 1 of the scheduler gave values that are infinite or NaN"), "{error}");
     let error = scheduler.model_input(&[1e300; 4]).unwrap_err();

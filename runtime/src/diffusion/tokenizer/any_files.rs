@@ -80,9 +80,9 @@ fn numbers_and_lengths_are_checked() {
     let next = tokenizer(&files("one-file")).unwrap().vocabulary() as u64;
     for (added, expected) in [
         (vec![added("x".repeat(257), next)], "an added token has 257 bytes; expected 1 to 256"),
-        (vec![added(String::new(), next)], "an added token has 0 bytes"),
+        (vec![added(String::new(), next)], "an added token has 0 bytes; expected 1 to 256"),
         (vec![added("fox-token".into(), u64::from(u32::MAX))], "has the number 4294967295; expected"),
-        ((0..5000).map(|id| added(format!("t{id}"), next + id)).collect(), "at most 4096 added tokens, found 5000"),
+        ((0..5000).map(|id| added(format!("t{id}"), next + id)).collect(), "at most 4096 added tokens, found 5003"),
     ] {
         let text = refused(|whole| whole["added_tokens"].as_array_mut().unwrap().extend(added));
         assert!(text.contains(expected), "{text}");
