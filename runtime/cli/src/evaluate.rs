@@ -110,7 +110,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let scale = u32::try_from(Upscale::of(&engine.manifest().contract)?.scale).unwrap_or(u32::MAX);
     let environment = environment()?;
     let places: Vec<&Places> = photos.iter().map(|photo| &photo.places).collect();
-    likeness.prepare(&places, &kept, &[&arguments.input, &arguments.engine.directory])?;
+    let single = photos.iter().all(|photo| photo.name.is_none());
+    likeness.prepare(&places, &kept, &[&arguments.input, &arguments.engine.directory], !single)?;
     let folder =
         tempfile::tempdir().map_err(|source| Failure::file(&std::env::temp_dir(), "create a folder in it", source))?;
     let executor = Executor::new(Upscaler::new(&environment, &engine, arguments.running.options())?, 1)?;
@@ -136,7 +137,6 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         }
         found.push((name, outcome.by_engine));
     }
-    let single = photos.iter().all(|photo| photo.name.is_none());
     if arguments.json {
         print_json(&report(arguments, &engine, files, &found, single))?;
     } else if !single {

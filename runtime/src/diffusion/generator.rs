@@ -84,8 +84,7 @@ impl Generator {
         let encoder = pipeline.part("vae_encoder");
         let encoder = encoder.map(|engine| Encoder::new(environment, engine, None, coding())).transpose()?;
         let scheduler = pipeline.file(SCHEDULER).map_err(|_| Error::NoFile { file: SCHEDULER })?;
-        let scheduler = String::from_utf8_lossy(scheduler);
-        let scheduler = Config::parse(&scheduler).map_err(Error::Scheduler)?;
+        let scheduler = Config::parse_bytes(scheduler).map_err(Error::Scheduler)?;
         let diffusion = pipeline.manifest().diffusion.as_ref();
         let scored = diffusion.is_some_and(|diffusion| diffusion.requires_aesthetics_score);
         if xl && scored != (network.time_ids() == Some(TIME_IDS_WITH_SCORE)) {

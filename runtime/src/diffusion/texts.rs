@@ -13,6 +13,9 @@ use super::tokenizer::{Row, Tokenizer};
 use crate::error::{Error as RuntimeError, Result};
 use crate::sessions::{Sessions, Worker};
 
+/// More than any text encoder takes; CLIP's take 77.
+const MOST_TOKENS: usize = 1 << 16;
+
 /// What a text becomes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Embedded {
@@ -78,8 +81,11 @@ impl TextEncoder {
         }
         let sessions = Sessions::new(environment, engine, placement.clone())?;
         let lengths = sessions.graphs().iter().map(|(_, sizes)| sizes.tokens);
-        let tokens = lengths.max().filter(|tokens| *tokens > 2);
-        let tokens = tokens.ok_or_else(|| mismatch("a graph for a text of some tokens", "none".into()))?;
+        let longest = lengths.max().unwrap_or_default();
+        if !(3..=MOST_TOKENS).contains(&longest) {
+            return Err(mismatch("a graph for a text of 3 to 65536 tokens", longest.to_string()).into());
+        }
+        let tokens = longest;
         let chosen = match states {
             States::Last => embedding(contract, |from| from == Embedding::Last),
             States::Penultimate => {

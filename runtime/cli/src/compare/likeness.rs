@@ -33,6 +33,9 @@ pub(crate) struct Likeness {
     amplify: u16,
 }
 
+/// Takes a row of both pictures, `[width, 3]`.
+pub(super) type TakeRow<'t> = &'t mut dyn FnMut(&[u8], &[u8]) -> tileforge_image::Result<()>;
+
 /// Where the pictures of one pair go.
 pub(crate) struct Places {
     side_by_side: Option<PathBuf>,
@@ -48,8 +51,14 @@ impl Likeness {
         Places { side_by_side: place(&self.side_by_side), difference: place(&self.difference) }
     }
 
-    /// Refuses outputs that are read, that are one, or that no format has, and makes their folders.
-    pub(crate) fn prepare(&self, places: &[&Places], more: &[&Path], read: &[&Path]) -> CommandResult {
+    /// Refuses outputs that are read, that are one, or that no format has. Makes the folders for pictures `of_folders`.
+    pub(crate) fn prepare(
+        &self,
+        places: &[&Places],
+        more: &[&Path],
+        read: &[&Path],
+        of_folders: bool,
+    ) -> CommandResult {
         let written = |places: &&Places| -> Vec<PathBuf> {
             [&places.side_by_side, &places.difference].into_iter().flatten().cloned().collect()
         };
@@ -60,7 +69,8 @@ impl Likeness {
         for path in &pictures {
             Format::of_name(path)?;
         }
-        for folder in all.iter().filter_map(|path| path.parent()).filter(|folder| !folder.as_os_str().is_empty()) {
+        let folders = all.iter().filter_map(|path| path.parent()).filter(|_| of_folders);
+        for folder in folders.filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder).map_err(|source| Failure::file(folder, "create the folder", source))?;
         }
         Ok(())
@@ -73,7 +83,7 @@ impl Likeness {
         size: Size,
         border: u32,
         places: &Places,
-        rows: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]) -> tileforge_image::Result<()>) -> tileforge_image::Result<()>,
+        rows: impl FnOnce(TakeRow<'_>) -> tileforge_image::Result<()>,
     ) -> Result<Difference, Failure> {
         let mut comparison = Comparison::new(size, border)?;
         let writer = |path: &Option<PathBuf>, size: Size| {

@@ -48,17 +48,17 @@ pub(crate) fn run(arguments: &Arguments) -> CommandResult {
     let likeness = &arguments.likeness;
     let pairs = pairs(&arguments.one, &arguments.other)?;
     let places: Vec<_> = pairs.iter().map(|pair| likeness.places(pair.name.as_deref())).collect();
-    likeness.prepare(&places.iter().collect::<Vec<_>>(), &[], &[&arguments.one, &arguments.other])?;
+    let in_folders = pairs.iter().any(|pair| pair.name.is_some());
+    likeness.prepare(&places.iter().collect::<Vec<_>>(), &[], &[&arguments.one, &arguments.other], in_folders)?;
     let mut found = Vec::with_capacity(pairs.len());
     for (pair, places) in pairs.iter().zip(&places) {
-        let difference = compare(pair, |size, rows| likeness.compare(size, arguments.crop, places, rows))?;
+        let difference = compare(pair, arguments.crop, places, likeness)?;
         let name = pair.name.as_deref().unwrap_or(&pair.other).display().to_string();
         if !arguments.json && pair.name.is_some() {
             print(&format!("{name}: {}", line(&difference)))?;
         }
         found.push((name, difference));
     }
-    let in_folders = pairs.iter().any(|pair| pair.name.is_some());
     match found.as_slice() {
         [(_, difference)] if !in_folders => {
             if arguments.json {
@@ -81,17 +81,8 @@ pub(crate) fn run(arguments: &Arguments) -> CommandResult {
     likeness.check(&found)
 }
 
-/// What gets the rows of two pictures.
-type Rows<'r> = &'r mut dyn FnMut(&[u8], &[u8]) -> tileforge_image::Result<()>;
-
 /// Reads both pictures row by row.
-fn compare(
-    pair: &Pair,
-    with: impl FnOnce(
-        tileforge_image::Size,
-        &mut dyn FnMut(Rows<'_>) -> tileforge_image::Result<()>,
-    ) -> Result<Difference, Failure>,
-) -> Result<Difference, Failure> {
+fn compare(pair: &Pair, crop: u32, places: &Places, likeness: &Likeness) -> Result<Difference, Failure> {
     let open = |path: &Path| LevelRows::open(path, &Limits::default());
     let (mut one, mut other) = (open(&pair.one)?, open(&pair.other)?);
     let size = one.size();
@@ -99,7 +90,8 @@ fn compare(
         let problem = format!("expected the size of {}, {size}, found {}", pair.one.display(), other.size());
         return Err(tileforge_image::Error::image(&pair.other, problem).into());
     }
-    with(size, &mut |take| (0..size.height).try_for_each(|_| take(one.next_row()?, other.next_row()?)))
+    likeness
+        .compare(size, crop, places, |take| (0..size.height).try_for_each(|_| take(one.next_row()?, other.next_row()?)))
 }
 
 fn object((name, difference): &(String, Difference)) -> Value {

@@ -41,6 +41,18 @@ impl Config {
         Self::parse(&text)
     }
 
+    /// Takes the bytes of a file.
+    ///
+    /// # Errors
+    /// Those of [`Config::parse`].
+    pub fn parse_bytes(bytes: &[u8]) -> Result<Self> {
+        // Before a copy is made of something that is no configuration.
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(Error::Long { found: bytes.len(), most: MOST_BYTES });
+        }
+        Self::parse(&String::from_utf8_lossy(bytes))
+    }
+
     /// Takes the text of a file.
     ///
     /// # Errors
