@@ -25,6 +25,11 @@ impl Header {
         Self { size, colour, depth, icc_profile: None, code_points: None, metadata: Metadata::default() }
     }
 
+    /// Red, green and blue of 8 bits, without a profile.
+    pub fn of_levels(size: Size) -> Self {
+        Self::new(size, Colour::Rgb, Depth::Eight)
+    }
+
     /// Bytes of all rows; `None` if the number is too large.
     pub fn bytes(&self) -> Option<u64> {
         (self.row_bytes()? as u64).checked_mul(self.size.height.into())

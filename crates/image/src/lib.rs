@@ -7,7 +7,8 @@
 //! | [`png_text`] | a text that a PNG holds beside its pixels |
 //! | [`frames`] | streams of frames: YUV4MPEG2 and raw |
 //! | [`RowSource`], [`RowSink`] | reading and writing by rows, for files and frames |
-//! | [`Picture`] | a whole 8-bit picture, to resize and compare |
+//! | [`Picture`] | a whole 8-bit picture, to resize |
+//! | [`Comparison`] | PSNR and structural similarity of two pictures, by rows ([`LevelRows`]) |
 //! | [`tile`] | plans of tiles, and blending their outputs into one picture |
 
 /// The examples of the README are compiled with the tests.
@@ -15,12 +16,14 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod comparison;
 mod density;
 mod error;
 mod exif;
 mod format;
 pub mod frames;
 mod header;
+mod levels;
 mod metadata;
 mod picture;
 mod reader;
@@ -30,13 +33,15 @@ mod size;
 pub mod tile;
 mod writer;
 
+pub use comparison::{Comparison, Difference};
 pub use density::{Density, DensityUnit, Ratio};
 pub use error::{Error, Result, TilingError};
 pub use exif::Exif;
 pub use format::Format;
 pub use header::Header;
+pub use levels::LevelRows;
 pub use metadata::{CodePoints, Metadata};
-pub use picture::{Difference, Picture};
+pub use picture::Picture;
 pub use reader::{ImageReader, Limits, png_text};
 pub use rows::{RowSink, RowSource};
 pub use sample::{Alpha, Colour, Depth};

@@ -5,9 +5,8 @@ use std::path::Path;
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
-use serde::Serialize;
 
-use super::{Colour, Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSink, RowSource};
+use super::{Comparison, Difference, Format, Header, ImageWriter, LevelRows, Limits, RowSink};
 use crate::Size;
 use crate::error::{Error, Result};
 
@@ -19,37 +18,20 @@ pub struct Picture {
     samples: Vec<u8>,
 }
 
-/// How far two pictures differ, over all channels, in levels of 8 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Difference {
-    /// Peak signal-to-noise ratio in dB, where the peak is 255; `None` for identical pictures.
-    pub psnr_db: Option<f64>,
-    /// Largest absolute difference.
-    pub maximum: u8,
-    /// Mean absolute difference.
-    pub mean: f64,
-}
-
 impl Picture {
     /// Reads a picture. Grey becomes red, green and blue, deeper samples are rounded to 8 bits, and alpha is left out.
     ///
     /// # Errors
     /// As [`ImageReader`].
     pub fn read(path: &Path, limits: &Limits) -> Result<Self> {
-        let mut reader = ImageReader::open(path, limits)?;
-        let Header { size, colour, depth, .. } = *reader.header();
+        let mut rows = LevelRows::open(path, limits)?;
+        let size = rows.size();
         let bytes = size.pixels().checked_mul(3).filter(|&bytes| bytes <= limits.decoded_bytes);
         let capacity = bytes.and_then(|bytes| usize::try_from(bytes).ok());
         let capacity = capacity.ok_or_else(|| Error::image(path, format!("{size} is too large to be held whole")))?;
         let mut samples = Vec::with_capacity(capacity);
-        let mut row = vec![0; reader.header().row_bytes().unwrap_or(0)];
         for _ in 0..size.height {
-            reader.read_row(&mut row)?;
-            for pixel in row.chunks_exact(colour.channels() * depth.bytes()) {
-                for channel in 0..3 {
-                    samples.push(level(pixel, if colour.colour_channels() == 1 { 0 } else { channel }, depth));
-                }
-            }
+            samples.extend_from_slice(rows.next_row()?);
         }
         Ok(Self { size, samples })
     }
@@ -59,8 +41,7 @@ impl Picture {
     /// # Errors
     /// As [`ImageWriter`].
     pub fn write(&self, path: &Path) -> Result<()> {
-        let header = Header::new(self.size, Colour::Rgb, Depth::Eight);
-        let mut writer = ImageWriter::create(path, Format::Png, header)?;
+        let mut writer = ImageWriter::create(path, Format::Png, Header::of_levels(self.size))?;
         writer.write_rows(&self.samples)?;
         Box::new(writer).finish()
     }
@@ -112,42 +93,12 @@ impl Picture {
         if self.size != other.size {
             return Err(Error::SizesDiffer { one: self.size, other: other.size });
         }
-        let inner = |length: u32| length.checked_sub(border.saturating_mul(2)).filter(|&length| length > 0);
-        let (Some(width), Some(height)) = (inner(self.size.width), inner(self.size.height)) else {
-            return Err(Error::Border { border, size: self.size });
-        };
-        let size = Size { width, height };
-        let (one, two) = (self.cropped(border, border, size), other.cropped(border, border, size));
-        let (mut maximum, mut sum, mut squares) = (0, 0_u64, 0_u64);
-        for (&one, &two) in one.samples.iter().zip(&two.samples) {
-            let difference = one.abs_diff(two);
-            maximum = maximum.max(difference);
-            sum += u64::from(difference);
-            squares += u64::from(difference).pow(2);
+        let mut comparison = Comparison::new(self.size, border)?;
+        let row_bytes = self.size.width as usize * 3;
+        for (one, two) in self.samples.chunks_exact(row_bytes).zip(other.samples.chunks_exact(row_bytes)) {
+            comparison.row(one, two);
         }
-        let count = one.samples.len() as f64;
-        let mean_square = squares as f64 / count;
-        Ok(Difference {
-            psnr_db: (squares > 0).then(|| 10.0 * (255.0_f64.powi(2) / mean_square).log10()),
-            maximum,
-            mean: sum as f64 / count,
-        })
-    }
-}
-
-fn level(pixel: &[u8], channel: usize, depth: Depth) -> u8 {
-    match depth {
-        Depth::Eight => pixel[channel],
-        Depth::Sixteen => {
-            let value = u32::from(u16::from_be_bytes([pixel[2 * channel], pixel[2 * channel + 1]]));
-            // 65,535 = 255 · 257, so this rounds to the nearest level.
-            ((value + 128) / 257) as u8
-        }
-        Depth::Float => {
-            let (samples, _) = pixel.as_chunks::<4>();
-            // The cast saturates, so it clamps.
-            (f32::from_ne_bytes(samples[channel]) * 255.0 + 0.5) as u8
-        }
+        Ok(comparison.finish())
     }
 }
 

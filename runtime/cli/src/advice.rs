@@ -6,6 +6,7 @@ use tileforge_image::{Error as ImageError, TilingError};
 use tileforge_registry::Error as RegistryError;
 use tileforge_runtime::Error;
 use tileforge_runtime::diffusion::Error as DiffusionError;
+use tileforge_runtime::diffusion::prompt::Error as PromptError;
 use tileforge_runtime::diffusion::schedulers::Error as SchedulerError;
 use tileforge_session::{Error as SessionError, Jetson, OtherRelease, Probe};
 
@@ -53,13 +54,25 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
 
 fn of_diffusion(error: &DiffusionError) -> Option<&'static str> {
     match error {
-        DiffusionError::Scheduler(SchedulerError::Class { .. }) => Some("choose one of them with --scheduler"),
+        DiffusionError::Scheduler(SchedulerError::Class { .. } | SchedulerError::Sampler { .. }) => {
+            Some("choose one of them with --scheduler")
+        }
         DiffusionError::Scheduler(SchedulerError::NoSteps { .. } | SchedulerError::Steps { .. }) => {
             Some("choose other --steps, or another --strength")
         }
         DiffusionError::Scheduler(SchedulerError::Range { .. }) | DiffusionError::Range { .. } => {
             Some("`runtime generate --help` lists the options with their ranges")
         }
+        DiffusionError::Scheduler(SchedulerError::NoNumbers { .. } | SchedulerError::NotFinite { .. }) => {
+            Some("choose another --scheduler")
+        }
+        DiffusionError::Prompt(PromptError::Tag { .. }) => Some(
+            "build it into an engine with `engine-builder build PIPELINE --lora FILE[:SCALE]`, and leave the tag out",
+        ),
+        DiffusionError::Prompt(_) => Some(
+            "write \\( \\) \\[ \\] for brackets that are a part of the text, or pass --literal-prompt for a text without \
+             weights",
+        ),
         DiffusionError::SizeMultiple { .. } => Some("choose another --size"),
         DiffusionError::NoSuchSize { .. } => Some("choose one of them with --size, or build the engine for that size"),
         DiffusionError::NoSuchText { .. } => Some("leave out --long-prompt, or build the engine for longer texts"),

@@ -6,11 +6,11 @@ use tileforge_image::Size;
 use super::error::Error;
 use super::open::Networks;
 use super::random::Noise;
-use super::request::{Preview, Request};
+use super::request::{CutOff, Preview, Request, Resized, Text};
 use super::schedulers::{self, Config, Scheduler};
-use super::settings::{Kind, Settings};
+use super::settings::{Fit, Kind, Settings};
 use super::source::Source;
-use super::texts::{TextEncoder, pieces};
+use super::texts::{TextEncoder, cut_off, pieces};
 use crate::error::Result;
 
 /// A request that was accepted, and how far its scheduler and its random numbers are.
@@ -19,12 +19,16 @@ pub(super) struct Accepted {
     pub(super) kind: Kind,
     /// Of the result, in pixels.
     pub(super) size: Size,
+    /// How the picture that is given gets this size, if it has another one.
+    pub(super) resized: Option<Resized>,
     /// Columns and rows of a latent.
     pub(super) latent_size: Size,
     /// Pieces of each text.
     pub(super) pieces: usize,
     /// Tokens of all pieces of a text.
     pub(super) tokens: usize,
+    /// What of the texts no encoder sees.
+    pub(super) cut_off: Vec<CutOff>,
     pub(super) scheduler: Scheduler,
     /// The scheduler's class.
     pub(super) class: String,
@@ -48,8 +52,7 @@ impl Accepted {
         let source = Source::new(start, mask, noise)?;
         let factor = networks.decoder.factor();
         let known = networks.sizes();
-        let size = settings.size.or(source.size(factor)).or(known.last().copied());
-        let size = size.ok_or(Error::NoPart { part: "unet", purpose: "a picture" })?;
+        let (size, resized) = chosen_size(&settings, &source, factor, &known)?;
         let latent_size = latent_size(size, factor)?;
         if !known.contains(&size) {
             return Err(Error::NoSuchSize { wanted: size, known }.into());
@@ -57,11 +60,25 @@ impl Accepted {
         source.check(&settings, networks.network.channels[0], latent_size, networks.encoder.is_some())?;
         let (scheduler, class) = new_scheduler(&settings, kind, scheduler)?;
         let pieces = most_pieces(&settings, &networks.texts)?;
+        let cut_off = cut_off_of(&settings, &networks.texts)?;
         let tokens = pieces * networks.texts.first().map_or(0, TextEncoder::tokens);
         networks.network.check(latent_size, tokens)?;
         let random = settings.random_numbers.generator(settings.seed);
-        let accepted =
-            Self { settings, kind, size, latent_size, pieces, tokens, scheduler, class, random, preview, decodes };
+        let accepted = Self {
+            settings,
+            kind,
+            size,
+            resized,
+            latent_size,
+            pieces,
+            tokens,
+            cut_off,
+            scheduler,
+            class,
+            random,
+            preview,
+            decodes,
+        };
         Ok((accepted, source))
     }
 }
@@ -96,7 +113,7 @@ fn latent_size(size: Size, factor: usize) -> Result<Size, Error> {
 /// A scheduler before its first step, and its class: the one that was asked for, else the pipeline's.
 fn new_scheduler(settings: &Settings, kind: Kind, config: &Config) -> Result<(Scheduler, String), Error> {
     let config = match &settings.scheduler {
-        Some(class) => config.clone().with_class(class)?,
+        Some(name) => config.clone().with_name(name)?,
         None => config.clone(),
     };
     let mut options = schedulers::Options::new(settings.steps);
@@ -110,6 +127,91 @@ fn new_scheduler(settings: &Settings, kind: Kind, config: &Config) -> Result<(Sc
 /// The pieces of the longest text.
 fn most_pieces(settings: &Settings, encoders: &[TextEncoder]) -> Result<usize> {
     let texts = [Some(&settings.prompt), settings.negative_prompt.as_ref()].into_iter().flatten();
-    let counts = texts.map(|text| pieces(encoders, text, settings.long_prompt)).collect::<Result<Vec<_>>>()?;
+    let counts = texts.map(|text| pieces(encoders, text, settings.reading())).collect::<Result<Vec<_>>>()?;
     Ok(counts.into_iter().max().unwrap_or(1))
+}
+
+/// What of a request's texts no encoder sees.
+pub(super) fn cut_off_of(settings: &Settings, encoders: &[TextEncoder]) -> Result<Vec<CutOff>> {
+    let negative = settings.negative_prompt.as_ref().filter(|_| settings.is_guided());
+    let mut all = Vec::new();
+    for (of, text) in [(Text::Prompt, Some(&settings.prompt)), (Text::NegativePrompt, negative)] {
+        let rest = text.map(|text| cut_off(encoders, text, settings.reading())).transpose()?.flatten();
+        all.extend(rest.map(|rest| CutOff { of, rest }));
+    }
+    Ok(all)
+}
+
+/// The size of the result, and how a picture gets it that has another one.
+fn chosen_size(
+    settings: &Settings,
+    source: &Source,
+    factor: usize,
+    known: &[Size],
+) -> Result<(Size, Option<Resized>), Error> {
+    let own = source.size(factor);
+    let size = match (settings.size, own, source.picture()) {
+        (Some(size), _, _) => Some(size),
+        (None, Some(own), Some(picture)) if !known.contains(&own) => nearest(known, picture),
+        (None, own, _) => own.or(known.last().copied()),
+    };
+    let size = size.ok_or(Error::NoPart { part: "unet", purpose: "a picture" })?;
+    let from = source.picture().filter(|from| *from != size);
+    let resized = from.map(|from| {
+        let asked_for = settings.size.is_some() || own == Some(size);
+        Resized { from, fit: settings.fit.unwrap_or(if asked_for { Fit::Stretch } else { Fit::Crop }), asked_for }
+    });
+    Ok((size, resized))
+}
+
+/// The size that is most like a picture's: first in its proportions, then in its pixels.
+fn nearest(known: &[Size], picture: Size) -> Option<Size> {
+    let proportions = |size: Size| (f64::from(size.width) / f64::from(size.height)).ln();
+    let pixels = |size: Size| (size.pixels() as f64).ln();
+    let distance = |of: &dyn Fn(Size) -> f64, size: Size| (of(size) - of(picture)).abs();
+    known.iter().copied().min_by(|one, other| {
+        let by = |of: &dyn Fn(Size) -> f64| distance(of, *one).total_cmp(&distance(of, *other));
+        by(&proportions).then(by(&pixels))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pixels::Pixels;
+
+    const SQUARE: Size = Size { width: 512, height: 512 };
+    const LARGE: Size = Size { width: 1024, height: 1024 };
+    const WIDE: Size = Size { width: 768, height: 512 };
+
+    fn chosen(settings: &Settings, [width, height]: [u32; 2], known: &[Size]) -> (Size, Option<Resized>) {
+        let size = Size { width, height };
+        let picture = Pixels { size, channels: 1, samples: vec![0.5; size.pixels() as usize] };
+        chosen_size(settings, &Source::Picture(picture), 8, known).unwrap()
+    }
+
+    #[test]
+    fn a_picture_of_another_size_gets_the_nearest_that_the_engine_makes() {
+        let settings = Settings::new("a fox", Kind::ImageToImage, false);
+        let known = [SQUARE, WIDE, LARGE];
+        let crop = |width, height| Some(Resized { from: Size { width, height }, fit: Fit::Crop, asked_for: false });
+        for (picture, expected) in [([300, 300], SQUARE), ([900, 600], WIDE), ([900, 899], LARGE), ([5, 1], WIDE)] {
+            assert_eq!(chosen(&settings, picture, &known), (expected, crop(picture[0], picture[1])), "{picture:?}");
+        }
+        assert_eq!(chosen(&settings, [512, 512], &known), (SQUARE, None));
+        // What does not divide into latent pixels is little, and diffusers stretches it.
+        let stretched = Resized { from: Size { width: 519, height: 512 }, fit: Fit::Stretch, asked_for: true };
+        assert_eq!(chosen(&settings, [519, 512], &known), (SQUARE, Some(stretched)));
+    }
+
+    #[test]
+    fn a_size_that_is_asked_for_stretches_the_picture_unless_it_is_cropped() {
+        let mut settings = Settings { size: Some(SQUARE), ..Settings::new("a fox", Kind::ImageToImage, false) };
+        for (fit, expected) in [(None, Fit::Stretch), (Some(Fit::Crop), Fit::Crop)] {
+            settings.fit = fit;
+            let from = Size { width: 768, height: 512 };
+            let resized = Resized { from, fit: expected, asked_for: true };
+            assert_eq!(chosen(&settings, [768, 512], &[WIDE]), (SQUARE, Some(resized)));
+        }
+    }
 }

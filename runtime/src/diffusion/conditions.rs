@@ -27,16 +27,11 @@ pub(super) struct Conditions<'c> {
 }
 
 impl Conditions<'_> {
-    /// The rows of the network: all pictures without the prompt, if there is guidance, and then all with it. Also
-    /// returns the parts of the texts that were cut off.
-    pub(super) fn rows(&self, workers: &mut [Worker<'_>]) -> Result<(Vec<Condition>, Vec<String>)> {
+    /// The rows of the network: all pictures without the prompt, if there is guidance, and then all with it.
+    pub(super) fn rows(&self, workers: &mut [Worker<'_>]) -> Result<Vec<Condition>> {
         let settings = self.settings;
-        let mut cut_off = Vec::new();
-        let mut embedded = |text: &str| -> Result<Embedded> {
-            let (embedded, rest) = embed(self.encoders, workers, text, self.pieces, settings.long_prompt)?;
-            cut_off.extend(rest);
-            Ok(embedded)
-        };
+        let mut embedded =
+            |text: &str| -> Result<Embedded> { embed(self.encoders, workers, text, self.pieces, settings.reading()) };
         let prompt = embedded(&settings.prompt)?;
         let negative = match &settings.negative_prompt {
             _ if !settings.is_guided() => None,
@@ -45,8 +40,7 @@ impl Conditions<'_> {
         };
         let negative = negative.map(|embedded| self.condition(embedded, settings.negative_aesthetic_score));
         let each = negative.into_iter().chain([self.condition(prompt, settings.aesthetic_score)]);
-        let rows = each.flat_map(|condition| std::iter::repeat_n(condition, settings.count)).collect();
-        Ok((rows, cut_off))
+        Ok(each.flat_map(|condition| std::iter::repeat_n(condition, settings.count)).collect())
     }
 
     fn condition(&self, embedded: Embedded, score: f64) -> Condition {

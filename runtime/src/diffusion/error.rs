@@ -2,7 +2,7 @@
 
 use tileforge_image::Size;
 
-use super::{schedulers, tokenizer};
+use super::{prompt, schedulers, tokenizer};
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,9 @@ pub enum Error {
         /// What is wrong.
         source: tokenizer::Error,
     },
+    /// How much the parts of a text count.
+    #[error(transparent)]
+    Prompt(#[from] prompt::Error),
     /// A number outside of its range.
     #[error("{name} is {found}; expected {expected}")]
     Range {

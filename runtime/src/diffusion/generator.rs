@@ -6,14 +6,15 @@ use tileforge_engine::{Engine, Pipeline};
 use tileforge_image::Size;
 use tileforge_session::{Assigned, Environment, Placed, Placement};
 
-use super::accepted::Accepted;
+use super::accepted::{Accepted, cut_off_of};
 use super::conditions::{Conditions, TIME_IDS_WITH_SCORE, check_texts};
 use super::error::Error;
 use super::guidance::Step;
 use super::network::{Condition, Network};
 use super::open::{Networks, Open};
-use super::request::{Generated, Request, Seconds, Statistics};
+use super::request::{CutOff, Generated, Request, Resized, Seconds, Statistics};
 use super::schedulers::Config;
+use super::settings::{Fit, Settings};
 use super::source::Source;
 use super::start::{Original, Preparation, Prepared};
 use super::texts::{States, TextEncoder};
@@ -83,8 +84,7 @@ impl Generator {
         let encoder = pipeline.part("vae_encoder");
         let encoder = encoder.map(|engine| Encoder::new(environment, engine, None, coding())).transpose()?;
         let scheduler = pipeline.file(SCHEDULER).map_err(|_| Error::NoFile { file: SCHEDULER })?;
-        let scheduler = String::from_utf8_lossy(scheduler);
-        let scheduler = Config::parse(&scheduler).map_err(Error::Scheduler)?;
+        let scheduler = Config::parse_bytes(scheduler).map_err(Error::Scheduler)?;
         let diffusion = pipeline.manifest().diffusion.as_ref();
         let scored = diffusion.is_some_and(|diffusion| diffusion.requires_aesthetics_score);
         if xl && scored != (network.time_ids() == Some(TIME_IDS_WITH_SCORE)) {
@@ -115,6 +115,14 @@ impl Generator {
         self.networks.sizes()
     }
 
+    /// What of these settings' texts is too long for the text encoders. No session is opened for it.
+    ///
+    /// # Errors
+    /// A text cannot be read.
+    pub fn cut_off(&self, settings: &Settings) -> Result<Vec<CutOff>> {
+        cut_off_of(settings, &self.networks.texts)
+    }
+
     /// Where the network's sessions run, and how long those of all parts took to open so far.
     pub fn placed(&self) -> Placed<'_> {
         let Networks { texts, network, encoder, decoder } = &self.networks;
@@ -140,7 +148,15 @@ impl Generator {
         let mut seconds = Seconds::default();
         let accept = || Accepted::new(request, &self.networks, &self.scheduler);
         let (mut accepted, source) = timed(&mut seconds.encode, accept)?;
-        let (conditions, cut_off) = timed(&mut seconds.text, || self.encode_prompt(open, &accepted))?;
+        if let Some(Resized { from, fit, asked_for: false }) = accepted.resized {
+            let how =
+                if fit == Fit::Crop { "its middle, cropped to their proportions" } else { "all of it, stretched" };
+            tracing::warn!(
+                "the engine makes no pictures of {from}: the picture is resized to {} ({how})",
+                accepted.size
+            );
+        }
+        let conditions = timed(&mut seconds.text, || self.encode_prompt(open, &accepted))?;
         reply.go_on()?;
         let prepare = || self.prepare_latents(open, &mut accepted, source, reply);
         let mut prepared = timed(&mut seconds.encode, prepare)?;
@@ -148,7 +164,7 @@ impl Generator {
         let denoise = || self.denoise(open, &mut accepted, conditions, &mut prepared, reply);
         let Denoised { evaluations, runs, assigned } = timed(&mut seconds.denoise, denoise)?;
         seconds.evaluations = evaluations;
-        let Accepted { kind, size, latent_size, .. } = accepted;
+        let Accepted { kind, size, resized, latent_size, .. } = accepted;
         let latents = self.latents(&prepared.sample, size, latent_size);
         let original = prepared.original.filter(|_| accepted.settings.keep_unmasked);
         let to_decode = if accepted.decodes { latents.as_slice() } else { &[] };
@@ -162,7 +178,8 @@ impl Generator {
             scheduler: accepted.class,
             evaluations: seconds.evaluations.len(),
             runs,
-            cut_off,
+            cut_off: accepted.cut_off,
+            resized,
             tiles,
             assigned,
             seconds,
@@ -170,8 +187,8 @@ impl Generator {
         Ok(Generated { pictures, latents, statistics })
     }
 
-    /// What the network is conditioned on, one row for each of its batch, and the parts of the texts that were cut off.
-    fn encode_prompt(&self, open: &mut Open<'_>, accepted: &Accepted) -> Result<(Vec<Condition>, Vec<String>)> {
+    /// What the network is conditioned on, one row for each of its batch.
+    fn encode_prompt(&self, open: &mut Open<'_>, accepted: &Accepted) -> Result<Vec<Condition>> {
         let conditions = Conditions {
             settings: &accepted.settings,
             encoders: &self.networks.texts,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`random`] | PyTorch's normal numbers on the CPU and on CUDA |
 //! | [`schedulers`] | from noise to a picture in steps, as diffusers does it |
+//! | [`prompt`] | how much each part of a text counts, as users write it |
 //! | [`tokenizer`] | texts to tokens, as transformers does it |
 //! | `generator` | [`Generator`], the task of an [`Executor`](crate::executor::Executor) |
 //! | `settings`, `request` | what is asked, and what it becomes |
@@ -23,6 +24,7 @@ mod generator;
 mod guidance;
 mod network;
 mod open;
+pub mod prompt;
 pub mod random;
 mod request;
 pub mod schedulers;
@@ -34,5 +36,5 @@ pub mod tokenizer;
 
 pub use error::Error;
 pub use generator::{Generator, Options};
-pub use request::{Generated, Request, Seconds, Start, Statistics};
-pub use settings::{Kind, RandomNumbers, Settings};
+pub use request::{CutOff, Generated, Request, Resized, Seconds, Start, Statistics, Text};
+pub use settings::{Fit, Kind, RandomNumbers, Settings};

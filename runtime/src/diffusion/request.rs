@@ -4,7 +4,7 @@ use serde::Serialize;
 use tileforge_image::Size;
 use tileforge_session::Assigned;
 
-use super::settings::{Kind, Settings};
+use super::settings::{Fit, Kind, Settings};
 use crate::autoencoder::Latent;
 use crate::error::Result;
 use crate::pixels::Pixels;
@@ -109,14 +109,55 @@ pub struct Statistics {
     pub evaluations: usize,
     /// Runs of the network in each evaluation.
     pub runs: usize,
-    /// The parts of the texts that were cut off: of the prompt, and of the negative prompt.
-    pub cut_off: Vec<String>,
+    /// The parts of the texts that were too long for the text encoders.
+    pub cut_off: Vec<CutOff>,
+    /// How the picture that was given got this size, if it had another one.
+    pub resized: Option<Resized>,
     /// Tiles that each picture was decoded in.
     pub tiles: u64,
     /// Which providers took the network's nodes.
     pub assigned: Vec<Assigned>,
     /// How long everything took.
     pub seconds: Seconds,
+}
+
+/// The part of a text that is too long for the text encoders.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CutOff {
+    /// Which text.
+    pub of: Text,
+    /// What of it no encoder sees.
+    pub rest: String,
+}
+
+/// A text of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Text {
+    /// What is to be seen.
+    Prompt,
+    /// What is not to be seen.
+    NegativePrompt,
+}
+
+impl std::fmt::Display for Text {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Prompt => "prompt",
+            Self::NegativePrompt => "negative prompt",
+        })
+    }
+}
+
+/// How a picture got another size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Resized {
+    /// The size that it had.
+    pub from: Size,
+    /// How it was fitted.
+    pub fit: Fit,
+    /// The request names the size, or it is the picture's own but for what does not divide into latent pixels.
+    pub asked_for: bool,
 }
 
 /// How long the stages took. Opening a session counts where it was first needed.

@@ -5,6 +5,7 @@ use tileforge_image::Size;
 
 use super::error::Error;
 use super::random::{Noise, Philox, TorchCpu};
+use super::texts::Reading;
 
 /// What a picture is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +51,32 @@ impl RandomNumbers {
     }
 }
 
+/// How a picture becomes one of another size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fit {
+    /// All of it, with other proportions: diffusers' `resize_mode="default"`.
+    Stretch,
+    /// Its middle, with its own proportions.
+    Crop,
+}
+
+impl std::str::FromStr for Fit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "stretch" => Ok(Self::Stretch),
+            "crop" => Ok(Self::Crop),
+            _ => Err("expected stretch or crop".into()),
+        }
+    }
+}
+
+fn without_weights() -> bool {
+    true
+}
+
 /// Everything that decides how a picture looks, beside the engine, the picture and the mask.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,14 +99,23 @@ pub struct Settings {
     pub seed: u64,
     /// Who draws the random numbers.
     pub random_numbers: RandomNumbers,
-    /// Width and height. `None`: those of the picture, or the engine's largest.
+    /// Width and height. `None`: those of the picture, or the nearest that the engine makes; without a picture, the
+    /// engine's largest.
     pub size: Option<Size>,
+    /// How a picture of another size is fitted. `None`: stretched to `size`, as in diffusers; cropped to a size that
+    /// the engine has in place of the picture's.
+    pub fit: Option<Fit>,
     /// How many pictures are made together, from one seed.
     pub count: usize,
-    /// The scheduler's class in diffusers; `None`: the engine's.
+    /// The scheduler's class in diffusers, or a sampler's name in other programs, such as `euler_a`; `None`: the
+    /// engine's.
     pub scheduler: Option<String>,
     /// Texts that are too long are taken in pieces, instead of being cut off.
     pub long_prompt: bool,
+    /// Brackets are a part of the texts, as in diffusers, and no weights ([`prompt`](super::prompt)). Pictures of
+    /// releases that had no weights do not say it, and were made so.
+    #[serde(default = "without_weights")]
+    pub literal_prompt: bool,
     /// Where another network goes on, 0 to 1 (`denoising_end` of SDXL's base).
     pub end: f64,
     /// Where another network stopped, 0 to 1 (`denoising_start` of SDXL's refiner).
@@ -121,9 +157,11 @@ impl Settings {
             seed: 0,
             random_numbers: RandomNumbers::Cpu,
             size: None,
+            fit: None,
             count: 1,
             scheduler: None,
             long_prompt: false,
+            literal_prompt: false,
             end: 1.0,
             start: None,
             aesthetic_score: SCORES[0],
@@ -137,8 +175,15 @@ impl Settings {
         self.guidance > 1.0
     }
 
-    /// Checks the numbers that no scheduler checks.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(super) fn reading(&self) -> Reading {
+        Reading { long: self.long_prompt, literal: self.literal_prompt }
+    }
+
+    /// Checks the numbers that no scheduler checks. A request is checked before it is served, too.
+    ///
+    /// # Errors
+    /// [`Error::Range`]
+    pub fn check(&self) -> Result<(), Error> {
         let share = "a number from 0 to 1";
         let score = "a number from 0 to 10";
         for (name, found, most, expected) in [

@@ -49,6 +49,14 @@ impl Source {
         }
     }
 
+    /// The size of the picture, if there is one.
+    pub(super) fn picture(&self) -> Option<Size> {
+        match self {
+            Self::Picture(picture) | Self::Masked { picture, .. } => Some(picture.size),
+            Self::Noise(_) | Self::Latent(_) => None,
+        }
+    }
+
     /// Checks that the networks can start from it. Their latents have this many channels and this size.
     pub(super) fn check(
         &self,

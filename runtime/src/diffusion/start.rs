@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use super::accepted::Accepted;
 use super::error::Error;
+use super::request::Resized;
 use super::schedulers::Scheduler;
+use super::settings::Fit;
 use super::source::{Source, check_latent};
 use crate::autoencoder::{Encoder, Sections, Watch};
 use crate::error::{Error as RuntimeError, Result};
@@ -96,11 +98,20 @@ impl Preparation<'_, '_> {
             }
             Source::Latent(latent) => self.image_to_image(latent.values.into_iter().map(f64::from).collect()),
             Source::Picture(picture) => {
-                let fitted = picture.lanczos_as_pillow(self.accepted.size)?;
+                let fitted = self.fitted(&picture)?;
                 let latent = self.encoded(fitted)?;
                 self.image_to_image(latent)
             }
             Source::Masked { picture, mask } => self.inpainting(&picture, &mask),
+        }
+    }
+
+    /// A picture or its mask in the size of the result.
+    fn fitted(&self, picture: &Pixels) -> Result<Pixels> {
+        let size = self.accepted.size;
+        match self.accepted.resized {
+            Some(Resized { fit: Fit::Crop, .. }) => picture.middle(size).lanczos_as_pillow(size),
+            _ => picture.lanczos_as_pillow(size),
         }
     }
 
@@ -127,8 +138,7 @@ impl Preparation<'_, '_> {
     }
 
     fn inpainting(mut self, picture: &Pixels, mask: &Pixels) -> Result<Prepared> {
-        let picture = picture.lanczos_as_pillow(self.accepted.size)?;
-        let mask = mask.lanczos_as_pillow(self.accepted.size)?;
+        let (picture, mask) = (self.fitted(picture)?, self.fitted(mask)?);
         let white = |value: &f32| if *value >= 0.5 { 1.0 } else { 0.0 };
         let mask: Vec<f32> = mask.with_channels(1).samples.iter().map(white).collect();
         let takes_mask = self.channels[1] > 0;

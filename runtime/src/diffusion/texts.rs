@@ -8,9 +8,13 @@ use tileforge_engine::Engine;
 use tileforge_session::{Environment, Placement, Tensor};
 
 use super::error::Error;
-use super::tokenizer::Tokenizer;
+use super::prompt;
+use super::tokenizer::{Row, Tokenizer};
 use crate::error::{Error as RuntimeError, Result};
 use crate::sessions::{Sessions, Worker};
+
+/// More than any text encoder takes; CLIP's take 77.
+const MOST_TOKENS: usize = 1 << 16;
 
 /// What a text becomes.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,8 +81,11 @@ impl TextEncoder {
         }
         let sessions = Sessions::new(environment, engine, placement.clone())?;
         let lengths = sessions.graphs().iter().map(|(_, sizes)| sizes.tokens);
-        let tokens = lengths.max().filter(|tokens| *tokens > 2);
-        let tokens = tokens.ok_or_else(|| mismatch("a graph for a text of some tokens", "none".into()))?;
+        let longest = lengths.max().unwrap_or_default();
+        if !(3..=MOST_TOKENS).contains(&longest) {
+            return Err(mismatch("a graph for a text of 3 to 65536 tokens", longest.to_string()).into());
+        }
+        let tokens = longest;
         let chosen = match states {
             States::Last => embedding(contract, |from| from == Embedding::Last),
             States::Penultimate => {
@@ -110,21 +117,19 @@ impl TextEncoder {
     }
 
     /// The token rows of a text: one, cut off where it is too long, or as many as it needs.
-    fn rows(&self, text: &str, long: bool) -> Result<(Vec<Vec<i64>>, Option<String>), Error> {
+    fn rows(&self, text: &str, reading: Reading) -> Result<(Vec<Row>, Option<String>), Error> {
         let failed = |source| Error::Tokenizer { name: "the text cannot be read", source };
-        if long {
-            return Ok((self.tokenizer.pieces(text, self.tokens).map_err(failed)?, None));
-        }
-        let tokens = self.tokenizer.tokens(text, self.tokens).map_err(failed)?;
-        Ok((vec![tokens.ids], tokens.cut_off))
+        self.tokenizer.check_length(text).map_err(failed)?;
+        let parts = if reading.literal { prompt::literal(text) } else { prompt::parse(text)? };
+        self.tokenizer.rows(&parts, self.tokens, reading.long).map_err(failed)
     }
 
-    /// Runs the encoder on one row of tokens.
-    fn run(&self, worker: &mut Worker<'_>, ids: &[i64]) -> Result<(Vec<f32>, Option<Vec<f32>>)> {
+    /// Runs the encoder on one row of tokens. Weights change the states, but not the vector of the whole text.
+    fn run(&self, worker: &mut Worker<'_>, row: &Row) -> Result<(Vec<f32>, Option<Vec<f32>>)> {
         let fitting = self.sessions.graphs().iter().enumerate().filter(|(_, (_, sizes))| sizes.tokens == self.tokens);
         let smallest = fitting.min_by_key(|(_, (_, sizes))| sizes.batch);
         let (graph, (_, sizes)) = smallest.ok_or_else(|| RuntimeError::internal("text encoder"))?;
-        let array = ArrayD::from_shape_vec(IxDyn(&[sizes.batch, self.tokens]), ids.repeat(sizes.batch));
+        let array = ArrayD::from_shape_vec(IxDyn(&[sizes.batch, self.tokens]), row.ids.repeat(sizes.batch));
         let tensor = Tensor::from(array.map_err(|_| RuntimeError::internal("text encoder"))?);
         let outputs = worker.session(graph)?.run(&[(self.input.as_str(), &tensor)])?;
         let mut outputs: BTreeMap<String, Tensor> = outputs.into_iter().collect();
@@ -135,8 +140,11 @@ impl TextEncoder {
             values.truncate(values.len() / sizes.batch);
             Ok(values)
         };
-        let states = take(&self.states.0)?;
+        let mut states = take(&self.states.0)?;
         let pooled = self.pooled.as_deref().map(&mut take).transpose()?;
+        if let Some(weights) = &row.weights {
+            emphasise(&mut states, weights, self.width()).map_err(Error::Prompt)?;
+        }
         Ok((states, pooled))
     }
 }
@@ -154,31 +162,60 @@ fn embedding(contract: &Contract, wanted: impl Fn(Embedding) -> bool) -> Option<
     contract.outputs.iter().find(|output| fits(&output.meaning)).map(|output| output.name.clone())
 }
 
+/// How a text is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    /// A text that is too long is taken in pieces, instead of being cut off.
+    pub(super) long: bool,
+    /// Brackets are a part of the text.
+    pub(super) literal: bool,
+}
+
+/// Multiplies each state by its token's weight, and then all by the number that gives them the mean that they had:
+/// AUTOMATIC1111's "Original" emphasis.
+fn emphasise(states: &mut [f32], weights: &[f32], width: usize) -> Result<(), prompt::Error> {
+    let mean = |states: &[f32]| states.iter().copied().map(f64::from).sum::<f64>() / states.len() as f64;
+    let before = mean(states);
+    for (state, weight) in states.chunks_exact_mut(width).zip(weights) {
+        state.iter_mut().for_each(|value| *value *= weight);
+    }
+    let factor = (before / mean(states)) as f32;
+    states.iter_mut().for_each(|value| *value *= factor);
+    if states.iter().all(|value| value.is_finite()) { Ok(()) } else { Err(prompt::Error::Cancelled) }
+}
+
 /// How many pieces a text needs, and none of it is cut off; 1 where long texts are cut off.
-pub(super) fn pieces(encoders: &[TextEncoder], text: &str, long: bool) -> Result<usize> {
-    let counts = encoders.iter().map(|encoder| Ok(encoder.rows(text, long)?.0.len()));
+pub(super) fn pieces(encoders: &[TextEncoder], text: &str, reading: Reading) -> Result<usize> {
+    let counts = encoders.iter().map(|encoder| Ok(encoder.rows(text, reading)?.0.len()));
     counts.collect::<Result<Vec<_>>>().map(|counts| counts.into_iter().max().unwrap_or(1))
+}
+
+/// The part of a text that no encoder sees.
+pub(super) fn cut_off(encoders: &[TextEncoder], text: &str, reading: Reading) -> Result<Option<String>> {
+    for encoder in encoders {
+        if let (_, Some(rest)) = encoder.rows(text, reading)? {
+            return Ok(Some(rest));
+        }
+    }
+    Ok(None)
 }
 
 /// What the encoders make of a text together, in this many pieces: their states side by side, pieces one after the
 /// other. A text with fewer pieces gets empty ones behind it. The vector of the whole text is that of the first piece.
-///
-/// Returns the part of the text that was cut off, too.
 pub(super) fn embed(
     encoders: &[TextEncoder],
     workers: &mut [Worker<'_>],
     text: &str,
     pieces: usize,
-    long: bool,
-) -> Result<(Embedded, Option<String>)> {
+    reading: Reading,
+) -> Result<Embedded> {
     let width = encoders.iter().map(TextEncoder::width).sum();
     let tokens = encoders.first().map_or(0, TextEncoder::tokens);
     let mut states = vec![0.0; pieces * tokens * width];
-    let (mut pooled, mut cut_off, mut column) = (None, None, 0);
+    let (mut pooled, mut column) = (None, 0);
     for (encoder, worker) in encoders.iter().zip(workers) {
-        let (mut rows, rest) = encoder.rows(text, long)?;
-        cut_off = cut_off.or(rest);
-        let empty = encoder.rows("", false)?.0;
+        let mut rows = encoder.rows(text, reading)?.0;
+        let empty = encoder.rows("", reading)?.0;
         rows.extend(empty.iter().cycle().take(pieces.saturating_sub(rows.len())).cloned());
         for (number, row) in rows.iter().enumerate() {
             let (made, whole) = encoder.run(worker, row)?;
@@ -190,5 +227,28 @@ pub(super) fn embed(
         }
         column += encoder.width();
     }
-    Ok((Embedded { states, tokens: pieces * tokens, width, pooled }, cut_off))
+    Ok(Embedded { states, tokens: pieces * tokens, width, pooled })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::emphasise;
+    use crate::diffusion::prompt::Error;
+
+    #[test]
+    fn weighted_states_keep_their_mean() {
+        // 2 · [1, 3], [1, 2], ½ · [4, 2]: the sum is 14 in place of 13.
+        let mut states = [1.0, 3.0, 1.0, 2.0, 4.0, 2.0];
+        emphasise(&mut states, &[2.0, 1.0, 0.5], 2).unwrap();
+        let factor = 13.0 / 14.0;
+        for (found, expected) in states.iter().zip([2.0, 6.0, 1.0, 2.0, 2.0, 1.0]) {
+            assert!((found - expected * factor).abs() < 1e-6, "{states:?}");
+        }
+    }
+
+    #[test]
+    fn states_that_cancel_each_other_are_refused() {
+        assert_eq!(emphasise(&mut [1.0, 1.0], &[1.0, -1.0], 1), Err(Error::Cancelled));
+        assert_eq!(emphasise(&mut [1.0, 1.0], &[0.0, 0.0], 1), Err(Error::Cancelled));
+    }
 }

@@ -4,25 +4,33 @@
 //! between words, where a word's last token ends in `</w>`. Reference: transformers 5.23,
 //! `models/clip/tokenization_clip.py`.
 
-use std::collections::{BTreeMap, HashMap};
+#[cfg(test)]
+mod any_files;
+mod definition;
+#[cfg(test)]
+mod tests;
+mod whole;
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
-use tokenizers::models::bpe::BPE;
-use tokenizers::normalizers::{Lowercase, NFC, Replace, Sequence as Normalizers, replace::ReplacePattern};
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{AddedToken, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
+use tokenizers::AddedToken;
 
-/// What a word, a digit or a run of punctuation is.
-const PIECES: &str = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
+use super::prompt::Part;
+use definition::{Definition, PIECES};
+
 /// What ends the last token of a word.
 const END_OF_WORD: &str = "</w>";
 const START: &str = "<|startoftext|>";
 const END: &str = "<|endoftext|>";
 /// Longer texts are refused: 10,000 words have fewer bytes.
 const MOST_BYTES: usize = 1 << 18;
+/// Longer files are refused: CLIP's have 3.6 MB.
+const MOST_FILE_BYTES: usize = 8 << 20;
+/// The files of a tokenizer.
+const FILES: [&str; 5] =
+    ["vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
 
 /// A result of this module.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -77,6 +85,15 @@ pub struct Tokens {
     pub ids: Vec<i64>,
     /// The part of the text that did not fit; `None` if all of it did.
     pub cut_off: Option<String>,
+}
+
+/// A row of tokens as a text encoder takes it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    /// The start, the text, the end, and padding.
+    pub(super) ids: Vec<i64>,
+    /// How much each token counts; `None` if all of them count 1.
+    pub(super) weights: Option<Vec<f32>>,
 }
 
 /// `tokenizer_config.json` and `special_tokens_map.json`. Anything else that they say does not change tokens.
@@ -142,12 +159,19 @@ impl Tokenizer {
     /// # Errors
     /// A file is missing, is none of a tokenizer, or lacks a token that every text needs.
     pub fn new<'f>(file: impl Fn(&str) -> Option<&'f [u8]>) -> Result<Self> {
+        for name in FILES {
+            if let Some(found) = file(name).map(<[u8]>::len).filter(|found| *found > MOST_FILE_BYTES) {
+                let problem = format!("the file has {found} bytes; expected at most {MOST_FILE_BYTES}");
+                return Err(Error::File { file: name, problem });
+            }
+        }
         let roles = roles(&file)?;
         let mut inner = match (file("vocab.json"), file("merges.txt"), file("tokenizer.json")) {
-            (Some(vocabulary), Some(merges), _) => clip(vocabulary, merges, roles.unknown.content())?,
-            (_, _, Some(whole)) => whole_tokenizer(whole)?,
+            (Some(vocabulary), Some(merges), _) => of_two_files(vocabulary, merges)?,
+            (_, _, Some(whole)) => whole::read(whole)?,
             _ => return Err(Error::NoVocabulary),
-        };
+        }
+        .tokenizer(roles.unknown.content())?;
         // Special tokens are found in the middle of a text, too.
         let special = [&roles.start, &roles.end, &roles.unknown, &roles.padding];
         for (token, role) in special.into_iter().zip(["start", "end", "unknown token", "padding"]) {
@@ -192,11 +216,42 @@ impl Tokenizer {
         Ok(if pieces.is_empty() { vec![self.framed(&[], length)] } else { pieces })
     }
 
+    /// The rows of tokens that a text encoder of `length` tokens takes for a prompt: as many as it needs if it is
+    /// `long`, else one and the part of the text that did not fit.
+    pub(super) fn rows(&self, parts: &[Part], length: usize, long: bool) -> Result<(Vec<Row>, Option<String>)> {
+        let mut tokens = Vec::new();
+        for Part { text, weight } in parts {
+            tokens.extend(self.ids(text)?.into_iter().map(|id| (id, *weight as f32)));
+        }
+        let room = length.saturating_sub(2);
+        let row = |tokens: &[(u32, f32)]| {
+            let (ids, weights): (Vec<u32>, Vec<f32>) = tokens.iter().copied().unzip();
+            let ids = self.framed(&ids, length);
+            // The start, the end and the padding have their own state.
+            let weighted = weights.iter().any(|weight| *weight != 1.0);
+            let weights = weighted.then(|| {
+                let rest = ids.len() - 1 - weights.len();
+                [1.0].into_iter().chain(weights).chain(std::iter::repeat_n(1.0, rest)).collect()
+            });
+            Row { ids, weights }
+        };
+        if !long {
+            let rest: Vec<u32> = tokens.drain(room.min(tokens.len())..).map(|(id, _)| id).collect();
+            let cut_off = (!rest.is_empty()).then(|| self.text(&rest)).transpose()?;
+            return Ok((vec![row(&tokens)], cut_off));
+        }
+        let rows: Vec<Row> = tokens.chunks(room.max(1)).map(row).collect();
+        Ok((if rows.is_empty() { vec![row(&[])] } else { rows }, None))
+    }
+
+    /// Refuses a text that is too long to be read at all.
+    pub(super) fn check_length(&self, text: &str) -> Result<()> {
+        if text.len() > MOST_BYTES { Err(Error::TooLong { found: text.len() }) } else { Ok(()) }
+    }
+
     /// The tokens of a text and nothing else.
     fn ids(&self, text: &str) -> Result<Vec<u32>> {
-        if text.len() > MOST_BYTES {
-            return Err(Error::TooLong { found: text.len() });
-        }
+        self.check_length(text)?;
         let encoding = self.inner.encode_fast(text, false).map_err(|error| Error::Text(error.to_string()))?;
         Ok(encoding.get_ids().to_vec())
     }
@@ -215,52 +270,25 @@ impl Tokenizer {
     }
 }
 
-/// CLIP's tokenizer with this vocabulary.
-fn clip(vocabulary: &[u8], merges: &[u8], unknown: &str) -> Result<tokenizers::Tokenizer> {
+/// The parts in `vocab.json` and `merges.txt`.
+fn of_two_files(vocabulary: &[u8], merges: &[u8]) -> Result<Definition> {
     let refused = |file| move |problem: String| Error::File { file, problem };
-    let vocabulary: HashMap<String, u32> =
-        serde_json::from_slice(vocabulary).map_err(|error| refused("vocab.json")(error.to_string()))?;
+    let vocabulary = serde_json::from_slice(vocabulary).map_err(|error| refused("vocab.json")(error.to_string()))?;
     let merges = std::str::from_utf8(merges).map_err(|error| refused("merges.txt")(error.to_string()))?;
     // The first line says the version of the format.
     let lines = merges.lines().enumerate().filter(|(number, line)| {
         let about = *number == 0 && line.starts_with("#version");
         !about && !line.is_empty()
     });
-    let pairs = lines.map(|(number, line)| match line.split(' ').collect::<Vec<_>>().as_slice() {
-        [one, other] => Ok(((*one).to_owned(), (*other).to_owned())),
-        _ => Err(refused("merges.txt")(format!("line {}: expected two tokens, found {line:?}", number + 1))),
-    });
-    let pairs = pairs.collect::<Result<Vec<_>>>()?;
-    let model = BPE::builder()
-        .vocab_and_merges(vocabulary.into_iter().collect::<HashMap<_, _, _>>(), pairs)
-        .continuing_subword_prefix(String::new())
-        .end_of_word_suffix(END_OF_WORD.into())
-        .unk_token(unknown.into())
-        .build()
-        .map_err(|error| refused("merges.txt")(error.to_string()))?;
-    let mut inner = tokenizers::Tokenizer::new(model);
-    let built = || -> tokenizers::Result<(Normalizers, PreTokenizers)> {
-        let spaces = Replace::new(ReplacePattern::Regex(r"\s+".into()), " ")?;
-        let normalizers: Vec<NormalizerWrapper> = vec![NFC.into(), spaces.into(), Lowercase.into()];
-        let pieces = Split::new(SplitPattern::Regex(PIECES.into()), SplitDelimiterBehavior::Removed, true)?;
-        let splitting: Vec<PreTokenizerWrapper> = vec![pieces.into(), ByteLevel::new(false, true, true).into()];
-        Ok((Normalizers::new(normalizers), PreTokenizers::new(splitting)))
-    };
-    let (normalizers, splitting) = built().map_err(|error| refused("expressions")(error.to_string()))?;
-    inner
-        .with_normalizer(Some(normalizers))
-        .map_err(|error| refused("normalizer")(error.to_string()))?
-        .with_pre_tokenizer(Some(splitting))
-        .with_decoder(Some(ByteLevel::default()));
-    Ok(inner)
-}
-
-fn whole_tokenizer(bytes: &[u8]) -> Result<tokenizers::Tokenizer> {
-    let refused = |error: tokenizers::Error| Error::File { file: "tokenizer.json", problem: error.to_string() };
-    let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(refused)?;
-    // Length and padding are the encoder's.
-    inner.with_truncation(None).map_err(refused)?.with_padding(None);
-    Ok(inner)
+    let merges = definition::pairs("merges.txt", lines)?;
+    Ok(Definition {
+        file: "vocab.json and merges.txt",
+        vocabulary,
+        merges,
+        pieces: PIECES,
+        unknown: None,
+        added: Vec::new(),
+    })
 }
 
 /// Which tokens are special. Newer configurations list all of them; before, the map counted.
@@ -287,6 +315,3 @@ fn roles<'f>(file: &impl Fn(&str) -> Option<&'f [u8]>) -> Result<Roles> {
         padding: choose(&first.pad_token, &second.pad_token, END),
     })
 }
-
-#[cfg(test)]
-mod tests;

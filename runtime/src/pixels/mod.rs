@@ -76,6 +76,26 @@ impl Pixels {
         Ok(sink.finish()?)
     }
 
+    /// The largest part of the picture in its middle that has the proportions of `of`.
+    pub(crate) fn middle(&self, of: Size) -> Self {
+        let Size { width, height } = self.size;
+        let share = |length: u32, part: u32, whole: u32| {
+            let exact = u64::from(length) * u64::from(part);
+            // Rounded to the nearest pixel.
+            ((exact + u64::from(whole / 2)) / u64::from(whole.max(1))).max(1)
+        };
+        let limited = |length: u64, most: u32| u32::try_from(length).unwrap_or(most).min(most);
+        let size = Size {
+            width: limited(share(height, of.width, of.height), width),
+            height: limited(share(width, of.height, of.width), height),
+        };
+        let (left, top) = ((width - size.width) / 2, (height - size.height) / 2);
+        let row = |row: &[f32]| row[left as usize * self.channels..][..size.width as usize * self.channels].to_vec();
+        let rows = self.samples.chunks_exact((width as usize * self.channels).max(1));
+        let samples = rows.skip(top as usize).take(size.height as usize).flat_map(row).collect();
+        Self { size, channels: self.channels, samples }
+    }
+
     /// What a file of this picture says about it.
     pub fn header(&self, depth: Depth) -> Header {
         let colour = if self.channels == 1 { Colour::Grey } else { Colour::Rgb };
@@ -218,6 +238,27 @@ mod tests {
             values.encode(&pixels, &mut planes);
             assert_eq!(planes, expected);
             assert_eq!(values.decode(&planes, SIZE).unwrap(), pixels);
+        }
+    }
+
+    #[test]
+    fn the_middle_has_the_proportions_that_are_wanted() {
+        let size = |width, height| Size { width, height };
+        let picture = |width: u32, height: u32| {
+            let samples = (0..width * height).map(|index| index as f32).collect();
+            Pixels { size: size(width, height), channels: 1, samples }
+        };
+        assert_eq!(picture(4, 2).middle(size(8, 8)), Pixels { samples: vec![1.0, 2.0, 5.0, 6.0], ..picture(2, 2) });
+        assert_eq!(picture(2, 5).middle(size(1, 1)).samples, [2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(picture(3, 3).middle(size(7, 7)), picture(3, 3));
+        for (from, to, expected) in [
+            (size(81, 70), size(64, 64), size(70, 70)),
+            (size(1, 500), size(64, 64), size(1, 1)),
+            (size(500, 1), size(64, 4096), size(1, 1)),
+            (size(30, 20), size(768, 512), size(30, 20)),
+            (size(7, 7), size(u32::MAX, 1), size(7, 1)),
+        ] {
+            assert_eq!(picture(from.width, from.height).middle(to).size, expected, "{from} to {to}");
         }
     }
 

@@ -16,12 +16,14 @@ fn text(value: &Value) -> &str {
 }
 
 /// The names of the action's inputs and the variables of the job that stand for them.
-const INPUTS: [(&str, &str); 10] = [
+const INPUTS: [(&str, &str); 12] = [
     ("engine", "TILEFORGE_ENGINE"),
     ("pictures", "TILEFORGE_PICTURES"),
     ("results", "TILEFORGE_RESULTS"),
     ("require-signature", "TILEFORGE_REQUIRE_SIGNATURE"),
     ("provider", "TILEFORGE_PROVIDER"),
+    ("expected", "TILEFORGE_EXPECTED"),
+    ("minimum-psnr", "TILEFORGE_MINIMUM_PSNR"),
     ("baseline", "TILEFORGE_BASELINE"),
     ("threshold", "TILEFORGE_THRESHOLD"),
     ("infer-options", "TILEFORGE_INFER_OPTIONS"),
@@ -190,6 +192,43 @@ fn a_folder_is_run_where_it_was_built_for_and_nowhere_else() {
         // No GPU is here: the engine would run on the CPU.
         let _ = given(&for_gpu).failure(3, &["falls back to cpu, because cuda", "--strict"]);
         let _ = given(&work.join("nothing")).failure(1, &["no such folder"]);
+    }
+}
+
+#[test]
+fn pictures_are_compared_with_those_of_an_earlier_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pictures, expected) = (pictures(folder.path()), folder.path().join("expected"));
+    for (name, system) in SYSTEMS {
+        let work = folder.path().join(name);
+        fs::create_dir(&work).unwrap();
+        let with = |expected: &Path, more: &[(&str, &str)]| {
+            let [engine, pictures, expected] = [demo_engine(), &pictures, expected].map(|path| path.to_str().unwrap());
+            let given = [("engine", engine), ("pictures", pictures), ("expected", expected), ("results", "out"), QUICK];
+            system(&work, &[&given[..], more].concat())
+        };
+        let compare =
+            || -> Value { serde_json::from_slice(&fs::read(work.join("out/compare.json")).unwrap()).unwrap() };
+        if !expected.exists() {
+            let _ = with("".as_ref(), &[]).success();
+            assert!(!work.join("out/compare.json").exists());
+            end_to_end::copy_folder(&work.join("out/pictures"), &expected);
+        }
+        let _ = with(&expected, &[]).success();
+        assert_eq!(compare()["files"][0]["maximum"], 0, "{name}");
+
+        // One sample of another level is seen, and a floor decides whether it counts.
+        let changed = work.join("changed");
+        end_to_end::copy_folder(&expected, &changed);
+        let mut picture = image::open(changed.join("a b.png")).unwrap().into_rgb8();
+        picture.get_pixel_mut(3, 5).0[1] ^= 0x40;
+        picture.save(changed.join("a b.png")).unwrap();
+        let _ = with(&changed, &[("minimum-psnr", "40")]).success();
+        let _ = with(&changed, &[("minimum-psnr", "90")]).failure(4, &["a b.png: expected a PSNR of at least 90 dB"]);
+        assert_eq!(compare()["files"][0]["maximum"], 0x40, "{name}");
+        assert!(work.join("out/differences/a b.png").exists());
+        fs::copy(changed.join("a b.png"), changed.join("c.png")).unwrap();
+        let _ = with(&changed, &[]).failure(1, &["lacks c.png"]);
     }
 }
 

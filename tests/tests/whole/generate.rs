@@ -115,10 +115,11 @@ fn other_settings_give_the_pictures_of_diffusers() {
     }
 }
 
-/// The least options, for the golden pipelines.
+/// The least options, for the golden pipelines, with a seed where none is given.
 fn fox(more: &[&str]) -> Vec<String> {
     let least = ["--prompt", "a red fox", "--steps", "2"];
-    least.iter().chain(more).map(|option| (*option).to_owned()).collect()
+    let seed = if more.contains(&"--seed") { &[][..] } else { &["--seed", "0"] };
+    least.iter().chain(seed).chain(more).map(|option| (*option).to_owned()).collect()
 }
 
 fn input(name: &str) -> String {
@@ -175,6 +176,176 @@ fn a_picture_that_was_made_from_another_one_asks_for_it_again() {
     assert!(outcome.stderr.contains("not as the picture was made: the picture to start from"), "{}", outcome.stderr);
     let _ = generate(&engine, &two, &["--from-image".to_owned(), input("picture.png")])
         .failure(2, &["found one without settings"]);
+}
+
+/// A PNG with the settings of another one, changed.
+fn with_settings(from: &Path, to: &Path, change: impl FnOnce(&mut Value)) {
+    let reader = png::Decoder::new(BufReader::new(fs::File::open(from).unwrap())).read_info().unwrap();
+    let text = reader.info().utf8_text.iter().find(|text| text.keyword == "tileforge").unwrap();
+    let mut record: Value = serde_json::from_str(&text.get_text().unwrap()).unwrap();
+    change(&mut record);
+    let mut encoder = png::Encoder::new(fs::File::create(to).unwrap(), 1, 1);
+    encoder.add_itxt_chunk("tileforge".into(), record.to_string()).unwrap();
+    encoder.write_header().unwrap().write_image_data(&[0]).unwrap();
+}
+
+#[test]
+fn settings_of_an_attackers_picture_are_refused_before_memory_is_used() {
+    let work = tempfile::tempdir().unwrap();
+    let [made, hostile, output] = ["made.png", "hostile.png", "out.png"].map(|name| work.path().join(name));
+    let engine = engine("sd");
+    let _ = generate(&engine, &made, &fox(&[])).success();
+    let repeat = ["--from-image", hostile.to_str().unwrap()].map(ToOwned::to_owned);
+    let refused = |key: &'static str, value: Value, code: i32, expected: &[&str]| {
+        with_settings(&made, &hostile, |record| record["settings"][key] = value);
+        let _ = generate(&engine, &output, &repeat).failure(code, expected);
+        assert_eq!(names_in(work.path()), ["hostile.png", "made.png"]);
+    };
+    for count in [1025_u64, 1_000_000_000, 1 << 63, u64::MAX] {
+        refused("count", json!(count), 1, &["count is", "from 1 to 1024"]);
+    }
+    refused("count", json!(0), 1, &["count is 0"]);
+    refused("count", json!(-1), 2, &["its settings cannot be read"]);
+    for steps in [0, 1_000_000_000, u64::MAX] {
+        refused("steps", json!(steps), 1, &["cannot run", "steps"]);
+    }
+    refused("size", json!({ "width": u32::MAX, "height": u32::MAX }), 1, &["multiples of 8"]);
+    refused("size", json!({ "width": 0, "height": 0 }), 1, &["0×0"]);
+    refused("size", json!({ "width": 4_294_967_288_u32, "height": 8 }), 1, &["only of 64×64"]);
+    refused("guidance", json!(1e300), 1, &["guidance is"]);
+    refused("strength", json!(-1e300), 1, &["strength is"]);
+    refused("prompt", json!("((fox)) ".repeat(100_000)), 1, &["800000 bytes", "at most 262144"]);
+    refused("scheduler", json!("x".repeat(1000)), 1, &["unknown sampler"]);
+}
+
+#[test]
+fn a_seed_is_drawn_unless_one_is_given_and_repeats_the_picture() {
+    let work = tempfile::tempdir().unwrap();
+    let [one, two, again, repeated] = ["1.png", "2.png", "3.png", "4.png"].map(|name| work.path().join(name));
+    let engine = engine("sd");
+    let without = ["--prompt", "a red fox", "--steps", "2"].map(ToOwned::to_owned);
+    let said = generate(&engine, &one, &without).success().stdout;
+    let report = generate(&engine, &two, &[&without[..], &["--json".to_owned()]].concat()).success().json();
+    let seed = said.split("seed ").nth(1).unwrap().split(',').next().unwrap().to_owned();
+    assert_ne!(report["settings"]["seed"], json!(seed.parse::<u64>().unwrap()));
+    assert_ne!(bytes(&one), bytes(&two));
+    let _ = generate(&engine, &again, &fox(&["--seed", &seed])).success();
+    let _ = generate(&engine, &repeated, &["--from-image", one.to_str().unwrap()].map(ToOwned::to_owned)).success();
+    assert_eq!((bytes(&again), bytes(&repeated)), (bytes(&one), bytes(&one)));
+}
+
+#[test]
+fn brackets_are_weights_unless_they_are_read_literally() {
+    let work = tempfile::tempdir().unwrap();
+    let sample = |name: &str, engine: &str, options: &[&str]| {
+        let output = work.path().join(format!("{name}.png"));
+        let least = ["--steps", "2", "--seed", "5", "--guidance", "4"];
+        let options: Vec<String> = least.iter().chain(options).map(|option| (*option).to_owned()).collect();
+        let _ = generate(&self::engine(engine), &output, &options).success();
+        output
+    };
+    for engine in ["sd", "xl"] {
+        let plain = samples(&sample("plain", engine, &["--prompt", "a red fox"]));
+        let same = |options: &[&str]| samples(&sample("other", engine, options)) == plain;
+        // Weights of 1 and empty brackets change nothing, and neither do brackets that take each other back.
+        assert!(same(&["--prompt", "a red fox", "--literal-prompt"]), "{engine}");
+        assert!(same(&["--prompt", "(a red fox:1)"]) && same(&["--prompt", "a red fox()"]), "{engine}");
+        let [heavier, lighter, literal, escaped] = [
+            &["--prompt", "a (red:1.4) fox"][..],
+            &["--prompt", "a [red] fox"],
+            &["--prompt", "a (red:1.4) fox", "--literal-prompt"],
+            &["--prompt", r"a \(red:1.4\) fox"],
+        ]
+        .map(|options| samples(&sample("other", engine, options)));
+        for (one, other) in [(&heavier, &plain), (&lighter, &plain), (&heavier, &lighter), (&heavier, &literal)] {
+            assert!(one != other, "{engine}");
+        }
+        assert!(escaped == literal, "{engine}");
+        assert!(!same(&["--prompt", "a red fox", "--negative-prompt", "(blurry:1.3)"]), "{engine}");
+    }
+    // A picture repeats itself with the reading that it was made with; one of a release without weights is literal.
+    let made = sample("literal", "sd", &["--prompt", "a (red) fox", "--literal-prompt"]);
+    let [older, again] = ["older.png", "again.png"].map(|name| work.path().join(name));
+    with_settings(&made, &older, |record| {
+        let settings = record["settings"].as_object_mut().unwrap();
+        assert_eq!(settings.remove("literal_prompt"), Some(json!(true)));
+        settings.remove("fit").unwrap();
+    });
+    for from in [&made, &older] {
+        let options = ["--from-image", from.to_str().unwrap()].map(ToOwned::to_owned);
+        let _ = generate(&engine("sd"), &again, &options).success();
+        assert_eq!(samples(&again), samples(&made));
+    }
+}
+
+#[test]
+fn samplers_of_other_programs_are_classes_with_values() {
+    let work = tempfile::tempdir().unwrap();
+    let [one, other] = ["1.png", "2.png"].map(|name| work.path().join(name));
+    let engine = engine("sd");
+    for (name, class) in [
+        ("euler_a", "EulerAncestralDiscreteScheduler"),
+        ("Euler a", "EulerAncestralDiscreteScheduler"),
+        ("ddim", "DDIMScheduler"),
+    ] {
+        let said = generate(&engine, &one, &fox(&["--scheduler", name])).success().stdout;
+        assert!(said.contains(&format!("2 steps of {class}")), "{said}");
+        let _ = generate(&engine, &other, &fox(&["--scheduler", class])).success();
+        assert_eq!(samples(&one), samples(&other), "{name}");
+    }
+    let six = |name: &str| -> Vec<String> {
+        ["--prompt", "a fox", "--steps", "6", "--seed", "1", "--scheduler", name].map(ToOwned::to_owned).into()
+    };
+    let report =
+        generate(&engine, &one, &[&six("DPM++ 2M Karras")[..], &["--json".to_owned()]].concat()).success().json();
+    assert_eq!(report["scheduler"], "DPMSolverMultistepScheduler");
+    assert_eq!(report["settings"]["scheduler"], "DPM++ 2M Karras");
+    let _ = generate(&engine, &other, &six("dpmpp_2m_karras")).success();
+    assert_eq!(samples(&one), samples(&other));
+    let _ = generate(&engine, &other, &six("dpmpp_2m")).success();
+    assert_ne!(samples(&one), samples(&other));
+    // The name is in the picture.
+    let again = work.path().join("again.png");
+    let _ = generate(&engine, &again, &["--from-image", one.to_str().unwrap()].map(ToOwned::to_owned)).success();
+    assert_eq!(bytes(&again), bytes(&one));
+}
+
+#[test]
+fn a_picture_of_another_size_gets_one_that_the_engine_has() {
+    let work = tempfile::tempdir().unwrap();
+    let [made, cropped, stretched] = ["1.png", "2.png", "3.png"].map(|name| work.path().join(name));
+    let (engine, large) = (engine("sd"), input("large.png"));
+    let options = ["--image", large.as_str(), "--strength", "0.5"];
+    let said = generate(&engine, &made, &fox(&options)).success();
+    let told = "the engine makes no pictures of 81×70: the picture is resized to 64×64";
+    assert!(said.stderr.contains(told) && said.stderr.contains("cropped"), "{}", said.stderr);
+    let with = |output: &Path, more: &[&str]| generate(&engine, output, &fox(&[&options[..], more].concat())).success();
+    let report = with(&cropped, &["--size", "64x64", "--fit", "crop", "--json"]).json();
+    assert_eq!(report["resized"], json!({ "from": { "width": 81, "height": 70 }, "fit": "crop", "asked_for": true }));
+    let _ = with(&stretched, &["--fit", "stretch"]);
+    assert_eq!(samples(&made), samples(&cropped));
+    assert_ne!(samples(&made), samples(&stretched));
+    // Stretching is what diffusers does where the size is asked for, without a word.
+    let said = with(&cropped, &["--size", "64x64"]);
+    assert_eq!(samples(&cropped), samples(&stretched));
+    assert!(!said.stderr.contains("resized"), "{}", said.stderr);
+}
+
+#[test]
+fn what_of_a_prompt_has_no_effect_is_said_before_the_steps() {
+    let work = tempfile::tempdir().unwrap();
+    let output = work.path().join("out.png");
+    let long = format!("{}, a harbour at night", "fox ".repeat(75));
+    let said = generate(&engine("sd"), &output, &fox(&["--negative-prompt", &long])).success().stderr;
+    assert!(
+        said.contains("the negative prompt is too long for the text encoder") && said.contains("harbour"),
+        "{said}"
+    );
+    assert!(said.contains("--long-prompt"), "{said}");
+    // Without guidance, it has no effect anyway.
+    let said =
+        generate(&engine("sd"), &output, &fox(&["--negative-prompt", &long, "--guidance", "1"])).success().stderr;
+    assert!(!said.contains("too long"), "{said}");
 }
 
 #[test]
@@ -274,7 +445,6 @@ fn what_cannot_be_made_is_refused() {
     let (picture, large, mask) = (input("picture.png"), input("large.png"), input("mask.png"));
     refused(&sd, &["--size", "60x64"], 1, &["60×64", "multiples of 8"]);
     refused(&sd, &["--size", "128x128"], 1, &["128×128", "only of 64×64", "--size"]);
-    refused(&sd, &["--image", &large], 1, &["80×64", "only of 64×64"]);
     refused(&sd, &["--image", &large, "--mask", &mask], 1, &["a mask of the picture's size 81×70, found 64×64"]);
     refused(&sd, &["--image", &picture, "--strength", "1.5"], 1, &["strength is 1.5", "from 0 to 1"]);
     refused(&sd, &["--image", &picture, "--strength=-0.5"], 1, &["strength is -0.5"]);
@@ -282,6 +452,14 @@ fn what_cannot_be_made_is_refused() {
     let little = ["--image", &picture, "--strength", "0.1"];
     refused(&sd, &[&little[..], &euler].concat(), 1, &["no step is left of 2"]);
     refused(&sd, &["--scheduler", "FastScheduler"], 1, &["FastScheduler", "PNDMScheduler", "--scheduler"]);
+    refused(&sd, &["--scheduler", "DPM++ SDE"], 1, &["unknown sampler \"DPM++ SDE\"", "DPM++ 2M", "--scheduler"]);
+    refused(&sd, &["--scheduler", "euler_a_karras"], 1, &["\"Euler a\" cannot be combined with Karras"]);
+    let lora = ["--negative-prompt", "blurry <lora:snow:0.8>"];
+    refused(&sd, &lora, 1, &["\"<lora:snow:0.8>\" names weights", "`engine-builder build PIPELINE --lora"]);
+    refused(&sd, &["--negative-prompt", "[a:b:0.5]"], 1, &["changes between the steps", "--literal-prompt"]);
+    refused(&sd, &["--negative-prompt", "(a:1000)"], 1, &["no number from −100 to 100", "\\("]);
+    refused(&sd, &["--negative-prompt", &"(".repeat(100_000)], 1, &["more than 64 open brackets"]);
+    refused(&sd, &["--fit", "crop"], 2, &["--image"]);
     refused(&sd, &["--guidance", "nan"], 1, &["guidance is NaN"]);
     refused(&sd, &["--eta", "2"], 1, &["eta is 2"]);
     refused(&sd, &["--mask", &mask], 2, &["--image"]);
@@ -298,9 +476,11 @@ fn what_cannot_be_made_is_refused() {
 
     // A line of a shell cannot hold so much, but a file can.
     let text = work.path().join("prompt.txt");
-    fs::write(&text, "a red fox ".repeat(100_000)).unwrap();
     let options = ["--prompt-file", text.to_str().unwrap()].map(ToOwned::to_owned);
-    let _ = generate(&sd, &output, &options).failure(1, &["1000000 bytes", "at most 262144"]);
+    for prompt in ["a red fox ", "((red)) fx", "[[[[[[[[[[", r"\(\[\\\]\)"] {
+        fs::write(&text, prompt.repeat(1_000_000 / prompt.len())).unwrap();
+        let _ = generate(&sd, &output, &options).failure(1, &["1000000 bytes", "at most 262144"]);
+    }
     assert_eq!(names_in(work.path()), ["prompt.txt"]);
 }
 

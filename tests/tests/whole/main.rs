@@ -7,6 +7,7 @@ mod bad_input;
 mod batches;
 mod bundle;
 mod ci;
+mod compare;
 mod components;
 mod contributing;
 mod convert;

@@ -36,7 +36,8 @@ fn build(work: &Path, from: &Path, engine: &Path, more: &[&str]) -> Outcome {
 /// The samples of a picture.
 fn picture(engine: &Path) -> Vec<u8> {
     let output = engine.with_extension("png");
-    let options = [&"--prompt", &"a red fox", &"--steps", &"2"].map(|option| option as &dyn AsRef<std::ffi::OsStr>);
+    let options = [&"--prompt", &"a red fox", &"--steps", &"2", &"--seed", &"0"]
+        .map(|option| option as &dyn AsRef<std::ffi::OsStr>);
     let line = words(&[&"generate", &"--engine", &engine, &"--output", &output]);
     let _ = run("runtime", line.into_iter().chain(words(&options))).success();
     image::open(output).unwrap().into_rgb8().into_raw()

@@ -1,9 +1,10 @@
 //! What the user says of the pictures.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 
 use tileforge_image::{Limits, Size};
-use tileforge_runtime::diffusion::{Options, RandomNumbers, Settings};
+use tileforge_runtime::diffusion::{Fit, Options, RandomNumbers, Settings};
 use tileforge_terminal::number;
 
 use super::super::chosen::{Named, Placing, Signed};
@@ -18,9 +19,14 @@ Examples:
   runtime generate --engine engines/sdxl-refiner --prompt \"a red fox\" --image fox.safetensors --denoising-start 0.8 \\
     --output fox.png
   runtime generate --engine engines/sd15 --from-image fox.png --steps 30 --output again.png
+  runtime generate --engine engines/sd15 --prompt \"a (red:1.3) fox, [snow]\" --scheduler \"DPM++ 2M Karras\" \\
+    --output fox.png
 
 The same engine, settings and seed give the same bytes. For the same seed, the picture is that of diffusers' pipelines
-with torch.Generator(\"cpu\"). A PNG holds the settings that it was made with, for --from-image.";
+with torch.Generator(\"cpu\"). A PNG holds the settings that it was made with, for --from-image.
+
+Brackets in texts are weights, as AUTOMATIC1111 reads them: (red) counts 1.1 times, (red:1.3) 1.3 times, [red] 1/1.1
+times. Brackets of the text itself are \\( \\) \\[ \\].";
 
 /// Make pictures from a text: with a diffusion pipeline's engine, from noise, from a picture, or in its masked part.
 #[derive(clap::Args)]
@@ -58,19 +64,21 @@ pub(crate) struct Arguments {
     /// How much the picture's contrast is kept from growing with the guidance, 0 to 1 [default: 0].
     #[arg(long, value_name = "R")]
     guidance_rescale: Option<f64>,
-    /// The seed of the random numbers [default: 0].
+    /// The seed of the random numbers [default: a random one, which is printed and recorded].
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
     /// Whose random numbers: cpu (PyTorch's of the CPU) or philox (PyTorch's of CUDA devices) [default: cpu].
     #[arg(long, value_name = "NAME", value_parser = str::parse::<RandomNumbers>)]
     rng: Option<RandomNumbers>,
-    /// Width and height, one of the engine's [default: those of --image; otherwise the engine's largest].
+    /// Width and height, one of the engine's [default: those of --image, or the nearest that the engine makes; without
+    /// --image the engine's largest].
     #[arg(long, value_name = "WxH", value_parser = str::parse::<Size>)]
     size: Option<Size>,
     /// How many pictures are made together, from one seed, as diffusers' num_images_per_prompt [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     count: Option<u16>,
-    /// The scheduler's class in diffusers, such as EulerDiscreteScheduler [default: the engine's].
+    /// The scheduler's class in diffusers, such as EulerDiscreteScheduler, or a sampler as other programs name it, such
+    /// as euler_a or "DPM++ 2M Karras" [default: the engine's].
     #[arg(long, value_name = "NAME")]
     scheduler: Option<String>,
     /// Noise that DDIMScheduler and TCDScheduler add in each step, 0 to 1 [default: 0].
@@ -80,6 +88,9 @@ pub(crate) struct Arguments {
     /// engine needs a graph for so many tokens.
     #[arg(long)]
     long_prompt: bool,
+    /// Read brackets as a part of the texts, not as weights.
+    #[arg(long)]
+    literal_prompt: bool,
     #[command(flatten)]
     pub(super) sources: Sources,
     #[command(flatten)]
@@ -116,9 +127,13 @@ impl Arguments {
 #[derive(clap::Args)]
 #[command(next_help_heading = "From a picture")]
 pub(super) struct Sources {
-    /// Start from a picture, resized to --size if that is given; or from a latent (.safetensors).
+    /// Start from a picture, resized if it has another size; or from a latent (.safetensors).
     #[arg(long, value_name = "IN")]
     pub(super) image: Option<PathBuf>,
+    /// How a picture of another size is resized: crop (its middle) or stretch [default: stretch to --size, as diffusers;
+    /// crop to a size that the engine has in place of the picture's].
+    #[arg(long, value_name = "HOW", value_parser = str::parse::<Fit>, requires = "image")]
+    fit: Option<Fit>,
     /// Make only the white part of this mask anew: a picture of the size of --image.
     #[arg(long, value_name = "IN", requires = "image")]
     pub(super) mask: Option<PathBuf>,
@@ -167,16 +182,20 @@ impl Arguments {
                 *place = given;
             }
         }
-        set(&mut settings.prompt, self.prompt.clone().or(prompt_of_file));
+        let prompt = self.prompt.clone().or(prompt_of_file);
+        // A prompt that is given is read as this command line says, not as that of the old picture was.
+        settings.literal_prompt = self.literal_prompt || (prompt.is_none() && settings.literal_prompt);
+        set(&mut settings.prompt, prompt);
         set(&mut settings.negative_prompt, self.negative_prompt.clone().map(Some));
         set(&mut settings.steps, self.steps.map(|steps| steps as usize));
         set(&mut settings.guidance, self.guidance);
         set(&mut settings.guidance_rescale, self.guidance_rescale);
         set(&mut settings.strength, self.sources.strength);
         set(&mut settings.eta, self.eta);
-        set(&mut settings.seed, self.seed);
+        set(&mut settings.seed, self.seed.or_else(|| self.from_image.is_none().then(random_seed)));
         set(&mut settings.random_numbers, self.rng);
         set(&mut settings.size, self.size.map(Some));
+        set(&mut settings.fit, self.sources.fit.map(Some));
         set(&mut settings.count, self.count.map(usize::from));
         set(&mut settings.scheduler, self.scheduler.clone().map(Some));
         set(&mut settings.end, self.two_networks.denoising_end);
@@ -186,5 +205,22 @@ impl Arguments {
         settings.long_prompt |= self.long_prompt;
         settings.keep_unmasked |= self.sources.keep_unmasked;
         settings
+    }
+}
+
+/// A seed that no other run has, short enough to be typed again.
+fn random_seed() -> u64 {
+    // The keys of a new state come from the operating system's random numbers.
+    RandomState::new().build_hasher().finish() >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::random_seed;
+
+    #[test]
+    fn seeds_differ_and_are_short() {
+        let seeds: std::collections::BTreeSet<u64> = (0..100).map(|_| random_seed()).collect();
+        assert!(seeds.len() > 95 && seeds.iter().all(|seed| *seed <= u64::from(u32::MAX)), "{seeds:?}");
     }
 }

@@ -12,7 +12,7 @@ use tileforge_engine::digest::{sha256, sha256_file};
 use tileforge_files::{TEXT_MAXIMUM_BYTES, outputs};
 use tileforge_image::{Depth, Format, ImageReader, ImageWriter, Limits};
 use tileforge_runtime::autoencoder::Latent;
-use tileforge_runtime::diffusion::{Generated, Generator, Kind, Request, Settings, Start, Statistics};
+use tileforge_runtime::diffusion::{CutOff, Generated, Generator, Kind, Request, Settings, Start, Statistics};
 use tileforge_runtime::executor::{Executor, Handle};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
@@ -43,13 +43,16 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let settings = &record.settings;
     let outputs = names(&arguments.output, settings.count);
     check_outputs(arguments, &outputs)?;
+    for CutOff { of, rest } in generator.cut_off(settings)? {
+        let rest = shortened(&rest);
+        tracing::warn!(
+            "the {of} is too long for the text encoder, so its end has no effect (see --long-prompt): {rest}"
+        );
+    }
 
     let executor = Executor::new(generator, 1)?;
     let handle = executor.submit(request(arguments, settings.clone()), &stopped_by_signals())?;
     let Generated { pictures, latents, statistics } = wait(&handle)?;
-    for rest in &statistics.cut_off {
-        tracing::warn!("the text is too long for the text encoder and was cut off (see --long-prompt): {rest}");
-    }
     if is_latent(&arguments.output) {
         outputs.iter().zip(&latents).try_for_each(|(output, latent)| latent.write(output))?;
     } else {
@@ -96,6 +99,8 @@ fn record_for(
     };
     let prompt_of_file = arguments.prompt_file.as_deref().map(read).transpose()?;
     let mut settings = arguments.over(old.map_or(defaults, |old| old.settings.clone()), prompt_of_file);
+    // Before anything is made as often as they say.
+    settings.check().map_err(Error::from)?;
     settings.scheduler = Some(settings.scheduler.unwrap_or_else(|| generator.scheduler().into()));
     let digest = |path: &Option<PathBuf>| path.as_deref().map(|path| Ok(sha256_file(path)?.sha256)).transpose();
     let manifest = serde_json::to_vec(pipeline.manifest()).map_err(|_| unwritten())?;
@@ -129,6 +134,13 @@ fn record_for(
 /// Numbers that have no form in JSON, which the library has refused before.
 fn unwritten() -> Failure {
     Error::Internal("generate".into()).into()
+}
+
+/// A text for a message.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 400;
+    let shown: String = text.chars().take(MOST).collect();
+    if shown.len() < text.len() { format!("{shown}… ({} characters)", text.chars().count()) } else { shown }
 }
 
 /// The names of the results: numbered if there are several.

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::class::Class;
 use super::error::{Error, Result};
 use super::keys::KEYS;
+use super::samplers;
 
 /// The most bytes of a file. The longest published ones list 1000 betas.
 const MOST_BYTES: u64 = 1 << 20;
@@ -40,12 +41,27 @@ impl Config {
         Self::parse(&text)
     }
 
+    /// Takes the bytes of a file.
+    ///
+    /// # Errors
+    /// Those of [`Config::parse`].
+    pub fn parse_bytes(bytes: &[u8]) -> Result<Self> {
+        // Before a copy is made of something that is no configuration.
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(Error::Long { found: bytes.len(), most: MOST_BYTES });
+        }
+        Self::parse(&String::from_utf8_lossy(bytes))
+    }
+
     /// Takes the text of a file.
     ///
     /// # Errors
-    /// The text is no JSON object, names no class or an unknown one, or has a key that no scheduler of diffusers has.
+    /// The text is larger than 1 MiB or no JSON object, names no class or an unknown one, or has a key that no scheduler of diffusers has.
     /// Values are checked when a scheduler is made.
     pub fn parse(text: &str) -> Result<Self> {
+        if text.len() as u64 > MOST_BYTES {
+            return Err(Error::Long { found: text.len(), most: MOST_BYTES });
+        }
         let mut values: Map<String, Value> = serde_json::from_str(&quote_infinity(text))?;
         let class = match values.remove("_class_name") {
             Some(Value::String(class)) => class,
@@ -66,8 +82,24 @@ impl Config {
     ///
     /// # Errors
     /// There is no such class.
-    pub fn with_class(mut self, class: &str) -> Result<Self> {
-        let class = Class::named(class)?;
+    pub fn with_class(self, class: &str) -> Result<Self> {
+        Ok(self.of_kind(Class::named(class)?))
+    }
+
+    /// The same values for another class, or for a sampler by the name that other programs have for it: "Euler a",
+    /// `dpmpp_2m_karras`.
+    ///
+    /// # Errors
+    /// There is no such class and no such sampler.
+    pub fn with_name(self, name: &str) -> Result<Self> {
+        if name.ends_with("Scheduler") { self.with_class(name) } else { samplers::apply(self, name) }
+    }
+
+    pub(super) fn set(&mut self, key: &'static str, value: impl Into<Value>) {
+        self.values.insert(key.into(), value.into());
+    }
+
+    pub(super) fn of_kind(mut self, class: Class) -> Self {
         // diffusers drops values that the old class has and the new one has not. Some classes use these two
         // nevertheless, if they find them.
         let has_bounds = |class| matches!(class, Class::EulerDiscrete | Class::UniPcMultistep);
@@ -76,7 +108,7 @@ impl Config {
             self.values.shift_remove("sigma_max");
         }
         self.class = class;
-        Ok(self)
+        self
     }
 
     /// The name of the class in diffusers.
@@ -134,12 +166,13 @@ impl Config {
         }
     }
 
-    /// A whole number between two others, both included.
+    /// A whole number between two others, both included. The default is checked, too: the limits of some keys are
+    /// values of others.
     pub(super) fn count(&self, key: &'static str, default: usize, least: usize, most: usize) -> Result<usize> {
-        let Some(value) = self.get(key) else { return Ok(default) };
+        let value = self.get(key).cloned().unwrap_or_else(|| default.into());
         let found = value.as_u64().and_then(|found| usize::try_from(found).ok());
         let found = found.filter(|found| (least..=most).contains(found));
-        found.ok_or_else(|| self.wrong(key, value, format!("a whole number from {least} to {most}")))
+        found.ok_or_else(|| self.wrong(key, &value, format!("a whole number from {least} to {most}")))
     }
 
     pub(super) fn flag(&self, key: &'static str, default: bool) -> Result<bool> {

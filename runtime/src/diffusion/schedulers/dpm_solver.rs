@@ -85,6 +85,9 @@ fn schedule(config: &Config, timesteps: &Timesteps, all: &[f64]) -> Result<(Vec<
     // λ, half of the logarithm of the signal-to-noise ratio, is −ln(σ) and descends with the timestep.
     let least = config.number("lambda_min_clipped")?.unwrap_or(f64::NEG_INFINITY);
     let last = all.partition_point(|sigma| -sigma.ln() >= least);
+    if last == 0 {
+        return Err(config.conflict("lambda_min_clipped leaves no timestep of the training; choose a lower one"));
+    }
     let (largest, smallest) = bounds(config)?;
     let (largest, smallest) = (largest.unwrap_or(all[all.len() - 1]), smallest.unwrap_or(all[0]));
     let lu = config.flag("use_lu_lambdas", false)?;

@@ -25,6 +25,14 @@ pub enum Error {
         /// The most bytes.
         most: u64,
     },
+    /// The text is too long for a configuration.
+    #[error("the scheduler's configuration has {found} bytes; expected at most {most}")]
+    Long {
+        /// Its bytes.
+        found: usize,
+        /// The most bytes.
+        most: u64,
+    },
     /// The text is no JSON object.
     #[error("the scheduler's configuration is no JSON object")]
     Json(#[from] serde_json::Error),
@@ -35,6 +43,25 @@ pub enum Error {
         found: String,
         /// What there is.
         known: Vec<&'static str>,
+    },
+    /// There is no sampler of this name here.
+    #[error("unknown sampler {found:?}; expected one of {}, or one of the classes {}", known.join(", "),
+        classes.join(", "))]
+    Sampler {
+        /// What was asked for.
+        found: String,
+        /// The samplers that there are.
+        known: Vec<&'static str>,
+        /// The classes that there are.
+        classes: Vec<&'static str>,
+    },
+    /// The sampler has no such spread of noise levels.
+    #[error("the sampler {sampler:?} cannot be combined with {spread}")]
+    SamplerSpread {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The spread's name.
+        spread: &'static str,
     },
     /// No scheduler of diffusers has such a key.
     #[error("unknown key {key:?} in the scheduler's configuration{}; remove it if it has no meaning",
@@ -106,6 +133,21 @@ pub enum Error {
     Finished {
         /// How many there were.
         evaluations: usize,
+    },
+    /// The configuration's values lead to timesteps or noise levels that are infinite or NaN.
+    #[error(
+        "{class}: the configuration gives noise levels that are infinite or NaN; check sigma_max, sigma_min and \
+        the betas"
+    )]
+    NoNumbers {
+        /// The class.
+        class: String,
+    },
+    /// A step gave a sample that is infinite or NaN.
+    #[error("step {evaluation} of the scheduler gave values that are infinite or NaN; check its configuration")]
+    NotFinite {
+        /// The evaluation of the network, from 1.
+        evaluation: usize,
     },
     /// Tensors of different lengths.
     #[error("{what} has {found} values; expected {expected}")]

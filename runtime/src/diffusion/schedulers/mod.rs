@@ -21,6 +21,8 @@
 //! # Ok(()) }
 //! ```
 
+#[cfg(test)]
+mod any_config;
 mod class;
 mod config;
 mod ddim;
@@ -36,6 +38,7 @@ mod options;
 mod pndm;
 mod prediction;
 mod registry;
+mod samplers;
 mod schedule;
 mod scheduler;
 mod sigma_schedule;

@@ -5,6 +5,7 @@ use super::error::{Error, Result};
 use super::options::Options;
 use super::prediction::{Mixture, Prediction};
 use super::registry;
+use super::schedule::Schedule;
 use super::solver::Solver;
 use crate::diffusion::random::Noise;
 
@@ -37,6 +38,9 @@ impl Config {
             }
         }
         let solver = registry::solver(self, options)?;
+        if !has_numbers(solver.schedule()) {
+            return Err(Error::NoNumbers { class: self.class().into() });
+        }
 
         let train = self.train_timesteps()? as f64;
         let first = match options.start {
@@ -57,6 +61,15 @@ impl Config {
         }
         Ok(Scheduler { solver, prediction: Prediction::new(self)?, first, next: first, end })
     }
+}
+
+/// Whether everything that a run takes from its schedule is finite.
+fn has_numbers(schedule: &dyn Schedule) -> bool {
+    let at = |(evaluation, timestep): (usize, &f64)| {
+        let (kept, added) = schedule.shares(evaluation);
+        [*timestep, kept, added, schedule.input_divisor(evaluation)].iter().all(|value| value.is_finite())
+    };
+    schedule.initial_deviation().is_finite() && schedule.timesteps().iter().enumerate().all(at)
 }
 
 /// The first evaluation below a timestep. A step of two evaluations is not cut in its middle.
@@ -88,22 +101,31 @@ impl Scheduler {
     /// What the network takes in the next evaluation.
     ///
     /// # Errors
-    /// All steps were made.
+    /// All steps were made, or a value is beyond those of 32-bit floats.
     pub fn model_input(&self, sample: &[f64]) -> Result<Vec<f32>> {
-        let divisor = self.solver.schedule().input_divisor(self.evaluation()?);
-        Ok(sample.iter().map(|value| (value / divisor) as f32).collect())
+        let evaluation = self.evaluation()?;
+        let divisor = self.solver.schedule().input_divisor(evaluation);
+        let input: Vec<f32> = sample.iter().map(|value| (value / divisor) as f32).collect();
+        if input.iter().all(|value| value.is_finite()) { Ok(input) } else { Err(self.not_finite(evaluation)) }
     }
 
     /// Makes the next sample from the network's output. Methods with noise draw it here, as one tensor.
     ///
     /// # Errors
-    /// All steps were made, or the lengths differ.
+    /// All steps were made, the lengths differ, or the sample would be infinite or NaN.
     pub fn step(&mut self, output: &[f32], sample: &mut [f64], noise: &mut dyn Noise) -> Result<()> {
         let evaluation = self.evaluation()?;
         same_length("the network's output", output.len(), sample.len())?;
         self.solver.step(evaluation, output, sample, noise);
+        if !sample.iter().all(|value| value.is_finite()) {
+            return Err(self.not_finite(evaluation));
+        }
         self.next += 1;
         Ok(())
+    }
+
+    fn not_finite(&self, evaluation: usize) -> Error {
+        Error::NotFinite { evaluation: evaluation - self.first + 1 }
     }
 
     /// The picture that the network sees in a sample, by its output for the next evaluation.

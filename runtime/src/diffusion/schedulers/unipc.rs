@@ -1,7 +1,7 @@
 //! UniPC: a multistep predictor, and a corrector that uses the next evaluation (Zhao and others 2023,
 //! <https://arxiv.org/abs/2302.04867>).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::config::Config;
 use super::error::Result;
@@ -29,7 +29,7 @@ struct UniPc {
     order: usize,
     lower_order_final: bool,
     /// Steps that are not corrected.
-    uncorrected: Vec<usize>,
+    uncorrected: BTreeSet<usize>,
     /// The last predictions, the latest first.
     predictions: VecDeque<Vec<f64>>,
     /// The sample that the last step started from, and its order.

@@ -32,9 +32,9 @@ struct Long {
     sha256: String,
 }
 
-type Files = BTreeMap<String, Vec<u8>>;
+pub(super) type Files = BTreeMap<String, Vec<u8>>;
 
-fn files(case: &str) -> Files {
+pub(super) fn files(case: &str) -> Files {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden-tokenizer").join(case);
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let read = |path: std::path::PathBuf| {
@@ -43,7 +43,7 @@ fn files(case: &str) -> Files {
     entries.map(|entry| read(entry.unwrap().path())).collect()
 }
 
-fn tokenizer(files: &Files) -> super::Result<Tokenizer> {
+pub(super) fn tokenizer(files: &Files) -> super::Result<Tokenizer> {
     Tokenizer::new(|name| files.get(name).map(Vec::as_slice))
 }
 
