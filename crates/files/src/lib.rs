@@ -5,6 +5,7 @@
 //! | [`open`], [`open_in`], [`read`], [`read_text`] | open regular files only, never wait, and read with a limit |
 //! | [`link_or_copy`] | gives a file a second name |
 //! | [`is_plain`] | says whether a name that comes out of a file stays in its folder |
+//! | [`installation`] | says where files are that came with the program |
 //! | [`outputs`] | refuses to write over an input, for all programs |
 //! | [`unfinished`] | makes files and folders under temporary names, and removes those that killed programs left |
 //! | [`owner`] | says whether somebody else can change a file |
@@ -15,6 +16,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub mod installation;
 mod link;
 mod name;
 mod open;

@@ -13,7 +13,9 @@
 //! | [`Progress`] | how far long work is: a bar on a terminal, a line now and then elsewhere |
 //! | [`print_completions`], [`print_manual`] | completions for a shell, manual pages |
 //! | [`number`] | a parser for finite numbers in a range |
+//! | [`counted`] | "1 tile", "3 tiles" |
 //! | [`cache_folder`] | where to keep what can be made again |
+//! | [`engine_folders`] | where engines are looked for by name |
 
 /// The examples of the README are compiled with the tests.
 #[cfg(doctest)]
@@ -24,6 +26,8 @@ mod bus_error;
 mod cache;
 mod chain;
 mod completions;
+mod counted;
+mod data;
 mod end;
 mod exit;
 mod lines;
@@ -42,6 +46,8 @@ pub use cache::cache_folder;
 pub use chain::{chain, chain_with};
 pub use clap_complete::Shell;
 pub use completions::print_completions;
+pub use counted::{counted, counted_as};
+pub use data::{data_folder, engine_folders};
 pub use end::{Failure, end};
 pub use exit::Exit;
 pub use log::start_log;

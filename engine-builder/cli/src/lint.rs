@@ -1,7 +1,7 @@
 //! `engine-builder lint`: would TensorRT take this graph?
 
 use super::talk::Shown;
-use super::{CommandResult, build::plan_program, environment, result, result_json};
+use super::{CommandResult, Libraries, result, result_json};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -35,11 +35,11 @@ fn targets() -> impl TypedValueParser<Value = Target> {
     PossibleValuesParser::new(Target::ALL.map(Target::name)).try_map(|name| name.parse::<Target>())
 }
 
-pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResult {
+pub(super) fn run(arguments: &Arguments, libraries: &Libraries) -> CommandResult {
     let path = &arguments.model;
     let model = tileforge_graph::load(path)?;
     let report = match arguments.target {
-        Target::TensorRtRtx => by_builder(&model, &arguments.capability, ort_lib)?,
+        Target::TensorRtRtx => by_builder(&model, &arguments.capability, libraries)?,
         table => lint(&model, table),
     };
     if arguments.json {
@@ -58,10 +58,10 @@ pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResul
 fn by_builder(
     model: &Model,
     capabilities: &[ComputeCapability],
-    ort_lib: Option<&Path>,
+    libraries: &Libraries,
 ) -> Result<Report, super::Failure> {
-    let environment = environment(ort_lib)?;
-    let builder = PlanBuilder::beside(environment.library(), &plan_program()?).map_err(Error::Plan)?;
+    let environment = libraries.environment()?;
+    let builder = PlanBuilder::beside(environment.library(), &libraries.plan_program()?).map_err(Error::Plan)?;
     let scratch = tempfile::tempdir().map_err(|source| Error::File {
         path: std::env::temp_dir(),
         action: "create a folder in",

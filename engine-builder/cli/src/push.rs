@@ -1,6 +1,6 @@
 //! `engine-builder push`: engines into a registry.
 
-use super::{CommandResult, Failure, result, result_json};
+use super::{CommandResult, Failure, named, result, result_json};
 use std::env;
 use std::path::PathBuf;
 use tileforge_engine::Source;
@@ -24,7 +24,7 @@ authority's: in certs.d/HOST:PORT/ca.crt of Podman or Docker, in the system's st
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
-    /// Engine directories, one for each profile and precision
+    /// Engines' directories, one for each profile and precision, or names: each stands for its engines of all profiles
     #[arg(value_name = "ENGINE", required = true, num_args = 1..)]
     engines: Vec<PathBuf>,
     /// Where they go: oci://HOST/NAME:TAG, or oci://HOST:PORT/NAME:TAG; without a tag, latest
@@ -42,7 +42,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> CommandResult {
-    let engines = arguments.engines.iter().map(|engine| Source::open(engine)).collect::<Result<Vec<_>, _>>()?;
+    let engines = named::engines(&arguments.engines)?.iter().map(|engine| Source::open(engine)).collect::<Result<Vec<_>, _>>()?;
     let credentials = Credentials::from_variables(|name| env::var_os(name));
     let authorities = Authorities::from_variables(|name| env::var_os(name));
     let registry = Registry::new(&arguments.reference, Purpose::Push, credentials, &authorities, arguments.plain_http);

@@ -28,8 +28,8 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
     (
         "engine-builder-cli",
         &[
-            "contract", "engine", "engine-builder", "exporter", "graph", "image", "registry", "session", "tensorrt",
-            "terminal",
+            "contract", "engine", "engine-builder", "exporter", "files", "graph", "image", "registry", "session",
+            "tensorrt", "terminal",
         ],
     ),
     ("runtime", &["contract", "engine", "files", "image", "session"]),

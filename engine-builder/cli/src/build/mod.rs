@@ -6,7 +6,7 @@ pub(super) mod rebuild;
 mod recipe;
 
 use super::talk::Shown;
-use super::{CommandResult, Failure, environment, models};
+use super::{CommandResult, Failure, Libraries, models, named};
 use input::{Input, Made};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -35,9 +35,9 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// A checkpoint (.safetensors, .pth, .pt, .ckpt, .bin, the .index.json of a sharded one, or a folder with any of
-    /// them and its config.json), a diffusion pipeline (a folder with model_index.json, or one file with --config), an
-    /// exported graph (.onnx) or a model file (.yaml)
+    /// The name of a model that `engine-builder models` lists, or a path: a checkpoint (.safetensors, .pth, .pt, .ckpt,
+    /// .bin, the .index.json of a sharded one, or a folder with any of them and its config.json), a diffusion pipeline
+    /// (a folder with model_index.json, or one file with --config), an exported graph (.onnx) or a model file (.yaml)
     model: PathBuf,
     /// The one graph to build, where there are several: vae_encoder or vae_decoder of a checkpoint, or one that the
     /// model file names [default: all, each of which is a part of the engine]
@@ -59,8 +59,9 @@ pub(super) struct Arguments {
     set: Vec<(String, String)>,
     #[command(flatten)]
     diffusion: DiffusionArguments,
-    /// Names that `engine-builder profiles` lists, or paths of .yaml files; several with commas, or `all`
-    #[arg(long, value_delimiter = ',', required = true)]
+    /// Names that `engine-builder profiles` lists, or paths of .yaml files; several with commas, or `all` [default: that
+    /// of this machine, as `engine-builder profiles --here` says]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     profile: Vec<String>,
     /// Another precision than the profile's: fp32, fp16, bf16, int8 or fp8. With int8 for CPUs, a diffusion pipeline's
     /// text encoders and the encoder of its autoencoder stay in fp32
@@ -96,11 +97,16 @@ pub(super) struct Arguments {
     #[arg(long)]
     sensitivity: bool,
     /// Where the engine directory goes; `{profile}` in it stands for the profile's name, and several profiles need it
+    /// [default: engines/{profile}/NAME, with the model's name, --component and --precision]
     #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
-    /// Fail with exit code 3 if the engine cannot be compiled here, instead of building a portable one
+    output: Option<PathBuf>,
+    /// Fail with exit code 3 if the engine cannot be compiled here, instead of building a portable one. An engine of
+    /// plans for RTX GPUs needs no GPU to be compiled, so without its plans it always fails, but for --portable
     #[arg(long)]
     require_compiled: bool,
+    /// Build an engine for RTX GPUs without plans where NVIDIA's builder is missing: CUDA and the CPU run it
+    #[arg(long, conflicts_with = "require_compiled")]
+    portable: bool,
     /// How many engines to build at the same time, or of one engine, plans for RTX GPUs. NVIDIA's builder takes about
     /// three times the memory of the weights for each
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -119,6 +125,24 @@ impl Arguments {
     fn hyperparameters(&self) -> BTreeMap<String, String> {
         let chunk = self.chunk.iter().map(|chunk| ("chunk".to_owned(), chunk.clone()));
         self.set.iter().cloned().chain(chunk).collect()
+    }
+
+    /// Where the engine goes without `--output`: engines are looked for there by their names.
+    fn default_output(&self) -> Result<PathBuf, Failure> {
+        let whole = self.model.canonicalize().map_err(|source| Error::File {
+            path: self.model.clone(),
+            action: "find",
+            source,
+        })?;
+        let name = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
+        let name = name.and_then(|name| name.to_str()).map(|name| name.strip_suffix(".safetensors.index").unwrap_or(name));
+        let Some(name) = name.filter(|name| tileforge_files::is_plain(name) && !name.starts_with('.')) else {
+            let problem = format!("{}: it has no name for its engine; give one with --output", self.model.display());
+            return Err(Failure::Usage(problem));
+        };
+        let component = self.component.as_ref().map_or(String::new(), |component| format!("-{component}"));
+        let precision = self.precision.map_or(String::new(), |precision| format!("-{precision}"));
+        Ok(Path::new(ENGINES).join(PROFILE).join(format!("{name}{component}{precision}")))
     }
 }
 
@@ -160,29 +184,38 @@ impl DiffusionArguments {
 /// What stands for the profile's name in the engine's path.
 const PROFILE: &str = "{profile}";
 
+/// The folder below the current one where engines are looked for by name.
+const ENGINES: &str = "engines";
+
 /// Tiles that are measured unless somebody asks for another number.
 const CALIBRATION_TILES: u32 = 32;
 
-pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResult {
-    build_checked(arguments, ort_lib, |_| Ok(()))
+pub(super) fn run(mut arguments: Arguments, libraries: &Libraries) -> CommandResult {
+    arguments.model = named::model(&arguments.model)?;
+    if arguments.profile.is_empty() {
+        let here = profile::here()?;
+        report(&format!("profile {}: {}", here.name, here.reason));
+        arguments.profile.push(here.name);
+    }
+    build_checked(&arguments, libraries, |_| Ok(()))
 }
 
 /// Builds engines after `check` has agreed to what they are made of.
 fn build_checked(
     arguments: &Arguments,
-    ort_lib: Option<&Path>,
+    libraries: &Libraries,
     check: impl FnOnce(&Recipe) -> CommandResult,
 ) -> CommandResult {
-    let output = arguments.output.to_string_lossy().into_owned();
+    let output = arguments.output.clone().map_or_else(|| arguments.default_output(), Ok)?;
     let names = match arguments.profile.as_slice() {
         [name] if name == "all" => profile::names(),
         names => names.to_vec(),
     };
-    if names.len() > 1 && !output.contains(PROFILE) {
+    if names.len() > 1 && !output.to_string_lossy().contains(PROFILE) {
         let problem = "several profiles need `{profile}` in --output, as in 'engines/{profile}/compact-x4'";
         return Err(Failure::Usage(problem.into()));
     }
-    let environment = environment(ort_lib)?;
+    let environment = libraries.environment()?;
     let model = is_model_file(&arguments.model).then(|| ModelFile::read(&arguments.model)).transpose()?;
     let mut profiles = names.iter().map(|name| Profile::read(name)).collect::<Result<Vec<_>, _>>()?;
     let recorded =
@@ -191,11 +224,13 @@ fn build_checked(
     if let Some(precision) = arguments.precision {
         profiles.iter_mut().try_for_each(|profile| profile.set_precision(precision))?;
     }
-    let program = Some(plan_program()?);
-    if arguments.require_compiled {
-        let required = |profile| portable::require_compiled(&environment, profile, program.as_ref());
-        profiles.iter().try_for_each(required)?;
-    }
+    let program = Some(libraries.plan_program()?);
+    let required = match (arguments.require_compiled, arguments.portable) {
+        (true, _) => portable::require_compiled,
+        (false, true) => |_: &_, _: &_, _: Option<&_>| Ok(()),
+        (false, false) => portable::require_plans,
+    };
+    profiles.iter().try_for_each(|profile| required(&environment, profile, program.as_ref()))?;
     let component = arguments.component.as_deref();
     let mut options = SourceOptions {
         task: None,
@@ -229,7 +264,7 @@ fn build_checked(
     };
     let targets = profiles.iter().zip(recorded).map(target).collect::<Result<Vec<_>, _>>()?;
     let jobs = usize::from(arguments.jobs);
-    let work = Work { arguments, environment: &environment, input: &input, program };
+    let work = Work { arguments, environment: &environment, input: &input, program, output: &output };
     if let [target] = targets.as_slice() {
         let shown = Shown::default();
         let built = work.build(target, jobs, &shown);
@@ -309,6 +344,8 @@ struct Work<'w> {
     environment: &'w Environment,
     input: &'w Input<'w>,
     program: Option<PlanProgram>,
+    /// Where engines go, with [`PROFILE`] in it.
+    output: &'w Path,
 }
 
 /// An engine of either kind that was built.
@@ -321,11 +358,10 @@ impl Work<'_> {
     /// Builds the engine for one profile.
     fn build(&self, target: &Target, jobs: usize, progress: &dyn Progress) -> Result<Outcome, Failure> {
         let plans = Plans { program: self.program.clone(), jobs };
-        let output = &self.arguments.output;
         // A path without the placeholder need not be UTF-8.
-        let directory = match output.to_str() {
+        let directory = match self.output.to_str() {
             Some(output) => PathBuf::from(output.replace(PROFILE, &target.stated.name)),
-            None => output.clone(),
+            None => self.output.to_owned(),
         };
         let mut orders = BTreeMap::new();
         for ((part, made), profile) in self.input.all().into_iter().zip(&target.profiles) {
@@ -416,16 +452,6 @@ impl Work<'_> {
             Some(first) => Err(Failure::Partly { failed: exits.len(), of: targets.len(), exit: *first }),
         }
     }
-}
-
-/// How this program starts itself to build one plan.
-pub(super) fn plan_program() -> Result<PlanProgram, Failure> {
-    let program = std::env::current_exe().map_err(|source| Error::File {
-        path: "engine-builder".into(),
-        action: "find the program itself",
-        source,
-    })?;
-    Ok(PlanProgram { program, arguments: vec!["build-plan".into()] })
 }
 
 /// `NAME=VALUE`.

@@ -1,13 +1,12 @@
 //! What `engine-builder build` says about an engine that it built.
 
-use super::super::{CommandResult, advice, result, result_json};
+use super::super::{CommandResult, result, result_json};
 use super::{Arguments, Input, Outcome};
 use std::collections::BTreeMap;
 use tileforge_contract::Upscale;
 use tileforge_engine::manifest::{FileDigest, Gate, LeftOut, Manifest};
 use tileforge_engine::share::share_files;
 use tileforge_engine::{Diffusion, PipelineManifest};
-use tileforge_engine_builder::portable::NotCompiled;
 use tileforge_engine_builder::rtx::PlanReport;
 use tileforge_engine_builder::{Built, BuiltPipeline, Picture, Sensitivity, figure};
 use tileforge_terminal::report;
@@ -75,12 +74,7 @@ fn tell_engine(name: &str, built: &Built) {
         report(&format!("  {}", plan_line(plan)));
     }
     if let Some(reason) = &built.portable {
-        let advice = match reason {
-            NotCompiled::NoBuilder(error) => advice::missing_builder(error),
-            NotCompiled::Here(_) => None,
-        };
-        let advice = advice.map_or(String::new(), |advice| format!("; {advice}"));
-        report(&format!("  portable, not compiled for its GPU: {reason}{advice}"));
+        report(&format!("  portable, not compiled for its GPU: {reason}"));
     }
 }
 

@@ -90,7 +90,7 @@ struct Ready {
 impl Ready {
     fn open(ladder: &Ladder, contract: &Contract, graph: &Graph, stream: usize) -> Result<Self> {
         let session = ladder.session(graph, stream)?;
-        let mut bound = session.bind_contract(contract)?;
+        let mut bound = session.bind_graph(contract, graph)?;
         let buffers = session.buffers()?;
         for input in contract.inputs.iter().filter(|input| !matches!(input.meaning, Meaning::Carried { .. })) {
             let shape = graph.inputs.get(&input.name).ok_or_else(|| Error::Internal("bench".into()))?;
