@@ -7,11 +7,12 @@
 //! | [`start_log`] | shows warnings, or what `RUST_LOG` asks for |
 //! | [`print()`], [`print_json`], [`report`] | a result, a result for machines, a message |
 //! | [`chain`] | an error with its causes, and with what the user can do |
-//! | [`Exit`] | the exit codes of all programs, and their help text |
+//! | [`Exit`] | the exit codes of all programs, and what help says about them |
 //! | [`Failure`], [`end`] | why a command failed, and how that ends the program |
 //! | [`explain_bus_errors`] | names the file that was cut while it was mapped |
 //! | [`Progress`] | how far long work is: a bar on a terminal, a line now and then elsewhere |
 //! | [`print_completions`], [`print_manual`] | completions for a shell, manual pages |
+//! | [`RequiredSignature`] | the option `--require-signature` |
 //! | [`number`] | a parser for finite numbers in a range |
 //! | [`counted`] | "1 tile", "3 tiles" |
 //! | [`cache_folder`] | where to keep what can be made again |
@@ -36,6 +37,7 @@ mod manual;
 mod number;
 mod output;
 mod progress;
+mod signature;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod unit;
@@ -55,4 +57,5 @@ pub use manual::print_manual;
 pub use number::number;
 pub use output::{PrintError, print, print_json, report};
 pub use progress::Progress;
+pub use signature::RequiredSignature;
 pub use unit::Unit;

@@ -6,7 +6,7 @@ use tileforge_engine::diff::diff as differences_of;
 use tileforge_engine::share::share_files;
 use tileforge_engine::{Bundle, PublicKey, archive, signature};
 use tileforge_engine_builder::{check_weights, model_package};
-use tileforge_terminal::report;
+use tileforge_terminal::{RequiredSignature, report};
 
 /// Write an engine directory as one tar file, or engines of one model as a model package of ONNX Runtime. The same
 /// engines give the same bytes.
@@ -44,9 +44,8 @@ pub(super) struct UnpackArguments {
     /// Where the engine directory goes
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Refuse the engine unless it is signed with this key; the signature is checked before anything else is read
-    #[arg(long, value_name = "KEY")]
-    require_signature: Option<PathBuf>,
+    #[command(flatten)]
+    signed: RequiredSignature,
     /// Store files that engines below this folder also have only once, as hard links
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
@@ -76,15 +75,14 @@ pub(super) struct SignArguments {
 /// Check that an engine is whole and signed with a key, or that the checkpoint of a graph is unchanged. `runtime
 /// verify` also runs an engine.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  engine-builder verify engines/rtx4090/compact-x4 --key release.pub\n  \
+#[command(after_help = "Examples:\n  engine-builder verify engines/rtx4090/compact-x4 --require-signature release.pub\n  \
         engine-builder verify compact-x4.onnx")]
 pub(super) struct VerifyArguments {
     /// The engine's directory or name, or an exported graph (.onnx)
     #[arg(value_name = "ENGINE|GRAPH.onnx")]
     engine: PathBuf,
-    /// The signer's public key, for an engine
-    #[arg(long, value_name = "KEY")]
-    key: Option<PathBuf>,
+    #[command(flatten)]
+    signed: RequiredSignature,
 }
 
 /// Show how two engines differ.
@@ -113,7 +111,7 @@ pub(super) fn pack(arguments: &PackArguments) -> CommandResult {
 }
 
 pub(super) fn unpack(arguments: &UnpackArguments) -> CommandResult {
-    let key = arguments.require_signature.as_deref().map(PublicKey::read).transpose()?;
+    let key = arguments.signed.key.as_deref().map(PublicKey::read).transpose()?;
     let unpacked = archive::unpack(&arguments.archive, &arguments.output, key.as_ref())?;
     if let Some(folder) = &arguments.share {
         let saved = share_files(&arguments.output, folder)?;
@@ -140,8 +138,9 @@ pub(super) fn sign(arguments: &SignArguments) -> CommandResult {
 pub(super) fn verify(arguments: &VerifyArguments) -> CommandResult {
     let path = &arguments.engine;
     let is_graph = path.extension().is_some_and(|extension| extension == "onnx");
-    let Some(key) = &arguments.key else {
-        return if is_graph { verify_graph(path) } else { Err(Failure::Usage("an engine needs --key".into())) };
+    let Some(key) = &arguments.signed.key else {
+        let problem = "an engine needs --require-signature KEY; `runtime verify` checks its files without one";
+        return if is_graph { verify_graph(path) } else { Err(Failure::Usage(problem.into())) };
     };
     let bundle = Bundle::open_of(&named::engine(path)?, Some(&PublicKey::read(key)?))?;
     bundle.check_nothing_unlisted()?;

@@ -10,6 +10,7 @@ use tileforge_engine_builder::rtx::PlanBuilder;
 use tileforge_engine_builder::{Error, Progress};
 use tileforge_graph::Model;
 use tileforge_tensorrt::ComputeCapability;
+use tileforge_terminal::counted;
 
 /// Show what TensorRT would refuse in a graph, and layers that could be faster.
 #[derive(clap::Args)]
@@ -48,8 +49,9 @@ pub(super) fn run(arguments: &Arguments, libraries: &Libraries) -> CommandResult
         let lines: String = report.findings.iter().map(|finding| format!("{finding}\n")).collect();
         let [errors, warnings, hints] =
             [Severity::Error, Severity::Warning, Severity::Hint].map(|severity| report.of(severity).count());
-        let hints = if hints == 0 { String::new() } else { format!(", {hints} hints") };
-        result(&format!("{lines}{}: {errors} errors, {warnings} warnings{hints}", report.target))?;
+        let hints = if hints == 0 { String::new() } else { format!(", {}", counted(hints, "hint")) };
+        let (errors, warnings) = (counted(errors, "error"), counted(warnings, "warning"));
+        result(&format!("{lines}{}: {errors}, {warnings}{hints}", report.target))?;
     }
     Ok(report.check_shown(&path.to_string_lossy())?)
 }

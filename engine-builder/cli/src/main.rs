@@ -22,7 +22,7 @@ use tileforge_engine_builder::{Error, convert_graph};
 use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_terminal::{
-    self as terminal, Exit, PrintError, Shell, cache_folder, chain, chain_with, explain_bus_errors, print,
+    self as terminal, Exit, PrintError, Shell, cache_folder, chain, chain_with, counted, explain_bus_errors, print,
     print_completions, print_json, print_manual, start_log,
 };
 
@@ -39,19 +39,22 @@ Examples:
 
 #[derive(Parser)]
 #[command(name = "engine-builder", version, about = "Builds engines of image models for one kind of machine")]
-#[command(after_help = [AFTER_HELP, "\n\n", Exit::HELP].concat())]
+#[command(after_help = format!("{AFTER_HELP}\n\n{}", Exit::help(&EXITS)))]
 struct Arguments {
     /// The ONNX Runtime library, or the folder that holds it
-    #[arg(long, value_name = "PATH", global = true)]
+    #[arg(long, value_name = "PATH", global = true, help_heading = "Libraries")]
     ort_lib: Option<PathBuf>,
     /// The folder of NVIDIA's TensorRT for RTX, which builds plans for RTX GPUs
     ///
     /// Without it: the environment variable TENSORRT_RTX_LIB_PATH, then beside the ONNX Runtime library.
-    #[arg(long, value_name = "DIR", global = true)]
+    #[arg(long, value_name = "DIR", global = true, help_heading = "Libraries")]
     rtx_lib: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
+
+/// How this program ends.
+const EXITS: [Exit; 6] = [Exit::Done, Exit::Failed, Exit::Usage, Exit::DoesNotFit, Exit::Gate, Exit::Stopped];
 
 #[derive(Subcommand)]
 enum Command {
@@ -168,7 +171,7 @@ impl terminal::Failure for Failure {
             Self::Builder(error) => chain_with(error, advice::on(error.root()).as_deref()),
             Self::Registry(error) => chain_with(error, advice::registry(error).as_deref()),
             Self::Print(error) => chain(error),
-            Self::Partly { failed, of, .. } => format!("{failed} of {of} engines were not built"),
+            Self::Partly { failed, of, .. } => format!("{failed} of {} were not built", counted(*of, "engine")),
         })
     }
 }
@@ -247,4 +250,20 @@ fn run_convert(arguments: &ConvertArguments) -> CommandResult {
     let islands = arguments.island.iter().cloned().collect();
     convert_graph(&arguments.graph, arguments.precision, &islands, &arguments.output)?;
     result(&arguments.output.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    /// Those of every help and of the documents: people paste them.
+    #[test]
+    fn every_example_parses() {
+        terminal::testing::check_examples::<Arguments>();
+    }
 }

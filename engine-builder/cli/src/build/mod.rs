@@ -41,21 +41,21 @@ pub(super) struct Arguments {
     model: PathBuf,
     /// The one graph to build, where there are several: vae_encoder or vae_decoder of a checkpoint, or one that the
     /// model file names [default: all, each of which is a part of the engine]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = "Network", value_name = "NAME")]
     component: Option<String>,
     /// Which chunk of a video the graph is for: first or next; short for --set chunk=NAME [default: both, which are
     /// parts of the engine; with --component first]
-    #[arg(long, value_name = "CHUNK")]
+    #[arg(long, help_heading = "Network", value_name = "CHUNK")]
     chunk: Option<String>,
     /// Sizes of the pictures in pixels, WIDTHxHEIGHT, several with commas: one graph for each, in the place of the
     /// sizes of the model file or of the profile. A picture of a latent network is what its autoencoder makes of it
-    #[arg(long, value_name = "SIZE", value_delimiter = ',')]
+    #[arg(long, help_heading = "Network", value_name = "SIZE", value_delimiter = ',')]
     size: Vec<Size>,
     /// Frames of a video in one run, with --size [default: as few as the network takes]
-    #[arg(long, value_name = "COUNT", requires = "size", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, help_heading = "Network", value_name = "COUNT", requires = "size", value_parser = clap::value_parser!(u16).range(1..))]
     frames: Option<u16>,
     /// A hyperparameter that the checkpoint does not state; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    #[arg(long, help_heading = "Network", value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
     #[command(flatten)]
     diffusion: DiffusionArguments,
@@ -65,22 +65,22 @@ pub(super) struct Arguments {
     profile: Vec<String>,
     /// Another precision than the profile's: fp32, fp16, bf16, int8 or fp8. With int8 for CPUs, a diffusion pipeline's
     /// text encoders and the encoder of its autoencoder stay in fp32
-    #[arg(long, value_name = "PRECISION")]
+    #[arg(long, help_heading = "Precision", value_name = "PRECISION")]
     precision: Option<Precision>,
     /// A folder to measure activations on: pictures like those that the engine will get, or .safetensors files with the
     /// inputs of a network that takes tensors. For an engine of several parts, a folder that has one for each part, by
     /// its name. Without it: built-in pictures, or random tensors
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = "Precision", value_name = "DIR")]
     calibration: Option<PathBuf>,
     /// How many tiles to draw from the pictures (more, to fill the last batch), tensor files to read, or random tensors
     /// to make (the model file's number, else 32)
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, help_heading = "Precision", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
     calibration_tiles: Option<u32>,
     /// How many minutes calibration and gates of each network may take. A minute stands for 3·10¹² operations, what two
     /// slow cores compute in it, so the engine does not depend on the machine. Larger networks are measured on fewer
     /// samples, and their larger graphs are not run for the gates; the manifest says what was left out (`left_out`)
     #[arg(
-        long,
+        long, help_heading = "Precision",
         value_name = "MINUTES",
         default_value_t = CalibrationBudget::default().minutes,
         value_parser = clap::value_parser!(u32).range(1..=100_000)
@@ -88,13 +88,13 @@ pub(super) struct Arguments {
     calibration_budget: u32,
     /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse (the model file's method, else
     /// mse)
-    #[arg(long, value_name = "METHOD")]
+    #[arg(long, help_heading = "Precision", value_name = "METHOD")]
     range: Option<RangeMethod>,
     /// INT8 and FP8: quantise the first and the last layer as well
-    #[arg(long)]
+    #[arg(long, help_heading = "Precision")]
     all_layers: bool,
     /// Try every layer alone in the engine's precision, and print what each costs, the most expensive first
-    #[arg(long)]
+    #[arg(long, help_heading = "Precision")]
     sensitivity: bool,
     /// Where the engine directory goes; `{profile}` in it stands for the profile's name, and several profiles need it
     /// [default: engines/{profile}/NAME, with the model's name, --component and --precision]
@@ -148,18 +148,19 @@ impl Arguments {
 
 /// What is asked of the engine of a diffusion pipeline.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Pipelines")]
 struct DiffusionArguments {
-    /// Pipelines: pictures that are made together, in one run of the network
+    /// Pictures that are made together, in one run of the network
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=32))]
     batch: Option<u16>,
-    /// Pipelines: tokens of a text, several with commas: 77,154 also takes texts in two pieces [default: what the text
+    /// Tokens of a text, several with commas: 77,154 also takes texts in two pieces [default: what the text
     /// encoder takes]
     #[arg(long, value_name = "COUNT", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=4096))]
     tokens: Vec<u16>,
-    /// Pipelines: the variant of the weights in a folder, such as fp16
+    /// The variant of the weights in a folder, such as fp16
     #[arg(long, value_name = "NAME")]
     variant: Option<String>,
-    /// Pipelines: a file of low-rank adaptations to merge into the weights; may be repeated
+    /// A file of low-rank adaptations to merge into the weights; may be repeated
     #[arg(long, value_name = "FILE[:SCALE]")]
     lora: Vec<Lora>,
     /// The folder with the configurations, tokenizers and scheduler of a pipeline whose weights are in one file

@@ -13,6 +13,7 @@ use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::{Assigned, Environment, Placement};
 use tileforge_session::peak_memory_bytes;
+use tileforge_terminal::counted;
 
 use super::measure::{memory_text, threads_of, with_most_used};
 
@@ -82,9 +83,9 @@ impl Measured {
         let row = |row: &Row| format!("{}×{}", row.pictures, row.steps);
         let rows = rows.iter().map(row).collect::<Vec<_>>().join(", ");
         format!(
-            "{} on {provider} ({device}), {size}, {scheduler}, guidance {guidance}, pictures and steps {rows}, \
-             {threads} threads",
-            precisions.join(" and ")
+            "{} on {provider} ({device}), {size}, {scheduler}, guidance {guidance}, pictures and steps {rows}, {}",
+            precisions.join(" and "),
+            counted(*threads, "thread")
         )
     }
 }

@@ -11,7 +11,7 @@ use tileforge_image::Size;
 use tileforge_runtime::throughput::Throughput;
 use tileforge_runtime::upscale::TileShape;
 use tileforge_session::Environment;
-use tileforge_terminal::{print, print_json, report};
+use tileforge_terminal::{counted, counted_as, print, print_json, report};
 
 use super::super::failure::{CommandResult, Failure};
 use super::arguments::Arguments;
@@ -52,7 +52,7 @@ fn of_graphs(arguments: &Arguments, environment: &Environment, engines: &[Engine
         .iter()
         .map(|measured| {
             let whole::Measured { engine, inputs, streams, runs_per_second, .. } = measured;
-            (format!("{engine}, {inputs}, {streams} streams"), *runs_per_second)
+            (format!("{engine}, {inputs}, {}", counted(*streams, "stream")), *runs_per_second)
         })
         .collect();
     if let Some(folder) = &arguments.report {
@@ -112,7 +112,7 @@ fn of_tiles(arguments: &Arguments, environment: &Environment, engines: &[Engine]
     if let Some(folder) = &arguments.report {
         let bars = all.iter().map(|measured| {
             let Measured { engine, tile, batch, streams, precision, megapixels_per_second, .. } = measured;
-            (format!("{engine} {precision}, {tile}, batch {batch}, {streams} streams"), *megapixels_per_second)
+            (format!("{engine} {precision}, {tile}, batch {batch}, {}", counted(*streams, "stream")), *megapixels_per_second)
         });
         let chart = chart::bars("Megapixels of input per second", &bars.collect::<Vec<_>>());
         write(folder, &all, &tables, &chart)?;
@@ -149,12 +149,12 @@ fn tables(all: &[Measured]) -> String {
     };
     let mut lines = vec![
         format!(
-            "Throughput on {} ({}), {}, relative to the first row; the median of {} passes, and the most that one of \
+            "Throughput on {} ({}), {}, relative to the first row; the median of {}, and the most that one of \
              them is off",
             first.provider,
             first.device,
             first.picture,
-            first.passes.len()
+            counted_as(first.passes.len(), "pass", "passes")
         ),
         String::new(),
         "| engine | tile | batch | streams | precision | megapixels/s | off | relative |".into(),

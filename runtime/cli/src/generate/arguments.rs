@@ -26,8 +26,8 @@ with torch.Generator(\"cpu\"). A PNG holds the settings that it was made with, f
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The pipeline engine's directory, or oci://HOST/NAME:TAG.
-    #[arg(long = "engine", value_name = "DIR")]
+    /// The pipeline engine's directory or name, or oci://HOST/NAME:TAG.
+    #[arg(long = "engine", value_name = "ENGINE", help_heading = "Engine")]
     pub(super) directory: PathBuf,
     #[command(flatten)]
     pub(super) signed: Signed,
