@@ -83,7 +83,8 @@ fn command_lines(program: &str, text: &str) -> Vec<Vec<String>> {
     let of_program = |words: Vec<String>| -> Option<Vec<String>> {
         let words: Vec<String> = words.into_iter().skip_while(is_variable).collect();
         let name = Path::new(words.first()?).file_name()?.to_str()?;
-        (name == program && words.len() > 1).then_some(words)
+        // A table of crates has their names and an arrow.
+        (name == program && words.get(1).is_some_and(|word| word != "→")).then_some(words)
     };
     commands.filter_map(of_program).collect()
 }
@@ -134,6 +135,7 @@ Examples:
       --more
   another build
 a tool in a sentence
+  tool → other
   tool";
         let expected: [&[&str]; 4] = [
             &["tool", "build", "a b.png", "--name", "two words"],

@@ -15,7 +15,7 @@ Examples:
   runtime bench --engine engines/compact-x4 --save base.json
   runtime bench --engine engines/compact-x4 --compare base.json --threshold 0.95
   runtime bench --engine engines/compact-x4 --profile
-  runtime bench --engine engines/sd15 --steps 20,30,50 --count 1,4 --runs 3
+  runtime bench --engine engines/sd15 --steps 20,30,50 --count 1,4 --runs 3 --report steps/
   runtime bench --engine engines/model-fp16 engines/model-int8 --sweep --report sweep/
 
 An upscaler gets a picture that is made in memory, and what becomes of it goes nowhere: no disk is measured. With
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(super) steps: Vec<u16>,
     /// With --steps: so many pictures together, several numbers with commas [default: 1].
-    #[arg(long, help_heading = "Measuring", value_name = "N,N", value_delimiter = ',', requires = "steps",
+    #[arg(long, help_heading = "Measuring", value_name = "N,N", value_delimiter = ',', requires = "steps", conflicts_with_all = ["sweep", "profile"],
         value_parser = clap::value_parser!(u16).range(1..=64))]
     count: Vec<u16>,
     /// Pictures, or runs of a graph, that are measured after the warm-up; with --steps, for each number of steps and of
@@ -53,7 +53,8 @@ pub(crate) struct Arguments {
     #[arg(long, help_heading = "Measuring", value_name = "N", default_value_t = 2)]
     pub(super) warm_up: u32,
     /// How often throughput is measured, with that many pictures in a row; the median counts. Not with --steps.
-    #[arg(long, help_heading = "Measuring", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, help_heading = "Measuring", value_name = "N", default_value_t = 3, conflicts_with = "steps",
+        value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) passes: u32,
     /// Write the figures to this file.
     #[arg(long, help_heading = "Results", value_name = "FILE")]
@@ -62,7 +63,8 @@ pub(crate) struct Arguments {
     #[arg(long, help_heading = "Results", value_name = "FILE")]
     pub(super) compare: Option<PathBuf>,
     /// Least speed relative to --compare: 0.9 allows a tenth less.
-    #[arg(long, help_heading = "Results", value_name = "RATIO", default_value_t = 0.9, value_parser = number(0.0..=100.0))]
+    #[arg(long, help_heading = "Results", value_name = "RATIO", default_value_t = 0.9, requires = "compare",
+        conflicts_with_all = ["sweep", "profile"], value_parser = number(0.0..=100.0))]
     pub(super) threshold: f64,
     /// Show the time of each operator and of each layer in what runs for that size, by ONNX Runtime's own profile; on
     /// one stream.
@@ -72,8 +74,8 @@ pub(crate) struct Arguments {
     /// every graph and number of streams.
     #[arg(long, help_heading = "Results", conflicts_with_all = ["save", "compare", "tile", "batch", "streams"])]
     pub(super) sweep: bool,
-    /// Write the sweep's tables (Markdown, JSON) and chart (SVG) to this folder.
-    #[arg(long, help_heading = "Results", value_name = "DIR", requires = "sweep")]
+    /// Write the tables (Markdown, JSON) and the chart (SVG) of --sweep or --steps to this folder.
+    #[arg(long, help_heading = "Results", value_name = "DIR", conflicts_with = "profile")]
     pub(super) report: Option<PathBuf>,
     /// Print JSON.
     #[arg(long, help_heading = "Results")]

@@ -4,6 +4,7 @@ mod arguments;
 mod chart;
 mod measure;
 mod profile;
+mod report;
 mod steps;
 mod sweep;
 mod whole;
@@ -26,6 +27,9 @@ use measure::{Measured, measure};
 pub(crate) use arguments::Arguments;
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
+    if arguments.report.is_some() && !arguments.sweep && arguments.steps.is_empty() {
+        return Err(Failure::Usage("--report is for --sweep and --steps; --save writes the figures of one setting".into()));
+    }
     let environment = environment()?;
     if !arguments.steps.is_empty() {
         return with_steps(arguments, &environment);
@@ -34,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let engines = engines.collect::<Result<Vec<_>, _>>()?;
     let directories: Vec<&Path> = engines.iter().map(Engine::directory).collect();
     let outputs: Vec<PathBuf> = match &arguments.report {
-        Some(folder) => sweep::files(folder).into(),
+        Some(folder) => report::files(folder, sweep::REPORT).into(),
         None => arguments.save.iter().cloned().collect(),
     };
     outputs::check(&outputs.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &directories)?;
@@ -55,10 +59,10 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if is_whole(engine) {
         let graph = whole::graph_of(engine, arguments.size)?;
         let placement = arguments.running.options().placement;
-        return conclude(arguments, || whole::measure(&environment, engine, graph, &placement, arguments.repeats()));
+        return conclude(arguments, || Ok(whole::measure(&environment, engine, graph, &placement, arguments.repeats())?));
     }
     let options = || arguments.running.options();
-    conclude(arguments, || measure(&environment, engine, options(), arguments.picture(), arguments.repeats()))
+    conclude(arguments, || Ok(measure(&environment, engine, options(), arguments.picture(), arguments.repeats())?))
 }
 
 /// Measures the engine of a diffusion pipeline.
@@ -70,10 +74,17 @@ fn with_steps(arguments: &Arguments, environment: &Environment) -> CommandResult
         return Err(Failure::Usage(format!("{option} is for upscalers; --size chooses the size of other pictures")));
     }
     let pipeline = arguments.signed.open_diffusion(directory)?;
-    let saved: Vec<&Path> = arguments.save.iter().map(PathBuf::as_path).collect();
-    outputs::check(&saved, &[directory])?;
+    let report = arguments.report.iter().flat_map(|folder| report::files(folder, steps::REPORT));
+    let written: Vec<PathBuf> = arguments.save.iter().cloned().chain(report).collect();
+    outputs::check(&written.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &[directory])?;
     let placement = arguments.running.options().placement;
-    conclude(arguments, || steps::measure(environment, &pipeline, &placement, &arguments.pictures_in_steps()))
+    conclude(arguments, || {
+        let measured = steps::measure(environment, &pipeline, &placement, &arguments.pictures_in_steps())?;
+        if let Some(folder) = &arguments.report {
+            report::write(folder, steps::REPORT, &measured, &measured.to_string(), &measured.chart())?;
+        }
+        Ok(measured)
+    })
 }
 
 /// Whether an engine's graphs run whole, instead of on tiles of pictures.
@@ -163,7 +174,7 @@ impl Comparable for steps::Measured {
 }
 
 /// Measures, prints, and then saves or compares as the user wants it.
-fn conclude<M: Comparable>(arguments: &Arguments, measure: impl FnOnce() -> Result<M>) -> CommandResult {
+fn conclude<M: Comparable>(arguments: &Arguments, measure: impl FnOnce() -> Result<M, Failure>) -> CommandResult {
     let base = arguments.compare.as_deref().map(read::<M>).transpose()?;
     let measured = measure()?;
     if let Some(path) = &arguments.save {

@@ -15,6 +15,7 @@ use tileforge_session::{Assigned, Environment, Placement};
 use tileforge_session::peak_memory_bytes;
 use tileforge_terminal::counted;
 
+use super::chart;
 use super::measure::{memory_text, threads_of, with_most_used};
 
 /// What is to be seen; the time does not depend on it.
@@ -76,7 +77,19 @@ pub(super) struct Row {
     total_seconds: f64,
 }
 
+/// The name of the files of the report.
+pub(super) const REPORT: &str = "steps";
+
 impl Measured {
+    /// The seconds of each row, as SVG.
+    pub(super) fn chart(&self) -> String {
+        let bar = |row: &Row| {
+            let pictures = counted(row.pictures, "picture");
+            (format!("{}, {}, {pictures}", self.engine, counted(row.steps, "step")), row.total_seconds)
+        };
+        chart::bars("Seconds", &self.rows.iter().map(bar).collect::<Vec<_>>())
+    }
+
     /// What figures must share to be comparable.
     pub(super) fn setting(&self) -> String {
         let Self { precisions, provider, device, size, scheduler, guidance, threads, rows, .. } = self;

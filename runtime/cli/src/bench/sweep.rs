@@ -1,23 +1,21 @@
 //! Every setting of some engines.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use serde::Serialize;
 use tileforge_contract::Upscale;
 use tileforge_engine::Engine;
-use tileforge_files::unfinished;
 use tileforge_image::Size;
 use tileforge_runtime::throughput::Throughput;
 use tileforge_runtime::upscale::TileShape;
 use tileforge_session::Environment;
-use tileforge_terminal::{counted, counted_as, print, print_json, report};
+use tileforge_terminal::{self as terminal, counted, counted_as, print, print_json};
 
 use super::super::failure::{CommandResult, Failure};
 use super::arguments::Arguments;
 use super::chart;
 use super::measure::{Measured, measure};
-use super::{is_whole, whole};
+use super::{is_whole, report, whole};
+
+/// The name of the files of the report.
+pub(super) const REPORT: &str = "sweep";
 
 /// Numbers of streams that are tried.
 const STREAMS: [usize; 3] = [1, 2, 4];
@@ -42,7 +40,7 @@ fn of_graphs(arguments: &Arguments, environment: &Environment, engines: &[Engine
                 let mut placement = arguments.running.options().placement;
                 placement.streams = Some(streams);
                 let measured = whole::measure(environment, engine, graph, &placement, arguments.repeats())?;
-                report(&format!("{}: {:.2} runs/s", measured.setting(), measured.runs_per_second));
+                terminal::report(&format!("{}: {:.2} runs/s", measured.setting(), measured.runs_per_second));
                 all.push(measured);
             }
         }
@@ -56,7 +54,7 @@ fn of_graphs(arguments: &Arguments, environment: &Environment, engines: &[Engine
         })
         .collect();
     if let Some(folder) = &arguments.report {
-        write(folder, &all, &tables, &chart::bars("Runs per second", &bars))?;
+        report::write(folder, REPORT, &all, &tables, &chart::bars("Runs per second", &bars))?;
     }
     if arguments.json {
         print_json(&all)?
@@ -98,7 +96,7 @@ fn of_tiles(arguments: &Arguments, environment: &Environment, engines: &[Engine]
                 let mut options = arguments.running.options();
                 (options.tile, options.batch, options.placement.streams) = (Some(tile), Some(batch), Some(streams));
                 let measured = measure(environment, engine, options, arguments.picture(), arguments.repeats())?;
-                report(&format!("{}: {:.2} tiles/s", measured.setting(), measured.tiles_per_second));
+                terminal::report(&format!("{}: {:.2} tiles/s", measured.setting(), measured.tiles_per_second));
                 if !any_size {
                     best.add(tile, measured.provider, 1.0 / measured.tiles_per_second);
                 }
@@ -115,7 +113,7 @@ fn of_tiles(arguments: &Arguments, environment: &Environment, engines: &[Engine]
             (format!("{engine} {precision}, {tile}, batch {batch}, {}", counted(*streams, "stream")), *megapixels_per_second)
         });
         let chart = chart::bars("Megapixels of input per second", &bars.collect::<Vec<_>>());
-        write(folder, &all, &tables, &chart)?;
+        report::write(folder, REPORT, &all, &tables, &chart)?;
     }
     if arguments.json {
         print_json(&all)?
@@ -181,18 +179,4 @@ fn tables(all: &[Measured]) -> String {
         )
     }));
     lines.join("\n")
-}
-
-/// The files of a report: tables in Markdown, their figures, and a chart.
-pub(super) fn files(folder: &Path) -> [PathBuf; 3] {
-    ["sweep.md", "sweep.json", "sweep.svg"].map(|name| folder.join(name))
-}
-
-fn write(folder: &Path, all: &[impl Serialize], tables: &str, chart: &str) -> CommandResult {
-    fs::create_dir_all(folder).map_err(|source| Failure::file(folder, "create", source))?;
-    let json = serde_json::to_vec_pretty(all).map_err(|error| Failure::file(folder, "describe", error.into()))?;
-    let contents = [format!("{tables}\n").into_bytes(), json, chart.as_bytes().to_vec()];
-    files(folder).into_iter().zip(contents).try_for_each(|(path, bytes)| {
-        unfinished::write(&path, &bytes).map_err(|source| Failure::file(&path, "write", source))
-    })
 }
