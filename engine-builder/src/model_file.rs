@@ -191,7 +191,8 @@ impl ModelFile {
         if name_or_path.extension().is_some_and(|extension| extension == "yaml") {
             return Ok(name_or_path.to_owned());
         }
-        let file = name_or_path.to_str().filter(|name| tileforge_files::is_plain(name)).map(|name| format!("{name}.yaml"));
+        let file =
+            name_or_path.to_str().filter(|name| tileforge_files::is_plain(name)).map(|name| format!("{name}.yaml"));
         let find = |file: &String| folders.iter().map(|folder| folder.join(file)).find(|path| path.is_file());
         if let Some(path) = file.as_ref().and_then(find) {
             return Ok(path);
@@ -209,7 +210,8 @@ impl ModelFile {
     /// The names of all models in `folders`, sorted. A folder that is not there, or cannot be read, has none.
     pub fn names(folders: &[PathBuf]) -> Vec<String> {
         let entries = folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
-        let files = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|ending| ending == "yaml"));
+        let files =
+            entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|ending| ending == "yaml"));
         let mut names: Vec<String> =
             files.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect();
         names.sort();

@@ -265,8 +265,8 @@ impl Graph {
         }
         let wanted = Sizes { height, width, ..self.sizes(contract)? };
         let (inputs, outputs) = (contract.input_shapes(&wanted)?, contract.output_shapes(&wanted)?);
-        let [most, found] = [&self.inputs, &inputs]
-            .map(|shapes| shapes.values().map(|shape| pixels(shape)).max().unwrap_or(0));
+        let [most, found] =
+            [&self.inputs, &inputs].map(|shapes| shapes.values().map(|shape| pixels(shape)).max().unwrap_or(0));
         if found > most {
             return Err(Error::TooManyPixels { file: self.file.clone(), most, found });
         }

@@ -46,7 +46,8 @@ impl NamedEngines {
 
     /// All names, sorted: `PROFILE/NAME`, or `NAME` of an engine that is in no profile's folder.
     pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.folders.iter().flat_map(|folder| engines_in(folder)).map(Name::text).collect();
+        let mut names: Vec<String> =
+            self.folders.iter().flat_map(|folder| engines_in(folder)).map(Name::text).collect();
         names.sort();
         names.dedup();
         names
@@ -153,7 +154,8 @@ mod tests {
     #[test]
     fn a_path_that_is_there_wins() {
         let (work, named) = folders(&["near/x4"]);
-        for path in [work.path().join("near"), work.path().join("nowhere/x4"), "./x4".into(), "../x4".into(), "x4/".into()]
+        for path in
+            [work.path().join("near"), work.path().join("nowhere/x4"), "./x4".into(), "../x4".into(), "x4/".into()]
         {
             assert_eq!(named.find(&path).unwrap(), [path]);
         }

@@ -308,15 +308,12 @@ impl Session {
     }
 
     /// As [`Session::bind`], where `shape_of` gives the shapes of tensors with lengths that the graph leaves open.
-    fn bind_in<'s>(
-        &self,
-        carried: &[(&str, &str)],
-        shape_of: impl Fn(&str) -> Option<&'s [usize]>,
-    ) -> Result<Bound> {
+    fn bind_in<'s>(&self, carried: &[(&str, &str)], shape_of: impl Fn(&str) -> Option<&'s [usize]>) -> Result<Bound> {
         let buffers = self.device_buffers()?;
         let make = |info: &TensorInfo| -> Result<(String, Buffer)> {
             let fixed: Option<Vec<usize>> = info.shape.iter().copied().collect();
-            let shape = fixed.or_else(|| shape_of(&info.name).filter(|shape| info.allows(shape)).map(<[usize]>::to_vec));
+            let shape =
+                fixed.or_else(|| shape_of(&info.name).filter(|shape| info.allows(shape)).map(<[usize]>::to_vec));
             let (shape, data_type) = shape.zip(info.data_type).ok_or_else(|| Error::Tensor {
                 path: self.path.clone(),
                 tensor: info.name.clone(),

@@ -35,8 +35,13 @@ pub fn check_examples<P: clap::Parser>() {
     let mut helps = Vec::new();
     collect_helps(&program, &mut helps);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut documents: Vec<_> =
-        root.join("docs").read_dir().unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()).collect();
+    let mut documents: Vec<_> = root
+        .join("docs")
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .collect();
     documents.push(root.join("README.md"));
     let documents = documents.iter().map(|path| (path.display().to_string(), code(&fs::read_to_string(path).unwrap())));
     let mut parsed = 0;

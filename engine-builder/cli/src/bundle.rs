@@ -75,8 +75,10 @@ pub(super) struct SignArguments {
 /// Check that an engine is whole and signed with a key, or that the checkpoint of a graph is unchanged. `runtime
 /// verify` also runs an engine.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  engine-builder verify engines/rtx4090/compact-x4 --require-signature release.pub\n  \
-        engine-builder verify compact-x4.onnx")]
+#[command(
+    after_help = "Examples:\n  engine-builder verify engines/rtx4090/compact-x4 --require-signature release.pub\n  \
+        engine-builder verify compact-x4.onnx"
+)]
 pub(super) struct VerifyArguments {
     /// The engine's directory or name, or an exported graph (.onnx)
     #[arg(value_name = "ENGINE|GRAPH.onnx")]

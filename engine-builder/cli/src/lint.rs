@@ -68,11 +68,7 @@ fn graph_of(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Asks the builder beside ONNX Runtime's library.
-fn by_builder(
-    model: &Model,
-    capabilities: &[ComputeCapability],
-    libraries: &Libraries,
-) -> Result<Report, Failure> {
+fn by_builder(model: &Model, capabilities: &[ComputeCapability], libraries: &Libraries) -> Result<Report, Failure> {
     let environment = libraries.environment()?;
     let builder = PlanBuilder::beside(environment.library(), &libraries.plan_program()?).map_err(Error::Plan)?;
     let scratch = tempfile::tempdir().map_err(|source| Error::File {

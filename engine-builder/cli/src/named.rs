@@ -1,7 +1,7 @@
 //! What users name: models and engines that are here. A path that is there always wins over a name.
 
-use super::models::model_folders;
 use super::Failure;
+use super::models::model_folders;
 use std::path::{Path, PathBuf};
 use tileforge_engine::NamedEngines;
 use tileforge_engine_builder::{Error, ModelFile};

@@ -45,7 +45,10 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> CommandResult {
     let key = arguments.signed.key.as_deref().map(PublicKey::read).transpose()?;
-    let engines = named::engines(&arguments.engines)?.iter().map(|engine| Source::open_of(engine, key.as_ref())).collect::<Result<Vec<_>, _>>()?;
+    let engines = named::engines(&arguments.engines)?
+        .iter()
+        .map(|engine| Source::open_of(engine, key.as_ref()))
+        .collect::<Result<Vec<_>, _>>()?;
     let credentials = Credentials::from_variables(|name| env::var_os(name));
     let authorities = Authorities::from_variables(|name| env::var_os(name));
     let registry = Registry::new(&arguments.reference, Purpose::Push, credentials, &authorities, arguments.plain_http);

@@ -113,12 +113,10 @@ pub(super) fn of_gpu(gpu: &Gpu, profiles: &[Profile]) -> Here {
     }
     let none = format!("no profile has the name of the first GPU, {what}");
     let capability = gpu.compute_capability.parse::<ComputeCapability>().ok();
-    let is_rtx = gpu.name.split(|sign: char| !sign.is_ascii_alphanumeric()).any(|word| word.eq_ignore_ascii_case("rtx"));
-    let family = profiles.iter().find(|profile| profile.name == FAMILY).filter(|family| {
-        is_rtx && capability.is_some_and(|capability| family.plans_for.contains(&capability))
-    });
-    if let Some(family) = family {
-        return Here { name: family.name.clone(), reason: format!("{none}: this one is for all RTX GPUs of its kind") };
+    let takes = |family: &&Profile| capability.is_some_and(|capability| family.plans_for.contains(&capability));
+    if let Some(family) = profiles.iter().find(|profile| profile.name == FAMILY).filter(takes) {
+        let reason = format!("{none}: this one is for every GPU of that capability");
+        return Here { name: family.name.clone(), reason };
     }
     let alike = profiles.iter().filter_map(|profile| {
         let device = profile.device.as_ref().filter(|_| profile.provider == Provider::TensorRt)?;
@@ -152,7 +150,10 @@ mod tests {
         let known = ["a100", "cpu", "l4", "rtx", "rtx4090", "rtx6000-ada"].map(String::from);
         let told = |name: &str| unknown(name, &known, &[]);
         for name in ["rtx4080", "rtx5080", "RTX3070", "rtx-4070-ti"] {
-            assert!(told(name).contains("; rtx builds for every RTX GPU of the series 30, 40 and 50; known are"), "{name}");
+            assert!(
+                told(name).contains("; rtx builds for every RTX GPU of the series 30, 40 and 50; known are"),
+                "{name}"
+            );
         }
         assert!(told("RTX4090").contains("; it is called rtx4090"), "{}", told("RTX4090"));
         assert!(told("a10").contains("is a100 meant?"), "{}", told("a10"));

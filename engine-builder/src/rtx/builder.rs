@@ -225,7 +225,11 @@ mod tests {
     #[test]
     fn a_process_that_fails_is_an_error_with_its_last_words() {
         let run = |script: &str| {
-            let program = PlanProgram { program: "/bin/sh".into(), arguments: ["-c", script].map(Into::into).into(), library: None };
+            let program = PlanProgram {
+                program: "/bin/sh".into(),
+                arguments: ["-c", script].map(Into::into).into(),
+                library: None,
+            };
             let builder = PlanBuilder { program, library: "lib".into(), release: LibraryVersion::EXPECTED };
             let plan = Path::new("/nowhere/a.plan");
             builder

@@ -145,7 +145,9 @@ fn threads(text: &str) -> Result<usize, String> {
     let processors = Processors::available().logical;
     let most = processors * THREADS_FOR_A_PROCESSOR;
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("expected a number from 1 to {most}: this process may use {}", counted(processors, "processor")))
+    number.ok_or_else(|| {
+        format!("expected a number from 1 to {most}: this process may use {}", counted(processors, "processor"))
+    })
 }
 
 impl Placing {

@@ -10,7 +10,9 @@ pub(crate) fn decibels(value: Option<f64>) -> String {
 
 /// "CPUExecutionProvider (57 nodes)": what a session's nodes run on, by ONNX Runtime's names.
 pub(crate) fn nodes(assigned: &[Assigned]) -> String {
-    let each =
-        assigned.iter().map(|Assigned { provider, nodes }| format!("{provider} ({})", counted(*nodes, "node"))).collect::<Vec<_>>();
+    let each = assigned
+        .iter()
+        .map(|Assigned { provider, nodes }| format!("{provider} ({})", counted(*nodes, "node")))
+        .collect::<Vec<_>>();
     if each.is_empty() { "no provider (0 nodes)".into() } else { each.join(", ") }
 }

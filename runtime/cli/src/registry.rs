@@ -30,11 +30,7 @@ pub(crate) fn bring(named: Named<'_>, environment: impl Fn() -> Result<Environme
 
 /// The directory of an engine that was named by its path, or by its name where there is no such path. Of several engines
 /// of the name, the one that fits this machine best.
-fn by_name(
-    engine: &Path,
-    signed: &Signed,
-    environment: &impl Fn() -> Result<Environment>,
-) -> Result<PathBuf, Failure> {
+fn by_name(engine: &Path, signed: &Signed, environment: &impl Fn() -> Result<Environment>) -> Result<PathBuf, Failure> {
     let mut found = NamedEngines::in_folders(engine_folders()).find(engine)?;
     if found.len() == 1 {
         return Ok(found.remove(0));

@@ -21,15 +21,22 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
     ("exporter-cli", &["contract", "exporter", "files", "graph", "terminal"]),
     (
         "engine-builder",
-        &[
-            "contract", "engine", "exporter", "files", "graph", "image", "registry", "runtime", "session", "tensorrt",
-        ],
+        &["contract", "engine", "exporter", "files", "graph", "image", "registry", "runtime", "session", "tensorrt"],
     ),
     (
         "engine-builder-cli",
         &[
-            "contract", "engine", "engine-builder", "exporter", "files", "graph", "image", "registry", "session",
-            "tensorrt", "terminal",
+            "contract",
+            "engine",
+            "engine-builder",
+            "exporter",
+            "files",
+            "graph",
+            "image",
+            "registry",
+            "session",
+            "tensorrt",
+            "terminal",
         ],
     ),
     ("runtime", &["contract", "engine", "files", "image", "session"]),

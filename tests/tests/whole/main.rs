@@ -22,6 +22,7 @@ mod intrusion;
 mod many;
 mod model_package;
 mod models;
+mod names;
 mod output_paths;
 mod parity;
 mod pipeline_engines;

@@ -135,7 +135,8 @@ impl Arguments {
             source,
         })?;
         let name = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
-        let name = name.and_then(|name| name.to_str()).map(|name| name.strip_suffix(".safetensors.index").unwrap_or(name));
+        let name =
+            name.and_then(|name| name.to_str()).map(|name| name.strip_suffix(".safetensors.index").unwrap_or(name));
         let Some(name) = name.filter(|name| tileforge_files::is_plain(name) && !name.starts_with('.')) else {
             let problem = format!("{}: it has no name for its engine; give one with --output", self.model.display());
             return Err(Failure::Usage(problem));

@@ -28,7 +28,9 @@ pub(crate) use arguments::Arguments;
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     if arguments.report.is_some() && !arguments.sweep && arguments.steps.is_empty() {
-        return Err(Failure::Usage("--report is for --sweep and --steps; --save writes the figures of one setting".into()));
+        return Err(Failure::Usage(
+            "--report is for --sweep and --steps; --save writes the figures of one setting".into(),
+        ));
     }
     let environment = environment()?;
     if !arguments.steps.is_empty() {
@@ -59,7 +61,9 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if is_whole(engine) {
         let graph = whole::graph_of(engine, arguments.size)?;
         let placement = arguments.running.options().placement;
-        return conclude(arguments, || Ok(whole::measure(&environment, engine, graph, &placement, arguments.repeats())?));
+        return conclude(arguments, || {
+            Ok(whole::measure(&environment, engine, graph, &placement, arguments.repeats())?)
+        });
     }
     let options = || arguments.running.options();
     conclude(arguments, || Ok(measure(&environment, engine, options(), arguments.picture(), arguments.repeats())?))
@@ -194,10 +198,15 @@ fn conclude<M: Comparable>(arguments: &Arguments, measure: impl FnOnce() -> Resu
 }
 
 fn read<M: Comparable>(path: &Path) -> Result<M, Failure> {
-    let bytes =
-        tileforge_files::read(path, TEXT_MAXIMUM_BYTES).map_err(|source| Failure::file(path, "read", source))?;
-    let refused =
-        |problem: &dyn fmt::Display| Failure::Usage(format!("{}: not figures of --save: {problem}", path.display()));
+    // Before anything is measured: that takes minutes, and what is measured depends on no file.
+    let refused = |problem: &dyn fmt::Display| {
+        Failure::Usage(format!(
+            "{}: not figures of --save: {problem}; measure what to compare with first, as in `runtime bench --engine \
+             OTHER --save base.json`, for the same options",
+            path.display()
+        ))
+    };
+    let bytes = tileforge_files::read(path, TEXT_MAXIMUM_BYTES).map_err(|error| refused(&error))?;
     let measured: M = serde_json::from_slice(&bytes).map_err(|error| refused(&error))?;
     let compared = [(M::THROUGHPUT, measured.throughput()), (M::MEDIAN, measured.median_ms())];
     // Speeds of zero would make a comparison pass that says nothing.
@@ -211,7 +220,8 @@ fn compare<M: Comparable>(now: &M, base: &M, arguments: &Arguments) -> CommandRe
     let (setting, before) = (now.setting(), base.setting());
     if setting != before {
         return Err(Failure::Usage(format!(
-            "the figures to compare with are of another setting: expected {setting}, found {before}"
+            "the figures to compare with are of another setting: expected {setting}, found {before}; measure them \
+             again with --save and the same options"
         )));
     }
     let throughput = now.throughput() / base.throughput();

@@ -11,7 +11,7 @@ use tileforge_image::frames::FrameWriter;
 use tileforge_runtime::executor::{Cancel, Handle};
 use tileforge_runtime::upscale::Statistics;
 use tileforge_runtime::{Error, Result};
-use tileforge_terminal::{PrintError, Progress, Unit, print, report, counted};
+use tileforge_terminal::{PrintError, Progress, Unit, counted, print, report};
 
 use super::super::failure::error_text;
 use super::arguments::Arguments;
