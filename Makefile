@@ -65,7 +65,7 @@ engines-of-models:
 engines-of-profile: $(foreach engine,$(ENGINES),$(ENGINE_FOLDER)/$(GPU)/$(engine)/manifest.json)
 
 $(ENGINE_FOLDER)/$(GPU)/%/manifest.json: $(MODEL_FILES)/%.yaml $(wildcard profiles/$(GPU).yaml profiles/families/*.yaml) $(BIN)/engine-builder
-	$(BIN)/engine-builder build $< --profile $(GPU) -o $(@D) --share $(ENGINE_FOLDER) --jobs $(JOBS)
+	$(BIN)/engine-builder build $< --profile $(GPU) -o $(@D) --share $(ENGINE_FOLDER) --jobs $(JOBS)$(if $(RTX_FEATURE),, --portable)
 
 # A client of registries that is not ours, which a test pulls with.
 ORAS := target/oras-venv/installed

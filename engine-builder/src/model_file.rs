@@ -180,41 +180,43 @@ impl ModelFile {
     /// # Errors
     /// There is no such model, or its file cannot be read or is not valid.
     pub fn find(name_or_path: &str, folders: &[PathBuf]) -> Result<Self> {
-        let path = Path::new(name_or_path);
-        let (file, folders) = if name_or_path.ends_with(".yaml") {
-            (path.to_owned(), vec![path.parent().unwrap_or(Path::new("")).to_owned()])
-        } else {
-            (PathBuf::from(format!("{name_or_path}.yaml")), folders.to_vec())
-        };
-        let file = file.file_name().unwrap_or_default();
-        match folders.iter().map(|folder| folder.join(file)).find(|path| path.is_file()) {
-            Some(path) => Self::read(&path),
-            None => {
-                let known = Self::names(&folders)?.join(", ");
-                let reason = format!("no such model; known are {known}, or give the path of a .yaml file");
-                Err(Error::input(path, reason))
-            }
-        }
+        Self::read(&Self::path_of(Path::new(name_or_path), folders)?)
     }
 
-    /// The names of all models in `folders`, sorted.
+    /// The model file of a name in `folders`; a path that ends in `.yaml` stands for itself.
     ///
     /// # Errors
-    /// A folder cannot be read.
-    pub fn names(folders: &[PathBuf]) -> Result<Vec<String>> {
-        let mut names: Vec<String> = Vec::new();
-        for folder in folders {
-            let failed = |e| Error::file(folder, "read", e);
-            for entry in folder.read_dir().map_err(failed)? {
-                let path = entry.map_err(failed)?.path();
-                if path.extension().is_some_and(|extension| extension == "yaml") {
-                    names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
-                }
-            }
+    /// There is no model of this name, with those that there are, and with the folders where they are looked for.
+    pub fn path_of(name_or_path: &Path, folders: &[PathBuf]) -> Result<PathBuf> {
+        if name_or_path.extension().is_some_and(|extension| extension == "yaml") {
+            return Ok(name_or_path.to_owned());
         }
+        let file =
+            name_or_path.to_str().filter(|name| tileforge_files::is_plain(name)).map(|name| format!("{name}.yaml"));
+        let find = |file: &String| folders.iter().map(|folder| folder.join(file)).find(|path| path.is_file());
+        if let Some(path) = file.as_ref().and_then(find) {
+            return Ok(path);
+        }
+        let known = Self::names(folders).join(", ");
+        let known = if known.is_empty() {
+            let folders = folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ");
+            format!("none were found in {folders}; give the path of a .yaml file")
+        } else {
+            format!("known are {known}, or give the path of a .yaml file")
+        };
+        Err(Error::input(name_or_path, format!("no such model; {known}")))
+    }
+
+    /// The names of all models in `folders`, sorted. A folder that is not there, or cannot be read, has none.
+    pub fn names(folders: &[PathBuf]) -> Vec<String> {
+        let entries = folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
+        let files =
+            entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|ending| ending == "yaml"));
+        let mut names: Vec<String> =
+            files.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect();
         names.sort();
         names.dedup();
-        Ok(names)
+        names
     }
 
     /// Reads a model file.

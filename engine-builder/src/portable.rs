@@ -97,6 +97,18 @@ pub fn require_compiled(environment: &Environment, profile: &Profile, program: O
     compiler(environment, profile, program).map(drop).map_err(refused)
 }
 
+/// Checks that an engine of `profile` will have its plans, if it is made of plans: those are built without a GPU, so an
+/// engine without them is not what was asked for.
+///
+/// # Errors
+/// NVIDIA's builder cannot be used, with the reason.
+pub fn require_plans(environment: &Environment, profile: &Profile, program: Option<&PlanProgram>) -> Result<()> {
+    match require_compiled(environment, profile, program) {
+        Err(missing @ Error::Portable { reason: NotCompiled::NoBuilder(_), .. }) => Err(missing),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,7 +139,7 @@ mod tests {
         let profile = Profile::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../profiles/rtx4090.yaml")).unwrap();
         let none = compiler(&crate::tests::environment(), &profile, None).unwrap_err();
         assert_eq!(none.to_string(), "this program builds no plans");
-        let program = PlanProgram { program: "engine-builder".into(), arguments: Vec::new() };
+        let program = PlanProgram { program: "engine-builder".into(), arguments: Vec::new(), library: None };
         let error = PlanBuilder::new(&program, Path::new("/nowhere")).unwrap_err();
         assert!(matches!(
             error,

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tileforge_engine_builder::{GraphFile, ModelFile, Origin};
 use tileforge_exporter::arch::registry;
 
@@ -32,7 +32,7 @@ fn presets(graph: &GraphFile) -> Vec<&'static str> {
 
 #[test]
 fn every_graph_of_a_model_file_is_a_published_network() {
-    let names = ModelFile::names(&[folder()]).unwrap();
+    let names = ModelFile::names(&[folder()]);
     let expected = [
         "compact-x4",
         "depth-anything-v2-small",
@@ -73,7 +73,7 @@ fn every_graph_of_a_model_file_is_a_published_network() {
 #[test]
 fn the_documentation_names_licence_and_source_of_every_model() {
     let documentation = std::fs::read_to_string(folder().join("../docs/models.md")).unwrap();
-    for name in ModelFile::names(&[folder()]).unwrap() {
+    for name in ModelFile::names(&[folder()]) {
         let model = ModelFile::find(&name, &[folder()]).unwrap();
         let row = documentation.lines().find(|line| line.starts_with(&format!("| {name} |")));
         let cells: Vec<&str> = row.unwrap_or_else(|| panic!("no row of {name}")).split('|').map(str::trim).collect();
@@ -125,6 +125,14 @@ fn a_model_file_says_what_is_wrong_with_it() {
     assert!(error.contains("expected set, precision in each of its `graphs`, found beside them"), "{error}");
     let error = ModelFile::find("realesrgan", &[self::folder()]).unwrap_err().to_string();
     assert!(error.contains("known are compact-x4, depth-anything"), "{error}");
+    // A name stays a name: nothing leads out of the folders.
+    let folders = [self::folder()];
+    for name in ["../models/compact-x4", "models/compact-x4", "/compact-x4", "", ".", "compact-x4/"] {
+        let error = ModelFile::path_of(Path::new(name), &folders).map(drop);
+        assert!(error.is_err() || name == "compact-x4/", "{name}");
+    }
+    let nowhere = ModelFile::find("compact-x4", &["/nowhere/models".into()]).unwrap_err().to_string();
+    assert!(nowhere.contains("none were found in /nowhere/models; give the path of a .yaml file"), "{nowhere}");
 }
 
 #[test]

@@ -59,11 +59,8 @@ impl Runner {
 
     fn run(&self, worker: &mut Worker<'_>, mut inputs: BTreeMap<String, Tensor>) -> Result<Outputs> {
         let contract = self.sessions.contract();
-        let shapes = |inputs: &BTreeMap<String, Tensor>| -> Shapes {
-            inputs.iter().map(|(name, tensor)| (name.clone(), tensor.shape().to_vec())).collect()
-        };
-        let zeros = add_zeros(contract, self.sessions.graphs().iter().map(|(graph, _)| &graph.inputs), &mut inputs);
-        let given = shapes(&inputs);
+        let zeros = self.add_zeros(&mut inputs)?;
+        let given = shapes_of(&inputs);
         contract.sizes(&given)?;
         let graph = self.sessions.graph_for(&given)?;
         let session = worker.session(graph)?;
@@ -74,31 +71,40 @@ impl Runner {
         let file = self.sessions.graphs().get(graph).map(|(graph, _)| graph.file.clone()).unwrap_or_default();
         Ok(Outputs { tensors, graph: file, zeros, assigned: worker.assigned(), seconds })
     }
+
+    /// Adds zeros for the carried inputs that are left out, in the shapes that go with the others. Returns their names.
+    fn add_zeros(&self, inputs: &mut BTreeMap<String, Tensor>) -> Result<Vec<String>> {
+        let contract = self.sessions.contract();
+        let left_out = contract.inputs.iter().filter(|input| {
+            matches!(input.meaning, Meaning::Carried { .. })
+                && input.data_type == DataType::F32
+                && !inputs.contains_key(&input.name)
+        });
+        let left_out: Vec<String> = left_out.map(|input| input.name.clone()).collect();
+        if left_out.is_empty() {
+            return Ok(left_out);
+        }
+        let given = shapes_of(inputs);
+        let fits = |shapes: &&Shapes| given.iter().all(|(name, shape)| shapes.get(name) == Some(shape));
+        let shapes = match self.sessions.graphs().iter().map(|(graph, _)| &graph.inputs).find(fits) {
+            Some(shapes) => shapes.clone(),
+            // A graph of any size may take them; the sizes follow from the other inputs.
+            None => {
+                let others = contract.inputs.iter().filter(|input| !left_out.contains(&input.name)).cloned().collect();
+                contract.input_shapes(&Contract { inputs: others, ..contract.clone() }.sizes(&given)?)?
+            }
+        };
+        for name in &left_out {
+            if let Some(shape) = shapes.get(name) {
+                inputs.insert(name.clone(), ArrayD::<f32>::zeros(shape.clone()).into());
+            }
+        }
+        Ok(left_out)
+    }
 }
 
-/// Adds zeros for the carried inputs that are left out, in the shapes of the first graph that takes the others. Returns
-/// their names.
-fn add_zeros<'g>(
-    contract: &Contract,
-    mut graphs: impl Iterator<Item = &'g Shapes>,
-    inputs: &mut BTreeMap<String, Tensor>,
-) -> Vec<String> {
-    let left_out = contract.inputs.iter().filter(|input| {
-        matches!(input.meaning, Meaning::Carried { .. })
-            && input.data_type == DataType::F32
-            && !inputs.contains_key(&input.name)
-    });
-    let left_out: Vec<String> = left_out.map(|input| input.name.clone()).collect();
-    let fits = |shapes: &&Shapes| {
-        inputs.iter().all(|(name, tensor)| shapes.get(name).is_some_and(|shape| shape == tensor.shape()))
-    };
-    let Some(shapes) = graphs.find(fits) else { return Vec::new() };
-    for name in &left_out {
-        if let Some(shape) = shapes.get(name) {
-            inputs.insert(name.clone(), ArrayD::<f32>::zeros(shape.clone()).into());
-        }
-    }
-    left_out
+fn shapes_of(tensors: &BTreeMap<String, Tensor>) -> Shapes {
+    tensors.iter().map(|(name, tensor)| (name.clone(), tensor.shape().to_vec())).collect()
 }
 
 /// Checks what a file says about its tensors against an engine, before their elements are read: names, types, and that

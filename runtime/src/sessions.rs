@@ -50,13 +50,16 @@ impl Sessions {
         self.ladder.threads()
     }
 
-    /// The graph that takes inputs of these shapes.
+    /// The graph that takes inputs of these shapes: one of fixed sizes, else the smallest of any size.
     pub(crate) fn graph_for(&self, inputs: &Shapes) -> Result<usize> {
-        let found = self.graphs.iter().position(|(graph, _)| graph.inputs == *inputs);
-        found.ok_or_else(|| Error::NoSuchShapes {
-            wanted: shapes_text(inputs),
-            known: self.graphs.iter().map(|(graph, _)| shapes_text(&graph.inputs)).collect(),
-        })
+        let fixed = self.graphs.iter().position(|(graph, _)| graph.inputs == *inputs);
+        let any_size = || self.graphs.iter().position(|(graph, _)| graph.for_inputs(&self.contract, inputs).is_some());
+        fixed.or_else(any_size).ok_or_else(|| self.no_graph(shapes_text(inputs)))
+    }
+
+    /// That no graph takes what is wanted, with the shapes of those that there are.
+    pub(crate) fn no_graph(&self, wanted: String) -> Error {
+        Error::NoSuchShapes { wanted, known: self.graphs.iter().map(|(graph, _)| graph.inputs_text()).collect() }
     }
 
     /// What a worker keeps: its own sessions.
@@ -66,7 +69,7 @@ impl Sessions {
 }
 
 /// "image [1, 3, 64, 64], timestep [1]".
-pub(crate) fn shapes_text(shapes: &Shapes) -> String {
+fn shapes_text(shapes: &Shapes) -> String {
     shapes.iter().map(|(name, shape)| format!("{name} {shape:?}")).collect::<Vec<_>>().join(", ")
 }
 

@@ -9,6 +9,7 @@ use crate::digest::FileDigest;
 use crate::error::{Error, Result};
 use crate::manifest::{MANIFEST_FILE, Manifest};
 use crate::opened::Opened;
+use crate::signature::PublicKey;
 
 /// The files of an engine with their digests, as its manifests say that have been read so far.
 #[derive(Clone, Debug)]
@@ -104,7 +105,15 @@ impl Source {
     /// # Errors
     /// There is no engine, or a manifest breaks a rule.
     pub fn open(directory: &Path) -> Result<Self> {
-        let opened = Opened::open(directory, None)?;
+        Self::open_of(directory, None)
+    }
+
+    /// As [`Source::open`], after the signature of the engine's manifest has been verified if a key is given.
+    ///
+    /// # Errors
+    /// As [`Source::open`]; the engine is not signed, or with another key.
+    pub fn open_of(directory: &Path, key: Option<&PublicKey>) -> Result<Self> {
+        let opened = Opened::open(directory, key)?;
         let mut contents = Contents::new(opened.manifest()?);
         for part in contents.unread_parts() {
             let digest = contents.files().get(&manifest_of(&part)).cloned();

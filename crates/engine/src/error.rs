@@ -30,6 +30,16 @@ pub enum Error {
         /// What is there instead.
         found: &'static str,
     },
+    /// There is no engine of a name.
+    #[error("{name}: no such engine in {}{}", list(folders), known_text(known))]
+    NoSuchEngine {
+        /// The name, or the path where nothing is.
+        name: String,
+        /// The folders that were searched.
+        folders: Vec<PathBuf>,
+        /// The names of the engines in them.
+        known: Vec<String>,
+    },
     /// An engine of one network is wanted, and there is one of several parts.
     #[error("{}: expected an engine of one network, found one of the parts {}; each of these folders in it is an \
         engine", path.display(), parts.join(", "))]
@@ -181,6 +191,15 @@ pub enum Error {
     /// A thread of this crate panicked: a defect of this crate.
     #[error("internal: {0} stopped without an error; please report this")]
     Internal(&'static str),
+}
+
+/// "engines and /home/me/.local/share/tileforge/engines".
+fn list(folders: &[PathBuf]) -> String {
+    folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(" and ")
+}
+
+fn known_text(known: &[String]) -> String {
+    if known.is_empty() { String::new() } else { format!(", where known are {}", known.join(", ")) }
 }
 
 impl Error {

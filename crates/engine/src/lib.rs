@@ -6,6 +6,7 @@
 //! | [`Pipeline`] | an engine of several networks: a directory with an engine directory for each |
 //! | [`Bundle`] | an engine of either kind: what is signed, packed and compared |
 //! | [`Contents`], [`Source`] | what an engine consists of, to be sent or received file by file |
+//! | [`NamedEngines`] | which directories a name stands for |
 //! | [`Requirements`] | what an engine needs of a machine |
 //! | [`manifest`] | the types of `manifest.json`, and their rules |
 //! | [`rebuild`] | what the manifest of an older engine says about how to make it again |
@@ -39,6 +40,7 @@ pub mod folder;
 mod hexadecimal;
 mod listing;
 pub mod manifest;
+mod named;
 mod opened;
 mod pipeline;
 mod pipeline_manifest;
@@ -59,6 +61,7 @@ pub use directory::{Engine, WEIGHTS_FILE};
 pub use error::{Error, Result};
 pub use extend::extend;
 pub use manifest::{Graph, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, Manifest};
+pub use named::NamedEngines;
 pub use pipeline::Pipeline;
 pub use pipeline_manifest::{Diffusion, PipelineManifest};
 pub use requirements::Requirements;

@@ -228,6 +228,31 @@ impl Graph {
         Ok(contract.check(&self.inputs, &self.outputs)?)
     }
 
+    /// The graph as it runs on inputs of these shapes: itself, or [`Graph::resized`]; `None` if it does not take them.
+    pub fn for_inputs(&self, contract: &Contract, inputs: &Shapes) -> Option<Self> {
+        if self.inputs == *inputs {
+            return Some(self.clone());
+        }
+        let resized = self.resized(contract, contract.sizes(inputs).ok()?).ok()?;
+        (resized.inputs == *inputs).then_some(resized)
+    }
+
+    /// The shapes of its inputs, as text: "image [1, 3, 64, 64], timestep [1]"; "image [1, 3, any, any] with at most
+    /// 409600 pixels" where the height and the width are free.
+    pub fn inputs_text(&self) -> String {
+        let free = |axis: usize, shape: &[usize]| self.any_size && axis + 2 >= shape.len();
+        let tensor = |(name, shape): (&String, &Vec<usize>)| {
+            let length = |(axis, length): (usize, &usize)| match free(axis, shape) {
+                true => "any".to_owned(),
+                false => length.to_string(),
+            };
+            let lengths = shape.iter().enumerate().map(length).collect::<Vec<_>>().join(", ");
+            let most = if self.any_size { format!(" with at most {} pixels", pixels(shape)) } else { String::new() };
+            format!("{name} [{lengths}]{most}")
+        };
+        self.inputs.iter().map(tensor).collect::<Vec<_>>().join(", ")
+    }
+
     /// The same graph with the height and width of `sizes`, if these are free.
     ///
     /// # Errors
@@ -240,16 +265,18 @@ impl Graph {
         }
         let wanted = Sizes { height, width, ..self.sizes(contract)? };
         let (inputs, outputs) = (contract.input_shapes(&wanted)?, contract.output_shapes(&wanted)?);
-        // Heights and widths are the last two lengths of every tensor.
-        let [most, found] = [&self.inputs, &inputs].map(|shapes| {
-            let pixels = |shape: &Vec<usize>| shape.iter().rev().take(2).fold(1_usize, |all, n| all.saturating_mul(*n));
-            shapes.values().map(pixels).max().unwrap_or(0)
-        });
+        let [most, found] =
+            [&self.inputs, &inputs].map(|shapes| shapes.values().map(|shape| pixels(shape)).max().unwrap_or(0));
         if found > most {
             return Err(Error::TooManyPixels { file: self.file.clone(), most, found });
         }
         Ok(Self { inputs, outputs, ..self.clone() })
     }
+}
+
+/// Height times width of a picture: the last two lengths of its tensor.
+fn pixels(shape: &[usize]) -> usize {
+    shape.iter().rev().take(2).fold(1, |all: usize, length| all.saturating_mul(*length))
 }
 
 /// A gate that the engine passed when it was built.

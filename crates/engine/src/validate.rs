@@ -372,6 +372,18 @@ pub(crate) mod tests {
         let error = free.resized(contract, sizes(65, 64)).unwrap_err().to_string();
         assert!(error.contains("expected at most 4096 pixels, found 4160"), "{error}");
         assert!(free.resized(contract, sizes(0, 64)).is_err());
+        // Shapes that a caller has are compared with the free lengths, not with the largest ones.
+        let inputs = |shape: &[usize]| [("input".to_owned(), shape.to_vec())].into();
+        let found = free.for_inputs(contract, &inputs(&[1, 3, 32, 128])).unwrap();
+        assert_eq!(found.outputs["output"], [1, 3, 128, 512]);
+        for refused in [&[1, 3, 65, 64][..], &[2, 3, 32, 32], &[1, 1, 32, 32], &[1, 3, 32], &[1, 3, 0, 32], &[]] {
+            assert!(free.for_inputs(contract, &inputs(refused)).is_none(), "{refused:?}");
+        }
+        assert!(free.for_inputs(contract, &inputs(&[1, 3, usize::MAX, usize::MAX])).is_none());
+        assert!(fixed.for_inputs(contract, &inputs(&[1, 3, 64, 64])).is_some());
+        assert!(fixed.for_inputs(contract, &inputs(&[1, 3, 32, 32])).is_none());
+        assert_eq!(free.inputs_text(), "input [1, 3, any, any] with at most 4096 pixels");
+        assert_eq!(fixed.inputs_text(), "input [1, 3, 64, 64]");
 
         let value = serde_json::to_value(Manifest { graphs: vec![free.clone()], ..manifest.clone() }).unwrap();
         assert!(Manifest::parse(value.to_string().as_bytes()).unwrap().graphs[0].any_size);

@@ -7,6 +7,7 @@
 //! | [`bounded`] | shortens messages that hold texts of files |
 //! | [`Digests`] | SHA-256 of files, each computed once |
 //! | [`is_plain`] | says whether a name that comes out of a file stays in its folder |
+//! | [`installation`] | says where files are that came with the program |
 //! | [`outputs`] | refuses to write over an input, for all programs |
 //! | [`unfinished`] | makes files and folders under temporary names, and removes those that killed programs left |
 //! | [`Kept`] | a folder beside a place that keeps a download until it is whole |
@@ -20,6 +21,7 @@ struct Readme;
 
 mod bounded;
 mod digests;
+pub mod installation;
 mod kept;
 mod link;
 mod live;

@@ -1,9 +1,11 @@
 //! Which of several engines of one model fits this machine best.
 
 use std::cmp::Reverse;
+use std::path::PathBuf;
 
 use tileforge_contract::Provider;
-use tileforge_engine::Requirements;
+use tileforge_engine::signature::PublicKey;
+use tileforge_engine::{Requirements, Source};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -60,6 +62,29 @@ pub fn best(ranked: &[Candidate], exact: bool) -> Result<&Candidate> {
     }
     // The best one may be compiled here, and another one run as it is.
     ranked.iter().find(|candidate| candidate.is_exact).ok_or_else(|| Error::NotExact { verdicts: all() })
+}
+
+/// The engine directory that fits this machine best, of several engines of one name, with its verdict. Only those count
+/// whose manifests can be read, and were signed with the key if one is given; if there are none, opening the first one
+/// says why. A single directory is not judged.
+///
+/// # Errors
+/// As [`best`].
+pub fn of_directories(
+    directories: &[PathBuf],
+    key: Option<&PublicKey>,
+    environment: &Environment,
+) -> Result<(PathBuf, Option<Verdict>)> {
+    let open = |directory: &PathBuf| Source::open_of(directory, key).ok();
+    let readable: Vec<Source> = directories.iter().filter_map(open).collect();
+    let Some(only) = readable.first() else { return Ok((directories.first().cloned().unwrap_or_default(), None)) };
+    if let [_] = readable.as_slice() {
+        return Ok((only.directory().to_owned(), None));
+    }
+    let needs: Vec<_> = readable.iter().map(|source| Requirements::of_contents(source.contents())).collect();
+    let ranked = ranked(&needs, environment, &Placement::default());
+    let candidate = best(&ranked, false)?;
+    Ok((readable[candidate.index].directory().to_owned(), Some(candidate.verdict.clone())))
 }
 
 /// The words of a GPU's name: "NVIDIA GeForce RTX 4090" has four.

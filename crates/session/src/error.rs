@@ -127,7 +127,7 @@ pub enum Error {
         verdicts: Vec<crate::Verdict>,
     },
     /// Some nodes would run on another provider, and that is not allowed.
-    #[error("{}: {nodes} nodes would run on {found} instead of {expected}", path.display())]
+    #[error("{}: {nodes} {} would run on {found} instead of {expected}", path.display(), if *nodes == 1 { "node" } else { "nodes" })]
     NodesElsewhere {
         /// The graph's file.
         path: PathBuf,

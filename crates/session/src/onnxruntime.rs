@@ -1,6 +1,5 @@
 //! Finding and loading the ONNX Runtime shared library, once in a process.
 
-use std::env;
 use std::env::consts::{DLL_EXTENSION, DLL_PREFIX};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -10,7 +9,7 @@ use ort::environment::Environment;
 use ort::logging::LogLevel;
 use parking_lot::Mutex;
 use tileforge_contract::Provider;
-use tileforge_files::owner;
+use tileforge_files::{installation, owner};
 
 use crate::error::{Error, Result};
 use crate::native::{self, OnnxRuntimeApi};
@@ -88,9 +87,6 @@ impl Library {
     }
 }
 
-/// The source tree that this crate was compiled in.
-const SOURCE_TREE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-
 /// Where to look for the library.
 #[derive(Clone, Debug)]
 pub enum Search {
@@ -102,8 +98,8 @@ pub enum Search {
         by: &'static str,
     },
     /// The executable's folder, `../lib/tileforge` from there, where releases have it, `../lib`, and `.onnxruntime/lib`
-    /// of the source tree that this crate was compiled in, where `make setup` puts it. Nowhere else, because a library
-    /// is executed.
+    /// of the source tree that this crate was compiled in, where `make setup` puts it; a release has no such tree.
+    /// Nowhere else, because a library is executed.
     AroundExecutable,
 }
 
@@ -163,12 +159,10 @@ fn find(search: &Search) -> Result<PathBuf> {
 }
 
 fn places_around_executable() -> Vec<PathBuf> {
-    // Links are followed, so that a link to the program in another folder finds its library.
-    let executable = env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
-    let Some(folder) = executable.parent() else { return Vec::new() };
-    let beside = [folder.to_owned(), folder.join("../lib/tileforge"), folder.join("../lib")];
-    let source_tree = Path::new(SOURCE_TREE).join(".onnxruntime").join("lib");
-    beside.into_iter().chain([source_tree]).map(|folder| folder.join(file_name())).collect()
+    let folder = installation::executable_folder();
+    let beside = [folder.clone(), folder.join("../lib/tileforge"), folder.join("../lib")];
+    let source_tree = installation::built_in().map(|tree| tree.join(".onnxruntime/lib"));
+    beside.into_iter().chain(source_tree).map(|folder| folder.join(file_name())).collect()
 }
 
 fn file_name() -> String {
@@ -234,10 +228,11 @@ mod tests {
     #[test]
     fn it_is_searched_beside_the_executable_and_in_the_source_tree_alone() {
         let places = places_around_executable();
-        let executable = env::current_exe().unwrap().canonicalize().unwrap();
+        let executable = std::env::current_exe().unwrap().canonicalize().unwrap();
         let folder = executable.parent().unwrap();
-        let tree = Path::new(SOURCE_TREE).join(".onnxruntime/lib");
-        let expected = [folder.to_owned(), folder.join("../lib/tileforge"), folder.join("../lib"), tree];
-        assert_eq!(places, expected.map(|folder| folder.join(file_name())));
+        let tree = installation::built_in().map(|tree| tree.join(".onnxruntime/lib"));
+        let expected = [folder.to_owned(), folder.join("../lib/tileforge"), folder.join("../lib")];
+        let expected: Vec<_> = expected.into_iter().chain(tree).map(|folder| folder.join(file_name())).collect();
+        assert_eq!(places, expected);
     }
 }

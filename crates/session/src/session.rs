@@ -38,6 +38,14 @@ pub struct TensorInfo {
     pub shape: Vec<Option<usize>>,
 }
 
+impl TensorInfo {
+    /// Whether a tensor of this shape can be it.
+    fn allows(&self, shape: &[usize]) -> bool {
+        let fits = |(length, expected): (&usize, &Option<usize>)| expected.is_none_or(|expected| expected == *length);
+        shape.len() == self.shape.len() && shape.iter().zip(&self.shape).all(fits)
+    }
+}
+
 /// How the caller's buffers are bound.
 enum Callers {
     /// Bound anew for each run. Nothing is copied.
@@ -225,9 +233,7 @@ impl Session {
             let names = self.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
             return wrong(format!("one of the inputs {names}"), "no such input".into());
         };
-        let fits = |(length, expected): (&usize, &Option<usize>)| expected.is_none_or(|expected| expected == *length);
-        let same = shape.len() == input.shape.len() && shape.iter().zip(&input.shape).all(fits);
-        if !same || input.data_type != Some(data_type) {
+        if !input.allows(shape) || input.data_type != Some(data_type) {
             let length = |length: &Option<usize>| length.map_or("any".into(), |length| length.to_string());
             let lengths = input.shape.iter().map(length).collect::<Vec<_>>().join(", ");
             let expected = input.data_type.map_or("no tensor", DataType::name);
@@ -298,9 +304,16 @@ impl Session {
     /// # Errors
     /// [`Error::Tensor`]: the graph leaves a length open, or the tensors of a pair differ; [`Error::OutOfMemory`].
     pub fn bind(&self, carried: &[(&str, &str)]) -> Result<Bound> {
+        self.bind_in(carried, |_| None)
+    }
+
+    /// As [`Session::bind`], where `shape_of` gives the shapes of tensors with lengths that the graph leaves open.
+    fn bind_in<'s>(&self, carried: &[(&str, &str)], shape_of: impl Fn(&str) -> Option<&'s [usize]>) -> Result<Bound> {
         let buffers = self.device_buffers()?;
         let make = |info: &TensorInfo| -> Result<(String, Buffer)> {
-            let shape: Option<Vec<usize>> = info.shape.iter().copied().collect();
+            let fixed: Option<Vec<usize>> = info.shape.iter().copied().collect();
+            let shape =
+                fixed.or_else(|| shape_of(&info.name).filter(|shape| info.allows(shape)).map(<[usize]>::to_vec));
             let (shape, data_type) = shape.zip(info.data_type).ok_or_else(|| Error::Tensor {
                 path: self.path.clone(),
                 tensor: info.name.clone(),
@@ -337,8 +350,17 @@ impl Session {
     /// # Errors
     /// As [`Session::bind`].
     pub fn bind_contract(&self, contract: &Contract) -> Result<Bound> {
-        let carried: Vec<_> = contract.carried().map(|(to, from)| (to.name.as_str(), from.name.as_str())).collect();
-        self.bind(&carried)
+        self.bind(&carried_names(contract))
+    }
+
+    /// As [`Session::bind_contract`], for an engine's graph, which may take any size. Its tensors get the shapes of
+    /// this record: the largest ones, or those of [`Graph::resized`].
+    ///
+    /// # Errors
+    /// As [`Session::bind`].
+    pub fn bind_graph(&self, contract: &Contract, graph: &Graph) -> Result<Bound> {
+        let shape_of = |name: &str| graph.inputs.get(name).or_else(|| graph.outputs.get(name)).map(Vec::as_slice);
+        self.bind_in(&carried_names(contract), shape_of)
     }
 
     /// Runs the graph on the bound tensors. Afterwards, carried outputs are inputs.
@@ -353,6 +375,11 @@ impl Session {
         };
         run().map_err(|error| run_error(&self.path, error))
     }
+}
+
+/// Each input that is carried over, with the output that becomes it.
+fn carried_names(contract: &Contract) -> Vec<(&str, &str)> {
+    contract.carried().map(|(to, from)| (to.name.as_str(), from.name.as_str())).collect()
 }
 
 /// The folder that locations of weights start from.

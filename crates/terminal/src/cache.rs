@@ -1,4 +1,4 @@
-//! Where programs keep what they can make again, and where users keep engines.
+//! Where programs keep what they can make again.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,17 +8,6 @@ use std::path::PathBuf;
 /// As the XDG base directory specification says, a relative `XDG_CACHE_HOME` does not count.
 pub fn cache_folder() -> Option<PathBuf> {
     folder(|name| std::env::var_os(name))
-}
-
-/// `tileforge` in `XDG_DATA_HOME`, or in `~/.local/share`; `None` where there is neither.
-pub fn data_folder() -> Option<PathBuf> {
-    data(|name| std::env::var_os(name))
-}
-
-fn data(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
-    data.map(|data| data.join("tileforge"))
 }
 
 fn folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {

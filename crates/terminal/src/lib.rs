@@ -8,15 +8,18 @@
 //! | [`start_log`] | shows warnings, or what `-v` or `RUST_LOG` asks for |
 //! | [`print()`], [`print_json`], [`report`], [`report_error`] | a result, a result for machines, a remark, an error |
 //! | [`chain`] | an error with its causes, and with what the user can do |
-//! | [`Exit`] | the exit codes of all programs, and their help text |
+//! | [`Exit`] | the exit codes of all programs, and what help says about them |
 //! | [`Failure`], [`end`] | why a command failed, and how that ends the program |
 //! | [`explain_bus_errors`] | names the file that was cut while it was mapped |
 //! | [`stop_on_signals`] | ends the program at a signal, without unfinished files |
 //! | [`Progress`] | how far long work is: a bar on a terminal, a line now and then elsewhere |
 //! | [`digests()`] | digests of large files, remembered in the cache and shown while they are computed |
 //! | [`print_completions`], [`print_manual`] | completions for a shell, manual pages |
+//! | [`RequiredSignature`] | the option `--require-signature` |
 //! | [`number`] | a parser for finite numbers in a range |
-//! | [`cache_folder`], [`data_folder`] | where to keep what can be made again, and where users keep engines |
+//! | [`counted`] | "1 tile", "3 tiles" |
+//! | [`cache_folder`] | where to keep what can be made again |
+//! | [`engine_folders`] | where engines are looked for by name |
 
 /// The examples of the README are compiled with the tests.
 #[cfg(doctest)]
@@ -27,6 +30,8 @@ mod bus_error;
 mod cache;
 mod chain;
 mod completions;
+mod counted;
+mod data;
 mod digests;
 mod end;
 mod exit;
@@ -37,6 +42,7 @@ mod number;
 mod output;
 mod progress;
 mod signals;
+mod signature;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod unit;
@@ -44,10 +50,12 @@ mod verbosity;
 mod visible;
 
 pub use bus_error::explain_bus_errors;
-pub use cache::{cache_folder, data_folder};
+pub use cache::cache_folder;
 pub use chain::{chain, chain_with};
 pub use clap_complete::Shell;
 pub use completions::print_completions;
+pub use counted::{counted, counted_as};
+pub use data::{data_folder, engine_folders};
 pub use digests::digests;
 pub use end::{Failure, end};
 pub use exit::Exit;
@@ -57,5 +65,6 @@ pub use number::number;
 pub use output::{PrintError, print, print_json, report, report_error};
 pub use progress::Progress;
 pub use signals::{leave_signals_to_parent, on_first_signal, stop_on_signals};
+pub use signature::RequiredSignature;
 pub use unit::Unit;
 pub use verbosity::{Verbosity, is_quiet, is_verbose};

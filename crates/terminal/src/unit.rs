@@ -15,7 +15,7 @@ impl Unit {
     /// "3 of 8 graphs".
     pub(crate) fn part(self, done: u64, total: u64) -> String {
         match self {
-            Self::Count(name) | Self::Rate(name) => format!("{} of {} {name}", grouped(done), grouped(total)),
+            Self::Count(name) | Self::Rate(name) => format!("{} of {}", grouped(done), of_name(total, name)),
             Self::Bytes => format!("{:.1} of {:.1} MB", done as f64 / 1e6, total as f64 / 1e6),
         }
     }
@@ -23,7 +23,7 @@ impl Unit {
     /// "3 graphs".
     pub(crate) fn amount(self, done: u64) -> String {
         match self {
-            Self::Count(name) | Self::Rate(name) => format!("{} {name}", grouped(done)),
+            Self::Count(name) | Self::Rate(name) => of_name(done, name),
             Self::Bytes => format!("{:.1} MB", done as f64 / 1e6),
         }
     }
@@ -42,9 +42,22 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// "1 graph", "3,000 graphs", of a name in the plural.
+fn of_name(number: u64, plural: &str) -> String {
+    let name = if number == 1 { plural.strip_suffix('s').unwrap_or(plural) } else { plural };
+    format!("{} {name}", grouped(number))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::grouped;
+    use super::*;
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        let graphs = Unit::Count("graphs");
+        assert_eq!([graphs.part(0, 1), graphs.part(1, 3)], ["0 of 1 graph", "1 of 3 graphs"]);
+        assert_eq!([graphs.amount(1), graphs.amount(0)], ["1 graph", "0 graphs"]);
+    }
 
     #[test]
     fn thousands_are_set_apart() {

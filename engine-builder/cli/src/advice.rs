@@ -6,7 +6,9 @@ use tileforge_engine_builder::{Error, MissingWeights, Origin, PrecisionOption};
 use tileforge_exporter::Error as ExportError;
 use tileforge_registry::Error as RegistryError;
 use tileforge_session::Error as SessionError;
-use tileforge_tensorrt::Error as PlanError;
+use tileforge_tensorrt::{Error as PlanError, LibraryVersion};
+
+use super::RTX_LIB;
 
 /// What to do next, where that is known.
 pub(super) fn on(error: &Error) -> Option<String> {
@@ -89,12 +91,19 @@ pub(super) fn on(error: &Error) -> Option<String> {
 
 /// What to do where plans for RTX GPUs cannot be built.
 pub(super) fn missing_builder(error: &PlanError) -> Option<String> {
+    let portable = "or build an engine without plans, which CUDA and the CPU run, with --portable";
+    let release = LibraryVersion::EXPECTED;
+    let libraries = format!(
+        "`pip install --target DIR tensorrt-rtx-cu13-libs=={release}` downloads them, and --rtx-lib \
+         DIR/tensorrt_rtx_libs or {RTX_LIB} names them; in a source tree, `make setup RTX=1` does both"
+    );
     Some(match error {
-        PlanError::NotCompiledIn => {
-            "install libclang (on Debian and Ubuntu: apt install libclang-dev) and run `make build`".into()
-        }
+        PlanError::NotCompiledIn => format!(
+            "take the programs of a release for x86-64, or install libclang (on Debian and Ubuntu: apt install \
+             libclang-dev) and run `make build`; {portable}"
+        ),
         PlanError::LibraryMissing { .. } | PlanError::LibraryVersion { .. } | PlanError::LibraryUnusable { .. } => {
-            "run `make setup RTX=1`".into()
+            format!("{libraries}; {portable}")
         }
         _ => return None,
     })
@@ -102,6 +111,10 @@ pub(super) fn missing_builder(error: &PlanError) -> Option<String> {
 
 fn engine(error: &EngineError) -> Option<String> {
     Some(match error {
+        EngineError::NoSuchEngine { name, .. } => {
+            let model = name.rsplit('/').next().unwrap_or(name);
+            format!("build one first with `engine-builder build {model}`, or give an engine's directory")
+        }
         EngineError::Altered { .. } => "build the engine again, or copy it again".into(),
         EngineError::Invalid { source, .. } => return engine(source),
         EngineError::Schema { expected, found } if found < expected => {

@@ -1,12 +1,12 @@
 //! `engine-builder pack`, `unpack`, `keygen`, `sign`, `verify` and `diff`.
 
-use super::{CommandResult, Failure, result, result_json};
+use super::{CommandResult, Failure, named, result, result_json};
 use std::path::{Path, PathBuf};
 use tileforge_engine::diff::diff as differences_of;
 use tileforge_engine::share::share_files;
 use tileforge_engine::{Bundle, PublicKey, archive, signature};
 use tileforge_engine_builder::{check_weights, model_package};
-use tileforge_terminal::{Progress, digests, report};
+use tileforge_terminal::{Progress, RequiredSignature, digests, report};
 
 /// Write an engine directory as one tar file, or engines of one model as a model package of ONNX Runtime. The same
 /// engines give the same bytes.
@@ -14,8 +14,8 @@ use tileforge_terminal::{Progress, digests, report};
 #[command(after_help = "Examples:\n  engine-builder pack engines/rtx4090/compact-x4 -o compact-x4.tar\n  \
         engine-builder pack --format model-package engines/*/compact-x4 -o compact-x4-package")]
 pub(super) struct PackArguments {
-    /// The engine directory; for a model package, one for each machine
-    #[arg(value_name = "DIR", required = true)]
+    /// The engine's directory or name; for a model package, one for each machine, where a name stands for all profiles
+    #[arg(value_name = "ENGINE", required = true)]
     engines: Vec<PathBuf>,
     /// tar: one file that `unpack` and `runtime unpack` take. model-package: a folder that ONNX Runtime 1.31 opens
     /// without Tileforge and chooses a variant of by provider; it has no signature and no self-test
@@ -44,9 +44,8 @@ pub(super) struct UnpackArguments {
     /// Where the engine directory goes
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Refuse the engine unless it is signed with this key; the signature is checked before anything else is read
-    #[arg(long, value_name = "KEY")]
-    require_signature: Option<PathBuf>,
+    #[command(flatten)]
+    signed: RequiredSignature,
     /// Store files that engines below this folder also have only once, as hard links
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
@@ -65,8 +64,8 @@ pub(super) struct KeygenArguments {
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  engine-builder sign engines/rtx4090/compact-x4 --key release.key")]
 pub(super) struct SignArguments {
-    /// The engine directory
-    #[arg(value_name = "DIR")]
+    /// The engine's directory or name
+    #[arg(value_name = "ENGINE")]
     engine: PathBuf,
     /// A private key of `engine-builder keygen`
     #[arg(long, value_name = "KEY")]
@@ -76,24 +75,25 @@ pub(super) struct SignArguments {
 /// Check that an engine is whole and signed with a key, or that the checkpoint of a graph is unchanged. `runtime
 /// verify` also runs an engine.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  engine-builder verify engines/rtx4090/compact-x4 --key release.pub\n  \
-        engine-builder verify compact-x4.onnx")]
+#[command(
+    after_help = "Examples:\n  engine-builder verify engines/rtx4090/compact-x4 --require-signature release.pub\n  \
+        engine-builder verify compact-x4.onnx"
+)]
 pub(super) struct VerifyArguments {
-    /// The engine directory, or an exported graph (.onnx)
-    #[arg(value_name = "DIR|GRAPH.onnx")]
+    /// The engine's directory or name, or an exported graph (.onnx)
+    #[arg(value_name = "ENGINE|GRAPH.onnx")]
     engine: PathBuf,
-    /// The signer's public key, for an engine
-    #[arg(long, value_name = "KEY")]
-    key: Option<PathBuf>,
+    #[command(flatten)]
+    signed: RequiredSignature,
 }
 
 /// Show how two engines differ.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  engine-builder diff engines/rtx4090/compact-x4 engines/rtx3090/compact-x4")]
 pub(super) struct DiffArguments {
-    /// An engine directory
+    /// An engine's directory or name
     first: PathBuf,
-    /// Another engine directory
+    /// That of another engine
     second: PathBuf,
     /// Print the differences as JSON
     #[arg(long)]
@@ -102,8 +102,8 @@ pub(super) struct DiffArguments {
 
 pub(super) fn pack(arguments: &PackArguments) -> CommandResult {
     match (arguments.format, arguments.engines.as_slice()) {
-        (PackFormat::ModelPackage, engines) => model_package::write(engines, &arguments.output)?,
-        (PackFormat::Tar, [engine]) => archive::pack(engine, &arguments.output)?,
+        (PackFormat::ModelPackage, engines) => model_package::write(&named::engines(engines)?, &arguments.output)?,
+        (PackFormat::Tar, [engine]) => archive::pack(&named::engine(engine)?, &arguments.output)?,
         (PackFormat::Tar, engines) => {
             let found = engines.len();
             return Err(Failure::Usage(format!("a tar file holds one engine, found {found}; pack each into its own")));
@@ -113,7 +113,7 @@ pub(super) fn pack(arguments: &PackArguments) -> CommandResult {
 }
 
 pub(super) fn unpack(arguments: &UnpackArguments) -> CommandResult {
-    let key = arguments.require_signature.as_deref().map(PublicKey::read).transpose()?;
+    let key = arguments.signed.key.as_deref().map(PublicKey::read).transpose()?;
     let unpacked = archive::unpack(&arguments.archive, &arguments.output, key.as_ref())?;
     if let Some(folder) = &arguments.share {
         let saved = share_files(&arguments.output, folder)?;
@@ -129,20 +129,22 @@ pub(super) fn keygen(arguments: &KeygenArguments) -> CommandResult {
 }
 
 pub(super) fn sign(arguments: &SignArguments) -> CommandResult {
-    let bundle = Bundle::open(&arguments.engine)?;
+    let engine = named::engine(&arguments.engine)?;
+    let bundle = Bundle::open(&engine)?;
     check_all_weights(&bundle)?;
     signature::sign(&bundle, &arguments.key)?;
-    report(&format!("{}: signed", arguments.engine.display()));
+    report(&format!("{}: signed", engine.display()));
     Ok(())
 }
 
 pub(super) fn verify(arguments: &VerifyArguments) -> CommandResult {
     let path = &arguments.engine;
     let is_graph = path.extension().is_some_and(|extension| extension == "onnx");
-    let Some(key) = &arguments.key else {
-        return if is_graph { verify_graph(path) } else { Err(Failure::Usage("an engine needs --key".into())) };
+    let Some(key) = &arguments.signed.key else {
+        let problem = "an engine needs --require-signature KEY; `runtime verify` checks its files without one";
+        return if is_graph { verify_graph(path) } else { Err(Failure::Usage(problem.into())) };
     };
-    let bundle = Bundle::open_of(path, Some(&PublicKey::read(key)?))?;
+    let bundle = Bundle::open_of(&named::engine(path)?, Some(&PublicKey::read(key)?))?;
     bundle.check_nothing_unlisted()?;
     check_all_weights(&bundle)?;
     let files = bundle.files().len();
@@ -169,7 +171,7 @@ fn verify_graph(path: &Path) -> CommandResult {
 }
 
 pub(super) fn diff(arguments: &DiffArguments) -> CommandResult {
-    let differences = differences_of(&arguments.first, &arguments.second)?;
+    let differences = differences_of(&named::engine(&arguments.first)?, &named::engine(&arguments.second)?)?;
     if arguments.json {
         return result_json(&differences);
     }

@@ -1,24 +1,25 @@
 //! `engine-builder lint`: would TensorRT take this graph?
 
 use super::talk::Shown;
-use super::{CommandResult, build::plan_program, environment, result, result_json};
+use super::{CommandResult, Failure, Libraries, named, result, result_json};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use tileforge_engine::exchange;
+use tileforge_engine::{Engine, exchange};
 use tileforge_engine_builder::lint::{Report, Severity, Target, lint, lint_with_builder};
 use tileforge_engine_builder::rtx::PlanBuilder;
 use tileforge_engine_builder::{Error, Progress};
 use tileforge_graph::Model;
 use tileforge_tensorrt::ComputeCapability;
+use tileforge_terminal::counted;
 
 /// Show what TensorRT would refuse in a graph, and layers that could be faster.
 #[derive(clap::Args)]
 #[command(after_help = "Errors end with exit code 4; warnings and hints do not.\n\nExamples:\n  engine-builder lint \
         model.onnx --target tensorrt-10\n  engine-builder lint model-fp16.onnx --target tensorrt-rtx --capability 8.9")]
 pub(super) struct Arguments {
-    /// An ONNX graph
-    #[arg(value_name = "MODEL.onnx")]
+    /// An ONNX graph, or the directory or name of an engine, whose first graph is judged
+    #[arg(value_name = "MODEL.onnx|ENGINE")]
     model: PathBuf,
     /// The TensorRT that has to take it. tensorrt-10 and -11 are judged by their tables of operators; for tensorrt-rtx,
     /// NVIDIA's builder builds a plan
@@ -36,11 +37,11 @@ fn targets() -> impl TypedValueParser<Value = Target> {
     PossibleValuesParser::new(Target::ALL.map(Target::name)).try_map(|name| name.parse::<Target>())
 }
 
-pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResult {
-    let path = &arguments.model;
+pub(super) fn run(arguments: &Arguments, libraries: &Libraries) -> CommandResult {
+    let path = &graph_of(&arguments.model)?;
     let model = tileforge_graph::load(path)?;
     let report = match arguments.target {
-        Target::TensorRtRtx => by_builder(&model, &arguments.capability, ort_lib)?,
+        Target::TensorRtRtx => by_builder(&model, &arguments.capability, libraries)?,
         table => lint(&model, table),
     };
     if arguments.json {
@@ -49,20 +50,27 @@ pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResul
         let lines: String = report.findings.iter().map(|finding| format!("{finding}\n")).collect();
         let [errors, warnings, hints] =
             [Severity::Error, Severity::Warning, Severity::Hint].map(|severity| report.of(severity).count());
-        let hints = if hints == 0 { String::new() } else { format!(", {hints} hints") };
-        result(&format!("{lines}{}: {errors} errors, {warnings} warnings{hints}", report.target))?;
+        let hints = if hints == 0 { String::new() } else { format!(", {}", counted(hints, "hint")) };
+        let (errors, warnings) = (counted(errors, "error"), counted(warnings, "warning"));
+        result(&format!("{lines}{}: {errors}, {warnings}{hints}", report.target))?;
     }
     Ok(report.check_shown(&path.to_string_lossy())?)
 }
 
+/// The file of a graph: the path itself, or the first graph of the engine that is there or has this name.
+fn graph_of(path: &Path) -> Result<PathBuf, Failure> {
+    if path.extension().is_some_and(|extension| extension == "onnx") || path.is_file() {
+        return Ok(path.to_owned());
+    }
+    let engine = Engine::open(&named::engine(path)?)?;
+    let graph = engine.manifest().graphs.first().map(|graph| engine.path_of(&graph.file));
+    graph.ok_or_else(|| Failure::Usage(format!("{}: the engine has no graph", path.display())))
+}
+
 /// Asks the builder beside ONNX Runtime's library.
-fn by_builder(
-    model: &Model,
-    capabilities: &[ComputeCapability],
-    ort_lib: Option<&Path>,
-) -> Result<Report, super::Failure> {
-    let environment = environment(ort_lib)?;
-    let builder = PlanBuilder::beside(environment.library(), &plan_program()?).map_err(Error::Plan)?;
+fn by_builder(model: &Model, capabilities: &[ComputeCapability], libraries: &Libraries) -> Result<Report, Failure> {
+    let environment = libraries.environment()?;
+    let builder = PlanBuilder::beside(environment.library(), &libraries.plan_program()?).map_err(Error::Plan)?;
     let scratch = exchange::temporary(&std::env::temp_dir())?;
     let shown = Shown::default();
     let report = lint_with_builder(model, &builder, capabilities, scratch.path(), &mut |step| {

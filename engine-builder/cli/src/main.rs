@@ -7,20 +7,22 @@ mod bundle;
 mod fetch;
 mod lint;
 mod models;
+mod named;
 mod profiles;
 mod push;
 mod talk;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tileforge_contract::Precision;
-use tileforge_engine_builder::{Error, convert_graph, rtx};
+use tileforge_engine_builder::rtx::{self, PlanProgram};
+use tileforge_engine_builder::{Error, convert_graph};
 use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_terminal::{
-    self as terminal, Exit, PrintError, Shell, Verbosity, cache_folder, chain, chain_with, explain_bus_errors,
+    self as terminal, Exit, PrintError, Shell, Verbosity, cache_folder, chain, chain_with, counted, explain_bus_errors,
     is_verbose, print, print_completions, print_json, print_manual, start_log,
 };
 
@@ -37,16 +39,24 @@ Examples:
 
 #[derive(Parser)]
 #[command(name = "engine-builder", version, about = "Builds engines of image models for one kind of machine")]
-#[command(after_help = [AFTER_HELP, "\n\n", Exit::HELP].concat())]
+#[command(after_help = format!("{AFTER_HELP}\n\n{}", Exit::help(&EXITS)))]
 struct Arguments {
     /// The ONNX Runtime library, or the folder that holds it
-    #[arg(long, value_name = "PATH", global = true)]
+    #[arg(long, value_name = "PATH", global = true, help_heading = "Libraries")]
     ort_lib: Option<PathBuf>,
+    /// The folder of NVIDIA's TensorRT for RTX, which builds plans for RTX GPUs
+    ///
+    /// Without it: the environment variable TENSORRT_RTX_LIB_PATH, then beside the ONNX Runtime library.
+    #[arg(long, value_name = "DIR", global = true, help_heading = "Libraries")]
+    rtx_lib: Option<PathBuf>,
     #[command(flatten)]
     verbosity: Verbosity,
     #[command(subcommand)]
     command: Command,
 }
+
+/// How this program ends.
+const EXITS: [Exit; 6] = [Exit::Done, Exit::Failed, Exit::Usage, Exit::DoesNotFit, Exit::Gate, Exit::Stopped];
 
 #[derive(Subcommand)]
 enum Command {
@@ -170,7 +180,7 @@ impl terminal::Failure for Failure {
             }
             Self::Registry(error) => chain_with(error, advice::registry(error).as_deref()),
             Self::Print(error) => chain(error),
-            Self::Partly { failed, of, .. } => format!("{failed} of {of} engines were not built"),
+            Self::Partly { failed, of, .. } => format!("{failed} of {} were not built", counted(*of, "engine")),
         })
     }
 }
@@ -186,43 +196,87 @@ fn result_json(value: &impl serde::Serialize) -> CommandResult {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    start_log(arguments.verbosity);
+    let Arguments { ort_lib, rtx_lib, verbosity, command } = Arguments::parse();
+    start_log(verbosity);
     explain_bus_errors();
-    match &arguments.command {
+    match &command {
         Command::BuildPlan => terminal::leave_signals_to_parent(),
         _ => terminal::stop_on_signals(),
     }
-    terminal::end(match &arguments.command {
-        Command::Build(build) => build::run(build, arguments.ort_lib.as_deref()),
-        Command::Rebuild(rebuild) => build::rebuild::run(rebuild, arguments.ort_lib.as_deref()),
-        Command::Convert(convert) => run_convert(convert),
-        Command::Pack(arguments) => bundle::pack(arguments),
-        Command::Unpack(arguments) => bundle::unpack(arguments),
-        Command::Push(arguments) => push::run(arguments),
-        Command::Keygen(arguments) => bundle::keygen(arguments),
-        Command::Sign(arguments) => bundle::sign(arguments),
-        Command::Verify(arguments) => bundle::verify(arguments),
-        Command::Diff(arguments) => bundle::diff(arguments),
-        Command::Lint(lint) => lint::run(lint, arguments.ort_lib.as_deref()),
-        Command::Models(arguments) => models::run(arguments),
-        Command::Fetch(arguments) => fetch::run(arguments),
-        Command::Profiles(arguments) => profiles::run(arguments),
+    let libraries = Libraries::new(ort_lib, rtx_lib);
+    terminal::end(match command {
+        Command::Build(build) => build::run(*build, &libraries),
+        Command::Rebuild(rebuild) => build::rebuild::run(*rebuild, &libraries),
+        Command::Convert(convert) => run_convert(&convert),
+        Command::Pack(arguments) => bundle::pack(&arguments),
+        Command::Unpack(arguments) => bundle::unpack(&arguments),
+        Command::Push(arguments) => push::run(&arguments),
+        Command::Keygen(arguments) => bundle::keygen(&arguments),
+        Command::Sign(arguments) => bundle::sign(&arguments),
+        Command::Verify(arguments) => bundle::verify(&arguments),
+        Command::Diff(arguments) => bundle::diff(&arguments),
+        Command::Lint(lint) => lint::run(&lint, &libraries),
+        Command::Models(arguments) => models::run(&arguments),
+        Command::Fetch(arguments) => fetch::run(&arguments),
+        Command::Profiles(arguments) => profiles::run(&arguments),
         Command::BuildPlan => rtx::serve_plan().map_err(Failure::Builder),
-        Command::Completions { shell } => print_completions(*shell, Arguments::command()).map_err(Failure::Print),
+        Command::Completions { shell } => print_completions(shell, Arguments::command()).map_err(Failure::Print),
         Command::Manual => print_manual(Arguments::command()).map_err(Failure::Print),
     })
 }
 
-/// What this process builds engines with.
-fn environment(ort_lib: Option<&Path>) -> Result<Environment, Failure> {
-    let variable = env::var_os("ORT_DYLIB_PATH").map(PathBuf::from);
-    let search = Search::first_named([("--ort-lib", ort_lib.map(Path::to_owned)), ("ORT_DYLIB_PATH", variable)]);
-    Ok(Environment::new(onnxruntime::load(&search)?).with_cache(cache_folder()))
+/// Where the libraries are that a build needs, as far as the user says.
+pub(crate) struct Libraries {
+    onnxruntime: Option<PathBuf>,
+    tensorrt_rtx: Option<PathBuf>,
 }
+
+impl Libraries {
+    /// Those of the arguments, else of the environment's variables.
+    fn new(ort_lib: Option<PathBuf>, rtx_lib: Option<PathBuf>) -> Self {
+        let variable = env::var_os(RTX_LIB).map(PathBuf::from).filter(|path| !path.as_os_str().is_empty());
+        Self { onnxruntime: ort_lib, tensorrt_rtx: rtx_lib.or(variable) }
+    }
+
+    /// What this process builds engines with.
+    fn environment(&self) -> Result<Environment, Failure> {
+        let variable = env::var_os("ORT_DYLIB_PATH").map(PathBuf::from);
+        let search = Search::first_named([("--ort-lib", self.onnxruntime.clone()), ("ORT_DYLIB_PATH", variable)]);
+        Ok(Environment::new(onnxruntime::load(&search)?).with_cache(cache_folder()))
+    }
+
+    /// How this program starts itself to build one plan, and with which library.
+    fn plan_program(&self) -> Result<PlanProgram, Failure> {
+        let program = env::current_exe().map_err(|source| Error::File {
+            path: "engine-builder".into(),
+            action: "find the program itself",
+            source,
+        })?;
+        Ok(PlanProgram { program, arguments: vec!["build-plan".into()], library: self.tensorrt_rtx.clone() })
+    }
+}
+
+/// The variable that names the folder of TensorRT for RTX.
+const RTX_LIB: &str = "TENSORRT_RTX_LIB_PATH";
 
 fn run_convert(arguments: &ConvertArguments) -> CommandResult {
     let islands = arguments.island.iter().cloned().collect();
     convert_graph(&arguments.graph, arguments.precision, &islands, &arguments.output)?;
     result(&arguments.output.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    /// Those of every help and of the documents: people paste them.
+    #[test]
+    fn every_example_parses() {
+        terminal::testing::check_examples::<Arguments>();
+    }
 }

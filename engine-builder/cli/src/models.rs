@@ -4,6 +4,7 @@ use super::{CommandResult, result, result_json};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use tileforge_engine_builder::{ModelFile, Origin, Result, WeightFolders};
+use tileforge_files::installation::installed;
 use tileforge_terminal::{Progress, cache_folder, digests};
 
 const HELP: &str = "\
@@ -34,7 +35,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> CommandResult {
     let (folders, weights) = (model_folders(), weight_folders());
-    let names = if arguments.models.is_empty() { ModelFile::names(&folders)? } else { arguments.models.clone() };
+    let names = if arguments.models.is_empty() { ModelFile::names(&folders) } else { arguments.models.clone() };
     let mut models = names.iter().map(|name| ModelFile::find(name, &folders)).collect::<Result<Vec<ModelFile>>>()?;
     if arguments.available {
         models.retain(|model| weights.hold(model));
@@ -68,15 +69,10 @@ struct Shown<'a> {
     available: bool,
 }
 
-/// The folders `models/` below the current folder, beside the executable, in any folder above it, and of its
-/// installation.
+/// The folders `models/` below the current folder, beside the executable, of its installation, and of the source tree
+/// that it was built in. A folder need not be there.
 pub(super) fn model_folders() -> Vec<PathBuf> {
-    let executable = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
-    std::iter::once(Path::new("models").to_owned())
-        .chain(executable.ancestors().skip(1).map(|folder| folder.join("models")))
-        .chain(executable.parent().map(|folder| folder.join("../share/tileforge/models")))
-        .filter(|folder| folder.is_dir())
-        .collect()
+    std::iter::once("models".into()).chain(installed("models")).collect()
 }
 
 /// The folders of weights that the user's environment names.

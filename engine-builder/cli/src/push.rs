@@ -1,11 +1,11 @@
 //! `engine-builder push`: engines into a registry.
 
-use super::{CommandResult, Failure, result, result_json};
+use super::{CommandResult, Failure, named, result, result_json};
 use std::env;
 use std::path::PathBuf;
-use tileforge_engine::Source;
+use tileforge_engine::{PublicKey, Source};
 use tileforge_registry::{Authorities, Credentials, Purpose, Pushed, Reference, Registry, push};
-use tileforge_terminal::{Progress, report};
+use tileforge_terminal::{Progress, RequiredSignature, counted, report};
 
 const HELP: &str = "\
 Examples:
@@ -24,12 +24,14 @@ authority's: in certs.d/HOST:PORT/ca.crt of Podman or Docker, in the system's st
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
-    /// Engine directories, one for each profile and precision
+    /// Engines' directories, one for each profile and precision, or names: each stands for its engines of all profiles
     #[arg(value_name = "ENGINE", required = true, num_args = 1..)]
     engines: Vec<PathBuf>,
     /// Where they go: oci://HOST/NAME:TAG, or oci://HOST:PORT/NAME:TAG; without a tag, latest
     #[arg(value_name = "REFERENCE", required = true)]
     reference: Reference,
+    #[command(flatten)]
+    signed: RequiredSignature,
     /// Keep the engines of other profiles that the tag names already; without it, the tag names only those given
     #[arg(long)]
     add: bool,
@@ -42,7 +44,11 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> CommandResult {
-    let engines = arguments.engines.iter().map(|engine| Source::open(engine)).collect::<Result<Vec<_>, _>>()?;
+    let key = arguments.signed.key.as_deref().map(PublicKey::read).transpose()?;
+    let engines = named::engines(&arguments.engines)?
+        .iter()
+        .map(|engine| Source::open_of(engine, key.as_ref()))
+        .collect::<Result<Vec<_>, _>>()?;
     let credentials = Credentials::from_variables(|name| env::var_os(name));
     let authorities = Authorities::from_variables(|name| env::var_os(name));
     let registry = Registry::new(&arguments.reference, Purpose::Push, credentials, &authorities, arguments.plain_http);
@@ -61,11 +67,12 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
     }
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     report(&format!(
-        "{} files sent ({:.1} MB), {} were there ({:.1} MB), {kept} engines kept",
-        sent.files,
+        "{} sent ({:.1} MB), {} there already ({:.1} MB), {} kept",
+        counted(sent.files, "file"),
         megabytes(sent.bytes),
         there.files,
-        megabytes(there.bytes)
+        megabytes(there.bytes),
+        counted(*kept, "engine")
     ));
     result(&arguments.reference.at(digest).to_string())
 }

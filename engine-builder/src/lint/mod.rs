@@ -155,7 +155,11 @@ impl Report {
     /// [`Error::Lint`] for the graph `name`, with the number of errors but without their texts.
     pub fn check_shown(&self, name: &str) -> Result<()> {
         let count = self.errors().count();
-        if count == 0 { Ok(()) } else { Err(self.refusal(name, &format!(" {count} errors"))) }
+        match count {
+            0 => Ok(()),
+            1 => Err(self.refusal(name, " 1 error")),
+            _ => Err(self.refusal(name, &format!(" {count} errors"))),
+        }
     }
 
     fn refusal(&self, name: &str, errors: &str) -> Error {

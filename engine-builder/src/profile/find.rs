@@ -3,13 +3,14 @@
 use super::{ComputeCapability, Device, Profile};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
-use tileforge_files::{is_plain, owner};
+use tileforge_contract::Provider;
+use tileforge_files::{installation, is_plain, owner};
 use tileforge_session::{Gpu, provider};
 
 /// The profile for this machine.
 #[derive(Debug)]
 pub struct Here {
-    /// The profile's name; `cpu` if no GPU of this machine has a profile.
+    /// The profile's name; `cpu` if there is none for the GPU of this machine.
     pub name: String,
     /// How it was found, in a sentence.
     pub reason: String,
@@ -34,14 +35,34 @@ pub(super) fn path_of(name_or_path: &str) -> Result<PathBuf> {
             )),
         };
     }
-    let known = names();
-    let known = if known.is_empty() {
-        "there is no folder `profiles`".into()
-    } else {
-        format!("known are {}", known.join(", "))
-    };
-    Err(Error::input(Path::new(name_or_path), format!("no such profile; {known}, or give the path of a .yaml file")))
+    Err(Error::input(Path::new(name_or_path), unknown(name_or_path, &names(), &places())))
 }
+
+/// That there is no profile of this name, and what to take instead.
+fn unknown(name: &str, known: &[String], places: &[PathBuf]) -> String {
+    if known.is_empty() {
+        let places = places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", ");
+        return format!("no such profile; none were found in {places}; give the path of a .yaml file");
+    }
+    let lower = name.to_ascii_lowercase();
+    let alike = |known: &&String| strsim::jaro_winkler(&lower, known);
+    let nearest = known.iter().max_by(|one, other| alike(one).total_cmp(&alike(other)));
+    let instead = match nearest {
+        Some(nearest) if *nearest == lower => format!("; it is called {nearest}"),
+        _ if lower.starts_with(FAMILY) && known.iter().any(|known| known == FAMILY) => {
+            format!("; {FAMILY} builds for every RTX GPU of the series 30, 40 and 50")
+        }
+        Some(nearest) if alike(&nearest) > ALIKE => format!("; is {nearest} meant?"),
+        _ => String::new(),
+    };
+    format!("no such profile{instead}; known are {}, or give the path of a .yaml file", known.join(", "))
+}
+
+/// The profile of every RTX GPU that has no profile of its own.
+const FAMILY: &str = "rtx";
+
+/// Names that are less alike than this are other names.
+const ALIKE: f64 = 0.8;
 
 /// The names of all profiles, sorted.
 pub fn names() -> Vec<String> {
@@ -57,16 +78,14 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// The source tree that this crate was compiled in.
-const SOURCE_TREE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-
 /// The folders `profiles/` beside the executable, of its installation, and of the source tree that it was built in. The
 /// current folder is not among them: whoever downloads a model there does not want its profiles instead of ours.
+fn places() -> Vec<PathBuf> {
+    installation::installed("profiles")
+}
+
 fn folders() -> Vec<PathBuf> {
-    let executable = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
-    let beside = executable.parent().into_iter();
-    let beside = beside.flat_map(|folder| [folder.join("profiles"), folder.join("../share/tileforge/profiles")]);
-    beside.chain([Path::new(SOURCE_TREE).join("profiles")]).filter(|folder| folder.is_dir()).collect()
+    places().into_iter().filter(|folder| folder.is_dir()).collect()
 }
 
 /// Asks the driver for the first GPU and looks for its profile.
@@ -85,15 +104,31 @@ pub fn here() -> Result<Here> {
     Ok(of_gpu(gpu, &profiles))
 }
 
+/// The profile of this GPU; else that of its family; else one for a GPU that computes alike.
 pub(super) fn of_gpu(gpu: &Gpu, profiles: &[Profile]) -> Here {
-    let found = profiles.iter().find(|profile| profile.device.as_ref().is_some_and(|device| device.is(gpu)));
     let what = format!("{} (compute capability {})", gpu.name, gpu.compute_capability);
-    match found {
-        Some(profile) => Here { name: profile.name.clone(), reason: format!("the first GPU is {what}") },
-        None => Here {
-            name: "cpu".into(),
-            reason: format!("no profile has the name of the first GPU, {what}: add one to use it"),
-        },
+    let has = |profile: &&Profile| profile.device.as_ref().is_some_and(|device| device.is(gpu));
+    if let Some(own) = profiles.iter().find(has) {
+        return Here { name: own.name.clone(), reason: format!("the first GPU is {what}") };
+    }
+    let none = format!("no profile has the name of the first GPU, {what}");
+    let capability = gpu.compute_capability.parse::<ComputeCapability>().ok();
+    let takes = |family: &&Profile| capability.is_some_and(|capability| family.plans_for.contains(&capability));
+    if let Some(family) = profiles.iter().find(|profile| profile.name == FAMILY).filter(takes) {
+        let reason = format!("{none}: this one is for every GPU of that capability");
+        return Here { name: family.name.clone(), reason };
+    }
+    let alike = profiles.iter().filter_map(|profile| {
+        let device = profile.device.as_ref().filter(|_| profile.provider == Provider::TensorRt)?;
+        (Some(device.compute_capability) == capability).then_some((profile, device))
+    });
+    // The one with the most memory that this GPU has, too; else the one with the least.
+    let nearness = |bytes: u64| if bytes <= gpu.memory_bytes { (true, bytes) } else { (false, u64::MAX - bytes) };
+    match alike.max_by_key(|(_, device)| nearness(device.memory.bytes)) {
+        Some((profile, device)) => {
+            Here { name: profile.name.clone(), reason: format!("{none}: {} computes alike", device.gpu) }
+        }
+        None => Here { name: "cpu".into(), reason: format!("{none}: add one to use it") },
     }
 }
 
@@ -103,5 +138,27 @@ impl Device {
         let capability = gpu.compute_capability.parse::<ComputeCapability>();
         capability.is_ok_and(|capability| capability == self.compute_capability)
             && self.driver_names.contains(&gpu.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_without_a_profile_points_to_the_one_to_take() {
+        let known = ["a100", "cpu", "l4", "rtx", "rtx4090", "rtx6000-ada"].map(String::from);
+        let told = |name: &str| unknown(name, &known, &[]);
+        for name in ["rtx4080", "rtx5080", "RTX3070", "rtx-4070-ti"] {
+            assert!(
+                told(name).contains("; rtx builds for every RTX GPU of the series 30, 40 and 50; known are"),
+                "{name}"
+            );
+        }
+        assert!(told("RTX4090").contains("; it is called rtx4090"), "{}", told("RTX4090"));
+        assert!(told("a10").contains("is a100 meant?"), "{}", told("a10"));
+        assert!(told("mi300").starts_with("no such profile; known are a100"), "{}", told("mi300"));
+        let nowhere = unknown("rtx", &[], &["/opt/bin/profiles".into(), "/opt/share/profiles".into()]);
+        assert!(nowhere.contains("none were found in /opt/bin/profiles, /opt/share/profiles"), "{nowhere}");
     }
 }

@@ -358,15 +358,26 @@ fn options_have_the_providers_names() {
 fn a_gpu_is_known_by_its_name_and_its_capability() {
     let profiles: Vec<Profile> = shipped().into_values().collect();
     let of = |name: &str, capability: &str| {
-        let gpu = tileforge_session::Gpu { name: name.into(), compute_capability: capability.into(), memory_bytes: 1 };
+        let (name, compute_capability) = (name.into(), capability.into());
+        let gpu = tileforge_session::Gpu { name, compute_capability, memory_bytes: 47_800_000_000 };
         find::of_gpu(&gpu, &profiles).name
     };
     assert_eq!(of("NVIDIA L4", "8.9"), "l4");
     assert_eq!(of("NVIDIA L40S", "8.9"), "l40s");
     assert_eq!(of("NVIDIA GeForce RTX 4090", "8.9"), "rtx4090");
-    // A laptop's GPU has a similar name but another chip.
-    assert_eq!(of("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9"), "cpu");
-    assert_eq!(of("NVIDIA GeForce RTX 4090", "8.6"), "cpu");
+    // A laptop's GPU has a similar name but another chip. Plans for its family run on it.
+    assert_eq!(of("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9"), "rtx");
+    for (name, capability) in
+        [("NVIDIA GeForce RTX 4080", "8.9"), ("NVIDIA GeForce RTX 4090", "8.6"), ("NVIDIA A40", "8.6")]
+    {
+        assert_eq!(of(name, capability), "rtx", "{name}");
+    }
+    // Others get the profile of a GPU that computes alike.
+    assert_eq!([of("NVIDIA GeForce RTX 2080 Ti", "7.5"), of("NVIDIA A30", "8.0")], ["t4", "a100"]);
+    // Of two, the one that has no more memory than this one.
+    assert_eq!(of("NVIDIA GH200 480GB", "9.0"), "h100");
+    // There are none for these.
+    assert_eq!([of("NVIDIA GeForce GTX 1080", "6.1"), of("Quadro", "?"), of("NVIDIA Z9", "13.0")], ["cpu"; 3]);
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub struct PlanProgram {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
+    /// The folder of the builder's library, if the user named one; else it is beside ONNX Runtime's.
+    pub library: Option<PathBuf>,
 }
 
 /// NVIDIA's builder for RTX GPUs.
@@ -52,11 +54,14 @@ pub struct PlanReport {
 }
 
 impl PlanBuilder {
-    /// The builder whose library is beside ONNX Runtime's.
+    /// The builder whose library the program names, or else is beside ONNX Runtime's.
     ///
     /// # Errors
     /// As [`PlanBuilder::new`]; also if somebody else could change the library, and the user did not name its place.
     pub fn beside(onnxruntime: &onnxruntime::Library, program: &PlanProgram) -> tileforge_tensorrt::Result<Self> {
+        if let Some(library) = &program.library {
+            return Self::new(program, library);
+        }
         let path = onnxruntime.path();
         for file in Library::FILES {
             onnxruntime
@@ -220,7 +225,11 @@ mod tests {
     #[test]
     fn a_process_that_fails_is_an_error_with_its_last_words() {
         let run = |script: &str| {
-            let program = PlanProgram { program: "/bin/sh".into(), arguments: ["-c", script].map(Into::into).into() };
+            let program = PlanProgram {
+                program: "/bin/sh".into(),
+                arguments: ["-c", script].map(Into::into).into(),
+                library: None,
+            };
             let builder = PlanBuilder { program, library: "lib".into(), release: LibraryVersion::EXPECTED };
             let plan = Path::new("/nowhere/a.plan");
             builder

@@ -27,7 +27,7 @@ Examples:
     name = "exporter",
     version,
     about = "Turns checkpoints of image models into ONNX graphs",
-    after_help = [AFTER_HELP, "\n\n", Exit::HELP].concat()
+    after_help = format!("{AFTER_HELP}\n\n{}", Exit::help(&EXITS))
 )]
 struct Arguments {
     #[command(flatten)]
@@ -35,6 +35,9 @@ struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
+
+/// How this program ends: it has no engines and no gates.
+const EXITS: [Exit; 4] = [Exit::Done, Exit::Failed, Exit::Usage, Exit::Stopped];
 
 const EXPORT_HELP: &str = "\
 Examples:
@@ -187,4 +190,20 @@ fn main() -> ExitCode {
         Command::Completions { shell } => print_completions(*shell, Arguments::command()).map_err(Failure::Print),
         Command::Manual => print_manual(Arguments::command()).map_err(Failure::Print),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    /// Those of every help and of the documents: people paste them.
+    #[test]
+    fn every_example_parses() {
+        terminal::testing::check_examples::<Arguments>();
+    }
 }

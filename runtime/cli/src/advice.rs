@@ -25,6 +25,7 @@ pub(crate) fn of_release(other: &OtherRelease) -> &'static str {
 pub(crate) fn advice(error: &Error) -> Option<String> {
     let text = match error.root() {
         Error::Session(error) => return of_session(error),
+        Error::Engine(EngineError::NoSuchEngine { name, .. }) => return Some(first_build(name)),
         Error::Engine(error) => of_engine(error)?,
         Error::Image(error) => of_image(error)?,
         Error::Diffusion(error) => of_diffusion(error)?,
@@ -50,6 +51,16 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         _ => return None,
     };
     Some(text.into())
+}
+
+/// How an engine of this name comes here: `NAME`, or `PROFILE/NAME`.
+fn first_build(name: &str) -> String {
+    let (profile, model) = name.rsplit_once('/').map_or((None, name), |(profile, model)| (Some(profile), model));
+    let profile = profile.map_or(String::new(), |profile| format!(" --profile {profile}"));
+    format!(
+        "build one first with `engine-builder build {model}{profile}` (`engine-builder models` lists models by name), or \
+         give an engine's directory"
+    )
 }
 
 fn of_diffusion(error: &DiffusionError) -> Option<&'static str> {

@@ -9,15 +9,18 @@ use tileforge_image::tile::Blend;
 use tileforge_image::{Alpha, Size};
 use tileforge_runtime::upscale::Options;
 use tileforge_session::{Placement, Processors, SessionOptions};
+use tileforge_terminal::{RequiredSignature, counted};
 
 use super::failure::Failure;
 
 /// The engine, and whose it must be; shared by the commands that open one.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Engine")]
 pub(crate) struct Chosen {
-    /// The engine's directory; or oci://HOST/NAME:TAG for the one in a registry that fits this box, which is kept in
-    /// the user's cache.
-    #[arg(long = "engine", value_name = "DIR")]
+    /// The engine's directory; or its name, or PROFILE/NAME, in `engines/` or the user's data folder: of several profiles
+    /// the one that fits this box; or oci://HOST/NAME:TAG for the one in a registry that fits this box, which is kept
+    /// in the user's cache.
+    #[arg(long = "engine", value_name = "ENGINE")]
     pub(crate) directory: PathBuf,
     /// The part to use of an engine that has several, such as decoder: `runtime inspect` lists them.
     #[arg(long, value_name = "NAME")]
@@ -100,11 +103,10 @@ pub(crate) struct Named<'a> {
 
 /// Whose engines must be; shared by all commands that open any.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Engine")]
 pub(crate) struct Signed {
-    /// Refuse the engine unless it was signed with this key, before anything else of it is read: a .pub file of
-    /// `engine-builder keygen`.
-    #[arg(long, value_name = "KEY")]
-    pub(crate) require_signature: Option<PathBuf>,
+    #[command(flatten)]
+    required: RequiredSignature,
 }
 
 impl Signed {
@@ -131,12 +133,18 @@ impl Signed {
     }
 
     pub(crate) fn key(&self) -> Result<Option<PublicKey>> {
-        self.require_signature.as_deref().map(PublicKey::read).transpose()
+        self.required.key.as_deref().map(PublicKey::read).transpose()
+    }
+
+    /// Whether a key was given.
+    pub(crate) fn is_required(&self) -> bool {
+        self.required.key.is_some()
     }
 }
 
 /// Where an engine runs; shared by the commands that run one.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Where it runs")]
 pub(crate) struct Placing {
     /// tensorrt-rtx, tensorrt, cuda, cpu, or auto: the best that fits, from the one that the engine was built for down
     /// to the CPU.
@@ -180,7 +188,9 @@ fn threads(text: &str) -> Result<usize, String> {
     let processors = Processors::available().logical;
     let most = processors * THREADS_FOR_A_PROCESSOR;
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("expected a number from 1 to {most}: this process may use {processors} processors"))
+    number.ok_or_else(|| {
+        format!("expected a number from 1 to {most}: this process may use {}", counted(processors, "processor"))
+    })
 }
 
 impl Placing {
@@ -196,6 +206,7 @@ impl Placing {
 
 /// How pictures go through it; shared by the commands that send some.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Tiles")]
 pub(crate) struct Running {
     /// Pixels that neighbouring tiles share [default: by the model's receptive field].
     #[arg(long, value_name = "N")]

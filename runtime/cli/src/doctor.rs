@@ -11,7 +11,7 @@ use tileforge_session::provider::processor;
 use tileforge_session::{
     Assigned, Environment, Ladder, OtherRelease, Placement, Probe, Processors, Verdict, multiply_8_bits, other_releases,
 };
-use tileforge_terminal::{print, print_json, report_error};
+use tileforge_terminal::{counted, print, print_json, report_error};
 
 use super::advice::{of_release, on_jetson};
 use super::chosen::{Named, Placing, Signed};
@@ -29,8 +29,8 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Also say whether this engine fits here, on each of --devices, and exit with code 3 if it does not: its
-    /// directory, or oci://HOST/NAME:TAG.
-    #[arg(long, value_name = "DIR")]
+    /// directory, its name, or oci://HOST/NAME:TAG.
+    #[arg(long, value_name = "ENGINE", help_heading = "Engine")]
     engine: Option<PathBuf>,
     #[command(flatten)]
     signed: Signed,
@@ -61,7 +61,7 @@ struct Judged<'e> {
 }
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
-    if arguments.engine.is_none() && arguments.signed.require_signature.is_some() {
+    if arguments.engine.is_none() && arguments.signed.is_required() {
         return Err(Failure::Usage("--require-signature is about an engine; expected --engine, too".into()));
     }
     let environment = environment()?;
@@ -143,7 +143,11 @@ fn known(library: &Library, probe: &Probe, judged: &[Judged<'_>]) -> String {
     let mut lines = vec![
         format!("ONNX Runtime  {} at {}", library.version(), library.path().display()),
         format!("CPU           {}, {}{eight_bits}", processor(), std::env::consts::ARCH),
-        format!("processors    {logical} on {physical} cores for this process; a session takes {threads} threads"),
+        format!(
+            "processors    {logical} on {} for this process; a session takes {}",
+            counted(physical, "core"),
+            counted(threads, "thread")
+        ),
         match (&probe.driver_cuda_version, &probe.driver_problem) {
             (Some(version), _) => format!("driver        NVIDIA, up to CUDA {version}"),
             (None, problem) => format!("driver        none: {}", problem.as_deref().unwrap_or("not found")),

@@ -4,7 +4,7 @@ use tileforge_contract::{Meaning, ReceptiveField, Shapes, TensorSpec, Upscale};
 use tileforge_engine::manifest::{Gate, Recipe};
 use tileforge_engine::{Bundle, Engine, Graph, Manifest, Pipeline, PipelineManifest};
 use tileforge_runtime::upscale::TileShape;
-use tileforge_terminal::{print, print_json};
+use tileforge_terminal::{counted, print, print_json};
 
 use super::chosen::Chosen;
 use super::failure::CommandResult;
@@ -66,7 +66,7 @@ fn text(manifest: &Manifest) -> String {
     let upscale = Upscale::of(contract).ok();
     let enlarges = upscale.as_ref().map_or(String::new(), |upscale| format!(" ×{}", upscale.scale));
     let reach = match contract.receptive_field {
-        ReceptiveField::Radius(pixels) => format!("{pixels} pixels"),
+        ReceptiveField::Radius(pixels) => counted(pixels, "pixel"),
         ReceptiveField::Unbounded => "unbounded or unknown".into(),
     };
     let mut lines = vec![

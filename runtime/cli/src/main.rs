@@ -31,14 +31,14 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tileforge_runtime::Result;
 use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
-use tileforge_terminal as terminal;
+use tileforge_terminal::{self as terminal, Exit};
 
 use chosen::Named;
 use failure::CommandResult;
 
 /// Runs image engines: engines to pixels.
 #[derive(Parser)]
-#[command(name = "runtime", version, after_help = terminal::Exit::HELP, arg_required_else_help = true)]
+#[command(name = "runtime", version, after_help = Exit::help(&EXITS), arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -47,11 +47,14 @@ struct Cli {
     /// Without it: the environment variable ORT_DYLIB_PATH, then beside this executable, then ../lib/tileforge (where
     /// releases have it), then ../lib, then .onnxruntime/lib of the source tree that it was built in (where `make
     /// setup` puts it).
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH", help_heading = "Libraries")]
     ort_lib: Option<PathBuf>,
     #[command(flatten)]
     verbosity: terminal::Verbosity,
 }
+
+/// How this program ends.
+const EXITS: [Exit; 6] = [Exit::Done, Exit::Failed, Exit::Usage, Exit::DoesNotFit, Exit::Gate, Exit::Stopped];
 
 #[derive(Subcommand)]
 enum Command {
@@ -158,6 +161,12 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Those of every help and of the documents: people paste them.
+    #[test]
+    fn every_example_parses() {
+        terminal::testing::check_examples::<Cli>();
     }
 
     #[test]

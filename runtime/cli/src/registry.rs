@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use tileforge_engine::PublicKey;
+use tileforge_engine::{NamedEngines, PublicKey};
 use tileforge_registry::{
     Authorities, Cache, Credentials, Error as RegistryError, Offer, Purpose, Reference, Registry, Variant,
     pull_to_cache,
@@ -11,19 +11,35 @@ use tileforge_registry::{
 use tileforge_runtime::Result;
 use tileforge_session::choice::{self, Candidate};
 use tileforge_session::{Environment, Placement};
-use tileforge_terminal::{Progress, report};
+use tileforge_terminal::{Progress, engine_folders, report};
 
-use super::chosen::Named;
+use super::chosen::{Named, Signed};
 use super::failure::{CommandResult, Failure};
 
-/// Puts the directories of engines in the place of references, after it has pulled those that the cache lacks.
+/// Puts the directories of engines in the place of references, after it has pulled those that the cache lacks, and in
+/// the place of names.
 pub(crate) fn bring(named: Named<'_>, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     for path in named.paths {
-        if let Some(reference) = reference(path)? {
-            *path = cached(&reference, named.signed.key()?.as_ref(), &environment()?)?;
-        }
+        *path = match reference(path)? {
+            Some(reference) => cached(&reference, named.signed.key()?.as_ref(), &environment()?)?,
+            None => by_name(path, named.signed, &environment)?,
+        };
     }
     Ok(())
+}
+
+/// The directory of an engine that was named by its path, or by its name where there is no such path. Of several engines
+/// of the name, the one that fits this machine best.
+fn by_name(engine: &Path, signed: &Signed, environment: &impl Fn() -> Result<Environment>) -> Result<PathBuf, Failure> {
+    let mut found = NamedEngines::in_folders(engine_folders()).find(engine)?;
+    if found.len() == 1 {
+        return Ok(found.remove(0));
+    }
+    let (directory, verdict) = choice::of_directories(&found, signed.key()?.as_ref(), &environment()?)?;
+    if let Some(verdict) = verdict {
+        report(&format!("{}: {}, the best of {}; {verdict}", engine.display(), directory.display(), found.len()));
+    }
+    Ok(directory)
 }
 
 /// The reference that a path is, if it is one.

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use tileforge_engine::{PublicKey, archive, share};
+use tileforge_engine::{archive, share};
 use tileforge_terminal::{print, report};
 
+use super::chosen::Signed;
 use super::failure::CommandResult;
 
 const EXAMPLES: &str = "\
@@ -24,17 +25,15 @@ pub(crate) struct Arguments {
     /// Where the engine's directory goes.
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Refuse the engine unless it was signed with this key, before anything else of it is read: a .pub file of
-    /// `engine-builder keygen`.
-    #[arg(long, value_name = "KEY")]
-    require_signature: Option<PathBuf>,
+    #[command(flatten)]
+    signed: Signed,
     /// Store files that engines below this folder have, too, only once, as hard links.
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> CommandResult {
-    let key = arguments.require_signature.as_deref().map(PublicKey::read).transpose()?;
+    let key = arguments.signed.key()?;
     let unpacked = archive::unpack(&arguments.archive, &arguments.output, key.as_ref())?;
     report(&format!("{}: {} files are whole", unpacked.name, unpacked.files));
     if let Some(folder) = &arguments.share {

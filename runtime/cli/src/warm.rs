@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         for graph in &engine.manifest().graphs {
             let started = Instant::now();
             let mut session = ladder.session(graph, 0)?;
-            let mut bound = session.bind_contract(&engine.manifest().contract)?;
+            let mut bound = session.bind_graph(&engine.manifest().contract, graph)?;
             session.run_bound(&mut bound)?;
             let seconds = started.elapsed().as_secs_f64();
             let (graph, part) = (graph.file.clone(), part.map(str::to_owned));

@@ -12,7 +12,7 @@ use tileforge_session::{Assigned, Bound, Buffer, Environment, Placed, Placement,
 use super::chunks::{Chunk, Cut};
 use super::interface::{Direction, Interface};
 use crate::error::{Error, Result};
-use crate::sessions::{Sessions, Worker, shapes_text};
+use crate::sessions::{Sessions, Worker};
 use crate::tiling::{Tiling, cut};
 
 /// How pictures and clips are coded.
@@ -147,16 +147,10 @@ impl Coder {
         let holds = |size: &Size| size.width >= latent.width && size.height >= latent.height;
         let fitting = of_first.iter().filter(|(_, size)| holds(size)).min_by_key(|(_, size)| size.pixels());
         let chosen = fitting.or_else(|| of_first.iter().max_by_key(|(_, size)| size.pixels()));
-        let (first, tile) = *chosen.ok_or_else(|| Error::NoSuchShapes {
-            wanted: "one picture or clip at a time".into(),
-            known: self.first.graphs().iter().map(|(graph, _)| shapes_text(&graph.inputs)).collect(),
-        })?;
+        let (first, tile) = *chosen.ok_or_else(|| self.first.no_graph("one picture or clip at a time".into()))?;
         let Some(next) = &self.next else { return Ok((first, None, tile)) };
         let same = sized(next).into_iter().find(|(_, size)| *size == tile).map(|(index, _)| index);
-        let same = same.ok_or_else(|| Error::NoSuchShapes {
-            wanted: format!("later chunks of latents of {tile}"),
-            known: next.graphs().iter().map(|(graph, _)| shapes_text(&graph.inputs)).collect(),
-        })?;
+        let same = same.ok_or_else(|| next.no_graph(format!("later chunks of latents of {tile}")))?;
         Ok((first, Some(same), tile))
     }
 

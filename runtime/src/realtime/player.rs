@@ -84,8 +84,7 @@ impl Player {
             }
         }
         if sizes.is_empty() {
-            let known = sessions.graphs().iter().map(|(graph, _)| crate::sessions::shapes_text(&graph.inputs));
-            return Err(Error::NoSuchShapes { wanted: "one frame".into(), known: known.collect() });
+            return Err(sessions.no_graph("one frame".into()));
         }
         let timesteps = timesteps(&interface, options.timesteps)?;
         Ok(Self { sessions, interface, sizes, timesteps, pace: options.pace })

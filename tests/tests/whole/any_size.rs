@@ -7,6 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use tempfile::TempDir;
+use tileforge_contract::DataType;
+use tileforge_runtime::tensor_file::{Stored, write};
 
 /// The demo model with tiles of any size of up to 128² pixels, in runs of 1 and 2.
 static ENGINE: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
@@ -154,4 +156,29 @@ fn a_sweep_tries_smaller_tiles() {
     let tiles = swept.success().json().as_array().unwrap().len();
     // Two sides, two batches and three numbers of streams.
     assert_eq!(tiles, 12);
+}
+
+/// What `inspect` promises, every command keeps: tensors and sessions of any size, too.
+#[test]
+fn tensors_of_any_size_run_and_the_engine_is_warmed() {
+    let work = tempfile::tempdir().unwrap();
+    let (input, output) = (work.path().join("in.safetensors"), work.path().join("out.safetensors"));
+    let send = |shape: [usize; 4]| {
+        let bytes = vec![0; 4 * shape.iter().product::<usize>()];
+        let stored = Stored { data_type: DataType::F32, shape: shape.to_vec(), bytes };
+        write(&input, &[("image".to_owned(), stored)], &BTreeMap::new()).unwrap();
+        run("runtime", words(&[&"run", &"--engine", &ENGINE.1, &"--input", &input, &"--output", &output, &"--json"]))
+    };
+    for (batch, height, width) in [(1, 64, 64), (2, 64, 64), (1, 1, 1), (1, 16, 1024), (2, 128, 128), (1, 37, 111)] {
+        let told = send([batch, 3, height, width]).success().json();
+        assert_eq!(told["tensors"][0]["shape"], serde_json::json!([batch, 3, 4 * height, 4 * width]));
+        assert_eq!(told["graph"], format!("model-{batch}x3xanyxany.onnx"));
+    }
+    let known = "it has some for: image [1, 3, any, any] with at most 16384 pixels";
+    for shape in [[1, 3, 129, 128], [3, 3, 64, 64]] {
+        let _ = send(shape).failure(1, &["the engine has no graph for image [", known]);
+    }
+    let warm = run("runtime", words(&[&"warm", &"--engine", &ENGINE.1, &"--json"])).success().json();
+    let graphs: Vec<_> = warm["warmed"].as_array().unwrap().iter().map(|one| one["graph"].clone()).collect();
+    assert_eq!(graphs, ["model-1x3xanyxany.onnx", "model-2x3xanyxany.onnx"]);
 }

@@ -227,7 +227,7 @@ fn only_engines_signed_with_the_key_are_opened() {
         let _ = signed.success();
     }
     let _ = infer(&public).success();
-    let _ = run("engine-builder", words(&[&"verify", &engine, &"--key", &public])).success();
+    let _ = run("engine-builder", words(&[&"verify", &engine, &"--require-signature", &public])).success();
     fs::remove_file(&output).unwrap();
     // Signing again gives the same bytes (RFC 8032).
     let signature = fs::read(engine.join("manifest.sig")).unwrap();
@@ -239,7 +239,7 @@ fn only_engines_signed_with_the_key_are_opened() {
         infer(&foreign),
         doctor(&foreign),
         bench(&foreign),
-        run("engine-builder", words(&[&"verify", &engine, &"--key", &foreign])),
+        run("engine-builder", words(&[&"verify", &engine, &"--require-signature", &foreign])),
     ] {
         let _ = refused.failure(1, &["manifest.sig", "not one of this key"]);
     }
@@ -347,7 +347,7 @@ fn killed_at_any_point_there_is_no_half_engine() {
         }
         killed(&[&"sign", &engine, &"--key", &private], microseconds);
         if engine.join("manifest.sig").exists() {
-            let _ = run("engine-builder", words(&[&"verify", &engine, &"--key", &public])).success();
+            let _ = run("engine-builder", words(&[&"verify", &engine, &"--require-signature", &public])).success();
             fs::remove_file(engine.join("manifest.sig")).unwrap();
         }
     }

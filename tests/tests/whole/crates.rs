@@ -30,6 +30,7 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
             "engine",
             "engine-builder",
             "exporter",
+            "files",
             "graph",
             "image",
             "registry",

@@ -6,6 +6,8 @@ mod tiles;
 mod upscale;
 
 use end_to_end::{demo_engine, names_in, repository, run, words};
+use std::path::Path;
+use std::process::Command;
 use tileforge_image::{Limits, Picture};
 use tileforge_runtime::Error;
 use tileforge_runtime::executor::Cancel;
@@ -42,4 +44,35 @@ fn tiles_make_what_the_whole_picture_makes() {
         let [whole, tiled] = [&input, &output].map(|path| Picture::read(path, &Limits::default()).unwrap());
         assert_eq!(whole.resized(tiled.size()).unwrap().difference(&tiled, 0).unwrap().maximum, 0);
     }
+}
+
+/// A crate outside of this source tree, with the lines of the document and the example as its program.
+#[test]
+fn a_program_of_its_own_takes_the_library_as_the_document_says() {
+    let document = std::fs::read_to_string(repository("docs/runtime.md")).unwrap();
+    let (_, lines) = document.split_once("```toml\n[dependencies]\n").unwrap();
+    let (lines, _) = lines.split_once("```").unwrap();
+    let root = repository("").canonicalize().unwrap();
+    let tag = format!("tag = \"v{}\"", env!("CARGO_PKG_VERSION"));
+    let from_here = |line: &str| {
+        let Some(name) = line.split(" = ").next().and_then(|name| name.strip_prefix("tileforge-")) else {
+            return line.to_owned();
+        };
+        assert!(line.contains("git = \"URL\"") && line.contains(&tag), "{line}: expected {tag}");
+        let folder = if name == "runtime" { name.to_owned() } else { format!("crates/{name}") };
+        format!("tileforge-{name} = {{ path = \"{}\" }}", root.join(folder).display())
+    };
+    let lines = lines.lines().map(from_here).collect::<Vec<_>>().join("\n");
+    let package = "[workspace]\n[package]\nname = \"outside\"\nversion = \"1.0.0\"\nedition = \"2024\"\n";
+    // Always the same folder, so that Cargo keeps one copy of its build.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside");
+    std::fs::create_dir_all(folder.join("src")).unwrap();
+    std::fs::write(folder.join("Cargo.toml"), format!("{package}[dependencies]\n{lines}\n")).unwrap();
+    // The same versions of everything as here: nothing is downloaded.
+    std::fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    std::fs::copy(root.join("runtime/examples/upscale.rs"), folder.join("src/main.rs")).unwrap();
+    let mut check = Command::new(env!("CARGO"));
+    check.args(["check", "--offline", "--quiet"]).current_dir(&folder).env("CARGO_TARGET_DIR", folder.join("target"));
+    let output = check.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -413,6 +413,13 @@ fn pictures_of_several_numbers_of_steps_are_measured() {
     let _ = bench(&sd, &[&"2,3", &"--compare", &base, &"--threshold", &"0"]).success();
     let _ = bench(&sd, &[&"2,3", &"--compare", &base, &"--threshold", &"100"]).failure(4, &["expected a speed"]);
     let _ = bench(&sd, &[&"2", &"--compare", &base]).failure(2, &["of another setting"]);
+    let report = work.path().join("report");
+    let _ = bench(&sd, &[&"2,3", &"--report", &report]).success();
+    assert_eq!(end_to_end::names_in(&report), ["steps.json", "steps.md", "steps.svg"]);
+    assert!(fs::read_to_string(report.join("steps.md")).unwrap().contains("| 3 | 1 |"));
+    let chart = fs::read_to_string(report.join("steps.svg")).unwrap();
+    assert!(chart.contains("3 steps, 1 picture"), "{chart}");
+    let _ = bench(&sd, &[&"2", &"--passes", &"2"]).failure(2, &["--passes"]);
 
     let inpainting = engine("sd-inpainting");
     let measured = bench(&inpainting, &[&"2", &"--count", &"1,2", &"--json"]).success().json();

@@ -24,6 +24,7 @@ mod intrusion;
 mod many;
 mod model_package;
 mod models;
+mod names;
 mod neighbours;
 mod output_paths;
 mod parity;

@@ -428,7 +428,7 @@ fn without_builder(folder: &Path) -> PathBuf {
     library
 }
 
-/// Builds with another library, with what `words` say in the errors; then the engine is portable.
+/// Builds with another library, with what `words` say in the errors; the engine is portable if the user says so.
 fn portable_with(library: &Path, words: &[&str]) {
     let work = tempfile::tempdir().unwrap();
     let (profile, engine) = (profile(work.path(), "8.9", "fp16"), work.path().join("engine"));
@@ -436,10 +436,12 @@ fn portable_with(library: &Path, words: &[&str]) {
         let line = self::words(&[&"build", &demo(), &"--profile", &profile, &"-o", &engine, &"--ort-lib", &library]);
         run("engine-builder", line.into_iter().chain(more.iter().map(Into::into)))
     };
-    let _ = build(&["--require-compiled"]).failure(3, words);
-    assert!(!engine.exists());
-    let portable = build(&[]).success();
-    for word in words {
+    for without in [&["--require-compiled"][..], &[]] {
+        let _ = build(without).failure(3, words).failure(3, &["--rtx-lib", "TENSORRT_RTX_LIB_PATH", "--portable"]);
+        assert!(!engine.exists());
+    }
+    let portable = build(&["--portable"]).success();
+    for word in &words[..1] {
         assert!(portable.stderr.contains(word), "{}", portable.stderr);
     }
     let manifest = run("runtime", self::words(&[&"inspect", &"--engine", &engine, &"--json"])).success().json();
@@ -448,7 +450,7 @@ fn portable_with(library: &Path, words: &[&str]) {
 }
 
 #[test]
-fn without_the_library_an_engine_is_portable_and_the_user_hears_what_to_do() {
+fn without_the_library_the_build_fails_and_the_user_hears_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     portable_with(&without_builder(folder.path()), &["libtensorrt_rtx.so.1: not there", "make setup RTX=1"]);
 }

@@ -64,6 +64,7 @@ pub(super) fn check(target: &Target, built: bool) -> Result<(), String> {
 pub(super) fn programs(target: &Target, rtx: bool) -> Result<PathBuf, String> {
     let mut build = cargo();
     build.args(["build", "--release", "--locked"]);
+    as_release(&mut build);
     if rtx && target.has_rtx() {
         build.args(["--features", "rtx"]);
     }
@@ -78,6 +79,11 @@ pub(super) fn programs(target: &Target, rtx: bool) -> Result<PathBuf, String> {
     }
     output_of(&mut build)?;
     Ok(folder.join("release"))
+}
+
+/// Programs of a release do not look into this source tree (`tileforge_files::installation`).
+fn as_release(build: &mut Command) {
+    build.env("TILEFORGE_RELEASE", env!("CARGO_PKG_VERSION"));
 }
 
 /// A program or library without what only debuggers read, which is most of it.
@@ -103,4 +109,22 @@ pub(super) fn onnxruntime(target: &Target) -> Result<PathBuf, String> {
 fn target_folder() -> Result<PathBuf, String> {
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(repository()).no_deps().exec();
     Ok(metadata.map_err(|error| error.to_string())?.target_directory.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `crates/files/src/installation.rs` reads the variable when it is compiled.
+    #[test]
+    fn a_release_is_compiled_without_this_source_tree() {
+        let mut build = cargo();
+        as_release(&mut build);
+        let mut set = build.get_envs().filter_map(|(name, value)| value.map(|_| name.to_string_lossy().into_owned()));
+        let name = set.find(|name| name == "TILEFORGE_RELEASE");
+        let source = std::fs::read_to_string(repository().join("crates/files/src/installation.rs"));
+        assert!(
+            name.is_some_and(|name| source.is_ok_and(|source| source.contains(&format!("option_env!(\"{name}\")"))))
+        );
+    }
 }

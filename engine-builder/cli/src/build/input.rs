@@ -7,7 +7,7 @@ use std::path::Path;
 use tileforge_engine_builder::{
     Beside, DiffusionOptions, DiffusionSource, Error, GraphFile, ModelFile, Source, SourceOptions, WeightFolders,
 };
-use tileforge_terminal::report;
+use tileforge_terminal::{counted_as, report};
 
 /// What an engine is made of: one graph, or one for each of its parts, with what stands beside them. A graph of a model
 /// file has its facts beside it.
@@ -87,7 +87,8 @@ impl<'m> Input<'m> {
             (None, None) => DiffusionSource::open(model, diffusion.variant.as_deref(), &options)?,
         };
         for (lora, count) in diffusion.lora.iter().zip(&source.left_over).filter(|(_, count)| **count > 0) {
-            report(&format!("{}: {count} tensors are of components that are not there", lora.path.display()));
+            let (one, several) = ("tensor is of a component that is", "tensors are of components that are");
+            report(&format!("{}: {} not there", lora.path.display(), counted_as(*count, one, several)));
         }
         let Some(component) = component else {
             let made = |(name, source)| {

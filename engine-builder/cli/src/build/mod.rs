@@ -6,7 +6,7 @@ pub(super) mod rebuild;
 mod recipe;
 
 use super::talk::Shown;
-use super::{CommandResult, Failure, environment, models};
+use super::{CommandResult, Failure, Libraries, models, named};
 use input::{Input, Made};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -35,51 +35,52 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// A checkpoint (.safetensors, .pth, .pt, .ckpt, .bin, the .index.json of a sharded one, or a folder with any of
-    /// them and its config.json), a diffusion pipeline (a folder with model_index.json, or one file with --config), an
-    /// exported graph (.onnx) or a model file (.yaml)
+    /// The name of a model that `engine-builder models` lists, or a path: a checkpoint (.safetensors, .pth, .pt, .ckpt,
+    /// .bin, the .index.json of a sharded one, or a folder with any of them and its config.json), a diffusion pipeline
+    /// (a folder with model_index.json, or one file with --config), an exported graph (.onnx) or a model file (.yaml)
     model: PathBuf,
     /// The one graph to build, where there are several: vae_encoder or vae_decoder of a checkpoint, or one that the
     /// model file names [default: all, each of which is a part of the engine]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = "Network", value_name = "NAME")]
     component: Option<String>,
     /// Which chunk of a video the graph is for: first or next; short for --set chunk=NAME [default: both, which are
     /// parts of the engine; with --component first]
-    #[arg(long, value_name = "CHUNK")]
+    #[arg(long, help_heading = "Network", value_name = "CHUNK")]
     chunk: Option<String>,
     /// Sizes of the pictures in pixels, WIDTHxHEIGHT, several with commas: one graph for each, in the place of the
     /// sizes of the model file or of the profile. A picture of a latent network is what its autoencoder makes of it
-    #[arg(long, value_name = "SIZE", value_delimiter = ',')]
+    #[arg(long, help_heading = "Network", value_name = "SIZE", value_delimiter = ',')]
     size: Vec<Size>,
     /// Frames of a video in one run, with --size [default: as few as the network takes]
-    #[arg(long, value_name = "COUNT", requires = "size", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, help_heading = "Network", value_name = "COUNT", requires = "size", value_parser = clap::value_parser!(u16).range(1..))]
     frames: Option<u16>,
     /// A hyperparameter that the checkpoint does not state; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    #[arg(long, help_heading = "Network", value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
     #[command(flatten)]
     diffusion: DiffusionArguments,
-    /// Names that `engine-builder profiles` lists, or paths of .yaml files; several with commas, or `all`
-    #[arg(long, value_delimiter = ',', required = true)]
+    /// Names that `engine-builder profiles` lists, or paths of .yaml files; several with commas, or `all` [default: that
+    /// of this machine, as `engine-builder profiles --here` says]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     profile: Vec<String>,
     /// Another precision than the profile's: fp32, fp16, bf16, int8 or fp8. With int8 for CPUs, a diffusion pipeline's
     /// text encoders and the encoder of its autoencoder stay in fp32
-    #[arg(long, value_name = "PRECISION")]
+    #[arg(long, help_heading = "Precision", value_name = "PRECISION")]
     precision: Option<Precision>,
     /// A folder to measure activations on: pictures like those that the engine will get, or .safetensors files with the
     /// inputs of a network that takes tensors. For an engine of several parts, a folder that has one for each part, by
     /// its name. Without it: built-in pictures, or random tensors
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = "Precision", value_name = "DIR")]
     calibration: Option<PathBuf>,
     /// How many tiles to draw from the pictures (more, to fill the last batch), tensor files to read, or random tensors
     /// to make (the model file's number, else 32)
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, help_heading = "Precision", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
     calibration_tiles: Option<u32>,
     /// How many minutes calibration and gates of each network may take. A minute stands for 3·10¹² operations, what two
     /// slow cores compute in it, so the engine does not depend on the machine. Larger networks are measured on fewer
     /// samples, and their larger graphs are not run for the gates; the manifest says what was left out (`left_out`)
     #[arg(
-        long,
+        long, help_heading = "Precision",
         value_name = "MINUTES",
         default_value_t = CalibrationBudget::default().minutes,
         value_parser = clap::value_parser!(u32).range(1..=100_000)
@@ -87,20 +88,25 @@ pub(super) struct Arguments {
     calibration_budget: u32,
     /// How INT8 chooses the range of an activation: minmax, percentile, entropy or mse (the model file's method, else
     /// mse)
-    #[arg(long, value_name = "METHOD")]
+    #[arg(long, help_heading = "Precision", value_name = "METHOD")]
     range: Option<RangeMethod>,
     /// INT8 and FP8: quantise the first and the last layer as well
-    #[arg(long)]
+    #[arg(long, help_heading = "Precision")]
     all_layers: bool,
     /// Try every layer alone in the engine's precision, and print what each costs, the most expensive first
-    #[arg(long)]
+    #[arg(long, help_heading = "Precision")]
     sensitivity: bool,
     /// Where the engine directory goes; `{profile}` in it stands for the profile's name, and several profiles need it
+    /// [default: engines/{profile}/NAME, with the model's name, --component and --precision]
     #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
-    /// Fail with exit code 3 if the engine cannot be compiled here, instead of building a portable one
+    output: Option<PathBuf>,
+    /// Fail with exit code 3 if the engine cannot be compiled here, instead of building a portable one. An engine of
+    /// plans for RTX GPUs needs no GPU to be compiled, so without its plans it always fails, but for --portable
     #[arg(long)]
     require_compiled: bool,
+    /// Build an engine for RTX GPUs without plans where NVIDIA's builder is missing: CUDA and the CPU run it
+    #[arg(long, conflicts_with = "require_compiled")]
+    portable: bool,
     /// How many engines to build at the same time, or of one engine, plans for RTX GPUs. NVIDIA's builder takes about
     /// three times the memory of the weights for each
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -120,22 +126,42 @@ impl Arguments {
         let chunk = self.chunk.iter().map(|chunk| ("chunk".to_owned(), chunk.clone()));
         self.set.iter().cloned().chain(chunk).collect()
     }
+
+    /// Where the engine goes without `--output`: engines are looked for there by their names.
+    fn default_output(&self) -> Result<PathBuf, Failure> {
+        let whole = self.model.canonicalize().map_err(|source| Error::File {
+            path: self.model.clone(),
+            action: "find",
+            source,
+        })?;
+        let name = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
+        let name =
+            name.and_then(|name| name.to_str()).map(|name| name.strip_suffix(".safetensors.index").unwrap_or(name));
+        let Some(name) = name.filter(|name| tileforge_files::is_plain(name) && !name.starts_with('.')) else {
+            let problem = format!("{}: it has no name for its engine; give one with --output", self.model.display());
+            return Err(Failure::Usage(problem));
+        };
+        let component = self.component.as_ref().map_or(String::new(), |component| format!("-{component}"));
+        let precision = self.precision.map_or(String::new(), |precision| format!("-{precision}"));
+        Ok(Path::new(ENGINES).join(PROFILE).join(format!("{name}{component}{precision}")))
+    }
 }
 
 /// What is asked of the engine of a diffusion pipeline.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Pipelines")]
 struct DiffusionArguments {
-    /// Pipelines: pictures that are made together, in one run of the network
+    /// Pictures that are made together, in one run of the network
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=32))]
     batch: Option<u16>,
-    /// Pipelines: tokens of a text, several with commas: 77,154 also takes texts in two pieces [default: what the text
+    /// Tokens of a text, several with commas: 77,154 also takes texts in two pieces [default: what the text
     /// encoder takes]
     #[arg(long, value_name = "COUNT", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=4096))]
     tokens: Vec<u16>,
-    /// Pipelines: the variant of the weights in a folder, such as fp16
+    /// The variant of the weights in a folder, such as fp16
     #[arg(long, value_name = "NAME")]
     variant: Option<String>,
-    /// Pipelines: a file of low-rank adaptations to merge into the weights; may be repeated
+    /// A file of low-rank adaptations to merge into the weights; may be repeated
     #[arg(long, value_name = "FILE[:SCALE]")]
     lora: Vec<Lora>,
     /// The folder with the configurations, tokenizers and scheduler of a pipeline whose weights are in one file
@@ -160,29 +186,38 @@ impl DiffusionArguments {
 /// What stands for the profile's name in the engine's path.
 const PROFILE: &str = "{profile}";
 
+/// The folder below the current one where engines are looked for by name.
+const ENGINES: &str = "engines";
+
 /// Tiles that are measured unless somebody asks for another number.
 const CALIBRATION_TILES: u32 = 32;
 
-pub(super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResult {
-    build_checked(arguments, ort_lib, |_| Ok(()))
+pub(super) fn run(mut arguments: Arguments, libraries: &Libraries) -> CommandResult {
+    arguments.model = named::model(&arguments.model)?;
+    if arguments.profile.is_empty() {
+        let here = profile::here()?;
+        report(&format!("profile {}: {}", here.name, here.reason));
+        arguments.profile.push(here.name);
+    }
+    build_checked(&arguments, libraries, |_| Ok(()))
 }
 
 /// Builds engines after `check` has agreed to what they are made of.
 fn build_checked(
     arguments: &Arguments,
-    ort_lib: Option<&Path>,
+    libraries: &Libraries,
     check: impl FnOnce(&Recipe) -> CommandResult,
 ) -> CommandResult {
-    let output = arguments.output.to_string_lossy().into_owned();
+    let output = arguments.output.clone().map_or_else(|| arguments.default_output(), Ok)?;
     let names = match arguments.profile.as_slice() {
         [name] if name == "all" => profile::names(),
         names => names.to_vec(),
     };
-    if names.len() > 1 && !output.contains(PROFILE) {
+    if names.len() > 1 && !output.to_string_lossy().contains(PROFILE) {
         let problem = "several profiles need `{profile}` in --output, as in 'engines/{profile}/compact-x4'";
         return Err(Failure::Usage(problem.into()));
     }
-    let environment = environment(ort_lib)?;
+    let environment = libraries.environment()?;
     let model = is_model_file(&arguments.model).then(|| ModelFile::read(&arguments.model)).transpose()?;
     let mut profiles = names.iter().map(|name| Profile::read(name)).collect::<Result<Vec<_>, _>>()?;
     let recorded =
@@ -191,11 +226,13 @@ fn build_checked(
     if let Some(precision) = arguments.precision {
         profiles.iter_mut().try_for_each(|profile| profile.set_precision(precision))?;
     }
-    let program = Some(plan_program()?);
-    if arguments.require_compiled {
-        let required = |profile| portable::require_compiled(&environment, profile, program.as_ref());
-        profiles.iter().try_for_each(required)?;
-    }
+    let program = Some(libraries.plan_program()?);
+    let required = match (arguments.require_compiled, arguments.portable) {
+        (true, _) => portable::require_compiled,
+        (false, true) => |_: &_, _: &_, _: Option<&_>| Ok(()),
+        (false, false) => portable::require_plans,
+    };
+    profiles.iter().try_for_each(|profile| required(&environment, profile, program.as_ref()))?;
     let component = arguments.component.as_deref();
     let mut options = SourceOptions {
         task: None,
@@ -229,7 +266,7 @@ fn build_checked(
     };
     let targets = profiles.iter().zip(recorded).map(target).collect::<Result<Vec<_>, _>>()?;
     let jobs = usize::from(arguments.jobs);
-    let work = Work { arguments, environment: &environment, input: &input, program };
+    let work = Work { arguments, environment: &environment, input: &input, program, output: &output };
     if let [target] = targets.as_slice() {
         let shown = Shown::default();
         let built = work.build(target, jobs, &shown);
@@ -309,6 +346,8 @@ struct Work<'w> {
     environment: &'w Environment,
     input: &'w Input<'w>,
     program: Option<PlanProgram>,
+    /// Where engines go, with [`PROFILE`] in it.
+    output: &'w Path,
 }
 
 /// An engine of either kind that was built.
@@ -321,11 +360,10 @@ impl Work<'_> {
     /// Builds the engine for one profile.
     fn build(&self, target: &Target, jobs: usize, progress: &dyn Progress) -> Result<Outcome, Failure> {
         let plans = Plans { program: self.program.clone(), jobs };
-        let output = &self.arguments.output;
         // A path without the placeholder need not be UTF-8.
-        let directory = match output.to_str() {
+        let directory = match self.output.to_str() {
             Some(output) => PathBuf::from(output.replace(PROFILE, &target.stated.name)),
-            None => output.clone(),
+            None => self.output.to_owned(),
         };
         let mut orders = BTreeMap::new();
         for ((part, made), profile) in self.input.all().into_iter().zip(&target.profiles) {
@@ -416,16 +454,6 @@ impl Work<'_> {
             Some(first) => Err(Failure::Partly { failed: exits.len(), of: targets.len(), exit: *first }),
         }
     }
-}
-
-/// How this program starts itself to build one plan.
-pub(super) fn plan_program() -> Result<PlanProgram, Failure> {
-    let program = std::env::current_exe().map_err(|source| Error::File {
-        path: "engine-builder".into(),
-        action: "find the program itself",
-        source,
-    })?;
-    Ok(PlanProgram { program, arguments: vec!["build-plan".into()] })
 }
 
 /// `NAME=VALUE`.

@@ -1,16 +1,15 @@
 //! What `engine-builder build` says about an engine that it built.
 
-use super::super::{CommandResult, advice, result, result_json};
+use super::super::{CommandResult, result, result_json};
 use super::{Arguments, Input, Outcome};
 use std::collections::BTreeMap;
 use tileforge_contract::Upscale;
 use tileforge_engine::manifest::{FileDigest, Gate, LeftOut, Manifest};
 use tileforge_engine::share::share_files;
 use tileforge_engine::{Diffusion, PipelineManifest};
-use tileforge_engine_builder::portable::NotCompiled;
 use tileforge_engine_builder::rtx::PlanReport;
 use tileforge_engine_builder::{Built, BuiltPipeline, Picture, Sensitivity, figure};
-use tileforge_terminal::report;
+use tileforge_terminal::{counted, counted_as, report};
 
 /// Prints what was built.
 pub(super) fn tell(arguments: &Arguments, input: &Input<'_>, outcome: &Outcome) -> CommandResult {
@@ -26,7 +25,7 @@ pub(super) fn tell(arguments: &Arguments, input: &Input<'_>, outcome: &Outcome) 
             if let Some((_, made)) = input.all().first() {
                 tell_engine(made.source.name(), built);
             }
-            report(&format!("  {:.1} MB in {} files", built.bytes as f64 / 1e6, built.manifest.files.len()));
+            report(&format!("  {:.1} MB in {}", built.bytes as f64 / 1e6, counted(built.manifest.files.len(), "file")));
         }
         Outcome::Pipeline(built) => {
             built.parts.iter().for_each(|(name, part)| tell_engine(name, part));
@@ -39,7 +38,7 @@ pub(super) fn tell(arguments: &Arguments, input: &Input<'_>, outcome: &Outcome) 
                 report(&format!("a picture of {size} by all parts, made twice in {seconds:.1} s"));
                 gates.iter().for_each(tell_gate);
             }
-            report(&format!("  {:.1} MB in {} parts{shared}", built.bytes as f64 / 1e6, built.parts.len()));
+            report(&format!("  {:.1} MB in {}{shared}", built.bytes as f64 / 1e6, counted(built.parts.len(), "part")));
         }
     }
     if let Some(saved) = saved.filter(|saved| *saved > 0) {
@@ -59,7 +58,7 @@ fn tell_engine(name: &str, built: &Built) {
         report(&format!("  not in {}: {}", manifest.precision, shortened(&manifest.islands)));
     }
     if let Some(calibration) = &manifest.calibration {
-        let found = format!("{} tiles of {} pictures", calibration.tiles, calibration.pictures);
+        let found = format!("{} of {}", counted(calibration.tiles, "tile"), counted(calibration.pictures, "picture"));
         report(&format!("  calibrated on {found} ({})", calibration.source));
     }
     if let Some(left_out) = &manifest.left_out {
@@ -75,12 +74,7 @@ fn tell_engine(name: &str, built: &Built) {
         report(&format!("  {}", plan_line(plan)));
     }
     if let Some(reason) = &built.portable {
-        let advice = match reason {
-            NotCompiled::NoBuilder(error) => advice::missing_builder(error),
-            NotCompiled::Here(_) => None,
-        };
-        let advice = advice.map_or(String::new(), |advice| format!("; {advice}"));
-        report(&format!("  portable, not compiled for its GPU: {reason}{advice}"));
+        report(&format!("  portable, not compiled for its GPU: {reason}"));
     }
 }
 
@@ -91,14 +85,17 @@ fn tell_gate(gate: &Gate) {
 
 /// What the calibration budget left out, in a line.
 fn left_out_line(LeftOut { budget_minutes, calibration_runs, judged, graphs }: &LeftOut) -> String {
-    let counted = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
+    let some = |count: usize, one: &str, several: &str| (count > 0).then(|| counted_as(count, one, several));
     let parts = [
-        counted(*calibration_runs, "calibration runs"),
-        counted(*judged, "calibration samples of the gates"),
+        some(*calibration_runs, "calibration run", "calibration runs"),
+        some(*judged, "calibration sample of the gates", "calibration samples of the gates"),
         (!graphs.is_empty()).then(|| format!("the gates of {}", graphs.join(", "))),
     ];
     let parts = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-    format!("left out, with a calibration budget of {budget_minutes} minutes (--calibration-budget): {parts}")
+    format!(
+        "left out, with a calibration budget of {} (--calibration-budget): {parts}",
+        counted(*budget_minutes, "minute")
+    )
 }
 
 /// What a plan cost, in a line.
@@ -110,10 +107,10 @@ fn plan_line(plan: &PlanReport) -> String {
         "; another build may give other bytes, because this system does not let programs fix their addresses"
     };
     format!(
-        "plan of {}: {:.1} MB, {} layers, {:.1} s{memory}{bytes}",
+        "plan of {}: {:.1} MB, {}, {:.1} s{memory}{bytes}",
         plan.graph,
         plan.bytes as f64 / 1e6,
-        plan.layers,
+        counted(plan.layers, "layer"),
         plan.seconds
     )
 }

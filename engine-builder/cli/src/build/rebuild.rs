@@ -1,7 +1,7 @@
 //! `engine-builder rebuild`: an engine made again, of what its manifest says.
 
 use super::super::models::{model_folders, weight_folders};
-use super::super::{CommandResult, Failure};
+use super::super::{CommandResult, Failure, Libraries, named};
 use super::{Arguments as Order, DiffusionArguments, build_checked};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -29,14 +29,14 @@ same name that has changed, unless --profile names it.";
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(in super::super) struct Arguments {
-    /// The engine directory; only its manifest is read
+    /// The engine's directory or name; only its manifest is read
     #[arg(value_name = "DIR")]
     engine: PathBuf,
     /// Where the new engine goes [default: in the place of the older one, in one step when it is finished]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// The model file, checkpoint, folder or graph that the engine was made of
-    #[arg(long, value_name = "PATH")]
+    /// The name of a model, or the model file, checkpoint, folder or graph that the engine was made of
+    #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// The folder that describes a pipeline in one file
     #[arg(long, value_name = "DIR")]
@@ -57,6 +57,9 @@ pub(in super::super) struct Arguments {
     /// Fail with exit code 3 if the engine cannot be compiled here
     #[arg(long)]
     require_compiled: bool,
+    /// Build an engine for RTX GPUs without plans where NVIDIA's builder is missing, as the older one may be
+    #[arg(long, conflicts_with = "require_compiled")]
+    portable: bool,
     /// How many plans for RTX GPUs to build at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
@@ -68,7 +71,9 @@ pub(in super::super) struct Arguments {
     json: bool,
 }
 
-pub(in super::super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> CommandResult {
+pub(in super::super) fn run(mut arguments: Arguments, libraries: &Libraries) -> CommandResult {
+    arguments.engine = named::engine(&arguments.engine)?;
+    let arguments = &arguments;
     let old = Predecessor::read(&arguments.engine)?;
     let output = match &arguments.output {
         Some(output) => output,
@@ -88,7 +93,7 @@ pub(in super::super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> Co
         report(&format!("{}: {}", arguments.engine.display(), unknown_text(&old)));
     }
     let order = arguments.order(&old, output)?;
-    build_checked(&order, ort_lib, |recipe| arguments.check(&old, recipe))?;
+    build_checked(&order, libraries, |recipe| arguments.check(&old, recipe))?;
     let new = Predecessor::read(output)?;
     differences(&old, &new).iter().for_each(|line| report(&format!("  {line}")));
     if was_signed {
@@ -98,6 +103,12 @@ pub(in super::super) fn run(arguments: &Arguments, ort_lib: Option<&Path>) -> Co
 }
 
 const SIGNATURE: &str = tileforge_engine::signature::SIGNATURE_FILE;
+
+/// Whether the older engine had nothing compiled in it.
+fn was_portable(old: &Predecessor) -> bool {
+    let is_portable = |network: &Value| network.pointer("/target/portable") == Some(&Value::Bool(true));
+    old.networks().iter().any(|(_, network)| is_portable(network))
+}
 
 /// What a manifest without a recipe leaves open.
 fn unknown_text(old: &Predecessor) -> String {
@@ -125,7 +136,7 @@ impl Arguments {
             ..Recipe::default()
         });
         let model = match &self.model {
-            Some(model) => model.clone(),
+            Some(model) => named::model(model)?,
             None if is_known => find(&recipe.model, None, "--model", recipe.origin.as_deref())?,
             None => {
                 let problem = "its manifest does not say what it was made of; give that with --model";
@@ -186,8 +197,9 @@ impl Arguments {
             range,
             all_layers: recipe.calibration.all_layers,
             sensitivity: false,
-            output: output.to_owned(),
+            output: Some(output.to_owned()),
             require_compiled: self.require_compiled,
+            portable: self.portable || (!self.require_compiled && was_portable(old)),
             jobs: self.jobs,
             share: self.share.clone(),
             json: self.json,

@@ -17,6 +17,7 @@ use tileforge_runtime::{Error, Result};
 use tileforge_session::peak_memory_bytes;
 use tileforge_session::provider::GpuMemory;
 use tileforge_session::{Assigned, Environment, Processors};
+use tileforge_terminal::{counted, counted_as};
 
 /// Pictures that wait.
 const WAITING: usize = 2;
@@ -80,8 +81,9 @@ impl Measured {
         let Self { provider, device, precision, picture, tile, overlap, margin, batch, streams, threads, .. } = self;
         let tiles = format!("tiles of {tile} (overlap {overlap}, margin {margin})");
         format!(
-            "{precision} on {provider} ({device}), {picture}, {tiles}, batch {batch}, {streams} streams of {threads} \
-             threads"
+            "{precision} on {provider} ({device}), {picture}, {tiles}, batch {batch}, {} of {}",
+            counted(*streams, "stream"),
+            counted(*threads, "thread")
         )
     }
 }
@@ -93,20 +95,20 @@ impl fmt::Display for Measured {
         writeln!(formatter, "engine              {}: {}", self.engine, self.setting())?;
         writeln!(
             formatter,
-            "throughput          {:.3} images/s, {:.2} tiles/s, {:.3} megapixels/s of input (median of {} passes, \
-             {:.3} to {:.3} images/s)",
+            "throughput          {:.3} images/s, {:.2} tiles/s, {:.3} megapixels/s of input (median of {}, {:.3} to \
+             {:.3} images/s)",
             self.images_per_second,
             self.tiles_per_second,
             self.megapixels_per_second,
-            self.passes.len(),
+            counted_as(self.passes.len(), "pass", "passes"),
             self.passes.iter().copied().fold(f64::INFINITY, f64::min),
             self.passes.iter().copied().fold(0.0, f64::max)
         )?;
         writeln!(
             formatter,
             "one picture         {p50_ms:.1} ms (p90 {p90_ms:.1}, p99 {p99_ms:.1}; interquartile \
-             {interquartile_ms:.1}; {} runs)",
-            self.runs
+             {interquartile_ms:.1}; {})",
+            counted(self.runs, "run")
         )?;
         writeln!(
             formatter,

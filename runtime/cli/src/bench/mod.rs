@@ -4,6 +4,7 @@ mod arguments;
 mod chart;
 mod measure;
 mod profile;
+mod report;
 mod steps;
 mod sweep;
 mod whole;
@@ -26,6 +27,11 @@ use measure::{Measured, measure};
 pub(crate) use arguments::Arguments;
 
 pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
+    if arguments.report.is_some() && !arguments.sweep && arguments.steps.is_empty() {
+        return Err(Failure::Usage(
+            "--report is for --sweep and --steps; --save writes the figures of one setting".into(),
+        ));
+    }
     let environment = environment()?;
     if !arguments.steps.is_empty() {
         return with_steps(arguments, &environment);
@@ -34,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let engines = engines.collect::<Result<Vec<_>, _>>()?;
     let directories: Vec<&Path> = engines.iter().map(Engine::directory).collect();
     let outputs: Vec<PathBuf> = match &arguments.report {
-        Some(folder) => sweep::files(folder).into(),
+        Some(folder) => report::files(folder, sweep::REPORT).into(),
         None => arguments.save.iter().cloned().collect(),
     };
     outputs::check(&outputs.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &directories)?;
@@ -55,10 +61,12 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if is_whole(engine) {
         let graph = whole::graph_of(engine, arguments.size)?;
         let placement = arguments.running.options().placement;
-        return conclude(arguments, || whole::measure(&environment, engine, graph, &placement, arguments.repeats()));
+        return conclude(arguments, || {
+            Ok(whole::measure(&environment, engine, graph, &placement, arguments.repeats())?)
+        });
     }
     let options = || arguments.running.options();
-    conclude(arguments, || measure(&environment, engine, options(), arguments.picture(), arguments.repeats()))
+    conclude(arguments, || Ok(measure(&environment, engine, options(), arguments.picture(), arguments.repeats())?))
 }
 
 /// Measures the engine of a diffusion pipeline.
@@ -70,10 +78,17 @@ fn with_steps(arguments: &Arguments, environment: &Environment) -> CommandResult
         return Err(Failure::Usage(format!("{option} is for upscalers; --size chooses the size of other pictures")));
     }
     let pipeline = arguments.signed.open_diffusion(directory)?;
-    let saved: Vec<&Path> = arguments.save.iter().map(PathBuf::as_path).collect();
-    outputs::check(&saved, &[directory])?;
+    let report = arguments.report.iter().flat_map(|folder| report::files(folder, steps::REPORT));
+    let written: Vec<PathBuf> = arguments.save.iter().cloned().chain(report).collect();
+    outputs::check(&written.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &[directory])?;
     let placement = arguments.running.options().placement;
-    conclude(arguments, || steps::measure(environment, &pipeline, &placement, &arguments.pictures_in_steps()))
+    conclude(arguments, || {
+        let measured = steps::measure(environment, &pipeline, &placement, &arguments.pictures_in_steps())?;
+        if let Some(folder) = &arguments.report {
+            report::write(folder, steps::REPORT, &measured, &measured.to_string(), &measured.chart())?;
+        }
+        Ok(measured)
+    })
 }
 
 /// Whether an engine's graphs run whole, instead of on tiles of pictures.
@@ -163,7 +178,7 @@ impl Comparable for steps::Measured {
 }
 
 /// Measures, prints, and then saves or compares as the user wants it.
-fn conclude<M: Comparable>(arguments: &Arguments, measure: impl FnOnce() -> Result<M>) -> CommandResult {
+fn conclude<M: Comparable>(arguments: &Arguments, measure: impl FnOnce() -> Result<M, Failure>) -> CommandResult {
     let base = arguments.compare.as_deref().map(read::<M>).transpose()?;
     let measured = measure()?;
     if let Some(path) = &arguments.save {
@@ -183,10 +198,15 @@ fn conclude<M: Comparable>(arguments: &Arguments, measure: impl FnOnce() -> Resu
 }
 
 fn read<M: Comparable>(path: &Path) -> Result<M, Failure> {
-    let bytes =
-        tileforge_files::read(path, TEXT_MAXIMUM_BYTES).map_err(|source| Failure::file(path, "read", source))?;
-    let refused =
-        |problem: &dyn fmt::Display| Failure::Usage(format!("{}: not figures of --save: {problem}", path.display()));
+    // Before anything is measured: that takes minutes, and what is measured depends on no file.
+    let refused = |problem: &dyn fmt::Display| {
+        Failure::Usage(format!(
+            "{}: not figures of --save: {problem}; measure what to compare with first, as in `runtime bench --engine \
+             OTHER --save base.json`, for the same options",
+            path.display()
+        ))
+    };
+    let bytes = tileforge_files::read(path, TEXT_MAXIMUM_BYTES).map_err(|error| refused(&error))?;
     let measured: M = serde_json::from_slice(&bytes).map_err(|error| refused(&error))?;
     let compared = [(M::THROUGHPUT, measured.throughput()), (M::MEDIAN, measured.median_ms())];
     // Speeds of zero would make a comparison pass that says nothing.
@@ -200,7 +220,8 @@ fn compare<M: Comparable>(now: &M, base: &M, arguments: &Arguments) -> CommandRe
     let (setting, before) = (now.setting(), base.setting());
     if setting != before {
         return Err(Failure::Usage(format!(
-            "the figures to compare with are of another setting: expected {setting}, found {before}"
+            "the figures to compare with are of another setting: expected {setting}, found {before}; measure them \
+             again with --save and the same options"
         )));
     }
     let throughput = now.throughput() / base.throughput();

@@ -13,7 +13,9 @@ use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::peak_memory_bytes;
 use tileforge_session::{Assigned, Environment, Placement};
+use tileforge_terminal::counted;
 
+use super::chart;
 use super::measure::{memory_text, threads_of, with_most_used};
 
 /// What is to be seen; the time does not depend on it.
@@ -75,16 +77,28 @@ pub(super) struct Row {
     total_seconds: f64,
 }
 
+/// The name of the files of the report.
+pub(super) const REPORT: &str = "steps";
+
 impl Measured {
+    /// The seconds of each row, as SVG.
+    pub(super) fn chart(&self) -> String {
+        let bar = |row: &Row| {
+            let pictures = counted(row.pictures, "picture");
+            (format!("{}, {}, {pictures}", self.engine, counted(row.steps, "step")), row.total_seconds)
+        };
+        chart::bars("Seconds", &self.rows.iter().map(bar).collect::<Vec<_>>())
+    }
+
     /// What figures must share to be comparable.
     pub(super) fn setting(&self) -> String {
         let Self { precisions, provider, device, size, scheduler, guidance, threads, rows, .. } = self;
         let row = |row: &Row| format!("{}×{}", row.pictures, row.steps);
         let rows = rows.iter().map(row).collect::<Vec<_>>().join(", ");
         format!(
-            "{} on {provider} ({device}), {size}, {scheduler}, guidance {guidance}, pictures and steps {rows}, \
-             {threads} threads",
-            precisions.join(" and ")
+            "{} on {provider} ({device}), {size}, {scheduler}, guidance {guidance}, pictures and steps {rows}, {}",
+            precisions.join(" and "),
+            counted(*threads, "thread")
         )
     }
 }

@@ -1,23 +1,21 @@
 //! Every setting of some engines.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use serde::Serialize;
 use tileforge_contract::Upscale;
 use tileforge_engine::Engine;
-use tileforge_files::unfinished;
 use tileforge_image::Size;
 use tileforge_runtime::throughput::Throughput;
 use tileforge_runtime::upscale::TileShape;
 use tileforge_session::Environment;
-use tileforge_terminal::{print, print_json, report};
+use tileforge_terminal::{self as terminal, counted, counted_as, print, print_json};
 
 use super::super::failure::{CommandResult, Failure};
 use super::arguments::Arguments;
 use super::chart;
 use super::measure::{Measured, measure};
-use super::{is_whole, whole};
+use super::{is_whole, report, whole};
+
+/// The name of the files of the report.
+pub(super) const REPORT: &str = "sweep";
 
 /// Numbers of streams that are tried.
 const STREAMS: [usize; 3] = [1, 2, 4];
@@ -41,8 +39,9 @@ fn of_graphs(arguments: &Arguments, environment: &Environment, engines: &[Engine
             for streams in STREAMS {
                 let mut placement = arguments.running.options().placement;
                 placement.streams = Some(streams);
-                let measured = whole::measure(environment, engine, graph, &placement, arguments.repeats())?;
-                report(&format!("{}: {:.2} runs/s", measured.setting(), measured.runs_per_second));
+                let mut measured = whole::measure(environment, engine, graph, &placement, arguments.repeats())?;
+                measured.engine = label(engine, engines);
+                terminal::report(&format!("{}: {:.2} runs/s", measured.setting(), measured.runs_per_second));
                 all.push(measured);
             }
         }
@@ -52,11 +51,11 @@ fn of_graphs(arguments: &Arguments, environment: &Environment, engines: &[Engine
         .iter()
         .map(|measured| {
             let whole::Measured { engine, inputs, streams, runs_per_second, .. } = measured;
-            (format!("{engine}, {inputs}, {streams} streams"), *runs_per_second)
+            (format!("{engine}, {inputs}, {}", counted(*streams, "stream")), *runs_per_second)
         })
         .collect();
     if let Some(folder) = &arguments.report {
-        write(folder, &all, &tables, &chart::bars("Runs per second", &bars))?;
+        report::write(folder, REPORT, &all, &tables, &chart::bars("Runs per second", &bars))?;
     }
     if arguments.json {
         print_json(&all)?
@@ -93,12 +92,14 @@ fn of_tiles(arguments: &Arguments, environment: &Environment, engines: &[Engine]
         shapes.sort_by_key(|shape| (shape.tile.pixels(), shape.batch));
         let device = arguments.running.options().placement.gpus()[0];
         let mut best = Throughput::new(environment, engine, device);
-        for TileShape { tile, batch, any_size } in shapes.into_iter().flat_map(swept) {
+        let shapes = shapes.into_iter().flat_map(|shape| swept(shape, arguments.picture()));
+        for TileShape { tile, batch, any_size } in shapes {
             for streams in STREAMS {
                 let mut options = arguments.running.options();
                 (options.tile, options.batch, options.placement.streams) = (Some(tile), Some(batch), Some(streams));
-                let measured = measure(environment, engine, options, arguments.picture(), arguments.repeats())?;
-                report(&format!("{}: {:.2} tiles/s", measured.setting(), measured.tiles_per_second));
+                let mut measured = measure(environment, engine, options, arguments.picture(), arguments.repeats())?;
+                measured.engine = label(engine, engines);
+                terminal::report(&format!("{}: {:.2} tiles/s", measured.setting(), measured.tiles_per_second));
                 if !any_size {
                     best.add(tile, measured.provider, 1.0 / measured.tiles_per_second);
                 }
@@ -112,10 +113,13 @@ fn of_tiles(arguments: &Arguments, environment: &Environment, engines: &[Engine]
     if let Some(folder) = &arguments.report {
         let bars = all.iter().map(|measured| {
             let Measured { engine, tile, batch, streams, precision, megapixels_per_second, .. } = measured;
-            (format!("{engine} {precision}, {tile}, batch {batch}, {streams} streams"), *megapixels_per_second)
+            (
+                format!("{engine} {precision}, {tile}, batch {batch}, {}", counted(*streams, "stream")),
+                *megapixels_per_second,
+            )
         });
         let chart = chart::bars("Megapixels of input per second", &bars.collect::<Vec<_>>());
-        write(folder, &all, &tables, &chart)?;
+        report::write(folder, REPORT, &all, &tables, &chart)?;
     }
     if arguments.json {
         print_json(&all)?
@@ -125,15 +129,23 @@ fn of_tiles(arguments: &Arguments, environment: &Environment, engines: &[Engine]
     Ok(())
 }
 
+/// What a row calls its engine: its name, or its directory where another engine has the same name.
+fn label(engine: &Engine, engines: &[Engine]) -> String {
+    let name = &engine.manifest().name;
+    let alone = engines.iter().filter(|other| other.manifest().name == *name).count() == 1;
+    if alone { name.clone() } else { engine.directory().display().to_string() }
+}
+
 /// The tiles that are tried of a shape: its own, or where any size is possible, those of half of its sides as well, and
-/// so on.
-fn swept(shape: TileShape) -> impl Iterator<Item = TileShape> {
+/// so on. Of those that hold the whole picture only the smallest is tried: they are one tile, and the same one.
+fn swept(shape: TileShape, picture: Size) -> impl Iterator<Item = TileShape> {
     let half = |side: u32| Some(side / 2).filter(|half| *half >= SIDE_MINIMUM);
     let smaller = move |TileShape { tile, .. }: &TileShape| {
         let tile = Size { width: half(tile.width)?, height: half(tile.height)? };
         shape.any_size.then_some(TileShape { tile, ..shape })
     };
-    std::iter::successors(Some(shape), smaller)
+    let is_same = move |shape: &TileShape| smaller(shape).is_some_and(|next| next.tile.pixels() >= picture.pixels());
+    std::iter::successors(Some(shape), smaller).skip_while(is_same)
 }
 
 /// What a setting gains over the first, and what it costs.
@@ -149,12 +161,12 @@ fn tables(all: &[Measured]) -> String {
     };
     let mut lines = vec![
         format!(
-            "Throughput on {} ({}), {}, relative to the first row; the median of {} passes, and the most that one of \
+            "Throughput on {} ({}), {}, relative to the first row; the median of {}, and the most that one of \
              them is off",
             first.provider,
             first.device,
             first.picture,
-            first.passes.len()
+            counted_as(first.passes.len(), "pass", "passes")
         ),
         String::new(),
         "| engine | tile | batch | streams | precision | megapixels/s | off | relative |".into(),
@@ -183,16 +195,21 @@ fn tables(all: &[Measured]) -> String {
     lines.join("\n")
 }
 
-/// The files of a report: tables in Markdown, their figures, and a chart.
-pub(super) fn files(folder: &Path) -> [PathBuf; 3] {
-    ["sweep.md", "sweep.json", "sweep.svg"].map(|name| folder.join(name))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn write(folder: &Path, all: &[impl Serialize], tables: &str, chart: &str) -> CommandResult {
-    fs::create_dir_all(folder).map_err(|source| Failure::file(folder, "create", source))?;
-    let json = serde_json::to_vec_pretty(all).map_err(|error| Failure::file(folder, "describe", error.into()))?;
-    let contents = [format!("{tables}\n").into_bytes(), json, chart.as_bytes().to_vec()];
-    files(folder).into_iter().zip(contents).try_for_each(|(path, bytes)| {
-        unfinished::write(&path, &bytes).map_err(|source| Failure::file(&path, "write", source))
-    })
+    #[test]
+    fn no_tile_is_tried_twice() {
+        let size = |width, height| Size { width, height };
+        let shape = TileShape { tile: size(640, 640), batch: 1, any_size: true };
+        let tried = |picture| swept(shape, picture).map(|shape| shape.tile.width).collect::<Vec<_>>();
+        assert_eq!(tried(size(1024, 1024)), [640, 320, 160, 80]);
+        assert_eq!(tried(size(640, 640)), [640, 320, 160, 80]);
+        assert_eq!(tried(size(320, 320)), [320, 160, 80]);
+        assert_eq!(tried(size(300, 100)), [320, 160, 80]);
+        assert_eq!((tried(size(64, 64)), tried(size(1, 1))), (vec![80], vec![80]));
+        let fixed = TileShape { any_size: false, ..shape };
+        assert_eq!(swept(fixed, size(1, 1)).collect::<Vec<_>>(), [fixed]);
+    }
 }

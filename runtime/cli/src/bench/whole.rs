@@ -13,6 +13,7 @@ use tileforge_runtime::percentiles::percentile;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::peak_memory_bytes;
 use tileforge_session::{Assigned, Bound, Buffer, Environment, Ladder, Placement, Session};
+use tileforge_terminal::{counted, counted_as};
 
 use super::measure::{Latency, Repeats, memory_text, threads_of, with_most_used};
 
@@ -48,7 +49,8 @@ impl Measured {
     /// What figures must share to be comparable.
     pub(super) fn setting(&self) -> String {
         let Self { provider, device, precision, inputs, streams, threads, .. } = self;
-        format!("{precision} on {provider} ({device}), {inputs}, {streams} streams of {threads} threads")
+        let (streams, threads) = (counted(*streams, "stream"), counted(*threads, "thread"));
+        format!("{precision} on {provider} ({device}), {inputs}, {streams} of {threads}")
     }
 }
 
@@ -58,17 +60,17 @@ impl fmt::Display for Measured {
         writeln!(formatter, "engine              {}: {}", self.engine, self.setting())?;
         writeln!(
             formatter,
-            "throughput          {:.3} runs/s (median of {} passes, {:.3} to {:.3})",
+            "throughput          {:.3} runs/s (median of {}, {:.3} to {:.3})",
             self.runs_per_second,
-            self.passes.len(),
+            counted_as(self.passes.len(), "pass", "passes"),
             self.passes.iter().copied().fold(f64::INFINITY, f64::min),
             self.passes.iter().copied().fold(0.0, f64::max)
         )?;
         writeln!(
             formatter,
             "one run             {p50_ms:.1} ms (p90 {p90_ms:.1}, p99 {p99_ms:.1}; interquartile \
-             {interquartile_ms:.1}; {} runs)",
-            self.runs
+             {interquartile_ms:.1}; {})",
+            counted(self.runs, "run")
         )?;
         write!(formatter, "{}", memory_text(self.peak_memory_bytes, self.device_memory_bytes))
     }
@@ -90,7 +92,7 @@ struct Ready {
 impl Ready {
     fn open(ladder: &Ladder, contract: &Contract, graph: &Graph, stream: usize) -> Result<Self> {
         let session = ladder.session(graph, stream)?;
-        let mut bound = session.bind_contract(contract)?;
+        let mut bound = session.bind_graph(contract, graph)?;
         let buffers = session.buffers()?;
         for input in contract.inputs.iter().filter(|input| !matches!(input.meaning, Meaning::Carried { .. })) {
             let shape = graph.inputs.get(&input.name).ok_or_else(|| Error::Internal("bench".into()))?;

@@ -32,8 +32,8 @@ times. Brackets of the text itself are \\( \\) \\[ \\].";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The pipeline engine's directory, or oci://HOST/NAME:TAG.
-    #[arg(long = "engine", value_name = "DIR")]
+    /// The pipeline engine's directory or name, or oci://HOST/NAME:TAG.
+    #[arg(long = "engine", value_name = "ENGINE", help_heading = "Engine")]
     pub(super) directory: PathBuf,
     #[command(flatten)]
     pub(super) signed: Signed,

@@ -15,7 +15,7 @@ use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
-use tileforge_terminal::print_json;
+use tileforge_terminal::{counted, print_json};
 
 use super::super::failure::{CommandResult, Failure};
 use super::super::figures::nodes;
@@ -163,7 +163,7 @@ fn line(made: &Statistics, kind: Kind) -> String {
     let Statistics { size, network_size, stretched, missing, assigned, open_seconds, run_seconds, write_seconds } =
         made;
     let stretched = if *stretched { ", stretched" } else { "" };
-    let missing = if *missing > 0 { format!(", {missing} pixels without depth") } else { String::new() };
+    let missing = if *missing > 0 { format!(", {} without depth", counted(*missing, "pixel")) } else { String::new() };
     let unit = match kind {
         Kind::Metres => "metres",
         Kind::RelativeInverse => "relative depth",

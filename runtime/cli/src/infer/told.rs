@@ -12,7 +12,7 @@ use tileforge_image::frames::FrameWriter;
 use tileforge_runtime::executor::{Cancel, Handle};
 use tileforge_runtime::upscale::Statistics;
 use tileforge_runtime::{Error, Result};
-use tileforge_terminal::{PrintError, Progress, Unit, print, report, report_error};
+use tileforge_terminal::{PrintError, Progress, Unit, counted, print, report, report_error};
 
 use super::super::failure::error_text;
 use super::arguments::Arguments;
@@ -249,9 +249,10 @@ fn line(assignment: &Assignment, statistics: &Statistics, frames: u64) -> String
     let provider = assigned.first().map_or("none", |assigned| assigned.provider.trim_end_matches("ExecutionProvider"));
     let frames = if frames == 1 { String::new() } else { format!("{frames} frames of ") };
     format!(
-        "{} → {}: {frames}{size}, {tiles} tiles of {tile} (overlap {}, {exact}), {:.2} s on {provider}",
+        "{} → {}: {frames}{size}, {} of {tile} (overlap {}, {exact}), {:.2} s on {provider}",
         assignment.input.display(),
         assignment.output.display(),
+        counted(*tiles, "tile"),
         overlap.pixels,
         seconds.total
     )

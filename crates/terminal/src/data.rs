@@ -1,0 +1,38 @@
+//! Where users keep engines.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// `tileforge` in `XDG_DATA_HOME`, or in `~/.local/share`; `None` where there is neither.
+///
+/// As the XDG base directory specification says, a relative `XDG_DATA_HOME` does not count.
+pub fn data_folder() -> Option<PathBuf> {
+    folder(|name| std::env::var_os(name))
+}
+
+/// Where engines are looked for by name: `engines/` below the current folder, then in the user's data folder.
+pub fn engine_folders() -> Vec<PathBuf> {
+    std::iter::once("engines".into()).chain(data_folder().map(|data| data.join("engines"))).collect()
+}
+
+fn folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
+    data.map(|data| data.join("tileforge"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_folder_is_where_the_user_keeps_data() {
+        let with = |variables: &[(&str, &str)]| {
+            folder(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
+        };
+        assert_eq!(with(&[("XDG_DATA_HOME", "/d"), ("HOME", "/h")]), Some("/d/tileforge".into()));
+        assert_eq!(with(&[("HOME", "/h")]), Some("/h/.local/share/tileforge".into()));
+        assert_eq!(with(&[("XDG_DATA_HOME", "d"), ("HOME", "/h")]), Some("/h/.local/share/tileforge".into()));
+        assert_eq!(with(&[("XDG_DATA_HOME", ""), ("HOME", "")]), None);
+    }
+}
