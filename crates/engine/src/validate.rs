@@ -110,6 +110,7 @@ impl Manifest {
                 format!("target: expected a word or a number for {name}, found \"{}\"", value.escape_debug())
             })?;
         }
+        self.tiling.iter().try_for_each(|tiling| tiling.validate())?;
         self.gates.iter().try_for_each(|gate| self.graph_exists("gates", &gate.graph))
     }
 
@@ -308,6 +309,25 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_tile_reaches_the_floor_or_was_not_measured() {
+        let mut value = value(&[(64, 64)]);
+        value["tiling"] = json!({ "floor_db": 36.9, "tiles": [tile(64, 8, 0), { let mut tile = tile(96, 8, 0);
+            tile["psnr_db"] = json!(36.89); tile }] });
+        let manifest = Manifest::parse(value.to_string().as_bytes()).unwrap();
+        assert_eq!(manifest, Manifest::parse(&serde_json::to_vec(&manifest).unwrap()).unwrap());
+        let tiling = manifest.tiling.unwrap();
+        assert_eq!([64, 96, 256].map(|side| tiling.reaches(side, side)), [Some(true), Some(false), None]);
+    }
+
+    fn tile(side: u32, overlap: u32, margin: u32) -> Value {
+        json!({ "width": side, "height": side, "overlap": overlap, "margin": margin, "psnr_db": 36.9 })
+    }
+
+    fn tiling(side: u32, overlap: u32, margin: u32) -> Value {
+        json!({ "floor_db": 30.0, "tiles": [tile(side, overlap, margin)] })
+    }
+
+    #[test]
     fn each_broken_rule_is_named() {
         let cases = [
             ("/schema", json!(1), "expected a manifest of schema 2, found 1"),
@@ -326,6 +346,11 @@ pub(crate) mod tests {
             ("/graphs/0/outputs/output", json!([1, 3, 256, 255]), "found [1, 3, 256, 255]"),
             ("/graphs/0/file", json!("../64x64.onnx"), "plain file name"),
             ("/graphs/0/file", json!("other.onnx"), "not among files"),
+            ("/tiling", json!({ "floor_db": 30.0 }), "missing field"),
+            ("/tiling", tiling(64, 64, 0), "an overlap smaller than the tile"),
+            ("/tiling", tiling(64, 8, 5), "a margin of at most half of it"),
+            ("/tiling", tiling(0, 0, 0), "an overlap smaller than the tile"),
+            ("/tiling", json!({ "floor_db": 30.0, "tiles": [tile(64, 8, 0), tile(64, 16, 0)] }), "stands there twice"),
             ("/selftest/file", json!(".."), "plain file name"),
             ("/selftest/graph", json!("other.onnx"), "selftest.graph"),
             ("/selftest/tolerance", json!(-1.0), "selftest.tolerance"),

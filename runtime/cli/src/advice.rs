@@ -2,9 +2,10 @@
 
 use tileforge_contract::{Provider, Task};
 use tileforge_engine::Error as EngineError;
-use tileforge_image::{Error as ImageError, TilingError};
+use tileforge_image::{Error as ImageError, Size, TilingError};
 use tileforge_registry::Error as RegistryError;
 use tileforge_runtime::Error;
+use tileforge_runtime::depth;
 use tileforge_runtime::diffusion::Error as DiffusionError;
 use tileforge_runtime::diffusion::schedulers::Error as SchedulerError;
 use tileforge_session::{Error as SessionError, Jetson, OtherRelease, Probe};
@@ -41,7 +42,14 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         | Error::Tensor { .. } => "`runtime inspect` lists the engine's tensors and graphs",
         Error::Contract(_) => REBUILD,
         Error::TileTooLarge { .. } => "choose a smaller --tile",
-        Error::NoSuchTile { .. } => "choose one of them with --tile, or a fitting --input-size for depth",
+        Error::NoSuchTile { .. } => "choose one of them with --tile",
+        Error::NoSuchGraph { .. } => "choose one of them with --size",
+        Error::NoSuchInputSize { wanted: Size { width, height }, .. } => {
+            return Some(format!(
+                "leave out --input-size, choose another one, or build the engine with `engine-builder build MODEL \
+                 --size {width}x{height}`"
+            ));
+        }
         Error::NoSuchBatch { .. } => "choose one of them with --batch, or build the engine with such a batch",
         Error::ClipTooLong { .. } => "give an engine with both: build it without --chunk and --component",
         Error::NoPart { .. } => "choose one with --part",
@@ -49,6 +57,17 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         _ => return None,
     };
     Some(text.into())
+}
+
+/// What the user can do about a picture that was stretched.
+pub(crate) fn of_stretching(made: &depth::Statistics) -> Option<String> {
+    let depth::Statistics { size, network_size, proportionate_size: Size { width, height }, .. } = made;
+    made.stretched.then(|| {
+        format!(
+            "a picture of {size} is stretched to {network_size}, because the engine has no graph for its proportions; \
+             `engine-builder build MODEL --size {width}x{height}` makes an engine that has"
+        )
+    })
 }
 
 fn of_diffusion(error: &DiffusionError) -> Option<&'static str> {

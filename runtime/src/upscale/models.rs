@@ -9,6 +9,7 @@ use tileforge_image::tile::{AnySize, Overlap, TilePlan};
 use tileforge_image::{Alpha, Header, Size};
 use tileforge_session::{Environment, Ladder};
 
+use super::floor::Floor;
 use super::limits::{Allowed, Limits, Used};
 use super::model::Model;
 use super::options::Options;
@@ -35,6 +36,8 @@ pub(super) struct Models {
     /// Those that pictures may be cut into: what was asked for, or all that memory may hold. Decided once, so that it
     /// is the same for all pictures; only those leave that memory turns out not to hold.
     tiles: Mutex<Tiles>,
+    /// Which plans are good enough to be chosen for their speed.
+    floor: Floor,
     /// By which tiles are chosen, where all were measured.
     throughput: Throughput,
     /// Of all tiles.
@@ -66,6 +69,12 @@ impl Models {
         let largest = variants.iter().map(|variant| variant.shape.batch).max().unwrap_or(1);
         let limits = Limits { streams, batch: options.batch.unwrap_or(largest).max(1) };
         let tiles = tiles(&variants, &interface, options.tile, options.batch)?;
+        let floor = Floor::new(&interface, manifest.tiling.as_ref(), variants.iter().map(|variant| variant.shape.tile));
+        if let (Tiles::Fixed(tiles), None, None) = (&tiles, options.tile, options.batch)
+            && !floor.is_reached_by(tiles)
+        {
+            tracing::warn!("memory does not hold the engine's larger tiles: where smaller ones meet may show");
+        }
         let device = options.placement.gpus()[0];
         Ok(Self {
             scale: u32::try_from(interface.scale).unwrap_or(u32::MAX),
@@ -76,6 +85,7 @@ impl Models {
             limits,
             ladder,
             tiles: Mutex::new(tiles),
+            floor,
             throughput: Throughput::load(environment, engine, device),
             spare: Arc::new(Spare::new(streams + PAIRS_BESIDE)),
             open: Mutex::default(),
@@ -98,16 +108,34 @@ impl Models {
             Tiles::AnySize(sides) => return Ok(self.plan_fitted(size, *sides)?),
             Tiles::Fixed(tiles) => tiles.clone(),
         };
-        let plan = |tile: &Size| self.plan_in(size, *tile);
         let seconds = self.throughput.of(&tiles, self.ladder.provider());
         let seconds = (0..tiles.len()).map(|tile| seconds.as_ref().map(|seconds| seconds[tile]));
-        Ok(TilePlan::best(tiles.iter().map(plan).zip(seconds))?)
+        let plans = tiles.iter().map(|tile| self.plan_in(size, *tile)).zip(seconds);
+        let (good, others): (Vec<_>, Vec<_>) =
+            plans.partition(|(plan, _)| plan.as_ref().is_ok_and(|plan| self.floor.holds(plan)));
+        if !good.is_empty() {
+            return Ok(TilePlan::best(good)?);
+        }
+        // Quality comes first: of what is left, the largest tile has the most of the picture around each pixel.
+        let side = |plan: &tileforge_image::Result<TilePlan>| {
+            plan.as_ref().map_or((0, 0), |plan| (plan.tile().width.min(plan.tile().height), plan.tile().pixels()))
+        };
+        let largest = others.into_iter().max_by_key(|(plan, _)| side(plan));
+        Ok(TilePlan::best(largest)?)
+    }
+
+    /// What was measured of a plan's joints when the engine was built, in dB; `None` if nothing was, or it has none.
+    pub(super) fn tiling_psnr_db(&self, plan: &TilePlan) -> Option<f64> {
+        self.floor.psnr_db(plan)
     }
 
     /// How tiles of this size overlap.
     fn overlap(&self, tile: Size) -> tileforge_image::Result<Overlap> {
         let radius = self.interface.receptive_field.radius();
-        Overlap::choose(self.options.overlap, self.options.margin, radius, tile)
+        match (self.options.overlap, self.options.margin) {
+            (None, None) => Ok(self.floor.overlap(tile)),
+            (pixels, margin) => Overlap::choose(pixels, margin, radius, tile),
+        }
     }
 
     /// How a picture is cut into tiles of this size.

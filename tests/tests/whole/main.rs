@@ -2,6 +2,7 @@
 //! processors. `cargo test --release -p end-to-end infer::` runs those of one file.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
+mod advice;
 mod any_size;
 mod bad_input;
 mod batches;

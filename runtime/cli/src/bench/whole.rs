@@ -11,8 +11,8 @@ use tileforge_engine::{Engine, Graph};
 use tileforge_image::Size;
 use tileforge_runtime::percentiles::percentile;
 use tileforge_runtime::{Error, Result};
-use tileforge_session::{Assigned, Bound, Buffer, Environment, Ladder, Placement, Session};
 use tileforge_session::peak_memory_bytes;
+use tileforge_session::{Assigned, Bound, Buffer, Environment, Ladder, Placement, Session};
 
 use super::measure::{Latency, Repeats, memory_text, threads_of, with_most_used};
 
@@ -223,7 +223,7 @@ pub(super) fn graph_of(engine: &Engine, size: Option<Size>) -> Result<&Graph> {
         return largest.ok_or_else(|| Error::Internal("bench".into()));
     };
     let found = graphs.iter().find(|graph| sized.get(graph.file.as_str()) == Some(&Some(wanted)));
-    found.ok_or_else(|| Error::NoSuchTile { wanted, known: sized.into_values().flatten().collect() })
+    found.ok_or_else(|| Error::NoSuchGraph { wanted, known: sized.into_values().flatten().collect() })
 }
 
 /// How many values a graph takes.

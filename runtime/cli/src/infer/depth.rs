@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tileforge_contract::Contract;
 use tileforge_engine::Engine;
 use tileforge_runtime::depth::{
@@ -17,6 +17,7 @@ use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
 use tileforge_terminal::print_json;
 
+use super::super::advice::of_stretching;
 use super::super::failure::{CommandResult, Failure};
 use super::super::figures::nodes;
 use super::arguments::Arguments;
@@ -132,7 +133,13 @@ pub(super) fn run(
     let estimator = executor.task();
     let kind = estimator.kind();
     let one = |owner: usize| request(&work.assignments[owner], arguments);
-    let heard = work.run(&executor, estimator.streams(), one, |made| line(made, kind), object)?;
+    let tell = |made: &Statistics| {
+        if let Some(advice) = of_stretching(made) {
+            tracing::warn!("{advice}");
+        }
+        json!(made)
+    };
+    let heard = work.run(&executor, estimator.streams(), one, |made| line(made, kind), tell)?;
     if arguments.json {
         print_json(&json!({
             "provider": estimator.placed().provider,
@@ -151,8 +158,9 @@ pub(super) fn run(
 }
 
 fn line(made: &Statistics, kind: Kind) -> String {
-    let Statistics { size, network_size, stretched, missing, assigned, open_seconds, run_seconds, write_seconds } =
-        made;
+    let Statistics {
+        size, network_size, stretched, missing, assigned, open_seconds, run_seconds, write_seconds, ..
+    } = made;
     let stretched = if *stretched { ", stretched" } else { "" };
     let missing = if *missing > 0 { format!(", {missing} pixels without depth") } else { String::new() };
     let unit = match kind {
@@ -161,8 +169,4 @@ fn line(made: &Statistics, kind: Kind) -> String {
     };
     let seconds = open_seconds + run_seconds + write_seconds;
     format!("{unit} for {size}, computed at {network_size}{stretched}{missing}, {seconds:.2} s on {}", nodes(assigned))
-}
-
-fn object(made: &Statistics) -> Value {
-    json!(made)
 }

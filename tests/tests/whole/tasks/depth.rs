@@ -127,7 +127,7 @@ fn a_refined_map_is_that_of_the_references_script_in_every_format() {
         let _ = infer(&engine, &case.picture, &other, &[&"--depth", map, &"--channel-order", &"rgb"]).success();
         assert!(share_of_equal(&npy(&other).1, &case.depth) < 0.9);
         let wrong = infer(&engine, &case.picture, &other, &[&"--depth", map, &"--input-size", &"70"]);
-        let _ = wrong.failure(1, &["the engine has no tiles of", "--input-size"]);
+        let _ = wrong.failure(1, &["with an input size of 70", "leave out --input-size", "--size"]);
         let right = infer(&engine, &case.picture, &other, &[&"--depth", map, &"--input-size", &case.input_size]);
         let _ = right.success();
     }
@@ -213,6 +213,7 @@ fn other_proportions_are_stretched_and_said() {
     let output = work.path().join("out.npy");
     let told = infer(&engine, &case.picture, &output, &[]).success();
     assert!(told.stderr.contains("is stretched to 56×56") && told.stdout.contains("stretched"), "{told:?}");
+    assert!(told.stderr.contains("`engine-builder build MODEL --size 686x518`"), "{told:?}");
     assert_eq!(npy(&output).0, [72, 96]);
 }
 
