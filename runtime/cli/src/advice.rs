@@ -51,7 +51,7 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
             ));
         }
         Error::NoSuchBatch { .. } => "choose one of them with --batch, or build the engine with such a batch",
-        Error::ClipTooLong { .. } => "give an engine with both: build it without --chunk and --component",
+        Error::ClipTooLong { .. } => "give an engine with both: `engine-builder build` makes it without --chunk and --component",
         Error::NoPart { .. } => "choose one with --part",
         Error::MapSize { .. } => "give the map that was aligned to the picture, or resize it without interpolation",
         _ => return None,
@@ -82,7 +82,7 @@ fn of_diffusion(error: &DiffusionError) -> Option<&'static str> {
         DiffusionError::SizeMultiple { .. } => Some("choose another --size"),
         DiffusionError::NoSuchSize { .. } => Some("choose one of them with --size, or build the engine for that size"),
         DiffusionError::NoSuchText { .. } => Some("leave out --long-prompt, or build the engine for longer texts"),
-        DiffusionError::NotFinite { .. } => Some("build the engine with --precision fp32"),
+        DiffusionError::NotFinite { .. } => Some("build the engine with `engine-builder build --precision fp32`"),
         DiffusionError::NoPart { .. } | DiffusionError::NoFile { .. } | DiffusionError::Mismatch { .. } => {
             Some("build the engine from the whole folder of one pipeline")
         }
@@ -163,7 +163,7 @@ fn of_image(error: &ImageError) -> Option<&'static str> {
         ImageError::Damaged { .. } => Some("copy or download it again; `infer --tolerant` goes on with what is there"),
         ImageError::NoTransparency { .. } => Some("write another format, or leave it out with --alpha drop"),
         ImageError::NotFrames { .. } => Some("say what raw frames are with --raw"),
-        ImageError::NotFinite { .. } => Some("build the engine with --precision fp32"),
+        ImageError::NotFinite { .. } => Some("build the engine with `engine-builder build --precision fp32`"),
         ImageError::Tiling(TilingError::Overlap { .. }) => Some("choose a smaller --overlap"),
         ImageError::Tiling(TilingError::Margin { .. }) => Some("choose a smaller --margin or a larger --overlap"),
         _ => None,

@@ -102,7 +102,9 @@ fn text(manifest: &Manifest) -> String {
             let chosen = if tile.psnr_db >= tiling.floor_db { "" } else { ": not chosen where tiles meet" };
             let MeasuredTile { width, height, overlap, psnr_db, .. } = tile;
             let floor = tiling.floor_db;
-            format!("tiles            {width}×{height} join at {psnr_db} dB (overlap {overlap}, at least {floor}){chosen}")
+            format!(
+                "tiles            {width}×{height} join at {psnr_db} dB (overlap {overlap}, at least {floor}){chosen}"
+            )
         })
     }));
     lines.join("\n")

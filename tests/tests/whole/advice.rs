@@ -64,6 +64,12 @@ fn texts(file: &str) -> Vec<String> {
 /// What is wrong with the commands and options of a text that `program` prints.
 fn wrong_in(program: &str, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
+    // Options outside of a command are the program's own, or those of a command that the text names.
+    let mut outside = OPTIONS[program].clone();
+    for part in text.split('`').skip(1).step_by(2) {
+        let command = part.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+        outside.extend(OPTIONS.get(&command).into_iter().flatten().cloned());
+    }
     for (at, part) in text.split('`').enumerate() {
         let words: Vec<&str> = part.split_whitespace().collect();
         let named = words.first().filter(|word| at % 2 == 1 && PROGRAMS.contains(word));
@@ -79,6 +85,7 @@ fn wrong_in(program: &str, text: &str) -> Vec<String> {
             wrong.push(format!("`{part}`: there is no such command"));
             continue;
         };
+        let options = if at % 2 == 0 { &outside } else { options };
         let unknown = options_in(part).into_iter().filter(|option| !options.contains(option));
         wrong.extend(
             unknown

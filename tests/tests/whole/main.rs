@@ -42,5 +42,6 @@ mod tasks;
 mod telemetry;
 mod tensorrt_lint;
 mod tensors;
+mod tile_quality;
 mod torch_files;
 mod video_vae;

@@ -119,10 +119,12 @@ impl Axis {
     /// start at any pixel where their overlap leaves no room for multiples.
     fn for_sides(self, overlap: Overlap, minimum: u32, multiple: u32) -> Self {
         let multiple = multiple.max(1);
-        let whole = self.length.max(minimum).checked_next_multiple_of(multiple).unwrap_or(self.length);
-        if whole <= self.tile {
-            return Self { whole, count: 1, ..self };
+        let rounded = |length: u32| length.checked_next_multiple_of(multiple).unwrap_or(length);
+        if self.length <= self.tile {
+            return Self { whole: rounded(self.length.max(minimum)), count: 1, ..self };
         }
+        // No tile is smaller than the least side, so the picture is not, either.
+        let whole = rounded(self.length);
         let step = self.tile.saturating_sub(overlap.pixels) / multiple * multiple;
         if step == 0 || !self.tile.is_multiple_of(multiple) || !whole.is_multiple_of(multiple) {
             return Self { whole: self.length, ..self };
@@ -527,6 +529,26 @@ mod tests {
     }
 
     #[test]
+    fn tiles_begin_with_blocks_and_end_with_the_last_one() {
+        let axis = |length, overlap, multiple| {
+            let overlap = Overlap { pixels: overlap, margin: 0 };
+            let axis = Axis::new(length, 64, overlap).unwrap().for_sides(overlap, 1, multiple);
+            ((0..axis.count()).map(|index| axis.start(index)).collect::<Vec<_>>(), axis.is_filled())
+        };
+        assert_eq!(axis(100, 8, 1), (vec![0, 36], false));
+        // The whole picture has 104 pixels in the network, as 13 blocks.
+        assert_eq!(axis(100, 8, 8), (vec![0, 40], false));
+        assert_eq!(axis(65, 8, 8), (vec![0, 8], false));
+        assert_eq!(axis(170, 8, 8), (vec![0, 56, 112], false));
+        // An overlap that is no multiple leaves shorter steps.
+        assert_eq!(axis(170, 10, 8), (vec![0, 32, 72, 112], false));
+        assert_eq!((axis(57, 8, 8), axis(56, 8, 8)), ((vec![0], false), (vec![0], true)));
+        // No room for blocks, and tiles that are none.
+        assert_eq!(axis(66, 60, 8), (vec![0, 2], false));
+        assert_eq!(axis(100, 8, 7), (vec![0, 36], false));
+    }
+
+    #[test]
     fn the_least_work_is_chosen_and_what_is_exact_before_it() {
         let tile = |width, height| Size { width, height };
         let best = |width, height, radius| {
@@ -694,6 +716,29 @@ mod tests {
         }
 
         #[test]
+        fn tiles_of_blocks_cover_in_order(
+            length in 1_u32..2000, blocks in 1_u32..20, multiple in 1_u32..40, overlap in 0_u32..300,
+            minimum in 1_u32..100,
+        ) {
+            let tile = blocks * multiple;
+            let overlap = Overlap { pixels: overlap.min(tile - 1), margin: 0 };
+            let axis = Axis::new(length, tile, overlap).unwrap().for_sides(overlap, minimum, multiple);
+            prop_assert_eq!((axis.start(0), axis.end(axis.count() - 1)), (0, length));
+            let aligned = tile - overlap.pixels >= multiple;
+            for index in 0..axis.count() {
+                prop_assert!(!aligned || axis.start(index) % multiple == 0);
+                prop_assert!(axis.start(index) < axis.end(index) && axis.end(index) <= length);
+                if index > 0 {
+                    prop_assert!(axis.start(index) > axis.start(index - 1));
+                    prop_assert!(axis.start(index - 1) + tile >= axis.start(index) + overlap.pixels);
+                    // Beyond the picture, a tile has what the network adds to the whole picture alone.
+                    prop_assert!(axis.start(index) + tile < length + multiple);
+                }
+                prop_assert!(axis.end(index).saturating_sub(axis.settled(index)) <= axis.unsettled_maximum());
+            }
+        }
+
+        #[test]
         fn no_size_makes_planning_panic(
             width: u32, height: u32, tile_width: u32, tile_height: u32, pixels: u32, margin: u32,
             scale: u32, radius: Option<u32>,
@@ -708,6 +753,9 @@ mod tests {
                 let last = plan.columns().count() - 1;
                 prop_assert_eq!(plan.columns().end(last), width);
                 let _ = plan.columns().unsettled_maximum();
+                let plan = plan.for_sides(pixels, margin);
+                prop_assert_eq!(plan.columns().end(plan.columns().count() - 1), width);
+                let _ = (plan.columns().unsettled_maximum(), plan.is_exact(), plan.tiles().take(3).count());
             }
         }
     }

@@ -217,6 +217,24 @@ fn other_proportions_are_stretched_and_said() {
     assert_eq!(npy(&output).0, [72, 96]);
 }
 
+/// What cameras and phones take, on the profile that comes with the programs.
+#[test]
+fn photos_of_usual_proportions_are_not_stretched() {
+    let work = tempfile::tempdir().unwrap();
+    let (checkpoint, engine) = (work.path().join("depth.safetensors"), work.path().join("engine"));
+    let _ = run("xtask", words(&[&"synth", &"DepthAnything", &"-o", &checkpoint])).success();
+    let line = words(&[&"build", &checkpoint, &"--profile", &repository("profiles/cpu.yaml"), &"-o", &engine]);
+    let _ = run("engine-builder", line).success();
+    let (input, output) = (work.path().join("photo.png"), work.path().join("out.npy"));
+    for [width, height] in [[400, 400], [400, 300], [600, 400], [640, 360], [403, 302], [4032, 3024], [1921, 1080]] {
+        for size in [[width, height], [height, width]] {
+            ImageBuffer::<Rgb<u8>, _>::from_pixel(size[0], size[1], Rgb([90, 120, 30])).save(&input).unwrap();
+            let told = infer(&engine, &input, &output, &[&"--json"]).success();
+            assert_eq!((&told.json()["files"][0]["stretched"], told.stderr.as_str()), (&false.into(), ""), "{size:?}");
+        }
+    }
+}
+
 #[test]
 fn what_is_no_map_is_refused_and_nothing_is_written() {
     let work = tempfile::tempdir().unwrap();
