@@ -11,13 +11,16 @@ use crate::validate::rule;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tiling {
-    /// What every tile must reach to be chosen: PSNR in dB of tiles of 256×256 pixels with an overlap of 32.
+    /// PSNR in dB of tiles of 256×256 pixels with an overlap of 32: what others must reach.
     pub floor_db: f64,
+    /// PSNR in dB of one such tile on a picture that it is a little larger than, so that it is filled up: what others
+    /// must reach in pictures that have a side of less than 256.
+    pub filled_db: f64,
     /// What was measured. Tiles that are at least as large as 256×256 need not be.
     pub tiles: Vec<MeasuredTile>,
 }
 
-/// A tile, with the least overlap that reaches the floor, or with the best one if none does.
+/// A tile with an overlap. There may be several overlaps of one tile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredTile {
@@ -31,33 +34,35 @@ pub struct MeasuredTile {
     pub margin: u32,
     /// PSNR in dB; the peak is the range of the network's output.
     pub psnr_db: f64,
+    /// A picture that is smaller than the tile comes out of it no worse than out of one of 256×256.
+    pub fills: bool,
 }
 
 impl Tiling {
-    /// What was measured of a tile.
-    pub fn of(&self, width: u32, height: u32) -> Option<&MeasuredTile> {
-        self.tiles.iter().find(|tile| (tile.width, tile.height) == (width, height))
-    }
-
-    /// Whether a tile reaches the floor; `None` if it was not measured.
-    pub fn reaches(&self, width: u32, height: u32) -> Option<bool> {
-        self.of(width, height).map(|tile| tile.psnr_db >= self.floor_db)
+    /// What was measured of a tile, with each overlap.
+    pub fn of(&self, width: u32, height: u32) -> impl Iterator<Item = &MeasuredTile> {
+        self.tiles.iter().filter(move |tile| (tile.width, tile.height) == (width, height))
     }
 
     /// Checks that the figures are some.
     pub(crate) fn validate(&self) -> Result<()> {
-        rule(self.floor_db.is_finite(), || format!("tiling.floor_db: expected a number, found {}", self.floor_db))?;
+        rule(self.floor_db.is_finite() && self.filled_db.is_finite(), || {
+            format!("tiling: expected numbers of dB, found {} and {}", self.floor_db, self.filled_db)
+        })?;
         self.tiles.iter().enumerate().try_for_each(|(at, tile)| {
-            let MeasuredTile { width, height, overlap, margin, psnr_db } = *tile;
+            let MeasuredTile { width, height, overlap, margin, psnr_db, .. } = *tile;
             rule(width.min(height) > overlap && overlap / 2 >= margin && psnr_db.is_finite(), || {
                 format!(
                     "tiling.tiles.{at}: expected an overlap smaller than the tile, a margin of at most half of it, and \
                      a number of dB, found {width}×{height}, {overlap}, {margin} and {psnr_db}"
                 )
             })?;
-            rule(self.tiles[..at].iter().all(|other| (other.width, other.height) != (width, height)), || {
-                format!("tiling.tiles.{at}: {width}×{height} stands there twice")
-            })
+            rule(
+                self.tiles[..at]
+                    .iter()
+                    .all(|other| (other.width, other.height, other.overlap) != (width, height, overlap)),
+                || format!("tiling.tiles.{at}: {width}×{height} with an overlap of {overlap} stands there twice"),
+            )
         })
     }
 }

@@ -309,22 +309,22 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_tile_reaches_the_floor_or_was_not_measured() {
+    fn the_figures_of_tiles_survive_the_round_trip() {
         let mut value = value(&[(64, 64)]);
-        value["tiling"] = json!({ "floor_db": 36.9, "tiles": [tile(64, 8, 0), { let mut tile = tile(96, 8, 0);
-            tile["psnr_db"] = json!(36.89); tile }] });
+        value["tiling"] = json!({ "floor_db": 36.9, "filled_db": 20.5, "tiles": [tile(64, 8, 0), tile(64, 16, 5)] });
         let manifest = Manifest::parse(value.to_string().as_bytes()).unwrap();
         assert_eq!(manifest, Manifest::parse(&serde_json::to_vec(&manifest).unwrap()).unwrap());
         let tiling = manifest.tiling.unwrap();
-        assert_eq!([64, 96, 256].map(|side| tiling.reaches(side, side)), [Some(true), Some(false), None]);
+        assert_eq!(tiling.of(64, 64).map(|tile| tile.overlap).collect::<Vec<_>>(), [8, 16]);
+        assert_eq!(tiling.of(256, 64).count(), 0);
     }
 
     fn tile(side: u32, overlap: u32, margin: u32) -> Value {
-        json!({ "width": side, "height": side, "overlap": overlap, "margin": margin, "psnr_db": 36.9 })
+        json!({ "width": side, "height": side, "overlap": overlap, "margin": margin, "psnr_db": 36.9, "fills": true })
     }
 
     fn tiling(side: u32, overlap: u32, margin: u32) -> Value {
-        json!({ "floor_db": 30.0, "tiles": [tile(side, overlap, margin)] })
+        json!({ "floor_db": 30.0, "filled_db": 20.0, "tiles": [tile(side, overlap, margin)] })
     }
 
     #[test]
@@ -350,7 +350,11 @@ pub(crate) mod tests {
             ("/tiling", tiling(64, 64, 0), "an overlap smaller than the tile"),
             ("/tiling", tiling(64, 8, 5), "a margin of at most half of it"),
             ("/tiling", tiling(0, 0, 0), "an overlap smaller than the tile"),
-            ("/tiling", json!({ "floor_db": 30.0, "tiles": [tile(64, 8, 0), tile(64, 16, 0)] }), "stands there twice"),
+            (
+                "/tiling",
+                json!({ "floor_db": 30.0, "filled_db": 20.0, "tiles": [tile(64, 8, 0), tile(64, 8, 1)] }),
+                "stands there twice",
+            ),
             ("/selftest/file", json!(".."), "plain file name"),
             ("/selftest/graph", json!("other.onnx"), "selftest.graph"),
             ("/selftest/tolerance", json!(-1.0), "selftest.tolerance"),

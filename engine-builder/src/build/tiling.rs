@@ -30,6 +30,9 @@ const EIGHTHS: [u32; 4] = [4, 3, 2, 1];
 /// Tiles along each side of the part of the picture that small tiles are measured in.
 const ACROSS: u32 = 3;
 
+/// Rows that are filled up at least, in a picture that is a little smaller than the tile.
+const LEAST_FILLED: u32 = 8;
+
 /// The picture that is cut: none of those that the gates are measured on.
 const PICTURE: usize = 1;
 
@@ -64,14 +67,14 @@ pub(super) fn measure_tiling(
     };
     let (Some(whole_graph), Some(reference_graph)) = (graph(whole)?, graph(reference)?) else { return Ok(None) };
     tiles.retain(|tile| tile.width <= whole.width && tile.height <= whole.height);
-    if !is_affordable(&[&whole_graph, &reference_graph, &reference_graph], job.options.budget) {
+    if !is_affordable(&[&[&whole_graph][..], &[&reference_graph; 5]].concat(), job.options.budget) {
         return Ok(None);
     }
     if super::check_memory(source, &whole_graph).is_err() {
         tracing::warn!("how tiles join is not measured: this machine has too little memory for a picture of {whole}");
         return Ok(None);
     }
-    job.progress.begin("measuring how tiles join", 2 + tiles.len());
+    job.progress.begin("measuring how tiles join", 3 + tiles.len());
     let network = Network { environment: job.environment, interface: &interface, radius, multiple, scratch };
     let mut picture = crate::samples::sample(job.contract, &whole_graph, PICTURE)?;
     let made = network.open(&whole_graph)?.run(&crate::samples::views(&picture))?;
@@ -81,14 +84,23 @@ pub(super) fn measure_tiling(
     let whole = Whole { size: whole, given: given?, made: made? };
     let floor_db = network.psnr_db(&whole, &reference_graph, reference, Overlap { pixels: shared, margin: 0 })?;
     job.progress.step();
+    let filled = |picture: Size, tile: Size, graph: &Model| network.filled_db(source, job, picture, tile, graph);
+    let nearly = Size { height: reference.height - multiple.max(LEAST_FILLED.next_multiple_of(multiple)), ..reference };
+    let filled_db = filled(nearly, reference, &reference_graph)?;
+    job.progress.step();
     let mut measured = Vec::new();
     for tile in tiles {
         if let Some(graph) = graph(tile)? {
-            measured.extend(network.best(&whole, &graph, tile, floor_db)?);
+            let thumbnail = Size {
+                width: (tile.width * 5 / 8).next_multiple_of(multiple),
+                height: (tile.height * 3 / 8).next_multiple_of(multiple),
+            };
+            let fills = filled(thumbnail, tile, &graph)? >= filled(thumbnail, reference, &reference_graph)?;
+            measured.extend(network.overlaps(&whole, &graph, tile, floor_db.min(filled_db), fills)?);
         }
         job.progress.step();
     }
-    Ok(Some(Figures { floor_db, tiles: measured }))
+    Ok(Some(Figures { floor_db, filled_db, tiles: measured }))
 }
 
 fn missing<T>() -> Result<T> {
@@ -143,25 +155,66 @@ impl Network<'_> {
         Ok(Session::open(self.environment, &path, &SessionOptions::default())?)
     }
 
-    /// The least overlap of a tile that reaches the floor, or the largest one that was tried if none does.
-    fn best(&self, whole: &Whole, graph: &Model, tile: Size, floor_db: f64) -> Result<Option<MeasuredTile>> {
+    /// The overlaps of a tile from the largest down to the last that reaches the floor, and one more.
+    fn overlaps(
+        &self,
+        whole: &Whole,
+        graph: &Model,
+        tile: Size,
+        floor_db: f64,
+        fills: bool,
+    ) -> Result<Vec<MeasuredTile>> {
         let least = tile.width.min(tile.height);
-        let mut best: Option<MeasuredTile> = None;
+        let mut found = Vec::new();
         let mut overlaps: Vec<u32> = EIGHTHS.map(|eighths| least * eighths / 8 / self.multiple * self.multiple).into();
         overlaps.dedup();
         for pixels in overlaps.into_iter().filter(|pixels| *pixels > 0) {
             let margin = if self.radius.is_some() { pixels / 3 } else { 0 };
             let psnr_db = self.psnr_db(whole, graph, tile, Overlap { pixels, margin })?;
-            let found = MeasuredTile { width: tile.width, height: tile.height, overlap: pixels, margin, psnr_db };
-            let reaches = psnr_db >= floor_db;
-            if reaches || best.is_none() {
-                best = Some(found);
-            }
-            if !reaches {
+            found.push(MeasuredTile {
+                width: tile.width,
+                height: tile.height,
+                overlap: pixels,
+                margin,
+                psnr_db,
+                fills,
+            });
+            if psnr_db < floor_db {
                 break;
             }
         }
-        Ok(best)
+        Ok(found)
+    }
+
+    /// PSNR in dB of one tile that is larger than a picture, and filled up with mirrored pixels.
+    fn filled_db(&self, source: &Source, job: &Job<'_>, size: Size, tile: Size, graph: &Model) -> Result<f64> {
+        let of = Tile { height: size.height as usize, width: size.width as usize };
+        let Some(whole) = source.graph_of_tile(of)? else { return missing() };
+        let mut picture = crate::samples::sample(job.contract, &whole, PICTURE)?;
+        let (_, made) =
+            self.open(&whole)?.run(&crate::samples::views(&picture))?.into_iter().next().map_or_else(missing, Ok)?;
+        let given = picture.swap_remove(0).1.into_f32()?;
+        let [_, channels, height, width] = given.shape()[..] else { return missing() };
+        let mirrored = |at: usize, length: usize| {
+            let at = at % (2 * length - 2).max(1);
+            if at < length { at } else { 2 * length - 2 - at }
+        };
+        let shape = vec![1, channels, tile.height as usize, tile.width as usize];
+        let filled = ndarray::ArrayD::from_shape_fn(shape, |at| {
+            given[&[0, at[1], mirrored(at[2], height), mirrored(at[3], width)][..]]
+        });
+        let found = self.open(graph)?.run(&[(self.interface.input.as_str(), &Tensor::from(filled))])?;
+        let found = found.into_iter().next().map_or_else(missing, Ok)?.1.into_f32()?;
+        let scale = self.interface.scale;
+        let part: Vec<f32> = (0..channels * height * scale * width * scale)
+            .map(|at| {
+                let (row, column) = (at / (width * scale) % (height * scale), at % (width * scale));
+                found[&[0, at / (height * scale * width * scale), row, column][..]]
+            })
+            .collect();
+        let axis = |length: u32| Part { start: 0, length, left_out: 0 };
+        let whole = Whole { size, given: Vec::new(), made: made.into_f32()?.into_iter().collect() };
+        Ok(difference_db(&whole, &part, channels, side(scale), &axis(size.width), &axis(size.height)))
     }
 
     /// PSNR in dB of tiles against the whole picture. Small tiles are measured in its middle, between the centres of

@@ -51,7 +51,9 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
             ));
         }
         Error::NoSuchBatch { .. } => "choose one of them with --batch, or build the engine with such a batch",
-        Error::ClipTooLong { .. } => "give an engine with both: `engine-builder build` makes it without --chunk and --component",
+        Error::ClipTooLong { .. } => {
+            "give an engine with both: `engine-builder build` makes it without --chunk and --component"
+        }
         Error::NoPart { .. } => "choose one with --part",
         Error::MapSize { .. } => "give the map that was aligned to the picture, or resize it without interpolation",
         _ => return None,

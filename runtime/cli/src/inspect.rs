@@ -99,7 +99,11 @@ fn text(manifest: &Manifest) -> String {
     lines.extend(manifest.gates.iter().map(gate_text));
     lines.extend(manifest.tiling.iter().flat_map(|tiling| {
         tiling.tiles.iter().map(|tile| {
-            let chosen = if tile.psnr_db >= tiling.floor_db { "" } else { ": not chosen where tiles meet" };
+            let chosen = match tile.psnr_db {
+                psnr_db if psnr_db >= tiling.floor_db => "",
+                psnr_db if psnr_db >= tiling.filled_db => ": for pictures with a side below 256",
+                _ => ": not chosen where tiles meet",
+            };
             let MeasuredTile { width, height, overlap, psnr_db, .. } = tile;
             let floor = tiling.floor_db;
             format!(

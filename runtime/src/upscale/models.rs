@@ -109,18 +109,24 @@ impl Models {
             Tiles::Fixed(tiles) => tiles.clone(),
         };
         let seconds = self.throughput.of(&tiles, self.ladder.provider());
-        let seconds = (0..tiles.len()).map(|tile| seconds.as_ref().map(|seconds| seconds[tile]));
-        let plans = tiles.iter().map(|tile| self.plan_in(size, *tile)).zip(seconds);
+        let plans = tiles.iter().enumerate().flat_map(|(at, tile)| {
+            let seconds = seconds.as_ref().map(|seconds| seconds[at]);
+            self.overlaps(*tile).into_iter().map(move |overlap| (self.plan_with(size, *tile, overlap), seconds))
+        });
+        let reference = self.floor.reference().and_then(|tile| self.plan_in(size, tile).ok());
         let (good, others): (Vec<_>, Vec<_>) =
-            plans.partition(|(plan, _)| plan.as_ref().is_ok_and(|plan| self.floor.holds(plan)));
+            plans.partition(|(plan, _)| plan.as_ref().is_ok_and(|plan| self.floor.holds(plan, reference.as_ref())));
         if !good.is_empty() {
             return Ok(TilePlan::best(good)?);
         }
         // Quality comes first: of what is left, the largest tile has the most of the picture around each pixel.
-        let side = |plan: &tileforge_image::Result<TilePlan>| {
-            plan.as_ref().map_or((0, 0), |plan| (plan.tile().width.min(plan.tile().height), plan.tile().pixels()))
+        let context = |plan: &tileforge_image::Result<TilePlan>| {
+            plan.as_ref().map_or((0, 0, 0), |plan| {
+                let (tile, shared) = (plan.tile(), plan.overlap().pixels);
+                (tile.width.min(tile.height), tile.pixels(), shared)
+            })
         };
-        let largest = others.into_iter().max_by_key(|(plan, _)| side(plan));
+        let largest = others.into_iter().max_by_key(|(plan, _)| context(plan));
         Ok(TilePlan::best(largest)?)
     }
 
@@ -129,19 +135,34 @@ impl Models {
         self.floor.psnr_db(plan)
     }
 
-    /// How tiles of this size overlap.
-    fn overlap(&self, tile: Size) -> tileforge_image::Result<Overlap> {
+    /// How tiles of this size may overlap, the largest overlap first; never empty.
+    fn overlaps(&self, tile: Size) -> Vec<tileforge_image::Result<Overlap>> {
         let radius = self.interface.receptive_field.radius();
         match (self.options.overlap, self.options.margin) {
-            (None, None) => Ok(self.floor.overlap(tile)),
-            (pixels, margin) => Overlap::choose(pixels, margin, radius, tile),
+            (None, None) => self.floor.overlaps(tile).into_iter().map(Ok).collect(),
+            (pixels, margin) => vec![Overlap::choose(pixels, margin, radius, tile)],
         }
+    }
+
+    /// The largest of these.
+    fn overlap(&self, tile: Size) -> tileforge_image::Result<Overlap> {
+        let radius = self.interface.receptive_field.radius();
+        self.overlaps(tile).into_iter().next().unwrap_or_else(|| Ok(Overlap::automatic(radius, tile)))
     }
 
     /// How a picture is cut into tiles of this size.
     fn plan_in(&self, size: Size, tile: Size) -> tileforge_image::Result<TilePlan> {
+        self.plan_with(size, tile, self.overlap(tile))
+    }
+
+    fn plan_with(
+        &self,
+        size: Size,
+        tile: Size,
+        overlap: tileforge_image::Result<Overlap>,
+    ) -> tileforge_image::Result<TilePlan> {
         let radius = self.interface.receptive_field.radius();
-        let plan = TilePlan::new(size, tile, self.overlap(tile)?, self.scale, radius)?;
+        let plan = TilePlan::new(size, tile, overlap?, self.scale, radius)?;
         let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         Ok(plan.for_sides(side(self.interface.size_minimum), side(self.interface.size_multiple)))
     }

@@ -15,7 +15,8 @@ const PICTURES: [[u32; 2]; 9] =
 fn build(work: &Path, name: &str, checkpoint: &Path, more: &[String]) -> PathBuf {
     let engine = work.join(name);
     let line = words(&[&"build", &checkpoint, &"--profile", &repository("profiles/cpu.yaml"), &"-o", &engine]);
-    let _ = run_with_cache_in(work, "engine-builder", line.into_iter().chain(more.iter().map(OsString::from))).success();
+    let _ =
+        run_with_cache_in(work, "engine-builder", line.into_iter().chain(more.iter().map(OsString::from))).success();
     engine
 }
 
@@ -25,7 +26,8 @@ fn photo(path: &Path, [width, height]: [u32; 2]) {
     let [columns, rows] = [photo.width(), photo.height()];
     // Mirrored where the picture is larger than the photo.
     let at = |at: u32, length: u32| if (at / length) % 2 == 0 { at % length } else { length - 1 - at % length };
-    let picture = ImageBuffer::<Rgb<u8>, _>::from_fn(width, height, |x, y| *photo.get_pixel(at(x, columns), at(y, rows)));
+    let picture =
+        ImageBuffer::<Rgb<u8>, _>::from_fn(width, height, |x, y| *photo.get_pixel(at(x, columns), at(y, rows)));
     picture.save(path).unwrap();
 }
 
