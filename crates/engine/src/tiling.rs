@@ -38,10 +38,19 @@ pub struct MeasuredTile {
     pub fills: bool,
 }
 
+/// How much better than the floor a tile must be: figures differ from picture to picture.
+const MARGIN_DB: f64 = 3.0;
+
 impl Tiling {
     /// What was measured of a tile, with each overlap.
     pub fn of(&self, width: u32, height: u32) -> impl Iterator<Item = &MeasuredTile> {
         self.tiles.iter().filter(move |tile| (tile.width, tile.height) == (width, height))
+    }
+
+    /// Whether a tile may be chosen for its speed; in a picture that 256×256 fills up or not.
+    pub fn reaches(&self, tile: &MeasuredTile, is_filled: bool) -> bool {
+        let floor_db = if is_filled { self.filled_db.min(self.floor_db) } else { self.floor_db };
+        tile.psnr_db >= floor_db + MARGIN_DB
     }
 
     /// Checks that the figures are some.

@@ -225,6 +225,7 @@ pub(crate) mod tests {
     use tileforge_contract::{Precision, ReceptiveField, Sizes, Upscale};
 
     use super::*;
+    use crate::manifest::MeasuredTile;
     use crate::testing;
 
     fn contract() -> Contract {
@@ -317,6 +318,11 @@ pub(crate) mod tests {
         let tiling = manifest.tiling.unwrap();
         assert_eq!(tiling.of(64, 64).map(|tile| tile.overlap).collect::<Vec<_>>(), [8, 16]);
         assert_eq!(tiling.of(256, 64).count(), 0);
+        let reaches = |psnr_db: f64| {
+            let tile = MeasuredTile { psnr_db, ..tiling.tiles[0].clone() };
+            [false, true].map(|is_filled| tiling.reaches(&tile, is_filled))
+        };
+        assert_eq!([20.5, 23.5, 36.9, 39.9].map(reaches), [[false; 2], [false, true], [false, true], [true; 2]]);
     }
 
     fn tile(side: u32, overlap: u32, margin: u32) -> Value {

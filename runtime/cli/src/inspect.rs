@@ -99,9 +99,9 @@ fn text(manifest: &Manifest) -> String {
     lines.extend(manifest.gates.iter().map(gate_text));
     lines.extend(manifest.tiling.iter().flat_map(|tiling| {
         tiling.tiles.iter().map(|tile| {
-            let chosen = match tile.psnr_db {
-                psnr_db if psnr_db >= tiling.floor_db => "",
-                psnr_db if psnr_db >= tiling.filled_db => ": for pictures with a side below 256",
+            let chosen = match [false, true].map(|is_filled| tiling.reaches(tile, is_filled)) {
+                [true, _] => "",
+                [_, true] => ": for pictures with a side below 256",
                 _ => ": not chosen where tiles meet",
             };
             let MeasuredTile { width, height, overlap, psnr_db, .. } = tile;

@@ -75,16 +75,17 @@ impl Floor {
             // A tile that is larger, and overlaps by no less, has more of the picture around each pixel.
             return is_larger(tile, size);
         };
-        let floor_db = if is_filled(reference) { tiling.filled_db.min(tiling.floor_db) } else { tiling.floor_db };
-        measured.any(|measured| measured.overlap <= plan.overlap().pixels && measured.psnr_db >= floor_db)
+        let shared = plan.overlap().pixels;
+        measured.any(|measured| measured.overlap <= shared && tiling.reaches(measured, is_filled(reference)))
     }
 
     /// Whether one of these tiles may be chosen for every picture.
     pub(super) fn is_reached_by(&self, tiles: &[Size]) -> bool {
         let reaches = |reference: Size, tile: Size| {
-            let mut measured = self.measured.iter().flat_map(|tiling| {
-                tiling.of(tile.width, tile.height).map(|measured| measured.psnr_db >= tiling.floor_db)
-            });
+            let mut measured = self
+                .measured
+                .iter()
+                .flat_map(|tiling| tiling.of(tile.width, tile.height).map(|measured| tiling.reaches(measured, false)));
             is_larger(tile, reference) || measured.any(|reaches| reaches)
         };
         self.reference.is_none_or(|reference| tiles.iter().any(|tile| reaches(reference, *tile)))
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(measured.overlaps(square(64)).iter().map(|overlap| overlap.pixels).collect::<Vec<_>>(), [32, 8]);
         assert_eq!(measured.psnr_db(&plan([304, 200], 64, 8)), Some(30.0));
         assert_eq!((measured.psnr_db(&plan([64, 64], 64, 8)), measured.psnr_db(&plan([300, 64], 64, 9))), (None, None));
-        let better = floor(Some([30.0, 49.0]), &[64, 256], ReceptiveField::Unbounded);
+        let better = floor(Some([30.0, 52.0]), &[64, 256], ReceptiveField::Unbounded);
         assert!(!holds(&better, [304, 256], 64, 8) && holds(&better, [304, 256], 64, 32));
     }
 
