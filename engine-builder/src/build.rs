@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `graphs` | the engine's graphs, converted and written |
 //! | `measured` | what they compute beside the graphs as they were exported: gates and self-test |
+//! | `tiling` | how well tiles join |
 
 mod graphs;
 mod measured;
+mod tiling;
 
 use crate::coverage::Coverage;
 use crate::gate;
@@ -203,6 +205,9 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
     let Measured { gates, speed, selftest } = measure(source, job, &graphs, &converted, staging, scratch)?;
     let all: Vec<&Gate> = gates.iter().chain(&speed).collect();
     gate::check(&all).map_err(|error| with_blame(error, &converted, job, scratch))?;
+    // Graphs of any size have tiles that suit each picture.
+    let fixed = if prepared.graphs.any_size.is_empty() { prepared.graphs.fixed.as_slice() } else { &[] };
+    let tiling = tiling::measure_tiling(source, job, fixed, scratch)?;
     // Nothing reads the references any more, and plans need the space: each has all weights again.
     let unused = scratch.join(WEIGHTS_FILE);
     if unused.exists() {
@@ -256,6 +261,7 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
         },
         graphs: records,
         gates,
+        tiling,
         selftest,
         files: folder::files(staging)?,
     };

@@ -35,7 +35,7 @@ pub struct CalibrationBudget {
 }
 
 impl CalibrationBudget {
-    fn operations(self) -> u64 {
+    pub(crate) fn operations(self) -> u64 {
         u64::from(self.minutes) * OPERATIONS_PER_MINUTE
     }
 }

@@ -143,7 +143,9 @@ impl DiffusionSource {
         networks.check_widths(place)?;
         let index = needed(INDEX, place, find)?;
         let scheduler = needed(SCHEDULER, place, find)?;
-        Config::open(&scheduler).map_err(|source| Error::Scheduler { path: scheduler.clone(), source })?;
+        // The gate of the picture takes another class, so that its figure is that of the networks.
+        let runs = Config::open(&scheduler).and_then(|config| config.try_runs());
+        runs.map_err(|source| Error::Scheduler { path: scheduler.clone(), source })?;
         let diffusion = Some(of_index(&index)?);
         let mut files = BTreeMap::from([(INDEX.to_owned(), index), (SCHEDULER.to_owned(), scheduler)]);
         for (text, contract, tokenizer) in &networks.texts {

@@ -16,6 +16,8 @@ struct Input {
     scale: u8,
     receptive_field: Option<u16>,
     blend: u8,
+    /// What the network takes: sides of at least so many pixels, and multiples of a number.
+    sides: (u16, u8),
 }
 
 /// Weights are summed up only in plans with less work than this.
@@ -27,6 +29,7 @@ fuzz_target!(|input: Input| {
     let overlap = Overlap { pixels: input.overlap.into(), margin: input.margin.into() };
     let scale = u32::from(input.scale);
     let Ok(plan) = TilePlan::new(size, tile, overlap, scale, input.receptive_field.map(u32::from)) else { return };
+    let plan = plan.for_sides(input.sides.0.into(), input.sides.1.into());
     let blend = [Blend::Hann, Blend::Cosine, Blend::Linear, Blend::None][usize::from(input.blend % 4)];
     for axis in [plan.columns(), plan.rows()] {
         check(axis, scale, blend);

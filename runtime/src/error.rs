@@ -108,6 +108,28 @@ pub enum Error {
         /// The sizes that it has.
         known: Vec<Size>,
     },
+    /// The engine has no graph of the size that was asked for.
+    #[error("the engine has no graph for {wanted}, only for \
+        {}", known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    NoSuchGraph {
+        /// The size that was asked for.
+        wanted: Size,
+        /// The sizes that it has.
+        known: Vec<Size>,
+    },
+    /// The engine has no graph for pictures of this size in the network.
+    #[error("with an input size of {input_size}, a picture of {picture} has {wanted} in the network, and the engine \
+        has no graph for that, only for {}", known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    NoSuchInputSize {
+        /// The size of the picture.
+        picture: Size,
+        /// The least length of its shorter side in the network, as it was asked for.
+        input_size: u32,
+        /// The size that follows from both.
+        wanted: Size,
+        /// The sizes that it has.
+        known: Vec<Size>,
+    },
     /// The engine takes tiles of any size, but not with as many pixels as were asked for.
     #[error("the engine takes tiles of at most as many pixels as {largest}, and {wanted} has more")]
     TileTooLarge {

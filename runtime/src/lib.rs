@@ -13,6 +13,7 @@
 //! | [`tensor_file`] | safetensors, `.npz` and `.npy` |
 //! | [`diffusion`] | pictures from texts: pipelines, their random numbers, schedulers and tokenizers |
 //! | [`throughput`] | what was measured of an engine's tiles on this box |
+//! | [`tiling`] | pictures that are held whole, cut into tiles and blended |
 //!
 //! ```no_run
 //! use tileforge_engine::Engine;
@@ -47,7 +48,7 @@ pub mod run;
 mod sessions;
 pub mod tensor_file;
 pub mod throughput;
-mod tiling;
+pub mod tiling;
 pub mod upscale;
 
 pub use error::{Error, Result};

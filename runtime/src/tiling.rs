@@ -4,7 +4,8 @@ use tileforge_image::Size;
 use tileforge_image::tile::{Axis, Blend, Tile, TilePlan};
 
 /// The tiles of a picture, with the weights of each column and row of tiles, computed once.
-pub(crate) struct Tiling {
+#[derive(Debug)]
+pub struct Tiling {
     plan: TilePlan,
     columns: Vec<Vec<f32>>,
     rows: Vec<Vec<f32>>,
@@ -12,12 +13,13 @@ pub(crate) struct Tiling {
 
 impl Tiling {
     /// The tiles of a plan, each of which hands over to the next one by `blend`.
-    pub(crate) fn new(plan: TilePlan, blend: Blend) -> Self {
+    pub fn new(plan: TilePlan, blend: Blend) -> Self {
         let windows = |axis: &Axis| (0..axis.count()).map(|index| axis.window(index, plan.scale(), blend)).collect();
         Self { columns: windows(plan.columns()), rows: windows(plan.rows()), plan }
     }
 
-    pub(crate) fn plan(&self) -> &TilePlan {
+    /// Where the tiles are.
+    pub fn plan(&self) -> &TilePlan {
         &self.plan
     }
 
@@ -31,13 +33,13 @@ impl Tiling {
     }
 
     /// Zeros for the output's planes.
-    pub(crate) fn canvas(&self, planes: usize) -> Vec<f32> {
+    pub fn canvas(&self, planes: usize) -> Vec<f32> {
         let [width, height] = self.output();
         vec![0.0; planes * width * height]
     }
 
     /// Adds what the network made of a tile, `[planes, height, width]` of a whole tile's output, with its weights.
-    pub(crate) fn add(&self, tile: Tile, values: &[f32], canvas: &mut [f32]) {
+    pub fn add(&self, tile: Tile, values: &[f32], canvas: &mut [f32]) {
         let [width, height] = self.output();
         let (columns, rows) = (&self.columns[tile.column as usize], &self.rows[tile.row as usize]);
         let (x, y) = (tile.x as usize * self.scale(), tile.y as usize * self.scale());
@@ -55,7 +57,7 @@ impl Tiling {
 }
 
 /// A part of planes `[planes, height, width]` that begins at (`x`, `y`), with the edge repeated beyond it.
-pub(crate) fn cut(planes: &[f32], size: Size, x: usize, y: usize, part: Size, into: &mut [f32]) {
+pub fn cut(planes: &[f32], size: Size, x: usize, y: usize, part: Size, into: &mut [f32]) {
     let (width, height) = (size.width as usize, size.height as usize);
     let (part_width, part_height) = (part.width as usize, part.height as usize);
     for (plane, into) in planes.chunks_exact(width * height).zip(into.chunks_exact_mut(part_width * part_height)) {

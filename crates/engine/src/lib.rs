@@ -52,6 +52,7 @@ pub mod signature;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod tiling;
 mod validate;
 
 pub use bundle::Bundle;

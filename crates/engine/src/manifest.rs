@@ -9,6 +9,7 @@ pub use crate::digest::FileDigest;
 use crate::error::{Error, Result};
 pub use crate::recipe::{Adaptation, CalibrationRecipe, DiffusionRecipe, FolderRecipe, ProfileRecipe, Recipe};
 use crate::signature::SIGNATURE_FILE;
+pub use crate::tiling::{MeasuredTile, Tiling};
 
 /// The name of the manifest in an engine directory.
 pub const MANIFEST_FILE: &str = "manifest.json";
@@ -56,6 +57,9 @@ pub struct Manifest {
     pub graphs: Vec<Graph>,
     /// The gates that it passed, with figures.
     pub gates: Vec<Gate>,
+    /// How well its tiles join, if that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tiling: Option<Tiling>,
     /// The self-test.
     pub selftest: SelfTest,
     /// Every other file of the directory, by name. Files that TensorRT compiled have names `tensorrt/KEY/NAME`, plans

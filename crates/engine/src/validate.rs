@@ -110,6 +110,7 @@ impl Manifest {
                 format!("target: expected a word or a number for {name}, found \"{}\"", value.escape_debug())
             })?;
         }
+        self.tiling.iter().try_for_each(|tiling| tiling.validate())?;
         self.gates.iter().try_for_each(|gate| self.graph_exists("gates", &gate.graph))
     }
 
@@ -224,6 +225,7 @@ pub(crate) mod tests {
     use tileforge_contract::{Precision, ReceptiveField, Sizes, Upscale};
 
     use super::*;
+    use crate::manifest::MeasuredTile;
     use crate::testing;
 
     fn contract() -> Contract {
@@ -308,6 +310,30 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_figures_of_tiles_survive_the_round_trip() {
+        let mut value = value(&[(64, 64)]);
+        value["tiling"] = json!({ "floor_db": 36.9, "filled_db": 20.5, "tiles": [tile(64, 8, 0), tile(64, 16, 5)] });
+        let manifest = Manifest::parse(value.to_string().as_bytes()).unwrap();
+        assert_eq!(manifest, Manifest::parse(&serde_json::to_vec(&manifest).unwrap()).unwrap());
+        let tiling = manifest.tiling.unwrap();
+        assert_eq!(tiling.of(64, 64).map(|tile| tile.overlap).collect::<Vec<_>>(), [8, 16]);
+        assert_eq!(tiling.of(256, 64).count(), 0);
+        let reaches = |psnr_db: f64| {
+            let tile = MeasuredTile { psnr_db, ..tiling.tiles[0].clone() };
+            [false, true].map(|is_filled| tiling.reaches(&tile, is_filled))
+        };
+        assert_eq!([20.5, 23.5, 36.9, 39.9].map(reaches), [[false; 2], [false, true], [false, true], [true; 2]]);
+    }
+
+    fn tile(side: u32, overlap: u32, margin: u32) -> Value {
+        json!({ "width": side, "height": side, "overlap": overlap, "margin": margin, "psnr_db": 36.9, "fills": true })
+    }
+
+    fn tiling(side: u32, overlap: u32, margin: u32) -> Value {
+        json!({ "floor_db": 30.0, "filled_db": 20.0, "tiles": [tile(side, overlap, margin)] })
+    }
+
+    #[test]
     fn each_broken_rule_is_named() {
         let cases = [
             ("/schema", json!(1), "expected a manifest of schema 2, found 1"),
@@ -326,6 +352,15 @@ pub(crate) mod tests {
             ("/graphs/0/outputs/output", json!([1, 3, 256, 255]), "found [1, 3, 256, 255]"),
             ("/graphs/0/file", json!("../64x64.onnx"), "plain file name"),
             ("/graphs/0/file", json!("other.onnx"), "not among files"),
+            ("/tiling", json!({ "floor_db": 30.0 }), "missing field"),
+            ("/tiling", tiling(64, 64, 0), "an overlap smaller than the tile"),
+            ("/tiling", tiling(64, 8, 5), "a margin of at most half of it"),
+            ("/tiling", tiling(0, 0, 0), "an overlap smaller than the tile"),
+            (
+                "/tiling",
+                json!({ "floor_db": 30.0, "filled_db": 20.0, "tiles": [tile(64, 8, 0), tile(64, 8, 1)] }),
+                "stands there twice",
+            ),
             ("/selftest/file", json!(".."), "plain file name"),
             ("/selftest/graph", json!("other.onnx"), "selftest.graph"),
             ("/selftest/tolerance", json!(-1.0), "selftest.tolerance"),

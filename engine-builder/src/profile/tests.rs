@@ -423,3 +423,17 @@ fn every_network_takes_the_sizes_of_every_profile() {
     }
     assert!(checked > 1000, "{checked}");
 }
+
+/// A photo is scaled so that its shorter side has 518 pixels, and the longer one is rounded to a multiple of 14.
+#[test]
+fn every_profile_has_depth_for_photos_of_usual_proportions() {
+    for (name, profile) in shipped() {
+        let tiles = profile.tasks.depth.unwrap_or_else(|| panic!("{name}")).tiles;
+        for (long, short) in [(1.0, 1.0), (4.0, 3.0), (3.0, 2.0), (16.0, 9.0)] {
+            let longer = (518.0_f64 * long / short / 14.0).round_ties_even() as usize * 14;
+            for tile in [Tile { height: 518, width: longer }, Tile { height: longer, width: 518 }] {
+                assert!(tiles.contains(&tile), "{name}: {tile}");
+            }
+        }
+    }
+}

@@ -5,7 +5,7 @@ mod sizes;
 
 use crate::digests::{digest_of, prepare};
 use crate::profile::Profile;
-use crate::{Error, GraphFile, ModelFile, ModelSizes, Result, WeightFolders};
+use crate::{Error, GraphFile, ModelFile, ModelSizes, Result, Tile, WeightFolders};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
@@ -370,6 +370,21 @@ impl Source {
         }
         let fixed = self.all_sizes(profile)?.iter().map(|sizes| self.graph(sizes)).collect::<Result<_>>()?;
         Ok(Graphs { fixed, any_size: self.any_size(profile)? })
+    }
+
+    /// The graph for one picture of a size in the input's pixels, or of the next larger size that is possible; `None` if
+    /// the graph has one size alone.
+    pub(crate) fn graph_of_tile(&self, tile: Tile) -> Result<Option<Model>> {
+        if let Kind::Graph(model) = &self.kind
+            && model.inputs.iter().all(|port| port.ty.fixed_dims().is_some())
+        {
+            return Ok(None);
+        }
+        let mut inputs = self.contract.inputs.iter();
+        let extents = inputs.find_map(|input| Some((input.height()?, input.width()?)));
+        let (height, width) =
+            extents.map_or((1, 1), |(rows, columns)| (rows.size_for(tile.height), columns.size_for(tile.width)));
+        self.graph(&Sizes { height, width, ..Sizes::default() }).map(Some)
     }
 
     fn graph(&self, sizes: &Sizes) -> Result<Model> {

@@ -2,9 +2,10 @@
 
 use tileforge_contract::{Provider, Task};
 use tileforge_engine::Error as EngineError;
-use tileforge_image::{Error as ImageError, TilingError};
+use tileforge_image::{Error as ImageError, Size, TilingError};
 use tileforge_registry::Error as RegistryError;
 use tileforge_runtime::Error;
+use tileforge_runtime::depth;
 use tileforge_runtime::diffusion::Error as DiffusionError;
 use tileforge_runtime::diffusion::prompt::Error as PromptError;
 use tileforge_runtime::diffusion::schedulers::Error as SchedulerError;
@@ -43,9 +44,18 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         | Error::Tensor { .. } => "`runtime inspect` lists the engine's tensors and graphs",
         Error::Contract(_) => REBUILD,
         Error::TileTooLarge { .. } => "choose a smaller --tile",
-        Error::NoSuchTile { .. } => "choose one of them with --tile, or a fitting --input-size for depth",
+        Error::NoSuchTile { .. } => "choose one of them with --tile",
+        Error::NoSuchGraph { .. } => "choose one of them with --size",
+        Error::NoSuchInputSize { wanted: Size { width, height }, .. } => {
+            return Some(format!(
+                "leave out --input-size, choose another one, or build the engine with `engine-builder build MODEL \
+                 --size {width}x{height}`"
+            ));
+        }
         Error::NoSuchBatch { .. } => "choose one of them with --batch, or build the engine with such a batch",
-        Error::ClipTooLong { .. } => "give an engine with both: build it without --chunk and --component",
+        Error::ClipTooLong { .. } => {
+            "give an engine with both: `engine-builder build` makes it without --chunk and --component"
+        }
         Error::NoPart { .. } => "choose one with --part",
         Error::MapSize { .. } => "give the map that was aligned to the picture, or resize it without interpolation",
         _ => return None,
@@ -61,6 +71,17 @@ fn first_build(name: &str) -> String {
         "build one first with `engine-builder build {model}{profile}` (`engine-builder models` lists models by name), or \
          give an engine's directory"
     )
+}
+
+/// What the user can do about a picture that was stretched.
+pub(crate) fn of_stretching(made: &depth::Statistics) -> Option<String> {
+    let depth::Statistics { size, network_size, proportionate_size: Size { width, height }, .. } = made;
+    made.stretched.then(|| {
+        format!(
+            "a picture of {size} is stretched to {network_size}, because the engine has no graph for its proportions; \
+             `engine-builder build MODEL --size {width}x{height}` makes an engine that has"
+        )
+    })
 }
 
 fn of_diffusion(error: &DiffusionError) -> Option<&'static str> {
@@ -87,7 +108,7 @@ fn of_diffusion(error: &DiffusionError) -> Option<&'static str> {
         DiffusionError::SizeMultiple { .. } => Some("choose another --size"),
         DiffusionError::NoSuchSize { .. } => Some("choose one of them with --size, or build the engine for that size"),
         DiffusionError::NoSuchText { .. } => Some("leave out --long-prompt, or build the engine for longer texts"),
-        DiffusionError::NotFinite { .. } => Some("build the engine with --precision fp32"),
+        DiffusionError::NotFinite { .. } => Some("build the engine with `engine-builder build --precision fp32`"),
         DiffusionError::NoPart { .. } | DiffusionError::NoFile { .. } | DiffusionError::Mismatch { .. } => {
             Some("build the engine from the whole folder of one pipeline")
         }
@@ -168,7 +189,7 @@ fn of_image(error: &ImageError) -> Option<&'static str> {
         ImageError::Damaged { .. } => Some("copy or download it again; `infer --tolerant` goes on with what is there"),
         ImageError::NoTransparency { .. } => Some("write another format, or leave it out with --alpha drop"),
         ImageError::NotFrames { .. } => Some("say what raw frames are with --raw"),
-        ImageError::NotFinite { .. } => Some("build the engine with --precision fp32"),
+        ImageError::NotFinite { .. } => Some("build the engine with `engine-builder build --precision fp32`"),
         ImageError::Tiling(TilingError::Overlap { .. }) => Some("choose a smaller --overlap"),
         ImageError::Tiling(TilingError::Margin { .. }) => Some("choose a smaller --margin or a larger --overlap"),
         _ => None,

@@ -1,7 +1,7 @@
 //! `runtime inspect`: what an engine is.
 
 use tileforge_contract::{Meaning, ReceptiveField, Shapes, TensorSpec, Upscale};
-use tileforge_engine::manifest::{Gate, Recipe};
+use tileforge_engine::manifest::{Gate, MeasuredTile, Recipe};
 use tileforge_engine::{Bundle, Engine, Graph, Manifest, Pipeline, PipelineManifest};
 use tileforge_runtime::upscale::TileShape;
 use tileforge_terminal::{counted, print, print_json};
@@ -97,6 +97,20 @@ fn text(manifest: &Manifest) -> String {
         manifest.graphs.iter().map(|graph| format!("graph            {}", graph_text(graph, upscale.as_ref()))),
     );
     lines.extend(manifest.gates.iter().map(gate_text));
+    lines.extend(manifest.tiling.iter().flat_map(|tiling| {
+        tiling.tiles.iter().map(|tile| {
+            let chosen = match [false, true].map(|is_filled| tiling.reaches(tile, is_filled)) {
+                [true, _] => "",
+                [_, true] => ": for pictures with a side below 256",
+                _ => ": not chosen where tiles meet",
+            };
+            let MeasuredTile { width, height, overlap, psnr_db, .. } = tile;
+            let floor = tiling.floor_db;
+            format!(
+                "tiles            {width}×{height} join at {psnr_db} dB (overlap {overlap}, at least {floor}){chosen}"
+            )
+        })
+    }));
     lines.join("\n")
 }
 

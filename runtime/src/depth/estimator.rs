@@ -73,6 +73,8 @@ pub struct Statistics {
     pub network_size: Size,
     /// The engine has no graph for the picture's proportions, so that they changed.
     pub stretched: bool,
+    /// Size in the network of an engine with a graph for the picture's proportions.
+    pub proportionate_size: Size,
     /// Pixels for which the network gives no depth.
     pub missing: usize,
     /// Which providers took the graph's nodes.
@@ -140,7 +142,7 @@ impl Estimator {
         let Open { picture, map } = (request.open)()?;
         let size = picture.size;
         let fitted = self.fitted(size)?;
-        let network_size = self.sizes[fitted.index];
+        let in_network = self.sizes[fitted.index];
         let inputs = self.inputs(&picture, map.as_ref(), fitted.index)?;
         drop((picture, map));
         let opened = Instant::now();
@@ -149,13 +151,14 @@ impl Estimator {
         let named: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let outputs = session.run(&named)?;
         let ran = Instant::now();
-        let estimate = self.output(outputs, network_size, size)?;
+        let estimate = self.output(outputs, in_network, size)?;
         (request.write)(&estimate)?;
         let (written, missing) = (Instant::now(), estimate.missing());
         Ok(Statistics {
             size,
-            network_size,
+            network_size: in_network,
             stretched: fitted.stretched,
+            proportionate_size: network_size(size, INPUT_SIZE, self.interface.side),
             missing,
             assigned: worker.assigned(),
             open_seconds: (opened - started).as_secs_f64(),
@@ -165,20 +168,14 @@ impl Estimator {
     }
 
     fn fitted(&self, picture: Size) -> Result<Fitted> {
-        let (wanted, side) = (self.options.input_size, self.interface.side);
-        let fitted = fit(picture, &self.sizes, wanted, side).ok_or_else(|| Error::NoSuchTile {
-            wanted: network_size(picture, wanted.unwrap_or(INPUT_SIZE), side),
+        let side = self.interface.side;
+        let input_size = self.options.input_size.unwrap_or(INPUT_SIZE);
+        fit(picture, &self.sizes, self.options.input_size, side).ok_or_else(|| Error::NoSuchInputSize {
+            picture,
+            input_size,
+            wanted: network_size(picture, input_size, side),
             known: self.sizes.clone(),
-        })?;
-        if fitted.stretched {
-            tracing::warn!(
-                "a picture of {picture} is stretched to {}, because the engine has no graph for its proportions; build \
-                 one with a tile of {}",
-                self.sizes[fitted.index],
-                network_size(picture, INPUT_SIZE, side)
-            );
-        }
-        Ok(fitted)
+        })
     }
 
     /// The inputs of a graph. Where it takes several pictures, the others are zeros.

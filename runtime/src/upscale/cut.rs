@@ -87,9 +87,10 @@ impl Cutter {
         row as usize * self.row_bytes % self.window.len()
     }
 
-    /// One channel of a tile, mirrored where the picture is smaller than the tile.
+    /// One channel of a tile, mirrored beyond the picture's end.
     fn plane(&self, tile: Tile, channel: usize, into: &mut [f32]) {
-        let (tile_width, columns) = (self.tile.width as usize, self.tile.width.min(self.size.width) as usize);
+        let tile_width = self.tile.width as usize;
+        let columns = self.tile.width.min(self.size.width.saturating_sub(tile.x)) as usize;
         let channels = self.reader.header().colour.channels();
         let pixel_bytes = self.row_bytes / self.size.width as usize;
         for (row, values) in into.chunks_exact_mut(tile_width).enumerate() {

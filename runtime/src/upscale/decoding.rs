@@ -119,6 +119,7 @@ impl Decoding<'_> {
             blender,
             joiner,
             sink: Some(sink),
+            tiling_psnr_db: self.models.tiling_psnr_db(&plan),
             size,
             output,
         };

@@ -10,6 +10,7 @@
 //! | `upscaler` | [`Upscaler`], the task of an [`Executor`](crate::executor::Executor), and its threads |
 //! | `request`, `options` | what a caller asks for |
 //! | `models`, `model`, `variant`, `shape`, `tiles`, `tensors`, `limits` | the sessions of an engine, and what memory allows |
+//! | `floor` | which tiles join well enough to be chosen |
 //! | `batch`, `order` | what goes from stage to stage |
 //! | `decoding`, `streams`, `blending`, `encoding` | the stages |
 //! | `routing`, `cut`, `join`, `clock` | channels and tiles of a picture, and its time |
@@ -20,6 +21,7 @@ mod clock;
 mod cut;
 mod decoding;
 mod encoding;
+mod floor;
 mod join;
 mod limits;
 mod model;

@@ -9,6 +9,7 @@ use tileforge_image::tile::{AnySize, Overlap, TilePlan};
 use tileforge_image::{Alpha, Header, Size};
 use tileforge_session::{Environment, Ladder};
 
+use super::floor::Floor;
 use super::limits::{Allowed, Limits, Used};
 use super::model::Model;
 use super::options::Options;
@@ -35,6 +36,8 @@ pub(super) struct Models {
     /// Those that pictures may be cut into: what was asked for, or all that memory may hold. Decided once, so that it
     /// is the same for all pictures; only those leave that memory turns out not to hold.
     tiles: Mutex<Tiles>,
+    /// Which plans are good enough to be chosen for their speed.
+    floor: Floor,
     /// By which tiles are chosen, where all were measured.
     throughput: Throughput,
     /// Of all tiles.
@@ -66,6 +69,12 @@ impl Models {
         let largest = variants.iter().map(|variant| variant.shape.batch).max().unwrap_or(1);
         let limits = Limits { streams, batch: options.batch.unwrap_or(largest).max(1) };
         let tiles = tiles(&variants, &interface, options.tile, options.batch)?;
+        let floor = Floor::new(&interface, manifest.tiling.as_ref(), variants.iter().map(|variant| variant.shape.tile));
+        if let (Tiles::Fixed(tiles), None, None) = (&tiles, options.tile, options.batch)
+            && !floor.is_reached_by(tiles)
+        {
+            tracing::warn!("memory does not hold the engine's larger tiles: where smaller ones meet may show");
+        }
         let device = options.placement.gpus()[0];
         Ok(Self {
             scale: u32::try_from(interface.scale).unwrap_or(u32::MAX),
@@ -76,6 +85,7 @@ impl Models {
             limits,
             ladder,
             tiles: Mutex::new(tiles),
+            floor,
             throughput: Throughput::load(environment, engine, device),
             spare: Arc::new(Spare::new(streams + PAIRS_BESIDE)),
             open: Mutex::default(),
@@ -98,22 +108,61 @@ impl Models {
             Tiles::AnySize(sides) => return Ok(self.plan_fitted(size, *sides)?),
             Tiles::Fixed(tiles) => tiles.clone(),
         };
-        let plan = |tile: &Size| self.plan_in(size, *tile);
         let seconds = self.throughput.of(&tiles, self.ladder.provider());
-        let seconds = (0..tiles.len()).map(|tile| seconds.as_ref().map(|seconds| seconds[tile]));
-        Ok(TilePlan::best(tiles.iter().map(plan).zip(seconds))?)
+        let plans = tiles.iter().enumerate().flat_map(|(at, tile)| {
+            let seconds = seconds.as_ref().map(|seconds| seconds[at]);
+            self.overlaps(*tile).into_iter().map(move |overlap| (self.plan_with(size, *tile, overlap), seconds))
+        });
+        let reference = self.floor.reference().and_then(|tile| self.plan_in(size, tile).ok());
+        let (good, others): (Vec<_>, Vec<_>) =
+            plans.partition(|(plan, _)| plan.as_ref().is_ok_and(|plan| self.floor.holds(plan, reference.as_ref())));
+        if !good.is_empty() {
+            return Ok(TilePlan::best(good)?);
+        }
+        // Quality comes first: of what is left, the largest tile has the most of the picture around each pixel.
+        let context = |plan: &tileforge_image::Result<TilePlan>| {
+            plan.as_ref().map_or((0, 0, 0), |plan| {
+                let (tile, shared) = (plan.tile(), plan.overlap().pixels);
+                (tile.width.min(tile.height), tile.pixels(), shared)
+            })
+        };
+        let largest = others.into_iter().max_by_key(|(plan, _)| context(plan));
+        Ok(TilePlan::best(largest)?)
     }
 
-    /// How tiles of this size overlap.
+    /// What was measured of a plan's joints when the engine was built, in dB; `None` if nothing was, or it has none.
+    pub(super) fn tiling_psnr_db(&self, plan: &TilePlan) -> Option<f64> {
+        self.floor.psnr_db(plan)
+    }
+
+    /// How tiles of this size may overlap, the largest overlap first; never empty.
+    fn overlaps(&self, tile: Size) -> Vec<tileforge_image::Result<Overlap>> {
+        let radius = self.interface.receptive_field.radius();
+        match (self.options.overlap, self.options.margin) {
+            (None, None) => self.floor.overlaps(tile).into_iter().map(Ok).collect(),
+            (pixels, margin) => vec![Overlap::choose(pixels, margin, radius, tile)],
+        }
+    }
+
+    /// The largest of these.
     fn overlap(&self, tile: Size) -> tileforge_image::Result<Overlap> {
         let radius = self.interface.receptive_field.radius();
-        Overlap::choose(self.options.overlap, self.options.margin, radius, tile)
+        self.overlaps(tile).into_iter().next().unwrap_or_else(|| Ok(Overlap::automatic(radius, tile)))
     }
 
     /// How a picture is cut into tiles of this size.
     fn plan_in(&self, size: Size, tile: Size) -> tileforge_image::Result<TilePlan> {
+        self.plan_with(size, tile, self.overlap(tile))
+    }
+
+    fn plan_with(
+        &self,
+        size: Size,
+        tile: Size,
+        overlap: tileforge_image::Result<Overlap>,
+    ) -> tileforge_image::Result<TilePlan> {
         let radius = self.interface.receptive_field.radius();
-        let plan = TilePlan::new(size, tile, self.overlap(tile)?, self.scale, radius)?;
+        let plan = TilePlan::new(size, tile, overlap?, self.scale, radius)?;
         let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         Ok(plan.for_sides(side(self.interface.size_minimum), side(self.interface.size_multiple)))
     }

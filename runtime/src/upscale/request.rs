@@ -58,6 +58,9 @@ pub struct Statistics {
     pub overlap: Overlap,
     /// The result equals that of the whole picture at once, up to rounding.
     pub exact: bool,
+    /// PSNR in dB of such tiles against the whole picture, as it was measured when the engine was built; `None` if it
+    /// was not measured, or nothing is cut.
+    pub tiling_psnr_db: Option<f64>,
     /// Which providers took the graph's nodes.
     pub assigned: Vec<Assigned>,
     /// Where the time went.

@@ -2,6 +2,7 @@
 //! processors. `cargo test --release -p end-to-end infer::` runs those of one file.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
+mod advice;
 mod any_size;
 mod bad_input;
 mod batches;
@@ -47,5 +48,6 @@ mod tasks;
 mod telemetry;
 mod tensorrt_lint;
 mod tensors;
+mod tile_quality;
 mod torch_files;
 mod video_vae;

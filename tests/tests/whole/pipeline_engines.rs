@@ -361,6 +361,17 @@ fn what_does_not_belong_together_is_refused_and_nothing_is_written() {
         change(&from.join("scheduler/scheduler_config.json"), |config| config["_class_name"] = json!("OtherScheduler"));
     };
     refused(false, &unknown, &size, 1, &["scheduler_config.json", "unknown scheduler class \"OtherScheduler\""]);
+    // The picture's gate takes a scheduler of its own; the pipeline's is tried as well.
+    for (key, value, words) in [
+        ("sigma_min", json!(0), ["sigma_min is 0", "expected a positive number"]),
+        ("num_train_timesteps", json!(1), ["num_train_timesteps is 1", "expected a whole number from 2 to"]),
+        ("prediction_type", json!("guess"), ["prediction_type is \"guess\"", "expected epsilon or"]),
+    ] {
+        let never = |from: &Path| {
+            change(&from.join("scheduler/scheduler_config.json"), |config| config[key] = value.clone());
+        };
+        refused(false, &never, &size, 1, &["scheduler_config.json", words[0], words[1]]);
+    }
     let other = |from: &Path| write_tokenizer(&from.join("tokenizer"), VOCABULARY + 1);
     refused(false, &other, &size, 1, &["expected a vocabulary of 99 tokens, as text_encoder has it, found one of 100"]);
     let typed = |from: &Path| {

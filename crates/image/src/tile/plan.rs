@@ -3,6 +3,10 @@
 //! Tiles are spread evenly: the first starts at one edge of the picture and the last ends at the other edge. So no tile
 //! has an edge that the whole picture does not have. If tiles overlap by twice the receptive field, the tiled result
 //! equals that of the whole picture, and the cut from one tile to the next needs no blending.
+//!
+//! A network that takes multiples of a number works in blocks of that many pixels: a transformer's windows, or pixels
+//! that become channels. So tiles begin where blocks of the whole picture begin. The last tile then ends with the last
+//! block, beyond the picture by less than one, as the network itself extends the whole picture.
 
 use serde::Serialize;
 
@@ -19,6 +23,9 @@ const TILE_OUTPUT_MAXIMUM: u64 = 1 << 20;
 /// depends far less on distant pixels than on near ones: docs/benchmarks.md has the error by distance.
 const NEAR_PIXELS: u32 = 24;
 
+/// Overlap of networks that see everything: that of tiles of 256×256.
+const BLENDED_PIXELS: u32 = 32;
+
 /// How far neighbouring tiles overlap, in input pixels. The real overlap of two tiles may be larger, because tiles are
 /// spread evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -32,16 +39,19 @@ pub struct Overlap {
 
 impl Overlap {
     /// The overlap that makes tiling exact, if it is at most a quarter of the tile: twice the receptive field, without
-    /// pixels to blend. Otherwise at most an eighth of the tile. Where the receptive field is bounded, the outer third
-    /// at each border is thrown away, since the cut changes it most; where it is not, all of the overlap is blended.
+    /// pixels to blend. Otherwise, where the receptive field is bounded, 24 pixels if the tile has room for them, of
+    /// which the outer third at each border is thrown away, since the cut changes it most. Where it is not bounded, an
+    /// eighth of the tile, but 32 pixels if the tile has room for them, all of which is blended.
     pub fn automatic(receptive_field: Option<u32>, tile: Size) -> Self {
         let side = tile.width.min(tile.height);
-        let blended = side / 8;
-        let Some(radius) = receptive_field else { return Self { pixels: blended, margin: 0 } };
+        let Some(radius) = receptive_field else {
+            return Self { pixels: (side / 8).max((side / 4).min(BLENDED_PIXELS)), margin: 0 };
+        };
         match radius.checked_mul(2) {
             Some(pixels) if pixels <= side / 4 => Self { pixels, margin: radius },
             _ => {
-                let pixels = blended.min(NEAR_PIXELS);
+                // How well a joint fits depends on its own width, whatever the size of the tile.
+                let pixels = (side / 8 * 3).min(NEAR_PIXELS);
                 Self { pixels, margin: pixels / 3 }
             }
         }
@@ -84,9 +94,13 @@ impl Overlap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
     length: u32,
+    /// The length that the network takes the whole picture with.
+    whole: u32,
     tile: u32,
     margin: u32,
     count: u32,
+    /// Tiles start at multiples of this, of which `whole` and `tile` are some.
+    multiple: u32,
 }
 
 impl Axis {
@@ -98,7 +112,29 @@ impl Axis {
             overlap.validate(tile)?;
             (length - overlap.pixels).div_ceil(tile - overlap.pixels)
         };
-        Ok(Self { length, tile, margin: overlap.margin, count })
+        Ok(Self { length, whole: length, tile, margin: overlap.margin, count, multiple: 1 })
+    }
+
+    /// The same axis for a network that takes sides of at least `minimum` that are multiples of `multiple` only. Tiles
+    /// start at any pixel where their overlap leaves no room for multiples.
+    fn for_sides(self, overlap: Overlap, minimum: u32, multiple: u32) -> Self {
+        let multiple = multiple.max(1);
+        let rounded = |length: u32| length.checked_next_multiple_of(multiple).unwrap_or(length);
+        if self.length <= self.tile {
+            return Self { whole: rounded(self.length.max(minimum)), count: 1, ..self };
+        }
+        // No tile is smaller than the least side, so the picture is not, either.
+        let whole = rounded(self.length);
+        let step = self.tile.saturating_sub(overlap.pixels) / multiple * multiple;
+        if step == 0 || !self.tile.is_multiple_of(multiple) || !whole.is_multiple_of(multiple) {
+            return Self { whole: self.length, ..self };
+        }
+        Self { whole, count: (whole - self.tile).div_ceil(step) + 1, multiple, ..self }
+    }
+
+    /// Whether a tile is longer than what the network takes of the whole picture, and filled up.
+    pub fn is_filled(&self) -> bool {
+        self.tile > self.whole
     }
 
     /// The picture's length in pixels.
@@ -126,9 +162,9 @@ impl Axis {
         if self.count == 1 {
             return 0;
         }
-        let spread = u64::from(self.length - self.tile);
-        // At most `spread`, as index < count.
-        (u64::from(index) * spread / u64::from(self.count - 1)) as u32
+        let blocks = u64::from((self.whole - self.tile) / self.multiple);
+        // At most `whole - tile`, as index < count.
+        (u64::from(index) * blocks / u64::from(self.count - 1)) as u32 * self.multiple
     }
 
     /// The pixel after the last pixel of the picture in tile `index`.
@@ -146,8 +182,8 @@ impl Axis {
         if self.count == 1 {
             return 0;
         }
-        // Steps differ by at most one. The shortest step leaves the most pixels.
-        let shortest_step = (self.length - self.tile) / (self.count - 1);
+        // Steps differ by at most one block. The shortest step leaves the most pixels.
+        let shortest_step = (self.whole - self.tile) / self.multiple / (self.count - 1) * self.multiple;
         (self.tile - shortest_step).saturating_sub(self.margin)
     }
 
@@ -210,8 +246,10 @@ impl AnySize {
     fn even(self, length: u32, most: u32, overlap: Overlap) -> Option<u32> {
         let multiple = self.multiple.max(1);
         let most = most - most % multiple;
-        let count = Axis::new(length, most, overlap).ok().filter(|_| most >= self.least())?.count();
-        let covered = u64::from(length) + u64::from(count - 1) * u64::from(overlap.pixels);
+        let axis = Axis::new(length, most, overlap).ok().filter(|_| most >= self.least())?;
+        let Axis { whole, count, .. } = axis.for_sides(overlap, self.minimum, multiple);
+        let shared = overlap.pixels.checked_next_multiple_of(multiple)?;
+        let covered = u64::from(whole) + u64::from(count - 1) * u64::from(shared);
         let even = covered.div_ceil(u64::from(count)).checked_next_multiple_of(multiple.into())?;
         Some(u32::try_from(even).ok()?.clamp(self.least(), most))
     }
@@ -256,8 +294,6 @@ pub struct TilePlan {
     overlap_is_exact: bool,
     /// Whether the ends of tiles that change most are thrown away.
     is_near: bool,
-    /// The size that the network takes the whole picture with.
-    whole: Size,
 }
 
 impl TilePlan {
@@ -279,7 +315,7 @@ impl TilePlan {
         let rows = Axis::new(size.height, tile.height, overlap)?;
         let overlap_is_exact = overlap.is_exact(receptive_field);
         let is_near = receptive_field.is_some() && overlap.margin >= NEAR_PIXELS / 3;
-        Ok(Self { columns, rows, tile, overlap, scale, overlap_is_exact, is_near, whole: size })
+        Ok(Self { columns, rows, tile, overlap, scale, overlap_is_exact, is_near })
     }
 
     /// Plans tiles for a network that takes any size: all tiles of a picture have one size, chosen so that they compute
@@ -295,24 +331,22 @@ impl TilePlan {
         receptive_field: Option<u32>,
     ) -> Result<Self> {
         overlap.validate(sides.square().width)?;
-        let plans = sides.fitting(size, overlap).map(|tile| Self::new(size, tile, overlap, scale, receptive_field));
+        let plan = |tile| Self::new(size, tile, overlap, scale, receptive_field);
+        let plans = sides.fitting(size, overlap).map(|tile| Ok(plan(tile)?.for_sides(sides.minimum, sides.multiple)));
         let plans = plans.collect::<Result<Vec<_>>>()?;
         // Of plans with as many pixels, the one with fewer tiles; then lower tiles, for which fewer rows are kept.
         let best = plans.into_iter().min_by_key(|plan| (plan.pixels(), plan.count(), plan.tile.height));
         let least = sides.least();
         let too_few = TilingError::TooFewPixels { pixels: sides.pixels, least: Size { width: least, height: least } };
-        Ok(best.ok_or(too_few)?.for_sides(sides.minimum, sides.multiple))
+        Ok(best.ok_or(too_few)?)
     }
 
-    /// The same plan for a network that takes sides of at least `minimum` that are multiples of `multiple` only, so
-    /// that it extends some pictures itself.
+    /// The same plan for a network that takes sides of at least `minimum` that are multiples of `multiple` only: it
+    /// extends some pictures itself, and works in blocks of `multiple` pixels, with which tiles begin.
     #[must_use]
     pub fn for_sides(mut self, minimum: u32, multiple: u32) -> Self {
-        let side = |length: u32| {
-            let length = length.max(minimum);
-            length.checked_next_multiple_of(multiple.max(1)).unwrap_or(length)
-        };
-        self.whole = Size { width: side(self.columns.length), height: side(self.rows.length) };
+        self.columns = self.columns.for_sides(self.overlap, minimum, multiple);
+        self.rows = self.rows.for_sides(self.overlap, minimum, multiple);
         self
     }
 
@@ -380,7 +414,7 @@ impl TilePlan {
     /// A tile that is larger than the picture is filled up with mirrored pixels. The network itself extends its input
     /// in another way at the borders, mostly by zeros within each layer, so the output near the borders differs.
     pub fn is_exact(&self) -> bool {
-        self.cuts_nothing() && self.tile.width <= self.whole.width && self.tile.height <= self.whole.height
+        self.cuts_nothing() && !self.columns.is_filled() && !self.rows.is_filled()
     }
 
     /// Whether no inner border of a tile is within a receptive field.
@@ -432,8 +466,9 @@ mod tests {
         assert_eq!(Overlap::automatic(Some(18), SQUARE), Overlap { pixels: 36, margin: 18 });
         assert_eq!(Overlap::automatic(Some(32), SQUARE), Overlap { pixels: 64, margin: 32 });
         assert_eq!(Overlap::automatic(Some(33), SQUARE), Overlap { pixels: 24, margin: 8 });
-        assert_eq!(Overlap::automatic(Some(33), Size { width: 64, height: 256 }), Overlap { pixels: 8, margin: 2 });
-        assert_eq!(Overlap::automatic(None, SQUARE), Overlap { pixels: 32, margin: 0 });
+        assert_eq!(Overlap::automatic(Some(33), Size { width: 64, height: 256 }), Overlap { pixels: 24, margin: 8 });
+        let unbounded = [64, 128, 256, 512].map(|side| Overlap::automatic(None, Size { width: side, height: 512 }));
+        assert_eq!(unbounded.map(|overlap| overlap.pixels), [16, 32, 32, 64]);
         assert_eq!(Overlap::automatic(Some(u32::MAX), SQUARE), Overlap { pixels: 24, margin: 8 });
     }
 
@@ -491,6 +526,26 @@ mod tests {
         // A network for multiples of 8, and one that takes nothing smaller.
         assert!(plan(250, 249).for_sides(8, 8).is_exact() && !plan(250, 248).for_sides(8, 8).is_exact());
         assert!(plan(64, 65).for_sides(256, 8).is_exact());
+    }
+
+    #[test]
+    fn tiles_begin_with_blocks_and_end_with_the_last_one() {
+        let axis = |length, overlap, multiple| {
+            let overlap = Overlap { pixels: overlap, margin: 0 };
+            let axis = Axis::new(length, 64, overlap).unwrap().for_sides(overlap, 1, multiple);
+            ((0..axis.count()).map(|index| axis.start(index)).collect::<Vec<_>>(), axis.is_filled())
+        };
+        assert_eq!(axis(100, 8, 1), (vec![0, 36], false));
+        // The whole picture has 104 pixels in the network, as 13 blocks.
+        assert_eq!(axis(100, 8, 8), (vec![0, 40], false));
+        assert_eq!(axis(65, 8, 8), (vec![0, 8], false));
+        assert_eq!(axis(170, 8, 8), (vec![0, 56, 112], false));
+        // An overlap that is no multiple leaves shorter steps.
+        assert_eq!(axis(170, 10, 8), (vec![0, 32, 72, 112], false));
+        assert_eq!((axis(57, 8, 8), axis(56, 8, 8)), ((vec![0], false), (vec![0], true)));
+        // No room for blocks, and tiles that are none.
+        assert_eq!(axis(66, 60, 8), (vec![0, 2], false));
+        assert_eq!(axis(100, 8, 7), (vec![0, 36], false));
     }
 
     #[test]
@@ -661,6 +716,29 @@ mod tests {
         }
 
         #[test]
+        fn tiles_of_blocks_cover_in_order(
+            length in 1_u32..2000, blocks in 1_u32..20, multiple in 1_u32..40, overlap in 0_u32..300,
+            minimum in 1_u32..100,
+        ) {
+            let tile = blocks * multiple;
+            let overlap = Overlap { pixels: overlap.min(tile - 1), margin: 0 };
+            let axis = Axis::new(length, tile, overlap).unwrap().for_sides(overlap, minimum, multiple);
+            prop_assert_eq!((axis.start(0), axis.end(axis.count() - 1)), (0, length));
+            let aligned = tile - overlap.pixels >= multiple;
+            for index in 0..axis.count() {
+                prop_assert!(!aligned || axis.start(index) % multiple == 0);
+                prop_assert!(axis.start(index) < axis.end(index) && axis.end(index) <= length);
+                if index > 0 {
+                    prop_assert!(axis.start(index) > axis.start(index - 1));
+                    prop_assert!(axis.start(index - 1) + tile >= axis.start(index) + overlap.pixels);
+                    // Beyond the picture, a tile has what the network adds to the whole picture alone.
+                    prop_assert!(axis.start(index) + tile < length + multiple);
+                }
+                prop_assert!(axis.end(index).saturating_sub(axis.settled(index)) <= axis.unsettled_maximum());
+            }
+        }
+
+        #[test]
         fn no_size_makes_planning_panic(
             width: u32, height: u32, tile_width: u32, tile_height: u32, pixels: u32, margin: u32,
             scale: u32, radius: Option<u32>,
@@ -675,6 +753,9 @@ mod tests {
                 let last = plan.columns().count() - 1;
                 prop_assert_eq!(plan.columns().end(last), width);
                 let _ = plan.columns().unsettled_maximum();
+                let plan = plan.for_sides(pixels, margin);
+                prop_assert_eq!(plan.columns().end(plan.columns().count() - 1), width);
+                let _ = (plan.columns().unsettled_maximum(), plan.is_exact(), plan.tiles().take(3).count());
             }
         }
     }

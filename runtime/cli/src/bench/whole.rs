@@ -225,7 +225,7 @@ pub(super) fn graph_of(engine: &Engine, size: Option<Size>) -> Result<&Graph> {
         return largest.ok_or_else(|| Error::Internal("bench".into()));
     };
     let found = graphs.iter().find(|graph| sized.get(graph.file.as_str()) == Some(&Some(wanted)));
-    found.ok_or_else(|| Error::NoSuchTile { wanted, known: sized.into_values().flatten().collect() })
+    found.ok_or_else(|| Error::NoSuchGraph { wanted, known: sized.into_values().flatten().collect() })
 }
 
 /// How many values a graph takes.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tileforge_contract::Contract;
 use tileforge_engine::Engine;
 use tileforge_runtime::depth::{
@@ -17,6 +17,7 @@ use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
 use tileforge_terminal::{counted, print_json};
 
+use super::super::advice::of_stretching;
 use super::super::failure::{CommandResult, Failure};
 use super::super::figures::nodes;
 use super::arguments::Arguments;
@@ -141,7 +142,13 @@ pub(super) fn run(
     let estimator = executor.task();
     let kind = estimator.kind();
     let one = |owner: usize| request(&work.assignments[owner], arguments, piped);
-    let heard = work.run(&executor, estimator.streams(), one, |made| line(made, kind), object)?;
+    let tell = |made: &Statistics| {
+        if let Some(advice) = of_stretching(made) {
+            tracing::warn!("{advice}");
+        }
+        object(made)
+    };
+    let heard = work.run(&executor, estimator.streams(), one, |made| line(made, kind), tell)?;
     if arguments.json {
         print_json(&json!({
             "provider": estimator.placed().provider,
@@ -160,8 +167,9 @@ pub(super) fn run(
 }
 
 fn line(made: &Statistics, kind: Kind) -> String {
-    let Statistics { size, network_size, stretched, missing, assigned, open_seconds, run_seconds, write_seconds } =
-        made;
+    let Statistics {
+        size, network_size, stretched, missing, assigned, open_seconds, run_seconds, write_seconds, ..
+    } = made;
     let stretched = if *stretched { ", stretched" } else { "" };
     let missing = if *missing > 0 { format!(", {} without depth", counted(*missing, "pixel")) } else { String::new() };
     let unit = match kind {
@@ -170,8 +178,4 @@ fn line(made: &Statistics, kind: Kind) -> String {
     };
     let seconds = open_seconds + run_seconds + write_seconds;
     format!("{unit} for {size}, computed at {network_size}{stretched}{missing}, {seconds:.2} s on {}", nodes(assigned))
-}
-
-fn object(made: &Statistics) -> Value {
-    json!(made)
 }

@@ -244,7 +244,7 @@ pub(crate) fn say(output: Option<&Path>, text: &str) -> Result<(), PrintError> {
 }
 
 fn line(assignment: &Assignment, statistics: &Statistics, frames: u64) -> String {
-    let Statistics { size, tiles, tile, overlap, exact, seconds, assigned } = statistics;
+    let Statistics { size, tiles, tile, overlap, exact, seconds, assigned, .. } = statistics;
     let exact = if *exact { "exact" } else { "not exact" };
     let provider = assigned.first().map_or("none", |assigned| assigned.provider.trim_end_matches("ExecutionProvider"));
     let frames = if frames == 1 { String::new() } else { format!("{frames} frames of ") };
@@ -273,6 +273,7 @@ fn entry(assignment: &Assignment, statistics: &Statistics, frames: u64) -> Value
         "tile": statistics.tile,
         "overlap": statistics.overlap,
         "exact": statistics.exact,
+        "tiling_psnr_db": statistics.tiling_psnr_db,
         "assigned": statistics.assigned,
         "seconds": statistics.seconds,
     })

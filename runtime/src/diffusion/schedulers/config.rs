@@ -116,6 +116,23 @@ impl Config {
         self.class.name()
     }
 
+    /// The keys of the class's values, without diffusers' own notes.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str).filter(|key| !key.starts_with('_'))
+    }
+
+    /// The value of a key.
+    pub(super) fn value(&self, key: &str) -> Option<&Value> {
+        self.values.get(key)
+    }
+
+    /// The same with the class's default for a key.
+    pub(super) fn without(&self, key: &str) -> Self {
+        let mut other = self.clone();
+        other.values.shift_remove(key);
+        other
+    }
+
     pub(super) fn kind(&self) -> Class {
         self.class
     }

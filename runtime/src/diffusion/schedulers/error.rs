@@ -128,6 +128,19 @@ pub enum Error {
         /// The strength.
         strength: f64,
     },
+    /// Numbers do not stay finite in a run.
+    #[error("{class}: in a run of {steps} steps, the picture's values are not finite{}", cause.as_ref().map_or_else(
+        || "; take the scheduler's configuration that the network was published with".to_owned(),
+        |(key, value)| format!(" because of {key} ({value}); expected a value with which they are, as without it"),
+    ))]
+    NotFinite {
+        /// The class.
+        class: String,
+        /// The steps of the run.
+        steps: usize,
+        /// A key without which the values stay finite, and what it is set to.
+        cause: Option<(String, String)>,
+    },
     /// All steps were made.
     #[error("the scheduler has made all of its {evaluations} steps")]
     Finished {

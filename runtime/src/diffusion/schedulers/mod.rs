@@ -46,6 +46,7 @@ mod solver;
 mod spacing;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod unipc;
 
 pub use config::Config;

@@ -127,7 +127,7 @@ fn a_refined_map_is_that_of_the_references_script_in_every_format() {
         let _ = infer(&engine, &case.picture, &other, &[&"--depth", map, &"--channel-order", &"rgb"]).success();
         assert!(share_of_equal(&npy(&other).1, &case.depth) < 0.9);
         let wrong = infer(&engine, &case.picture, &other, &[&"--depth", map, &"--input-size", &"70"]);
-        let _ = wrong.failure(1, &["the engine has no tiles of", "--input-size"]);
+        let _ = wrong.failure(1, &["with an input size of 70", "leave out --input-size", "--size"]);
         let right = infer(&engine, &case.picture, &other, &[&"--depth", map, &"--input-size", &case.input_size]);
         let _ = right.success();
     }
@@ -213,7 +213,26 @@ fn other_proportions_are_stretched_and_said() {
     let output = work.path().join("out.npy");
     let told = infer(&engine, &case.picture, &output, &[]).success();
     assert!(told.stderr.contains("is stretched to 56×56") && told.stdout.contains("stretched"), "{told:?}");
+    assert!(told.stderr.contains("`engine-builder build MODEL --size 686x518`"), "{told:?}");
     assert_eq!(npy(&output).0, [72, 96]);
+}
+
+/// What cameras and phones take, on the profile that comes with the programs.
+#[test]
+fn photos_of_usual_proportions_are_not_stretched() {
+    let work = tempfile::tempdir().unwrap();
+    let (checkpoint, engine) = (work.path().join("depth.safetensors"), work.path().join("engine"));
+    let _ = run("xtask", words(&[&"synth", &"DepthAnything", &"-o", &checkpoint])).success();
+    let line = words(&[&"build", &checkpoint, &"--profile", &repository("profiles/cpu.yaml"), &"-o", &engine]);
+    let _ = run("engine-builder", line).success();
+    let (input, output) = (work.path().join("photo.png"), work.path().join("out.npy"));
+    for [width, height] in [[400, 400], [400, 300], [600, 400], [640, 360], [403, 302], [4032, 3024], [1921, 1080]] {
+        for size in [[width, height], [height, width]] {
+            ImageBuffer::<Rgb<u8>, _>::from_pixel(size[0], size[1], Rgb([90, 120, 30])).save(&input).unwrap();
+            let told = infer(&engine, &input, &output, &[&"--json"]).success();
+            assert_eq!((&told.json()["files"][0]["stretched"], told.stderr.as_str()), (&false.into(), ""), "{size:?}");
+        }
+    }
 }
 
 #[test]
