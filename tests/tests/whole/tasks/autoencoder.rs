@@ -2,8 +2,8 @@
 //! `tests/golden-video-vae`).
 
 use end_to_end::{
-    GoldenComponent, Outcome, error_over_range, golden_components, golden_video_autoencoders, names_in, repository,
-    run, small_engine, words,
+    GoldenComponent, Outcome, THREADS, error_over_range, golden_components, golden_video_autoencoders, names_in,
+    repository, run, small_engine, words,
 };
 use image::{ImageBuffer, Rgb};
 use ndarray::{ArrayD, IxDyn};
@@ -121,6 +121,10 @@ fn an_encoded_picture_is_the_scaled_mean_or_a_sample_of_it() {
     }
     let _ = command("encode", &engine, &input, &mean, &[&"--sample", &"7"]).success();
     assert_eq!(fs::read(&mean).unwrap(), fs::read(&sample).unwrap());
+    for threads in THREADS.map(|threads| threads.to_string()) {
+        let _ = command("encode", &engine, &input, &mean, &[&"--sample", &"7", &"--threads", &threads]).success();
+        assert!(fs::read(&mean).unwrap() == fs::read(&sample).unwrap(), "{threads} threads");
+    }
 }
 
 /// The first numbers of `torch.randn(…, generator=torch.Generator("cpu").manual_seed(7))`, for at least 20 of them.
@@ -274,6 +278,14 @@ fn a_clip_in_chunks_is_the_whole_clip() {
     let stream = work.path().join("out.y4m");
     let _ = command("decode", &vae, &output, &stream, &[&"--rate", &"24:1"]).success();
     assert!(fs::read(&stream).unwrap().starts_with(format!("YUV4MPEG2 W{width} H{height} F24:1 ").as_bytes()));
+
+    for threads in THREADS.map(|threads| threads.to_string()) {
+        let [again, shown] = ["again.safetensors", "again.y4m"].map(|name| work.path().join(name));
+        let _ = command("encode", &vae, &input, &again, &[&"--threads", &threads]).success();
+        assert!(fs::read(&again).unwrap() == fs::read(&output).unwrap(), "{threads} threads");
+        let _ = command("decode", &vae, &output, &shown, &[&"--rate", &"24:1", &"--threads", &threads]).success();
+        assert!(fs::read(&shown).unwrap() == fs::read(&stream).unwrap(), "{threads} threads");
+    }
 
     let roundtrip = words(&[&"roundtrip", &"--engine", &vae, &"--input", &input]);
     let told = run("runtime", roundtrip).success().stdout;
