@@ -19,7 +19,7 @@ use tileforge_runtime::executor::{Cancel, Executor, Handle};
 use tileforge_runtime::throughput::Throughput;
 use tileforge_runtime::upscale::{Open, Options, Request, Statistics, Upscaler};
 use tileforge_session::onnxruntime::{self, Search};
-use tileforge_session::{Environment, Placement, Tensor, selftest};
+use tileforge_session::{Environment, Placement, SessionOptions, Tensor, selftest};
 
 const TILE: usize = 16;
 const SCALE: u32 = 2;
@@ -93,7 +93,10 @@ fn environment() -> Environment {
 }
 
 fn executor(engine: &Engine, streams: usize, capacity: usize) -> Executor<Upscaler> {
-    let placement = Placement { streams: Some(streams), ..Placement::default() };
+    executor_of(engine, Placement { streams: Some(streams), ..Placement::default() }, capacity)
+}
+
+fn executor_of(engine: &Engine, placement: Placement, capacity: usize) -> Executor<Upscaler> {
     let options = Options { placement, ..Options::default() };
     Executor::new(Upscaler::new(&environment(), engine, options).unwrap(), capacity).unwrap()
 }
@@ -191,9 +194,15 @@ fn submit(executor: &Executor<Upscaler>, made: &Made) -> (Handle<Statistics>, Ke
 #[test]
 fn order_batches_streams_and_neighbours_change_no_byte() {
     let pictures: Vec<Made> = (0..12).map(|seed| Made::new(10 + seed * 9, 40 - seed * 2, seed)).collect();
-    for (batches, streams) in [(&[1][..], 1), (&[1, 4], 1), (&[1, 4], 3), (&[3], 2)] {
+    let settings = [(&[1][..], 1), (&[1, 4], 1), (&[1, 4], 3), (&[3], 2)];
+    // Whatever the machine has.
+    for ((batches, streams), threads) in
+        settings.into_iter().flat_map(|each| [1, 2, 4, 8].map(|threads| (each, threads)))
+    {
         let (_folder, engine) = engine(batches);
-        let executor = executor(&engine, streams, 2);
+        let session = SessionOptions { threads: Some(threads), ..SessionOptions::default() };
+        let placement = Placement { streams: Some(streams), session, ..Placement::default() };
+        let executor = executor_of(&engine, placement, 2);
         let one = Mutex::new(pictures.iter());
         // From several callers at once, as a server's.
         std::thread::scope(|scope| {
@@ -203,7 +212,8 @@ fn order_batches_streams_and_neighbours_change_no_byte() {
                     let statistics = handle.wait().unwrap();
                     assert_eq!(statistics.size, made.header.size.scaled(SCALE).unwrap());
                     let kept = kept.0.lock();
-                    assert!(kept.0 == made.enlarged() && kept.1, "{batches:?} {streams} {}", made.seed);
+                    let text = format!("{batches:?}, {streams} streams, {threads} threads: {}", made.seed);
+                    assert!(kept.0 == made.enlarged() && kept.1, "{text}");
                 }
             };
             (0..4).for_each(|_| drop(scope.spawn(caller)));

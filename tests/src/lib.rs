@@ -24,7 +24,7 @@ pub use golden_pipelines::{GoldenPipelines, GoldenRun, list_again};
 pub use graph::{Graph, environment};
 pub use programs::{
     Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in,
-    new_key, run, run_with_cache_in, words,
+    new_key, on_cores, run, run_with_cache_in, words,
 };
 pub use registries::{CuttingServer, LocalRegistry, RegistrySettings};
 pub use servers::{Answer, Asked, ExpiringServer, ScriptedServer};
@@ -33,6 +33,10 @@ pub use tokens::TokenServer;
 pub use weights::{Weight, copy_weights};
 
 use std::path::{Path, PathBuf};
+
+/// Threads of a session, for promises that no number of them changes a byte: whatever the machine has. ONNX Runtime
+/// divides the work of an operator by this number, and some of its kernels round the parts' ends in another way.
+pub const THREADS: [usize; 4] = [1, 2, 4, 8];
 
 /// A path in the repository.
 pub fn repository(path: &str) -> PathBuf {

@@ -75,6 +75,19 @@ pub fn command<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item
     command
 }
 
+/// The same command on a machine that seems to have so many cores, for programs that have no `--threads`.
+pub fn on_cores(cores: usize, command: &Command) -> Command {
+    let mut pretended = Command::new(repository("scripts/with_cores.sh"));
+    pretended.arg(cores.to_string()).arg(command.get_program()).args(command.get_args());
+    command.get_envs().for_each(|(name, value)| {
+        value.map(|value| pretended.env(name, value));
+    });
+    if let Some(folder) = command.get_current_dir() {
+        pretended.current_dir(folder);
+    }
+    pretended
+}
+
 /// Runs a program of the product.
 pub fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> Outcome {
     Outcome::of(&mut command(program, arguments))

@@ -1,6 +1,6 @@
 //! Engines whose graphs take tiles of any size.
 
-use end_to_end::{build_engine, manifest_in, names_in, repository, run, words};
+use end_to_end::{THREADS, build_engine, manifest_in, names_in, repository, run, words};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -20,7 +20,11 @@ static ENGINE: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
 });
 
 fn infer(input: &Path, output: &Path, more: &[&str]) -> serde_json::Value {
-    let arguments = words(&[&"infer", &"--json", &"--engine", &ENGINE.1, &"--input", &input, &"--output", &output]);
+    infer_with(&ENGINE.1, input, output, more)
+}
+
+fn infer_with(engine: &Path, input: &Path, output: &Path, more: &[&str]) -> serde_json::Value {
+    let arguments = words(&[&"infer", &"--json", &"--engine", &engine, &"--input", &input, &"--output", &output]);
     run("runtime", arguments.into_iter().chain(more.iter().map(OsString::from))).success().json()
 }
 
@@ -104,8 +108,8 @@ fn a_picture_gets_tiles_that_suit_it() {
     let _ = run("runtime", line).failure(1, &[expected, "choose a smaller --tile"]);
 }
 
-#[test]
-fn neither_batches_nor_streams_nor_other_pictures_change_a_byte() {
+/// Pictures alone in runs of one on one thread, against all of them in every batch, on several streams and threads.
+fn assert_same_bytes(engine: &Path) {
     let work = tempfile::tempdir().unwrap();
     let input = work.path().join("in");
     fs::create_dir(&input).unwrap();
@@ -115,18 +119,27 @@ fn neither_batches_nor_streams_nor_other_pictures_change_a_byte() {
         let name = format!("{number}.png");
         photo(&input.join(&name), [number * 20, number * 10, width, height]);
         let output = work.path().join(&name);
-        let _ = infer(&input.join(&name), &output, &["--batch", "1"]);
+        let _ = infer_with(engine, &input.join(&name), &output, &["--batch", "1", "--threads", "1"]);
         alone.insert(name, fs::read(&output).unwrap());
     }
-    for more in [&[][..], &["--batch", "1", "--streams", "3"], &["--batch", "2"], &["--streams", "2"]] {
-        let output = work.path().join("out");
-        let _ = infer(&input, &output, more);
-        assert_eq!(names_in(&output).len(), sizes.len());
-        for (name, expected) in &alone {
-            assert!(fs::read(output.join(name)).unwrap() == *expected, "{name} with {more:?}");
+    let mut differing = Vec::new();
+    for threads in THREADS.map(|threads| threads.to_string()) {
+        for more in [&["--batch", "1", "--streams", "3"][..], &["--batch", "2"], &["--streams", "2"]] {
+            let output = work.path().join("out");
+            let more = [more, &["--threads", &threads]].concat();
+            let _ = infer_with(engine, &input, &output, &more);
+            assert_eq!(names_in(&output).len(), sizes.len());
+            let differs = |(name, expected): &(&String, &Vec<u8>)| fs::read(output.join(name)).unwrap() != **expected;
+            differing.extend(alone.iter().filter(differs).map(|(name, _)| format!("{name} with {more:?}")));
+            fs::remove_dir_all(&output).unwrap();
         }
-        fs::remove_dir_all(&output).unwrap();
     }
+    assert_eq!(differing, [""; 0]);
+}
+
+#[test]
+fn neither_batches_nor_streams_nor_threads_nor_other_pictures_change_a_byte() {
+    assert_same_bytes(&ENGINE.1);
 }
 
 #[test]
@@ -143,9 +156,8 @@ fn engines_in_8_bits_take_any_size_too() {
     assert_eq!(manifest_in(work.path())["graphs"][0]["any_size"], true);
     let (input, output) = (work.path().join("in.png"), work.path().join("out.png"));
     photo(&input, [0, 0, 180, 110]);
-    let arguments = words(&[&"infer", &"--json", &"--engine", &engine, &"--input", &input, &"--output", &output]);
-    let report = run("runtime", arguments).success().json();
-    assert_eq!(report["files"][0]["tiles"], 2);
+    assert_eq!(infer_with(&engine, &input, &output, &[])["files"][0]["tiles"], 2);
+    assert_same_bytes(&engine);
 }
 
 #[test]

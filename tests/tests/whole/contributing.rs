@@ -19,22 +19,23 @@ fn rust_blocks(section: &str) -> Vec<&str> {
     blocks.map(|rest| rest.split_once("```").unwrap().0).collect()
 }
 
-/// A workspace with the exporter alone. The crates that it depends on stay where they are.
-fn copy_of_exporter(folder: &Path) {
+/// Packages of the copy that are compiled for the test.
+const COMPILED: [&str; 4] = ["contract", "exporter", "files", "graph"];
+
+/// A copy of the workspace. It has all packages, so that Cargo chooses the same features of the dependencies, and takes
+/// those that are compiled already.
+fn copy_of_workspace(folder: &Path) {
     let root = repository("").canonicalize().unwrap();
+    for part in ["crates", "engine-builder", "exporter", "runtime", "xtask", "tests/src", "tests/tests"] {
+        copy_folder(&root.join(part), &folder.join(part));
+    }
+    for file in ["Cargo.lock", "tests/Cargo.toml"] {
+        fs::copy(root.join(file), folder.join(file)).unwrap();
+    }
+    // What is compiled is run only briefly, so it need not be optimised.
+    let unoptimised = |name| format!("\n[profile.release.package.tileforge-{name}]\nopt-level = 0\n");
     let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
-    let line = |line: &str| match line.split_once('=').map_or(line, |(key, _)| key.trim()) {
-        "members" => "members = [\"exporter\"]".to_owned(),
-        "default-members" | "exclude" => String::new(),
-        "tileforge-exporter" => line.to_owned(),
-        _ => line.replace("path = \"", &format!("path = \"{}/", root.display())),
-    };
-    // The copy is only compiled and run briefly, so it need not be optimised. Its dependencies are shared.
-    let unoptimised = "\n[profile.release.package.tileforge-exporter]\nopt-level = 0\n";
-    let manifest = manifest.lines().map(line).collect::<Vec<_>>().join("\n") + unoptimised;
-    copy_folder(&root.join("exporter"), &folder.join("exporter"));
-    fs::write(folder.join("Cargo.toml"), manifest).unwrap();
-    fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    fs::write(folder.join("Cargo.toml"), manifest + &COMPILED.map(unoptimised).concat()).unwrap();
 }
 
 fn insert(path: &Path, before: &str, text: &str) {
@@ -54,7 +55,7 @@ fn an_architecture_is_added_as_contributing_says() {
     // Always the same folder, so that Cargo keeps one copy of its build.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("contributing");
     let _ = fs::remove_dir_all(&folder);
-    copy_of_exporter(&folder);
+    copy_of_workspace(&folder);
     let architectures = folder.join("exporter/src/arch");
     fs::write(architectures.join("espcn.rs"), file).unwrap();
     insert(&architectures.join("mod.rs"), "mod hat;\n", module);
@@ -66,7 +67,8 @@ fn an_architecture_is_added_as_contributing_says() {
     let test = "a_synthesised_checkpoint_is_detected_as_what_it_is";
     let output = success(
         Command::new(env!("CARGO"))
-            .args(["test", "--release", "--offline", "--package", "tileforge-exporter", "--test", "every_architecture"])
+            .args(["test", "--release", "--offline", "--workspace", "--test", "every_architecture"])
+            .args(if cfg!(feature = "rtx") { &["--features", "rtx"][..] } else { &[] })
             .args(["--", "--exact", test])
             .current_dir(&folder)
             .env("CARGO_TARGET_DIR", target_folder())

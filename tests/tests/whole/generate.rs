@@ -1,6 +1,8 @@
 //! `runtime generate` against diffusers (`tests/golden-pipelines`).
 
-use end_to_end::{GoldenPipelines, GoldenRun, Outcome, command, copy_folder, list_again, names_in, run, words};
+use end_to_end::{
+    GoldenPipelines, GoldenRun, Outcome, THREADS, command, copy_folder, list_again, names_in, run, words,
+};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
@@ -143,6 +145,11 @@ fn the_same_settings_give_the_same_bytes_and_a_picture_repeats_itself() {
     assert!(said.stdout.contains("2 steps of PNDMScheduler (3 evaluations)"), "{}", said.stdout);
     let _ = generate(&engine, &two, &options[..options.len() - 1]).success();
     assert_eq!(bytes(&one), bytes(&two));
+    for threads in THREADS {
+        let _ =
+            generate(&engine, &two, &[&options[..], &["--threads".to_owned(), threads.to_string()]].concat()).success();
+        assert!(bytes(&one) == bytes(&two), "{threads} threads");
+    }
     // The settings of the picture, and then some others.
     let repeat = ["--from-image", one.to_str().unwrap()].map(ToOwned::to_owned);
     let report = generate(&engine, &again, &[&repeat[..], &["--json".to_owned()]].concat()).success().json();

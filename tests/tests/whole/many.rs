@@ -1,7 +1,7 @@
 //! Many pictures in one run: batches and streams change nothing, and a failure affects no other picture.
 
 use end_to_end::{
-    Outcome, build_engine, command, copy_of, engine_of, names_in, repository, run, run_with_cache_in, words,
+    Outcome, THREADS, build_engine, command, copy_of, engine_of, names_in, repository, run, run_with_cache_in, words,
 };
 use image::DynamicImage;
 use serde_json::json;
@@ -39,7 +39,7 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn batches_streams_and_folders_change_no_byte() {
+fn batches_streams_threads_and_folders_change_no_byte() {
     let work = tempfile::tempdir().unwrap();
     let input = work.path().join("in");
     fs::create_dir(&input).unwrap();
@@ -63,9 +63,16 @@ fn batches_streams_and_folders_change_no_byte() {
     assert_eq!(report["used"], json!({ "streams": 1, "batch": 4 }));
     let alternatives: [&[&str]; 4] =
         [&["--batch", "1"], &["--streams", "2"], &["--streams", "3", "--batch", "1"], &["--batch", "4"]];
-    for (number, more) in alternatives.into_iter().enumerate() {
-        assert!(folder(&number.to_string(), more).0 == plain, "{more:?}");
+    let mut differing = Vec::new();
+    for threads in THREADS.map(|threads| threads.to_string()) {
+        for (number, more) in alternatives.into_iter().enumerate() {
+            let more = [more, &["--threads", &threads]].concat();
+            if folder(&format!("{threads}-{number}"), &more).0 != plain {
+                differing.push(more.join(" "));
+            }
+        }
     }
+    assert_eq!(differing, [""; 0]);
     // A batch that the engine lacks is not silently another one.
     let _ = infer(batched(), &input, &work.path().join("none"), &["--batch", "3"])
         .failure(1, &["the engine has no graph for 3 images in one run, only for 1, 4", "--batch"]);

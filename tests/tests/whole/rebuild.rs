@@ -1,6 +1,8 @@
 //! Engines that are made again from what their manifests say, and engines of other releases.
 
-use end_to_end::{GoldenPipelines, Outcome, command, copy_folder, names_in, new_key, repository, run, words};
+use end_to_end::{
+    GoldenPipelines, Outcome, THREADS, command, copy_folder, names_in, new_key, on_cores, repository, run, words,
+};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs;
@@ -12,6 +14,13 @@ fn builder(work: &Path, arguments: &[&dyn AsRef<OsStr>]) -> Outcome {
     let weights = work.join("weights");
     command.current_dir(work).env("MODEL_PATH", weights).env("HF_HUB_CACHE", work.join("none"));
     Outcome::of(&mut command)
+}
+
+/// `engine-builder` on a machine that seems to have so many cores, with a cache of its own.
+fn builder_on(work: &Path, cores: usize, arguments: &[&dyn AsRef<OsStr>]) -> Outcome {
+    let mut command = command("engine-builder", words(arguments));
+    command.current_dir(work).env("XDG_CACHE_HOME", work.join(format!("cache-{cores}")));
+    Outcome::of(&mut on_cores(cores, &command))
 }
 
 /// A profile of small tiles in a precision, without a gate on time.
@@ -51,6 +60,28 @@ fn contents(engine: &Path) -> Vec<(String, Vec<u8>)> {
         }
     }
     all
+}
+
+/// Calibration, gates and expected outputs are computed on as many threads as the machine has cores.
+#[test]
+fn an_engine_is_the_same_whatever_machine_builds_it() {
+    let work = tempfile::tempdir().unwrap();
+    let model = checkpoint(work.path());
+    for precision in ["fp32", "int8"] {
+        let profile = profile(work.path(), precision);
+        let engines = THREADS.map(|cores| {
+            let engine = work.path().join(format!("{precision}-{cores}"));
+            let line: [&dyn AsRef<OsStr>; 8] =
+                [&"build", &model, &"--profile", &profile, &"--calibration-tiles", &"4", &"-o", &engine];
+            let _ = builder_on(work.path(), cores, &line).success();
+            (cores, contents(&engine))
+        });
+        let differing = engines.iter().flat_map(|(cores, files)| {
+            let pairs = files.iter().zip(&engines[0].1).filter(|(found, expected)| found != expected);
+            pairs.map(move |((name, _), _)| format!("{precision} on {cores} cores: {name}"))
+        });
+        assert_eq!(differing.collect::<Vec<_>>(), [""; 0]);
+    }
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn every_rule_is_inferred_as_it_runs() {
     let _ = x.depth_to_space_of_blocks(2).slice_by(2, [1, -2], 2).slice_by(3, [-3, i64::MAX], 1);
     let _ = x.gather(&[3, 0], 1).concat(&[&x, &x], 1);
     let _ = (&x + &weight("row", &[12])) * &weight("column", &[9, 1]) - &x;
-    for operator in ["Tanh", "Identity"] {
+    for operator in ["Tanh", "Identity", "Mish"] {
         let _ = trace.node(operator, &[&x], []);
     }
     let _ = x.sigmoid().silu().gelu().mish().offset(1.0) / &x.cumulative_sum(-2);

@@ -104,10 +104,17 @@ impl Value {
         self.trace.node("Gelu", &[self], [])
     }
 
-    /// `x · tanh(ln(1 + eˣ))`.
+    /// `x · tanh(ln(1 + eˣ))`, written as `x · t / (2 − t)` with `t = s · (2 − s)` and `s = sigmoid(x)`, which no
+    /// precision overflows.
+    ///
+    /// ONNX Runtime's kernel of Mish rounds the last values of each thread's share in another way than the rest. So a
+    /// result would depend on the number of threads and on the batch. It also takes longer than these operators.
     #[must_use]
     pub fn mish(&self) -> Value {
-        self.trace.node("Mish", &[self], [])
+        let two = self.trace.constant("two", &[], Constant::F32(&[2.0]));
+        let s = self.sigmoid();
+        let t = &s * (&two - &s);
+        self * (&t / (two - &t))
     }
 
     /// Normalises each channel of each image (all dimensions after the first two) to mean 0 and variance 1, then

@@ -2,8 +2,8 @@
 //! `tests/golden-video-vae`).
 
 use end_to_end::{
-    GoldenComponent, Outcome, error_over_range, golden_components, golden_video_autoencoders, names_in, repository,
-    run, small_engine, words,
+    GoldenComponent, Outcome, THREADS, error_over_range, golden_components, golden_video_autoencoders, names_in,
+    repository, run, small_engine, words,
 };
 use image::{ImageBuffer, Rgb};
 use ndarray::{ArrayD, IxDyn};
@@ -121,6 +121,10 @@ fn an_encoded_picture_is_the_scaled_mean_or_a_sample_of_it() {
     }
     let _ = command("encode", &engine, &input, &mean, &[&"--sample", &"7"]).success();
     assert_eq!(fs::read(&mean).unwrap(), fs::read(&sample).unwrap());
+    for threads in THREADS.map(|threads| threads.to_string()) {
+        let _ = command("encode", &engine, &input, &mean, &[&"--sample", &"7", &"--threads", &threads]).success();
+        assert!(fs::read(&mean).unwrap() == fs::read(&sample).unwrap(), "{threads} threads");
+    }
 }
 
 /// The first numbers of `torch.randn(…, generator=torch.Generator("cpu").manual_seed(7))`, for at least 20 of them.

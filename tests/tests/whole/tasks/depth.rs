@@ -1,6 +1,6 @@
 //! `runtime infer` with engines that give depth, against the reference's script (`tests/golden-depth`).
 
-use end_to_end::{GoldenComponent, Outcome, golden_systems, names_in, repository, run, small_engine, words};
+use end_to_end::{GoldenComponent, Outcome, THREADS, golden_systems, names_in, repository, run, small_engine, words};
 use image::{ImageBuffer, Luma, Rgb};
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
@@ -178,6 +178,13 @@ fn folders_have_a_map_for_each_picture_and_go_on() {
     assert_eq!((&json["skipped"], json["files"].as_array().unwrap().len()), (&2.into(), 1), "{json}");
     assert_eq!(json["files"][0]["network_size"], serde_json::json!({ "width": 70, "height": 56 }));
     assert!(fs::read(output.join("a.npy")).unwrap() == fs::read(output.join("b.npy")).unwrap());
+    let again = work.path().join("again.npy");
+    for threads in THREADS.map(|threads| threads.to_string()) {
+        let map = maps.join("a.png");
+        let more: [&dyn AsRef<std::ffi::OsStr>; 4] = [&"--depth", &map, &"--threads", &threads];
+        let _ = infer(&engine, &pictures.join("a.png"), &again, &more).success();
+        assert!(fs::read(&again).unwrap() == fs::read(output.join("a.npy")).unwrap(), "{threads} threads");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `runtime infer` with real-time networks, against the reference's frames (`tests/golden-systems`).
 
-use end_to_end::{GoldenComponent, Outcome, golden_systems, names_in, run, small_engine, words};
+use end_to_end::{GoldenComponent, Outcome, THREADS, golden_systems, names_in, run, small_engine, words};
 use image::{ImageBuffer, Rgb};
 use ndarray::ArrayD;
 use std::ffi::OsStr;
@@ -153,6 +153,10 @@ fn frames_of_any_size_keep_it_in_every_form() {
             .unwrap();
     assert!(standard.status.success());
     assert!(standard.stdout == made);
+    for threads in THREADS.map(|threads| threads.to_string()) {
+        let _ = infer(&engine, &path, &output, &[&"--threads", &threads]).success();
+        assert!(fs::read(&output).unwrap() == made, "{threads} threads");
+    }
     // A folder of pictures.
     let [frames, shown] = ["frames", "shown"].map(|name| work.path().join(name));
     fs::create_dir(&frames).unwrap();
