@@ -205,7 +205,7 @@ fn main() -> ExitCode {
 fn environment(ort_lib: Option<&Path>) -> Result<Environment, Failure> {
     let variable = env::var_os("ORT_DYLIB_PATH").map(PathBuf::from);
     let search = Search::first_named([("--ort-lib", ort_lib.map(Path::to_owned)), ("ORT_DYLIB_PATH", variable)]);
-    Ok(Environment::new(onnxruntime::load(&search)?).with_cache(cache_folder()))
+    Ok(Environment::new(onnxruntime::load(&search)?).with_cache(cache_folder()).returning_large_blocks())
 }
 
 fn run_convert(arguments: &ConvertArguments) -> CommandResult {

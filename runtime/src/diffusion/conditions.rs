@@ -1,6 +1,7 @@
 //! What the network is conditioned on: texts, and numbers about the picture.
 
 use tileforge_image::Size;
+use tileforge_session::Cancel;
 
 use super::error::Error;
 use super::network::{Condition, Network};
@@ -29,11 +30,11 @@ pub(super) struct Conditions<'c> {
 impl Conditions<'_> {
     /// The rows of the network: all pictures without the prompt, if there is guidance, and then all with it. Also
     /// returns the parts of the texts that were cut off.
-    pub(super) fn rows(&self, workers: &mut [Worker<'_>]) -> Result<(Vec<Condition>, Vec<String>)> {
+    pub(super) fn rows(&self, workers: &mut [Worker<'_>], cancel: &Cancel) -> Result<(Vec<Condition>, Vec<String>)> {
         let settings = self.settings;
         let mut cut_off = Vec::new();
         let mut embedded = |text: &str| -> Result<Embedded> {
-            let (embedded, rest) = embed(self.encoders, workers, text, self.pieces, settings.long_prompt)?;
+            let (embedded, rest) = embed(self.encoders, workers, text, self.pieces, settings.long_prompt, cancel)?;
             cut_off.extend(rest);
             Ok(embedded)
         };

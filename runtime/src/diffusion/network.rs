@@ -6,7 +6,7 @@ use std::ops::Range;
 use tileforge_contract::{Axis, Contract, DataType, Embedding, Meaning, TensorSpec};
 use tileforge_engine::Engine;
 use tileforge_image::Size;
-use tileforge_session::{Bound, Buffer, Environment, Placement, Session};
+use tileforge_session::{Bound, Buffer, Cancel, Environment, Placement, Session};
 
 use super::error::Error;
 use crate::error::{Error as RuntimeError, Result};
@@ -221,6 +221,7 @@ impl Steps<'_> {
         worker: &mut Worker<'_>,
         timestep: f32,
         rows: impl Fn(usize) -> Vec<&'r [f32]>,
+        cancel: &Cancel,
     ) -> Result<Vec<Vec<f32>>> {
         let network = self.network;
         let mut predictions = Vec::with_capacity(self.conditions.len());
@@ -256,7 +257,7 @@ impl Steps<'_> {
             tensors.timestep.as_mut_slice::<f32>()?.fill(timestep);
             tensors.bound.write(&network.sample, &tensors.sample)?;
             tensors.bound.write(&network.timestep, &tensors.timestep)?;
-            session.run_bound(&mut tensors.bound)?;
+            tensors.bound.run(cancel)?;
             tensors.bound.read(&network.output, &mut tensors.output)?;
             let output = tensors.output.as_slice::<f32>()?;
             let length = output.len() / batch.max(1);

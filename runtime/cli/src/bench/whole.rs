@@ -11,7 +11,7 @@ use tileforge_engine::{Engine, Graph};
 use tileforge_image::Size;
 use tileforge_runtime::percentiles::percentile;
 use tileforge_runtime::{Error, Result};
-use tileforge_session::{Assigned, Bound, Buffer, Environment, Ladder, Placement, Session};
+use tileforge_session::{Assigned, Bound, Buffer, Cancel, Environment, Ladder, Placement, Session};
 use tileforge_session::peak_memory_bytes;
 
 use super::measure::{Latency, Repeats, memory_text, threads_of, with_most_used};
@@ -102,7 +102,7 @@ impl Ready {
     }
 
     fn run(&mut self) -> Result<()> {
-        Ok(self.session.run_bound(&mut self.bound)?)
+        Ok(self.bound.run(&Cancel::new())?)
     }
 }
 

@@ -2,27 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use ort::session::IoBinding;
+use tileforge_engine::Engine;
 
 use crate::buffer::Buffer;
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+
+use super::Session;
+use super::backend::{Backend, Binding};
 
 /// The inputs and outputs of a session, bound once: on the GPU if the session runs on one, otherwise in this machine's
 /// memory.
 ///
 /// A carried output becomes an input of the next run without leaving the device: caches, previous frames, latents. Made
-/// by [`Session::bind`](crate::Session::bind), run by [`Session::run_bound`](crate::Session::run_bound).
+/// by [`Session::bind`]. It runs its own session's graph, and no other one.
 pub struct Bound {
-    pub(crate) binding: IoBinding,
-    pub(crate) inputs: BTreeMap<String, Buffer>,
-    pub(crate) outputs: BTreeMap<String, Buffer>,
+    binding: Box<dyn Binding>,
+    inputs: BTreeMap<String, Buffer>,
+    outputs: BTreeMap<String, Buffer>,
     /// Names of inputs, with the names of the outputs that become them.
-    pub(crate) carried: Vec<(String, String)>,
+    carried: Vec<(String, String)>,
     /// Whether addresses may not change, because a CUDA graph replays the addresses that it was recorded with.
-    pub(crate) replays: bool,
+    replays: bool,
     /// The graph's file, for errors.
-    pub(crate) path: PathBuf,
+    path: PathBuf,
+    /// What the graph and its weights live in. Dropped after the binding.
+    _graph: (Arc<dyn Backend>, Option<Engine>),
 }
 
 impl std::fmt::Debug for Bound {
@@ -36,6 +43,30 @@ impl std::fmt::Debug for Bound {
 }
 
 impl Bound {
+    /// Binds these tensors to a session's graph.
+    pub(super) fn new(
+        session: &Session,
+        inputs: BTreeMap<String, Buffer>,
+        mut outputs: BTreeMap<String, Buffer>,
+        carried: Vec<(String, String)>,
+    ) -> Result<Self> {
+        let mut binding = session.backend.binding()?;
+        inputs.iter().try_for_each(|(name, buffer)| binding.bind_input(name, buffer))?;
+        outputs.iter_mut().try_for_each(|(name, buffer)| binding.bind_output(name, buffer))?;
+        let graph = (session.backend.clone(), session.engine.clone());
+        let replays = session.backend.replays();
+        Ok(Self { binding, inputs, outputs, carried, replays, path: session.path.clone(), _graph: graph })
+    }
+
+    /// Runs the graph on the bound tensors. Afterwards, carried outputs are inputs; after an error they are not.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`]; [`Error::Session`] for a failure within the run.
+    pub fn run(&mut self, cancel: &Cancel) -> Result<()> {
+        self.binding.run(cancel)?;
+        self.carry()
+    }
+
     /// Copies a value to an input.
     ///
     /// # Errors
@@ -80,15 +111,15 @@ impl Bound {
     }
 
     /// Makes the outputs that are carried the inputs of the next run.
-    pub(crate) fn carry(&mut self) -> ort::Result<()> {
+    fn carry(&mut self) -> Result<()> {
         for (input, output) in &self.carried {
             let (Some(to), Some(from)) = (self.inputs.get_mut(input), self.outputs.get_mut(output)) else { continue };
             if self.replays {
-                from.tensor.copy_into(&mut to.tensor)?;
+                copy(from, to).map_err(|problem| problem.of(&self.path, input))?;
             } else {
                 std::mem::swap(from, to);
-                self.binding.bind_input(input, &to.tensor)?;
-                self.binding.bind_output(output, &mut from.tensor)?;
+                self.binding.bind_input(input, to)?;
+                self.binding.bind_output(output, from)?;
             }
         }
         Ok(())

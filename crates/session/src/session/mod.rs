@@ -1,31 +1,37 @@
-//! A graph loaded into ONNX Runtime.
+//! A loaded graph, and how it is run.
+//!
+//! [`Session`] and [`Bound`] are the same for every provider. Below them is one implementation for each library that
+//! runs graphs: `backend.rs` says what it must do, and `onnxruntime.rs` is the one of ONNX Runtime.
 
-use std::borrow::Cow;
+mod backend;
+mod bound;
+mod onnxruntime;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ort::logging::LogLevel;
-use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ort::session::{IoBinding, SessionInputValue};
-use ort::value::{DynValue, Outlet, TensorRef, ValueType};
+use ort::session::builder::SessionBuilder;
 use tileforge_contract::{Contract, DataType, Provider};
 use tileforge_engine::{Engine, Graph};
 use tileforge_files::unfinished;
 
 use crate::assigned::Assigned;
-use crate::bound::Bound;
-use crate::buffer::{self, Buffer, Buffers};
+use crate::buffer::{Buffer, Buffers};
+use crate::cancel::Cancel;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::native::{self, LargeBlocksReturn};
-use crate::options::{OptimisationLevel, SessionOptions};
-use crate::processors::{Processors, multiply_8_bits};
-use crate::provider;
-use crate::tensor::{Named, Tensor, of_each};
+use crate::native;
+use crate::options::SessionOptions;
+use crate::tensor::{Named, Tensor};
 use crate::weights::Weights;
+
+use backend::{Backend, Binding, Place};
+use onnxruntime::OnnxRuntime;
+
+pub use bound::Bound;
 
 /// One input or output of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,24 +47,22 @@ pub struct TensorInfo {
 /// How the caller's buffers are bound.
 enum Callers {
     /// Bound anew for each run. Nothing is copied.
-    Direct(IoBinding),
+    Direct(Box<dyn Binding>),
     /// Copied to buffers on the device that stay bound, because CUDA graphs replay the addresses that they were
     /// recorded with.
     Copied(Bound),
 }
 
-/// A graph that is ready to run.
+/// A graph that is ready to run. It runs one request at a time.
 pub struct Session {
-    session: ort::session::Session,
+    backend: Arc<dyn Backend>,
     /// Holds the weights, which ONNX Runtime may use where they are. Dropped after the session.
-    _engine: Option<Engine>,
+    engine: Option<Engine>,
     path: PathBuf,
     inputs: Vec<TensorInfo>,
     outputs: Vec<TensorInfo>,
     assigned: Vec<Assigned>,
     provider: Provider,
-    device: Option<u32>,
-    replays: bool,
     callers: Option<Callers>,
     open_time: Duration,
 }
@@ -133,29 +137,24 @@ impl Session {
             environment.require(options.provider)?;
         }
         let started = Instant::now();
-        let failed = |message: String| Error::unloaded(&path, message);
-        let returning = LargeBlocksReturn::new();
-        let session = builder(environment, options).and_then(commit).map_err(failed)?;
+        let returning = environment.large_blocks_return();
+        let backend = OnnxRuntime::open(environment, &path, options, commit)?;
         drop(returning);
-        let assigned = native::assignment(&session)
-            .map_err(|message| failed(format!("it does not say which provider took its nodes: {message}")))?;
+        let assigned = backend.assigned()?;
         let taken_by_others = |assigned: &&Assigned| assigned.provider != options.provider.onnxruntime_name();
         if let Some(other) = assigned.iter().find(taken_by_others).filter(|_| options.strict) {
-            let (path, expected, found) = (path.clone(), options.provider, other.provider.clone());
+            let (expected, found) = (options.provider, other.provider.clone());
             return Err(Error::NodesElsewhere { path, nodes: other.nodes, expected, found });
         }
-        let on = |key: &str| options.provider_options.get(key).is_some_and(|value| value == "1");
+        let [inputs, outputs] = backend.tensors();
         Ok(Self {
-            inputs: session.inputs().iter().map(tensor_info).collect(),
-            outputs: session.outputs().iter().map(tensor_info).collect(),
-            session,
-            _engine: engine,
+            backend: Arc::new(backend),
+            engine,
             path,
+            inputs,
+            outputs,
             assigned,
             provider: options.provider,
-            // Buffers on the device of a plugin would need its own allocator, which no GPU has shown to work yet.
-            device: matches!(options.provider, Provider::TensorRt | Provider::Cuda).then_some(options.device),
-            replays: on("enable_cuda_graph") || on("trt_cuda_graph_enable"),
             callers: None,
             open_time: started.elapsed(),
         })
@@ -189,31 +188,11 @@ impl Session {
     /// Runs the graph on named inputs. Returns all outputs by name, in the graph's order.
     ///
     /// # Errors
-    /// [`Error::Tensor`] for an input that the graph does not have, or has in another type or shape; [`Error::Session`]
-    /// for a failure within the run.
-    pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Named> {
+    /// [`Error::Tensor`] for an input that the graph does not have, or has in another type or shape;
+    /// [`Error::Cancelled`]; [`Error::Session`] for a failure within the run.
+    pub fn run(&mut self, inputs: &[(&str, &Tensor)], cancel: &Cancel) -> Result<Named> {
         inputs.iter().try_for_each(|(name, tensor)| self.check(name, tensor.data_type(), tensor.shape()))?;
-        let path = &self.path;
-        let failed = |error: ort::Error| run_error(path, error);
-        let values = inputs.iter().map(|(name, tensor)| {
-            let value: SessionInputValue<'_> =
-                of_each!(tensor, array => TensorRef::from_array_view(array.view())?.into());
-            Ok((Cow::from(*name), value))
-        });
-        let values = values.collect::<ort::Result<Vec<(Cow<'_, str>, SessionInputValue<'_>)>>>().map_err(failed)?;
-        let outputs = self.session.run(values).map_err(failed)?;
-        outputs
-            .iter()
-            .map(|(name, value)| {
-                let no_tensor = || Error::Tensor {
-                    path: path.clone(),
-                    tensor: name.to_owned(),
-                    expected: "a tensor of numbers".into(),
-                    found: value.dtype().to_string(),
-                };
-                Ok((name.to_owned(), owned(&value).ok_or_else(no_tensor)?))
-            })
-            .collect()
+        self.backend.run(inputs, cancel)
     }
 
     /// Checks that the graph has an input of this name, type and shape.
@@ -241,22 +220,7 @@ impl Session {
     /// # Errors
     /// [`Error::Session`] if ONNX Runtime has no such memory.
     pub fn buffers(&self) -> Result<Buffers> {
-        self.buffers_in(AllocationDevice::CUDA_PINNED, MemoryType::CPUInput)
-    }
-
-    /// Makes buffers on the device that the graph runs on.
-    fn device_buffers(&self) -> Result<Buffers> {
-        self.buffers_in(AllocationDevice::CUDA, MemoryType::Default)
-    }
-
-    /// Makes buffers in this memory of the session's GPU, or in plain memory if it has none.
-    fn buffers_in(&self, memory: AllocationDevice<'_>, kind: MemoryType) -> Result<Buffers> {
-        let on_gpu = |device: u32| {
-            let device = i32::try_from(device).unwrap_or(i32::MAX);
-            Allocator::new(&self.session, MemoryInfo::new(memory, device, AllocatorType::Device, kind)?)
-        };
-        let allocator = self.device.map_or_else(|| Ok(Allocator::default()), on_gpu);
-        allocator.map(Buffers).map_err(|error| run_error(&self.path, error))
+        self.backend.buffers(Place::Host)
     }
 
     /// Runs the graph from buffers into buffers, all made by [`Session::buffers`]. Nothing is allocated, and on a CPU
@@ -264,41 +228,41 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::run`].
-    pub fn run_into(&mut self, inputs: &[(&str, &Buffer)], outputs: &mut [(&str, &mut Buffer)]) -> Result<()> {
+    pub fn run_into(
+        &mut self,
+        inputs: &[(&str, &Buffer)],
+        outputs: &mut [(&str, &mut Buffer)],
+        cancel: &Cancel,
+    ) -> Result<()> {
         inputs.iter().try_for_each(|(name, buffer)| self.check(name, buffer.data_type(), buffer.shape()))?;
-        if self.callers.is_none() {
-            self.callers = Some(if self.replays {
-                Callers::Copied(self.bind(&[])?)
-            } else {
-                Callers::Direct(self.session.create_binding().map_err(|error| run_error(&self.path, error))?)
-            });
-        }
-        match &mut self.callers {
-            Some(Callers::Copied(bound)) => {
-                inputs.iter().try_for_each(|(name, buffer)| bound.write(name, buffer))?;
-                self.session.run_binding(&bound.binding).map_err(|error| run_error(&self.path, error))?;
-                outputs.iter_mut().try_for_each(|(name, buffer)| bound.read(name, buffer))
-            }
-            Some(Callers::Direct(binding)) => {
-                let mut run = || -> ort::Result<()> {
-                    inputs.iter().try_for_each(|(name, buffer)| binding.bind_input(*name, &buffer.tensor))?;
-                    outputs.iter_mut().try_for_each(|(name, buffer)| binding.bind_output(*name, &mut buffer.tensor))?;
-                    self.session.run_binding(binding)?;
-                    binding.synchronize_outputs()
-                };
-                run().map_err(|error| run_error(&self.path, error))
-            }
-            None => Ok(()),
-        }
+        let mut callers = match self.callers.take() {
+            Some(callers) => callers,
+            None if self.backend.replays() => Callers::Copied(self.bind(&[])?),
+            None => Callers::Direct(self.backend.binding()?),
+        };
+        let ran = match &mut callers {
+            Callers::Copied(bound) => inputs
+                .iter()
+                .try_for_each(|(name, buffer)| bound.write(name, buffer))
+                .and_then(|()| bound.run(cancel))
+                .and_then(|()| outputs.iter_mut().try_for_each(|(name, buffer)| bound.read(name, buffer))),
+            Callers::Direct(binding) => inputs
+                .iter()
+                .try_for_each(|(name, buffer)| binding.bind_input(name, buffer))
+                .and_then(|()| outputs.iter_mut().try_for_each(|(name, buffer)| binding.bind_output(name, buffer)))
+                .and_then(|()| binding.run(cancel)),
+        };
+        self.callers = Some(callers);
+        ran
     }
 
     /// Binds every input and output once, all zeros at first. Each pair in `carried` names an input, and the output
-    /// that becomes this input in the next run.
+    /// that becomes this input in the next run. The bound tensors keep the graph loaded, also without the session.
     ///
     /// # Errors
     /// [`Error::Tensor`]: the graph leaves a length open, or the tensors of a pair differ; [`Error::OutOfMemory`].
     pub fn bind(&self, carried: &[(&str, &str)]) -> Result<Bound> {
-        let buffers = self.device_buffers()?;
+        let buffers = self.backend.buffers(Place::Device)?;
         let make = |info: &TensorInfo| -> Result<(String, Buffer)> {
             let shape: Option<Vec<usize>> = info.shape.iter().copied().collect();
             let (shape, data_type) = shape.zip(info.data_type).ok_or_else(|| Error::Tensor {
@@ -310,7 +274,7 @@ impl Session {
             Ok((info.name.clone(), buffers.zeros(data_type, &shape)?))
         };
         let inputs = self.inputs.iter().map(make).collect::<Result<BTreeMap<_, _>>>()?;
-        let mut outputs = self.outputs.iter().map(make).collect::<Result<BTreeMap<_, _>>>()?;
+        let outputs = self.outputs.iter().map(make).collect::<Result<BTreeMap<_, _>>>()?;
         for (input, output) in carried {
             let of = |buffers: &BTreeMap<String, Buffer>, name: &str| {
                 buffers.get(name).map(|buffer| (buffer.data_type(), buffer.shape().to_vec()))
@@ -321,15 +285,8 @@ impl Session {
                 return Err(Error::Tensor { path: self.path.clone(), tensor: (*input).to_owned(), expected, found });
             }
         }
-        let mut bind = || -> ort::Result<IoBinding> {
-            let mut binding = self.session.create_binding()?;
-            inputs.iter().try_for_each(|(name, buffer)| binding.bind_input(name, &buffer.tensor))?;
-            outputs.iter_mut().try_for_each(|(name, buffer)| binding.bind_output(name, &mut buffer.tensor))?;
-            Ok(binding)
-        };
-        let binding = bind().map_err(|error| run_error(&self.path, error))?;
         let carried = carried.iter().map(|(input, output)| ((*input).to_owned(), (*output).to_owned())).collect();
-        Ok(Bound { binding, inputs, outputs, carried, replays: self.replays, path: self.path.clone() })
+        Bound::new(self, inputs, outputs, carried)
     }
 
     /// Binds the graph's tensors, and carries the outputs that the contract says.
@@ -340,101 +297,10 @@ impl Session {
         let carried: Vec<_> = contract.carried().map(|(to, from)| (to.name.as_str(), from.name.as_str())).collect();
         self.bind(&carried)
     }
-
-    /// Runs the graph on the bound tensors. Afterwards, carried outputs are inputs.
-    ///
-    /// # Errors
-    /// [`Error::Session`] for a failure within the run.
-    pub fn run_bound(&mut self, bound: &mut Bound) -> Result<()> {
-        let mut run = || -> ort::Result<()> {
-            self.session.run_binding(&bound.binding)?;
-            bound.binding.synchronize_outputs()?;
-            bound.carry()
-        };
-        run().map_err(|error| run_error(&self.path, error))
-    }
 }
 
 /// The folder that locations of weights start from.
 fn with_weights_in(builder: SessionBuilder, folder: &str) -> Result<SessionBuilder, String> {
     let key = "session.model_external_initializers_file_folder_path";
     builder.with_config_entry(key, folder).map_err(|error| error.to_string())
-}
-
-/// A copy of a value; `None` if it is not a tensor, or of an element type that Rust lacks.
-fn owned(value: &DynValue) -> Option<Tensor> {
-    use half::{bf16, f16};
-
-    let ValueType::Tensor { ty, .. } = value.dtype() else { return None };
-    macro_rules! array {
-        ($rust:ty) => {
-            value.try_extract_array::<$rust>().ok()?.into_owned()
-        };
-    }
-    Some(match buffer::data_type(*ty)? {
-        DataType::F32 => Tensor::F32(array!(f32)),
-        DataType::F16 => Tensor::F16(array!(f16)),
-        DataType::Bf16 => Tensor::Bf16(array!(bf16)),
-        DataType::I64 => Tensor::I64(array!(i64)),
-        DataType::I32 => Tensor::I32(array!(i32)),
-        DataType::I8 => Tensor::I8(array!(i8)),
-        DataType::U8 => Tensor::U8(array!(u8)),
-        DataType::Bool => Tensor::Bool(array!(bool)),
-        _ => return None,
-    })
-}
-
-fn builder(environment: &Environment, options: &SessionOptions) -> Result<SessionBuilder, String> {
-    // Builder errors hold the builder, which cannot cross threads. So only their text is kept.
-    fn text<R>(error: ort::Error<R>) -> String {
-        error.to_string()
-    }
-    let level = match options.optimisation {
-        OptimisationLevel::All => GraphOptimizationLevel::All,
-        OptimisationLevel::Extended => GraphOptimizationLevel::Level2,
-        OptimisationLevel::Disabled => GraphOptimizationLevel::Disable,
-    };
-    let mut builder = ort::session::Session::builder(environment.library().environment())
-        .map_err(text)?
-        .with_log_level(LogLevel::Warning)
-        .map_err(text)?
-        .with_optimization_level(level)
-        .map_err(text)?
-        .with_config_entry("session.record_ep_graph_assignment_info", "1")
-        .map_err(text)?
-        .with_execution_providers(provider::dispatch(options)?)
-        .map_err(text)?;
-    builder = provider::with_plugin(environment.library(), builder, options)?;
-    if let Some(prefix) = &options.profile {
-        builder = builder.with_profiling(prefix).map_err(text)?;
-    }
-    if !multiply_8_bits() {
-        // These processors add products of a signed and an unsigned number of 8 bits in 16 bits, where they overflow.
-        // ONNX Runtime can give them unsigned weights, whose products do not. It would do so with others as well, which
-        // makes them three times as slow.
-        builder = builder.with_config_entry("session.x64quantprecision", "1").map_err(text)?;
-    }
-    let threads = options.threads.unwrap_or_else(|| Processors::available().threads(1));
-    builder = builder.with_intra_threads(threads).map_err(text)?;
-    if let Some(path) = &options.optimised_model_path {
-        builder = builder.with_optimized_model_path(path).map_err(text)?;
-    }
-    Ok(builder)
-}
-
-fn run_error(path: &Path, error: ort::Error) -> Error {
-    Error::Session { path: path.to_owned(), action: "run", message: error.to_string() }
-}
-
-fn tensor_info(outlet: &Outlet) -> TensorInfo {
-    let name = outlet.name().to_owned();
-    match outlet.dtype() {
-        ValueType::Tensor { ty, shape, .. } => TensorInfo {
-            name,
-            data_type: buffer::data_type(*ty),
-            // Open lengths are negative.
-            shape: shape.iter().map(|&length| usize::try_from(length).ok()).collect(),
-        },
-        _ => TensorInfo { name, data_type: None, shape: Vec::new() },
-    }
 }
