@@ -57,7 +57,8 @@ fn status(key: &str) -> u64 {
 
 /// A session of the engine, and by how much the memory of this process grew at most while it was opened.
 fn opened(engine: &Engine) -> (Session, u64) {
-    let environment = Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap());
+    let library = onnxruntime::load(&Search::AroundExecutable).unwrap();
+    let environment = Environment::new(library).returning_large_blocks();
     let ladder = Ladder::new(&environment, engine, Placement::default()).unwrap();
     // From here on, the peak is that of what follows (proc_pid_clear_refs(5)).
     fs::write("/proc/self/clear_refs", "5").unwrap();

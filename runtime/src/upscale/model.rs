@@ -149,14 +149,7 @@ impl Model {
     /// Runs the first `count` images of a pair on a stream: at once if it is full, and otherwise in pieces of the sizes
     /// that there are graphs for, with at most `most` images each. Where memory does not hold a tile, each runs in its
     /// parts.
-    pub(super) fn run(
-        &self,
-        pair: &mut Pair,
-        count: usize,
-        stream: usize,
-        most: usize,
-        cancel: &Cancel,
-    ) -> Result<()> {
+    pub(super) fn run(&self, pair: &mut Pair, count: usize, stream: usize, most: usize, cancel: &Cancel) -> Result<()> {
         if let Some(smaller) = self.in_parts() {
             let Pair { input, output } = pair;
             let (input, output) = (input.as_slice()?, output.as_mut_slice()?);

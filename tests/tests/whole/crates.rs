@@ -21,14 +21,20 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
     ("exporter-cli", &["contract", "exporter", "files", "graph", "terminal"]),
     (
         "engine-builder",
-        &[
-            "contract", "engine", "exporter", "files", "graph", "image", "registry", "runtime", "session", "tensorrt",
-        ],
+        &["contract", "engine", "exporter", "files", "graph", "image", "registry", "runtime", "session", "tensorrt"],
     ),
     (
         "engine-builder-cli",
         &[
-            "contract", "engine", "engine-builder", "exporter", "graph", "image", "registry", "session", "tensorrt",
+            "contract",
+            "engine",
+            "engine-builder",
+            "exporter",
+            "graph",
+            "image",
+            "registry",
+            "session",
+            "tensorrt",
             "terminal",
         ],
     ),

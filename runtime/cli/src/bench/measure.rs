@@ -14,9 +14,9 @@ use tileforge_runtime::executor::{Cancel, Executor, Handle};
 use tileforge_runtime::percentiles::percentile;
 use tileforge_runtime::upscale::{Open, Options, Request, Seconds, Statistics, Upscaler, Used};
 use tileforge_runtime::{Error, Result};
+use tileforge_session::peak_memory_bytes;
 use tileforge_session::provider::GpuMemory;
 use tileforge_session::{Assigned, Environment, Processors};
-use tileforge_session::peak_memory_bytes;
 
 /// Pictures that wait.
 const WAITING: usize = 2;

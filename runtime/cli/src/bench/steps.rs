@@ -11,8 +11,8 @@ use tileforge_runtime::executor::{Cancel, Executor};
 use tileforge_runtime::percentiles::percentile;
 use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
-use tileforge_session::{Assigned, Environment, Placement};
 use tileforge_session::peak_memory_bytes;
+use tileforge_session::{Assigned, Environment, Placement};
 
 use super::measure::{memory_text, threads_of, with_most_used};
 

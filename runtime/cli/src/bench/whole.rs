@@ -11,8 +11,8 @@ use tileforge_engine::{Engine, Graph};
 use tileforge_image::Size;
 use tileforge_runtime::percentiles::percentile;
 use tileforge_runtime::{Error, Result};
-use tileforge_session::{Assigned, Bound, Buffer, Cancel, Environment, Ladder, Placement, Session};
 use tileforge_session::peak_memory_bytes;
+use tileforge_session::{Assigned, Bound, Buffer, Cancel, Environment, Ladder, Placement, Session};
 
 use super::measure::{Latency, Repeats, memory_text, threads_of, with_most_used};
 
