@@ -59,5 +59,5 @@ pub use plans::RUNTIME_CACHE_OPTION;
 pub use processors::{Processors, multiply_8_bits};
 pub use provider::{Gpu, Probe};
 pub use releases::{OtherRelease, Software, other_releases};
-pub use session::{Bound, Session, TensorInfo};
-pub use tensor::{Named, Tensor, safetensors_type};
+pub use session::{Bound, Session};
+pub use tensor::{Named, Tensor, TensorInfo, safetensors_type};

@@ -10,6 +10,17 @@ use crate::error::{Error, Result};
 /// Tensors by name.
 pub type Named = Vec<(String, Tensor)>;
 
+/// One input or output of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Its name in the graph.
+    pub name: String,
+    /// The type of its elements; `None` if it is not a tensor of numbers.
+    pub data_type: Option<DataType>,
+    /// Its dimensions; `None` where the graph leaves a length open.
+    pub shape: Vec<Option<usize>>,
+}
+
 /// A dense tensor in row-major order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tensor {

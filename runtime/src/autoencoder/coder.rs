@@ -243,13 +243,7 @@ struct Runs {
 
 impl Runs {
     fn new(session: &Session, contract: &Contract, interface: &Interface) -> Result<Self> {
-        let buffers = session.buffers()?;
-        let buffer = |name: &str| -> Result<Buffer> {
-            let info = session.inputs().iter().chain(session.outputs()).find(|info| info.name == name);
-            let shape = info.and_then(|info| info.shape.iter().copied().collect::<Option<Vec<usize>>>());
-            Ok(buffers.zeros(DataType::F32, &shape.ok_or_else(|| Error::internal("autoencoder"))?)?)
-        };
-        let (input, output) = (buffer(&interface.input)?, buffer(&interface.output)?);
+        let (input, output) = (session.buffer(&interface.input)?, session.buffer(&interface.output)?);
         Ok(Self { bound: session.bind_contract(contract)?, input, output })
     }
 

@@ -9,7 +9,7 @@ use tileforge_session::{Environment, Placed};
 use super::coder::{Coder, CodingOptions, Sections, Statistics, Watch, pixels_of};
 use super::interface::Direction;
 use super::latent::Latent;
-use crate::diffusion::random::{Noise, TorchCpu};
+use crate::random::{Noise, TorchCpu};
 use crate::error::{Error, Result};
 use crate::executor::{Intake, Reply, Task, serve_each};
 use crate::pixels::{Pixels, check_finite};

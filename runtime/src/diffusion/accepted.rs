@@ -5,7 +5,7 @@ use tileforge_image::Size;
 
 use super::error::Error;
 use super::open::Networks;
-use super::random::Noise;
+use crate::random::Noise;
 use super::request::{Preview, Request};
 use super::schedulers::{self, Config, Scheduler};
 use super::settings::{Kind, Settings};

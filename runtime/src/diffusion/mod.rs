@@ -2,7 +2,6 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`random`] | PyTorch's normal numbers on the CPU and on CUDA |
 //! | [`schedulers`] | from noise to a picture in steps, as diffusers does it |
 //! | [`tokenizer`] | texts to tokens, as transformers does it |
 //! | `generator` | [`Generator`], the task of an [`Executor`](crate::executor::Executor) |
@@ -23,7 +22,6 @@ mod generator;
 mod guidance;
 mod network;
 mod open;
-pub mod random;
 mod request;
 pub mod schedulers;
 mod settings;

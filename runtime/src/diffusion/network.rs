@@ -192,25 +192,13 @@ struct Tensors {
 impl Tensors {
     fn new(session: &Session, contract: &Contract, network: &Network) -> Result<Self> {
         let bound = session.bind_contract(contract)?;
-        let buffer = |name: &str| host_buffer(session, name);
         Ok(Self {
-            sample: buffer(&network.sample)?,
-            timestep: buffer(&network.timestep)?,
-            output: buffer(&network.output)?,
+            sample: session.buffer(&network.sample)?,
+            timestep: session.buffer(&network.timestep)?,
+            output: session.buffer(&network.output)?,
             bound,
             holds: None,
         })
-    }
-}
-
-/// A buffer of zeros in this machine's memory for a tensor of a session.
-fn host_buffer(session: &Session, name: &str) -> Result<Buffer> {
-    let info = session.inputs().iter().chain(session.outputs()).find(|info| info.name == name);
-    let shape = info.and_then(|info| info.shape.iter().copied().collect::<Option<Vec<usize>>>());
-    let data_type = info.and_then(|info| info.data_type);
-    match (shape, data_type) {
-        (Some(shape), Some(DataType::F32)) => Ok(session.buffers()?.zeros(DataType::F32, &shape)?),
-        _ => Err(RuntimeError::internal("unet")),
     }
 }
 
@@ -274,7 +262,7 @@ impl Steps<'_> {
 
 /// Copies the same tensor of each row of a batch to the device.
 fn write_rows<'r>(session: &Session, bound: &mut Bound, name: &str, row: impl Fn(usize) -> &'r Vec<f32>) -> Result<()> {
-    let mut buffer = host_buffer(session, name)?;
+    let mut buffer = session.buffer(name)?;
     let batch = buffer.shape().first().copied().unwrap_or(1);
     let values = buffer.as_mut_slice::<f32>()?;
     let length = values.len() / batch.max(1);

@@ -178,14 +178,8 @@ impl<'n> Network<'n> {
         interface: &'n Interface,
         timesteps: &'n [f32],
     ) -> Result<Self> {
-        let buffers = session.buffers()?;
-        let buffer = |name: &str| -> Result<Buffer> {
-            let info = session.inputs().iter().chain(session.outputs()).find(|info| info.name == name);
-            let shape = info.and_then(|info| info.shape.iter().copied().collect::<Option<Vec<usize>>>());
-            Ok(buffers.zeros(DataType::F32, &shape.ok_or_else(|| Error::internal("realtime"))?)?)
-        };
-        let timestep = interface.timestep.as_ref().map(|(name, _)| buffer(name)).transpose()?;
-        let (frame, shown) = (buffer(&interface.frame)?, buffer(&interface.shown)?);
+        let timestep = interface.timestep.as_ref().map(|(name, _)| session.buffer(name)).transpose()?;
+        let (frame, shown) = (session.buffer(&interface.frame)?, session.buffer(&interface.shown)?);
         Ok(Self { bound, assigned: session.assigned().to_vec(), size, interface, timesteps, frame, timestep, shown })
     }
 

@@ -1,4 +1,4 @@
-//! What a library must do to run graphs: the interface between [`Session`](super::Session) and the libraries.
+//! What a library must do to run graphs: the interface between [`Session`](crate::Session) and the libraries.
 //!
 //! A backend is one graph, loaded and compiled for one provider. It reads and writes [`Buffer`]s, which ONNX Runtime
 //! allocates on every provider: in plain memory, pinned, or on the GPU.
@@ -7,9 +7,7 @@ use crate::assigned::Assigned;
 use crate::buffer::{Buffer, Buffers};
 use crate::cancel::Cancel;
 use crate::error::Result;
-use crate::tensor::{Named, Tensor};
-
-use super::TensorInfo;
+use crate::tensor::{Named, Tensor, TensorInfo};
 
 /// Where buffers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

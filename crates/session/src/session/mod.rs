@@ -5,6 +5,7 @@
 
 mod backend;
 mod bound;
+mod loaded;
 mod onnxruntime;
 
 use std::collections::BTreeMap;
@@ -25,24 +26,14 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::native;
 use crate::options::SessionOptions;
-use crate::tensor::{Named, Tensor};
+use crate::tensor::{Named, Tensor, TensorInfo};
 use crate::weights::Weights;
 
 use backend::{Backend, Binding, Place};
+use loaded::Loaded;
 use onnxruntime::OnnxRuntime;
 
 pub use bound::Bound;
-
-/// One input or output of a graph.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorInfo {
-    /// Its name in the graph.
-    pub name: String,
-    /// The type of its elements; `None` if it is not a tensor of numbers.
-    pub data_type: Option<DataType>,
-    /// Its dimensions; `None` where the graph leaves a length open.
-    pub shape: Vec<Option<usize>>,
-}
 
 /// How the caller's buffers are bound.
 enum Callers {
@@ -55,10 +46,7 @@ enum Callers {
 
 /// A graph that is ready to run. It runs one request at a time.
 pub struct Session {
-    backend: Arc<dyn Backend>,
-    /// Holds the weights, which ONNX Runtime may use where they are. Dropped after the session.
-    engine: Option<Engine>,
-    path: PathBuf,
+    graph: Loaded,
     inputs: Vec<TensorInfo>,
     outputs: Vec<TensorInfo>,
     assigned: Vec<Assigned>,
@@ -71,7 +59,7 @@ impl fmt::Debug for Session {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Session")
-            .field("path", &self.path)
+            .field("path", &self.graph.path)
             .field("assigned", &self.assigned)
             .finish_non_exhaustive()
     }
@@ -148,9 +136,7 @@ impl Session {
         }
         let [inputs, outputs] = backend.tensors();
         Ok(Self {
-            backend: Arc::new(backend),
-            engine,
-            path,
+            graph: Loaded { backend: Arc::new(backend), _engine: engine, path },
             inputs,
             outputs,
             assigned,
@@ -192,14 +178,12 @@ impl Session {
     /// [`Error::Cancelled`]; [`Error::Session`] for a failure within the run.
     pub fn run(&mut self, inputs: &[(&str, &Tensor)], cancel: &Cancel) -> Result<Named> {
         inputs.iter().try_for_each(|(name, tensor)| self.check(name, tensor.data_type(), tensor.shape()))?;
-        self.backend.run(inputs, cancel)
+        self.graph.backend.run(inputs, cancel)
     }
 
     /// Checks that the graph has an input of this name, type and shape.
     fn check(&self, name: &str, data_type: DataType, shape: &[usize]) -> Result<()> {
-        let wrong = |expected: String, found: String| {
-            Err(Error::Tensor { path: self.path.clone(), tensor: name.to_owned(), expected, found })
-        };
+        let wrong = |expected: String, found: String| Err(self.unlike(name, &expected, found));
         let Some(input) = self.inputs.iter().find(|input| input.name == name) else {
             let names = self.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
             return wrong(format!("one of the inputs {names}"), "no such input".into());
@@ -220,7 +204,30 @@ impl Session {
     /// # Errors
     /// [`Error::Session`] if ONNX Runtime has no such memory.
     pub fn buffers(&self) -> Result<Buffers> {
-        self.backend.buffers(Place::Host)
+        self.graph.backend.buffers(Place::Host)
+    }
+
+    /// A buffer of zeros in this machine's memory for an input or output of fixed lengths.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`]: the graph has no such tensor, or leaves one of its lengths open; [`Error::OutOfMemory`].
+    pub fn buffer(&self, name: &str) -> Result<Buffer> {
+        let info = self.inputs.iter().chain(&self.outputs).find(|info| info.name == name);
+        let info = info.ok_or_else(|| self.unlike(name, "an input or output of the graph", "no such tensor".into()))?;
+        self.zeros(&self.buffers()?, info)
+    }
+
+    /// A buffer of zeros for a tensor of fixed lengths.
+    fn zeros(&self, buffers: &Buffers, info: &TensorInfo) -> Result<Buffer> {
+        let shape: Option<Vec<usize>> = info.shape.iter().copied().collect();
+        match shape.zip(info.data_type) {
+            Some((shape, data_type)) => buffers.zeros(data_type, &shape),
+            None => Err(self.unlike(&info.name, "a tensor of fixed lengths", format!("{:?}", info.shape))),
+        }
+    }
+
+    fn unlike(&self, tensor: &str, expected: &str, found: String) -> Error {
+        Error::Tensor { path: self.graph.path.clone(), tensor: tensor.to_owned(), expected: expected.to_owned(), found }
     }
 
     /// Runs the graph from buffers into buffers, all made by [`Session::buffers`]. Nothing is allocated, and on a CPU
@@ -237,8 +244,8 @@ impl Session {
         inputs.iter().try_for_each(|(name, buffer)| self.check(name, buffer.data_type(), buffer.shape()))?;
         let mut callers = match self.callers.take() {
             Some(callers) => callers,
-            None if self.backend.replays() => Callers::Copied(self.bind(&[])?),
-            None => Callers::Direct(self.backend.binding()?),
+            None if self.graph.backend.replays() => Callers::Copied(self.bind(&[])?),
+            None => Callers::Direct(self.graph.backend.binding()?),
         };
         let ran = match &mut callers {
             Callers::Copied(bound) => inputs
@@ -262,17 +269,8 @@ impl Session {
     /// # Errors
     /// [`Error::Tensor`]: the graph leaves a length open, or the tensors of a pair differ; [`Error::OutOfMemory`].
     pub fn bind(&self, carried: &[(&str, &str)]) -> Result<Bound> {
-        let buffers = self.backend.buffers(Place::Device)?;
-        let make = |info: &TensorInfo| -> Result<(String, Buffer)> {
-            let shape: Option<Vec<usize>> = info.shape.iter().copied().collect();
-            let (shape, data_type) = shape.zip(info.data_type).ok_or_else(|| Error::Tensor {
-                path: self.path.clone(),
-                tensor: info.name.clone(),
-                expected: "a tensor of fixed lengths".into(),
-                found: format!("{:?}", info.shape),
-            })?;
-            Ok((info.name.clone(), buffers.zeros(data_type, &shape)?))
-        };
+        let buffers = self.graph.backend.buffers(Place::Device)?;
+        let make = |info: &TensorInfo| Ok((info.name.clone(), self.zeros(&buffers, info)?));
         let inputs = self.inputs.iter().map(make).collect::<Result<BTreeMap<_, _>>>()?;
         let outputs = self.outputs.iter().map(make).collect::<Result<BTreeMap<_, _>>>()?;
         for (input, output) in carried {
@@ -282,11 +280,11 @@ impl Session {
             let (to, from) = (of(&inputs, input), of(&outputs, output));
             if to.is_none() || to != from {
                 let (expected, found) = (format!("an output `{output}` that is {to:?}"), format!("{from:?}"));
-                return Err(Error::Tensor { path: self.path.clone(), tensor: (*input).to_owned(), expected, found });
+                return Err(self.unlike(input, &expected, found));
             }
         }
         let carried = carried.iter().map(|(input, output)| ((*input).to_owned(), (*output).to_owned())).collect();
-        Bound::new(self, inputs, outputs, carried)
+        Bound::new(&self.graph, inputs, outputs, carried)
     }
 
     /// Binds the graph's tensors, and carries the outputs that the contract says.

@@ -21,9 +21,8 @@ use crate::native;
 use crate::options::{OptimisationLevel, SessionOptions};
 use crate::processors::{Processors, multiply_8_bits};
 use crate::provider;
-use crate::tensor::{Named, Tensor, of_each};
+use crate::tensor::{Named, Tensor, TensorInfo, of_each};
 
-use super::TensorInfo;
 use super::backend::{Backend, Binding, Place};
 
 /// A session of ONNX Runtime, which runs one request at a time.

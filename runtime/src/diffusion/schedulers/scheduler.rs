@@ -6,7 +6,7 @@ use super::options::Options;
 use super::prediction::{Mixture, Prediction};
 use super::registry;
 use super::solver::Solver;
-use crate::diffusion::random::Noise;
+use crate::random::Noise;
 
 /// One run: as many steps as it was made for.
 #[derive(Debug)]
