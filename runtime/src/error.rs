@@ -21,7 +21,7 @@ pub enum Error {
     Engine(#[from] tileforge_engine::Error),
     /// The engine does not run here.
     #[error(transparent)]
-    Session(#[from] tileforge_session::Error),
+    Session(tileforge_session::Error),
     /// The engine is one of another task.
     #[error(transparent)]
     Contract(#[from] tileforge_contract::Error),
@@ -179,6 +179,15 @@ pub enum Error {
     /// A thread of this program panicked: a defect of ours.
     #[error("internal: the {0} stage stopped without an error; please report this")]
     Internal(String),
+}
+
+impl From<tileforge_session::Error> for Error {
+    fn from(error: tileforge_session::Error) -> Self {
+        match error {
+            tileforge_session::Error::Cancelled => Self::Cancelled,
+            error => Self::Session(error),
+        }
+    }
 }
 
 impl From<TilingError> for Error {

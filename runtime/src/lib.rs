@@ -7,6 +7,7 @@
 //! | [`autoencoder`] | pictures and clips to latents, and back |
 //! | [`depth`] | the depth of pictures, from them alone or with a sensor's map |
 //! | [`pixels`] | pictures and frames in memory, and as values of tensors |
+//! | [`random`] | PyTorch's normal numbers on the CPU and on CUDA |
 //! | [`realtime`] | frames through a network that sees what it made before |
 //! | [`run`] | tensors through any engine |
 //! | [`percentiles`] | of measurements |
@@ -43,6 +44,7 @@ pub mod executor;
 mod output_file;
 pub mod percentiles;
 pub mod pixels;
+pub mod random;
 pub mod realtime;
 pub mod run;
 mod sessions;

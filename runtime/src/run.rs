@@ -8,7 +8,7 @@ use tileforge_contract::{Contract, DataType, Meaning, Shapes};
 use tileforge_engine::Engine;
 use tileforge_engine::manifest::{Graph, Manifest};
 use tileforge_files::bounded;
-use tileforge_session::{Assigned, Environment, Named, Placed, Placement, Tensor};
+use tileforge_session::{Assigned, Cancel, Environment, Named, Placed, Placement, Tensor};
 
 use crate::error::{Error, Result};
 use crate::executor::{Intake, Task, serve_each};
@@ -57,7 +57,7 @@ impl Runner {
         self.sessions.placed()
     }
 
-    fn run(&self, worker: &mut Worker<'_>, mut inputs: BTreeMap<String, Tensor>) -> Result<Outputs> {
+    fn run(&self, worker: &mut Worker<'_>, mut inputs: BTreeMap<String, Tensor>, cancel: &Cancel) -> Result<Outputs> {
         let contract = self.sessions.contract();
         let zeros = self.add_zeros(&mut inputs)?;
         let given = shapes_of(&inputs);
@@ -66,7 +66,7 @@ impl Runner {
         let session = worker.session(graph)?;
         let named: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let started = Instant::now();
-        let tensors = session.run(&named)?;
+        let tensors = session.run(&named, cancel)?;
         let seconds = started.elapsed().as_secs_f64();
         let file = self.sessions.graphs().get(graph).map(|(graph, _)| graph.file.clone()).unwrap_or_default();
         Ok(Outputs { tensors, graph: file, zeros, assigned: worker.assigned(), seconds })
@@ -181,6 +181,8 @@ impl Task for Runner {
 
     fn serve(&self, intake: &Intake<Self>) -> Result<()> {
         let begin = |stream| self.sessions.worker(stream);
-        serve_each(intake, self.sessions.streams(), begin, |worker, inputs, _| self.run(worker, inputs))
+        serve_each(intake, self.sessions.streams(), begin, |worker, inputs, reply| {
+            self.run(worker, inputs, reply.cancel())
+        })
     }
 }

@@ -4,7 +4,7 @@ use ndarray::{ArrayD, ArrayViewD};
 use std::path::Path;
 use tileforge_contract::DataType;
 use tileforge_session::onnxruntime::{self, Search};
-use tileforge_session::{Environment, Result, Session, SessionOptions, Tensor, TensorInfo};
+use tileforge_session::{Cancel, Environment, Result, Session, SessionOptions, Tensor, TensorInfo};
 
 /// ONNX Runtime of this source tree, without a cache.
 pub fn environment() -> Environment {
@@ -49,6 +49,6 @@ impl Graph {
         };
         let tensors: Vec<Tensor> = inputs.iter().map(tensor).collect();
         let named: Vec<_> = inputs.iter().map(|(name, _)| *name).zip(&tensors).collect();
-        self.0.run(&named)?.into_iter().map(|(name, value)| Ok((name, value.into_f32()?))).collect()
+        self.0.run(&named, &Cancel::new())?.into_iter().map(|(name, value)| Ok((name, value.into_f32()?))).collect()
     }
 }

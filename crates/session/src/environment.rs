@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use tileforge_contract::Provider;
 
 use crate::error::{Error, Result};
+use crate::native::LargeBlocksReturn;
 use crate::onnxruntime::Library;
 use crate::provider::{self, Probe};
 
@@ -18,18 +19,34 @@ pub struct Environment {
     library: &'static Library,
     probe: Arc<OnceLock<Probe>>,
     cache: Option<Arc<Path>>,
+    returns_large_blocks: bool,
 }
 
 impl Environment {
     /// An environment without a cache, which probes this machine's devices on first use.
     pub fn new(library: &'static Library) -> Self {
-        Self { library, probe: Arc::default(), cache: None }
+        Self { library, probe: Arc::default(), cache: None, returns_large_blocks: false }
     }
 
     /// The same with a cache folder, or none, for what can be made again: compiled graphs, measurements, calibration.
     #[must_use]
     pub fn with_cache(self, folder: impl Into<Option<PathBuf>>) -> Self {
         Self { cache: folder.into().map(Into::into), ..self }
+    }
+
+    /// The same; and while a session is opened, memory that ONNX Runtime frees goes back to the system at once, so that
+    /// opening takes little more than the weights need.
+    ///
+    /// With glibc this changes settings of the whole process's allocator (`mallopt`), so a program asks for it and a
+    /// library does not.
+    #[must_use]
+    pub fn returning_large_blocks(self) -> Self {
+        Self { returns_large_blocks: true, ..self }
+    }
+
+    /// What [`Environment::returning_large_blocks`] asks for, as long as the value lives.
+    pub(crate) fn large_blocks_return(&self) -> Option<LargeBlocksReturn> {
+        self.returns_large_blocks.then(LargeBlocksReturn::new)
     }
 
     /// The same with these devices instead of this machine's.

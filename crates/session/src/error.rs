@@ -66,6 +66,9 @@ pub enum Error {
         /// ONNX Runtime's message.
         message: String,
     },
+    /// The caller's [`Cancel`](crate::Cancel) ended the run.
+    #[error("cancelled")]
+    Cancelled,
     /// A tensor is not what the graph expects.
     #[error("{}: {tensor}: expected {expected}, found {found}", path.display())]
     Tensor {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -28,8 +29,10 @@ pub struct Ladder {
     streams: usize,
     /// The providers that are left, the best first.
     rungs: Mutex<VecDeque<Provider>>,
-    /// How long opening the sessions took; locked while one is being opened.
-    opening: Mutex<Duration>,
+    /// Locked while a session is being opened. Nothing else waits for that.
+    opening: Mutex<()>,
+    /// Nanoseconds that opening the sessions took.
+    open_time: AtomicU64,
 }
 
 /// Where the sessions of a task run.
@@ -72,7 +75,7 @@ impl Ladder {
         if placement.session.strict {
             rungs.truncate(1);
         }
-        let (rungs, opening) = (Mutex::new(rungs), Mutex::default());
+        let rungs = Mutex::new(rungs);
         Ok(Self {
             engine: engine.clone(),
             placement,
@@ -80,7 +83,8 @@ impl Ladder {
             verdict,
             streams,
             rungs,
-            opening,
+            opening: Mutex::default(),
+            open_time: AtomicU64::default(),
         })
     }
 
@@ -122,7 +126,8 @@ impl Ladder {
 
     /// Where sessions run, and how long opening all sessions so far took.
     pub fn placed(&self) -> Placed<'_> {
-        Placed { verdict: self.verdict(), provider: self.provider(), opening: *self.opening.lock() }
+        let opening = Duration::from_nanos(self.open_time.load(Ordering::Relaxed));
+        Placed { verdict: self.verdict(), provider: self.provider(), opening }
     }
 
     /// Opens a session for one of the engine's graphs, for stream number `stream`.
@@ -131,7 +136,7 @@ impl Ladder {
     /// Those of [`Session::open`], for the last provider that is left.
     pub fn session(&self, graph: &Graph, stream: usize) -> Result<Session> {
         // One at a time: opening uses every core, and a step down concerns all streams.
-        let mut opening = self.opening.lock();
+        let _opening = self.opening.lock();
         loop {
             let provider = self.provider();
             match self.open(graph, provider, stream) {
@@ -140,7 +145,12 @@ impl Ladder {
                     stepped_down(self.engine.manifest(), provider, self.provider(), &error);
                     warn_of_fp16(self.engine.manifest(), self.provider());
                 }
-                opened => return opened.inspect(|session| *opening += session.open_time()),
+                opened => {
+                    return opened.inspect(|session| {
+                        let nanoseconds = u64::try_from(session.open_time().as_nanos()).unwrap_or(u64::MAX);
+                        self.open_time.fetch_add(nanoseconds, Ordering::Relaxed);
+                    });
+                }
             }
         }
     }

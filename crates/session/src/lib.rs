@@ -11,7 +11,7 @@
 //! | [`additions`] | what this machine's GPUs have added to an engine |
 //! | [`compiled`] | graphs that TensorRT compiled for this GPU, kept for the next time |
 //! | [`Ladder`] | sessions on the best provider that takes an engine, and where those are [`Placed`] |
-//! | [`Session`] | a loaded graph, with its tensors: [`Tensor`], [`Buffer`], [`Bound`] |
+//! | [`Session`] | a loaded graph, with its tensors: [`Tensor`], [`Buffer`], [`Bound`]; [`Cancel`] ends a run |
 //! | [`selftest`] | known inputs and outputs, which show whether an engine computes correctly on this machine |
 
 /// The examples of the README are compiled with the tests.
@@ -21,8 +21,8 @@ struct Readme;
 
 pub mod additions;
 mod assigned;
-mod bound;
 mod buffer;
+mod cancel;
 pub mod choice;
 pub mod compiled;
 mod environment;
@@ -45,8 +45,8 @@ mod tensor;
 mod weights;
 
 pub use assigned::Assigned;
-pub use bound::Bound;
 pub use buffer::{Buffer, Buffers, Element};
+pub use cancel::Cancel;
 pub use environment::Environment;
 pub use error::{Error, Result};
 pub use fit::{Fit, Step, Verdict};
@@ -59,5 +59,5 @@ pub use plans::RUNTIME_CACHE_OPTION;
 pub use processors::{Processors, multiply_8_bits};
 pub use provider::{Gpu, Probe};
 pub use releases::{OtherRelease, Software, other_releases};
-pub use session::{Session, TensorInfo};
-pub use tensor::{Named, Tensor, safetensors_type};
+pub use session::{Bound, Session};
+pub use tensor::{Named, Tensor, TensorInfo, safetensors_type};

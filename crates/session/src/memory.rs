@@ -1,14 +1,15 @@
 //! How much memory this process can still get, and how much it has used.
 
+mod control_groups;
+
 use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Bytes of memory that this process can still get, if the system says so: what the machine can give, within the limit
-/// of its address space (`ulimit -v`).
+/// Bytes of memory that this process can still get, if the system says so: what the machine can give, within the limits
+/// of its control groups (containers, `systemd`'s `MemoryMax`) and of its address space (`ulimit -v`).
 pub fn available_memory() -> Option<u64> {
-    let allowed = allowed();
-    machine().map(|bytes| bytes.min(allowed.unwrap_or(u64::MAX))).or(allowed)
+    [machine(), control_groups::left(), address_space()].into_iter().flatten().min()
 }
 
 /// The most memory that this process has had at once, in bytes, where the system tells.
@@ -30,7 +31,7 @@ fn entry(text: &str, name: &str) -> Option<u64> {
 }
 
 /// What is left of the limit on the address space, if there is one.
-fn allowed() -> Option<u64> {
+fn address_space() -> Option<u64> {
     let limit = getrlimit(Resource::As).current?;
     // The first number of proc_pid_statm(5): pages of address space.
     let statistics = fs::read_to_string("/proc/self/statm").ok()?;

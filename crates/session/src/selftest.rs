@@ -10,6 +10,7 @@ use serde::Serialize;
 use tileforge_contract::DataType;
 use tileforge_engine::Engine;
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::tensor::{Named, Tensor, safetensors_type};
@@ -91,7 +92,7 @@ pub fn verify(engine: &Engine, session: &mut Session) -> Result<Report> {
         tensors.iter().filter_map(move |(name, tensor): &(String, Tensor)| Some((name.strip_prefix(prefix)?, tensor)))
     };
     let inputs: Vec<_> = with_prefix(INPUT).collect();
-    let outputs = session.run(&inputs)?;
+    let outputs = session.run(&inputs, &Cancel::new())?;
 
     let mut errors = Errors::default();
     for (name, expected) in with_prefix(EXPECTED) {

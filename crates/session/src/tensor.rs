@@ -10,6 +10,25 @@ use crate::error::{Error, Result};
 /// Tensors by name.
 pub type Named = Vec<(String, Tensor)>;
 
+/// One input or output of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Its name in the graph.
+    pub name: String,
+    /// The type of its elements; `None` if it is not a tensor of numbers.
+    pub data_type: Option<DataType>,
+    /// Its dimensions; `None` where the graph leaves a length open.
+    pub shape: Vec<Option<usize>>,
+}
+
+impl TensorInfo {
+    /// Whether a tensor of this shape can be it.
+    pub(crate) fn allows(&self, shape: &[usize]) -> bool {
+        let fits = |(length, expected): (&usize, &Option<usize>)| expected.is_none_or(|expected| expected == *length);
+        shape.len() == self.shape.len() && shape.iter().zip(&self.shape).all(fits)
+    }
+}
+
 /// A dense tensor in row-major order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tensor {

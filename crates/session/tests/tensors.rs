@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tileforge_contract::{Axis, Contract, DataType, Meaning, ReceptiveField, Task, TensorSpec};
 use tileforge_graph::{Model, Node, Opset, Port, TensorType, WeightStorage};
 use tileforge_session::onnxruntime::{self, Search};
-use tileforge_session::{Environment, Error, Session, SessionOptions, Tensor};
+use tileforge_session::{Cancel, Environment, Error, Session, SessionOptions, Tensor};
 
 fn environment() -> Environment {
     Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap())
@@ -67,14 +67,14 @@ fn int64_stays_int64() {
     let mut session = open(&environment(), &tokens(&folder));
     // No float of 64 bits has these.
     let (x, y) = (i64s([(1 << 53) + 1, -7, i64::MAX - 1]), i64s([0, 0, 1]));
-    let outputs = session.run(&[("x", &x), ("y", &y)]).unwrap();
+    let outputs = session.run(&[("x", &x), ("y", &y)], &Cancel::new()).unwrap();
     assert_eq!(outputs, [("sum".to_owned(), i64s([(1 << 53) + 1, -7, i64::MAX]))]);
 
     let floats = Tensor::from(ArrayD::<f32>::zeros(IxDyn(&[1, 3])));
-    let error = session.run(&[("x", &floats), ("y", &y)]).unwrap_err();
+    let error = session.run(&[("x", &floats), ("y", &y)], &Cancel::new()).unwrap_err();
     assert!(matches!(&error, Error::Tensor { tensor, .. } if tensor == "x"), "{error}");
     assert!(error.to_string().contains("expected i64 [1, 3], found f32 [1, 3]"), "{error}");
-    let error = session.run(&[("z", &y)]).unwrap_err().to_string();
+    let error = session.run(&[("z", &y)], &Cancel::new()).unwrap_err().to_string();
     assert!(error.contains("expected one of the inputs x, y, found no such input"), "{error}");
 }
 
@@ -88,13 +88,13 @@ fn runs_go_from_buffers_into_buffers() {
     for round in 1..4 {
         x.as_mut_slice::<i64>().unwrap().copy_from_slice(&[round, 2, 3]);
         y.as_mut_slice::<i64>().unwrap().copy_from_slice(&[10, 20, i64::MAX - 3]);
-        session.run_into(&[("x", &x), ("y", &y)], &mut [("sum", &mut sum)]).unwrap();
+        session.run_into(&[("x", &x), ("y", &y)], &mut [("sum", &mut sum)], &Cancel::new()).unwrap();
         assert_eq!(sum.as_slice::<i64>().unwrap(), [10 + round, 22, i64::MAX]);
     }
     assert!(matches!(sum.as_slice::<f32>(), Err(Error::ElementType { .. })));
     let short = buffers.zeros(DataType::I64, &[1, 2]).unwrap();
     assert!(matches!(
-        session.run_into(&[("x", &short), ("y", &y)], &mut [("sum", &mut sum)]),
+        session.run_into(&[("x", &short), ("y", &y)], &mut [("sum", &mut sum)], &Cancel::new()),
         Err(Error::Tensor { .. })
     ));
 }
@@ -102,7 +102,7 @@ fn runs_go_from_buffers_into_buffers() {
 #[test]
 fn a_carried_output_is_the_input_of_the_next_run() {
     let folder = tempfile::tempdir().unwrap();
-    let mut session = open(&environment(), &running_sum(&folder));
+    let session = open(&environment(), &running_sum(&folder));
     let axes = || [Axis::Batch, Axis::Channels(3)];
     let contract = Contract {
         task: Task::Upscale,
@@ -125,10 +125,10 @@ fn a_carried_output_is_the_input_of_the_next_run() {
     for round in 1..5 {
         x.as_mut_slice::<f32>().unwrap().copy_from_slice(&[1.0, 10.0, -1.0]);
         one.write("x", &x).unwrap();
-        session.run_bound(&mut one).unwrap();
+        one.run(&Cancel::new()).unwrap();
         x.as_mut_slice::<f32>().unwrap().fill(0.5);
         other.write("x", &x).unwrap();
-        session.run_bound(&mut other).unwrap();
+        other.run(&Cancel::new()).unwrap();
         for output in ["y", "next_state"] {
             let sum = round as f32;
             one.read(output, &mut read).unwrap();
@@ -140,7 +140,7 @@ fn a_carried_output_is_the_input_of_the_next_run() {
     // A state can be set, as for a new sequence.
     let zeros = make();
     one.write("state", &zeros).unwrap();
-    session.run_bound(&mut one).unwrap();
+    one.run(&Cancel::new()).unwrap();
     one.read("y", &mut read).unwrap();
     assert_eq!(read.as_slice::<f32>().unwrap(), [1.0, 10.0, -1.0]);
 
@@ -168,7 +168,7 @@ fn two_environments_live_in_one_process() {
     let tensors = (i64s([1, 2, 3]), i64s([4, 5, 6]));
     let mut sessions = [open(&one, &path), open(&other, &path)];
     for session in &mut sessions {
-        let outputs = session.run(&[("x", &tensors.0), ("y", &tensors.1)]).unwrap();
+        let outputs = session.run(&[("x", &tensors.0), ("y", &tensors.1)], &Cancel::new()).unwrap();
         assert_eq!(outputs[0].1, i64s([5, 7, 9]));
     }
     assert!(!folder.path().join("one").exists(), "what runs on the CPU leaves nothing behind");

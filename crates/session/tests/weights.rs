@@ -10,7 +10,7 @@ use ndarray::{ArrayD, IxDyn};
 use tileforge_engine::Engine;
 use tileforge_graph::{Attribute, DataType, Model, Weight, WeightStorage};
 use tileforge_session::onnxruntime::{self, Search};
-use tileforge_session::{Environment, Ladder, Placement, Session, Tensor};
+use tileforge_session::{Cancel, Environment, Ladder, Placement, Session, Tensor};
 
 const SHAPE: [usize; 4] = [1, 1, 8, 8];
 const CHANNELS: usize = 512;
@@ -57,7 +57,8 @@ fn status(key: &str) -> u64 {
 
 /// A session of the engine, and by how much the memory of this process grew at most while it was opened.
 fn opened(engine: &Engine) -> (Session, u64) {
-    let environment = Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap());
+    let library = onnxruntime::load(&Search::AroundExecutable).unwrap();
+    let environment = Environment::new(library).returning_large_blocks();
     let ladder = Ladder::new(&environment, engine, Placement::default()).unwrap();
     // From here on, the peak is that of what follows (proc_pid_clear_refs(5)).
     fs::write("/proc/self/clear_refs", "5").unwrap();
@@ -76,7 +77,7 @@ fn a_session_holds_its_weights_once_and_computes_the_same_when_their_file_has_no
     assert!(status("RssFile") < weights, "the digest keeps no weights in memory");
     let input = Tensor::from(picture);
     let (mut session, grew) = opened(&engine);
-    let by_file = session.run(&[("input", &input)]).unwrap();
+    let by_file = session.run(&[("input", &input)], &Cancel::new()).unwrap();
     drop(session);
     // In the order of the kernels, with a layer's weights on their way. It is three times as much with the file's pages
     // and two copies.
@@ -84,7 +85,7 @@ fn a_session_holds_its_weights_once_and_computes_the_same_when_their_file_has_no
     // The engine is gone, and its files are still open.
     folder.close().unwrap();
     let (mut session, _) = opened(&engine);
-    let from_memory = session.run(&[("input", &input)]).unwrap();
+    let from_memory = session.run(&[("input", &input)], &Cancel::new()).unwrap();
     assert!(by_file == from_memory);
     let [(_, Tensor::F32(values))] = by_file.as_slice() else { panic!("{by_file:?}") };
     assert!(values.iter().all(|value| value.is_finite()) && values.iter().any(|value| value.abs() > 1e-3), "{values}");

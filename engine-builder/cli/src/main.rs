@@ -242,7 +242,7 @@ impl Libraries {
     fn environment(&self) -> Result<Environment, Failure> {
         let variable = env::var_os("ORT_DYLIB_PATH").map(PathBuf::from);
         let search = Search::first_named([("--ort-lib", self.onnxruntime.clone()), ("ORT_DYLIB_PATH", variable)]);
-        Ok(Environment::new(onnxruntime::load(&search)?).with_cache(cache_folder()))
+        Ok(Environment::new(onnxruntime::load(&search)?).with_cache(cache_folder()).returning_large_blocks())
     }
 
     /// How this program starts itself to build one plan, and with which library.

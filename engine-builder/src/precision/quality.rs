@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use tileforge_contract::Provider;
 use tileforge_graph::rewrite::rounding_to;
 use tileforge_graph::{DataType, Model};
-use tileforge_session::{Environment, OptimisationLevel, Session, SessionOptions};
+use tileforge_session::{Cancel, Environment, OptimisationLevel, Session, SessionOptions};
 
 /// What one layer costs: the quality of the whole graph with this layer alone in the low precision.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -77,7 +77,7 @@ impl<'a> Trial<'a> {
         let plain = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
         let mut session = Session::open(job.environment, file, &plain)?;
         let mut judged = |sample: Sample| {
-            let reference = session.run(&views(&sample))?;
+            let reference = session.run(&views(&sample), &Cancel::new())?;
             ran();
             Ok::<_, Error>(Judged { sample, reference })
         };
@@ -105,7 +105,7 @@ impl<'a> Trial<'a> {
         let mut session = Session::open(self.environment, file, &SessionOptions::default())?;
         let judged: Vec<&Judged> = [&self.known].into_iter().chain(&self.others).collect();
         let run = |judged: &&Judged| {
-            let outputs = session.run(&views(&judged.sample))?;
+            let outputs = session.run(&views(&judged.sample), &Cancel::new())?;
             ran();
             Ok(outputs)
         };

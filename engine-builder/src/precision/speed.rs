@@ -6,7 +6,7 @@ use crate::samples::{Sample, views};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tileforge_graph::Model;
-use tileforge_session::{Session, SessionOptions};
+use tileforge_session::{Cancel, Session, SessionOptions};
 
 /// Timed runs of each graph, at least and at most.
 const TIMED_RUNS: std::ops::RangeInclusive<usize> = 3..=9;
@@ -45,7 +45,7 @@ pub(crate) fn speed_ratios(job: &Job<'_>, others: &[&Path], file: &Path, sample:
         }
         for (session, fastest) in sessions.iter_mut().zip(&mut fastest) {
             let started = Instant::now();
-            session.run(&views(sample))?;
+            session.run(&views(sample), &Cancel::new())?;
             if run > 0 {
                 *fastest = (*fastest).min(started.elapsed());
             }

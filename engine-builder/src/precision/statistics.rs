@@ -15,7 +15,7 @@ use tileforge_engine::digest::{hexadecimal, sha256_file};
 use tileforge_files::{TEXT_MAXIMUM_BYTES, unfinished};
 use tileforge_graph::WeightStorage;
 use tileforge_graph::rewrite::{kept_bytes, segments};
-use tileforge_session::{Environment, Session, SessionOptions, Tensor};
+use tileforge_session::{Cancel, Environment, Session, SessionOptions, Tensor};
 
 /// Bytes of the values that one run computes.
 const BYTES_AT_ONCE: usize = 128 << 20;
@@ -84,7 +84,7 @@ fn measure(
                 let ports = segment.model.inputs.iter();
                 let inputs: Vec<_> =
                     ports.filter_map(|port| Some((port.name.as_str(), values.get(&port.name)?))).collect();
-                for (name, made) in session.run(&inputs)? {
+                for (name, made) in session.run(&inputs, &Cancel::new())? {
                     add(&mut statistics, &name, &made);
                     if segment.kept.contains(&name) {
                         values.insert(name, made);

@@ -11,7 +11,7 @@ use tileforge_contract::Precision;
 use tileforge_contract::Provider;
 use tileforge_graph::rewrite::Scheme;
 use tileforge_graph::{Attribute, ConvOptions, DataType, Model, Node, TensorType, Trace, Weight, WeightStorage, save};
-use tileforge_session::{Session, SessionOptions, Tensor};
+use tileforge_session::{Cancel, Session, SessionOptions, Tensor};
 
 pub(super) const LAYERS: [&str; 4] = ["enter", "grow", "shrink", "leave"];
 
@@ -336,7 +336,7 @@ fn run(model: &Model) -> ndarray::ArrayD<f32> {
     let dims = model.inputs[0].ty.fixed_dims().unwrap();
     let values = (0..dims.iter().product()).map(|at: usize| ((at * 37) % 101) as f32 / 50.0 - 1.0).collect();
     let values: Tensor = ndarray::ArrayD::from_shape_vec(dims, values).unwrap().into();
-    session.run(&[(&model.inputs[0].name, &values)]).unwrap().remove(0).1.into_f32().unwrap()
+    session.run(&[(&model.inputs[0].name, &values)], &Cancel::new()).unwrap().remove(0).1.into_f32().unwrap()
 }
 
 #[test]

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use ndarray::ArrayD;
     use tileforge_graph::{Attribute, Dim, Opset, Port, TensorType, Weight, WeightStorage, save};
-    use tileforge_session::{Session, SessionOptions, Tensor};
+    use tileforge_session::{Cancel, Session, SessionOptions, Tensor};
 
     const BATCH: usize = 2;
     const HEADS: usize = 3;
@@ -124,7 +124,7 @@ mod tests {
             })
             .collect();
         let inputs: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        session.run(&inputs).unwrap().remove(0).1.into_f32().unwrap()
+        session.run(&inputs, &Cancel::new()).unwrap().remove(0).1.into_f32().unwrap()
     }
 
     fn written(model: &Model) -> Model {

@@ -151,7 +151,7 @@ fn run(mut cli: Cli) -> CommandResult {
 fn environment(ort_lib: Option<PathBuf>) -> Result<Environment> {
     let variable = env::var_os("ORT_DYLIB_PATH").map(PathBuf::from);
     let search = Search::first_named([("--ort-lib", ort_lib), ("ORT_DYLIB_PATH", variable)]);
-    Ok(Environment::new(onnxruntime::load(&search)?).with_cache(terminal::cache_folder()))
+    Ok(Environment::new(onnxruntime::load(&search)?).with_cache(terminal::cache_folder()).returning_large_blocks())
 }
 
 #[cfg(test)]

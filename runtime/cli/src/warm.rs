@@ -8,7 +8,7 @@ use tileforge_contract::Provider;
 use tileforge_engine::{Bundle, extend};
 use tileforge_files::outputs;
 use tileforge_runtime::Result;
-use tileforge_session::{Environment, Ladder, Placement, additions};
+use tileforge_session::{Cancel, Environment, Ladder, Placement, additions};
 use tileforge_terminal::{Progress, Unit, print, print_json};
 
 use super::chosen::{Chosen, Placing};
@@ -80,9 +80,9 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         let ladder = Ladder::new(&environment, engine, placement)?;
         for graph in &engine.manifest().graphs {
             let started = Instant::now();
-            let mut session = ladder.session(graph, 0)?;
+            let session = ladder.session(graph, 0)?;
             let mut bound = session.bind_graph(&engine.manifest().contract, graph)?;
-            session.run_bound(&mut bound)?;
+            bound.run(&Cancel::new())?;
             let seconds = started.elapsed().as_secs_f64();
             let (graph, part) = (graph.file.clone(), part.map(str::to_owned));
             warmed.push(Warmed { part, graph, device, provider: session.provider(), seconds });

@@ -7,7 +7,7 @@ use tileforge_contract::{Contract, DataType};
 use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_image::tile::{Blend, Overlap, TilePlan};
-use tileforge_session::{Assigned, Bound, Buffer, Environment, Placed, Placement, Session};
+use tileforge_session::{Assigned, Bound, Buffer, Cancel, Environment, Placed, Placement, Session};
 
 use super::chunks::{Chunk, Cut};
 use super::interface::{Direction, Interface};
@@ -67,7 +67,7 @@ pub(crate) struct Watch<'w> {
     /// When the work began.
     pub(crate) began: Instant,
     /// Whether to stop.
-    pub(crate) stopped: &'w dyn Fn() -> bool,
+    pub(crate) cancel: &'w Cancel,
     /// Gets the chunks that are done, and all.
     pub(crate) progress: &'w dyn Fn(u64, u64),
 }
@@ -237,20 +237,14 @@ struct Runs {
 
 impl Runs {
     fn new(session: &Session, contract: &Contract, interface: &Interface) -> Result<Self> {
-        let buffers = session.buffers()?;
-        let buffer = |name: &str| -> Result<Buffer> {
-            let info = session.inputs().iter().chain(session.outputs()).find(|info| info.name == name);
-            let shape = info.and_then(|info| info.shape.iter().copied().collect::<Option<Vec<usize>>>());
-            Ok(buffers.zeros(DataType::F32, &shape.ok_or_else(|| Error::internal("autoencoder"))?)?)
-        };
-        let (input, output) = (buffer(&interface.input)?, buffer(&interface.output)?);
+        let (input, output) = (session.buffer(&interface.input)?, session.buffer(&interface.output)?);
         Ok(Self { bound: session.bind_contract(contract)?, input, output })
     }
 
-    fn run(&mut self, session: &mut Session, interface: &Interface) -> Result<Duration> {
+    fn run(&mut self, interface: &Interface, cancel: &Cancel) -> Result<Duration> {
         self.bound.write(&interface.input, &self.input)?;
         let started = Instant::now();
-        session.run_bound(&mut self.bound)?;
+        self.bound.run(cancel)?;
         let took = started.elapsed();
         self.bound.read(&interface.output, &mut self.output)?;
         Ok(took)
@@ -272,7 +266,14 @@ impl Coding<'_, '_> {
 
     /// Runs one chunk of the whole picture: `planes` are `[channels, frames, height, width]` of the size that goes in,
     /// and the result is `[planes, frames, height, width]` of the size that comes out. Chunks come in their order.
-    pub(super) fn run(&mut self, number: usize, chunk: &Chunk, planes: &[f32], size: Size) -> Result<Vec<f32>> {
+    pub(super) fn run(
+        &mut self,
+        number: usize,
+        chunk: &Chunk,
+        planes: &[f32],
+        size: Size,
+        cancel: &Cancel,
+    ) -> Result<Vec<f32>> {
         let interface = &self.coder.interface;
         let factor = interface.factor;
         let encodes = interface.direction == Direction::Encode;
@@ -286,7 +287,7 @@ impl Coding<'_, '_> {
                 let session = self.sections.first.session(self.first)?;
                 let mut runs = Runs::new(session, self.coder.first.contract(), interface)?;
                 cut(planes, size, x, y, part, runs.input.as_mut_slice()?);
-                self.run_time += runs.run(session, interface)?;
+                self.run_time += runs.run(interface, cancel)?;
                 self.tiling.add(tile, runs.output.as_slice()?, &mut canvas);
                 if let (Some(sessions), Some(graph), Some(next)) =
                     (&self.coder.next, self.next, &mut self.sections.next)
@@ -296,12 +297,9 @@ impl Coding<'_, '_> {
                     self.bound.push(later);
                 }
             } else {
-                let (Some(graph), Some(next)) = (self.next, &mut self.sections.next) else {
-                    return Err(Error::internal("autoencoder"));
-                };
                 let runs = self.bound.get_mut(index).ok_or_else(|| Error::internal("autoencoder"))?;
                 cut(planes, size, x, y, part, runs.input.as_mut_slice()?);
-                self.run_time += runs.run(next.session(graph)?, interface)?;
+                self.run_time += runs.run(interface, cancel)?;
                 self.tiling.add(tile, runs.output.as_slice()?, &mut canvas);
             }
         }

@@ -78,8 +78,8 @@ impl Decoder {
         request: DecodeRequest,
         reply: &Reply<Statistics>,
     ) -> Result<Statistics> {
-        let (stopped, progress) = (|| reply.is_cancelled(), |done, total| reply.progress(done, total));
-        let watch = Watch { began: Instant::now(), stopped: &stopped, progress: &progress };
+        let progress = |done, total| reply.progress(done, total);
+        let watch = Watch { began: Instant::now(), cancel: reply.cancel(), progress: &progress };
         self.decode_latent(sections, &(request.open)()?, request.sink, watch)
     }
 
@@ -126,7 +126,7 @@ impl Decoder {
         let area = latent.size.pixels() as usize;
         let raw = |value: &f32| value / interface.scaling + interface.shift;
         for (number, chunk) in chunks.iter().enumerate() {
-            if (watch.stopped)() {
+            if watch.cancel.is_cancelled() {
                 return Err(Error::Cancelled);
             }
             // The last latent frame is repeated after the end.
@@ -137,7 +137,7 @@ impl Decoder {
                     planes.extend(latent.values[at..at + area].iter().map(raw));
                 }
             }
-            let made = coding.run(number, chunk, &planes, latent.size)?;
+            let made = coding.run(number, chunk, &planes, latent.size, watch.cancel)?;
             for frame in chunk.frames.clone().filter(|frame| *frame < frames) {
                 sink(self.frame(&made, frame - chunk.frames.start, chunk.frames.len(), whole, size)?)?;
             }

@@ -9,7 +9,7 @@ use tileforge_session::{Environment, Placed};
 use super::coder::{Coder, CodingOptions, Sections, Statistics, Watch, pixels_of};
 use super::interface::Direction;
 use super::latent::Latent;
-use crate::diffusion::random::{Noise, TorchCpu};
+use crate::random::{Noise, TorchCpu};
 use crate::error::{Error, Result};
 use crate::executor::{Intake, Reply, Task, serve_each};
 use crate::pixels::{Pixels, check_finite};
@@ -87,8 +87,8 @@ impl Encoder {
         request: EncodeRequest,
         reply: &Reply<(Latent, Statistics)>,
     ) -> Result<(Latent, Statistics)> {
-        let (stopped, progress) = (|| reply.is_cancelled(), |done, total| reply.progress(done, total));
-        let watch = Watch { began: Instant::now(), stopped: &stopped, progress: &progress };
+        let progress = |done, total| reply.progress(done, total);
+        let watch = Watch { began: Instant::now(), cancel: reply.cancel(), progress: &progress };
         let frames = (request.open)()?;
         let mut noise = match request.posterior {
             Posterior::Mean => None,
@@ -150,10 +150,10 @@ impl Encoder {
                         .copy_from_slice(&frame[channel * whole_area..][..whole_area]);
                 }
             }
-            if (watch.stopped)() {
+            if watch.cancel.is_cancelled() {
                 return Err(Error::Cancelled);
             }
-            stored.add(&coding.run(number, &chunk, &planes, whole)?, chunk.latents.len());
+            stored.add(&coding.run(number, &chunk, &planes, whole, watch.cancel)?, chunk.latents.len());
             number += 1;
             (watch.progress)(number as u64, number as u64 + u64::from(ahead.is_some()));
             if ahead.is_none() {

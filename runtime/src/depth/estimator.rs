@@ -7,7 +7,7 @@ use serde::Serialize;
 use tileforge_contract::ChannelOrder;
 use tileforge_engine::Engine;
 use tileforge_image::Size;
-use tileforge_session::{Assigned, Environment, Named, Placed, Placement, Tensor};
+use tileforge_session::{Assigned, Cancel, Environment, Named, Placed, Placement, Tensor};
 
 use super::estimate::{Estimate, Kind};
 use super::fitting::{Fitted, INPUT_SIZE, fit, network_size};
@@ -137,7 +137,7 @@ impl Estimator {
         self.sessions.streams()
     }
 
-    fn estimate(&self, worker: &mut Worker<'_>, request: Request) -> Result<Statistics> {
+    fn estimate(&self, worker: &mut Worker<'_>, request: Request, cancel: &Cancel) -> Result<Statistics> {
         let started = Instant::now();
         let Open { picture, map } = (request.open)()?;
         let size = picture.size;
@@ -149,7 +149,7 @@ impl Estimator {
         let session = worker.session(fitted.index)?;
         let run = Instant::now();
         let named: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        let outputs = session.run(&named)?;
+        let outputs = session.run(&named, cancel)?;
         let ran = Instant::now();
         let estimate = self.output(outputs, in_network, size)?;
         (request.write)(&estimate)?;
@@ -247,6 +247,8 @@ impl Task for Estimator {
 
     fn serve(&self, intake: &Intake<Self>) -> Result<()> {
         let begin = |stream| self.sessions.worker(stream);
-        serve_each(intake, self.sessions.streams(), begin, |worker, request, _| self.estimate(worker, request))
+        serve_each(intake, self.sessions.streams(), begin, |worker, request, reply| {
+            self.estimate(worker, request, reply.cancel())
+        })
     }
 }

@@ -5,13 +5,13 @@ use tileforge_image::Size;
 
 use super::error::Error;
 use super::open::Networks;
-use super::random::Noise;
 use super::request::{CutOff, Preview, Request, Resized, Text};
 use super::schedulers::{self, Config, Scheduler};
 use super::settings::{Fit, Kind, Settings};
 use super::source::Source;
 use super::texts::{TextEncoder, cut_off, pieces};
 use crate::error::Result;
+use crate::random::Noise;
 
 /// A request that was accepted, and how far its scheduler and its random numbers are.
 pub(super) struct Accepted {

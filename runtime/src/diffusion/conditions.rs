@@ -1,6 +1,7 @@
 //! What the network is conditioned on: texts, and numbers about the picture.
 
 use tileforge_image::Size;
+use tileforge_session::Cancel;
 
 use super::error::Error;
 use super::network::{Condition, Network};
@@ -28,10 +29,11 @@ pub(super) struct Conditions<'c> {
 
 impl Conditions<'_> {
     /// The rows of the network: all pictures without the prompt, if there is guidance, and then all with it.
-    pub(super) fn rows(&self, workers: &mut [Worker<'_>]) -> Result<Vec<Condition>> {
+    pub(super) fn rows(&self, workers: &mut [Worker<'_>], cancel: &Cancel) -> Result<Vec<Condition>> {
         let settings = self.settings;
-        let mut embedded =
-            |text: &str| -> Result<Embedded> { embed(self.encoders, workers, text, self.pieces, settings.reading()) };
+        let mut embedded = |text: &str| -> Result<Embedded> {
+            embed(self.encoders, workers, text, self.pieces, settings.reading(), cancel)
+        };
         let prompt = embedded(&settings.prompt)?;
         let negative = match &settings.negative_prompt {
             _ if !settings.is_guided() => None,

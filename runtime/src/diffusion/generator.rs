@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tileforge_engine::{Engine, Pipeline};
 use tileforge_image::Size;
-use tileforge_session::{Assigned, Environment, Placed, Placement};
+use tileforge_session::{Assigned, Cancel, Environment, Placed, Placement};
 
 use super::accepted::{Accepted, cut_off_of};
 use super::conditions::{Conditions, TIME_IDS_WITH_SCORE, check_texts};
@@ -156,7 +156,7 @@ impl Generator {
                 accepted.size
             );
         }
-        let conditions = timed(&mut seconds.text, || self.encode_prompt(open, &accepted))?;
+        let conditions = timed(&mut seconds.text, || self.encode_prompt(open, &accepted, reply.cancel()))?;
         reply.go_on()?;
         let prepare = || self.prepare_latents(open, &mut accepted, source, reply);
         let mut prepared = timed(&mut seconds.encode, prepare)?;
@@ -188,7 +188,7 @@ impl Generator {
     }
 
     /// What the network is conditioned on, one row for each of its batch.
-    fn encode_prompt(&self, open: &mut Open<'_>, accepted: &Accepted) -> Result<Vec<Condition>> {
+    fn encode_prompt(&self, open: &mut Open<'_>, accepted: &Accepted, cancel: &Cancel) -> Result<Vec<Condition>> {
         let conditions = Conditions {
             settings: &accepted.settings,
             encoders: &self.networks.texts,
@@ -197,7 +197,7 @@ impl Generator {
             time_ids: self.networks.network.time_ids(),
             size: accepted.size,
         };
-        let rows = conditions.rows(&mut open.texts)?;
+        let rows = conditions.rows(&mut open.texts, cancel)?;
         if self.low_memory {
             open.close_texts();
         }
@@ -216,7 +216,7 @@ impl Generator {
             accepted,
             channels: self.networks.network.channels,
             encoder: self.networks.encoder.as_ref().zip(open.encoder.as_mut()),
-            stopped: &|| reply.is_cancelled(),
+            cancel: reply.cancel(),
         };
         let prepared = preparation.prepare(source)?;
         if self.low_memory {
@@ -246,7 +246,7 @@ impl Generator {
             let done = evaluations.len() + 1;
             let input = accepted.scheduler.model_input(sample).map_err(Error::Scheduler)?;
             let step = Step { settings: &accepted.settings, timestep: timestep as f32, input: &input, extra };
-            let prediction = step.predicted(&mut steps, &mut open.network)?;
+            let prediction = step.predicted(&mut steps, &mut open.network, reply.cancel())?;
             if prediction.iter().any(|value| !value.is_finite()) {
                 return Err(Error::NotFinite { step: done }.into());
             }
@@ -331,8 +331,7 @@ impl Generator {
     /// The picture of a latent, and the tiles that it was decoded in.
     fn decoded(&self, sections: &mut Sections<'_>, latent: &Latent, reply: &Reply<Generated>) -> Result<(Pixels, u64)> {
         let mut picture = None;
-        let (stopped, progress) = (|| reply.is_cancelled(), |_, _| ());
-        let watch = Watch { began: Instant::now(), stopped: &stopped, progress: &progress };
+        let watch = Watch { began: Instant::now(), cancel: reply.cancel(), progress: &|_, _| () };
         let keep = |pixels| {
             picture = Some(pixels);
             Ok(())

@@ -1,5 +1,7 @@
 //! The prediction of a step, and how those with and without the text become one.
 
+use tileforge_session::Cancel;
+
 use super::network::Steps;
 use super::settings::Settings;
 use crate::error::Result;
@@ -17,11 +19,16 @@ pub(super) struct Step<'s> {
 
 impl Step<'_> {
     /// The network's prediction for all pictures, guided if that is asked for.
-    pub(super) fn predicted(&self, steps: &mut Steps<'_>, worker: &mut Worker<'_>) -> Result<Vec<f32>> {
+    pub(super) fn predicted(
+        &self,
+        steps: &mut Steps<'_>,
+        worker: &mut Worker<'_>,
+        cancel: &Cancel,
+    ) -> Result<Vec<f32>> {
         let count = self.settings.count;
         let length = self.input.len() / count;
         let row = |row: usize| vec![&self.input[row % count * length..][..length], self.extra];
-        let rows = steps.run(worker, self.timestep, row)?;
+        let rows = steps.run(worker, self.timestep, row, cancel)?;
         if !self.settings.is_guided() {
             return Ok(rows.concat());
         }

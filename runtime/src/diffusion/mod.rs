@@ -2,7 +2,6 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`random`] | PyTorch's normal numbers on the CPU and on CUDA |
 //! | [`schedulers`] | from noise to a picture in steps, as diffusers does it |
 //! | [`prompt`] | how much each part of a text counts, as users write it |
 //! | [`tokenizer`] | texts to tokens, as transformers does it |
@@ -25,7 +24,6 @@ mod guidance;
 mod network;
 mod open;
 pub mod prompt;
-pub mod random;
 mod request;
 pub mod schedulers;
 mod settings;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use tileforge_contract::{Axis, Contract, DataType, Embedding, Meaning, TensorSpec};
 use tileforge_engine::Engine;
 use tileforge_image::Size;
-use tileforge_session::{Bound, Buffer, Environment, Placement, Session};
+use tileforge_session::{Bound, Buffer, Cancel, Environment, Placement, Session};
 
 use super::error::Error;
 use crate::error::{Error as RuntimeError, Result};
@@ -192,25 +192,13 @@ struct Tensors {
 impl Tensors {
     fn new(session: &Session, contract: &Contract, network: &Network) -> Result<Self> {
         let bound = session.bind_contract(contract)?;
-        let buffer = |name: &str| host_buffer(session, name);
         Ok(Self {
-            sample: buffer(&network.sample)?,
-            timestep: buffer(&network.timestep)?,
-            output: buffer(&network.output)?,
+            sample: session.buffer(&network.sample)?,
+            timestep: session.buffer(&network.timestep)?,
+            output: session.buffer(&network.output)?,
             bound,
             holds: None,
         })
-    }
-}
-
-/// A buffer of zeros in this machine's memory for a tensor of a session.
-fn host_buffer(session: &Session, name: &str) -> Result<Buffer> {
-    let info = session.inputs().iter().chain(session.outputs()).find(|info| info.name == name);
-    let shape = info.and_then(|info| info.shape.iter().copied().collect::<Option<Vec<usize>>>());
-    let data_type = info.and_then(|info| info.data_type);
-    match (shape, data_type) {
-        (Some(shape), Some(DataType::F32)) => Ok(session.buffers()?.zeros(DataType::F32, &shape)?),
-        _ => Err(RuntimeError::internal("unet")),
     }
 }
 
@@ -221,6 +209,7 @@ impl Steps<'_> {
         worker: &mut Worker<'_>,
         timestep: f32,
         rows: impl Fn(usize) -> Vec<&'r [f32]>,
+        cancel: &Cancel,
     ) -> Result<Vec<Vec<f32>>> {
         let network = self.network;
         let mut predictions = Vec::with_capacity(self.conditions.len());
@@ -256,7 +245,7 @@ impl Steps<'_> {
             tensors.timestep.as_mut_slice::<f32>()?.fill(timestep);
             tensors.bound.write(&network.sample, &tensors.sample)?;
             tensors.bound.write(&network.timestep, &tensors.timestep)?;
-            session.run_bound(&mut tensors.bound)?;
+            tensors.bound.run(cancel)?;
             tensors.bound.read(&network.output, &mut tensors.output)?;
             let output = tensors.output.as_slice::<f32>()?;
             let length = output.len() / batch.max(1);
@@ -273,7 +262,7 @@ impl Steps<'_> {
 
 /// Copies the same tensor of each row of a batch to the device.
 fn write_rows<'r>(session: &Session, bound: &mut Bound, name: &str, row: impl Fn(usize) -> &'r Vec<f32>) -> Result<()> {
-    let mut buffer = host_buffer(session, name)?;
+    let mut buffer = session.buffer(name)?;
     let batch = buffer.shape().first().copied().unwrap_or(1);
     let values = buffer.as_mut_slice::<f32>()?;
     let length = values.len() / batch.max(1);

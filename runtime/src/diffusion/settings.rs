@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use tileforge_image::Size;
 
 use super::error::Error;
-use super::random::{Noise, Philox, TorchCpu};
 use super::texts::Reading;
+use crate::random::{Noise, Philox, TorchCpu};
 
 /// What a picture is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,6 +3,8 @@
 
 use std::time::Instant;
 
+use tileforge_session::Cancel;
+
 use super::accepted::Accepted;
 use super::error::Error;
 use super::request::Resized;
@@ -86,7 +88,7 @@ pub(super) struct Preparation<'b, 's> {
     pub(super) channels: [usize; 3],
     /// The autoencoder's first half, if the engine has it.
     pub(super) encoder: Option<(&'b Encoder, &'b mut Sections<'s>)>,
-    pub(super) stopped: &'b dyn Fn() -> bool,
+    pub(super) cancel: &'b Cancel,
 }
 
 impl Preparation<'_, '_> {
@@ -181,7 +183,7 @@ impl Preparation<'_, '_> {
         // Without an encoder, the source was refused.
         let (encoder, sections) = self.encoder.as_mut().ok_or_else(|| RuntimeError::internal("vae_encoder"))?;
         let progress = |_, _| ();
-        let watch = Watch { began: Instant::now(), stopped: self.stopped, progress: &progress };
+        let watch = Watch { began: Instant::now(), cancel: self.cancel, progress: &progress };
         let frames = Box::new(std::iter::once(Ok(picture)));
         let (latent, _) = encoder.encode_frames(sections, frames, Some(&mut *self.accepted.random), watch)?;
         check_latent("the encoder's", &latent, self.channels[0], self.accepted.latent_size)?;

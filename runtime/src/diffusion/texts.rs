@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ndarray::{ArrayD, IxDyn};
 use tileforge_contract::{Contract, Embedding, Meaning};
 use tileforge_engine::Engine;
-use tileforge_session::{Environment, Placement, Tensor};
+use tileforge_session::{Cancel, Environment, Placement, Tensor};
 
 use super::error::Error;
 use super::prompt;
@@ -125,13 +125,13 @@ impl TextEncoder {
     }
 
     /// Runs the encoder on one row of tokens. Weights change the states, but not the vector of the whole text.
-    fn run(&self, worker: &mut Worker<'_>, row: &Row) -> Result<(Vec<f32>, Option<Vec<f32>>)> {
+    fn run(&self, worker: &mut Worker<'_>, row: &Row, cancel: &Cancel) -> Result<(Vec<f32>, Option<Vec<f32>>)> {
         let fitting = self.sessions.graphs().iter().enumerate().filter(|(_, (_, sizes))| sizes.tokens == self.tokens);
         let smallest = fitting.min_by_key(|(_, (_, sizes))| sizes.batch);
         let (graph, (_, sizes)) = smallest.ok_or_else(|| RuntimeError::internal("text encoder"))?;
         let array = ArrayD::from_shape_vec(IxDyn(&[sizes.batch, self.tokens]), row.ids.repeat(sizes.batch));
         let tensor = Tensor::from(array.map_err(|_| RuntimeError::internal("text encoder"))?);
-        let outputs = worker.session(graph)?.run(&[(self.input.as_str(), &tensor)])?;
+        let outputs = worker.session(graph)?.run(&[(self.input.as_str(), &tensor)], cancel)?;
         let mut outputs: BTreeMap<String, Tensor> = outputs.into_iter().collect();
         // Of a batch of copies, the first is taken.
         let mut take = |name: &str| -> Result<Vec<f32>> {
@@ -208,6 +208,7 @@ pub(super) fn embed(
     text: &str,
     pieces: usize,
     reading: Reading,
+    cancel: &Cancel,
 ) -> Result<Embedded> {
     let width = encoders.iter().map(TextEncoder::width).sum();
     let tokens = encoders.first().map_or(0, TextEncoder::tokens);
@@ -218,7 +219,7 @@ pub(super) fn embed(
         let empty = encoder.rows("", reading)?.0;
         rows.extend(empty.iter().cycle().take(pieces.saturating_sub(rows.len())).cloned());
         for (number, row) in rows.iter().enumerate() {
-            let (made, whole) = encoder.run(worker, row)?;
+            let (made, whole) = encoder.run(worker, row, cancel)?;
             let places = states[number * tokens * width..].chunks_exact_mut(width);
             for (place, state) in places.zip(made.chunks_exact(encoder.width())) {
                 place[column..column + encoder.width()].copy_from_slice(state);

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use tileforge_session::Cancel;
 
-use super::cancel::Cancel;
 use super::failure::Failure;
 use crate::error::{Error, Result};
 
@@ -20,10 +20,8 @@ pub struct Progress {
 }
 
 struct Shared<O> {
-    /// Of this request alone.
-    own: Cancel,
-    /// Perhaps of other requests, too.
-    given: Cancel,
+    /// Of this request alone, and below the caller's, which may be that of other requests, too.
+    cancel: Cancel,
     state: Mutex<State<O>>,
     finished: Condvar,
 }
@@ -39,7 +37,7 @@ struct State<O> {
 pub(super) fn pair<O>(task: &'static str, given: &Cancel, failure: &Failure) -> (Reply<O>, Handle<O>) {
     let state = State { progress: Progress::default(), finished: false, result: None };
     let (state, finished) = (Mutex::new(state), Condvar::new());
-    let shared = Arc::new(Shared { own: Cancel::new(), given: given.clone(), state, finished });
+    let shared = Arc::new(Shared { cancel: given.child(), state, finished });
     (Reply { shared: shared.clone(), task, failure: failure.clone() }, Handle(shared))
 }
 
@@ -55,7 +53,7 @@ impl<O> std::fmt::Debug for Handle<O> {
 impl<O> Handle<O> {
     /// Ends the request, and no other one, with [`Error::Cancelled`], unless it is finished before that is noticed.
     pub fn cancel(&self) {
-        self.0.own.cancel();
+        self.0.cancel.cancel();
     }
 
     /// How far it has come.
@@ -111,7 +109,12 @@ impl<O> std::fmt::Debug for Reply<O> {
 impl<O> Reply<O> {
     /// The caller wants the request no more.
     pub fn is_cancelled(&self) -> bool {
-        self.shared.own.is_cancelled() || self.shared.given.is_cancelled()
+        self.shared.cancel.is_cancelled()
+    }
+
+    /// What ends the request's runs when the caller wants it no more.
+    pub fn cancel(&self) -> &Cancel {
+        &self.shared.cancel
     }
 
     /// Whether to go on with the request.

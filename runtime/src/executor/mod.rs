@@ -5,7 +5,6 @@
 //! fails or is cancelled ends itself alone. A panic in one of the task's threads ends the task: what is on its way and
 //! what comes later gets an error that names the stage.
 
-mod cancel;
 mod each;
 mod failure;
 mod handle;
@@ -19,11 +18,11 @@ use std::time::Duration;
 use crossbeam_channel::{SendTimeoutError, Sender, TrySendError, bounded};
 use parking_lot::Mutex;
 
-pub use cancel::Cancel;
 pub(crate) use each::serve_each;
 pub(crate) use failure::{Closed, Failure, StageResult};
 pub use handle::{Handle, Progress, Reply};
 pub use intake::{Intake, Job, Next};
+pub use tileforge_session::Cancel;
 
 use crate::error::{Error, Result};
 

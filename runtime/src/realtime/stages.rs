@@ -6,7 +6,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use tileforge_contract::DataType;
 use tileforge_image::{Limits, RowSink, Size};
-use tileforge_session::{Bound, Buffer, Session};
+use tileforge_session::{Assigned, Bound, Buffer, Cancel, Session};
 
 use super::interface::Interface;
 use super::pace::{Pace, Schedule};
@@ -83,7 +83,7 @@ pub(super) fn play(
         p50_ms: percentile(&counts.milliseconds, 0.5),
         p95_ms: percentile(&counts.milliseconds, 0.95),
         p99_ms: percentile(&counts.milliseconds, 0.99),
-        assigned: network.session.assigned().to_vec(),
+        assigned: network.assigned,
         seconds,
     })
 }
@@ -144,7 +144,7 @@ fn run_all(
             None
         } else {
             let began = Instant::now();
-            let shown = network.show(&frame)?;
+            let shown = network.show(&frame, reply.cancel())?;
             counts.milliseconds.push(began.elapsed().as_secs_f64() * 1e3);
             counts.late += u64::from(schedule.is_some_and(|schedule| schedule.is_late(number, Instant::now())));
             Some(shown)
@@ -159,8 +159,9 @@ fn run_all(
 
 /// A session with its tensors on the device, for one stream.
 pub(super) struct Network<'n> {
-    session: &'n mut Session,
     bound: Bound,
+    /// Who runs its nodes.
+    assigned: Vec<Assigned>,
     size: Size,
     interface: &'n Interface,
     timesteps: &'n [f32],
@@ -171,25 +172,19 @@ pub(super) struct Network<'n> {
 
 impl<'n> Network<'n> {
     pub(super) fn new(
-        session: &'n mut Session,
+        session: &Session,
         bound: Bound,
         size: Size,
         interface: &'n Interface,
         timesteps: &'n [f32],
     ) -> Result<Self> {
-        let buffers = session.buffers()?;
-        let buffer = |name: &str| -> Result<Buffer> {
-            let info = session.inputs().iter().chain(session.outputs()).find(|info| info.name == name);
-            let shape = info.and_then(|info| info.shape.iter().copied().collect::<Option<Vec<usize>>>());
-            Ok(buffers.zeros(DataType::F32, &shape.ok_or_else(|| Error::internal("realtime"))?)?)
-        };
-        let timestep = interface.timestep.as_ref().map(|(name, _)| buffer(name)).transpose()?;
-        let (frame, shown) = (buffer(&interface.frame)?, buffer(&interface.shown)?);
-        Ok(Self { session, bound, size, interface, timesteps, frame, timestep, shown })
+        let timestep = interface.timestep.as_ref().map(|(name, _)| session.buffer(name)).transpose()?;
+        let (frame, shown) = (session.buffer(&interface.frame)?, session.buffer(&interface.shown)?);
+        Ok(Self { bound, assigned: session.assigned().to_vec(), size, interface, timesteps, frame, timestep, shown })
     }
 
     /// What the network shows for a frame: one run for each timestep, each with the output of the one before.
-    fn show(&mut self, frame: &Pixels) -> Result<Pixels> {
+    fn show(&mut self, frame: &Pixels, cancel: &Cancel) -> Result<Pixels> {
         let interface = self.interface;
         interface.frame_values.encode(frame, self.frame.as_mut_slice()?);
         self.bound.write(&interface.frame, &self.frame)?;
@@ -198,7 +193,7 @@ impl<'n> Network<'n> {
                 buffer.as_mut_slice::<f32>()?.fill(*step);
                 self.bound.write(name, buffer)?;
             }
-            self.session.run_bound(&mut self.bound)?;
+            self.bound.run(cancel)?;
         }
         self.bound.read(&interface.shown, &mut self.shown)?;
         interface.shown_values.decode(self.shown.as_slice()?, self.size)

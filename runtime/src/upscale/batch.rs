@@ -12,7 +12,7 @@ use super::request::Statistics;
 use super::routing::Run;
 use super::tensors::Pair;
 use crate::error::{Error, Result};
-use crate::executor::Reply;
+use crate::executor::{Cancel, Reply};
 
 /// One picture, as the stages between its first and its last row see it.
 pub(super) struct Ticket {
@@ -62,10 +62,20 @@ impl Batch {
         self.slots.iter().all(|slot| slot.ticket.reply.is_over())
     }
 
+    /// What ends its run: the flag of its picture, where all tiles are of one.
+    fn cancel(&self) -> Cancel {
+        let mut tickets = self.slots.iter().map(|slot| &slot.ticket);
+        match tickets.next() {
+            Some(first) if tickets.all(|other| Arc::ptr_eq(first, other)) => first.reply.cancel().clone(),
+            _ => Cancel::new(),
+        }
+    }
+
     /// Runs it on a stream, with at most `most` images at once.
     pub(super) fn run(&mut self, stream: usize, most: usize) -> Result<()> {
         let (started, count) = (Instant::now(), self.slots.len());
-        self.model.run(&mut self.tensors, count, stream, most)?;
+        let cancel = self.cancel();
+        self.model.run(&mut self.tensors, count, stream, most, &cancel)?;
         let ended = Instant::now();
         if !self.model.is_exact() {
             self.slots.iter().for_each(|slot| slot.ticket.approximated.store(true, Ordering::SeqCst));

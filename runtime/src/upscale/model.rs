@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tileforge_contract::{Shapes, Upscale};
 use tileforge_engine::Graph;
 use tileforge_image::Size;
-use tileforge_session::Assigned;
+use tileforge_session::{Assigned, Cancel};
 
 use super::limits::Limits;
 use super::parts::Parts;
@@ -149,13 +149,13 @@ impl Model {
     /// Runs the first `count` images of a pair on a stream: at once if it is full, and otherwise in pieces of the sizes
     /// that there are graphs for, with at most `most` images each. Where memory does not hold a tile, each runs in its
     /// parts.
-    pub(super) fn run(&self, pair: &mut Pair, count: usize, stream: usize, most: usize) -> Result<()> {
+    pub(super) fn run(&self, pair: &mut Pair, count: usize, stream: usize, most: usize, cancel: &Cancel) -> Result<()> {
         if let Some(smaller) = self.in_parts() {
             let Pair { input, output } = pair;
             let (input, output) = (input.as_slice()?, output.as_mut_slice()?);
             let [given, made] = self.lengths();
             let images = input.chunks_exact(given).zip(output.chunks_exact_mut(made));
-            let run = |part: &mut Pair| smaller.model.run(part, 1, stream, 1);
+            let run = |part: &mut Pair| smaller.model.run(part, 1, stream, 1, cancel);
             return images.take(count).try_for_each(|(input, output)| smaller.parts.run(input, output, run));
         }
         let Some(largest) = self.variants.last() else { return Err(Error::internal("model")) };
@@ -163,7 +163,7 @@ impl Model {
         // What memory did not hold shall not take any.
         self.variants.iter().filter(|variant| variant.shape.batch > most).for_each(|variant| variant.close(stream));
         if count == largest.shape.batch && largest.shape.batch <= most {
-            return largest.with_session(stream, |opened| self.run_session(opened, pair));
+            return largest.with_session(stream, |opened| self.run_session(opened, pair, cancel));
         }
         let mut position = 0;
         while position < count {
@@ -171,7 +171,7 @@ impl Model {
             let variant =
                 self.variants.iter().rev().find(|variant| variant.shape.batch <= room).unwrap_or(&self.variants[0]);
             let images = variant.shape.batch.min(count - position);
-            self.run_piece(variant, stream, pair, position..position + images)?;
+            self.run_piece(variant, stream, pair, position..position + images, cancel)?;
             position += images;
         }
         Ok(())
@@ -184,6 +184,7 @@ impl Model {
         stream: usize,
         pair: &mut Pair,
         images: std::ops::Range<usize>,
+        cancel: &Cancel,
     ) -> Result<()> {
         let [given, made] = self.lengths().map(|length| images.start * length..images.end * length);
         variant.with_session(stream, |opened| {
@@ -194,7 +195,7 @@ impl Model {
             let (filled, rest) = piece.input.as_mut_slice::<f32>()?.split_at_mut(given.len());
             filled.copy_from_slice(given);
             rest.fill(0.0);
-            self.run_session(opened, &mut piece)?;
+            self.run_session(opened, &mut piece, cancel)?;
             let taken = &mut pair.output.as_mut_slice::<f32>()?[made];
             taken.copy_from_slice(&piece.output.as_slice()?[..taken.len()]);
             opened.piece = Some((self.tile, piece));
@@ -202,9 +203,9 @@ impl Model {
         })
     }
 
-    fn run_session(&self, opened: &mut Opened, Pair { input, output }: &mut Pair) -> Result<()> {
+    fn run_session(&self, opened: &mut Opened, Pair { input, output }: &mut Pair, cancel: &Cancel) -> Result<()> {
         let Upscale { input: given, output: made, .. } = &self.interface;
-        Ok(opened.session.run_into(&[(given, input)], &mut [(made, output)])?)
+        Ok(opened.session.run_into(&[(given, input)], &mut [(made, output)], cancel)?)
     }
 
     /// Images in the largest run, where memory holds at most this many; if all graphs have more, the smallest graph's.

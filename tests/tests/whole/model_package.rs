@@ -1,7 +1,7 @@
 //! Engines as model packages, opened by ONNX Runtime's own API.
 
 use end_to_end::model_package::open_and_run;
-use end_to_end::{GoldenPipelines, Graph, copied_engine, demo_engine, names_in, repository, run, words};
+use end_to_end::{GoldenPipelines, Graph, copied_engine, demo_engine, names_in, run, words};
 use ndarray::Array4;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -156,12 +156,12 @@ fn plans_carry_what_their_provider_asks_for() {
     let work = tempfile::tempdir().unwrap();
     let package = work.path().join("package");
     let profile = work.path().join("small-rtx.yaml");
-    let text = fs::read_to_string(repository("tests/profiles/small-tiles.yaml")).unwrap();
+    let text = fs::read_to_string(end_to_end::repository("tests/profiles/small-tiles.yaml")).unwrap();
     let text = text.replace("name: small-tiles", "name: small-rtx").replace("provider: cpu", "provider: tensorrt-rtx");
     let text = text.replace("24x24, 96x96", "24x24");
     fs::write(&profile, text + "compute_capabilities: [8.6, 8.9]\n").unwrap();
     let engine = work.path().join("engine");
-    let model = repository("models/compact-x4.yaml");
+    let model = end_to_end::repository("models/compact-x4.yaml");
     let line = words(&[&"build", &model, &"--profile", &profile, &"--require-compiled", &"-o", &engine]);
     let _ = run("engine-builder", line).success();
     let _ = pack(&[&engine], &package).success();

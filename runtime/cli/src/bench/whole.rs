@@ -12,7 +12,7 @@ use tileforge_image::Size;
 use tileforge_runtime::percentiles::percentile;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::peak_memory_bytes;
-use tileforge_session::{Assigned, Bound, Buffer, Environment, Ladder, Placement, Session};
+use tileforge_session::{Assigned, Bound, Buffer, Cancel, Environment, Ladder, Placement, Session};
 use tileforge_terminal::{counted, counted_as};
 
 use super::measure::{Latency, Repeats, memory_text, threads_of, with_most_used};
@@ -104,7 +104,7 @@ impl Ready {
     }
 
     fn run(&mut self) -> Result<()> {
-        Ok(self.session.run_bound(&mut self.bound)?)
+        Ok(self.bound.run(&Cancel::new())?)
     }
 }
 

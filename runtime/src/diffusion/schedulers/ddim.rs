@@ -8,7 +8,7 @@ use super::prediction::{Prediction, clip};
 use super::schedule::{MixtureSchedule, Schedule};
 use super::solver::Solver;
 use super::spacing::{Spacing, Timesteps};
-use crate::diffusion::random::Noise;
+use crate::random::Noise;
 
 #[derive(Debug)]
 struct Ddim {

@@ -12,7 +12,7 @@ use super::schedule::{MixtureSchedule, Schedule};
 use super::sigma_schedule::bounds;
 use super::solver::Solver;
 use super::spacing::{Spacing, Spread, Timesteps, final_sigma, interpolate, timestep_of, truncated};
-use crate::diffusion::random::Noise;
+use crate::random::Noise;
 
 /// With fewer steps, `lower_order_final` lowers the order at the end.
 const FEW_STEPS: usize = 15;

@@ -10,7 +10,7 @@ use super::schedule::Schedule;
 use super::sigma_schedule::{SigmaSchedule, bounds};
 use super::solver::Solver;
 use super::spacing::{Spacing, Spread, Timesteps, final_sigma};
-use crate::diffusion::random::Noise;
+use crate::random::Noise;
 
 #[derive(Debug)]
 struct Euler {
@@ -79,7 +79,7 @@ fn ancestral_step(from: f64, to: f64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::ancestral_step;
-    use crate::diffusion::random::{Noise, TorchCpu};
+    use crate::random::{Noise, TorchCpu};
     use crate::diffusion::schedulers::{Config, Options};
 
     #[test]

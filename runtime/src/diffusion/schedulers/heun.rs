@@ -10,7 +10,7 @@ use super::schedule::Schedule;
 use super::sigma_schedule::{SigmaSchedule, bounds};
 use super::solver::Solver;
 use super::spacing::{Spacing, Spread, Timesteps};
-use crate::diffusion::random::Noise;
+use crate::random::Noise;
 
 #[derive(Debug)]
 struct Heun {

@@ -11,7 +11,7 @@ use super::prediction::{Mixture, Prediction, clip};
 use super::schedule::{MixtureSchedule, Schedule};
 use super::solver::Solver;
 use super::spacing::Spacing;
-use crate::diffusion::random::Noise;
+use crate::random::Noise;
 
 /// The deviation of pictures in the boundary condition.
 const DATA_DEVIATION: f64 = 0.5;

@@ -4,7 +4,7 @@
 //! f64, from the betas to the sample.
 //!
 //! ```
-//! use tileforge_runtime::diffusion::random::{Noise, TorchCpu};
+//! use tileforge_runtime::random::{Noise, TorchCpu};
 //! use tileforge_runtime::diffusion::schedulers::{Config, Options};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let network = |input: &[f32], timestep: f32| -> Vec<f32> { input.iter().map(|x| x * timestep / 1e3).collect() };

@@ -10,7 +10,7 @@ use super::prediction::{Mixture, Prediction};
 use super::schedule::{MixtureSchedule, Schedule};
 use super::solver::Solver;
 use super::spacing::{Spacing, Timesteps};
-use crate::diffusion::random::Noise;
+use crate::random::Noise;
 
 /// The steps that Runge–Kutta makes; each takes four evaluations, the first and the last of the neighbours shared.
 const RUNGE_KUTTA_STEPS: usize = 3;

@@ -7,7 +7,7 @@ use super::prediction::{Mixture, Prediction};
 use super::registry;
 use super::schedule::Schedule;
 use super::solver::Solver;
-use crate::diffusion::random::Noise;
+use crate::random::Noise;
 
 /// One run: as many steps as it was made for.
 #[derive(Debug)]

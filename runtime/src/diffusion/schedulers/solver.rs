@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use super::schedule::Schedule;
-use crate::diffusion::random::Noise;
+use crate::random::Noise;
 
 /// A method, prepared for one run.
 pub(super) trait Solver: Debug + Send {

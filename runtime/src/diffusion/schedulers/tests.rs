@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::class::Class;
 use super::{Config, Error, Options};
-use crate::diffusion::random::{Noise, TorchCpu};
+use crate::random::{Noise, TorchCpu};
 
 /// Of the range of a tensor's values, or of 1 if that range is smaller. Both compute in f64.
 const TOLERANCE: f64 = 1e-9;

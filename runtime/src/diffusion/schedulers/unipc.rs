@@ -12,7 +12,7 @@ use super::schedule::{MixtureSchedule, Schedule};
 use super::sigma_schedule::bounds;
 use super::solver::Solver;
 use super::spacing::{Spacing, Spread, Timesteps, final_sigma, interpolate, timestep_of, truncated};
-use crate::diffusion::random::Noise;
+use crate::random::Noise;
 
 /// The highest order: the paper uses up to 3.
 const MOST_ORDER: usize = 4;

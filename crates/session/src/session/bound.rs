@@ -1,28 +1,29 @@
 //! Tensors that stay bound to a session from run to run.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-
-use ort::session::IoBinding;
 
 use crate::buffer::Buffer;
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+
+use super::backend::Binding;
+use super::loaded::Loaded;
 
 /// The inputs and outputs of a session, bound once: on the GPU if the session runs on one, otherwise in this machine's
 /// memory.
 ///
 /// A carried output becomes an input of the next run without leaving the device: caches, previous frames, latents. Made
-/// by [`Session::bind`](crate::Session::bind), run by [`Session::run_bound`](crate::Session::run_bound).
+/// by [`Session::bind`](crate::Session::bind). It runs its own session's graph, and no other one.
 pub struct Bound {
-    pub(crate) binding: IoBinding,
-    pub(crate) inputs: BTreeMap<String, Buffer>,
-    pub(crate) outputs: BTreeMap<String, Buffer>,
+    binding: Box<dyn Binding>,
+    inputs: BTreeMap<String, Buffer>,
+    outputs: BTreeMap<String, Buffer>,
     /// Names of inputs, with the names of the outputs that become them.
-    pub(crate) carried: Vec<(String, String)>,
+    carried: Vec<(String, String)>,
     /// Whether addresses may not change, because a CUDA graph replays the addresses that it was recorded with.
-    pub(crate) replays: bool,
-    /// The graph's file, for errors.
-    pub(crate) path: PathBuf,
+    replays: bool,
+    /// Dropped after the binding.
+    graph: Loaded,
 }
 
 impl std::fmt::Debug for Bound {
@@ -36,6 +37,29 @@ impl std::fmt::Debug for Bound {
 }
 
 impl Bound {
+    /// Binds these tensors to a graph.
+    pub(super) fn new(
+        graph: &Loaded,
+        inputs: BTreeMap<String, Buffer>,
+        mut outputs: BTreeMap<String, Buffer>,
+        carried: Vec<(String, String)>,
+    ) -> Result<Self> {
+        let mut binding = graph.backend.binding()?;
+        inputs.iter().try_for_each(|(name, buffer)| binding.bind_input(name, buffer))?;
+        outputs.iter_mut().try_for_each(|(name, buffer)| binding.bind_output(name, buffer))?;
+        let replays = graph.backend.replays();
+        Ok(Self { binding, inputs, outputs, carried, replays, graph: graph.clone() })
+    }
+
+    /// Runs the graph on the bound tensors. Afterwards, carried outputs are inputs; after an error they are not.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`]; [`Error::Session`] for a failure within the run.
+    pub fn run(&mut self, cancel: &Cancel) -> Result<()> {
+        self.binding.run(cancel)?;
+        self.carry()
+    }
+
     /// Copies a value to an input.
     ///
     /// # Errors
@@ -43,8 +67,8 @@ impl Bound {
     /// copied.
     pub fn write(&mut self, name: &str, value: &Buffer) -> Result<()> {
         match self.inputs.get_mut(name) {
-            Some(input) => copy(value, input).map_err(|problem| problem.of(&self.path, name)),
-            None => Err(Problem::NoSuch("input", names(&self.inputs)).of(&self.path, name)),
+            Some(input) => copy(value, input).map_err(|problem| problem.of(&self.graph.path, name)),
+            None => Err(Problem::NoSuch("input", names(&self.inputs)).of(&self.graph.path, name)),
         }
     }
 
@@ -57,8 +81,8 @@ impl Bound {
         let carried = self.carried.iter().find(|(_, output)| output == name).filter(|_| !self.replays);
         let from = carried.map_or_else(|| self.outputs.get(name), |(input, _)| self.inputs.get(input));
         match from {
-            Some(output) => copy(output, value).map_err(|problem| problem.of(&self.path, name)),
-            None => Err(Problem::NoSuch("output", names(&self.outputs)).of(&self.path, name)),
+            Some(output) => copy(output, value).map_err(|problem| problem.of(&self.graph.path, name)),
+            None => Err(Problem::NoSuch("output", names(&self.outputs)).of(&self.graph.path, name)),
         }
     }
 
@@ -72,23 +96,23 @@ impl Bound {
         for (input, output) in &self.carried {
             let Some(to) = self.inputs.get_mut(input) else { continue };
             match from.outputs.get(output) {
-                Some(kept) => copy(kept, to).map_err(|problem| problem.of(&self.path, input))?,
-                None => return Err(Problem::NoSuch("output", names(&from.outputs)).of(&from.path, output)),
+                Some(kept) => copy(kept, to).map_err(|problem| problem.of(&self.graph.path, input))?,
+                None => return Err(Problem::NoSuch("output", names(&from.outputs)).of(&from.graph.path, output)),
             }
         }
         Ok(())
     }
 
     /// Makes the outputs that are carried the inputs of the next run.
-    pub(crate) fn carry(&mut self) -> ort::Result<()> {
+    fn carry(&mut self) -> Result<()> {
         for (input, output) in &self.carried {
             let (Some(to), Some(from)) = (self.inputs.get_mut(input), self.outputs.get_mut(output)) else { continue };
             if self.replays {
-                from.tensor.copy_into(&mut to.tensor)?;
+                copy(from, to).map_err(|problem| problem.of(&self.graph.path, input))?;
             } else {
                 std::mem::swap(from, to);
-                self.binding.bind_input(input, &to.tensor)?;
-                self.binding.bind_output(output, &mut from.tensor)?;
+                self.binding.bind_input(input, to)?;
+                self.binding.bind_output(output, from)?;
             }
         }
         Ok(())

@@ -1,0 +1,323 @@
+//! A loaded graph, and how it is run.
+//!
+//! [`Session`] and [`Bound`] are the same for every provider. Below them is one implementation for each library that
+//! runs graphs: `backend.rs` says what it must do, and `onnxruntime.rs` is the one of ONNX Runtime.
+
+mod backend;
+mod bound;
+mod loaded;
+mod onnxruntime;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ort::session::builder::SessionBuilder;
+use tileforge_contract::{Contract, DataType, Provider};
+use tileforge_engine::{Engine, Graph};
+use tileforge_files::unfinished;
+
+use crate::assigned::Assigned;
+use crate::buffer::{Buffer, Buffers};
+use crate::cancel::Cancel;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::native;
+use crate::options::SessionOptions;
+use crate::tensor::{Named, Tensor, TensorInfo};
+use crate::weights::Weights;
+
+use backend::{Backend, Binding, Place};
+use loaded::Loaded;
+use onnxruntime::OnnxRuntime;
+
+pub use bound::Bound;
+
+/// How the caller's buffers are bound.
+enum Callers {
+    /// Bound anew for each run. Nothing is copied.
+    Direct(Box<dyn Binding>),
+    /// Copied to buffers on the device that stay bound, because CUDA graphs replay the addresses that they were
+    /// recorded with.
+    Copied(Bound),
+}
+
+/// A graph that is ready to run. It runs one request at a time.
+pub struct Session {
+    graph: Loaded,
+    inputs: Vec<TensorInfo>,
+    outputs: Vec<TensorInfo>,
+    assigned: Vec<Assigned>,
+    provider: Provider,
+    callers: Option<Callers>,
+    open_time: Duration,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Session")
+            .field("path", &self.graph.path)
+            .field("assigned", &self.assigned)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Loads the graph at `path`, with the weights beside it.
+    ///
+    /// # Errors
+    /// [`Error::ProviderUnusable`] for a provider that cannot be used here; [`Error::NodesElsewhere`] if the session is
+    /// strict and another provider would run nodes; [`Error::Session`] if ONNX Runtime refuses the graph.
+    pub fn open(environment: &Environment, path: &Path, options: &SessionOptions) -> Result<Self> {
+        Self::open_with(environment, path.to_owned(), None, options, |mut builder| {
+            builder.commit_from_file(path).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Loads a graph of an engine: from the bytes that were checked when the engine was opened, and nothing else. The
+    /// graph can use only weights that the manifest lists.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn open_graph(
+        environment: &Environment,
+        engine: &Engine,
+        graph: &Graph,
+        options: &SessionOptions,
+    ) -> Result<Self> {
+        let model = engine.file(&graph.file)?;
+        let path = engine.path_of(&graph.file);
+        let weights = Weights::of(engine, model, &path)?;
+        if let Some(relocated) = weights.in_open_files()? {
+            let opened = Self::open_with(environment, path.clone(), Some(engine.clone()), options, |builder| {
+                let mut builder = with_weights_in(builder, "/")?;
+                builder.commit_from_memory(&relocated).map_err(|error| error.to_string())
+            });
+            // An engine that was replaced meanwhile has lost its files' names, and not the files.
+            if opened.is_ok() || weights.in_open_files()?.is_some() {
+                return opened;
+            }
+        }
+        // ONNX Runtime looks for all other weights in this folder, which has none.
+        let parent = std::env::temp_dir();
+        let nothing =
+            unfinished::folder_in(&parent).map_err(|source| Error::file(&parent, "make a folder in", source))?;
+        let folder = nothing.path().to_string_lossy().into_owned();
+        let mapped = weights.mapped()?;
+        Self::open_with(environment, path.clone(), Some(engine.clone()), options, |builder| {
+            let mut builder = with_weights_in(builder, &folder)?;
+            native::add_weights(&mut builder, &mapped)?;
+            builder.commit_from_memory(model).map_err(|error| error.to_string())
+        })
+    }
+
+    fn open_with(
+        environment: &Environment,
+        path: PathBuf,
+        engine: Option<Engine>,
+        options: &SessionOptions,
+        commit: impl FnOnce(SessionBuilder) -> Result<ort::session::Session, String>,
+    ) -> Result<Self> {
+        if options.provider != Provider::Cpu {
+            environment.require(options.provider)?;
+        }
+        let started = Instant::now();
+        let returning = environment.large_blocks_return();
+        let backend = OnnxRuntime::open(environment, &path, options, commit)?;
+        drop(returning);
+        let assigned = backend.assigned()?;
+        let taken_by_others = |assigned: &&Assigned| assigned.provider != options.provider.onnxruntime_name();
+        if let Some(other) = assigned.iter().find(taken_by_others).filter(|_| options.strict) {
+            let (expected, found) = (options.provider, other.provider.clone());
+            return Err(Error::NodesElsewhere { path, nodes: other.nodes, expected, found });
+        }
+        let [inputs, outputs] = backend.tensors();
+        Ok(Self {
+            graph: Loaded { backend: Arc::new(backend), _engine: engine, path },
+            inputs,
+            outputs,
+            assigned,
+            provider: options.provider,
+            callers: None,
+            open_time: started.elapsed(),
+        })
+    }
+
+    /// The providers that took the graph's nodes, by ONNX Runtime's own record, the one with most nodes first.
+    pub fn assigned(&self) -> &[Assigned] {
+        &self.assigned
+    }
+
+    /// The provider that it was opened on.
+    pub fn provider(&self) -> Provider {
+        self.provider
+    }
+
+    /// The inputs, in the graph's order.
+    pub fn inputs(&self) -> &[TensorInfo] {
+        &self.inputs
+    }
+
+    /// The outputs, in the graph's order.
+    pub fn outputs(&self) -> &[TensorInfo] {
+        &self.outputs
+    }
+
+    /// How long [`Session::open`] took, without loading the library.
+    pub fn open_time(&self) -> Duration {
+        self.open_time
+    }
+
+    /// Runs the graph on named inputs. Returns all outputs by name, in the graph's order.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] for an input that the graph does not have, or has in another type or shape;
+    /// [`Error::Cancelled`]; [`Error::Session`] for a failure within the run.
+    pub fn run(&mut self, inputs: &[(&str, &Tensor)], cancel: &Cancel) -> Result<Named> {
+        inputs.iter().try_for_each(|(name, tensor)| self.check(name, tensor.data_type(), tensor.shape()))?;
+        self.graph.backend.run(inputs, cancel)
+    }
+
+    /// Checks that the graph has an input of this name, type and shape.
+    fn check(&self, name: &str, data_type: DataType, shape: &[usize]) -> Result<()> {
+        let wrong = |expected: String, found: String| Err(self.unlike(name, &expected, found));
+        let Some(input) = self.inputs.iter().find(|input| input.name == name) else {
+            let names = self.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
+            return wrong(format!("one of the inputs {names}"), "no such input".into());
+        };
+        if !input.allows(shape) || input.data_type != Some(data_type) {
+            let length = |length: &Option<usize>| length.map_or("any".into(), |length| length.to_string());
+            let lengths = input.shape.iter().map(length).collect::<Vec<_>>().join(", ");
+            let expected = input.data_type.map_or("no tensor", DataType::name);
+            return wrong(format!("{expected} [{lengths}]"), format!("{data_type} {shape:?}"));
+        }
+        Ok(())
+    }
+
+    /// Makes buffers for [`Session::run_into`] in this machine's memory: pinned if the session runs on a GPU.
+    ///
+    /// # Errors
+    /// [`Error::Session`] if ONNX Runtime has no such memory.
+    pub fn buffers(&self) -> Result<Buffers> {
+        self.graph.backend.buffers(Place::Host)
+    }
+
+    /// A buffer of zeros in this machine's memory for an input or output of fixed lengths.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`]: the graph has no such tensor, or leaves one of its lengths open; [`Error::OutOfMemory`].
+    pub fn buffer(&self, name: &str) -> Result<Buffer> {
+        let info = self.inputs.iter().chain(&self.outputs).find(|info| info.name == name);
+        let info = info.ok_or_else(|| self.unlike(name, "an input or output of the graph", "no such tensor".into()))?;
+        self.zeros(&self.buffers()?, info, None)
+    }
+
+    /// A buffer of zeros for a tensor of fixed lengths, or of this shape where the graph leaves lengths open.
+    fn zeros(&self, buffers: &Buffers, info: &TensorInfo, open: Option<&[usize]>) -> Result<Buffer> {
+        let fixed: Option<Vec<usize>> = info.shape.iter().copied().collect();
+        match fixed.or_else(|| open.map(<[usize]>::to_vec)).zip(info.data_type) {
+            Some((shape, data_type)) => buffers.zeros(data_type, &shape),
+            None => Err(self.unlike(&info.name, "a tensor of fixed lengths", format!("{:?}", info.shape))),
+        }
+    }
+
+    fn unlike(&self, tensor: &str, expected: &str, found: String) -> Error {
+        Error::Tensor { path: self.graph.path.clone(), tensor: tensor.to_owned(), expected: expected.to_owned(), found }
+    }
+
+    /// Runs the graph from buffers into buffers, all made by [`Session::buffers`]. Nothing is allocated, and on a CPU
+    /// nothing is copied.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn run_into(
+        &mut self,
+        inputs: &[(&str, &Buffer)],
+        outputs: &mut [(&str, &mut Buffer)],
+        cancel: &Cancel,
+    ) -> Result<()> {
+        inputs.iter().try_for_each(|(name, buffer)| self.check(name, buffer.data_type(), buffer.shape()))?;
+        let mut callers = match self.callers.take() {
+            Some(callers) => callers,
+            None if self.graph.backend.replays() => Callers::Copied(self.bind(&[])?),
+            None => Callers::Direct(self.graph.backend.binding()?),
+        };
+        let ran = match &mut callers {
+            Callers::Copied(bound) => inputs
+                .iter()
+                .try_for_each(|(name, buffer)| bound.write(name, buffer))
+                .and_then(|()| bound.run(cancel))
+                .and_then(|()| outputs.iter_mut().try_for_each(|(name, buffer)| bound.read(name, buffer))),
+            Callers::Direct(binding) => inputs
+                .iter()
+                .try_for_each(|(name, buffer)| binding.bind_input(name, buffer))
+                .and_then(|()| outputs.iter_mut().try_for_each(|(name, buffer)| binding.bind_output(name, buffer)))
+                .and_then(|()| binding.run(cancel)),
+        };
+        self.callers = Some(callers);
+        ran
+    }
+
+    /// Binds every input and output once, all zeros at first. Each pair in `carried` names an input, and the output
+    /// that becomes this input in the next run. The bound tensors keep the graph loaded, also without the session.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`]: the graph leaves a length open, or the tensors of a pair differ; [`Error::OutOfMemory`].
+    pub fn bind(&self, carried: &[(&str, &str)]) -> Result<Bound> {
+        self.bind_in(carried, |_| None)
+    }
+
+    /// As [`Session::bind`], where `shape_of` gives the shapes of tensors with lengths that the graph leaves open.
+    fn bind_in<'s>(&self, carried: &[(&str, &str)], shape_of: impl Fn(&str) -> Option<&'s [usize]>) -> Result<Bound> {
+        let buffers = self.graph.backend.buffers(Place::Device)?;
+        let make = |info: &TensorInfo| {
+            Ok((info.name.clone(), self.zeros(&buffers, info, shape_of(&info.name).filter(|shape| info.allows(shape)))?))
+        };
+        let inputs = self.inputs.iter().map(make).collect::<Result<BTreeMap<_, _>>>()?;
+        let outputs = self.outputs.iter().map(make).collect::<Result<BTreeMap<_, _>>>()?;
+        for (input, output) in carried {
+            let of = |buffers: &BTreeMap<String, Buffer>, name: &str| {
+                buffers.get(name).map(|buffer| (buffer.data_type(), buffer.shape().to_vec()))
+            };
+            let (to, from) = (of(&inputs, input), of(&outputs, output));
+            if to.is_none() || to != from {
+                let (expected, found) = (format!("an output `{output}` that is {to:?}"), format!("{from:?}"));
+                return Err(self.unlike(input, &expected, found));
+            }
+        }
+        let carried = carried.iter().map(|(input, output)| ((*input).to_owned(), (*output).to_owned())).collect();
+        Bound::new(&self.graph, inputs, outputs, carried)
+    }
+
+    /// Binds the graph's tensors, and carries the outputs that the contract says.
+    ///
+    /// # Errors
+    /// As [`Session::bind`].
+    pub fn bind_contract(&self, contract: &Contract) -> Result<Bound> {
+        self.bind(&carried_names(contract))
+    }
+
+    /// As [`Session::bind_contract`], for an engine's graph, which may take any size. Its tensors get the shapes of
+    /// this record: the largest ones, or those of [`Graph::resized`].
+    ///
+    /// # Errors
+    /// As [`Session::bind`].
+    pub fn bind_graph(&self, contract: &Contract, graph: &Graph) -> Result<Bound> {
+        let shape_of = |name: &str| graph.inputs.get(name).or_else(|| graph.outputs.get(name)).map(Vec::as_slice);
+        self.bind_in(&carried_names(contract), shape_of)
+    }
+}
+
+/// Each input that is carried over, with the output that becomes it.
+fn carried_names(contract: &Contract) -> Vec<(&str, &str)> {
+    contract.carried().map(|(to, from)| (to.name.as_str(), from.name.as_str())).collect()
+}
+
+/// The folder that locations of weights start from.
+fn with_weights_in(builder: SessionBuilder, folder: &str) -> Result<SessionBuilder, String> {
+    let key = "session.model_external_initializers_file_folder_path";
+    builder.with_config_entry(key, folder).map_err(|error| error.to_string())
+}

@@ -1,0 +1,253 @@
+//! Graphs on ONNX Runtime.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ort::logging::LogLevel;
+use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ort::session::{IoBinding, NoSelectedOutputs, RunOptions, SessionInputValue};
+use ort::value::{DynValue, Outlet, TensorRef, ValueType};
+use parking_lot::Mutex;
+use tileforge_contract::{DataType, Provider};
+
+use crate::assigned::Assigned;
+use crate::buffer::{self, Buffer, Buffers};
+use crate::cancel::{Cancel, Interrupt};
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::native;
+use crate::options::{OptimisationLevel, SessionOptions};
+use crate::processors::{Processors, multiply_8_bits};
+use crate::provider;
+use crate::tensor::{Named, Tensor, TensorInfo, of_each};
+
+use super::backend::{Backend, Binding, Place};
+
+/// A session of ONNX Runtime, which runs one request at a time.
+pub(super) struct OnnxRuntime {
+    session: Arc<Mutex<ort::session::Session>>,
+    path: PathBuf,
+    /// The GPU of its buffers.
+    device: Option<u32>,
+    replays: bool,
+}
+
+/// Ends a run through the options that it was started with.
+struct Terminate(RunOptions<NoSelectedOutputs>);
+
+impl Interrupt for Terminate {
+    fn interrupt(&self) {
+        // Setting a flag of live options cannot fail.
+        if let Err(error) = self.0.terminate() {
+            tracing::warn!("a run cannot be ended: {error}");
+        }
+    }
+}
+
+impl OnnxRuntime {
+    /// Makes a session: `commit` gives the builder its graph.
+    pub(super) fn open(
+        environment: &Environment,
+        path: &Path,
+        options: &SessionOptions,
+        commit: impl FnOnce(SessionBuilder) -> Result<ort::session::Session, String>,
+    ) -> Result<Self> {
+        let session = builder(environment, options).and_then(commit);
+        let session = session.map_err(|message| Error::unloaded(path, message))?;
+        let on = |key: &str| options.provider_options.get(key).is_some_and(|value| value == "1");
+        Ok(Self {
+            session: Arc::new(Mutex::new(session)),
+            path: path.to_owned(),
+            // Buffers on the device of a plugin would need its own allocator, which no GPU has shown to work yet.
+            device: matches!(options.provider, Provider::TensorRt | Provider::Cuda).then_some(options.device),
+            replays: on("enable_cuda_graph") || on("trt_cuda_graph_enable"),
+        })
+    }
+}
+
+impl Backend for OnnxRuntime {
+    fn tensors(&self) -> [Vec<TensorInfo>; 2] {
+        let session = self.session.lock();
+        [session.inputs(), session.outputs()].map(|tensors| tensors.iter().map(tensor_info).collect())
+    }
+
+    fn assigned(&self) -> Result<Vec<Assigned>> {
+        native::assignment(&self.session.lock()).map_err(|message| {
+            Error::unloaded(&self.path, format!("it does not say which provider took its nodes: {message}"))
+        })
+    }
+
+    fn buffers(&self, place: Place) -> Result<Buffers> {
+        let (memory, kind) = match place {
+            Place::Host => (AllocationDevice::CUDA_PINNED, MemoryType::CPUInput),
+            Place::Device => (AllocationDevice::CUDA, MemoryType::Default),
+        };
+        let on_gpu = |device: u32| {
+            let device = i32::try_from(device).unwrap_or(i32::MAX);
+            let memory = MemoryInfo::new(memory, device, AllocatorType::Device, kind)?;
+            Allocator::new(&self.session.lock(), memory)
+        };
+        let allocator = self.device.map_or_else(|| Ok(Allocator::default()), on_gpu);
+        allocator.map(Buffers).map_err(|error| run_error(&self.path, error))
+    }
+
+    fn replays(&self) -> bool {
+        self.replays
+    }
+
+    fn run(&self, inputs: &[(&str, &Tensor)], cancel: &Cancel) -> Result<Named> {
+        let failed = |error: ort::Error| run_error(&self.path, error);
+        let values = inputs.iter().map(|(name, tensor)| {
+            let value: SessionInputValue<'_> =
+                of_each!(tensor, array => TensorRef::from_array_view(array.view())?.into());
+            Ok((Cow::from(*name), value))
+        });
+        let values = values.collect::<ort::Result<Vec<(Cow<'_, str>, SessionInputValue<'_>)>>>().map_err(failed)?;
+        let mut session = self.session.lock();
+        cancellable(&self.path, cancel, |options| {
+            let outputs = session.run_with_options(values, options).map_err(failed)?;
+            outputs.iter().map(|(name, value)| Ok((name.to_owned(), self.owned(name, &value)?))).collect()
+        })
+    }
+
+    fn binding(&self) -> Result<Box<dyn Binding>> {
+        let binding = self.session.lock().create_binding().map_err(|error| run_error(&self.path, error))?;
+        Ok(Box::new(OnnxRuntimeBinding { session: self.session.clone(), binding, path: self.path.clone() }))
+    }
+}
+
+impl OnnxRuntime {
+    /// A copy of an output.
+    fn owned(&self, name: &str, value: &DynValue) -> Result<Tensor> {
+        owned(value).ok_or_else(|| Error::Tensor {
+            path: self.path.clone(),
+            tensor: name.to_owned(),
+            expected: "a tensor of numbers".into(),
+            found: value.dtype().to_string(),
+        })
+    }
+}
+
+struct OnnxRuntimeBinding {
+    session: Arc<Mutex<ort::session::Session>>,
+    binding: IoBinding,
+    path: PathBuf,
+}
+
+impl Binding for OnnxRuntimeBinding {
+    fn bind_input(&mut self, name: &str, buffer: &Buffer) -> Result<()> {
+        self.binding.bind_input(name, &buffer.tensor).map_err(|error| run_error(&self.path, error))
+    }
+
+    fn bind_output(&mut self, name: &str, buffer: &mut Buffer) -> Result<()> {
+        self.binding.bind_output(name, &mut buffer.tensor).map_err(|error| run_error(&self.path, error))
+    }
+
+    fn run(&mut self, cancel: &Cancel) -> Result<()> {
+        let mut session = self.session.lock();
+        cancellable(&self.path, cancel, |options| {
+            let mut run = || {
+                session.run_binding_with_options(&self.binding, options)?;
+                self.binding.synchronize_outputs()
+            };
+            run().map_err(|error| run_error(&self.path, error))
+        })
+    }
+}
+
+/// A run that the flag ends.
+fn cancellable<R>(
+    path: &Path,
+    cancel: &Cancel,
+    run: impl FnOnce(&RunOptions<NoSelectedOutputs>) -> Result<R>,
+) -> Result<R> {
+    let options = RunOptions::new().map_err(|error| run_error(path, error))?;
+    let terminate = Arc::new(Terminate(options));
+    let interrupt: Arc<dyn Interrupt> = terminate.clone();
+    match cancel.during(&interrupt, || run(&terminate.0)) {
+        Some(Ok(result)) => Ok(result),
+        // ONNX Runtime has no error code for a run that was ended.
+        Some(Err(error)) => Err(if cancel.is_cancelled() { Error::Cancelled } else { error }),
+        None => Err(Error::Cancelled),
+    }
+}
+
+/// A copy of a value; `None` if it is not a tensor, or of an element type that Rust lacks.
+fn owned(value: &DynValue) -> Option<Tensor> {
+    use half::{bf16, f16};
+
+    let ValueType::Tensor { ty, .. } = value.dtype() else { return None };
+    macro_rules! array {
+        ($rust:ty) => {
+            value.try_extract_array::<$rust>().ok()?.into_owned()
+        };
+    }
+    Some(match buffer::data_type(*ty)? {
+        DataType::F32 => Tensor::F32(array!(f32)),
+        DataType::F16 => Tensor::F16(array!(f16)),
+        DataType::Bf16 => Tensor::Bf16(array!(bf16)),
+        DataType::I64 => Tensor::I64(array!(i64)),
+        DataType::I32 => Tensor::I32(array!(i32)),
+        DataType::I8 => Tensor::I8(array!(i8)),
+        DataType::U8 => Tensor::U8(array!(u8)),
+        DataType::Bool => Tensor::Bool(array!(bool)),
+        _ => return None,
+    })
+}
+
+fn builder(environment: &Environment, options: &SessionOptions) -> Result<SessionBuilder, String> {
+    // Builder errors hold the builder, which cannot cross threads. So only their text is kept.
+    fn text<R>(error: ort::Error<R>) -> String {
+        error.to_string()
+    }
+    let level = match options.optimisation {
+        OptimisationLevel::All => GraphOptimizationLevel::All,
+        OptimisationLevel::Extended => GraphOptimizationLevel::Level2,
+        OptimisationLevel::Disabled => GraphOptimizationLevel::Disable,
+    };
+    let mut builder = ort::session::Session::builder(environment.library().environment())
+        .map_err(text)?
+        .with_log_level(LogLevel::Warning)
+        .map_err(text)?
+        .with_optimization_level(level)
+        .map_err(text)?
+        .with_config_entry("session.record_ep_graph_assignment_info", "1")
+        .map_err(text)?
+        .with_execution_providers(provider::dispatch(options)?)
+        .map_err(text)?;
+    builder = provider::with_plugin(environment.library(), builder, options)?;
+    if let Some(prefix) = &options.profile {
+        builder = builder.with_profiling(prefix).map_err(text)?;
+    }
+    if !multiply_8_bits() {
+        // These processors add products of a signed and an unsigned number of 8 bits in 16 bits, where they overflow.
+        // ONNX Runtime can give them unsigned weights, whose products do not. It would do so with others as well, which
+        // makes them three times as slow.
+        builder = builder.with_config_entry("session.x64quantprecision", "1").map_err(text)?;
+    }
+    let threads = options.threads.unwrap_or_else(|| Processors::available().threads(1));
+    builder = builder.with_intra_threads(threads).map_err(text)?;
+    if let Some(path) = &options.optimised_model_path {
+        builder = builder.with_optimized_model_path(path).map_err(text)?;
+    }
+    Ok(builder)
+}
+
+fn run_error(path: &Path, error: ort::Error) -> Error {
+    Error::Session { path: path.to_owned(), action: "run", message: error.to_string() }
+}
+
+fn tensor_info(outlet: &Outlet) -> TensorInfo {
+    let name = outlet.name().to_owned();
+    match outlet.dtype() {
+        ValueType::Tensor { ty, shape, .. } => TensorInfo {
+            name,
+            data_type: buffer::data_type(*ty),
+            // Open lengths are negative.
+            shape: shape.iter().map(|&length| usize::try_from(length).ok()).collect(),
+        },
+        _ => TensorInfo { name, data_type: None, shape: Vec::new() },
+    }
+}

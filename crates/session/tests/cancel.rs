@@ -1,0 +1,119 @@
+//! Runs end when their caller wants them no more. The graph here never ends by itself.
+#![allow(clippy::unwrap_used)] // a test's way to fail
+
+use std::path::PathBuf;
+use std::thread;
+
+use ndarray::{ArrayD, IxDyn};
+use tempfile::TempDir;
+use tileforge_contract::DataType;
+use tileforge_graph::proto::attribute_proto::AttributeType;
+use tileforge_graph::proto::{
+    AttributeProto, GraphProto, NodeProto, TensorShapeProto, TypeProto, ValueInfoProto, tensor_proto, type_proto,
+};
+use tileforge_graph::{Attribute, Model, Node, Opset, Port, TensorType, WeightStorage};
+use tileforge_session::onnxruntime::{self, Search};
+use tileforge_session::{Cancel, Environment, Error, Session, SessionOptions, Tensor};
+
+/// A tensor's declaration in a graph within a graph.
+fn declared(name: &str, element: tensor_proto::DataType) -> ValueInfoProto {
+    let tensor = type_proto::Tensor { elem_type: Some(element as i32), shape: Some(TensorShapeProto::default()) };
+    let kind = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
+    ValueInfoProto { name: Some(name.into()), r#type: Some(kind), ..Default::default() }
+}
+
+fn node(operator: &str, inputs: &[&str], output: &str) -> NodeProto {
+    NodeProto {
+        op_type: Some(operator.into()),
+        input: inputs.iter().map(|input| (*input).into()).collect(),
+        output: vec![output.into()],
+        ..Default::default()
+    }
+}
+
+/// `Loop` without a count and without a condition: <https://onnx.ai/onnx/operators/onnx__Loop.html>, "infinite loop".
+fn endless(folder: &TempDir) -> PathBuf {
+    use tensor_proto::DataType::{Bool, Float, Int64};
+    let body = GraphProto {
+        name: Some("body".into()),
+        node: vec![node("Identity", &["go_on"], "goes_on"), node("Add", &["state", "state"], "next_state")],
+        input: vec![declared("number", Int64), declared("go_on", Bool), declared("state", Float)],
+        output: vec![declared("goes_on", Bool), declared("next_state", Float)],
+        ..Default::default()
+    };
+    let body = AttributeProto {
+        name: Some("body".into()),
+        r#type: Some(AttributeType::Graph as i32),
+        g: Some(body),
+        ..Default::default()
+    };
+    let port = |name: &str| Port { name: name.into(), ty: TensorType::new(DataType::F32, Vec::<usize>::new()) };
+    let model = Model {
+        name: "endless".into(),
+        ir_version: 9,
+        opsets: vec![Opset { domain: String::new(), version: 20 }],
+        inputs: vec![port("x")],
+        outputs: vec![port("y")],
+        nodes: vec![Node {
+            name: "loop".into(),
+            operator: "Loop".into(),
+            domain: String::new(),
+            inputs: vec![String::new(), String::new(), "x".into()],
+            outputs: vec!["y".into()],
+            attributes: [("body".to_owned(), Attribute::Other(Box::new(body)))].into_iter().collect(),
+        }],
+        ..Model::default()
+    };
+    let path = folder.path().join("endless.onnx");
+    tileforge_graph::save(&model, &path, WeightStorage::Inline).unwrap();
+    path
+}
+
+fn open(folder: &TempDir) -> Session {
+    let environment = Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap());
+    Session::open(&environment, &endless(folder), &SessionOptions::default()).unwrap()
+}
+
+/// Runs something that ends only because its flag, or the one above it, is set meanwhile.
+fn cancelled<R>(run: impl FnOnce(&Cancel) -> Result<R, Error>) {
+    let all = Cancel::new();
+    let own = all.child();
+    let result = thread::scope(|scope| {
+        scope.spawn(|| all.cancel());
+        run(&own)
+    });
+    assert!(matches!(result, Err(Error::Cancelled)));
+}
+
+#[test]
+fn a_run_of_values_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut session = open(&folder);
+    let x = Tensor::from(ArrayD::<f32>::zeros(IxDyn(&[])));
+    // Again and again, so that the flag is set before a run, at its begin and within it.
+    for _ in 0..20 {
+        cancelled(|cancel| session.run(&[("x", &x)], cancel));
+    }
+}
+
+#[test]
+fn a_run_of_buffers_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut session = open(&folder);
+    let buffers = session.buffers().unwrap();
+    let [x, mut y] = [(); 2].map(|()| buffers.zeros(DataType::F32, &[]).unwrap());
+    for _ in 0..20 {
+        cancelled(|cancel| session.run_into(&[("x", &x)], &mut [("y", &mut y)], cancel));
+    }
+}
+
+#[test]
+fn a_run_of_bound_tensors_ends_without_its_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = open(&folder);
+    let mut bound = session.bind(&[("x", "y")]).unwrap();
+    drop(session);
+    for _ in 0..20 {
+        cancelled(|cancel| bound.run(cancel));
+    }
+}
