@@ -1,10 +1,10 @@
 //! What of an engine is run while it is built: which graphs for the gates, and how often the smallest for calibration.
 //!
 //! A graph for several pictures computes for each of them what the graph for one does, byte for byte, on any number of
-//! threads of a CPU; a test compares both for every network (tests/tests/whole/batches.rs). So each tile is run with its smallest batch, and each batch
-//! in its smallest tile. Without this, most of the time of a build with many batches would go into running the largest
-//! ones. Clips are different: ONNX Runtime rounds their convolutions otherwise in a batch and on other numbers of
-//! threads, so all of their graphs are run.
+//! threads of a CPU; a test compares both for every network (tests/tests/whole/batches.rs). So each tile is run with its
+//! smallest batch, and each batch in its smallest tile. Without this, most of the time of a build with many batches
+//! would go into running the largest ones. Clips are different: ONNX Runtime rounds their convolutions otherwise in a
+//! batch and on other numbers of threads, so all of their graphs are run.
 //!
 //! Large networks take minutes for one run on a CPU. A [`CalibrationBudget`] limits what is run of them. It is counted
 //! in operations ([`Model::operations`]) and never in seconds, so an engine does not depend on how fast the machine

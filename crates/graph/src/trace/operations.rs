@@ -111,7 +111,9 @@ impl Value {
     /// result would depend on the number of threads and on the batch. It also takes longer than these operators.
     #[must_use]
     pub fn mish(&self) -> Value {
+        // A difference from it belongs to this value's layer.
         let two = self.trace.constant("two", &[], Constant::F32(&[2.0]));
+        let two = Value { scope: self.scope.clone(), ..two };
         let s = self.sigmoid();
         let t = &s * (&two - &s);
         self * (&t / (two - &t))
