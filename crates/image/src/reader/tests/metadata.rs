@@ -90,15 +90,15 @@ fn a_turned_picture_is_upright_in_every_respect() {
 #[test]
 fn samples_in_srgb_say_so() {
     let mut exif = metadata().exif.unwrap();
-    exif.camera.push(crate::exif::Entry { tag: 0xa001, kind: 3, bytes: vec![2, 0] });
-    exif.camera.push(crate::exif::Entry { tag: 0xa500, kind: 5, bytes: vec![1; 8] });
+    exif.camera.push(exif::Entry { tag: 0xa001, kind: 3, bytes: vec![2, 0] });
+    exif.camera.push(exif::Entry { tag: 0xa500, kind: 5, bytes: vec![1; 8] });
     let srgb = exif.in_srgb();
     let entry = |tag| srgb.camera.iter().find(|entry| entry.tag == tag).map(|entry| entry.bytes.clone());
     assert_eq!((entry(0xa001), entry(0xa500)), (Some(vec![1, 0]), None));
 }
 
 /// A PNG of one grey or red pixel with these chunks.
-fn with_chunks(chunks: &[(&[u8; 4], &[u8])]) -> std::path::PathBuf {
+fn with_chunks(chunks: &[(&[u8; 4], &[u8])]) -> PathBuf {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut encoder = ::png::Encoder::new(file.reopen().unwrap(), 1, 1);
     encoder.set_color(::png::ColorType::Rgb);
