@@ -120,14 +120,16 @@ pub fn check_inputs(manifest: &Manifest, found: &BTreeMap<String, Description>) 
         check_type(contract, name, tensor.data_type)?;
     }
     let shapes: Shapes = found.iter().map(|(name, tensor)| (name.clone(), tensor.shape.clone())).collect();
-    if contract.inputs.iter().all(|input| shapes.contains_key(&input.name)) {
-        contract.sizes(&shapes)?;
-    }
-    let fits = |graph: &Graph| shapes.iter().all(|(name, shape)| graph.inputs.get(name) == Some(shape));
+    // Carried inputs may be left out.
+    let inputs = contract.inputs.iter().filter(|input| shapes.contains_key(&input.name)).cloned().collect();
+    let sizes = Contract { inputs, ..contract.clone() }.sizes(&shapes)?;
+    let same = |inputs: &Shapes| shapes.iter().all(|(name, shape)| inputs.get(name) == Some(shape));
+    let of_any_size = |graph: &Graph| graph.resized(contract, sizes).is_ok_and(|graph| same(&graph.inputs));
+    let fits = |graph: &Graph| same(&graph.inputs) || of_any_size(graph);
     if manifest.graphs.iter().any(fits) {
         return Ok(());
     }
-    let known = manifest.graphs.iter().map(|graph| shapes_text(&graph.inputs)).collect();
+    let known = manifest.graphs.iter().map(|graph| graph.inputs_text()).collect();
     Err(Error::NoSuchShapes { wanted: shapes_text(&shapes), known })
 }
 

@@ -69,7 +69,7 @@ impl Sessions {
 }
 
 /// "image [1, 3, 64, 64], timestep [1]".
-fn shapes_text(shapes: &Shapes) -> String {
+pub(crate) fn shapes_text(shapes: &Shapes) -> String {
     shapes.iter().map(|(name, shape)| format!("{name} {shape:?}")).collect::<Vec<_>>().join(", ")
 }
 

@@ -13,7 +13,7 @@ use tileforge_graph::Model;
 use tileforge_image::Size;
 use tileforge_image::tile::{Blend, Overlap, TilePlan};
 use tileforge_runtime::tiling::{Tiling, cut};
-use tileforge_session::{Environment, Session, SessionOptions, Tensor};
+use tileforge_session::{Cancel, Environment, Session, SessionOptions, Tensor};
 
 use crate::coverage::CalibrationBudget;
 use crate::gate::EXACT_DB;
@@ -77,7 +77,7 @@ pub(super) fn measure_tiling(
     job.progress.begin("measuring how tiles join", 3 + tiles.len());
     let network = Network { environment: job.environment, interface: &interface, radius, multiple, scratch };
     let mut picture = crate::samples::sample(job.contract, &whole_graph, PICTURE)?;
-    let made = network.open(&whole_graph)?.run(&crate::samples::views(&picture))?;
+    let made = network.open(&whole_graph)?.run(&crate::samples::views(&picture), &Cancel::new())?;
     job.progress.step();
     let [given, made] = [picture.swap_remove(0).1, made.into_iter().next().map_or_else(missing, |(_, made)| Ok(made))?]
         .map(|tensor| tensor.into_f32().map(|values| values.into_iter().collect::<Vec<f32>>()));
@@ -192,7 +192,7 @@ impl Network<'_> {
         let Some(whole) = source.graph_of_tile(of)? else { return missing() };
         let mut picture = crate::samples::sample(job.contract, &whole, PICTURE)?;
         let (_, made) =
-            self.open(&whole)?.run(&crate::samples::views(&picture))?.into_iter().next().map_or_else(missing, Ok)?;
+            self.open(&whole)?.run(&crate::samples::views(&picture), &Cancel::new())?.into_iter().next().map_or_else(missing, Ok)?;
         let given = picture.swap_remove(0).1.into_f32()?;
         let [_, channels, height, width] = given.shape()[..] else { return missing() };
         let mirrored = |at: usize, length: usize| {
@@ -203,7 +203,7 @@ impl Network<'_> {
         let filled = ndarray::ArrayD::from_shape_fn(shape, |at| {
             given[&[0, at[1], mirrored(at[2], height), mirrored(at[3], width)][..]]
         });
-        let found = self.open(graph)?.run(&[(self.interface.input.as_str(), &Tensor::from(filled))])?;
+        let found = self.open(graph)?.run(&[(self.interface.input.as_str(), &Tensor::from(filled))], &Cancel::new())?;
         let found = found.into_iter().next().map_or_else(missing, Ok)?.1.into_f32()?;
         let scale = self.interface.scale;
         let part: Vec<f32> = (0..channels * height * scale * width * scale)
@@ -236,7 +236,7 @@ impl Network<'_> {
             let shape = vec![1, channels, tile.height as usize, tile.width as usize];
             let tensor = ndarray::ArrayD::from_shape_vec(shape, given.clone());
             let tensor: Tensor = tensor.map_err(|e| tileforge_graph::Error::Graph(e.to_string()))?.into();
-            let made = session.run(&[(self.interface.input.as_str(), &tensor)])?;
+            let made = session.run(&[(self.interface.input.as_str(), &tensor)], &Cancel::new())?;
             let (_, made) = made.into_iter().next().map_or_else(missing, Ok)?;
             let values: Vec<f32> = made.into_f32()?.into_iter().collect();
             tiling.add(place, &values, &mut canvas);

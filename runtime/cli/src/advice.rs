@@ -95,9 +95,9 @@ fn of_diffusion(error: &DiffusionError) -> Option<&'static str> {
         DiffusionError::Scheduler(SchedulerError::Range { .. }) | DiffusionError::Range { .. } => {
             Some("`runtime generate --help` lists the options with their ranges")
         }
-        DiffusionError::Scheduler(SchedulerError::NoNumbers { .. } | SchedulerError::NotFinite { .. }) => {
-            Some("choose another --scheduler")
-        }
+        DiffusionError::Scheduler(
+            SchedulerError::NoNumbers { .. } | SchedulerError::NotFinite { .. } | SchedulerError::NeverFinite { .. },
+        ) => Some("choose another --scheduler"),
         DiffusionError::Prompt(PromptError::Tag { .. }) => Some(
             "build it into an engine with `engine-builder build PIPELINE --lora FILE[:SCALE]`, and leave the tag out",
         ),

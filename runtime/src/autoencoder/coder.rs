@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tileforge_contract::{Contract, DataType};
+use tileforge_contract::Contract;
 use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_image::tile::{Blend, Overlap, TilePlan};

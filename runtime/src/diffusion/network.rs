@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tileforge_contract::{Axis, Contract, DataType, Embedding, Meaning, TensorSpec};
+use tileforge_contract::{Axis, Contract, Embedding, Meaning, TensorSpec};
 use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_session::{Bound, Buffer, Cancel, Environment, Placement, Session};

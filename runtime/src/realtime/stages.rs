@@ -4,7 +4,6 @@ use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use tileforge_contract::DataType;
 use tileforge_image::{Limits, RowSink, Size};
 use tileforge_session::{Assigned, Bound, Buffer, Cancel, Session};
 

@@ -120,7 +120,7 @@ fn inspection_says_what_else_a_file_is() {
         let outcome = run("exporter", words(&[&"inspect", &path])).failure(1, expected);
         assert!(outcome.stdout.is_empty() && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
     }
-    let engine = words(&[&"inspect", &end_to_end::demo_engine()]);
+    let engine = words(&[&"inspect", &demo_engine()]);
     let _ = run("exporter", engine).failure(2, &["this is an engine", "`runtime inspect --engine"]);
     // A graph is inspected; to export it again is an error.
     let graph = work.path().join("x4.onnx");

@@ -146,7 +146,7 @@ pub(super) fn run(
         if let Some(advice) = of_stretching(made) {
             tracing::warn!("{advice}");
         }
-        object(made)
+        json!(made)
     };
     let heard = work.run(&executor, estimator.streams(), one, |made| line(made, kind), tell)?;
     if arguments.json {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::class::Class;
 use super::keys::KEYS;
 use super::{Config, Options};
-use crate::diffusion::random::{Noise, TorchCpu};
+use crate::random::{Noise, TorchCpu};
 
 /// Evaluations that are made at most, so that a case does not take long.
 const MOST: usize = 64;

@@ -133,7 +133,7 @@ pub enum Error {
         || "; take the scheduler's configuration that the network was published with".to_owned(),
         |(key, value)| format!(" because of {key} ({value}); expected a value with which they are, as without it"),
     ))]
-    NotFinite {
+    NeverFinite {
         /// The class.
         class: String,
         /// The steps of the run.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::config::Config;
 use super::error::{Error, Result};
 use super::options::Options;
-use crate::diffusion::random::{Noise, TorchCpu};
+use crate::random::{Noise, TorchCpu};
 
 /// The steps that users take: those of distilled networks, and usual ones.
 const STEPS: [usize; 5] = [1, 2, 4, 20, 50];
@@ -23,14 +23,14 @@ impl Config {
     /// Some classes cannot run every number of steps, which they say when they are asked to. One must work.
     ///
     /// # Errors
-    /// Those of [`Config::scheduler`]; [`Error::NotFinite`]: a value becomes infinite or no number on the way.
+    /// Those of [`Config::scheduler`]; [`Error::NeverFinite`]: a value becomes infinite or NaN on the way.
     pub fn try_runs(&self) -> Result<()> {
         let mut refused = None;
         let mut ran = false;
         for steps in STEPS {
             match self.try_run(steps) {
                 Ok(true) => ran = true,
-                Ok(false) => return Err(self.not_finite(steps)),
+                Ok(false) | Err(Error::NoNumbers { .. } | Error::NotFinite { .. }) => return Err(self.not_finite(steps)),
                 Err(error @ (Error::Steps { .. } | Error::Spacing { .. } | Error::NoSteps { .. })) => {
                     refused = Some(error);
                 }
@@ -69,7 +69,7 @@ impl Config {
             }
             (key.to_owned(), value)
         });
-        Error::NotFinite { class: self.class().into(), steps, cause }
+        Error::NeverFinite { class: self.class().into(), steps, cause }
     }
 }
 
