@@ -122,6 +122,16 @@ fn inspection_says_what_else_a_file_is() {
     }
     let engine = words(&[&"inspect", &demo_engine()]);
     let _ = run("exporter", engine).failure(2, &["this is an engine", "`runtime inspect --engine"]);
+    // A pipeline's folder, and one of its networks.
+    let pipeline = end_to_end::GoldenPipelines::read().write_folder(work.path(), "sd");
+    let shown = run("exporter", words(&[&"inspect", &pipeline])).success().stdout;
+    for expected in ["diffusion pipeline", "StableDiffusionPipeline", "vae_decoder ", "exporter export ", "unet "] {
+        assert!(shown.contains(expected), "expected {expected} in: {shown}");
+    }
+    let all = run("exporter", words(&[&"inspect", &pipeline, &"--json"])).success().json();
+    assert_eq!((&all["kind"], all["graphs"].as_array().unwrap().len()), (&"pipeline".into(), 4));
+    let one = words(&[&"inspect", &pipeline, &"--component", &"unet", &"--json"]);
+    assert_eq!(run("exporter", one).success().json()["architecture"], "UNet2DConditionModel");
     // A graph is inspected; to export it again is an error.
     let graph = work.path().join("x4.onnx");
     let _ = run("exporter", words(&[&"export", &repository("models/compact-x4.safetensors"), &"-o", &graph])).success();

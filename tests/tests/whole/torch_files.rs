@@ -299,9 +299,13 @@ fn two_entries_of_one_name_are_refused() {
 /// Sets the CRC-32 of an entry, or of all, in both of its headers. Returns how many were set.
 fn set_crc32(archive: &mut [u8], entry: &str, crc32: impl Fn(u32) -> u32) -> usize {
     let mut set = 0;
-    for (signature, place, name) in [(b"PK\x01\x02", 16, 46), (b"PK\x03\x04", 14, 30)] {
+    for (signature, place, length, name) in [(b"PK\x01\x02", 16, 28, 46), (b"PK\x03\x04", 14, 26, 30)] {
         for at in 0..archive.len() - 4 {
-            if archive[at..].starts_with(signature) && archive[at + name..].starts_with(entry.as_bytes()) {
+            if !archive[at..].starts_with(signature) {
+                continue;
+            }
+            let length = usize::from(u16::from_le_bytes([archive[at + length], archive[at + length + 1]]));
+            if entry.is_empty() || &archive[at + name..at + name + length] == entry.as_bytes() {
                 let field: &mut [u8; 4] = (&mut archive[at + place..at + place + 4]).try_into().unwrap();
                 *field = crc32(u32::from_le_bytes(*field)).to_le_bytes();
                 set += 1;
