@@ -244,7 +244,7 @@ fn pictures_of_several_numbers_of_steps_are_measured() {
     let _ = bench(&sd, &[&"2", &"--compare", &base]).failure(2, &["of another setting"]);
     let report = work.path().join("report");
     let _ = bench(&sd, &[&"2,3", &"--report", &report]).success();
-    assert_eq!(end_to_end::names_in(&report), ["steps.json", "steps.md", "steps.svg"]);
+    assert_eq!(names_in(&report), ["steps.json", "steps.md", "steps.svg"]);
     assert!(fs::read_to_string(report.join("steps.md")).unwrap().contains("| 3 | 1 |"));
     let chart = fs::read_to_string(report.join("steps.svg")).unwrap();
     assert!(chart.contains("3 steps, 1 picture"), "{chart}");
