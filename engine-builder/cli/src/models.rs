@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use tileforge_engine_builder::{ModelFile, Origin, Result, WeightFolders};
 use tileforge_files::installation::installed;
-use tileforge_terminal::{Progress, cache_folder, digests};
+use tileforge_terminal::{Progress, cache_folder, digests, report};
 
 const HELP: &str = "\
 Examples:
@@ -37,6 +37,9 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
     let (folders, weights) = (model_folders(), weight_folders());
     let names = if arguments.models.is_empty() { ModelFile::names(&folders) } else { arguments.models.clone() };
     let mut models = names.iter().map(|name| ModelFile::find(name, &folders)).collect::<Result<Vec<ModelFile>>>()?;
+    if models.is_empty() {
+        report(&format!("no models were found in {}", list(&folders)));
+    }
     if arguments.available {
         models.retain(|model| weights.hold(model));
     }
@@ -58,6 +61,11 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
         format!("{:<24} {place:<9} {size:>9}  {}", model.name, model.description)
     };
     result(&models.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+/// Folders in a sentence.
+pub(super) fn list(folders: &[PathBuf]) -> String {
+    folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// What `--json` prints of a model.

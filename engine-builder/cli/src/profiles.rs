@@ -1,5 +1,6 @@
 //! `engine-builder profiles`: the machines that engines can be built for.
 
+use super::models::list;
 use super::{CommandResult, result, result_json};
 use tileforge_engine_builder::Result;
 use tileforge_engine_builder::profile::{self, Profile};
@@ -29,6 +30,9 @@ pub(super) fn run(arguments: &Arguments) -> CommandResult {
     }
     let names = if arguments.names.is_empty() { profile::names() } else { arguments.names.clone() };
     let profiles = names.iter().map(|name| Profile::read(name)).collect::<Result<Vec<Profile>>>()?;
+    if profiles.is_empty() {
+        report(&format!("no profiles were found in {}", list(&profile::places())));
+    }
     if arguments.json {
         return result_json(&profiles);
     }

@@ -78,9 +78,9 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// The folders `profiles/` beside the executable, of its installation, and of the source tree that it was built in. The
+/// Where profiles are looked for, whether there is a folder or not: `profiles/` beside the executable, of its installation, and of the source tree that it was built in. The
 /// current folder is not among them: whoever downloads a model there does not want its profiles instead of ours.
-fn places() -> Vec<PathBuf> {
+pub fn places() -> Vec<PathBuf> {
     installation::installed("profiles")
 }
 

@@ -6,7 +6,7 @@ mod options;
 mod quantity;
 mod shapes;
 
-pub use find::{Here, here, names};
+pub use find::{Here, here, names, places};
 pub use options::{ConvolutionSearch, CudaOptions, ProviderOptions, TensorRtOptions};
 pub use quantity::{Bandwidth, ComputeCapability, Memory, Tile};
 pub use shapes::{Batches, Shapes};

@@ -1,5 +1,6 @@
 //! What the user can do about an error. The library's errors speak of its domain; flags are named here alone.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use tileforge_exporter::checkpoint::Kind;
 use tileforge_exporter::{Error, MissingHyperparameter};
@@ -31,6 +32,7 @@ pub(super) fn on(error: &Error) -> Option<String> {
             let sizes: Vec<String> = example.iter().map(ToString::to_string).collect();
             format!("give one, as in `--shapes {input}:{}`", sizes.join("x"))
         }
+        Error::File { path, source, .. } if source.kind() == ErrorKind::NotFound => model(path)?,
         Error::ImageTooSmall { .. } => "give larger sizes with `--shapes`".into(),
         Error::NoSuchInput { .. } => "give one of these with `--shapes NAME:SIZExSIZE…`".into(),
         _ => return None,
@@ -49,6 +51,15 @@ fn other_format(path: &Path, kind: Kind) -> Option<String> {
         }
         Kind::Converted | Kind::Archive | Kind::Placeholder | Kind::Text => return None,
     })
+}
+
+/// What to do with the name of a model: this program knows files alone.
+fn model(path: &Path) -> Option<String> {
+    let name = path.to_str().filter(|name| tileforge_files::is_plain(name) && !name.contains('.'))?;
+    Some(format!(
+        "for a model's name, `engine-builder fetch {name}` says where its weights are, and `engine-builder build {name}` \
+         builds its engine"
+    ))
 }
 
 fn set(MissingHyperparameter { name, values }: &MissingHyperparameter) -> String {

@@ -16,9 +16,6 @@ use super::failure::Failure;
 /// The variable that names the engine to use.
 pub(crate) const VARIABLE: &str = "TILEFORGE_ENGINE";
 
-/// Where engines are looked for, below the current folder and below the user's data.
-const FOLDER: &str = "engines";
-
 /// Engines stand in `engines/NAME` or `engines/PROFILE/NAME`.
 const LEVELS: usize = 2;
 
@@ -34,8 +31,7 @@ pub(crate) fn default_engine(environment: impl Fn() -> Result<Environment>) -> R
     if let Some(named) = env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
         return Ok(named.into());
     }
-    let data = terminal::data_folder().map(|data| data.join(FOLDER));
-    let places: Vec<PathBuf> = [Some(PathBuf::from(FOLDER)), data].into_iter().flatten().collect();
+    let places = terminal::engine_folders();
     for place in &places {
         let engines = engines_in(place);
         if !engines.is_empty() {
@@ -45,7 +41,7 @@ pub(crate) fn default_engine(environment: impl Fn() -> Result<Environment>) -> R
     let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
     Err(Failure::Usage(format!(
         "no engine is given, and none for pictures is in {}; give one with --engine or {VARIABLE}, or build one: \
-         engine-builder build models/compact-x4.yaml --profile profiles/cpu.yaml --output {FOLDER}/compact-x4",
+         engine-builder build compact-x4",
         places.join(" or ")
     )))
 }

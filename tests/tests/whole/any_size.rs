@@ -186,7 +186,7 @@ fn tensors_of_any_size_run_and_the_engine_is_warmed() {
         assert_eq!(told["tensors"][0]["shape"], serde_json::json!([batch, 3, 4 * height, 4 * width]));
         assert_eq!(told["graph"], format!("model-{batch}x3xanyxany.onnx"));
     }
-    let known = "it has some for: image [1, 3, any, any] with at most 16384 pixels";
+    let known = "it has some for:\n  image [1, 3, any, any] with at most 16384 pixels";
     for shape in [[1, 3, 129, 128], [3, 3, 64, 64]] {
         let _ = send(shape).failure(1, &["the engine has no graph for image [", known]);
     }
