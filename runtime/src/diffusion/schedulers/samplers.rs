@@ -64,10 +64,7 @@ pub(super) fn apply(config: Config, name: &str) -> Result<Config> {
         .find_map(|(ending, shown, spread)| plain.strip_suffix(ending).map(|rest| (rest, shown, spread)));
     let found = named.and_then(|(rest, shown, spread)| {
         let known = |known: &&str| *known == rest || rest.strip_prefix('k') == Some(known);
-        SAMPLERS
-            .iter()
-            .find(|sampler| sampler.known_as.iter().any(|name| known(&name)))
-            .map(|sampler| (sampler, shown, spread))
+        SAMPLERS.iter().find(|sampler| sampler.known_as.iter().any(known)).map(|sampler| (sampler, shown, spread))
     });
     let (sampler, shown, spread) = found.ok_or_else(|| Error::Sampler {
         found: name.into(),
