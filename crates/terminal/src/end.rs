@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use crate::exit::Exit;
-use crate::signals::wait_if_stopping;
 use crate::output::report_error;
+use crate::signals::wait_if_stopping;
 
 /// Why a command failed, in the words of its program.
 pub trait Failure {

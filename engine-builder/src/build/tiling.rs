@@ -191,8 +191,12 @@ impl Network<'_> {
         let of = Tile { height: size.height as usize, width: size.width as usize };
         let Some(whole) = source.graph_of_tile(of)? else { return missing() };
         let mut picture = crate::samples::sample(job.contract, &whole, PICTURE)?;
-        let (_, made) =
-            self.open(&whole)?.run(&crate::samples::views(&picture), &Cancel::new())?.into_iter().next().map_or_else(missing, Ok)?;
+        let (_, made) = self
+            .open(&whole)?
+            .run(&crate::samples::views(&picture), &Cancel::new())?
+            .into_iter()
+            .next()
+            .map_or_else(missing, Ok)?;
         let given = picture.swap_remove(0).1.into_f32()?;
         let [_, channels, height, width] = given.shape()[..] else { return missing() };
         let mirrored = |at: usize, length: usize| {

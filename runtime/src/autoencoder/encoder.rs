@@ -9,10 +9,10 @@ use tileforge_session::{Environment, Placed};
 use super::coder::{Coder, CodingOptions, Sections, Statistics, Watch, pixels_of};
 use super::interface::Direction;
 use super::latent::Latent;
-use crate::random::{Noise, TorchCpu};
 use crate::error::{Error, Result};
 use crate::executor::{Intake, Reply, Task, serve_each};
 use crate::pixels::{Pixels, check_finite};
+use crate::random::{Noise, TorchCpu};
 use crate::tiling::cut;
 
 /// The frames of a clip, or the one picture.

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use tileforge_engine::digest::{sha256_file};
+use tileforge_engine::digest::sha256_file;
 use tileforge_exporter::arch::registry;
 use tileforge_exporter::synthesise;
 use tileforge_graph::DataType;
@@ -76,11 +76,7 @@ fn a_build_that_is_stopped_leaves_nothing() {
     let work = tempfile::tempdir().unwrap();
     let (model, profile) = (repository("models/compact-x4.safetensors"), repository("profiles/cpu.yaml"));
     let engine = work.path().join("engine");
-    leaves_nothing(
-        work.path(),
-        &[&"build", &model, &"--profile", &profile, &"-o", &engine],
-        "engine-builder",
-    );
+    leaves_nothing(work.path(), &[&"build", &model, &"--profile", &profile, &"-o", &engine], "engine-builder");
     // Nor where an older engine is replaced.
     copy_folder(demo_engine(), &engine);
     leaves_nothing(work.path(), &[&"build", &model, &"--profile", &profile, &"-o", &engine], "engine-builder");

@@ -274,7 +274,10 @@ impl Session {
     fn bind_in<'s>(&self, carried: &[(&str, &str)], shape_of: impl Fn(&str) -> Option<&'s [usize]>) -> Result<Bound> {
         let buffers = self.graph.backend.buffers(Place::Device)?;
         let make = |info: &TensorInfo| {
-            Ok((info.name.clone(), self.zeros(&buffers, info, shape_of(&info.name).filter(|shape| info.allows(shape)))?))
+            Ok((
+                info.name.clone(),
+                self.zeros(&buffers, info, shape_of(&info.name).filter(|shape| info.allows(shape)))?,
+            ))
         };
         let inputs = self.inputs.iter().map(make).collect::<Result<BTreeMap<_, _>>>()?;
         let outputs = self.outputs.iter().map(make).collect::<Result<BTreeMap<_, _>>>()?;

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tileforge_files::unfinished;
 use tileforge_image::{Error as ImageError, Format, Header, ImageWriter, RowSink};
 
 use super::super::failure::Failure;
@@ -51,10 +52,6 @@ impl Piped {
         // All handles share one position, and a picture is read once.
         Some(file.try_clone().and_then(|mut file| file.rewind().map(|()| file)))
     }
-
-    pub(super) fn has(&self, input: &Path) -> bool {
-        self.0.contains_key(input)
-    }
 }
 
 /// Whether frames come on standard input. Waits for its first bytes, and leaves them there.
@@ -83,7 +80,7 @@ pub(super) struct ToStandardOutput {
     writer: Box<ImageWriter>,
     path: PathBuf,
     /// Goes with this value.
-    _folder: tempfile::TempDir,
+    _folder: unfinished::Folder,
 }
 
 impl ToStandardOutput {
@@ -94,14 +91,11 @@ impl ToStandardOutput {
         with: impl FnOnce(ImageWriter) -> ImageWriter,
     ) -> tileforge_image::Result<Self> {
         let name = Path::new("standard output");
-        let folder = tempfile::tempdir().map_err(|source| failed(name, "keep a file for", source))?;
+        let folder = unfinished::folder_in(&std::env::temp_dir());
+        let folder = folder.map_err(|source| failed(name, "keep a file for", source))?;
         let path = folder.path().join("picture");
         let writer = Box::new(with(ImageWriter::create(&path, format, header)?));
         Ok(Self { writer, path, _folder: folder })
-    }
-
-    pub(super) fn header(&self) -> &Header {
-        self.writer.header()
     }
 }
 

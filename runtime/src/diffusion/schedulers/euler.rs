@@ -79,8 +79,8 @@ fn ancestral_step(from: f64, to: f64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::ancestral_step;
-    use crate::random::{Noise, TorchCpu};
     use crate::diffusion::schedulers::{Config, Options};
+    use crate::random::{Noise, TorchCpu};
 
     #[test]
     fn ancestral_steps_keep_the_variance_and_are_numbers() {

@@ -30,7 +30,9 @@ impl Config {
         for steps in STEPS {
             match self.try_run(steps) {
                 Ok(true) => ran = true,
-                Ok(false) | Err(Error::NoNumbers { .. } | Error::NotFinite { .. }) => return Err(self.not_finite(steps)),
+                Ok(false) | Err(Error::NoNumbers { .. } | Error::NotFinite { .. }) => {
+                    return Err(self.not_finite(steps));
+                }
                 Err(error @ (Error::Steps { .. } | Error::Spacing { .. } | Error::NoSteps { .. })) => {
                     refused = Some(error);
                 }
