@@ -51,10 +51,6 @@ impl Piped {
         // All handles share one position, and a picture is read once.
         Some(file.try_clone().and_then(|mut file| file.rewind().map(|()| file)))
     }
-
-    pub(super) fn has(&self, input: &Path) -> bool {
-        self.0.contains_key(input)
-    }
 }
 
 /// Whether frames come on standard input. Waits for its first bytes, and leaves them there.
@@ -98,10 +94,6 @@ impl ToStandardOutput {
         let path = folder.path().join("picture");
         let writer = Box::new(with(ImageWriter::create(&path, format, header)?));
         Ok(Self { writer, path, _folder: folder })
-    }
-
-    pub(super) fn header(&self) -> &Header {
-        self.writer.header()
     }
 }
 
