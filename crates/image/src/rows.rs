@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::Header;
+use crate::Size;
 use crate::error::Result;
 
 /// A picture that is read from its first row to its last: a file, or a frame of a stream.
@@ -24,6 +25,11 @@ pub trait RowSource: Send {
 pub trait RowSink: Send {
     /// The header that rows must match.
     fn header(&self) -> &Header;
+
+    /// The size of the picture that is written; that of the rows, unless the sink changes it.
+    fn written(&self) -> Size {
+        self.header().size
+    }
 
     /// Writes one or more whole rows, interleaved, each sample as [`Depth`](super::Depth) says.
     ///

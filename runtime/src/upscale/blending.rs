@@ -158,9 +158,9 @@ impl Active {
             // One row of tiles may finish while the one before it is still being encoded.
             let (bands, to_write) = bounded(self.begun.blender.bands_of_a_row());
             let (spare, to_fill) = unbounded();
-            let Begun { ticket, model, plan, size, tiling_psnr_db, .. } = &self.begun;
+            let Begun { ticket, model, plan, tiling_psnr_db, .. } = &self.begun;
             let statistics = Statistics {
-                size: *size,
+                size: sink.written(),
                 tiles: plan.count(),
                 tile: plan.tile(),
                 overlap: plan.overlap(),

@@ -136,6 +136,10 @@ impl RowSink for Outscale {
         &self.header
     }
 
+    fn written(&self) -> Size {
+        self.to
+    }
+
     fn write_rows(&mut self, rows: &[u8]) -> tileforge_image::Result<()> {
         let row_bytes = self.header.row_bytes().unwrap_or(usize::MAX).max(1);
         rows.chunks_exact(row_bytes).try_for_each(|row| self.take(row))

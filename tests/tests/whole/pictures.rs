@@ -119,8 +119,9 @@ fn another_scale_is_that_of_the_whole_picture_resampled() {
     let _ = with_engine(work.path(), &["photo.png", "-o", "x4.png"]).success();
     let whole = tileforge_image::Picture::read(&at("x4.png"), &Limits::default()).unwrap();
     for (factor, name, expected) in [("2", "photo-x2.png", (202, 134)), ("1.5", "photo-x1.5.png", (152, 101))] {
-        let _ = with_engine(work.path(), &["photo.png", "--outscale", factor]).success();
+        let made = with_engine(work.path(), &["photo.png", "--outscale", factor]).success();
         assert_eq!(size(&at(name)), expected);
+        assert!(made.stdout.contains(&format!(": {}×{}, ", expected.0, expected.1)), "{}", made.stdout);
         let found = tileforge_image::Picture::read(&at(name), &Limits::default()).unwrap();
         let right = whole.resized(found.size()).unwrap();
         let difference = found.difference(&right, 0).unwrap();
