@@ -63,7 +63,7 @@ fn find(folder: &Path, depth: usize, found: &mut impl FnMut(&Path)) {
 /// Makes `own` a link to `other` if both have the same content and are not the same file already. Returns whether it
 /// did. `scratch` is a folder outside of the engine, which holds no other files at any time.
 ///
-/// Whoever owns a file can change it, now or after a change of its mode, so only this user's own files are linked.
+/// The owner of a file can change it, now or after a change of its mode, so only this user's own files are linked.
 fn link(other: &Path, own: &Path, digest: &FileDigest, scratch: &Path) -> Result<bool> {
     let (Ok(theirs), Ok(ours)) = (fs::symlink_metadata(other), fs::symlink_metadata(own)) else { return Ok(false) };
     // The mode also says that both are files.

@@ -1,6 +1,6 @@
 //! The files that a graph takes its weights from, as they were when it was written.
 //!
-//! A linked graph and its checkpoint share the bytes of the weights, so whoever overwrites the checkpoint in place
+//! A linked graph and its checkpoint share the bytes of the weights, so a program that overwrites the checkpoint in place
 //! changes the graph. A graph with a weight file of its own could get the weights of another export, since two files
 //! cannot be renamed in one step. The graph's metadata therefore holds the size and the digest of each such file, as
 //! JSON: `[{"file": NAME, "bytes": SIZE, "sha256": DIGEST}]`. The digest is `null` where it was not computed.

@@ -33,7 +33,7 @@ pub struct Expected<'a> {
 pub trait Source {
     /// What goes wrong there.
     type Error;
-    /// Whether the address names the bytes themselves, so that nobody has to keep in mind of which version they are.
+    /// Whether the address names the bytes themselves, so that their version need not be kept.
     const IS_IMMUTABLE: bool;
 
     /// Asks for the bytes from `start` on, if the file is still of this version (an entity tag).

@@ -185,7 +185,7 @@ impl Drop for Shown {
     }
 }
 
-/// The time that is left, once anything is done: before, nobody knows.
+/// The time that is left, once anything is done; before that it is not known.
 fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
     if state.pos() > 0 && state.len().is_some_and(|total| state.pos() < total) {
         // Writing to the bar's line cannot fail.

@@ -19,7 +19,7 @@ use crate::{Exit, report};
 static FIRST: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 /// Whether the program ends because of a signal.
 static STOPPING: AtomicBool = AtomicBool::new(false);
-/// How long the last message may take: nobody may read standard error.
+/// How long the last message may take, because standard error may have no reader.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// From now on, Ctrl-C and the signals that ask a process to end remove everything unfinished and end this program with

@@ -255,7 +255,7 @@ mod tests {
         let outputs: Vec<_> = plan.assignments.into_iter().map(|pair| pair.output).collect();
         assert_eq!(outputs, [at("a-x4.png"), at("b-x4.png")]);
         assert_eq!(plan.left_out, ["1 that are results of others"]);
-        // Whoever names it means it.
+        // A file that is named is meant.
         assert!(assigned(&[&at("a.png"), &at("a-x4.png")], &at("{stem}-x4.png")).is_err());
     }
 

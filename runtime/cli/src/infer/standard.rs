@@ -33,7 +33,7 @@ impl Piped {
         Ok(Self(Arc::new(BTreeMap::from([(name, file)]))))
     }
 
-    /// Reads those of the inputs that are named pipes, each to its end. Whoever writes them may take as long as they
+    /// Reads the inputs that are named pipes, each to its end. Their writers may take as long as they
     /// like.
     pub(super) fn named<'p>(inputs: impl IntoIterator<Item = &'p Path>) -> Result<Self, Failure> {
         let mut all = BTreeMap::new();
