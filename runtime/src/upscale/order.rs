@@ -33,8 +33,6 @@ pub(super) struct Begun {
     pub(super) sink: Option<Box<dyn RowSink>>,
     /// What was measured of the plan's joints when the engine was built.
     pub(super) tiling_psnr_db: Option<f64>,
-    /// Of the whole output.
-    pub(super) size: Size,
     /// Of a tile's output.
     pub(super) output: Size,
 }
