@@ -78,7 +78,7 @@ fn stop() {
     unfinished::abandon_all();
     let (said, hear) = mpsc::channel();
     thread::spawn(move || {
-        report("error: stopped by a signal; no unfinished output is left");
+        report("error: stopped before the end; no unfinished output is left");
         let _ = said.send(());
     });
     let _ = hear.recv_timeout(LAST_WORDS);

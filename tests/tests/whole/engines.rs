@@ -161,7 +161,7 @@ fn a_wrong_profile_or_model_file_is_refused_with_its_line() {
         let _ = build(&model, &profile).failure(1, &["small-tiles.yaml", expected]);
     }
     let _ = run("engine-builder", words(&[&"build", &model, &"--profile", &"rtx9999", &"-o", &engine]))
-        .failure(1, &["no such profile; known are"]);
+        .failure(1, &["no such profile", "known are a100, a10g"]);
     let text = fs::read_to_string(&model).unwrap();
     let other = work.path().join("compact-x4.yaml");
     fs::copy(repository("models/compact-x4.safetensors"), work.path().join("compact-x4.safetensors")).unwrap();
@@ -274,7 +274,9 @@ fn doctor_counts_the_processors_that_it_may_use() {
     assert!((1..=processors).contains(&cores) && threads == cores, "{cpu}");
     assert_eq!(processors, std::thread::available_parallelism().unwrap().get() as u64);
     let line = |processors: u64, cores: u64, threads: u64| {
-        format!("processors    {processors} on {cores} cores for this process; a session takes {threads} threads\n")
+        let counted = |number: u64, noun: &str| format!("{number} {noun}{}", if number == 1 { "" } else { "s" });
+        let (cores, threads) = (counted(cores, "core"), counted(threads, "thread"));
+        format!("processors    {processors} on {cores} for this process; a session takes {threads}\n")
     };
     let text = doctor(None, &[]).stdout;
     assert!(text.contains(&line(processors, cores, threads)), "{text}");

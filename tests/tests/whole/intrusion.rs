@@ -182,7 +182,7 @@ fn a_file_that_the_manifest_does_not_list_is_refused() {
     fs::write(engine.join("plugin.so"), "x").unwrap();
     let expected = ["plugin.so", "expected only files that the manifest lists"];
     let _ = sign().failure(1, &expected);
-    let _ = run("engine-builder", words(&[&"verify", &engine, &"--key", &public])).failure(1, &expected);
+    let _ = run("engine-builder", words(&[&"verify", &engine, &"--require-signature", &public])).failure(1, &expected);
     let _ = run("runtime", words(&[&"verify", &"--engine", &engine])).failure(1, &expected);
 }
 
@@ -288,7 +288,7 @@ fn keys_belong_to_their_owner_and_openssl_reads_them() {
     let engine = copied_engine(work.path());
     let [private, public] = new_key(work.path(), "ours");
     let sign = || run("engine-builder", words(&[&"sign", &engine, &"--key", &private]));
-    let verify = || run("engine-builder", words(&[&"verify", &engine, &"--key", &public]));
+    let verify = || run("engine-builder", words(&[&"verify", &engine, &"--require-signature", &public]));
     // PKCS#8 version 1 without the public half: 48 bytes of DER, whose beginning is always the same (RFC 8410).
     let text = fs::read_to_string(&private).unwrap();
     let body = text.lines().nth(1).unwrap();

@@ -206,7 +206,8 @@ fn read<M: Comparable>(path: &Path) -> Result<M, Failure> {
             path.display()
         ))
     };
-    let bytes = tileforge_files::read(path, TEXT_MAXIMUM_BYTES).map_err(|error| refused(&error))?;
+    let bytes =
+        tileforge_files::read(path, TEXT_MAXIMUM_BYTES).map_err(|source| Failure::file(path, "read", source))?;
     let measured: M = serde_json::from_slice(&bytes).map_err(|error| refused(&error))?;
     let compared = [(M::THROUGHPUT, measured.throughput()), (M::MEDIAN, measured.median_ms())];
     // Speeds of zero would make a comparison pass that says nothing.

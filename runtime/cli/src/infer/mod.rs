@@ -80,6 +80,10 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if !left_out.is_empty() {
         report(&format!("left out: {}", left_out.join("; ")));
     }
+    // What would be overwritten is named first, whatever else is wrong with its name.
+    let maps = depth::maps(&assignments, arguments);
+    let read = [arguments.engine.directory()].into_iter().chain(maps.iter().map(PathBuf::as_path));
+    check_outputs(&assignments, &read.collect::<Vec<_>>())?;
     if gives_depth {
         depth::check(contract, &assignments, arguments)?;
     } else if plays_frames {
@@ -98,9 +102,6 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if arguments.output().is_none() && !arguments.resume {
         check_free(&assignments)?;
     }
-    let maps = depth::maps(&assignments, arguments);
-    let read = [arguments.engine.directory()].into_iter().chain(maps.iter().map(PathBuf::as_path));
-    check_outputs(&assignments, &read.collect::<Vec<_>>())?;
     make_folders(&assignments, folder.as_deref())?;
     let all = assignments.len();
     let mut record = record_of(arguments, &engine, &assignments, folder.as_deref())?;
