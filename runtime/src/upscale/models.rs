@@ -114,9 +114,12 @@ impl Models {
             self.overlaps(*tile).into_iter().map(move |overlap| (self.plan_with(size, *tile, overlap), seconds))
         });
         let reference = self.floor.reference().and_then(|tile| self.plan_in(size, tile).ok());
-        let (good, others): (Vec<_>, Vec<_>) =
+        let (mut good, others): (Vec<_>, Vec<_>) =
             plans.partition(|(plan, _)| plan.as_ref().is_ok_and(|plan| self.floor.holds(plan, reference.as_ref())));
         if !good.is_empty() {
+            if reference.is_some() {
+                leave_filled(&mut good);
+            }
             return Ok(TilePlan::best(good)?);
         }
         // Quality comes first: of what is left, the largest tile has the most of the picture around each pixel.
@@ -234,5 +237,45 @@ impl Models {
         let most = self.allowed.batch();
         let largest = self.opened().iter().map(|model| model.largest_run(most)).max();
         Used { streams: self.allowed.streams(), batch: largest.unwrap_or(most) }
+    }
+}
+
+/// A plan, or why there is none, with the seconds that one of its tiles takes.
+type Candidate = (tileforge_image::Result<TilePlan>, Option<f64>);
+
+/// Leaves out plans whose tiles are filled up, where others that are good enough take no longer: they are nearer to the
+/// whole picture.
+fn leave_filled(good: &mut Vec<Candidate>) {
+    let is_filled =
+        |(plan, _): &Candidate| plan.as_ref().is_ok_and(|plan| plan.columns().is_filled() || plan.rows().is_filled());
+    let cost = |(plan, seconds): &Candidate| {
+        plan.as_ref()
+            .map_or(f64::INFINITY, |plan| seconds.map_or(plan.pixels() as f64, |seconds| plan.count() as f64 * seconds))
+    };
+    let others = good.iter().filter(|candidate| !is_filled(candidate));
+    let cheapest = others.map(cost).fold(f64::INFINITY, f64::min);
+    good.retain(|candidate| !is_filled(candidate) || cost(candidate) < cheapest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tile_that_is_filled_up_is_left_where_others_take_no_longer() {
+        let plan = |picture: u32, tile: u32, seconds: Option<f64>| {
+            let (picture, tile) = (Size { width: picture, height: picture }, Size { width: tile, height: tile });
+            (TilePlan::new(picture, tile, Overlap { pixels: 16, margin: 0 }, 4, None), seconds)
+        };
+        let left = |mut good: Vec<Candidate>| {
+            leave_filled(&mut good);
+            good.into_iter().map(|(plan, _)| plan.unwrap().tile().width).collect::<Vec<_>>()
+        };
+        assert_eq!(left(vec![plan(100, 256, None), plan(100, 64, None)]), [64]);
+        // 25 small tiles, or one that is filled up.
+        assert_eq!(left(vec![plan(250, 256, None), plan(250, 64, None)]), [256, 64]);
+        assert_eq!(left(vec![plan(250, 256, Some(30.0)), plan(250, 64, Some(1.0))]), [64]);
+        // Nothing else is there.
+        assert_eq!(left(vec![plan(100, 256, None)]), [256]);
     }
 }
