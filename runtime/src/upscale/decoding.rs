@@ -109,7 +109,6 @@ impl Decoding<'_> {
         let blender = Blender::new(&plan, self.models.options.blend, routing.planes, encoding)?;
         let output = plan.tile().scaled(plan.scale())?;
         let joiner = Joiner::new(plan.tile(), output);
-        let size = sink.header().size;
         let cutter = Cutter::new(source, range, &plan)?;
         let begun = Begun {
             ticket: ticket.clone(),
@@ -119,7 +118,6 @@ impl Decoding<'_> {
             blender,
             joiner,
             sink: Some(sink),
-            size,
             output,
         };
         // Cannot fail as long as the blending stage is there, and matters to nobody afterwards.

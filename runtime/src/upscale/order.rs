@@ -31,8 +31,6 @@ pub(super) struct Begun {
     pub(super) joiner: Joiner,
     /// Until the first rows are finished.
     pub(super) sink: Option<Box<dyn RowSink>>,
-    /// Of the whole output.
-    pub(super) size: Size,
     /// Of a tile's output.
     pub(super) output: Size,
 }
