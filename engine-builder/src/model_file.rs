@@ -189,7 +189,10 @@ impl ModelFile {
     /// There is no model of this name, with those that there are, and with the folders where they are looked for.
     pub fn path_of(name_or_path: &Path, folders: &[PathBuf]) -> Result<PathBuf> {
         if name_or_path.extension().is_some_and(|extension| extension == "yaml") {
-            return Ok(name_or_path.to_owned());
+            if name_or_path.symlink_metadata().is_ok() {
+                return Ok(name_or_path.to_owned());
+            }
+            return Err(Self::unknown(name_or_path, folders));
         }
         let file =
             name_or_path.to_str().filter(|name| tileforge_files::is_plain(name)).map(|name| format!("{name}.yaml"));
@@ -197,6 +200,10 @@ impl ModelFile {
         if let Some(path) = file.as_ref().and_then(find) {
             return Ok(path);
         }
+        Err(Self::unknown(name_or_path, folders))
+    }
+
+    fn unknown(name_or_path: &Path, folders: &[PathBuf]) -> Error {
         let known = Self::names(folders).join(", ");
         let known = if known.is_empty() {
             let folders = folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ");
@@ -204,7 +211,7 @@ impl ModelFile {
         } else {
             format!("known are {known}, or give the path of a .yaml file")
         };
-        Err(Error::input(name_or_path, format!("no such model; {known}")))
+        Error::input(name_or_path, format!("no such model; {known}"))
     }
 
     /// The names of all models in `folders`, sorted. A folder that is not there, or cannot be read, has none.

@@ -4,7 +4,7 @@ use crate::{names_in, repository};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 /// The outcome of a command.
 #[derive(Debug)]
@@ -65,10 +65,18 @@ pub fn words(words: &[&dyn AsRef<OsStr>]) -> Vec<OsString> {
     words.iter().map(|word| (**word).as_ref().to_owned()).collect()
 }
 
+/// Programs that a shell starts in the background ignore Ctrl-C. Signals that this process hears are not ignored by
+/// those that it starts, so that tests can stop them however the tests were started.
+fn hear_signals() {
+    static HEARD: Once = Once::new();
+    HEARD.call_once(|| ctrlc::set_handler(|| std::process::exit(130)).unwrap());
+}
+
 /// A program of the product with its arguments, an empty cache and no GPU.
 pub fn command<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
     static CACHE: OnceLock<tempfile::TempDir> = OnceLock::new();
     let cache = CACHE.get_or_init(|| tempfile::tempdir().unwrap());
+    hear_signals();
     let mut command = Command::new(binaries().join(program));
     // Tests depend neither on the user's cache nor on this machine's GPU.
     command.args(arguments).env("XDG_CACHE_HOME", cache.path()).env("CUDA_VISIBLE_DEVICES", "");

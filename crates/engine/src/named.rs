@@ -1,5 +1,6 @@
 //! Engines by name: where a name is looked for, and what a path is.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use tileforge_files::is_plain;
@@ -33,8 +34,12 @@ impl NamedEngines {
             return Ok(vec![engine.to_owned()]);
         };
         let of_name = |folder: &PathBuf| -> Vec<PathBuf> {
-            let here = engines_in(folder);
-            here.into_iter().filter(|found| name.is(found)).map(|found| found.directory(folder)).collect()
+            let here = engines_in(folder).into_iter().filter(|found| name.is(found));
+            // One engine may have several names there, through links.
+            let mut seen = BTreeSet::new();
+            here.map(|found| found.directory(folder))
+                .filter(|directory| seen.insert(directory.canonicalize().unwrap_or_else(|_| directory.clone())))
+                .collect()
         };
         let found = self.folders.iter().map(of_name).find(|found| !found.is_empty());
         found.ok_or_else(|| Error::NoSuchEngine {

@@ -46,7 +46,8 @@ pub fn stop_on_signals() {
 
 /// For a process that ends with the one that started it: a Ctrl-C that reaches both is for the other one.
 pub fn leave_signals_to_parent() {
-    for signal in [SIGINT, SIGHUP] {
+    // A file that gets too large is an error there, too.
+    for signal in [SIGINT, SIGHUP, SIGXFSZ] {
         // Where it fails, this process ends a little earlier.
         let _ = signal_hook::flag::register(signal, Arc::default());
     }

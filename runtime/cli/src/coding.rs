@@ -238,10 +238,6 @@ pub(crate) fn encode(arguments: &EncodeArguments, environment: impl Fn() -> Resu
 pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Result<Environment>) -> CommandResult {
     let (output, coding) = (&arguments.output, &arguments.coding);
     TensorFormat::of_name(&arguments.input)?;
-    // A picture, frames, or a folder of frames.
-    if !is_standard_stream(output) && Format::of_name(output).is_err() && !has_frames(output, None) {
-        endings::check_folder(output)?;
-    }
     check_output(output, &arguments.input, &arguments.engine.directory)?;
     let bundle = arguments.engine.open_bundle()?;
     let half = Half::of(&bundle, Direction::Decode)?;
@@ -256,6 +252,8 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
     } else if !to_stream && Format::of_name(output).is_ok() {
         let text = format!("{}: expected a .y4m file or a folder for a clip, found a picture", output.display());
         return Err(Failure::Usage(text));
+    } else if !to_stream && !is_standard_stream(output) {
+        endings::check_folder(output)?;
     }
     let target = match (decoder.is_clip(), to_stream) {
         (false, _) => Target::Picture(output.clone()),

@@ -472,5 +472,5 @@ fn make_engines_builds_every_model() {
     }
     // A second run has nothing to do, and a name that nobody knows ends it.
     assert!(!make(&names.join(" ")).success().stdout.contains("engine-builder build"));
-    let _ = make("compact-x5").failure(2, &["no such model; known are compact-x4"]);
+    let _ = make("compact-x5").failure(2, &["compact-x5.yaml: no such model; known are compact-x4"]);
 }

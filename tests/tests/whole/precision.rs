@@ -450,7 +450,7 @@ fn what_the_calibration_budget_leaves_out_is_in_the_manifest() {
     let budget = ["--calibration-budget", "1"];
     let told =
         build_engine(work.path(), &repository("models/compact-x4.safetensors"), &profile, &budget).success().stderr;
-    let line = "left out, with a calibration budget of 1 minutes (--calibration-budget): the gates of \
+    let line = "left out, with a calibration budget of 1 minute (--calibration-budget): the gates of \
                 model-1x3x3072x3072.onnx";
     assert!(told.contains(line), "{told}");
     let manifest = manifest_in(work.path());

@@ -244,7 +244,7 @@ fn lint_asks_the_builder() {
             attributes: Default::default(),
         });
     });
-    let refused = lint(&product, "7.5").failure(4, &["tensorrt-rtx would not take this graph: 1 errors"]);
+    let refused = lint(&product, "7.5").failure(4, &["tensorrt-rtx would not take this graph: 1 error"]);
     assert!(refused.stdout.contains("error: broken/MatMul (MatMul): "), "{}", refused.stdout);
     let _ = lint(&product, "8.9").success();
 }

@@ -50,7 +50,7 @@ fn the_command_says_what_it_finds_and_fails_with_4() {
     };
     let said = lint(&["tensorrt-11"]).success();
     assert!(
-        said.stdout.contains("dynamic sizes") && said.stdout.contains("tensorrt-11: 0 errors, 1 warnings"),
+        said.stdout.contains("dynamic sizes") && said.stdout.contains("tensorrt-11: 0 errors, 1 warning"),
         "{}",
         said.stdout
     );
@@ -61,7 +61,7 @@ fn the_command_says_what_it_finds_and_fails_with_4() {
     let mut graph = tileforge_graph::load(&path).unwrap();
     graph.opsets[0].version = 8;
     tileforge_graph::save(&graph, &path, tileforge_graph::WeightStorage::Inline).unwrap();
-    let refused = lint(&["tensorrt-10"]).failure(4, &["model.onnx: tensorrt-10 would not take this graph: 1 errors"]);
+    let refused = lint(&["tensorrt-10"]).failure(4, &["model.onnx: tensorrt-10 would not take this graph: 1 error"]);
     let found = "error: expected an opset of 9 to 23, found 8";
     assert!(
         refused.stdout.contains(found) && !refused.stderr.contains(found) && !refused.stderr.contains("gate"),

@@ -5,6 +5,7 @@ use image::{ImageBuffer, Rgb};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tileforge_image::{ImageReader, Limits, RowSource, Size};
 
 /// Width and height of pictures: what small tiles would cover with the least to compute, what they would fill up, and
 /// sizes that are no multiples of the network's windows.
@@ -37,7 +38,14 @@ fn made(engine: &Path, input: &Path, more: &[&str]) -> (Vec<f32>, serde_json::Va
     let line = words(&[&"infer", &"--json", &"--engine", &engine, &"--input", &input, &"--output", &output]);
     let depth = ["--bit-depth", "32"].map(OsString::from);
     let report = run("runtime", line.into_iter().chain(depth).chain(more.iter().map(OsString::from))).success().json();
-    let values = image::open(&output).unwrap().into_rgb32f().into_raw();
+    let mut reader = ImageReader::open(&output, &Limits::default()).unwrap();
+    let Size { width, height } = reader.header().size;
+    let mut row = vec![0; width as usize * 3 * size_of::<f32>()];
+    let mut values = Vec::new();
+    for _ in 0..height {
+        reader.read_row(&mut row).unwrap();
+        values.extend(row.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)));
+    }
     fs::remove_file(&output).unwrap();
     (values, report["files"][0].clone())
 }

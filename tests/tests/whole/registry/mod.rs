@@ -299,7 +299,7 @@ fn what_is_altered_missing_or_exchanged_is_refused_and_leaves_nothing() {
         let mut altered = whole.clone();
         altered[whole.len() / 2] ^= 1;
         fs::write(path, altered).unwrap();
-        refused(&[name, "expected sha256:", "push it again"]);
+        refused(&[name, "expected the SHA-256 ", "push it again"]);
         fs::write(path, &whole[1..]).unwrap();
         refused(&[name, &format!("expected {} bytes", whole.len())]);
         fs::remove_file(path).unwrap();
