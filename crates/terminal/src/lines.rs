@@ -168,7 +168,7 @@ mod tests {
             "compile: 32 of 64 frames, 3.2 frames a second, 0:10 so far, about 0:10 left"
         );
         assert_eq!(line(32, None, frames, 10), "compile: 32 frames, 3.2 frames a second, 0:10 so far");
-        assert_eq!(line(0, Some(1), frames, 10), "compile: 0 of 1 frames, 0:10 so far");
+        assert_eq!(line(0, Some(1), frames, 10), "compile: 0 of 1 frame, 0:10 so far");
         assert_eq!(
             line(1_500_000, Some(3_000_000), Unit::Bytes, 1),
             "compile: 1.5 of 3.0 MB, 0:01 so far, about 0:01 left"
