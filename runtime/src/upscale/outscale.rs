@@ -23,14 +23,14 @@ pub struct Outscale {
     /// Rows that have come, and that have been written.
     come: usize,
     written: usize,
-    line: Vec<f32>,
+    line: Vec<f64>,
     bytes: Vec<u8>,
 }
 
 /// The pixels along one axis that a pixel is made of: the first one's number, and their weights.
 struct Tap {
     first: usize,
-    weights: Vec<f32>,
+    weights: Vec<f64>,
 }
 
 impl std::fmt::Debug for Outscale {
@@ -94,7 +94,8 @@ impl Outscale {
         for Tap { first, weights } in &self.columns {
             for channel in 0..channels {
                 let from = values[first * channels + channel..].iter().step_by(channels);
-                narrow.push(from.zip(weights).map(|(value, weight)| value * weight).sum());
+                let sum: f64 = from.zip(weights).map(|(value, weight)| f64::from(*value) * weight).sum();
+                narrow.push(sum as f32);
             }
         }
         self.held.push_back(narrow);
@@ -114,11 +115,11 @@ impl Outscale {
             }
             self.line.fill(0.0);
             for (row, weight) in self.held.iter().zip(weights) {
-                self.line.iter_mut().zip(row).for_each(|(sum, value)| *sum += value * weight);
+                self.line.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value) * weight);
             }
             let white = self.header.depth.maximum();
             self.bytes.clear();
-            let values = self.line.iter().map(|value| value.clamp(0.0, white));
+            let values = self.line.iter().map(|value| (*value as f32).clamp(0.0, white));
             match self.header.depth {
                 Depth::Eight => self.bytes.extend(values.map(|value| (value + 0.5) as u8)),
                 Depth::Sixteen => self.bytes.extend(values.flat_map(|value| ((value + 0.5) as u16).to_be_bytes())),
@@ -161,7 +162,7 @@ fn taps(from: u32, to: u32) -> Vec<Tap> {
         let end = ((centre + 2.0 * stretch).ceil() as usize).min(from as usize);
         let weights: Vec<f64> = (first..end).map(|place| kernel((place as f64 + 0.5 - centre) / stretch)).collect();
         let sum: f64 = weights.iter().sum();
-        Tap { first, weights: weights.into_iter().map(|weight| (weight / sum) as f32).collect() }
+        Tap { first, weights: weights.into_iter().map(|weight| weight / sum).collect() }
     };
     (0..to).map(of).collect()
 }

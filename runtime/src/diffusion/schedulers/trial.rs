@@ -25,21 +25,26 @@ impl Config {
     /// # Errors
     /// Those of [`Config::scheduler`]; [`Error::NeverFinite`]: a value becomes infinite or NaN on the way.
     pub fn try_runs(&self) -> Result<()> {
-        let mut refused = None;
-        let mut ran = false;
+        let (mut ran, mut refused, mut without_numbers) = (false, None, None);
         for steps in STEPS {
             match self.try_run(steps) {
                 Ok(true) => ran = true,
-                Ok(false) | Err(Error::NoNumbers { .. } | Error::NotFinite { .. }) => {
-                    return Err(self.not_finite(steps));
-                }
-                Err(error @ (Error::Steps { .. } | Error::Spacing { .. } | Error::NoSteps { .. })) => {
-                    refused = Some(error);
+                Ok(false) | Err(Error::NotFinite { .. }) => return Err(self.not_finite(steps)),
+                Err(Error::NoNumbers { .. }) => without_numbers = Some(steps),
+                Err(
+                    error @ (Error::Steps { .. }
+                    | Error::Spacing { .. }
+                    | Error::NoSteps { .. }
+                    | Error::Combination { .. }),
+                ) => {
+                    // That of the fewest steps says most.
+                    refused.get_or_insert(error);
                 }
                 Err(error) => return Err(error),
             }
         }
-        refused.filter(|_| !ran).map_or(Ok(()), Err)
+        let never = || without_numbers.map(|steps| self.not_finite(steps));
+        if ran { Ok(()) } else { never().or(refused).map_or(Ok(()), Err) }
     }
 
     /// Runs the scheduler once. Returns whether all values stay finite, also in the network's single precision.
@@ -63,7 +68,10 @@ impl Config {
 
     /// The error of values that do not stay finite. It names the key without which they do, if there is one.
     fn not_finite(&self, steps: usize) -> Error {
-        let cause = self.keys().find(|key| self.without(key).try_run(steps).is_ok_and(|finite| finite));
+        // A number is a likelier cause than the choice of a formula that it goes into.
+        let is_number = |key: &&str| self.value(key).is_some_and(Value::is_number);
+        let keys = self.keys().filter(is_number).chain(self.keys());
+        let cause = keys.into_iter().find(|key| self.without(key).try_run(steps).is_ok_and(|finite| finite));
         let cause = cause.map(|key| {
             let mut value = self.value(key).map_or_else(String::new, Value::to_string);
             if value.chars().count() > MOST_CHARACTERS {
@@ -113,7 +121,7 @@ mod tests {
     #[test]
     fn values_that_do_not_stay_finite_are_found_with_the_key_that_makes_them() {
         let error = of("EulerDiscrete", r#""sigma_max": 1e300, "use_karras_sigmas": true"#).unwrap_err();
-        assert!(error.contains("sigma_max (1e300)") && error.contains("not finite"), "{error}");
+        assert!(error.contains("sigma_max (1e+300)") && error.contains("not finite"), "{error}");
     }
 
     #[test]

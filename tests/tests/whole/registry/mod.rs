@@ -294,12 +294,14 @@ fn what_is_altered_missing_or_exchanged_is_refused_and_leaves_nothing() {
     };
     let [weights, selftest, manifest] = ["model.weights", "selftest.safetensors", "manifest.json"]
         .map(|name| registry.data(&layer_of(&registry, "compact", "latest", name)));
-    for (path, name) in [(&weights, "model.weights"), (&manifest, "manifest.json")] {
+    for (path, name, expected) in
+        [(&weights, "model.weights", "expected the SHA-256 "), (&manifest, "manifest.json", "expected sha256:")]
+    {
         let whole = fs::read(path).unwrap();
         let mut altered = whole.clone();
         altered[whole.len() / 2] ^= 1;
         fs::write(path, altered).unwrap();
-        refused(&[name, "expected the SHA-256 ", "push it again"]);
+        refused(&[name, expected, "push it again"]);
         fs::write(path, &whole[1..]).unwrap();
         refused(&[name, &format!("expected {} bytes", whole.len())]);
         fs::remove_file(path).unwrap();
