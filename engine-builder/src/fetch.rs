@@ -178,7 +178,7 @@ impl Source for Weights<'_> {
             Err(error) => return Err(Error::Download(Box::new(error))),
         };
         match answer.status() {
-            200 | 206 | 416 => Ok(Asked::Answer(answer)),
+            200 | 206 | 416 => Ok(Asked::Answer(Box::new(answer))),
             status @ (401 | 403) if answer.is_from_origin => {
                 Err(Error::Refused { url: self.url(), status, has_token: self.download.token.is_some() })
             }

@@ -18,7 +18,7 @@ pub use meter::Written;
 use crate::{Error, MappedFile, Model, Result, Weight, external_files};
 use prost::Message;
 use staged::Staged;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -182,16 +182,16 @@ fn encode(models: &[(&Model, &Path)], store: &mut WeightStore<'_>) -> Result<Vec
 }
 
 /// The files that weights come from.
-fn mapped_files(models: &[(&Model, &Path)]) -> HashSet<Arc<MappedFile>> {
-    let mut files: HashSet<Arc<MappedFile>> = HashSet::new();
+fn mapped_files(models: &[(&Model, &Path)]) -> Vec<Arc<MappedFile>> {
+    let mut files: BTreeMap<PathBuf, Arc<MappedFile>> = BTreeMap::new();
     for weight in models.iter().flat_map(|(model, _)| model.weights.values()) {
         weight.for_each_file(&mut |file| {
-            if !files.contains(file) {
-                files.insert(file.clone());
+            if !files.contains_key(file.path()) {
+                files.insert(file.path().to_owned(), file.clone());
             }
         });
     }
-    files
+    files.into_values().collect()
 }
 
 /// The names of the files that the graph at `path` takes its weights from; none if there is no graph.

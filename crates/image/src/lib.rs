@@ -42,7 +42,7 @@ pub use header::Header;
 pub use levels::LevelRows;
 pub use metadata::{CodePoints, Metadata};
 pub use picture::Picture;
-pub use reader::{ImageReader, Limits, png_text};
+pub use reader::{ImageReader, Limits, Warn, png_text};
 pub use rows::{RowSink, RowSource};
 pub use sample::{Alpha, Colour, Depth};
 pub use size::Size;

@@ -75,7 +75,7 @@ trait Rows: Send {
 }
 
 /// Hears of damage that is tolerated.
-type Warn = Arc<dyn Fn(&Error) + Send + Sync>;
+pub type Warn = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// What a decoder knows before the first row.
 struct Decoded {
@@ -130,12 +130,7 @@ impl ImageReader {
     ///
     /// # Errors
     /// As [`ImageReader::open`].
-    pub fn of_file(
-        file: File,
-        name: &Path,
-        limits: &Limits,
-        warn: Option<Arc<dyn Fn(&Error) + Send + Sync>>,
-    ) -> Result<Self> {
+    pub fn of_file(file: File, name: &Path, limits: &Limits, warn: Option<Warn>) -> Result<Self> {
         Self::opened(file, name, limits, warn)
     }
 

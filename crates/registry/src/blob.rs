@@ -137,7 +137,7 @@ impl Source for Layer<'_> {
 
     fn ask(&self, start: u64, _: Option<&str>) -> Result<Asked> {
         let refused = match self.registry.blob(&self.wanted.digest, start) {
-            Ok(answer) if matches!(answer.status(), 200 | 206 | 416) => return Ok(Asked::Answer(answer)),
+            Ok(answer) if matches!(answer.status(), 200 | 206 | 416) => return Ok(Asked::Answer(Box::new(answer))),
             Ok(answer) if answer.status() == 404 => self.wanted.missing(self.registry),
             Ok(mut answer) => self.registry.unexpected(&answer.address.clone(), &mut answer),
             Err(error) => error,

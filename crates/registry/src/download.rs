@@ -50,7 +50,7 @@ pub trait Source {
 #[derive(Debug)]
 pub enum Asked {
     /// An answer of status 200, 206 or 416.
-    Answer(Answer),
+    Answer(Box<Answer>),
     /// None, with the reason; another attempt may get one.
     Cut(String),
 }
@@ -312,7 +312,7 @@ impl<'a> Part<'a> {
                 Asked::Cut(reason) => return Ok(Ended::Cut(reason)),
             };
             // Each turn begins with fewer bytes than the one before, or ends here.
-            match self.take(answer, progress) {
+            match self.take(*answer, progress) {
                 Ok(None) => {}
                 Ok(Some(ended)) => return Ok(ended),
                 Err(problem) => return Err(self.refused(problem, source)),

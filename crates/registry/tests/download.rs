@@ -65,7 +65,7 @@ impl Source for Server {
         }
         match self.client.get(&self.address, &headers, None) {
             Ok(answer) if answer.status() == 500 => Ok(Asked::Cut("no more answers".into())),
-            Ok(answer) => Ok(Asked::Answer(answer)),
+            Ok(answer) => Ok(Asked::Answer(Box::new(answer))),
             Err(Error::Unreachable { reason, .. }) => Ok(Asked::Cut(reason)),
             Err(error) => Err(Problem::Answer(error.to_string())),
         }

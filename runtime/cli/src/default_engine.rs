@@ -101,7 +101,7 @@ fn manifest_in(folder: &Path) -> Option<Manifest> {
             let takes_pictures = contract.task == Task::Upscale
                 || tileforge_runtime::depth::is_depth(contract)
                 || tileforge_runtime::realtime::is_realtime(contract);
-            takes_pictures.then(|| *manifest)
+            takes_pictures.then_some(*manifest)
         }
         BundleManifest::Pipeline(_) => None,
     }

@@ -28,8 +28,11 @@ fn shared() -> tempfile::TempDir {
     folder
 }
 
+/// A trap: the words of its refusal, and what lays it.
+type Trap = (&'static str, Box<dyn Fn()>);
+
 /// What a neighbour can put where a program keeps what came: each with the words of the refusal.
-fn traps(part: &Path, victim: &Path) -> Vec<(&'static str, Box<dyn Fn()>)> {
+fn traps(part: &Path, victim: &Path) -> Vec<Trap> {
     let own = |path: &Path| path.to_owned();
     let (a, b, c, d, e) = (own(part), own(part), own(part), own(part), own(part));
     let victim = own(victim);

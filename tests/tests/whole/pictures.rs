@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use end_to_end::{Outcome, command, demo_engine, names_in, repository, words};
+use end_to_end::{Outcome, command, demo_engine, names_in, repository};
 use tileforge_image::{Density, DensityUnit, Header, ImageReader, Limits, RowSource, Size};
 
 /// A part of the photo, small enough for one tile.

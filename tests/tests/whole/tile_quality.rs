@@ -26,7 +26,8 @@ fn photo(path: &Path, [width, height]: [u32; 2]) {
     let photo = image::open(repository("tests/images/coffee.png")).unwrap().into_rgb8();
     let [columns, rows] = [photo.width(), photo.height()];
     // Mirrored where the picture is larger than the photo.
-    let at = |at: u32, length: u32| if (at / length) % 2 == 0 { at % length } else { length - 1 - at % length };
+    let at =
+        |at: u32, length: u32| if (at / length).is_multiple_of(2) { at % length } else { length - 1 - at % length };
     let picture =
         ImageBuffer::<Rgb<u8>, _>::from_fn(width, height, |x, y| *photo.get_pixel(at(x, columns), at(y, rows)));
     picture.save(path).unwrap();

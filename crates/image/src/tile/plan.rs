@@ -727,7 +727,7 @@ mod tests {
             prop_assert_eq!((axis.start(0), axis.end(axis.count() - 1)), (0, length));
             let aligned = tile - overlap.pixels >= multiple;
             for index in 0..axis.count() {
-                prop_assert!(!aligned || axis.start(index) % multiple == 0);
+                prop_assert!(!aligned || axis.start(index).is_multiple_of(multiple));
                 prop_assert!(axis.start(index) < axis.end(index) && axis.end(index) <= length);
                 if index > 0 {
                     prop_assert!(axis.start(index) > axis.start(index - 1));

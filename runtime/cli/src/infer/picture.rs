@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tileforge_image::{Depth, Format, Header, ImageReader, ImageWriter, Limits, PngCompression, RowSink};
+use tileforge_image::{Depth, Format, Header, ImageReader, ImageWriter, Limits, PngCompression, RowSink, Warn};
 use tileforge_runtime::Result;
 
 use super::kind::is_standard_stream;
@@ -29,8 +29,7 @@ impl Opening {
         let source = match self.piped.file_of(path) {
             Some(file) => {
                 let failed = |source| tileforge_image::Error::File { path: path.to_owned(), action: "open", source };
-                let warn: Option<Arc<dyn Fn(&tileforge_image::Error) + Send + Sync>> =
-                    if self.tolerant { Some(Arc::new(warn)) } else { None };
+                let warn = self.tolerant.then(|| -> Warn { Arc::new(warn) });
                 ImageReader::of_file(file.map_err(failed)?, path, &self.limits, warn)?
             }
             None if self.tolerant => ImageReader::open_tolerant(path, &self.limits, warn)?,

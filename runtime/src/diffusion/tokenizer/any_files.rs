@@ -156,11 +156,11 @@ proptest! {
         text in "\\PC{0,40}",
     ) {
         let files = changed(|whole| changes.into_iter().for_each(|(path, value)| put(whole, &path, value)));
-        if let Ok(tokenizer) = tokenizer(&files) {
-            if let Ok(tokens) = tokenizer.tokens(&text, 77) {
-                let vocabulary = tokenizer.vocabulary() as i64;
-                prop_assert!(tokens.ids.len() == 77 && tokens.ids.iter().all(|id| (0..vocabulary).contains(id)));
-            }
+        if let Ok(tokenizer) = tokenizer(&files)
+            && let Ok(tokens) = tokenizer.tokens(&text, 77)
+        {
+            let vocabulary = tokenizer.vocabulary() as i64;
+            prop_assert!(tokens.ids.len() == 77 && tokens.ids.iter().all(|id| (0..vocabulary).contains(id)));
         }
     }
 }

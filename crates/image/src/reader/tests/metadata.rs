@@ -98,7 +98,7 @@ fn samples_in_srgb_say_so() {
 }
 
 /// A PNG of one grey or red pixel with these chunks.
-fn with_chunks(chunks: &[(&[u8; 4], &[u8])]) -> PathBuf {
+fn with_chunks(chunks: &[Chunk<'_>]) -> PathBuf {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut encoder = ::png::Encoder::new(file.reopen().unwrap(), 1, 1);
     encoder.set_color(::png::ColorType::Rgb);
@@ -124,15 +124,18 @@ fn profile_chunk(profile: &moxcms::ColorProfile) -> Vec<u8> {
     compressed.finish().unwrap()
 }
 
+/// A chunk of a PNG: its name and its data.
+type Chunk<'c> = (&'c [u8; 4], &'c [u8]);
+
 #[test]
 fn colours_of_a_png_follow_the_order_of_its_specification() {
-    const LINEAR: (&[u8; 4], &[u8]) = (b"gAMA", &100_000_u32.to_be_bytes());
-    const OLD: (&[u8; 4], &[u8]) = (b"gAMA", &55_556_u32.to_be_bytes());
-    const SRGB: (&[u8; 4], &[u8]) = (b"sRGB", &[0]);
+    const LINEAR: Chunk<'static> = (b"gAMA", &100_000_u32.to_be_bytes());
+    const OLD: Chunk<'static> = (b"gAMA", &55_556_u32.to_be_bytes());
+    const SRGB: Chunk<'static> = (b"sRGB", &[0]);
     let adobe = profile_chunk(&moxcms::ColorProfile::new_adobe_rgb());
-    let iccp: (&[u8; 4], &[u8]) = (b"iCCP", &adobe);
+    let iccp: Chunk<'_> = (b"iCCP", &adobe);
     // BT.709's primaries with linear light, and with sRGB's curve.
-    let (linear, plain): ((&[u8; 4], &[u8]), (&[u8; 4], &[u8])) = ((b"cICP", &[1, 8, 0, 1]), (b"cICP", &[1, 13, 0, 1]));
+    let (linear, plain): (Chunk<'_>, Chunk<'_>) = ((b"cICP", &[1, 8, 0, 1]), (b"cICP", &[1, 13, 0, 1]));
     for (chunks, expected) in [
         (&[][..], 128),
         (&[LINEAR][..], 188),
