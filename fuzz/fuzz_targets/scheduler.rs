@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tileforge_runtime::diffusion::random::{Noise, TorchCpu};
+use tileforge_runtime::random::{Noise, TorchCpu};
 use tileforge_runtime::diffusion::schedulers::{Config, Options};
 
 /// Evaluations that are made at most.
