@@ -75,10 +75,14 @@ $(ORAS): tests/clients/oras-requirements.txt
 	target/oras-venv/bin/pip install --quiet -r $<
 	touch $@
 
+# Some tests give files to other users, as neighbours on a machine do. Root may do that, and everyone in a user namespace
+# of their own.
+AS_ROOT := $(if $(filter-out 0,$(shell id -u)),unshare --user --map-auto --map-root-user)
+
 # The tests of the builder need its library.
 test: RTX := $(if $(RTX_FEATURE),1)
 test: setup $(ORAS) ## Run all tests; with the GPU library set up, also `conformance`
-	cargo test --release --locked --workspace $(RTX_FEATURE)
+	$(AS_ROOT) cargo test --release --locked --workspace $(RTX_FEATURE)
 	@$(if $(RTX_FEATURE),,echo "not run: $(WITHOUT_RTX)")
 	@if [ -e .onnxruntime/lib/libonnxruntime_providers_tensorrt.so ]; then scripts/conformance.sh; \
 	else echo "not run: the provider options of the GPU profiles (make conformance downloads 0.6 GB for it)"; fi
