@@ -241,8 +241,8 @@ impl Graph {
         (resized.inputs == *inputs).then_some(resized)
     }
 
-    /// The shapes of its inputs, as text: "image [1, 3, 64, 64], timestep [1]"; "image [1, 3, any, any] with at most
-    /// 409600 pixels" where the height and the width are free.
+    /// The shapes of its inputs, as text: `image [1, 3, 64, 64], timestep [1]`; where the height and the width are free,
+    /// `image [1, 3, any, any] with at most 409600 pixels`.
     pub fn inputs_text(&self) -> String {
         let free = |axis: usize, shape: &[usize]| self.any_size && axis + 2 >= shape.len();
         let tensor = |(name, shape): (&String, &Vec<usize>)| {

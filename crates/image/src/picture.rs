@@ -22,7 +22,7 @@ impl Picture {
     /// Reads a picture. Grey becomes red, green and blue, deeper samples are rounded to 8 bits, and alpha is left out.
     ///
     /// # Errors
-    /// As [`ImageReader`].
+    /// As [`ImageReader`](crate::ImageReader).
     pub fn read(path: &Path, limits: &Limits) -> Result<Self> {
         let mut rows = LevelRows::open(path, limits)?;
         let size = rows.size();
