@@ -23,7 +23,8 @@ static STOPPING: AtomicBool = AtomicBool::new(false);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// From now on, Ctrl-C and the signals that ask a process to end remove everything unfinished and end this program with
-/// [`Exit::Stopped`]; one more ends it at once. Signals that this program was started to ignore, as `nohup` does, are still ignored.
+/// [`Exit::Stopped`]; one more ends it at once. Signals that this program was started to ignore, as `nohup` does, are
+/// still ignored.
 ///
 /// A file that gets larger than the system allows is an error from now on, as on a full disk, and ends nothing at once.
 pub fn stop_on_signals() {
