@@ -1,4 +1,4 @@
-//! Pictures through the executor of a small engine that repeats each pixel.
+//! Pictures through hosts with small engines that repeat each pixel.
 #![allow(clippy::unwrap_used)] // a test's way to fail
 
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ use tileforge_engine::{Engine, MANIFEST_FILE, testing};
 use tileforge_graph::{Attribute, DataType, Model, Node, Opset, Port, TensorType, Weight, WeightStorage};
 use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
 use tileforge_runtime::Error;
-use tileforge_runtime::executor::{Cancel, Executor, Handle};
+use tileforge_runtime::host::{Handle, Host, HostOptions, Priority, Service, Terms};
 use tileforge_runtime::throughput::Throughput;
-use tileforge_runtime::upscale::{Open, Options, Request, Statistics, Upscaler};
+use tileforge_runtime::upscale::{Opened, Options, Request, Statistics, Upscaler};
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Environment, Placement, SessionOptions, Tensor, selftest};
 
@@ -92,13 +92,17 @@ fn environment() -> Environment {
     Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap())
 }
 
-fn executor(engine: &Engine, streams: usize, capacity: usize) -> Executor<Upscaler> {
-    executor_of(engine, Placement { streams: Some(streams), ..Placement::default() }, capacity)
+fn host() -> Host {
+    Host::new(&environment(), HostOptions::default())
 }
 
-fn executor_of(engine: &Engine, placement: Placement, capacity: usize) -> Executor<Upscaler> {
+fn service(engine: &Engine, streams: usize, capacity: usize) -> Service<Upscaler> {
+    service_of(&host(), engine, Placement { streams: Some(streams), ..Placement::default() }, capacity)
+}
+
+fn service_of(host: &Host, engine: &Engine, placement: Placement, capacity: usize) -> Service<Upscaler> {
     let options = Options { placement, ..Options::default() };
-    Executor::new(Upscaler::new(&environment(), engine, options).unwrap(), capacity).unwrap()
+    Service::new(host, Upscaler::new(host, engine, options).unwrap(), capacity)
 }
 
 /// A picture that is made in memory; every sample is below one half, but for a white row.
@@ -181,14 +185,22 @@ fn request(made: &Made, panics: bool) -> (Request, Kept) {
     let sink = kept.clone();
     let request = Request::new(move |output_of| {
         let sink = Sink { header: output_of(&made.header)?, kept: sink, panics };
-        Ok(Open { source: Box::new(made), sink: Box::new(sink) })
+        Ok(Opened { source: Box::new(made), sink: Box::new(sink) })
     });
     (request, kept)
 }
 
-fn submit(executor: &Executor<Upscaler>, made: &Made) -> (Handle<Statistics>, Kept) {
+fn submit(service: &Service<Upscaler>, made: &Made) -> (Handle<Statistics>, Kept) {
     let (request, kept) = request(made, false);
-    (executor.submit(request, &Cancel::new()).unwrap(), kept)
+    (service.submit(request, Terms::default()).unwrap(), kept)
+}
+
+/// Submits a picture, and checks what comes.
+fn check(service: &Service<Upscaler>, made: &Made) {
+    let (handle, kept) = submit(service, made);
+    handle.wait().unwrap();
+    let kept = kept.0.lock();
+    assert!(kept.0 == made.enlarged() && kept.1, "{}", made.seed);
 }
 
 #[test]
@@ -202,13 +214,13 @@ fn order_batches_streams_and_neighbours_change_no_byte() {
         let (_folder, engine) = engine(batches);
         let session = SessionOptions { threads: Some(threads), ..SessionOptions::default() };
         let placement = Placement { streams: Some(streams), session, ..Placement::default() };
-        let executor = executor_of(&engine, placement, 2);
+        let service = service_of(&host(), &engine, placement, 2);
         let one = Mutex::new(pictures.iter());
         // From several callers at once, as a server's.
         std::thread::scope(|scope| {
             let caller = || {
                 while let Some(made) = { one.lock().next() } {
-                    let (handle, kept) = submit(&executor, made);
+                    let (handle, kept) = submit(&service, made);
                     let statistics = handle.wait().unwrap();
                     assert_eq!(statistics.size, made.header.size.scaled(SCALE).unwrap());
                     let kept = kept.0.lock();
@@ -218,19 +230,19 @@ fn order_batches_streams_and_neighbours_change_no_byte() {
             };
             (0..4).for_each(|_| drop(scope.spawn(caller)));
         });
-        assert_eq!(executor.task().used().streams, streams);
-        executor.shutdown().unwrap();
+        assert_eq!(service.task().used().streams, streams);
+        service.shutdown();
     }
 }
 
 #[test]
 fn a_run_that_fails_ends_the_pictures_in_it_and_no_others() {
     let (_folder, engine) = engine(&[1]);
-    let executor = executor(&engine, 2, 8);
+    let service = service(&engine, 2, 8);
     let white = Made { white: Some(20), ..Made::new(60, 50, 1) };
     let good = Made::new(60, 50, 2);
     for _ in 0..3 {
-        let (before, failing, after) = (submit(&executor, &good), submit(&executor, &white), submit(&executor, &good));
+        let (before, failing, after) = (submit(&service, &good), submit(&service, &white), submit(&service, &good));
         for (handle, kept) in [before, after] {
             handle.wait().unwrap();
             assert!(kept.0.lock().0 == good.enlarged());
@@ -239,35 +251,36 @@ fn a_run_that_fails_ends_the_pictures_in_it_and_no_others() {
         assert!(matches!(error.root(), Error::Session(_)) && error.to_string().contains("Gather"), "{error}");
         assert!(!failing.1.0.lock().1, "finished although it failed");
     }
-    executor.shutdown().unwrap();
+    service.shutdown();
 }
 
 #[test]
-fn pictures_of_one_failed_batch_fail_together_and_the_next_batch_goes_on() {
+fn a_picture_that_fails_in_a_batch_leaves_its_neighbours_alone() {
     let (_folder, engine) = engine(&[4]);
-    let executor = executor(&engine, 1, 8);
+    let service = service(&engine, 1, 8);
     // One tile each, four in a run.
     let pictures: Vec<Made> = (0..4).map(|seed| Made::new(16, 16, seed)).collect();
     let white = Made { white: Some(3), ..Made::new(16, 16, 9) };
-    let failing = submit(&executor, &white).0;
-    assert!(matches!(failing.wait().unwrap_err().root(), Error::Session(_)));
-    for made in &pictures {
-        let (handle, kept) = submit(&executor, made);
-        handle.wait().unwrap();
-        assert!(kept.0.lock().0 == made.enlarged());
+    for _ in 0..5 {
+        let all: Vec<_> = pictures.iter().chain([&white]).map(|made| (made, submit(&service, made))).collect();
+        for (made, (handle, kept)) in all {
+            let result = handle.wait();
+            assert_eq!(result.is_ok(), made.white.is_none(), "{}", made.seed);
+            assert!(result.is_err() || kept.0.lock().0 == made.enlarged());
+        }
     }
-    executor.shutdown().unwrap();
+    service.shutdown();
 }
 
 #[test]
 fn a_cancelled_picture_ends_alone() {
     let (_folder, engine) = engine(&[1, 4]);
-    let executor = executor(&engine, 1, 4);
+    let service = service(&engine, 1, 4);
     // Far more tiles than are made before it is cancelled.
     let large = Made::new(6000, 6000, 1);
-    let (long, kept) = submit(&executor, &large);
+    let (long, kept) = submit(&service, &large);
     let small = Made::new(100, 90, 2);
-    let (handle, made) = submit(&executor, &small);
+    let (handle, made) = submit(&service, &small);
     while long.progress().done == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -278,41 +291,39 @@ fn a_cancelled_picture_ends_alone() {
     assert!(made.0.lock().0 == small.enlarged());
     assert!(matches!(long.wait(), Err(Error::Cancelled)));
     assert!(asked.elapsed() < Duration::from_secs(20) && !kept.0.lock().1);
-    executor.shutdown().unwrap();
+    service.shutdown();
 }
 
 #[test]
-fn a_panic_names_its_stage_and_nobody_hangs() {
+fn a_panic_names_its_stage_and_ends_its_own_picture() {
     let (_folder, engine) = engine(&[1, 4]);
     let good = Made::new(100, 90, 2);
     let decoding = Made { panics: Some(70), ..good.clone() };
     for (stage, made, panics) in [("the decode stage", &decoding, false), ("the encode stage", &good, true)] {
-        let executor = executor(&engine, 2, 8);
-        let cancel = Cancel::new();
-        let handles: Vec<_> = [(&good, false), (made, panics), (&good, false), (&good, false)]
-            .map(|(made, panics)| executor.submit(request(made, panics).0, &cancel))
-            .into_iter()
-            .collect();
-        // Which others it takes with it depends on how far they are; each has a result.
-        let results: Vec<_> = handles.into_iter().map(|handle| handle.and_then(Handle::wait)).collect();
-        assert!(results[1].is_err() && results[3].is_err());
-        for error in results.into_iter().filter_map(Result::err) {
-            assert!(error.to_string().contains(stage), "{error}");
+        let service = service(&engine, 2, 8);
+        let all = [(&good, false), (made, panics), (&good, false), (&good, false)].map(|(made, panics)| {
+            let (request, kept) = request(made, panics);
+            (service.submit(request, Terms::default()).unwrap(), kept, made.panics.is_some() || panics)
+        });
+        for (handle, kept, panics) in all {
+            match handle.wait() {
+                Ok(_) => assert!(!panics && kept.0.lock().0 == good.enlarged()),
+                Err(error) => assert!(panics && error.to_string().contains(stage), "{error}"),
+            }
         }
-        let late = executor.submit(request(&good, false).0, &cancel).unwrap_err();
-        assert!(late.to_string().contains(stage), "{late}");
-        assert!(executor.shutdown().unwrap_err().to_string().contains(stage));
+        check(&service, &good);
+        service.shutdown();
     }
 }
 
 #[test]
 fn a_picture_that_cannot_be_opened_leaves_the_others_alone() {
     let (_folder, engine) = engine(&[1]);
-    let executor = executor(&engine, 1, 4);
+    let service = service(&engine, 1, 4);
     let problem = || tileforge_image::Error::image(Path::new("bad.png"), "no picture");
-    let bad = executor.submit(Request::new(move |_| Err(problem().into())), &Cancel::new()).unwrap();
+    let bad = service.submit(Request::new(move |_| Err(problem().into())), Terms::default()).unwrap();
     let good = Made::new(33, 20, 4);
-    let (handle, kept) = submit(&executor, &good);
+    let (handle, kept) = submit(&service, &good);
     assert!(bad.wait().unwrap_err().to_string().contains("bad.png: no picture"));
     handle.wait().unwrap();
     assert!(kept.0.lock().0 == good.enlarged());
@@ -331,4 +342,152 @@ fn environments_keep_their_measurements_apart() {
     }
     let kept = |environment: &Environment| Throughput::load(environment, &engine, 0).of(&tiles, Provider::Cpu);
     assert_eq!([&one, &other, &none].map(kept), [Some(vec![0.5]), Some(vec![0.25]), None]);
+}
+
+/// Bytes that a session of the engine's smallest and largest graph takes at least.
+fn bytes(engine: &Engine) -> [u64; 2] {
+    let manifest = engine.manifest();
+    let mut all: Vec<u64> = manifest.graphs.iter().map(|graph| manifest.memory_at_least(graph)).collect();
+    all.sort_unstable();
+    [all[0], all[all.len() - 1]]
+}
+
+fn with_memory(memory: u64) -> Host {
+    Host::new(&environment(), HostOptions { memory: Some(memory), ..HostOptions::default() })
+}
+
+#[test]
+fn two_engines_share_a_budget_that_holds_one_and_a_half() {
+    let ((_one, first), (_other, second)) = (engine(&[1]), engine(&[1]));
+    let [each, _] = bytes(&first);
+    let budget = each + each / 2;
+    let host = with_memory(budget);
+    let services = [&first, &second].map(|engine| service_of(&host, engine, Placement::default(), 4));
+    let used = |host: &Host| host.metrics().sessions.iter().map(|sessions| sessions.bytes).sum::<u64>();
+    std::thread::scope(|scope| {
+        for caller in 0..4 {
+            let (services, host) = (&services, &host);
+            scope.spawn(move || {
+                for number in 0..50 {
+                    check(&services[(caller + number) % 2], &Made::new(20 + number as u32, 30, caller as u32));
+                    assert!(used(host) <= budget, "{:?}", host.metrics());
+                }
+            });
+        }
+    });
+    let metrics = host.metrics();
+    assert!(metrics.queued == 0 && metrics.running == 0 && metrics.failed == 0, "{metrics:?}");
+    assert!(metrics.runs.values().sum::<u64>() >= 200, "{metrics:?}");
+    services.into_iter().for_each(Service::shutdown);
+    assert_eq!(used(&host), 0, "an engine that is gone takes nothing");
+}
+
+#[test]
+fn an_engine_beyond_the_budget_is_refused_before_anything_runs() {
+    let (_folder, engine) = engine(&[1]);
+    let host = with_memory(1000);
+    let service = service_of(&host, &engine, Placement::default(), 4);
+    let (handle, kept) = submit(&service, &Made::new(20, 30, 1));
+    let error = handle.wait().unwrap_err();
+    assert!(matches!(error.root(), Error::OverBudget { budget: 1000, .. }) && error.is_out_of_memory(), "{error}");
+    assert!(kept.0.lock().0.is_empty());
+    assert_eq!(host.metrics().runs.values().sum::<u64>(), 0);
+}
+
+#[test]
+fn a_budget_that_holds_no_large_batch_runs_smaller_ones() {
+    let (_folder, engine) = engine(&[1, 4]);
+    let [small, large] = bytes(&engine);
+    assert!(large > 2 * small);
+    let host = with_memory(large - 1);
+    let service = service_of(&host, &engine, Placement::default(), 4);
+    for seed in 0..5 {
+        check(&service, &Made::new(60, 50, seed));
+    }
+    assert_eq!(service.task().used().batch, 1);
+    assert_eq!(host.metrics().runs.keys().copied().collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn small_pictures_of_other_callers_overtake_a_large_one() {
+    let (_folder, engine) = engine(&[1]);
+    let service = service(&engine, 1, 8);
+    let large = Made::new(3000, 3000, 1);
+    let (long, _kept) = submit(&service, &large);
+    while long.progress().done < 10 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for caller in 1..=5 {
+        let before = long.progress().done;
+        let small = Made::new(16, 16, 2);
+        let (request, kept) = request(&small, false);
+        let terms = Terms { caller, priority: Priority::Normal, ..Terms::default() };
+        service.submit(request, terms).unwrap().wait().unwrap();
+        assert!(kept.0.lock().0 == small.enlarged());
+        let meanwhile = long.progress().done - before;
+        assert!(!long.is_finished() && meanwhile < 20_000, "{meanwhile} tiles of the large picture went before");
+    }
+    long.cancel();
+    assert!(matches!(long.wait(), Err(Error::Cancelled)));
+    service.shutdown();
+}
+
+#[test]
+fn a_deadline_ends_a_picture_that_is_on_its_way() {
+    let (_folder, engine) = engine(&[1]);
+    let service = service(&engine, 1, 8);
+    let (request, kept) = request(&Made::new(6000, 6000, 1), false);
+    let terms = Terms { deadline: Some(Instant::now() + Duration::from_millis(300)), ..Terms::default() };
+    let handle = service.submit(request, terms).unwrap();
+    assert!(matches!(handle.wait(), Err(Error::Deadline)));
+    check(&service, &Made::new(30, 30, 2));
+    service.shutdown();
+    assert!(!kept.0.lock().1, "finished although its time was over");
+}
+
+#[test]
+fn closing_finishes_what_waits() {
+    let (_folder, engine) = engine(&[1, 4]);
+    let service = service(&engine, 2, 16);
+    let pictures: Vec<Made> = (0..10).map(|seed| Made::new(40, 30 + seed, seed)).collect();
+    let all: Vec<_> = pictures.iter().map(|made| submit(&service, made)).collect();
+    service.close();
+    assert!(matches!(service.submit(request(&pictures[0], false).0, Terms::default()), Err(Error::Closed)));
+    drop(service);
+    for ((handle, kept), made) in all.into_iter().zip(&pictures) {
+        handle.wait().unwrap();
+        assert!(kept.0.lock().0 == made.enlarged());
+    }
+}
+
+/// Bytes of memory that this process holds now.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+fn ten_thousand_requests_leave_memory_as_it_was() {
+    let (_folder, engine) = engine(&[1, 4]);
+    let service = service(&engine, 1, 8);
+    let made = Made::new(16, 16, 1);
+    let run = |count: usize| {
+        let mut waiting = std::collections::VecDeque::new();
+        for _ in 0..count {
+            waiting.push_back(submit(&service, &made).0);
+            if waiting.len() > 8 {
+                waiting.pop_front().unwrap().wait().unwrap();
+            }
+        }
+        waiting.into_iter().for_each(|handle| drop(handle.wait().unwrap()));
+    };
+    run(3000);
+    let before = resident();
+    run(10_000);
+    let after = resident();
+    // Other tests of this program run at the same time, and take some megabytes each.
+    let slack = before / 20 + (24 << 20);
+    assert!(after <= before + slack, "{before} bytes became {after}");
+    service.shutdown();
 }
