@@ -428,7 +428,7 @@ fn memory_that_does_not_suffice_makes_batches_and_streams_smaller() {
     let _ = infer(batched(), &input, &expected, &[]).success();
     let engine = sabotaged(work.path(), 4, greedy);
     let ran = infer(&engine, &input, &output, &["--streams", "2", "--json"]).success();
-    assert!(ran.stderr.contains("out of memory: goes on with 1 images in a run"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("out of memory: goes on with batches of 1"), "{}", ran.stderr);
     assert_eq!(ran.json()["used"], json!({ "streams": 2, "batch": 1 }));
     assert!(contents(&output) == contents(&expected));
 
@@ -437,7 +437,7 @@ fn memory_that_does_not_suffice_makes_batches_and_streams_smaller() {
     let engine = sabotaged(work.path(), 1, greedy);
     let none = work.path().join("none");
     let _ = infer(&engine, &input, &none, &["--streams", "4", "--batch", "1"])
-        .failure(1, &["goes on with 2 streams", "goes on with 1 streams", "allocate memory"]);
+        .failure(1, &["goes on with 2 of 4 streams", "goes on with 1 of 2 streams", "allocate memory"]);
     assert!(contents(&none).is_empty());
 }
 
