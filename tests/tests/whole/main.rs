@@ -49,5 +49,6 @@ mod telemetry;
 mod tensorrt_lint;
 mod tensors;
 mod tile_quality;
+mod together;
 mod torch_files;
 mod video_vae;

@@ -345,7 +345,8 @@ fn tiles_that_memory_does_not_hold_run_in_smaller_ones() {
             run(&engine, &format!("parts-{streams}"), &["--overlap", "36", "--streams", streams]);
         assert_eq!(talk.matches("out of memory: goes on with tiles of 64×64").count(), 1, "{talk}");
         assert!(told(&report).iter().all(|(_, exact)| *exact), "{report}");
-        assert_eq!(report["used"]["streams"], 1);
+        // They grow again after a while, since memory holds the parts.
+        assert_eq!(talk.contains("out of memory: goes on with 1 of 3 streams"), streams == "3", "{talk}");
         for (name, whole) in &whole {
             let (whole, parts) = (pixels(whole), pixels(&parts[name]));
             assert!(whole.iter().zip(&parts).all(|(a, b)| a.abs_diff(*b) <= 1), "{name} with {streams} streams");
