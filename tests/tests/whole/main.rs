@@ -16,6 +16,7 @@ mod crates;
 mod digests;
 mod engines;
 mod examples;
+mod facade;
 mod frames;
 mod fusions;
 mod generate;
