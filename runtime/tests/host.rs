@@ -1,207 +1,23 @@
 //! Pictures through hosts with small engines that repeat each pixel.
 #![allow(clippy::unwrap_used)] // a test's way to fail
 
-use std::collections::BTreeMap;
+mod repeat;
+
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ndarray::{ArrayD, IxDyn};
 use parking_lot::Mutex;
-use tempfile::TempDir;
+use repeat::{
+    Made, SCALE, TILE, White, check, engine, engine_that, environment, host, request, service, service_of, submit,
+};
 use tileforge_contract::Provider;
-use tileforge_engine::digest::sha256_file;
-use tileforge_engine::{Engine, MANIFEST_FILE, testing};
-use tileforge_graph::{Attribute, DataType, Model, Node, Opset, Port, TensorType, Weight, WeightStorage};
-use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
+use tileforge_engine::Engine;
+use tileforge_image::Size;
 use tileforge_runtime::Error;
-use tileforge_runtime::host::{Handle, Host, HostOptions, Priority, Service, Terms};
+use tileforge_runtime::host::{Host, HostOptions, Priority, Service, Terms};
 use tileforge_runtime::throughput::Throughput;
-use tileforge_runtime::upscale::{Opened, Options, Request, Statistics, Upscaler};
-use tileforge_session::onnxruntime::{self, Search};
-use tileforge_session::{Environment, Placement, SessionOptions, Tensor, selftest};
-
-const TILE: usize = 16;
-const SCALE: u32 = 2;
-
-/// Repeats each pixel of `batch` tiles. Fails for a tile that has a value of at least one half, by an index beyond a
-/// table of one row.
-fn model(batch: usize) -> Model {
-    let port = |name: &str, side: usize| Port {
-        name: name.into(),
-        ty: TensorType::new(DataType::F32, [batch, 3, side, side]),
-    };
-    let node = |operator: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)]| Node {
-        name: format!("make {output}"),
-        operator: operator.into(),
-        domain: String::new(),
-        inputs: inputs.iter().map(|input| (*input).into()).collect(),
-        outputs: vec![output.into()],
-        attributes: attributes.iter().map(|(name, value)| ((*name).into(), value.clone())).collect(),
-    };
-    let number = |value: f32| Weight::from_bytes(DataType::F32, vec![1], value.to_le_bytes().to_vec()).unwrap();
-    let int = Attribute::Int;
-    Model {
-        name: "repeat".into(),
-        ir_version: 9,
-        opsets: vec![Opset { domain: String::new(), version: 20 }],
-        inputs: vec![port("input", TILE)],
-        outputs: vec![port("output", TILE * SCALE as usize)],
-        weights: [("zero".into(), number(0.0)), ("two".into(), number(2.0)), ("table".into(), number(1.0))]
-            .into_iter()
-            .collect(),
-        nodes: vec![
-            node("Concat", &["input", "input", "input", "input"], "four", &[("axis", int(1))]),
-            node("DepthToSpace", &["four"], "large", &[("blocksize", int(2)), ("mode", Attribute::Text("DCR".into()))]),
-            node("ReduceMax", &["input"], "most", &[("keepdims", int(0))]),
-            node("Mul", &["most", "two"], "doubled", &[]),
-            node("Cast", &["doubled"], "row", &[("to", int(7))]),
-            node("Gather", &["table", "row"], "found", &[]),
-            node("Mul", &["found", "zero"], "nothing", &[]),
-            node("Add", &["large", "nothing"], "output", &[]),
-        ],
-        ..Model::default()
-    }
-}
-
-/// An engine with a graph for each of these batches.
-fn engine(batches: &[usize]) -> (TempDir, Engine) {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    let mut files = BTreeMap::new();
-    let mut graphs = Vec::new();
-    for batch in batches {
-        let name = format!("model-{batch}.onnx");
-        tileforge_graph::save(&model(*batch), &at(&name), WeightStorage::Inline).unwrap();
-        files.insert(name.clone(), sha256_file(&at(&name)).unwrap());
-        let side = TILE * SCALE as usize;
-        graphs.push(testing::graph(&name, &[*batch, 3, TILE, TILE], &[*batch, 3, side, side]));
-    }
-    let zeros = |side: usize| Tensor::from(ArrayD::<f32>::zeros(IxDyn(&[batches[0], 3, side, side])));
-    let (input, output) = (zeros(TILE), zeros(TILE * SCALE as usize));
-    selftest::write(&at("selftest.safetensors"), &[("input", &input)], &[("output", &output)]).unwrap();
-    files.insert("selftest.safetensors".into(), sha256_file(&at("selftest.safetensors")).unwrap());
-    let contract = testing::upscale(SCALE as usize, 3).contract();
-    let manifest = testing::manifest("repeat", &contract, graphs, files);
-    std::fs::write(at(MANIFEST_FILE), manifest.to_string()).unwrap();
-    let engine = Engine::open(folder.path()).unwrap();
-    (folder, engine)
-}
-
-fn environment() -> Environment {
-    Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap())
-}
-
-fn host() -> Host {
-    Host::new(&environment(), HostOptions::default())
-}
-
-fn service(engine: &Engine, streams: usize, capacity: usize) -> Service<Upscaler> {
-    service_of(&host(), engine, Placement { streams: Some(streams), ..Placement::default() }, capacity)
-}
-
-fn service_of(host: &Host, engine: &Engine, placement: Placement, capacity: usize) -> Service<Upscaler> {
-    let options = Options { placement, ..Options::default() };
-    Service::new(host, Upscaler::new(host, engine, options).unwrap(), capacity)
-}
-
-/// A picture that is made in memory; every sample is below one half, but for a white row.
-#[derive(Clone)]
-struct Made {
-    header: Header,
-    seed: u32,
-    row: u32,
-    white: Option<u32>,
-    panics: Option<u32>,
-}
-
-impl Made {
-    fn new(width: u32, height: u32, seed: u32) -> Self {
-        let size = Size { width, height };
-        let header = Header::new(size, Colour::Rgb, Depth::Eight);
-        Self { header, seed, row: 0, white: None, panics: None }
-    }
-
-    fn sample(&self, x: u32, y: u32, channel: u32) -> u8 {
-        if self.white == Some(y) { 255 } else { ((x * 7 + y * 13 + channel * 29 + self.seed * 31) % 120) as u8 }
-    }
-
-    /// Each pixel repeated.
-    fn enlarged(&self) -> Vec<u8> {
-        let Size { width, height } = self.header.size;
-        let pixels = (0..height * SCALE).flat_map(|y| (0..width * SCALE).map(move |x| (x / SCALE, y / SCALE)));
-        pixels.flat_map(|(x, y)| [0, 1, 2].map(|channel| self.sample(x, y, channel))).collect()
-    }
-}
-
-impl RowSource for Made {
-    fn name(&self) -> &Path {
-        Path::new("made")
-    }
-
-    fn header(&self) -> &Header {
-        &self.header
-    }
-
-    fn read_row(&mut self, row: &mut [u8]) -> tileforge_image::Result<()> {
-        assert!(self.panics != Some(self.row), "poison");
-        for (x, pixel) in (0..).zip(row.chunks_exact_mut(3)) {
-            (0..).zip(pixel).for_each(|(channel, sample)| *sample = self.sample(x, self.row, channel));
-        }
-        self.row += 1;
-        Ok(())
-    }
-}
-
-/// What is written, and whether it was finished.
-#[derive(Clone, Default)]
-struct Kept(Arc<Mutex<(Vec<u8>, bool)>>);
-
-struct Sink {
-    header: Header,
-    kept: Kept,
-    panics: bool,
-}
-
-impl RowSink for Sink {
-    fn header(&self) -> &Header {
-        &self.header
-    }
-
-    fn write_rows(&mut self, rows: &[u8]) -> tileforge_image::Result<()> {
-        assert!(!self.panics, "poison");
-        self.kept.0.lock().0.extend_from_slice(rows);
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> tileforge_image::Result<()> {
-        self.kept.0.lock().1 = true;
-        Ok(())
-    }
-}
-
-fn request(made: &Made, panics: bool) -> (Request, Kept) {
-    let (made, kept) = (made.clone(), Kept::default());
-    let sink = kept.clone();
-    let request = Request::new(move |output_of| {
-        let sink = Sink { header: output_of(&made.header)?, kept: sink, panics };
-        Ok(Opened { source: Box::new(made), sink: Box::new(sink) })
-    });
-    (request, kept)
-}
-
-fn submit(service: &Service<Upscaler>, made: &Made) -> (Handle<Statistics>, Kept) {
-    let (request, kept) = request(made, false);
-    (service.submit(request, Terms::default()).unwrap(), kept)
-}
-
-/// Submits a picture, and checks what comes.
-fn check(service: &Service<Upscaler>, made: &Made) {
-    let (handle, kept) = submit(service, made);
-    handle.wait().unwrap();
-    let kept = kept.0.lock();
-    assert!(kept.0 == made.enlarged() && kept.1, "{}", made.seed);
-}
+use tileforge_runtime::upscale::Request;
+use tileforge_session::{Environment, Placement, SessionOptions};
 
 #[test]
 fn order_batches_streams_and_neighbours_change_no_byte() {
@@ -460,34 +276,46 @@ fn closing_finishes_what_waits() {
     }
 }
 
-/// Bytes of memory that this process holds now.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+/// Waits until so many samples run together.
+fn running(host: &Host) {
+    let started = Instant::now();
+    while host.metrics().running == 0 {
+        assert!(started.elapsed() < Duration::from_secs(20), "it never runs");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // The session opens, and the node begins.
+    std::thread::sleep(Duration::from_millis(100));
 }
 
 #[test]
-fn ten_thousand_requests_leave_memory_as_it_was() {
-    let (_folder, engine) = engine(&[1, 4]);
-    let service = service(&engine, 1, 8);
-    let made = Made::new(16, 16, 1);
-    let run = |count: usize| {
-        let mut waiting = std::collections::VecDeque::new();
-        for _ in 0..count {
-            waiting.push_back(submit(&service, &made).0);
-            if waiting.len() > 8 {
-                waiting.pop_front().unwrap().wait().unwrap();
-            }
-        }
-        waiting.into_iter().for_each(|handle| drop(handle.wait().unwrap()));
-    };
-    run(3000);
-    let before = resident();
-    run(10_000);
-    let after = resident();
-    // Other tests of this program run at the same time, and take some megabytes each.
-    let slack = before / 20 + (24 << 20);
-    assert!(after <= before + slack, "{before} bytes became {after}");
-    service.shutdown();
+fn a_run_that_would_never_end_is_cancelled_at_once_and_the_device_is_free() {
+    for batches in [&[1][..], &[4]] {
+        let (_folder, engine) = engine_that(batches, White::NeverEnds);
+        let host = host();
+        let service = service_of(&host, &engine, Placement::default(), 8);
+        let white = |seed| Made { white: Some(3), ..Made::new(16, 16, seed) };
+        check(&service, &Made::new(16, 16, 1));
+        let (one, _) = submit(&service, &white(2));
+        running(&host);
+        let asked = Instant::now();
+        one.cancel();
+        assert!(matches!(one.wait(), Err(Error::Cancelled)));
+        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+        check(&service, &Made::new(16, 16, 3));
+
+        // Of two in one run, the other one still wants it.
+        let (several, kept): (Vec<_>, Vec<_>) = (0..2).map(|seed| submit(&service, &white(seed))).unzip();
+        running(&host);
+        several.iter().for_each(|handle| handle.cancel());
+        assert!(several.into_iter().all(|handle| matches!(handle.wait(), Err(Error::Cancelled))));
+        check(&service, &Made::new(16, 16, 4));
+        assert!(kept.iter().all(|kept| !kept.0.lock().1));
+
+        // A deadline ends a run in the same way.
+        let (request, _) = request(&white(5), false);
+        let terms = Terms { deadline: Some(Instant::now() + Duration::from_millis(200)), ..Terms::default() };
+        assert!(matches!(service.submit(request, terms).unwrap().wait(), Err(Error::Deadline)));
+        check(&service, &Made::new(16, 16, 6));
+        service.shutdown();
+    }
 }

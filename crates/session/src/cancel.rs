@@ -71,7 +71,7 @@ impl Cancel {
     }
 
     /// Calls `then` when the flag is set, as long as the notice lives: at once if it is set already. `then` may be called
-    /// more than once, on the thread that sets the flag, so it should be short and must not set flags.
+    /// more than once, on the thread that sets the flag, so it should be short.
     #[must_use = "nothing is called once the notice is dropped"]
     pub fn notify(&self, then: impl Fn() + Send + Sync + 'static) -> Notice {
         let then: Arc<dyn Interrupt> = Arc::new(Call(then));

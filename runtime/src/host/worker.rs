@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::bounded;
-use tileforge_session::Cancel;
+use tileforge_session::{Cancel, Notice};
 
 use super::core::Core;
 use super::group::{Group, Variant};
@@ -192,7 +192,7 @@ impl Worker<'_> {
         let lent = lending.lent()?;
         let mut tensors = group.tensors(&lent.session, variant.batch, lent.tensors.take())?;
         group.write(&mut tensors, samples.iter().map(|sample| sample.inputs.as_slice()))?;
-        let cancel = cancel_of(samples);
+        let (cancel, _notices) = cancel_of(samples);
         let began = Instant::now();
         let (inputs, mut outputs) = group.named(&mut tensors);
         lent.session.run_into(&inputs, &mut outputs, &cancel)?;
@@ -269,10 +269,26 @@ fn of(item: &Item<Work>) -> Option<&Sample> {
     if let Work::Sample(sample) = &item.work { Some(sample) } else { None }
 }
 
-/// What ends a run: the flag of its request, where all samples are of one.
-fn cancel_of(samples: &[&Sample]) -> Cancel {
-    match samples {
-        [first, rest @ ..] if rest.iter().all(|other| other.cancel.is_same(&first.cancel)) => first.cancel.clone(),
-        _ => Cancel::new(),
+/// What ends a run: the flag of its request; of several requests, all of theirs together. With what listens to them.
+fn cancel_of(samples: &[&Sample]) -> (Cancel, Vec<Notice>) {
+    let mut flags: Vec<Cancel> = Vec::new();
+    for sample in samples {
+        if !flags.iter().any(|flag| flag.is_same(&sample.cancel)) {
+            flags.push(sample.cancel.clone());
+        }
     }
+    if let [only] = flags.as_slice() {
+        return (only.clone(), Vec::new());
+    }
+    let (run, all) = (Cancel::new(), Arc::new(flags));
+    let listen = |flag: &Cancel| {
+        let (run, all) = (run.clone(), all.clone());
+        flag.notify(move || {
+            if all.iter().all(Cancel::is_cancelled) {
+                run.cancel();
+            }
+        })
+    };
+    let notices = all.iter().map(listen).collect();
+    (run, notices)
 }

@@ -8,6 +8,7 @@ mod bad_input;
 mod batches;
 mod bundle;
 mod ci;
+mod circles;
 mod compare;
 mod components;
 mod contributing;
