@@ -9,10 +9,9 @@ use tileforge_runtime::depth::{self, DepthMap, Estimate};
 use tileforge_runtime::host::{Host, Service, Terms};
 use tileforge_runtime::pixels::Pixels;
 
-use crate::engine::WAITING;
 use crate::error::{Error, Result};
 use crate::picture::Picture;
-use crate::request::Request;
+use crate::request::{Request, WAITING};
 
 /// An engine that gives the depth of each pixel, for any number of callers.
 #[derive(Debug)]

@@ -18,9 +18,6 @@ use crate::generator::{Generation, Generator};
 use crate::tensors::Tensors;
 use crate::upscaler::{Upscale, Upscaler};
 
-/// Requests that wait for their turn, unless a caller asks for another number.
-pub(crate) const WAITING: usize = 64;
-
 /// How an engine is opened.
 #[derive(Clone, Default)]
 pub struct OpenOptions {

@@ -7,10 +7,9 @@ use tileforge_runtime::host::{Host, Service, Terms};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_session::Placement;
 
-use crate::engine::WAITING;
 use crate::error::Result;
 use crate::picture::Picture;
-use crate::request::Request;
+use crate::request::{Request, WAITING};
 
 /// How pictures are made.
 #[derive(Clone, Debug, Default)]

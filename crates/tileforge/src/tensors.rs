@@ -6,9 +6,8 @@ use tileforge_runtime::host::{Host, Service, Terms};
 use tileforge_runtime::run::Runner;
 use tileforge_session::Tensor;
 
-use crate::engine::WAITING;
 use crate::error::Result;
-use crate::request::Request;
+use crate::request::{Request, WAITING};
 
 /// A network that takes and gives tensors by name, for any number of callers.
 #[derive(Debug)]

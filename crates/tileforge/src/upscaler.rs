@@ -9,10 +9,9 @@ use tileforge_runtime::host::{Host, Service, Terms};
 use tileforge_runtime::upscale;
 use tileforge_session::Placement;
 
-use crate::engine::WAITING;
 use crate::error::{Error, Result};
 use crate::picture::{Picture, Place, Sink};
-use crate::request::Request;
+use crate::request::{Request, WAITING};
 
 /// How pictures are cut and run. The default is the best for each picture on the best provider.
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,7 @@ use tileforge_session::{Buffer, Session};
 
 use super::core::Core;
 use super::queue::Key;
-use super::work::Values;
+use super::values::Values;
 use crate::error::{Error, Result};
 
 /// Graphs of an engine that differ in the number of their samples alone: what may run together on them.

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tileforge_session::{Cancel, Notice};
 
+use super::aside::{Aside, Long};
 use super::deadlines::Deadline;
-use super::service::Aside;
 use super::ticket::Ticket;
 use crate::error::{Error, Result};
 
@@ -246,7 +246,7 @@ impl<O> Reply<O> {
 
     /// Says that the request is a long one, and waits while as many long ones as may be open at the same time began
     /// before it. It is a long one as long as what is returned lives.
-    pub(crate) fn step_aside(&self) -> Result<super::service::Long> {
+    pub(crate) fn step_aside(&self) -> Result<Long> {
         self.aside.begin(|| self.is_over())
     }
 }

@@ -63,7 +63,7 @@ impl Host {
             failed: state.counters.failed,
             waiting_seconds: state.counters.waited.as_secs_f64(),
             run_seconds: state.counters.ran.as_secs_f64(),
-            sessions: state.pool().summary().into_iter().map(sessions).collect(),
+            sessions: self.0.shared.sessions.summary().into_iter().map(sessions).collect(),
         }
     }
 

@@ -4,15 +4,17 @@
 //! |---|---|
 //! | `host` | [`Host`]: devices with budgets of memory |
 //! | `service` | [`Service`]: a [`Task`] with its queue of requests, each under [`Terms`] |
-//! | `handle` | [`Handle`] and [`Reply`], the two ends of a request |
+//! | `handle`, `aside` | [`Handle`] and [`Reply`], the two ends of a request; few long ones are open at the same time |
 //! | `network` | an engine on the host, as tasks use it: samples to run, sessions to oneself, leases |
 //! | `group` | graphs that differ in the number of samples alone: what runs together |
 //! | `core` | an engine as its streams see it, and how much of it runs at the same time |
-//! | `ticket`, `work` | a request in the queues, and what waits there |
+//! | `ticket`, `work`, `values` | a request in the queues, and what waits there |
 //! | `queue`, `pool`, `recovery` | which work is next, which sessions are open, and less after memory did not suffice: all three pure |
+//! | `sessions` | the sessions that are open |
 //! | `shared`, `worker` | what the threads share, and the thread of a stream |
 //! | `deadlines`, `metrics` | what happens at its time, and what was counted |
 
+mod aside;
 mod core;
 mod deadlines;
 mod group;
@@ -25,10 +27,12 @@ mod pool;
 mod queue;
 mod recovery;
 mod service;
+mod sessions;
 mod shared;
 #[cfg(test)]
 mod tests;
 mod ticket;
+mod values;
 mod work;
 mod worker;
 
@@ -43,4 +47,5 @@ pub use queue::Priority;
 pub use service::{Service, Task, Terms};
 pub(crate) use ticket::Ticket;
 pub use tileforge_session::Cancel;
-pub(crate) use work::{Answer, Made, Values};
+pub(crate) use values::Values;
+pub(crate) use work::{Answer, Made};

@@ -13,9 +13,12 @@ use super::group::Group;
 use super::host::Host;
 use super::pool::SessionKey;
 use super::queue::Key;
+use super::sessions::OpenSessions;
 use super::shared::Shared;
 use super::ticket::Ticket;
-use super::work::{Answer, Grant, Made, Turn, Values, Wanted, Work};
+use super::values::Values;
+use super::work::{Answer, Grant, Made, Turn, Wanted, Work};
+use super::worker;
 use crate::error::{Error, Result};
 
 /// What memory allows to run at the same time.
@@ -39,7 +42,7 @@ impl Network {
     pub(crate) fn new(host: &Host, engine: &Engine, placement: Placement) -> Result<Self> {
         let shared = host.shared();
         let core = Arc::new(Core::new(shared.id(), &shared.environment, engine, placement)?);
-        let place = shared.place(core.ladder.gpus(), core.ladder.streams())?;
+        let place = shared.place(core.ladder.gpus(), core.ladder.streams(), worker::work)?;
         Ok(Self { host: host.clone(), core, place })
     }
 
@@ -181,7 +184,7 @@ impl Network {
 
     /// Closes the sessions that are idle. They are opened again when they are needed.
     pub(crate) fn close_sessions(&self) {
-        self.shared().close_idle(|key, _| key.engine == self.core.id);
+        self.shared().sessions.close_idle(|key, _| key.engine == self.core.id);
     }
 
     fn turn(&self, ticket: &Ticket, session: Option<Wanted>) -> Result<Grant> {
@@ -262,19 +265,19 @@ impl Lease {
 
 /// Keeps a session's memory counted.
 struct Pin {
-    shared: Arc<Shared>,
+    sessions: Arc<OpenSessions>,
     key: SessionKey,
 }
 
 impl Pin {
     fn new(shared: &Arc<Shared>, key: SessionKey) -> Self {
-        shared.pin(key, true);
-        Self { shared: shared.clone(), key }
+        shared.sessions.pin(key, true);
+        Self { sessions: shared.sessions.clone(), key }
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.shared.pin(self.key, false);
+        self.sessions.pin(self.key, false);
     }
 }

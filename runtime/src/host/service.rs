@@ -1,6 +1,5 @@
 //! A task with its queue of requests.
 
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tileforge_session::Cancel;
 
+use super::aside::{Aside, LongOnes};
 use super::handle::{Handle, Promise, Reply, pair};
 use super::host::Host;
 use super::queue::Priority;
@@ -17,9 +17,6 @@ use crate::error::{Error, Result};
 
 /// How long somebody waits before looking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
-
-/// How many long requests are served at the same time: one that runs, and one that is prepared meanwhile.
-const LONG_MAXIMUM: usize = 2;
 
 /// What a service serves: requests that need nothing of each other.
 ///
@@ -289,53 +286,9 @@ impl<T: Task> Inner<T> {
             }
         };
         let ticket = Ticket::new(self.host.shared(), priority, caller, allows_rounding, promise.cancel());
-        let aside = Aside { long: self.long.clone(), number };
+        let aside = Aside::new(&self.long, number);
         let reply = Reply { promise, ticket, aside, _deadline: deadline };
         let result = self.task.serve(request, &reply);
         reply.promise.finish(result);
-    }
-}
-
-/// The long requests that are open, by the order in which their turns came.
-#[derive(Default)]
-pub(super) struct LongOnes {
-    open: Mutex<BTreeSet<u64>>,
-    ended: Condvar,
-}
-
-/// A request's place among long ones.
-pub(super) struct Aside {
-    long: Arc<LongOnes>,
-    number: u64,
-}
-
-impl Aside {
-    /// Waits for long requests that began before, never for those that began later: they may need what this one makes.
-    pub(super) fn begin(&self, is_over: impl Fn() -> bool) -> Result<Long> {
-        let mut open = self.long.open.lock();
-        open.insert(self.number);
-        let long = Long { long: self.long.clone(), number: self.number };
-        while open.range(..self.number).count() >= LONG_MAXIMUM {
-            if is_over() {
-                drop(open);
-                drop(long);
-                return Err(Error::Cancelled);
-            }
-            self.long.ended.wait_for(&mut open, PATIENCE);
-        }
-        Ok(long)
-    }
-}
-
-/// A long request that is open.
-pub(crate) struct Long {
-    long: Arc<LongOnes>,
-    number: u64,
-}
-
-impl Drop for Long {
-    fn drop(&mut self) {
-        self.long.open.lock().remove(&self.number);
-        self.long.ended.notify_all();
     }
 }

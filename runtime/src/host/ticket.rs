@@ -11,7 +11,8 @@ use tileforge_session::{Cancel, Notice};
 use super::group::Group;
 use super::queue::{FlowId, Item, Key, Priority};
 use super::shared::Shared;
-use super::work::{Answer, Sample, Values, Work};
+use super::values::Values;
+use super::work::{Answer, Sample, Work};
 use crate::error::{Error, Result};
 
 /// A request in the queues of a host. What waits for it leaves them when the request is cancelled, or this is dropped.

@@ -10,7 +10,8 @@ use tileforge_session::{Cancel, Notice};
 use super::core::Core;
 use super::group::{Group, Variant};
 use super::queue::{FlowId, Item, Next, Taken};
-use super::shared::{Lending, Shared};
+use super::sessions::Lending;
+use super::shared::Shared;
 use super::work::{Grant, Made, Sample, Turn, Wanted, Work};
 use crate::error::{Error, Result};
 
@@ -119,18 +120,18 @@ impl Worker<'_> {
                 memory == self.core.memory(self.stream)
                     && (key.engine != self.core.id || (key.stream == self.stream && !group.has(key.graph)))
             };
-            self.shared.close_idle(others);
+            self.shared.sessions.close_idle(others);
             let tried = group.allowed().min(taken.len().max(group.least()));
             if let Some(smaller) = group.smaller_than(tried) {
                 self.core.shrink_batch(smaller);
                 // What memory did not hold shall not take any.
                 let core = self.core;
-                self.shared.close_idle(|key, _| {
+                self.shared.sessions.close_idle(|key, _| {
                     key.engine == core.id && key.stream == self.stream && group.is_larger(key.graph, smaller)
                 });
             } else if self.core.halve_streams(streams) {
                 let core = self.core;
-                self.shared.close_idle(|key, _| key.engine == core.id && key.stream >= core.streams());
+                self.shared.sessions.close_idle(|key, _| key.engine == core.id && key.stream >= core.streams());
                 self.put_back(taken);
                 return None;
             } else {
@@ -188,7 +189,7 @@ impl Worker<'_> {
     }
 
     fn run_piece(&self, group: &Group, variant: Variant, samples: &[&Sample]) -> Result<Vec<Made>> {
-        let mut lending = self.shared.lend(self.core, variant.graph, self.stream)?;
+        let mut lending = self.shared.sessions.lend(self.core, variant.graph, self.stream)?;
         let lent = lending.lent()?;
         let mut tensors = group.tensors(&lent.session, variant.batch, lent.tensors.take())?;
         group.write(&mut tensors, samples.iter().map(|sample| sample.inputs.as_slice()))?;
@@ -236,7 +237,7 @@ impl Worker<'_> {
                     (variant.graph, variant.batch)
                 }
             };
-            let opened = self.shared.lend(self.core, graph, self.stream).and_then(|mut lending| {
+            let opened = self.shared.sessions.lend(self.core, graph, self.stream).and_then(|mut lending| {
                 if let Wanted::Most(group) = wanted {
                     let lent = lending.lent()?;
                     let tensors = group.tensors(&lent.session, batch, lent.tensors.take());
@@ -249,7 +250,7 @@ impl Worker<'_> {
                 opened => return opened,
             };
             let memory = self.core.memory(self.stream);
-            if self.shared.close_idle(|key, other| {
+            if self.shared.sessions.close_idle(|key, other| {
                 other == memory && (key.engine, key.graph, key.stream) != (self.core.id, graph, self.stream)
             }) {
                 continue;

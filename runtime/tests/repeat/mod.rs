@@ -55,8 +55,8 @@ fn endless() -> Attribute {
     let body = GraphProto {
         name: Some("body".into()),
         node: vec![node("Identity", "go_on", "goes_on"), node("Neg", "state", "next_state")],
-        input: vec![declared("number", Int64, &[]), declared("go_on", Bool, &[]), declared("state", Float, &[1])],
-        output: vec![declared("goes_on", Bool, &[]), declared("next_state", Float, &[1])],
+        input: vec![declared("number", Int64, &[]), declared("go_on", Bool, &[1]), declared("state", Float, &[1])],
+        output: vec![declared("goes_on", Bool, &[1]), declared("next_state", Float, &[1])],
         ..Default::default()
     };
     let attribute = AttributeProto {
@@ -98,10 +98,11 @@ pub fn model(batch: usize, white: White) -> Model {
             node("DepthToSpace", &["four"], "large", &[("blocksize", int(2)), ("mode", Attribute::Text("DCR".into()))]),
             node("ReduceMax", &["input"], "most", &[("keepdims", int(0))]),
             node("Mul", &["most", "two"], "doubled", &[]),
-            node("Cast", &["doubled"], "row", &[("to", int(if white == White::Fails { 7 } else { 9 }))]),
+            node("Cast", &["doubled"], "row", &[("to", int(7))]),
+            node("Cast", &["row"], "is white", &[("to", int(9))]),
             match white {
                 White::Fails => node("Gather", &["table", "row"], "found", &[]),
-                White::NeverEnds => node("Loop", &["", "row", "table"], "found", &[("body", endless())]),
+                White::NeverEnds => node("Loop", &["", "is white", "table"], "found", &[("body", endless())]),
             },
             node("Mul", &["found", "zero"], "nothing", &[]),
             node("Add", &["large", "nothing"], "output", &[]),

@@ -6,8 +6,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Circles that are still there, as the files of each. A circle that is gone has to leave this list.
-const KNOWN: &[&[&str]] = &[];
+/// Circles that are still there: a folder, and the files of one circle in it. A circle that is gone, or has become
+/// smaller, has to leave this list.
+const KNOWN: &[(&str, &str)] = &[
+    ("crates/graph/src", "budget.rs infer/mod.rs model.rs"),
+    ("crates/graph/src", "rewrite/quantise/mod.rs rewrite/quantise/weights.rs"),
+    ("crates/graph/src", "save.rs save/link.rs save/store.rs"),
+    (
+        "crates/engine/src",
+        "bundle_manifest.rs directory.rs opened.rs pipeline_manifest.rs recipe.rs store.rs tiling.rs validate.rs",
+    ),
+    ("crates/contract/src", "contract.rs upscale.rs"),
+    ("crates/image/src", "error.rs format.rs size.rs"),
+    ("crates/image/src", "exif.rs metadata.rs"),
+    (
+        "crates/session/src",
+        "buffer.rs compiled.rs environment.rs error.rs fit.rs onnxruntime.rs provider.rs releases.rs session/mod.rs session/backend.rs session/loaded.rs session/onnxruntime.rs tensor.rs weights.rs",
+    ),
+    ("crates/tensorrt/src", "native.rs plan.rs"),
+    ("exporter/src", "checkpoint/torch/mod.rs checkpoint/torch/archive.rs"),
+    ("engine-builder/src", "build.rs pipeline.rs"),
+    (
+        "engine-builder/src",
+        "coverage.rs error.rs fixed.rs model_file.rs portable.rs precision/options.rs profile/mod.rs profile/file.rs rtx/builder.rs rtx/process.rs samples.rs yaml.rs",
+    ),
+    ("engine-builder/src", "lint/mod.rs lint/operators.rs"),
+    ("engine-builder/cli/src", "build/mod.rs build/input.rs"),
+    ("runtime/src", "diffusion/schedulers/config.rs diffusion/schedulers/samplers.rs"),
+    ("runtime/src", "diffusion/tokenizer.rs diffusion/tokenizer/definition.rs"),
+    ("runtime/src", "tensor_file/mod.rs tensor_file/npy.rs"),
+    ("runtime/cli/src", "infer/mod.rs infer/each.rs infer/told.rs"),
+    ("xtask/src", "dist/mod.rs dist/build.rs dist/components.rs dist/onnxruntime.rs"),
+];
 
 /// A module's path in its crate: `["host", "queue"]`; empty for the crate's root.
 type Module = Vec<String>;
@@ -221,23 +251,23 @@ fn no_file_knows_of_one_that_knows_of_it() {
         fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
     let programs = ["exporter", "engine-builder", "runtime"].map(|name| [root.join(name), root.join(name).join("cli")]);
     sources.extend(programs.into_iter().flatten().chain([root.join("xtask")]).map(|folder| folder.join("src")));
-    let mut found: Vec<Vec<String>> = Vec::new();
+    let mut found: BTreeSet<(String, String)> = BTreeSet::new();
     for src in &sources {
         let read = Crate::read(src);
         assert!(!read.files.is_empty(), "{}", src.display());
         for circle in read.circles() {
-            let name = |module: &Module| read.files[module].strip_prefix(&root).unwrap().display().to_string();
-            found.push(circle.iter().map(name).collect());
+            let files = circle.iter().map(|module| read.files[module].strip_prefix(src).unwrap().display().to_string());
+            let folder = src.strip_prefix(&root).unwrap().display().to_string();
+            found.insert((folder, files.collect::<Vec<_>>().join(" ")));
         }
     }
-    let unknown: Vec<_> = found.iter().filter(|circle| !KNOWN.iter().any(|known| known == circle)).collect();
-    assert!(
-        unknown.is_empty(),
-        "circles of files:\n{}",
-        unknown.iter().map(|circle| circle.join(" ")).collect::<Vec<_>>().join("\n")
+    let known: BTreeSet<(String, String)> = KNOWN.iter().map(|(src, files)| ((*src).into(), (*files).into())).collect();
+    assert_eq!(found.difference(&known).collect::<Vec<_>>(), <[&(String, String); 0]>::default(), "new circles");
+    assert_eq!(
+        known.difference(&found).collect::<Vec<_>>(),
+        <[&(String, String); 0]>::default(),
+        "gone; leave them out"
     );
-    let gone: Vec<_> = KNOWN.iter().filter(|known| !found.iter().any(|circle| circle == *known)).collect();
-    assert!(gone.is_empty(), "no longer circles: {gone:?}");
 }
 
 #[test]
