@@ -1,11 +1,12 @@
 //! Long requests, of which few are open at the same time.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::queue::Priority;
 use crate::error::{Error, Result};
 
 /// How long somebody waits before looking whether to stop.
@@ -17,7 +18,7 @@ const LONG_MAXIMUM: usize = 2;
 /// The long requests that are open, by the order in which their turns came.
 #[derive(Default)]
 pub(super) struct LongOnes {
-    open: Mutex<BTreeSet<u64>>,
+    open: Mutex<BTreeMap<u64, Priority>>,
     ended: Condvar,
 }
 
@@ -25,19 +26,24 @@ pub(super) struct LongOnes {
 pub(super) struct Aside {
     long: Arc<LongOnes>,
     number: u64,
+    priority: Priority,
 }
 
 impl Aside {
-    pub(super) fn new(long: &Arc<LongOnes>, number: u64) -> Self {
-        Self { long: long.clone(), number }
+    pub(super) fn new(long: &Arc<LongOnes>, number: u64, priority: Priority) -> Self {
+        Self { long: long.clone(), number, priority }
     }
 
-    /// Waits for long requests that began before, never for those that began later: they may need what this one makes.
+    /// Waits for long requests of no lower priority that began before, never for those that began later: they may need
+    /// what this one makes.
     pub(super) fn begin(&self, is_over: impl Fn() -> bool) -> Result<Long> {
         let mut open = self.long.open.lock();
-        open.insert(self.number);
+        open.insert(self.number, self.priority);
         let long = Long { long: self.long.clone(), number: self.number };
-        while open.range(..self.number).count() >= LONG_MAXIMUM {
+        let before = |open: &BTreeMap<u64, Priority>| {
+            open.range(..self.number).filter(|(_, priority)| **priority >= self.priority).count()
+        };
+        while before(&open) >= LONG_MAXIMUM {
             if is_over() {
                 drop(open);
                 drop(long);

@@ -12,6 +12,9 @@ use super::pool::Memory;
 use super::recovery::Limit;
 use crate::error::Result;
 
+/// Seconds that a sample is charged for before its engine has run. Little, because who was charged for too much waits.
+const COST_BEFORE: f64 = 1e-3;
+
 /// An engine's graphs, what opens their sessions, and how much of it runs at the same time.
 pub(super) struct Core {
     pub(super) id: u64,
@@ -32,8 +35,8 @@ struct Limits {
     streams: Limit,
     /// Streams that run it now.
     running: usize,
-    /// Of one sample, on average; one before the first run.
-    seconds: f64,
+    /// Of one sample, on average; `None` before the first run.
+    seconds: Option<f64>,
 }
 
 impl Core {
@@ -46,7 +49,7 @@ impl Core {
         let ladder = Ladder::new(environment, engine, placement)?;
         let most = graphs.iter().map(|(_, sizes)| sizes.batch).max().unwrap_or(1);
         let limits =
-            Limits { batch: Limit::new(most), streams: Limit::new(ladder.streams()), running: 0, seconds: 1.0 };
+            Limits { batch: Limit::new(most), streams: Limit::new(ladder.streams()), running: 0, seconds: None };
         Ok(Self {
             id,
             ladder,
@@ -108,14 +111,15 @@ impl Core {
 
     /// What one of its samples is charged for: seconds, as its runs have taken so far.
     pub(super) fn cost(&self) -> f64 {
-        self.limits.lock().seconds
+        self.limits.lock().seconds.unwrap_or(COST_BEFORE)
     }
 
     /// Runs of so many samples have taken this long.
     pub(super) fn took(&self, samples: usize, took: Duration) {
         let mut limits = self.limits.lock();
         let each = took.as_secs_f64() / samples.max(1) as f64;
-        limits.seconds = if limits.seconds == 1.0 { each } else { 0.9 * limits.seconds + 0.1 * each }.max(1e-6);
+        let average = limits.seconds.map_or(each, |seconds| 0.9 * seconds + 0.1 * each);
+        limits.seconds = Some(average.max(1e-6));
     }
 
     /// A run of as much as is allowed has succeeded.

@@ -1,14 +1,18 @@
 //! A task with its queue of requests.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tileforge_session::Cancel;
 
 use super::aside::{Aside, LongOnes};
+use super::deadlines::Deadline;
 use super::handle::{Handle, Promise, Reply, pair};
 use super::host::Host;
 use super::queue::Priority;
@@ -90,8 +94,26 @@ struct State<T: Task> {
     next_id: u64,
     /// Requests whose turn has come so far.
     begun: u64,
+    /// How many requests of each caller are served now.
+    serving: BTreeMap<u64, usize>,
     idle: usize,
     threads: Vec<JoinHandle<()>>,
+}
+
+impl<T: Task> State<T> {
+    /// For each request that waits, what decides when its turn comes, the least first: its priority; how many of its
+    /// caller's requests are before it, so that no caller stands in front of the others with a hundred of them; and its
+    /// number.
+    fn order(&self) -> Vec<(Reverse<Priority>, usize, u64)> {
+        let mut before = self.serving.clone();
+        let of = |waiting: &Waiting<T>| {
+            let Terms { priority, caller, .. } = waiting.terms;
+            let count = before.entry(caller).or_default();
+            *count += 1;
+            (Reverse(priority), *count, waiting.id)
+        };
+        self.waiting.iter().map(of).collect()
+    }
 }
 
 struct Waiting<T: Task> {
@@ -99,6 +121,7 @@ struct Waiting<T: Task> {
     request: T::Request,
     promise: Promise<T::Output>,
     terms: Terms,
+    deadline: Option<Deadline>,
 }
 
 impl<T: Task> std::fmt::Debug for Service<T> {
@@ -110,7 +133,15 @@ impl<T: Task> std::fmt::Debug for Service<T> {
 impl<T: Task> Service<T> {
     /// Serves a task. At most `capacity` requests, and at least one, wait for their turn.
     pub fn new(host: &Host, task: T, capacity: usize) -> Self {
-        let state = State { waiting: Vec::new(), closed: false, next_id: 0, begun: 0, idle: 0, threads: Vec::new() };
+        let state = State {
+            waiting: Vec::new(),
+            closed: false,
+            next_id: 0,
+            begun: 0,
+            serving: BTreeMap::new(),
+            idle: 0,
+            threads: Vec::new(),
+        };
         Self {
             inner: Some(Arc::new(Inner {
                 host: host.clone(),
@@ -157,6 +188,15 @@ impl<T: Task> Service<T> {
         let mut state = inner.state.lock();
         // Requests that wait while somebody could serve them are on their way already.
         while state.waiting.len() >= inner.capacity + state.idle {
+            // Those that nobody wants any more make room.
+            let waiting = std::mem::take(&mut state.waiting);
+            let (over, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.promise.is_over());
+            state.waiting = waiting;
+            if !over.is_empty() {
+                // What they hold may take a while to go.
+                MutexGuard::unlocked(&mut state, || drop(over));
+                continue;
+            }
             if state.closed {
                 return Err(Error::Closed);
             }
@@ -188,7 +228,8 @@ impl<T: Task> Service<T> {
         state.next_id += 1;
         let place = Arc::downgrade(inner);
         let (promise, handle) = pair(T::NAME, &terms.cancel, move || place.upgrade()?.place_of(id));
-        state.waiting.push(Waiting { id, request, promise, terms });
+        let deadline = terms.deadline.map(|at| inner.host.deadlines().add(at, promise.expiry())).transpose()?;
+        state.waiting.push(Waiting { id, request, promise, terms, deadline });
         inner.news.notify_one();
         Ok(handle)
     }
@@ -231,22 +272,19 @@ impl<T: Task> Inner<T> {
     /// How many requests are in front of one that waits.
     fn place_of(&self, id: u64) -> Option<usize> {
         let state = self.state.lock();
-        let own = state.waiting.iter().find(|waiting| waiting.id == id)?;
-        let before = |other: &&Waiting<T>| {
-            (std::cmp::Reverse(other.terms.priority), other.id) < (std::cmp::Reverse(own.terms.priority), id)
-        };
-        Some(state.waiting.iter().filter(before).count())
+        let order = state.order();
+        let own = order.iter().find(|(.., other)| *other == id)?;
+        Some(order.iter().filter(|other| *other < own).count())
     }
 
-    /// Waits for the next request: of the highest priority, in the order in which they were submitted. With its number
-    /// among those whose turn has come.
+    /// Waits for the next request. With its number among those whose turn has come.
     fn next(&self) -> Option<(u64, Waiting<T>)> {
         let mut state = self.state.lock();
         loop {
-            let first = state.waiting.iter().enumerate();
-            let first = first.min_by_key(|(_, waiting)| (std::cmp::Reverse(waiting.terms.priority), waiting.id));
+            let first = state.order().into_iter().enumerate().min_by_key(|(_, order)| *order);
             if let Some((place, _)) = first {
                 let waiting = state.waiting.remove(place);
+                *state.serving.entry(waiting.terms.caller).or_default() += 1;
                 let number = state.begun;
                 state.begun += 1;
                 self.room.notify_all();
@@ -264,29 +302,27 @@ impl<T: Task> Inner<T> {
 
     fn serve_all(&self) {
         while let Some((number, waiting)) = self.next() {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(number, waiting))) {
-                // The request has its error. The thread serves the next one.
-                drop(panic);
+            let caller = waiting.terms.caller;
+            // After a panic the request has its error, and the thread serves the next one.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.serve(number, waiting)));
+            let mut state = self.state.lock();
+            if let Entry::Occupied(mut serving) = state.serving.entry(caller) {
+                *serving.get_mut() -= 1;
+                if *serving.get() == 0 {
+                    serving.remove();
+                }
             }
         }
     }
 
-    fn serve(&self, number: u64, Waiting { request, promise, terms, .. }: Waiting<T>) {
+    fn serve(&self, number: u64, Waiting { request, promise, terms, deadline, .. }: Waiting<T>) {
         if promise.is_over() {
             promise.finish(Err(Error::Cancelled));
             return;
         }
-        let Terms { priority, deadline, caller, allows_rounding, .. } = terms;
-        let expiry = deadline.map(|at| self.host.deadlines().add(at, promise.expiry())).transpose();
-        let deadline = match expiry {
-            Ok(deadline) => deadline,
-            Err(error) => {
-                promise.finish(Err(error));
-                return;
-            }
-        };
+        let Terms { priority, caller, allows_rounding, .. } = terms;
         let ticket = Ticket::new(self.host.shared(), priority, caller, allows_rounding, promise.cancel());
-        let aside = Aside::new(&self.long, number);
+        let aside = Aside::new(&self.long, number, priority);
         let reply = Reply { promise, ticket, aside, _deadline: deadline };
         let result = self.task.serve(request, &reply);
         reply.promise.finish(result);

@@ -124,6 +124,43 @@ fn urgent_requests_overtake_those_that_wait() {
 }
 
 #[test]
+fn callers_take_turns_and_the_requests_of_each_keep_their_order() {
+    let (service, gate) = held(16);
+    let of = |caller| Terms { caller, ..Terms::default() };
+    let mut handles = vec![service.submit(10, of(1)).unwrap()];
+    begun(&service, 10);
+    handles.extend([11, 12, 14].map(|number| service.submit(number, of(1)).unwrap()));
+    handles.extend([20, 21].map(|number| service.submit(number, of(2)).unwrap()));
+    assert_eq!(
+        handles.iter().map(Handle::place).collect::<Vec<_>>(),
+        [None, Some(1), Some(3), Some(4), Some(0), Some(2)]
+    );
+    for _ in 0..handles.len() {
+        gate.wait();
+    }
+    handles.into_iter().for_each(|handle| {
+        handle.wait().unwrap();
+    });
+    assert_eq!(*service.task().served.lock(), [10, 20, 11, 21, 12, 14]);
+}
+
+#[test]
+fn a_deadline_ends_a_request_that_still_waits_and_makes_room() {
+    let (service, gate) = held(1);
+    let first = service.submit(1, Terms::default()).unwrap();
+    begun(&service, 1);
+    let soon = Terms { deadline: Some(Instant::now() + Duration::from_millis(20)), ..Terms::default() };
+    let late = service.submit(2, soon).unwrap();
+    // The gate is closed, so that its turn does not come.
+    assert!(matches!(late.wait(), Err(Error::Deadline)));
+    let next = service.try_submit(3, Terms::default()).unwrap();
+    gate.wait();
+    gate.wait();
+    assert_eq!([first, next].map(|handle| handle.wait().unwrap()), [2, 6]);
+    assert_eq!(*service.task().served.lock(), [1, 3]);
+}
+
+#[test]
 fn a_cancelled_request_ends_alone_and_at_once() {
     let (service, gate) = held(4);
     let (one, both) = (Cancel::new(), Cancel::new());
