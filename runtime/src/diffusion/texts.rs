@@ -47,6 +47,9 @@ pub(super) struct TextEncoder {
     pooled: Option<String>,
 }
 
+/// The states of one row of tokens, and the vector of the whole row.
+type Encoded = (Vec<f32>, Option<Vec<f32>>);
+
 /// Which states of an encoder a network takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum States {
@@ -139,7 +142,7 @@ impl TextEncoder {
     }
 
     /// Runs the encoder on rows of tokens. Weights change the states, but not the vector of the whole text.
-    fn run(&self, ticket: &Ticket, rows: &[Row]) -> Result<Vec<(Vec<f32>, Option<Vec<f32>>)>> {
+    fn run(&self, ticket: &Ticket, rows: &[Row]) -> Result<Vec<Encoded>> {
         let samples = rows.iter().map(|row| vec![Values::I64(row.ids.clone())]).collect();
         let made = self.network.run(ticket, &self.group, samples)?;
         let outputs = self.group.output_names();

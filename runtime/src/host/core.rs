@@ -125,10 +125,10 @@ impl Core {
     /// A run of as much as is allowed has succeeded.
     pub(super) fn succeeded(&self, samples: usize) {
         let mut limits = self.limits.lock();
-        if samples >= limits.batch.now() || limits.batch.now() == 1 {
-            if let Some(more) = limits.batch.succeed() {
-                tracing::info!("memory sufficed for a while: tries batches of {more} again");
-            }
+        if samples >= limits.batch.now()
+            && let Some(more) = limits.batch.succeed()
+        {
+            tracing::info!("memory sufficed for a while: tries batches of {more} again");
         }
         if let Some(more) = limits.streams.succeed() {
             tracing::info!("memory sufficed for a while: tries {more} streams again");

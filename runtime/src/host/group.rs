@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tileforge_contract::{Axis, DataType, Shapes, TensorSpec};
 use tileforge_engine::Graph;
-use tileforge_session::{Buffer, Session};
+use tileforge_session::{Buffer, Cancel, Session};
 
 use super::core::Core;
 use super::queue::Key;
@@ -226,14 +226,12 @@ impl Group {
         self.outputs.iter().zip(&tensors.outputs).map(|(row, buffer)| row.read(buffer, place)).collect()
     }
 
-    /// The tensors by name.
-    pub(super) fn named<'t>(
-        &'t self,
-        tensors: &'t mut Tensors,
-    ) -> (Vec<(&'t str, &'t Buffer)>, Vec<(&'t str, &'t mut Buffer)>) {
+    /// Runs a session of one of its graphs on the tensors.
+    pub(super) fn run(&self, session: &mut Session, tensors: &mut Tensors, cancel: &Cancel) -> Result<()> {
         let Tensors { inputs, outputs, .. } = tensors;
-        let inputs = self.inputs.iter().map(|row| row.name.as_str()).zip(inputs.iter()).collect();
-        (inputs, self.outputs.iter().map(|row| row.name.as_str()).zip(outputs).collect())
+        let given = self.inputs.iter().map(|row| row.name.as_str()).zip(inputs.iter());
+        let mut made: Vec<_> = self.outputs.iter().map(|row| row.name.as_str()).zip(outputs).collect();
+        Ok(session.run_into(&given.collect::<Vec<_>>(), &mut made, cancel)?)
     }
 }
 

@@ -96,7 +96,7 @@ impl Pool {
                 return if returns >= over { Found::InUse } else { Found::NeverFits { budget: limit } };
             }
         }
-        closing.iter().for_each(|key| drop(self.entries.remove(key)));
+        self.entries.retain(|key, _| !closing.contains(key));
         self.entries.insert(key, Entry { memory, bytes, used_at: clock, in_use: true, pins: 0 });
         Found::MayOpen(closing)
     }
@@ -124,7 +124,7 @@ impl Pool {
     pub(super) fn take_idle(&mut self, wanted: impl Fn(&SessionKey, Memory) -> bool) -> Vec<SessionKey> {
         let idle = self.entries.iter().filter(|(key, entry)| entry.is_idle() && wanted(key, entry.memory));
         let keys: Vec<SessionKey> = idle.map(|(key, _)| *key).collect();
-        keys.iter().for_each(|key| drop(self.entries.remove(key)));
+        self.entries.retain(|key, _| !keys.contains(key));
         keys
     }
 

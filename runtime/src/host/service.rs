@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -94,25 +93,35 @@ struct State<T: Task> {
     next_id: u64,
     /// Requests whose turn has come so far.
     begun: u64,
-    /// How many requests of each caller are served now.
-    serving: BTreeMap<u64, usize>,
+    /// How many turns callers have had, of those that had more than others.
+    turns: BTreeMap<u64, u64>,
+    /// How many turns the caller had had whose turn came last.
+    round: u64,
     idle: usize,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl<T: Task> State<T> {
-    /// For each request that waits, what decides when its turn comes, the least first: its priority; how many of its
-    /// caller's requests are before it, so that no caller stands in front of the others with a hundred of them; and its
-    /// number.
-    fn order(&self) -> Vec<(Reverse<Priority>, usize, u64)> {
-        let mut before = self.serving.clone();
+    /// For each request that waits, what decides when its turn comes, the least first: its priority; which of its
+    /// caller's turns that is, so that no caller stands in front of the others with a hundred requests; and its number.
+    fn order(&self) -> Vec<(Reverse<Priority>, u64, u64)> {
+        let mut turns = self.turns.clone();
         let of = |waiting: &Waiting<T>| {
             let Terms { priority, caller, .. } = waiting.terms;
-            let count = before.entry(caller).or_default();
-            *count += 1;
-            (Reverse(priority), *count, waiting.id)
+            let turn = turns.entry(caller).or_insert(self.round);
+            *turn += 1;
+            (Reverse(priority), *turn, waiting.id)
         };
         self.waiting.iter().map(of).collect()
+    }
+
+    /// A caller's turn has come.
+    fn take_turn(&mut self, caller: u64) {
+        self.round = self.turns.get(&caller).copied().unwrap_or_default().max(self.round);
+        self.turns.insert(caller, self.round + 1);
+        // Who had no more turns than others begins as everybody.
+        let round = self.round;
+        self.turns.retain(|_, turns| *turns > round);
     }
 }
 
@@ -138,7 +147,8 @@ impl<T: Task> Service<T> {
             closed: false,
             next_id: 0,
             begun: 0,
-            serving: BTreeMap::new(),
+            turns: BTreeMap::new(),
+            round: 0,
             idle: 0,
             threads: Vec::new(),
         };
@@ -284,7 +294,7 @@ impl<T: Task> Inner<T> {
             let first = state.order().into_iter().enumerate().min_by_key(|(_, order)| *order);
             if let Some((place, _)) = first {
                 let waiting = state.waiting.remove(place);
-                *state.serving.entry(waiting.terms.caller).or_default() += 1;
+                state.take_turn(waiting.terms.caller);
                 let number = state.begun;
                 state.begun += 1;
                 self.room.notify_all();
@@ -302,16 +312,8 @@ impl<T: Task> Inner<T> {
 
     fn serve_all(&self) {
         while let Some((number, waiting)) = self.next() {
-            let caller = waiting.terms.caller;
             // After a panic the request has its error, and the thread serves the next one.
             let _ = catch_unwind(AssertUnwindSafe(|| self.serve(number, waiting)));
-            let mut state = self.state.lock();
-            if let Entry::Occupied(mut serving) = state.serving.entry(caller) {
-                *serving.get_mut() -= 1;
-                if *serving.get() == 0 {
-                    serving.remove();
-                }
-            }
         }
     }
 

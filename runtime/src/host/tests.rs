@@ -116,7 +116,9 @@ fn urgent_requests_overtake_those_that_wait() {
     let normal = service.submit(3, of(Priority::Normal)).unwrap();
     let urgent = service.submit(4, of(Priority::Urgent)).unwrap();
     assert_eq!([&background, &normal, &urgent].map(Handle::place), [Some(2), Some(1), Some(0)]);
-    (0..4).for_each(|_| drop(gate.wait()));
+    for _ in 0..4 {
+        gate.wait();
+    }
     [first, background, normal, urgent].into_iter().for_each(|handle| {
         handle.wait().unwrap();
     });
@@ -218,7 +220,9 @@ fn shutting_down_finishes_what_was_accepted() {
     assert!(handles[0].wait_for(Duration::from_millis(1)).is_none());
     thread::scope(|scope| {
         let ended = scope.spawn(move || drop(service));
-        (0..3).for_each(|_| drop(gate.wait()));
+        for _ in 0..3 {
+            gate.wait();
+        }
         ended.join().unwrap();
     });
     assert!(handles.iter().all(Handle::is_finished));

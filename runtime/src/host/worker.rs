@@ -43,7 +43,7 @@ fn next(shared: &Shared, place: usize, stream: usize) -> Option<Taken<Work>> {
         if state.closed {
             return None;
         }
-        let Some(own) = state.places.get_mut(place) else { return None };
+        let own = state.places.get_mut(place)?;
         let now = Instant::now();
         let news = own.news.clone();
         match own.queue.take(now, |item| room(item, stream)) {
@@ -195,8 +195,7 @@ impl Worker<'_> {
         group.write(&mut tensors, samples.iter().map(|sample| sample.inputs.as_slice()))?;
         let (cancel, _notices) = cancel_of(samples);
         let began = Instant::now();
-        let (inputs, mut outputs) = group.named(&mut tensors);
-        lent.session.run_into(&inputs, &mut outputs, &cancel)?;
+        group.run(&mut lent.session, &mut tensors, &cancel)?;
         let ended = Instant::now();
         let share = 1.0 / samples.len() as f64;
         let read = |place| Ok(Made { outputs: group.read(&tensors, place)?, began, ended, share });
