@@ -154,12 +154,16 @@ impl DiffusionSource {
         let (most, latent_pixels) = (networks.tokens(), networks.latent_pixels());
         let with_runs = |(name, source): (String, Source)| {
             let source = match name.as_str() {
-                UNET => source.with_runs(options.rows(), options.lengths_or(most), latent_pixels),
+                UNET => source.with_timestep_per_sample()?.with_runs(
+                    options.rows(),
+                    options.lengths_or(most),
+                    latent_pixels,
+                ),
                 _ => source.with_runs(vec![1], Vec::new(), latent_pixels),
             };
-            (name, source)
+            Ok((name, source))
         };
-        let parts = parts.into_iter().map(with_runs).collect();
+        let parts = parts.into_iter().map(with_runs).collect::<Result<_>>()?;
         Ok(Self { parts, beside: Beside { diffusion, files }, left_over: Vec::new() })
     }
 }

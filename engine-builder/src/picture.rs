@@ -22,7 +22,7 @@ use tileforge_graph::Model;
 use tileforge_image::Size;
 use tileforge_runtime::Error as RuntimeError;
 use tileforge_runtime::diffusion::{self, Generator, Kind, Options, Request, Settings, Start};
-use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_session::{Environment, OptimisationLevel, Placement, SessionOptions};
 
@@ -258,10 +258,11 @@ fn make(
         ..Placement::default()
     };
     let options = Options { placement, overlap: None, low_memory: true };
-    let generator = Generator::new(environment, &Pipeline::open(folder)?, options).map_err(of_runtime)?;
+    let host = Host::new(environment, HostOptions::default());
+    let generator = Generator::new(&host, &Pipeline::open(folder)?, options).map_err(of_runtime)?;
     let request = request(&generator, text);
-    let executor = Executor::new(generator, 1).map_err(of_runtime)?;
-    let handle = executor.submit(request, &Cancel::new()).map_err(of_runtime)?;
+    let service = Service::new(&host, generator, 1);
+    let handle = service.submit(request, &Cancel::new()).map_err(of_runtime)?;
     let mut done = 0;
     let made = loop {
         let made = handle.wait_for(TICK);

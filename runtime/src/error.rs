@@ -162,9 +162,28 @@ pub enum Error {
         /// How many may wait.
         capacity: usize,
     },
-    /// The executor takes no more requests.
-    #[error("the executor takes no more requests")]
+    /// No more requests are taken.
+    #[error("no more requests are taken")]
     Closed,
+    /// The request's time was over.
+    #[error("the deadline has passed; no unfinished output is left")]
+    Deadline,
+    /// The result was taken before.
+    #[error("the result was taken before")]
+    Taken,
+    /// The host's budget does not hold an engine.
+    #[error(
+        "{engine}: a session takes at least {needed} bytes, and the budget of {budget} bytes has not so much left \
+        beside what is in use; raise the budget"
+    )]
+    OverBudget {
+        /// The engine's name.
+        engine: String,
+        /// Bytes that a session takes at least.
+        needed: u64,
+        /// Bytes of the budget.
+        budget: u64,
+    },
     /// The system gives no thread.
     #[error("cannot start the {name} thread")]
     Thread {
@@ -214,9 +233,21 @@ impl Error {
         Self::Internal(stage.to_owned())
     }
 
-    /// Whether memory, of this machine or of a GPU, did not suffice.
+    /// An error that ended several requests, for one of them.
+    pub(crate) fn shared(error: &Arc<Self>) -> Self {
+        match **error {
+            Self::Cancelled => Self::Cancelled,
+            _ => Self::Shared(error.clone()),
+        }
+    }
+
+    /// Whether memory, of this machine or of a GPU, or the host's budget did not suffice.
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self.root(), Self::Session(error) if error.is_out_of_memory())
+        match self.root() {
+            Self::Session(error) => error.is_out_of_memory(),
+            Self::OverBudget { .. } => true,
+            _ => false,
+        }
     }
 }
 

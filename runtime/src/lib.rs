@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`executor`] | long-lived sessions behind a bounded queue: submit a request, get a handle |
+//! | [`host`] | devices with their memory, for any number of engines and callers: submit a request, get a handle |
 //! | [`upscale`] | pictures through an engine: decode → tile → run → blend → encode, in bounded memory |
 //! | [`autoencoder`] | pictures and clips to latents, and back |
 //! | [`depth`] | the depth of pictures, from them alone or with a sensor's map |
@@ -19,18 +19,19 @@
 //! ```no_run
 //! use tileforge_engine::Engine;
 //! use tileforge_image::{Format, ImageReader, ImageWriter, Limits, RowSource};
-//! use tileforge_runtime::executor::{Cancel, Executor};
+//! use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
 //! use tileforge_runtime::upscale::{Options, Request, Upscaler};
 //! use tileforge_session::{Environment, onnxruntime};
 //! # fn main() -> tileforge_runtime::Result<()> {
 //! let environment = Environment::new(onnxruntime::load(&onnxruntime::Search::AroundExecutable)?);
 //! let engine = Engine::open("engines/compact-x4".as_ref())?;
-//! let executor = Executor::new(Upscaler::new(&environment, &engine, Options::default())?, 4)?;
+//! let host = Host::new(&environment, HostOptions::default());
+//! let upscaler = Service::new(&host, Upscaler::new(&host, &engine, Options::default())?, 4);
 //!
 //! let reader = ImageReader::open("photo.png".as_ref(), &Limits::default())?;
-//! let output = executor.task().output_of(reader.header())?;
+//! let output = upscaler.task().output_of(reader.header())?;
 //! let writer = ImageWriter::create("large.png".as_ref(), Format::Png, output)?;
-//! let handle = executor.submit(Request::opened(reader, writer), &Cancel::new())?;
+//! let handle = upscaler.submit(Request::opened(reader, writer), &Cancel::new())?;
 //! let statistics = handle.wait()?;
 //! println!("{} in {:.1} s", statistics.size, statistics.seconds.total);
 //! # Ok(()) }
@@ -40,14 +41,13 @@ pub mod autoencoder;
 pub mod depth;
 pub mod diffusion;
 mod error;
-pub mod executor;
+pub mod host;
 mod output_file;
 pub mod percentiles;
 pub mod pixels;
 pub mod random;
 pub mod realtime;
 pub mod run;
-mod sessions;
 pub mod tensor_file;
 pub mod throughput;
 pub mod tiling;

@@ -8,18 +8,17 @@ use tileforge_contract::{Contract, DataType, Meaning, Shapes};
 use tileforge_engine::Engine;
 use tileforge_engine::manifest::{Graph, Manifest};
 use tileforge_files::bounded;
-use tileforge_session::{Assigned, Cancel, Environment, Named, Placed, Placement, Tensor};
+use tileforge_session::{Assigned, Named, Placed, Placement, Tensor};
 
 use crate::error::{Error, Result};
-use crate::executor::{Intake, Task, serve_each};
-use crate::sessions::{Sessions, Worker, shapes_text};
+use crate::host::{Host, Network, Reply, Task, Ticket, shapes_text};
 use crate::tensor_file::{Description, Stored};
 
-/// An engine that takes tensors: the task of an [`Executor`](crate::executor::Executor).
+/// An engine that takes tensors: the task of a [`Service`](crate::host::Service).
 ///
 /// Inputs that are carried over from a run before are zeros where a request leaves them out.
 pub struct Runner {
-    sessions: Sessions,
+    network: Network,
 }
 
 impl std::fmt::Debug for Runner {
@@ -48,33 +47,34 @@ impl Runner {
     ///
     /// # Errors
     /// Those of [`Ladder::new`](tileforge_session::Ladder::new), with the reasons.
-    pub fn new(environment: &Environment, engine: &Engine, placement: Placement) -> Result<Self> {
-        Ok(Self { sessions: Sessions::new(environment, engine, placement)? })
+    pub fn new(host: &Host, engine: &Engine, placement: Placement) -> Result<Self> {
+        Ok(Self { network: Network::new(host, engine, placement)? })
     }
 
     /// Where its sessions run.
     pub fn placed(&self) -> Placed<'_> {
-        self.sessions.placed()
+        self.network.placed()
     }
 
-    fn run(&self, worker: &mut Worker<'_>, mut inputs: BTreeMap<String, Tensor>, cancel: &Cancel) -> Result<Outputs> {
-        let contract = self.sessions.contract();
+    fn run(&self, ticket: &Ticket, mut inputs: BTreeMap<String, Tensor>) -> Result<Outputs> {
+        let contract = self.network.contract();
         let zeros = self.add_zeros(&mut inputs)?;
         let given = shapes_of(&inputs);
         contract.sizes(&given)?;
-        let graph = self.sessions.graph_for(&given)?;
-        let session = worker.session(graph)?;
+        let graph = self.network.graph_for(&given)?;
         let named: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        let started = Instant::now();
-        let tensors = session.run(&named, cancel)?;
-        let seconds = started.elapsed().as_secs_f64();
-        let file = self.sessions.graphs().get(graph).map(|(graph, _)| graph.file.clone()).unwrap_or_default();
-        Ok(Outputs { tensors, graph: file, zeros, assigned: worker.assigned(), seconds })
+        let (tensors, assigned, seconds) = self.network.call(ticket, graph, |session| {
+            let started = Instant::now();
+            let tensors = session.run(&named, ticket.cancel())?;
+            Ok((tensors, session.assigned().to_vec(), started.elapsed().as_secs_f64()))
+        })?;
+        let file = self.network.graphs().get(graph).map(|(graph, _)| graph.file.clone()).unwrap_or_default();
+        Ok(Outputs { tensors, graph: file, zeros, assigned, seconds })
     }
 
     /// Adds zeros for the carried inputs that are left out, in the shapes that go with the others. Returns their names.
     fn add_zeros(&self, inputs: &mut BTreeMap<String, Tensor>) -> Result<Vec<String>> {
-        let contract = self.sessions.contract();
+        let contract = self.network.contract();
         let left_out = contract.inputs.iter().filter(|input| {
             matches!(input.meaning, Meaning::Carried { .. })
                 && input.data_type == DataType::F32
@@ -86,7 +86,7 @@ impl Runner {
         }
         let given = shapes_of(inputs);
         let fits = |shapes: &&Shapes| given.iter().all(|(name, shape)| shapes.get(name) == Some(shape));
-        let shapes = match self.sessions.graphs().iter().map(|(graph, _)| &graph.inputs).find(fits) {
+        let shapes = match self.network.graphs().iter().map(|(graph, _)| &graph.inputs).find(fits) {
             Some(shapes) => shapes.clone(),
             // A graph of any size may take them; the sizes follow from the other inputs.
             None => {
@@ -181,10 +181,11 @@ impl Task for Runner {
     type Request = BTreeMap<String, Tensor>;
     type Output = Outputs;
 
-    fn serve(&self, intake: &Intake<Self>) -> Result<()> {
-        let begin = |stream| self.sessions.worker(stream);
-        serve_each(intake, self.sessions.streams(), begin, |worker, inputs, reply| {
-            self.run(worker, inputs, reply.cancel())
-        })
+    fn places(&self) -> usize {
+        self.network.streams() + 1
+    }
+
+    fn serve(&self, inputs: BTreeMap<String, Tensor>, reply: &Reply<Outputs>) -> Result<Outputs> {
+        self.run(reply.ticket(), inputs)
     }
 }

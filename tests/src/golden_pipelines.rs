@@ -3,6 +3,7 @@
 use crate::programs::{run_with_cache_in, words};
 use crate::{copy_folder, repository};
 use serde_json::{Map, Value, json};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tileforge_engine::MANIFEST_FILE;
@@ -82,6 +83,11 @@ impl GoldenPipelines {
 
     /// Builds `work/NAME`, the engine of the pipeline of this name, unless it is there.
     pub fn engine(&self, work: &Path, name: &str) -> PathBuf {
+        self.engine_with(work, name, &[])
+    }
+
+    /// The same, with more options of `engine-builder build`.
+    pub fn engine_with(&self, work: &Path, name: &str, more: &[&str]) -> PathBuf {
         let engine = work.join(name);
         if engine.exists() {
             return engine;
@@ -98,6 +104,7 @@ impl GoldenPipelines {
         if let Some(tokens) = row["tokens"].as_u64() {
             line.extend(words(&[&"--tokens", &tokens.to_string()]));
         }
+        line.extend(more.iter().map(OsString::from));
         let _ = run_with_cache_in(work, "engine-builder", line).success();
         engine
     }

@@ -195,6 +195,10 @@ pub struct Graph {
     /// as `inputs` have.
     #[serde(default, skip_serializing_if = "is_false")]
     pub any_size: bool,
+    /// Bytes of the values that a run holds at once at most, as the builder estimates them from the graph's shapes: what
+    /// a session takes beside its weights. Engines of older builders do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values_bytes: Option<u64>,
     /// Whether ONNX Runtime fused its operators offline, in ways that hold for any processor. Memory layouts are still
     /// chosen on loading.
     pub optimised: bool,
@@ -274,7 +278,12 @@ impl Graph {
         if found > most {
             return Err(Error::TooManyPixels { file: self.file.clone(), most, found });
         }
-        Ok(Self { inputs, outputs, ..self.clone() })
+        // Each value has as many elements as pixels, times something.
+        let values_bytes = self.values_bytes.map(|bytes| {
+            let part = u128::from(bytes) * found as u128 / (most.max(1) as u128);
+            u64::try_from(part).unwrap_or(u64::MAX)
+        });
+        Ok(Self { inputs, outputs, values_bytes, ..self.clone() })
     }
 }
 

@@ -79,13 +79,14 @@ impl Requirements {
 }
 
 impl Manifest {
-    /// Bytes of the weights and of a graph's inputs and outputs. Activations need more.
+    /// Bytes of the weights, and of the values that a run of a graph holds at once, as the builder has estimated them; or
+    /// of its inputs and outputs alone, where it has not.
     pub fn memory_at_least(&self, graph: &Graph) -> u64 {
         let weights = self.files.iter().filter(|(name, _)| name.ends_with(".weights")).map(|(_, file)| file.bytes);
         let weights = weights.fold(0_u64, u64::saturating_add);
         let elements = |shape: &Vec<usize>| shape.iter().map(|&length| length as u64).product::<u64>();
         let values = graph.inputs.values().chain(graph.outputs.values()).map(elements).sum::<u64>();
-        weights.saturating_add(4 * values)
+        weights.saturating_add(graph.values_bytes.unwrap_or(0).max(4 * values))
     }
 
     /// The memory of the graph that needs least.

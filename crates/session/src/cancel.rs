@@ -45,10 +45,17 @@ impl Cancel {
         Self(Arc::new(Shared { parent: Some(self.clone()), ..Shared::default() }))
     }
 
+    /// Whether both are the same flag.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Sets the flag, and ends the runs that go on with it or with its children.
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::SeqCst);
-        self.0.running.lock().iter().for_each(|run| run.interrupt());
+        // Not with the list locked: what is called may end, and leave the list.
+        let running = self.0.running.lock().clone();
+        running.iter().for_each(|run| run.interrupt());
     }
 
     /// Whether the flag is set.
@@ -61,6 +68,30 @@ impl Cancel {
         let _listed = Listed::new(self, interrupt);
         // Only now, so that a flag which is set from here on finds the run in the list.
         (!self.is_cancelled()).then(run)
+    }
+
+    /// Calls `then` when the flag is set, as long as the notice lives: at once if it is set already. `then` may be called
+    /// more than once, on the thread that sets the flag, so it should be short.
+    #[must_use = "nothing is called once the notice is dropped"]
+    pub fn notify(&self, then: impl Fn() + Send + Sync + 'static) -> Notice {
+        let then: Arc<dyn Interrupt> = Arc::new(Call(then));
+        self.lineage().for_each(|flag| flag.0.running.lock().push(then.clone()));
+        let notice = Notice { cancel: self.clone(), then };
+        // Only now, so that a flag which is set from here on finds the notice.
+        if self.is_cancelled() {
+            notice.then.interrupt();
+        }
+        notice
+    }
+
+    /// Takes something out of the lists of this flag and of those that it was made from.
+    fn leave_out(&self, interrupt: &Arc<dyn Interrupt>) {
+        for flag in self.lineage() {
+            let mut running = flag.0.running.lock();
+            if let Some(place) = running.iter().position(|run| Arc::ptr_eq(run, interrupt)) {
+                running.swap_remove(place);
+            }
+        }
     }
 
     /// This flag, the one that it was made from, and so on.
@@ -84,12 +115,33 @@ impl<'c> Listed<'c> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        for flag in self.cancel.lineage() {
-            let mut running = flag.0.running.lock();
-            if let Some(place) = running.iter().position(|run| Arc::ptr_eq(run, self.interrupt)) {
-                running.swap_remove(place);
-            }
-        }
+        self.cancel.leave_out(self.interrupt);
+    }
+}
+
+/// Something that is called when a flag is set, until this is dropped. Made by [`Cancel::notify`].
+pub struct Notice {
+    cancel: Cancel,
+    then: Arc<dyn Interrupt>,
+}
+
+impl fmt::Debug for Notice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Notice").field(&self.cancel).finish()
+    }
+}
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        self.cancel.leave_out(&self.then);
+    }
+}
+
+struct Call<F>(F);
+
+impl<F: Fn() + Send + Sync> Interrupt for Call<F> {
+    fn interrupt(&self) {
+        (self.0)();
     }
 }
 
@@ -130,6 +182,28 @@ mod tests {
         one.cancel();
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
         assert!(all.0.running.lock().is_empty() && one.0.running.lock().is_empty());
+    }
+
+    #[test]
+    fn a_notice_is_called_until_it_is_dropped() {
+        let all = Cancel::new();
+        let one = all.child();
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = |flag: &Cancel| {
+            let count = count.clone();
+            flag.notify(move || {
+                count.fetch_add(1, Ordering::SeqCst);
+            })
+        };
+        let (kept, dropped) = (counted(&one), counted(&one));
+        drop(dropped);
+        all.cancel();
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        drop(kept);
+        all.cancel();
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        let _late = counted(&one);
+        assert_eq!(count.load(Ordering::SeqCst), 2, "a flag that is set already");
     }
 
     #[test]

@@ -98,10 +98,26 @@ impl Ladder {
         self.rungs.lock().front().copied().unwrap_or(Provider::Cpu)
     }
 
+    /// The GPU of a stream's sessions; `None` on the CPU.
+    pub fn gpu_of(&self, stream: usize) -> Option<u32> {
+        let gpus = self.placement.gpus();
+        (self.provider() != Provider::Cpu).then(|| gpus[stream % gpus.len()])
+    }
+
+    /// Numbers of the GPUs that streams are dealt to, while the engine is on GPUs.
+    pub fn gpus(&self) -> &[u32] {
+        if self.provider() == Provider::Cpu { &[] } else { self.placement.gpus() }
+    }
+
+    /// Bytes that a session of this graph takes at least.
+    pub fn memory_of(&self, graph: &Graph) -> u64 {
+        self.engine.manifest().memory_at_least(graph)
+    }
+
     /// Whether memory may hold a session of this graph: the least that it needs is no more than the GPUs have, or than
     /// is left on this machine.
     pub fn may_hold(&self, graph: &Graph) -> bool {
-        let needed = self.engine.manifest().memory_at_least(graph);
+        let needed = self.memory_of(graph);
         if self.provider() == Provider::Cpu {
             return available_memory().is_none_or(|available| needed <= available);
         }

@@ -46,7 +46,7 @@ mod weights;
 
 pub use assigned::Assigned;
 pub use buffer::{Buffer, Buffers, Element};
-pub use cancel::Cancel;
+pub use cancel::{Cancel, Notice};
 pub use environment::Environment;
 pub use error::{Error, Result};
 pub use fit::{Fit, Step, Verdict};

@@ -46,8 +46,10 @@ struct Planned<'m> {
 /// against.
 fn planned<'m>(job: &Job<'_>, graphs: &'m Graphs, references: &[PathBuf]) -> Result<Vec<Planned<'m>>> {
     let measured = references.iter().zip(&job.coverage.is_run).map(|(file, is_run)| is_run.then_some(file));
-    let record =
-        |file, inputs, outputs, any_size| Graph { file, inputs, outputs, any_size, optimised: false, plan: None };
+    let record = |file, inputs, outputs, any_size| {
+        let (values_bytes, optimised, plan) = (None, false, None);
+        Graph { file, inputs, outputs, any_size, values_bytes, optimised, plan }
+    };
     if graphs.any_size.is_empty() {
         let each = graphs.fixed.iter().zip(file_names(&graphs.fixed)?).zip(measured);
         let planned = each.map(|((model, name), reference)| {
@@ -112,7 +114,12 @@ pub(super) fn write_graphs(
             Some(folded) => optimised(job.environment, &folded, &unfused.join(&record.file), model.nodes.len())?,
             None => None,
         };
-        let record = Graph { optimised: optimised.is_some(), ..record.clone() };
+        // Shapes of operators that are ONNX Runtime's own are not known, so the graph before fusions counts.
+        let record = Graph {
+            values_bytes: values_bytes(job, model, record, &graphs.fixed)?,
+            optimised: optimised.is_some(),
+            ..record.clone()
+        };
         written.push(EngineGraph { record, references: references.clone(), emulation: None });
         if let Some(optimised) = optimised {
             *model = optimised;
@@ -130,6 +137,29 @@ pub(super) fn write_graphs(
     }
     let graph_sha256 = tileforge_engine::digest::sha256_file(largest)?.sha256;
     Ok(Written { graphs: written, graph_sha256, converted })
+}
+
+/// Bytes of the values that a run of a graph holds at once at most. Where its sizes are free: those of the largest graph
+/// of fixed sizes and the same batch, times as many as its largest picture has more pixels.
+fn values_bytes(job: &Job<'_>, model: &Model, record: &Graph, fixed: &[Model]) -> Result<Option<u64>> {
+    let peak = |model: &Model| model.with_leaves_last().peak().map(|(_, bytes)| bytes);
+    if !record.any_size {
+        return Ok(peak(model));
+    }
+    let wanted = record.sizes(job.contract)?;
+    let mut found: Option<(usize, u64)> = None;
+    for model in fixed {
+        let sizes = fixed_sizes(job.contract, model)?;
+        let pixels = sizes.height * sizes.width;
+        if sizes.batch == wanted.batch && found.is_none_or(|(most, _)| pixels > most) {
+            found = peak(model).map(|bytes| (pixels, bytes)).or(found);
+        }
+    }
+    let scaled = |(pixels, bytes): (usize, u64)| {
+        let bytes = u128::from(bytes) * (wanted.height * wanted.width) as u128 / pixels.max(1) as u128;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    };
+    Ok(found.map(scaled))
 }
 
 /// `model-1x3x256x256.onnx`: named after the shape of the first input; `model-1x3xanyxany.onnx` where sizes are free.

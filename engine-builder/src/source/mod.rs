@@ -310,6 +310,19 @@ impl Source {
         Self { batches, lengths, latent_pixels, ..self }
     }
 
+    /// The same with a timestep for each sample of a batch, so that requests at different steps can share a run. A graph
+    /// that exists stays as it is.
+    pub(crate) fn with_timestep_per_sample(mut self) -> Result<Self> {
+        if let Kind::Checkpoint { checkpoint, task, hints } = &mut self.kind {
+            hints.entry("timestep".to_owned()).or_insert_with(|| "per-sample".to_owned());
+            let network = tileforge_exporter::arch::detect_task(checkpoint, Some(*task), hints)?;
+            let architecture = network.architecture();
+            let failed = |source| tileforge_exporter::Error::HyperparametersJson { architecture, source };
+            (self.contract, self.hyperparameters) = (network.contract(), network.hyperparameters().map_err(failed)?);
+        }
+        Ok(self)
+    }
+
     /// The model's name: the name of its file.
     pub fn name(&self) -> &str {
         &self.name

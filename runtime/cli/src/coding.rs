@@ -12,7 +12,7 @@ use tileforge_runtime::autoencoder::{
     CodingOptions, DecodeRequest, Decoder, Direction, EncodeRequest, Encoder, Frames, Half, Latent, Posterior,
     Statistics,
 };
-use tileforge_runtime::executor::Executor;
+use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::tensor_file::TensorFormat;
 use tileforge_runtime::{Error, Result};
@@ -224,14 +224,15 @@ pub(crate) fn encode(arguments: &EncodeArguments, environment: impl Fn() -> Resu
     check_output(output, &arguments.source.input, &arguments.engine.directory)?;
     let bundle = arguments.engine.open_bundle()?;
     let half = Half::of(&bundle, Direction::Encode)?;
-    let encoder = Encoder::new(&environment()?, half.engine, half.next, coding.options())?;
+    let host = Host::new(&environment()?, HostOptions::default());
+    let encoder = Encoder::new(&host, half.engine, half.next, coding.options())?;
     check_source(&arguments.source, encoder.is_clip())?;
-    let executor = Executor::new(encoder, 1)?;
+    let service = Service::new(&host, encoder, 1);
     let posterior = arguments.sample.map_or(Posterior::Mean, Posterior::Sample);
     let request = EncodeRequest::new(arguments.source.opener(), posterior);
-    let (latent, made) = executor.submit(request, &stopped_by_signals())?.wait()?;
+    let (latent, made) = service.submit(request, &stopped_by_signals())?.wait()?;
     latent.write(output)?;
-    let seconds = executor.task().placed().opening.as_secs_f64();
+    let seconds = service.task().placed().opening.as_secs_f64();
     tell(coding, &arguments.source.input, output, bundle.name(), &made, seconds)
 }
 
@@ -241,7 +242,8 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
     check_output(output, &arguments.input, &arguments.engine.directory)?;
     let bundle = arguments.engine.open_bundle()?;
     let half = Half::of(&bundle, Direction::Decode)?;
-    let decoder = Decoder::new(&environment()?, half.engine, half.next, coding.options())?;
+    let host = Host::new(&environment()?, HostOptions::default());
+    let decoder = Decoder::new(&host, half.engine, half.next, coding.options())?;
     let to_stream = has_frames(output, None);
     if to_stream && !decoder.is_clip() {
         let text = format!("{}: expected a picture's name for an engine that gives pictures", output.display());
@@ -260,7 +262,7 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
         (true, true) => Target::Stream { path: output.clone(), rate: arguments.rate.clone(), writer: None },
         (true, false) => Target::Folder(FrameFolder::at(output)?),
     };
-    let executor = Executor::new(decoder, 1)?;
+    let service = Service::new(&host, decoder, 1);
     let target = Arc::new(parking_lot::Mutex::new((target, 0_u64)));
     let (sink, input) = (target.clone(), arguments.input.clone());
     let request = DecodeRequest::new(
@@ -271,8 +273,8 @@ pub(crate) fn decode(arguments: &DecodeArguments, environment: impl Fn() -> Resu
             target.write(&frame, *count)
         },
     );
-    let made = executor.submit(request, &stopped_by_signals())?.wait()?;
-    let seconds = executor.task().placed().opening.as_secs_f64();
+    let made = service.submit(request, &stopped_by_signals())?.wait()?;
+    let seconds = service.task().placed().opening.as_secs_f64();
     // The task has dropped its own handle on the sink with the request.
     let (target, _) = Arc::into_inner(target).ok_or_else(|| Error::Internal("decode".into()))?.into_inner();
     target.finish()?;
@@ -331,14 +333,15 @@ pub(crate) fn roundtrip(
     let half = |direction| Half::of(&bundle, direction);
     let (encoder, decoder) = (half(Direction::Encode)?, half(Direction::Decode)?);
     let environment = environment()?;
-    let encoding = Encoder::new(&environment, encoder.engine, encoder.next, coding.options())?;
-    let decoding = Decoder::new(&environment, decoder.engine, decoder.next, coding.options())?;
+    let host = Host::new(&environment, HostOptions::default());
+    let encoding = Encoder::new(&host, encoder.engine, encoder.next, coding.options())?;
+    let decoding = Decoder::new(&host, decoder.engine, decoder.next, coding.options())?;
     check_source(&arguments.source, encoding.is_clip())?;
-    let encoding = Executor::new(encoding, 1)?;
+    let encoding = Service::new(&host, encoding, 1);
     let request = EncodeRequest::new(arguments.source.opener(), Posterior::Mean);
     let cancel = stopped_by_signals();
     let (latent, encoded) = encoding.submit(request, &cancel)?.wait()?;
-    encoding.shutdown()?;
+    encoding.shutdown();
     let mut original = arguments.source.opener()()?;
     let sums = Arc::new(parking_lot::Mutex::new(Squares::default()));
     let sum = sums.clone();
@@ -350,7 +353,7 @@ pub(crate) fn roundtrip(
             Ok(())
         },
     );
-    let decoding = Executor::new(decoding, 1)?;
+    let decoding = Service::new(&host, decoding, 1);
     let decoded = decoding.submit(request, &cancel)?.wait()?;
     let psnr_db = sums.lock().psnr_db();
     if coding.json {

@@ -7,7 +7,7 @@ use tileforge_contract::Upscale;
 use tileforge_engine::Engine;
 use tileforge_files::{outputs, unfinished};
 use tileforge_image::{Difference, Format, ImageReader, ImageWriter, Limits, Picture, RowSource, Size};
-use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
 use tileforge_runtime::upscale::{Request, Upscaler};
 use tileforge_runtime::{Error, Result};
 use tileforge_session::{Assigned, Environment};
@@ -115,10 +115,11 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let parent = std::env::temp_dir();
     let folder =
         unfinished::folder_in(&parent).map_err(|source| Failure::file(&parent, "create a folder in it", source))?;
-    let executor = Executor::new(Upscaler::new(&environment, &engine, arguments.running.options())?, 1)?;
+    let host = Host::new(&environment, HostOptions::default());
+    let upscaler = Service::new(&host, Upscaler::new(&host, &engine, arguments.running.options())?, 1);
     let (mut files, mut found, mut slow) = (Vec::new(), Vec::new(), Vec::new());
     for photo in &photos {
-        let outcome = evaluate(&executor, scale, likeness, photo, folder.path())?;
+        let outcome = evaluate(&upscaler, scale, likeness, photo, folder.path())?;
         let (name, gain) = (photo.shown(), outcome.gain_text());
         if !arguments.json {
             let (engine, bicubic) = (figures(&outcome.by_engine), figures(&outcome.by_bicubic));
@@ -195,7 +196,7 @@ fn figures(found: &Difference) -> String {
 
 /// Shrinks and enlarges a photo, and compares.
 fn evaluate(
-    executor: &Executor<Upscaler>,
+    upscaler: &Service<Upscaler>,
     scale: u32,
     likeness: &Likeness,
     Photo { path, output, places, .. }: &Photo,
@@ -213,7 +214,7 @@ fn evaluate(
     let shrunk_path = folder.join("shrunk.png");
     shrunk.write(&shrunk_path)?;
     let enlarged_path = output.clone().unwrap_or_else(|| folder.join("enlarged.png"));
-    let assigned = enlarge(executor, &shrunk_path, &enlarged_path)?;
+    let assigned = enlarge(upscaler, &shrunk_path, &enlarged_path)?;
     let enlarged = Picture::read(&enlarged_path, &limits)?;
     let row_bytes = original.size().width as usize * 3;
     let by_engine = likeness.compare(original.size(), 0, places, |take| {
@@ -225,8 +226,8 @@ fn evaluate(
 }
 
 /// Tells which providers took the nodes.
-fn enlarge(executor: &Executor<Upscaler>, from: &Path, to: &Path) -> Result<Vec<Assigned>> {
+fn enlarge(upscaler: &Service<Upscaler>, from: &Path, to: &Path) -> Result<Vec<Assigned>> {
     let reader = ImageReader::open(from, &Limits::default())?;
-    let writer = ImageWriter::create(to, Format::Png, executor.task().output_of(reader.header())?)?;
-    Ok(executor.submit(Request::opened(reader, writer), &Cancel::new())?.wait()?.assigned)
+    let writer = ImageWriter::create(to, Format::Png, upscaler.task().output_of(reader.header())?)?;
+    Ok(upscaler.submit(Request::opened(reader, writer), &Cancel::new())?.wait()?.assigned)
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use tileforge_contract::{Meaning, TensorSpec};
 use tileforge_engine::Manifest;
 use tileforge_files::outputs;
-use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
 use tileforge_runtime::run::{Outputs, Runner, check_inputs, inputs_of};
 use tileforge_runtime::tensor_file::{self, Contents, Description, Stored, TensorFormat};
 use tileforge_runtime::{Error, Result};
@@ -62,8 +62,9 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         )));
     }
     let inputs = inputs_of(contract, named(&arguments.input, engine.manifest())?)?;
-    let executor = Executor::new(Runner::new(&environment()?, &engine, arguments.placing.placement())?, 1)?;
-    let Outputs { tensors, graph, zeros, assigned, seconds } = executor.submit(inputs, &Cancel::new())?.wait()?;
+    let host = Host::new(&environment()?, HostOptions::default());
+    let runner = Service::new(&host, Runner::new(&host, &engine, arguments.placing.placement())?, 1);
+    let Outputs { tensors, graph, zeros, assigned, seconds } = runner.submit(inputs, &Cancel::new())?.wait()?;
     let stored: Vec<_> = tensors.iter().map(|(name, tensor)| (name.clone(), Stored::from(tensor))).collect();
     tensor_file::write(&arguments.output, &stored, &BTreeMap::new())?;
     if arguments.json {
@@ -79,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             "zeros": zeros,
             "assigned": assigned,
             "run_seconds": seconds,
-            "session_seconds": executor.task().placed().opening.as_secs_f64(),
+            "session_seconds": runner.task().placed().opening.as_secs_f64(),
             "peak_memory_bytes": peak_memory_bytes(),
         }))?);
     }

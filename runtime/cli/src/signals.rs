@@ -1,6 +1,6 @@
 //! What Ctrl-C does to work that can be stopped in the middle.
 
-use tileforge_runtime::executor::Cancel;
+use tileforge_runtime::host::Cancel;
 use tileforge_terminal::on_first_signal;
 
 /// A flag that Ctrl-C and the signals that ask a process to end set; the second of them ends the process at once, since

@@ -1,5 +1,6 @@
-//! What both halves of an autoencoder share: sessions, tiles in space and chunks in time.
+//! What both halves of an autoencoder share: tiles in space and chunks in time.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -7,13 +8,16 @@ use tileforge_contract::Contract;
 use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_image::tile::{Blend, Overlap, TilePlan};
-use tileforge_session::{Assigned, Bound, Buffer, Cancel, Environment, Placed, Placement, Session};
+use tileforge_session::{Assigned, Placed, Placement};
 
 use super::chunks::{Chunk, Cut};
 use super::interface::{Direction, Interface};
 use crate::error::{Error, Result};
-use crate::sessions::{Sessions, Worker};
+use crate::host::{Group, Host, Lease, Network, Ticket, Values};
 use crate::tiling::{Tiling, cut};
+
+/// Tiles of a picture that wait for each place in a run.
+const AHEAD: usize = 2;
 
 /// How pictures and clips are coded.
 #[derive(Clone, Debug, Default)]
@@ -55,9 +59,9 @@ pub struct Statistics {
 /// One half of an autoencoder on this box.
 pub(super) struct Coder {
     pub(super) interface: Interface,
-    first: Sessions,
+    pub(super) first: Network,
     /// For the later chunks of clips.
-    next: Option<Sessions>,
+    next: Option<Network>,
     overlap: Option<u32>,
 }
 
@@ -66,21 +70,15 @@ pub(super) struct Coder {
 pub(crate) struct Watch<'w> {
     /// When the work began.
     pub(crate) began: Instant,
-    /// Whether to stop.
-    pub(crate) cancel: &'w Cancel,
+    /// The request in the host's queues.
+    pub(crate) ticket: &'w Ticket,
     /// Gets the chunks that are done, and all.
     pub(crate) progress: &'w dyn Fn(u64, u64),
 }
 
-/// The sessions of a worker.
-pub(crate) struct Sections<'s> {
-    first: Worker<'s>,
-    next: Option<Worker<'s>>,
-}
-
 impl Coder {
     pub(super) fn new(
-        environment: &Environment,
+        host: &Host,
         engine: &Engine,
         next: Option<&Engine>,
         direction: Direction,
@@ -106,21 +104,19 @@ impl Coder {
                 found: "one for later chunks, which needs what the first one keeps".into(),
             });
         }
-        let sessions = |engine| Sessions::new(environment, engine, options.placement.clone());
-        Ok(Self {
-            interface,
-            first: sessions(engine)?,
-            next: next.map(sessions).transpose()?,
-            overlap: options.overlap,
-        })
+        let network = |engine| Network::new(host, engine, options.placement.clone());
+        Ok(Self { interface, first: network(engine)?, next: next.map(network).transpose()?, overlap: options.overlap })
     }
 
-    pub(super) fn worker(&self, stream: usize) -> Sections<'_> {
-        Sections { first: self.first.worker(stream), next: self.next.as_ref().map(|next| next.worker(stream)) }
+    /// Pictures and clips that are worked on at the same time: one more than run.
+    pub(super) fn places(&self) -> usize {
+        self.first.streams() + 1
     }
 
-    pub(super) fn streams(&self) -> usize {
-        self.first.streams()
+    /// Closes the sessions, until they are needed again.
+    pub(super) fn close_sessions(&self) {
+        self.first.close_sessions();
+        self.next.iter().for_each(Network::close_sessions);
     }
 
     pub(super) fn placed(&self) -> Placed<'_> {
@@ -137,8 +133,8 @@ impl Coder {
     /// that is larger, or the largest.
     fn graphs_for(&self, latent: Size) -> Result<(usize, Option<usize>, Size)> {
         let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-        let sized = |sessions: &Sessions| -> Vec<(usize, Size)> {
-            let graphs = sessions.graphs().iter().enumerate().filter(|(_, (_, sizes))| sizes.batch == 1);
+        let sized = |network: &Network| -> Vec<(usize, Size)> {
+            let graphs = network.graphs().iter().enumerate().filter(|(_, (_, sizes))| sizes.batch == 1);
             graphs
                 .map(|(index, (_, sizes))| (index, Size { width: length(sizes.width), height: length(sizes.height) }))
                 .collect()
@@ -157,17 +153,16 @@ impl Coder {
     /// How a clip is cut in time for these graphs; a picture is one chunk of one frame.
     fn cut_for(&self, first: usize, next: Option<usize>) -> Cut {
         let picture = tileforge_contract::Extent::multiple_of(1);
-        let frames =
-            |sessions: &Sessions, graph: usize| sessions.graphs().get(graph).map_or(1, |(_, sizes)| sizes.frames);
-        let of = |sessions: &Sessions, graph: usize| {
-            let extent = Interface::of(sessions.contract()).ok().and_then(|interface| interface.frames);
-            (if extent.is_some() { frames(sessions, graph) } else { 1 }, extent.unwrap_or(picture))
+        let frames = |network: &Network, graph: usize| network.graphs().get(graph).map_or(1, |(_, sizes)| sizes.frames);
+        let of = |network: &Network, graph: usize| {
+            let extent = Interface::of(network.contract()).ok().and_then(|interface| interface.frames);
+            (if extent.is_some() { frames(network, graph) } else { 1 }, extent.unwrap_or(picture))
         };
         Cut { first: of(&self.first, first), next: self.next.as_ref().zip(next).map(|(next, graph)| of(next, graph)) }
     }
 
     /// Begins a picture or clip whose latent has this size.
-    pub(super) fn begin<'c, 's>(&'c self, sections: &'c mut Sections<'s>, latent: Size) -> Result<Coding<'c, 's>> {
+    pub(super) fn begin<'c>(&'c self, ticket: &'c Ticket, latent: Size) -> Result<Coding<'c>> {
         let (first, next, tile) = self.graphs_for(latent)?;
         let factor = if self.interface.direction == Direction::Decode { self.interface.factor } else { 1 };
         let part = if self.is_clip() { 8 } else { 4 };
@@ -179,13 +174,14 @@ impl Coder {
         Ok(Coding {
             coder: self,
             cut: self.cut_for(first, next),
-            sections,
+            ticket,
+            group: self.first.group(first, |output| output.name == self.interface.output)?,
             first,
             next,
             latent,
             tile,
             tiling,
-            bound: Vec::new(),
+            later: Vec::new(),
             run_time: Duration::ZERO,
         })
     }
@@ -214,44 +210,23 @@ fn check_pair(first: &Contract, next: &Contract) -> Result<()> {
 }
 
 /// A picture or clip on its way, chunk by chunk.
-pub(super) struct Coding<'c, 's> {
+pub(super) struct Coding<'c> {
     coder: &'c Coder,
     pub(super) cut: Cut,
-    sections: &'c mut Sections<'s>,
+    ticket: &'c Ticket,
+    /// What runs the tiles of a picture.
+    group: Arc<Group>,
     first: usize,
     next: Option<usize>,
     latent: Size,
     pub(super) tile: Size,
     tiling: Tiling,
     /// For each tile, what it keeps for its next chunk.
-    bound: Vec<Runs>,
+    later: Vec<Lease>,
     run_time: Duration,
 }
 
-/// Tensors of a session on the device, and those through which values come and go.
-struct Runs {
-    bound: Bound,
-    input: Buffer,
-    output: Buffer,
-}
-
-impl Runs {
-    fn new(session: &Session, contract: &Contract, interface: &Interface) -> Result<Self> {
-        let (input, output) = (session.buffer(&interface.input)?, session.buffer(&interface.output)?);
-        Ok(Self { bound: session.bind_contract(contract)?, input, output })
-    }
-
-    fn run(&mut self, interface: &Interface, cancel: &Cancel) -> Result<Duration> {
-        self.bound.write(&interface.input, &self.input)?;
-        let started = Instant::now();
-        self.bound.run(cancel)?;
-        let took = started.elapsed();
-        self.bound.read(&interface.output, &mut self.output)?;
-        Ok(took)
-    }
-}
-
-impl Coding<'_, '_> {
+impl Coding<'_> {
     pub(super) fn tiles(&self) -> u64 {
         self.tiling.plan().count()
     }
@@ -261,46 +236,64 @@ impl Coding<'_, '_> {
     }
 
     pub(super) fn assigned(&self) -> Vec<Assigned> {
-        self.sections.first.assigned()
+        self.coder.first.assigned()
     }
 
     /// Runs one chunk of the whole picture: `planes` are `[channels, frames, height, width]` of the size that goes in,
     /// and the result is `[planes, frames, height, width]` of the size that comes out. Chunks come in their order.
-    pub(super) fn run(
-        &mut self,
-        number: usize,
-        chunk: &Chunk,
-        planes: &[f32],
-        size: Size,
-        cancel: &Cancel,
-    ) -> Result<Vec<f32>> {
+    pub(super) fn run(&mut self, number: usize, chunk: &Chunk, planes: &[f32], size: Size) -> Result<Vec<f32>> {
         let interface = &self.coder.interface;
         let factor = interface.factor;
         let encodes = interface.direction == Direction::Encode;
         let part = if encodes { pixels_of(self.tile, factor) } else { self.tile };
+        if !self.coder.is_clip() {
+            return self.run_picture(planes, size, part);
+        }
         let frames = if encodes { chunk.latents.len() } else { chunk.frames.len() };
         let mut canvas = self.tiling.canvas(interface.planes() * frames);
         for (index, tile) in self.tiling.plan().tiles().enumerate() {
             let place = |at: u32| if encodes { at as usize * factor } else { at as usize };
             let (x, y) = (place(tile.x), place(tile.y));
             if number == 0 {
-                let session = self.sections.first.session(self.first)?;
-                let mut runs = Runs::new(session, self.coder.first.contract(), interface)?;
-                cut(planes, size, x, y, part, runs.input.as_mut_slice()?);
-                self.run_time += runs.run(interface, cancel)?;
-                self.tiling.add(tile, runs.output.as_slice()?, &mut canvas);
-                if let (Some(sessions), Some(graph), Some(next)) =
-                    (&self.coder.next, self.next, &mut self.sections.next)
-                {
-                    let mut later = Runs::new(next.session(graph)?, sessions.contract(), interface)?;
-                    later.bound.receive(&runs.bound)?;
-                    self.bound.push(later);
+                let mut lease = self.coder.first.lease(self.ticket, self.first)?;
+                cut(planes, size, x, y, part, lease.buffer(&interface.input)?.as_mut_slice()?);
+                self.run_time += lease.run(self.ticket)?;
+                self.tiling.add(tile, lease.buffer(&interface.output)?.as_slice()?, &mut canvas);
+                if let (Some(next), Some(graph)) = (&self.coder.next, self.next) {
+                    let mut later = next.lease(self.ticket, graph)?;
+                    later.receive(&lease)?;
+                    self.later.push(later);
                 }
             } else {
-                let runs = self.bound.get_mut(index).ok_or_else(|| Error::internal("autoencoder"))?;
-                cut(planes, size, x, y, part, runs.input.as_mut_slice()?);
-                self.run_time += runs.run(interface, cancel)?;
-                self.tiling.add(tile, runs.output.as_slice()?, &mut canvas);
+                let lease = self.later.get_mut(index).ok_or_else(|| Error::internal("autoencoder"))?;
+                cut(planes, size, x, y, part, lease.buffer(&interface.input)?.as_mut_slice()?);
+                self.run_time += lease.run(self.ticket)?;
+                self.tiling.add(tile, lease.buffer(&interface.output)?.as_slice()?, &mut canvas);
+            }
+        }
+        Ok(canvas)
+    }
+
+    /// Runs a picture, whose tiles need nothing of each other. A part of it goes into the network for each tile.
+    fn run_picture(&mut self, planes: &[f32], size: Size, part: Size) -> Result<Vec<f32>> {
+        let interface = &self.coder.interface;
+        let encodes = interface.direction == Direction::Encode;
+        let mut canvas = self.tiling.canvas(interface.planes());
+        let tiles: Vec<_> = self.tiling.plan().tiles().collect();
+        let channels = planes.len() / size.pixels().max(1) as usize;
+        let window = AHEAD * self.group.batch() * self.coder.first.streams();
+        for tiles in tiles.chunks(window.max(1)) {
+            let sample = |tile: &tileforge_image::tile::Tile| {
+                let place = |at: u32| if encodes { at as usize * interface.factor } else { at as usize };
+                let mut values = vec![0.0; channels * part.pixels() as usize];
+                cut(planes, size, place(tile.x), place(tile.y), part, &mut values);
+                vec![Values::F32(values)]
+            };
+            let made = self.coder.first.run(self.ticket, &self.group, tiles.iter().map(sample).collect())?;
+            for (tile, made) in tiles.iter().zip(made) {
+                self.run_time += (made.ended - made.began).mul_f64(made.share);
+                let values = made.outputs.into_iter().next().ok_or_else(|| Error::internal("autoencoder"))?;
+                self.tiling.add(*tile, &values.into_f32()?, &mut canvas);
             }
         }
         Ok(canvas)

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use tileforge_engine::Engine;
 use tileforge_image::Size;
-use tileforge_session::{Environment, Placed};
+use tileforge_session::Placed;
 
-use super::coder::{Coder, CodingOptions, Sections, Statistics, Watch, pixels_of};
+use super::coder::{Coder, CodingOptions, Statistics, Watch, pixels_of};
 use super::interface::Direction;
 use super::latent::Latent;
 use crate::error::{Error, Result};
-use crate::executor::{Intake, Reply, Task, serve_each};
+use crate::host::{Host, Reply, Task};
 use crate::pixels::Pixels;
 use crate::tiling::cut;
 
@@ -39,7 +39,7 @@ impl std::fmt::Debug for DecodeRequest {
     }
 }
 
-/// The decoder of an autoencoder: the task of an [`Executor`](crate::executor::Executor).
+/// The decoder of an autoencoder: the task of a [`Service`](crate::host::Service).
 pub struct Decoder(Coder);
 
 impl std::fmt::Debug for Decoder {
@@ -53,13 +53,8 @@ impl Decoder {
     ///
     /// # Errors
     /// As [`Encoder::new`](super::Encoder::new).
-    pub fn new(
-        environment: &Environment,
-        engine: &Engine,
-        next: Option<&Engine>,
-        options: CodingOptions,
-    ) -> Result<Self> {
-        Coder::new(environment, engine, next, Direction::Decode, options).map(Self)
+    pub fn new(host: &Host, engine: &Engine, next: Option<&Engine>, options: CodingOptions) -> Result<Self> {
+        Coder::new(host, engine, next, Direction::Decode, options).map(Self)
     }
 
     /// Where its sessions run.
@@ -72,20 +67,15 @@ impl Decoder {
         self.0.is_clip()
     }
 
-    fn decode(
-        &self,
-        sections: &mut Sections<'_>,
-        request: DecodeRequest,
-        reply: &Reply<Statistics>,
-    ) -> Result<Statistics> {
+    fn decode(&self, request: DecodeRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
         let progress = |done, total| reply.progress(done, total);
-        let watch = Watch { began: Instant::now(), cancel: reply.cancel(), progress: &progress };
-        self.decode_latent(sections, &(request.open)()?, request.sink, watch)
+        let watch = Watch { began: Instant::now(), ticket: reply.ticket(), progress: &progress };
+        self.decode_latent(&(request.open)()?, request.sink, watch)
     }
 
-    /// The sessions of a worker, for [`Decoder::decode_latent`].
-    pub(crate) fn worker(&self, stream: usize) -> Sections<'_> {
-        self.0.worker(stream)
+    /// Closes its sessions, until they are needed again.
+    pub(crate) fn close_sessions(&self) {
+        self.0.close_sessions();
     }
 
     /// Pixels for each latent pixel, along each axis.
@@ -96,7 +86,6 @@ impl Decoder {
     /// Gives the frames of a latent to `sink`.
     pub(crate) fn decode_latent(
         &self,
-        sections: &mut Sections<'_>,
         latent: &Latent,
         mut sink: impl FnMut(Pixels) -> Result<()>,
         watch: Watch<'_>,
@@ -117,7 +106,7 @@ impl Decoder {
         let size = latent.pixels.filter(|size| size.width <= whole.width && size.height <= whole.height);
         let size = size.unwrap_or(whole);
         let latents = latent.frames.unwrap_or(1);
-        let mut coding = self.0.begin(sections, latent.size)?;
+        let mut coding = self.0.begin(watch.ticket, latent.size)?;
         let all = coding.cut.frames_of(latents).ok_or_else(|| Error::internal("decode"))?;
         let frames = latent.clip_frames.filter(|frames| *frames <= all).unwrap_or(all);
         let chunks = coding.cut.count(latents);
@@ -126,7 +115,7 @@ impl Decoder {
         let area = latent.size.pixels() as usize;
         let raw = |value: &f32| value / interface.scaling + interface.shift;
         for (number, chunk) in chunks.iter().enumerate() {
-            if watch.cancel.is_cancelled() {
+            if watch.ticket.cancel().is_cancelled() {
                 return Err(Error::Cancelled);
             }
             // The last latent frame is repeated after the end.
@@ -137,7 +126,7 @@ impl Decoder {
                     planes.extend(latent.values[at..at + area].iter().map(raw));
                 }
             }
-            let made = coding.run(number, chunk, &planes, latent.size, watch.cancel)?;
+            let made = coding.run(number, chunk, &planes, latent.size)?;
             for frame in chunk.frames.clone().filter(|frame| *frame < frames) {
                 sink(self.frame(&made, frame - chunk.frames.start, chunk.frames.len(), whole, size)?)?;
             }
@@ -164,8 +153,11 @@ impl Task for Decoder {
     type Request = DecodeRequest;
     type Output = Statistics;
 
-    fn serve(&self, intake: &Intake<Self>) -> Result<()> {
-        let begin = |stream| self.0.worker(stream);
-        serve_each(intake, self.0.streams(), begin, |sections, request, reply| self.decode(sections, request, reply))
+    fn places(&self) -> usize {
+        self.0.places()
+    }
+
+    fn serve(&self, request: DecodeRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
+        self.decode(request, reply)
     }
 }

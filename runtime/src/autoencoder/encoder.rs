@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use tileforge_engine::Engine;
 use tileforge_image::Size;
-use tileforge_session::{Environment, Placed};
+use tileforge_session::Placed;
 
-use super::coder::{Coder, CodingOptions, Sections, Statistics, Watch, pixels_of};
+use super::coder::{Coder, CodingOptions, Statistics, Watch, pixels_of};
 use super::interface::Direction;
 use super::latent::Latent;
 use crate::error::{Error, Result};
-use crate::executor::{Intake, Reply, Task, serve_each};
+use crate::host::{Host, Reply, Task};
 use crate::pixels::{Pixels, check_finite};
 use crate::random::{Noise, TorchCpu};
 use crate::tiling::cut;
@@ -47,7 +47,7 @@ impl std::fmt::Debug for EncodeRequest {
     }
 }
 
-/// The encoder of an autoencoder: the task of an [`Executor`](crate::executor::Executor).
+/// The encoder of an autoencoder: the task of a [`Service`](crate::host::Service).
 pub struct Encoder(Coder);
 
 impl std::fmt::Debug for Encoder {
@@ -62,13 +62,8 @@ impl Encoder {
     /// # Errors
     /// Those of [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: an engine is no encoder, or the two
     /// do not belong together.
-    pub fn new(
-        environment: &Environment,
-        engine: &Engine,
-        next: Option<&Engine>,
-        options: CodingOptions,
-    ) -> Result<Self> {
-        Coder::new(environment, engine, next, Direction::Encode, options).map(Self)
+    pub fn new(host: &Host, engine: &Engine, next: Option<&Engine>, options: CodingOptions) -> Result<Self> {
+        Coder::new(host, engine, next, Direction::Encode, options).map(Self)
     }
 
     /// Where its sessions run.
@@ -81,32 +76,26 @@ impl Encoder {
         self.0.is_clip()
     }
 
-    fn encode(
-        &self,
-        sections: &mut Sections<'_>,
-        request: EncodeRequest,
-        reply: &Reply<(Latent, Statistics)>,
-    ) -> Result<(Latent, Statistics)> {
+    fn encode(&self, request: EncodeRequest, reply: &Reply<(Latent, Statistics)>) -> Result<(Latent, Statistics)> {
         let progress = |done, total| reply.progress(done, total);
-        let watch = Watch { began: Instant::now(), cancel: reply.cancel(), progress: &progress };
+        let watch = Watch { began: Instant::now(), ticket: reply.ticket(), progress: &progress };
         let frames = (request.open)()?;
         let mut noise = match request.posterior {
             Posterior::Mean => None,
             Posterior::Sample(seed) => Some(TorchCpu::new(seed)),
         };
         let noise = noise.as_mut().map(|noise| noise as &mut dyn Noise);
-        self.encode_frames(sections, frames, noise, watch)
+        self.encode_frames(frames, noise, watch)
     }
 
-    /// The sessions of a worker, for [`Encoder::encode_frames`].
-    pub(crate) fn worker(&self, stream: usize) -> Sections<'_> {
-        self.0.worker(stream)
+    /// Closes its sessions, until they are needed again.
+    pub(crate) fn close_sessions(&self) {
+        self.0.close_sessions();
     }
 
     /// The latent of a picture or clip: the mean of its distribution, or a sample of it with one tensor of this noise.
     pub(crate) fn encode_frames(
         &self,
-        sections: &mut Sections<'_>,
         mut frames: Frames,
         noise: Option<&mut dyn Noise>,
         watch: Watch<'_>,
@@ -115,7 +104,7 @@ impl Encoder {
         let (size, interface) = (first.size, &self.0.interface);
         let side = |length: u32| length.div_ceil(u32::try_from(interface.factor).unwrap_or(u32::MAX));
         let latent = Size { width: side(size.width), height: side(size.height) };
-        let mut coding = self.0.begin(sections, latent)?;
+        let mut coding = self.0.begin(watch.ticket, latent)?;
         let channels = interface.values.channels();
         let whole = pixels_of(latent, interface.factor);
         let (area, whole_area) = (area(size), area(whole));
@@ -150,10 +139,10 @@ impl Encoder {
                         .copy_from_slice(&frame[channel * whole_area..][..whole_area]);
                 }
             }
-            if watch.cancel.is_cancelled() {
+            if watch.ticket.cancel().is_cancelled() {
                 return Err(Error::Cancelled);
             }
-            stored.add(&coding.run(number, &chunk, &planes, whole, watch.cancel)?, chunk.latents.len());
+            stored.add(&coding.run(number, &chunk, &planes, whole)?, chunk.latents.len());
             number += 1;
             (watch.progress)(number as u64, number as u64 + u64::from(ahead.is_some()));
             if ahead.is_none() {
@@ -222,8 +211,11 @@ impl Task for Encoder {
     type Request = EncodeRequest;
     type Output = (Latent, Statistics);
 
-    fn serve(&self, intake: &Intake<Self>) -> Result<()> {
-        let begin = |stream| self.0.worker(stream);
-        serve_each(intake, self.0.streams(), begin, |sections, request, reply| self.encode(sections, request, reply))
+    fn places(&self) -> usize {
+        self.0.places()
+    }
+
+    fn serve(&self, request: EncodeRequest, reply: &Reply<(Latent, Statistics)>) -> Result<(Latent, Statistics)> {
+        self.encode(request, reply)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `encoder`, `decoder` | [`Encoder`] and [`Decoder`], the tasks of an [`Executor`](crate::executor::Executor) |
+//! | `encoder`, `decoder` | [`Encoder`] and [`Decoder`], the tasks of a [`Service`](crate::host::Service) |
 //! | `half` | [`Half`]: which parts of an engine are an encoder or a decoder |
 //! | `coder` | what both share: sessions, tiles in space, chunks in time |
 //! | `chunks` | how a clip is cut in time; exact, because the network keeps what it needs of the frames before |
@@ -18,7 +18,7 @@ mod interface;
 mod latent;
 
 pub use coder::{CodingOptions, Statistics};
-pub(crate) use coder::{Sections, Watch, pixels_of};
+pub(crate) use coder::{Watch, pixels_of};
 pub use decoder::{DecodeRequest, Decoder};
 pub use encoder::{EncodeRequest, Encoder, Frames, Posterior};
 pub use half::Half;

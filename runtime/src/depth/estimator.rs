@@ -1,22 +1,21 @@
 //! An engine that is ready to give depth.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use ndarray::{ArrayD, IxDyn};
 use serde::Serialize;
 use tileforge_contract::ChannelOrder;
 use tileforge_engine::Engine;
 use tileforge_image::Size;
-use tileforge_session::{Assigned, Cancel, Environment, Named, Placed, Placement, Tensor};
+use tileforge_session::{Assigned, Placed, Placement};
 
 use super::estimate::{Estimate, Kind};
 use super::fitting::{Fitted, INPUT_SIZE, fit, network_size};
 use super::interface::Interface;
 use super::map::DepthMap;
 use crate::error::{Error, Result};
-use crate::executor::{Intake, Task, serve_each};
+use crate::host::{Group, Host, Network, Reply, Task, Ticket, Values};
 use crate::pixels::{Pixels, bilinear_with_corners, check_finite, nearest_as_opencv, nearest_as_pytorch};
-use crate::sessions::{Sessions, Worker};
 
 /// How depth is computed.
 #[derive(Clone, Debug, Default)]
@@ -87,12 +86,14 @@ pub struct Statistics {
     pub write_seconds: f64,
 }
 
-/// An engine that gives depth: the task of an [`Executor`](crate::executor::Executor).
+/// An engine that gives depth: the task of a [`Service`](crate::host::Service).
 pub struct Estimator {
-    sessions: Sessions,
+    network: Network,
     interface: Interface,
-    /// The sizes of the picture in the graphs, in their order.
+    /// The sizes that the picture may have in the network, each once.
     sizes: Vec<Size>,
+    /// What runs each of them.
+    groups: Vec<Arc<Group>>,
     options: Options,
 }
 
@@ -108,13 +109,20 @@ impl Estimator {
     /// # Errors
     /// Those of [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: the contract has tensors that an
     /// estimator does not know.
-    pub fn new(environment: &Environment, engine: &Engine, options: Options) -> Result<Self> {
+    pub fn new(host: &Host, engine: &Engine, options: Options) -> Result<Self> {
         let interface = Interface::of(&engine.manifest().contract)?;
-        let sessions = Sessions::new(environment, engine, options.placement.clone())?;
+        let network = Network::new(host, engine, options.placement.clone())?;
         let side = |length: usize| u32::try_from(length * interface.side.step).unwrap_or(u32::MAX);
         let size = |sizes: &tileforge_contract::Sizes| Size { width: side(sizes.width), height: side(sizes.height) };
-        let sizes = sessions.graphs().iter().map(|(_, sizes)| size(sizes)).collect();
-        Ok(Self { sessions, interface, sizes, options })
+        let (mut sizes, mut groups) = (Vec::new(), Vec::new());
+        for (graph, (_, of_graph)) in network.graphs().iter().enumerate() {
+            let size = size(of_graph);
+            if !sizes.contains(&size) {
+                sizes.push(size);
+                groups.push(network.group(graph, |output| output.name == interface.depth)?);
+            }
+        }
+        Ok(Self { network, interface, sizes, groups, options })
     }
 
     /// Whether it needs a rough map beside each picture.
@@ -129,29 +137,28 @@ impl Estimator {
 
     /// Where its sessions run.
     pub fn placed(&self) -> Placed<'_> {
-        self.sessions.placed()
+        self.network.placed()
     }
 
     /// Pictures that are worked on at the same time.
     pub fn streams(&self) -> usize {
-        self.sessions.streams()
+        self.network.streams()
     }
 
-    fn estimate(&self, worker: &mut Worker<'_>, request: Request, cancel: &Cancel) -> Result<Statistics> {
+    fn estimate(&self, ticket: &Ticket, request: Request) -> Result<Statistics> {
         let started = Instant::now();
         let Open { picture, map } = (request.open)()?;
         let size = picture.size;
         let fitted = self.fitted(size)?;
         let in_network = self.sizes[fitted.index];
-        let inputs = self.inputs(&picture, map.as_ref(), fitted.index)?;
+        let inputs = self.inputs(&picture, map.as_ref(), in_network)?;
         drop((picture, map));
         let opened = Instant::now();
-        let session = worker.session(fitted.index)?;
-        let run = Instant::now();
-        let named: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        let outputs = session.run(&named, cancel)?;
+        let made = self.network.run(ticket, &self.groups[fitted.index], vec![inputs])?.pop();
+        let made = made.ok_or_else(|| Error::internal("depth"))?;
         let ran = Instant::now();
-        let estimate = self.output(outputs, in_network, size)?;
+        let values = made.outputs.into_iter().next().ok_or_else(|| Error::internal("depth"))?;
+        let estimate = self.output(&values.into_f32()?, in_network, size)?;
         (request.write)(&estimate)?;
         let (written, missing) = (Instant::now(), estimate.missing());
         Ok(Statistics {
@@ -160,9 +167,9 @@ impl Estimator {
             stretched: fitted.stretched,
             proportionate_size: network_size(size, INPUT_SIZE, self.interface.side),
             missing,
-            assigned: worker.assigned(),
+            assigned: self.network.assigned(),
             open_seconds: (opened - started).as_secs_f64(),
-            run_seconds: (ran - run).as_secs_f64(),
+            run_seconds: (made.ended - made.began).as_secs_f64(),
             write_seconds: (written - ran).as_secs_f64(),
         })
     }
@@ -178,33 +185,23 @@ impl Estimator {
         })
     }
 
-    /// The inputs of a graph. Where it takes several pictures, the others are zeros.
-    fn inputs(&self, picture: &Pixels, map: Option<&DepthMap>, graph: usize) -> Result<Vec<(String, Tensor)>> {
+    /// What goes into the network, in the contract's order.
+    fn inputs(&self, picture: &Pixels, map: Option<&DepthMap>, size: Size) -> Result<Vec<Values>> {
         let Interface { picture: name, values, map: takes, .. } = &self.interface;
-        let size = self.sizes[graph];
         let order = self.options.channel_order.or(takes.is_some().then_some(ChannelOrder::Bgr));
         let values = match order.filter(|_| values.channels() == 3) {
             Some(order) => values.in_order(order),
             None => *values,
         };
-        let (graph, sizes) = &self.sessions.graphs()[graph];
-        let tensor = |name: &str, fill: &dyn Fn(&mut [f32])| -> Result<(String, Tensor)> {
-            let shape = graph.inputs.get(name).ok_or_else(|| Error::internal("depth"))?;
-            let mut array = ArrayD::<f32>::zeros(IxDyn(shape));
-            let length = array.len() / sizes.batch.max(1);
-            let slice = array.as_slice_mut().ok_or_else(|| Error::internal("depth"))?;
-            fill(&mut slice[..length]);
-            Ok((name.to_owned(), array.into()))
-        };
-        let resized = picture.cubic_as_opencv(size);
-        let mut inputs = vec![tensor(name, &|planes| values.encode(&resized, planes))?];
+        let mut planes = vec![0.0; values.channels() * size.pixels() as usize];
+        values.encode(&picture.cubic_as_opencv(size), &mut planes);
+        let mut inverse = None;
         match (takes, map) {
             (Some((name, missing)), Some(map)) => {
                 if map.size != picture.size {
                     return Err(Error::MapSize { picture: picture.size, map: map.size });
                 }
-                let inverse = nearest_as_opencv(&map.inverse(*missing), map.size, size);
-                inputs.push(tensor(name, &|plane| plane.copy_from_slice(&inverse))?);
+                inverse = Some((name, nearest_as_opencv(&map.inverse(*missing), map.size, size)));
             }
             (None, None) => {}
             (Some((name, _)), None) => {
@@ -216,16 +213,17 @@ impl Estimator {
                 return Err(Error::Tensor { tensor, expected, found: "one".into() });
             }
         }
-        Ok(inputs)
+        let mut planes = Some(planes);
+        let inputs = self.network.contract().inputs.iter().map(|input| match &mut inverse {
+            _ if input.name == *name => planes.take(),
+            Some((map, values)) if input.name == **map => Some(std::mem::take(values)),
+            _ => None,
+        });
+        inputs.map(|values| values.map(Values::F32).ok_or_else(|| Error::internal("depth"))).collect()
     }
 
-    fn output(&self, outputs: Named, network_size: Size, size: Size) -> Result<Estimate> {
-        let Interface { depth, kind, .. } = &self.interface;
-        let tensor = outputs.into_iter().find(|(name, _)| name == depth).map(|(_, tensor)| tensor);
-        let array = tensor.ok_or_else(|| Error::internal("depth"))?.into_f32()?;
-        let length = usize::try_from(network_size.pixels()).unwrap_or(usize::MAX);
-        let values =
-            array.as_slice().and_then(|values| values.get(..length)).ok_or_else(|| Error::internal("depth"))?;
+    fn output(&self, values: &[f32], network_size: Size, size: Size) -> Result<Estimate> {
+        let Interface { kind, .. } = &self.interface;
         check_finite(values, network_size)?;
         let values = match kind {
             Kind::Metres => {
@@ -245,10 +243,13 @@ impl Task for Estimator {
     type Request = Request;
     type Output = Statistics;
 
-    fn serve(&self, intake: &Intake<Self>) -> Result<()> {
-        let begin = |stream| self.sessions.worker(stream);
-        serve_each(intake, self.sessions.streams(), begin, |worker, request, reply| {
-            self.estimate(worker, request, reply.cancel())
-        })
+    fn places(&self) -> usize {
+        // As many as fill the largest run on each stream, and one that is prepared meanwhile.
+        let batch = self.groups.iter().map(|group| group.batch()).max().unwrap_or(1);
+        self.network.streams() * batch + 1
+    }
+
+    fn serve(&self, request: Request, reply: &Reply<Statistics>) -> Result<Statistics> {
+        self.estimate(reply.ticket(), request)
     }
 }

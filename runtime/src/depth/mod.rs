@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `estimator` | [`Estimator`], the task of an [`Executor`](crate::executor::Executor) |
+//! | `estimator` | [`Estimator`], the task of a [`Service`](crate::host::Service) |
 //! | `interface` | which tensors of the contract are what |
 //! | `fitting` | the size that a picture has in the network |
 //! | `map` | [`DepthMap`], a sensor's measurements |

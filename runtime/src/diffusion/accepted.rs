@@ -4,7 +4,7 @@
 use tileforge_image::Size;
 
 use super::error::Error;
-use super::open::Networks;
+use super::networks::Networks;
 use super::request::{CutOff, Preview, Request, Resized, Text};
 use super::schedulers::{self, Config, Scheduler};
 use super::settings::{Fit, Kind, Settings};
@@ -45,7 +45,7 @@ impl Accepted {
         let kind = request.kind();
         let Request { settings, start, mask, noise, preview, decodes } = request;
         settings.check()?;
-        check_kind(kind, &settings, networks.network.inpaints(), noise.is_some())?;
+        check_kind(kind, &settings, networks.denoiser.inpaints(), noise.is_some())?;
         let start = start.map(|open| open()).transpose()?;
         let mask = mask.map(|open| open()).transpose()?;
         let noise = noise.map(|open| open()).transpose()?;
@@ -57,12 +57,12 @@ impl Accepted {
         if !known.contains(&size) {
             return Err(Error::NoSuchSize { wanted: size, known }.into());
         }
-        source.check(&settings, networks.network.channels[0], latent_size, networks.encoder.is_some())?;
+        source.check(&settings, networks.denoiser.channels[0], latent_size, networks.encoder.is_some())?;
         let (scheduler, class) = new_scheduler(&settings, kind, scheduler)?;
         let pieces = most_pieces(&settings, &networks.texts)?;
         let cut_off = cut_off_of(&settings, &networks.texts)?;
         let tokens = pieces * networks.texts.first().map_or(0, TextEncoder::tokens);
-        networks.network.check(latent_size, tokens)?;
+        networks.denoiser.check(latent_size, tokens)?;
         let random = settings.random_numbers.generator(settings.seed);
         let accepted = Self {
             settings,

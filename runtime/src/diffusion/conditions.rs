@@ -1,14 +1,13 @@
 //! What the network is conditioned on: texts, and numbers about the picture.
 
 use tileforge_image::Size;
-use tileforge_session::Cancel;
 
+use super::denoiser::{Condition, Denoiser, On};
 use super::error::Error;
-use super::network::{Condition, Network};
 use super::settings::Settings;
 use super::texts::{Embedded, TextEncoder, embed};
 use crate::error::Result;
-use crate::sessions::Worker;
+use crate::host::Ticket;
 
 /// How many numbers about the picture a network takes that is asked for a score: SDXL's refiner.
 pub(super) const TIME_IDS_WITH_SCORE: usize = 5;
@@ -29,11 +28,10 @@ pub(super) struct Conditions<'c> {
 
 impl Conditions<'_> {
     /// The rows of the network: all pictures without the prompt, if there is guidance, and then all with it.
-    pub(super) fn rows(&self, workers: &mut [Worker<'_>], cancel: &Cancel) -> Result<Vec<Condition>> {
+    pub(super) fn rows(&self, ticket: &Ticket) -> Result<Vec<Condition>> {
         let settings = self.settings;
-        let mut embedded = |text: &str| -> Result<Embedded> {
-            embed(self.encoders, workers, text, self.pieces, settings.reading(), cancel)
-        };
+        let embedded =
+            |text: &str| -> Result<Embedded> { embed(self.encoders, ticket, text, self.pieces, settings.reading()) };
         let prompt = embedded(&settings.prompt)?;
         let negative = match &settings.negative_prompt {
             _ if !settings.is_guided() => None,
@@ -46,11 +44,10 @@ impl Conditions<'_> {
     }
 
     fn condition(&self, embedded: Embedded, score: f64) -> Condition {
-        Condition {
-            states: embedded.states,
-            pooled: embedded.pooled.unwrap_or_default(),
-            time_ids: self.time_ids.map_or(Vec::new(), |count| time_ids(count, self.size, score)),
-        }
+        let mut condition = Condition::from([(On::States, embedded.states)]);
+        condition.extend(embedded.pooled.map(|pooled| (On::Pooled, pooled)));
+        condition.extend(self.time_ids.map(|count| (On::TimeIds, time_ids(count, self.size, score))));
+        condition
     }
 }
 
@@ -63,7 +60,7 @@ fn time_ids(count: usize, size: Size, score: f64) -> Vec<f32> {
 }
 
 /// Checks that the text encoders give what the network takes.
-pub(super) fn check_texts(network: &Network, texts: &[TextEncoder]) -> Result<(), Error> {
+pub(super) fn check_texts(denoiser: &Denoiser, texts: &[TextEncoder]) -> Result<(), Error> {
     let mismatch = |expected: String, found: String| {
         let part = if texts.len() > 1 { "text_encoder, text_encoder_2" } else { "text_encoder" };
         Err(Error::Mismatch { part: part.into(), expected, found })
@@ -72,10 +69,10 @@ pub(super) fn check_texts(network: &Network, texts: &[TextEncoder]) -> Result<()
     if texts.is_empty() {
         return Err(Error::NoPart { part: "text_encoder", purpose: "a prompt" });
     }
-    if width != network.width {
-        return mismatch(format!("states of width {}", network.width), width.to_string());
+    if width != denoiser.width() {
+        return mismatch(format!("states of width {}", denoiser.width()), width.to_string());
     }
-    if network.pooled_width().is_some() && !texts.iter().any(TextEncoder::pools) {
+    if denoiser.pooled_width().is_some() && !texts.iter().any(TextEncoder::pools) {
         return mismatch("an encoder with a projected vector of the whole text".into(), "none".into());
     }
     match texts {

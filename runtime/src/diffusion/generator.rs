@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use tileforge_engine::{Engine, Pipeline};
 use tileforge_image::Size;
-use tileforge_session::{Assigned, Cancel, Environment, Placed, Placement};
+use tileforge_session::{Assigned, Placed, Placement};
 
 use super::accepted::{Accepted, cut_off_of};
 use super::conditions::{Conditions, TIME_IDS_WITH_SCORE, check_texts};
+use super::denoiser::{Condition, Denoiser};
 use super::error::Error;
 use super::guidance::Step;
-use super::network::{Condition, Network};
-use super::open::{Networks, Open};
+use super::networks::Networks;
 use super::request::{CutOff, Generated, Request, Resized, Seconds, Statistics};
 use super::schedulers::Config;
 use super::settings::{Fit, Settings};
@@ -19,9 +19,9 @@ use super::source::Source;
 use super::start::{Original, Preparation, Prepared};
 use super::texts::{States, TextEncoder};
 use super::tokenizer::Tokenizer;
-use crate::autoencoder::{CodingOptions, Decoder, Encoder, Latent, Sections, Watch};
+use crate::autoencoder::{CodingOptions, Decoder, Encoder, Latent, Watch};
 use crate::error::{Error as RuntimeError, Result};
-use crate::executor::{Intake, Reply, Task, serve_each};
+use crate::host::{Host, Reply, Task, Ticket};
 use crate::pixels::Pixels;
 
 /// The file of the scheduler's configuration.
@@ -41,7 +41,7 @@ pub struct Options {
     pub low_memory: bool,
 }
 
-/// A diffusion pipeline: the task of an [`Executor`](crate::executor::Executor).
+/// A diffusion pipeline: the task of a [`Service`](crate::host::Service).
 pub struct Generator {
     networks: Networks,
     scheduler: Config,
@@ -62,32 +62,32 @@ impl Generator {
     /// # Errors
     /// A part or a file is missing, parts do not fit together, or those of
     /// [`Ladder::new`](tileforge_session::Ladder::new).
-    pub fn new(environment: &Environment, pipeline: &Pipeline, options: Options) -> Result<Self> {
+    pub fn new(host: &Host, pipeline: &Pipeline, options: Options) -> Result<Self> {
         let engine = |part: &'static str| -> Result<&Engine, Error> {
             let name = &pipeline.manifest().name;
             pipeline.part(part).ok_or_else(|| Error::NoPipeline { engine: name.clone(), part })
         };
         let placement = &options.placement;
-        let network = Network::new(environment, engine("unet")?, placement)?;
-        let xl = network.time_ids().is_some();
+        let denoiser = Denoiser::new(host, engine("unet")?, placement)?;
+        let xl = denoiser.time_ids().is_some();
         let states = if xl { States::Penultimate } else { States::Last };
         let mut texts = Vec::new();
         for (part, folder) in TEXTS {
             let Some(engine) = pipeline.part(part) else { continue };
             let tokenizer = Tokenizer::new(|name| pipeline.file(&format!("{folder}/{name}")).ok());
             let tokenizer = tokenizer.map_err(|source| Error::Tokenizer { name: folder, source })?;
-            texts.push(TextEncoder::new(environment, engine, placement, part, tokenizer, states)?);
+            texts.push(TextEncoder::new(host, engine, placement, part, tokenizer, states)?);
         }
-        check_texts(&network, &texts)?;
+        check_texts(&denoiser, &texts)?;
         let coding = || CodingOptions { placement: placement.clone(), overlap: options.overlap };
-        let decoder = Decoder::new(environment, engine("vae_decoder")?, None, coding())?;
+        let decoder = Decoder::new(host, engine("vae_decoder")?, None, coding())?;
         let encoder = pipeline.part("vae_encoder");
-        let encoder = encoder.map(|engine| Encoder::new(environment, engine, None, coding())).transpose()?;
+        let encoder = encoder.map(|engine| Encoder::new(host, engine, None, coding())).transpose()?;
         let scheduler = pipeline.file(SCHEDULER).map_err(|_| Error::NoFile { file: SCHEDULER })?;
         let scheduler = Config::parse_bytes(scheduler).map_err(Error::Scheduler)?;
         let diffusion = pipeline.manifest().diffusion.as_ref();
         let scored = diffusion.is_some_and(|diffusion| diffusion.requires_aesthetics_score);
-        if xl && scored != (network.time_ids() == Some(TIME_IDS_WITH_SCORE)) {
+        if xl && scored != (denoiser.time_ids() == Some(TIME_IDS_WITH_SCORE)) {
             let text = |scored: bool| if scored { "a score of the picture" } else { "the picture's size" };
             let (part, expected, found) = ("unet".into(), text(scored).into(), text(!scored).into());
             return Err(Error::Mismatch { part, expected, found }.into());
@@ -95,14 +95,14 @@ impl Generator {
         Ok(Self {
             zeros_without_negative: xl && diffusion.is_none_or(|diffusion| diffusion.force_zeros_for_empty_prompt),
             low_memory: options.low_memory,
-            networks: Networks { texts, network, encoder, decoder },
+            networks: Networks { texts, denoiser, encoder, decoder },
             scheduler,
         })
     }
 
     /// Whether it is SDXL or its refiner, whose pipelines have other defaults.
     pub fn is_xl(&self) -> bool {
-        self.networks.network.time_ids().is_some()
+        self.networks.denoiser.time_ids().is_some()
     }
 
     /// The scheduler's class, where a request asks for no other.
@@ -125,25 +125,25 @@ impl Generator {
 
     /// Where the network's sessions run, and how long those of all parts took to open so far.
     pub fn placed(&self) -> Placed<'_> {
-        let Networks { texts, network, encoder, decoder } = &self.networks;
-        let texts = texts.iter().map(|text| text.sessions.placed().opening).sum::<Duration>();
+        let Networks { texts, denoiser, encoder, decoder } = &self.networks;
+        let texts = texts.iter().map(|text| text.placed().opening).sum::<Duration>();
         let coders = encoder.iter().map(|encoder| encoder.placed()).chain([decoder.placed()]);
-        let network = network.sessions.placed();
-        let opening = texts + network.opening + coders.map(|coder| coder.opening).sum::<Duration>();
-        Placed { opening, ..network }
+        let denoiser = denoiser.placed();
+        let opening = texts + denoiser.opening + coders.map(|coder| coder.opening).sum::<Duration>();
+        Placed { opening, ..denoiser }
     }
 
     /// Whether the network only fills masked parts of pictures.
     pub fn needs_mask(&self) -> bool {
-        self.networks.network.inpaints()
+        self.networks.denoiser.inpaints()
     }
 
     /// Threads of each session on the CPU; `None`: those that ONNX Runtime takes for one session.
     pub fn threads(&self) -> Option<usize> {
-        self.networks.network.sessions.threads()
+        self.networks.denoiser.threads()
     }
 
-    fn generate(&self, open: &mut Open<'_>, request: Request, reply: &Reply<Generated>) -> Result<Generated> {
+    fn generate(&self, request: Request, reply: &Reply<Generated>) -> Result<Generated> {
         let began = Instant::now();
         let mut seconds = Seconds::default();
         let accept = || Accepted::new(request, &self.networks, &self.scheduler);
@@ -156,19 +156,19 @@ impl Generator {
                 accepted.size
             );
         }
-        let conditions = timed(&mut seconds.text, || self.encode_prompt(open, &accepted, reply.cancel()))?;
+        let conditions = timed(&mut seconds.text, || self.encode_prompt(&accepted, reply.ticket()))?;
         reply.go_on()?;
-        let prepare = || self.prepare_latents(open, &mut accepted, source, reply);
+        let prepare = || self.prepare_latents(&mut accepted, source, reply);
         let mut prepared = timed(&mut seconds.encode, prepare)?;
         reply.go_on()?;
-        let denoise = || self.denoise(open, &mut accepted, conditions, &mut prepared, reply);
+        let denoise = || self.denoise(&mut accepted, conditions, &mut prepared, reply);
         let Denoised { evaluations, runs, assigned } = timed(&mut seconds.denoise, denoise)?;
         seconds.evaluations = evaluations;
         let Accepted { kind, size, resized, latent_size, .. } = accepted;
         let latents = self.latents(&prepared.sample, size, latent_size);
         let original = prepared.original.filter(|_| accepted.settings.keep_unmasked);
         let to_decode = if accepted.decodes { latents.as_slice() } else { &[] };
-        let decode = || self.decode(open, to_decode, original.as_ref(), reply);
+        let decode = || self.decode(to_decode, original.as_ref(), reply);
         let (pictures, tiles) = timed(&mut seconds.decode, decode)?;
         seconds.total = began.elapsed().as_secs_f64();
         let statistics = Statistics {
@@ -188,39 +188,33 @@ impl Generator {
     }
 
     /// What the network is conditioned on, one row for each of its batch.
-    fn encode_prompt(&self, open: &mut Open<'_>, accepted: &Accepted, cancel: &Cancel) -> Result<Vec<Condition>> {
+    fn encode_prompt(&self, accepted: &Accepted, ticket: &Ticket) -> Result<Vec<Condition>> {
         let conditions = Conditions {
             settings: &accepted.settings,
             encoders: &self.networks.texts,
             pieces: accepted.pieces,
             zeros_without_negative: self.zeros_without_negative,
-            time_ids: self.networks.network.time_ids(),
+            time_ids: self.networks.denoiser.time_ids(),
             size: accepted.size,
         };
-        let rows = conditions.rows(&mut open.texts, cancel)?;
+        let rows = conditions.rows(ticket)?;
         if self.low_memory {
-            open.close_texts();
+            self.networks.texts.iter().for_each(TextEncoder::close_sessions);
         }
         Ok(rows)
     }
 
     /// What the first step starts from.
-    fn prepare_latents(
-        &self,
-        open: &mut Open<'_>,
-        accepted: &mut Accepted,
-        source: Source,
-        reply: &Reply<Generated>,
-    ) -> Result<Prepared> {
+    fn prepare_latents(&self, accepted: &mut Accepted, source: Source, reply: &Reply<Generated>) -> Result<Prepared> {
         let preparation = Preparation {
             accepted,
-            channels: self.networks.network.channels,
-            encoder: self.networks.encoder.as_ref().zip(open.encoder.as_mut()),
-            cancel: reply.cancel(),
+            channels: self.networks.denoiser.channels,
+            encoder: self.networks.encoder.as_ref(),
+            ticket: reply.ticket(),
         };
         let prepared = preparation.prepare(source)?;
         if self.low_memory {
-            open.close_encoder();
+            self.networks.encoder.iter().for_each(Encoder::close_sessions);
         }
         Ok(prepared)
     }
@@ -228,14 +222,13 @@ impl Generator {
     /// Takes the noise away from `prepared.sample`, step by step.
     fn denoise(
         &self,
-        open: &mut Open<'_>,
         accepted: &mut Accepted,
         conditions: Vec<Condition>,
         prepared: &mut Prepared,
         reply: &Reply<Generated>,
     ) -> Result<Denoised> {
         let Prepared { sample, known, extra, .. } = prepared;
-        let mut steps = self.networks.network.begin(accepted.latent_size, accepted.tokens, conditions)?;
+        let steps = self.networks.denoiser.begin(reply.ticket(), accepted.latent_size, accepted.tokens, conditions)?;
         let runs = steps.runs();
         let all = accepted.scheduler.timesteps().len();
         let mut evaluations = Vec::with_capacity(all);
@@ -246,7 +239,7 @@ impl Generator {
             let done = evaluations.len() + 1;
             let input = accepted.scheduler.model_input(sample).map_err(Error::Scheduler)?;
             let step = Step { settings: &accepted.settings, timestep: timestep as f32, input: &input, extra };
-            let prediction = step.predicted(&mut steps, &mut open.network, reply.cancel())?;
+            let prediction = step.predicted(&steps)?;
             if prediction.iter().any(|value| !value.is_finite()) {
                 return Err(Error::NotFinite { step: done }.into());
             }
@@ -259,32 +252,24 @@ impl Generator {
             }
             evaluations.push(began.elapsed().as_secs_f64());
             if let Some(seen) = seen {
-                self.show(open, accepted, &seen, done, reply)?;
+                self.show(accepted, &seen, done, reply)?;
             }
             tracing::debug!("made step {done} of {all}");
             reply.progress(done as u64, all as u64);
         }
-        drop(steps);
-        let assigned = open.network.assigned();
+        let assigned = self.networks.denoiser.assigned();
         if self.low_memory {
-            open.close_network();
+            self.networks.denoiser.close_sessions();
         }
         Ok(Denoised { evaluations, runs, assigned })
     }
 
     /// Shows the first picture as the network sees it after a step.
-    fn show(
-        &self,
-        open: &mut Open<'_>,
-        accepted: &mut Accepted,
-        seen: &[f64],
-        done: usize,
-        reply: &Reply<Generated>,
-    ) -> Result<()> {
+    fn show(&self, accepted: &mut Accepted, seen: &[f64], done: usize, reply: &Reply<Generated>) -> Result<()> {
         let Some((_, show)) = &mut accepted.preview else { return Ok(()) };
         let first = self.latents(seen, accepted.size, accepted.latent_size).into_iter().next();
         let first = first.ok_or_else(|| RuntimeError::internal("preview"))?;
-        let (picture, _) = self.decoded(&mut open.decoder, &first, reply)?;
+        let (picture, _) = self.decoded(&first, reply)?;
         show(done, &picture)
     }
 
@@ -292,7 +277,6 @@ impl Generator {
     /// in.
     fn decode(
         &self,
-        open: &mut Open<'_>,
         latents: &[Latent],
         original: Option<&Original>,
         reply: &Reply<Generated>,
@@ -300,7 +284,7 @@ impl Generator {
         let (mut pictures, mut tiles) = (Vec::with_capacity(latents.len()), 0);
         for latent in latents {
             reply.go_on()?;
-            let (mut picture, cut) = self.decoded(&mut open.decoder, latent, reply)?;
+            let (mut picture, cut) = self.decoded(latent, reply)?;
             if let Some(original) = original {
                 original.restore(&mut picture);
             }
@@ -308,14 +292,14 @@ impl Generator {
             pictures.push(picture);
         }
         if self.low_memory {
-            open.close_decoder();
+            self.networks.decoder.close_sessions();
         }
         Ok((pictures, tiles))
     }
 
     /// The latents in `[pictures, channels, height, width]`.
     fn latents(&self, sample: &[f64], pixels: Size, size: Size) -> Vec<Latent> {
-        let channels = self.networks.network.channels[0];
+        let channels = self.networks.denoiser.channels[0];
         let each = sample.chunks_exact(channels * size.pixels() as usize);
         let latent = |values: &[f64]| Latent {
             channels,
@@ -329,14 +313,14 @@ impl Generator {
     }
 
     /// The picture of a latent, and the tiles that it was decoded in.
-    fn decoded(&self, sections: &mut Sections<'_>, latent: &Latent, reply: &Reply<Generated>) -> Result<(Pixels, u64)> {
+    fn decoded(&self, latent: &Latent, reply: &Reply<Generated>) -> Result<(Pixels, u64)> {
         let mut picture = None;
-        let watch = Watch { began: Instant::now(), cancel: reply.cancel(), progress: &|_, _| () };
+        let watch = Watch { began: Instant::now(), ticket: reply.ticket(), progress: &|_, _| () };
         let keep = |pixels| {
             picture = Some(pixels);
             Ok(())
         };
-        let tiles = self.networks.decoder.decode_latent(sections, latent, keep, watch)?.tiles;
+        let tiles = self.networks.decoder.decode_latent(latent, keep, watch)?.tiles;
         Ok((picture.ok_or_else(|| RuntimeError::internal("decode"))?, tiles))
     }
 }
@@ -363,9 +347,12 @@ impl Task for Generator {
     type Request = Request;
     type Output = Generated;
 
-    fn serve(&self, intake: &Intake<Self>) -> Result<()> {
-        let begin = |stream| Open::new(&self.networks, stream);
-        let work = |open: &mut Open<'_>, request, reply: &Reply<Generated>| self.generate(open, request, reply);
-        serve_each(intake, self.networks.network.sessions.streams(), begin, work)
+    fn places(&self) -> usize {
+        // As many as fill the network's largest run, and one whose texts or picture are being coded.
+        self.networks.denoiser.rows() + 1
+    }
+
+    fn serve(&self, request: Request, reply: &Reply<Generated>) -> Result<Generated> {
+        self.generate(request, reply)
     }
 }

@@ -1,11 +1,8 @@
 //! The prediction of a step, and how those with and without the text become one.
 
-use tileforge_session::Cancel;
-
-use super::network::Steps;
+use super::denoiser::Steps;
 use super::settings::Settings;
 use crate::error::Result;
-use crate::sessions::Worker;
 
 /// One step of all pictures.
 pub(super) struct Step<'s> {
@@ -19,16 +16,11 @@ pub(super) struct Step<'s> {
 
 impl Step<'_> {
     /// The network's prediction for all pictures, guided if that is asked for.
-    pub(super) fn predicted(
-        &self,
-        steps: &mut Steps<'_>,
-        worker: &mut Worker<'_>,
-        cancel: &Cancel,
-    ) -> Result<Vec<f32>> {
+    pub(super) fn predicted(&self, steps: &Steps<'_>) -> Result<Vec<f32>> {
         let count = self.settings.count;
         let length = self.input.len() / count;
         let row = |row: usize| vec![&self.input[row % count * length..][..length], self.extra];
-        let rows = steps.run(worker, self.timestep, row, cancel)?;
+        let rows = steps.run(self.timestep, row)?;
         if !self.settings.is_guided() {
             return Ok(rows.concat());
         }

@@ -5,24 +5,24 @@
 //! | [`schedulers`] | from noise to a picture in steps, as diffusers does it |
 //! | [`prompt`] | how much each part of a text counts, as users write it |
 //! | [`tokenizer`] | texts to tokens, as transformers does it |
-//! | `generator` | [`Generator`], the task of an [`Executor`](crate::executor::Executor) |
+//! | `generator` | [`Generator`], the task of a [`Service`](crate::host::Service) |
 //! | `settings`, `request` | what is asked, and what it becomes |
 //! | `accepted` | a request whose files are open, and of which nothing can be refused any more before it runs |
 //! | `source` | what a request gives to start from: noise, a latent, a picture, a picture with a mask |
 //! | `texts` | texts to states of the text encoders |
 //! | `conditions` | these states, and what else the network is conditioned on |
-//! | `open` | the networks, and the sessions that are open |
+//! | `networks` | the networks of a pipeline |
 //! | `start` | what the first step starts from: latents and noise |
-//! | `network` | the network in one step, bound on its device |
+//! | `denoiser` | the network in one step |
 //! | `guidance` | the predictions with and without the text become one |
 
 mod accepted;
 mod conditions;
+mod denoiser;
 mod error;
 mod generator;
 mod guidance;
-mod network;
-mod open;
+mod networks;
 pub mod prompt;
 mod request;
 pub mod schedulers;

@@ -3,16 +3,15 @@
 
 use std::time::Instant;
 
-use tileforge_session::Cancel;
-
 use super::accepted::Accepted;
 use super::error::Error;
 use super::request::Resized;
 use super::schedulers::Scheduler;
 use super::settings::Fit;
 use super::source::{Source, check_latent};
-use crate::autoencoder::{Encoder, Sections, Watch};
+use crate::autoencoder::{Encoder, Watch};
 use crate::error::{Error as RuntimeError, Result};
+use crate::host::Ticket;
 use crate::pixels::{Pixels, nearest_as_pytorch};
 
 /// The grey that masked pixels become: 0 between −1 and 1.
@@ -82,16 +81,16 @@ impl Original {
 }
 
 /// What is needed to prepare the first step.
-pub(super) struct Preparation<'b, 's> {
+pub(super) struct Preparation<'b> {
     pub(super) accepted: &'b mut Accepted,
     /// Channels of the noisy latent, of the mask, and of the masked picture's latent.
     pub(super) channels: [usize; 3],
     /// The autoencoder's first half, if the engine has it.
-    pub(super) encoder: Option<(&'b Encoder, &'b mut Sections<'s>)>,
-    pub(super) cancel: &'b Cancel,
+    pub(super) encoder: Option<&'b Encoder>,
+    pub(super) ticket: &'b Ticket,
 }
 
-impl Preparation<'_, '_> {
+impl Preparation<'_> {
     pub(super) fn prepare(mut self, source: Source) -> Result<Prepared> {
         match source {
             Source::Noise(given) => {
@@ -181,11 +180,11 @@ impl Preparation<'_, '_> {
     /// A sample of a picture's latent.
     fn encoded(&mut self, picture: Pixels) -> Result<Vec<f64>> {
         // Without an encoder, the source was refused.
-        let (encoder, sections) = self.encoder.as_mut().ok_or_else(|| RuntimeError::internal("vae_encoder"))?;
+        let encoder = self.encoder.ok_or_else(|| RuntimeError::internal("vae_encoder"))?;
         let progress = |_, _| ();
-        let watch = Watch { began: Instant::now(), cancel: self.cancel, progress: &progress };
+        let watch = Watch { began: Instant::now(), ticket: self.ticket, progress: &progress };
         let frames = Box::new(std::iter::once(Ok(picture)));
-        let (latent, _) = encoder.encode_frames(sections, frames, Some(&mut *self.accepted.random), watch)?;
+        let (latent, _) = encoder.encode_frames(frames, Some(&mut *self.accepted.random), watch)?;
         check_latent("the encoder's", &latent, self.channels[0], self.accepted.latent_size)?;
         Ok(latent.values.into_iter().map(f64::from).collect())
     }

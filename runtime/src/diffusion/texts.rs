@@ -1,17 +1,16 @@
 //! Texts to what conditions the network.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use ndarray::{ArrayD, IxDyn};
-use tileforge_contract::{Contract, Embedding, Meaning};
+use tileforge_contract::{Contract, Embedding, Meaning, TensorSpec};
 use tileforge_engine::Engine;
-use tileforge_session::{Cancel, Environment, Placement, Tensor};
+use tileforge_session::{Placed, Placement};
 
 use super::error::Error;
 use super::prompt;
 use super::tokenizer::{Row, Tokenizer};
 use crate::error::{Error as RuntimeError, Result};
-use crate::sessions::{Sessions, Worker};
+use crate::host::{Group, Host, Network, Ticket, Values};
 
 /// More than any text encoder takes; CLIP's take 77.
 const MOST_TOKENS: usize = 1 << 16;
@@ -37,15 +36,19 @@ impl Embedded {
 
 /// One text encoder with its tokenizer.
 pub(super) struct TextEncoder {
-    pub(super) sessions: Sessions,
+    network: Network,
+    /// The graphs for the longest texts.
+    group: Arc<Group>,
     tokenizer: Tokenizer,
-    input: String,
     tokens: usize,
     /// The output with a state for each token, and the width of a state.
     states: (String, usize),
     /// The output for the whole text.
     pooled: Option<String>,
 }
+
+/// The states of one row of tokens, and the vector of the whole row.
+type Encoded = (Vec<f32>, Option<Vec<f32>>);
 
 /// Which states of an encoder a network takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,7 +61,7 @@ pub(super) enum States {
 
 impl TextEncoder {
     pub(super) fn new(
-        environment: &Environment,
+        host: &Host,
         engine: &Engine,
         placement: &Placement,
         part: &'static str,
@@ -69,18 +72,18 @@ impl TextEncoder {
         let mismatch =
             |expected: &str, found: String| Error::Mismatch { part: part.into(), expected: expected.into(), found };
         let input = contract.inputs.iter().find_map(|input| match input.meaning {
-            Meaning::Tokens { vocabulary } => Some((input.name.clone(), vocabulary)),
+            Meaning::Tokens { vocabulary } => Some(vocabulary),
             _ => None,
         });
-        let (input, vocabulary) = input.ok_or_else(|| mismatch("a text encoder", contract.task.to_string()))?;
+        let vocabulary = input.ok_or_else(|| mismatch("a text encoder", contract.task.to_string()))?;
         if tokenizer.vocabulary() != vocabulary {
             let name = if part == "text_encoder" { "tokenizer" } else { "tokenizer_2" };
             let (expected, found) =
                 (format!("a vocabulary of {vocabulary} tokens"), tokenizer.vocabulary().to_string());
             return Err(Error::Mismatch { part: name.into(), expected, found }.into());
         }
-        let sessions = Sessions::new(environment, engine, placement.clone())?;
-        let lengths = sessions.graphs().iter().map(|(_, sizes)| sizes.tokens);
+        let network = Network::new(host, engine, placement.clone())?;
+        let lengths = network.graphs().iter().map(|(_, sizes)| sizes.tokens);
         let longest = lengths.max().unwrap_or_default();
         if !(3..=MOST_TOKENS).contains(&longest) {
             return Err(mismatch("a graph for a text of 3 to 65536 tokens", longest.to_string()).into());
@@ -95,10 +98,24 @@ impl TextEncoder {
             }
         };
         let chosen = chosen.ok_or_else(|| mismatch("an output with a state for each token", "none".into()))?;
-        let width = contract.output(&chosen).and_then(tileforge_contract::TensorSpec::channels);
+        let width = contract.output(&chosen).and_then(TensorSpec::channels);
         let width = width.ok_or_else(|| mismatch("states of a fixed width", "another width".into()))?;
         let pooled = embedding(contract, |from| from == Embedding::Projected).filter(|_| states == States::Penultimate);
-        Ok(Self { sessions, tokenizer, input, tokens, states: (chosen, width), pooled })
+        let graph = network.graphs().iter().position(|(_, sizes)| sizes.tokens == tokens);
+        let graph = graph.ok_or_else(|| RuntimeError::internal("text encoder"))?;
+        let wanted = |output: &TensorSpec| output.name == chosen || Some(&output.name) == pooled.as_ref();
+        let group = network.group(graph, wanted)?;
+        Ok(Self { network, group, tokenizer, tokens, states: (chosen, width), pooled })
+    }
+
+    /// Where it runs.
+    pub(super) fn placed(&self) -> Placed<'_> {
+        self.network.placed()
+    }
+
+    /// Closes its sessions, until they are needed again.
+    pub(super) fn close_sessions(&self) {
+        self.network.close_sessions();
     }
 
     /// The width of a state.
@@ -124,28 +141,26 @@ impl TextEncoder {
         self.tokenizer.rows(&parts, self.tokens, reading.long).map_err(failed)
     }
 
-    /// Runs the encoder on one row of tokens. Weights change the states, but not the vector of the whole text.
-    fn run(&self, worker: &mut Worker<'_>, row: &Row, cancel: &Cancel) -> Result<(Vec<f32>, Option<Vec<f32>>)> {
-        let fitting = self.sessions.graphs().iter().enumerate().filter(|(_, (_, sizes))| sizes.tokens == self.tokens);
-        let smallest = fitting.min_by_key(|(_, (_, sizes))| sizes.batch);
-        let (graph, (_, sizes)) = smallest.ok_or_else(|| RuntimeError::internal("text encoder"))?;
-        let array = ArrayD::from_shape_vec(IxDyn(&[sizes.batch, self.tokens]), row.ids.repeat(sizes.batch));
-        let tensor = Tensor::from(array.map_err(|_| RuntimeError::internal("text encoder"))?);
-        let outputs = worker.session(graph)?.run(&[(self.input.as_str(), &tensor)], cancel)?;
-        let mut outputs: BTreeMap<String, Tensor> = outputs.into_iter().collect();
-        // Of a batch of copies, the first is taken.
-        let mut take = |name: &str| -> Result<Vec<f32>> {
-            let tensor = outputs.remove(name).ok_or_else(|| RuntimeError::internal("text encoder"))?;
-            let mut values: Vec<f32> = tensor.into_f32()?.into_iter().collect();
-            values.truncate(values.len() / sizes.batch);
-            Ok(values)
+    /// Runs the encoder on rows of tokens. Weights change the states, but not the vector of the whole text.
+    fn run(&self, ticket: &Ticket, rows: &[Row]) -> Result<Vec<Encoded>> {
+        let samples = rows.iter().map(|row| vec![Values::I64(row.ids.clone())]).collect();
+        let made = self.network.run(ticket, &self.group, samples)?;
+        let outputs = self.group.output_names();
+        let result = |(made, row): (crate::host::Made, &Row)| {
+            let mut values = outputs.iter().zip(made.outputs).collect::<Vec<_>>();
+            let mut take = |name: &str| -> Result<Vec<f32>> {
+                let place = values.iter().position(|(output, _)| **output == name);
+                let place = place.ok_or_else(|| RuntimeError::internal("text encoder"))?;
+                values.swap_remove(place).1.into_f32()
+            };
+            let mut states = take(&self.states.0)?;
+            let pooled = self.pooled.as_deref().map(&mut take).transpose()?;
+            if let Some(weights) = &row.weights {
+                emphasise(&mut states, weights, self.width()).map_err(Error::Prompt)?;
+            }
+            Ok((states, pooled))
         };
-        let mut states = take(&self.states.0)?;
-        let pooled = self.pooled.as_deref().map(&mut take).transpose()?;
-        if let Some(weights) = &row.weights {
-            emphasise(&mut states, weights, self.width()).map_err(Error::Prompt)?;
-        }
-        Ok((states, pooled))
+        made.into_iter().zip(rows).map(result).collect()
     }
 }
 
@@ -204,22 +219,20 @@ pub(super) fn cut_off(encoders: &[TextEncoder], text: &str, reading: Reading) ->
 /// other. A text with fewer pieces gets empty ones behind it. The vector of the whole text is that of the first piece.
 pub(super) fn embed(
     encoders: &[TextEncoder],
-    workers: &mut [Worker<'_>],
+    ticket: &Ticket,
     text: &str,
     pieces: usize,
     reading: Reading,
-    cancel: &Cancel,
 ) -> Result<Embedded> {
     let width = encoders.iter().map(TextEncoder::width).sum();
     let tokens = encoders.first().map_or(0, TextEncoder::tokens);
     let mut states = vec![0.0; pieces * tokens * width];
     let (mut pooled, mut column) = (None, 0);
-    for (encoder, worker) in encoders.iter().zip(workers) {
+    for encoder in encoders {
         let mut rows = encoder.rows(text, reading)?.0;
         let empty = encoder.rows("", reading)?.0;
         rows.extend(empty.iter().cycle().take(pieces.saturating_sub(rows.len())).cloned());
-        for (number, row) in rows.iter().enumerate() {
-            let (made, whole) = encoder.run(worker, row, cancel)?;
+        for (number, (made, whole)) in encoder.run(ticket, &rows)?.into_iter().enumerate() {
             let places = states[number * tokens * width..].chunks_exact_mut(width);
             for (place, state) in places.zip(made.chunks_exact(encoder.width())) {
                 place[column..column + encoder.width()].copy_from_slice(state);

@@ -3,7 +3,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `player` | [`Player`], the task of an [`Executor`](crate::executor::Executor): one request is one stream |
+//! | `player` | [`Player`], the task of a [`Service`](crate::host::Service): one request is one stream |
 //! | `stream` | frames and the places of their results, and what they took |
 //! | `stages` | reading, running and writing, each on its thread |
 //! | `pace` | when frames are due, and which are dropped |

@@ -2,15 +2,14 @@
 
 use tileforge_engine::Engine;
 use tileforge_image::Size;
-use tileforge_session::{Environment, Placed, Placement};
+use tileforge_session::{Placed, Placement};
 
 use super::interface::Interface;
 use super::pace::Pace;
-use super::stages::{Network, play};
+use super::stages::{Shown, play};
 use super::stream::{FrameStream, Statistics};
 use crate::error::{Error, Result};
-use crate::executor::{Intake, Reply, Task, serve_each};
-use crate::sessions::{Sessions, Worker};
+use crate::host::{Host, Network, Reply, Task};
 
 /// How frames are computed.
 #[derive(Clone, Debug, Default)]
@@ -42,10 +41,10 @@ impl std::fmt::Debug for Request {
     }
 }
 
-/// An engine that turns frames into frames: the task of an [`Executor`](crate::executor::Executor). Each stream begins
+/// An engine that turns frames into frames: the task of a [`Service`](crate::host::Service). Each stream begins
 /// with zeros as its previous output.
 pub struct Player {
-    sessions: Sessions,
+    engine: Network,
     interface: Interface,
     /// The sizes of the frames in the graphs for one frame, with the graphs' numbers.
     sizes: Vec<(Size, usize)>,
@@ -66,16 +65,16 @@ impl Player {
     /// Those of [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: the contract has tensors that a
     /// player does not know, or does not allow a timestep; [`Error::NoSuchTile`]: it has no graph of the size that was
     /// asked for.
-    pub fn new(environment: &Environment, engine: &Engine, options: Options) -> Result<Self> {
+    pub fn new(host: &Host, engine: &Engine, options: Options) -> Result<Self> {
         let interface = Interface::of(&engine.manifest().contract)?;
-        let sessions = Sessions::new(environment, engine, options.placement)?;
+        let engine = Network::new(host, engine, options.placement)?;
         let [height, width] = interface.sides;
         let side = |step: usize, length: usize| u32::try_from(step * length).unwrap_or(u32::MAX);
         let sized = |(graph, (_, sizes)): (usize, &(_, tileforge_contract::Sizes))| {
             let size = Size { width: side(width.step, sizes.width), height: side(height.step, sizes.height) };
             (sizes.batch == 1).then_some((size, graph))
         };
-        let mut sizes: Vec<(Size, usize)> = sessions.graphs().iter().enumerate().filter_map(sized).collect();
+        let mut sizes: Vec<(Size, usize)> = engine.graphs().iter().enumerate().filter_map(sized).collect();
         let known: Vec<Size> = sizes.iter().map(|(size, _)| *size).collect();
         if let Some(wanted) = options.size {
             sizes.retain(|(size, _)| *size == wanted);
@@ -84,10 +83,10 @@ impl Player {
             }
         }
         if sizes.is_empty() {
-            return Err(sessions.no_graph("one frame".into()));
+            return Err(engine.no_graph("one frame".into()));
         }
         let timesteps = timesteps(&interface, options.timesteps)?;
-        Ok(Self { sessions, interface, sizes, timesteps, pace: options.pace })
+        Ok(Self { engine, interface, sizes, timesteps, pace: options.pace })
     }
 
     /// The graph for frames of a size: that size, or the nearest proportions, the largest of these.
@@ -102,23 +101,17 @@ impl Player {
     }
 
     /// Plays a stream to its end.
-    fn play(
-        &self,
-        worker: &mut Worker<'_>,
-        mut stream: Box<dyn FrameStream>,
-        reply: &Reply<Statistics>,
-    ) -> Result<Statistics> {
+    fn play(&self, mut stream: Box<dyn FrameStream>, reply: &Reply<Statistics>) -> Result<Statistics> {
         let first = stream.next()?.ok_or_else(|| Error::internal("realtime"))?;
         let (size, graph) = self.graph_for(first.0.header().size).ok_or_else(|| Error::internal("realtime"))?;
-        let session = worker.session(graph)?;
-        let bound = session.bind_contract(self.sessions.contract())?;
-        let network = Network::new(session, bound, size, &self.interface, &self.timesteps)?;
-        play(network, stream, first, self.pace, reply)
+        let lease = self.engine.lease(reply.ticket(), graph)?;
+        let shown = Shown::new(lease, self.engine.assigned(), size, &self.interface, &self.timesteps);
+        play(shown, stream, first, self.pace, reply)
     }
 
     /// Where its sessions run.
     pub fn placed(&self) -> Placed<'_> {
-        self.sessions.placed()
+        self.engine.placed()
     }
 }
 
@@ -144,10 +137,11 @@ impl Task for Player {
     type Request = Request;
     type Output = Statistics;
 
-    fn serve(&self, intake: &Intake<Self>) -> Result<()> {
-        let begin = |stream| self.sessions.worker(stream);
-        serve_each(intake, self.sessions.streams(), begin, |worker, request, reply| {
-            self.play(worker, (request.0)()?, reply)
-        })
+    fn places(&self) -> usize {
+        self.engine.streams()
+    }
+
+    fn serve(&self, request: Request, reply: &Reply<Statistics>) -> Result<Statistics> {
+        self.play((request.0)()?, reply)
     }
 }

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use tileforge_image::{Limits, RowSink, Size};
-use tileforge_session::{Assigned, Bound, Buffer, Cancel, Session};
+use tileforge_session::Assigned;
 
 use super::interface::Interface;
 use super::pace::{Pace, Schedule};
 use super::stream::{FrameAndPlace, FrameStream, Statistics};
 use crate::error::{Error, Result};
-use crate::executor::Reply;
+use crate::host::{Lease, Reply, Ticket};
 use crate::percentiles::percentile;
 use crate::pixels::Pixels;
 
@@ -44,7 +44,7 @@ struct Counts {
 
 /// Plays a stream, of which the first frame has been read, to its end.
 pub(super) fn play(
-    mut network: Network<'_>,
+    mut network: Shown<'_>,
     mut stream: Box<dyn FrameStream>,
     first: FrameAndPlace,
     pace: Option<Pace>,
@@ -127,7 +127,7 @@ fn write_all(results: &Receiver<Made>) -> Result<()> {
 }
 
 fn run_all(
-    network: &mut Network<'_>,
+    network: &mut Shown<'_>,
     frames: &Receiver<Read>,
     results: Sender<Made>,
     schedule: Option<Schedule>,
@@ -143,7 +143,7 @@ fn run_all(
             None
         } else {
             let began = Instant::now();
-            let shown = network.show(&frame, reply.cancel())?;
+            let shown = network.show(&frame, reply.ticket())?;
             counts.milliseconds.push(began.elapsed().as_secs_f64() * 1e3);
             counts.late += u64::from(schedule.is_some_and(|schedule| schedule.is_late(number, Instant::now())));
             Some(shown)
@@ -156,45 +156,37 @@ fn run_all(
     Ok(counts)
 }
 
-/// A session with its tensors on the device, for one stream.
-pub(super) struct Network<'n> {
-    bound: Bound,
+/// A network whose tensors stay on the device, for one stream.
+pub(super) struct Shown<'n> {
+    lease: Lease,
     /// Who runs its nodes.
     assigned: Vec<Assigned>,
     size: Size,
     interface: &'n Interface,
     timesteps: &'n [f32],
-    frame: Buffer,
-    timestep: Option<Buffer>,
-    shown: Buffer,
 }
 
-impl<'n> Network<'n> {
+impl<'n> Shown<'n> {
     pub(super) fn new(
-        session: &Session,
-        bound: Bound,
+        lease: Lease,
+        assigned: Vec<Assigned>,
         size: Size,
         interface: &'n Interface,
         timesteps: &'n [f32],
-    ) -> Result<Self> {
-        let timestep = interface.timestep.as_ref().map(|(name, _)| session.buffer(name)).transpose()?;
-        let (frame, shown) = (session.buffer(&interface.frame)?, session.buffer(&interface.shown)?);
-        Ok(Self { bound, assigned: session.assigned().to_vec(), size, interface, timesteps, frame, timestep, shown })
+    ) -> Self {
+        Self { lease, assigned, size, interface, timesteps }
     }
 
     /// What the network shows for a frame: one run for each timestep, each with the output of the one before.
-    fn show(&mut self, frame: &Pixels, cancel: &Cancel) -> Result<Pixels> {
+    fn show(&mut self, frame: &Pixels, ticket: &Ticket) -> Result<Pixels> {
         let interface = self.interface;
-        interface.frame_values.encode(frame, self.frame.as_mut_slice()?);
-        self.bound.write(&interface.frame, &self.frame)?;
+        interface.frame_values.encode(frame, self.lease.buffer(&interface.frame)?.as_mut_slice()?);
         for step in self.timesteps {
-            if let (Some((name, _)), Some(buffer)) = (&interface.timestep, &mut self.timestep) {
-                buffer.as_mut_slice::<f32>()?.fill(*step);
-                self.bound.write(name, buffer)?;
+            if let Some((name, _)) = &interface.timestep {
+                self.lease.buffer(name)?.as_mut_slice::<f32>()?.fill(*step);
             }
-            self.bound.run(cancel)?;
+            self.lease.run(ticket)?;
         }
-        self.bound.read(&interface.shown, &mut self.shown)?;
-        interface.shown_values.decode(self.shown.as_slice()?, self.size)
+        interface.shown_values.decode(self.lease.buffer(&interface.shown)?.as_slice()?, self.size)
     }
 }

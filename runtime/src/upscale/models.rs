@@ -2,22 +2,20 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tileforge_contract::Upscale;
-use tileforge_engine::Engine;
+use tileforge_engine::{Engine, Graph};
 use tileforge_image::tile::{AnySize, Overlap, TilePlan};
 use tileforge_image::{Alpha, Header, Size};
-use tileforge_session::{Environment, Ladder};
 
 use super::floor::Floor;
-use super::limits::{Allowed, Limits, Used};
-use super::model::Model;
 use super::options::Options;
 use super::shape::TileShape;
-use super::tensors::Spare;
+use super::tiled::Tiled;
 use super::tiles::{Tiles, tiles};
 use super::variant::Variant;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::host::{Host, Network, Ticket, Used};
 use crate::throughput::Throughput;
 use crate::tiling::Tiling;
 
@@ -25,14 +23,12 @@ use crate::tiling::Tiling;
 pub(super) struct Models {
     pub(super) interface: Upscale,
     pub(super) options: Options,
-    pub(super) ladder: Arc<Ladder>,
-    /// What may still run at the same time.
-    pub(super) allowed: Allowed,
-    /// What could run at the same time at the start.
-    pub(super) limits: Limits,
+    pub(super) network: Network,
     /// Output pixels for each input pixel, along each axis.
     scale: u32,
-    variants: Vec<Arc<Variant>>,
+    variants: Vec<Variant>,
+    /// Most tiles in a run, where that was asked for.
+    most: usize,
     /// Those that pictures may be cut into: what was asked for, or all that memory may hold. Decided once, so that it
     /// is the same for all pictures; only those leave that memory turns out not to hold.
     tiles: Mutex<Tiles>,
@@ -40,9 +36,10 @@ pub(super) struct Models {
     floor: Floor,
     /// By which tiles are chosen, where all were measured.
     throughput: Throughput,
-    /// Of all tiles.
-    spare: Arc<Spare>,
-    open: Mutex<Vec<Arc<Model>>>,
+    /// What runs tiles of the sizes so far.
+    open: Mutex<Vec<Arc<Tiled>>>,
+    /// Held by the one request that makes tiles smaller: those that failed with it find them smaller.
+    shrinking: Mutex<()>,
 }
 
 /// Tiles of any size are so low that one row of tiles has at most about this many samples in the output. The finished
@@ -52,23 +49,14 @@ const ROWS_BYTES: u64 = 128 << 20;
 /// They have at least as many rows as this, since lower tiles overlap too much.
 const ROWS_MINIMUM: u32 = 256;
 
-/// Pairs of tensors besides those that run: one that is filled, one that waits and one that is blended.
-const PAIRS_BESIDE: usize = 3;
-
 impl Models {
-    pub(super) fn new(environment: &Environment, engine: &Engine, options: Options) -> Result<Self> {
+    pub(super) fn new(host: &Host, engine: &Engine, options: Options) -> Result<Self> {
         let manifest = engine.manifest();
         let interface = Upscale::of(&manifest.contract)?;
-        let ladder = Arc::new(Ladder::new(environment, engine, options.placement.clone())?);
-        let streams = ladder.streams();
-        let variants = manifest.graphs.iter().map(|graph| {
-            let shape = TileShape::of(graph, &interface)?;
-            Ok(Arc::new(Variant::new(graph.clone(), shape, ladder.clone(), streams)))
-        });
-        let variants = variants.collect::<Result<Vec<_>>>()?;
-        let largest = variants.iter().map(|variant| variant.shape.batch).max().unwrap_or(1);
-        let limits = Limits { streams, batch: options.batch.unwrap_or(largest).max(1) };
-        let tiles = tiles(&variants, &interface, options.tile, options.batch)?;
+        let network = Network::new(host, engine, options.placement.clone())?;
+        let variant = |graph: &Graph| Ok(Variant { graph: graph.clone(), shape: TileShape::of(graph, &interface)? });
+        let variants = manifest.graphs.iter().map(variant).collect::<Result<Vec<_>>>()?;
+        let tiles = tiles(&network, &variants, &interface, options.tile, options.batch)?;
         let floor = Floor::new(&interface, manifest.tiling.as_ref(), variants.iter().map(|variant| variant.shape.tile));
         if let (Tiles::Fixed(tiles), None, None) = (&tiles, options.tile, options.batch)
             && !floor.is_reached_by(tiles)
@@ -80,21 +68,21 @@ impl Models {
             scale: u32::try_from(interface.scale).unwrap_or(u32::MAX),
             variants,
             interface,
+            most: options.batch.unwrap_or(usize::MAX).max(1),
             options,
-            allowed: Allowed::new(limits),
-            limits,
-            ladder,
+            network,
             tiles: Mutex::new(tiles),
             floor,
-            throughput: Throughput::load(environment, engine, device),
-            spare: Arc::new(Spare::new(streams + PAIRS_BESIDE)),
+            throughput: Throughput::load(host.environment(), engine, device),
             open: Mutex::default(),
+            shrinking: Mutex::default(),
         })
     }
 
-    /// Those that have sessions.
-    pub(super) fn opened(&self) -> MutexGuard<'_, Vec<Arc<Model>>> {
-        self.open.lock()
+    /// Most tiles in one run.
+    pub(super) fn batch(&self) -> usize {
+        let batches = self.variants.iter().map(|variant| variant.shape.batch);
+        batches.filter(|batch| *batch <= self.most).max().unwrap_or(1)
     }
 
     pub(super) fn output_of(&self, input: &Header) -> Result<Header> {
@@ -108,7 +96,7 @@ impl Models {
             Tiles::AnySize(sides) => return Ok(self.plan_fitted(size, *sides)?),
             Tiles::Fixed(tiles) => tiles.clone(),
         };
-        let seconds = self.throughput.of(&tiles, self.ladder.provider());
+        let seconds = self.throughput.of(&tiles, self.network.placed().provider);
         let plans = tiles.iter().enumerate().flat_map(|(at, tile)| {
             let seconds = seconds.as_ref().map(|seconds| seconds[at]);
             self.overlaps(*tile).into_iter().map(move |overlap| (self.plan_with(size, *tile, overlap), seconds))
@@ -186,57 +174,92 @@ impl Models {
         self.options.tile.is_none() && self.tiles.lock().leave(tile)
     }
 
-    /// From now on, the tiles of a model that memory does not hold run in parts: the engine's next smaller tiles. Gives
-    /// their size; `None` if there are none.
-    pub(super) fn run_in_parts(&self, model: &Model, stream: usize) -> Result<Option<Size>> {
-        while self.leave_tile(model.run_size()) {
-            let Some(plan) = self.plan_of_parts(model) else { return Ok(None) };
-            model.close(stream);
-            let part = self.of_tile(plan.tile());
-            let changed = part.and_then(|part| model.run_in_parts(part, Tiling::new(plan, self.options.blend)));
-            match changed {
-                Err(error) if error.is_out_of_memory() && self.leave_tile(plan.tile()) => {}
-                changed => return changed.map(|()| Some(plan.tile())),
+    /// How a picture is cut, and what runs its tiles: the best that memory holds.
+    pub(super) fn planned(&self, ticket: &Ticket, size: Size) -> Result<(TilePlan, Arc<Tiled>)> {
+        loop {
+            let plan = self.plan(size)?;
+            let error = match self.of_tile(ticket, plan.tile()) {
+                Err(error) if error.is_out_of_memory() => error,
+                opened => return Ok((plan, opened?)),
+            };
+            let _alone = self.shrinking.lock();
+            // Another request may have made them smaller meanwhile.
+            if self.plan(size)?.tile() != plan.tile() {
+                continue;
             }
+            if !self.leave_tile(plan.tile()) {
+                return Err(error);
+            }
+            tracing::warn!("out of memory: goes on with smaller tiles than {}", plan.tile());
         }
-        Ok(None)
     }
 
-    /// How a model's tile is cut into smaller ones than it runs now.
-    fn plan_of_parts(&self, model: &Model) -> Option<TilePlan> {
-        let running = model.run_size();
+    /// From now on, tiles that memory does not hold run in parts: the engine's next smaller tiles. `failed` is the size
+    /// of what did not run; where tiles run in smaller parts already, nothing changes.
+    ///
+    /// # Errors
+    /// The error that is given, if there are no smaller tiles.
+    pub(super) fn run_in_parts(&self, ticket: &Ticket, tiled: &Tiled, failed: Size, error: Error) -> Result<()> {
+        let _alone = self.shrinking.lock();
+        if tiled.run_size().pixels() < failed.pixels() {
+            return Ok(());
+        }
+        while self.leave_tile(tiled.run_size()) {
+            let Some(plan) = self.plan_of_parts(tiled) else { return Err(error) };
+            match self.of_tile(ticket, plan.tile()) {
+                Err(error) if error.is_out_of_memory() && self.leave_tile(plan.tile()) => {}
+                part => {
+                    tiled.run_in_parts(part?, Tiling::new(plan, self.options.blend));
+                    tracing::warn!("out of memory: goes on with tiles of {}", plan.tile());
+                    return Ok(());
+                }
+            }
+        }
+        Err(error)
+    }
+
+    /// How a tile is cut into smaller ones than it runs now.
+    fn plan_of_parts(&self, tiled: &Tiled) -> Option<TilePlan> {
+        let running = tiled.run_size();
         // An overlap that was asked for may not go with a small tile.
         let mut smaller = match &*self.tiles.lock() {
-            Tiles::AnySize(sides) => return self.plan_fitted(model.tile, *sides).ok(),
+            Tiles::AnySize(sides) => return self.plan_fitted(tiled.tile, *sides).ok(),
             Tiles::Fixed(tiles) => tiles.clone(),
         };
         smaller.retain(|tile| tile.width <= running.width && tile.height <= running.height && *tile != running);
         smaller.sort_by_key(|tile| tile.pixels());
-        smaller.into_iter().rev().find_map(|tile| self.plan_in(model.tile, tile).ok())
+        smaller.into_iter().rev().find_map(|tile| self.plan_in(tiled.tile, tile).ok())
     }
 
-    /// What runs tiles of a size, opened if it has not been.
-    pub(super) fn of_tile(&self, tile: Size) -> Result<Arc<Model>> {
-        let mut open = self.opened();
-        if let Some(model) = open.iter().find(|model| model.tile == tile) {
-            return Ok(model.clone());
+    /// What runs tiles of a size. The first time, its session is opened, so that it is known before the first tile
+    /// whether memory holds it.
+    fn of_tile(&self, ticket: &Ticket, tile: Size) -> Result<Arc<Tiled>> {
+        if let Some(tiled) = self.open.lock().iter().find(|tiled| tiled.tile == tile) {
+            return Ok(tiled.clone());
         }
-        let takes = |variant: &&Arc<Variant>| variant.shape.any_size || variant.shape.tile == tile;
-        let variants = self.variants.iter().filter(takes).cloned().collect();
-        let model = Arc::new(Model::open(&self.interface, tile, variants, self.spare.clone(), self.limits)?);
-        // Pictures of any size have models of any size, whose sessions stay.
+        let variant =
+            self.variants.iter().find(|variant| variant.takes(tile)).ok_or_else(|| Error::internal("tiles"))?;
+        let record = variant.graph_for(&self.interface, tile)?;
+        let group = self.network.group_of(&record, self.most, |output| output.name == self.interface.output)?;
+        self.network.ready(ticket, &group)?;
+        let mut open = self.open.lock();
+        if let Some(tiled) = open.iter().find(|tiled| tiled.tile == tile) {
+            return Ok(tiled.clone());
+        }
+        // Pictures of any size have tiles of any size, whose sessions stay.
         if matches!(*self.tiles.lock(), Tiles::AnySize(_)) {
-            open.retain(|model| Arc::strong_count(model) > 1);
+            open.retain(|tiled| Arc::strong_count(tiled) > 1);
         }
-        open.push(model.clone());
-        Ok(model)
+        let tiled = Arc::new(Tiled::new(tile, group));
+        open.push(tiled.clone());
+        Ok(tiled)
     }
 
     /// What memory allows now.
     pub(super) fn used(&self) -> Used {
-        let most = self.allowed.batch();
-        let largest = self.opened().iter().map(|model| model.largest_run(most)).max();
-        Used { streams: self.allowed.streams(), batch: largest.unwrap_or(most) }
+        let used = self.network.used();
+        let largest = self.open.lock().iter().map(|tiled| tiled.group.allowed()).max();
+        Used { batch: largest.unwrap_or(used.batch.min(self.batch())), ..used }
     }
 }
 

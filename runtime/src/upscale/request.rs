@@ -9,7 +9,7 @@ use super::clock::Seconds;
 use crate::error::Result;
 
 /// A picture that has been opened.
-pub struct Open {
+pub struct Opened {
     /// Where it comes from.
     pub source: Box<dyn RowSource>,
     /// Where its enlargement goes; for what `output_of` said, or for another depth.
@@ -20,7 +20,7 @@ pub struct Open {
 pub type OutputOf<'o> = &'o dyn Fn(&Header) -> Result<Header>;
 
 /// A picture to enlarge.
-pub struct Request(Box<dyn FnOnce(OutputOf<'_>) -> Result<Open> + Send>);
+pub struct Request(Box<dyn FnOnce(OutputOf<'_>) -> Result<Opened> + Send>);
 
 impl std::fmt::Debug for Request {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -30,17 +30,17 @@ impl std::fmt::Debug for Request {
 
 impl Request {
     /// A picture that `open` opens when its turn comes, on another thread.
-    pub fn new(open: impl FnOnce(OutputOf<'_>) -> Result<Open> + Send + 'static) -> Self {
+    pub fn new(open: impl FnOnce(OutputOf<'_>) -> Result<Opened> + Send + 'static) -> Self {
         Self(Box::new(open))
     }
 
     /// A picture that is open. `sink` is for what [`Upscaler::output_of`](super::Upscaler::output_of) says, and may
     /// have another depth.
     pub fn opened(source: impl RowSource + 'static, sink: impl RowSink + 'static) -> Self {
-        Self::new(move |_| Ok(Open { source: Box::new(source), sink: Box::new(sink) }))
+        Self::new(move |_| Ok(Opened { source: Box::new(source), sink: Box::new(sink) }))
     }
 
-    pub(super) fn open(self, output_of: OutputOf<'_>) -> Result<Open> {
+    pub(super) fn open(self, output_of: OutputOf<'_>) -> Result<Opened> {
         (self.0)(output_of)
     }
 }

@@ -1,7 +1,6 @@
 //! The tiles that pictures may be cut into.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use tileforge_contract::Upscale;
 use tileforge_image::Size;
@@ -10,6 +9,7 @@ use tileforge_image::tile::AnySize;
 use super::shape::TileShape;
 use super::variant::Variant;
 use crate::error::{Error, Result};
+use crate::host::Network;
 
 /// Tiles that memory does not hold are not divided into tiles of fewer pixels.
 const PIXELS_MINIMUM: u64 = 64 * 64;
@@ -51,7 +51,8 @@ impl Tiles {
 /// that have a graph for as many images as are wanted in one run. A smaller number would be measured under a wrong
 /// name. Where any size is possible, the one that is wanted is the largest.
 pub(super) fn tiles(
-    variants: &[Arc<Variant>],
+    network: &Network,
+    variants: &[Variant],
     interface: &Upscale,
     wanted: Option<Size>,
     batch: Option<usize>,
@@ -66,7 +67,7 @@ pub(super) fn tiles(
         let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let (minimum, multiple) = (side(interface.size_minimum), side(interface.size_multiple));
         let sides = AnySize { pixels: wanted.unwrap_or(largest).pixels(), height: u32::MAX, minimum, multiple };
-        let held = |tile: Size| any.iter().any(|variant| variant.may_hold(interface, tile));
+        let held = |tile: Size| any.iter().any(|variant| variant.may_hold(network, interface, tile));
         let mut tiles = Tiles::AnySize(sides);
         let mut square = sides.square();
         // One that was asked for is tried, and so are the smallest.
@@ -78,8 +79,9 @@ pub(super) fn tiles(
     }
     let each: Vec<TileShape> = fixed.iter().map(|variant| variant.shape).collect();
     let fitting = fitting(&each, wanted, batch)?;
-    let held =
-        |tile: &Size| fixed.iter().any(|variant| variant.shape.tile == *tile && variant.may_hold(interface, *tile));
+    let held = |tile: &Size| {
+        fixed.iter().any(|variant| variant.shape.tile == *tile && variant.may_hold(network, interface, *tile))
+    };
     let held: Vec<Size> = fitting.iter().copied().filter(held).collect();
     // One that was asked for is tried, and so are all where none seems to be held: the attempt will tell.
     Ok(Tiles::Fixed(if wanted.is_some() || held.is_empty() { fitting } else { held }))

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use tileforge_image::{Limits, Picture};
 use tileforge_runtime::Error;
-use tileforge_runtime::executor::Cancel;
+use tileforge_runtime::host::Cancel;
 
 #[test]
 fn upscale_makes_what_the_command_makes() {

@@ -345,7 +345,8 @@ fn tiles_that_memory_does_not_hold_run_in_smaller_ones() {
             run(&engine, &format!("parts-{streams}"), &["--overlap", "36", "--streams", streams]);
         assert_eq!(talk.matches("out of memory: goes on with tiles of 64×64").count(), 1, "{talk}");
         assert!(told(&report).iter().all(|(_, exact)| *exact), "{report}");
-        assert_eq!(report["used"]["streams"], 1);
+        // They grow again after a while, since memory holds the parts.
+        assert_eq!(talk.contains("out of memory: goes on with 1 of 3 streams"), streams == "3", "{talk}");
         for (name, whole) in &whole {
             let (whole, parts) = (pixels(whole), pixels(&parts[name]));
             assert!(whole.iter().zip(&parts).all(|(a, b)| a.abs_diff(*b) <= 1), "{name} with {streams} streams");
@@ -428,7 +429,7 @@ fn memory_that_does_not_suffice_makes_batches_and_streams_smaller() {
     let _ = infer(batched(), &input, &expected, &[]).success();
     let engine = sabotaged(work.path(), 4, greedy);
     let ran = infer(&engine, &input, &output, &["--streams", "2", "--json"]).success();
-    assert!(ran.stderr.contains("out of memory: goes on with 1 images in a run"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("out of memory: goes on with batches of 1"), "{}", ran.stderr);
     assert_eq!(ran.json()["used"], json!({ "streams": 2, "batch": 1 }));
     assert!(contents(&output) == contents(&expected));
 
@@ -437,7 +438,7 @@ fn memory_that_does_not_suffice_makes_batches_and_streams_smaller() {
     let engine = sabotaged(work.path(), 1, greedy);
     let none = work.path().join("none");
     let _ = infer(&engine, &input, &none, &["--streams", "4", "--batch", "1"])
-        .failure(1, &["goes on with 2 streams", "goes on with 1 streams", "allocate memory"]);
+        .failure(1, &["goes on with 2 of 4 streams", "goes on with 1 of 2 streams", "allocate memory"]);
     assert!(contents(&none).is_empty());
 }
 

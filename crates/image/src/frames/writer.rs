@@ -1,10 +1,11 @@
 //! Writing streams of frames.
 
+use std::collections::BTreeSet;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tileforge_files::unfinished;
 
 use super::super::writer::temporary_file_for;
@@ -22,7 +23,14 @@ const FRAME_BYTES_MAXIMUM: u64 = 4 << 30;
 /// A stream of pictures of one size, in the format of the stream that they come from.
 pub struct FrameWriter {
     header: Header,
-    stream: Arc<Mutex<Stream>>,
+    shared: Arc<Shared>,
+}
+
+/// What the writer and the sinks of its frames share.
+struct Shared {
+    stream: Mutex<Stream>,
+    /// A sink has ended.
+    ended: Condvar,
 }
 
 /// State shared by the frames of a stream, which are written one after another.
@@ -34,6 +42,8 @@ struct Stream {
     row: Vec<u8>,
     /// Number of finished frames.
     finished: u64,
+    /// Numbers of the frames whose sinks exist.
+    open: BTreeSet<u64>,
 }
 
 enum Target {
@@ -121,12 +131,19 @@ impl FrameWriter {
                 Form::Y4m(Box::new(PlaneWriter::new(stream.form, header.size, *matrix, bytes)))
             }
         };
-        let mut stream =
-            Stream { name: name.to_owned(), target, header: header.clone(), form, row: Vec::new(), finished: 0 };
+        let mut stream = Stream {
+            name: name.to_owned(),
+            target,
+            header: header.clone(),
+            form,
+            row: Vec::new(),
+            finished: 0,
+            open: BTreeSet::new(),
+        };
         if let Layout::Y4m(like, _) = layout {
             stream.target.write(name, like.line(header.size).as_bytes())?;
         }
-        Ok(Self { header, stream: Arc::new(Mutex::new(stream)) })
+        Ok(Self { header, shared: Arc::new(Shared { stream: Mutex::new(stream), ended: Condvar::new() }) })
     }
 
     /// The header of every frame.
@@ -134,16 +151,20 @@ impl FrameWriter {
         &self.header
     }
 
-    /// The sink for the frame that is made from `like`. Frames are written in the order of their numbers.
+    /// The sink for the frame that is made from `like`. Frames are written in the order of their numbers: a sink waits
+    /// for those of earlier frames that exist.
     pub fn frame(&self, like: &Frame) -> FrameSink {
-        let (number, parameters) = (like.number(), like.parameters().to_owned());
-        FrameSink { header: self.header.clone(), stream: self.stream.clone(), number, parameters, rows: 0 }
+        self.sink(like.number(), like.parameters().to_owned())
     }
 
-    /// The sink for the frame of this number, from 1. Frames are written in the order of their numbers.
+    /// The sink for the frame of this number, from 1, as [`FrameWriter::frame`] makes it.
     pub fn frame_numbered(&self, number: u64) -> FrameSink {
-        let (header, stream) = (self.header.clone(), self.stream.clone());
-        FrameSink { header, stream, number, parameters: String::new(), rows: 0 }
+        self.sink(number, String::new())
+    }
+
+    fn sink(&self, number: u64, parameters: String) -> FrameSink {
+        self.shared.stream.lock().open.insert(number);
+        FrameSink { header: self.header.clone(), shared: self.shared.clone(), number, parameters, rows: 0 }
     }
 
     /// Ends the stream. A file gets its name.
@@ -151,8 +172,8 @@ impl FrameWriter {
     /// # Errors
     /// [`Error::File`] if the rest cannot be written; [`Error::FrameUnfinished`] if a frame is still being written.
     pub fn finish(self) -> Result<()> {
-        let stream = Arc::into_inner(self.stream).ok_or(Error::FrameUnfinished)?;
-        let Stream { name, target, .. } = stream.into_inner();
+        let shared = Arc::into_inner(self.shared).ok_or(Error::FrameUnfinished)?;
+        let Stream { name, target, .. } = shared.stream.into_inner();
         let unwritten = |source| Error::file(&name, "write", source);
         match target {
             Target::Stream(mut stream) => stream.flush().map_err(unwritten),
@@ -177,7 +198,7 @@ impl Target {
 /// A frame that is being written.
 pub struct FrameSink {
     header: Header,
-    stream: Arc<Mutex<Stream>>,
+    shared: Arc<Shared>,
     number: u64,
     parameters: String,
     rows: u32,
@@ -189,8 +210,11 @@ impl RowSink for FrameSink {
     }
 
     fn write_rows(&mut self, rows: &[u8]) -> Result<()> {
-        let mut stream = self.stream.lock();
-        let Stream { name, target, header, form, row: swapped, finished } = &mut *stream;
+        let mut stream = self.shared.stream.lock();
+        while stream.open.first().is_some_and(|first| *first < self.number) {
+            self.shared.ended.wait(&mut stream);
+        }
+        let Stream { name, target, header, form, row: swapped, finished, .. } = &mut *stream;
         let row_bytes = header.row_bytes().unwrap_or(usize::MAX);
         let count = rows.len() / row_bytes;
         if !rows.len().is_multiple_of(row_bytes) || self.rows as usize + count > header.size.height as usize {
@@ -221,7 +245,7 @@ impl RowSink for FrameSink {
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        let mut stream = self.stream.lock();
+        let mut stream = self.shared.stream.lock();
         let Stream { name, target, header, form, finished, .. } = &mut *stream;
         if self.rows < header.size.height {
             return Err(Error::image(
@@ -239,5 +263,12 @@ impl RowSink for FrameSink {
             Target::Stream(stream) => stream.flush().map_err(|source| Error::file(name, "write", source)),
             Target::File(_) => Ok(()),
         }
+    }
+}
+
+impl Drop for FrameSink {
+    fn drop(&mut self) {
+        self.shared.stream.lock().open.remove(&self.number);
+        self.shared.ended.notify_all();
     }
 }

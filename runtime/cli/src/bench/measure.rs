@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use tileforge_contract::Provider;
 use tileforge_engine::Engine;
 use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
-use tileforge_runtime::executor::{Cancel, Executor, Handle};
+use tileforge_runtime::host::{Cancel, Handle, Host, HostOptions, Service, Terms};
 use tileforge_runtime::percentiles::percentile;
-use tileforge_runtime::upscale::{Open, Options, Request, Seconds, Statistics, Upscaler, Used};
+use tileforge_runtime::upscale::{Opened, Options, Request, Seconds, Statistics, Upscaler, Used};
 use tileforge_runtime::{Error, Result};
 use tileforge_session::peak_memory_bytes;
 use tileforge_session::provider::GpuMemory;
@@ -150,17 +150,18 @@ pub(super) fn measure(
     repeats: Repeats,
 ) -> Result<Measured> {
     let devices = options.placement.gpus().to_vec();
-    let executor = Executor::new(Upscaler::new(environment, engine, options)?, WAITING)?;
-    let upscaler = executor.task();
+    let host = Host::new(environment, HostOptions::default());
+    let service = Service::new(&host, Upscaler::new(&host, engine, options)?, WAITING);
+    let upscaler = service.task();
     let header = header_of(size);
     for _ in 0..repeats.warm_up {
-        upscale(&executor, &header)?;
+        upscale(&service, &header)?;
     }
     let gpus = if upscaler.placed().provider == Provider::Cpu { &[][..] } else { &devices };
     let (measured, device_memory_bytes) = with_most_used(gpus, || {
-        let alone = (0..repeats.runs).map(|_| upscale(&executor, &header)).collect::<Result<Vec<_>>>()?;
+        let alone = (0..repeats.runs).map(|_| upscale(&service, &header)).collect::<Result<Vec<_>>>()?;
         let passes =
-            (0..repeats.passes).map(|_| in_a_row(&executor, &header, repeats.runs)).collect::<Result<Vec<_>>>()?;
+            (0..repeats.passes).map(|_| in_a_row(&service, &header, repeats.runs)).collect::<Result<Vec<_>>>()?;
         Ok::<_, Error>((alone, passes))
     });
     let (alone, passes) = measured?;
@@ -213,15 +214,15 @@ pub(super) fn header_of(size: Size) -> Header {
 }
 
 /// One picture alone.
-pub(super) fn upscale(executor: &Executor<Upscaler>, header: &Header) -> Result<Statistics> {
-    executor.submit(request(header), &Cancel::new())?.wait()
+pub(super) fn upscale(service: &Service<Upscaler>, header: &Header) -> Result<Statistics> {
+    service.submit(request(header), &Cancel::new())?.wait()
 }
 
 /// Pictures in a row: how many a second.
-fn in_a_row(executor: &Executor<Upscaler>, header: &Header, pictures: u32) -> Result<f64> {
+fn in_a_row(service: &Service<Upscaler>, header: &Header, pictures: u32) -> Result<f64> {
     let started = Instant::now();
-    let cancel = Cancel::new();
-    let submitted = (0..pictures).map(|_| executor.submit(request(header), &cancel)).collect::<Result<Vec<_>>>()?;
+    let terms = || Terms { allows_rounding: true, ..Terms::default() };
+    let submitted = (0..pictures).map(|_| service.submit(request(header), terms())).collect::<Result<Vec<_>>>()?;
     submitted.into_iter().try_for_each(|handle: Handle<Statistics>| handle.wait().map(drop))?;
     Ok(f64::from(pictures) / started.elapsed().as_secs_f64())
 }
@@ -231,7 +232,7 @@ fn request(header: &Header) -> Request {
     let header = header.clone();
     Request::new(move |output_of| {
         let sink = Nowhere { header: output_of(&header)? };
-        Ok(Open { source: Box::new(Made { header, row: 0 }), sink: Box::new(sink) })
+        Ok(Opened { source: Box::new(Made { header, row: 0 }), sink: Box::new(sink) })
     })
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tileforge_engine::Engine;
 use tileforge_files::unfinished;
-use tileforge_runtime::executor::Executor;
+use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::upscale::Upscaler;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::{Assigned, Environment};
@@ -83,15 +83,16 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment, engine: &Eng
         let assigned = whole::run_profiled(environment, engine, graph, options.placement, all)?;
         return show(arguments, engine, &graph.file, &assigned, folder.path());
     }
-    let executor = Executor::new(Upscaler::new(environment, engine, options)?, 1)?;
+    let host = Host::new(environment, HostOptions::default());
+    let upscaler = Service::new(&host, Upscaler::new(&host, engine, options)?, 1);
     let header = header_of(arguments.picture());
     for _ in 0..arguments.warm_up {
-        upscale(&executor, &header)?;
+        upscale(&upscaler, &header)?;
     }
-    let made = (0..arguments.runs).map(|_| upscale(&executor, &header)).collect::<Result<Vec<_>>>()?;
+    let made = (0..arguments.runs).map(|_| upscale(&upscaler, &header)).collect::<Result<Vec<_>>>()?;
     let statistics = made.last().ok_or_else(|| Error::Internal("bench".into()))?;
     // A session writes its profile when it is closed.
-    executor.shutdown()?;
+    upscaler.shutdown();
     let what = format!("pictures of {} in tiles of {}", arguments.picture(), statistics.tile);
     show(arguments, engine, &what, &statistics.assigned, folder.path())
 }

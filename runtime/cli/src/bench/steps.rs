@@ -7,7 +7,7 @@ use tileforge_contract::Provider;
 use tileforge_engine::Pipeline;
 use tileforge_image::Size;
 use tileforge_runtime::diffusion::{Generator, Kind, Options, Request, Seconds, Settings, Start, Statistics};
-use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
 use tileforge_runtime::percentiles::percentile;
 use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
@@ -138,8 +138,9 @@ pub(super) fn measure(
     wanted: &Wanted,
 ) -> Result<Measured> {
     let options = Options { placement: placement.clone(), ..Options::default() };
-    let executor = Executor::new(Generator::new(environment, pipeline, options)?, 1)?;
-    let generator = executor.task();
+    let host = Host::new(environment, HostOptions::default());
+    let service = Service::new(&host, Generator::new(&host, pipeline, options)?, 1);
+    let generator = service.task();
     let kind = if generator.needs_mask() { Kind::Inpainting } else { Kind::TextToImage };
     let defaults = Settings { size: wanted.size, ..Settings::new(PROMPT, kind, generator.is_xl()) };
     let size = wanted.size.or(generator.sizes().last().copied()).ok_or_else(|| Error::Internal("bench".into()))?;
@@ -153,7 +154,7 @@ pub(super) fn measure(
             }
             _ => request,
         };
-        Ok(executor.submit(request, &Cancel::new())?.wait()?.statistics)
+        Ok(service.submit(request, &Cancel::new())?.wait()?.statistics)
     };
     for count in &wanted.counts {
         (0..wanted.warm_up).try_for_each(|_| generate(1, *count).map(|_| ()))?;

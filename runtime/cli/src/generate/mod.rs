@@ -13,7 +13,7 @@ use tileforge_files::{TEXT_MAXIMUM_BYTES, outputs};
 use tileforge_image::{Depth, Format, ImageReader, ImageWriter, Limits};
 use tileforge_runtime::autoencoder::Latent;
 use tileforge_runtime::diffusion::{CutOff, Generated, Generator, Kind, Request, Settings, Start, Statistics};
-use tileforge_runtime::executor::{Executor, Handle};
+use tileforge_runtime::host::{Handle, Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
@@ -38,7 +38,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     let old = arguments.from_image.as_deref().map(Record::read).transpose()?;
     let pipeline = arguments.signed.open_diffusion(&arguments.directory)?;
     let environment = environment()?;
-    let generator = Generator::new(&environment, &pipeline, arguments.options())?;
+    let host = Host::new(&environment, HostOptions::default());
+    let generator = Generator::new(&host, &pipeline, arguments.options())?;
     let record = record_for(arguments, &pipeline, &generator, old.as_ref())?;
     let settings = &record.settings;
     let outputs = names(&arguments.output, settings.count);
@@ -50,8 +51,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         );
     }
 
-    let executor = Executor::new(generator, 1)?;
-    let handle = executor.submit(request(arguments, settings.clone()), &stopped_by_signals())?;
+    let service = Service::new(&host, generator, 1);
+    let handle = service.submit(request(arguments, settings.clone()), &stopped_by_signals())?;
     let Generated { pictures, latents, statistics } = wait(&handle)?;
     if is_latent(&arguments.output) {
         outputs.iter().zip(&latents).try_for_each(|(output, latent)| latent.write(output))?;
@@ -60,8 +61,8 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
             write(picture, output, &Record { picture: number + 1, ..record.clone() })?;
         }
     }
-    let session = executor.task().placed().opening;
-    tell(arguments, executor.task(), &outputs, &record, &statistics, [session, started.elapsed()])
+    let session = service.task().placed().opening;
+    tell(arguments, service.task(), &outputs, &record, &statistics, [session, started.elapsed()])
 }
 
 /// Checks the endings of names.

@@ -10,7 +10,7 @@ use tileforge_runtime::depth::{
     Colouring, DepthFormat, DepthMap, Estimate, Estimator, Kind, MapOptions, Open, Options, Request, Statistics,
     takes_map,
 };
-use tileforge_runtime::executor::Executor;
+use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
@@ -138,8 +138,9 @@ pub(super) fn run(
         channel_order: arguments.depth.channel_order,
         input_size: arguments.depth.input_size,
     };
-    let executor = Executor::new(Estimator::new(environment, engine, options)?, 1)?;
-    let estimator = executor.task();
+    let host = Host::new(environment, HostOptions::default());
+    let service = Service::new(&host, Estimator::new(&host, engine, options)?, 1);
+    let estimator = service.task();
     let kind = estimator.kind();
     let one = |owner: usize| request(&work.assignments[owner], arguments, piped);
     let tell = |made: &Statistics| {
@@ -148,7 +149,7 @@ pub(super) fn run(
         }
         json!(made)
     };
-    let heard = work.run(&executor, estimator.streams(), one, |made| line(made, kind), tell)?;
+    let heard = work.run(&service, estimator.streams(), one, |made| line(made, kind), tell)?;
     if arguments.json {
         print_json(&json!({
             "provider": estimator.placed().provider,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tileforge_runtime::executor::{Cancel, Executor, Task};
+use tileforge_runtime::host::{Cancel, Service, Task, Terms};
 use tileforge_runtime::{Error, Result};
 use tileforge_terminal::{Progress, Unit, print, report_error};
 
@@ -42,10 +42,10 @@ impl Each<'_> {
     /// Submits a request for each picture, a few ahead of those that are served, and prints a line for each result.
     ///
     /// # Errors
-    /// The executor ended, the user stopped it, or nothing can be printed.
+    /// The user stopped it, or nothing can be printed.
     pub(super) fn run<T: Task>(
         &self,
-        executor: &Executor<T>,
+        service: &Service<T>,
         ahead: usize,
         request: impl Fn(usize) -> T::Request,
         line: impl Fn(&T::Output) -> String,
@@ -53,12 +53,14 @@ impl Each<'_> {
     ) -> Result<Heard, Failure> {
         let progress = if self.assignments.len() > 1 { Progress::new() } else { Progress::on_terminal() };
         progress.begin("infer", Some(self.assignments.len() as u64), Unit::Count("pictures"));
+        // Pictures of one command may share a run, whatever the device.
+        let terms = || Terms { allows_rounding: true, ..self.cancel.into() };
         let (mut submitted, mut next) = (VecDeque::new(), 0);
         let mut heard = Heard { files: Vec::new(), failures: Vec::new(), all: self.all, left: 0 };
         loop {
             let stopped = self.fail_fast && !heard.failures.is_empty();
             while !stopped && next < self.assignments.len() && submitted.len() <= ahead {
-                submitted.push_back((next, executor.submit(request(next), self.cancel)?));
+                submitted.push_back((next, service.submit(request(next), terms())?));
                 next += 1;
             }
             let Some((owner, handle)) = submitted.pop_front() else { break };

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_channel::Sender;
 use tileforge_image::frames::FrameWriter;
 use tileforge_image::{RowSink, RowSource};
-use tileforge_runtime::executor::{Cancel, Executor, Handle};
-use tileforge_runtime::upscale::{Open, Outscale, Request, Statistics, Upscaler, outscaled};
+use tileforge_runtime::host::{Cancel, Handle, Service, Terms};
+use tileforge_runtime::upscale::{Opened, Outscale, Request, Statistics, Upscaler, outscaled};
 use tileforge_runtime::{Error, Result};
 
 use super::arguments::Arguments;
@@ -32,7 +32,7 @@ pub(super) enum Item {
 
 /// Submits pictures and frames, in their order.
 pub(super) struct Feeder<'f> {
-    pub(super) executor: &'f Executor<Upscaler>,
+    pub(super) upscaler: &'f Service<Upscaler>,
     pub(super) assignments: &'f [Assignment],
     pub(super) arguments: &'f Arguments,
     pub(super) piped: &'f Piped,
@@ -41,10 +41,10 @@ pub(super) struct Feeder<'f> {
 }
 
 impl Feeder<'_> {
-    /// Submits everything, and then closes the executor.
+    /// Submits everything, and then closes the service.
     ///
     /// # Errors
-    /// [`Error::Cancelled`], or what ended the executor: not everything has been submitted.
+    /// [`Error::Cancelled`], or [`Error::Closed`]: not everything has been submitted.
     pub(super) fn run(self) -> Result<()> {
         let fed = self.assignments.iter().enumerate().try_for_each(|(owner, assignment)| {
             if has_frames(&assignment.input, self.arguments.raw) {
@@ -55,7 +55,7 @@ impl Feeder<'_> {
             }
         });
         // What waits for more tiles need not wait any longer.
-        self.executor.close();
+        self.upscaler.close();
         fed
     }
 
@@ -69,7 +69,7 @@ impl Feeder<'_> {
             if unwanted.load(Ordering::SeqCst) {
                 break;
             }
-            let (rest, next) = current.next(assignment, self.arguments, self.executor.task());
+            let (rest, next) = current.next(assignment, self.arguments, self.upscaler.task());
             stream = rest;
             match next {
                 Ok(NextFrame::Frame(request)) => {
@@ -86,7 +86,9 @@ impl Feeder<'_> {
     }
 
     fn submit(&self, request: Request) -> Result<Handle<Statistics>> {
-        self.executor.submit(request, self.cancel)
+        // Pictures of one command may share a run, whatever the device.
+        let terms = Terms { allows_rounding: true, ..self.cancel.into() };
+        self.upscaler.submit(request, terms)
     }
 
     fn tell(&self, item: Item) -> Result<()> {
@@ -110,6 +112,6 @@ fn picture(assignment: &Assignment, arguments: &Arguments, piped: &Piped) -> Req
         let to = header.size;
         let sink = writing.create(&output, header, source.format())?;
         let sink: Box<dyn RowSink> = if to == size { sink } else { Box::new(Outscale::new(size, sink)) };
-        Ok(Open { source: Box::new(source), sink })
+        Ok(Opened { source: Box::new(source), sink })
     })
 }

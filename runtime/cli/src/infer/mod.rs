@@ -30,7 +30,7 @@ use tileforge_engine::digest::sha256_file;
 use tileforge_engine::{Engine, MANIFEST_FILE};
 use tileforge_image::Format;
 use tileforge_runtime::depth::{DepthFormat, is_depth};
-use tileforge_runtime::executor::Executor;
+use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::realtime::is_realtime;
 use tileforge_runtime::upscale::Upscaler;
 use tileforge_runtime::{Error, Result};
@@ -136,13 +136,14 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     if plays_frames {
         return realtime::run(arguments, &engine, &environment, &assignments, &cancel, &piped, started);
     }
-    let executor = Executor::new(Upscaler::new(&environment, &engine, arguments.running.options())?, WAITING)?;
+    let host = Host::new(&environment, HostOptions::default());
+    let upscaler = Service::new(&host, Upscaler::new(&host, &engine, arguments.running.options())?, WAITING);
 
     let mut told = Told::new(arguments, &assignments, all, &cancel, record);
     let fed = thread::scope(|scope| {
         let (items, submitted) = unbounded();
         let (assignments, piped) = (&assignments, &piped);
-        let feeder = Feeder { executor: &executor, assignments, arguments, piped, cancel: &cancel, items };
+        let feeder = Feeder { upscaler: &upscaler, assignments, arguments, piped, cancel: &cancel, items };
         let feeding = scope.spawn(move || feeder.run());
         submitted.iter().for_each(|item| told.hear(item));
         feeding.join().unwrap_or_else(|_| Err(Error::Internal("feed".into())))
@@ -160,7 +161,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
         Ok(()) => {}
     }
     if arguments.json {
-        let (upscaler, library) = (executor.task(), environment.library());
+        let (upscaler, library) = (upscaler.task(), environment.library());
         let everything = json!({
             "provider": upscaler.placed().provider,
             "verdict": upscaler.placed().verdict,

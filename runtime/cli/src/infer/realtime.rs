@@ -8,7 +8,7 @@ use tileforge_engine::Engine;
 use tileforge_image::RowSource;
 use tileforge_image::frames::{FrameReader, FrameWriter};
 use tileforge_runtime::Result;
-use tileforge_runtime::executor::{Cancel, Executor};
+use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
 use tileforge_runtime::realtime::{FrameAndPlace, FrameStream, Options, Player, Request, Statistics};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
@@ -55,13 +55,14 @@ pub(super) fn run(
         timesteps: arguments.realtime.timesteps(),
         pace: arguments.realtime.pace(),
     };
-    let executor = Executor::new(Player::new(environment, engine, options)?, 1)?;
-    let made = executor.submit(request(assignments, arguments, piped), cancel)?.wait()?;
+    let host = Host::new(environment, HostOptions::default());
+    let service = Service::new(&host, Player::new(&host, engine, options)?, 1);
+    let made = service.submit(request(assignments, arguments, piped), cancel)?.wait()?;
     // Of several pictures, the folder; where no name was given, that of the first one.
     let first = assignments.first().map_or(Path::new(""), |pair| pair.output.as_path());
     let output = arguments.output().unwrap_or(first);
     if arguments.json {
-        let player = executor.task();
+        let player = service.task();
         let mut everything = json!({
             "provider": player.placed().provider,
             "verdict": player.placed().verdict,

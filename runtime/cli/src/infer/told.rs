@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tileforge_image::frames::FrameWriter;
-use tileforge_runtime::executor::{Cancel, Handle};
+use tileforge_runtime::host::{Cancel, Handle};
 use tileforge_runtime::upscale::Statistics;
 use tileforge_runtime::{Error, Result};
 use tileforge_terminal::{PrintError, Progress, Unit, counted, print, report, report_error};

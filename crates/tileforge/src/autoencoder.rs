@@ -1,0 +1,94 @@
+//! Pictures to latents, and back.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tileforge_image::Limits;
+use tileforge_runtime::Error as RuntimeError;
+use tileforge_runtime::autoencoder::{self, CodingOptions, DecodeRequest, EncodeRequest, Latent, Posterior};
+use tileforge_runtime::host::{Host, Service, Terms};
+use tileforge_runtime::pixels::Pixels;
+use tileforge_session::Placement;
+
+use crate::error::{Error, Result};
+use crate::picture::Picture;
+use crate::request::{Request, WAITING};
+
+/// How pictures are coded.
+#[derive(Clone, Debug, Default)]
+pub struct Coding {
+    /// Where the engine runs.
+    pub placement: Placement,
+}
+
+impl From<Coding> for CodingOptions {
+    fn from(Coding { placement }: Coding) -> Self {
+        Self { placement, overlap: None }
+    }
+}
+
+/// An engine that makes latents of pictures, for any number of callers.
+#[derive(Debug)]
+pub struct Encoder(Service<autoencoder::Encoder>);
+
+impl Encoder {
+    pub(crate) fn new(host: &Host, task: autoencoder::Encoder) -> Self {
+        Self(Service::new(host, task, WAITING))
+    }
+
+    /// The likeliest latent of a picture, and waits for it.
+    ///
+    /// # Errors
+    /// The engine takes clips, or the network fails.
+    pub fn encode(&self, picture: Picture) -> Result<Latent> {
+        self.submit(picture, Terms::default())?.wait()
+    }
+
+    /// The same, when the request's turn comes.
+    ///
+    /// # Errors
+    /// As [`Upscaler::submit`](crate::Upscaler::submit).
+    pub fn submit(&self, picture: Picture, terms: impl Into<Terms>) -> Result<Request<Latent>> {
+        let open = move || -> tileforge_runtime::Result<autoencoder::Frames> {
+            let pixels = Pixels::read(&mut picture.source(), &Limits::default())?;
+            Ok(Box::new(std::iter::once(Ok(pixels))))
+        };
+        let handle = self.0.submit(EncodeRequest::new(open, Posterior::Mean), terms)?;
+        Ok(Request::new(handle, |(latent, _)| Ok(latent)))
+    }
+}
+
+/// An engine that makes pictures of latents, for any number of callers.
+#[derive(Debug)]
+pub struct Decoder(Service<autoencoder::Decoder>);
+
+impl Decoder {
+    pub(crate) fn new(host: &Host, task: autoencoder::Decoder) -> Self {
+        Self(Service::new(host, task, WAITING))
+    }
+
+    /// The picture of a latent, of 8 bits, and waits for it.
+    ///
+    /// # Errors
+    /// The latent has other channels, or is one of a clip.
+    pub fn decode(&self, latent: Latent) -> Result<Picture> {
+        self.submit(latent, Terms::default())?.wait()
+    }
+
+    /// The same, when the request's turn comes.
+    ///
+    /// # Errors
+    /// As [`Upscaler::submit`](crate::Upscaler::submit).
+    pub fn submit(&self, latent: Latent, terms: impl Into<Terms>) -> Result<Request<Picture>> {
+        let place = Arc::new(Mutex::new(None));
+        let made = place.clone();
+        let keep = move |pixels: Pixels| {
+            *place.lock() = Some(Picture::from(&pixels));
+            Ok(())
+        };
+        let handle = self.0.submit(DecodeRequest::new(move || Ok(latent), keep), terms)?;
+        Ok(Request::new(handle, move |_| {
+            made.lock().take().ok_or_else(|| Error::Runtime(RuntimeError::Internal("decode".into())))
+        }))
+    }
+}

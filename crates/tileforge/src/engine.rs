@@ -1,0 +1,200 @@
+//! An engine: opened from a folder, an archive or a registry.
+
+use std::path::{Path, PathBuf};
+
+use tileforge_contract::Task;
+use tileforge_engine::digest::sha256_file;
+use tileforge_engine::{Bundle, PublicKey, archive};
+use tileforge_registry::{Authorities, Cache, Credentials, Offer, Purpose, Reference, Registry, pull_to_cache};
+use tileforge_runtime::autoencoder::{Direction, Half};
+use tileforge_runtime::host::Host;
+use tileforge_runtime::{Error as RuntimeError, autoencoder, depth, diffusion, run, upscale};
+use tileforge_session::{Placement, choice};
+
+use crate::autoencoder::{Coding, Decoder, Encoder};
+use crate::depth::DepthEstimator;
+use crate::error::{Error, Result};
+use crate::generator::{Generation, Generator};
+use crate::tensors::Tensors;
+use crate::upscaler::{Upscale, Upscaler};
+
+/// How an engine is opened.
+#[derive(Clone, Default)]
+pub struct OpenOptions {
+    /// Whose it must be. Signed by another key or by none, it is refused before anything of it is parsed.
+    pub key: Option<PublicKey>,
+    /// The part of an engine of several that is meant, such as `decoder`; `None`: all of it.
+    pub part: Option<String>,
+    /// How a registry knows the caller; by default as nobody.
+    pub credentials: Option<Credentials>,
+}
+
+impl std::fmt::Debug for OpenOptions {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("OpenOptions").field("part", &self.part).finish_non_exhaustive()
+    }
+}
+
+/// An engine on a host, whole and checked. What it is for says as what it opens.
+pub struct Engine {
+    host: Host,
+    bundle: Bundle,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Engine").field(&self.bundle.name()).finish()
+    }
+}
+
+impl Engine {
+    /// Opens an engine: a folder of `engine-builder build`, a `.tar` of `engine-builder pack`, or
+    /// `oci://HOST/NAME:TAG`, the one in a registry that fits this machine best. What comes from an archive or a registry
+    /// is kept in the host's cache folder, and opened from there the next time.
+    ///
+    /// # Errors
+    /// The engine is not whole, not signed by the key, or does not fit this machine; the registry cannot be reached;
+    /// the host has no cache folder, where one is needed.
+    pub fn open(host: &Host, source: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        let source = source.as_ref();
+        let directory = match source.to_str() {
+            Some(text) if text.starts_with(Reference::SCHEME) => pulled(host, &text.parse()?, options)?,
+            _ if source.is_file() => unpacked(host, source, options)?,
+            _ => source.to_owned(),
+        };
+        let key = options.key.as_ref();
+        let bundle = match &options.part {
+            Some(part) => Bundle::Engine(tileforge_engine::Pipeline::open_part(&directory, part, key)?),
+            None => Bundle::open_of(&directory, key)?,
+        };
+        Ok(Self { host: host.clone(), bundle })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.bundle.name()
+    }
+
+    /// What it is for; `None` for one of several parts, such as a diffusion pipeline.
+    pub fn task(&self) -> Option<Task> {
+        match &self.bundle {
+            Bundle::Engine(engine) => Some(engine.manifest().contract.task),
+            Bundle::Pipeline(_) => None,
+        }
+    }
+
+    /// Opens it as an upscaler, which restoring networks are, too. Its sessions open with the first picture.
+    ///
+    /// # Errors
+    /// It is for another task, or does not fit this machine.
+    pub fn upscaler(&self, options: Upscale) -> Result<Upscaler> {
+        let engine = self.of_one_network("pictures to pictures")?;
+        Ok(Upscaler::new(&self.host, upscale::Upscaler::new(&self.host, engine, options.into())?))
+    }
+
+    /// Opens it as one that gives depth.
+    ///
+    /// # Errors
+    /// As [`Engine::upscaler`].
+    pub fn depth(&self, placement: Placement) -> Result<DepthEstimator> {
+        let engine = self.of_one_network("depth")?;
+        let options = depth::Options { placement, ..depth::Options::default() };
+        Ok(DepthEstimator::new(&self.host, depth::Estimator::new(&self.host, engine, options)?))
+    }
+
+    /// Opens it as a pipeline that makes pictures of texts.
+    ///
+    /// # Errors
+    /// As [`Engine::upscaler`].
+    pub fn generator(&self, options: Generation) -> Result<Generator> {
+        let Bundle::Pipeline(pipeline) = &self.bundle else { return Err(self.other("a diffusion pipeline")) };
+        Ok(Generator::new(&self.host, diffusion::Generator::new(&self.host, pipeline, options.into())?))
+    }
+
+    /// Opens it, or its encoder, as one that makes latents of pictures.
+    ///
+    /// # Errors
+    /// As [`Engine::upscaler`].
+    pub fn encoder(&self, options: Coding) -> Result<Encoder> {
+        let half = Half::of(&self.bundle, Direction::Encode)?;
+        let encoder = autoencoder::Encoder::new(&self.host, half.engine, half.next, options.into())?;
+        Ok(Encoder::new(&self.host, encoder))
+    }
+
+    /// Opens it, or its decoder, as one that makes pictures of latents.
+    ///
+    /// # Errors
+    /// As [`Engine::upscaler`].
+    pub fn decoder(&self, options: Coding) -> Result<Decoder> {
+        let half = Half::of(&self.bundle, Direction::Decode)?;
+        let decoder = autoencoder::Decoder::new(&self.host, half.engine, half.next, options.into())?;
+        Ok(Decoder::new(&self.host, decoder))
+    }
+
+    /// Opens it as a network that takes and gives tensors by name, whatever it is for.
+    ///
+    /// # Errors
+    /// It has several parts, or does not fit this machine.
+    pub fn tensors(&self, placement: Placement) -> Result<Tensors> {
+        let engine = self.of_one_network("tensors")?;
+        Ok(Tensors::new(&self.host, run::Runner::new(&self.host, engine, placement)?))
+    }
+
+    fn of_one_network(&self, expected: &'static str) -> Result<&tileforge_engine::Engine> {
+        match &self.bundle {
+            Bundle::Engine(engine) => Ok(engine),
+            Bundle::Pipeline(_) => Err(self.other(expected)),
+        }
+    }
+
+    fn other(&self, expected: &'static str) -> Error {
+        let parts =
+            |bundle: &Bundle| bundle.engines().iter().filter_map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let found = match self.task() {
+            Some(task) => task.to_string(),
+            None => format!("one of several parts ({}): OpenOptions::part names one", parts(&self.bundle)),
+        };
+        Error::OtherTask { expected, found }
+    }
+}
+
+/// A folder in the host's cache.
+fn cache(host: &Host) -> Result<PathBuf> {
+    let cache = host.environment().cache().ok_or(RuntimeError::from(tileforge_session::Error::NoCache))?;
+    Ok(cache.to_owned())
+}
+
+/// The directory of an archive's engine, unpacked the first time that such an archive comes.
+fn unpacked(host: &Host, path: &Path, options: &OpenOptions) -> Result<PathBuf> {
+    let digest = sha256_file(path)?.sha256;
+    let folder = cache(host)?.join("archives");
+    let directory = folder.join(&digest);
+    // A folder that is there was whole, and is checked again when it is opened.
+    if !directory.is_dir() {
+        std::fs::create_dir_all(&folder).map_err(|source| tileforge_engine::Error::file(&folder, "create", source))?;
+        archive::unpack(path, &directory, options.key.as_ref())?;
+    }
+    Ok(directory)
+}
+
+/// The directory of the variant in a registry that fits this machine, in the host's cache.
+fn pulled(host: &Host, reference: &Reference, options: &OpenOptions) -> Result<PathBuf> {
+    let cache = Cache::at(cache(host)?.join("registry"));
+    let credentials = options.credentials.clone().unwrap_or_else(|| Credentials::from_variables(|_| None));
+    let registry = Registry::new(reference, Purpose::Pull, credentials, &Authorities::from_variables(|_| None), false)?;
+    let offer = Offer::of(&registry, Some(&cache))?;
+    let requirements: Vec<_> = offer.variants.iter().map(|variant| variant.requirements.clone()).collect();
+    let ranked = choice::ranked(&requirements, host.environment(), &Placement::default());
+    let best = choice::best(&ranked, false)?;
+    let variant = &offer.variants[best.index];
+    Ok(pull_to_cache(&registry, variant, &cache, options.key.as_ref(), &mut Unseen)?.0)
+}
+
+/// Nobody watches the transfer.
+struct Unseen;
+
+impl tileforge_files::Transfer for Unseen {
+    fn begin(&mut self, _: &str, _: Option<u64>, _: u64) {}
+
+    fn advance(&mut self, _: u64) {}
+}

@@ -1,0 +1,102 @@
+//! Texts to pictures.
+
+use tileforge_image::{Limits, Size};
+use tileforge_runtime::autoencoder::Latent;
+use tileforge_runtime::diffusion::{self, Settings, Start, Statistics};
+use tileforge_runtime::host::{Host, Service, Terms};
+use tileforge_runtime::pixels::Pixels;
+use tileforge_session::Placement;
+
+use crate::error::Result;
+use crate::picture::Picture;
+use crate::request::{Request, WAITING};
+
+/// How pictures are made.
+#[derive(Clone, Debug, Default)]
+pub struct Generation {
+    /// Where the parts run.
+    pub placement: Placement,
+    /// The sessions of a part are closed when it is done, so that only one part is in memory at a time.
+    pub low_memory: bool,
+}
+
+impl From<Generation> for diffusion::Options {
+    fn from(Generation { placement, low_memory }: Generation) -> Self {
+        Self { placement, low_memory, overlap: None }
+    }
+}
+
+/// What a request became.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// The pictures, of 8 bits.
+    pub pictures: Vec<Picture>,
+    /// A latent for each picture.
+    pub latents: Vec<Latent>,
+    /// What it took.
+    pub statistics: Statistics,
+}
+
+/// A pipeline that makes pictures of texts, for any number of callers. Requests at different steps, with different
+/// schedulers and guidance, share the runs of its network.
+#[derive(Debug)]
+pub struct Generator(Service<diffusion::Generator>);
+
+impl Generator {
+    pub(crate) fn new(host: &Host, task: diffusion::Generator) -> Self {
+        Self(Service::new(host, task, WAITING))
+    }
+
+    /// The sizes of pictures that it makes, the smallest first.
+    pub fn sizes(&self) -> Vec<Size> {
+        self.0.task().sizes()
+    }
+
+    /// Whether it is SDXL or its refiner, whose [`Settings::new`] have other defaults.
+    pub fn is_xl(&self) -> bool {
+        self.0.task().is_xl()
+    }
+
+    /// Makes pictures from noise, and waits for them.
+    ///
+    /// # Errors
+    /// The settings do not go together, or not with this pipeline.
+    pub fn generate(&self, settings: Settings) -> Result<Generated> {
+        self.submit(settings, Terms::default())?.wait()
+    }
+
+    /// Makes pictures from noise, when the request's turn comes.
+    ///
+    /// # Errors
+    /// As [`Upscaler::submit`](crate::Upscaler::submit).
+    pub fn submit(&self, settings: Settings, terms: impl Into<Terms>) -> Result<Request<Generated>> {
+        self.send(diffusion::Request::new(settings), terms)
+    }
+
+    /// Makes pictures from a picture; with a mask of its size, only the mask's white part is made anew.
+    ///
+    /// # Errors
+    /// As [`Upscaler::submit`](crate::Upscaler::submit).
+    pub fn submit_from(
+        &self,
+        settings: Settings,
+        picture: Picture,
+        mask: Option<Picture>,
+        terms: impl Into<Terms>,
+    ) -> Result<Request<Generated>> {
+        let pixels = |picture: Picture| Pixels::read(&mut picture.source(), &Limits::default());
+        let request = diffusion::Request::new(settings).from_start(move || Ok(Start::Picture(pixels(picture)?)));
+        match mask {
+            Some(mask) => self.send(request.with_mask(move || pixels(mask)), terms),
+            None => self.send(request, terms),
+        }
+    }
+
+    fn send(&self, request: diffusion::Request, terms: impl Into<Terms>) -> Result<Request<Generated>> {
+        let handle = self.0.submit(request, terms)?;
+        Ok(Request::new(handle, |made: diffusion::Generated| {
+            let diffusion::Generated { pictures, latents, statistics } = made;
+            Ok(Generated { pictures: pictures.iter().map(Picture::from).collect(), latents, statistics })
+        }))
+    }
+}

@@ -1,0 +1,61 @@
+//! Trained image models on this machine's devices: open an engine, give it a picture, get a picture.
+//!
+//! ```no_run
+//! use tileforge::{Engine, OpenOptions, Picture, Setup, Upscale};
+//!
+//! # fn main() -> tileforge::Result<()> {
+//! let host = Setup::default().host()?;
+//! let engine = Engine::open(&host, "engines/cpu/compact-x4", &OpenOptions::default())?;
+//! let upscaler = engine.upscaler(Upscale::default())?;
+//! let large = upscaler.upscale(Picture::open("photo.jpg")?)?;
+//! large.write("photo-x4.png")?;
+//! # Ok(()) }
+//! ```
+//!
+//! A program makes one [`Host`], which holds the devices with their memory. Any number of engines run on it, each for any
+//! number of callers. An engine is of one kind, and opens as what it is:
+//!
+//! | opens as | takes | gives |
+//! |---|---|---|
+//! | [`Upscaler`] | a [`Picture`] | a larger one |
+//! | [`DepthEstimator`] | a picture, and a rough map for networks that refine one | the depth of each pixel |
+//! | [`Generator`] | [`Settings`](diffusion::Settings) with a text | pictures |
+//! | [`Encoder`], [`Decoder`] | a picture; a latent | a latent; a picture |
+//! | [`Tensors`] | tensors by name | tensors by name |
+//!
+//! Each has a method that waits, and `submit`, which gives a [`Request`]: wait for it, await it as a future, ask for its
+//! progress, or cancel it. Errors have a [kind](Error::kind).
+//!
+//! Nothing of the process is touched, but one environment variable before ONNX Runtime is loaded: the one that keeps it
+//! from sending telemetry.
+
+mod autoencoder;
+mod depth;
+mod engine;
+mod error;
+mod generator;
+mod picture;
+mod request;
+mod setup;
+mod tensors;
+mod upscaler;
+
+pub use autoencoder::{Coding, Decoder, Encoder};
+pub use depth::DepthEstimator;
+pub use engine::{Engine, OpenOptions};
+pub use error::{Error, ErrorKind, Result};
+pub use generator::{Generated, Generation, Generator};
+pub use picture::{Picture, PixelData, Pixels};
+pub use request::Request;
+pub use setup::Setup;
+pub use tensors::Tensors;
+pub use upscaler::{Upscale, Upscaler};
+
+pub use tileforge_contract::{Provider, Task};
+pub use tileforge_engine::PublicKey;
+pub use tileforge_image::{Alpha, Colour, Depth, Format, Limits, Size};
+pub use tileforge_registry::{Authorities, Credentials};
+pub use tileforge_runtime::depth::{ColourMap, DepthMap, Estimate};
+pub use tileforge_runtime::diffusion;
+pub use tileforge_runtime::host::{Cancel, Host, HostOptions, Metrics, Priority, Progress, Terms};
+pub use tileforge_session::{Placement, Tensor};

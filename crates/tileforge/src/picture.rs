@@ -1,0 +1,312 @@
+//! Pictures in memory: from files, bytes, readers and pixels, and to them.
+
+use std::fs;
+use std::io::{self, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tileforge_image::{Colour, Depth, Format, Header, ImageReader, ImageWriter, Limits, RowSink, RowSource, Size};
+
+use crate::error::{Error, Result};
+
+/// The most bytes of an encoded picture that is not a file.
+const ENCODED_BYTES_MAXIMUM: u64 = 1 << 30;
+
+/// A picture in memory, with its colour profile and what was said beside its pixels. Clones share the pixels.
+#[derive(Clone, PartialEq)]
+pub struct Picture {
+    header: Header,
+    /// Interleaved rows, each sample as [`Depth`] says.
+    rows: Arc<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Picture {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Header { size, colour, depth, .. } = &self.header;
+        formatter.debug_struct("Picture").field("size", size).field("colour", colour).field("depth", depth).finish()
+    }
+}
+
+/// Pixels that a caller has, interleaved: of each row so many samples as width and channels say.
+#[derive(Clone, Copy, Debug)]
+pub struct Pixels<'p> {
+    /// Width and height.
+    pub size: Size,
+    /// Channels.
+    pub colour: Colour,
+    /// The samples.
+    pub data: PixelData<'p>,
+    /// Samples from the beginning of a row to that of the next one; `None`: rows follow each other directly.
+    pub stride: Option<usize>,
+}
+
+/// Samples of one type.
+#[derive(Clone, Copy, Debug)]
+pub enum PixelData<'p> {
+    /// 8 bits: 0 is black, 255 white.
+    Eight(&'p [u8]),
+    /// 16 bits, in the machine's order of bytes: 0 is black, 65535 white.
+    Sixteen(&'p [u16]),
+    /// Floats: 0 is black, 1 white.
+    Float(&'p [f32]),
+}
+
+impl PixelData<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Eight(samples) => samples.len(),
+            Self::Sixteen(samples) => samples.len(),
+            Self::Float(samples) => samples.len(),
+        }
+    }
+}
+
+impl Picture {
+    /// Reads a file: PNG, JPEG, WebP, TIFF, BMP or the first frame of a GIF, of at most 400 megapixels.
+    ///
+    /// # Errors
+    /// It is no such picture, is damaged, or is too large.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::of(ImageReader::open(path.as_ref(), &Limits::default())?)
+    }
+
+    /// Decodes a picture that is in memory.
+    ///
+    /// # Errors
+    /// As [`Picture::open`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        Self::from_reader(bytes)
+    }
+
+    /// Decodes a picture that a reader gives, to its end: at most 1 GiB.
+    ///
+    /// # Errors
+    /// As [`Picture::open`]; the reader fails.
+    pub fn from_reader(reader: impl Read) -> Result<Self> {
+        let name = Path::new("picture");
+        // Decoders go back and forth, as readers do not.
+        let mut file = tempfile::tempfile().map_err(Error::Temporary)?;
+        let count = io::copy(&mut reader.take(ENCODED_BYTES_MAXIMUM + 1), &mut file).map_err(Error::Temporary)?;
+        if count > ENCODED_BYTES_MAXIMUM {
+            let problem = format!("expected an encoded picture of at most {ENCODED_BYTES_MAXIMUM} bytes, found more");
+            return Err(tileforge_image::Error::image(name, problem).into());
+        }
+        file.rewind().map_err(Error::Temporary)?;
+        Self::of(ImageReader::of_file(file, name, &Limits::default(), None)?)
+    }
+
+    fn of(mut reader: ImageReader) -> Result<Self> {
+        let header = reader.header().clone();
+        let limit = Limits::default().decoded_bytes.saturating_mul(4);
+        let bytes = header.bytes().filter(|bytes| *bytes <= limit).and_then(|bytes| usize::try_from(bytes).ok());
+        let (Some(bytes), Some(row_bytes)) = (bytes, header.row_bytes()) else {
+            let problem = format!("{} is too large to be held whole", header.size);
+            return Err(tileforge_image::Error::image(reader.name(), problem).into());
+        };
+        let mut rows = vec![0; bytes];
+        for row in rows.chunks_exact_mut(row_bytes.max(1)) {
+            reader.read_row(row)?;
+        }
+        Ok(Self { header, rows: Arc::new(rows) })
+    }
+
+    /// Copies pixels.
+    ///
+    /// # Errors
+    /// [`Error::Pixels`]: there are no pixels, or fewer samples than the size says; the stride is shorter than a row; a
+    /// float is not finite.
+    pub fn from_pixels(pixels: Pixels<'_>) -> Result<Self> {
+        let Pixels { size, colour, data, stride } = pixels;
+        let wrong = |expected: String, found: String| Err(Error::Pixels { expected, found });
+        let (width, height) = (size.width as usize, size.height as usize);
+        let row = width.checked_mul(colour.channels()).filter(|row| *row > 0 && height > 0);
+        let Some(row) = row else { return wrong("at least one pixel".into(), size.to_string()) };
+        let stride = stride.unwrap_or(row);
+        if stride < row {
+            return wrong(format!("a stride of at least {row} samples, one row"), stride.to_string());
+        }
+        // The last row may end without its padding.
+        let needed = (height - 1).checked_mul(stride).and_then(|rows| rows.checked_add(row));
+        if needed.is_none_or(|needed| data.len() < needed) {
+            let needed = needed.map_or("more than there can be".into(), |needed| needed.to_string());
+            return wrong(format!("{needed} samples for {size}"), data.len().to_string());
+        }
+        fn rows_of<T: Copy, const N: usize>(
+            samples: &[T],
+            stride: usize,
+            row: usize,
+            height: usize,
+            bytes: impl Fn(T) -> [u8; N],
+        ) -> Vec<u8> {
+            let rows = (0..height).map(|y| &samples[y * stride..][..row]);
+            rows.flat_map(|row| row.iter().flat_map(|sample| bytes(*sample))).collect()
+        }
+        let (depth, rows) = match data {
+            PixelData::Eight(samples) => (Depth::Eight, rows_of(samples, stride, row, height, |sample| [sample])),
+            PixelData::Sixteen(samples) => {
+                (Depth::Sixteen, rows_of(samples, stride, row, height, |sample: u16| sample.to_be_bytes()))
+            }
+            PixelData::Float(samples) => {
+                let used = (0..height).flat_map(|y| &samples[y * stride..][..row]);
+                if let Some(sample) = used.copied().find(|sample| !sample.is_finite()) {
+                    return wrong("finite samples".into(), sample.to_string());
+                }
+                (Depth::Float, rows_of(samples, stride, row, height, |sample: f32| sample.to_ne_bytes()))
+            }
+        };
+        Ok(Self { header: Header::new(size, colour, depth), rows: Arc::new(rows) })
+    }
+
+    /// Width and height.
+    pub fn size(&self) -> Size {
+        self.header.size
+    }
+
+    /// Channels, interleaved.
+    pub fn colour(&self) -> Colour {
+        self.header.colour
+    }
+
+    /// Bits of a sample.
+    pub fn depth(&self) -> Depth {
+        self.header.depth
+    }
+
+    /// The samples as numbers of 8 bits, `[height, width, channels]`, rounded where they are deeper.
+    pub fn to_eight(&self) -> Vec<u8> {
+        match self.header.depth {
+            Depth::Eight => self.rows.to_vec(),
+            // Casts saturate, so they clamp.
+            _ => self.to_floats().into_iter().map(|value| (value * 255.0 + 0.5) as u8).collect(),
+        }
+    }
+
+    /// The samples as floats from 0 to 1, `[height, width, channels]`.
+    pub fn to_floats(&self) -> Vec<f32> {
+        let maximum = self.header.depth.maximum();
+        match self.header.depth {
+            Depth::Eight => self.rows.iter().map(|sample| f32::from(*sample) / maximum).collect(),
+            Depth::Sixteen => {
+                let samples = self.rows.as_chunks().0.iter();
+                samples.map(|bytes| f32::from(u16::from_be_bytes(*bytes)) / maximum).collect()
+            }
+            Depth::Float => self.rows.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect(),
+        }
+    }
+
+    /// The picture as a file of a format. What the format cannot hold is rounded: see [`Picture::write`].
+    ///
+    /// # Errors
+    /// The format is not written, or does not hold such a picture: alpha in JPEG.
+    pub fn encode(&self, format: Format) -> Result<Vec<u8>> {
+        let folder = tempfile::tempdir().map_err(Error::Temporary)?;
+        let path = folder.path().join("picture");
+        self.write_as(&path, format)?;
+        fs::read(&path).map_err(Error::Temporary)
+    }
+
+    /// Writes the picture, in the format of the name's ending. The file appears when it is whole. PNG holds 8 and 16
+    /// bits, TIFF floats too, JPEG and WebP 8 bits.
+    ///
+    /// # Errors
+    /// As [`Picture::encode`]; the file cannot be written.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.write_as(path.as_ref(), Format::of_name(path.as_ref())?)
+    }
+
+    fn write_as(&self, path: &Path, format: Format) -> Result<()> {
+        let mut writer = ImageWriter::create(path, format, self.header.clone())?;
+        let rows = self.rows_in(writer.header().depth);
+        writer.write_rows(&rows)?;
+        Ok(Box::new(writer).finish()?)
+    }
+
+    /// The rows with samples of another depth.
+    fn rows_in(&self, depth: Depth) -> std::borrow::Cow<'_, [u8]> {
+        if depth == self.header.depth {
+            return std::borrow::Cow::Borrowed(&self.rows);
+        }
+        let maximum = depth.maximum();
+        let level = |value: f32| value * maximum + 0.5;
+        std::borrow::Cow::Owned(match depth {
+            Depth::Eight => self.to_eight(),
+            Depth::Sixteen => {
+                self.to_floats().into_iter().flat_map(|value| (level(value) as u16).to_be_bytes()).collect()
+            }
+            Depth::Float => self.to_floats().into_iter().flat_map(f32::to_ne_bytes).collect(),
+        })
+    }
+
+    /// What gives its rows.
+    pub(crate) fn source(self) -> Source {
+        Source { name: PathBuf::from("picture"), picture: self, row: 0 }
+    }
+}
+
+impl From<&tileforge_runtime::pixels::Pixels> for Picture {
+    /// Samples become 8 bits.
+    fn from(pixels: &tileforge_runtime::pixels::Pixels) -> Self {
+        // Casts saturate, so they clamp.
+        let rows = pixels.samples.iter().map(|value| (value * 255.0 + 0.5) as u8).collect();
+        Self { header: pixels.header(Depth::Eight), rows: Arc::new(rows) }
+    }
+}
+
+/// The rows of a picture.
+pub(crate) struct Source {
+    name: PathBuf,
+    picture: Picture,
+    row: usize,
+}
+
+impl RowSource for Source {
+    fn name(&self) -> &Path {
+        &self.name
+    }
+
+    fn header(&self) -> &Header {
+        &self.picture.header
+    }
+
+    fn read_row(&mut self, row: &mut [u8]) -> tileforge_image::Result<()> {
+        let rows = self.picture.rows.get(self.row * row.len()..).and_then(|rows| rows.get(..row.len()));
+        let rows = rows.ok_or_else(|| tileforge_image::Error::image(&self.name, "it has no more rows"))?;
+        row.copy_from_slice(rows);
+        self.row += 1;
+        Ok(())
+    }
+}
+
+/// Where a picture is when it is finished.
+pub(crate) type Place = Arc<Mutex<Option<Picture>>>;
+
+/// Collects the rows of a picture.
+pub(crate) struct Sink {
+    header: Header,
+    rows: Vec<u8>,
+    place: Place,
+}
+
+impl Sink {
+    pub(crate) fn new(header: Header, place: Place) -> Self {
+        Self { header, rows: Vec::new(), place }
+    }
+}
+
+impl RowSink for Sink {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn write_rows(&mut self, rows: &[u8]) -> tileforge_image::Result<()> {
+        self.rows.extend_from_slice(rows);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> tileforge_image::Result<()> {
+        let Self { header, rows, place } = *self;
+        *place.lock() = Some(Picture { header, rows: Arc::new(rows) });
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! A submitted request.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tileforge_runtime::host::{Handle, Progress};
+
+use crate::error::{Error, Result};
+
+/// Requests that wait for their turn in front of an engine.
+pub(crate) const WAITING: usize = 64;
+
+/// A submitted request: wait for it, or await it as a [`Future`], whichever runtime polls it. Dropping it changes
+/// nothing: the request goes on.
+pub struct Request<T>(Box<dyn Waiting<T>>);
+
+impl<T> std::fmt::Debug for Request<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Request").field("progress", &self.progress()).finish_non_exhaustive()
+    }
+}
+
+impl<T: 'static> Request<T> {
+    /// A request whose result `finish` makes of what the task gives.
+    pub(crate) fn new<O: Send + 'static>(
+        handle: Handle<O>,
+        finish: impl FnOnce(O) -> Result<T> + Send + 'static,
+    ) -> Self {
+        Self(Box::new(Finishing { handle, finish: Some(Box::new(finish)) }))
+    }
+}
+
+impl<T> Request<T> {
+    /// Waits for the result.
+    ///
+    /// # Errors
+    /// Why the request failed; its [kind](Error::kind) says what can be done.
+    pub fn wait(mut self) -> Result<T> {
+        loop {
+            if let Some(result) = self.0.wait_for(Duration::from_secs(3600)) {
+                return result;
+            }
+        }
+    }
+
+    /// Waits for the result no longer than this; `None` if there is none by then.
+    pub fn wait_for(&mut self, patience: Duration) -> Option<Result<T>> {
+        self.0.wait_for(patience)
+    }
+
+    /// How far it has come: tiles, steps or parts.
+    pub fn progress(&self) -> Progress {
+        self.0.progress()
+    }
+
+    /// How many requests are in front of it; `None` once its turn has come.
+    pub fn place(&self) -> Option<usize> {
+        self.0.place()
+    }
+
+    /// Ends it. The answer is there at once; what runs for it ends after the node that is being computed.
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+}
+
+impl<T> Future for Request<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        self.0.poll(context)
+    }
+}
+
+/// A handle whose output becomes something else.
+trait Waiting<T>: Send {
+    fn wait_for(&mut self, patience: Duration) -> Option<Result<T>>;
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T>>;
+    fn progress(&self) -> Progress;
+    fn place(&self) -> Option<usize>;
+    fn cancel(&self);
+}
+
+type Finish<O, T> = Box<dyn FnOnce(O) -> Result<T> + Send>;
+
+struct Finishing<O, T> {
+    handle: Handle<O>,
+    /// Until there is a result.
+    finish: Option<Finish<O, T>>,
+}
+
+impl<O, T> Finishing<O, T> {
+    fn finished(&mut self, result: tileforge_runtime::Result<O>) -> Result<T> {
+        let finish = self.finish.take().ok_or(Error::Runtime(tileforge_runtime::Error::Taken))?;
+        finish(result?)
+    }
+}
+
+impl<O: Send, T> Waiting<T> for Finishing<O, T> {
+    fn wait_for(&mut self, patience: Duration) -> Option<Result<T>> {
+        if self.finish.is_none() {
+            return Some(Err(Error::Runtime(tileforge_runtime::Error::Taken)));
+        }
+        let result = self.handle.wait_for(patience)?;
+        Some(self.finished(result))
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T>> {
+        Pin::new(&mut self.handle).poll(context).map(|result| self.finished(result))
+    }
+
+    fn progress(&self) -> Progress {
+        self.handle.progress()
+    }
+
+    fn place(&self) -> Option<usize> {
+        self.handle.place()
+    }
+
+    fn cancel(&self) {
+        self.handle.cancel();
+    }
+}

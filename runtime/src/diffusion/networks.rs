@@ -1,0 +1,22 @@
+//! The networks of a pipeline.
+
+use tileforge_image::Size;
+
+use super::denoiser::Denoiser;
+use super::texts::TextEncoder;
+use crate::autoencoder::{Decoder, Encoder, pixels_of};
+
+/// The networks of a pipeline.
+pub(super) struct Networks {
+    pub(super) texts: Vec<TextEncoder>,
+    pub(super) denoiser: Denoiser,
+    pub(super) encoder: Option<Encoder>,
+    pub(super) decoder: Decoder,
+}
+
+impl Networks {
+    /// The sizes of pictures that they make, the smallest first.
+    pub(super) fn sizes(&self) -> Vec<Size> {
+        self.denoiser.latents().into_iter().map(|latent| pixels_of(latent, self.decoder.factor())).collect()
+    }
+}

@@ -1,0 +1,69 @@
+//! Long requests, of which few are open at the same time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::queue::Priority;
+use crate::error::{Error, Result};
+
+/// How long somebody waits before looking whether to stop.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// How many long requests are served at the same time: one that runs, and one that is prepared meanwhile.
+const LONG_MAXIMUM: usize = 2;
+
+/// The long requests that are open, by the order in which their turns came.
+#[derive(Default)]
+pub(super) struct LongOnes {
+    open: Mutex<BTreeMap<u64, Priority>>,
+    ended: Condvar,
+}
+
+/// A request's place among long ones.
+pub(super) struct Aside {
+    long: Arc<LongOnes>,
+    number: u64,
+    priority: Priority,
+}
+
+impl Aside {
+    pub(super) fn new(long: &Arc<LongOnes>, number: u64, priority: Priority) -> Self {
+        Self { long: long.clone(), number, priority }
+    }
+
+    /// Waits for long requests of no lower priority that began before, never for those that began later: they may need
+    /// what this one makes.
+    pub(super) fn begin(&self, is_over: impl Fn() -> bool) -> Result<Long> {
+        let mut open = self.long.open.lock();
+        open.insert(self.number, self.priority);
+        let long = Long { long: self.long.clone(), number: self.number };
+        let before = |open: &BTreeMap<u64, Priority>| {
+            open.range(..self.number).filter(|(_, priority)| **priority >= self.priority).count()
+        };
+        while before(&open) >= LONG_MAXIMUM {
+            if is_over() {
+                drop(open);
+                drop(long);
+                return Err(Error::Cancelled);
+            }
+            self.long.ended.wait_for(&mut open, PATIENCE);
+        }
+        Ok(long)
+    }
+}
+
+/// A long request that is open.
+pub(crate) struct Long {
+    long: Arc<LongOnes>,
+    number: u64,
+}
+
+impl Drop for Long {
+    fn drop(&mut self) {
+        self.long.open.lock().remove(&self.number);
+        self.long.ended.notify_all();
+    }
+}

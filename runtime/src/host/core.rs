@@ -1,0 +1,178 @@
+//! An engine on a host, as its streams see it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tileforge_contract::{Contract, Provider, Sizes};
+use tileforge_engine::{Engine, Graph};
+use tileforge_session::{Assigned, Environment, Ladder, Placement};
+
+use super::pool::Memory;
+use super::recovery::Limit;
+use crate::error::Result;
+
+/// Seconds that a sample is charged for before its engine has run. Little, because who was charged for too much waits.
+const COST_BEFORE: f64 = 1e-3;
+
+/// An engine's graphs, what opens their sessions, and how much of it runs at the same time.
+pub(super) struct Core {
+    pub(super) id: u64,
+    pub(super) ladder: Ladder,
+    pub(super) contract: Contract,
+    /// The smallest first.
+    pub(super) graphs: Vec<(Graph, Sizes)>,
+    limits: Mutex<Limits>,
+    /// Of the session that was opened last.
+    assigned: Mutex<Vec<Assigned>>,
+    /// Nobody needs its sessions any more.
+    pub(super) retired: AtomicBool,
+}
+
+struct Limits {
+    /// Samples in a run.
+    batch: Limit,
+    streams: Limit,
+    /// Streams that run it now.
+    running: usize,
+    /// Of one sample, on average; `None` before the first run.
+    seconds: Option<f64>,
+}
+
+impl Core {
+    /// Judges whether the engine fits this machine; opens nothing yet.
+    pub(super) fn new(id: u64, environment: &Environment, engine: &Engine, placement: Placement) -> Result<Self> {
+        let contract = engine.manifest().contract.clone();
+        let sized = |graph: &Graph| Ok((graph.clone(), graph.sizes(&contract)?));
+        let mut graphs = engine.manifest().graphs.iter().map(sized).collect::<Result<Vec<_>>>()?;
+        graphs.sort_by_key(|(_, sizes)| (sizes.height * sizes.width, sizes.frames, sizes.batch));
+        let ladder = Ladder::new(environment, engine, placement)?;
+        let most = graphs.iter().map(|(_, sizes)| sizes.batch).max().unwrap_or(1);
+        let limits =
+            Limits { batch: Limit::new(most), streams: Limit::new(ladder.streams()), running: 0, seconds: None };
+        Ok(Self {
+            id,
+            ladder,
+            contract,
+            graphs,
+            limits: Mutex::new(limits),
+            assigned: Mutex::default(),
+            retired: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the bytes of a sample's results are the same whatever runs with it: on the CPU, but for clips, whose
+    /// kernels round otherwise in other places of a batch.
+    pub(super) fn is_exact(&self) -> bool {
+        self.ladder.provider() == Provider::Cpu && self.contract.inputs.iter().all(|input| input.frames().is_none())
+    }
+
+    /// The memory of a stream's sessions.
+    pub(super) fn memory(&self, stream: usize) -> Memory {
+        self.ladder.gpu_of(stream).map_or(Memory::Machine, Memory::Gpu)
+    }
+
+    /// Bytes that a session of a graph takes.
+    pub(super) fn bytes(&self, graph: usize) -> u64 {
+        self.graphs.get(graph).map_or(0, |(graph, _)| self.ladder.memory_of(graph))
+    }
+
+    pub(super) fn set_assigned(&self, assigned: &[Assigned]) {
+        *self.assigned.lock() = assigned.to_vec();
+    }
+
+    /// The providers that took the nodes of the session that was opened last.
+    pub(super) fn assigned(&self) -> Vec<Assigned> {
+        self.assigned.lock().clone()
+    }
+
+    /// Most samples in a run.
+    pub(super) fn batch(&self) -> usize {
+        self.limits.lock().batch.now()
+    }
+
+    /// Streams that may run it.
+    pub(super) fn streams(&self) -> usize {
+        self.limits.lock().streams.now()
+    }
+
+    /// Whether a stream may run it now.
+    pub(super) fn may_run(&self, stream: usize) -> bool {
+        let limits = self.limits.lock();
+        stream < limits.streams.now() && limits.running < limits.streams.now()
+    }
+
+    /// A stream runs it until this is dropped.
+    pub(super) fn running(&self) -> Running<'_> {
+        let mut limits = self.limits.lock();
+        limits.running += 1;
+        Running { core: self, streams: limits.streams.now() }
+    }
+
+    /// What one of its samples is charged for: seconds, as its runs have taken so far.
+    pub(super) fn cost(&self) -> f64 {
+        self.limits.lock().seconds.unwrap_or(COST_BEFORE)
+    }
+
+    /// Runs of so many samples have taken this long.
+    pub(super) fn took(&self, samples: usize, took: Duration) {
+        let mut limits = self.limits.lock();
+        let each = took.as_secs_f64() / samples.max(1) as f64;
+        let average = limits.seconds.map_or(each, |seconds| 0.9 * seconds + 0.1 * each);
+        limits.seconds = Some(average.max(1e-6));
+    }
+
+    /// A run of as much as is allowed has succeeded.
+    pub(super) fn succeeded(&self, samples: usize) {
+        let mut limits = self.limits.lock();
+        if samples >= limits.batch.now()
+            && let Some(more) = limits.batch.succeed()
+        {
+            tracing::info!("memory sufficed for a while: tries batches of {more} again");
+        }
+        if let Some(more) = limits.streams.succeed() {
+            tracing::info!("memory sufficed for a while: tries {more} streams again");
+        }
+    }
+
+    /// Memory did not hold a run. Runs have at most so many samples from now on.
+    pub(super) fn shrink_batch(&self, to: usize) {
+        let mut limits = self.limits.lock();
+        if to < limits.batch.now() {
+            limits.batch.shrink(to);
+            tracing::warn!("out of memory: goes on with batches of {to}");
+        }
+    }
+
+    /// Memory did not hold a run beside those of other streams, of which there were `of`. False if there are no others.
+    pub(super) fn halve_streams(&self, of: usize) -> bool {
+        let mut limits = self.limits.lock();
+        // Another stream may have done so meanwhile.
+        if limits.streams.now() == of && of > 1 {
+            limits.streams.shrink(of / 2);
+            tracing::warn!("out of memory: goes on with {} of {of} streams", of / 2);
+        }
+        limits.streams.now() < of
+    }
+
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::SeqCst)
+    }
+}
+
+/// A stream that runs an engine.
+pub(super) struct Running<'c> {
+    core: &'c Core,
+    /// Streams that were allowed when it began.
+    pub(super) streams: usize,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.core.limits.lock().running -= 1;
+    }
+}

@@ -1,0 +1,93 @@
+//! What happens at its time: one thread for all deadlines of a host.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::{Error, Result};
+
+type Then = Box<dyn FnOnce() + Send>;
+
+/// What happens at its time.
+#[derive(Default)]
+pub(super) struct Deadlines(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: BTreeMap<(Instant, u64), Then>,
+    next: u64,
+    closed: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Something that happens at its time, unless this is dropped before.
+pub(super) struct Deadline {
+    shared: Arc<Shared>,
+    key: (Instant, u64),
+}
+
+impl Deadlines {
+    /// Calls `then` at a time, on a thread that others wait for.
+    pub(super) fn add(&self, at: Instant, then: impl FnOnce() + Send + 'static) -> Result<Deadline> {
+        let mut state = self.0.state.lock();
+        if state.thread.is_none() {
+            let shared = self.0.clone();
+            let thread = thread::Builder::new().name("deadlines".into()).spawn(move || shared.keep());
+            state.thread = Some(thread.map_err(|source| Error::Thread { name: "deadlines", source })?);
+        }
+        let key = (at, state.next);
+        state.next += 1;
+        state.waiting.insert(key, Box::new(then));
+        self.0.changed.notify_all();
+        Ok(Deadline { shared: self.0.clone(), key })
+    }
+
+    /// Ends the thread.
+    pub(super) fn close(&self) {
+        let thread = {
+            let mut state = self.0.state.lock();
+            state.closed = true;
+            self.0.changed.notify_all();
+            state.thread.take()
+        };
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn keep(&self) {
+        let mut state = self.state.lock();
+        while !state.closed {
+            let Some(first) = state.waiting.first_entry() else {
+                self.changed.wait(&mut state);
+                continue;
+            };
+            let (at, _) = *first.key();
+            if at <= Instant::now() {
+                let then = first.remove();
+                drop(state);
+                then();
+                state = self.state.lock();
+            } else {
+                self.changed.wait_until(&mut state, at);
+            }
+        }
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        self.shared.state.lock().waiting.remove(&self.key);
+    }
+}

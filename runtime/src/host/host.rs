@@ -1,0 +1,84 @@
+//! Devices with their memory, for any number of engines and callers.
+
+use std::sync::Arc;
+
+use tileforge_session::Environment;
+
+use super::deadlines::Deadlines;
+use super::metrics::{Metrics, Sessions};
+use super::pool::Memory;
+use super::shared::Shared;
+
+/// How much a host may use.
+#[derive(Clone, Debug, Default)]
+pub struct HostOptions {
+    /// Bytes of this machine's memory that sessions may take; `None`: as much as the system gives within the limits of
+    /// the process's control groups.
+    pub memory: Option<u64>,
+    /// Bytes of GPUs' memory, by the GPU's number; without a number: all that the GPU has.
+    pub gpu_memory: Vec<(u32, u64)>,
+}
+
+/// The devices of a process, with their memory, for any number of engines and callers. Clones share it.
+///
+/// Sessions of all engines on it share the budgets: those that were used least recently close to make room. It has one
+/// queue for each device, and starts a thread for each stream there. It lives as long as a clone of it, or an engine
+/// that was opened on it.
+#[derive(Clone)]
+pub struct Host(Arc<Owner>);
+
+struct Owner {
+    shared: Arc<Shared>,
+    deadlines: Deadlines,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Host").field(&self.metrics()).finish()
+    }
+}
+
+impl Host {
+    /// A host on this machine.
+    pub fn new(environment: &Environment, options: HostOptions) -> Self {
+        let machine = options.memory.map(|bytes| (Memory::Machine, bytes));
+        let gpus = options.gpu_memory.into_iter().map(|(gpu, bytes)| (Memory::Gpu(gpu), bytes));
+        let shared = Arc::new(Shared::new(environment, machine.into_iter().chain(gpus)));
+        Self(Arc::new(Owner { shared, deadlines: Deadlines::default() }))
+    }
+
+    /// What its sessions run on.
+    pub fn environment(&self) -> &Environment {
+        &self.0.shared.environment
+    }
+
+    /// What it has done, and what it does now.
+    pub fn metrics(&self) -> Metrics {
+        let state = self.0.shared.lock();
+        let sessions = |(memory, (open, bytes))| Sessions { memory, open, bytes };
+        Metrics {
+            queued: state.places.iter().map(|place| place.queue.waiting()).sum(),
+            running: state.counters.running,
+            runs: state.counters.runs.clone(),
+            failed: state.counters.failed,
+            waiting_seconds: state.counters.waited.as_secs_f64(),
+            run_seconds: state.counters.ran.as_secs_f64(),
+            sessions: self.0.shared.sessions.summary().into_iter().map(sessions).collect(),
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    pub(super) fn deadlines(&self) -> &Deadlines {
+        &self.0.deadlines
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.deadlines.close();
+        self.shared.close();
+    }
+}

@@ -1,0 +1,51 @@
+//! One process, many callers: devices, their memory, one queue for each, and requests.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `host` | [`Host`]: devices with budgets of memory |
+//! | `service` | [`Service`]: a [`Task`] with its queue of requests, each under [`Terms`] |
+//! | `handle`, `aside` | [`Handle`] and [`Reply`], the two ends of a request; few long ones are open at the same time |
+//! | `network` | an engine on the host, as tasks use it: samples to run, sessions to oneself, leases |
+//! | `group` | graphs that differ in the number of samples alone: what runs together |
+//! | `core` | an engine as its streams see it, and how much of it runs at the same time |
+//! | `ticket`, `work`, `values` | a request in the queues, and what waits there |
+//! | `queue`, `pool`, `recovery` | which work is next, which sessions are open, and less after memory did not suffice: all three pure |
+//! | `sessions` | the sessions that are open |
+//! | `shared`, `worker` | what the threads share, and the thread of a stream |
+//! | `deadlines`, `metrics` | what happens at its time, and what was counted |
+
+mod aside;
+mod core;
+mod deadlines;
+mod group;
+mod handle;
+#[allow(clippy::module_inception)]
+mod host;
+mod metrics;
+mod network;
+mod pool;
+mod queue;
+mod recovery;
+mod service;
+mod sessions;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod ticket;
+mod values;
+mod work;
+mod worker;
+
+pub(crate) use group::Group;
+pub use handle::{Handle, Progress, Reply};
+pub use host::{Host, HostOptions};
+pub use metrics::{Metrics, Sessions};
+pub use network::Used;
+pub(crate) use network::{Lease, Network, shapes_text};
+pub use pool::Memory;
+pub use queue::Priority;
+pub use service::{Service, Task, Terms};
+pub(crate) use ticket::Ticket;
+pub use tileforge_session::Cancel;
+pub(crate) use values::Values;
+pub(crate) use work::{Answer, Made};

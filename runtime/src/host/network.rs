@@ -1,0 +1,283 @@
+//! An engine on a host, as tasks use it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, bounded, unbounded};
+use tileforge_contract::{Contract, Meaning, Shapes, Sizes, TensorSpec};
+use tileforge_engine::{Engine, Graph};
+use tileforge_session::{Assigned, Bound, Buffer, Placed, Placement, Session};
+
+use super::core::Core;
+use super::group::Group;
+use super::host::Host;
+use super::pool::SessionKey;
+use super::queue::Key;
+use super::sessions::OpenSessions;
+use super::shared::Shared;
+use super::ticket::Ticket;
+use super::values::Values;
+use super::work::{Answer, Grant, Made, Turn, Wanted, Work};
+use super::worker;
+use crate::error::{Error, Result};
+
+/// What memory allows to run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Used {
+    /// Sessions.
+    pub streams: usize,
+    /// Most samples in one run.
+    pub batch: usize,
+}
+
+/// An engine on a host. Its sessions close when it is dropped.
+pub(crate) struct Network {
+    host: Host,
+    core: Arc<Core>,
+    place: usize,
+}
+
+impl Network {
+    /// Judges whether the engine fits this machine; opens nothing yet.
+    pub(crate) fn new(host: &Host, engine: &Engine, placement: Placement) -> Result<Self> {
+        let shared = host.shared();
+        let core = Arc::new(Core::new(shared.id(), &shared.environment, engine, placement)?);
+        let place = shared.place(core.ladder.gpus(), core.ladder.streams(), worker::work)?;
+        Ok(Self { host: host.clone(), core, place })
+    }
+
+    pub(crate) fn contract(&self) -> &Contract {
+        &self.core.contract
+    }
+
+    /// The graphs, the smallest first.
+    pub(crate) fn graphs(&self) -> &[(Graph, Sizes)] {
+        &self.core.graphs
+    }
+
+    /// Where it runs.
+    pub(crate) fn placed(&self) -> Placed<'_> {
+        self.core.ladder.placed()
+    }
+
+    /// Sessions that run at the same time, where memory holds them.
+    pub(crate) fn streams(&self) -> usize {
+        self.core.ladder.streams()
+    }
+
+    /// Threads of each session on the CPU; `None`: those that ONNX Runtime takes for one session.
+    pub(crate) fn threads(&self) -> Option<usize> {
+        self.core.ladder.threads()
+    }
+
+    /// Whether memory may hold a session of this graph.
+    pub(crate) fn may_hold(&self, graph: &Graph) -> bool {
+        self.core.ladder.may_hold(graph)
+    }
+
+    /// What memory allows now.
+    pub(crate) fn used(&self) -> Used {
+        Used { streams: self.core.streams(), batch: self.core.batch() }
+    }
+
+    /// The providers that took the nodes of the session that was opened last.
+    pub(crate) fn assigned(&self) -> Vec<Assigned> {
+        self.core.assigned()
+    }
+
+    /// The graph that takes inputs of these shapes: one of fixed sizes, else the smallest of any size.
+    pub(crate) fn graph_for(&self, inputs: &Shapes) -> Result<usize> {
+        let fixed = self.graphs().iter().position(|(graph, _)| graph.inputs == *inputs);
+        let any_size =
+            || self.graphs().iter().position(|(graph, _)| graph.for_inputs(self.contract(), inputs).is_some());
+        fixed.or_else(any_size).ok_or_else(|| self.no_graph(shapes_text(inputs)))
+    }
+
+    /// That no graph takes what is wanted, with the shapes of those that there are.
+    pub(crate) fn no_graph(&self, wanted: String) -> Error {
+        Error::NoSuchShapes { wanted, known: self.graphs().iter().map(|(graph, _)| graph.inputs_text()).collect() }
+    }
+
+    /// The graphs that differ from one of [`Network::graphs`] in the number of samples alone. Of the outputs, `wanted`
+    /// are read.
+    pub(crate) fn group(&self, graph: usize, wanted: impl Fn(&TensorSpec) -> bool) -> Result<Arc<Group>> {
+        let (record, _) = self.graphs().get(graph).ok_or_else(|| Error::internal("network"))?;
+        self.group_of(record, usize::MAX, wanted)
+    }
+
+    /// The graphs that take what a record says, with at most so many samples in a run.
+    pub(crate) fn group_of(
+        &self,
+        record: &Graph,
+        most: usize,
+        wanted: impl Fn(&TensorSpec) -> bool,
+    ) -> Result<Arc<Group>> {
+        Ok(Arc::new(Group::new(self.shared().id(), &self.core, record, most, wanted)?))
+    }
+
+    /// Adds a sample to the queue; the answer comes with this number.
+    pub(crate) fn submit(
+        &self,
+        ticket: &Ticket,
+        group: &Arc<Group>,
+        number: u64,
+        inputs: Vec<Values>,
+        answer: &Sender<Answer>,
+    ) -> Result<()> {
+        ticket.submit(self.place, group, number, inputs, answer)
+    }
+
+    /// Says whether more samples of a group will come soon, so that those that are there wait for them.
+    pub(crate) fn announce(&self, ticket: &Ticket, group: &Group, comes: bool) {
+        ticket.announce(self.place, &group.key(&[]), comes);
+    }
+
+    /// Runs samples, and waits for all of them. Gives what was made of each, in their order.
+    pub(crate) fn run(&self, ticket: &Ticket, group: &Arc<Group>, samples: Vec<Vec<Values>>) -> Result<Vec<Made>> {
+        let (answer, answers) = unbounded();
+        let count = samples.len();
+        for (number, inputs) in (0..).zip(samples) {
+            self.submit(ticket, group, number, inputs, &answer)?;
+        }
+        drop(answer);
+        let mut made: Vec<Option<Made>> = (0..count).map(|_| None).collect();
+        for Answer { number, made: result, .. } in answers {
+            let place = usize::try_from(number).ok().and_then(|number| made.get_mut(number));
+            *place.ok_or_else(|| Error::internal("network"))? = Some(result?);
+        }
+        made.into_iter().map(|made| made.ok_or_else(|| Error::internal("stream"))).collect()
+    }
+
+    /// Opens the session that runs most samples of a group, with their tensors, as far as memory holds them.
+    pub(crate) fn ready(&self, ticket: &Ticket, group: &Arc<Group>) -> Result<()> {
+        self.turn(ticket, Some(Wanted::Most(group.clone()))).map(drop)
+    }
+
+    /// Does something with a session of a graph, in its turn.
+    pub(crate) fn call<T>(
+        &self,
+        ticket: &Ticket,
+        graph: usize,
+        work: impl FnOnce(&mut Session) -> Result<T>,
+    ) -> Result<T> {
+        let mut grant = self.turn(ticket, Some(Wanted::Graph(graph)))?;
+        let lending = grant.lending.as_mut().ok_or_else(|| Error::internal("network"))?;
+        work(&mut lending.lent()?.session)
+    }
+
+    /// Binds the tensors of a graph, for runs that keep something for the next one. The session's memory counts as used
+    /// as long as they are bound.
+    pub(crate) fn lease(&self, ticket: &Ticket, graph: usize) -> Result<Lease> {
+        let mut grant = self.turn(ticket, Some(Wanted::Graph(graph)))?;
+        let lending = grant.lending.as_mut().ok_or_else(|| Error::internal("network"))?;
+        let (key, session) = (lending.key, &lending.lent()?.session);
+        let bound = session.bind_contract(self.contract())?;
+        let pin = Pin::new(self.shared(), key);
+        let named = |spec: &TensorSpec| Some((spec.name.clone(), session.buffer(&spec.name).ok()?));
+        // What is kept stays on the device.
+        let own = |spec: &&TensorSpec| !matches!(spec.meaning, Meaning::Carried { .. } | Meaning::Cache);
+        let specs = self.contract().inputs.iter().chain(&self.contract().outputs).filter(own);
+        let buffers = specs.filter_map(named).collect();
+        let (core, place) = (self.core.clone(), self.place);
+        Ok(Lease { bound, buffers, core, place, id: self.shared().id(), _pin: pin })
+    }
+
+    /// Closes the sessions that are idle. They are opened again when they are needed.
+    pub(crate) fn close_sessions(&self) {
+        self.shared().sessions.close_idle(|key, _| key.engine == self.core.id);
+    }
+
+    fn turn(&self, ticket: &Ticket, session: Option<Wanted>) -> Result<Grant> {
+        turn(ticket, self.place, &self.core, session, self.shared().id())
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        self.host.shared()
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.core.retire();
+        self.close_sessions();
+    }
+}
+
+/// Waits for a stream to oneself.
+fn turn(ticket: &Ticket, place: usize, core: &Arc<Core>, session: Option<Wanted>, id: u64) -> Result<Grant> {
+    let (granted, grants) = bounded(1);
+    let key = Key { group: id, shared: Vec::new() };
+    ticket.push(place, key, false, Work::Turn(Turn { core: core.clone(), session, granted }))?;
+    grants.recv().unwrap_or_else(|_| Err(Error::internal("stream")))
+}
+
+/// "image [1, 3, 64, 64], timestep [1]".
+pub(crate) fn shapes_text(shapes: &Shapes) -> String {
+    shapes.iter().map(|(name, shape)| format!("{name} {shape:?}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Tensors that are bound to a graph, for runs that keep something for the next one.
+pub(crate) struct Lease {
+    bound: Bound,
+    /// Through which values come and go.
+    buffers: std::collections::BTreeMap<String, Buffer>,
+    core: Arc<Core>,
+    place: usize,
+    id: u64,
+    _pin: Pin,
+}
+
+impl Lease {
+    /// Where a tensor's values come and go.
+    pub(crate) fn buffer(&mut self, name: &str) -> Result<&mut Buffer> {
+        self.buffers.get_mut(name).ok_or_else(|| Error::internal("lease"))
+    }
+
+    /// Takes over what another lease of the same network has kept.
+    pub(crate) fn receive(&mut self, from: &Self) -> Result<()> {
+        Ok(self.bound.receive(&from.bound)?)
+    }
+
+    /// Runs the graph, in its turn, with what is in the buffers of its inputs, and fills those of its outputs.
+    pub(crate) fn run(&mut self, ticket: &Ticket) -> Result<Duration> {
+        let _grant = turn(ticket, self.place, &self.core, None, self.id)?;
+        let Self { bound, buffers, core, .. } = self;
+        let own = |specs: &[TensorSpec]| -> Vec<String> {
+            specs.iter().map(|spec| spec.name.clone()).filter(|name| buffers.contains_key(name)).collect()
+        };
+        let (inputs, outputs) = (own(&core.contract.inputs), own(&core.contract.outputs));
+        for name in &inputs {
+            if let Some(buffer) = buffers.get(name) {
+                bound.write(name, buffer)?;
+            }
+        }
+        let began = std::time::Instant::now();
+        bound.run(ticket.cancel())?;
+        let took = began.elapsed();
+        for name in &outputs {
+            if let Some(buffer) = buffers.get_mut(name) {
+                bound.read(name, buffer)?;
+            }
+        }
+        Ok(took)
+    }
+}
+
+/// Keeps a session's memory counted.
+struct Pin {
+    sessions: Arc<OpenSessions>,
+    key: SessionKey,
+}
+
+impl Pin {
+    fn new(shared: &Arc<Shared>, key: SessionKey) -> Self {
+        shared.sessions.pin(key, true);
+        Self { sessions: shared.sessions.clone(), key }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.sessions.pin(self.key, false);
+    }
+}

@@ -1,0 +1,352 @@
+//! Which work is next: pure, without threads, clocks or devices.
+//!
+//! Work comes in flows, one for each request. Flows of higher priority go first. Among equals, the device is shared by
+//! start-time fair queuing (Goyal, Vin and Cheng 1996): each flow is charged for what it got, and the one that got least
+//! is next, so that a picture of a thousand tiles does not stand in front of one with a single tile. The flows of one
+//! caller share what one caller gets.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+/// How long work that others may join waits for more that was announced.
+pub(super) const GRACE: Duration = Duration::from_millis(20);
+
+/// Which requests are served first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// When there is nothing else to do.
+    Background,
+    /// As everybody.
+    #[default]
+    Normal,
+    /// Before all others.
+    Urgent,
+}
+
+/// A request's work in one queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct FlowId(u64);
+
+/// What may run together: samples of one group of graphs, with the same values in the inputs that they share.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Key {
+    pub(super) group: u64,
+    pub(super) shared: Vec<u8>,
+}
+
+/// What is to be done, once.
+pub(super) struct Item<T> {
+    pub(super) key: Key,
+    /// Whether work of other flows may run with it.
+    pub(super) joins: bool,
+    /// What it is charged for, in any unit of time.
+    pub(super) cost: f64,
+    pub(super) since: Instant,
+    pub(super) work: T,
+}
+
+/// Work that runs together, and the flow of each.
+pub(super) type Taken<T> = Vec<(FlowId, Item<T>)>;
+
+/// What is next.
+pub(super) enum Next<T> {
+    /// This, all of one key; never empty.
+    Work(Taken<T>),
+    /// Nothing before this moment, or before more work comes.
+    NotBefore(Instant),
+    /// Nothing before more work comes.
+    Nothing,
+}
+
+struct Flow<T> {
+    priority: Priority,
+    caller: u64,
+    /// When its next item starts, in virtual time.
+    start: f64,
+    items: VecDeque<Item<T>>,
+    /// Keys of which more will come.
+    announced: BTreeSet<Key>,
+}
+
+/// The work that waits for one device.
+pub(super) struct Queue<T> {
+    flows: BTreeMap<FlowId, Flow<T>>,
+    /// The start of what was taken last.
+    virtual_time: f64,
+    next: u64,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { flows: BTreeMap::new(), virtual_time: 0.0, next: 0 }
+    }
+}
+
+impl<T> Queue<T> {
+    /// A new request of a caller.
+    pub(super) fn open(&mut self, caller: u64, priority: Priority) -> FlowId {
+        let id = FlowId(self.next);
+        self.next += 1;
+        let start = self.virtual_time;
+        self.flows.insert(id, Flow { priority, caller, start, items: VecDeque::new(), announced: BTreeSet::new() });
+        id
+    }
+
+    /// Ends a request. Returns its work that was not taken.
+    pub(super) fn close(&mut self, id: FlowId) -> Vec<Item<T>> {
+        self.flows.remove(&id).map(|flow| flow.items.into()).unwrap_or_default()
+    }
+
+    /// Takes all of a request's work out, which goes on to exist.
+    pub(super) fn clear(&mut self, id: FlowId) -> Vec<Item<T>> {
+        self.flows.get_mut(&id).map(|flow| std::mem::take(&mut flow.items).into()).unwrap_or_default()
+    }
+
+    /// Adds work. Gives it back if the request has ended.
+    pub(super) fn push(&mut self, id: FlowId, item: Item<T>) -> Result<(), Item<T>> {
+        let Some(flow) = self.flows.get_mut(&id) else { return Err(item) };
+        if flow.items.is_empty() {
+            // Who had nothing to do saves no time for later.
+            flow.start = flow.start.max(self.virtual_time);
+        }
+        flow.items.push_back(item);
+        Ok(())
+    }
+
+    /// Puts work back that was taken, in front of all others.
+    pub(super) fn put_back(&mut self, taken: Taken<T>) -> Vec<Item<T>> {
+        let mut lost = Vec::new();
+        for (id, item) in taken.into_iter().rev() {
+            match self.flows.get_mut(&id) {
+                Some(flow) => {
+                    flow.start -= item.cost;
+                    flow.items.push_front(item);
+                }
+                None => lost.push(item),
+            }
+        }
+        lost
+    }
+
+    /// Says whether more work of a key will come soon: what may run with it waits a little.
+    pub(super) fn announce(&mut self, id: FlowId, key: &Key, comes: bool) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if comes {
+            flow.announced.insert(key.clone());
+        } else {
+            flow.announced.remove(key);
+        }
+    }
+
+    /// How many items wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.flows.values().map(|flow| flow.items.len()).sum()
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.flows.values().all(|flow| flow.items.is_empty())
+    }
+
+    /// What is next at a time. `room` says how many items of such work run together; `None`: such work cannot run now.
+    pub(super) fn take(&mut self, now: Instant, room: impl Fn(&Item<T>) -> Option<usize>) -> Next<T> {
+        let mut order: Vec<FlowId> =
+            self.flows.iter().filter(|(_, flow)| !flow.items.is_empty()).map(|(id, _)| *id).collect();
+        order.sort_by(|one, other| {
+            let of = |id: &FlowId| self.flows.get(id).map(|flow| (flow.priority, flow.start));
+            let ((first, start), (second, later)) = (of(one).unwrap_or_default(), of(other).unwrap_or_default());
+            second.cmp(&first).then(start.total_cmp(&later)).then(one.cmp(other))
+        });
+        let mut until: Option<Instant> = None;
+        let mut seen: BTreeSet<Key> = BTreeSet::new();
+        for first in &order {
+            let Some(head) = self.flows.get(first).and_then(|flow| flow.items.front()) else { continue };
+            let Some(most) = room(head).filter(|most| *most > 0) else { continue };
+            let (key, joins, since) = (head.key.clone(), head.joins, head.since);
+            if joins && !seen.insert(key.clone()) {
+                continue;
+            }
+            // Those that may run together, the one with the least start first.
+            let of_key = |id: &FlowId| {
+                let flow = self.flows.get(id)?;
+                let count = flow.items.iter().filter(|item| item.key == key && item.joins == joins).count();
+                (count > 0 && (joins || id == first)).then_some(count)
+            };
+            let count: usize = order.iter().filter_map(of_key).sum();
+            if count < most && self.is_announced(&key, joins, *first) {
+                // Results that depend on what runs together wait for as long as it takes, so that they are always the
+                // same.
+                let ready = since + GRACE;
+                if !joins || now < ready {
+                    if joins {
+                        until = Some(until.map_or(ready, |until| until.min(ready)));
+                    }
+                    continue;
+                }
+            }
+            return Next::Work(self.gather(&key, joins, *first, most));
+        }
+        until.map_or(Next::Nothing, Next::NotBefore)
+    }
+
+    fn is_announced(&self, key: &Key, joins: bool, first: FlowId) -> bool {
+        let mut flows = self.flows.iter().filter(|(id, _)| joins || **id == first);
+        flows.any(|(_, flow)| flow.announced.contains(key))
+    }
+
+    /// Takes up to `most` items of a key, each from the flow that got least so far.
+    fn gather(&mut self, key: &Key, joins: bool, first: FlowId, most: usize) -> Taken<T> {
+        let mut callers: BTreeMap<u64, f64> = BTreeMap::new();
+        self.flows.values().filter(|flow| !flow.items.is_empty()).for_each(|flow| {
+            *callers.entry(flow.caller).or_default() += 1.0;
+        });
+        let mut taken = Vec::new();
+        while taken.len() < most {
+            let fits = |item: &Item<T>| item.key == *key && item.joins == joins;
+            let candidates = self.flows.iter().filter(|(id, flow)| {
+                let of_first = **id == first;
+                // The one that was chosen goes first.
+                (if taken.is_empty() { of_first } else { joins || of_first }) && flow.items.iter().any(fits)
+            });
+            let least = candidates.min_by(|(_, one), (_, other)| {
+                other.priority.cmp(&one.priority).then(one.start.total_cmp(&other.start))
+            });
+            let Some(id) = least.map(|(id, _)| *id) else { break };
+            let Some(flow) = self.flows.get_mut(&id) else { break };
+            let Some(item) = flow.items.iter().position(fits).and_then(|place| flow.items.remove(place)) else { break };
+            self.virtual_time = self.virtual_time.max(flow.start);
+            flow.start += item.cost * callers.get(&flow.caller).copied().unwrap_or(1.0);
+            taken.push((id, item));
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(group: u64) -> Key {
+        Key { group, shared: Vec::new() }
+    }
+
+    struct Desk {
+        queue: Queue<u32>,
+        now: Instant,
+    }
+
+    impl Desk {
+        fn new() -> Self {
+            Self { queue: Queue::default(), now: Instant::now() }
+        }
+
+        fn push(&mut self, flow: FlowId, group: u64, work: impl IntoIterator<Item = u32>) {
+            self.push_as(flow, group, true, work);
+        }
+
+        fn push_as(&mut self, flow: FlowId, group: u64, joins: bool, work: impl IntoIterator<Item = u32>) {
+            for work in work {
+                let item = Item { key: key(group), joins, cost: 1.0, since: self.now, work };
+                assert!(self.queue.push(flow, item).is_ok());
+            }
+        }
+
+        /// What is taken, in batches of at most `most`, until there is nothing.
+        fn all(&mut self, most: usize) -> Vec<Vec<u32>> {
+            let mut batches = Vec::new();
+            while let Next::Work(taken) = self.queue.take(self.now, |_| Some(most)) {
+                batches.push(taken.into_iter().map(|(_, item)| item.work).collect());
+            }
+            batches
+        }
+    }
+
+    #[test]
+    fn a_large_request_never_stands_in_front_of_a_small_one() {
+        let mut desk = Desk::new();
+        let large = desk.queue.open(1, Priority::Normal);
+        desk.push(large, 1, 0..1000);
+        for _ in 0..10 {
+            assert!(matches!(desk.queue.take(desk.now, |_| Some(1)), Next::Work(_)));
+        }
+        let small = desk.queue.open(2, Priority::Normal);
+        desk.push(small, 2, [5000]);
+        let next: Vec<u32> = desk.all(1).concat();
+        assert!(next.iter().position(|work| *work == 5000).unwrap() <= 1);
+    }
+
+    #[test]
+    fn flows_of_one_caller_share_what_one_caller_gets() {
+        let mut desk = Desk::new();
+        let many: Vec<FlowId> = (0..4).map(|_| desk.queue.open(1, Priority::Normal)).collect();
+        for (number, flow) in (0..).zip(&many) {
+            desk.push_as(*flow, number, false, std::iter::repeat_n(1, 100));
+        }
+        let single = desk.queue.open(2, Priority::Normal);
+        desk.push_as(single, 9, false, std::iter::repeat_n(2, 100));
+        let first = desk.all(1).concat();
+        let of_single = first[..100].iter().filter(|work| **work == 2).count();
+        assert!((40..=60).contains(&of_single), "{of_single}");
+    }
+
+    #[test]
+    fn higher_priority_goes_first_and_order_within_a_request_stays() {
+        let mut desk = Desk::new();
+        let [background, normal, urgent] =
+            [Priority::Background, Priority::Normal, Priority::Urgent].map(|priority| desk.queue.open(0, priority));
+        desk.push(background, 1, [1, 2]);
+        desk.push(normal, 2, [3, 4]);
+        desk.push(urgent, 3, [5, 6]);
+        assert_eq!(desk.all(2), [[5, 6], [3, 4], [1, 2]]);
+    }
+
+    #[test]
+    fn work_of_one_key_runs_together_and_what_does_not_join_stays_alone() {
+        let mut desk = Desk::new();
+        let [one, other] = [1, 2].map(|caller| desk.queue.open(caller, Priority::Normal));
+        desk.push(one, 1, [1, 2, 3]);
+        desk.push(other, 1, [11, 12]);
+        assert_eq!(desk.all(4), [vec![1, 11, 2, 12], vec![3]]);
+        desk.push_as(one, 1, false, [1, 2, 3]);
+        desk.push_as(other, 1, false, [11, 12]);
+        let batches = desk.all(4);
+        assert!(batches.contains(&vec![1, 2, 3]) && batches.contains(&vec![11, 12]), "{batches:?}");
+    }
+
+    #[test]
+    fn what_may_join_waits_a_little_and_what_may_not_until_it_is_there() {
+        for joins in [true, false] {
+            let mut desk = Desk::new();
+            let flow = desk.queue.open(0, Priority::Normal);
+            desk.queue.announce(flow, &key(1), true);
+            desk.push_as(flow, 1, joins, [1]);
+            let later = desk.now + 2 * GRACE;
+            match desk.queue.take(desk.now, |_| Some(2)) {
+                Next::NotBefore(until) => assert!(joins && until == desk.now + GRACE),
+                Next::Nothing => assert!(!joins),
+                Next::Work(_) => panic!("it did not wait"),
+            }
+            assert_eq!(matches!(desk.queue.take(later, |_| Some(2)), Next::Work(_)), joins);
+            if !joins {
+                desk.queue.announce(flow, &key(1), false);
+                assert!(matches!(desk.queue.take(desk.now, |_| Some(2)), Next::Work(_)));
+            }
+        }
+    }
+
+    #[test]
+    fn work_that_is_put_back_or_cannot_run_is_not_lost() {
+        let mut desk = Desk::new();
+        let flow = desk.queue.open(0, Priority::Normal);
+        desk.push(flow, 1, [1, 2, 3]);
+        let Next::Work(taken) = desk.queue.take(desk.now, |_| Some(2)) else { panic!("nothing") };
+        assert!(desk.queue.put_back(taken).is_empty());
+        assert!(matches!(desk.queue.take(desk.now, |_| None), Next::Nothing));
+        assert_eq!((desk.queue.waiting(), desk.all(3)), (3, vec![vec![1, 2, 3]]));
+        desk.push(flow, 1, [4]);
+        assert_eq!(desk.queue.close(flow).len(), 1);
+        assert!(desk.queue.is_empty());
+        let item = Item { key: key(1), joins: true, cost: 1.0, since: desk.now, work: 5 };
+        assert!(desk.queue.push(flow, item).is_err());
+    }
+}

@@ -1,0 +1,71 @@
+//! How much runs at the same time: less after memory did not suffice, and more again after it did for a while.
+
+/// Good runs before more is tried again, at first.
+const PATIENCE: u64 = 100;
+
+/// A number that shrinks and recovers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    most: usize,
+    now: usize,
+    good: u64,
+    patience: u64,
+}
+
+impl Limit {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, now: most, good: 0, patience: PATIENCE }
+    }
+
+    /// As much as is allowed now.
+    pub(super) fn now(&self) -> usize {
+        self.now
+    }
+
+    /// Memory did not suffice for more than this. Each time, it takes longer until more is tried.
+    pub(super) fn shrink(&mut self, to: usize) {
+        if to < self.now {
+            if self.now < self.most || self.patience > PATIENCE {
+                self.patience = self.patience.saturating_mul(2);
+            }
+            (self.now, self.good) = (to.max(1), 0);
+        }
+    }
+
+    /// Memory sufficed for as much as is allowed. Gives what is allowed from now on, if that is more: up to twice as
+    /// much.
+    pub(super) fn succeed(&mut self) -> Option<usize> {
+        if self.now >= self.most {
+            return None;
+        }
+        self.good += 1;
+        if self.good < self.patience {
+            return None;
+        }
+        // The next failure comes from trying this.
+        self.patience = self.patience.saturating_mul(2);
+        (self.good, self.now) = (0, self.now.saturating_mul(2).min(self.most));
+        Some(self.now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_shrinks_at_once_and_recovers_slowly_and_each_time_more_slowly() {
+        let mut limit = Limit::new(8);
+        assert_eq!(limit.succeed(), None);
+        limit.shrink(2);
+        let grows = |limit: &mut Limit| (1..10_000).find(|_| limit.succeed().is_some());
+        assert_eq!((grows(&mut limit), limit.now()), (Some(100), 4));
+        limit.shrink(2);
+        let again = grows(&mut limit).unwrap();
+        assert!(again > 100, "{again}");
+        assert!(grows(&mut limit).is_some() && limit.now() == 8);
+        assert_eq!(grows(&mut limit), None);
+        limit.shrink(0);
+        assert_eq!(limit.now(), 1);
+    }
+}

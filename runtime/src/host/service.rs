@@ -1,0 +1,332 @@
+//! A task with its queue of requests.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use tileforge_session::Cancel;
+
+use super::aside::{Aside, LongOnes};
+use super::deadlines::Deadline;
+use super::handle::{Handle, Promise, Reply, pair};
+use super::host::Host;
+use super::queue::Priority;
+use super::ticket::Ticket;
+use crate::error::{Error, Result};
+
+/// How long somebody waits before looking whether to stop.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// What a service serves: requests that need nothing of each other.
+///
+/// A task says four things of its requests. What it does before and after its network it does in [`Task::serve`], on a
+/// thread of the service; what may run together, and how, it says by the groups of graphs to which it submits samples.
+/// Those run on the host's threads, with the samples of other requests.
+pub trait Task: Send + Sync + 'static {
+    /// The task's name, for threads and errors.
+    const NAME: &'static str;
+    /// What is asked for. Requests wait in the queue, so they should be small: open files when the turn comes.
+    type Request: Send + 'static;
+    /// What a request becomes.
+    type Output: Send + 'static;
+
+    /// Requests that are served at the same time: as many as fill the device while others are prepared and finished.
+    fn places(&self) -> usize;
+
+    /// Serves one request.
+    ///
+    /// # Errors
+    /// Those of the request.
+    fn serve(&self, request: Self::Request, reply: &Reply<Self::Output>) -> Result<Self::Output>;
+}
+
+/// How a request is served.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    /// Which requests are served first.
+    pub priority: Priority,
+    /// When the request ends with [`Error::Deadline`], unless it is finished.
+    pub deadline: Option<Instant>,
+    /// Who asks: any number. Callers share the device in equal parts, however many requests each of them has.
+    pub caller: u64,
+    /// Samples may run together with those of other requests where that changes the last digits of the results, such as
+    /// on GPUs. Where it changes no byte they always may.
+    pub allows_rounding: bool,
+    /// Ends the request.
+    pub cancel: Cancel,
+}
+
+impl From<&Cancel> for Terms {
+    fn from(cancel: &Cancel) -> Self {
+        Self { cancel: cancel.clone(), ..Self::default() }
+    }
+}
+
+/// A task with its queue of requests.
+///
+/// A request that fails, is cancelled or panics ends itself alone. Dropping the service is [`Service::shutdown`].
+pub struct Service<T: Task> {
+    /// `None` once it is shut down.
+    inner: Option<Arc<Inner<T>>>,
+}
+
+struct Inner<T: Task> {
+    host: Host,
+    task: T,
+    capacity: usize,
+    state: Mutex<State<T>>,
+    /// A request was submitted, or no more will be.
+    news: Condvar,
+    /// A request's turn has come.
+    room: Condvar,
+    long: Arc<LongOnes>,
+}
+
+struct State<T: Task> {
+    /// In the order in which they were submitted.
+    waiting: Vec<Waiting<T>>,
+    closed: bool,
+    next_id: u64,
+    /// Requests whose turn has come so far.
+    begun: u64,
+    /// How many turns callers have had, of those that had more than others.
+    turns: BTreeMap<u64, u64>,
+    /// How many turns the caller had had whose turn came last.
+    round: u64,
+    idle: usize,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl<T: Task> State<T> {
+    /// For each request that waits, what decides when its turn comes, the least first: its priority; which of its
+    /// caller's turns that is, so that no caller stands in front of the others with a hundred requests; and its number.
+    fn order(&self) -> Vec<(Reverse<Priority>, u64, u64)> {
+        let mut turns = self.turns.clone();
+        let of = |waiting: &Waiting<T>| {
+            let Terms { priority, caller, .. } = waiting.terms;
+            let turn = turns.entry(caller).or_insert(self.round);
+            *turn += 1;
+            (Reverse(priority), *turn, waiting.id)
+        };
+        self.waiting.iter().map(of).collect()
+    }
+
+    /// A caller's turn has come.
+    fn take_turn(&mut self, caller: u64) {
+        self.round = self.turns.get(&caller).copied().unwrap_or_default().max(self.round);
+        self.turns.insert(caller, self.round + 1);
+        // Who had no more turns than others begins as everybody.
+        let round = self.round;
+        self.turns.retain(|_, turns| *turns > round);
+    }
+}
+
+struct Waiting<T: Task> {
+    id: u64,
+    request: T::Request,
+    promise: Promise<T::Output>,
+    terms: Terms,
+    deadline: Option<Deadline>,
+}
+
+impl<T: Task> std::fmt::Debug for Service<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Service").field("task", &T::NAME).finish_non_exhaustive()
+    }
+}
+
+impl<T: Task> Service<T> {
+    /// Serves a task. At most `capacity` requests, and at least one, wait for their turn.
+    pub fn new(host: &Host, task: T, capacity: usize) -> Self {
+        let state = State {
+            waiting: Vec::new(),
+            closed: false,
+            next_id: 0,
+            begun: 0,
+            turns: BTreeMap::new(),
+            round: 0,
+            idle: 0,
+            threads: Vec::new(),
+        };
+        Self {
+            inner: Some(Arc::new(Inner {
+                host: host.clone(),
+                task,
+                capacity: capacity.max(1),
+                state: Mutex::new(state),
+                news: Condvar::new(),
+                room: Condvar::new(),
+                long: Arc::default(),
+            })),
+        }
+    }
+
+    fn inner(&self) -> &Arc<Inner<T>> {
+        // Taken by `shutdown` and `drop` alone, behind which nobody has the service any more.
+        #[allow(clippy::expect_used)]
+        self.inner.as_ref().expect("the service is there until it is dropped")
+    }
+
+    /// The task.
+    pub fn task(&self) -> &T {
+        &self.inner().task
+    }
+
+    /// Submits a request; waits while the queue is full. The flag of `terms` ends the wait and the request.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`] or [`Error::Deadline`] while it waits; [`Error::Closed`] after [`Service::close`];
+    /// [`Error::Thread`]: the system gives no thread.
+    pub fn submit(&self, request: T::Request, terms: impl Into<Terms>) -> Result<Handle<T::Output>> {
+        self.add(request, terms.into(), true)
+    }
+
+    /// Submits a request if the queue has room for it.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`]; otherwise as [`Service::submit`].
+    pub fn try_submit(&self, request: T::Request, terms: impl Into<Terms>) -> Result<Handle<T::Output>> {
+        self.add(request, terms.into(), false)
+    }
+
+    fn add(&self, request: T::Request, terms: Terms, waits: bool) -> Result<Handle<T::Output>> {
+        let inner = self.inner();
+        let mut state = inner.state.lock();
+        // Requests that wait while somebody could serve them are on their way already.
+        while state.waiting.len() >= inner.capacity + state.idle {
+            // Those that nobody wants any more make room.
+            let waiting = std::mem::take(&mut state.waiting);
+            let (over, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.promise.is_over());
+            state.waiting = waiting;
+            if !over.is_empty() {
+                // What they hold may take a while to go.
+                MutexGuard::unlocked(&mut state, || drop(over));
+                continue;
+            }
+            if state.closed {
+                return Err(Error::Closed);
+            }
+            if !waits {
+                return Err(Error::QueueFull { capacity: inner.capacity });
+            }
+            if terms.cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            if terms.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Err(Error::Deadline);
+            }
+            inner.room.wait_for(&mut state, PATIENCE);
+        }
+        if state.closed {
+            return Err(Error::Closed);
+        }
+        if state.waiting.len() >= state.idle && state.threads.len() < inner.task.places().max(1) {
+            let serving = inner.clone();
+            let thread = thread::Builder::new().name(T::NAME.into()).spawn(move || serving.serve_all());
+            match thread {
+                Ok(thread) => state.threads.push(thread),
+                // Others are there, and serve it later.
+                Err(_) if !state.threads.is_empty() => {}
+                Err(source) => return Err(Error::Thread { name: T::NAME, source }),
+            }
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        let place = Arc::downgrade(inner);
+        let (promise, handle) = pair(T::NAME, &terms.cancel, move || place.upgrade()?.place_of(id));
+        let deadline = terms.deadline.map(|at| inner.host.deadlines().add(at, promise.expiry())).transpose()?;
+        state.waiting.push(Waiting { id, request, promise, terms, deadline });
+        inner.news.notify_one();
+        Ok(handle)
+    }
+
+    /// Takes no more requests. Those that were accepted are finished.
+    pub fn close(&self) {
+        self.inner().close();
+    }
+
+    /// Takes no more requests, finishes those that were accepted, and returns when all threads have ended.
+    pub fn shutdown(mut self) {
+        self.join();
+    }
+
+    fn join(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            inner.close();
+            let threads = std::mem::take(&mut inner.state.lock().threads);
+            for thread in threads {
+                // A panic was told to those whose request it was.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl<T: Task> Drop for Service<T> {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+impl<T: Task> Inner<T> {
+    fn close(&self) {
+        self.state.lock().closed = true;
+        self.news.notify_all();
+        self.room.notify_all();
+    }
+
+    /// How many requests are in front of one that waits.
+    fn place_of(&self, id: u64) -> Option<usize> {
+        let state = self.state.lock();
+        let order = state.order();
+        let own = order.iter().find(|(.., other)| *other == id)?;
+        Some(order.iter().filter(|other| *other < own).count())
+    }
+
+    /// Waits for the next request. With its number among those whose turn has come.
+    fn next(&self) -> Option<(u64, Waiting<T>)> {
+        let mut state = self.state.lock();
+        loop {
+            let first = state.order().into_iter().enumerate().min_by_key(|(_, order)| *order);
+            if let Some((place, _)) = first {
+                let waiting = state.waiting.remove(place);
+                state.take_turn(waiting.terms.caller);
+                let number = state.begun;
+                state.begun += 1;
+                self.room.notify_all();
+                return Some((number, waiting));
+            }
+            if state.closed {
+                return None;
+            }
+            state.idle += 1;
+            self.room.notify_all();
+            self.news.wait(&mut state);
+            state.idle -= 1;
+        }
+    }
+
+    fn serve_all(&self) {
+        while let Some((number, waiting)) = self.next() {
+            // After a panic the request has its error, and the thread serves the next one.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.serve(number, waiting)));
+        }
+    }
+
+    fn serve(&self, number: u64, Waiting { request, promise, terms, deadline, .. }: Waiting<T>) {
+        if promise.is_over() {
+            promise.finish(Err(Error::Cancelled));
+            return;
+        }
+        let Terms { priority, caller, allows_rounding, .. } = terms;
+        let ticket = Ticket::new(self.host.shared(), priority, caller, allows_rounding, promise.cancel());
+        let aside = Aside::new(&self.long, number, priority);
+        let reply = Reply { promise, ticket, aside, _deadline: deadline };
+        let result = self.task.serve(request, &reply);
+        reply.promise.finish(result);
+    }
+}

@@ -1,0 +1,142 @@
+//! The sessions of a host: opened when they are needed, and closed to make room for others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tileforge_session::{Session, available_memory};
+
+use super::core::Core;
+use super::group::Tensors;
+use super::pool::{Found, Memory, Pool, SessionKey};
+use crate::error::{Error, Result};
+
+/// How long somebody waits before looking again.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// The sessions of a host.
+pub(super) struct OpenSessions {
+    state: Mutex<State>,
+    /// A session was given back.
+    returned: Condvar,
+}
+
+struct State {
+    pool: Pool,
+    /// OpenSessions that are idle.
+    idle: BTreeMap<SessionKey, Lent>,
+}
+
+/// A session, and the tensors of its last run.
+pub(super) struct Lent {
+    pub(super) session: Session,
+    pub(super) tensors: Option<Tensors>,
+}
+
+impl OpenSessions {
+    /// OpenSessions take at most so many bytes of each memory.
+    pub(super) fn new(budgets: impl IntoIterator<Item = (Memory, u64)>) -> Self {
+        let mut pool = Pool::default();
+        budgets.into_iter().for_each(|(memory, bytes)| pool.limit(memory, bytes));
+        Self { state: Mutex::new(State { pool, idle: BTreeMap::new() }), returned: Condvar::new() }
+    }
+
+    /// OpenSessions that are open, and their bytes, for each memory.
+    pub(super) fn summary(&self) -> BTreeMap<Memory, (usize, u64)> {
+        self.state.lock().pool.summary()
+    }
+
+    /// A session of a graph for a stream: an open one, or one that is opened now, for which others that are idle may
+    /// close.
+    ///
+    /// # Errors
+    /// [`Error::OverBudget`]: the budget does not hold it beside what is bound. Those of opening a session.
+    pub(super) fn lend(self: &Arc<Self>, core: &Arc<Core>, graph: usize, stream: usize) -> Result<Lending> {
+        let key = SessionKey { engine: core.id, graph, stream };
+        let (memory, bytes) = (core.memory(stream), core.bytes(graph));
+        let closing: Vec<Lent> = {
+            let mut state = self.state.lock();
+            loop {
+                let free = if memory == Memory::Machine { available_memory() } else { None };
+                match state.pool.take(key, memory, bytes, free) {
+                    Found::Open => match state.idle.remove(&key) {
+                        Some(lent) if lent.session.provider() == core.ladder.provider() => {
+                            return Ok(Lending { sessions: self.clone(), core: core.clone(), key, lent: Some(lent) });
+                        }
+                        // The ladder has left its provider, or it is gone.
+                        other => {
+                            state.pool.remove(key);
+                            drop(other);
+                        }
+                    },
+                    Found::MayOpen(keys) => break keys.iter().filter_map(|key| state.idle.remove(key)).collect(),
+                    Found::InUse => drop(self.returned.wait_for(&mut state, PATIENCE)),
+                    Found::NeverFits { budget } => {
+                        let engine = core.ladder.verdict().engine.clone();
+                        return Err(Error::OverBudget { engine, needed: bytes, budget });
+                    }
+                }
+            }
+        };
+        drop(closing);
+        let mut place = Lending { sessions: self.clone(), core: core.clone(), key, lent: None };
+        let (record, _) = core.graphs.get(graph).ok_or_else(|| Error::internal("session"))?;
+        let session = core.ladder.session(record, stream)?;
+        core.set_assigned(session.assigned());
+        place.lent = Some(Lent { session, tensors: None });
+        Ok(place)
+    }
+
+    /// Closes idle sessions that are as wanted. Says whether there were any.
+    pub(super) fn close_idle(&self, wanted: impl Fn(&SessionKey, Memory) -> bool) -> bool {
+        let closing: Vec<Lent> = {
+            let mut state = self.state.lock();
+            let keys = state.pool.take_idle(wanted);
+            keys.iter().filter_map(|key| state.idle.remove(key)).collect()
+        };
+        !closing.is_empty()
+    }
+
+    /// Keeps a session's memory counted while tensors are bound to its graph.
+    pub(super) fn pin(&self, key: SessionKey, pinned: bool) {
+        self.state.lock().pool.pin(key, pinned);
+        self.returned.notify_all();
+    }
+}
+
+/// A session in somebody's hands, until this is dropped.
+pub(super) struct Lending {
+    sessions: Arc<OpenSessions>,
+    core: Arc<Core>,
+    pub(super) key: SessionKey,
+    /// `None`: it could not be opened.
+    lent: Option<Lent>,
+}
+
+impl Lending {
+    pub(super) fn lent(&mut self) -> Result<&mut Lent> {
+        self.lent.as_mut().ok_or_else(|| Error::internal("session"))
+    }
+}
+
+impl Drop for Lending {
+    fn drop(&mut self) {
+        let mut state = self.sessions.state.lock();
+        let unwanted = match self.lent.take() {
+            // What a panic left is not used again.
+            Some(lent) if !self.core.is_retired() && !thread::panicking() => {
+                state.pool.give_back(self.key);
+                state.idle.insert(self.key, lent)
+            }
+            other => {
+                state.pool.remove(self.key);
+                other
+            }
+        };
+        drop(state);
+        drop(unwanted);
+        self.sessions.returned.notify_all();
+    }
+}

@@ -1,0 +1,294 @@
+//! The service with a task that needs no device.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use tileforge_session::Environment;
+use tileforge_session::onnxruntime::{self, Search};
+
+use super::*;
+use crate::error::{Error, Result};
+
+/// Doubles numbers, as many at the same time as it has places.
+struct Doubling {
+    /// Before each request, where a test wants to hold it.
+    gate: Option<Arc<Barrier>>,
+    places: usize,
+    /// The order in which requests' turns came.
+    served: Arc<Mutex<Vec<u32>>>,
+}
+
+const POISON: u32 = 13;
+const FAILS: u32 = 7;
+
+impl Task for Doubling {
+    const NAME: &'static str = "doubling";
+    type Request = u32;
+    type Output = u32;
+
+    fn places(&self) -> usize {
+        self.places
+    }
+
+    fn serve(&self, request: u32, reply: &Reply<u32>) -> Result<u32> {
+        self.served.lock().push(request);
+        if let Some(gate) = &self.gate {
+            gate.wait();
+        }
+        assert!(request != POISON, "poison");
+        reply.progress(1, 1);
+        reply.go_on()?;
+        if request == FAILS { Err(Error::Alpha { reason: "seven".into() }) } else { Ok(2 * request) }
+    }
+}
+
+fn host() -> Host {
+    Host::new(&Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap()), HostOptions::default())
+}
+
+fn service(capacity: usize) -> Service<Doubling> {
+    Service::new(&host(), Doubling { gate: None, places: 2, served: Arc::default() }, capacity)
+}
+
+/// A service that does nothing before the barrier is passed, once for each request.
+fn held(capacity: usize) -> (Service<Doubling>, Arc<Barrier>) {
+    let gate = Arc::new(Barrier::new(2));
+    let task = Doubling { gate: Some(gate.clone()), places: 1, served: Arc::default() };
+    (Service::new(&host(), task, capacity), gate)
+}
+
+/// Waits until a request's turn has come.
+fn begun(service: &Service<Doubling>, request: u32) {
+    let started = Instant::now();
+    while !service.task().served.lock().contains(&request) {
+        assert!(started.elapsed() < Duration::from_secs(20), "{request} is never served");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn each_request_has_its_own_result() {
+    let service = service(2);
+    let handles: Vec<_> = [1, FAILS, 3].map(|number| service.submit(number, Terms::default()).unwrap()).into();
+    let results: Vec<_> = handles.into_iter().map(Handle::wait).collect();
+    assert!(matches!(results[..], [Ok(2), Err(Error::Alpha { .. }), Ok(6)]), "{results:?}");
+    service.shutdown();
+}
+
+#[test]
+fn a_full_queue_refuses_or_waits_and_tells_the_place() {
+    let (service, gate) = held(1);
+    let first = service.submit(1, Terms::default()).unwrap();
+    begun(&service, 1);
+    let second = service.submit(2, Terms::default()).unwrap();
+    assert!(matches!(service.try_submit(3, Terms::default()), Err(Error::QueueFull { capacity: 1 })));
+    assert_eq!(first.progress(), Progress { done: 0, total: None });
+    assert_eq!((first.place(), second.place()), (None, Some(0)));
+
+    // Whoever waits for room can be stopped.
+    let stop = Cancel::new();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| service.submit(3, &stop).err());
+        stop.cancel();
+        assert!(matches!(waiting.join().unwrap(), Some(Error::Cancelled)));
+        let soon = Terms { deadline: Some(Instant::now() + Duration::from_millis(5)), ..Terms::default() };
+        assert!(matches!(service.submit(3, soon), Err(Error::Deadline)));
+        let waiting = scope.spawn(|| service.submit(4, Terms::default()));
+        gate.wait();
+        gate.wait();
+        let third = waiting.join().unwrap().unwrap();
+        gate.wait();
+        assert_eq!([first, second, third].map(|handle| handle.wait().unwrap()), [2, 4, 8]);
+    });
+}
+
+#[test]
+fn urgent_requests_overtake_those_that_wait() {
+    let (service, gate) = held(8);
+    let of = |priority| Terms { priority, ..Terms::default() };
+    let first = service.submit(1, Terms::default()).unwrap();
+    begun(&service, 1);
+    let background = service.submit(2, of(Priority::Background)).unwrap();
+    let normal = service.submit(3, of(Priority::Normal)).unwrap();
+    let urgent = service.submit(4, of(Priority::Urgent)).unwrap();
+    assert_eq!([&background, &normal, &urgent].map(Handle::place), [Some(2), Some(1), Some(0)]);
+    for _ in 0..4 {
+        gate.wait();
+    }
+    [first, background, normal, urgent].into_iter().for_each(|handle| {
+        handle.wait().unwrap();
+    });
+    assert_eq!(*service.task().served.lock(), [1, 4, 3, 2]);
+}
+
+#[test]
+fn callers_take_turns_and_the_requests_of_each_keep_their_order() {
+    let (service, gate) = held(16);
+    let of = |caller| Terms { caller, ..Terms::default() };
+    let mut handles = vec![service.submit(10, of(1)).unwrap()];
+    begun(&service, 10);
+    handles.extend([11, 12, 14].map(|number| service.submit(number, of(1)).unwrap()));
+    handles.extend([20, 21].map(|number| service.submit(number, of(2)).unwrap()));
+    assert_eq!(
+        handles.iter().map(Handle::place).collect::<Vec<_>>(),
+        [None, Some(1), Some(3), Some(4), Some(0), Some(2)]
+    );
+    for _ in 0..handles.len() {
+        gate.wait();
+    }
+    handles.into_iter().for_each(|handle| {
+        handle.wait().unwrap();
+    });
+    assert_eq!(*service.task().served.lock(), [10, 20, 11, 21, 12, 14]);
+}
+
+#[test]
+fn a_deadline_ends_a_request_that_still_waits_and_makes_room() {
+    let (service, gate) = held(1);
+    let first = service.submit(1, Terms::default()).unwrap();
+    begun(&service, 1);
+    let soon = Terms { deadline: Some(Instant::now() + Duration::from_millis(20)), ..Terms::default() };
+    let late = service.submit(2, soon).unwrap();
+    // The gate is closed, so that its turn does not come.
+    assert!(matches!(late.wait(), Err(Error::Deadline)));
+    let next = service.try_submit(3, Terms::default()).unwrap();
+    gate.wait();
+    gate.wait();
+    assert_eq!([first, next].map(|handle| handle.wait().unwrap()), [2, 6]);
+    assert_eq!(*service.task().served.lock(), [1, 3]);
+}
+
+#[test]
+fn a_cancelled_request_ends_alone_and_at_once() {
+    let (service, gate) = held(4);
+    let (one, both) = (Cancel::new(), Cancel::new());
+    let handles = [1, 2, 3].map(|number| service.submit(number, &both).unwrap());
+    let other = service.submit(4, &one).unwrap();
+    begun(&service, 1);
+    let asked = Instant::now();
+    handles[1].cancel();
+    let [first, second, third] = handles;
+    assert!(matches!(second.wait(), Err(Error::Cancelled)));
+    both.cancel();
+    assert!(matches!((first.wait(), third.wait()), (Err(Error::Cancelled), Err(Error::Cancelled))));
+    // Nobody has passed the gate yet.
+    assert!(asked.elapsed() < Duration::from_secs(5));
+    gate.wait();
+    gate.wait();
+    assert_eq!(other.wait().unwrap(), 8);
+    // What nobody wants is not served.
+    assert_eq!(*service.task().served.lock(), [1, 4]);
+}
+
+#[test]
+fn a_panic_ends_its_own_request_and_no_other() {
+    let service = service(8);
+    let handles = [1, POISON, 2, POISON, 3].map(|number| service.submit(number, Terms::default()).unwrap());
+    let results = handles.map(Handle::wait);
+    assert!(matches!(results, [Ok(2), Err(_), Ok(4), Err(_), Ok(6)]), "{results:?}");
+    for error in results.into_iter().filter_map(Result::err) {
+        assert!(error.to_string().contains("the doubling stage"), "{error}");
+    }
+    // It goes on to serve.
+    assert_eq!(service.submit(5, Terms::default()).unwrap().wait().unwrap(), 10);
+    service.shutdown();
+}
+
+#[test]
+fn a_deadline_ends_a_request_whose_turn_has_come() {
+    let (service, gate) = held(4);
+    let terms = Terms { deadline: Some(Instant::now() + Duration::from_millis(50)), ..Terms::default() };
+    let handle = service.submit(1, terms).unwrap();
+    begun(&service, 1);
+    assert!(matches!(handle.wait(), Err(Error::Deadline)));
+    gate.wait();
+    let next = service.submit(2, Terms::default()).unwrap();
+    gate.wait();
+    assert_eq!(next.wait().unwrap(), 4);
+}
+
+#[test]
+fn shutting_down_finishes_what_was_accepted() {
+    let (service, gate) = held(4);
+    let handles = [1, 2, 3].map(|number| service.submit(number, Terms::default()).unwrap());
+    service.close();
+    assert!(matches!(service.submit(4, Terms::default()), Err(Error::Closed)));
+    assert!(handles[0].wait_for(Duration::from_millis(1)).is_none());
+    thread::scope(|scope| {
+        let ended = scope.spawn(move || drop(service));
+        for _ in 0..3 {
+            gate.wait();
+        }
+        ended.join().unwrap();
+    });
+    assert!(handles.iter().all(Handle::is_finished));
+    assert_eq!(handles.map(|handle| handle.wait_for(Duration::ZERO).unwrap().unwrap()), [2, 4, 6]);
+}
+
+/// What a runtime of futures does, for one of them.
+struct Woken(Mutex<bool>, Condvar);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        *self.0.lock() = true;
+        self.1.notify_all();
+    }
+}
+
+#[test]
+fn a_request_can_be_awaited() {
+    let (service, gate) = held(2);
+    let mut handle = service.submit(21, Terms::default()).unwrap();
+    let woken = Arc::new(Woken(Mutex::new(false), Condvar::new()));
+    let waker = Waker::from(woken.clone());
+    let mut context = Context::from_waker(&waker);
+    assert!(Future::poll(std::pin::Pin::new(&mut handle), &mut context).is_pending());
+    gate.wait();
+    let mut state = woken.0.lock();
+    while !*state {
+        assert!(!woken.1.wait_for(&mut state, Duration::from_secs(20)).timed_out(), "it is never woken");
+    }
+    let polled = Future::poll(std::pin::Pin::new(&mut handle), &mut context);
+    assert!(matches!(polled, Poll::Ready(Ok(42))));
+    let again = Future::poll(std::pin::Pin::new(&mut handle), &mut context);
+    assert!(matches!(again, Poll::Ready(Err(Error::Taken))));
+}
+
+/// Long requests, of which few are open at the same time.
+struct Long {
+    open: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Task for Long {
+    const NAME: &'static str = "long";
+    type Request = ();
+    type Output = ();
+
+    fn places(&self) -> usize {
+        6
+    }
+
+    fn serve(&self, (): (), reply: &Reply<()>) -> Result<()> {
+        let _long = reply.step_aside()?;
+        let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(open, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(20));
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[test]
+fn long_requests_wait_for_those_before_them() {
+    let most = Arc::new(AtomicUsize::new(0));
+    let service = Service::new(&host(), Long { open: Arc::default(), most: most.clone() }, 12);
+    let handles: Vec<_> = (0..12).map(|_| service.submit((), Terms::default()).unwrap()).collect();
+    handles.into_iter().for_each(|handle| handle.wait().unwrap());
+    // Those that were let in before an earlier one said that it is long are beyond.
+    assert!((1..=4).contains(&most.load(Ordering::SeqCst)), "{most:?}");
+}

@@ -1,0 +1,144 @@
+//! A request in the queues of a host.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+use tileforge_session::{Cancel, Notice};
+
+use super::group::Group;
+use super::queue::{FlowId, Item, Key, Priority};
+use super::shared::Shared;
+use super::values::Values;
+use super::work::{Answer, Sample, Work};
+use crate::error::{Error, Result};
+
+/// A request in the queues of a host. What waits for it leaves them when the request is cancelled, or this is dropped.
+pub(crate) struct Ticket {
+    flows: Arc<Flows>,
+    allows_rounding: bool,
+    cancel: Cancel,
+    _notice: Notice,
+}
+
+struct Flows {
+    shared: Arc<Shared>,
+    priority: Priority,
+    caller: u64,
+    /// By place.
+    open: Mutex<BTreeMap<usize, FlowId>>,
+}
+
+impl Ticket {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        priority: Priority,
+        caller: u64,
+        allows_rounding: bool,
+        cancel: &Cancel,
+    ) -> Self {
+        let flows = Arc::new(Flows { shared: shared.clone(), priority, caller, open: Mutex::default() });
+        let noticed = Arc::downgrade(&flows);
+        let notice = cancel.notify(move || {
+            if let Some(flows) = noticed.upgrade() {
+                flows.clear();
+            }
+        });
+        Self { flows, allows_rounding, cancel: cancel.clone(), _notice: notice }
+    }
+
+    pub(crate) fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+
+    /// Adds a sample to the queue of a place. The answer comes with this number.
+    pub(super) fn submit(
+        &self,
+        place: usize,
+        group: &Arc<Group>,
+        number: u64,
+        inputs: Vec<Values>,
+        answer: &Sender<Answer>,
+    ) -> Result<()> {
+        group.check(&inputs)?;
+        let key = group.key(&inputs);
+        let joins = group.core.is_exact() || self.allows_rounding;
+        let (group, cancel, answer) = (group.clone(), self.cancel.clone(), answer.clone());
+        self.push(place, key, joins, Work::Sample(Sample { group, number, inputs, cancel, answer }))
+    }
+
+    /// Adds work to the queue of a place.
+    pub(super) fn push(&self, place: usize, key: Key, joins: bool, work: Work) -> Result<()> {
+        let id = self.flow(place);
+        let cost = work.core().cost();
+        let item = Item { key, joins, cost, since: Instant::now(), work };
+        {
+            let mut state = self.flows.shared.lock();
+            let Some(own) = state.places.get_mut(place) else { return Err(Error::internal("ticket")) };
+            if own.queue.push(id, item).is_err() {
+                return Err(Error::Cancelled);
+            }
+            own.news.notify_all();
+        }
+        // A flag that was set meanwhile found nothing.
+        if self.cancel.is_cancelled() {
+            self.flows.clear();
+        }
+        Ok(())
+    }
+
+    /// Says whether more samples of a group will come soon.
+    pub(super) fn announce(&self, place: usize, key: &Key, comes: bool) {
+        let id = self.flow(place);
+        let mut state = self.flows.shared.lock();
+        if let Some(own) = state.places.get_mut(place) {
+            own.queue.announce(id, key, comes);
+            own.news.notify_all();
+        }
+    }
+
+    fn flow(&self, place: usize) -> FlowId {
+        let mut open = self.flows.open.lock();
+        if let Some(id) = open.get(&place) {
+            return *id;
+        }
+        let mut state = self.flows.shared.lock();
+        let Flows { priority, caller, .. } = *self.flows;
+        let id = match state.places.get_mut(place) {
+            Some(own) => own.queue.open(caller, priority),
+            None => FlowId::default(),
+        };
+        open.insert(place, id);
+        id
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.flows.end(true);
+    }
+}
+
+impl Flows {
+    /// Takes what waits out of the queues. The request goes on to exist.
+    fn clear(&self) {
+        self.end(false);
+    }
+
+    fn end(&self, close: bool) {
+        let open = self.open.lock();
+        let mut left = Vec::new();
+        {
+            let mut state = self.shared.lock();
+            for (place, id) in open.iter() {
+                if let Some(place) = state.places.get_mut(*place) {
+                    left.extend(if close { place.queue.close(*id) } else { place.queue.clear(*id) });
+                    place.news.notify_all();
+                }
+            }
+        }
+        left.into_iter().for_each(|item| item.work.refuse(Error::Cancelled));
+    }
+}

@@ -1,0 +1,96 @@
+//! What waits for a device, and what comes back.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_channel::Sender;
+use tileforge_session::Cancel;
+
+use super::core::Core;
+use super::group::Group;
+use super::sessions::Lending;
+use super::values::Values;
+use crate::error::{Error, Result};
+
+/// What became of a sample.
+pub(crate) struct Answer {
+    /// The number that it was submitted with.
+    pub(crate) number: u64,
+    /// What it was made of.
+    pub(crate) inputs: Vec<Values>,
+    pub(crate) made: Result<Made>,
+}
+
+/// What a network made of a sample.
+pub(crate) struct Made {
+    /// In the order of the group's outputs.
+    pub(crate) outputs: Vec<Values>,
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+    /// Its share of the run.
+    pub(crate) share: f64,
+}
+
+/// A sample that waits.
+pub(super) struct Sample {
+    pub(super) group: Arc<Group>,
+    pub(super) number: u64,
+    pub(super) inputs: Vec<Values>,
+    /// Ends the run, if it runs alone or with samples of the same flag.
+    pub(super) cancel: Cancel,
+    pub(super) answer: Sender<Answer>,
+}
+
+impl Sample {
+    pub(super) fn answer(self, made: Result<Made>) {
+        let Self { number, inputs, answer, .. } = self;
+        // Who asked may be gone.
+        let _ = answer.send(Answer { number, inputs, made });
+    }
+}
+
+/// A stream that somebody wants to themselves for a moment, with a session or without.
+pub(super) struct Turn {
+    pub(super) core: Arc<Core>,
+    pub(super) session: Option<Wanted>,
+    pub(super) granted: Sender<Result<Grant>>,
+}
+
+/// The session that a turn needs.
+pub(super) enum Wanted {
+    /// That of a graph.
+    Graph(usize),
+    /// The one that runs most samples of a group, as far as memory holds it.
+    Most(Arc<Group>),
+}
+
+/// A stream that is somebody's own until this is dropped.
+pub(super) struct Grant {
+    pub(super) lending: Option<Lending>,
+    /// The stream waits until this is closed.
+    pub(super) _until: Sender<()>,
+}
+
+/// What waits for a device.
+pub(super) enum Work {
+    Sample(Sample),
+    Turn(Turn),
+}
+
+impl Work {
+    pub(super) fn core(&self) -> &Arc<Core> {
+        match self {
+            Self::Sample(sample) => &sample.group.core,
+            Self::Turn(turn) => &turn.core,
+        }
+    }
+
+    /// Answers with an error.
+    pub(super) fn refuse(self, error: Error) {
+        match self {
+            Self::Sample(sample) => sample.answer(Err(error)),
+            // Who asked may be gone.
+            Self::Turn(turn) => drop(turn.granted.send(Err(error))),
+        }
+    }
+}

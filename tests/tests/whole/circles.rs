@@ -1,0 +1,306 @@
+//! No file of a crate knows of another one that knows of it, directly or through others: each can be read after those
+//! that it stands on. A module that declares its children and hands on what they have does not know of them.
+
+use end_to_end::repository;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Circles that are still there: a folder, and the files of one circle in it. A circle that is gone, or has become
+/// smaller, has to leave this list.
+const KNOWN: &[(&str, &str)] = &[
+    ("crates/graph/src", "budget.rs infer/mod.rs model.rs"),
+    ("crates/graph/src", "rewrite/quantise/mod.rs rewrite/quantise/weights.rs"),
+    ("crates/graph/src", "save.rs save/link.rs save/store.rs"),
+    (
+        "crates/engine/src",
+        "bundle_manifest.rs directory.rs opened.rs pipeline_manifest.rs recipe.rs store.rs tiling.rs validate.rs",
+    ),
+    ("crates/contract/src", "contract.rs upscale.rs"),
+    ("crates/image/src", "error.rs format.rs size.rs"),
+    ("crates/image/src", "exif.rs metadata.rs"),
+    (
+        "crates/session/src",
+        "buffer.rs compiled.rs environment.rs error.rs fit.rs onnxruntime.rs provider.rs releases.rs session/mod.rs session/backend.rs session/loaded.rs session/onnxruntime.rs tensor.rs weights.rs",
+    ),
+    ("crates/tensorrt/src", "native.rs plan.rs"),
+    ("exporter/src", "checkpoint/torch/mod.rs checkpoint/torch/archive.rs"),
+    ("engine-builder/src", "build.rs pipeline.rs"),
+    (
+        "engine-builder/src",
+        "coverage.rs error.rs fixed.rs model_file.rs portable.rs precision/options.rs profile/mod.rs profile/file.rs rtx/builder.rs rtx/process.rs samples.rs yaml.rs",
+    ),
+    ("engine-builder/src", "lint/mod.rs lint/operators.rs"),
+    ("engine-builder/cli/src", "build/mod.rs build/input.rs"),
+    ("runtime/src", "diffusion/schedulers/config.rs diffusion/schedulers/samplers.rs"),
+    ("runtime/src", "diffusion/tokenizer.rs diffusion/tokenizer/definition.rs"),
+    ("runtime/src", "tensor_file/mod.rs tensor_file/npy.rs"),
+    ("runtime/cli/src", "infer/mod.rs infer/each.rs infer/told.rs"),
+    ("xtask/src", "dist/mod.rs dist/build.rs dist/components.rs dist/onnxruntime.rs"),
+];
+
+/// A module's path in its crate: `["host", "queue"]`; empty for the crate's root.
+type Module = Vec<String>;
+
+/// A crate's modules with files of their own.
+struct Crate {
+    files: BTreeMap<Module, PathBuf>,
+    sources: BTreeMap<Module, Source>,
+}
+
+/// What a file names of its own crate.
+#[derive(Default)]
+struct Source {
+    /// Paths from the crate's root that it uses.
+    uses: Vec<Vec<String>>,
+    /// Names that it hands on, with their paths from the crate's root; `*` for all of a module.
+    exports: Vec<(String, Vec<String>)>,
+}
+
+fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+/// The module of a file below `src`.
+fn module_of(file: &Path) -> Module {
+    let mut module: Module = file.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    if module.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
+        module.pop();
+    }
+    module
+}
+
+/// The program text: without comments, and without the tests at the end.
+fn text_of(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code = |line: &str| line.split("//").next().unwrap_or_default().to_owned();
+    text.lines().map(code).collect::<Vec<_>>().join("\n")
+}
+
+/// The paths of a tree of imports: `a::{b, c::d}` is `a::b` and `a::c::d`.
+fn expanded(tree: &str) -> Vec<Vec<String>> {
+    let tree = tree.trim();
+    let Some((before, rest)) = tree.split_once('{') else {
+        let path = tree.split(" as ").next().unwrap_or_default();
+        return vec![path.split("::").map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()];
+    };
+    let prefix: Vec<String> =
+        before.split("::").map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect();
+    let inner = &rest[..rest.rfind('}').unwrap_or(rest.len())];
+    let (mut depth, mut start, mut parts) = (0, 0, Vec::new());
+    for (at, letter) in inner.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&inner[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&inner[start..]);
+    let paths = parts.into_iter().filter(|part| !part.trim().is_empty()).flat_map(expanded);
+    paths.map(|path| [prefix.clone(), path].concat()).collect()
+}
+
+/// A path as the crate's root sees it; `None` for one of another crate.
+fn absolute(module: &Module, path: &[String]) -> Option<Vec<String>> {
+    let (first, mut rest) = path.split_first()?;
+    let mut base = match first.as_str() {
+        "crate" => Vec::new(),
+        "self" => module.clone(),
+        "super" => module.split_last()?.1.to_vec(),
+        _ => return None,
+    };
+    while let Some((next, more)) = rest.split_first().filter(|(next, _)| *next == "super") {
+        let _ = next;
+        base.pop();
+        rest = more;
+    }
+    Some([&base, rest].concat())
+}
+
+fn read(module: &Module, path: &Path, children: &BTreeSet<String>) -> Source {
+    let text = text_of(path);
+    let mut source = Source::default();
+    let mut rest = text.as_str();
+    let mut elsewhere = String::new();
+    while let Some(at) = rest.find("use ") {
+        let starts = rest[..at].chars().next_back().is_none_or(|before| before.is_whitespace());
+        let Some(length) = rest[at..].find(';').filter(|_| starts) else {
+            elsewhere.push_str(&rest[..at + 4]);
+            rest = &rest[at + 4..];
+            continue;
+        };
+        let line = rest[..at].rfind('\n').map_or(0, |end| end + 1);
+        let is_export = rest[line..at].trim_start().starts_with("pub");
+        for path in expanded(&rest[at + 4..at + length]) {
+            let own = path.first().is_some_and(|first| children.contains(first));
+            let found = if own { Some([module.as_slice(), path.as_slice()].concat()) } else { absolute(module, &path) };
+            let Some(found) = found else { continue };
+            if is_export {
+                source.exports.push((found.last().cloned().unwrap_or_default(), found));
+            } else {
+                source.uses.push(found);
+            }
+        }
+        elsewhere.push_str(&rest[..line]);
+        rest = &rest[at + length..];
+    }
+    elsewhere.push_str(rest);
+    for start in ["crate::", "super::"] {
+        for (at, _) in elsewhere.match_indices(start) {
+            if elsewhere[..at]
+                .chars()
+                .next_back()
+                .is_some_and(|before| before.is_alphanumeric() || ":_".contains(before))
+            {
+                continue;
+            }
+            let end = elsewhere[at..].find(|letter: char| !letter.is_alphanumeric() && !":_".contains(letter));
+            let path = &elsewhere[at..at + end.unwrap_or(elsewhere.len() - at)];
+            let path: Vec<String> = path.split("::").map(ToOwned::to_owned).filter(|part| !part.is_empty()).collect();
+            source.uses.extend(absolute(module, &path));
+        }
+    }
+    source
+}
+
+impl Crate {
+    fn read(src: &Path) -> Self {
+        let mut paths = Vec::new();
+        rust_files(src, &mut paths);
+        let is_test = |path: &&PathBuf| {
+            let below = path.strip_prefix(src).unwrap();
+            !below.iter().any(|part| part == "tests" || part == "tests.rs" || part == "testing.rs")
+        };
+        let files: BTreeMap<Module, PathBuf> = paths
+            .iter()
+            .filter(is_test)
+            .map(|path| (module_of(path.strip_prefix(src).unwrap()), path.clone()))
+            .collect();
+        let children = |module: &Module| {
+            let below = files.keys().filter(|other| other.len() > module.len() && other.starts_with(module));
+            below.map(|other| other[module.len()].clone()).collect::<BTreeSet<_>>()
+        };
+        let sources =
+            files.iter().map(|(module, path)| (module.clone(), read(module, path, &children(module)))).collect();
+        Self { files, sources }
+    }
+
+    /// The module whose file holds what a path names, after everything that hands it on.
+    fn home(&self, path: &[String], hops: usize) -> Option<Module> {
+        let module =
+            (0..=path.len()).rev().map(|length| path[..length].to_vec()).find(|at| self.files.contains_key(at))?;
+        let Some(name) = path.get(module.len()).filter(|_| hops < 8) else { return Some(module) };
+        let exports = &self.sources[&module].exports;
+        let named = exports.iter().find(|(export, _)| export == name);
+        match named {
+            Some((_, to)) => self.home(&[to.as_slice(), &path[module.len() + 1..]].concat(), hops + 1),
+            None => Some(module),
+        }
+    }
+
+    /// The modules that each module stands on.
+    fn arrows(&self) -> BTreeMap<&Module, BTreeSet<Module>> {
+        let of = |(module, source): (&'_ Module, &'_ Source)| -> BTreeSet<Module> {
+            source.uses.iter().filter_map(|path| self.home(path, 0)).filter(|home| home != module).collect()
+        };
+        self.sources.iter().map(|(module, source)| (module, of((module, source)))).collect()
+    }
+
+    /// Modules that can be reached from each other, each set once.
+    fn circles(&self) -> Vec<BTreeSet<Module>> {
+        let arrows = self.arrows();
+        let reached = |from: &Module| {
+            let (mut all, mut next) = (BTreeSet::new(), vec![from.clone()]);
+            while let Some(module) = next.pop() {
+                for to in arrows.get(&module).into_iter().flatten() {
+                    if all.insert(to.clone()) {
+                        next.push(to.clone());
+                    }
+                }
+            }
+            all
+        };
+        let all: BTreeMap<&Module, BTreeSet<Module>> = arrows.keys().map(|module| (*module, reached(module))).collect();
+        let mut circles: Vec<BTreeSet<Module>> = Vec::new();
+        for (module, reached) in &all {
+            let own: BTreeSet<Module> = reached.iter().filter(|to| all[to].contains(*module)).cloned().collect();
+            if own.len() > 1 && !circles.contains(&own) {
+                circles.push(own);
+            }
+        }
+        circles
+    }
+}
+
+#[test]
+fn no_file_knows_of_one_that_knows_of_it() {
+    let root = repository("");
+    let mut sources: Vec<PathBuf> =
+        fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
+    let programs = ["exporter", "engine-builder", "runtime"].map(|name| [root.join(name), root.join(name).join("cli")]);
+    sources.extend(programs.into_iter().flatten().chain([root.join("xtask")]).map(|folder| folder.join("src")));
+    let mut found: BTreeSet<(String, String)> = BTreeSet::new();
+    for src in &sources {
+        let read = Crate::read(src);
+        assert!(!read.files.is_empty(), "{}", src.display());
+        for circle in read.circles() {
+            let files = circle.iter().map(|module| read.files[module].strip_prefix(src).unwrap().display().to_string());
+            let folder = src.strip_prefix(&root).unwrap().display().to_string();
+            found.insert((folder, files.collect::<Vec<_>>().join(" ")));
+        }
+    }
+    let known: BTreeSet<(String, String)> = KNOWN.iter().map(|(src, files)| ((*src).into(), (*files).into())).collect();
+    assert_eq!(found.difference(&known).collect::<Vec<_>>(), <[&(String, String); 0]>::default(), "new circles");
+    assert_eq!(
+        known.difference(&found).collect::<Vec<_>>(),
+        <[&(String, String); 0]>::default(),
+        "gone; leave them out"
+    );
+}
+
+#[test]
+fn circles_are_found_through_what_modules_hand_on() {
+    let work = tempfile::tempdir().unwrap();
+    let write = |files: &[(&str, &str)]| {
+        let src = work.path().join(files.len().to_string());
+        for (name, text) in files {
+            let path = src.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        Crate::read(&src).circles().into_iter().map(|circle| circle.into_iter().collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    let module =
+        |path: &str| -> Module { path.split("::").filter(|part| !part.is_empty()).map(ToOwned::to_owned).collect() };
+    // The root hands on what `a` and `b` have, and each is free of the other.
+    let plain = [
+        ("lib.rs", "mod a;\nmod b;\npub use a::A;\npub use b::B;"),
+        ("a.rs", "pub struct A;"),
+        ("b.rs", "use crate::A;\npub struct B(A);"),
+    ];
+    assert!(write(&plain).is_empty());
+    // `a` takes `B` from the root, which hands on what `b` has, which takes `A`.
+    let circle = [plain[0], ("a.rs", "use crate::{B};\npub struct A(B);"), plain[2], ("c.rs", "// use crate::A;")];
+    assert_eq!(write(&circle), [[module("a"), module("b")]]);
+    // A child that takes something of its parent's own, and a parent that takes something of the child's.
+    let nested = [
+        ("lib.rs", "mod a;"),
+        ("a/mod.rs", "mod b;\nuse b::B;\npub struct A;\nfn f(_: B) {}"),
+        ("a/b.rs", "pub struct B;\nfn g(_: super::A) {}\n#[cfg(test)]\nmod tests {\n    use super::*;\n}"),
+        ("c.rs", "use crate::a;"),
+        ("d.rs", ""),
+    ];
+    assert_eq!(write(&nested), [[module("a"), module("a::b")]]);
+}

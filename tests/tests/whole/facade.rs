@@ -1,0 +1,206 @@
+//! The facade: engines and pictures as a program of one's own uses them.
+
+use end_to_end::{GoldenPipelines, LocalRegistry, demo_engine, repository, run, words};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use tileforge::{
+    Cancel, Colour, Depth, Engine, ErrorKind, Format, Host, OpenOptions, Picture, PixelData, Pixels, Placement, Setup,
+    Size, Terms, Upscale,
+};
+
+fn host(cache: Option<PathBuf>) -> Host {
+    Setup { cache, ..Setup::default() }.host().unwrap()
+}
+
+fn open(host: &Host, source: impl AsRef<Path>) -> tileforge::Result<Engine> {
+    Engine::open(host, source, &OpenOptions::default())
+}
+
+/// A cut of the photo, as a file.
+fn photo(work: &Path) -> PathBuf {
+    let path = work.join("photo.png");
+    image::open(repository("tests/images/coffee.png")).unwrap().crop_imm(100, 50, 120, 90).save(&path).unwrap();
+    path
+}
+
+/// Waits for a future as the smallest runtime does.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Signal(Mutex<bool>, Condvar);
+    impl Wake for Signal {
+        fn wake(self: Arc<Self>) {
+            *self.0.lock().unwrap() = true;
+            self.1.notify_one();
+        }
+    }
+    let signal = Arc::new(Signal(Mutex::new(false), Condvar::new()));
+    let waker = Waker::from(signal.clone());
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        let mut woken = signal.0.lock().unwrap();
+        while !*woken {
+            woken = signal.1.wait(woken).unwrap();
+        }
+        *woken = false;
+    }
+}
+
+#[test]
+fn pictures_of_every_kind_become_what_the_command_makes_of_the_file() {
+    let work = tempfile::tempdir().unwrap();
+    let (input, output) = (photo(work.path()), work.path().join("command.png"));
+    let line = words(&[&"infer", &"--engine", &demo_engine(), &"--input", &input, &"--output", &output]);
+    let _ = run("runtime", line).success();
+    let expected = Picture::open(&output).unwrap();
+
+    let host = host(None);
+    let upscaler = open(&host, demo_engine()).unwrap().upscaler(Upscale::default()).unwrap();
+    let file = Picture::open(&input).unwrap();
+    assert_eq!(
+        (file.size(), file.colour(), file.depth()),
+        (Size { width: 120, height: 90 }, Colour::Rgb, Depth::Eight)
+    );
+    assert!(upscaler.upscale(file.clone()).unwrap().to_eight() == expected.to_eight());
+    let bytes = Picture::from_bytes(&fs::read(&input).unwrap()).unwrap();
+    let read = Picture::from_reader(fs::File::open(&input).unwrap()).unwrap();
+    assert!(bytes == file && read == file);
+
+    // Rows with padding behind them, of each type of sample.
+    let eight = file.to_eight();
+    let padded: Vec<u8> = eight.chunks(360).flat_map(|row| row.iter().copied().chain([7; 13])).collect();
+    let of = |data, stride| Picture::from_pixels(Pixels { size: file.size(), colour: file.colour(), data, stride });
+    assert!(of(PixelData::Eight(&padded), Some(373)).unwrap().to_eight() == eight);
+    let sixteen: Vec<u16> = eight.iter().map(|sample| u16::from(*sample) * 257).collect();
+    let floats: Vec<f32> = eight.iter().map(|sample| f32::from(*sample) / 255.0).collect();
+    for deep in [of(PixelData::Sixteen(&sixteen), None).unwrap(), of(PixelData::Float(&floats), None).unwrap()] {
+        assert!(deep.to_eight() == eight, "{deep:?}");
+        let large = upscaler.upscale(deep.clone()).unwrap();
+        assert_eq!(large.depth(), deep.depth());
+        let far = large.to_eight().iter().zip(expected.to_eight()).map(|(one, other)| one.abs_diff(other)).max();
+        assert!(far <= Some(1), "{deep:?}: {far:?}");
+    }
+
+    // And as files again.
+    let large = upscaler.upscale(file).unwrap();
+    assert!(Picture::from_bytes(&large.encode(Format::Png).unwrap()).unwrap().to_eight() == large.to_eight());
+    assert!(Picture::from_bytes(&large.encode(Format::Jpeg).unwrap()).unwrap().size() == large.size());
+    large.write(work.path().join("large.tif")).unwrap();
+    assert!(Picture::open(work.path().join("large.tif")).unwrap().to_eight() == large.to_eight());
+}
+
+#[test]
+fn requests_are_awaited_cancelled_and_refused_with_a_kind() {
+    let host = host(None);
+    let engine = open(&host, demo_engine()).unwrap();
+    let upscaler = engine.upscaler(Upscale::default()).unwrap();
+    let grey = |width: u32, height: u32| {
+        let samples = vec![100; (width * height) as usize];
+        let (size, colour) = (Size { width, height }, Colour::Grey);
+        Picture::from_pixels(Pixels { size, colour, data: PixelData::Eight(&samples), stride: None }).unwrap()
+    };
+    let small = block_on(upscaler.submit(grey(30, 20), Terms::default()).unwrap()).unwrap();
+    assert_eq!(small.size(), Size { width: 120, height: 80 });
+
+    let cancel = Cancel::new();
+    let large = upscaler.submit(grey(6000, 6000), &cancel).unwrap();
+    while large.progress().done == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let asked = std::time::Instant::now();
+    cancel.cancel();
+    assert_eq!(large.wait().unwrap_err().kind(), ErrorKind::Cancelled);
+    assert!(asked.elapsed() < std::time::Duration::from_secs(5), "{:?}", asked.elapsed());
+
+    let kind = |result: tileforge::Result<()>| result.unwrap_err().kind();
+    assert_eq!(kind(open(&host, "/nowhere/engine").map(drop)), ErrorKind::InvalidInput);
+    assert_eq!(kind(engine.depth(Placement::default()).map(drop)), ErrorKind::InvalidInput);
+    assert_eq!(kind(engine.generator(Default::default()).map(drop)), ErrorKind::InvalidInput);
+    let gpu = Placement { provider: Some(tileforge::Provider::Cuda), ..Placement::default() };
+    assert_eq!(
+        kind(engine.upscaler(Upscale { placement: gpu, ..Upscale::default() }).map(drop)),
+        ErrorKind::DoesNotFit
+    );
+    assert_eq!(kind(Picture::from_bytes(b"no picture").map(drop)), ErrorKind::InvalidInput);
+    assert_eq!(kind(Picture::open("/nowhere/photo.png").map(drop)), ErrorKind::InvalidInput);
+    let of = |width, height, data: &[f32], stride| {
+        let (size, data) = (Size { width, height }, PixelData::Float(data));
+        Picture::from_pixels(Pixels { size, colour: Colour::Rgb, data, stride }).map(drop)
+    };
+    for (result, expected) in [
+        (of(2, 2, &[0.0; 11], None), "pixels: expected 12 samples for 2×2, found 11"),
+        (of(2, 2, &[0.0; 12], Some(5)), "pixels: expected a stride of at least 6 samples, one row, found 5"),
+        (of(0, 2, &[], None), "pixels: expected at least one pixel, found 0×2"),
+        (of(1, 1, &[0.0, f32::NAN, 0.0], None), "pixels: expected finite samples, found NaN"),
+        (of(u32::MAX, u32::MAX, &[0.0; 3], Some(usize::MAX)), "pixels: expected more than there can be samples for"),
+    ] {
+        let error = result.unwrap_err();
+        assert!(error.to_string().starts_with(expected), "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+
+    let tensors = engine.tensors(Placement::default()).unwrap();
+    assert_eq!(kind(tensors.run(BTreeMap::new()).map(drop)), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn archives_and_registries_are_opened_once_and_kept() {
+    let work = tempfile::tempdir().unwrap();
+    let (archive, cache) = (work.path().join("engine.tar"), work.path().join("cache"));
+    let _ = run("engine-builder", words(&[&"pack", &demo_engine(), &"-o", &archive])).success();
+    let without = host(None);
+    assert!(open(&without, &archive).unwrap_err().to_string().contains("cache"));
+
+    let host = host(Some(cache.clone()));
+    let name = open(&host, &archive).unwrap().name().to_owned();
+    let kept: Vec<_> = fs::read_dir(cache.join("archives")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let written = fs::metadata(kept[0].join("manifest.json")).unwrap().modified().unwrap();
+    assert_eq!(open(&host, &archive).unwrap().name(), name);
+    assert_eq!(kept.len(), 1);
+    assert_eq!(fs::metadata(kept[0].join("manifest.json")).unwrap().modified().unwrap(), written);
+
+    let registry = LocalRegistry::start(false);
+    let reference = registry.reference("compact:1.0");
+    let _ = run("engine-builder", words(&[&"push", &demo_engine(), &reference])).success();
+    let engine = open(&host, &reference).unwrap();
+    let upscaler = engine.upscaler(Upscale::default()).unwrap();
+    let large = upscaler.upscale(Picture::open(photo(work.path())).unwrap()).unwrap();
+    assert_eq!(large.size(), Size { width: 480, height: 360 });
+}
+
+#[test]
+fn a_pipeline_makes_pictures_and_its_parts_code_them() {
+    let work = tempfile::tempdir().unwrap();
+    let directory = GoldenPipelines::read().engine(work.path(), "sd");
+    let host = host(None);
+    let engine = open(&host, &directory).unwrap();
+    assert_eq!(engine.task(), None);
+    let generator = engine.generator(Default::default()).unwrap();
+    let settings = tileforge::diffusion::Settings {
+        steps: 3,
+        seed: 5,
+        ..tileforge::diffusion::Settings::new("a fox", tileforge::diffusion::Kind::TextToImage, generator.is_xl())
+    };
+    let made = generator.generate(settings.clone()).unwrap();
+    assert_eq!((made.pictures.len(), made.pictures[0].size()), (1, generator.sizes()[0]));
+    let decoder = engine.decoder(Default::default()).unwrap();
+    assert!(decoder.decode(made.latents[0].clone()).unwrap() == made.pictures[0]);
+    let latent = engine.encoder(Default::default()).unwrap().encode(made.pictures[0].clone()).unwrap();
+    assert_eq!((latent.channels, latent.size), (made.latents[0].channels, made.latents[0].size));
+    let changed = generator.submit_from(settings, made.pictures[0].clone(), None, Terms::default()).unwrap();
+    assert_eq!(changed.wait().unwrap().pictures[0].size(), made.pictures[0].size());
+    assert_eq!(engine.upscaler(Upscale::default()).unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn the_readme_shows_the_example_that_is_compiled() {
+    let [readme, example] =
+        ["README.md", "crates/tileforge/examples/enlarge.rs"].map(|name| fs::read_to_string(repository(name)).unwrap());
+    assert!(readme.contains(&format!("```rust\n{example}```")));
+    assert!(example.lines().count() <= 18);
+}
