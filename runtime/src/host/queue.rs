@@ -159,8 +159,8 @@ impl<T> Queue<T> {
         });
         let mut until: Option<Instant> = None;
         let mut seen: BTreeSet<Key> = BTreeSet::new();
-        for first in &order {
-            let Some(head) = self.flows.get(first).and_then(|flow| flow.items.front()) else { continue };
+        let heads = order.iter().flat_map(|id| self.heads(*id).into_iter().map(move |item| (id, item)));
+        for (first, head) in heads {
             let Some(most) = room(head).filter(|most| *most > 0) else { continue };
             let (key, joins) = (head.key.clone(), head.joins);
             if joins && !seen.insert(key.clone()) {
@@ -182,9 +182,17 @@ impl<T> Queue<T> {
                     continue;
                 }
             }
-            return Next::Work(self.gather(&key, joins, *first, most));
+            let first = *first;
+            return Next::Work(self.gather(&key, joins, first, most));
         }
         until.map_or(Next::Nothing, Next::NotBefore)
+    }
+
+    /// The oldest item of each key of a flow.
+    fn heads(&self, id: FlowId) -> Vec<&Item<T>> {
+        let mut keys = BTreeSet::new();
+        let items = self.flows.get(&id).map(|flow| &flow.items).into_iter().flatten();
+        items.filter(|item| keys.insert((&item.key, item.joins))).collect()
     }
 
     fn is_announced(&self, key: &Key, joins: bool, first: FlowId) -> bool {
