@@ -29,6 +29,11 @@
 //! Nothing of the process is touched, but one environment variable before ONNX Runtime is loaded: the one that keeps it
 //! from sending telemetry.
 
+/// The examples of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod autoencoder;
 mod depth;
 mod engine;

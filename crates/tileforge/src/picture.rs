@@ -13,6 +13,9 @@ use crate::error::{Error, Result};
 /// The most bytes of an encoded picture that is not a file.
 const ENCODED_BYTES_MAXIMUM: u64 = 1 << 30;
 
+/// The most bytes of a picture's pixels that a task makes in memory. Larger ones go by rows, through `tileforge-runtime`.
+const MADE_BYTES_MAXIMUM: u64 = 4 << 30;
+
 /// A picture in memory, with its colour profile and what was said beside its pixels. Clones share the pixels.
 #[derive(Clone, PartialEq)]
 pub struct Picture {
@@ -63,12 +66,14 @@ impl PixelData<'_> {
 }
 
 impl Picture {
-    /// Reads a file: PNG, JPEG, WebP, TIFF, BMP or the first frame of a GIF, of at most 400 megapixels.
+    /// Reads a file: PNG, JPEG, WebP, TIFF, BMP or the first frame of a GIF, within the default [`Limits`]: 400
+    /// megapixels, and 1 GiB of pixels.
     ///
     /// # Errors
     /// It is no such picture, is damaged, or is too large.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::of(ImageReader::open(path.as_ref(), &Limits::default())?)
+        let limits = Limits::default();
+        Self::of(ImageReader::open(path.as_ref(), &limits)?, &limits)
     }
 
     /// Decodes a picture that is in memory.
@@ -76,14 +81,15 @@ impl Picture {
     /// # Errors
     /// As [`Picture::open`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        Self::from_reader(bytes)
+        Self::from_reader(bytes, &Limits::default())
     }
 
-    /// Decodes a picture that a reader gives, to its end: at most 1 GiB.
+    /// Decodes a picture that a reader gives, to its end: at most 1 GiB, and within these limits, which are checked
+    /// before memory is used.
     ///
     /// # Errors
     /// As [`Picture::open`]; the reader fails.
-    pub fn from_reader(reader: impl Read) -> Result<Self> {
+    pub fn from_reader(reader: impl Read, limits: &Limits) -> Result<Self> {
         let name = Path::new("picture");
         // Decoders go back and forth, as readers do not.
         let mut file = tempfile::tempfile().map_err(Error::Temporary)?;
@@ -93,17 +99,13 @@ impl Picture {
             return Err(tileforge_image::Error::image(name, problem).into());
         }
         file.rewind().map_err(Error::Temporary)?;
-        Self::of(ImageReader::of_file(file, name, &Limits::default(), None)?)
+        Self::of(ImageReader::of_file(file, name, limits, None)?, limits)
     }
 
-    fn of(mut reader: ImageReader) -> Result<Self> {
+    fn of(mut reader: ImageReader, limits: &Limits) -> Result<Self> {
         let header = reader.header().clone();
-        let limit = Limits::default().decoded_bytes.saturating_mul(4);
-        let bytes = header.bytes().filter(|bytes| *bytes <= limit).and_then(|bytes| usize::try_from(bytes).ok());
-        let (Some(bytes), Some(row_bytes)) = (bytes, header.row_bytes()) else {
-            let problem = format!("{} is too large to be held whole", header.size);
-            return Err(tileforge_image::Error::image(reader.name(), problem).into());
-        };
+        let bytes = held(&header, limits.decoded_bytes, reader.name())?;
+        let row_bytes = header.row_bytes().unwrap_or(bytes);
         let mut rows = vec![0; bytes];
         for row in rows.chunks_exact_mut(row_bytes.max(1)) {
             reader.read_row(row)?;
@@ -278,6 +280,15 @@ impl RowSource for Source {
     }
 }
 
+/// The bytes of a picture's pixels, if they may be held in memory.
+fn held(header: &Header, most: u64, name: &Path) -> tileforge_image::Result<usize> {
+    let bytes = header.bytes().filter(|bytes| *bytes <= most).and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.ok_or_else(|| {
+        let problem = format!("{} is too large to be held in memory, in at most {most} bytes", header.size);
+        tileforge_image::Error::image(name, problem)
+    })
+}
+
 /// Where a picture is when it is finished.
 pub(crate) type Place = Arc<Mutex<Option<Picture>>>;
 
@@ -289,8 +300,11 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    pub(crate) fn new(header: Header, place: Place) -> Self {
-        Self { header, rows: Vec::new(), place }
+    /// # Errors
+    /// The picture is too large to be held.
+    pub(crate) fn new(header: Header, place: Place) -> tileforge_image::Result<Self> {
+        held(&header, MADE_BYTES_MAXIMUM, Path::new("result"))?;
+        Ok(Self { header, rows: Vec::new(), place })
     }
 }
 
@@ -308,5 +322,34 @@ impl RowSink for Sink {
         let Self { header, rows, place } = *self;
         *place.lock() = Some(Picture { header, rows: Arc::new(rows) });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_that_memory_would_not_hold_are_refused_before_it_is_used() {
+        let header = |width, height, depth| Header::new(Size { width, height }, Colour::Rgba, depth);
+        let sink = |header| Sink::new(header, Place::default()).err().map(|error| error.to_string());
+        assert_eq!(sink(header(32_768, 32_768, Depth::Eight)), None);
+        let refused = sink(header(32_768, 32_769, Depth::Eight)).unwrap();
+        assert_eq!(refused, "result: 32768×32769 is too large to be held in memory, in at most 4294967296 bytes");
+        assert!(sink(header(u32::MAX, u32::MAX, Depth::Float)).is_some());
+
+        // 64 bytes of pixels in a small file.
+        let pixels = Pixels {
+            size: Size { width: 4, height: 4 },
+            colour: Colour::Rgba,
+            data: PixelData::Eight(&[9; 64]),
+            stride: None,
+        };
+        let file = Picture::from_pixels(pixels).unwrap().encode(Format::Png).unwrap();
+        let within = |decoded_bytes| Limits { decoded_bytes, ..Limits::default() };
+        assert!(Picture::from_reader(&*file, &within(64)).is_ok());
+        let error = Picture::from_reader(&*file, &within(63)).unwrap_err();
+        assert_eq!(error.to_string(), "picture: 4×4 is too large to be held in memory, in at most 63 bytes");
+        assert_eq!(error.kind(), crate::ErrorKind::InvalidInput);
     }
 }

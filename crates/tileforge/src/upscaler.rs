@@ -59,7 +59,7 @@ impl Upscaler {
         let request = upscale::Request::new(move |output_of| {
             let source = picture.source();
             let header = output_of(tileforge_image::RowSource::header(&source))?;
-            let sink = Sink::new(header, place);
+            let sink = Sink::new(header, place)?;
             Ok(upscale::Opened { source: Box::new(source), sink: Box::new(sink) })
         });
         let handle = self.0.submit(request, terms)?;

@@ -127,9 +127,12 @@ impl Network {
         ticket.submit(self.place, group, number, inputs, answer)
     }
 
-    /// Says whether more samples of a group will come soon, so that those that are there wait for them.
-    pub(crate) fn announce(&self, ticket: &Ticket, group: &Group, comes: bool) {
-        ticket.announce(self.place, &group.key(&[]), comes);
+    /// Says that more samples of a group will come soon, so that those that are there wait for them, until what is
+    /// returned is dropped.
+    pub(crate) fn announce<'t>(&self, ticket: &'t Ticket, group: &Group) -> Announced<'t> {
+        let (place, key) = (self.place, group.key(&[]));
+        ticket.announce(place, &key, true);
+        Announced { ticket, place, key }
     }
 
     /// Runs samples, and waits for all of them. Gives what was made of each, in their order.
@@ -200,6 +203,19 @@ impl Drop for Network {
     fn drop(&mut self) {
         self.core.retire();
         self.close_sessions();
+    }
+}
+
+/// More samples will come soon, until this is dropped.
+pub(crate) struct Announced<'t> {
+    ticket: &'t Ticket,
+    place: usize,
+    key: Key,
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        self.ticket.announce(self.place, &self.key, false);
     }
 }
 

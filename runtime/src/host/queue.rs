@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// How long work that others may join waits for more that was announced.
+/// How long work waits for more that others have announced.
 pub(super) const GRACE: Duration = Duration::from_millis(20);
 
 /// Which requests are served first.
@@ -159,10 +159,10 @@ impl<T> Queue<T> {
         });
         let mut until: Option<Instant> = None;
         let mut seen: BTreeSet<Key> = BTreeSet::new();
-        for first in &order {
-            let Some(head) = self.flows.get(first).and_then(|flow| flow.items.front()) else { continue };
+        let heads = order.iter().flat_map(|id| self.heads(*id).into_iter().map(move |item| (id, item)));
+        for (first, head) in heads {
             let Some(most) = room(head).filter(|most| *most > 0) else { continue };
-            let (key, joins, since) = (head.key.clone(), head.joins, head.since);
+            let (key, joins) = (head.key.clone(), head.joins);
             if joins && !seen.insert(key.clone()) {
                 continue;
             }
@@ -174,24 +174,36 @@ impl<T> Queue<T> {
             };
             let count: usize = order.iter().filter_map(of_key).sum();
             if count < most && self.is_announced(&key, joins, *first) {
-                // Results that depend on what runs together wait for as long as it takes, so that they are always the
-                // same.
-                let ready = since + GRACE;
-                if !joins || now < ready {
-                    if joins {
-                        until = Some(until.map_or(ready, |until| until.min(ready)));
-                    }
+                // Who has announced more waits for it as long as it takes: its runs are the fewest, and always the
+                // same. Others wait a little.
+                let ready = self.oldest_without_more(&key, joins).map(|since| since + GRACE);
+                if ready.is_none_or(|ready| now < ready) {
+                    until = [until, ready].into_iter().flatten().min();
                     continue;
                 }
             }
-            return Next::Work(self.gather(&key, joins, *first, most));
+            let first = *first;
+            return Next::Work(self.gather(&key, joins, first, most));
         }
         until.map_or(Next::Nothing, Next::NotBefore)
+    }
+
+    /// The oldest item of each key of a flow.
+    fn heads(&self, id: FlowId) -> Vec<&Item<T>> {
+        let mut keys = BTreeSet::new();
+        let items = self.flows.get(&id).map(|flow| &flow.items).into_iter().flatten();
+        items.filter(|item| keys.insert((&item.key, item.joins))).collect()
     }
 
     fn is_announced(&self, key: &Key, joins: bool, first: FlowId) -> bool {
         let mut flows = self.flows.iter().filter(|(id, _)| joins || **id == first);
         flows.any(|(_, flow)| flow.announced.contains(key))
+    }
+
+    /// When the oldest item of a key was added whose flow has not announced more of it, where flows join.
+    fn oldest_without_more(&self, key: &Key, joins: bool) -> Option<Instant> {
+        let flows = self.flows.values().filter(|flow| joins && !flow.announced.contains(key));
+        flows.flat_map(|flow| &flow.items).filter(|item| item.joins && item.key == *key).map(|item| item.since).min()
     }
 
     /// Takes up to `most` items of a key, each from the flow that got least so far.
@@ -314,23 +326,31 @@ mod tests {
     }
 
     #[test]
-    fn what_may_join_waits_a_little_and_what_may_not_until_it_is_there() {
+    fn who_announces_more_waits_for_it_and_others_wait_a_little() {
         for joins in [true, false] {
             let mut desk = Desk::new();
-            let flow = desk.queue.open(0, Priority::Normal);
-            desk.queue.announce(flow, &key(1), true);
-            desk.push_as(flow, 1, joins, [1]);
+            let [one, other] = [1, 2].map(|caller| desk.queue.open(caller, Priority::Normal));
+            desk.queue.announce(one, &key(1), true);
+            desk.push_as(one, 1, joins, [1]);
             let later = desk.now + 2 * GRACE;
-            match desk.queue.take(desk.now, |_| Some(2)) {
+            assert!(matches!(desk.queue.take(later, |_| Some(3)), Next::Nothing));
+            // Other work does not wait for it.
+            desk.push_as(one, 2, joins, [9]);
+            assert_eq!(desk.all(3), [[9]]);
+            desk.push_as(other, 1, joins, [2]);
+            match desk.queue.take(desk.now, |_| Some(3)) {
                 Next::NotBefore(until) => assert!(joins && until == desk.now + GRACE),
-                Next::Nothing => assert!(!joins),
-                Next::Work(_) => panic!("it did not wait"),
+                // Of another request, which has announced nothing.
+                Next::Work(taken) => assert!(!joins && taken.len() == 1),
+                Next::Nothing => panic!("it is forgotten"),
             }
-            assert_eq!(matches!(desk.queue.take(later, |_| Some(2)), Next::Work(_)), joins);
-            if !joins {
-                desk.queue.announce(flow, &key(1), false);
-                assert!(matches!(desk.queue.take(desk.now, |_| Some(2)), Next::Work(_)));
+            if joins {
+                let Next::Work(taken) = desk.queue.take(later, |_| Some(3)) else { panic!("it waits for ever") };
+                assert_eq!(taken.len(), 2);
+                desk.push_as(one, 1, joins, [1]);
             }
+            desk.queue.announce(one, &key(1), false);
+            assert_eq!(desk.all(3), [[1]]);
         }
     }
 

@@ -97,10 +97,9 @@ impl Worker<'_> {
         *number += 1;
         tracing::trace!("stream {} begins batch {batch}", self.stream);
         let samples = taken.len();
-        if let Some(error) = self.run_all(&mut taken) {
-            self.run_apart(taken, error);
-        } else {
-            tracing::debug!("stream {} ran batch {batch} of {samples} samples", self.stream);
+        match self.run_all(&mut taken) {
+            Some(error) => self.run_apart(taken, error),
+            None => tracing::debug!("stream {} ran batch {batch} of {samples} samples", self.stream),
         }
     }
 

@@ -141,7 +141,7 @@ impl<'p> Picture<'p> {
     fn decode(&self, mut cutter: Cutter, to: &Cut, length: usize) -> Result<bool> {
         let (network, ticket) = (&self.models.network, self.reply.ticket());
         let mut number = 0;
-        network.announce(ticket, &self.tiled.group, true);
+        let _announced = network.announce(ticket, &self.tiled.group);
         for tile in self.plan.tiles() {
             self.reply.go_on()?;
             self.clock.measure(|seconds| &mut seconds.decode, || cutter.advance(tile))?;
@@ -169,7 +169,6 @@ impl<'p> Picture<'p> {
                 }
             }
         }
-        network.announce(ticket, &self.tiled.group, false);
         Ok(true)
     }
 

@@ -8,8 +8,8 @@ use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use tileforge::{
-    Cancel, Colour, Depth, Engine, ErrorKind, Format, Host, OpenOptions, Picture, PixelData, Pixels, Placement, Setup,
-    Size, Terms, Upscale,
+    Cancel, Colour, Depth, Engine, ErrorKind, Format, Host, Limits, OpenOptions, Picture, PixelData, Pixels, Placement,
+    Setup, Size, Terms, Upscale,
 };
 
 fn host(cache: Option<PathBuf>) -> Host {
@@ -68,7 +68,7 @@ fn pictures_of_every_kind_become_what_the_command_makes_of_the_file() {
     );
     assert!(upscaler.upscale(file.clone()).unwrap().to_eight() == expected.to_eight());
     let bytes = Picture::from_bytes(&fs::read(&input).unwrap()).unwrap();
-    let read = Picture::from_reader(fs::File::open(&input).unwrap()).unwrap();
+    let read = Picture::from_reader(fs::File::open(&input).unwrap(), &Limits::default()).unwrap();
     assert!(bytes == file && read == file);
 
     // Rows with padding behind them, of each type of sample.

@@ -38,10 +38,10 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     pub(super) signed: Signed,
     /// What is to be seen.
-    #[arg(long, value_name = "TEXT", required_unless_present_any = ["from_image", "prompt_file"])]
+    #[arg(long, help_heading = "Text", value_name = "TEXT", required_unless_present_any = ["from_image", "prompt_file"])]
     prompt: Option<String>,
     /// Read what is to be seen from a text file.
-    #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
+    #[arg(long, help_heading = "Text", value_name = "FILE", conflicts_with = "prompt")]
     pub(super) prompt_file: Option<PathBuf>,
     /// Where the picture goes; with --count N, numbers are added: out-1.png. A .safetensors file gets the latent,
     /// before it is decoded.
@@ -49,70 +49,70 @@ pub(crate) struct Arguments {
     pub(super) output: PathBuf,
     /// Take the settings of a PNG that this command wrote; options that are given count more. All pictures of that run
     /// are made again.
-    #[arg(long, value_name = "PNG")]
+    #[arg(long, help_heading = "How it is made", value_name = "PNG")]
     pub(super) from_image: Option<PathBuf>,
     /// What is not to be seen.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, help_heading = "Text", value_name = "TEXT")]
     negative_prompt: Option<String>,
     /// Steps from noise to the picture [default: 50].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, help_heading = "How it is made", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     steps: Option<u32>,
     /// How much the text counts. Up to 1, the negative prompt is not used, and a step takes half of the time [default:
     /// 7.5; for SDXL 5, for SDXL with a mask 7.5].
-    #[arg(long, value_name = "G")]
+    #[arg(long, help_heading = "How it is made", value_name = "G")]
     guidance: Option<f64>,
     /// How much the picture's contrast is kept from growing with the guidance, 0 to 1 [default: 0].
-    #[arg(long, value_name = "R")]
+    #[arg(long, help_heading = "How it is made", value_name = "R")]
     guidance_rescale: Option<f64>,
     /// The seed of the random numbers [default: a random one, which is printed and recorded].
-    #[arg(long, value_name = "S")]
+    #[arg(long, help_heading = "How it is made", value_name = "S")]
     seed: Option<u64>,
     /// Whose random numbers: cpu (PyTorch's of the CPU) or philox (PyTorch's of CUDA devices) [default: cpu].
-    #[arg(long, value_name = "NAME", value_parser = str::parse::<RandomNumbers>)]
+    #[arg(long, help_heading = "How it is made", value_name = "NAME", value_parser = str::parse::<RandomNumbers>)]
     rng: Option<RandomNumbers>,
     /// Width and height, one of the engine's [default: those of --image, or the nearest that the engine makes; without
     /// --image the engine's largest].
-    #[arg(long, value_name = "WxH", value_parser = str::parse::<Size>)]
+    #[arg(long, help_heading = "How it is made", value_name = "WxH", value_parser = str::parse::<Size>)]
     size: Option<Size>,
     /// How many pictures are made together, from one seed, as diffusers' num_images_per_prompt [default: 1].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, help_heading = "How it is made", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     count: Option<u16>,
     /// The scheduler's class in diffusers, such as EulerDiscreteScheduler, or a sampler as other programs name it, such
     /// as euler_a or "DPM++ 2M Karras" [default: the engine's].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = "How it is made", value_name = "NAME")]
     scheduler: Option<String>,
     /// Noise that DDIMScheduler and TCDScheduler add in each step, 0 to 1 [default: 0].
-    #[arg(long, value_name = "ETA")]
+    #[arg(long, help_heading = "How it is made", value_name = "ETA")]
     eta: Option<f64>,
     /// Take texts that are too long in pieces of 75 tokens, each encoded by itself, instead of cutting them off. The
     /// engine needs a graph for so many tokens.
-    #[arg(long)]
+    #[arg(long, help_heading = "Text")]
     long_prompt: bool,
     /// Read brackets as a part of the texts, not as weights.
-    #[arg(long)]
+    #[arg(long, help_heading = "Text")]
     literal_prompt: bool,
     #[command(flatten)]
     pub(super) sources: Sources,
     #[command(flatten)]
     two_networks: TwoNetworks,
     /// Show the picture on its way in this file, anew after some steps.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Results", value_name = "FILE")]
     pub(super) preview: Option<PathBuf>,
     /// Steps from one preview to the next.
-    #[arg(long, value_name = "N", default_value_t = 5, requires = "preview",
+    #[arg(long, help_heading = "Results", value_name = "N", default_value_t = 5, requires = "preview",
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) preview_every: u32,
     /// Close the sessions of each part when it is done: less memory, and the next picture waits for them again.
-    #[arg(long)]
+    #[arg(long, help_heading = "Where it runs")]
     low_memory: bool,
     /// Pixels by which tiles overlap where the picture is larger than the autoencoder's graphs [default: a quarter of
     /// the tile].
-    #[arg(long, value_name = "N")]
+    #[arg(long, help_heading = "Where it runs", value_name = "N")]
     overlap: Option<u32>,
     #[command(flatten)]
     placing: Placing,
     /// Print JSON: settings, seconds of each stage, and memory.
-    #[arg(long)]
+    #[arg(long, help_heading = "Results")]
     pub(super) json: bool,
 }
 

@@ -65,50 +65,50 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FORMAT", value_parser = ending)]
     pub(super) format: Option<Ending>,
     /// Pictures in the folders of a folder, too, and these folders in the output. Links out of the folder are left out.
-    #[arg(long)]
+    #[arg(long, help_heading = "Inputs")]
     pub(super) recursive: bool,
     /// How many times larger the output is than the input, whatever the engine's scale: its result is resampled
     /// (bicubic).
-    #[arg(long, value_name = "N", value_parser = number(0.01..=64.0))]
+    #[arg(long, help_heading = "Outputs", value_name = "N", value_parser = number(0.01..=64.0))]
     pub(super) outscale: Option<f64>,
     #[command(flatten)]
     pub(super) running: Running,
     /// Frames are nothing but samples: the format, by ffmpeg's name, and the size (rgb24:1920x1080).
-    #[arg(long, value_name = "FORMAT:WxH", value_parser = str::parse::<RawFrames>)]
+    #[arg(long, help_heading = "Inputs", value_name = "FORMAT:WxH", value_parser = str::parse::<RawFrames>)]
     pub(super) raw: Option<RawFrames>,
     /// What .y4m frames were made with, which they do not say: bt601 or bt709 [default: bt601 up to 576 lines].
-    #[arg(long, value_name = "MATRIX", value_parser = str::parse::<Matrix>)]
+    #[arg(long, help_heading = "Inputs", value_name = "MATRIX", value_parser = str::parse::<Matrix>)]
     pub(super) matrix: Option<Matrix>,
     /// Go on with damaged pictures, with a warning for each. What is missing of them is black or grey.
-    #[arg(long)]
+    #[arg(long, help_heading = "Inputs")]
     pub(super) tolerant: bool,
     /// Convert to sRGB by the picture's colour profile, instead of keeping both.
-    #[arg(long)]
+    #[arg(long, help_heading = "Inputs")]
     pub(super) srgb: bool,
     /// Leave out what is said beside the pixels: EXIF (camera, date, place) and density. The colour profile stays.
-    #[arg(long)]
+    #[arg(long, help_heading = "Outputs")]
     pub(super) strip_metadata: bool,
     /// Quality of JPEG outputs, 1 to 100 [default: 95].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(long, help_heading = "Outputs", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
     quality: Option<u8>,
     /// How hard PNG outputs are compressed, all without loss: fast, default or best [default: default].
-    #[arg(long, value_name = "HOW", value_parser = str::parse::<PngCompression>)]
+    #[arg(long, help_heading = "Outputs", value_name = "HOW", value_parser = str::parse::<PngCompression>)]
     png_compression: Option<PngCompression>,
     /// Bits of the output's samples: 8, 16 or 32 (float, TIFF only) [default: as the input].
-    #[arg(long, value_name = "BITS", value_parser = depth)]
+    #[arg(long, help_heading = "Outputs", value_name = "BITS", value_parser = depth)]
     pub(super) bit_depth: Option<Depth>,
     /// Refuse larger inputs.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().megapixels)]
+    #[arg(long, help_heading = "Inputs", value_name = "N", default_value_t = Limits::default().megapixels)]
     pub(super) max_megapixels: u32,
     /// Leave out pictures whose output is there already, made of the same input by the same engine with the same
     /// options. A hidden file in the folder of the outputs says what they were made of.
-    #[arg(long)]
+    #[arg(long, help_heading = "Outputs")]
     pub(super) resume: bool,
     /// Stop at the first picture that fails, instead of going on with the others.
-    #[arg(long)]
+    #[arg(long, help_heading = "Results")]
     pub(super) fail_fast: bool,
     /// Print one JSON object about everything.
-    #[arg(long)]
+    #[arg(long, help_heading = "Results", help_heading = "Outputs")]
     pub(super) json: bool,
     #[command(flatten)]
     pub(super) depth: DepthArguments,
