@@ -69,7 +69,9 @@ impl Core {
     /// Whether the bytes of a sample's results are the same whatever runs with it: on the CPU, but for clips, whose
     /// kernels round otherwise in other places of a batch.
     pub(super) fn is_exact(&self) -> bool {
-        self.ladder.provider() == Provider::Cpu && self.contract.inputs.iter().all(|input| input.frames().is_none())
+        self.is_usual
+            && self.ladder.provider() == Provider::Cpu
+            && self.contract.inputs.iter().all(|input| input.frames().is_none())
     }
 
     /// The memory of a stream's sessions.
