@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tileforge_contract::{Contract, Provider, Sizes};
 use tileforge_engine::{Engine, Graph};
-use tileforge_session::{Assigned, Environment, Ladder, Placement};
+use tileforge_session::{Assigned, Environment, Ladder, OptimisationLevel, Placement};
 
 use super::pool::Memory;
 use super::recovery::Limit;
@@ -22,6 +22,8 @@ pub(super) struct Core {
     pub(super) contract: Contract,
     /// The smallest first.
     pub(super) graphs: Vec<(Graph, Sizes)>,
+    /// Whether its graphs are rewritten as usual.
+    is_usual: bool,
     limits: Mutex<Limits>,
     /// Of the session that was opened last.
     assigned: Mutex<Vec<Assigned>>,
@@ -46,6 +48,8 @@ impl Core {
         let sized = |graph: &Graph| Ok((graph.clone(), graph.sizes(&contract)?));
         let mut graphs = engine.manifest().graphs.iter().map(sized).collect::<Result<Vec<_>>>()?;
         graphs.sort_by_key(|(_, sizes)| (sizes.height * sizes.width, sizes.frames, sizes.batch));
+        // The promise about batches was tested for graphs that are rewritten as usual.
+        let is_usual = placement.session.optimisation == OptimisationLevel::All;
         let ladder = Ladder::new(environment, engine, placement)?;
         let most = graphs.iter().map(|(_, sizes)| sizes.batch).max().unwrap_or(1);
         let limits =
@@ -55,6 +59,7 @@ impl Core {
             ladder,
             contract,
             graphs,
+            is_usual,
             limits: Mutex::new(limits),
             assigned: Mutex::default(),
             retired: AtomicBool::new(false),
@@ -64,7 +69,9 @@ impl Core {
     /// Whether the bytes of a sample's results are the same whatever runs with it: on the CPU, but for clips, whose
     /// kernels round otherwise in other places of a batch.
     pub(super) fn is_exact(&self) -> bool {
-        self.ladder.provider() == Provider::Cpu && self.contract.inputs.iter().all(|input| input.frames().is_none())
+        self.is_usual
+            && self.ladder.provider() == Provider::Cpu
+            && self.contract.inputs.iter().all(|input| input.frames().is_none())
     }
 
     /// The memory of a stream's sessions.

@@ -124,7 +124,7 @@ impl Network {
         inputs: Vec<Values>,
         answer: &Sender<Answer>,
     ) -> Result<()> {
-        ticket.submit(self.place, group, number, inputs, answer)
+        ticket.submit(self.place, group, vec![(number, inputs)], answer)
     }
 
     /// Says that more samples of a group will come soon, so that those that are there wait for them, until what is
@@ -139,9 +139,7 @@ impl Network {
     pub(crate) fn run(&self, ticket: &Ticket, group: &Arc<Group>, samples: Vec<Vec<Values>>) -> Result<Vec<Made>> {
         let (answer, answers) = unbounded();
         let count = samples.len();
-        for (number, inputs) in (0..).zip(samples) {
-            self.submit(ticket, group, number, inputs, &answer)?;
-        }
+        ticket.submit(self.place, group, (0..).zip(samples).collect(), &answer)?;
         drop(answer);
         let mut made: Vec<Option<Made>> = (0..count).map(|_| None).collect();
         for Answer { number, made: result, .. } in answers {
@@ -223,7 +221,7 @@ impl Drop for Announced<'_> {
 fn turn(ticket: &Ticket, place: usize, core: &Arc<Core>, session: Option<Wanted>, id: u64) -> Result<Grant> {
     let (granted, grants) = bounded(1);
     let key = Key { group: id, shared: Vec::new() };
-    ticket.push(place, key, false, Work::Turn(Turn { core: core.clone(), session, granted }))?;
+    ticket.push(place, vec![(key, false, Work::Turn(Turn { core: core.clone(), session, granted }))])?;
     grants.recv().unwrap_or_else(|_| Err(Error::internal("stream")))
 }
 

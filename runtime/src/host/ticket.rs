@@ -53,32 +53,37 @@ impl Ticket {
         &self.cancel
     }
 
-    /// Adds a sample to the queue of a place. The answer comes with this number.
+    /// Adds samples to the queue of a place, all at once, so that what runs together does not depend on how fast they
+    /// come. The answers come with these numbers.
     pub(super) fn submit(
         &self,
         place: usize,
         group: &Arc<Group>,
-        number: u64,
-        inputs: Vec<Values>,
+        samples: Vec<(u64, Vec<Values>)>,
         answer: &Sender<Answer>,
     ) -> Result<()> {
-        group.check(&inputs)?;
-        let key = group.key(&inputs);
         let joins = group.core.is_exact() || self.allows_rounding;
-        let (group, cancel, answer) = (group.clone(), self.cancel.clone(), answer.clone());
-        self.push(place, key, joins, Work::Sample(Sample { group, number, inputs, cancel, answer }))
+        let item = |(number, inputs): (u64, Vec<Values>)| {
+            group.check(&inputs)?;
+            let key = group.key(&inputs);
+            let (group, cancel, answer) = (group.clone(), self.cancel.clone(), answer.clone());
+            Ok((key, joins, Work::Sample(Sample { group, number, inputs, cancel, answer })))
+        };
+        let items = samples.into_iter().map(item).collect::<Result<Vec<_>>>()?;
+        self.push(place, items)
     }
 
-    /// Adds work to the queue of a place.
-    pub(super) fn push(&self, place: usize, key: Key, joins: bool, work: Work) -> Result<()> {
+    /// Adds work to the queue of a place: what it may run with, whether it joins that of others, and what it is.
+    pub(super) fn push(&self, place: usize, items: Vec<(Key, bool, Work)>) -> Result<()> {
         let id = self.flow(place);
-        let cost = work.core().cost();
-        let item = Item { key, joins, cost, since: Instant::now(), work };
         {
             let mut state = self.flows.shared.lock();
             let Some(own) = state.places.get_mut(place) else { return Err(Error::internal("ticket")) };
-            if own.queue.push(id, item).is_err() {
-                return Err(Error::Cancelled);
+            for (key, joins, work) in items {
+                let (cost, since) = (work.core().cost(), Instant::now());
+                if own.queue.push(id, Item { key, joins, cost, since, work }).is_err() {
+                    return Err(Error::Cancelled);
+                }
             }
             own.news.notify_all();
         }
