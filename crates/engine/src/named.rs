@@ -49,6 +49,16 @@ impl NamedEngines {
         })
     }
 
+    /// The engines of the first folder that has any that `wanted` gives something for, each with what that is; those that
+    /// are in no profile's folder first.
+    pub fn first_with<T>(&self, wanted: impl Fn(&Path) -> Option<T>) -> Vec<(PathBuf, T)> {
+        let of_folder = |folder: &PathBuf| -> Vec<(PathBuf, T)> {
+            let directories = engines_in(folder).into_iter().map(|found| found.directory(folder));
+            directories.filter_map(|directory| wanted(&directory).map(|made| (directory, made))).collect()
+        };
+        self.folders.iter().map(of_folder).find(|found| !found.is_empty()).unwrap_or_default()
+    }
+
     /// All names, sorted: `PROFILE/NAME`, or `NAME` of an engine that is in no profile's folder.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> =
@@ -154,6 +164,16 @@ mod tests {
         assert_eq!(found("rtx/x4"), ["near/rtx/x4"]);
         assert_eq!((found("plain"), found("depth")), (vec!["near/plain".into()], vec!["far/cpu/depth".into()]));
         assert_eq!(named.names(), ["cpu/depth", "cpu/x4", "plain", "rtx/x4", "x4"]);
+    }
+
+    #[test]
+    fn the_first_folder_with_what_is_wanted_counts() {
+        let (work, named) = folders(&["near/cpu/sd15", "far/x4", "far/cpu/x4", "far/sd15"]);
+        let of = |name: &'static str| named.first_with(move |directory| directory.ends_with(name).then_some(name));
+        let far = work.path().join("far");
+        assert_eq!(of("x4"), [(far.join("x4"), "x4"), (far.join("cpu/x4"), "x4")]);
+        assert_eq!(of("sd15"), [(work.path().join("near/cpu/sd15"), "sd15")]);
+        assert_eq!(of("depth"), []);
     }
 
     #[test]

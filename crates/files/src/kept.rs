@@ -2,7 +2,8 @@
 //!
 //! The place may be in a folder that others may write, such as `/tmp`, where the name of what is kept can be guessed. So
 //! it is a folder that is this user's own and that no other user may enter, or nothing is done. What is in it is
-//! reached through the opened folder alone, and never through a link.
+//! reached through the opened folder alone, and never through a link. A program that ends at once leaves it only with
+//! something in it.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::live::{Abandoned, Live};
 use crate::open::{Refused, name_of, read_opened};
 use crate::owner::{WRITABLE_BY_ALL, is_own, is_same};
 use crate::unfinished;
@@ -25,6 +27,7 @@ const ATTEMPTS: usize = 100;
 pub struct Kept {
     path: PathBuf,
     folder: File,
+    _live: Live,
 }
 
 /// Why there is no folder to keep anything in.
@@ -66,10 +69,12 @@ impl Kept {
         // What a killed process has put together of the kept files would be a second name of them.
         unfinished::remove_abandoned(parent_of(&path));
         for _ in 0..ATTEMPTS {
-            match rustix::fs::mkdirat(CWD, &path, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(failed("create")(error.into())),
-            }
+            let make = || match rustix::fs::mkdirat(CWD, &path, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => Ok(()),
+                Err(error) => Err(error.into()),
+            };
+            let made = Live::make(Abandoned::RemovedIfEmpty, make, |()| path.clone());
+            let ((), live) = made.map_err(failed("create"))?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let folder = match rustix::fs::openat(CWD, &path, flags, Mode::empty()) {
                 Err(Errno::NOENT) => continue,
@@ -84,7 +89,7 @@ impl Kept {
                 Err(TryLockError::WouldBlock) => return Err(NotKept::Busy { path }),
                 Err(TryLockError::Error(error)) => return Err(failed("lock")(error)),
             }
-            let kept = Self { path: path.clone(), folder };
+            let kept = Self { path: path.clone(), folder, _live: live };
             // The process that had the lock may have removed the folder.
             if kept.is_there() {
                 return Ok(kept);

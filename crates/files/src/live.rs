@@ -1,6 +1,6 @@
 //! What this process has not finished.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::mem;
@@ -9,26 +9,41 @@ use std::sync::{Mutex, PoisonError};
 
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
-/// The paths of all unfinished files and folders of this process.
-static LIVE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// The paths of all unfinished files and folders of this process, in the order in which they were made. Two threads may
+/// have the same one.
+static LIVE: Mutex<BTreeMap<u64, (PathBuf, Abandoned)>> = Mutex::new(BTreeMap::new());
 /// Held while something gets its name. Several files may get theirs together, so a thread may hold it twice.
 static FINISHING: ReentrantMutex<()> = ReentrantMutex::new(());
 /// Threads that still write into a folder make its removal fail. They end with the process, which does not wait for
 /// them.
 const ATTEMPTS: usize = 1000;
 
+/// What becomes of something unfinished when its program ends at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Abandoned {
+    /// It goes, with all that is in it.
+    Removed,
+    /// A folder that the next program goes on with goes only if nothing is in it.
+    RemovedIfEmpty,
+}
+
 /// Something unfinished, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Live(PathBuf);
+pub(crate) struct Live(u64);
 
 impl Live {
     /// Makes something and notes its path. Nothing is made any more after [`abandon_all`].
-    pub(crate) fn make<T>(make: impl FnOnce() -> io::Result<T>, path: impl Fn(&T) -> &Path) -> io::Result<(T, Self)> {
+    pub(crate) fn make<T>(
+        abandoned: Abandoned,
+        make: impl FnOnce() -> io::Result<T>,
+        path: impl Fn(&T) -> PathBuf,
+    ) -> io::Result<(T, Self)> {
         let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
         let made = make()?;
-        let path = path(&made).to_owned();
-        live.insert(path.clone());
-        Ok((made, Self(path)))
+        let path = path(&made);
+        let number = live.last_key_value().map_or(0, |(number, _)| number + 1);
+        live.insert(number, (path, abandoned));
+        Ok((made, Self(number)))
     }
 }
 
@@ -49,7 +64,13 @@ pub fn finishing() -> ReentrantMutexGuard<'static, ()> {
 pub fn abandon_all() {
     mem::forget(FINISHING.lock());
     let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
-    live.iter().for_each(|path| remove(path));
+    for (path, abandoned) in live.values() {
+        match abandoned {
+            Abandoned::Removed => remove(path),
+            // What is in it stays.
+            Abandoned::RemovedIfEmpty => drop(fs::remove_dir(path)),
+        }
+    }
     mem::forget(live);
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::live::Live;
+use crate::live::{Abandoned, Live};
 use crate::open::{Kind, open_own};
 use crate::owner::is_same;
 
@@ -99,7 +99,8 @@ impl Write for File {
 pub fn folder_in(parent: &Path) -> io::Result<Folder> {
     remove_abandoned(parent);
     loop {
-        let (folder, live) = Live::make(|| builder().tempdir_in(parent), TempDir::path).map_err(without_path)?;
+        let (folder, live) = Live::make(Abandoned::Removed, || builder().tempdir_in(parent), |made| made.path().into())
+            .map_err(without_path)?;
         // Until it is locked, another program may take it for an abandoned one.
         match fs::File::open(folder.path()) {
             Ok(lock) => match lock.try_lock() {
@@ -128,7 +129,7 @@ pub fn file_in(parent: &Path, mode: u32) -> io::Result<File> {
     }
     loop {
         let make = || builder().permissions(Permissions::from_mode(mode)).tempfile_in(parent);
-        let (file, live) = Live::make(make, NamedTempFile::path).map_err(without_path)?;
+        let (file, live) = Live::make(Abandoned::Removed, make, |made| made.path().into()).map_err(without_path)?;
         let file = File { file, _live: live };
         match file.as_file().try_lock() {
             Ok(()) if !is_still_there(file.path(), file.as_file()) => {}

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use tileforge_files::unfinished;
+use tileforge_files::{Kept, unfinished};
 
 #[test]
 fn everything_unfinished_goes_and_nothing_is_finished_any_more() {
@@ -27,6 +27,11 @@ fn everything_unfinished_goes_and_nothing_is_finished_any_more() {
         let (file, finished) = (unfinished::file_in(&path, 0o666).unwrap(), unfinished::file_in(&path, 0o666).unwrap());
         finished.rename(&path.join("finished")).unwrap();
         fs::write(path.join("mine"), "x").unwrap();
+        let beside = |name: &str| Kept::beside(&path.join(name), || false).unwrap();
+        // What the next program goes on with stays, and nothing is left of one that got nothing.
+        let (some, none) = (beside("some"), beside("none"));
+        some.write("layer", b"x").unwrap();
+        assert!(Kept::beside(&path.join("none"), || false).is_err() && path.join("none.part").exists());
         while written.load(Ordering::Relaxed) < 100 {
             thread::yield_now();
         }
@@ -37,10 +42,10 @@ fn everything_unfinished_goes_and_nothing_is_finished_any_more() {
         let place = path.clone();
         thread::spawn(move || drop(unfinished::folder_in(&place)));
         done.store(true, Ordering::Relaxed);
-        std::mem::forget(folder);
+        std::mem::forget((folder, some, none));
     });
     let mut names: Vec<_> =
         path.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
-    assert_eq!(names, ["finished", "mine"]);
+    assert_eq!(names, ["finished", "mine", "some.part"]);
 }

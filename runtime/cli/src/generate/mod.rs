@@ -18,7 +18,7 @@ use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
-use tileforge_terminal::{Progress, Unit, print, print_json};
+use tileforge_terminal::{Progress, Unit, counted, print, print_json};
 
 pub(crate) use arguments::Arguments;
 
@@ -274,7 +274,7 @@ fn tell(
 fn steps_text(steps: usize, made: &Statistics) -> String {
     let Statistics { evaluations, scheduler, .. } = made;
     let often = if *evaluations == steps { String::new() } else { format!(" ({evaluations} evaluations)") };
-    format!("{steps} steps of {scheduler}{often}")
+    format!("{} of {scheduler}{often}", counted(steps, "step"))
 }
 
 #[cfg(test)]

@@ -34,6 +34,37 @@ fn a_bmp_is_read_with_and_without_alpha() {
     assert_eq!(found, (rgba.clone(), samples(&rgba)));
 }
 
+/// A BMP of one pixel whose header of the fifth version says where its profile is, with these bytes at its end.
+fn bmp_with_profile(start: u32, bytes: u32, end: &[u8]) -> Vec<u8> {
+    let mut file = b"BM".to_vec();
+    let numbers = [142 + end.len() as u32, 0, 138, 124, 1, 1, 1 | 24 << 16, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0x4D42_4544];
+    file.extend(numbers.into_iter().chain([0; 12]).chain([4, start, bytes, 0]).flat_map(u32::to_le_bytes));
+    assert_eq!(file.len(), 138);
+    file.extend([3, 2, 1, 0]);
+    file.extend(end);
+    file
+}
+
+#[test]
+fn the_profile_in_a_bmp_is_kept() {
+    let profile = |file: &[u8]| {
+        let (header, samples) = read_bytes("a.bmp", file).unwrap();
+        assert_eq!(samples, [1, 2, 3]);
+        header.icc_profile
+    };
+    assert_eq!(profile(&bmp_with_profile(128, 4, b"icc!")), Some(b"icc!".to_vec()));
+    // One that is not whole, not there, or larger than any is left out; the picture is not.
+    for (start, bytes) in [(128, 5), (128, 0), (u32::MAX, 4), (129, 4), (0, u32::MAX)] {
+        assert_eq!(profile(&bmp_with_profile(start, bytes, b"icc!")), None, "{bytes} from {start}");
+    }
+    // Only the fifth version has one, and only for this colour space.
+    for (at, value) in [(14, 108_u32), (70, 0x4C49_4E4B)] {
+        let mut file = bmp_with_profile(128, 4, b"icc!");
+        file[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        assert_eq!(profile(&file), None, "{at}");
+    }
+}
+
 #[test]
 fn the_first_frame_of_a_gif_is_read() {
     let (header, bytes) = read_bytes("a.gif", &gif(4, 2, &[(0, 0, 4, 2, 1)])).unwrap();
