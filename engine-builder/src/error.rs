@@ -218,6 +218,30 @@ pub enum Error {
         /// Each file with its digest then and now.
         changes: Vec<String>,
     },
+    /// The options of a build do not go together, or not with what the model is.
+    #[error(transparent)]
+    Request(#[from] crate::request::RequestError),
+    /// The manifest of an engine that is to be made again does not say everything that is needed for it.
+    #[error("{}: {missing}", engine.display())]
+    Unrecorded {
+        /// The engine.
+        engine: PathBuf,
+        /// What is not said.
+        missing: crate::rebuild::Unrecorded,
+    },
+    /// Something that an engine was made of is not here.
+    #[error("{name}: the engine was made of it{}, and it is not in {}",
+        origin.as_ref().map_or_else(String::new, |origin| format!(" (published at {origin})")), places(folders))]
+    Ingredient {
+        /// The name of the file or folder, as the manifest has it.
+        name: String,
+        /// What it is.
+        ingredient: crate::rebuild::Ingredient,
+        /// Where it was published.
+        origin: Option<String>,
+        /// Where it was looked for.
+        folders: Vec<PathBuf>,
+    },
     /// A scheduler's configuration cannot be used.
     #[error("{}", path.display())]
     Scheduler {
@@ -305,6 +329,14 @@ impl Error {
 
 fn none_of(name: Option<&str>) -> String {
     name.map_or_else(String::new, |name| format!("expected one of its graphs, found `{name}`; "))
+}
+
+fn places(folders: &[PathBuf]) -> String {
+    let place = |folder: &PathBuf| match folder.as_os_str().is_empty() {
+        true => "the current folder".to_owned(),
+        false => folder.display().to_string(),
+    };
+    folders.iter().map(place).collect::<Vec<_>>().join(", ")
 }
 
 fn in_megabytes(size: Option<u64>) -> String {

@@ -1,7 +1,8 @@
 //! Builds engines from graphs: what a model becomes for one kind of machine, checked against its reference.
 //!
 //! A [`Source`] (checkpoint, graph or model file) gives one graph for each tile and batch of a [`Profile`]. The graphs
-//! are run against their reference. [`build`] writes the engine directory.
+//! are run against their reference. [`build`] writes the engine directory. A [`request`] does all of this for a path and
+//! names of profiles, and a [`rebuild`] for an engine that is there.
 
 mod build;
 mod coverage;
@@ -23,7 +24,9 @@ pub mod portable;
 mod precision;
 pub mod profile;
 mod progress;
-pub mod recipe;
+pub mod rebuild;
+mod recipe;
+pub mod request;
 pub mod rtx;
 mod samples;
 mod source;

@@ -183,4 +183,8 @@ impl Progress for OfPart<'_> {
     fn step(&self) {
         self.progress.step();
     }
+
+    fn note(&self, text: &str) {
+        self.progress.note(&format!("{}: {text}", self.part));
+    }
 }

@@ -7,6 +7,9 @@ pub trait Progress: Sync {
 
     /// One step of the stage is done.
     fn step(&self);
+
+    /// Something is done otherwise than might be expected: a line for people.
+    fn note(&self, _: &str) {}
 }
 
 /// Discards all progress.

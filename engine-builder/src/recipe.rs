@@ -18,7 +18,7 @@ use tileforge_image::Format;
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn input_digests<'k>(
+pub(crate) fn input_digests<'k>(
     known: impl IntoIterator<Item = &'k str>,
     folders: &[&Path],
     sources: &[&Source],
@@ -62,7 +62,7 @@ fn names_of(file: &Path, known: &[&str], folders: &[&Path]) -> Vec<String> {
 }
 
 /// The name of a file or folder as a manifest may have it.
-pub fn plain_name(path: &Path) -> String {
+pub(crate) fn plain_name(path: &Path) -> String {
     let named = path.file_name().map(|name| name.to_string_lossy().into_owned());
     // `.` and `..` have the name of the folder that they stand for.
     let named = named.or_else(|| Some(path.canonicalize().ok()?.file_name()?.to_string_lossy().into_owned()));
@@ -81,7 +81,7 @@ fn plain(name: &str) -> String {
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn folder_digest(folder: &Path, parts: &[&str]) -> Result<FolderRecipe> {
+pub(crate) fn folder_digest(folder: &Path, parts: &[&str]) -> Result<FolderRecipe> {
     let mut lines = Vec::new();
     if parts.is_empty() {
         digest_lines(folder, "", &mut lines)?;
@@ -109,7 +109,7 @@ fn digest_lines(folder: &Path, within: &str, lines: &mut Vec<String>) -> Result<
 
 /// That the profile of `recipe` has the name of the older one's and another content. `None` if it has not, or if the
 /// manifest does not say.
-pub fn changed_profile(predecessor: &Predecessor, recipe: &Recipe) -> Option<String> {
+pub(crate) fn changed_profile(predecessor: &Predecessor, recipe: &Recipe) -> Option<String> {
     let (before, now) = (&predecessor.recipe.as_ref()?.profile, &recipe.profile);
     let ProfileRecipe { name, sha256 } = before;
     let is_changed = *name == now.name && *sha256 != now.sha256;
@@ -118,7 +118,7 @@ pub fn changed_profile(predecessor: &Predecessor, recipe: &Recipe) -> Option<Str
 
 /// What an engine was made of and `recipe` is not, in a sentence for each file. Files may have got other names; what
 /// counts is that there is one with the digest.
-pub fn changes(predecessor: &Predecessor, recipe: &Recipe) -> Vec<String> {
+pub(crate) fn changes(predecessor: &Predecessor, recipe: &Recipe) -> Vec<String> {
     let inputs = recipe.inputs.iter().map(|(name, digest)| (name.as_str(), digest.sha256.as_str()));
     let adaptations = &recipe.diffusion.adaptations;
     let found: BTreeMap<&str, &str> =

@@ -2,6 +2,8 @@
 
 use tileforge_engine::Error as EngineError;
 use tileforge_engine_builder::portable::NotCompiled;
+use tileforge_engine_builder::rebuild::{Ingredient, Unrecorded};
+use tileforge_engine_builder::request::{PipelineOption, RequestError};
 use tileforge_engine_builder::{Error, MissingWeights, Origin, PrecisionOption};
 use tileforge_exporter::Error as ExportError;
 use tileforge_registry::Error as RegistryError;
@@ -9,6 +11,27 @@ use tileforge_session::Error as SessionError;
 use tileforge_tensorrt::{Error as PlanError, LibraryVersion};
 
 use super::RTX_LIB;
+
+/// What to do about options that do not go together.
+fn request(problem: &RequestError) -> Option<String> {
+    Some(match problem {
+        RequestError::OfOneNetwork => "leave --set, --chunk and --frames out, or choose one with --component".into(),
+        RequestError::OfPipelines(option) => {
+            let option = match option {
+                PipelineOption::Batch => "--batch",
+                PipelineOption::Tokens => "--tokens",
+                PipelineOption::Variant => "--variant",
+                PipelineOption::Adaptations => "--lora",
+                PipelineOption::Config => "--config",
+            };
+            format!("leave {option} out")
+        }
+        RequestError::OfFolders => "leave --variant and --config out".into(),
+        RequestError::NoSuchPart { .. } => "choose it with --component".into(),
+        RequestError::NoProfile => "give one with --profile".into(),
+        RequestError::NoFoldersOfParts { .. } => return None,
+    })
+}
 
 /// What to do next, where that is known.
 pub(super) fn on(error: &Error) -> Option<String> {
@@ -61,6 +84,24 @@ pub(super) fn on(error: &Error) -> Option<String> {
             "give the files that it was made of, or build it of the others with --allow-changed-source; --profile NAME \
              takes a changed profile alone"
                 .into()
+        }
+        Error::Request(problem) => return request(problem),
+        Error::Unrecorded { missing, .. } => match missing {
+            Unrecorded::Files { .. } => "give the new engine another folder with --output".into(),
+            Unrecorded::Model => "give that with --model".into(),
+            Unrecorded::Calibration => {
+                "give it with --calibration, or take the built-in samples with --allow-changed-source".into()
+            }
+            Unrecorded::Profile => "give one with --profile".into(),
+        },
+        Error::Ingredient { ingredient, .. } => {
+            let option = match ingredient {
+                Ingredient::Model => "--model",
+                Ingredient::Config => "--config",
+                Ingredient::Adaptation => "--lora",
+                Ingredient::Calibration => "--calibration",
+            };
+            format!("name it with {option}")
         }
         Error::NoSizes { .. } => "give its sizes, as in `--size 1280x720 --frames 5`".into(),
         Error::Portable { reason: NotCompiled::NoBuilder(error), .. } => return missing_builder(error),

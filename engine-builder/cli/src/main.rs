@@ -152,7 +152,9 @@ impl terminal::Failure for Failure {
                 Error::NoEffect { .. }
                 | Error::Precision { .. }
                 | Error::ModelGraph { .. }
-                | Error::Component { .. } => Exit::Usage,
+                | Error::Component { .. }
+                | Error::Request(_)
+                | Error::Unrecorded { .. } => Exit::Usage,
                 Error::Gate(_) | Error::Lint(_) => Exit::Gate,
                 Error::Portable { .. } => Exit::DoesNotFit,
                 Error::Session(error) if error.does_not_fit() => Exit::DoesNotFit,

@@ -1,7 +1,7 @@
 //! Progress on the terminal.
 
 use tileforge_engine_builder::Progress;
-use tileforge_terminal::Unit;
+use tileforge_terminal::{Unit, report};
 
 /// Shows the stages of a build.
 #[derive(Default)]
@@ -21,5 +21,22 @@ impl Progress for Shown {
 
     fn step(&self) {
         self.0.add(1);
+    }
+
+    fn note(&self, text: &str) {
+        report(text);
+    }
+}
+
+/// Shows notes alone: of several engines that are built at the same time.
+pub(super) struct Noted;
+
+impl Progress for Noted {
+    fn begin(&self, _: &str, _: usize) {}
+
+    fn step(&self) {}
+
+    fn note(&self, text: &str) {
+        report(text);
     }
 }

@@ -184,9 +184,12 @@ fn provider(text: &str) -> Result<ProviderChoice, String> {
 /// More threads than this for each processor only take memory and time.
 const THREADS_FOR_A_PROCESSOR: usize = 4;
 
+/// As many can be asked for anywhere: what a larger machine does can be looked at on a smaller one.
+const THREADS_ANYWHERE: usize = 8;
+
 fn threads(text: &str) -> Result<usize, String> {
     let processors = Processors::available().logical;
-    let most = processors * THREADS_FOR_A_PROCESSOR;
+    let most = (processors * THREADS_FOR_A_PROCESSOR).max(THREADS_ANYWHERE);
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
     number.ok_or_else(|| {
         format!("expected a number from 1 to {most}: this process may use {}", counted(processors, "processor"))

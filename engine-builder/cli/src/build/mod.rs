@@ -1,23 +1,17 @@
 //! `engine-builder build`: engines of a model for one or several profiles.
 
-mod input;
 mod outcome;
 pub(super) mod rebuild;
-mod recipe;
 
-use super::talk::Shown;
+use super::talk::{Noted, Shown};
 use super::{CommandResult, Failure, Libraries, models, named};
-use input::{Input, Made};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tileforge_contract::{Precision, Provider, Task};
-use tileforge_engine::manifest::{ProfileRecipe, Recipe};
-use tileforge_engine_builder::rtx::PlanProgram;
-use tileforge_engine_builder::{
-    Beside, Built, BuiltPipeline, CalibrationBudget, DiffusionSource, Error, GraphFile, ModelFile, PartOrder, Plans,
-    PrecisionOptions, Profile, Progress, RangeMethod, Silent, SourceOptions, build, build_pipeline, map_parallel,
-    portable, profile,
+use tileforge_contract::Precision;
+use tileforge_engine_builder::request::{
+    BuildRequest, BuiltEngine, CalibrationRequest, Compilation, PipelineRequest, PreparedBuild, Target,
 };
+use tileforge_engine_builder::{CalibrationBudget, Error, Plans, Progress, RangeMethod, map_parallel, profile};
 use tileforge_exporter::lora::Lora;
 use tileforge_image::Size;
 use tileforge_session::Environment;
@@ -121,10 +115,37 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Hyperparameters that the checkpoint does not state.
-    fn hyperparameters(&self) -> BTreeMap<String, String> {
+    /// What is asked for.
+    fn request(&self) -> BuildRequest {
+        let DiffusionArguments { batch, tokens, variant, lora, config } = self.diffusion.clone();
         let chunk = self.chunk.iter().map(|chunk| ("chunk".to_owned(), chunk.clone()));
-        self.set.iter().cloned().chain(chunk).collect()
+        BuildRequest {
+            model: self.model.clone(),
+            component: self.component.clone(),
+            hyperparameters: self.set.iter().cloned().chain(chunk).collect::<BTreeMap<_, _>>(),
+            sizes: self.size.clone(),
+            frames: self.frames,
+            pipeline: PipelineRequest { batch, tokens, variant, adaptations: lora, config },
+            profiles: match self.profile.as_slice() {
+                [name] if name == "all" => profile::names(),
+                names => names.to_vec(),
+            },
+            precision: self.precision,
+            calibration: CalibrationRequest {
+                folder: self.calibration.clone(),
+                tiles: self.calibration_tiles,
+                budget: CalibrationBudget { minutes: self.calibration_budget },
+                range: self.range,
+                all_layers: self.all_layers,
+                sensitivity: self.sensitivity,
+            },
+            compilation: compilation(self.require_compiled, self.portable),
+            weights: models::weight_folders(),
+        }
+    }
+
+    fn printing(&self) -> Printing<'_> {
+        Printing { share: self.share.as_deref(), json: self.json }
     }
 
     /// Where the engine goes without `--output`: engines are looked for there by their names.
@@ -148,7 +169,7 @@ impl Arguments {
 }
 
 /// What is asked of the engine of a diffusion pipeline.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 #[command(next_help_heading = "Pipelines")]
 struct DiffusionArguments {
     /// Pictures that are made together, in one run of the network
@@ -169,18 +190,11 @@ struct DiffusionArguments {
     config: Option<PathBuf>,
 }
 
-impl DiffusionArguments {
-    /// The first option that was given.
-    fn given(&self) -> Option<&'static str> {
-        let given = [
-            ("--batch", self.batch.is_some()),
-            ("--tokens", !self.tokens.is_empty()),
-            ("--variant", self.variant.is_some()),
-            ("--lora", !self.lora.is_empty()),
-            ("--config", self.config.is_some()),
-        ];
-        given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
-    }
+/// What is done with an engine that was built, and how that is said.
+struct Printing<'a> {
+    /// Where files are stored only once.
+    share: Option<&'a Path>,
+    json: bool,
 }
 
 /// What stands for the profile's name in the engine's path.
@@ -189,9 +203,6 @@ const PROFILE: &str = "{profile}";
 /// The folder below the current one where engines are looked for by name.
 const ENGINES: &str = "engines";
 
-/// Tiles that are measured unless somebody asks for another number.
-const CALIBRATION_TILES: u32 = 32;
-
 pub(super) fn run(mut arguments: Arguments, libraries: &Libraries) -> CommandResult {
     arguments.model = named::model(&arguments.model)?;
     if arguments.profile.is_empty() {
@@ -199,241 +210,54 @@ pub(super) fn run(mut arguments: Arguments, libraries: &Libraries) -> CommandRes
         report(&format!("profile {}: {}", here.name, here.reason));
         arguments.profile.push(here.name);
     }
-    build_checked(&arguments, libraries, |_| Ok(()))
-}
-
-/// Builds engines after `check` has agreed to what they are made of.
-fn build_checked(
-    arguments: &Arguments,
-    libraries: &Libraries,
-    check: impl FnOnce(&Recipe) -> CommandResult,
-) -> CommandResult {
     let output = arguments.output.clone().map_or_else(|| arguments.default_output(), Ok)?;
-    let names = match arguments.profile.as_slice() {
-        [name] if name == "all" => profile::names(),
-        names => names.to_vec(),
-    };
-    if names.len() > 1 && !output.to_string_lossy().contains(PROFILE) {
+    let request = arguments.request();
+    if request.profiles.len() > 1 && !output.to_string_lossy().contains(PROFILE) {
         let problem = "several profiles need `{profile}` in --output, as in 'engines/{profile}/compact-x4'";
         return Err(Failure::Usage(problem.into()));
     }
     let environment = libraries.environment()?;
-    let model = is_model_file(&arguments.model).then(|| ModelFile::read(&arguments.model)).transpose()?;
-    let mut profiles = names.iter().map(|name| Profile::read(name)).collect::<Result<Vec<_>, _>>()?;
-    let recorded =
-        profiles.iter().map(|profile| Ok(ProfileRecipe { name: profile.name.clone(), sha256: profile.sha256()? }));
-    let recorded = recorded.collect::<Result<Vec<_>, Error>>()?;
-    if let Some(precision) = arguments.precision {
-        profiles.iter_mut().try_for_each(|profile| profile.set_precision(precision))?;
-    }
-    let program = Some(libraries.plan_program()?);
-    let required = match (arguments.require_compiled, arguments.portable) {
-        (true, _) => portable::require_compiled,
-        (false, true) => |_: &_, _: &_, _: Option<&_>| Ok(()),
-        (false, false) => portable::require_plans,
-    };
-    profiles.iter().try_for_each(|profile| required(&environment, profile, program.as_ref()))?;
-    let component = arguments.component.as_deref();
-    let mut options = SourceOptions {
-        task: None,
-        hyperparameters: arguments.hyperparameters(),
-        weights: models::weight_folders(),
-        sizes: arguments.size.clone(),
-        frames: arguments.frames.map(usize::from),
-    };
-    let is_pipeline = match &model {
-        // One graph alone is built as of any model.
-        Some(model) => component.is_none() && DiffusionSource::is_one_of_models(model),
-        None => arguments.diffusion.config.is_some() || DiffusionSource::is_one(&arguments.model),
-    };
-    if let Some(option) = arguments.diffusion.given().filter(|_| !is_pipeline) {
-        let problem = format!("{option} is for pipelines, which have a folder with model_index.json");
-        return Err(Failure::Usage(problem));
-    }
-    let input = match &model {
-        _ if is_pipeline => Input::of_pipeline(arguments, model.as_ref(), &options.weights)?,
-        Some(model) => Input::of_model(model, component, &options)?,
-        None => {
-            options.task = component.map(task).transpose()?;
-            Input::of_path(&arguments.model, &options)?
-        }
-    };
-    let recipe = recipe::of(arguments, &input, model.as_ref(), &options.weights.digests)?;
-    check(&Recipe { profile: recorded.first().cloned().unwrap_or_default(), ..recipe.clone() })?;
-    let target = |(profile, recorded): (&Profile, ProfileRecipe)| {
-        let recipe = Recipe { profile: recorded, ..recipe.clone() };
-        Target::new(profile, &input, arguments.precision.is_none(), recipe)
-    };
-    let targets = profiles.iter().zip(recorded).map(target).collect::<Result<Vec<_>, _>>()?;
-    let jobs = usize::from(arguments.jobs);
-    let work = Work { arguments, environment: &environment, input: &input, program, output: &output };
-    if let [target] = targets.as_slice() {
-        let shown = Shown::default();
-        let built = work.build(target, jobs, &shown);
+    let plans = Plans { program: Some(libraries.plan_program()?), jobs: usize::from(arguments.jobs) };
+    let shown = Shown::default();
+    let prepared = PreparedBuild::new(request, &environment, &plans, &shown)?;
+    let work = Work { prepared, environment, output };
+    let printing = arguments.printing();
+    if let [target] = work.prepared.targets() {
+        let built = work.build(target, &plans, &shown);
         shown.finish();
-        return outcome::tell(arguments, &input, &built?);
+        return printing.tell(work.prepared.name(), &built?);
     }
-    work.build_all(&targets, jobs)
-}
-
-fn is_model_file(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
-}
-
-/// The task of a checkpoint's graph.
-fn task(name: &str) -> Result<Task, Failure> {
-    name.parse().map_err(|reason| Error::Component { reason }.into())
-}
-
-/// A profile that an engine is built for, in the precision of each part.
-struct Target {
-    /// The profile as it was asked for.
-    stated: Profile,
-    /// The same with the precision of each part, in the order of [`Input::all`].
-    profiles: Vec<Profile>,
-    /// The parts that stay in FP32, whatever precision is asked for.
-    kept: BTreeSet<String>,
-    /// What the engine's manifest says about how it was ordered.
-    recipe: Recipe,
-}
-
-impl Target {
-    /// With the precision that suits the model best, if nobody asked for another one.
-    fn new(profile: &Profile, input: &Input<'_>, is_free: bool, recipe: Recipe) -> Result<Self, Error> {
-        let mut kept = BTreeSet::new();
-        let of = |(part, made): (Option<&str>, &Made<'_>)| {
-            let mut profile = profile.clone();
-            if is_free && let Some(facts) = made.facts {
-                set_precision(&mut profile, part, facts)?;
-            }
-            let in_8_bits = profile.precision == Precision::Int8 && profile.provider == Provider::Cpu;
-            if let Some(part) = part.filter(|part| in_8_bits && input.keeps_fp32(part)) {
-                profile.set_precision(Precision::Fp32)?;
-                kept.insert(part.to_owned());
-            }
-            Ok(profile)
-        };
-        let profiles = input.all().into_iter().map(of).collect::<Result<_, Error>>()?;
-        Ok(Self { stated: profile.clone(), profiles, kept, recipe })
-    }
-}
-
-/// Gives a profile the precision that suits a model's graph best.
-fn set_precision(profile: &mut Profile, part: Option<&str>, facts: &GraphFile) -> Result<(), Error> {
-    let Some(precision) = facts.precision_on(profile.provider) else { return Ok(()) };
-    match profile.set_precision(precision) {
-        // What suits the model best is not what every machine can do.
-        Err(Error::Precision { reason, .. }) => {
-            report(&fallback(profile, part, precision, &reason));
-            Ok(())
-        }
-        done => done,
-    }
-}
-
-/// That a profile's own precision is taken instead of the model's, and why.
-fn fallback(profile: &Profile, part: Option<&str>, of_model: Precision, reason: &str) -> String {
-    let part = part.map_or(String::new(), |part| format!("{part}: "));
-    format!(
-        "{part}{}: {}, as the profile says, instead of the model's {of_model}: {reason}",
-        profile.name, profile.precision
-    )
+    work.build_all(&plans, &printing)
 }
 
 /// What the engines of one command share.
-struct Work<'w> {
-    arguments: &'w Arguments,
-    environment: &'w Environment,
-    input: &'w Input<'w>,
-    program: Option<PlanProgram>,
+struct Work {
+    prepared: PreparedBuild,
+    environment: Environment,
     /// Where engines go, with [`PROFILE`] in it.
-    output: &'w Path,
+    output: PathBuf,
 }
 
-/// An engine of either kind that was built.
-enum Outcome {
-    Engine(Box<Built>),
-    Pipeline(Box<BuiltPipeline>),
-}
-
-impl Work<'_> {
+impl Work {
     /// Builds the engine for one profile.
-    fn build(&self, target: &Target, jobs: usize, progress: &dyn Progress) -> Result<Outcome, Failure> {
-        let plans = Plans { program: self.program.clone(), jobs };
+    fn build(&self, target: &Target, plans: &Plans, progress: &dyn Progress) -> Result<BuiltEngine, Error> {
         // A path without the placeholder need not be UTF-8.
         let directory = match self.output.to_str() {
-            Some(output) => PathBuf::from(output.replace(PROFILE, &target.stated.name)),
-            None => self.output.to_owned(),
+            Some(output) => PathBuf::from(output.replace(PROFILE, target.profile())),
+            None => self.output.clone(),
         };
-        let mut orders = BTreeMap::new();
-        for ((part, made), profile) in self.input.all().into_iter().zip(&target.profiles) {
-            let Some(part) = part else {
-                let options = self.options(self.arguments.calibration.clone(), made.facts);
-                let order = PartOrder { source: &made.source, profile: profile.clone(), options };
-                let make = |order: &PartOrder<'_>| {
-                    let recipe = Some(Box::new(target.recipe.clone()));
-                    build(self.environment, progress, order, recipe, &plans, &directory)
-                };
-                let built = match (make(&order), order.in_precision_of(&target.stated)) {
-                    (Err(Error::Gate(missed)), Some(stated)) => {
-                        report(&fallback(
-                            &target.stated,
-                            None,
-                            profile.precision,
-                            &format!("a gate is missed\n{missed}"),
-                        ));
-                        make(&stated)?
-                    }
-                    (built, _) => built?,
-                };
-                return Ok(Outcome::Engine(Box::new(built)));
-            };
-            let options = if target.kept.contains(part) {
-                PrecisionOptions::default()
-            } else {
-                self.options(self.calibration_of(part)?, made.facts)
-            };
-            orders.insert(part.to_owned(), PartOrder { source: &made.source, profile: profile.clone(), options });
-        }
-        let none = Beside::default();
-        let beside = if let Input::Parts(_, beside) = self.input { beside } else { &none };
-        let recipe = Some(Box::new(target.recipe.clone()));
-        let built = build_pipeline(self.environment, progress, &orders, beside, recipe, &plans, &directory)?;
-        Ok(Outcome::Pipeline(Box::new(built)))
-    }
-
-    /// The folder of a part's own calibration data. They differ from part to part.
-    fn calibration_of(&self, part: &str) -> Result<Option<PathBuf>, Failure> {
-        let Some(folder) = &self.arguments.calibration else { return Ok(None) };
-        let names: Vec<&str> = self.input.all().into_iter().filter_map(|(part, _)| part).collect();
-        if !names.iter().any(|part| folder.join(part).is_dir()) {
-            let names = names.join(", ");
-            let problem = format!("{}: expected folders in it, named after the parts {names}", folder.display());
-            return Err(Failure::Usage(problem));
-        }
-        Ok(Some(folder.join(part)).filter(|folder| folder.is_dir()))
-    }
-
-    fn options(&self, calibration: Option<PathBuf>, facts: Option<&GraphFile>) -> PrecisionOptions {
-        let Arguments { calibration_tiles, calibration_budget, range, all_layers, sensitivity, .. } = self.arguments;
-        let of_model = facts.map(|facts| facts.calibration.clone()).unwrap_or_default();
-        PrecisionOptions {
-            calibration,
-            calibration_tiles: calibration_tiles.or(of_model.tiles).unwrap_or(CALIBRATION_TILES) as usize,
-            budget: CalibrationBudget { minutes: *calibration_budget },
-            range: range.or(of_model.range).unwrap_or_default(),
-            all_layers: *all_layers,
-            sensitivity: *sensitivity,
-        }
+        self.prepared.build(target, &self.environment, plans, progress, &directory)
     }
 
     /// Builds the engines for several profiles, so many at the same time. A profile that fails does not stop the
     /// others.
-    fn build_all(&self, targets: &[Target], jobs: usize) -> CommandResult {
+    fn build_all(&self, plans: &Plans, printing: &Printing<'_>) -> CommandResult {
+        let targets = self.prepared.targets();
         let shown = Shown::default();
         shown.begin("building engines", targets.len());
-        let made = map_parallel(targets, jobs, |target| {
-            let built = self.build(target, 1, &Silent);
+        let one = Plans { jobs: 1, ..plans.clone() };
+        let made = map_parallel(targets, plans.jobs, |target| {
+            let built = self.build(target, &one, &Noted);
             shown.step();
             built
         });
@@ -441,10 +265,11 @@ impl Work<'_> {
         let mut exits = Vec::new();
         for (target, built) in targets.iter().zip(made) {
             match built {
-                Ok(built) => outcome::tell(self.arguments, self.input, &built)?,
-                Err(failure) => {
+                Ok(built) => printing.tell(self.prepared.name(), &built)?,
+                Err(error) => {
+                    let failure = Failure::from(error);
                     let why = failure.text().unwrap_or_default();
-                    report_error(&format!("{}: not built: {why}", target.stated.name));
+                    report_error(&format!("{}: not built: {why}", target.profile()));
                     exits.push(failure.exit());
                 }
             }
@@ -453,6 +278,15 @@ impl Work<'_> {
             None => Ok(()),
             Some(first) => Err(Failure::Partly { failed: exits.len(), of: targets.len(), exit: *first }),
         }
+    }
+}
+
+/// Whether an engine may be portable, by two options of which one can be given.
+fn compilation(require_compiled: bool, portable: bool) -> Compilation {
+    match (require_compiled, portable) {
+        (true, _) => Compilation::Required,
+        (false, true) => Compilation::Free,
+        (false, false) => Compilation::Plans,
     }
 }
 

@@ -1,50 +1,51 @@
 //! What `engine-builder build` says about an engine that it built.
 
 use super::super::{CommandResult, result, result_json};
-use super::{Arguments, Input, Outcome};
+use super::Printing;
 use std::collections::BTreeMap;
 use tileforge_contract::Upscale;
 use tileforge_engine::manifest::{FileDigest, Gate, LeftOut, Manifest};
 use tileforge_engine::share::share_files;
 use tileforge_engine::{Diffusion, PipelineManifest};
+use tileforge_engine_builder::request::BuiltEngine;
 use tileforge_engine_builder::rtx::PlanReport;
 use tileforge_engine_builder::{Built, BuiltPipeline, Picture, Sensitivity, figure};
 use tileforge_terminal::{counted, counted_as, report};
 
-/// Prints what was built.
-pub(super) fn tell(arguments: &Arguments, input: &Input<'_>, outcome: &Outcome) -> CommandResult {
-    let directory = match outcome {
-        Outcome::Engine(built) => &built.directory,
-        Outcome::Pipeline(built) => &built.directory,
+impl Printing<'_> {
+    /// Prints what was built of what has this name.
+    pub(super) fn tell(&self, name: &str, built: &BuiltEngine) -> CommandResult {
+        let directory = built.directory();
+        let saved = self.share.map(|folder| share_files(directory, folder)).transpose()?;
+        match built {
+            BuiltEngine::One(built) if self.json => return result_json(&Report::of(built)),
+            BuiltEngine::Parts(built) if self.json => return result_json(&PipelineReport::of(built)),
+            BuiltEngine::One(built) => {
+                tell_engine(name, built);
+                let files = counted(built.manifest.files.len(), "file");
+                report(&format!("  {:.1} MB in {files}", built.bytes as f64 / 1e6));
+            }
+            BuiltEngine::Parts(built) => tell_parts(built),
+        }
+        if let Some(saved) = saved.filter(|saved| *saved > 0) {
+            report(&format!("  {:.1} MB of it shared with other engines", saved as f64 / 1e6));
+        }
+        result(&directory.display().to_string())
+    }
+}
+
+fn tell_parts(built: &BuiltPipeline) {
+    built.parts.iter().for_each(|(name, part)| tell_engine(name, part));
+    let shared = if built.shared > 0 {
+        format!(", {:.1} MB of them stored once for several parts", built.shared as f64 / 1e6)
+    } else {
+        String::new()
     };
-    let saved = arguments.share.as_deref().map(|folder| share_files(directory, folder)).transpose()?;
-    match outcome {
-        Outcome::Engine(built) if arguments.json => return result_json(&Report::of(built)),
-        Outcome::Pipeline(built) if arguments.json => return result_json(&PipelineReport::of(built)),
-        Outcome::Engine(built) => {
-            if let Some((_, made)) = input.all().first() {
-                tell_engine(made.source.name(), built);
-            }
-            report(&format!("  {:.1} MB in {}", built.bytes as f64 / 1e6, counted(built.manifest.files.len(), "file")));
-        }
-        Outcome::Pipeline(built) => {
-            built.parts.iter().for_each(|(name, part)| tell_engine(name, part));
-            let shared = if built.shared > 0 {
-                format!(", {:.1} MB of them stored once for several parts", built.shared as f64 / 1e6)
-            } else {
-                String::new()
-            };
-            if let Some(Picture { size, gates, seconds }) = &built.picture {
-                report(&format!("a picture of {size} by all parts, made twice in {seconds:.1} s"));
-                gates.iter().for_each(tell_gate);
-            }
-            report(&format!("  {:.1} MB in {}{shared}", built.bytes as f64 / 1e6, counted(built.parts.len(), "part")));
-        }
+    if let Some(Picture { size, gates, seconds }) = &built.picture {
+        report(&format!("a picture of {size} by all parts, made twice in {seconds:.1} s"));
+        gates.iter().for_each(tell_gate);
     }
-    if let Some(saved) = saved.filter(|saved| *saved > 0) {
-        report(&format!("  {:.1} MB of it shared with other engines", saved as f64 / 1e6));
-    }
-    result(&directory.display().to_string())
+    report(&format!("  {:.1} MB in {}{shared}", built.bytes as f64 / 1e6, counted(built.parts.len(), "part")));
 }
 
 fn tell_engine(name: &str, built: &Built) {

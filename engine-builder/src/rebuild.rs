@@ -1,0 +1,315 @@
+//! Making an engine again, of what its manifest says.
+
+use crate::recipe::{changed_profile, changes};
+use crate::request::{BuildRequest, BuiltEngine, CalibrationRequest, Compilation, PipelineRequest, PreparedBuild};
+use crate::{CalibrationBudget, Error, Plans, Progress, RangeMethod, Result, WeightFolders};
+use serde_json::Value;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use tileforge_engine::manifest::{Adaptation, CalibrationRecipe, Recipe};
+use tileforge_engine::rebuild::Predecessor;
+use tileforge_exporter::lora::Lora;
+use tileforge_image::Size;
+use tileforge_session::Environment;
+
+/// An engine that is to be made again. What is not given is as its manifest says.
+#[derive(Clone, Debug, Default)]
+pub struct RebuildRequest {
+    /// The directory of the engine. Only its manifests are read.
+    pub engine: PathBuf,
+    /// The directory of the new engine; `None`: that of the older one, whose place it takes in one step.
+    pub output: Option<PathBuf>,
+    /// The model file, checkpoint, folder or graph that it was made of.
+    pub model: Option<PathBuf>,
+    /// The folder that describes a pipeline in one file.
+    pub config: Option<PathBuf>,
+    /// All adaptations that were merged into the weights, in their order.
+    pub adaptations: Vec<Lora>,
+    /// A profile, whether or not it has changed.
+    pub profile: Option<String>,
+    /// The folder that activations were measured on.
+    pub calibration: Option<PathBuf>,
+    /// Go on where a file is another one than it was made of, or where the manifest does not say. This is noted.
+    pub allows_changed_source: bool,
+    /// Whether the new engine may be portable; one whose predecessor was may be, too, if it need not be compiled.
+    pub compilation: Compilation,
+    /// Folders where what it was made of is looked for by name, before those of the weights.
+    pub folders: Vec<PathBuf>,
+    /// Where weights are looked for.
+    pub weights: WeightFolders,
+}
+
+/// An engine that was made again.
+#[derive(Debug)]
+pub struct Rebuilt {
+    /// The new engine.
+    pub engine: BuiltEngine,
+    /// The name of what it was made of.
+    pub name: String,
+    /// What differs from the older one: a line for each, or that nothing does.
+    pub differences: Vec<String>,
+}
+
+/// What a manifest does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unrecorded {
+    /// Which files belong to the engine, so it cannot be replaced.
+    Files {
+        /// The older schema.
+        schema: u64,
+    },
+    /// What it was made of.
+    Model,
+    /// Which folder activations were measured on.
+    Calibration,
+    /// A profile.
+    Profile,
+}
+
+impl fmt::Display for Unrecorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Files { schema } => {
+                write!(f, "its manifest has the older schema {schema}, so nobody knows which files belong to it")
+            }
+            Self::Model => f.write_str("its manifest does not say what it was made of"),
+            Self::Calibration => {
+                f.write_str("activations were measured on a folder, and its manifest does not say which")
+            }
+            Self::Profile => f.write_str("its manifest names no profile"),
+        }
+    }
+}
+
+/// What an engine is made of, apart from weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ingredient {
+    /// [`RebuildRequest::model`].
+    Model,
+    /// [`RebuildRequest::config`].
+    Config,
+    /// One of [`RebuildRequest::adaptations`].
+    Adaptation,
+    /// [`RebuildRequest::calibration`].
+    Calibration,
+}
+
+/// Makes an engine again.
+///
+/// # Errors
+/// [`Error::Unrecorded`] and [`Error::Ingredient`]; [`Error::ChangedSource`] if what is found is not what it was made
+/// of, before anything is built; those of [`PreparedBuild`].
+pub fn rebuild(
+    request: &RebuildRequest,
+    environment: &Environment,
+    plans: &Plans,
+    progress: &dyn Progress,
+) -> Result<Rebuilt> {
+    let old = Predecessor::read(&request.engine)?;
+    let output = match &request.output {
+        Some(output) => output,
+        None if old.can_be_replaced() => &request.engine,
+        None => return Err(request.unrecorded(Unrecorded::Files { schema: old.schema })),
+    };
+    if old.recipe.is_none() {
+        progress.note(&format!("{}: {}", request.engine.display(), unknown_text(&old)));
+    }
+    let prepared = PreparedBuild::new(request.build_request(&old)?, environment, plans, progress)?;
+    // One profile is asked for.
+    let [target] = prepared.targets() else { return Err(request.unrecorded(Unrecorded::Profile)) };
+    request.check(&old, target.recipe(), progress)?;
+    let engine = prepared.build(target, environment, plans, progress, output)?;
+    let differences = differences(&old, &Predecessor::read(output)?);
+    Ok(Rebuilt { engine, name: prepared.name().to_owned(), differences })
+}
+
+/// Whether the older engine had nothing compiled in it.
+fn was_portable(old: &Predecessor) -> bool {
+    let is_portable = |network: &Value| network.pointer("/target/portable") == Some(&Value::Bool(true));
+    old.networks().iter().any(|(_, network)| is_portable(network))
+}
+
+/// What a manifest without a recipe leaves open.
+fn unknown_text(old: &Predecessor) -> String {
+    let several = old.precision().is_none();
+    format!(
+        "its manifest, of schema {}, has no recipe: sizes, hyperparameters, adaptations and options of calibration{} \
+         are those of the profile and the model, as in a build without options",
+        old.schema,
+        if several { ", and the precision of each part," } else { "" }
+    )
+}
+
+impl RebuildRequest {
+    fn unrecorded(&self, missing: Unrecorded) -> Error {
+        Error::Unrecorded { engine: self.engine.clone(), missing }
+    }
+
+    /// The build that makes the engine again.
+    fn build_request(&self, old: &Predecessor) -> Result<BuildRequest> {
+        let known = old.recipe.as_deref().cloned();
+        let is_known = known.is_some();
+        let recipe = known.unwrap_or_else(|| Recipe {
+            precision: old.precision(),
+            calibration: CalibrationRecipe {
+                budget_minutes: CalibrationBudget::default().minutes,
+                range: old.range().map(str::to_owned),
+                ..CalibrationRecipe::default()
+            },
+            ..Recipe::default()
+        });
+        let model = match &self.model {
+            Some(model) => model.clone(),
+            None if is_known => self.find(&recipe.model, None, Ingredient::Model, recipe.origin.as_deref())?,
+            None => return Err(self.unrecorded(Unrecorded::Model)),
+        };
+        let near = model.parent().map(Path::to_owned);
+        let found = |name: &str, ingredient| self.find(name, near.as_deref(), ingredient, None);
+        let diffusion = &recipe.diffusion;
+        let config = match (&self.config, &diffusion.config) {
+            (Some(config), _) => Some(config.clone()),
+            (None, Some(name)) => Some(found(name, Ingredient::Config)?),
+            (None, None) => None,
+        };
+        let adaptations = if self.adaptations.is_empty() {
+            let of = |one: &Adaptation| Ok(Lora { path: found(&one.file, Ingredient::Adaptation)?, scale: one.scale });
+            diffusion.adaptations.iter().map(of).collect::<Result<_>>()?
+        } else {
+            self.adaptations.clone()
+        };
+        let folder = match (&self.calibration, &recipe.calibration.folder) {
+            (Some(folder), _) => Some(folder.clone()),
+            (None, Some(folder)) => Some(found(&folder.name, Ingredient::Calibration)?),
+            (None, None) if !is_known && old.was_calibrated_on_a_folder() && !self.allows_changed_source => {
+                return Err(self.unrecorded(Unrecorded::Calibration));
+            }
+            (None, None) => None,
+        };
+        let profile = self.profile.clone().or_else(|| old.profile().map(str::to_owned));
+        let profile = profile.ok_or_else(|| self.unrecorded(Unrecorded::Profile))?;
+        let range = recipe.calibration.range.as_deref().map(str::parse::<RangeMethod>).transpose();
+        let manifest = self.engine.join(tileforge_engine::MANIFEST_FILE);
+        let range = range.map_err(|reason| Error::input(&manifest, format!("recipe.calibration.range: {reason}")))?;
+        let compilation = match self.compilation {
+            Compilation::Plans if was_portable(old) => Compilation::Free,
+            asked => asked,
+        };
+        Ok(BuildRequest {
+            model,
+            component: recipe.component,
+            hyperparameters: recipe.hyperparameters,
+            sizes: recipe.sizes.iter().map(|&[width, height]| Size { width, height }).collect(),
+            frames: recipe.frames,
+            pipeline: PipelineRequest {
+                batch: recipe.diffusion.batch,
+                tokens: recipe.diffusion.tokens,
+                variant: recipe.diffusion.variant,
+                adaptations,
+                config,
+            },
+            profiles: vec![profile],
+            precision: recipe.precision,
+            calibration: CalibrationRequest {
+                folder,
+                tiles: recipe.calibration.tiles,
+                budget: CalibrationBudget { minutes: recipe.calibration.budget_minutes },
+                range,
+                all_layers: recipe.calibration.all_layers,
+                sensitivity: false,
+            },
+            compilation,
+            weights: self.weights.clone(),
+        })
+    }
+
+    /// Compares what was opened with what the older engine was made of.
+    fn check(&self, old: &Predecessor, recipe: &Recipe, progress: &dyn Progress) -> Result<()> {
+        let mut changes = changes(old, recipe);
+        // A profile that is named is taken as it is today.
+        changes.extend(changed_profile(old, recipe).filter(|_| self.profile.is_none()));
+        if changes.is_empty() {
+            if old.inputs().is_empty() {
+                progress.note("  its manifest has no digest of what it was made of, so nothing was compared");
+            }
+            return Ok(());
+        }
+        if !self.allows_changed_source {
+            return Err(Error::ChangedSource { changes });
+        }
+        changes.iter().for_each(|change| progress.note(&format!("  changed since it was made: {change}")));
+        Ok(())
+    }
+
+    /// The file or folder of this name: in `near`, in the current folder, or in those where models and weights are
+    /// looked for.
+    fn find(&self, name: &str, near: Option<&Path>, ingredient: Ingredient, origin: Option<&str>) -> Result<PathBuf> {
+        let near = near.into_iter().map(Path::to_owned);
+        let all = near.chain([PathBuf::new()]).chain(self.folders.clone()).chain(self.weights.folders.clone());
+        let mut folders: Vec<PathBuf> = Vec::new();
+        all.for_each(|folder| {
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        });
+        let found = folders.iter().map(|folder| folder.join(name)).find(|path| path.exists());
+        found.ok_or_else(|| Error::Ingredient {
+            name: name.into(),
+            ingredient,
+            origin: origin.map(str::to_owned),
+            folders,
+        })
+    }
+}
+
+/// What differs between an engine and the one that was made again, a line for each.
+fn differences(old: &Predecessor, new: &Predecessor) -> Vec<String> {
+    let without_name = |engine: &Predecessor| {
+        let mut manifest = engine.manifest.clone();
+        manifest.as_object_mut().map(|manifest| manifest.remove("name"));
+        manifest
+    };
+    // The digests of all files are in the manifest.
+    if without_name(old) == without_name(new) {
+        return vec!["all files are the same as before".into()];
+    }
+    let mut lines = Vec::new();
+    let text = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => "nothing".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    let mut compare = |part: Option<&str>, before: &Value, now: &Value, pointers: &[(&str, &str)]| {
+        let part = part.map_or_else(String::new, |part| format!("{part}: "));
+        for (pointer, what) in pointers {
+            let (before, now) = (before.pointer(pointer), now.pointer(pointer));
+            // What the older manifest did not say has not changed.
+            if before.is_some() && before != now {
+                lines.push(format!("{part}{what}: {} → {}", text(before), text(now)));
+            }
+        }
+    };
+    compare(None, &old.manifest, &new.manifest, &WHOLE);
+    let before = old.networks();
+    for (part, now) in new.networks() {
+        let before = before.iter().find(|(name, _)| *name == part).map_or(&Value::Null, |(_, before)| before);
+        compare(part, before, now, &NETWORK);
+    }
+    lines
+}
+
+/// What of an engine is worth a line if it differs.
+const WHOLE: [(&str, &str); 4] = [
+    ("/schema", "schema"),
+    ("/producer", "built by"),
+    ("/recipe/profile/name", "profile"),
+    ("/recipe/profile/sha256", "SHA-256 of the profile"),
+];
+
+/// What of each of its networks is.
+const NETWORK: [(&str, &str); 5] = [
+    ("/built_with/onnxruntime", "ONNX Runtime"),
+    ("/precision", "precision"),
+    ("/graphs/0/plan/library", "TensorRT for RTX"),
+    ("/model/checkpoint_sha256", "SHA-256 of the checkpoint"),
+    ("/model/graph_sha256", "SHA-256 of the exported graph"),
+];

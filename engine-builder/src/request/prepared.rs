@@ -1,0 +1,235 @@
+//! What is asked for, opened and checked, and its builds.
+
+use super::sources::{SourceGraph, Sources};
+use super::{BuildRequest, Compilation, RequestError, recorded};
+use crate::{
+    Built, BuiltPipeline, Error, GraphFile, ModelFile, PartOrder, Plans, PrecisionOptions, Profile, Progress, Result,
+    build, build_pipeline, portable,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use tileforge_contract::{Precision, Provider};
+use tileforge_engine::manifest::{ProfileRecipe, Recipe};
+use tileforge_session::Environment;
+
+/// Engines that are to be built: their sources are open, and the request has been found to suit them.
+pub struct PreparedBuild {
+    request: BuildRequest,
+    sources: Sources,
+    targets: Vec<Target>,
+}
+
+/// A profile that an engine is built for, in the precision of each part.
+pub struct Target {
+    /// The profile as it was asked for.
+    stated: Profile,
+    /// The same with the precision of each part, in the order of [`Sources::all`].
+    profiles: Vec<Profile>,
+    /// The parts that stay in FP32, whatever precision is asked for.
+    kept: BTreeSet<String>,
+    /// What the engine's manifest says about how it was ordered.
+    recipe: Recipe,
+}
+
+/// An engine of either kind that was built.
+#[derive(Debug)]
+pub enum BuiltEngine {
+    /// One of one network.
+    One(Box<Built>),
+    /// One of several parts.
+    Parts(Box<BuiltPipeline>),
+}
+
+impl BuiltEngine {
+    /// The engine directory.
+    pub fn directory(&self) -> &Path {
+        match self {
+            Self::One(built) => &built.directory,
+            Self::Parts(built) => &built.directory,
+        }
+    }
+}
+
+impl PreparedBuild {
+    /// Opens what a request names, and checks that engines can be built of it here. `progress` gets notes about what is
+    /// done otherwise than might be expected.
+    ///
+    /// # Errors
+    /// [`Error::Request`] for options that do not go together; a profile, the model or a source cannot be read; with
+    /// [`Compilation`], an engine would be portable.
+    pub fn new(
+        request: BuildRequest,
+        environment: &Environment,
+        plans: &Plans,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let file = is_model_file(&request.model).then(|| ModelFile::read(&request.model)).transpose()?;
+        let mut profiles = request.profiles.iter().map(|name| Profile::read(name)).collect::<Result<Vec<_>>>()?;
+        if profiles.is_empty() {
+            return Err(RequestError::NoProfile.into());
+        }
+        let recorded =
+            profiles.iter().map(|profile| Ok(ProfileRecipe { name: profile.name.clone(), sha256: profile.sha256()? }));
+        let recorded = recorded.collect::<Result<Vec<_>>>()?;
+        if let Some(precision) = request.precision {
+            profiles.iter_mut().try_for_each(|profile| profile.set_precision(precision))?;
+        }
+        let required = match request.compilation {
+            Compilation::Required => portable::require_compiled,
+            Compilation::Free => |_: &_, _: &_, _: Option<&_>| Ok(()),
+            Compilation::Plans => portable::require_plans,
+        };
+        profiles.iter().try_for_each(|profile| required(environment, profile, plans.program.as_ref()))?;
+        let sources = Sources::of(&request, file.as_ref(), progress)?;
+        let recipe = recorded::of(&request, &sources, file.as_ref())?;
+        let target = |(profile, recorded): (&Profile, ProfileRecipe)| {
+            let recipe = Recipe { profile: recorded, ..recipe.clone() };
+            Target::new(profile, &sources, request.precision.is_none(), recipe, progress)
+        };
+        let targets = profiles.iter().zip(recorded).map(target).collect::<Result<Vec<_>>>()?;
+        Ok(Self { request, sources, targets })
+    }
+
+    /// The engines, one for each profile.
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// The name of what they are made of. That of several graphs is the first one's.
+    pub fn name(&self) -> &str {
+        self.sources.all().first().map_or("", |(_, graph)| graph.source.name())
+    }
+
+    /// Builds one of the engines at `directory`, as [`build`](crate::build()) does.
+    ///
+    /// # Errors
+    /// Those of [`build`](crate::build()) and [`build_pipeline`](crate::build_pipeline). Nothing is left behind then,
+    /// or still the older engine.
+    pub fn build(
+        &self,
+        target: &Target,
+        environment: &Environment,
+        plans: &Plans,
+        progress: &dyn Progress,
+        directory: &Path,
+    ) -> Result<BuiltEngine> {
+        let recipe = || Some(Box::new(target.recipe.clone()));
+        let (parts, beside) = match &self.sources {
+            Sources::Parts(parts, beside) => (parts, beside),
+            Sources::One(graph) => {
+                let profile = target.profiles.first().unwrap_or(&target.stated);
+                let options = self.options(self.request.calibration.folder.clone(), graph);
+                let order = PartOrder { source: &graph.source, profile: profile.clone(), options };
+                let make = |order: &PartOrder<'_>| build(environment, progress, order, recipe(), plans, directory);
+                let built = match (make(&order), order.in_precision_of(&target.stated)) {
+                    (Err(Error::Gate(missed)), Some(stated)) => {
+                        let reason = format!("a gate is missed\n{missed}");
+                        progress.note(&fallback(&target.stated, None, profile.precision, &reason));
+                        make(&stated)?
+                    }
+                    (built, _) => built?,
+                };
+                return Ok(BuiltEngine::One(Box::new(built)));
+            }
+        };
+        let mut orders = BTreeMap::new();
+        for ((part, graph), profile) in parts.iter().zip(&target.profiles) {
+            let options = if target.kept.contains(part) {
+                PrecisionOptions::default()
+            } else {
+                self.options(self.calibration_of(part, parts)?, graph)
+            };
+            orders.insert(part.clone(), PartOrder { source: &graph.source, profile: profile.clone(), options });
+        }
+        let built = build_pipeline(environment, progress, &orders, beside, recipe(), plans, directory)?;
+        Ok(BuiltEngine::Parts(Box::new(built)))
+    }
+
+    /// The folder of a part's own calibration data. They differ from part to part.
+    fn calibration_of(&self, part: &str, parts: &BTreeMap<String, SourceGraph>) -> Result<Option<PathBuf>> {
+        let Some(folder) = &self.request.calibration.folder else { return Ok(None) };
+        if !parts.keys().any(|part| folder.join(part).is_dir()) {
+            let parts = parts.keys().cloned().collect();
+            return Err(RequestError::NoFoldersOfParts { folder: folder.clone(), parts }.into());
+        }
+        Ok(Some(folder.join(part)).filter(|folder| folder.is_dir()))
+    }
+
+    fn options(&self, calibration: Option<PathBuf>, graph: &SourceGraph) -> PrecisionOptions {
+        let asked = &self.request.calibration;
+        let of_model = graph.facts.as_ref().map(|facts| facts.calibration.clone()).unwrap_or_default();
+        let tiles = asked.tiles.or(of_model.tiles).map(|tiles| tiles as usize);
+        let defaults = PrecisionOptions::default();
+        PrecisionOptions {
+            calibration,
+            calibration_tiles: tiles.unwrap_or(defaults.calibration_tiles),
+            budget: asked.budget,
+            range: asked.range.or(of_model.range).unwrap_or_default(),
+            all_layers: asked.all_layers,
+            sensitivity: asked.sensitivity,
+        }
+    }
+}
+
+impl Target {
+    /// With the precision that suits the model best, if nobody asked for another one.
+    fn new(
+        profile: &Profile,
+        sources: &Sources,
+        is_free: bool,
+        recipe: Recipe,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let mut kept = BTreeSet::new();
+        let of = |(part, graph): (Option<&str>, &SourceGraph)| {
+            let mut profile = profile.clone();
+            if is_free && let Some(facts) = &graph.facts {
+                set_precision(&mut profile, part, facts, progress)?;
+            }
+            let in_8_bits = profile.precision == Precision::Int8 && profile.provider == Provider::Cpu;
+            if let Some(part) = part.filter(|part| in_8_bits && sources.keeps_fp32(part)) {
+                profile.set_precision(Precision::Fp32)?;
+                kept.insert(part.to_owned());
+            }
+            Ok(profile)
+        };
+        let profiles = sources.all().into_iter().map(of).collect::<Result<_>>()?;
+        Ok(Self { stated: profile.clone(), profiles, kept, recipe })
+    }
+
+    /// The name of its profile.
+    pub fn profile(&self) -> &str {
+        &self.stated.name
+    }
+
+    /// What the engine's manifest will say about how it was ordered.
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+}
+
+fn is_model_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// Gives a profile the precision that suits a model's graph best.
+fn set_precision(profile: &mut Profile, part: Option<&str>, facts: &GraphFile, progress: &dyn Progress) -> Result<()> {
+    let Some(precision) = facts.precision_on(profile.provider) else { return Ok(()) };
+    match profile.set_precision(precision) {
+        // What suits the model best is not what every machine can do.
+        Err(Error::Precision { reason, .. }) => {
+            progress.note(&fallback(profile, part, precision, &reason));
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// That a profile's own precision is taken instead of the model's, and why.
+fn fallback(profile: &Profile, part: Option<&str>, of_model: Precision, reason: &str) -> String {
+    let part = part.map_or(String::new(), |part| format!("{part}: "));
+    format!(
+        "{part}{}: {}, as the profile says, instead of the model's {of_model}: {reason}",
+        profile.name, profile.precision
+    )
+}

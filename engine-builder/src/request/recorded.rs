@@ -1,0 +1,64 @@
+//! What an engine's manifest says about how it was ordered.
+
+use super::BuildRequest;
+use super::sources::Sources;
+use crate::digests::digest_of;
+use crate::recipe::{folder_digest, input_digests, plain_name};
+use crate::{Beside, ModelFile, Origin, Result};
+use std::path::Path;
+use tileforge_engine::manifest::{Adaptation, CalibrationRecipe, DiffusionRecipe, ProfileRecipe, Recipe};
+use tileforge_exporter::lora::Lora;
+
+/// The recipe of an engine for any profile.
+pub(super) fn of(request: &BuildRequest, sources: &Sources, file: Option<&ModelFile>) -> Result<Recipe> {
+    let BuildRequest { model, pipeline, calibration, weights, .. } = request;
+    let digests = &weights.digests;
+    let parent = model.parent().unwrap_or(Path::new(""));
+    let folder = if model.is_dir() { model } else { parent };
+    let folders: Vec<&Path> = pipeline.config.iter().map(|config| config.as_path()).chain([folder]).collect();
+    let opened: Vec<_> = sources.all().into_iter().map(|(_, graph)| &graph.source).collect();
+    let known = file.into_iter().flat_map(|file| file.files.keys().map(String::as_str));
+    let parts: Vec<&str> = sources.all().into_iter().filter_map(|(part, _)| part).collect();
+    let none = Beside::default();
+    let beside = sources.beside().unwrap_or(&none);
+    let adaptation = |lora: &Lora| {
+        Ok(Adaptation { file: plain_name(&lora.path), scale: lora.scale, digest: digest_of(digests, &lora.path)? })
+    };
+    let mut inputs = input_digests(known, &folders, &opened, beside, digests)?;
+    // It says more than which weights are taken: precisions, sizes, hyperparameters, calibration.
+    if let Some(file) = file {
+        inputs.insert(plain_name(&file.path), digest_of(digests, &file.path)?);
+    }
+    Ok(Recipe {
+        model: plain_name(model),
+        origin: file.and_then(|file| file.source.as_ref()).map(origin_text),
+        inputs,
+        component: request.component.clone(),
+        hyperparameters: request.hyperparameters.clone(),
+        sizes: request.sizes.iter().map(|size| [size.width, size.height]).collect(),
+        frames: request.frames,
+        diffusion: DiffusionRecipe {
+            batch: pipeline.batch,
+            tokens: pipeline.tokens.clone(),
+            variant: pipeline.variant.clone(),
+            adaptations: pipeline.adaptations.iter().map(adaptation).collect::<Result<_>>()?,
+            config: pipeline.config.as_deref().map(plain_name),
+        },
+        profile: ProfileRecipe::default(),
+        precision: request.precision,
+        calibration: CalibrationRecipe {
+            folder: calibration.folder.as_deref().map(|folder| folder_digest(folder, &parts)).transpose()?,
+            tiles: calibration.tiles,
+            budget_minutes: calibration.budget.minutes,
+            range: calibration.range.map(|range| range.name().to_owned()),
+            all_layers: calibration.all_layers,
+        },
+    })
+}
+
+fn origin_text(origin: &Origin) -> String {
+    match origin {
+        Origin::Hub { repository, revision } => format!("{repository}@{revision}"),
+        Origin::Folder(address) | Origin::Page(address) => address.clone(),
+    }
+}

@@ -1,0 +1,145 @@
+//! The graphs that a path stands for.
+
+use super::{BuildRequest, RequestError, task};
+use crate::{Beside, DiffusionOptions, DiffusionSource, GraphFile, ModelFile, Progress, Result, Source, SourceOptions};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What an engine is made of: one graph, or one for each of its parts, with what stands beside them.
+pub(super) enum Sources {
+    One(Box<SourceGraph>),
+    Parts(BTreeMap<String, SourceGraph>, Beside),
+}
+
+/// A graph's source. A graph of a model file has its facts beside it.
+pub(super) struct SourceGraph {
+    pub(super) source: Source,
+    pub(super) facts: Option<GraphFile>,
+}
+
+impl Sources {
+    /// The sources of what the request names. `file` is its model file, if it is one.
+    pub(super) fn of(request: &BuildRequest, file: Option<&ModelFile>, progress: &dyn Progress) -> Result<Self> {
+        let component = request.component.as_deref();
+        let is_pipeline = match file {
+            // One graph alone is built as of any model.
+            Some(file) => component.is_none() && DiffusionSource::is_one_of_models(file),
+            None => request.pipeline.config.is_some() || DiffusionSource::is_one(&request.model),
+        };
+        if is_pipeline {
+            return Self::of_pipeline(request, file, progress);
+        }
+        if let Some(option) = request.pipeline.given() {
+            return Err(RequestError::OfPipelines(option).into());
+        }
+        let mut options = SourceOptions {
+            task: None,
+            hyperparameters: request.hyperparameters.clone(),
+            weights: request.weights.clone(),
+            sizes: request.sizes.clone(),
+            frames: request.frames.map(usize::from),
+        };
+        match file {
+            Some(file) => Self::of_model(file, component, &options),
+            None => {
+                options.task = component.map(task).transpose()?;
+                Self::of_path(&request.model, &options)
+            }
+        }
+    }
+
+    /// All graphs of a model, or the one that was chosen.
+    fn of_model(model: &ModelFile, component: Option<&str>, options: &SourceOptions) -> Result<Self> {
+        if component.is_none() && model.graphs.len() > 1 {
+            let sources = Source::parts_of_model(model, options)?;
+            let graph = |(name, source)| {
+                let facts = model.graphs.get(&name).cloned();
+                (name, SourceGraph { source, facts })
+            };
+            return Ok(Self::Parts(sources.into_iter().map(graph).collect(), Beside::default()));
+        }
+        let facts = model.graph(component)?;
+        let source = Source::of_model(model, facts, options)?;
+        Ok(Self::One(Box::new(SourceGraph { source, facts: Some(facts.clone()) })))
+    }
+
+    /// All graphs of a checkpoint, or that of the task that was chosen; or an exported graph.
+    fn of_path(path: &Path, options: &SourceOptions) -> Result<Self> {
+        let graph = |source| SourceGraph { source, facts: None };
+        if options.task.is_some() || !Source::is_checkpoint(path) {
+            return Ok(Self::One(Box::new(graph(Source::open(path, options)?))));
+        }
+        let mut parts = Source::parts_of_checkpoint(path, options)?;
+        let only = if parts.len() == 1 { parts.pop_first() } else { None };
+        Ok(match only {
+            Some((_, source)) => Self::One(Box::new(graph(source))),
+            None => {
+                let parts = parts.into_iter().map(|(name, source)| (name, graph(source)));
+                Self::Parts(parts.collect(), Beside::default())
+            }
+        })
+    }
+
+    /// All networks of a diffusion pipeline, or the one that was chosen: of a folder, of one file that a folder
+    /// describes, or of a model file.
+    fn of_pipeline(request: &BuildRequest, file: Option<&ModelFile>, progress: &dyn Progress) -> Result<Self> {
+        let BuildRequest { model, component, hyperparameters, sizes, frames, pipeline, weights, .. } = request;
+        if !hyperparameters.is_empty() || frames.is_some() {
+            return Err(RequestError::OfOneNetwork.into());
+        }
+        let options = DiffusionOptions {
+            sizes: sizes.clone(),
+            batch: pipeline.batch.map_or(1, usize::from),
+            lengths: pipeline.tokens.iter().copied().map(usize::from).collect(),
+            adaptations: pipeline.adaptations.clone(),
+            digests: weights.digests.clone(),
+        };
+        let mut source = match (file, &pipeline.config) {
+            (Some(file), None) if pipeline.variant.is_none() => DiffusionSource::of_model(file, weights, &options)?,
+            (Some(_), _) => return Err(RequestError::OfFolders.into()),
+            (None, Some(described)) => DiffusionSource::of_single_file(model, described, &options)?,
+            (None, None) => DiffusionSource::open(model, pipeline.variant.as_deref(), &options)?,
+        };
+        for (lora, count) in pipeline.adaptations.iter().zip(&source.left_over).filter(|(_, count)| **count > 0) {
+            let of =
+                if *count == 1 { "tensor is of a component that is" } else { "tensors are of components that are" };
+            progress.note(&format!("{}: {count} {of} not there", lora.path.display()));
+        }
+        let Some(component) = component else {
+            let graph = |(name, source)| {
+                let facts = file.and_then(|file| file.graphs.get(&name)).cloned();
+                (name, SourceGraph { source, facts })
+            };
+            return Ok(Self::Parts(source.parts.into_iter().map(graph).collect(), source.beside));
+        };
+        match source.parts.remove(component) {
+            Some(source) => Ok(Self::One(Box::new(SourceGraph { source, facts: None }))),
+            None => {
+                let known = source.parts.into_keys().collect();
+                Err(RequestError::NoSuchPart { found: component.clone(), known }.into())
+            }
+        }
+    }
+
+    /// Whether a part stays in FP32 where the others are in 8 bits for a CPU.
+    pub(super) fn keeps_fp32(&self, part: &str) -> bool {
+        let is_diffusion = self.beside().is_some_and(|beside| beside.diffusion.is_some());
+        is_diffusion && !DiffusionSource::gains_from_8_bits(part)
+    }
+
+    /// What stands beside the parts of an engine of several.
+    pub(super) fn beside(&self) -> Option<&Beside> {
+        match self {
+            Self::One(_) => None,
+            Self::Parts(_, beside) => Some(beside),
+        }
+    }
+
+    /// All graphs, with the names of the parts that they become.
+    pub(super) fn all(&self) -> Vec<(Option<&str>, &SourceGraph)> {
+        match self {
+            Self::One(graph) => vec![(None, graph)],
+            Self::Parts(parts, _) => parts.iter().map(|(name, graph)| (Some(name.as_str()), graph)).collect(),
+        }
+    }
+}
