@@ -3,7 +3,7 @@
 use crate::build::{Built, Order, Prepared, check_output, producer};
 use crate::gate;
 use crate::picture::{Picture, Staged, StagedPart};
-use crate::{Error, Plans, PrecisionOptions, Profile, Progress, Result, Source};
+use crate::{Error, PartOrder, Plans, Progress, Result};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,26 +13,6 @@ use tileforge_engine::share::share_files;
 use tileforge_engine::{Diffusion, MANIFEST_FILE, PipelineManifest, exchange};
 use tileforge_files::TEXT_MAXIMUM_BYTES;
 use tileforge_session::Environment;
-
-/// An engine of one network that is to be built, or a part of an engine.
-#[derive(Debug)]
-pub struct PartOrder<'a> {
-    /// What it is made of.
-    pub source: &'a Source,
-    /// The profile, with the precision that suits the part.
-    pub profile: Profile,
-    /// How its activations are measured.
-    pub options: PrecisionOptions,
-}
-
-impl PartOrder<'_> {
-    /// The same in the precision of `profile`. `None` if that is the order's own, or if an option has no effect in it.
-    pub fn in_precision_of(&self, profile: &Profile) -> Option<Self> {
-        let is_another = profile.precision != self.profile.precision;
-        let suits = is_another && self.options.check(profile.precision).is_ok();
-        suits.then(|| Self { source: self.source, profile: profile.clone(), options: self.options.clone() })
-    }
-}
 
 /// What stands beside the parts of an engine.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::axis::Kind;
-use crate::{Axis, ChannelOrder, DataType, Error, Extent, Meaning, Precision, Result, Sizes, Task, Upscale};
+use crate::rule::rule;
+use crate::{Axis, ChannelOrder, DataType, Error, Extent, Meaning, Precision, Result, Sizes, Task};
 
 /// The lengths of a tensor's axes.
 pub type Shape = Vec<usize>;
@@ -229,11 +230,8 @@ fn validate_axis(axis: Axis, place: &str) -> Result<()> {
 }
 
 impl Contract {
-    /// Checks every rule.
-    ///
-    /// # Errors
-    /// [`Error::Rule`] with the first broken rule.
-    pub fn validate(&self) -> Result<()> {
+    /// Checks the rules of every task.
+    pub(crate) fn check_rules(&self) -> Result<()> {
         for (place, tensors) in [("inputs", &self.inputs), ("outputs", &self.outputs)] {
             let sound = (1..=TENSORS_MAXIMUM).contains(&tensors.len());
             rule(sound, place, || format!("1 to {TENSORS_MAXIMUM} tensors"), || tensors.len().to_string())?;
@@ -250,8 +248,7 @@ impl Contract {
         }
         let radius = self.receptive_field.radius().unwrap_or(0);
         let expected = || format!("at most {RECEPTIVE_FIELD_MAXIMUM}");
-        rule(radius <= RECEPTIVE_FIELD_MAXIMUM, "receptive_field", expected, || radius.to_string())?;
-        if self.task == Task::Upscale { Upscale::of(self).map(drop) } else { Ok(()) }
+        rule(radius <= RECEPTIVE_FIELD_MAXIMUM, "receptive_field", expected, || radius.to_string())
     }
 
     /// The input of this name.
@@ -345,13 +342,4 @@ impl Contract {
         }
         Ok(sizes)
     }
-}
-
-pub(crate) fn rule(
-    holds: bool,
-    place: &str,
-    expected: impl FnOnce() -> String,
-    found: impl FnOnce() -> String,
-) -> Result<()> {
-    if holds { Ok(()) } else { Err(Error::Rule { place: place.to_owned(), expected: expected(), found: found() }) }
 }

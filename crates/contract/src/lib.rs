@@ -27,11 +27,12 @@ mod data_type;
 mod error;
 mod meaning;
 mod metadata;
-
 mod precision;
 mod provider;
+mod rule;
 mod task;
 mod upscale;
+mod validate;
 
 pub use axis::{Axis, Extent, Sizes};
 pub use contract::{Contract, ReceptiveField, Shape, Shapes, TensorSpec};

@@ -1,6 +1,6 @@
 //! Networks from picture to picture, with their contract as one struct.
 
-use crate::contract::rule;
+use crate::rule::rule;
 use crate::{
     Axis, ChannelOrder, Contract, Error, Extent, Meaning, Padding, Precision, ReceptiveField, Result, Task, TensorSpec,
 };

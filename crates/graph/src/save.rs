@@ -9,13 +9,17 @@ mod digest;
 mod link;
 mod meter;
 mod onnx;
+mod place;
+mod report;
 mod staged;
 mod store;
 
 pub use link::{LinkMethod, LinkedFile, NoLink};
 pub use meter::Written;
+pub use report::SaveReport;
 
 use crate::{Error, MappedFile, Model, Result, Weight, external_files};
+use place::{FOREIGN, folder_of};
 use prost::Message;
 use staged::Staged;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,15 +47,6 @@ pub enum WeightStorage {
     Copy,
     /// All weights go into the graph's file, which is limited to 2 GiB.
     Inline,
-}
-
-/// The files that were written.
-#[derive(Debug, Clone, Default)]
-pub struct SaveReport {
-    /// The weight file, if one was needed, and its bytes.
-    pub weights: Option<(PathBuf, u64)>,
-    /// Checkpoints that the graph points into.
-    pub linked: Vec<LinkedFile>,
 }
 
 /// Writes a model to `path`.
@@ -137,9 +132,6 @@ pub fn save_sharing_weights(models: &[(&Model, &Path)], weights: &Path) -> Resul
     write(models, store, bytes)
 }
 
-/// Why a file is not replaced that the user has not named.
-const FOREIGN: &str = "another file of this name is there; move it away, or give the graph another name";
-
 /// Writes models with `bytes` of weights. The checkpoints that they come from are compared with their own checksums
 /// meanwhile.
 fn write(models: &[(&Model, &Path)], mut store: WeightStore<'_>, bytes: u64) -> Result<SaveReport> {
@@ -207,8 +199,4 @@ fn checked_bytes(models: &[(&Model, &Path)], store: &WeightStore<'_>) -> Result<
     let outputs: Vec<&Path> = models.iter().map(|(_, path)| *path).chain(weights.as_deref()).collect();
     outputs::check(&outputs, &inputs.iter().map(|file| file.path()).collect::<Vec<_>>()).map_err(Error::Output)?;
     Ok(bytes)
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -5,8 +5,8 @@
 
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 
+use crate::Size;
 use crate::density::{Density, DensityUnit, Ratio};
-use crate::{Metadata, Size};
 
 /// The three directories of EXIF, without what holds for the stored pixels alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -235,15 +235,6 @@ fn density_of(entries: &[Entry], big_endian: bool) -> Option<Density> {
 }
 
 impl Exif {
-    /// What a picture of this size says, as the content of an EXIF chunk; `None` if it says nothing.
-    pub(crate) fn chunk_of(metadata: &Metadata, size: Size) -> Option<Vec<u8>> {
-        let Metadata { exif, density } = metadata;
-        if exif.is_none() && density.is_none() {
-            return None;
-        }
-        Some(exif.clone().unwrap_or_default().with_size(size).to_bytes(*density))
-    }
-
     /// The same for a picture of another size, where it says one.
     pub(crate) fn with_size(mut self, size: Size) -> Self {
         for (tag, side) in [(WIDTH, size.width), (HEIGHT, size.height)] {
@@ -287,7 +278,7 @@ impl Exif {
         if self.big_endian { value.to_be_bytes().to_vec() } else { value.to_le_bytes().to_vec() }
     }
 
-    fn to_bytes(&self, density: Option<Density>) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self, density: Option<Density>) -> Vec<u8> {
         let mut primary = self.primary.clone();
         // The pixels are upright.
         primary.push(Entry { tag: ORIENTATION, kind: SHORT, bytes: self.short(1) });
@@ -354,6 +345,8 @@ fn directory_bytes(entries: &[Entry]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use crate::Metadata;
+
     use super::*;
 
     fn entry(tag: u16, kind: u16, bytes: &[u8]) -> Entry {
@@ -375,7 +368,7 @@ mod tests {
         let density = Density::whole(300, 300, DensityUnit::Inch);
         for big_endian in [false, true] {
             let metadata = Metadata { exif: Some(photo(big_endian)), density };
-            let bytes = Exif::chunk_of(&metadata, size).unwrap();
+            let bytes = metadata.exif_chunk(size).unwrap();
             let found = Found::of_chunk(&bytes);
             let expected = photo(big_endian).with_size(size);
             assert_eq!(whole(&expected.camera[1], big_endian), Some(16_000));
@@ -385,11 +378,11 @@ mod tests {
             // The other byte order says the same.
             let native = found.exif.clone().unwrap().in_native_order();
             assert_eq!(native.clone().in_native_order(), native);
-            let bytes = Exif::chunk_of(&Metadata { exif: Some(native.clone()), density: None }, size).unwrap();
+            let bytes = Metadata { exif: Some(native.clone()), density: None }.exif_chunk(size).unwrap();
             assert_eq!(Found::of_chunk(&bytes).exif, Some(native));
         }
-        assert_eq!(Exif::chunk_of(&Metadata::default(), size), None);
-        let alone = Exif::chunk_of(&Metadata { exif: None, density }, size).unwrap();
+        assert_eq!(Metadata::default().exif_chunk(size), None);
+        let alone = Metadata { exif: None, density }.exif_chunk(size).unwrap();
         assert_eq!(Found::of_chunk(&alone), Found { exif: None, density, is_partial: false });
     }
 
@@ -402,8 +395,7 @@ mod tests {
         bytes.extend(b"the thumbnail");
         assert_eq!(Found::of_chunk(&bytes), Found::default());
         let exif = Exif { camera: vec![entry(0x927c, 7, b"secret notes"), entry(0x9286, 7, b"kept")], ..photo(false) };
-        let bytes =
-            Exif::chunk_of(&Metadata { exif: Some(exif), density: None }, Size { width: 1, height: 1 }).unwrap();
+        let bytes = Metadata { exif: Some(exif), density: None }.exif_chunk(Size { width: 1, height: 1 }).unwrap();
         let found = Found::of_chunk(&bytes).exif.unwrap();
         assert_eq!(found.camera, [entry(0x9286, 7, b"kept")]);
     }
@@ -411,7 +403,7 @@ mod tests {
     #[test]
     fn damage_is_left_out_and_told() {
         let metadata = Metadata { exif: Some(photo(false)), density: None };
-        let whole = Exif::chunk_of(&metadata, Size { width: 9, height: 9 }).unwrap();
+        let whole = metadata.exif_chunk(Size { width: 9, height: 9 }).unwrap();
         for length in 0..whole.len() - 1 {
             let found = Found::of_chunk(&whole[..length]);
             assert!(found.is_partial || found.exif == Found::of_chunk(&whole).exif, "{length}");
@@ -432,12 +424,10 @@ mod tests {
     fn no_more_is_kept_than_a_jpeg_holds() {
         let large = vec![b'x'; 40_000];
         let exif = Exif { camera: vec![entry(0x9286, 7, &large), entry(0x9c9c, 7, &large)], ..photo(true) };
-        let bytes =
-            Exif::chunk_of(&Metadata { exif: Some(exif), density: None }, Size { width: 1, height: 1 }).unwrap();
+        let bytes = Metadata { exif: Some(exif), density: None }.exif_chunk(Size { width: 1, height: 1 }).unwrap();
         let found = Found::of_chunk(&bytes);
         assert!(found.is_partial);
-        let again =
-            Exif::chunk_of(&Metadata { exif: found.exif, density: None }, Size { width: 1, height: 1 }).unwrap();
+        let again = Metadata { exif: found.exif, density: None }.exif_chunk(Size { width: 1, height: 1 }).unwrap();
         assert!(again.len() < 65_000, "{}", again.len());
     }
 }

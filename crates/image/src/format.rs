@@ -1,10 +1,6 @@
-//! File formats, by the endings of names.
-
-use std::path::Path;
+//! File formats.
 
 use serde::Serialize;
-
-use crate::error::{Error, Result};
 
 /// A file format for pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -24,12 +20,6 @@ pub enum Format {
     Gif,
 }
 
-/// Endings of pictures that other programs read, in the order of how often they are met.
-const NOT_READ: [&str; 30] = [
-    "heic", "heif", "avif", "jxl", "jp2", "j2k", "psd", "dng", "cr2", "cr3", "nef", "arw", "raf", "orf", "rw2", "pef",
-    "srw", "raw", "svg", "ico", "tga", "exr", "hdr", "dds", "ppm", "pgm", "pbm", "pnm", "qoi", "xcf",
-];
-
 impl Format {
     /// The formats that are written, under the names that their files end in.
     pub const WRITTEN: [(&'static str, Self); 6] = [
@@ -40,33 +30,6 @@ impl Format {
         ("tif", Self::Tiff),
         ("tiff", Self::Tiff),
     ];
-
-    /// The format that is written under a file name's ending.
-    ///
-    /// # Errors
-    /// [`Error::Image`] for another ending.
-    pub fn of_name(path: &Path) -> Result<Self> {
-        let ending = ending_of(path);
-        let found = Self::WRITTEN.into_iter().find(|(name, _)| *name == ending);
-        found
-            .map(|(_, format)| format)
-            .ok_or_else(|| Error::image(path, "expected a name that ends in .png, .jpg, .jpeg, .webp, .tif or .tiff"))
-    }
-
-    /// The format that is read under a file name's ending; `None` for other names.
-    pub fn read_under(path: &Path) -> Option<Self> {
-        match ending_of(path).as_str() {
-            "bmp" | "dib" => Some(Self::Bmp),
-            "gif" => Some(Self::Gif),
-            "jpe" | "jfif" => Some(Self::Jpeg),
-            _ => Self::of_name(path).ok(),
-        }
-    }
-
-    /// Whether the name is that of a picture in a format that is not read, such as AVIF.
-    pub fn is_not_read(path: &Path) -> bool {
-        NOT_READ.contains(&ending_of(path).as_str())
-    }
 
     /// Whether pictures are written in it.
     pub fn is_written(self) -> bool {
@@ -105,9 +68,4 @@ impl Format {
             Self::Gif => "GIF",
         }
     }
-}
-
-/// The ending of a name, in small letters.
-fn ending_of(path: &Path) -> String {
-    path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase()
 }

@@ -1,8 +1,8 @@
 //! What files say beside the pixels.
 
-use crate::Format;
 use crate::density::Density;
 use crate::exif::Exif;
+use crate::{Format, Size};
 
 /// What a file says about a picture, which an output keeps where its format can hold it. It changes no pixel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,6 +11,17 @@ pub struct Metadata {
     pub exif: Option<Exif>,
     /// How large the picture is on paper.
     pub density: Option<Density>,
+}
+
+impl Metadata {
+    /// What a picture of this size says, as the content of an EXIF chunk; `None` if it says nothing.
+    pub(crate) fn exif_chunk(&self, size: Size) -> Option<Vec<u8>> {
+        let Self { exif, density } = self;
+        if exif.is_none() && density.is_none() {
+            return None;
+        }
+        Some(exif.clone().unwrap_or_default().with_size(size).to_bytes(*density))
+    }
 }
 
 /// What the samples of a PNG mean, by the numbers of ITU-T H.273: its chunk `cICP`.

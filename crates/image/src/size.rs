@@ -5,8 +5,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::TilingError;
-
 /// Width and height in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
@@ -20,18 +18,6 @@ impl Size {
     /// Columns times rows.
     pub fn pixels(self) -> u64 {
         u64::from(self.width) * u64::from(self.height)
-    }
-
-    /// Both sides times `scale`.
-    ///
-    /// # Errors
-    /// [`TilingError::PictureTooLarge`] if a side would exceed 2³¹ − 1, the longest of any image format.
-    pub fn scaled(self, scale: u32) -> Result<Self, TilingError> {
-        let scaled = |length: u32| length.checked_mul(scale).filter(|&length| length <= i32::MAX as u32);
-        match (scaled(self.width), scaled(self.height)) {
-            (Some(width), Some(height)) => Ok(Self { width, height }),
-            _ => Err(TilingError::PictureTooLarge { size: self, scale }),
-        }
     }
 }
 

@@ -16,7 +16,7 @@ use tileforge_files::unfinished;
 
 use super::{Colour, Depth, Format, Header, RowSink};
 use crate::error::{Error, Result};
-use crate::{Density, DensityUnit, Exif, Metadata};
+use crate::{Density, DensityUnit, Metadata};
 
 pub use png::PngCompression;
 
@@ -244,7 +244,7 @@ fn encode_with(
     let alone = Metadata { density: None, ..header.metadata.clone() };
     // JPEG has the density itself.
     let metadata = if format == Format::Jpeg && header.metadata.exif.is_none() { &alone } else { &header.metadata };
-    if let Some(exif) = Exif::chunk_of(metadata, header.size) {
+    if let Some(exif) = metadata.exif_chunk(header.size) {
         let _ = encoder.set_exif_metadata(exif);
     }
     encoder.write_image(samples, header.size.width, header.size.height, colour)

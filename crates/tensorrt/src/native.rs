@@ -15,9 +15,6 @@ use trtx::builder::{BuilderConfig, BuilderFlag, MemoryPoolType};
 use trtx::interfaces::MonitorProgress;
 use trtx::{Builder, EngineInvalidityDiagnostics, EngineValidity, LayerType, LogHandler, Logger, OnnxParser, Runtime};
 
-/// A plan's bytes, which stay where the builder wrote them.
-pub(crate) type Memory = trtx::host_memory::HostMemory<'static>;
-
 /// The builder recurses over the graph. This is what a main thread has, whatever the thread that calls has.
 const STACK_BYTES: usize = 64 << 20;
 

@@ -3,10 +3,14 @@
 use crate::{ComputeCapability, Error, LibraryVersion, Message, Result};
 use std::fmt;
 
+/// A plan's bytes, which stay where the builder wrote them.
+#[cfg(feature = "rtx")]
+pub(crate) type Memory = trtx::host_memory::HostMemory<'static>;
+
 /// A plan, in the builder's own memory: it can be gigabytes large and is not copied.
 pub struct Plan {
     #[cfg(feature = "rtx")]
-    pub(crate) memory: crate::native::Memory,
+    pub(crate) memory: Memory,
     pub(crate) layers: usize,
     pub(crate) messages: Vec<Message>,
 }

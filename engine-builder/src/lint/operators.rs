@@ -1,6 +1,6 @@
 //! The table of operators that TensorRT's parser takes (`data/tensorrt-operators.txt`, with its source).
 
-use super::Target;
+use super::target::Target;
 use tileforge_graph::DataType;
 
 static TABLE: &str = include_str!("../../data/tensorrt-operators.txt");

@@ -4,21 +4,23 @@
 //! |---|---|
 //! | `sources` | the graphs that a path stands for |
 //! | `recorded` | what the manifest says about how the engine was ordered |
+//! | `problem` | why a request cannot be met |
 //! | `prepared` | what is asked for, opened and checked, and its builds |
 
 mod prepared;
+mod problem;
 mod recorded;
 mod sources;
 
-use crate::{CalibrationBudget, Error, RangeMethod, Result, WeightFolders};
+use crate::{CalibrationBudget, RangeMethod, WeightFolders};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use tileforge_contract::Precision;
 use tileforge_exporter::lora::Lora;
 use tileforge_image::Size;
 
 pub use prepared::{BuiltEngine, PreparedBuild, Target};
+pub use problem::{PipelineOption, RequestError};
 
 /// What engines are to be built of, and how. What is not given is as the model file and the profile say.
 #[derive(Clone, Debug, Default)]
@@ -60,33 +62,6 @@ pub struct PipelineRequest {
     pub adaptations: Vec<Lora>,
     /// The folder with the configurations, tokenizers and scheduler of a pipeline whose weights are in one file.
     pub config: Option<PathBuf>,
-}
-
-/// A field of [`PipelineRequest`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PipelineOption {
-    /// [`PipelineRequest::batch`].
-    Batch,
-    /// [`PipelineRequest::tokens`].
-    Tokens,
-    /// [`PipelineRequest::variant`].
-    Variant,
-    /// [`PipelineRequest::adaptations`].
-    Adaptations,
-    /// [`PipelineRequest::config`].
-    Config,
-}
-
-impl fmt::Display for PipelineOption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Batch => "a batch",
-            Self::Tokens => "a number of tokens",
-            Self::Variant => "a variant of the weights",
-            Self::Adaptations => "adaptations",
-            Self::Config => "a folder of configurations",
-        })
-    }
 }
 
 impl PipelineRequest {
@@ -131,42 +106,4 @@ pub enum Compilation {
     Required,
     /// It may be portable.
     Free,
-}
-
-/// Why a request cannot be met: its options do not go together, or not with what the model is.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// Hyperparameters or frames are given for a pipeline.
-    #[error("hyperparameters and frames are for one network, and this is a pipeline")]
-    OfOneNetwork,
-    /// An option of pipelines is given for something else.
-    #[error("{0} is for pipelines, which have a folder with model_index.json")]
-    OfPipelines(PipelineOption),
-    /// A model file says itself which files a pipeline has.
-    #[error("a variant and a folder of configurations are for a pipeline's folder or file, not for a model file")]
-    OfFolders,
-    /// A pipeline has no such part.
-    #[error("expected one of {}, found {found}", known.join(", "))]
-    NoSuchPart {
-        /// The part that was asked for.
-        found: String,
-        /// Those that it has.
-        known: Vec<String>,
-    },
-    /// The folder of calibration data has no folder for any part.
-    #[error("{}: expected folders in it, named after the parts {}", folder.display(), parts.join(", "))]
-    NoFoldersOfParts {
-        /// The folder.
-        folder: PathBuf,
-        /// The parts.
-        parts: Vec<String>,
-    },
-    /// No profile is named.
-    #[error("expected a profile, found none")]
-    NoProfile,
-}
-
-/// The task of a checkpoint's graph.
-fn task(name: &str) -> Result<tileforge_contract::Task> {
-    name.parse().map_err(|reason| Error::Component { reason })
 }

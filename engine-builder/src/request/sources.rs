@@ -1,7 +1,10 @@
 //! The graphs that a path stands for.
 
-use super::{BuildRequest, RequestError, task};
-use crate::{Beside, DiffusionOptions, DiffusionSource, GraphFile, ModelFile, Progress, Result, Source, SourceOptions};
+use super::BuildRequest;
+use super::problem::RequestError;
+use crate::{
+    Beside, DiffusionOptions, DiffusionSource, Error, GraphFile, ModelFile, Progress, Result, Source, SourceOptions,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -42,6 +45,7 @@ impl Sources {
         match file {
             Some(file) => Self::of_model(file, component, &options),
             None => {
+                let task = |name: &str| name.parse().map_err(|reason| Error::Component { reason });
                 options.task = component.map(task).transpose()?;
                 Self::of_path(&request.model, &options)
             }

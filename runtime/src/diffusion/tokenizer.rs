@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod any_files;
 mod definition;
+mod error;
 #[cfg(test)]
 mod tests;
 mod whole;
@@ -18,56 +19,18 @@ use serde_json::Value;
 use tokenizers::AddedToken;
 
 use super::prompt::Part;
+use definition::END_OF_WORD;
 use definition::{Definition, PIECES};
+use error::MOST_BYTES;
+pub use error::{Error, Result};
 
-/// What ends the last token of a word.
-const END_OF_WORD: &str = "</w>";
 const START: &str = "<|startoftext|>";
 const END: &str = "<|endoftext|>";
-/// Longer texts are refused: 10,000 words have fewer bytes.
-const MOST_BYTES: usize = 1 << 18;
 /// Longer files are refused: CLIP's have 3.6 MB.
 const MOST_FILE_BYTES: usize = 8 << 20;
 /// The files of a tokenizer.
 const FILES: [&str; 5] =
     ["vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
-
-/// A result of this module.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// What went wrong.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// There is no vocabulary.
-    #[error("the tokenizer has no vocabulary; expected vocab.json and merges.txt, or tokenizer.json")]
-    NoVocabulary,
-    /// A file has something else than what is expected.
-    #[error("the tokenizer's {file}: {problem}")]
-    File {
-        /// Its name.
-        file: &'static str,
-        /// What is wrong.
-        problem: String,
-    },
-    /// A token that every text needs is not in the vocabulary.
-    #[error("the tokenizer's vocabulary has no token {token:?}, its {role}")]
-    NoToken {
-        /// The token.
-        token: String,
-        /// What it is for.
-        role: &'static str,
-    },
-    /// The text is too long.
-    #[error("the text has {found} bytes; expected at most {MOST_BYTES}")]
-    TooLong {
-        /// Its bytes.
-        found: usize,
-    },
-    /// The tokenizer refuses a text.
-    #[error("the text has no tokens: {0}")]
-    Text(String),
-}
 
 /// A tokenizer, with the tokens that stand before, after and behind every text.
 #[derive(Debug)]

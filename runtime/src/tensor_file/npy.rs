@@ -6,7 +6,7 @@ use std::io::Read;
 
 use tileforge_contract::DataType;
 
-use super::{Description, Stored};
+use super::stored::{Description, Stored};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// The data begins at a multiple of this.

@@ -7,8 +7,9 @@ use std::io::{BufReader, Read, Seek, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
+use super::bounded;
 use super::npy::{Header, to_npy};
-use super::{Description, Stored, bounded};
+use super::stored::{Description, Stored};
 
 /// An opened archive, of which only the headers of the tensors have been read.
 pub(super) struct Archive {

@@ -380,8 +380,8 @@ fn what_does_not_belong_together_is_refused_and_nothing_is_written() {
     refused(false, &typed, &size, 1, &["requires_aesthetics_score: expected true or false, found \"yes\""]);
     let nothing = |_: &Path| ();
     refused(false, &nothing, &["--size", "36x16"], 1, &["no width of 36 is possible; the next one that is has 40"]);
-    refused(false, &nothing, &["--set", "a=1"], 2, &["--set, --chunk and --frames are for one network"]);
-    refused(false, &nothing, &["--component", "vae"], 2, &["--component: expected one of text_encoder, unet"]);
+    refused(false, &nothing, &["--set", "a=1"], 2, &["leave --set, --chunk and --frames out"]);
+    refused(false, &nothing, &["--component", "vae"], 2, &["expected one of text_encoder, unet"]);
     refused(false, &nothing, &["--calibration", "/"], 2, &["expected folders in it, named after the parts"]);
     let upscaler = repository("models/compact-x4.yaml");
     let _ = build(&upscaler, &work.path().join("engine"), &["--batch", "2"]).failure(2, &["--batch is for pipelines"]);

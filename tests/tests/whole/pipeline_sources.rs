@@ -101,7 +101,7 @@ fn a_model_file_gives_the_picture_of_its_folder() {
         let _ = build(work.path(), &described, &other, &[]).success();
         assert!(picture(&one) == picture(&other), "{name}");
         let _ = build(work.path(), &described, &work.path().join("x"), &["--variant", "fp16"])
-            .failure(2, &["--variant and --config are for a pipeline's folder"]);
+            .failure(2, &["leave --variant and --config out"]);
     }
 }
 

@@ -1,10 +1,13 @@
 //! Building what a release consists of: the programs with Cargo, ONNX Runtime by its script.
 
-use super::at;
+use super::at::at;
 use super::target::Target;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// The programs of the product.
+pub(super) const PROGRAMS: [&str; 3] = ["engine-builder", "exporter", "runtime"];
 
 /// The root of the source tree.
 pub(super) fn repository() -> &'static Path {

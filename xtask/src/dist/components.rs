@@ -1,7 +1,8 @@
 //! What the programs are compiled from: our crates and those of others, for one target.
 
+use super::at::at;
+use super::build::{self, PROGRAMS};
 use super::target::Target;
-use super::{PROGRAMS, at, build};
 use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand, Package, PackageId};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};

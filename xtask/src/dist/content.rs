@@ -2,13 +2,14 @@
 //!
 //! The folders are those below `/usr` or `/usr/local`, so that the archive can be unpacked there, too.
 
-use super::build::{self, output_of, repository};
+use super::at::at;
+use super::build::{self, PROGRAMS, output_of, repository};
 use super::components::Components;
 use super::elf::Needs;
 use super::onnxruntime::OnnxRuntime;
 use super::target::Target;
 use super::tree::{Entry, Tree};
-use super::{PROGRAMS, VERSION, at, licences};
+use super::{VERSION, licences};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The licence texts of the packages that the programs are compiled from.
 
-use super::at;
+use super::at::at;
 use super::components::{Component, Components};
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -2,6 +2,7 @@
 //!
 //! The same programs, ONNX Runtime and date give the same bytes.
 
+mod at;
 mod build;
 mod checksums;
 mod components;
@@ -18,7 +19,9 @@ use components::Components;
 use onnxruntime::OnnxRuntime;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use at::at;
 use std::process::Command;
 use target::Target;
 use tileforge_engine::signature::PrivateKey;
@@ -27,9 +30,6 @@ use tileforge_terminal::{print, report};
 
 /// The version of all packages of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// The programs of the product.
-const PROGRAMS: [&str; 3] = ["engine-builder", "exporter", "runtime"];
 
 /// What a container is made with, beside the Debian packages.
 const CONTAINERFILE: &str = include_str!("../../../packaging/Containerfile");
@@ -54,11 +54,6 @@ pub(crate) struct Arguments {
     /// The folder of the release
     #[arg(short, long, value_name = "DIR", default_value = "target/dist")]
     output: PathBuf,
-}
-
-/// An error with its place.
-fn at(path: &Path, reason: &dyn std::fmt::Display) -> String {
-    format!("{}: {reason}", path.display())
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! The ONNX Runtime of a release: what came in its wheel, as scripts/setup_onnxruntime.py has installed it.
 
-use super::at;
+use super::at::at;
 use super::checksums::sha256;
 use super::target::Target;
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! Checkpoints beside the graphs that point into them.
 
 use super::meter::Meter;
+use super::place::{FOREIGN, folder_of};
 use super::staged::{LINKED, Staged};
-use super::{FOREIGN, folder_of};
 use crate::{Error, MappedFile, Result};
 use indexmap::IndexMap;
 use std::fs;

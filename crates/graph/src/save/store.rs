@@ -2,9 +2,9 @@
 
 use super::digest::Digester;
 use super::link::{LinkedFile, link, link_name};
-use super::meter::Meter;
+use super::meter::{Meter, Written};
+use super::report::SaveReport;
 use super::staged::{Staged, temporary};
-use super::{SaveReport, Written};
 use crate::proto::StringStringEntryProto;
 use crate::{Error, MappedFile, Model, Result, Weight, WeightFile, weight_files};
 use bytes::Bytes;

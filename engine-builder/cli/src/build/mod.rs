@@ -1,7 +1,11 @@
 //! `engine-builder build`: engines of a model for one or several profiles.
 
+mod compilation;
 mod outcome;
 pub(super) mod rebuild;
+
+use compilation::compilation;
+use outcome::Printing;
 
 use super::talk::{Noted, Shown};
 use super::{CommandResult, Failure, Libraries, models, named};
@@ -190,13 +194,6 @@ struct DiffusionArguments {
     config: Option<PathBuf>,
 }
 
-/// What is done with an engine that was built, and how that is said.
-struct Printing<'a> {
-    /// Where files are stored only once.
-    share: Option<&'a Path>,
-    json: bool,
-}
-
 /// What stands for the profile's name in the engine's path.
 const PROFILE: &str = "{profile}";
 
@@ -278,15 +275,6 @@ impl Work {
             None => Ok(()),
             Some(first) => Err(Failure::Partly { failed: exits.len(), of: targets.len(), exit: *first }),
         }
-    }
-}
-
-/// Whether an engine may be portable, by two options of which one can be given.
-fn compilation(require_compiled: bool, portable: bool) -> Compilation {
-    match (require_compiled, portable) {
-        (true, _) => Compilation::Required,
-        (false, true) => Compilation::Free,
-        (false, false) => Compilation::Plans,
     }
 }
 

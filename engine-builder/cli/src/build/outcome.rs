@@ -1,8 +1,8 @@
 //! What `engine-builder build` says about an engine that it built.
 
 use super::super::{CommandResult, result, result_json};
-use super::Printing;
 use std::collections::BTreeMap;
+use std::path::Path;
 use tileforge_contract::Upscale;
 use tileforge_engine::manifest::{FileDigest, Gate, LeftOut, Manifest};
 use tileforge_engine::share::share_files;
@@ -11,6 +11,13 @@ use tileforge_engine_builder::request::BuiltEngine;
 use tileforge_engine_builder::rtx::PlanReport;
 use tileforge_engine_builder::{Built, BuiltPipeline, Picture, Sensitivity, figure};
 use tileforge_terminal::{counted, counted_as, report};
+
+/// What is done with an engine that was built, and how that is said.
+pub(super) struct Printing<'a> {
+    /// Where files are stored only once.
+    pub(super) share: Option<&'a Path>,
+    pub(super) json: bool,
+}
 
 impl Printing<'_> {
     /// Prints what was built of what has this name.

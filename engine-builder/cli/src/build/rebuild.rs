@@ -3,7 +3,8 @@
 use super::super::models::{model_folders, weight_folders};
 use super::super::talk::Shown;
 use super::super::{CommandResult, Libraries, named};
-use super::{Printing, compilation};
+use super::compilation::compilation;
+use super::outcome::Printing;
 use std::path::PathBuf;
 use tileforge_engine_builder::Plans;
 use tileforge_engine_builder::rebuild::{RebuildRequest, rebuild};

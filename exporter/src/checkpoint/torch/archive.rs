@@ -3,13 +3,16 @@
 //! Layout: `caffe2/serialize/inline_container.h` in PyTorch. Entries are stored uncompressed, at multiples of 64 bytes.
 //! Archives that other programs packed again may compress them.
 
-use super::{LONGEST_PICKLE, Place};
+use super::place::Place;
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read};
 use zip::{CompressionMethod, ZipArchive};
+
+/// Bytes of a compressed pickle. A checkpoint takes about 200 bytes a tensor.
+const LONGEST_PICKLE: u64 = 64 << 20;
 
 const TWICE: &str = "the zip archive has two entries of one name, and programs differ in which of them they read; save \
                      the checkpoint again with `torch.save`";

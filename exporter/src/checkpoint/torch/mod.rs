@@ -9,6 +9,7 @@ mod globals;
 mod legacy;
 mod network;
 mod pickle;
+mod place;
 
 use archive::Archive;
 use network::Network;
@@ -16,8 +17,8 @@ use pickle::{Pickle, Storage, Value, View};
 use std::collections::{BTreeMap, HashMap};
 use tileforge_graph::DataType;
 
-/// Bytes of a compressed pickle. A checkpoint takes about 200 bytes a tensor.
-const LONGEST_PICKLE: u64 = 64 << 20;
+pub use place::Place;
+
 /// Bytes of a compressed storage whose elements are not taken one after another: it is unpacked into memory.
 const LARGEST_UNPACKED: u64 = 1 << 30;
 
@@ -53,19 +54,6 @@ pub struct TorchTensor {
     pub is_big_endian: bool,
     /// Whether the values are those of the storage with the other sign.
     pub is_negated: bool,
-}
-
-/// A range of bytes of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// First byte, counted from the beginning of the file.
-    pub offset: u64,
-    /// Number of bytes.
-    pub length: u64,
-    /// Number of bytes in the file, if they are compressed by DEFLATE.
-    pub compressed: Option<u64>,
-    /// CRC-32 of the content, where the file states it.
-    pub crc32: Option<u32>,
 }
 
 /// Whether a file begins as a pickle, or as an archive that can hold one.

@@ -11,7 +11,7 @@ use tileforge_terminal::{Progress, Unit, print, report_error};
 
 use super::super::failure::{CommandResult, Failure, error_text};
 use super::arguments::Arguments;
-use super::made_of;
+use super::made_of::made_of;
 use super::plan::Assignment;
 use super::record::Record;
 

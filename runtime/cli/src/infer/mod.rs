@@ -8,6 +8,7 @@ mod feed;
 mod frames;
 mod inputs;
 mod kind;
+mod made_of;
 mod names;
 mod picture;
 mod plan;
@@ -47,6 +48,7 @@ use super::failure::{CommandResult, Failure};
 use super::signals::stopped_by_signals;
 use each::Each;
 use feed::Feeder;
+use made_of::made_of;
 use names::Naming;
 use plan::{Assignment, Plan, assign, check, check_outputs, ending_for};
 use record::{Made, Record, With};
@@ -244,11 +246,6 @@ fn make_folders(assignments: &[Assignment], folder: Option<&Path>) -> CommandRes
         }
     }
     Ok(())
-}
-
-/// The files that an output is made of.
-fn made_of(input: &Path, arguments: &Arguments) -> Vec<PathBuf> {
-    [input.to_owned()].into_iter().chain(depth::map_for(input, arguments)).collect()
 }
 
 /// The record of the folder that outputs go to. One output under a name of its own has none, unless it is asked for.

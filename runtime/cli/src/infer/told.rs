@@ -19,7 +19,7 @@ use super::arguments::Arguments;
 use super::feed::Item;
 use super::frames::added;
 use super::kind::{has_frames, is_standard_stream};
-use super::made_of;
+use super::made_of::made_of;
 use super::plan::Assignment;
 use super::record::Record;
 

@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 use super::class::Class;
 use super::error::{Error, Result};
 use super::keys::KEYS;
-use super::samplers;
 
 /// The most bytes of a file. The longest published ones list 1000 betas.
 const MOST_BYTES: u64 = 1 << 20;
@@ -84,15 +83,6 @@ impl Config {
     /// There is no such class.
     pub fn with_class(self, class: &str) -> Result<Self> {
         Ok(self.of_kind(Class::named(class)?))
-    }
-
-    /// The same values for another class, or for a sampler by the name that other programs have for it: "Euler a",
-    /// `dpmpp_2m_karras`.
-    ///
-    /// # Errors
-    /// There is no such class and no such sampler.
-    pub fn with_name(self, name: &str) -> Result<Self> {
-        if name.ends_with("Scheduler") { self.with_class(name) } else { samplers::apply(self, name) }
     }
 
     pub(super) fn set(&mut self, key: &'static str, value: impl Into<Value>) {

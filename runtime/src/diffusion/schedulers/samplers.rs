@@ -55,8 +55,19 @@ const SPREADS: [(&str, &str, Spread); 4] = [
     ("", "", Spread::Plain),
 ];
 
+impl Config {
+    /// The same values for another class, or for a sampler by the name that other programs have for it: "Euler a",
+    /// `dpmpp_2m_karras`.
+    ///
+    /// # Errors
+    /// There is no such class and no such sampler.
+    pub fn with_name(self, name: &str) -> Result<Self> {
+        if name.ends_with("Scheduler") { self.with_class(name) } else { apply(self, name) }
+    }
+}
+
 /// The configuration for a sampler. What its name decides takes the place of the configuration's own values.
-pub(super) fn apply(config: Config, name: &str) -> Result<Config> {
+fn apply(config: Config, name: &str) -> Result<Config> {
     let plain = plain(name);
     // The endings are different, so at most one of them stands there; the empty one is the last.
     let named = SPREADS

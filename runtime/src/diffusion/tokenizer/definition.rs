@@ -10,7 +10,10 @@ use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
 
-use super::{END_OF_WORD, Error, Result};
+use super::error::{Error, Result};
+
+/// What ends the last token of a word.
+pub(super) const END_OF_WORD: &str = "</w>";
 
 /// What a word, a digit or a run of punctuation is.
 pub(super) const PIECES: &str =

@@ -5,6 +5,7 @@
 //! (<https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html>).
 
 mod layers;
+mod limits;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -13,6 +14,7 @@ pub use layers::quantise_layers;
 pub use weights::quantise_weights;
 
 use crate::DataType;
+use limits::{F8_MAXIMUM, I8_MAXIMUM};
 use weights::stored_scale;
 
 /// The kind of 8-bit numbers, and the places of QuantizeLinear and DequantizeLinear at which the target fuses them.
@@ -41,10 +43,6 @@ pub struct Quantisation {
     pub data_type: DataType,
 }
 
-/// The largest number of E4M3.
-const F8_MAXIMUM: f64 = 448.0;
-/// The largest quantised value of signed 8 bits. -128 is not used, so that the numbers are symmetric around 0.
-const I8_MAXIMUM: f64 = 127.0;
 /// The largest quantised value of unsigned 8 bits.
 const U8_MAXIMUM: f64 = 255.0;
 

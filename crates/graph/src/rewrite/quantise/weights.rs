@@ -2,7 +2,7 @@
 
 use super::super::layers::layer_weight;
 use super::super::{Names, Patch, Rule, apply, fold_weight_casts};
-use super::I8_MAXIMUM;
+use super::limits::I8_MAXIMUM;
 use crate::{Attribute, DataType, Error, Model, Node, Result, Weight};
 use half::f16;
 use std::collections::BTreeSet;

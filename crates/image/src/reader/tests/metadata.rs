@@ -200,7 +200,7 @@ fn exif_is_native_in_a_tiff_whatever_it_was() {
     let path = folder.path().join("a.tif");
     let mut swapped = metadata().exif.unwrap();
     // The other byte order than this machine's: as a big-endian blob that says the same.
-    let bytes = Exif::chunk_of(&metadata(), Size { width: 9, height: 9 }).unwrap();
+    let bytes = metadata().exif_chunk(Size { width: 9, height: 9 }).unwrap();
     assert_eq!(Found::of_chunk(&bytes).exif.unwrap().primary, swapped.primary);
     swapped = swapped.in_native_order();
     let header =

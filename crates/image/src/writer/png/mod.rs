@@ -19,7 +19,7 @@ use ::png::text_metadata::ITXtChunk;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use flate2::Compression;
 
-use crate::{CodePoints, Colour, Density, DensityUnit, Depth, Exif, Header};
+use crate::{CodePoints, Colour, Density, DensityUnit, Depth, Header};
 use band::{Band, Checksum, Compressed, Task};
 
 /// Bytes of rows in a band. Larger bands are little smaller in the file; smaller ones lose matches at their borders.
@@ -116,7 +116,7 @@ impl<W: Write> Bands<W> {
         };
         info.icc_profile = header.icc_profile.clone().map(Into::into);
         info.exif_metadata =
-            header.metadata.exif.as_ref().and_then(|_| Exif::chunk_of(&header.metadata, header.size)).map(Into::into);
+            header.metadata.exif.as_ref().and_then(|_| header.metadata.exif_chunk(header.size)).map(Into::into);
         info.pixel_dims = header.metadata.density.and_then(Density::in_metres).map(|(unit, [xppu, yppu])| {
             let unit = if unit == DensityUnit::None { ::png::Unit::Unspecified } else { ::png::Unit::Meter };
             PixelDimensions { xppu, yppu, unit }

@@ -1,10 +1,13 @@
 //! Making an engine again, of what its manifest says.
 
+mod missing;
+
+pub use missing::{Ingredient, Unrecorded};
+
 use crate::recipe::{changed_profile, changes};
 use crate::request::{BuildRequest, BuiltEngine, CalibrationRequest, Compilation, PipelineRequest, PreparedBuild};
 use crate::{CalibrationBudget, Error, Plans, Progress, RangeMethod, Result, WeightFolders};
 use serde_json::Value;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use tileforge_engine::manifest::{Adaptation, CalibrationRecipe, Recipe};
 use tileforge_engine::rebuild::Predecessor;
@@ -48,50 +51,6 @@ pub struct Rebuilt {
     pub name: String,
     /// What differs from the older one: a line for each, or that nothing does.
     pub differences: Vec<String>,
-}
-
-/// What a manifest does not say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unrecorded {
-    /// Which files belong to the engine, so it cannot be replaced.
-    Files {
-        /// The older schema.
-        schema: u64,
-    },
-    /// What it was made of.
-    Model,
-    /// Which folder activations were measured on.
-    Calibration,
-    /// A profile.
-    Profile,
-}
-
-impl fmt::Display for Unrecorded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Files { schema } => {
-                write!(f, "its manifest has the older schema {schema}, so nobody knows which files belong to it")
-            }
-            Self::Model => f.write_str("its manifest does not say what it was made of"),
-            Self::Calibration => {
-                f.write_str("activations were measured on a folder, and its manifest does not say which")
-            }
-            Self::Profile => f.write_str("its manifest names no profile"),
-        }
-    }
-}
-
-/// What an engine is made of, apart from weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ingredient {
-    /// [`RebuildRequest::model`].
-    Model,
-    /// [`RebuildRequest::config`].
-    Config,
-    /// One of [`RebuildRequest::adaptations`].
-    Adaptation,
-    /// [`RebuildRequest::calibration`].
-    Calibration,
 }
 
 /// Makes an engine again.

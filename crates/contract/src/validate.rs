@@ -1,0 +1,14 @@
+//! All rules of a contract: those of every task, and those of its own.
+
+use crate::{Contract, Result, Task, Upscale};
+
+impl Contract {
+    /// Checks every rule.
+    ///
+    /// # Errors
+    /// [`Error::Rule`](crate::Error::Rule) with the first broken rule.
+    pub fn validate(&self) -> Result<()> {
+        self.check_rules()?;
+        if self.task == Task::Upscale { Upscale::of(self).map(drop) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,11 @@
+//! Where graphs and their weights go.
+
+use std::path::Path;
+
+/// Why a file is not replaced that the user has not named.
+pub(super) const FOREIGN: &str = "another file of this name is there; move it away, or give the graph another name";
+
+/// The folder of a file.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

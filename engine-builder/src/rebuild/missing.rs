@@ -1,0 +1,47 @@
+//! What is missing to make an engine again.
+
+use std::fmt;
+
+/// What a manifest does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unrecorded {
+    /// Which files belong to the engine, so it cannot be replaced.
+    Files {
+        /// The older schema.
+        schema: u64,
+    },
+    /// What it was made of.
+    Model,
+    /// Which folder activations were measured on.
+    Calibration,
+    /// A profile.
+    Profile,
+}
+
+impl fmt::Display for Unrecorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Files { schema } => {
+                write!(f, "its manifest has the older schema {schema}, so nobody knows which files belong to it")
+            }
+            Self::Model => f.write_str("its manifest does not say what it was made of"),
+            Self::Calibration => {
+                f.write_str("activations were measured on a folder, and its manifest does not say which")
+            }
+            Self::Profile => f.write_str("its manifest names no profile"),
+        }
+    }
+}
+
+/// What an engine is made of, apart from weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ingredient {
+    /// [`RebuildRequest::model`].
+    Model,
+    /// [`RebuildRequest::config`].
+    Config,
+    /// One of [`RebuildRequest::adaptations`].
+    Adaptation,
+    /// [`RebuildRequest::calibration`].
+    Calibration,
+}

@@ -1,0 +1,11 @@
+//! The files that an output is made of.
+
+use std::path::{Path, PathBuf};
+
+use super::arguments::Arguments;
+use super::depth;
+
+/// The picture, and its depth map where there is one.
+pub(super) fn made_of(input: &Path, arguments: &Arguments) -> Vec<PathBuf> {
+    [input.to_owned()].into_iter().chain(depth::map_for(input, arguments)).collect()
+}

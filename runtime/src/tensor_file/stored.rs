@@ -1,0 +1,60 @@
+//! One tensor of a file.
+
+use std::fmt::Display;
+
+use tileforge_contract::DataType;
+use tileforge_session::Tensor;
+
+/// Elements of one tensor as a file has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The type of the elements.
+    pub data_type: DataType,
+    /// The lengths of the axes, the outermost first.
+    pub shape: Vec<usize>,
+    /// The elements in row-major order, little-endian.
+    pub bytes: Vec<u8>,
+}
+
+impl Stored {
+    /// The tensor; `None` for a type of elements that no engine takes, and for booleans that are neither 0 nor 1.
+    pub fn tensor(&self) -> Option<Tensor> {
+        Tensor::from_bytes(self.data_type, &self.shape, &self.bytes)
+    }
+}
+
+impl From<&Tensor> for Stored {
+    fn from(tensor: &Tensor) -> Self {
+        Self { data_type: tensor.data_type(), shape: tensor.shape().to_vec(), bytes: tensor.to_bytes() }
+    }
+}
+
+impl Display for Stored {
+    /// "f32 [1, 3, 64, 64]".
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} {:?}", self.data_type, self.shape)
+    }
+}
+
+/// What a file says about a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The type of the elements.
+    pub data_type: DataType,
+    /// The lengths of the axes, the outermost first.
+    pub shape: Vec<usize>,
+}
+
+impl Description {
+    /// Bytes of the elements; the largest number, if there are more.
+    pub fn bytes(&self) -> u64 {
+        self.shape.iter().fold(self.data_type.size() as u64, |bytes, length| bytes.saturating_mul(*length as u64))
+    }
+}
+
+impl Display for Description {
+    /// "f32 [1, 3, 64, 64]".
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} {:?}", self.data_type, self.shape)
+    }
+}
