@@ -5,6 +5,7 @@
 //! names of profiles, and a [`rebuild`] for an engine that is there.
 
 mod build;
+mod calibration_budget;
 mod coverage;
 mod diffusion;
 mod digests;
@@ -16,7 +17,9 @@ pub mod lint;
 mod listed_weights;
 mod model_file;
 pub mod model_package;
+mod not_compiled;
 mod optimise;
+mod origin;
 mod parallel;
 mod part_order;
 mod picture;
@@ -36,13 +39,14 @@ mod weights;
 mod yaml;
 
 pub use build::{Built, Plans, build};
-pub use coverage::CalibrationBudget;
+pub use calibration_budget::CalibrationBudget;
 pub use diffusion::{DiffusionOptions, DiffusionSource};
 pub use error::{Error, MissingWeights, Result};
 pub use fetch::{Fetched, Hub, fetch};
 pub use gate::{Measurement, figure};
 pub use listed_weights::check_weights;
-pub use model_file::{Calibration, FileFacts, GraphFile, ModelFile, ModelSizes, Origin};
+pub use model_file::{Calibration, FileFacts, GraphFile, ModelFile, ModelSizes};
+pub use origin::Origin;
 pub use parallel::map_parallel;
 pub use part_order::PartOrder;
 pub use picture::Picture;

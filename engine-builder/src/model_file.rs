@@ -1,7 +1,7 @@
 //! Model files: what a model is, which graphs are made of it, and where its weights come from.
 
 use crate::profile::{Batches, Shapes, Tile};
-use crate::{Error, RangeMethod, Result, yaml};
+use crate::{Error, Origin, RangeMethod, Result, yaml};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,23 +28,6 @@ pub struct ModelFile {
     /// The model file.
     #[serde(skip)]
     pub path: PathBuf,
-}
-
-/// Where the files of a model are published.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Origin {
-    /// A repository of a hub with Hugging Face's addresses, `OWNER/NAME`, and its revision.
-    Hub {
-        /// `OWNER/NAME`.
-        repository: String,
-        /// A branch, a tag or a commit.
-        revision: String,
-    },
-    /// The address of a folder that holds the files.
-    Folder(String),
-    /// A page for people, for files that no program can download.
-    Page(String),
 }
 
 /// What is published about a file.

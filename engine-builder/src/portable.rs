@@ -4,10 +4,10 @@
 //! library. An engine that could not be compiled is *portable*: it is complete, has passed its gates, and its graphs
 //! run on any machine, but nothing in it is compiled.
 
+pub use crate::not_compiled::NotCompiled;
 use crate::profile::Profile;
 use crate::rtx::{PlanBuilder, PlanProgram};
 use crate::{Error, Result};
-use std::fmt;
 use tileforge_contract::Provider;
 use tileforge_session::{Environment, Gpu};
 
@@ -20,24 +20,6 @@ pub(crate) enum Compiler {
     TensorRt(u32),
     /// TensorRT for RTX, without a GPU.
     TensorRtRtx(PlanBuilder),
-}
-
-/// Why an engine is portable.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotCompiled {
-    /// Its GPU, or what TensorRT needs there, is not here.
-    Here(String),
-    /// The builder of plans for RTX GPUs cannot be used.
-    NoBuilder(tileforge_tensorrt::Error),
-}
-
-impl fmt::Display for NotCompiled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Here(reason) => f.write_str(reason),
-            Self::NoBuilder(error) => error.fmt(f),
-        }
-    }
 }
 
 /// What compiles an engine of `profile` here. Plans are built by `program`.

@@ -11,6 +11,9 @@ pub use crate::recipe::{Adaptation, CalibrationRecipe, DiffusionRecipe, FolderRe
 use crate::signature::SIGNATURE_FILE;
 pub use crate::tiling::{MeasuredTile, Tiling};
 
+/// The folder of compiled graphs in an engine's directory.
+pub const COMPILED_FOLDER: &str = "tensorrt";
+
 /// The name of the manifest in an engine directory.
 pub const MANIFEST_FILE: &str = "manifest.json";
 

@@ -18,8 +18,7 @@ use crate::Engine;
 use crate::digest::{FileDigest, hexadecimal, sha256_file};
 use crate::error::{Error, Result};
 
-/// The folder of compiled graphs in an engine's directory.
-pub const FOLDER: &str = "tensorrt";
+pub use crate::manifest::COMPILED_FOLDER as FOLDER;
 
 /// The name of an entry's EPContext model.
 pub const CONTEXT: &str = "context.onnx";

@@ -7,8 +7,7 @@ use serde::Deserialize;
 use tileforge_contract::{Axis, Contract};
 
 use crate::error::{Error, Result};
-use crate::manifest::{Graph, Manifest, Plan, SCHEMA, Target};
-use crate::store;
+use crate::manifest::{COMPILED_FOLDER, Graph, Manifest, Plan, SCHEMA, Target};
 
 /// Longest side of a tensor.
 const LENGTH_MAXIMUM: usize = 1 << 20;
@@ -192,7 +191,7 @@ pub fn engine_name(directory: &Path) -> Result<&str> {
 
 /// The part after `tensorrt/` in the name of a compiled file: a folder and a file.
 fn compiled_name(name: &str) -> Option<&str> {
-    name.strip_prefix(store::FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() == 1)
+    name.strip_prefix(COMPILED_FOLDER)?.strip_prefix('/').filter(|rest| rest.matches('/').count() == 1)
 }
 
 /// The part after `tensorrt-rtx/` in the name of a plan, of the model around it, or of a file in a runtime cache: a

@@ -21,6 +21,7 @@ mod dim;
 mod error;
 mod external;
 pub mod infer;
+mod infer_types;
 mod load;
 mod mapped;
 mod memory;

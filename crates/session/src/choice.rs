@@ -9,8 +9,8 @@ use tileforge_engine::{Requirements, Source};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::fit::{Fit, Verdict};
 use crate::placement::Placement;
+use crate::verdict::{Fit, Verdict};
 
 /// One of several engines, judged.
 #[derive(Clone, Debug)]

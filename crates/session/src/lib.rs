@@ -42,6 +42,7 @@ pub mod releases;
 pub mod selftest;
 mod session;
 mod tensor;
+mod verdict;
 mod weights;
 
 pub use assigned::Assigned;
@@ -49,7 +50,7 @@ pub use buffer::{Buffer, Buffers, Element};
 pub use cancel::{Cancel, Notice};
 pub use environment::Environment;
 pub use error::{Error, Result};
-pub use fit::{Fit, Step, Verdict};
+
 pub use jetson::Jetson;
 pub use ladder::{Ladder, Placed};
 pub use memory::{available_memory, peak_memory_bytes};
@@ -61,3 +62,4 @@ pub use provider::{Gpu, Probe};
 pub use releases::{OtherRelease, Software, other_releases};
 pub use session::{Bound, Session};
 pub use tensor::{Named, Tensor, TensorInfo, safetensors_type};
+pub use verdict::{Fit, Step, Verdict};

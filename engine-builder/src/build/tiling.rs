@@ -15,7 +15,7 @@ use tileforge_image::tile::{Blend, Overlap, TilePlan};
 use tileforge_runtime::tiling::{Tiling, cut};
 use tileforge_session::{Cancel, Environment, Session, SessionOptions, Tensor};
 
-use crate::coverage::CalibrationBudget;
+use crate::CalibrationBudget;
 use crate::gate::EXACT_DB;
 use crate::precision::Job;
 use crate::{Error, Result, Source, Tile};

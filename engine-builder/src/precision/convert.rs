@@ -2,7 +2,7 @@
 
 use super::calibration::CalibrationSamples;
 use super::islands::{outside_f16, touching};
-use super::options::Job;
+use super::job::Job;
 use super::quality::{Sensitivity, Trial};
 use super::recipe::{self, Recipe, for_cpu, half};
 use super::statistics::{Statistics, statistics};

@@ -3,7 +3,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `options` | what the caller asks for |
+//! | `options`, `option` | what the caller asks for |
+//! | `job` | what a conversion is given |
 //! | `recipe` | the graph of a precision for a target, and which layers are in 8 bits by default |
 //! | `islands` | which nodes stay in FP32 |
 //! | `search` | which layers cost the most quality, and which fall back until the floor holds |
@@ -17,6 +18,8 @@ mod calibration;
 mod convert;
 mod histogram;
 mod islands;
+mod job;
+mod option;
 mod options;
 mod quality;
 mod range;
@@ -32,8 +35,9 @@ mod tests;
 
 pub use convert::convert_graph;
 pub(crate) use convert::{Converted, convert};
-pub(crate) use options::Job;
-pub use options::{PrecisionOption, PrecisionOptions};
+pub(crate) use job::Job;
+pub use option::PrecisionOption;
+pub use options::PrecisionOptions;
 pub use quality::Sensitivity;
 pub(crate) use quality::{Trial, emulation};
 pub use range::RangeMethod;

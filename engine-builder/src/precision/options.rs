@@ -1,11 +1,10 @@
 //! What the caller asks for.
 
 use super::RangeMethod;
-use crate::coverage::Coverage;
-use crate::{CalibrationBudget, Error, Floors, Progress, Result};
+use super::option::PrecisionOption;
+use crate::{CalibrationBudget, Error, Result};
 use std::path::PathBuf;
-use tileforge_contract::{Contract, Precision, Provider};
-use tileforge_session::Environment;
+use tileforge_contract::Precision;
 
 /// How an engine is converted to its precision.
 #[derive(Debug, Clone)]
@@ -57,39 +56,6 @@ impl PrecisionOptions {
             }
         }
         Ok(())
-    }
-}
-
-/// One conversion: the target, and the caller's options.
-pub(crate) struct Job<'a> {
-    pub(crate) environment: &'a Environment,
-    pub(crate) progress: &'a dyn Progress,
-    pub(crate) precision: Precision,
-    pub(crate) provider: Provider,
-    pub(crate) contract: &'a Contract,
-    pub(crate) floors: &'a Floors,
-    pub(crate) options: &'a PrecisionOptions,
-    pub(crate) coverage: &'a Coverage,
-}
-
-/// A field of [`PrecisionOptions`] that only some precisions use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PrecisionOption {
-    /// [`PrecisionOptions::calibration`].
-    Calibration,
-    /// [`PrecisionOptions::all_layers`].
-    AllLayers,
-    /// [`PrecisionOptions::sensitivity`].
-    Sensitivity,
-}
-
-impl std::fmt::Display for PrecisionOption {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Calibration => "calibration",
-            Self::AllLayers => "quantising all layers",
-            Self::Sensitivity => "the sensitivity of layers",
-        })
     }
 }
 

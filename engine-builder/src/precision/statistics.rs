@@ -2,7 +2,7 @@
 
 use super::calibration::CalibrationSamples;
 use super::histogram::Histogram;
-use super::options::Job;
+use super::job::Job;
 use crate::Progress;
 use crate::samples::Sample;
 use crate::{Error, Result};

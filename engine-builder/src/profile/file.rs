@@ -1,5 +1,6 @@
 //! One profile or family file, and how several of them become a profile.
 
+use super::find;
 use super::options::{CudaKeys, TensorRtKeys};
 use super::{Bandwidth, ComputeCapability, Device, Floors, MOST_STREAMS, Memory, Profile, Tasks, within};
 use crate::{Error, Result, yaml};
@@ -7,6 +8,21 @@ use serde::{Deserialize, Deserializer};
 use std::path::Path;
 use tileforge_contract::Precision;
 use tileforge_contract::Provider;
+
+impl Profile {
+    /// Reads the profile `name_or_path`: a path that ends in `.yaml`, or a name to look up in `profiles/` beside
+    /// the executable, of its installation, and of the source tree that it was built in.
+    ///
+    /// # Errors
+    /// There is no such profile, or the file or one of its families is not valid.
+    pub fn read(name_or_path: &str) -> Result<Self> {
+        let path = find::path_of(name_or_path)?;
+        let (file, families) = ProfileFile::read_with_families(&path)?;
+        let profile = file.complete(families).map_err(|reason| Error::input(&path, reason))?;
+        profile.check().map_err(|reason| Error::input(&path, reason))?;
+        Ok(profile)
+    }
+}
 
 /// The keys of a file. All but the name may come from the family that it extends.
 #[derive(Debug, Clone, Deserialize)]

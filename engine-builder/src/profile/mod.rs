@@ -12,7 +12,6 @@ pub use quantity::{Bandwidth, ComputeCapability, Memory, Tile};
 pub use shapes::{Batches, Shapes};
 
 use crate::{Error, Result};
-use file::ProfileFile;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use shapes::shapes;
@@ -162,19 +161,6 @@ impl Floors {
 const MOST_STREAMS: u32 = 16;
 
 impl Profile {
-    /// Reads the profile `name_or_path`: a path that ends in `.yaml`, or a name to look up in `profiles/` beside
-    /// the executable, of its installation, and of the source tree that it was built in.
-    ///
-    /// # Errors
-    /// There is no such profile, or the file or one of its families is not valid.
-    pub fn read(name_or_path: &str) -> Result<Self> {
-        let path = find::path_of(name_or_path)?;
-        let (file, families) = ProfileFile::read_with_families(&path)?;
-        let profile = file.complete(families).map_err(|reason| Error::input(&path, reason))?;
-        profile.check().map_err(|reason| Error::input(&path, reason))?;
-        Ok(profile)
-    }
-
     /// SHA-256 of the profile with everything that it inherits.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tileforge_contract::Precision;
 use tileforge_engine_builder::request::{
-    BuildRequest, BuiltEngine, CalibrationRequest, Compilation, PipelineRequest, PreparedBuild, Target,
+    BuildRequest, BuiltEngine, CalibrationRequest, PipelineRequest, PreparedBuild, Target,
 };
 use tileforge_engine_builder::{CalibrationBudget, Error, Plans, Progress, RangeMethod, map_parallel, profile};
 use tileforge_exporter::lora::Lora;

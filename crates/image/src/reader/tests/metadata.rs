@@ -1,7 +1,7 @@
 //! What is said beside the pixels, and what the samples of a PNG mean.
 
 use super::*;
-use crate::exif::{Exif, Found};
+use crate::exif::Found;
 use crate::{CodePoints, Density, DensityUnit, Metadata};
 
 /// EXIF with a maker, an orientation, a resolution, an exposure, a width and a date of GPS.
