@@ -47,7 +47,9 @@ fn module_of(file: &Path) -> Module {
 /// The program text: without comments, and without the tests at the end.
 fn text_of(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
-    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let tests = ["mod tests {", "pub(crate) mod tests {"].map(|tests| format!("#[cfg(test)]\n{tests}"));
+    let end = tests.iter().filter_map(|tests| text.find(tests)).min().unwrap_or(text.len());
+    let text = &text[..end];
     let code = |line: &str| line.split("//").next().unwrap_or_default().to_owned();
     text.lines().map(code).collect::<Vec<_>>().join("\n")
 }

@@ -6,13 +6,13 @@ use std::time::Instant;
 use serde_json::json;
 use tileforge_contract::Contract;
 use tileforge_engine::Engine;
+use tileforge_runtime::Result;
 use tileforge_runtime::depth::{
     Colouring, DepthFormat, DepthMap, Estimate, Estimator, Kind, MapOptions, Open, Options, Request, Statistics,
     takes_map,
 };
 use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
-use tileforge_runtime::{Error, Result};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
 use tileforge_terminal::{counted, print_json};
@@ -22,14 +22,12 @@ use super::super::failure::{CommandResult, Failure};
 use super::super::figures::nodes;
 use super::arguments::Arguments;
 use super::depth_arguments::DepthArguments;
+use super::depth_map::map_of;
 use super::each::Each;
 use super::kind::has_frames;
 use super::picture::Opening;
 use super::plan::Assignment;
 use super::standard::Piped;
-
-/// Endings of the files that maps come in, in the order in which a folder is searched.
-const MAP_ENDINGS: [&str; 5] = ["png", "tif", "tiff", "exr", "npy"];
 
 /// What the name of a result in a folder ends in.
 pub(super) fn ending(arguments: &Arguments) -> &'static str {
@@ -75,37 +73,6 @@ pub(super) fn check(contract: &Contract, assignments: &[Assignment], arguments: 
 pub(super) fn maps(assignments: &[Assignment], arguments: &Arguments) -> Vec<PathBuf> {
     let Some(depth) = &arguments.depth.depth else { return Vec::new() };
     assignments.iter().filter_map(|assignment| map_of(depth, &assignment.input).ok()).collect()
-}
-
-/// The map that is read for a picture.
-pub(super) fn map_for(input: &Path, arguments: &Arguments) -> Option<PathBuf> {
-    map_of(arguments.depth.depth.as_deref()?, input).ok()
-}
-
-/// The map of a picture.
-fn map_of(depth: &Path, picture: &Path) -> Result<PathBuf> {
-    if !depth.is_dir() {
-        return Ok(depth.to_owned());
-    }
-    let stem = Path::new(picture.file_stem().unwrap_or_default());
-    let named = |ending: &str| {
-        let mut name = stem.as_os_str().to_owned();
-        name.push(".");
-        name.push(ending);
-        depth.join(name)
-    };
-    let candidates: Vec<PathBuf> = MAP_ENDINGS.iter().map(|ending| named(ending)).collect();
-    match candidates.iter().filter(|path| path.is_file()).collect::<Vec<_>>().as_slice() {
-        [only] => Ok((*only).clone()),
-        [] => {
-            let problem = format!("expected a depth map for {}, found none of this name", picture.display());
-            Err(Error::DepthMap { path: depth.join(stem), problem })
-        }
-        [one, other, ..] => {
-            let problem = format!("two depth maps for {}: also {}", picture.display(), other.display());
-            Err(Error::DepthMap { path: (*one).clone(), problem })
-        }
-    }
 }
 
 /// The request for one picture.

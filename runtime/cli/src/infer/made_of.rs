@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::arguments::Arguments;
-use super::depth;
+use super::depth_map::map_for;
 
 /// The picture, and its depth map where there is one.
 pub(super) fn made_of(input: &Path, arguments: &Arguments) -> Vec<PathBuf> {
-    [input.to_owned()].into_iter().chain(depth::map_for(input, arguments)).collect()
+    [input.to_owned()].into_iter().chain(map_for(input, arguments)).collect()
 }

@@ -3,6 +3,7 @@
 mod arguments;
 mod depth;
 mod depth_arguments;
+mod depth_map;
 mod each;
 mod feed;
 mod frames;
