@@ -37,7 +37,7 @@ pub enum RequestError {
     #[error("hyperparameters and frames are for one network, and this is a pipeline")]
     OfOneNetwork,
     /// An option of pipelines is given for something else.
-    #[error("{0} is for pipelines, which have a folder with model_index.json")]
+    #[error("only a pipeline takes {0}, and has a folder with model_index.json")]
     OfPipelines(PipelineOption),
     /// A model file says itself which files a pipeline has.
     #[error("a variant and a folder of configurations are for a pipeline's folder or file, not for a model file")]

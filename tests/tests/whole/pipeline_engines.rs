@@ -384,5 +384,6 @@ fn what_does_not_belong_together_is_refused_and_nothing_is_written() {
     refused(false, &nothing, &["--component", "vae"], 2, &["expected one of text_encoder, unet"]);
     refused(false, &nothing, &["--calibration", "/"], 2, &["expected folders in it, named after the parts"]);
     let upscaler = repository("models/compact-x4.yaml");
-    let _ = build(&upscaler, &work.path().join("engine"), &["--batch", "2"]).failure(2, &["--batch is for pipelines"]);
+    let _ = build(&upscaler, &work.path().join("engine"), &["--batch", "2"])
+        .failure(2, &["only a pipeline takes a batch", "leave --batch out"]);
 }
