@@ -35,4 +35,4 @@ pub mod tokenizer;
 pub use error::Error;
 pub use generator::{Generator, Options};
 pub use request::{CutOff, Generated, Request, Resized, Seconds, Start, Statistics, Text};
-pub use settings::{Fit, Kind, RandomNumbers, Settings};
+pub use settings::{Fit, Kind, RandomNumbers, Settings, SettingsVersion};

@@ -1,6 +1,7 @@
 //! What is asked of a pipeline.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tileforge_image::Size;
 
 use super::error::Error;
@@ -77,10 +78,36 @@ fn without_weights() -> bool {
     true
 }
 
+/// The version of [`Settings`] that this release writes.
+const VERSION: u32 = 1;
+
+/// Which version of [`Settings`] the values are of. They are always of the newest one: what an older release has
+/// written is read as it meant it, and what a newer one has written is refused, because this release might make another
+/// picture of it. Settings without a version are of releases that wrote none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SettingsVersion;
+
+impl Serialize for SettingsVersion {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        VERSION.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for SettingsVersion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let found = u32::deserialize(deserializer)?;
+        let problem = || format!("expected settings of version {VERSION}, found {found}, of another release");
+        if found == VERSION { Ok(Self) } else { Err(D::Error::custom(problem())) }
+    }
+}
+
 /// Everything that decides how a picture looks, beside the engine, the picture and the mask.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
+    /// What the other values mean.
+    #[serde(default)]
+    pub version: SettingsVersion,
     /// What is to be seen.
     pub prompt: String,
     /// What is not to be seen. `None` is not always the same as an empty text: SDXL's pipelines take zeros then.
@@ -147,6 +174,7 @@ impl Settings {
             (Kind::Inpainting, true) => (7.5, 0.9999),
         };
         Self {
+            version: SettingsVersion,
             prompt: prompt.into(),
             negative_prompt: None,
             steps: STEPS,
@@ -202,5 +230,45 @@ impl Settings {
             return Err(Error::Range { name: "count", found: self.count as f64, expected });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn changed(change: impl FnOnce(&mut serde_json::Map<String, Value>)) -> Result<Settings, String> {
+        let mut value = serde_json::to_value(Settings::new("a fox", Kind::TextToImage, false)).unwrap();
+        change(value.as_object_mut().unwrap());
+        serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn settings_say_their_version_and_older_ones_mean_what_they_meant() {
+        let settings = Settings::new("a fox", Kind::TextToImage, false);
+        assert!(serde_json::to_string(&settings).unwrap().starts_with("{\"version\":1,"));
+        assert_eq!(changed(|_| ()).unwrap(), settings);
+        // Releases that wrote no version, and before them, those that knew no weights of words.
+        let old = changed(|values| drop(values.remove("version"))).unwrap();
+        assert_eq!(old, settings);
+        let oldest = changed(|values| values.retain(|name, _| !["version", "literal_prompt"].contains(&name.as_str())));
+        assert_eq!(oldest.unwrap(), Settings { literal_prompt: true, ..settings });
+    }
+
+    #[test]
+    fn settings_of_another_release_are_refused() {
+        for (version, words) in [
+            (json!(2), "expected settings of version 1, found 2"),
+            (json!(0), "expected settings of version 1, found 0"),
+            (json!("1"), "expected u32"),
+            (json!(-1), "expected u32"),
+            (json!(4_294_967_297_u64), "expected u32"),
+        ] {
+            let problem = changed(|values| drop(values.insert("version".into(), version))).unwrap_err();
+            assert!(problem.contains(words), "{problem}");
+        }
+        assert!(changed(|values| drop(values.insert("other".into(), json!(1)))).unwrap_err().contains("unknown field"));
     }
 }

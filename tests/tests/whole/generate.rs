@@ -276,6 +276,7 @@ fn brackets_are_weights_unless_they_are_read_literally() {
     with_settings(&made, &older, |record| {
         let settings = record["settings"].as_object_mut().unwrap();
         assert_eq!(settings.remove("literal_prompt"), Some(json!(true)));
+        assert_eq!(settings.remove("version"), Some(json!(1)));
         settings.remove("fit").unwrap();
     });
     for from in [&made, &older] {
