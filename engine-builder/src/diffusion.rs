@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tileforge_contract::{Contract, Embedding, Meaning, TensorSpec};
-use tileforge_engine::Diffusion;
+use tileforge_engine::{Diffusion, Roles};
 use tileforge_exporter::Checkpoint;
 use tileforge_exporter::lora::Lora;
 use tileforge_exporter::pipeline::{Part, Pipeline};
@@ -146,7 +146,8 @@ impl DiffusionSource {
         // The gate of the picture takes another class, so that its figure is that of the networks.
         let runs = Config::open(&scheduler).and_then(|config| config.try_runs());
         runs.map_err(|source| Error::Scheduler { path: scheduler.clone(), source })?;
-        let diffusion = Some(of_index(&index)?);
+        let roles = Some(Roles::of_components(parts.keys().map(String::as_str)));
+        let diffusion = Some(Diffusion { roles, ..of_index(&index)? });
         let mut files = BTreeMap::from([(INDEX.to_owned(), index), (SCHEDULER.to_owned(), scheduler)]);
         for (text, contract, tokenizer) in &networks.texts {
             files.extend(of_tokenizer(tokenizer, text, contract, place, find)?);
@@ -295,6 +296,7 @@ fn of_index(path: &Path) -> Result<Diffusion> {
         class: class.to_owned(),
         force_zeros_for_empty_prompt: setting("force_zeros_for_empty_prompt", is_xl)?,
         requires_aesthetics_score: setting("requires_aesthetics_score", false)?,
+        roles: None,
     })
 }
 

@@ -155,7 +155,7 @@ fn chosen_size(
         (None, Some(own), Some(picture)) if !known.contains(&own) => nearest(known, picture),
         (None, own, _) => own.or(known.last().copied()),
     };
-    let size = size.ok_or(Error::NoPart { part: "unet", purpose: "a picture" })?;
+    let size = size.ok_or(Error::NoPart { part: "a denoiser", purpose: "a picture" })?;
     let from = source.picture().filter(|from| *from != size);
     let resized = from.map(|from| {
         let asked_for = settings.size.is_some() || own == Some(size);

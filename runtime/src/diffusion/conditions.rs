@@ -62,12 +62,12 @@ fn time_ids(count: usize, size: Size, score: f64) -> Vec<f32> {
 /// Checks that the text encoders give what the network takes.
 pub(super) fn check_texts(denoiser: &Denoiser, texts: &[TextEncoder]) -> Result<(), Error> {
     let mismatch = |expected: String, found: String| {
-        let part = if texts.len() > 1 { "text_encoder, text_encoder_2" } else { "text_encoder" };
-        Err(Error::Mismatch { part: part.into(), expected, found })
+        let part = texts.iter().map(|text| text.part.as_str()).collect::<Vec<_>>().join(", ");
+        Err(Error::Mismatch { part, expected, found })
     };
     let width: usize = texts.iter().map(TextEncoder::width).sum();
     if texts.is_empty() {
-        return Err(Error::NoPart { part: "text_encoder", purpose: "a prompt" });
+        return Err(Error::NoPart { part: "a text encoder", purpose: "a prompt" });
     }
     if width != denoiser.width() {
         return mismatch(format!("states of width {}", denoiser.width()), width.to_string());

@@ -53,10 +53,10 @@ pub(super) struct Denoiser {
 }
 
 impl Denoiser {
-    pub(super) fn new(host: &Host, engine: &Engine, placement: &Placement) -> Result<Self> {
+    pub(super) fn new(host: &Host, part: &str, engine: &Engine, placement: &Placement) -> Result<Self> {
         let contract = &engine.manifest().contract;
         let unknown = || Error::Mismatch {
-            part: "unet".into(),
+            part: part.to_owned(),
             expected: "a network that takes a noisy latent, a timestep and a text, and gives a prediction".into(),
             found: contract.task.to_string(),
         };

@@ -14,12 +14,12 @@ pub enum Error {
         /// The engine's name.
         engine: String,
         /// A part that every pipeline has.
-        part: &'static str,
+        part: String,
     },
     /// A part is missing that the request needs.
-    #[error("{purpose} needs the part `{part}`, and the engine has none")]
+    #[error("{purpose} needs {part}, and the engine has none")]
     NoPart {
-        /// The part.
+        /// What the part does: "a text encoder".
         part: &'static str,
         /// What needs it.
         purpose: &'static str,
@@ -43,14 +43,17 @@ pub enum Error {
     /// The scheduler's configuration or the steps.
     #[error(transparent)]
     Scheduler(#[from] schedulers::Error),
-    /// A tokenizer or a text.
+    /// A tokenizer.
     #[error("{name}")]
     Tokenizer {
         /// Which tokenizer.
-        name: &'static str,
+        name: String,
         /// What is wrong.
         source: tokenizer::Error,
     },
+    /// A text.
+    #[error("the text cannot be read")]
+    Text(#[source] tokenizer::Error),
     /// How much the parts of a text count.
     #[error(transparent)]
     Prompt(#[from] prompt::Error),

@@ -26,8 +26,6 @@ use crate::pixels::Pixels;
 
 /// The file of the scheduler's configuration.
 const SCHEDULER: &str = "scheduler/scheduler_config.json";
-/// The parts of the text encoders, with the folders of their tokenizers.
-const TEXTS: [(&str, &str); 2] = [("text_encoder", "tokenizer"), ("text_encoder_2", "tokenizer_2")];
 
 /// How pictures are made.
 #[derive(Clone, Debug, Default)]
@@ -63,25 +61,26 @@ impl Generator {
     /// A part or a file is missing, parts do not fit together, or those of
     /// [`Ladder::new`](tileforge_session::Ladder::new).
     pub fn new(host: &Host, pipeline: &Pipeline, options: Options) -> Result<Self> {
-        let engine = |part: &'static str| -> Result<&Engine, Error> {
+        let roles = pipeline.manifest().roles();
+        let engine = |part: &str| -> Result<&Engine, Error> {
             let name = &pipeline.manifest().name;
-            pipeline.part(part).ok_or_else(|| Error::NoPipeline { engine: name.clone(), part })
+            pipeline.part(part).ok_or_else(|| Error::NoPipeline { engine: name.clone(), part: part.to_owned() })
         };
         let placement = &options.placement;
-        let denoiser = Denoiser::new(host, engine("unet")?, placement)?;
+        let denoiser = Denoiser::new(host, &roles.denoiser, engine(&roles.denoiser)?, placement)?;
         let xl = denoiser.time_ids().is_some();
         let states = if xl { States::Penultimate } else { States::Last };
         let mut texts = Vec::new();
-        for (part, folder) in TEXTS {
-            let Some(engine) = pipeline.part(part) else { continue };
+        for role in &roles.texts {
+            let folder = &role.tokenizer;
             let tokenizer = Tokenizer::new(|name| pipeline.file(&format!("{folder}/{name}")).ok());
-            let tokenizer = tokenizer.map_err(|source| Error::Tokenizer { name: folder, source })?;
-            texts.push(TextEncoder::new(host, engine, placement, part, tokenizer, states)?);
+            let tokenizer = tokenizer.map_err(|source| Error::Tokenizer { name: folder.clone(), source })?;
+            texts.push(TextEncoder::new(host, engine(&role.part)?, placement, role, tokenizer, states)?);
         }
         check_texts(&denoiser, &texts)?;
         let coding = || CodingOptions { placement: placement.clone(), overlap: options.overlap };
-        let decoder = Decoder::new(host, engine("vae_decoder")?, None, coding())?;
-        let encoder = pipeline.part("vae_encoder");
+        let decoder = Decoder::new(host, engine(&roles.decoder)?, None, coding())?;
+        let encoder = roles.encoder.as_deref().map(engine).transpose()?;
         let encoder = encoder.map(|engine| Encoder::new(host, engine, None, coding())).transpose()?;
         let scheduler = pipeline.file(SCHEDULER).map_err(|_| Error::NoFile { file: SCHEDULER })?;
         let scheduler = Config::parse_bytes(scheduler).map_err(Error::Scheduler)?;
@@ -89,7 +88,7 @@ impl Generator {
         let scored = diffusion.is_some_and(|diffusion| diffusion.requires_aesthetics_score);
         if xl && scored != (denoiser.time_ids() == Some(TIME_IDS_WITH_SCORE)) {
             let text = |scored: bool| if scored { "a score of the picture" } else { "the picture's size" };
-            let (part, expected, found) = ("unet".into(), text(scored).into(), text(!scored).into());
+            let (part, expected, found) = (roles.denoiser, text(scored).into(), text(!scored).into());
             return Err(Error::Mismatch { part, expected, found }.into());
         }
         Ok(Self {

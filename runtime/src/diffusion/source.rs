@@ -76,7 +76,7 @@ impl Source {
                 Err(Error::Inputs { problem: "a picture with a mask cannot go on where a network stopped" })
             }
             Self::Picture(_) | Self::Masked { .. } if !has_encoder => {
-                Err(Error::NoPart { part: "vae_encoder", purpose: "a picture to start from" })
+                Err(Error::NoPart { part: "an encoder of pictures", purpose: "a picture to start from" })
             }
             Self::Picture(_) | Self::Masked { .. } => Ok(()),
         }
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(check(&noise, &settings, false), Ok(()));
         let expected = "the latent to start from: expected a latent of 4 channels of 8×8, found 16 channels of 8×8";
         assert_eq!(check(&start, &settings, true), Err(expected.into()));
-        let expected = "a picture to start from needs the part `vae_encoder`, and the engine has none";
+        let expected = "a picture to start from needs an encoder of pictures, and the engine has none";
         assert_eq!(check(&Source::Picture(picture(64, 64)), &settings, false), Err(expected.into()));
         assert_eq!(check(&Source::Picture(picture(64, 64)), &settings, true), Ok(()));
         settings.count = 2;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tileforge_contract::{Contract, Embedding, Meaning, TensorSpec};
-use tileforge_engine::Engine;
+use tileforge_engine::{Engine, TextRole};
 use tileforge_session::{Placed, Placement};
 
 use super::error::Error;
@@ -36,6 +36,8 @@ impl Embedded {
 
 /// One text encoder with its tokenizer.
 pub(super) struct TextEncoder {
+    /// The name of its part.
+    pub(super) part: String,
     network: Network,
     /// The graphs for the longest texts.
     group: Arc<Group>,
@@ -64,23 +66,25 @@ impl TextEncoder {
         host: &Host,
         engine: &Engine,
         placement: &Placement,
-        part: &'static str,
+        role: &TextRole,
         tokenizer: Tokenizer,
         states: States,
     ) -> Result<Self> {
         let contract = &engine.manifest().contract;
-        let mismatch =
-            |expected: &str, found: String| Error::Mismatch { part: part.into(), expected: expected.into(), found };
+        let mismatch = |expected: &str, found: String| Error::Mismatch {
+            part: role.part.clone(),
+            expected: expected.into(),
+            found,
+        };
         let input = contract.inputs.iter().find_map(|input| match input.meaning {
             Meaning::Tokens { vocabulary } => Some(vocabulary),
             _ => None,
         });
         let vocabulary = input.ok_or_else(|| mismatch("a text encoder", contract.task.to_string()))?;
         if tokenizer.vocabulary() != vocabulary {
-            let name = if part == "text_encoder" { "tokenizer" } else { "tokenizer_2" };
             let (expected, found) =
                 (format!("a vocabulary of {vocabulary} tokens"), tokenizer.vocabulary().to_string());
-            return Err(Error::Mismatch { part: name.into(), expected, found }.into());
+            return Err(Error::Mismatch { part: role.tokenizer.clone(), expected, found }.into());
         }
         let network = Network::new(host, engine, placement.clone())?;
         let lengths = network.graphs().iter().map(|(_, sizes)| sizes.tokens);
@@ -105,7 +109,7 @@ impl TextEncoder {
         let graph = graph.ok_or_else(|| RuntimeError::internal("text encoder"))?;
         let wanted = |output: &TensorSpec| output.name == chosen || Some(&output.name) == pooled.as_ref();
         let group = network.group(graph, wanted)?;
-        Ok(Self { network, group, tokenizer, tokens, states: (chosen, width), pooled })
+        Ok(Self { part: role.part.clone(), network, group, tokenizer, tokens, states: (chosen, width), pooled })
     }
 
     /// Where it runs.
@@ -135,7 +139,7 @@ impl TextEncoder {
 
     /// The token rows of a text: one, cut off where it is too long, or as many as it needs.
     fn rows(&self, text: &str, reading: Reading) -> Result<(Vec<Row>, Option<String>), Error> {
-        let failed = |source| Error::Tokenizer { name: "the text cannot be read", source };
+        let failed = |source| Error::Text(source);
         self.tokenizer.check_length(text).map_err(failed)?;
         let parts = if reading.literal { prompt::literal(text) } else { prompt::parse(text)? };
         self.tokenizer.rows(&parts, self.tokens, reading.long).map_err(failed)

@@ -499,6 +499,57 @@ fn what_cannot_be_made_is_refused() {
     assert_eq!(names_in(work.path()), ["prompt.txt"]);
 }
 
+/// Changes the manifest of an engine, and takes its folders as its parts and files.
+fn with_manifest(engine: &Path, change: impl FnOnce(&mut Value)) {
+    let path = engine.join("manifest.json");
+    let mut manifest: Value = serde_json::from_slice(&bytes(&path)).unwrap();
+    change(&mut manifest);
+    fs::write(path, manifest.to_string()).unwrap();
+    list_again(engine);
+}
+
+/// Without the roles of parts, as older releases wrote it: the parts' names say what they are.
+fn without_roles(manifest: &mut Value) {
+    assert!(manifest["diffusion"].as_object_mut().unwrap().remove("roles").is_some());
+}
+
+#[test]
+fn parts_may_have_any_names() {
+    let work = tempfile::tempdir().unwrap();
+    let at = |name: &str| work.path().join(name);
+    let xl = engine("xl");
+    let _ = generate(&xl, &at("named.png"), &fox(&["--seed", "3"])).success();
+    let copies = ["older", "renamed"].map(|name| at(name));
+    copies.iter().for_each(|copy| copy_folder(&xl, copy));
+    let [older, renamed] = copies;
+    with_manifest(&older, without_roles);
+    // The first encoder's new name stands behind that of the second one: their order is that of the roles.
+    let names =
+        [("unet", "predictor"), ("vae_decoder", "pictures"), ("text_encoder", "words"), ("tokenizer", "pieces")];
+    for (from, to) in names {
+        fs::rename(renamed.join(from), renamed.join(to)).unwrap();
+        let path = renamed.join(to).join("manifest.json");
+        if path.exists() {
+            let mut manifest: Value = serde_json::from_slice(&bytes(&path)).unwrap();
+            manifest["name"] = to.into();
+            fs::write(path, manifest.to_string()).unwrap();
+        }
+    }
+    with_manifest(&renamed, |manifest| {
+        let roles = &mut manifest["diffusion"]["roles"];
+        (roles["denoiser"], roles["decoder"]) = (json!("predictor"), json!("pictures"));
+        roles["texts"][0] = json!({ "part": "words", "tokenizer": "pieces" });
+    });
+    for (engine, output) in [(&older, at("older.png")), (&renamed, at("renamed.png"))] {
+        let _ = generate(engine, &output, &fox(&["--seed", "3"])).success();
+        assert_eq!(samples(&output), samples(&at("named.png")), "{}", engine.display());
+    }
+    with_manifest(&renamed, |manifest| manifest["diffusion"]["roles"]["encoder"] = json!("gone"));
+    let expected = ["diffusion.roles: expected a part, found \"gone\""];
+    let _ = generate(&renamed, &at("refused.png"), &fox(&[])).failure(1, &expected);
+    assert!(!at("refused.png").exists());
+}
+
 #[test]
 fn an_engine_whose_parts_do_not_fit_is_refused() {
     let work = tempfile::tempdir().unwrap();
@@ -507,7 +558,7 @@ fn an_engine_whose_parts_do_not_fit_is_refused() {
         let copy = work.path().join("engine");
         copy_folder(&engine("xl"), &copy);
         spoil(&copy);
-        list_again(&copy);
+        with_manifest(&copy, without_roles);
         let _ = generate(&copy, &output, &fox(&[])).failure(1, expected);
         fs::remove_dir_all(copy).unwrap();
     };

@@ -129,6 +129,10 @@ fn a_pipelines_folder_becomes_one_engine() {
     let manifest = inspected(&engine);
     let diffusion = json!({
         "class": "StableDiffusionPipeline", "force_zeros_for_empty_prompt": false, "requires_aesthetics_score": false,
+        "roles": {
+            "denoiser": "unet", "decoder": "vae_decoder", "encoder": "vae_encoder",
+            "texts": [{ "part": "text_encoder", "tokenizer": "tokenizer" }],
+        },
     });
     assert_eq!(manifest["diffusion"], diffusion);
     // The autoencoder halves once. One picture and two, each without and with guidance, and texts of two lengths.
