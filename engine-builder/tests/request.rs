@@ -1,0 +1,131 @@
+//! Builds and rebuilds as a program of somebody else's asks for them, without a command line.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use tileforge_contract::Precision;
+use tileforge_engine::Engine;
+use tileforge_engine_builder::rebuild::{Ingredient, RebuildRequest, Unrecorded, rebuild};
+use tileforge_engine_builder::request::{
+    BuildRequest, BuiltEngine, CalibrationRequest, PipelineOption, PipelineRequest, PreparedBuild, RequestError,
+};
+use tileforge_engine_builder::{Error, Plans, Progress, Silent};
+use tileforge_image::Size;
+use tileforge_session::Environment;
+use tileforge_session::onnxruntime::{self, Search};
+
+fn environment() -> Environment {
+    Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap())
+}
+
+const PLANS: Plans = Plans { program: None, jobs: 1 };
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+/// A build of a checkpoint that is in `folder`.
+fn request(folder: &Path) -> BuildRequest {
+    let model = folder.join("compact-x4.safetensors");
+    if !model.exists() {
+        fs::copy(repository("models/compact-x4.safetensors"), &model).unwrap();
+    }
+    BuildRequest {
+        model,
+        sizes: vec![Size { width: 24, height: 16 }],
+        profiles: vec![repository("tests/profiles/small-tiles.yaml").to_str().unwrap().to_owned()],
+        ..BuildRequest::default()
+    }
+}
+
+/// The notes that it was given.
+#[derive(Default)]
+struct Notes(Mutex<Vec<String>>);
+
+impl Progress for Notes {
+    fn begin(&self, _: &str, _: usize) {}
+
+    fn step(&self) {}
+
+    fn note(&self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+}
+
+#[test]
+fn an_engine_is_built_and_made_again_by_functions() {
+    let work = tempfile::tempdir().unwrap();
+    let (environment, output) = (environment(), work.path().join("engine"));
+    let prepared = PreparedBuild::new(request(work.path()), &environment, &PLANS, &Silent).unwrap();
+    let [target] = prepared.targets() else { panic!("expected one profile") };
+    assert_eq!((prepared.name(), target.profile()), ("compact-x4", "small-tiles"));
+    assert_eq!(target.recipe().sizes, [[24, 16]]);
+    let built = prepared.build(target, &environment, &PLANS, &Silent, &output).unwrap();
+    assert_eq!(built.directory(), output);
+    let BuiltEngine::One(built) = built else { panic!("expected an engine of one network") };
+    assert_eq!(Engine::open(&output).unwrap().manifest(), &built.manifest);
+    let again = RebuildRequest { engine: output.clone(), folders: vec![work.path().into()], ..Default::default() };
+    let again = RebuildRequest { profile: Some(request(work.path()).profiles.remove(0)), ..again };
+    let rebuilt = rebuild(&again, &environment, &PLANS, &Silent).unwrap();
+    assert_eq!((rebuilt.name.as_str(), rebuilt.engine.directory()), ("compact-x4", output.as_path()));
+    assert_eq!(rebuilt.differences, ["all files are the same as before"]);
+    // Another file under the name that the engine was made of.
+    let mut weights = fs::read(work.path().join("compact-x4.safetensors")).unwrap();
+    let last = weights.len() - 1;
+    weights[last] ^= 1;
+    fs::write(work.path().join("compact-x4.safetensors"), weights).unwrap();
+    let changed = rebuild(&again, &environment, &PLANS, &Silent).unwrap_err();
+    assert!(matches!(&changed, Error::ChangedSource { changes } if changes.len() == 1), "{changed}");
+    let notes = Notes::default();
+    let allowed =
+        RebuildRequest { allows_changed_source: true, output: Some(work.path().join("new")), ..again.clone() };
+    let rebuilt = rebuild(&allowed, &environment, &PLANS, &notes).unwrap();
+    assert!(rebuilt.differences.iter().any(|line| line.starts_with("SHA-256 of the checkpoint: ")));
+    assert!(notes.0.lock().unwrap()[0].contains("compact-x4.safetensors: expected SHA-256"));
+    // Nothing of it is here.
+    fs::remove_file(work.path().join("compact-x4.safetensors")).unwrap();
+    let missing = rebuild(&again, &environment, &PLANS, &Silent).unwrap_err();
+    let is_model = matches!(&missing, Error::Ingredient { ingredient: Ingredient::Model, .. });
+    assert!(is_model && missing.to_string().starts_with("compact-x4.safetensors: the engine was made of it"));
+}
+
+#[test]
+fn options_that_do_not_go_together_are_refused_before_anything_is_built() {
+    let work = tempfile::tempdir().unwrap();
+    let environment = environment();
+    let refused = |change: &dyn Fn(&mut BuildRequest)| {
+        let mut request = request(work.path());
+        change(&mut request);
+        PreparedBuild::new(request, &environment, &PLANS, &Silent).map(drop).unwrap_err()
+    };
+    let error = refused(&|request| request.profiles.clear());
+    assert!(matches!(error, Error::Request(RequestError::NoProfile)), "{error}");
+    let error = refused(&|request| {
+        request.pipeline = PipelineRequest { variant: Some("fp16".into()), tokens: vec![77], ..Default::default() };
+    });
+    assert!(matches!(error, Error::Request(RequestError::OfPipelines(PipelineOption::Tokens))), "{error}");
+    let error = refused(&|request| request.precision = Some(Precision::Fp8));
+    assert!(matches!(error, Error::Precision { .. }), "{error}");
+    let error = refused(&|request| request.component = Some("nose".into()));
+    assert!(matches!(error, Error::Component { .. }), "{error}");
+    let error = refused(&|request| {
+        let folder = Some(work.path().join("missing"));
+        request.calibration = CalibrationRequest { folder, ..Default::default() };
+    });
+    assert!(matches!(error, Error::File { .. }), "{error}");
+    // What is built of a manifest without a recipe has to be said.
+    let old = work.path().join("old");
+    fs::create_dir(&old).unwrap();
+    fs::write(old.join("manifest.json"), r#"{ "schema": 1, "precision": "fp32" }"#).unwrap();
+    let request = RebuildRequest { engine: old.clone(), ..Default::default() };
+    for (request, missing) in [
+        (request.clone(), Unrecorded::Files { schema: 1 }),
+        (RebuildRequest { output: Some(work.path().join("new")), ..request }, Unrecorded::Model),
+    ] {
+        let error = rebuild(&request, &environment, &PLANS, &Silent).map(drop).unwrap_err();
+        assert!(matches!(&error, Error::Unrecorded { missing: found, .. } if *found == missing), "{error}");
+    }
+    assert!(!work.path().join("new").exists());
+}
