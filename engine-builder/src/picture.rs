@@ -21,7 +21,7 @@ use tileforge_files::link_or_copy;
 use tileforge_graph::Model;
 use tileforge_image::Size;
 use tileforge_runtime::Error as RuntimeError;
-use tileforge_runtime::diffusion::{self, Generator, Kind, Options, Request, Settings, Start};
+use tileforge_runtime::diffusion::{self, GenerateKind, GenerateRequest, Generator, GeneratorOptions, Settings, Start};
 use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_session::{Environment, OptimisationLevel, Placement, SessionOptions};
@@ -257,7 +257,7 @@ fn make(
         session: SessionOptions { optimisation, ..SessionOptions::default() },
         ..Placement::default()
     };
-    let options = Options { placement, overlap: None, low_memory: true };
+    let options = GeneratorOptions { placement, overlap: None, low_memory: true };
     let host = Host::new(environment, HostOptions::default());
     let generator = Generator::new(&host, &Pipeline::open(folder)?, options).map_err(of_runtime)?;
     let request = request(&generator, text);
@@ -278,8 +278,8 @@ fn make(
 }
 
 /// A picture from noise; from a network that only fills masked parts, the right half of the test image.
-fn request(generator: &Generator, text: &Text) -> Request {
-    let kind = if generator.needs_mask() { Kind::Inpainting } else { Kind::TextToImage };
+fn request(generator: &Generator, text: &Text) -> GenerateRequest {
+    let kind = if generator.needs_mask() { GenerateKind::Inpainting } else { GenerateKind::TextToImage };
     let size = generator.sizes().first().copied();
     let settings = Settings {
         steps: STEPS,
@@ -289,7 +289,7 @@ fn request(generator: &Generator, text: &Text) -> Request {
         long_prompt: text.is_long,
         ..Settings::new(&text.prompt, kind, generator.is_xl())
     };
-    let request = Request::new(settings);
+    let request = GenerateRequest::new(settings);
     let Some(size) = size.filter(|_| generator.needs_mask()) else { return request };
     request.from_start(move || Ok(Start::Picture(start(size)))).with_mask(move || Ok(right_half(size)))
 }

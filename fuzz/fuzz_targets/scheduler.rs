@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tileforge_runtime::random::{Noise, TorchCpu};
-use tileforge_runtime::diffusion::schedulers::{Config, Options};
+use tileforge_runtime::diffusion::schedulers::{Config, SchedulerOptions};
 
 /// Evaluations that are made at most.
 const MOST: usize = 64;
@@ -41,7 +41,7 @@ fuzz_target!(|input: Input<'_>| {
         None => Ok(config),
     };
     let Ok(config) = config else { return };
-    let mut options = Options::new(usize::from(input.steps / 10));
+    let mut options = SchedulerOptions::new(usize::from(input.steps / 10));
     (options.strength, options.eta) = (input.strength, input.eta);
     (options.end, options.start) = (input.end.unwrap_or(1.0), input.start);
     let Ok(mut scheduler) = config.scheduler(&options) else { return };

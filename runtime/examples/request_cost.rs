@@ -10,7 +10,7 @@ use tileforge_engine::Engine;
 use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
 use tileforge_runtime::host::{Host, HostOptions, Service, Terms};
 use tileforge_runtime::percentiles::percentile;
-use tileforge_runtime::upscale::{Opened, Options, Request, Upscaler};
+use tileforge_runtime::upscale::{Opened, UpscaleOptions, UpscaleRequest, Upscaler};
 use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
 
@@ -57,12 +57,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let environment = Environment::new(onnxruntime::load(&Search::AroundExecutable)?);
     let host = Host::new(&environment, HostOptions::default());
     let engine = Engine::open(engine.as_ref())?;
-    let service = Service::new(&host, Upscaler::new(&host, &engine, Options::default())?, 4);
+    let service = Service::new(&host, Upscaler::new(&host, &engine, UpscaleOptions::default())?, 4);
     let header = Header::new(Size { width: SIDE, height: SIDE }, Colour::Rgb, Depth::Eight);
     let mut beside = Vec::new();
     for _ in 0..PICTURES {
         let header = header.clone();
-        let request = Request::new(move |output_of| {
+        let request = UpscaleRequest::new(move |output_of| {
             let sink = Nowhere(output_of(&header)?);
             Ok(Opened { source: Box::new(Grey(header)), sink: Box::new(sink) })
         });

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tileforge_engine::Engine;
 use tileforge_image::{Format, ImageReader, ImageWriter, Limits, RowSource};
 use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
-use tileforge_runtime::upscale::{Options, Request, Statistics, Upscaler};
+use tileforge_runtime::upscale::{Statistics, UpscaleOptions, UpscaleRequest, Upscaler};
 use tileforge_session::Environment;
 use tileforge_session::onnxruntime::{self, Search};
 
@@ -25,13 +25,13 @@ pub(crate) fn upscale(
     let engine = Engine::open(engine)?;
     // Made once, it serves any number of pictures, one after the other or several at the same time.
     let host = Host::new(&environment, HostOptions::default());
-    let upscaler = Service::new(&host, Upscaler::new(&host, &engine, Options::default())?, 4);
+    let upscaler = Service::new(&host, Upscaler::new(&host, &engine, UpscaleOptions::default())?, 4);
 
     let reader = ImageReader::open(input, &Limits::default())?;
     let header = upscaler.task().output_of(reader.header())?;
     let writer = ImageWriter::create(output, Format::of_name(output)?, header)?;
     // The file gets its name at the very end. Stopped or failed, nothing is left of it.
-    let handle = upscaler.submit(Request::opened(reader, writer), cancel)?;
+    let handle = upscaler.submit(UpscaleRequest::opened(reader, writer), cancel)?;
     loop {
         if let Some(result) = handle.wait_for(Duration::from_millis(100)) {
             return result;

@@ -20,18 +20,18 @@
 //! use tileforge_engine::Engine;
 //! use tileforge_image::{Format, ImageReader, ImageWriter, Limits, RowSource};
 //! use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
-//! use tileforge_runtime::upscale::{Options, Request, Upscaler};
+//! use tileforge_runtime::upscale::{UpscaleOptions, UpscaleRequest, Upscaler};
 //! use tileforge_session::{Environment, onnxruntime};
 //! # fn main() -> tileforge_runtime::Result<()> {
 //! let environment = Environment::new(onnxruntime::load(&onnxruntime::Search::AroundExecutable)?);
 //! let engine = Engine::open("engines/compact-x4".as_ref())?;
 //! let host = Host::new(&environment, HostOptions::default());
-//! let upscaler = Service::new(&host, Upscaler::new(&host, &engine, Options::default())?, 4);
+//! let upscaler = Service::new(&host, Upscaler::new(&host, &engine, UpscaleOptions::default())?, 4);
 //!
 //! let reader = ImageReader::open("photo.png".as_ref(), &Limits::default())?;
 //! let output = upscaler.task().output_of(reader.header())?;
 //! let writer = ImageWriter::create("large.png".as_ref(), Format::Png, output)?;
-//! let handle = upscaler.submit(Request::opened(reader, writer), &Cancel::new())?;
+//! let handle = upscaler.submit(UpscaleRequest::opened(reader, writer), &Cancel::new())?;
 //! let statistics = handle.wait()?;
 //! println!("{} in {:.1} s", statistics.size, statistics.seconds.total);
 //! # Ok(()) }

@@ -16,7 +16,7 @@ use tileforge_image::Size;
 use tileforge_runtime::Error;
 use tileforge_runtime::host::{Host, HostOptions, Priority, Service, Terms};
 use tileforge_runtime::throughput::Throughput;
-use tileforge_runtime::upscale::Request;
+use tileforge_runtime::upscale::UpscaleRequest;
 use tileforge_session::{Environment, Placement, SessionOptions};
 
 #[test]
@@ -137,7 +137,7 @@ fn a_picture_that_cannot_be_opened_leaves_the_others_alone() {
     let (_folder, engine) = engine(&[1]);
     let service = service(&engine, 1, 4);
     let problem = || tileforge_image::Error::image(Path::new("bad.png"), "no picture");
-    let bad = service.submit(Request::new(move |_| Err(problem().into())), Terms::default()).unwrap();
+    let bad = service.submit(UpscaleRequest::new(move |_| Err(problem().into())), Terms::default()).unwrap();
     let good = Made::new(33, 20, 4);
     let (handle, kept) = submit(&service, &good);
     assert!(bad.wait().unwrap_err().to_string().contains("bad.png: no picture"));

@@ -23,7 +23,7 @@ const SELFTEST_MAXIMUM_BYTES: u64 = 1 << 30;
 
 /// The result of a self-test.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct SelfTestReport {
     /// File name of the graph that ran.
     pub graph: String,
     /// Largest absolute error, as a fraction of the expected output's range; 0 is a perfect match, and NaN is worse
@@ -42,13 +42,13 @@ pub struct Report {
     pub nan: usize,
     /// And how many are infinite.
     pub infinite: usize,
-    /// The largest [`Report::maximum_error`] that passes.
+    /// The largest [`SelfTestReport::maximum_error`] that passes.
     pub tolerance: f64,
     /// Whether all outputs are finite and within the tolerance.
     pub passed: bool,
 }
 
-impl Report {
+impl SelfTestReport {
     /// "3 of 48 values are NaN", or "a largest error of 1.20e-3".
     pub fn found(&self) -> String {
         match (self.nan, self.infinite) {
@@ -83,8 +83,8 @@ pub fn write(path: &Path, inputs: &[(&str, &Tensor)], expected: &[(&str, &Tensor
 /// Runs the self-test of `engine` on a session of the graph that its manifest names.
 ///
 /// # Errors
-/// The file cannot be read, or the session cannot run it. A failed test is a [`Report`], not an error.
-pub fn verify(engine: &Engine, session: &mut Session) -> Result<Report> {
+/// The file cannot be read, or the session cannot run it. A failed test is a [`SelfTestReport`], not an error.
+pub fn verify(engine: &Engine, session: &mut Session) -> Result<SelfTestReport> {
     let selftest = &engine.manifest().selftest;
     let path = engine.path_of(&selftest.file);
     let tensors = read(engine.file(&selftest.file)?, &path)?;
@@ -183,7 +183,7 @@ impl Errors {
         }
     }
 
-    fn report(&self, graph: &str, tolerance: f64) -> Report {
+    fn report(&self, graph: &str, tolerance: f64) -> SelfTestReport {
         let range = self.highest - self.lowest;
         // A constant output has no range, so its errors count as they are.
         let range = if range > 0.0 { range } else { 1.0 };
@@ -191,7 +191,7 @@ impl Errors {
         let maximum_error = self.maximum / range;
         let finite = self.nan == 0 && self.infinite == 0;
         let mean_square = self.sum_of_squares / count / (range * range);
-        Report {
+        SelfTestReport {
             graph: graph.to_owned(),
             maximum_error,
             mean_error: self.sum / count / range,

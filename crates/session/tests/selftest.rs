@@ -21,7 +21,7 @@ fn engine(folder: &Path, input: [f32; 2], expected: [f32; 2]) -> Engine {
     small::engine(folder, &model, WeightStorage::Inline, array(input), array(expected))
 }
 
-fn verify(input: [f32; 2], expected: [f32; 2]) -> selftest::Report {
+fn verify(input: [f32; 2], expected: [f32; 2]) -> selftest::SelfTestReport {
     let folder = tempfile::tempdir().unwrap();
     let engine = engine(folder.path(), input, expected);
     let environment = Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap());

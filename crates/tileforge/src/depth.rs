@@ -47,12 +47,13 @@ impl DepthEstimator {
     ) -> Result<Request<Estimate>> {
         let place = Arc::new(Mutex::new(None));
         let made = place.clone();
-        let open = move || Ok(depth::Open { picture: Pixels::read(&mut picture.source(), &Limits::default())?, map });
+        let open =
+            move || Ok(depth::DepthInput { picture: Pixels::read(&mut picture.source(), &Limits::default())?, map });
         let keep = move |estimate: &Estimate| {
             *place.lock() = Some(estimate.clone());
             Ok(())
         };
-        let handle = self.0.submit(depth::Request::new(open, keep), terms)?;
+        let handle = self.0.submit(depth::DepthRequest::new(open, keep), terms)?;
         Ok(Request::new(handle, move |_| {
             made.lock().take().ok_or_else(|| Error::Runtime(RuntimeError::Internal("depth".into())))
         }))

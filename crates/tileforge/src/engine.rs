@@ -98,7 +98,7 @@ impl Engine {
     /// As [`Engine::upscaler`].
     pub fn depth(&self, placement: Placement) -> Result<DepthEstimator> {
         let engine = self.of_one_network("depth")?;
-        let options = depth::Options { placement, ..depth::Options::default() };
+        let options = depth::DepthOptions { placement, ..depth::DepthOptions::default() };
         Ok(DepthEstimator::new(&self.host, depth::Estimator::new(&self.host, engine, options)?))
     }
 

@@ -20,7 +20,7 @@ pub struct Generation {
     pub low_memory: bool,
 }
 
-impl From<Generation> for diffusion::Options {
+impl From<Generation> for diffusion::GeneratorOptions {
     fn from(Generation { placement, low_memory }: Generation) -> Self {
         Self { placement, low_memory, overlap: None }
     }
@@ -70,7 +70,7 @@ impl Generator {
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).
     pub fn submit(&self, settings: Settings, terms: impl Into<Terms>) -> Result<Request<Generated>> {
-        self.send(diffusion::Request::new(settings), terms)
+        self.send(diffusion::GenerateRequest::new(settings), terms)
     }
 
     /// Makes pictures from a picture; with a mask of its size, only the mask's white part is made anew.
@@ -85,14 +85,15 @@ impl Generator {
         terms: impl Into<Terms>,
     ) -> Result<Request<Generated>> {
         let pixels = |picture: Picture| Pixels::read(&mut picture.source(), &Limits::default());
-        let request = diffusion::Request::new(settings).from_start(move || Ok(Start::Picture(pixels(picture)?)));
+        let request =
+            diffusion::GenerateRequest::new(settings).from_start(move || Ok(Start::Picture(pixels(picture)?)));
         match mask {
             Some(mask) => self.send(request.with_mask(move || pixels(mask)), terms),
             None => self.send(request, terms),
         }
     }
 
-    fn send(&self, request: diffusion::Request, terms: impl Into<Terms>) -> Result<Request<Generated>> {
+    fn send(&self, request: diffusion::GenerateRequest, terms: impl Into<Terms>) -> Result<Request<Generated>> {
         let handle = self.0.submit(request, terms)?;
         Ok(Request::new(handle, |made: diffusion::Generated| {
             let diffusion::Generated { pictures, latents, statistics } = made;

@@ -26,7 +26,7 @@ pub struct Upscale {
     pub alpha: Alpha,
 }
 
-impl From<Upscale> for upscale::Options {
+impl From<Upscale> for upscale::UpscaleOptions {
     fn from(Upscale { placement, tile, batch, alpha }: Upscale) -> Self {
         Self { placement, tile, batch, alpha, ..Self::default() }
     }
@@ -56,7 +56,7 @@ impl Upscaler {
     pub fn submit(&self, picture: Picture, terms: impl Into<Terms>) -> Result<Request<Picture>> {
         let place: Place = Arc::new(Mutex::new(None));
         let made = place.clone();
-        let request = upscale::Request::new(move |output_of| {
+        let request = upscale::UpscaleRequest::new(move |output_of| {
             let source = picture.source();
             let header = output_of(tileforge_image::RowSource::header(&source))?;
             let sink = Sink::new(header, place)?;

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tileforge_engine::{Engine, exchange};
-use tileforge_engine_builder::lint::{Report, Severity, Target, lint, lint_with_builder};
+use tileforge_engine_builder::lint::{LintReport, Severity, Target, lint, lint_with_builder};
 use tileforge_engine_builder::rtx::PlanBuilder;
 use tileforge_engine_builder::{Error, Progress};
 use tileforge_graph::Model;
@@ -68,7 +68,7 @@ fn graph_of(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Asks the builder beside ONNX Runtime's library.
-fn by_builder(model: &Model, capabilities: &[ComputeCapability], libraries: &Libraries) -> Result<Report, Failure> {
+fn by_builder(model: &Model, capabilities: &[ComputeCapability], libraries: &Libraries) -> Result<LintReport, Failure> {
     let environment = libraries.environment()?;
     let builder = PlanBuilder::beside(environment.library(), &libraries.plan_program()?).map_err(Error::Plan)?;
     let scratch = exchange::temporary(&std::env::temp_dir())?;

@@ -1,6 +1,6 @@
 //! Asking NVIDIA's builder for RTX GPUs.
 
-use super::{Finding, Report, Severity, Target, lint};
+use super::{Finding, LintReport, Severity, Target, lint};
 use crate::rtx::{PlanBuilder, prepare};
 use crate::{Error, Result};
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ pub fn lint_with_builder(
     capabilities: &[ComputeCapability],
     scratch: &Path,
     progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
-) -> Result<Report> {
+) -> Result<LintReport> {
     let mut report = lint(model, Target::TensorRtRtx);
     let mut refuse = |node: Option<String>, operator: Option<String>, message: String| {
         report.findings.insert(0, Finding { severity: Severity::Error, node, operator, message });

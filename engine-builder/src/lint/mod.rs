@@ -61,14 +61,14 @@ impl fmt::Display for Finding {
 
 /// Everything that [`lint`] found, errors first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct LintReport {
     /// The TensorRT version that was checked.
     pub target: Target,
     /// Errors, then warnings, then hints, each in the graph's order.
     pub findings: Vec<Finding>,
 }
 
-impl Report {
+impl LintReport {
     /// The findings that make TensorRT refuse the graph.
     pub fn errors(&self) -> impl Iterator<Item = &Finding> {
         self.of(Severity::Error)
@@ -108,7 +108,7 @@ impl Report {
 
 /// Looks for what TensorRT does not take, without asking it. The types of the model's values must be inferred, as
 /// [`tileforge_graph::load`] does.
-pub fn lint(model: &Model, target: Target) -> Report {
+pub fn lint(model: &Model, target: Target) -> LintReport {
     let mut findings = Findings::default();
     check_opsets(model, target, &mut findings);
     check_names(model, &mut findings);
@@ -119,7 +119,7 @@ pub fn lint(model: &Model, target: Target) -> Report {
         channels::check(model, node, &mut findings);
     }
     findings.0.sort_by_key(|finding| finding.severity);
-    Report { target, findings: findings.0 }
+    LintReport { target, findings: findings.0 }
 }
 
 /// The findings so far.

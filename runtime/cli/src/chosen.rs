@@ -7,7 +7,7 @@ use tileforge_contract::Provider;
 use tileforge_engine::{Bundle, Engine, Pipeline, PublicKey, Result};
 use tileforge_image::tile::Blend;
 use tileforge_image::{Alpha, Size};
-use tileforge_runtime::upscale::Options;
+use tileforge_runtime::upscale::UpscaleOptions;
 use tileforge_session::{Placement, Processors, SessionOptions};
 use tileforge_terminal::{RequiredSignature, counted};
 
@@ -275,8 +275,8 @@ impl Running {
         all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    pub(crate) fn options(&self) -> Options {
-        Options {
+    pub(crate) fn options(&self) -> UpscaleOptions {
+        UpscaleOptions {
             placement: self.placing.placement(),
             batch: self.batch.map(usize::from),
             tile: self.tile(),

@@ -8,7 +8,7 @@ use tileforge_engine::Engine;
 use tileforge_files::{outputs, unfinished};
 use tileforge_image::{Difference, Format, ImageReader, ImageWriter, Limits, Picture, RowSource, Size};
 use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
-use tileforge_runtime::upscale::{Request, Upscaler};
+use tileforge_runtime::upscale::{UpscaleRequest, Upscaler};
 use tileforge_runtime::{Error, Result};
 use tileforge_session::{Assigned, Environment};
 use tileforge_terminal::{number, print, print_json};
@@ -229,5 +229,5 @@ fn evaluate(
 fn enlarge(upscaler: &Service<Upscaler>, from: &Path, to: &Path) -> Result<Vec<Assigned>> {
     let reader = ImageReader::open(from, &Limits::default())?;
     let writer = ImageWriter::create(to, Format::Png, upscaler.task().output_of(reader.header())?)?;
-    Ok(upscaler.submit(Request::opened(reader, writer), &Cancel::new())?.wait()?.assigned)
+    Ok(upscaler.submit(UpscaleRequest::opened(reader, writer), &Cancel::new())?.wait()?.assigned)
 }

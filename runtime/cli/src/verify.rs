@@ -39,7 +39,7 @@ struct Verified {
     provider: Option<Provider>,
     assigned: Vec<Assigned>,
     #[serde(flatten)]
-    report: selftest::Report,
+    report: selftest::SelfTestReport,
     /// What the engine was made with and is not here in that release.
     other_releases: Vec<OtherRelease>,
 }

@@ -15,7 +15,7 @@ use crate::tensor_file::{self, Stored};
 
 /// What the values of an estimate are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DepthKind {
     /// Distances in metres; 0 where the network gives none.
     Metres,
     /// Larger is nearer; scale and shift are those of the picture alone.
@@ -28,7 +28,7 @@ pub struct Estimate {
     /// Width and height: those of the picture.
     pub size: Size,
     /// What the values are.
-    pub kind: Kind,
+    pub kind: DepthKind,
     /// `[height, width]`.
     pub values: Vec<f32>,
 }
@@ -101,8 +101,8 @@ impl Estimate {
     /// How many pixels have no depth.
     pub fn missing(&self) -> usize {
         match self.kind {
-            Kind::Metres => self.values.iter().filter(|value| **value == 0.0).count(),
-            Kind::RelativeInverse => 0,
+            DepthKind::Metres => self.values.iter().filter(|value| **value == 0.0).count(),
+            DepthKind::RelativeInverse => 0,
         }
     }
 
@@ -140,9 +140,11 @@ impl Estimate {
         const WHITE: f32 = 65_535.0;
         let [low, high] = self.extent();
         let level = |value: f32| match self.kind {
-            Kind::Metres => Some((value * 1000.0).round()).filter(|millimetres| *millimetres <= WHITE).unwrap_or(0.0),
-            Kind::RelativeInverse if high > low => ((value - low) / (high - low) * WHITE).round(),
-            Kind::RelativeInverse => 0.0,
+            DepthKind::Metres => {
+                Some((value * 1000.0).round()).filter(|millimetres| *millimetres <= WHITE).unwrap_or(0.0)
+            }
+            DepthKind::RelativeInverse if high > low => ((value - low) / (high - low) * WHITE).round(),
+            DepthKind::RelativeInverse => 0.0,
         };
         let bytes: Vec<u8> = self.values.iter().flat_map(|value| (level(*value) as u16).to_be_bytes()).collect();
         self.write_picture(path, Format::Png, Colour::Grey, Depth::Sixteen, &bytes)
@@ -150,13 +152,13 @@ impl Estimate {
 
     fn write_colours(&self, path: &Path, colouring: &Colouring) -> Result<()> {
         let [first, last] = colouring.range.unwrap_or_else(|| match self.kind {
-            Kind::Metres => METRES,
-            Kind::RelativeInverse => self.extent(),
+            DepthKind::Metres => METRES,
+            DepthKind::RelativeInverse => self.extent(),
         });
         let part = |value: f32| if last == first { 0.0 } else { (value - first) / (last - first) };
         let colour = |value: &f32| match self.kind {
             // No depth is black.
-            Kind::Metres if *value == 0.0 => [0; 3],
+            DepthKind::Metres if *value == 0.0 => [0; 3],
             _ => colouring.map.colour(part(*value)),
         };
         let bytes: Vec<u8> = self.values.iter().flat_map(colour).collect();

@@ -9,7 +9,7 @@ use tileforge_engine::Engine;
 use tileforge_image::Size;
 use tileforge_session::{Assigned, Placed, Placement};
 
-use super::estimate::{Estimate, Kind};
+use super::estimate::{DepthKind, Estimate};
 use super::fitting::{Fitted, INPUT_SIZE, fit, network_size};
 use super::interface::Interface;
 use super::map::DepthMap;
@@ -19,7 +19,7 @@ use crate::pixels::{Pixels, bilinear_with_corners, check_finite, nearest_as_open
 
 /// How depth is computed.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct DepthOptions {
     /// Where the engine runs.
     pub placement: Placement,
     /// The order in which the network gets the channels. `None`: blue, green, red for a network that takes a map, as
@@ -31,35 +31,35 @@ pub struct Options {
 
 /// A picture that has been opened.
 #[derive(Clone, Debug)]
-pub struct Open {
+pub struct DepthInput {
     /// The picture.
     pub picture: Pixels,
     /// The rough map, for a network that takes one: of the same size.
     pub map: Option<DepthMap>,
 }
 
-type Opener = Box<dyn FnOnce() -> Result<Open> + Send>;
+type Opener = Box<dyn FnOnce() -> Result<DepthInput> + Send>;
 type Writer = Box<dyn FnOnce(&Estimate) -> Result<()> + Send>;
 
 /// A picture whose depth is asked for.
-pub struct Request {
+pub struct DepthRequest {
     open: Opener,
     write: Writer,
 }
 
-impl Request {
+impl DepthRequest {
     /// A picture that `open` opens when its turn comes, and whose depth `write` gets, both on another thread.
     pub fn new(
-        open: impl FnOnce() -> Result<Open> + Send + 'static,
+        open: impl FnOnce() -> Result<DepthInput> + Send + 'static,
         write: impl FnOnce(&Estimate) -> Result<()> + Send + 'static,
     ) -> Self {
         Self { open: Box::new(open), write: Box::new(write) }
     }
 }
 
-impl std::fmt::Debug for Request {
+impl std::fmt::Debug for DepthRequest {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Request").finish_non_exhaustive()
+        formatter.debug_struct("DepthRequest").finish_non_exhaustive()
     }
 }
 
@@ -94,7 +94,7 @@ pub struct Estimator {
     sizes: Vec<Size>,
     /// What runs each of them.
     groups: Vec<Arc<Group>>,
-    options: Options,
+    options: DepthOptions,
 }
 
 impl std::fmt::Debug for Estimator {
@@ -109,7 +109,7 @@ impl Estimator {
     /// # Errors
     /// Those of [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: the contract has tensors that an
     /// estimator does not know.
-    pub fn new(host: &Host, engine: &Engine, options: Options) -> Result<Self> {
+    pub fn new(host: &Host, engine: &Engine, options: DepthOptions) -> Result<Self> {
         let interface = Interface::of(&engine.manifest().contract)?;
         let network = Network::new(host, engine, options.placement.clone())?;
         let side = |length: usize| u32::try_from(length * interface.side.step).unwrap_or(u32::MAX);
@@ -131,7 +131,7 @@ impl Estimator {
     }
 
     /// What its values are.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> DepthKind {
         self.interface.kind
     }
 
@@ -145,9 +145,9 @@ impl Estimator {
         self.network.streams()
     }
 
-    fn estimate(&self, ticket: &Ticket, request: Request) -> Result<Statistics> {
+    fn estimate(&self, ticket: &Ticket, request: DepthRequest) -> Result<Statistics> {
         let started = Instant::now();
-        let Open { picture, map } = (request.open)()?;
+        let DepthInput { picture, map } = (request.open)()?;
         let size = picture.size;
         let fitted = self.fitted(size)?;
         let in_network = self.sizes[fitted.index];
@@ -226,13 +226,13 @@ impl Estimator {
         let Interface { kind, .. } = &self.interface;
         check_finite(values, network_size)?;
         let values = match kind {
-            Kind::Metres => {
+            DepthKind::Metres => {
                 // One over almost nothing is beyond all numbers: no depth, as in the reference.
                 let metres = |inverse: f32| Some(1.0 / inverse).filter(|_| inverse > 0.0);
                 let metres = |inverse| metres(inverse).filter(|metres| metres.is_finite()).unwrap_or(0.0);
                 nearest_as_pytorch(values, network_size, size).into_iter().map(metres).collect()
             }
-            Kind::RelativeInverse => bilinear_with_corners(values, network_size, size),
+            DepthKind::RelativeInverse => bilinear_with_corners(values, network_size, size),
         };
         Ok(Estimate { size, kind: *kind, values })
     }
@@ -240,7 +240,7 @@ impl Estimator {
 
 impl Task for Estimator {
     const NAME: &'static str = "depth";
-    type Request = Request;
+    type Request = DepthRequest;
     type Output = Statistics;
 
     fn places(&self) -> usize {
@@ -249,7 +249,7 @@ impl Task for Estimator {
         self.network.streams() * batch + 1
     }
 
-    fn serve(&self, request: Request, reply: &Reply<Statistics>) -> Result<Statistics> {
+    fn serve(&self, request: DepthRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
         self.estimate(reply.ticket(), request)
     }
 }

@@ -2,7 +2,7 @@
 
 use tileforge_contract::{Contract, DepthUnit, Extent, Meaning, TensorSpec};
 
-use super::estimate::Kind;
+use super::estimate::DepthKind;
 use crate::error::{Error, Result};
 use crate::pixels::PixelValues;
 
@@ -15,7 +15,7 @@ pub(super) struct Interface {
     /// The rough map, if the network takes one, and its value where nothing was measured.
     pub(super) map: Option<(String, f32)>,
     pub(super) depth: String,
-    pub(super) kind: Kind,
+    pub(super) kind: DepthKind,
 }
 
 fn is_map(tensor: &TensorSpec) -> bool {
@@ -61,8 +61,8 @@ impl Interface {
         });
         let (depth, unit) = output.ok_or_else(|| unknown("outputs", "depth"))?;
         let kind = match unit {
-            DepthUnit::InverseMetres => Kind::Metres,
-            DepthUnit::RelativeInverse => Kind::RelativeInverse,
+            DepthUnit::InverseMetres => DepthKind::Metres,
+            DepthUnit::RelativeInverse => DepthKind::RelativeInverse,
         };
         Ok(Self { picture, values, side, map, depth, kind })
     }

@@ -20,7 +20,7 @@ mod interface;
 mod map;
 
 pub use colour_map::ColourMap;
-pub use estimate::{Colouring, DepthFormat, Estimate, Kind};
-pub use estimator::{Estimator, Open, Options, Request, Statistics};
+pub use estimate::{Colouring, DepthFormat, DepthKind, Estimate};
+pub use estimator::{DepthInput, DepthOptions, DepthRequest, Estimator, Statistics};
 pub use interface::{is_depth, takes_map};
 pub use map::{DepthMap, MapOptions};

@@ -5,9 +5,9 @@ use tileforge_image::Size;
 
 use super::error::Error;
 use super::networks::Networks;
-use super::request::{CutOff, Preview, Request, Resized, Text};
+use super::request::{CutOff, GenerateRequest, Preview, Resized, Text};
 use super::schedulers::{self, Config, Scheduler};
-use super::settings::{Fit, Kind, Settings};
+use super::settings::{Fit, GenerateKind, Settings};
 use super::source::Source;
 use super::texts::{TextEncoder, cut_off, pieces};
 use crate::error::Result;
@@ -16,7 +16,7 @@ use crate::random::Noise;
 /// A request that was accepted, and how far its scheduler and its random numbers are.
 pub(super) struct Accepted {
     pub(super) settings: Settings,
-    pub(super) kind: Kind,
+    pub(super) kind: GenerateKind,
     /// Of the result, in pixels.
     pub(super) size: Size,
     /// How the picture that is given gets this size, if it has another one.
@@ -41,9 +41,9 @@ pub(super) struct Accepted {
 
 impl Accepted {
     /// Accepts a request to a pipeline with this scheduler. Returns what its steps start from, too.
-    pub(super) fn new(request: Request, networks: &Networks, scheduler: &Config) -> Result<(Self, Source)> {
+    pub(super) fn new(request: GenerateRequest, networks: &Networks, scheduler: &Config) -> Result<(Self, Source)> {
         let kind = request.kind();
-        let Request { settings, start, mask, noise, preview, decodes } = request;
+        let GenerateRequest { settings, start, mask, noise, preview, decodes } = request;
         settings.check()?;
         check_kind(kind, &settings, networks.denoiser.inpaints(), noise.is_some())?;
         let start = start.map(|open| open()).transpose()?;
@@ -85,15 +85,15 @@ impl Accepted {
 
 /// Refuses what does not go together, or not with this network. `inpaints`: the network only fills masked parts.
 /// `noise`: noise is given.
-fn check_kind(kind: Kind, settings: &Settings, inpaints: bool, noise: bool) -> Result<(), Error> {
+fn check_kind(kind: GenerateKind, settings: &Settings, inpaints: bool, noise: bool) -> Result<(), Error> {
     let problem = match kind {
-        Kind::TextToImage | Kind::ImageToImage if inpaints => {
+        GenerateKind::TextToImage | GenerateKind::ImageToImage if inpaints => {
             "the engine fills masked parts of pictures; expected a picture and a mask"
         }
-        Kind::ImageToImage | Kind::Inpainting if noise => {
+        GenerateKind::ImageToImage | GenerateKind::Inpainting if noise => {
             "noise that is given goes with no picture; leave one of them out"
         }
-        Kind::TextToImage if settings.start.is_some() => {
+        GenerateKind::TextToImage if settings.start.is_some() => {
             "going on where a network stopped needs its latent to start from"
         }
         _ => return Ok(()),
@@ -111,13 +111,13 @@ fn latent_size(size: Size, factor: usize) -> Result<Size, Error> {
 }
 
 /// A scheduler before its first step, and its class: the one that was asked for, else the pipeline's.
-fn new_scheduler(settings: &Settings, kind: Kind, config: &Config) -> Result<(Scheduler, String), Error> {
+fn new_scheduler(settings: &Settings, kind: GenerateKind, config: &Config) -> Result<(Scheduler, String), Error> {
     let config = match &settings.scheduler {
         Some(name) => config.clone().with_name(name)?,
         None => config.clone(),
     };
-    let mut options = schedulers::Options::new(settings.steps);
-    options.strength = if kind == Kind::TextToImage { 1.0 } else { settings.strength };
+    let mut options = schedulers::SchedulerOptions::new(settings.steps);
+    options.strength = if kind == GenerateKind::TextToImage { 1.0 } else { settings.strength };
     options.eta = settings.eta;
     options.end = settings.end;
     options.start = settings.start.filter(|start| *start > 0.0);
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_picture_of_another_size_gets_the_nearest_that_the_engine_makes() {
-        let settings = Settings::new("a fox", Kind::ImageToImage, false);
+        let settings = Settings::new("a fox", GenerateKind::ImageToImage, false);
         let known = [SQUARE, WIDE, LARGE];
         let crop = |width, height| Some(Resized { from: Size { width, height }, fit: Fit::Crop, asked_for: false });
         for (picture, expected) in [([300, 300], SQUARE), ([900, 600], WIDE), ([900, 899], LARGE), ([5, 1], WIDE)] {
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_size_that_is_asked_for_stretches_the_picture_unless_it_is_cropped() {
-        let mut settings = Settings { size: Some(SQUARE), ..Settings::new("a fox", Kind::ImageToImage, false) };
+        let mut settings = Settings { size: Some(SQUARE), ..Settings::new("a fox", GenerateKind::ImageToImage, false) };
         for (fit, expected) in [(None, Fit::Stretch), (Some(Fit::Crop), Fit::Crop)] {
             settings.fit = fit;
             let from = Size { width: 768, height: 512 };

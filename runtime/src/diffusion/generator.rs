@@ -12,7 +12,7 @@ use super::denoiser::{Condition, Denoiser};
 use super::error::Error;
 use super::guidance::Step;
 use super::networks::Networks;
-use super::request::{CutOff, Generated, Request, Resized, Seconds, Statistics};
+use super::request::{CutOff, GenerateRequest, Generated, Resized, Seconds, Statistics};
 use super::schedulers::Config;
 use super::settings::{Fit, Settings};
 use super::source::Source;
@@ -29,7 +29,7 @@ const SCHEDULER: &str = "scheduler/scheduler_config.json";
 
 /// How pictures are made.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct GeneratorOptions {
     /// Where the parts run.
     pub placement: Placement,
     /// Pixels by which tiles overlap where a picture is larger than the autoencoder's graphs; `None`: a quarter of the
@@ -60,7 +60,7 @@ impl Generator {
     /// # Errors
     /// A part or a file is missing, parts do not fit together, or those of
     /// [`Ladder::new`](tileforge_session::Ladder::new).
-    pub fn new(host: &Host, pipeline: &Pipeline, options: Options) -> Result<Self> {
+    pub fn new(host: &Host, pipeline: &Pipeline, options: GeneratorOptions) -> Result<Self> {
         let roles = pipeline.manifest().roles();
         let engine = |part: &str| -> Result<&Engine, Error> {
             let name = &pipeline.manifest().name;
@@ -142,7 +142,7 @@ impl Generator {
         self.networks.denoiser.threads()
     }
 
-    fn generate(&self, request: Request, reply: &Reply<Generated>) -> Result<Generated> {
+    fn generate(&self, request: GenerateRequest, reply: &Reply<Generated>) -> Result<Generated> {
         let began = Instant::now();
         let mut seconds = Seconds::default();
         let accept = || Accepted::new(request, &self.networks, &self.scheduler);
@@ -343,7 +343,7 @@ fn timed<T>(seconds: &mut f64, stage: impl FnOnce() -> Result<T>) -> Result<T> {
 
 impl Task for Generator {
     const NAME: &'static str = "generate";
-    type Request = Request;
+    type Request = GenerateRequest;
     type Output = Generated;
 
     fn places(&self) -> usize {
@@ -351,7 +351,7 @@ impl Task for Generator {
         self.networks.denoiser.rows() + 1
     }
 
-    fn serve(&self, request: Request, reply: &Reply<Generated>) -> Result<Generated> {
+    fn serve(&self, request: GenerateRequest, reply: &Reply<Generated>) -> Result<Generated> {
         self.generate(request, reply)
     }
 }

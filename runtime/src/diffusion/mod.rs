@@ -33,6 +33,6 @@ mod texts;
 pub mod tokenizer;
 
 pub use error::Error;
-pub use generator::{Generator, Options};
-pub use request::{CutOff, Generated, Request, Resized, Seconds, Start, Statistics, Text};
-pub use settings::{Fit, Kind, RandomNumbers, Settings, SettingsVersion};
+pub use generator::{Generator, GeneratorOptions};
+pub use request::{CutOff, GenerateRequest, Generated, Resized, Seconds, Start, Statistics, Text};
+pub use settings::{Fit, GenerateKind, RandomNumbers, Settings, SettingsVersion};

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tileforge_image::Size;
 use tileforge_session::Assigned;
 
-use super::settings::{Fit, Kind, Settings};
+use super::settings::{Fit, GenerateKind, Settings};
 use crate::autoencoder::Latent;
 use crate::error::Result;
 use crate::pixels::Pixels;
@@ -22,7 +22,7 @@ type Open<T> = Box<dyn FnOnce() -> Result<T> + Send>;
 pub(super) type Preview = Box<dyn FnMut(usize, &Pixels) -> Result<()> + Send>;
 
 /// What is asked of a pipeline. What is given by functions is opened when the request's turn comes, on another thread.
-pub struct Request {
+pub struct GenerateRequest {
     pub(super) settings: Settings,
     pub(super) start: Option<Open<Start>>,
     pub(super) mask: Option<Open<Pixels>>,
@@ -31,13 +31,13 @@ pub struct Request {
     pub(super) decodes: bool,
 }
 
-impl std::fmt::Debug for Request {
+impl std::fmt::Debug for GenerateRequest {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Request").field("settings", &self.settings).finish_non_exhaustive()
+        formatter.debug_struct("GenerateRequest").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-impl Request {
+impl GenerateRequest {
     /// Pictures from noise.
     pub fn new(settings: Settings) -> Self {
         Self { settings, start: None, mask: None, noise: None, preview: None, decodes: true }
@@ -74,11 +74,11 @@ impl Request {
     }
 
     /// What is asked for.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> GenerateKind {
         match (&self.start, &self.mask) {
-            (None, None) => Kind::TextToImage,
-            (Some(_), None) => Kind::ImageToImage,
-            (_, Some(_)) => Kind::Inpainting,
+            (None, None) => GenerateKind::TextToImage,
+            (Some(_), None) => GenerateKind::ImageToImage,
+            (_, Some(_)) => GenerateKind::Inpainting,
         }
     }
 }
@@ -98,7 +98,7 @@ pub struct Generated {
 #[derive(Clone, Debug, Serialize)]
 pub struct Statistics {
     /// What the pictures are made from.
-    pub kind: Kind,
+    pub kind: GenerateKind,
     /// Width and height.
     pub size: Size,
     /// Columns and rows of the latents.

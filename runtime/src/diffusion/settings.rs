@@ -11,7 +11,7 @@ use crate::random::{Noise, Philox, TorchCpu};
 /// What a picture is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum GenerateKind {
     /// From noise.
     TextToImage,
     /// From a picture with noise in it.
@@ -164,14 +164,14 @@ const MOST_PICTURES: usize = 1024;
 
 impl Settings {
     /// What diffusers' pipelines do where they are told nothing else; `xl` is for SDXL and its refiner.
-    pub fn new(prompt: impl Into<String>, kind: Kind, xl: bool) -> Self {
+    pub fn new(prompt: impl Into<String>, kind: GenerateKind, xl: bool) -> Self {
         let (guidance, strength) = match (kind, xl) {
-            (Kind::TextToImage, false) => (7.5, 1.0),
-            (Kind::TextToImage, true) => (5.0, 1.0),
-            (Kind::ImageToImage, false) => (7.5, 0.8),
-            (Kind::ImageToImage, true) => (5.0, 0.3),
-            (Kind::Inpainting, false) => (7.5, 1.0),
-            (Kind::Inpainting, true) => (7.5, 0.9999),
+            (GenerateKind::TextToImage, false) => (7.5, 1.0),
+            (GenerateKind::TextToImage, true) => (5.0, 1.0),
+            (GenerateKind::ImageToImage, false) => (7.5, 0.8),
+            (GenerateKind::ImageToImage, true) => (5.0, 0.3),
+            (GenerateKind::Inpainting, false) => (7.5, 1.0),
+            (GenerateKind::Inpainting, true) => (7.5, 0.9999),
         };
         Self {
             version: SettingsVersion,
@@ -240,14 +240,14 @@ mod tests {
     use super::*;
 
     fn changed(change: impl FnOnce(&mut serde_json::Map<String, Value>)) -> Result<Settings, String> {
-        let mut value = serde_json::to_value(Settings::new("a fox", Kind::TextToImage, false)).unwrap();
+        let mut value = serde_json::to_value(Settings::new("a fox", GenerateKind::TextToImage, false)).unwrap();
         change(value.as_object_mut().unwrap());
         serde_json::from_value(value).map_err(|error| error.to_string())
     }
 
     #[test]
     fn settings_say_their_version_and_older_ones_mean_what_they_meant() {
-        let settings = Settings::new("a fox", Kind::TextToImage, false);
+        let settings = Settings::new("a fox", GenerateKind::TextToImage, false);
         assert!(serde_json::to_string(&settings).unwrap().starts_with("{\"version\":1,"));
         assert_eq!(changed(|_| ()).unwrap(), settings);
         // Releases that wrote no version, and before them, those that knew no weights of words.

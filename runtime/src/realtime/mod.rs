@@ -17,5 +17,5 @@ mod stream;
 
 pub use interface::is_realtime;
 pub use pace::{Late, Pace};
-pub use player::{Options, Player, Request};
+pub use player::{Player, RealtimeOptions, RealtimeRequest};
 pub use stream::{FrameAndPlace, FrameStream, Statistics};

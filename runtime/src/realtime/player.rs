@@ -13,7 +13,7 @@ use crate::host::{Host, Network, Reply, Task};
 
 /// How frames are computed.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct RealtimeOptions {
     /// Where the engine runs.
     pub placement: Placement,
     /// The network's size, one of the engine's; `None`: for each stream the one with the nearest proportions, the
@@ -26,18 +26,18 @@ pub struct Options {
 }
 
 /// A stream that is opened when its turn comes.
-pub struct Request(Box<dyn FnOnce() -> Result<Box<dyn FrameStream>> + Send>);
+pub struct RealtimeRequest(Box<dyn FnOnce() -> Result<Box<dyn FrameStream>> + Send>);
 
-impl Request {
+impl RealtimeRequest {
     /// A stream that `open` opens on another thread.
     pub fn new(open: impl FnOnce() -> Result<Box<dyn FrameStream>> + Send + 'static) -> Self {
         Self(Box::new(open))
     }
 }
 
-impl std::fmt::Debug for Request {
+impl std::fmt::Debug for RealtimeRequest {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Request").finish_non_exhaustive()
+        formatter.debug_struct("RealtimeRequest").finish_non_exhaustive()
     }
 }
 
@@ -65,7 +65,7 @@ impl Player {
     /// Those of [`Ladder::new`](tileforge_session::Ladder::new); [`Error::Tensor`]: the contract has tensors that a
     /// player does not know, or does not allow a timestep; [`Error::NoSuchTile`]: it has no graph of the size that was
     /// asked for.
-    pub fn new(host: &Host, engine: &Engine, options: Options) -> Result<Self> {
+    pub fn new(host: &Host, engine: &Engine, options: RealtimeOptions) -> Result<Self> {
         let interface = Interface::of(&engine.manifest().contract)?;
         let engine = Network::new(host, engine, options.placement)?;
         let [height, width] = interface.sides;
@@ -134,14 +134,14 @@ fn timesteps(interface: &Interface, asked: Vec<f32>) -> Result<Vec<f32>> {
 
 impl Task for Player {
     const NAME: &'static str = "realtime";
-    type Request = Request;
+    type Request = RealtimeRequest;
     type Output = Statistics;
 
     fn places(&self) -> usize {
         self.engine.streams()
     }
 
-    fn serve(&self, request: Request, reply: &Reply<Statistics>) -> Result<Statistics> {
+    fn serve(&self, request: RealtimeRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
         self.play((request.0)()?, reply)
     }
 }

@@ -32,8 +32,8 @@ mod variant;
 
 pub use crate::host::Used;
 pub use clock::Seconds;
-pub use options::Options;
+pub use options::UpscaleOptions;
 pub use outscale::{Outscale, outscaled};
-pub use request::{Opened, OutputOf, Request, Statistics};
+pub use request::{Opened, OutputOf, Statistics, UpscaleRequest};
 pub use shape::TileShape;
 pub use upscaler::Upscaler;

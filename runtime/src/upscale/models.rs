@@ -9,7 +9,7 @@ use tileforge_image::tile::{AnySize, Overlap, TilePlan};
 use tileforge_image::{Alpha, Header, Size};
 
 use super::floor::Floor;
-use super::options::Options;
+use super::options::UpscaleOptions;
 use super::shape::TileShape;
 use super::tiled::Tiled;
 use super::tiles::{Tiles, tiles};
@@ -22,7 +22,7 @@ use crate::tiling::Tiling;
 /// An engine's graphs, and what runs tiles of the sizes that pictures have needed.
 pub(super) struct Models {
     pub(super) interface: Upscale,
-    pub(super) options: Options,
+    pub(super) options: UpscaleOptions,
     pub(super) network: Network,
     /// Output pixels for each input pixel, along each axis.
     scale: u32,
@@ -50,7 +50,7 @@ const ROWS_BYTES: u64 = 128 << 20;
 const ROWS_MINIMUM: u32 = 256;
 
 impl Models {
-    pub(super) fn new(host: &Host, engine: &Engine, options: Options) -> Result<Self> {
+    pub(super) fn new(host: &Host, engine: &Engine, options: UpscaleOptions) -> Result<Self> {
         let manifest = engine.manifest();
         let interface = Upscale::of(&manifest.contract)?;
         let network = Network::new(host, engine, options.placement.clone())?;

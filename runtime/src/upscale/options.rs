@@ -6,7 +6,7 @@ use tileforge_session::Placement;
 
 /// How pictures are cut and run.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct UpscaleOptions {
     /// Where the engine runs.
     pub placement: Placement,
     /// Images in one run, as many as one of the engine's graphs takes; `None`: the most. Left-over images run in

@@ -20,15 +20,15 @@ pub struct Opened {
 pub type OutputOf<'o> = &'o dyn Fn(&Header) -> Result<Header>;
 
 /// A picture to enlarge.
-pub struct Request(Box<dyn FnOnce(OutputOf<'_>) -> Result<Opened> + Send>);
+pub struct UpscaleRequest(Box<dyn FnOnce(OutputOf<'_>) -> Result<Opened> + Send>);
 
-impl std::fmt::Debug for Request {
+impl std::fmt::Debug for UpscaleRequest {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Request").finish_non_exhaustive()
+        formatter.debug_struct("UpscaleRequest").finish_non_exhaustive()
     }
 }
 
-impl Request {
+impl UpscaleRequest {
     /// A picture that `open` opens when its turn comes, on another thread.
     pub fn new(open: impl FnOnce(OutputOf<'_>) -> Result<Opened> + Send + 'static) -> Self {
         Self(Box::new(open))

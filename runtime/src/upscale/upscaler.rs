@@ -6,9 +6,9 @@ use tileforge_image::{Header, Size};
 use tileforge_session::Placed;
 
 use super::models::Models;
-use super::options::Options;
+use super::options::UpscaleOptions;
 use super::picture::Picture;
-use super::request::{Request, Statistics};
+use super::request::{Statistics, UpscaleRequest};
 use crate::error::Result;
 use crate::host::{Host, Reply, Task, Used};
 
@@ -33,7 +33,7 @@ impl Upscaler {
     /// does; [`Error::Contract`](crate::Error::Contract): it is an engine of another task;
     /// [`Error::NoSuchTile`](crate::Error::NoSuchTile): it has no tiles of the size that was
     /// asked for.
-    pub fn new(host: &Host, engine: &Engine, options: Options) -> Result<Self> {
+    pub fn new(host: &Host, engine: &Engine, options: UpscaleOptions) -> Result<Self> {
         Ok(Self { models: Models::new(host, engine, options)? })
     }
 
@@ -72,7 +72,7 @@ impl Upscaler {
 
 impl Task for Upscaler {
     const NAME: &'static str = "upscale";
-    type Request = Request;
+    type Request = UpscaleRequest;
     type Output = Statistics;
 
     fn places(&self) -> usize {
@@ -80,7 +80,7 @@ impl Task for Upscaler {
         self.models.network.streams() * self.models.batch() + 1
     }
 
-    fn serve(&self, request: Request, reply: &Reply<Statistics>) -> Result<Statistics> {
+    fn serve(&self, request: UpscaleRequest, reply: &Reply<Statistics>) -> Result<Statistics> {
         Picture::make(&self.models, || request.open(&|header| self.models.output_of(header)), reply)
     }
 }

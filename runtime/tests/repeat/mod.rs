@@ -18,7 +18,7 @@ use tileforge_graph::proto::{
 use tileforge_graph::{Attribute, DataType, Model, Node, Opset, Port, TensorType, Weight, WeightStorage};
 use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
 use tileforge_runtime::host::{Handle, Host, HostOptions, Service, Terms};
-use tileforge_runtime::upscale::{Opened, Options, Request, Statistics, Upscaler};
+use tileforge_runtime::upscale::{Opened, Statistics, UpscaleOptions, UpscaleRequest, Upscaler};
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Environment, Placement, Tensor, selftest};
 
@@ -152,7 +152,7 @@ pub fn service(engine: &Engine, streams: usize, capacity: usize) -> Service<Upsc
 }
 
 pub fn service_of(host: &Host, engine: &Engine, placement: Placement, capacity: usize) -> Service<Upscaler> {
-    let options = Options { placement, ..Options::default() };
+    let options = UpscaleOptions { placement, ..UpscaleOptions::default() };
     Service::new(host, Upscaler::new(host, engine, options).unwrap(), capacity)
 }
 
@@ -231,10 +231,10 @@ impl RowSink for Sink {
     }
 }
 
-pub fn request(made: &Made, panics: bool) -> (Request, Kept) {
+pub fn request(made: &Made, panics: bool) -> (UpscaleRequest, Kept) {
     let (made, kept) = (made.clone(), Kept::default());
     let sink = kept.clone();
-    let request = Request::new(move |output_of| {
+    let request = UpscaleRequest::new(move |output_of| {
         let sink = Sink { header: output_of(&made.header)?, kept: sink, panics };
         Ok(Opened { source: Box::new(made), sink: Box::new(sink) })
     });

@@ -184,7 +184,11 @@ fn a_pipeline_makes_pictures_and_its_parts_code_them() {
     let settings = tileforge::diffusion::Settings {
         steps: 3,
         seed: 5,
-        ..tileforge::diffusion::Settings::new("a fox", tileforge::diffusion::Kind::TextToImage, generator.is_xl())
+        ..tileforge::diffusion::Settings::new(
+            "a fox",
+            tileforge::diffusion::GenerateKind::TextToImage,
+            generator.is_xl(),
+        )
     };
     let made = generator.generate(settings.clone()).unwrap();
     assert_eq!((made.pictures.len(), made.pictures[0].size()), (1, generator.sizes()[0]));

@@ -536,6 +536,15 @@ fn parts_may_have_any_names() {
         }
     }
     with_manifest(&renamed, |manifest| {
+        let renamed = |listed: &Value| -> Value {
+            let name = |name: &str| {
+                let (first, rest) = name.split_once('/').map_or((name, None), |(first, rest)| (first, Some(rest)));
+                let first = names.iter().find(|(from, _)| *from == first).map_or(first, |(_, to)| to);
+                rest.map_or_else(|| first.to_owned(), |rest| format!("{first}/{rest}"))
+            };
+            listed.as_object().unwrap().iter().map(|(old, digest)| (name(old), digest.clone())).collect()
+        };
+        (manifest["parts"], manifest["files"]) = (renamed(&manifest["parts"]), renamed(&manifest["files"]));
         let roles = &mut manifest["diffusion"]["roles"];
         (roles["denoiser"], roles["decoder"]) = (json!("predictor"), json!("pictures"));
         roles["texts"][0] = json!({ "part": "words", "tokenizer": "pieces" });

@@ -3,7 +3,7 @@
 use end_to_end::{GoldenPipelines, THREADS};
 use std::path::Path;
 use tileforge_engine::Pipeline;
-use tileforge_runtime::diffusion::{Generated, Generator, Kind, Options, Request, Settings};
+use tileforge_runtime::diffusion::{GenerateKind, GenerateRequest, Generated, Generator, GeneratorOptions, Settings};
 use tileforge_runtime::host::{Host, HostOptions, Service, Terms};
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Environment, Placement, SessionOptions};
@@ -16,7 +16,7 @@ fn settings() -> Vec<Settings> {
         guidance,
         seed,
         count,
-        ..Settings::new(prompt, Kind::TextToImage, false)
+        ..Settings::new(prompt, GenerateKind::TextToImage, false)
     };
     vec![
         of("a red fox", 4, "EulerDiscreteScheduler", 4.0, 1, 1),
@@ -35,7 +35,7 @@ fn service(engine: &Path, threads: usize) -> (Host, Service<Generator>) {
     let host = Host::new(&environment, HostOptions::default());
     let session = SessionOptions { threads: Some(threads), ..SessionOptions::default() };
     let placement = Placement { session, ..Placement::default() };
-    let options = Options { placement, ..Options::default() };
+    let options = GeneratorOptions { placement, ..GeneratorOptions::default() };
     let generator = Generator::new(&host, &Pipeline::open(engine).unwrap(), options).unwrap();
     let service = Service::new(&host, generator, 8);
     (host, service)
@@ -54,7 +54,7 @@ fn pictures_that_share_runs_of_a_network_are_those_that_each_gives_alone() {
     for threads in THREADS {
         let (_, service) = service(&engine, threads);
         let one = |settings: Settings| {
-            bits(&service.submit(Request::new(settings), Terms::default()).unwrap().wait().unwrap())
+            bits(&service.submit(GenerateRequest::new(settings), Terms::default()).unwrap().wait().unwrap())
         };
         let each: Vec<Vec<u32>> = settings().into_iter().map(one).collect();
         assert!(alone.get_or_insert_with(|| each.clone()) == &each, "{threads} threads, each alone");
@@ -63,7 +63,7 @@ fn pictures_that_share_runs_of_a_network_are_those_that_each_gives_alone() {
         let (host, service) = self::service(&engine, threads);
         let all: Vec<_> = settings()
             .into_iter()
-            .map(|settings| service.submit(Request::new(settings), Terms::default()).unwrap())
+            .map(|settings| service.submit(GenerateRequest::new(settings), Terms::default()).unwrap())
             .collect();
         for ((number, handle), expected) in all.into_iter().enumerate().zip(&each) {
             let made = bits(&handle.wait().unwrap());

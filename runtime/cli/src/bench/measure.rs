@@ -12,7 +12,7 @@ use tileforge_engine::Engine;
 use tileforge_image::{Colour, Depth, Header, RowSink, RowSource, Size};
 use tileforge_runtime::host::{Cancel, Handle, Host, HostOptions, Service, Terms};
 use tileforge_runtime::percentiles::percentile;
-use tileforge_runtime::upscale::{Opened, Options, Request, Seconds, Statistics, Upscaler, Used};
+use tileforge_runtime::upscale::{Opened, Seconds, Statistics, UpscaleOptions, UpscaleRequest, Upscaler, Used};
 use tileforge_runtime::{Error, Result};
 use tileforge_session::peak_memory_bytes;
 use tileforge_session::provider::GpuMemory;
@@ -145,7 +145,7 @@ pub(super) struct Repeats {
 pub(super) fn measure(
     environment: &Environment,
     engine: &Engine,
-    options: Options,
+    options: UpscaleOptions,
     size: Size,
     repeats: Repeats,
 ) -> Result<Measured> {
@@ -228,9 +228,9 @@ fn in_a_row(service: &Service<Upscaler>, header: &Header, pictures: u32) -> Resu
 }
 
 /// A picture that is made in memory, and goes nowhere.
-fn request(header: &Header) -> Request {
+fn request(header: &Header) -> UpscaleRequest {
     let header = header.clone();
-    Request::new(move |output_of| {
+    UpscaleRequest::new(move |output_of| {
         let sink = Nowhere { header: output_of(&header)? };
         Ok(Opened { source: Box::new(Made { header, row: 0 }), sink: Box::new(sink) })
     })

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use tileforge_contract::Provider;
 use tileforge_engine::Pipeline;
 use tileforge_image::Size;
-use tileforge_runtime::diffusion::{Generator, Kind, Options, Request, Seconds, Settings, Start, Statistics};
+use tileforge_runtime::diffusion::{
+    GenerateKind, GenerateRequest, Generator, GeneratorOptions, Seconds, Settings, Start, Statistics,
+};
 use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
 use tileforge_runtime::percentiles::percentile;
 use tileforge_runtime::pixels::Pixels;
@@ -137,17 +139,17 @@ pub(super) fn measure(
     placement: &Placement,
     wanted: &Wanted,
 ) -> Result<Measured> {
-    let options = Options { placement: placement.clone(), ..Options::default() };
+    let options = GeneratorOptions { placement: placement.clone(), ..GeneratorOptions::default() };
     let host = Host::new(environment, HostOptions::default());
     let service = Service::new(&host, Generator::new(&host, pipeline, options)?, 1);
     let generator = service.task();
-    let kind = if generator.needs_mask() { Kind::Inpainting } else { Kind::TextToImage };
+    let kind = if generator.needs_mask() { GenerateKind::Inpainting } else { GenerateKind::TextToImage };
     let defaults = Settings { size: wanted.size, ..Settings::new(PROMPT, kind, generator.is_xl()) };
     let size = wanted.size.or(generator.sizes().last().copied()).ok_or_else(|| Error::Internal("bench".into()))?;
     let generate = |steps: usize, count: usize| -> Result<Statistics> {
-        let request = Request::new(Settings { steps, count, ..defaults.clone() });
+        let request = GenerateRequest::new(Settings { steps, count, ..defaults.clone() });
         let request = match kind {
-            Kind::Inpainting => {
+            GenerateKind::Inpainting => {
                 let plain =
                     move |level: f32| Pixels { size, channels: 3, samples: vec![level; size.pixels() as usize * 3] };
                 request.from_start(move || Ok(Start::Picture(plain(0.5)))).with_mask(move || Ok(plain(1.0)))

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 
 use tileforge_image::{Limits, Size};
-use tileforge_runtime::diffusion::{Fit, Options, RandomNumbers, Settings};
+use tileforge_runtime::diffusion::{Fit, GeneratorOptions, RandomNumbers, Settings};
 use tileforge_terminal::number;
 
 use super::super::chosen::{Named, Placing, Signed};
@@ -171,8 +171,8 @@ struct TwoNetworks {
 
 impl Arguments {
     /// How the parts run.
-    pub(super) fn options(&self) -> Options {
-        Options { placement: self.placing.placement(), overlap: self.overlap, low_memory: self.low_memory }
+    pub(super) fn options(&self) -> GeneratorOptions {
+        GeneratorOptions { placement: self.placing.placement(), overlap: self.overlap, low_memory: self.low_memory }
     }
 
     /// The settings with what was given on the command line.

@@ -12,7 +12,9 @@ use tileforge_engine::digest::{sha256, sha256_file};
 use tileforge_files::{TEXT_MAXIMUM_BYTES, outputs};
 use tileforge_image::{Depth, Format, ImageReader, ImageWriter, Limits};
 use tileforge_runtime::autoencoder::Latent;
-use tileforge_runtime::diffusion::{CutOff, Generated, Generator, Kind, Request, Settings, Start, Statistics};
+use tileforge_runtime::diffusion::{
+    CutOff, GenerateKind, GenerateRequest, Generated, Generator, Settings, Start, Statistics,
+};
 use tileforge_runtime::host::{Handle, Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
 use tileforge_runtime::{Error, Result};
@@ -89,9 +91,9 @@ fn record_for(
 ) -> Result<Record, Failure> {
     let sources = &arguments.sources;
     let kind = match (&sources.image, &sources.mask) {
-        (None, _) => Kind::TextToImage,
-        (Some(_), None) => Kind::ImageToImage,
-        (Some(_), Some(_)) => Kind::Inpainting,
+        (None, _) => GenerateKind::TextToImage,
+        (Some(_), None) => GenerateKind::ImageToImage,
+        (Some(_), Some(_)) => GenerateKind::Inpainting,
     };
     let defaults = Settings::new("", kind, generator.is_xl());
     let read = |path: &Path| {
@@ -171,10 +173,10 @@ fn check_outputs(arguments: &Arguments, outputs: &[PathBuf]) -> CommandResult {
     Ok(outputs::check(&written, &[&inputs[..], &[arguments.directory.as_path()]].concat())?)
 }
 
-fn request(arguments: &Arguments, settings: Settings) -> Request {
+fn request(arguments: &Arguments, settings: Settings) -> GenerateRequest {
     let sources = &arguments.sources;
     let limits = Limits { megapixels: sources.max_megapixels, ..Limits::default() };
-    let mut request = Request::new(settings);
+    let mut request = GenerateRequest::new(settings);
     if let Some(image) = sources.image.clone() {
         request = request.from_start(move || {
             if is_latent(&image) {

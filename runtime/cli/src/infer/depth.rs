@@ -8,8 +8,8 @@ use tileforge_contract::Contract;
 use tileforge_engine::Engine;
 use tileforge_runtime::Result;
 use tileforge_runtime::depth::{
-    Colouring, DepthFormat, DepthMap, Estimate, Estimator, Kind, MapOptions, Open, Options, Request, Statistics,
-    takes_map,
+    Colouring, DepthFormat, DepthInput, DepthKind, DepthMap, DepthOptions, DepthRequest, Estimate, Estimator,
+    MapOptions, Statistics, takes_map,
 };
 use tileforge_runtime::host::{Host, HostOptions, Service};
 use tileforge_runtime::pixels::Pixels;
@@ -76,20 +76,20 @@ pub(super) fn maps(assignments: &[Assignment], arguments: &Arguments) -> Vec<Pat
 }
 
 /// The request for one picture.
-fn request(assignment: &Assignment, arguments: &Arguments, piped: &Piped) -> Request {
+fn request(assignment: &Assignment, arguments: &Arguments, piped: &Piped) -> DepthRequest {
     let Assignment { input, output } = assignment.clone();
     let opening = arguments.opening(piped);
     let DepthArguments { depth, colour_map, colour_range, .. } = &arguments.depth;
     let (depth, options) = (depth.clone(), arguments.depth.map_options());
     let colouring = colour_map.clone().map(|map| Colouring { map, range: *colour_range });
     let open = move || open(&input, depth.as_deref(), options, &opening);
-    Request::new(open, move |estimate: &Estimate| estimate.write(&output, colouring.as_ref()))
+    DepthRequest::new(open, move |estimate: &Estimate| estimate.write(&output, colouring.as_ref()))
 }
 
-fn open(input: &Path, depth: Option<&Path>, options: MapOptions, opening: &Opening) -> Result<Open> {
+fn open(input: &Path, depth: Option<&Path>, options: MapOptions, opening: &Opening) -> Result<DepthInput> {
     let limits = &opening.limits;
     let map = depth.map(|depth| DepthMap::read(&map_of(depth, input)?, options, limits)).transpose()?;
-    Ok(Open { picture: Pixels::read(&mut opening.open(input)?, limits)?, map })
+    Ok(DepthInput { picture: Pixels::read(&mut opening.open(input)?, limits)?, map })
 }
 
 pub(super) fn run(
@@ -100,7 +100,7 @@ pub(super) fn run(
     piped: &Piped,
     started: Instant,
 ) -> CommandResult {
-    let options = Options {
+    let options = DepthOptions {
         placement: arguments.running.options().placement,
         channel_order: arguments.depth.channel_order,
         input_size: arguments.depth.input_size,
@@ -134,15 +134,15 @@ pub(super) fn run(
     heard.result()
 }
 
-fn line(made: &Statistics, kind: Kind) -> String {
+fn line(made: &Statistics, kind: DepthKind) -> String {
     let Statistics {
         size, network_size, stretched, missing, assigned, open_seconds, run_seconds, write_seconds, ..
     } = made;
     let stretched = if *stretched { ", stretched" } else { "" };
     let missing = if *missing > 0 { format!(", {} without depth", counted(*missing, "pixel")) } else { String::new() };
     let unit = match kind {
-        Kind::Metres => "metres",
-        Kind::RelativeInverse => "relative depth",
+        DepthKind::Metres => "metres",
+        DepthKind::RelativeInverse => "relative depth",
     };
     let seconds = open_seconds + run_seconds + write_seconds;
     format!("{unit} for {size}, computed at {network_size}{stretched}{missing}, {seconds:.2} s on {}", nodes(assigned))

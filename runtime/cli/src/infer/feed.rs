@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 use tileforge_image::frames::FrameWriter;
 use tileforge_image::{RowSink, RowSource};
 use tileforge_runtime::host::{Cancel, Handle, Service, Terms};
-use tileforge_runtime::upscale::{Opened, Outscale, Request, Statistics, Upscaler, outscaled};
+use tileforge_runtime::upscale::{Opened, Outscale, Statistics, UpscaleRequest, Upscaler, outscaled};
 use tileforge_runtime::{Error, Result};
 
 use super::arguments::Arguments;
@@ -85,7 +85,7 @@ impl Feeder<'_> {
         Ok(())
     }
 
-    fn submit(&self, request: Request) -> Result<Handle<Statistics>> {
+    fn submit(&self, request: UpscaleRequest) -> Result<Handle<Statistics>> {
         // Pictures of one command may share a run, whatever the device.
         let terms = Terms { allows_rounding: true, ..self.cancel.into() };
         self.upscaler.submit(request, terms)
@@ -98,11 +98,11 @@ impl Feeder<'_> {
 }
 
 /// The request for one picture.
-fn picture(assignment: &Assignment, arguments: &Arguments, piped: &Piped) -> Request {
+fn picture(assignment: &Assignment, arguments: &Arguments, piped: &Piped) -> UpscaleRequest {
     let Assignment { input, output } = assignment.clone();
     let (opening, writing) = (arguments.opening(piped), arguments.writing());
     let outscale = arguments.outscale;
-    Request::new(move |output_of| {
+    UpscaleRequest::new(move |output_of| {
         let source = opening.open(&input)?;
         let mut header = output_of(source.header())?;
         let size = header.size;

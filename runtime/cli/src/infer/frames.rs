@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use tileforge_image::frames::{Frame, FrameReader, FrameWriter, Matrix, RawFrames};
 use tileforge_image::{Header, Limits, RowSource};
-use tileforge_runtime::upscale::{Outscale, Request, Seconds, Statistics, Upscaler, outscaled};
+use tileforge_runtime::upscale::{Outscale, Seconds, Statistics, UpscaleRequest, Upscaler, outscaled};
 use tileforge_runtime::{Error, Result};
 
 use super::arguments::Arguments;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// What a stream has next.
 pub(super) enum NextFrame {
-    Frame(Request),
+    Frame(UpscaleRequest),
     NotYet,
     /// They begin, and are so many if that is known.
     Begun(Option<u64>),
@@ -71,9 +71,9 @@ impl Stream {
                     };
                     let sink = writer.frame(&frame);
                     let request = if writer.header().size == size {
-                        Request::opened(frame, sink)
+                        UpscaleRequest::opened(frame, sink)
                     } else {
-                        Request::opened(frame, Outscale::new(size, Box::new(sink)))
+                        UpscaleRequest::opened(frame, Outscale::new(size, Box::new(sink)))
                     };
                     (Some(Self::Reading(read(reader), writer)), Ok(NextFrame::Frame(request)))
                 }

@@ -9,7 +9,7 @@ use tileforge_image::RowSource;
 use tileforge_image::frames::{FrameReader, FrameWriter};
 use tileforge_runtime::Result;
 use tileforge_runtime::host::{Cancel, Host, HostOptions, Service};
-use tileforge_runtime::realtime::{FrameAndPlace, FrameStream, Options, Player, Request, Statistics};
+use tileforge_runtime::realtime::{FrameAndPlace, FrameStream, Player, RealtimeOptions, RealtimeRequest, Statistics};
 use tileforge_session::Environment;
 use tileforge_session::peak_memory_bytes;
 
@@ -49,7 +49,7 @@ pub(super) fn run(
     piped: &Piped,
     started: Instant,
 ) -> CommandResult {
-    let options = Options {
+    let options = RealtimeOptions {
         placement: arguments.running.options().placement,
         size: arguments.running.tile(),
         timesteps: arguments.realtime.timesteps(),
@@ -93,10 +93,10 @@ fn line(made: &Statistics) -> String {
 }
 
 /// The request for the stream, or for the pictures that are its frames.
-fn request(assignments: &[Assignment], arguments: &Arguments, piped: &Piped) -> Request {
+fn request(assignments: &[Assignment], arguments: &Arguments, piped: &Piped) -> RealtimeRequest {
     let (assignments, opening, writing) = (assignments.to_vec(), arguments.opening(piped), arguments.writing());
     let (raw, matrix) = (arguments.raw, arguments.matrix);
-    Request::new(move || match assignments.as_slice() {
+    RealtimeRequest::new(move || match assignments.as_slice() {
         [one] if has_frames(&one.input, raw) => {
             let reader = open(&one.input, raw, matrix, &opening.limits)?;
             let mut header = reader.header().clone();

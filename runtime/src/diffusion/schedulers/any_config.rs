@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::class::Class;
 use super::keys::KEYS;
-use super::{Config, Options};
+use super::{Config, SchedulerOptions};
 use crate::random::{Noise, TorchCpu};
 
 /// Evaluations that are made at most, so that a case does not take long.
@@ -104,7 +104,7 @@ fn share() -> impl Strategy<Value = f64> {
     prop_oneof![0.0..1.0, prop::sample::select(odd)]
 }
 
-fn options() -> impl Strategy<Value = Options> {
+fn options() -> impl Strategy<Value = SchedulerOptions> {
     let steps = prop_oneof![4 => 1_usize..50, 1 => prop::sample::select(vec![0, 999, 1000, 1001, usize::MAX])];
     (
         steps,
@@ -114,7 +114,7 @@ fn options() -> impl Strategy<Value = Options> {
         prop::option::weighted(0.2, share()),
     )
         .prop_map(|(steps, strength, eta, end, start)| {
-            let mut options = Options::new(steps);
+            let mut options = SchedulerOptions::new(steps);
             (options.strength, options.eta, options.end, options.start) = (strength, eta, end, start);
             options
         })
@@ -122,7 +122,7 @@ fn options() -> impl Strategy<Value = Options> {
 
 /// Runs a configuration as a pipeline does, with a picture as its start. Errors are fine; other values have to be
 /// finite.
-fn run(config: &Config, options: &Options) {
+fn run(config: &Config, options: &SchedulerOptions) {
     let Ok(mut scheduler) = config.scheduler(options) else { return };
     let (mut noise, mut outputs) = (TorchCpu::new(1), TorchCpu::new(2));
     let deviation = scheduler.initial_deviation();
@@ -183,7 +183,7 @@ fn configurations_of_an_attacker_are_refused() {
         ("EulerDiscrete", r#""use_karras_sigmas": true, "sigma_max": 1e300"#, 10, 1.0, "infinite or NaN"),
     ] {
         let config = Config::parse(&format!(r#"{{"_class_name": "{class}Scheduler", {values}}}"#)).unwrap();
-        let mut options = Options::new(steps);
+        let mut options = SchedulerOptions::new(steps);
         options.strength = strength;
         let text = config.scheduler(&options).map(|_| ()).unwrap_err().to_string();
         assert!(text.contains(expected), "{class}: {text}");
@@ -195,7 +195,7 @@ fn configurations_of_an_attacker_are_refused() {
 #[test]
 fn a_step_into_values_that_are_no_numbers_is_an_error() {
     let text = r#"{"_class_name": "DDIMScheduler", "clip_sample": false}"#;
-    let mut scheduler = Config::parse(text).unwrap().scheduler(&Options::new(4)).unwrap();
+    let mut scheduler = Config::parse(text).unwrap().scheduler(&SchedulerOptions::new(4)).unwrap();
     let (mut noise, mut sample) = (TorchCpu::new(1), vec![1e308; 4]);
     let error = scheduler.step(&[0.5; 4], &mut sample, &mut noise).unwrap_err();
     assert!(error.to_string().starts_with("step 1 of the scheduler gave values that are infinite or NaN"), "{error}");

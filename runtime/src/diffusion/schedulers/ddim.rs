@@ -3,7 +3,7 @@
 use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
-use super::options::Options;
+use super::options::SchedulerOptions;
 use super::prediction::{Prediction, clip};
 use super::schedule::{MixtureSchedule, Schedule};
 use super::solver::Solver;
@@ -22,7 +22,7 @@ struct Ddim {
     eta: f64,
 }
 
-pub(super) fn ddim(config: &Config, options: &Options) -> Result<Box<dyn Solver>> {
+pub(super) fn ddim(config: &Config, options: &SchedulerOptions) -> Result<Box<dyn Solver>> {
     config.refuse(&["thresholding"])?;
     let prediction = Prediction::new(config)?;
     let clip = clip(config, true)?;

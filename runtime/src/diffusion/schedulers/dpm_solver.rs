@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels, linspace};
-use super::options::Options;
+use super::options::SchedulerOptions;
 use super::prediction::Prediction;
 use super::schedule::{MixtureSchedule, Schedule};
 use super::sigma_schedule::bounds;
@@ -41,7 +41,7 @@ struct Multistep {
     predictions: VecDeque<Vec<f64>>,
 }
 
-pub(super) fn multistep(config: &Config, options: &Options) -> Result<Box<dyn Solver>> {
+pub(super) fn multistep(config: &Config, options: &SchedulerOptions) -> Result<Box<dyn Solver>> {
     config.refuse(&["thresholding", "variance_type", "use_dynamic_shifting"])?;
     let prediction = Prediction::new(config)?;
     let algorithms = [

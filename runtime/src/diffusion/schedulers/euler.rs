@@ -4,7 +4,7 @@
 use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
-use super::options::Options;
+use super::options::SchedulerOptions;
 use super::prediction::Prediction;
 use super::schedule::Schedule;
 use super::sigma_schedule::{SigmaSchedule, bounds};
@@ -19,7 +19,7 @@ struct Euler {
     ancestral: bool,
 }
 
-pub(super) fn euler(config: &Config, options: &Options) -> Result<Box<dyn Solver>> {
+pub(super) fn euler(config: &Config, options: &SchedulerOptions) -> Result<Box<dyn Solver>> {
     config.choice("timestep_type", (), &[("discrete", ())])?;
     let prediction = Prediction::new(config)?;
     let levels = NoiseLevels::without_zero(config, Betas::Ddpm)?;
@@ -38,7 +38,7 @@ pub(super) fn euler(config: &Config, options: &Options) -> Result<Box<dyn Solver
     Ok(Box::new(Euler { schedule, prediction, ancestral: false }))
 }
 
-pub(super) fn ancestral(config: &Config, options: &Options) -> Result<Box<dyn Solver>> {
+pub(super) fn ancestral(config: &Config, options: &SchedulerOptions) -> Result<Box<dyn Solver>> {
     let prediction = Prediction::of_noise(config)?;
     let levels = NoiseLevels::without_zero(config, Betas::Ddpm)?;
     let timesteps = Timesteps::new(config, Spacing::Linspace, options.steps)?;
@@ -79,7 +79,7 @@ fn ancestral_step(from: f64, to: f64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::ancestral_step;
-    use crate::diffusion::schedulers::{Config, Options};
+    use crate::diffusion::schedulers::{Config, SchedulerOptions};
     use crate::random::{Noise, TorchCpu};
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn as_many_steps_as_the_training_has_give_numbers() {
         let config = Config::parse(r#"{"_class_name": "EulerAncestralDiscreteScheduler"}"#).unwrap();
-        let mut scheduler = config.scheduler(&Options::new(1000)).unwrap();
+        let mut scheduler = config.scheduler(&SchedulerOptions::new(1000)).unwrap();
         let mut noise = TorchCpu::new(1);
         let mut sample = vec![1.0; 16];
         while scheduler.timestep().is_some() {

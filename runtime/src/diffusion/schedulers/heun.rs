@@ -4,7 +4,7 @@
 use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
-use super::options::Options;
+use super::options::SchedulerOptions;
 use super::prediction::{Prediction, clip};
 use super::schedule::Schedule;
 use super::sigma_schedule::{SigmaSchedule, bounds};
@@ -22,7 +22,7 @@ struct Heun {
     start: Option<(Vec<f64>, Vec<f64>)>,
 }
 
-pub(super) fn heun(config: &Config, options: &Options) -> Result<Box<dyn Solver>> {
+pub(super) fn heun(config: &Config, options: &SchedulerOptions) -> Result<Box<dyn Solver>> {
     let prediction = Prediction::new(config)?;
     let levels = NoiseLevels::plain(config, Betas::Heun)?;
     let timesteps = Timesteps::new(config, Spacing::Linspace, options.steps)?;

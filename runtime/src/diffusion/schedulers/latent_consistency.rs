@@ -6,7 +6,7 @@ use super::config::Config;
 use super::ddim::{final_alpha_bar, refuse_noise_of_nothing};
 use super::error::{Error, Result};
 use super::noise_levels::{Betas, NoiseLevels};
-use super::options::Options;
+use super::options::SchedulerOptions;
 use super::prediction::{Mixture, Prediction, clip};
 use super::schedule::{MixtureSchedule, Schedule};
 use super::solver::Solver;
@@ -32,16 +32,16 @@ enum Method {
     Trajectory { gamma: f64 },
 }
 
-pub(super) fn lcm(config: &Config, options: &Options) -> Result<Box<dyn Solver>> {
+pub(super) fn lcm(config: &Config, options: &SchedulerOptions) -> Result<Box<dyn Solver>> {
     let timestep_scaling = config.positive("timestep_scaling")?.unwrap_or(10.0);
     consistency(config, options, Method::Latent { clip: clip(config, false)?, timestep_scaling })
 }
 
-pub(super) fn tcd(config: &Config, options: &Options) -> Result<Box<dyn Solver>> {
+pub(super) fn tcd(config: &Config, options: &SchedulerOptions) -> Result<Box<dyn Solver>> {
     consistency(config, options, Method::Trajectory { gamma: options.eta })
 }
 
-fn consistency(config: &Config, options: &Options, method: Method) -> Result<Box<dyn Solver>> {
+fn consistency(config: &Config, options: &SchedulerOptions, method: Method) -> Result<Box<dyn Solver>> {
     config.refuse(&["thresholding"])?;
     // Neither has an effect, in diffusers either; wrong values are refused all the same.
     Spacing::new(config, Spacing::Leading)?;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
-use super::options::Options;
+use super::options::SchedulerOptions;
 use super::prediction::Prediction;
 use super::schedule::Schedule;
 use super::sigma_schedule::{SigmaSchedule, bounds};
@@ -23,7 +23,7 @@ struct Lms {
     derivatives: VecDeque<Vec<f64>>,
 }
 
-pub(super) fn lms(config: &Config, options: &Options) -> Result<Box<dyn Solver>> {
+pub(super) fn lms(config: &Config, options: &SchedulerOptions) -> Result<Box<dyn Solver>> {
     let prediction = Prediction::new(config)?;
     let levels = NoiseLevels::plain(config, Betas::Ddpm)?;
     let timesteps = Timesteps::new(config, Spacing::Linspace, options.steps)?;

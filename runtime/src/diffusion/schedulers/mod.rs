@@ -5,11 +5,11 @@
 //!
 //! ```
 //! use tileforge_runtime::random::{Noise, TorchCpu};
-//! use tileforge_runtime::diffusion::schedulers::{Config, Options};
+//! use tileforge_runtime::diffusion::schedulers::{Config, SchedulerOptions};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let network = |input: &[f32], timestep: f32| -> Vec<f32> { input.iter().map(|x| x * timestep / 1e3).collect() };
 //! let config = Config::parse(r#"{"_class_name": "EulerDiscreteScheduler", "beta_schedule": "scaled_linear"}"#)?;
-//! let mut scheduler = config.scheduler(&Options::new(20))?;
+//! let mut scheduler = config.scheduler(&SchedulerOptions::new(20))?;
 //! let mut noise = TorchCpu::new(42);
 //!
 //! let deviation = scheduler.initial_deviation();
@@ -51,5 +51,5 @@ mod unipc;
 
 pub use config::Config;
 pub use error::{Error, Result};
-pub use options::Options;
+pub use options::SchedulerOptions;
 pub use scheduler::Scheduler;

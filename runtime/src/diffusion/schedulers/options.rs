@@ -3,7 +3,7 @@
 /// What a run is asked for.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Options {
+pub struct SchedulerOptions {
     /// Steps from pure noise to the picture: 1 and more.
     pub steps: usize,
     /// How much of the way a run from a picture goes, 0 to 1: `steps · strength` steps, rounded down, are made. 1
@@ -20,7 +20,7 @@ pub struct Options {
     pub start: Option<f64>,
 }
 
-impl Options {
+impl SchedulerOptions {
     /// All of these steps, from pure noise to the end, with η = 0.
     pub fn new(steps: usize) -> Self {
         Self { steps, strength: 1.0, eta: 0.0, end: 1.0, start: None }

@@ -5,7 +5,7 @@ use super::config::Config;
 use super::ddim::final_alpha_bar;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
-use super::options::Options;
+use super::options::SchedulerOptions;
 use super::prediction::{Mixture, Prediction};
 use super::schedule::{MixtureSchedule, Schedule};
 use super::solver::Solver;
@@ -34,7 +34,7 @@ struct Pndm {
     sum: Vec<f64>,
 }
 
-pub(super) fn pndm(config: &Config, options: &Options) -> Result<Box<dyn Solver>> {
+pub(super) fn pndm(config: &Config, options: &SchedulerOptions) -> Result<Box<dyn Solver>> {
     let prediction = Prediction::of_noise(config)?;
     let levels = NoiseLevels::plain(config, Betas::Ddpm)?;
     let steps = Timesteps::new(config, Spacing::Leading, options.steps)?.whole()?;

@@ -3,12 +3,12 @@
 use super::class::Class;
 use super::config::Config;
 use super::error::Result;
-use super::options::Options;
+use super::options::SchedulerOptions;
 use super::solver::Solver;
 use super::{ddim, dpm_solver, euler, heun, latent_consistency, lms, pndm, unipc};
 
 /// The solver of a configuration's class.
-pub(super) fn solver(config: &Config, options: &Options) -> Result<Box<dyn Solver>> {
+pub(super) fn solver(config: &Config, options: &SchedulerOptions) -> Result<Box<dyn Solver>> {
     let make = match config.kind() {
         Class::EulerDiscrete => euler::euler,
         Class::EulerAncestralDiscrete => euler::ancestral,

@@ -124,7 +124,7 @@ fn plain(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Options;
+    use super::super::SchedulerOptions;
     use super::*;
 
     fn config(values: &str) -> Config {
@@ -134,7 +134,7 @@ mod tests {
 
     /// A configuration without what does not change a run.
     fn shown(config: &Config) -> String {
-        format!("{:?}", config.scheduler(&Options::new(8)).unwrap())
+        format!("{:?}", config.scheduler(&SchedulerOptions::new(8)).unwrap())
     }
 
     #[test]

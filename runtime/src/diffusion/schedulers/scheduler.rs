@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::error::{Error, Result};
-use super::options::Options;
+use super::options::SchedulerOptions;
 use super::prediction::{Mixture, Prediction};
 use super::registry;
 use super::schedule::Schedule;
@@ -26,7 +26,7 @@ impl Config {
     /// # Errors
     /// A value that the class does not take or that is not supported, steps that do not fit the training's timesteps,
     /// or an option outside of its range.
-    pub fn scheduler(&self, options: &Options) -> Result<Scheduler> {
+    pub fn scheduler(&self, options: &SchedulerOptions) -> Result<Scheduler> {
         for (name, found) in [
             ("strength", options.strength),
             ("eta", options.eta),

@@ -6,7 +6,7 @@ use safetensors::SafeTensors;
 use serde_json::Value;
 
 use super::class::Class;
-use super::{Config, Error, Options};
+use super::{Config, Error, SchedulerOptions};
 use crate::random::{Noise, TorchCpu};
 
 /// Of the range of a tensor's values, or of 1 if that range is smaller. Both compute in f64.
@@ -37,10 +37,10 @@ fn assert_near(what: &str, found: &[f64], expected: &[f64]) {
     }
 }
 
-fn options(run: &str) -> Options {
+fn options(run: &str) -> SchedulerOptions {
     let run: Value = serde_json::from_str(run).unwrap();
     let number = |key: &str| run.get(key).and_then(Value::as_f64);
-    let mut options = Options::new(run["steps"].as_u64().unwrap() as usize);
+    let mut options = SchedulerOptions::new(run["steps"].as_u64().unwrap() as usize);
     options.strength = number("strength").unwrap_or(1.0);
     options.eta = number("eta").unwrap_or(0.0);
     options.start = number("start");
@@ -103,7 +103,7 @@ fn every_class_makes_the_steps_of_diffusers() {
     }
 }
 
-fn refused(class: &str, values: &str, options: &Options) -> String {
+fn refused(class: &str, values: &str, options: &SchedulerOptions) -> String {
     let config = Config::parse(&format!(r#"{{"_class_name": "{class}Scheduler"{values}}}"#)).unwrap();
     config.scheduler(options).map(|_| ()).unwrap_err().to_string()
 }
@@ -129,7 +129,7 @@ fn what_diffusers_has_and_we_have_not_is_refused() {
         ("UniPCMultistep", r#", "predict_x0": false"#, "final_sigmas_type zero needs predict_x0"),
         ("UniPCMultistep", r#", "solver_p": {}"#, "solver_p is {}"),
     ] {
-        let text = refused(class, values, &Options::new(10));
+        let text = refused(class, values, &SchedulerOptions::new(10));
         assert!(text.contains(expected) && text.starts_with(class), "{text}");
     }
 }
@@ -151,15 +151,15 @@ fn wrong_values_are_refused() {
         ("EulerDiscrete", r#", "sigma_min": 3, "sigma_max": 2"#, "sigma_max has to be larger than sigma_min"),
         ("EulerDiscrete", r#", "sigma_min": -1"#, "sigma_min is -1; expected a positive number"),
     ] {
-        let text = refused(class, values, &Options::new(10));
+        let text = refused(class, values, &SchedulerOptions::new(10));
         assert!(text.contains(expected), "{text}");
     }
 }
 
 #[test]
 fn runs_that_cannot_be_are_refused() {
-    let with = |change: fn(&mut Options)| {
-        let mut options = Options::new(10);
+    let with = |change: fn(&mut SchedulerOptions)| {
+        let mut options = SchedulerOptions::new(10);
         change(&mut options);
         refused("LCM", "", &options)
     };
@@ -169,14 +169,14 @@ fn runs_that_cannot_be_are_refused() {
     assert!(with(|options| options.strength = 0.05).contains("no step is left of 10 with a strength of 0.05"));
     assert!(with(|options| options.steps = 51).contains("LCMScheduler cannot run 51 steps; expected 1 to 50"));
     assert!(with(|options| options.steps = 0).contains("cannot run 0 steps"));
-    assert!(refused("DDIM", "", &Options::new(1001)).contains("cannot run 1001 steps; expected 1 to 1000"));
-    assert!(refused("PNDM", "", &Options::new(3)).contains("at least 4 steps"));
+    assert!(refused("DDIM", "", &SchedulerOptions::new(1001)).contains("cannot run 1001 steps; expected 1 to 1000"));
+    assert!(refused("PNDM", "", &SchedulerOptions::new(3)).contains("at least 4 steps"));
 }
 
 #[test]
 fn lengths_are_checked() {
     let config = Config::parse(r#"{"_class_name": "DDIMScheduler"}"#).unwrap();
-    let mut scheduler = config.scheduler(&Options::new(10)).unwrap();
+    let mut scheduler = config.scheduler(&SchedulerOptions::new(10)).unwrap();
     let mut noise = TorchCpu::new(0);
     let error = scheduler.step(&[0.0; 3], &mut [0.0; 4], &mut noise).unwrap_err();
     assert_eq!(error.to_string(), "the network's output has 3 values; expected 4");
@@ -194,7 +194,7 @@ fn any_number_of_steps_gives_numbers() {
             let config = Config::parse(&text).unwrap();
             for steps in (1..=40).chain([50, 61, 100, 333, 998, 999, 1000]) {
                 // A scheduler may refuse a number of steps, but not run it into values that are no numbers.
-                let Ok(mut scheduler) = config.scheduler(&Options::new(steps)) else {
+                let Ok(mut scheduler) = config.scheduler(&SchedulerOptions::new(steps)) else {
                     assert!(steps > 40, "{class} refuses {steps} steps, {spacing}");
                     continue;
                 };
@@ -213,6 +213,6 @@ fn another_class_takes_the_same_values() {
     let text = r#"{"_class_name": "EulerDiscreteScheduler", "prediction_type": "v_prediction", "sigma_max": 10.0}"#;
     let config = Config::parse(text).unwrap().with_class("DPMSolverMultistepScheduler").unwrap();
     assert_eq!(config.class(), "DPMSolverMultistepScheduler");
-    assert!(format!("{:?}", config.scheduler(&Options::new(4)).unwrap()).contains("Velocity"));
+    assert!(format!("{:?}", config.scheduler(&SchedulerOptions::new(4)).unwrap()).contains("Velocity"));
     assert_eq!(config.number("sigma_max").unwrap(), None, "the new class has no such value");
 }

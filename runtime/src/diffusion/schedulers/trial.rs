@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::config::Config;
 use super::error::{Error, Result};
-use super::options::Options;
+use super::options::SchedulerOptions;
 use crate::random::{Noise, TorchCpu};
 
 /// The steps that users take: those of distilled networks, and usual ones.
@@ -49,7 +49,7 @@ impl Config {
 
     /// Runs the scheduler once. Returns whether all values stay finite, also in the network's single precision.
     fn try_run(&self, steps: usize) -> Result<bool> {
-        let mut scheduler = self.scheduler(&Options::new(steps))?;
+        let mut scheduler = self.scheduler(&SchedulerOptions::new(steps))?;
         let mut noise = TorchCpu::new(SEED);
         let deviation = scheduler.initial_deviation();
         let mut sample: Vec<f64> = noise.normal(VALUES).iter().map(|value| f64::from(*value) * deviation).collect();

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use super::config::Config;
 use super::error::Result;
 use super::noise_levels::{Betas, NoiseLevels};
-use super::options::Options;
+use super::options::SchedulerOptions;
 use super::prediction::Prediction;
 use super::schedule::{MixtureSchedule, Schedule};
 use super::sigma_schedule::bounds;
@@ -36,7 +36,7 @@ struct UniPc {
     last: Option<(Vec<f64>, usize)>,
 }
 
-pub(super) fn unipc(config: &Config, options: &Options) -> Result<Box<dyn Solver>> {
+pub(super) fn unipc(config: &Config, options: &SchedulerOptions) -> Result<Box<dyn Solver>> {
     config.refuse(&["thresholding", "solver_p", "use_dynamic_shifting", "shift_terminal"])?;
     let prediction = Prediction::new(config)?;
     let pictures = config.flag("predict_x0", true)?;
