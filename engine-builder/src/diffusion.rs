@@ -146,7 +146,7 @@ impl DiffusionSource {
         // The gate of the picture takes another class, so that its figure is that of the networks.
         let runs = Config::open(&scheduler).and_then(|config| config.try_runs());
         runs.map_err(|source| Error::Scheduler { path: scheduler.clone(), source })?;
-        let roles = Some(Roles::of_components(parts.keys().map(String::as_str)));
+        let roles = Some(Box::new(Roles::of_components(parts.keys().map(String::as_str))));
         let diffusion = Some(Diffusion { roles, ..of_index(&index)? });
         let mut files = BTreeMap::from([(INDEX.to_owned(), index), (SCHEDULER.to_owned(), scheduler)]);
         for (text, contract, tokenizer) in &networks.texts {

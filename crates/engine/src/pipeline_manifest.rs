@@ -62,7 +62,7 @@ pub struct Diffusion {
     /// Which part does what. Engines of releases that did not write it have parts with the names of diffusers'
     /// components: ask [`PipelineManifest::roles`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub roles: Option<Roles>,
+    pub roles: Option<Box<Roles>>,
 }
 
 /// Which part of a diffusion pipeline does what, by the parts' names.
@@ -185,7 +185,7 @@ impl PipelineManifest {
     /// Which part does what in a diffusion pipeline: as it says, or by the parts' names.
     pub fn roles(&self) -> Roles {
         let stated = self.diffusion.as_ref().and_then(|diffusion| diffusion.roles.clone());
-        stated.unwrap_or_else(|| Roles::of_components(self.parts.keys().map(String::as_str)))
+        stated.map_or_else(|| Roles::of_components(self.parts.keys().map(String::as_str)), |roles| *roles)
     }
 
     /// Whether a file of this name belongs to the engine's directory and to none of its parts: one that this manifest

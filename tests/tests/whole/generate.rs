@@ -519,7 +519,7 @@ fn parts_may_have_any_names() {
     let at = |name: &str| work.path().join(name);
     let xl = engine("xl");
     let _ = generate(&xl, &at("named.png"), &fox(&["--seed", "3"])).success();
-    let copies = ["older", "renamed"].map(|name| at(name));
+    let copies = ["older", "renamed"].map(&at);
     copies.iter().for_each(|copy| copy_folder(&xl, copy));
     let [older, renamed] = copies;
     with_manifest(&older, without_roles);
