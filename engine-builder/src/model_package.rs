@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use tileforge_contract::Provider;
 use tileforge_engine::digest::sha256;
 use tileforge_engine::{Bundle, Engine, Graph, MANIFEST_FILE, exchange};
-use tileforge_files::outputs;
+use tileforge_files::{outputs, unfinished};
 
 /// The schema of ONNX Runtime's manifest that is written.
 const SCHEMA: &str = "1.0";
@@ -244,7 +244,7 @@ fn place(engine: &Engine, folder: &Path) -> Result<()> {
     for name in &names {
         let place = folder.join(name);
         let within = exchange::parent_of(&place);
-        fs::create_dir_all(within).map_err(|e| Error::file(within, "create the folder", e))?;
+        unfinished::create_folders(within).map_err(|e| Error::file(within, "create the folder", e))?;
         engine.place_files([name.as_str()], within)?;
     }
     Ok(())
@@ -264,7 +264,7 @@ fn place_files_beside(bundle: &Bundle, staging: &Path) -> Result<Option<String>>
     for (name, bytes) in pipeline.files() {
         let place = folder.join(name);
         let within = exchange::parent_of(&place);
-        fs::create_dir_all(within).map_err(|e| Error::file(within, "create the folder", e))?;
+        unfinished::create_folders(within).map_err(|e| Error::file(within, "create the folder", e))?;
         fs::write(&place, bytes).map_err(|e| Error::file(&place, "write", e))?;
     }
     Ok(Some(format!("sha256:{digest}")))

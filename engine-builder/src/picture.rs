@@ -17,7 +17,7 @@ use tileforge_contract::{Precision, Provider, Task};
 use tileforge_engine::digest::sha256_file;
 use tileforge_engine::manifest::{Gate, Graph, Manifest, Target};
 use tileforge_engine::{MANIFEST_FILE, Pipeline, PipelineManifest, WEIGHTS_FILE, exchange, folder};
-use tileforge_files::link_or_copy;
+use tileforge_files::{link_or_copy, unfinished};
 use tileforge_graph::Model;
 use tileforge_image::Size;
 use tileforge_runtime::Error as RuntimeError;
@@ -207,7 +207,7 @@ impl StagedPart<'_> {
 }
 
 fn make_folder(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|e| Error::file(folder, "create", e))
+    unfinished::create_folders(folder).map_err(|e| Error::file(folder, "create", e))
 }
 
 fn link(from: &Path, to: &Path) -> Result<()> {

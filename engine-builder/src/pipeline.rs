@@ -11,7 +11,7 @@ use tileforge_engine::digest::{FileDigest, sha256, sha256_file};
 use tileforge_engine::manifest::{Recipe, SCHEMA};
 use tileforge_engine::share::share_files;
 use tileforge_engine::{Diffusion, MANIFEST_FILE, PipelineManifest, exchange};
-use tileforge_files::TEXT_MAXIMUM_BYTES;
+use tileforge_files::{TEXT_MAXIMUM_BYTES, unfinished};
 use tileforge_session::Environment;
 
 /// What stands beside the parts of an engine.
@@ -139,7 +139,7 @@ pub fn build_pipeline(
 fn copy(from: &Path, to: &Path) -> Result<FileDigest> {
     let bytes = tileforge_files::read(from, TEXT_MAXIMUM_BYTES).map_err(|e| Error::file(from, "read", e))?;
     let folder = exchange::parent_of(to);
-    fs::create_dir_all(folder).map_err(|e| Error::file(folder, "create", e))?;
+    unfinished::create_folders(folder).map_err(|e| Error::file(folder, "create", e))?;
     fs::write(to, &bytes).map_err(|e| Error::file(to, "write", e))?;
     Ok(FileDigest { bytes: bytes.len() as u64, sha256: sha256(&bytes) })
 }

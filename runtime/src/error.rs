@@ -165,6 +165,9 @@ pub enum Error {
     /// No more requests are taken.
     #[error("no more requests are taken")]
     Closed,
+    /// A stream has no frame.
+    #[error("expected at least one frame, found none")]
+    NoFrames,
     /// The request's time was over.
     #[error("the deadline has passed; no unfinished output is left")]
     Deadline,

@@ -1,11 +1,11 @@
 //! An engine with more files than it was built with.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tileforge_files::outputs;
+use tileforge_files::{outputs, unfinished};
 
 use crate::digest::sha256_file;
 use crate::{Engine, Error, Manifest, Result, exchange};
@@ -31,7 +31,7 @@ fn write_to(staging: &Path, engine: &Engine, added: &BTreeMap<String, PathBuf>) 
     let folder_of = |name: &str| -> Result<PathBuf> {
         let place = staging.join(name);
         let folder = exchange::parent_of(&place).to_owned();
-        fs::create_dir_all(&folder).map_err(|e| Error::file(&folder, "create", e))?;
+        unfinished::create_folders(&folder).map_err(|e| Error::file(&folder, "create", e))?;
         Ok(folder)
     };
     for (name, _) in engine.files().filter(|(name, _)| !added.contains_key(*name)) {

@@ -53,6 +53,16 @@ impl Drop for Live {
     }
 }
 
+/// Makes folders in an unfinished one. The functions of the standard library would make that again, too, if a signal has
+/// just had it removed.
+///
+/// # Errors
+/// The system's reason.
+pub fn create_folders(path: &Path) -> io::Result<()> {
+    let _live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    fs::create_dir_all(path)
+}
+
 /// While this is held, [`abandon_all`] waits. Hold it while an unfinished folder gets its name, or while several files
 /// that belong together get theirs.
 pub fn finishing() -> ReentrantMutexGuard<'static, ()> {

@@ -19,7 +19,7 @@ use crate::live::{Abandoned, Live};
 use crate::open::{Kind, open_own};
 use crate::owner::is_same;
 
-pub use crate::live::{abandon_all, finishing};
+pub use crate::live::{abandon_all, create_folders, finishing};
 
 const PREFIX: &str = ".tileforge-";
 const SUFFIX: &str = ".partial";

@@ -4,6 +4,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use tileforge_files::{Kept, unfinished};
 
@@ -41,6 +42,10 @@ fn everything_unfinished_goes_and_nothing_is_finished_any_more() {
         thread::spawn(move || file.rename(&place));
         let place = path.clone();
         thread::spawn(move || drop(unfinished::folder_in(&place)));
+        let inner = folder.path().join("again/inner");
+        thread::spawn(move || unfinished::create_folders(&inner));
+        // Long enough for all of them to do what they must not.
+        thread::sleep(Duration::from_millis(100));
         done.store(true, Ordering::Relaxed);
         std::mem::forget((folder, some, none));
     });

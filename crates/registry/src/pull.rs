@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tileforge_engine::exchange::{self, Temporary};
 use tileforge_engine::signature::SIGNATURE_FILE;
 use tileforge_engine::{BundleManifest, Contents, MANIFEST_FILE, MANIFEST_MAXIMUM_BYTES, PublicKey, manifest_of};
-use tileforge_files::Transfer;
+use tileforge_files::{Transfer, unfinished};
 
 use crate::annotations::{self, Lie};
 use crate::blob::{Parts, Wanted};
@@ -180,7 +180,7 @@ impl Engine {
         let place_of = |name: &str| -> Result<PathBuf> {
             let place = staging.path().join(name);
             let folder = exchange::parent_of(&place);
-            fs::create_dir_all(folder).map_err(|e| Error::file(folder, "create", e))?;
+            unfinished::create_folders(folder).map_err(|e| Error::file(folder, "create", e))?;
             Ok(place)
         };
         let own = self.signature.iter().map(|signature| (SIGNATURE_FILE, signature));

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tileforge_image::Limits;
-use tileforge_runtime::Error as RuntimeError;
 use tileforge_runtime::autoencoder::{self, CodingOptions, DecodeRequest, EncodeRequest, Latent, Posterior};
 use tileforge_runtime::host::{Host, Service, Terms};
 use tileforge_runtime::pixels::Pixels;
@@ -49,9 +48,23 @@ impl Encoder {
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).
     pub fn submit(&self, picture: Picture, terms: impl Into<Terms>) -> Result<Request<Latent>> {
+        self.submit_clip([picture], terms)
+    }
+
+    /// The likeliest latent of a clip, all of whose frames have one size, when the request's turn comes. The frames are
+    /// taken one after the other, on another thread.
+    ///
+    /// # Errors
+    /// As [`Upscaler::submit`](crate::Upscaler::submit). Waiting for the request fails if the engine takes pictures and
+    /// there are several, or if there is none.
+    pub fn submit_clip<I>(&self, frames: I, terms: impl Into<Terms>) -> Result<Request<Latent>>
+    where
+        I: IntoIterator<Item = Picture> + Send + 'static,
+        I::IntoIter: Send + 'static,
+    {
         let open = move || -> tileforge_runtime::Result<autoencoder::Frames> {
-            let pixels = Pixels::read(&mut picture.source(), &Limits::default())?;
-            Ok(Box::new(std::iter::once(Ok(pixels))))
+            let pixels = |picture: Picture| Pixels::read(&mut picture.source(), &Limits::default());
+            Ok(Box::new(frames.into_iter().map(pixels)))
         };
         let handle = self.0.submit(EncodeRequest::new(open, Posterior::Mean), terms)?;
         Ok(Request::new(handle, |(latent, _)| Ok(latent)))
@@ -80,15 +93,37 @@ impl Decoder {
     /// # Errors
     /// As [`Upscaler::submit`](crate::Upscaler::submit).
     pub fn submit(&self, latent: Latent, terms: impl Into<Terms>) -> Result<Request<Picture>> {
-        let place = Arc::new(Mutex::new(None));
-        let made = place.clone();
+        self.submit_as(latent, terms, |mut frames| match (frames.pop(), frames.len()) {
+            (Some(picture), 0) => Ok(picture),
+            (_, others) => Err(Error::Clip { frames: others + 1 }),
+        })
+    }
+
+    /// The frames of the latent of a clip, of 8 bits, when the request's turn comes.
+    ///
+    /// # Errors
+    /// As [`Upscaler::submit`](crate::Upscaler::submit). Waiting for the request fails if all frames together are too
+    /// large to be held in memory.
+    pub fn submit_clip(&self, latent: Latent, terms: impl Into<Terms>) -> Result<Request<Vec<Picture>>> {
+        self.submit_as(latent, terms, Ok)
+    }
+
+    fn submit_as<T: 'static>(
+        &self,
+        latent: Latent,
+        terms: impl Into<Terms>,
+        result: impl FnOnce(Vec<Picture>) -> Result<T> + Send + 'static,
+    ) -> Result<Request<T>> {
+        let frames = Arc::new(Mutex::new(Vec::new()));
+        let made = frames.clone();
+        let mut held = 0;
         let keep = move |pixels: Pixels| {
-            *place.lock() = Some(Picture::from(&pixels));
+            let frame = Picture::from(&pixels);
+            frame.held_with(&mut held)?;
+            frames.lock().push(frame);
             Ok(())
         };
         let handle = self.0.submit(DecodeRequest::new(move || Ok(latent), keep), terms)?;
-        Ok(Request::new(handle, move |_| {
-            made.lock().take().ok_or_else(|| Error::Runtime(RuntimeError::Internal("decode".into())))
-        }))
+        Ok(Request::new(handle, move |_| result(std::mem::take(&mut *made.lock()))))
     }
 }

@@ -8,13 +8,15 @@ use tileforge_engine::{Bundle, PublicKey, archive};
 use tileforge_registry::{Authorities, Cache, Credentials, Offer, Purpose, Reference, Registry, pull_to_cache};
 use tileforge_runtime::autoencoder::{Direction, Half};
 use tileforge_runtime::host::Host;
-use tileforge_runtime::{Error as RuntimeError, autoencoder, depth, diffusion, run, upscale};
+use tileforge_runtime::realtime::RealtimeOptions;
+use tileforge_runtime::{Error as RuntimeError, autoencoder, depth, diffusion, realtime, run, upscale};
 use tileforge_session::{Placement, choice};
 
 use crate::autoencoder::{Coding, Decoder, Encoder};
 use crate::depth::DepthEstimator;
 use crate::error::{Error, Result};
 use crate::generator::{Generation, Generator};
+use crate::player::Player;
 use crate::tensors::Tensors;
 use crate::upscaler::{Upscale, Upscaler};
 
@@ -100,6 +102,15 @@ impl Engine {
         let engine = self.of_one_network("depth")?;
         let options = depth::DepthOptions { placement, ..depth::DepthOptions::default() };
         Ok(DepthEstimator::new(&self.host, depth::Estimator::new(&self.host, engine, options)?))
+    }
+
+    /// Opens it as one that turns frames into frames.
+    ///
+    /// # Errors
+    /// As [`Engine::upscaler`]; it has not the size or the timesteps that are asked for.
+    pub fn player(&self, options: RealtimeOptions) -> Result<Player> {
+        let engine = self.of_one_network("frames to frames")?;
+        Ok(Player::new(&self.host, realtime::Player::new(&self.host, engine, options)?))
     }
 
     /// Opens it as a pipeline that makes pictures of texts.

@@ -32,6 +32,12 @@ pub enum Error {
         /// What was found.
         found: String,
     },
+    /// One picture is expected of a latent that is one of a clip.
+    #[error("expected the latent of one picture, found that of a clip of {frames} frames")]
+    Clip {
+        /// The frames.
+        frames: usize,
+    },
     /// A file for pictures that are in memory cannot be made.
     #[error("cannot keep a picture for its decoder or encoder")]
     Temporary(#[source] std::io::Error),
@@ -60,7 +66,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Runtime(error) => of_runtime(error.root()),
-            Self::OtherTask { .. } | Self::Pixels { .. } => ErrorKind::InvalidInput,
+            Self::OtherTask { .. } | Self::Pixels { .. } | Self::Clip { .. } => ErrorKind::InvalidInput,
             Self::Registry(_) | Self::Temporary(_) => ErrorKind::Failed,
         }
     }

@@ -20,7 +20,8 @@
 //! | [`Upscaler`] | a [`Picture`] | a larger one |
 //! | [`DepthEstimator`] | a picture, and a rough map for networks that refine one | the depth of each pixel |
 //! | [`Generator`] | [`Settings`](diffusion::Settings) with a text | pictures |
-//! | [`Encoder`], [`Decoder`] | a picture; a latent | a latent; a picture |
+//! | [`Player`] | frames, one after the other | frames |
+//! | [`Encoder`], [`Decoder`] | a picture or a clip; a latent | a latent; a picture or a clip |
 //! | [`Tensors`] | tensors by name | tensors by name |
 //!
 //! Each has a method that waits, and `submit`, which gives a [`Request`]: wait for it, await it as a future, ask for its
@@ -40,6 +41,7 @@ mod engine;
 mod error;
 mod generator;
 mod picture;
+mod player;
 mod request;
 mod setup;
 mod tensors;
@@ -51,6 +53,7 @@ pub use engine::{Engine, OpenOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use generator::{Generated, Generation, Generator};
 pub use picture::{Picture, PixelData, Pixels};
+pub use player::{Player, Stream};
 pub use request::Request;
 pub use setup::Setup;
 pub use tensors::Tensors;
@@ -63,4 +66,5 @@ pub use tileforge_registry::{Authorities, Credentials};
 pub use tileforge_runtime::depth::{ColourMap, DepthMap, Estimate};
 pub use tileforge_runtime::diffusion;
 pub use tileforge_runtime::host::{Cancel, Host, HostOptions, Metrics, Priority, Progress, Terms};
+pub use tileforge_runtime::realtime::{Late, Pace, RealtimeOptions, Statistics as StreamStatistics};
 pub use tileforge_session::{Placement, Tensor};

@@ -240,6 +240,19 @@ impl Picture {
         })
     }
 
+    /// Adds it to the bytes that are held.
+    ///
+    /// # Errors
+    /// They are more than may be held.
+    pub(crate) fn held_with(&self, held: &mut u64) -> tileforge_image::Result<()> {
+        *held += self.rows.len() as u64;
+        if *held <= MADE_BYTES_MAXIMUM {
+            return Ok(());
+        }
+        let problem = format!("its frames are too large to be held in memory, in at most {MADE_BYTES_MAXIMUM} bytes");
+        Err(tileforge_image::Error::image(Path::new("result"), problem))
+    }
+
     /// What gives its rows.
     pub(crate) fn source(self) -> Source {
         Source { name: PathBuf::from("picture"), picture: self, row: 0 }
@@ -292,19 +305,38 @@ fn held(header: &Header, most: u64, name: &Path) -> tileforge_image::Result<usiz
 /// Where a picture is when it is finished.
 pub(crate) type Place = Arc<Mutex<Option<Picture>>>;
 
+/// What becomes of a picture that is finished.
+type Taken = Box<dyn FnOnce(Picture) -> tileforge_image::Result<()> + Send>;
+
 /// Collects the rows of a picture.
 pub(crate) struct Sink {
     header: Header,
     rows: Vec<u8>,
-    place: Place,
+    taken: Taken,
 }
 
 impl Sink {
+    /// A sink that puts the picture into a place.
+    ///
     /// # Errors
     /// The picture is too large to be held.
     pub(crate) fn new(header: Header, place: Place) -> tileforge_image::Result<Self> {
+        Self::giving(header, move |picture| {
+            *place.lock() = Some(picture);
+            Ok(())
+        })
+    }
+
+    /// A sink that gives the picture away.
+    ///
+    /// # Errors
+    /// The picture is too large to be held.
+    pub(crate) fn giving(
+        header: Header,
+        taken: impl FnOnce(Picture) -> tileforge_image::Result<()> + Send + 'static,
+    ) -> tileforge_image::Result<Self> {
         held(&header, MADE_BYTES_MAXIMUM, Path::new("result"))?;
-        Ok(Self { header, rows: Vec::new(), place })
+        Ok(Self { header, rows: Vec::new(), taken: Box::new(taken) })
     }
 }
 
@@ -319,9 +351,8 @@ impl RowSink for Sink {
     }
 
     fn finish(self: Box<Self>) -> tileforge_image::Result<()> {
-        let Self { header, rows, place } = *self;
-        *place.lock() = Some(Picture { header, rows: Arc::new(rows) });
-        Ok(())
+        let Self { header, rows, taken } = *self;
+        taken(Picture { header, rows: Arc::new(rows) })
     }
 }
 

@@ -102,7 +102,7 @@ impl Player {
 
     /// Plays a stream to its end.
     fn play(&self, mut stream: Box<dyn FrameStream>, reply: &Reply<Statistics>) -> Result<Statistics> {
-        let first = stream.next()?.ok_or_else(|| Error::internal("realtime"))?;
+        let first = stream.next()?.ok_or(Error::NoFrames)?;
         let (size, graph) = self.graph_for(first.0.header().size).ok_or_else(|| Error::internal("realtime"))?;
         let lease = self.engine.lease(reply.ticket(), graph)?;
         let shown = Shown::new(lease, self.engine.assigned(), size, &self.interface, &self.timesteps);

@@ -1,6 +1,9 @@
 //! The facade: engines and pictures as a program of one's own uses them.
 
-use end_to_end::{GoldenPipelines, LocalRegistry, demo_engine, repository, run, words};
+use end_to_end::{
+    GoldenPipelines, LocalRegistry, demo_engine, golden_systems, golden_video_autoencoders, repository, run,
+    small_engine, words,
+};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +11,8 @@ use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use tileforge::{
-    Cancel, Colour, Depth, Engine, ErrorKind, Format, Host, Limits, OpenOptions, Picture, PixelData, Pixels, Placement,
-    Setup, Size, Terms, Upscale,
+    Cancel, Coding, Colour, Depth, Engine, ErrorKind, Format, Host, Limits, OpenOptions, Picture, PixelData, Pixels,
+    Placement, RealtimeOptions, Setup, Size, Terms, Upscale,
 };
 
 fn host(cache: Option<PathBuf>) -> Host {
@@ -199,6 +202,87 @@ fn a_pipeline_makes_pictures_and_its_parts_code_them() {
     let changed = generator.submit_from(settings, made.pictures[0].clone(), None, Terms::default()).unwrap();
     assert_eq!(changed.wait().unwrap().pictures[0].size(), made.pictures[0].size());
     assert_eq!(engine.upscaler(Upscale::default()).unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+/// Frames whose colours move.
+fn frames(count: usize, size: Size) -> Vec<Picture> {
+    let frame = |number: usize| {
+        let sample = |at: usize| (at * 7 + at / 50 + number * 31) as u8;
+        let samples: Vec<u8> = (0..size.pixels() as usize * 3).map(sample).collect();
+        let data = PixelData::Eight(&samples);
+        Picture::from_pixels(Pixels { size, colour: Colour::Rgb, data, stride: None }).unwrap()
+    };
+    (0..count).map(frame).collect()
+}
+
+#[test]
+fn a_stream_gives_a_frame_for_each_and_ends_when_nobody_takes_them() {
+    let work = tempfile::tempdir().unwrap();
+    let golden = golden_systems(work.path()).into_iter().find(|golden| golden.name.starts_with("SimpleOptimizedUNet"));
+    let golden = golden.unwrap();
+    let engine = small_engine(work.path(), "engine", &golden, &golden.shapes(), &[]);
+    let shape = golden.inputs["frame"].shape();
+    let size = Size { width: shape[3] as u32, height: shape[2] as u32 };
+
+    let host = host(None);
+    let all = frames(9, size);
+    let player = open(&host, &engine).unwrap().player(RealtimeOptions::default()).unwrap();
+    let first: Vec<Picture> = player.play(all.clone(), Terms::default()).unwrap().map(Result::unwrap).collect();
+    assert_eq!(first.len(), 9);
+    assert!(first.iter().all(|frame| frame.size() == size));
+    // Each frame depends on the one before: the same frames again are the same stream, and other first frames are not.
+    let again: Vec<Picture> = player.play(all.clone(), Terms::default()).unwrap().map(Result::unwrap).collect();
+    assert!(again == first);
+    let later: Vec<Picture> = player.play(all[1..].to_vec(), Terms::default()).unwrap().map(Result::unwrap).collect();
+    assert!(later[0] != first[1]);
+    let took = player.play(all.clone(), Terms::default()).unwrap().finish().unwrap();
+    assert_eq!((took.frames, took.dropped, took.size), (9, 0, size));
+
+    let mut none = player.play([], Terms::default()).unwrap();
+    let error = none.next().unwrap().unwrap_err();
+    assert_eq!(
+        (error.kind(), error.to_string().as_str()),
+        (ErrorKind::InvalidInput, "expected at least one frame, found none")
+    );
+    assert!(none.next().is_none() && none.next().is_none());
+    // A stream without an end holds its session until it is dropped.
+    let endless = std::iter::repeat(all[0].clone());
+    let mut stream = player.play(endless.clone(), Terms::default()).unwrap();
+    assert!(stream.next().unwrap().unwrap() == first[0]);
+    drop(stream);
+    let stream = player.play(endless, Terms::default()).unwrap();
+    stream.cancel();
+    let ended = stream.map(|frame| frame.map(drop)).find_map(Result::err).unwrap();
+    assert_eq!(ended.kind(), ErrorKind::Cancelled);
+    assert_eq!(player.play(all, Terms::default()).unwrap().count(), 9);
+}
+
+#[test]
+fn clips_become_latents_and_frames_again() {
+    let work = tempfile::tempdir().unwrap();
+    let all = golden_video_autoencoders();
+    let golden = |name: &str| all.iter().find(|golden| golden.name.starts_with(name)).unwrap();
+    let (encoder, decoder) = (golden("seedvr2/vae_encoder.1"), golden("seedvr2/vae_decoder.1"));
+    let first = [("chunk", "first")];
+    let engines = [("encoder", encoder), ("decoder", decoder)].map(|(name, golden)| {
+        let engine = small_engine(work.path(), name, golden, &golden.shapes(), &first);
+        open(&host(None), engine).unwrap()
+    });
+    let shape = encoder.inputs["sample"].shape();
+    let size = Size { width: shape[4] as u32, height: shape[3] as u32 };
+    let clip = frames(shape[2], size);
+    let [coder, maker] = engines;
+    let coder = coder.encoder(Coding::default()).unwrap();
+    let latent = coder.submit_clip(clip.clone(), Terms::default()).unwrap().wait().unwrap();
+    let again = coder.submit_clip(clip, Terms::default()).unwrap().wait().unwrap();
+    assert!(latent.values == again.values);
+    let none = coder.submit_clip([], Terms::default()).unwrap().wait().unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::InvalidInput, "{none}");
+    let maker = maker.decoder(Coding::default()).unwrap();
+    let frames = maker.submit_clip(latent.clone(), Terms::default()).unwrap().wait().unwrap();
+    assert!(!frames.is_empty() && frames.iter().all(|frame| frame.colour() == Colour::Rgb));
+    let one = maker.submit(latent, Terms::default()).unwrap().wait();
+    assert!(one.is_err() == (frames.len() > 1), "one picture is not several");
 }
 
 #[test]

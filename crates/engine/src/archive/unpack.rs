@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
-use tileforge_files::{link_or_copy, outputs};
+use tileforge_files::{link_or_copy, outputs, unfinished};
 
 /// An engine that was unpacked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ fn unpack_to(staging: &Path, file: File, archive: &Path, key: Option<&PublicKey>
         };
         // Only names that a manifest lists get here, and the manifest's rules keep them in the folder.
         if let Some(folder) = target.parent() {
-            fs::create_dir_all(folder).map_err(|e| Error::file(folder, "create", e))?;
+            unfinished::create_folders(folder).map_err(|e| Error::file(folder, "create", e))?;
         }
         if let Some(equal) = equal {
             // What a manifest lists is not known before it was read, so it is never a link.
