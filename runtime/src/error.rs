@@ -165,7 +165,7 @@ pub enum Error {
     /// No more requests are taken.
     #[error("no more requests are taken")]
     Closed,
-    /// A stream has no frame.
+    /// A stream or a clip has no frame.
     #[error("expected at least one frame, found none")]
     NoFrames,
     /// The request's time was over.

@@ -100,7 +100,7 @@ impl Encoder {
         noise: Option<&mut dyn Noise>,
         watch: Watch<'_>,
     ) -> Result<(Latent, Statistics)> {
-        let first = frames.next().ok_or_else(|| Error::internal("encode"))??;
+        let first = frames.next().ok_or(Error::NoFrames)??;
         let (size, interface) = (first.size, &self.0.interface);
         let side = |length: u32| length.div_ceil(u32::try_from(interface.factor).unwrap_or(u32::MAX));
         let latent = Size { width: side(size.width), height: side(size.height) };

@@ -207,9 +207,9 @@ fn a_pipeline_makes_pictures_and_its_parts_code_them() {
 /// Frames whose colours move.
 fn frames(count: usize, size: Size) -> Vec<Picture> {
     let frame = |number: usize| {
-        let sample = |at: usize| (at * 7 + at / 50 + number * 31) as u8;
-        let samples: Vec<u8> = (0..size.pixels() as usize * 3).map(sample).collect();
-        let data = PixelData::Eight(&samples);
+        let sample = |at: usize| ((at * 7 + at / 50 + number * 31) * 257) as u16;
+        let samples: Vec<u16> = (0..size.pixels() as usize * 3).map(sample).collect();
+        let data = PixelData::Sixteen(&samples);
         Picture::from_pixels(Pixels { size, colour: Colour::Rgb, data, stride: None }).unwrap()
     };
     (0..count).map(frame).collect()
