@@ -218,7 +218,7 @@ fn frames(count: usize, size: Size) -> Vec<Picture> {
 #[test]
 fn a_stream_gives_a_frame_for_each_and_ends_when_nobody_takes_them() {
     let work = tempfile::tempdir().unwrap();
-    let golden = golden_systems(work.path()).into_iter().find(|golden| golden.name.starts_with("SimpleOptimizedUNet"));
+    let golden = golden_systems(work.path()).into_iter().find(|golden| golden.name.starts_with("GPUStressTestModel"));
     let golden = golden.unwrap();
     let engine = small_engine(work.path(), "engine", &golden, &golden.shapes(), &[]);
     let shape = golden.inputs["frame"].shape();
