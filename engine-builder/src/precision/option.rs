@@ -3,11 +3,11 @@
 /// A field of [`PrecisionOptions`](super::PrecisionOptions) that only some precisions use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrecisionOption {
-    /// [`PrecisionOptions::calibration`].
+    /// [`PrecisionOptions::calibration`](super::PrecisionOptions::calibration).
     Calibration,
-    /// [`PrecisionOptions::all_layers`].
+    /// [`PrecisionOptions::all_layers`](super::PrecisionOptions::all_layers).
     AllLayers,
-    /// [`PrecisionOptions::sensitivity`].
+    /// [`PrecisionOptions::sensitivity`](super::PrecisionOptions::sensitivity).
     Sensitivity,
 }
 

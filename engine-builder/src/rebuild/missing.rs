@@ -36,12 +36,12 @@ impl fmt::Display for Unrecorded {
 /// What an engine is made of, apart from weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ingredient {
-    /// [`RebuildRequest::model`].
+    /// [`RebuildRequest::model`](super::RebuildRequest::model).
     Model,
-    /// [`RebuildRequest::config`].
+    /// [`RebuildRequest::config`](super::RebuildRequest::config).
     Config,
-    /// One of [`RebuildRequest::adaptations`].
+    /// One of [`RebuildRequest::adaptations`](super::RebuildRequest::adaptations).
     Adaptation,
-    /// [`RebuildRequest::calibration`].
+    /// [`RebuildRequest::calibration`](super::RebuildRequest::calibration).
     Calibration,
 }

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 /// A field of [`PipelineRequest`](super::PipelineRequest).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PipelineOption {
-    /// [`PipelineRequest::batch`].
+    /// [`PipelineRequest::batch`](super::PipelineRequest::batch).
     Batch,
-    /// [`PipelineRequest::tokens`].
+    /// [`PipelineRequest::tokens`](super::PipelineRequest::tokens).
     Tokens,
-    /// [`PipelineRequest::variant`].
+    /// [`PipelineRequest::variant`](super::PipelineRequest::variant).
     Variant,
-    /// [`PipelineRequest::adaptations`].
+    /// [`PipelineRequest::adaptations`](super::PipelineRequest::adaptations).
     Adaptations,
-    /// [`PipelineRequest::config`].
+    /// [`PipelineRequest::config`](super::PipelineRequest::config).
     Config,
 }
 
