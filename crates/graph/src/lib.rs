@@ -41,7 +41,9 @@ pub use budget::Budget;
 pub use data_type::DataType;
 pub use dim::{Dim, TensorType};
 pub use error::{Error, Result};
-pub use external::{ExternalTensor, external_files, external_tensors, relocate_weights};
+pub use external::{
+    ExternalTensor, IN_MEMORY, Interface, external_files, external_tensors, interface, relocate_weights, weights_in_memory,
+};
 pub use load::{decode, load};
 pub use mapped::{Checksum, MappedFile, StoredEntry};
 pub use model::{Model, Node, Opset, Port};

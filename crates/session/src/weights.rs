@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use tileforge_engine::Engine;
-use tileforge_graph::ExternalTensor;
+use tileforge_graph::{ExternalTensor, IN_MEMORY};
 
 use crate::buffer;
 use crate::error::{Error, Result};
@@ -67,6 +67,27 @@ impl<'e> Weights<'e> {
         let named = tileforge_graph::external_files(&relocated, self.path).map_err(unreadable)?;
         let places: BTreeSet<String> = places.into_values().collect();
         Ok((!places.is_empty() && named == places).then_some(relocated))
+    }
+
+    /// The graph's ONNX file with the addresses of its weights in the engine's mapped files; `None` if it has all weights
+    /// itself.
+    ///
+    /// # Errors
+    /// Graphs within nodes take weights from files, which have no address.
+    pub(crate) fn in_memory(&self) -> Result<Option<Vec<u8>>> {
+        if self.tensors.is_empty() {
+            return Ok(None);
+        }
+        let addresses = self.tensors.iter().map(|tensor| Ok((&tensor.name, self.bytes_of(tensor)?.as_ptr() as usize)));
+        let addresses: BTreeMap<&String, usize> = addresses.collect::<Result<_>>()?;
+        let address = |tensor: &ExternalTensor| addresses.get(&tensor.name).copied().unwrap_or_default();
+        let unreadable = |error: tileforge_graph::Error| Error::unloaded(self.path, error.to_string());
+        let placed = tileforge_graph::weights_in_memory(self.model, self.path, address).map_err(unreadable)?;
+        let named = tileforge_graph::external_files(&placed, self.path).map_err(unreadable)?;
+        if named.iter().any(|location| location != IN_MEMORY) {
+            return Err(Error::unloaded(self.path, "expected no weights in files within nodes".into()));
+        }
+        Ok(Some(placed))
     }
 
     /// The weights in the engine's mapped files.

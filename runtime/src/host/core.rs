@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tileforge_contract::{Contract, Provider, Sizes};
+use tileforge_contract::{Contract, Sizes};
 use tileforge_engine::{Engine, Graph};
 use tileforge_session::{Assigned, Environment, Ladder, OptimisationLevel, Placement};
 
@@ -70,7 +70,7 @@ impl Core {
     /// kernels round otherwise in other places of a batch.
     pub(super) fn is_exact(&self) -> bool {
         self.is_usual
-            && self.ladder.provider() == Provider::Cpu
+            && self.ladder.provider().is_on_processor()
             && self.contract.inputs.iter().all(|input| input.frames().is_none())
     }
 
