@@ -2,7 +2,7 @@
 
 use crate::message::decode_message;
 use crate::proto::tensor_proto::DataLocation;
-use crate::proto::{GraphProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto};
+use crate::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use crate::{DataType, Error, Result};
 use prost::Message;
 use std::collections::BTreeSet;
@@ -76,32 +76,6 @@ pub fn relocate_weights(bytes: &[u8], path: &Path, location: impl Fn(&str) -> St
     Ok(model.encode_to_vec())
 }
 
-/// The location of weights in this process's memory, for ONNX Runtime and for OpenVINO: their offset is an address. A file
-/// that states it itself is not to be loaded by either, because it could name any address.
-pub const IN_MEMORY: &str = "*/_ORT_MEM_ADDR_/*";
-
-/// The ONNX file with these bytes, where each weight of its graph that is in another file is taken from this process's
-/// memory instead: from the address that `address` gives. What nodes take from files, and graphs within nodes, stays as
-/// it is. `path` is the file's, for errors.
-///
-/// # Errors
-/// As [`external_tensors`].
-pub fn weights_in_memory(bytes: &[u8], path: &Path, address: impl Fn(&ExternalTensor) -> usize) -> Result<Vec<u8>> {
-    let mut model = decode_message(bytes, path)?;
-    let weights = model.graph.iter_mut().flat_map(|graph| &mut graph.initializer);
-    for tensor in weights.filter(|tensor| tensor.data_location() == DataLocation::External) {
-        let described = describe(tensor)
-            .map_err(|reason| Error::format(path, format!("weight `{}`: {reason}", tensor.name())))?;
-        let entry = |key: &str, value: String| StringStringEntryProto { key: Some(key.into()), value: Some(value) };
-        tensor.external_data = vec![
-            entry("location", IN_MEMORY.into()),
-            entry("offset", address(&described).to_string()),
-            entry("length", described.length.to_string()),
-        ];
-    }
-    Ok(model.encode_to_vec())
-}
-
 /// The names of a graph's inputs and outputs, and how many nodes it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
@@ -126,7 +100,7 @@ pub fn interface(bytes: &[u8], path: &Path) -> Result<Interface> {
     Ok(Interface { inputs, outputs: names(&graph.output), nodes: graph.node.len() })
 }
 
-fn describe(tensor: &TensorProto) -> Result<ExternalTensor, String> {
+pub(crate) fn describe(tensor: &TensorProto) -> Result<ExternalTensor, String> {
     let data_type = DataType::from_onnx(tensor.data_type())
         .ok_or_else(|| format!("unknown element type {}", tensor.data_type()))?;
     let dims = tensor.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();

@@ -69,25 +69,15 @@ impl<'e> Weights<'e> {
         Ok((!places.is_empty() && named == places).then_some(relocated))
     }
 
-    /// The graph's ONNX file with the addresses of its weights in the engine's mapped files; `None` if it has all weights
-    /// itself.
+    /// The graph's ONNX file for OpenVINO, with the addresses of its weights in the engine's mapped files.
     ///
     /// # Errors
     /// Graphs within nodes take weights from files, which have no address.
-    pub(crate) fn in_memory(&self) -> Result<Option<Vec<u8>>> {
-        if self.tensors.is_empty() {
-            return Ok(None);
-        }
+    pub(crate) fn for_openvino(&self) -> Result<Vec<u8>> {
         let addresses = self.tensors.iter().map(|tensor| Ok((&tensor.name, self.bytes_of(tensor)?.as_ptr() as usize)));
         let addresses: BTreeMap<&String, usize> = addresses.collect::<Result<_>>()?;
         let address = |tensor: &ExternalTensor| addresses.get(&tensor.name).copied().unwrap_or_default();
-        let unreadable = |error: tileforge_graph::Error| Error::unloaded(self.path, error.to_string());
-        let placed = tileforge_graph::weights_in_memory(self.model, self.path, address).map_err(unreadable)?;
-        let named = tileforge_graph::external_files(&placed, self.path).map_err(unreadable)?;
-        if named.iter().any(|location| location != IN_MEMORY) {
-            return Err(Error::unloaded(self.path, "expected no weights in files within nodes".into()));
-        }
-        Ok(Some(placed))
+        for_openvino(self.model, self.path, address)
     }
 
     /// The weights in the engine's mapped files.
@@ -101,4 +91,20 @@ impl<'e> Weights<'e> {
         };
         self.tensors.iter().map(weight).collect()
     }
+}
+
+/// The ONNX file with these bytes for OpenVINO, with weights at these addresses.
+///
+/// # Errors
+/// Graphs within nodes take weights from files, which have no address.
+pub(crate) fn for_openvino(model: &[u8], path: &Path, address: impl Fn(&ExternalTensor) -> usize) -> Result<Vec<u8>> {
+    let unreadable = |error: tileforge_graph::Error| Error::unloaded(path, error.to_string());
+    let stated = tileforge_graph::external_files(model, path).map_err(unreadable)?;
+    let placed = tileforge_graph::for_openvino(model, path, address).map_err(unreadable)?;
+    let named = tileforge_graph::external_files(&placed, path).map_err(unreadable)?;
+    // OpenVINO would look for other files itself, and take an address that the file states.
+    if stated.contains(IN_MEMORY) || named.iter().any(|location| location != IN_MEMORY) {
+        return Err(Error::unloaded(path, "expected weights in files beside it alone, and none within nodes".into()));
+    }
+    Ok(placed)
 }

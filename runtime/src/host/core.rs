@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tileforge_contract::{Contract, Sizes};
+use tileforge_contract::{Contract, Provider, Sizes};
 use tileforge_engine::{Engine, Graph};
 use tileforge_session::{Assigned, Environment, Ladder, OptimisationLevel, Placement};
 
@@ -66,11 +66,11 @@ impl Core {
         })
     }
 
-    /// Whether the bytes of a sample's results are the same whatever runs with it: on the CPU, but for clips, whose
-    /// kernels round otherwise in other places of a batch.
+    /// Whether the bytes of a sample's results are the same whatever runs with it: on ONNX Runtime's CPU kernels, but for
+    /// clips, whose kernels round otherwise in other places of a batch, as OpenVINO's do for many networks.
     pub(super) fn is_exact(&self) -> bool {
         self.is_usual
-            && self.ladder.provider().is_on_processor()
+            && self.ladder.provider() == Provider::Cpu
             && self.contract.inputs.iter().all(|input| input.frames().is_none())
     }
 

@@ -4,14 +4,13 @@
 use crate::random_networks::{BATCH, Outputs, RandomNetwork, each, of_sample};
 use end_to_end::{build_engine, manifest_in, run, words};
 use std::fs;
-use tileforge_contract::Provider;
 use tileforge_exporter::arch::registry;
 use tileforge_session::SessionOptions;
 
 /// How samples in a batch, on each of these numbers of threads, differ from one sample alone on one thread.
-pub(crate) fn differences(network: &RandomNetwork<'_>, provider: Provider, threads: &[usize]) -> Vec<String> {
+fn differences(network: &RandomNetwork<'_>, threads: &[usize]) -> Vec<String> {
     let run = |batch: usize, threads: usize, inputs: &_| {
-        let options = SessionOptions { provider, threads: Some(threads), ..SessionOptions::default() };
+        let options = SessionOptions { threads: Some(threads), ..SessionOptions::default() };
         network.run(batch, &options, inputs).unwrap_or_else(|error| panic!("{}: {error}", network.name))
     };
     let alone = run(1, 1, &network.samples()[..]);
@@ -45,7 +44,7 @@ fn a_sample_of_a_batch_is_computed_as_one_alone_on_any_number_of_threads() {
         // their graphs are run.
         if !network.is_of_clips() {
             of_pictures += 1;
-            found.extend(differences(network, Provider::Cpu, threads));
+            found.extend(differences(network, threads));
         }
     });
     assert!(found.is_empty(), "{}", found.join("\n"));

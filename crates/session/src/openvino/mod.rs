@@ -11,7 +11,8 @@ use tileforge_engine::{Engine, Graph as Record};
 use crate::options::SessionOptions;
 use crate::processors::Processors;
 
-pub(crate) use native::{Compiled, Core, Described, Model, Request};
+pub(crate) use native::{Compiled, Described, Request};
+use native::Core;
 
 /// How the names of the library's file begin. A release number may follow.
 const FILE: &str = "libopenvino_c.so";
@@ -38,8 +39,8 @@ impl std::fmt::Debug for OpenVino {
 /// A compiled graph, with what its weights may still be in.
 pub(crate) struct Graph {
     compiled: Compiled,
-    /// Dropped after what is compiled.
-    _engine: Option<Engine>,
+    /// What holds weights that the graph takes from memory. Dropped after what is compiled.
+    _weights: Box<dyn Send + Sync>,
 }
 
 impl Graph {
@@ -77,10 +78,6 @@ impl OpenVino {
         Ok(Self { core, version, computes_bf16, open: Mutex::default() })
     }
 
-    pub(crate) fn core(&self) -> &Core {
-        &self.core
-    }
-
     /// The release, such as "2026.4.1".
     pub(crate) fn release(&self) -> &str {
         // The number of the build follows.
@@ -92,14 +89,15 @@ impl OpenVino {
         self.computes_bf16
     }
 
-    /// Compiles a graph for the processor. `engine` holds weights that the graph takes from memory.
+    /// Compiles the graph in an ONNX file for the processor. `weights` holds what the graph takes from memory.
     pub(crate) fn compile(
         &self,
-        model: &Model,
+        onnx: &[u8],
         options: &SessionOptions,
-        engine: Option<Engine>,
+        weights: Box<dyn Send + Sync>,
     ) -> Result<Graph, String> {
-        Ok(Graph { compiled: self.core.compile(model, &properties(options))?, _engine: engine })
+        let model = self.core.read(onnx)?;
+        Ok(Graph { compiled: self.core.compile(&model, &properties(options))?, _weights: weights })
     }
 
     /// The graph with this key, which other sessions may have open, or a new one.
@@ -130,6 +128,9 @@ fn properties(options: &SessionOptions) -> Vec<(String, String)> {
         // inherit the tie.
         ("ENABLE_CPU_PINNING", "NO".to_owned()),
         (PRECISION, "f32".to_owned()),
+        // OpenVINO 2026.4.1 ends the process while it joins the operators of an attention: CLIP's text encoder on one
+        // thread, networks for depth on any.
+        ("SNIPPETS_MODE", "DISABLE".to_owned()),
         // Inputs of products with 8-bit weights stay as the graph has them.
         ("DYNAMIC_QUANTIZATION_GROUP_SIZE", "0".to_owned()),
     ];

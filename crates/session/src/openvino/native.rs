@@ -172,13 +172,6 @@ impl Core {
         })
     }
 
-    /// Reads the graph in an ONNX file, with the weights beside it.
-    pub(crate) fn read_file(&self, path: &Path) -> Result<Model> {
-        let path = c_string(path.to_str().ok_or("expected a path in UTF-8")?)?;
-        // SAFETY: the string is terminated.
-        Model::made(|model| unsafe { sys::ov_core_read_model(self.0, path.as_ptr(), ptr::null(), model) })
-    }
-
     /// Compiles a graph for the processor.
     pub(crate) fn compile(&self, model: &Model, properties: &[(String, String)]) -> Result<Compiled> {
         let texts = properties.iter().map(|(key, value)| Ok((c_string(key)?, c_string(value)?)));

@@ -1,5 +1,6 @@
 //! Graphs on OpenVINO.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,17 +8,17 @@ use ort::memory::Allocator;
 use parking_lot::Mutex;
 use tileforge_contract::Provider;
 use tileforge_engine::{Engine, Graph};
-use tileforge_graph::Interface;
+use tileforge_graph::{ExternalTensor, Interface, MappedFile};
 
 use crate::assigned::Assigned;
 use crate::buffer::{Buffer, Buffers};
 use crate::cancel::{Cancel, Interrupt};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::openvino::{self, Model, Request};
+use crate::openvino::{self, Request};
 use crate::options::SessionOptions;
 use crate::tensor::{Named, Tensor, TensorInfo};
-use crate::weights::Weights;
+use crate::weights::{self, Weights};
 
 use super::backend::{Backend, Binding, Place};
 
@@ -40,14 +41,27 @@ impl OpenVino {
     pub(super) fn open_file(environment: &Environment, path: &Path, options: &SessionOptions) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(|source| Error::file(path, "read", source))?;
         let interface = interface(&bytes, path)?;
-        // The bytes are read once more by the library, which finds the weights by the file's place.
-        drop(bytes);
+        let unreadable = |error: tileforge_graph::Error| unloaded(path, error.to_string());
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let mut files = BTreeMap::new();
+        for location in tileforge_graph::external_files(&bytes, path).map_err(unreadable)? {
+            let file = MappedFile::open(folder.join(&location)).map_err(unreadable)?;
+            files.insert(location, file);
+        }
+        for tensor in tileforge_graph::external_tensors(&bytes, path).map_err(unreadable)? {
+            let is_whole = files.get(&tensor.location).is_some_and(|file| tensor.bytes_in(file.bytes()).is_some());
+            if !is_whole {
+                let reason = format!("weight `{}`: its bytes end past the end of its file", tensor.name);
+                return Err(unloaded(path, reason));
+            }
+        }
+        let address = |tensor: &ExternalTensor| {
+            let bytes = files.get(&tensor.location).and_then(|file| tensor.bytes_in(file.bytes()));
+            bytes.map_or(0, |bytes| bytes.as_ptr() as usize)
+        };
+        let placed = weights::for_openvino(&bytes, path, address)?;
         let library = library(environment, path)?;
-        let graph = library
-            .core()
-            .read_file(path)
-            .and_then(|model| library.compile(&model, options, None))
-            .map_err(|message| unloaded(path, message))?;
+        let graph = library.compile(&placed, options, Box::new(files)).map_err(|message| unloaded(path, message))?;
         Self::new(Arc::new(graph), path, interface)
     }
 
@@ -65,10 +79,9 @@ impl OpenVino {
         let library = library(environment, &path)?;
         let key = openvino::Key::new(engine, graph, options);
         let compiled = library.shared(key, || {
-            let in_memory = Weights::of(engine, model, &path)?.in_memory()?;
-            let read = library.core().read(in_memory.as_deref().unwrap_or(model));
-            read.and_then(|model: Model| library.compile(&model, options, Some(engine.clone())))
-                .map_err(|message| unloaded(&path, message))
+            let placed = Weights::of(engine, model, &path)?.for_openvino()?;
+            let compiled = library.compile(&placed, options, Box::new(engine.clone()));
+            compiled.map_err(|message| unloaded(&path, message))
         })?;
         Self::new(compiled, &path, interface)
     }
