@@ -27,11 +27,14 @@ import numpy
 import torch
 from spandrel.__helpers.canonicalize import canonicalize_state_dict
 from spandrel.architectures.Compact import Compact, CompactArch
+from spandrel.architectures.DAT import DAT, DATArch
 from spandrel.architectures.DRCT import DRCT, DRCTArch
 from spandrel.architectures.ESRGAN import ESRGAN, ESRGANArch
 from spandrel.architectures.ESRGAN.__arch import RRDB as rrdb_module
 from spandrel.architectures.HAT import HAT, HATArch
 from spandrel.architectures.PLKSR import PLKSR, PLKSRArch, RealPLKSR
+from spandrel.architectures.RGT import RGT, RGTArch
+from spandrel.architectures.RGT.__arch import rgt as rgt_module
 from spandrel.architectures.SPAN import SPAN, SPANArch
 from spandrel.architectures.SwinIR import SwinIR, SwinIRArch
 
@@ -57,6 +60,7 @@ class Case:
     dtype: torch.dtype = torch.float32  # of the checkpoint; the golden output belongs to the rounded weights
     growth: int = 2  # RRDBNet's channels per dense convolution; the 32 of published models would make large files
     shards: int = 1
+    features: int = 64  # before the upsampling; the reference has 64 always, which would make large files
 
 
 def rrdb(scale: int = 4, **more) -> dict:
@@ -102,6 +106,17 @@ def hat(upscale: int = 2, **more) -> dict:
         swin(upscale, depths=[2], num_heads=[2], compress_ratio=2, squeeze_factor=1, overlap_ratio=0.5, num_feat=8)
         | more
     )
+
+
+def dat(upscale: int = 2, **more) -> dict:
+    """Rolled windows are in the third block of a first group, and in the first block of a second one."""
+    sizes = {"img_size": 8, "embed_dim": 32, "split_size": [2, 4], "expansion_factor": 1.0}
+    return {"in_chans": 3, "upscale": upscale, "depth": [3, 1], "num_heads": [2, 4]} | sizes | more
+
+
+def rgt(upscale: int = 2, **more) -> dict:
+    sizes = {"embed_dim": 32, "split_size": (2, 4), "mlp_ratio": 1.0}
+    return {"in_chans": 3, "upscale": upscale, "depth": [3, 1], "num_heads": [2, 4]} | sizes | more
 
 
 FLOAT16, BFLOAT16 = torch.float16, torch.bfloat16
@@ -290,6 +305,48 @@ CASES = [
         [(1, 8, 12)],
         dtype=FLOAT16,
     ),
+    # Both upsamplers, with rolled windows in both groups; windows whose first side is the longer one, and square ones;
+    # sizes that the reference extends by zeros after the layer of queries, keys and values.
+    Case("dat-x2", 60, "DAT", dat(2), [(1, 8, 12), (1, 7, 9)], wrapper="params.", dtype=FLOAT16, features=4),
+    Case(
+        "dat-direct-x3",
+        461,
+        "DAT",
+        dat(3, split_size=[4, 2], qkv_bias=False, upsampler="pixelshuffledirect", resi_connection="3conv"),
+        [(2, 8, 6)],
+        dtype=FLOAT16,
+    ),
+    Case(
+        "dat-grey-x1",
+        162,
+        "DAT",
+        dat(1, in_chans=1, embed_dim=64, split_size=[4, 4], depth=[1], num_heads=[2], img_size=64),
+        [(1, 9, 8)],
+        wrapper="params_ema.",
+        dtype=FLOAT16,
+        features=4,
+    ),
+    # The smallest image; one whose last rows the summary does not read; one that needs a third step.
+    Case("rgt-x2", 63, "RGT", rgt(2), [(1, 16, 16), (1, 19, 33)], wrapper="params.", dtype=FLOAT16, features=4),
+    Case(
+        "rgt-3conv-x3",
+        64,
+        "RGT",
+        rgt(3, split_size=(4, 4), qkv_bias=False, resi_connection="3conv", depth=[2, 1], c_ratio=0.25),
+        [(2, 17, 16)],
+        dtype=FLOAT16,
+        features=4,
+    ),
+    Case(
+        "rgt-grey-x1",
+        65,
+        "RGT",
+        rgt(1, in_chans=1, embed_dim=64, depth=[2], num_heads=[2]),
+        [(1, 16, 20)],
+        wrapper="params_ema.",
+        dtype=FLOAT16,
+        features=4,
+    ),
 ]
 
 # The reference's network and its loader, for each of our names.
@@ -302,6 +359,8 @@ NETWORKS = {
     "SwinIR": (SwinIR, SwinIRArch),
     "DRCT": (DRCT, DRCTArch),
     "HAT": (HAT, HATArch),
+    "DAT": (DAT, DATArch),
+    "RGT": (RGT, RGTArch),
 }
 
 # Buffers that these networks compute from their sizes and store beside their weights.
@@ -312,6 +371,10 @@ BUFFERS = (
     "relative_position_index",
     "relative_position_index_SA",
     "relative_position_index_OCA",
+    "attn_mask_0",
+    "attn_mask_1",
+    "rpe_biases",
+    "num_batches_tracked",
 )
 
 
@@ -379,6 +442,35 @@ def dense_growth(channels: int) -> Iterator[None]:
         blocks.RRDB = original
 
 
+@contextlib.contextmanager
+def features_before_upsampling(network: type, features: int) -> Iterator[None]:
+    """The constructors of these networks make 64 features before the upsampling, and have no argument for it."""
+    original = network.__init__
+    if features == 64:
+        yield
+        return
+    inner = original.__wrapped__  # the one that stores the hyperparameters calls it
+    code = inner.__code__
+    if code.co_consts.count(64) != 1:
+        raise AssertionError(f"the reference's {network.__name__} makes its features in another way")
+    inner.__code__ = code.replace(co_consts=tuple(features if value == 64 else value for value in code.co_consts))
+    try:
+        yield
+    finally:
+        inner.__code__ = code
+
+
+@contextlib.contextmanager
+def training_size(side: int) -> Iterator[None]:
+    """The reference's RGT always stores masks of images of 64 × 64, although its blocks take any size."""
+    original = rgt_module.Block
+    rgt_module.Block = functools.partial(original, reso=side)
+    try:
+        yield
+    finally:
+        rgt_module.Block = original
+
+
 def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, int]:
     """The network as the reference itself reads it from the checkpoint's names and shapes, and its scale."""
     if case.arguments.get("act_type", "prelu") != "prelu":
@@ -420,6 +512,8 @@ def gain_of(case: Case, key: str) -> float:
         return 0.1
     if case.network in ("SwinIR", "DRCT", "HAT") and key.startswith(("upsample.", "conv_up", "conv_hr")):
         return 1.2
+    if case.network in ("DAT", "RGT") and key.startswith("upsample."):
+        return 1.2
     if case.arguments.get("window_size") == 7:  # the image has values of 0…255, in and out
         return {"conv_first.weight": 2.0 / 255, "conv_last.weight": 0.4 * 255}.get(key, 2.0)
     return 2.0
@@ -436,7 +530,11 @@ def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
         if key.split(".")[-1] in BUFFERS:
             filled[key] = tensor.to(case.dtype) if tensor.is_floating_point() else tensor
             continue
-        if tensor.ndim == 2:  # a linear layer, or a table of position biases
+        if key.endswith("running_var"):
+            values = 1.0 + 0.5 * values
+        elif key.endswith("temperature"):  # scores are its products with cosines
+            values = numpy.copysign(3.0 + 3.0 * abs(values), values)
+        elif tensor.ndim == 2:  # a linear layer, or a table of position biases
             values *= 2.0 if key.endswith("table") else 2.0 * math.sqrt(3.0 / tensor.shape[1])
         elif tensor.ndim == 4:
             # Filters that sum to zero. Otherwise values would drift to one sign, since images and activations have a
@@ -464,6 +562,13 @@ def draw_image(shape: tuple[int, ...], random: numpy.random.Generator) -> torch.
     return torch.from_numpy((0.5 * ramp + 0.5 * random.uniform(size=shape)).astype(numpy.float32))
 
 
+def is_position_network(name: str) -> bool:
+    """Whether a name is in a network of DAT or RGT that makes position biases of distances. It has a sixteenth of the
+    width: one or two neurons here, between normalisations that leave of each little more than its sign. So its
+    parameters are checked together."""
+    return ".pos." in name
+
+
 def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upscaled: torch.Tensor) -> None:
     """Checks that every tensor and every activation of the checkpoint changes the output, far beyond the tests'
     tolerance."""
@@ -477,8 +582,8 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
     )
     hooks = [
         module.register_forward_pre_hook(lambda _, inputs: negative.append(float((inputs[0] < 0).double().mean())))
-        for module in network.modules()
-        if isinstance(module, activations)
+        for name, module in network.named_modules()
+        if isinstance(module, activations) and not is_position_network(name)
     ]
     network(image)
     for hook in hooks:
@@ -493,11 +598,24 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
         parameter.zero_()
         change = float((network(image) - upscaled).abs().max()) / extent
         parameter.copy_(kept)
+        if is_position_network(name):
+            continue
         if ".eval_conv." in name:  # SPAN computes these from the others on each call; stored ones have no effect
             if change != 0.0:
                 raise AssertionError(f"{case.name}: {name} is used as it is stored")
         elif change < 20 * TEST_TOLERANCE:
             raise AssertionError(f"{case.name}: without {name} the output changes by {change:.1e} of its range only")
+
+    positions = [parameter for name, parameter in network.named_parameters() if is_position_network(name)]
+    if positions and case.arguments["embed_dim"] >= 64:  # a single neuron gives all positions the same bias
+        kept = [parameter.detach().clone() for parameter in positions]
+        for parameter in positions:
+            parameter.zero_()
+        change = float((network(image) - upscaled).abs().max()) / extent
+        for parameter, values in zip(positions, kept):
+            parameter.copy_(values)
+        if change < 20 * TEST_TOLERANCE:
+            raise AssertionError(f"{case.name}: without position biases the output changes by {change:.1e} only")
 
     if case.network in ("SRVGGNetCompact", "PLKSR", "RealPLKSR") and not case.arguments.get("dysample"):
         scale = upscaled.shape[-1] // image.shape[-1]
@@ -512,7 +630,8 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
 def make(case: Case) -> tuple[dict[str, File], float]:
     """The files of a case by name, and the error of float32 arithmetic, as a share of the golden output's range."""
     random = numpy.random.Generator(numpy.random.PCG64(case.seed))
-    with dense_growth(case.growth), torch.no_grad():
+    features = features_before_upsampling(NETWORKS[case.network][0], case.features)
+    with dense_growth(case.growth), features, training_size(8), torch.no_grad():
         built = NETWORKS[case.network][0](**case.arguments)
         state = KEYS[case.keys](fill(case, built.state_dict(), random), case.arguments)
         checkpoint = {case.wrapper + key: tensor.contiguous() for key, tensor in state.items()}
