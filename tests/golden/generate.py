@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy
 import torch
 from spandrel.__helpers.canonicalize import canonicalize_state_dict
+from spandrel.architectures.ATD import ATD, ATDArch
 from spandrel.architectures.Compact import Compact, CompactArch
 from spandrel.architectures.DAT import DAT, DATArch
 from spandrel.architectures.DRCT import DRCT, DRCTArch
@@ -37,13 +38,14 @@ from spandrel.architectures.RGT import RGT, RGTArch
 from spandrel.architectures.RGT.__arch import rgt as rgt_module
 from spandrel.architectures.SPAN import SPAN, SPANArch
 from spandrel.architectures.SwinIR import SwinIR, SwinIRArch
+from spandrel_extra_arches.architectures.SRFormer import SRFormer, SRFormerArch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from golden_files import File, write  # noqa: E402: the module stands beside this folder
 
 FOLDER = Path(__file__).resolve().parent
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
-TOTAL_BYTES = 6_000_000
+TOTAL_BYTES = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,15 @@ def dat(upscale: int = 2, **more) -> dict:
     """Rolled windows are in the third block of a first group, and in the first block of a second one."""
     sizes = {"img_size": 8, "embed_dim": 32, "split_size": [2, 4], "expansion_factor": 1.0}
     return {"in_chans": 3, "upscale": upscale, "depth": [3, 1], "num_heads": [2, 4]} | sizes | more
+
+
+def srformer(upscale: int = 2, **more) -> dict:
+    return swin(upscale, img_size=16, depths=[2, 1], num_heads=[2, 4]) | more
+
+
+def atd(upscale: int = 2, **more) -> dict:
+    sizes = {"embed_dim": 8, "window_size": 4, "num_tokens": 6, "reducted_dim": 4, "mlp_ratio": 2.0}
+    return {"in_chans": 3, "upscale": upscale, "upsampler": "pixelshuffle", "depths": [3], "num_heads": [2]} | sizes | more
 
 
 def rgt(upscale: int = 2, **more) -> dict:
@@ -326,14 +337,14 @@ CASES = [
         dtype=FLOAT16,
         features=4,
     ),
-    # The smallest image; one whose last rows the summary does not read; one that needs a third step.
-    Case("rgt-x2", 63, "RGT", rgt(2), [(1, 16, 16), (1, 19, 33)], wrapper="params.", dtype=FLOAT16, features=4),
+    # Sizes that no window divides, and whose last rows and columns the summary does not read.
+    Case("rgt-x2", 63, "RGT", rgt(2), [(1, 32, 20), (1, 17, 33)], wrapper="params.", dtype=FLOAT16, features=4),
     Case(
         "rgt-3conv-x3",
         64,
         "RGT",
         rgt(3, split_size=(4, 4), qkv_bias=False, resi_connection="3conv", depth=[2, 1], c_ratio=0.25),
-        [(2, 17, 16)],
+        [(1, 18, 32)],
         dtype=FLOAT16,
         features=4,
     ),
@@ -342,7 +353,68 @@ CASES = [
         65,
         "RGT",
         rgt(1, in_chans=1, embed_dim=64, depth=[2], num_heads=[2]),
-        [(1, 16, 20)],
+        [(2, 16, 32)],
+        wrapper="params_ema.",
+        dtype=FLOAT16,
+        features=4,
+    ),
+    # One group of all pixels, and two of which the second is filled from its end; every upsampler and both residuals;
+    # a size that the reference pads by repeating the edge.
+    Case("atd-x2", 166, "ATD", atd(2), [(1, 12, 8), (1, 15, 18)], wrapper="params_ema.", features=4),
+    Case(
+        "atd-bare-direct-x3",
+        67,
+        "ATD",
+        atd(
+            3,
+            qkv_bias=False,
+            patch_norm=False,
+            norm=False,
+            depths=[2, 1],
+            num_heads=[2, 4],
+            upsampler="pixelshuffledirect",
+            resi_connection="3conv",
+        ),
+        [(2, 8, 12)],
+        dtype=FLOAT16,
+    ),
+    Case(
+        "atd-light-x2",
+        168,
+        "ATD",
+        atd(
+            2, embed_dim=48, category_size=128, mlp_ratio=0.5, convffn_kernel_size=3, upsampler="pixelshuffledirect", depths=[2],
+            resi_connection="3conv",
+        ),
+        [(2, 16, 9)],
+        wrapper="params.",
+        dtype=FLOAT16,
+    ),
+    Case("atd-nearest-x4", 69, "ATD", atd(4, upsampler="nearest+conv"), [(1, 8, 8)], dtype=BFLOAT16, features=4),
+    Case("atd-grey-x1", 70, "ATD", atd(1, in_chans=1, upsampler=""), [(1, 20, 16)], dtype=FLOAT16),
+    # Windows whose half is even and odd, with and without rolls and biases, every upsampler and both residuals.
+    Case("srformer-x2", 71, "SRFormer", srformer(2), [(1, 12, 8), (1, 11, 14)], wrapper="params.", dtype=FLOAT16, features=4),
+    Case(
+        "srformer-direct-x3",
+        172,
+        "SRFormer",
+        srformer(3, window_size=6, img_size=24, upsampler="pixelshuffledirect", resi_connection="3conv"),
+        [(2, 12, 18)],
+        dtype=BFLOAT16,
+    ),
+    Case(
+        "srformer-bare-x1",
+        73,
+        "SRFormer",
+        srformer(1, img_size=4, qkv_bias=False, patch_norm=False, in_chans=1, upsampler=""),
+        [(1, 16, 12)],
+    ),
+    Case(
+        "srformer-nearest-x4",
+        74,
+        "SRFormer",
+        srformer(4, upsampler="nearest+conv"),
+        [(1, 8, 8)],
         wrapper="params_ema.",
         dtype=FLOAT16,
         features=4,
@@ -361,6 +433,8 @@ NETWORKS = {
     "HAT": (HAT, HATArch),
     "DAT": (DAT, DATArch),
     "RGT": (RGT, RGTArch),
+    "ATD": (ATD, ATDArch),
+    "SRFormer": (SRFormer, SRFormerArch),
 }
 
 # Buffers that these networks compute from their sizes and store beside their weights.
@@ -371,6 +445,7 @@ BUFFERS = (
     "relative_position_index",
     "relative_position_index_SA",
     "relative_position_index_OCA",
+    "aligned_relative_position_index",
     "attn_mask_0",
     "attn_mask_1",
     "rpe_biases",
@@ -471,6 +546,19 @@ def training_size(side: int) -> Iterator[None]:
         rgt_module.Block = original
 
 
+@contextlib.contextmanager
+def stable_sort() -> Iterator[None]:
+    """ATD sorts pixels by category with `torch.sort(stable=False)`: the order within a category depends on the
+    processor and on PyTorch's version, and decides which pixels stand in a group. The stable order is one of the
+    permitted ones, and the only one that can be compared."""
+    original = torch.sort
+    torch.sort = lambda *positional, stable=False, **named: original(*positional, stable=True, **named)
+    try:
+        yield
+    finally:
+        torch.sort = original
+
+
 def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, int]:
     """The network as the reference itself reads it from the checkpoint's names and shapes, and its scale."""
     if case.arguments.get("act_type", "prelu") != "prelu":
@@ -512,7 +600,7 @@ def gain_of(case: Case, key: str) -> float:
         return 0.1
     if case.network in ("SwinIR", "DRCT", "HAT") and key.startswith(("upsample.", "conv_up", "conv_hr")):
         return 1.2
-    if case.network in ("DAT", "RGT") and key.startswith("upsample."):
+    if case.network in ("DAT", "RGT", "ATD", "SRFormer") and key.startswith(("upsample.", "conv_up", "conv_hr")):
         return 1.2
     if case.arguments.get("window_size") == 7:  # the image has values of 0…255, in and out
         return {"conv_first.weight": 2.0 / 255, "conv_last.weight": 0.4 * 255}.get(key, 2.0)
@@ -534,6 +622,8 @@ def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
             values = 1.0 + 0.5 * values
         elif key.endswith("temperature"):  # scores are its products with cosines
             values = numpy.copysign(3.0 + 3.0 * abs(values), values)
+        elif key.endswith("logit_scale"):
+            values = 1.0 + 0.5 * values
         elif tensor.ndim == 2:  # a linear layer, or a table of position biases
             values *= 2.0 if key.endswith("table") else 2.0 * math.sqrt(3.0 / tensor.shape[1])
         elif tensor.ndim == 4:
@@ -560,6 +650,11 @@ def draw_image(shape: tuple[int, ...], random: numpy.random.Generator) -> torch.
     height, width = shape[-2:]
     ramp = (numpy.arange(height)[:, None] / height + numpy.arange(width)[None, :] / width) / 2
     return torch.from_numpy((0.5 * ramp + 0.5 * random.uniform(size=shape)).astype(numpy.float32))
+
+
+# Biases that are the same for all scores of a softmax, which cancels them: ATD's of a token for all pixels, and RGT's of
+# a query for all keys.
+CANCELLED = ("norm3.bias", ".attn.k.bias")
 
 
 def is_position_network(name: str) -> bool:
@@ -600,6 +695,10 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
         parameter.copy_(kept)
         if is_position_network(name):
             continue
+        if name.endswith(CANCELLED):
+            if change > 1e-12:
+                raise AssertionError(f"{case.name}: {name} has an effect")
+            continue
         if ".eval_conv." in name:  # SPAN computes these from the others on each call; stored ones have no effect
             if change != 0.0:
                 raise AssertionError(f"{case.name}: {name} is used as it is stored")
@@ -631,7 +730,7 @@ def make(case: Case) -> tuple[dict[str, File], float]:
     """The files of a case by name, and the error of float32 arithmetic, as a share of the golden output's range."""
     random = numpy.random.Generator(numpy.random.PCG64(case.seed))
     features = features_before_upsampling(NETWORKS[case.network][0], case.features)
-    with dense_growth(case.growth), features, training_size(8), torch.no_grad():
+    with dense_growth(case.growth), features, training_size(8), stable_sort(), torch.no_grad():
         built = NETWORKS[case.network][0](**case.arguments)
         state = KEYS[case.keys](fill(case, built.state_dict(), random), case.arguments)
         checkpoint = {case.wrapper + key: tensor.contiguous() for key, tensor in state.items()}
@@ -650,14 +749,15 @@ def make(case: Case) -> tuple[dict[str, File], float]:
             single = network.float()(image)
             worst = max(worst, float((single - upscaled).abs().max() / (upscaled.max() - upscaled.min())))
             name = f"golden.{index}.safetensors" if index else "golden.safetensors"
+            package = "spandrel_extra_arches" if case.network == "SRFormer" else "spandrel"
             files[name] = (
                 {"image": image, "upscaled": upscaled.float().contiguous()},
                 {
                     "architecture": case.network,
                     "scale": str(scale),
-                    "reference": f"spandrel {version('spandrel')}, float64",
+                    "reference": f"{package} {version(package)}, float64",
                     "generator": ", ".join(
-                        f"{package} {version(package)}" for package in ("torch", "numpy", "safetensors")
+                        f"{library} {version(library)}" for library in ("torch", "numpy", "safetensors")
                     ),
                 },
             )

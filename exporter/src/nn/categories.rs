@@ -7,8 +7,8 @@ use tileforge_graph::{Constant, DataType, Value};
 ///
 /// This is a counting sort. A pixel's place is the number of all pixels of lower categories, plus the number of pixels
 /// of its own category before it. So pixels of one category stay in their order, in every runtime: there are no ties to
-/// break. (ONNX's TopK takes the first of equal values too, but TensorRT has it for 3840 values at most.) PyTorch's sort
-/// on a CPU keeps the order of equal numbers as well, even where it is not asked for a stable one.
+/// break. (TensorRT's TopK takes 3840 values at most.) ATD's original code asks for no stable sort, so its own order
+/// within a category depends on the processor; this one is permitted, too.
 #[derive(Debug)]
 pub struct Categories {
     /// For each place in the groups, the row of its pixel: `[batch · groups · size]`.
