@@ -37,6 +37,7 @@ from spandrel.architectures.PLKSR import PLKSR, PLKSRArch, RealPLKSR
 from spandrel.architectures.RGT import RGT, RGTArch
 from spandrel.architectures.RGT.__arch import rgt as rgt_module
 from spandrel.architectures.SPAN import SPAN, SPANArch
+from spandrel.architectures.Swin2SR import Swin2SR, Swin2SRArch
 from spandrel.architectures.SwinIR import SwinIR, SwinIRArch
 from spandrel_extra_arches.architectures.SRFormer import SRFormer, SRFormerArch
 
@@ -419,6 +420,33 @@ CASES = [
         dtype=FLOAT16,
         features=4,
     ),
+    # Its loader knows two more upsamplers, of which we refuse one and the reference returns three images for the other.
+    Case("swin2sr-x2", 175, "Swin2SR", swinir(2), [(1, 12, 8), (1, 11, 14)], dtype=FLOAT16, features=4),
+    Case(
+        "swin2sr-bare-direct-x3",
+        76,
+        "Swin2SR",
+        swinir(3, img_size=4, qkv_bias=False, patch_norm=False, upsampler="pixelshuffledirect"),
+        [(2, 8, 12)],
+        dtype=FLOAT16,
+    ),
+    Case(
+        "swin2sr-nearest-x4",
+        77,
+        "Swin2SR",
+        swinir(4, upsampler="nearest+conv", resi_connection="3conv"),
+        [(1, 8, 8)],
+        dtype=BFLOAT16,
+        features=4,
+    ),
+    Case(
+        "swin2sr-jpeg-x1",
+        178,
+        "Swin2SR",
+        swinir(1, upsampler="", in_chans=1, window_size=7, img_size=14, depths=[2], num_heads=[2]),
+        [(1, 21, 14), (1, 16, 18)],
+        dtype=FLOAT16,
+    ),
 ]
 
 # The reference's network and its loader, for each of our names.
@@ -435,6 +463,7 @@ NETWORKS = {
     "RGT": (RGT, RGTArch),
     "ATD": (ATD, ATDArch),
     "SRFormer": (SRFormer, SRFormerArch),
+    "Swin2SR": (Swin2SR, Swin2SRArch),
 }
 
 # Buffers that these networks compute from their sizes and store beside their weights.
@@ -446,6 +475,7 @@ BUFFERS = (
     "relative_position_index_SA",
     "relative_position_index_OCA",
     "aligned_relative_position_index",
+    "relative_coords_table",
     "attn_mask_0",
     "attn_mask_1",
     "rpe_biases",
@@ -600,7 +630,7 @@ def gain_of(case: Case, key: str) -> float:
         return 0.1
     if case.network in ("SwinIR", "DRCT", "HAT") and key.startswith(("upsample.", "conv_up", "conv_hr")):
         return 1.2
-    if case.network in ("DAT", "RGT", "ATD", "SRFormer") and key.startswith(("upsample.", "conv_up", "conv_hr")):
+    if case.network in ("DAT", "RGT", "ATD", "SRFormer", "Swin2SR") and key.startswith(("upsample.", "conv_up", "conv_hr")):
         return 1.2
     if case.arguments.get("window_size") == 7:  # the image has values of 0…255, in and out
         return {"conv_first.weight": 2.0 / 255, "conv_last.weight": 0.4 * 255}.get(key, 2.0)
@@ -626,6 +656,8 @@ def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
             values = 1.0 + 0.5 * values
         elif tensor.ndim == 2:  # a linear layer, or a table of position biases
             values *= 2.0 if key.endswith("table") else 2.0 * math.sqrt(3.0 / tensor.shape[1])
+            if ".cpb_mlp.2." in key:  # 16 times the sigmoid of its output is added to scores
+                values *= 0.2
         elif tensor.ndim == 4:
             # Filters that sum to zero. Otherwise values would drift to one sign, since images and activations have a
             # mean.

@@ -4,15 +4,15 @@
 //! `basicsr/archs/atd_arch.py`. Reference: spandrel 0.4.2, `architectures/ATD`.
 
 use super::reconstruction::{Residual, Trunk, Upsampler};
-use super::swin::{Frame, is_training_buffer, normalise};
+use super::swin::{Frame, factor_of_logit, is_training_buffer, normalise};
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{
-    Categories, Grid, LAYER_NORM_EPSILON, Mirror, Order, Scope, attention_scaled_by, convolved_mlp, linear,
-    linear_unbiased, query_key_value, width,
+    Categories, Grid, LAYER_NORM_EPSILON, Mirror, Order, Scope, Scores, attention_scaled_by, convolved_mlp, linear,
+    linear_unbiased, query_key_value, unit, width,
 };
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
-use tileforge_graph::{DataType, Value, Weight};
+use tileforge_graph::Value;
 
 /// Hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -243,6 +243,7 @@ impl Atd {
             channels: self.channels,
             dim: self.dim,
             first: "conv_first",
+            projection: false,
             norm: self.normalised.then_some("patch_embed.norm"),
             groups: self.depths.len(),
             residual: self.residual,
@@ -296,7 +297,9 @@ impl Atd {
         let of_tokens = |x: &Value| x.reshape(&[-1, self.tokens as i64, width(x) as i64]);
         let q = q.reshape(&[grid.batch as i64, -1, self.reduced as i64]);
         let most = (self.tokens as f64).ln();
-        let scale = computed(w, "scale", &[self.tokens], &[self.tokens, 1], |scale| 1.0 + scale.clamp(0.0, 1.0) * most);
+        let scale = w.each_number(("scale", "scale"), &[self.tokens], &[self.tokens, 1], |scale| {
+            1.0 + scale.clamp(0.0, 1.0) * most
+        });
         // Factors of the few keys are cheaper than those of all scores.
         let keys = of_tokens(&k) * scale;
         let similar = q.matmul(&keys.transpose(&[0, 2, 1])).softmax(-1);
@@ -307,8 +310,8 @@ impl Atd {
     fn category_attention(&self, w: &Scope<'_>, rows: &[Value; 3], similar: &Value, heads: usize) -> Value {
         let categories = Categories::new(similar, self.category);
         let [q, k, v] = rows.each_ref().map(|x| categories.groups(x));
-        let factor = computed(w, "logit_scale", &[1, 1], &[], |scale| scale.min(100_f64.ln()).exp());
-        let attended = categories.pixels(&attention_scaled_by(&factor, [&q, &k, &v], heads));
+        let factor = w.each_number(("logit_scale", "logit_scale"), &[1, 1], &[], factor_of_logit);
+        let attended = categories.pixels(&attention_scaled_by(&factor, [&q, &k, &v], heads, &[]));
         self.linear(&w.at("proj"), &attended, self.dim)
     }
 
@@ -321,7 +324,7 @@ impl Atd {
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
         let sigma = |name: &'static str, share: fn(f64) -> f64| {
             let share = move |x| share(sigmoid(x));
-            w.made(name, computed_weight(w, "sigma", &[self.tokens, 1], &[self.tokens, 1], share))
+            w.each_number(("sigma", name), &[self.tokens, 1], &[self.tokens, 1], share)
         };
         dictionary * sigma("kept", |share| share) + means * sigma("added", |share| 1.0 - share)
     }
@@ -335,28 +338,7 @@ impl Atd {
 fn window_attention(w: &Scope<'_>, rows: &[Value; 3], grid: &Grid, heads: usize, roll: [usize; 2]) -> Value {
     let order = Order::Windows(roll);
     let [q, k, v] = rows.each_ref().map(|x| grid.reorder(x, Order::Raster, order));
-    let attended = grid.attention_of([&q, &k, &v], heads, roll, &grid.position_bias(w, heads));
+    let bias = grid.position_bias(w, heads);
+    let attended = grid.attention_of([&q, &k, &v], roll, Scores { heads, bias: &bias, factor: None });
     linear(&w.at("proj"), &grid.reorder(&attended, order, Order::Raster), width(&rows[0]))
-}
-
-/// Rows of length 1; shorter ones than 1e-12 are divided by that, as in the reference.
-fn unit(x: &Value) -> Value {
-    x / x.length(-1).at_least(1e-12)
-}
-
-/// A function of each number of a small parameter, computed when the weights are written.
-fn computed(w: &Scope<'_>, name: &str, stored: &[usize], used: &[usize], of: impl Fn(f64) -> f64) -> Value {
-    w.made(name, computed_weight(w, name, stored, used, of))
-}
-
-fn computed_weight(
-    w: &Scope<'_>,
-    name: &str,
-    stored: &[usize],
-    used: &[usize],
-    of: impl Fn(f64) -> f64,
-) -> tileforge_graph::Result<Weight> {
-    let numbers = w.stored(name, stored)?.to_f32s()?;
-    let bytes: Vec<u8> = numbers.into_iter().flat_map(|number| (of(f64::from(number)) as f32).to_le_bytes()).collect();
-    Weight::from_bytes(DataType::F32, used.to_vec(), bytes)
 }

@@ -215,6 +215,7 @@ impl Dat {
             channels: self.channels,
             dim: self.dim,
             first: "conv_first",
+            projection: false,
             norm: Some("before_RG.1"),
             groups: self.depths.len(),
             residual: self.residual,

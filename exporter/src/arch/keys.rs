@@ -124,6 +124,20 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// Whether every second block has rolled windows, by the hint `rolled`, else by a buffer: a rolled block has a mask of
+    /// the training size. For networks whose signature has another buffer: then the checkpoint has all of them.
+    ///
+    /// # Errors
+    /// The hint is neither `true` nor `false`.
+    pub fn mask_of_second_block(&self) -> Result<bool, Mismatch> {
+        match self.hint("rolled") {
+            Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(other) => Err(Mismatch::new(format!("expected `rolled` to be true or false, found `{other}`"))),
+            None => Ok(self.contains("layers.0.residual_group.blocks.1.attn_mask")),
+        }
+    }
+
     /// Height and width of the windows of rectangular attention (DAT, RGT), from the buffers `rpe_biases`, which has a
     /// row for each distance of two pixels in a window, and `relative_position_index` `[area, area]`.
     ///

@@ -21,6 +21,7 @@ mod span;
 mod srformer;
 mod srvgg_net_compact;
 mod swin;
+mod swin2sr;
 mod swinir;
 mod unet_2d_condition;
 

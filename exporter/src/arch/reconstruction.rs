@@ -3,7 +3,7 @@
 
 use super::swin::normalise;
 use super::{Keys, Mismatch};
-use crate::nn::{Grid, Scope, channels, conv2d, shuffle_upsampling};
+use crate::nn::{Grid, Scope, channels, conv2d, pointwise, shuffle_upsampling};
 use serde::Serialize;
 use tileforge_graph::Value;
 
@@ -21,6 +21,8 @@ pub(super) struct Trunk<'a> {
     pub(super) dim: usize,
     /// The first convolution.
     pub(super) first: &'a str,
+    /// Whether each image that becomes tokens is convolved with kernels of side 1 first (`patch_embed.proj`).
+    pub(super) projection: bool,
     /// The normalisation before the first group, if there is one.
     pub(super) norm: Option<&'a str>,
     pub(super) groups: usize,
@@ -39,14 +41,18 @@ impl Trunk<'_> {
         blocks: impl Fn(&Scope<'_>, &Value, usize) -> Value,
     ) -> Value {
         let shallow = conv2d(&w.at(self.first), image, self.dim, 3);
-        let mut tokens = grid.tokens(&shallow);
+        let tokens_of = |w: &Scope<'_>, image: &Value| {
+            let tokens = grid.tokens(image);
+            if self.projection { pointwise(&w.at("patch_embed.proj"), &tokens, self.dim) } else { tokens }
+        };
+        let mut tokens = tokens_of(w, &shallow);
         if let Some(norm) = self.norm {
             tokens = normalise(&w.at(norm), &tokens);
         }
         for group in 0..self.groups {
             let layer = w.at(format!("layers.{group}"));
             let made = self.residual.apply(&layer.at("conv"), &grid.image(&blocks(&layer, &tokens, group)));
-            tokens = grid.tokens(&made) + tokens;
+            tokens = tokens_of(&layer, &made) + tokens;
         }
         let deep = grid.image(&normalise(&w.at("norm"), &tokens));
         let features = self.residual.apply(&w.at("conv_after_body"), &deep) + shallow;

@@ -56,6 +56,7 @@ static REGISTRY: &[Entry] = &[
     entry::<super::rgt::Rgt>(),
     entry::<super::atd::Atd>(),
     entry::<super::srformer::SrFormer>(),
+    entry::<super::swin2sr::Swin2Sr>(),
     entry::<super::drct::Drct>(),
     entry::<super::hat::Hat>(),
     entry::<super::swinir::SwinIr>(),

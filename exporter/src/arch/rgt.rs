@@ -193,6 +193,7 @@ impl Rgt {
             channels: self.channels,
             dim: self.dim,
             first: "conv_first",
+            projection: false,
             norm: Some("before_RG.1"),
             groups: self.depths.len(),
             residual: self.residual,

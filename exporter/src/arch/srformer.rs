@@ -67,7 +67,7 @@ impl Architecture for SrFormer {
             heads: tables.iter().map(|(_, heads)| *heads).collect(),
             // The table is of blocks of 2 × 2 pixels.
             window: 2 * keys.bias_table(&format!("{FIRST}.relative_position_bias_table"))?.0,
-            rolled: is_rolled(keys)?,
+            rolled: keys.mask_of_second_block()?,
             hidden: keys.dims::<2>("layers.0.residual_group.blocks.0.mlp.fc1.weight")?[0],
             biased: keys.contains(&format!("{FIRST}.q.bias")),
             normalised: keys.contains("patch_embed.norm.weight"),
@@ -151,17 +151,6 @@ impl Architecture for SrFormer {
     }
 }
 
-/// Only a buffer beside the weights shows it: a rolled block has a mask of the training size. The signature has
-/// another buffer, so the checkpoint has all of them.
-fn is_rolled(keys: &Keys<'_>) -> Result<bool, Mismatch> {
-    match keys.hint("rolled") {
-        Some("true") => Ok(true),
-        Some("false") => Ok(false),
-        Some(other) => Err(Mismatch::new(format!("expected `rolled` to be true or false, found `{other}`"))),
-        None => Ok(keys.contains("layers.0.residual_group.blocks.1.attn_mask")),
-    }
-}
-
 impl SrFormer {
     fn frame(&self) -> Frame {
         Frame::new(self.channels, self.upsampler.factor(), self.window)
@@ -172,6 +161,7 @@ impl SrFormer {
             channels: self.channels,
             dim: self.dim,
             first: "conv_first",
+            projection: false,
             norm: self.normalised.then_some("patch_embed.norm"),
             groups: self.depths.len(),
             residual: self.residual,

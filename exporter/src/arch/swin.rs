@@ -97,6 +97,11 @@ pub(super) fn normalise(w: &Scope<'_>, x: &Value) -> Value {
     layer_norm(w, x, LAYER_NORM_EPSILON)
 }
 
+/// The factor of cosines in an attention, of which its logarithm is stored; at most 100.
+pub(super) fn factor_of_logit(logit: f64) -> f64 {
+    logit.min(100_f64.ln()).exp()
+}
+
 /// Whether a tensor is a buffer for the training size, which the export computes for its own size.
 pub(super) fn is_training_buffer(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
@@ -106,6 +111,7 @@ pub(super) fn is_training_buffer(name: &str) -> bool {
         "attn_mask_0",
         "attn_mask_1",
         "num_batches_tracked",
+        "relative_coords_table",
         "relative_position_index",
         "relative_position_index_OCA",
         "relative_position_index_SA",

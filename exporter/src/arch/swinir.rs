@@ -193,6 +193,7 @@ impl SwinIr {
             channels: self.channels,
             dim: self.dim,
             first: if self.unshuffle > 1 { "conv_first.1" } else { "conv_first" },
+            projection: false,
             norm: Some("patch_embed.norm"),
             groups: self.depths.len(),
             residual: self.residual,

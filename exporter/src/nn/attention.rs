@@ -20,9 +20,9 @@ pub fn attention(q: &Value, k: &Value, v: &Value, heads: usize, biases: &[&Value
 }
 
 /// As [`attention`], with `factor` in place of the scale; it is broadcast to `[batch, heads, queries, width]`.
-pub fn attention_scaled_by(factor: &Value, [q, k, v]: [&Value; 3], heads: usize) -> Value {
+pub fn attention_scaled_by(factor: &Value, [q, k, v]: [&Value; 3], heads: usize, biases: &[&Value]) -> Value {
     let k = keys_in_heads(k, heads);
-    attention_of_heads(&(in_heads(q, heads) * factor), &k, v, heads, &[])
+    attention_of_heads(&(in_heads(q, heads) * factor), &k, v, heads, biases)
 }
 
 /// `[batch, tokens, heads · width]` → `[batch, heads, tokens, width]`.

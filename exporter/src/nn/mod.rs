@@ -30,7 +30,7 @@ pub use conv::{
 pub use dinov2::{Dinov2, Naming, PATCH};
 pub use dpt::Dpt;
 pub use dysample::dysample;
-pub use linear::{embedding, layer_norm, linear, linear_unbiased, width};
+pub use linear::{embedding, layer_norm, linear, linear_unbiased, unit, width};
 pub use norm::{group_norm, layer_norm_of_channels};
 pub use rectangles::{Rectangles, is_rolled};
 pub use resize::{Mirror, crop_to_image, pad_to_multiple, shuffle_upsampling};
@@ -39,4 +39,4 @@ pub use scope::{Declaration, Parameters, Scope};
 pub use sequences::Sequences;
 pub use timestep::Sinusoids;
 pub use transformer::{LAYER_NORM_EPSILON, SwinBlock, convolved_mlp, gated_mlp, mlp, mlp_of};
-pub use windows::{Grid, Order};
+pub use windows::{Grid, Order, Scores};

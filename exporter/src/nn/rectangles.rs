@@ -3,7 +3,7 @@
 //! One half of the channels attends in windows of `[height, width]`, the other half in windows of `[width, height]`. A
 //! token of either half is a row of half the width, so both halves are gathered from the same rows.
 
-use super::{Grid, LAYER_NORM_EPSILON, Order, Scope, width};
+use super::{Grid, LAYER_NORM_EPSILON, Order, Scope, Scores, width};
 use tileforge_graph::{Constant, DataType, Value, Weight};
 
 /// The sizes of feature maps whose pixels are tokens in raster order, and of the first half's windows.
@@ -52,7 +52,7 @@ impl Rectangles {
         let indices: Vec<i64> = pixels.into_iter().map(row).collect();
         let [q, k, v] = halves.each_ref().map(|x| x.gather(&indices, 0));
         let bias = dynamic_position_bias(&w.at(format!("{number}.pos")), &grid, width(&q), heads);
-        grid.attention_of([&q, &k, &v], heads, roll, &bias)
+        grid.attention_of([&q, &k, &v], roll, Scores { heads, bias: &bias, factor: None })
     }
 
     /// Rows, and one more of zeros for all pixels of the border, if there is one.

@@ -4,7 +4,7 @@
 //! matters where attention groups them. All window partitions, rolls and reversals of the original code therefore
 //! become one gather of rows from one [`Order`] to another, or nothing where the order is the same.
 
-use super::{Scope, attention, linear, query_key_value, width};
+use super::{Scope, attention, attention_scaled_by, linear, query_key_value, width};
 use tileforge_graph::{Constant, Value, Weight};
 
 /// Added to the attention scores of pixels that only a roll made neighbours, so that they do not attend to each other.
@@ -37,6 +37,17 @@ pub enum Order {
     Windows([usize; 2]),
     /// As [`Order::Windows`], with the pixels of each window in blocks of 2 × 2: block by block, row by row in each.
     Blocks([usize; 2]),
+}
+
+/// How the scores of window attention are made.
+#[derive(Debug, Clone, Copy)]
+pub struct Scores<'a> {
+    /// Number of attention heads.
+    pub heads: usize,
+    /// Added to the scores: `[1, heads, area, area]`.
+    pub bias: &'a Value,
+    /// A factor of the queries in place of the usual scale; it is broadcast to `[windows, heads, area, width]`.
+    pub factor: Option<&'a Value>,
 }
 
 impl Grid {
@@ -74,7 +85,8 @@ impl Grid {
     pub fn attention(&self, w: &Scope<'_>, x: &Value, heads: usize, roll: [usize; 2], biased: bool) -> Value {
         let rows = query_key_value(&w.at("qkv"), x, ["weight", "bias"], biased);
         let bias = self.position_bias(w, heads);
-        linear(&w.at("proj"), &self.attention_of(rows.each_ref(), heads, roll, &bias), width(x))
+        let scores = Scores { heads, bias: &bias, factor: None };
+        linear(&w.at("proj"), &self.attention_of(rows.each_ref(), roll, scores), width(x))
     }
 
     /// The biases of the attention scores in a window: `[1, heads, area, area]`. Parameter:
@@ -94,11 +106,11 @@ impl Grid {
     }
 
     /// Attention of each window's queries to its keys and values, all in rows in the order [`Order::Windows`] of
-    /// `roll` → rows in that order. `bias` `[1, heads, area, area]` is added to the scores.
-    pub fn attention_of(&self, rows: [&Value; 3], heads: usize, roll: [usize; 2], bias: &Value) -> Value {
+    /// `roll` → rows in that order.
+    pub fn attention_of(&self, rows: [&Value; 3], roll: [usize; 2], scores: Scores<'_>) -> Value {
         let area = self.area() as i64;
         let parts = rows.map(|x| x.reshape(&[-1, area, width(x) as i64]));
-        self.masked_attention(&parts, heads, roll, bias, |window| {
+        self.masked_attention(&parts, roll, scores, |window| {
             let follows = self.follows(window, roll, 1);
             mask(&follows, &follows)
         })
@@ -128,7 +140,8 @@ impl Grid {
         let bias = w.computed_from(TABLE, &[(2 * blocks[0] - 1) * (2 * blocks[1] - 1), heads], BIAS, |table| {
             bias_of_pairs(&table, &queries, &keys, |query, key| distance_row(blocks, query.map(|at| at / 2), key))
         });
-        let attended = self.masked_attention(&parts, heads, roll, &bias, |window| {
+        let scores = Scores { heads, bias: &bias, factor: None };
+        let attended = self.masked_attention(&parts, roll, scores, |window| {
             mask(&self.follows(window, roll, 2), &self.blocks_that_follow(window, roll))
         });
         linear(&w.at("proj"), &attended, channels)
@@ -139,15 +152,18 @@ impl Grid {
     fn masked_attention(
         &self,
         parts: &[Value; 3],
-        heads: usize,
         roll: [usize; 2],
-        bias: &Value,
+        Scores { heads, bias, factor }: Scores<'_>,
         mask: impl Fn([usize; 3]) -> Vec<f32>,
     ) -> Value {
         let windows = self.windows(roll);
         let inner = windows.iter().filter(|window| !self.is_mixed(window, roll)).count();
         let [queries, keys] = [0, 1].map(|i| parts[i].fixed(1));
-        let plain = |[q, k, v]: [&Value; 3]| attention(q, k, v, heads, &[bias]);
+        let attend = |[q, k, v]: [&Value; 3], biases: &[&Value]| match factor {
+            Some(factor) => attention_scaled_by(factor, [q, k, v], heads, biases),
+            None => attention(q, k, v, heads, biases),
+        };
+        let plain = |parts: [&Value; 3]| attend(parts, &[bias]);
         let attended = if inner == windows.len() {
             plain(parts.each_ref())
         } else {
@@ -156,8 +172,7 @@ impl Grid {
             let trace = parts[0].trace();
             let mask = trace.constant("mask", &[windows.len() - inner, 1, queries, keys], Constant::F32(&masks));
             let part = |from, to| parts.each_ref().map(|x| x.slice(0, from, to));
-            let [q, k, v] = part(inner, windows.len());
-            let edge = attention(&q, &k, &v, heads, &[bias, &mask]);
+            let edge = attend(part(inner, windows.len()).each_ref(), &[bias, &mask]);
             if inner == 0 { edge } else { plain(part(0, inner).each_ref()).concat(&[&edge], 0) }
         };
         attended.reshape(&[-1, width(&parts[2]) as i64])
