@@ -123,7 +123,9 @@ def srformer(upscale: int = 2, **more) -> dict:
 
 def atd(upscale: int = 2, **more) -> dict:
     sizes = {"embed_dim": 8, "window_size": 4, "num_tokens": 6, "reducted_dim": 4, "mlp_ratio": 2.0}
-    return {"in_chans": 3, "upscale": upscale, "upsampler": "pixelshuffle", "depths": [3], "num_heads": [2]} | sizes | more
+    return (
+        {"in_chans": 3, "upscale": upscale, "upsampler": "pixelshuffle", "depths": [3], "num_heads": [2]} | sizes | more
+    )
 
 
 def rgt(upscale: int = 2, **more) -> dict:
@@ -384,7 +386,13 @@ CASES = [
         168,
         "ATD",
         atd(
-            2, embed_dim=48, category_size=128, mlp_ratio=0.5, convffn_kernel_size=3, upsampler="pixelshuffledirect", depths=[2],
+            2,
+            embed_dim=48,
+            category_size=128,
+            mlp_ratio=0.5,
+            convffn_kernel_size=3,
+            upsampler="pixelshuffledirect",
+            depths=[2],
             resi_connection="3conv",
         ),
         [(2, 16, 9)],
@@ -394,7 +402,16 @@ CASES = [
     Case("atd-nearest-x4", 69, "ATD", atd(4, upsampler="nearest+conv"), [(1, 8, 8)], dtype=BFLOAT16, features=4),
     Case("atd-grey-x1", 70, "ATD", atd(1, in_chans=1, upsampler=""), [(1, 20, 16)], dtype=FLOAT16),
     # Windows whose half is even and odd, with and without rolls and biases, every upsampler and both residuals.
-    Case("srformer-x2", 71, "SRFormer", srformer(2), [(1, 12, 8), (1, 11, 14)], wrapper="params.", dtype=FLOAT16, features=4),
+    Case(
+        "srformer-x2",
+        71,
+        "SRFormer",
+        srformer(2),
+        [(1, 12, 8), (1, 11, 14)],
+        wrapper="params.",
+        dtype=FLOAT16,
+        features=4,
+    ),
     Case(
         "srformer-direct-x3",
         172,
@@ -420,7 +437,7 @@ CASES = [
         dtype=FLOAT16,
         features=4,
     ),
-    # Its loader knows two more upsamplers, of which we refuse one and the reference returns three images for the other.
+    # Every upsampler that we know. We refuse `pixelshuffle_aux` and `pixelshuffle_hf`.
     Case("swin2sr-x2", 175, "Swin2SR", swinir(2), [(1, 12, 8), (1, 11, 14)], dtype=FLOAT16, features=4),
     Case(
         "swin2sr-bare-direct-x3",
@@ -630,7 +647,9 @@ def gain_of(case: Case, key: str) -> float:
         return 0.1
     if case.network in ("SwinIR", "DRCT", "HAT") and key.startswith(("upsample.", "conv_up", "conv_hr")):
         return 1.2
-    if case.network in ("DAT", "RGT", "ATD", "SRFormer", "Swin2SR") and key.startswith(("upsample.", "conv_up", "conv_hr")):
+    if case.network in ("DAT", "RGT", "ATD", "SRFormer", "Swin2SR") and key.startswith(
+        ("upsample.", "conv_up", "conv_hr")
+    ):
         return 1.2
     if case.arguments.get("window_size") == 7:  # the image has values of 0…255, in and out
         return {"conv_first.weight": 2.0 / 255, "conv_last.weight": 0.4 * 255}.get(key, 2.0)

@@ -188,7 +188,7 @@ pub(super) fn mark_windows(attention: &Scope<'_>, [height, width]: [usize; 2]) {
 
 /// Checks that the channels divide into heads, and in each half as well, and that half of an MLP can be a gate.
 pub(super) fn unless_halves_fit(dim: usize, heads: &[usize], hidden: usize) -> Result<(), Mismatch> {
-    let fits = |heads: &usize| heads / 2 > 0 && dim % heads == 0 && dim / 2 % (heads / 2) == 0;
+    let fits = |heads: &usize| heads / 2 > 0 && dim.is_multiple_of(*heads) && (dim / 2).is_multiple_of(heads / 2);
     match heads.iter().find(|heads| !fits(heads)) {
         Some(heads) => Err(Mismatch::new(format!("{dim} channels do not divide into two halves of {heads} heads"))),
         None if !dim.is_multiple_of(2) => Err(Mismatch::new(format!("expected an even width, found {dim}"))),

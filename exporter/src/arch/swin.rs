@@ -111,7 +111,6 @@ pub(super) fn is_training_buffer(name: &str) -> bool {
         "attn_mask_0",
         "attn_mask_1",
         "num_batches_tracked",
-        "relative_coords_table",
         "relative_position_index",
         "relative_position_index_OCA",
         "relative_position_index_SA",

@@ -212,34 +212,28 @@ impl Swin2Sr {
     }
 
     /// The biases of the scores in a window, from a network of the distance of two pixels, which is computed when the
-    /// weights are written: 16 · sigmoid of two layers with ReLU between them. Distances are on a logarithmic scale, on
-    /// which 7 of a window's 8 pixels count as 1.
+    /// weights are written: 16 · sigmoid of two layers with ReLU between them.
+    ///
+    /// Distances are on a logarithmic scale, in a buffer. The reference reads it from the checkpoint, where it may be
+    /// rounded to half precision, so it is read here, too.
     fn position_bias(&self, w: &Scope<'_>, grid: &Grid, heads: usize) -> tileforge_graph::Result<Weight> {
-        let numbers = |name: &str, parameter: &str, dims: &[usize]| {
-            let numbers = w.at(name).stored(parameter, dims)?.to_f32s()?;
+        let numbers = |name: &str, dims: &[usize]| {
+            let numbers = w.stored(name, dims)?.to_f32s()?;
             Ok::<Vec<f64>, tileforge_graph::Error>(numbers.into_iter().map(f64::from).collect())
         };
-        let first = numbers("cpb_mlp.0", "weight", &[self.positions, 2])?;
-        let bias = numbers("cpb_mlp.0", "bias", &[self.positions])?;
-        let second = numbers("cpb_mlp.2", "weight", &[heads, self.positions])?;
-        let window = self.window as i64;
-        let scaled = |distance: i64| {
-            let distance = distance as f64 * 8.0 / (window - 1) as f64;
-            distance.signum() * (distance.abs() + 1.0).log2() / 3.0
-        };
+        let side = 2 * self.window - 1;
+        let distances = numbers("relative_coords_table", &[1, side, side, 2])?;
+        let first = numbers("cpb_mlp.0.weight", &[self.positions, 2])?;
+        let bias = numbers("cpb_mlp.0.bias", &[self.positions])?;
+        let second = numbers("cpb_mlp.2.weight", &[heads, self.positions])?;
+        let sum = |weights: &[f64], inputs: &[f64]| weights.iter().zip(inputs).map(|(a, b)| a * b).sum::<f64>();
         let mut table = Vec::new();
-        for y in 1 - window..window {
-            for x in 1 - window..window {
-                let neuron =
-                    |(weights, bias): (&[f64], &f64)| (weights[0] * scaled(y) + weights[1] * scaled(x) + bias).max(0.0);
-                let neurons: Vec<f64> = first.chunks(2).zip(&bias).map(neuron).collect();
-                for weights in second.chunks(self.positions) {
-                    let sum: f64 = weights.iter().zip(&neurons).map(|(a, b)| a * b).sum();
-                    table.extend(((16.0 / (1.0 + (-sum).exp())) as f32).to_le_bytes());
-                }
-            }
+        for distance in distances.chunks(2) {
+            let neuron = |(weights, bias): (&[f64], &f64)| (sum(weights, distance) + bias).max(0.0);
+            let neurons: Vec<f64> = first.chunks(2).zip(&bias).map(neuron).collect();
+            let biases = second.chunks(self.positions).map(|weights| 16.0 / (1.0 + (-sum(weights, &neurons)).exp()));
+            table.extend(biases.flat_map(|bias| (bias as f32).to_le_bytes()));
         }
-        let distances = (2 * self.window - 1).pow(2);
-        grid.position_bias_of(&Weight::from_bytes(DataType::F32, vec![distances, heads], table)?)
+        grid.position_bias_of(&Weight::from_bytes(DataType::F32, vec![side * side, heads], table)?)
     }
 }
