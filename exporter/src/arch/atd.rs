@@ -190,7 +190,7 @@ impl Architecture for Atd {
             tokens: 64,
             reduced: 8,
             category: LIGHT_CATEGORY,
-            hidden: 96,
+            hidden: LIGHT_DIM, // 768,792 parameters at ×4, as published
             kernel: 7,
             upsampler: Upsampler::PixelShuffleDirect { factor: 4 },
             ..published.clone()
