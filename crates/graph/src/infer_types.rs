@@ -50,9 +50,7 @@ impl Model {
             let inferred = if complete { infer::infer(node, &operands) } else { Err(Problem::NoRule) };
             let inferred = match inferred {
                 Ok(inferred) => inferred.into_iter().map(Some).collect(),
-                Err(Problem::NoRule) => {
-                    node.outputs.iter().map(|name| declared.get(name).cloned()).collect::<Vec<_>>()
-                }
+                Err(Problem::NoRule) => node.outputs.iter().map(|name| declared.get(name).cloned()).collect::<Vec<_>>(),
                 Err(Problem::Mismatch(reason)) => return Err(fail(reason)),
             };
             let mut found = Vec::with_capacity(node.outputs.len());

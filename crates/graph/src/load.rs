@@ -131,8 +131,8 @@ impl<'p> Reading<'p> {
         }
         let port = |info: &ValueInfoProto| {
             let name = info.name().escape_debug();
-            let ty =
-                value_type(info).ok_or_else(|| fail(format!("`{name}` is not a tensor of a type and rank that we know")))?;
+            let ty = value_type(info)
+                .ok_or_else(|| fail(format!("`{name}` is not a tensor of a type and rank that we know")))?;
             Ok(Port { name: info.name().to_owned(), ty })
         };
         // Old files list the weights among the inputs.

@@ -88,6 +88,10 @@ fn check_memory(model: &Model) -> Result<()> {
     if bytes <= available {
         return Ok(());
     }
-    let reason = format!("its values take {} MB, and this machine has {} MB of memory left", bytes / 1_000_000, available / 1_000_000);
+    let reason = format!(
+        "its values take {} MB, and this machine has {} MB of memory left",
+        bytes / 1_000_000,
+        available / 1_000_000
+    );
     Err(tileforge_graph::Error::Node { node: node.name.clone(), operator: node.operator.clone(), reason }.into())
 }

@@ -40,9 +40,18 @@ pub(super) fn open(path: &Path, graph: ForeignGraph, folding: Folding) -> Result
 }
 
 /// A graph with a contract that somebody wrote.
-pub(super) fn with_contract(path: &Path, graph: ForeignGraph, contract: &Contract, folding: Folding) -> Result<Foreign> {
-    let types: BTreeMap<&str, DataType> =
-        contract.inputs.iter().chain(&contract.outputs).map(|tensor| (tensor.name.as_str(), tensor.data_type)).collect();
+pub(super) fn with_contract(
+    path: &Path,
+    graph: ForeignGraph,
+    contract: &Contract,
+    folding: Folding,
+) -> Result<Foreign> {
+    let types: BTreeMap<&str, DataType> = contract
+        .inputs
+        .iter()
+        .chain(&contract.outputs)
+        .map(|tensor| (tensor.name.as_str(), tensor.data_type))
+        .collect();
     let model = in_known_types(path, graph.model, &types)?;
     for (what, ports, tensors) in
         [("inputs", &model.inputs, &contract.inputs), ("outputs", &model.outputs, &contract.outputs)]
@@ -51,7 +60,8 @@ pub(super) fn with_contract(path: &Path, graph: ForeignGraph, contract: &Contrac
         let expected: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
         let found: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
         if expected != found {
-            let reason = format!("the contract's {what} are {}, and those of the file are {}", names(expected), names(found));
+            let reason =
+                format!("the contract's {what} are {}, and those of the file are {}", names(expected), names(found));
             return Err(Error::input(path, reason));
         }
         for (tensor, port) in tensors.iter().zip(ports) {
@@ -94,7 +104,9 @@ fn in_known_types(path: &Path, model: Model, wanted: &BTreeMap<&str, DataType>) 
     let ports: Vec<(bool, Port)> = (model.inputs.iter().map(|port| (true, port.clone())))
         .chain(model.outputs.iter().map(|port| (false, port.clone())))
         .collect();
-    if let Some((_, port)) = ports.iter().find(|(_, port)| matches!(port.ty.data_type, DataType::F8E4M3 | DataType::F8E5M2)) {
+    if let Some((_, port)) =
+        ports.iter().find(|(_, port)| matches!(port.ty.data_type, DataType::F8E4M3 | DataType::F8E5M2))
+    {
         return Err(Error::input(path, format!("`{}`: tensors of {} cannot be given", port.name, port.ty.data_type)));
     }
     let mut wrapping = Wrapping::new(model);
@@ -116,8 +128,13 @@ const FREE: [fn(Extent) -> Axis; 3] = [Axis::Height, Axis::Width, Axis::Frames];
 impl Kinds {
     fn of(path: &Path, model: &Model) -> Result<Self> {
         let mut found = BTreeMap::new();
-        let batches: Vec<String> =
-            model.inputs.iter().filter_map(|port| port.ty.dims.first()).filter(|dim| dim.fixed().is_none()).map(Dim::to_string).collect();
+        let batches: Vec<String> = model
+            .inputs
+            .iter()
+            .filter_map(|port| port.ty.dims.first())
+            .filter(|dim| dim.fixed().is_none())
+            .map(Dim::to_string)
+            .collect();
         let mut free = FREE.into_iter();
         for port in &model.inputs {
             for dim in port.ty.dims.iter().filter(|dim| dim.fixed().is_none()) {
@@ -126,7 +143,10 @@ impl Kinds {
                     continue;
                 }
                 let Some(axis) = free.next() else {
-                    let reason = format!("`{}` is {}: expected three free sizes beside the batch at most; give a contract", port.name, port.ty);
+                    let reason = format!(
+                        "`{}` is {}: expected three free sizes beside the batch at most; give a contract",
+                        port.name, port.ty
+                    );
                     return Err(Error::input(path, reason));
                 };
                 found.insert(name, axis);
@@ -146,7 +166,13 @@ impl Kinds {
 }
 
 /// The axes of the outputs: how their lengths follow from those of the inputs, looked at for several sizes.
-fn output_axes(path: &Path, model: &Model, contract: &Contract, kinds: &Kinds, folding: &Folding) -> Result<Vec<Vec<Axis>>> {
+fn output_axes(
+    path: &Path,
+    model: &Model,
+    contract: &Contract,
+    kinds: &Kinds,
+    folding: &Folding,
+) -> Result<Vec<Vec<Axis>>> {
     const BASE: usize = 24;
     let is_used = |axis: Axis| contract.inputs.iter().flat_map(|input| &input.axes).any(|own| *own == axis);
     let base = Sizes { batch: 1, height: BASE, width: BASE, frames: BASE, tokens: 1 };
@@ -155,7 +181,10 @@ fn output_axes(path: &Path, model: &Model, contract: &Contract, kinds: &Kinds, f
         let dims = |port: &Port| {
             let known = folded.type_of(&port.name).filter(|_| folded.types.contains_key(&port.name));
             known.and_then(|ty| ty.fixed_dims()).ok_or_else(|| {
-                Error::input(path, format!("the sizes of its output `{}` depend on values, not on sizes alone", port.name))
+                Error::input(
+                    path,
+                    format!("the sizes of its output `{}` depend on values, not on sizes alone", port.name),
+                )
             })
         };
         folded.outputs.iter().map(dims).collect()
@@ -179,13 +208,21 @@ fn output_axes(path: &Path, model: &Model, contract: &Contract, kinds: &Kinds, f
     for (sizes, axis) in varied {
         let other = lengths(sizes)?;
         for ((own, before), after) in axes.iter_mut().zip(&at_base).zip(&other) {
-            for ((own, before), after) in own.iter_mut().zip(before).zip(after).filter(|((_, before), after)| before != after) {
-                let unclear = || Error::input(path, format!("its outputs have sizes that follow from no size of an input: {before} became {after}"));
+            for ((own, before), after) in
+                own.iter_mut().zip(before).zip(after).filter(|((_, before), after)| before != after)
+            {
+                let unclear = || {
+                    Error::input(
+                        path,
+                        format!("its outputs have sizes that follow from no size of an input: {before} became {after}"),
+                    )
+                };
                 *own = match axis {
                     None if (*before, *after) == (1, 2) => Axis::Batch,
                     None => return Err(unclear()),
                     Some(axis) => {
-                        let step = after.checked_sub(*before).filter(|more| more.is_multiple_of(8)).map(|more| more / 8);
+                        let step =
+                            after.checked_sub(*before).filter(|more| more.is_multiple_of(8)).map(|more| more / 8);
                         let step = step.filter(|step| *step > 0).ok_or_else(unclear)?;
                         let offset = before.checked_signed_diff(step * BASE).ok_or_else(unclear)?;
                         axis(Extent::multiple_of(step).plus(offset))

@@ -98,7 +98,9 @@ fn summary(contract: &tileforge_contract::Contract, found: &Found, fixed: Option
 
 /// The picture of a graph. Where shape inference does not tell its output's axes, ONNX Runtime's does.
 fn picture_of(path: &Path, model: &Model, folding: &Folding) -> Result<Picture> {
-    let wrong = |reason: String| Error::input(path, format!("{reason}; for other networks, give a contract or the task tensors"));
+    let wrong = |reason: String| {
+        Error::input(path, format!("{reason}; for other networks, give a contract or the task tensors"))
+    };
     let found = Picture::of(model);
     let output_is_known = model.outputs.iter().all(|port| model.types.contains_key(&port.name));
     if output_is_known || model.inputs.len() != 1 || model.outputs.len() != 1 {
@@ -107,7 +109,12 @@ fn picture_of(path: &Path, model: &Model, folding: &Folding) -> Result<Picture> 
     let Some(port) = model.inputs.first() else { return found.map_err(wrong) };
     let length = |dim: &Dim| dim.fixed().unwrap_or(64);
     // The batch is not a side.
-    let dims = port.ty.dims.iter().enumerate().map(|(axis, dim)| if axis == 0 { dim.fixed().unwrap_or(1) } else { length(dim) });
+    let dims = port
+        .ty
+        .dims
+        .iter()
+        .enumerate()
+        .map(|(axis, dim)| if axis == 0 { dim.fixed().unwrap_or(1) } else { length(dim) });
     let fixed = folding.of_shapes(model, &BTreeMap::from([(port.name.clone(), dims.collect())]))?;
     let folded = Picture::of(&fixed).map_err(wrong)?;
     let mut with_output = model.clone();
@@ -127,7 +134,9 @@ fn default_range(model: &Model) -> [f32; 2] {
 fn in_one_form(path: &Path, model: &Model, picture: &Picture, said: &ForeignRecipe, range: [f32; 2]) -> Result<Model> {
     let refuse = |reason: &str| Err(Error::input(path, reason));
     let reversed = match said.channel_order {
-        Some(ChannelOrder::Bgr) if picture.channels != 3 => return refuse("a picture of one channel has no order of them"),
+        Some(ChannelOrder::Bgr) if picture.channels != 3 => {
+            return refuse("a picture of one channel has no order of them");
+        }
         Some(ChannelOrder::Grey) if picture.channels != 1 => return refuse("expected one channel for grey, found 3"),
         order => order == Some(ChannelOrder::Bgr),
     };
@@ -157,7 +166,10 @@ fn in_one_form(path: &Path, model: &Model, picture: &Picture, said: &ForeignReci
     let (Some(before), Some(behind)) =
         (form(picture.input.layout, types[0], true), form(picture.output.layout, types[1], false))
     else {
-        return Err(Error::input(path, format!("expected pictures of floats or bytes, found {} and {}", types[0], types[1])));
+        return Err(Error::input(
+            path,
+            format!("expected pictures of floats or bytes, found {} and {}", types[0], types[1]),
+        ));
     };
     let mut wrapping = Wrapping::new(model.clone());
     wrapping.output(&picture.output.name, &behind)?;

@@ -38,7 +38,8 @@ impl Wrapping {
     pub(super) fn input(&mut self, name: &str, form: &Form) -> Result<()> {
         let Some(at) = self.model.inputs.iter().position(|port| port.name == name) else { return Ok(()) };
         let own = self.model.inputs[at].ty.data_type;
-        let mut chain = Chain { front: true, wrapping: self, base: name.to_owned(), value: name.to_owned(), nodes: Vec::new() };
+        let mut chain =
+            Chain { front: true, wrapping: self, base: name.to_owned(), value: name.to_owned(), nodes: Vec::new() };
         chain.reverse(form)?;
         if let Some((mean, deviation)) = form.normalisation {
             chain.channels("Sub", "mean", mean)?;
@@ -78,7 +79,8 @@ impl Wrapping {
     /// Gives an output the contract's form.
     pub(super) fn output(&mut self, name: &str, form: &Form) -> Result<()> {
         let inner = self.names.take(&format!("{name}/own"));
-        let mut chain = Chain { front: false, wrapping: self, base: name.to_owned(), value: inner.clone(), nodes: Vec::new() };
+        let mut chain =
+            Chain { front: false, wrapping: self, base: name.to_owned(), value: inner.clone(), nodes: Vec::new() };
         if let Some(data_type) = form.data_type {
             chain.cast(data_type);
         }
@@ -131,7 +133,10 @@ impl Chain<'_> {
             domain: String::new(),
             inputs: std::iter::once(self.value.clone()).chain(more.iter().cloned()).collect(),
             outputs: vec![name.clone()],
-            attributes: attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<BTreeMap<_, _>>(),
+            attributes: attributes
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect::<BTreeMap<_, _>>(),
         });
         self.value = name;
     }

@@ -4,7 +4,7 @@ use super::{Kind, LATENT_PIXELS, Source, SourceOptions, name_of};
 use crate::foreign::Foreign;
 use crate::{Progress, Result};
 use std::path::Path;
-use tileforge_contract::{Axis, Meaning, Task};
+use tileforge_contract::{ARCHITECTURE_KEY, Axis, CONTRACT_KEY, Meaning, Task};
 use tileforge_engine::manifest::ForeignRecipe;
 use tileforge_graph::Model;
 use tileforge_session::Environment;
@@ -25,7 +25,10 @@ impl Source {
         environment: &Environment,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let Foreign { model, contract, folding } = Foreign::open(path, said, environment, progress)?;
+        let Foreign { mut model, contract, folding } = Foreign::open(path, said, environment, progress)?;
+        // From here on, the graph says what it is, as exported ones do.
+        model.metadata.insert(ARCHITECTURE_KEY.into(), ARCHITECTURE.into());
+        model.metadata.insert(CONTRACT_KEY.into(), contract.to_json()?);
         let (batches, parameters) = (batches(&model, &contract.inputs), model.parameters());
         let kind = match folding {
             None => Kind::Graph(Box::new(model)),

@@ -95,7 +95,8 @@ fn lifted(read: Model) -> Result<ForeignGraph, tileforge_graph::Error> {
 
 /// Nodes with graphs in them may read values by name, so nothing is removed where there is one.
 fn remove_unread_nodes(model: &mut Model) {
-    let holds_graph = |node: &Node| node.attributes.values().any(|one| matches!(one, tileforge_graph::Attribute::Other(_)));
+    let holds_graph =
+        |node: &Node| node.attributes.values().any(|one| matches!(one, tileforge_graph::Attribute::Other(_)));
     if !model.nodes.iter().any(holds_graph) {
         remove_unread(model);
     }

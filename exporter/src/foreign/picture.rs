@@ -108,7 +108,9 @@ impl Picture {
 fn layout_of(port: &Port, expected: Option<(Layout, usize)>) -> Result<(Layout, usize), String> {
     let [_, first, _, last] = port.ty.dims.as_slice() else {
         let (name, ty) = (port.name.escape_debug(), &port.ty);
-        return Err(format!("`{name}`: expected [batch, channels, height, width] or [batch, height, width, channels], found {ty}"));
+        return Err(format!(
+            "`{name}`: expected [batch, channels, height, width] or [batch, height, width, channels], found {ty}"
+        ));
     };
     let fits = |dim: &Dim| match (dim.fixed(), expected) {
         (Some(found), Some((_, channels))) => found == channels,

@@ -118,10 +118,12 @@ pub(super) fn cumulative_sum(call: &Call<'_>) -> Inferred {
 }
 
 pub(super) fn broadcast(a: &TensorType, b: &TensorType) -> Inferred<Vec<Dim>> {
-    broadcast_dims(&a.dims, &b.dims).ok_or_else(|| match a.dims.iter().chain(&b.dims).all(|dim| dim.fixed().is_some()) {
-        true => format!("the shapes {a} and {b} cannot be broadcast to each other").into(),
-        // Sizes that are not known may be equal.
-        false => Problem::NoRule,
+    broadcast_dims(&a.dims, &b.dims).ok_or_else(|| {
+        match a.dims.iter().chain(&b.dims).all(|dim| dim.fixed().is_some()) {
+            true => format!("the shapes {a} and {b} cannot be broadcast to each other").into(),
+            // Sizes that are not known may be equal.
+            false => Problem::NoRule,
+        }
     })
 }
 

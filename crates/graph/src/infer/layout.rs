@@ -45,7 +45,11 @@ pub(super) fn concat(call: &Call<'_>) -> Inferred {
         let part = call.ty(index)?;
         let mut others = part.dims.iter().zip(&first.dims).enumerate().filter(|(i, _)| *i != axis);
         let fits = part.data_type == first.data_type && part.dims.len() == first.dims.len();
-        if fits && others.clone().any(|(_, (own, other))| own != other && (own.fixed().is_none() || other.fixed().is_none())) {
+        if fits
+            && others
+                .clone()
+                .any(|(_, (own, other))| own != other && (own.fixed().is_none() || other.fixed().is_none()))
+        {
             return Err(Problem::NoRule);
         }
         if !fits || others.any(|(_, (own, other))| own != other) {
@@ -314,7 +318,8 @@ pub(super) fn tile(call: &Call<'_>) -> Inferred {
     if repeats.len() != x.dims.len() {
         return Err(format!("expected a number for each axis of {x}, found {repeats:?}").into());
     }
-    let dims = x.dims.iter().zip(repeats).map(|(dim, times)| size(usize::try_from(times).ok().and_then(|n| dim.times(n))));
+    let dims =
+        x.dims.iter().zip(repeats).map(|(dim, times)| size(usize::try_from(times).ok().and_then(|n| dim.times(n))));
     Ok(vec![TensorType { data_type: x.data_type, dims: dims.collect::<Inferred<_>>()? }])
 }
 

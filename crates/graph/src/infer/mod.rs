@@ -123,6 +123,12 @@ pub fn infer(node: &Node, operands: &[Option<Operand<'_>>]) -> Inferred {
     }
 }
 
+/// Whether there is a rule for a node's operator, whatever its inputs are.
+pub fn has_rule(node: &Node) -> bool {
+    // A rule misses its inputs.
+    infer(node, &[]) != Err(Problem::NoRule)
+}
+
 /// Most values of a list of integers that a rule reads: sizes, axes, paddings.
 const LIST_MAXIMUM: usize = 1 << 12;
 
@@ -164,7 +170,8 @@ impl<'a> Call<'a> {
             };
             return contents.iter().map(number).collect::<Option<_>>().map(Some).ok_or(Problem::NoRule);
         }
-        let constant = operand.constant.filter(|constant| constant.elements() <= LIST_MAXIMUM).ok_or(Problem::NoRule)?;
+        let constant =
+            operand.constant.filter(|constant| constant.elements() <= LIST_MAXIMUM).ok_or(Problem::NoRule)?;
         constant.to_i64s().map(Some).map_err(|e| Problem::Mismatch(e.to_string()))
     }
 

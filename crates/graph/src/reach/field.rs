@@ -122,7 +122,10 @@ impl Field {
                 } else {
                     return None;
                 }
-                if before == after && (own > own_start || own >= from.len()) && (target > target_start || target >= to.len()) {
+                if before == after
+                    && (own > own_start || own >= from.len())
+                    && (target > target_start || target >= to.len())
+                {
                     break;
                 }
             }

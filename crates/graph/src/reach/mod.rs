@@ -50,7 +50,9 @@ pub struct Unbounded {
 impl fmt::Display for Unbounded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.node {
-            Some(node) => write!(f, "node `{}` ({}): {}", node.escape_debug(), self.operator.escape_debug(), self.reason),
+            Some(node) => {
+                write!(f, "node `{}` ({}): {}", node.escape_debug(), self.operator.escape_debug(), self.reason)
+            }
             None => f.write_str(&self.reason),
         }
     }
@@ -66,12 +68,7 @@ const PERIOD_MAXIMUM: u64 = 1 << 10;
 ///
 /// # Errors
 /// An operator for which it is not known what it sees, or the output has other sides.
-pub fn reach(
-    model: &Model,
-    input: PictureAxes<'_>,
-    output: PictureAxes<'_>,
-    scale: usize,
-) -> Result<Reach, Unbounded> {
+pub fn reach(model: &Model, input: PictureAxes<'_>, output: PictureAxes<'_>, scale: usize) -> Result<Reach, Unbounded> {
     let whole = |reason: &str| Unbounded { node: None, operator: String::new(), reason: reason.to_owned() };
     let types: HashMap<&str, Vec<usize>> = model
         .types
@@ -86,11 +83,8 @@ pub fn reach(
     graph.fields.insert(input.name, Field::of_picture(rank, input.axes));
     let mut period = 1;
     for node in &model.nodes {
-        let unbounded = |reason: String| Unbounded {
-            node: Some(node.name.clone()),
-            operator: node.operator.clone(),
-            reason,
-        };
+        let unbounded =
+            |reason: String| Unbounded { node: Some(node.name.clone()), operator: node.operator.clone(), reason };
         let seen = node.inputs.iter().any(|name| graph.fields.contains_key(name.as_str()));
         // Sizes and constants are the same in every tile.
         if !seen || matches!(node.operator.as_str(), "Shape" | "Size") {
@@ -98,7 +92,8 @@ pub fn reach(
         }
         let fields = operators::outputs(&graph, node).map_err(unbounded)?;
         for (name, field) in node.outputs.iter().zip(fields) {
-            period = periods(&field, period).ok_or_else(|| unbounded("it has no short period in the picture".into()))?;
+            period =
+                periods(&field, period).ok_or_else(|| unbounded("it has no short period in the picture".into()))?;
             graph.fields.insert(name, field);
         }
     }
@@ -163,7 +158,10 @@ impl Graph<'_> {
     fn integers(&self, node: &Node, index: usize) -> Result<Option<Vec<i64>>, String> {
         let Some(name) = node.inputs.get(index).filter(|name| !name.is_empty()) else { return Ok(None) };
         let weight = self.model.weights.get(name).filter(|weight| weight.elements() <= 1 << 16);
-        weight.and_then(|weight| weight.to_i64s().ok()).map(Some).ok_or_else(|| format!("its input {index} is no constant"))
+        weight
+            .and_then(|weight| weight.to_i64s().ok())
+            .map(Some)
+            .ok_or_else(|| format!("its input {index} is no constant"))
     }
 }
 

@@ -7,11 +7,60 @@ use crate::Node;
 
 /// Operators that work on each element, with broadcasting.
 const ELEMENTWISE: [&str; 54] = [
-    "Abs", "Acos", "Add", "And", "Asin", "Atan", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Div", "Elu", "Equal",
-    "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu",
-    "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow",
-    "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub",
-    "Sum", "Swish", "Tanh",
+    "Abs",
+    "Acos",
+    "Add",
+    "And",
+    "Asin",
+    "Atan",
+    "Cast",
+    "Ceil",
+    "Celu",
+    "Clip",
+    "Cos",
+    "Cosh",
+    "Div",
+    "Elu",
+    "Equal",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Gelu",
+    "Greater",
+    "GreaterOrEqual",
+    "HardSigmoid",
+    "HardSwish",
+    "Identity",
+    "LeakyRelu",
+    "Less",
+    "LessOrEqual",
+    "Log",
+    "Max",
+    "Mean",
+    "Min",
+    "Mish",
+    "Mod",
+    "Mul",
+    "Neg",
+    "Not",
+    "Or",
+    "PRelu",
+    "Pow",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Selu",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Sinh",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Sub",
+    "Sum",
+    "Swish",
+    "Tanh",
 ];
 
 const OVERFLOW: &str = "its sizes overflow";
@@ -207,7 +256,9 @@ fn windows(graph: &Graph<'_>, node: &Node, kernel: &[usize]) -> Result<Vec<Windo
                 let length = |dims: &[usize]| i64::try_from(dims.get(at.saturating_add(2)).copied().unwrap_or(0)).ok();
                 let total = length(made)
                     .zip(length(dims))
-                    .and_then(|(made, own)| made.checked_sub(1)?.checked_mul(stride)?.checked_add(span)?.checked_add(1)?.checked_sub(own))
+                    .and_then(|(made, own)| {
+                        made.checked_sub(1)?.checked_mul(stride)?.checked_add(span)?.checked_add(1)?.checked_sub(own)
+                    })
                     .ok_or(OVERFLOW)?
                     .max(0);
                 if mode == "SAME_UPPER" { total.div_euclid(2) } else { total.saturating_sub(total.div_euclid(2)) }
@@ -217,7 +268,11 @@ fn windows(graph: &Graph<'_>, node: &Node, kernel: &[usize]) -> Result<Vec<Windo
         };
         let ratio = |value: i64| Ratio::new(value, 1).ok_or_else(|| OVERFLOW.to_owned());
         let first = begin.checked_neg().ok_or(OVERFLOW)?;
-        all.push(Windows { stride: ratio(stride)?, first: ratio(first)?, last: ratio(first.checked_add(span).ok_or(OVERFLOW)?)? });
+        all.push(Windows {
+            stride: ratio(stride)?,
+            first: ratio(first)?,
+            last: ratio(first.checked_add(span).ok_or(OVERFLOW)?)?,
+        });
     }
     Ok(all)
 }
@@ -251,7 +306,8 @@ fn transposed_convolution(graph: &Graph<'_>, node: &Node) -> Result<Field, Strin
 
 fn pooling(graph: &Graph<'_>, node: &Node) -> Result<Field, String> {
     let kernel = node.ints("kernel_shape").unwrap_or_default();
-    let kernel = kernel.iter().map(|side| usize::try_from(*side)).collect::<Result<Vec<_>, _>>().map_err(|_| OVERFLOW)?;
+    let kernel =
+        kernel.iter().map(|side| usize::try_from(*side)).collect::<Result<Vec<_>, _>>().map_err(|_| OVERFLOW)?;
     let mut field = of_first(graph, node)?;
     for (at, window) in windows(graph, node, &kernel)?.into_iter().enumerate() {
         field = field.window(at.saturating_add(2), window.stride, window.first, window.last).ok_or(OVERFLOW)?;
@@ -305,7 +361,8 @@ fn product(graph: &Graph<'_>, node: &Node, turned: [bool; 2]) -> Result<Field, S
         let mut steps: Vec<_> = field.steps.iter().take(rank.saturating_sub(2)).copied().collect();
         let none = [Ratio::ZERO; 2];
         steps.extend(if index == 0 { [step, none] } else { [none, step] });
-        let lengths: Vec<usize> = dims.iter().take(rank.saturating_sub(2)).copied().chain(made.iter().rev().take(2).rev().copied()).collect();
+        let lengths: Vec<usize> =
+            dims.iter().take(rank.saturating_sub(2)).copied().chain(made.iter().rev().take(2).rev().copied()).collect();
         let field = Field { steps, ..field }.broadcast(&lengths, made).ok_or(OVERFLOW)?;
         union = Some(match union {
             None => field,
@@ -323,7 +380,9 @@ fn product(graph: &Graph<'_>, node: &Node, turned: [bool; 2]) -> Result<Field, S
 }
 
 fn block(node: &Node) -> Result<i64, String> {
-    node.int("blocksize").filter(|block| *block > 0).ok_or_else(|| "attribute `blocksize` is not a positive number".into())
+    node.int("blocksize")
+        .filter(|block| *block > 0)
+        .ok_or_else(|| "attribute `blocksize` is not a positive number".into())
 }
 
 fn depth_to_space(graph: &Graph<'_>, node: &Node) -> Result<Field, String> {

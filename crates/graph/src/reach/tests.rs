@@ -2,11 +2,7 @@ use super::*;
 use crate::{Attribute, DataType, Port, TensorType, Weight};
 
 /// A graph of `picture` `[1, 3, height, width]`, whose nodes are `(operator, inputs, output, attributes)`.
-fn model(
-    size: [usize; 2],
-    nodes: &[(&str, &[&str], &str, &[(&str, Attribute)])],
-    weights: &[(&str, Weight)],
-) -> Model {
+fn model(size: [usize; 2], nodes: &[(&str, &[&str], &str, &[(&str, Attribute)])], weights: &[(&str, Weight)]) -> Model {
     let node = |(operator, inputs, output, attributes): &(&str, &[&str], &str, &[(&str, Attribute)])| Node {
         name: format!("to {output}"),
         operator: (*operator).into(),
@@ -129,7 +125,8 @@ fn what_sees_the_whole_picture_grows_with_it() {
     assert_eq!(found(1, &pooled, &[]), None);
     let normalised: [(&str, &[&str], &str, &[_]); 1] = [("InstanceNormalization", &["picture", "s", "s"], "made", &[])];
     assert_eq!(found(1, &normalised, &[("s", floats(&[3]))]), None);
-    let turned: [(&str, &[&str], &str, &[_]); 1] = [("Slice", &["picture", "last", "end", "axis", "step"], "made", &[])];
+    let turned: [(&str, &[&str], &str, &[_]); 1] =
+        [("Slice", &["picture", "last", "end", "axis", "step"], "made", &[])];
     let weights = [
         ("last", integers(&[-1])),
         ("end", integers(&[i64::MIN])),

@@ -53,19 +53,26 @@ pub fn to_current_opset(model: &Model) -> Result<Model> {
     }
     let mut names = Names::new(model);
     let nodes = std::mem::take(&mut made.nodes);
-    let read: HashSet<String> =
-        nodes.iter().flat_map(|node| &node.inputs).chain(model.outputs.iter().map(|port| &port.name)).cloned().collect();
+    let read: HashSet<String> = nodes
+        .iter()
+        .flat_map(|node| &node.inputs)
+        .chain(model.outputs.iter().map(|port| &port.name))
+        .cloned()
+        .collect();
     let mut added = BTreeMap::new();
     for node in nodes {
         let is_read = |name: &String| read.contains(name);
-        let mut conversion =
-            Conversion { version, model, names: &mut names, weights: &mut added, before: Vec::new(), after: Vec::new() };
-        let fail = |reason: String| Error::Node { node: node.name.clone(), operator: node.operator.clone(), reason };
-        let converted = if node.domain.is_empty() {
-            conversion.convert(node.clone(), &is_read).map_err(fail)?
-        } else {
-            node
+        let mut conversion = Conversion {
+            version,
+            model,
+            names: &mut names,
+            weights: &mut added,
+            before: Vec::new(),
+            after: Vec::new(),
         };
+        let fail = |reason: String| Error::Node { node: node.name.clone(), operator: node.operator.clone(), reason };
+        let converted =
+            if node.domain.is_empty() { conversion.convert(node.clone(), &is_read).map_err(fail)? } else { node };
         let Conversion { before, after, .. } = conversion;
         made.nodes.extend(before.into_iter().chain([converted]).chain(after));
     }
@@ -259,7 +266,8 @@ fn dropout(node: &mut Node, model: &Model, is_read: &impl Fn(&String) -> bool) -
         return Err("its mask is read".into());
     }
     if let Some(mode) = node.inputs.get(2).filter(|name| !name.is_empty()) {
-        let is_off = model.weights.get(mode).and_then(|weight| weight.to_bytes().ok()).is_some_and(|bytes| *bytes == [0]);
+        let is_off =
+            model.weights.get(mode).and_then(|weight| weight.to_bytes().ok()).is_some_and(|bytes| *bytes == [0]);
         if !is_off {
             return Err("it is in training mode, or may be; export the network in evaluation mode".into());
         }
