@@ -1,8 +1,9 @@
 //! Graphs that compute shapes, completed for one size by ONNX Runtime: its shape inference knows every operator, and what
 //! follows from sizes alone becomes constant.
 
-use crate::Result;
+use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use tileforge_contract::Shapes;
 use tileforge_engine::exchange;
 use tileforge_graph::{Model, Opset, WeightStorage, save};
@@ -12,14 +13,16 @@ use tileforge_session::{Environment, OptimisationLevel, Session, SessionOptions}
 #[derive(Debug, Clone)]
 pub(crate) struct Folding {
     environment: Environment,
+    /// The file, for errors.
+    path: PathBuf,
 }
 
 /// Operators that read sizes, or make values of sizes.
 const OF_SHAPES: [&str; 5] = ["Shape", "Size", "ConstantOfShape", "Range", "NonZero"];
 
 impl Folding {
-    pub(super) fn new(environment: &Environment) -> Self {
-        Self { environment: environment.clone() }
+    pub(super) fn new(path: &Path, environment: &Environment) -> Self {
+        Self { environment: environment.clone(), path: path.to_owned() }
     }
 
     pub(super) fn environment(&self) -> &Environment {
@@ -53,7 +56,7 @@ impl Folding {
             optimised_model_path: Some(target.clone()),
             ..SessionOptions::default()
         };
-        Session::open(&self.environment, &source, &options)?;
+        Session::open(&self.environment, &source, &options).map_err(|error| refused(&self.path, &error))?;
         let mut folded = tileforge_graph::load(&target)?;
         // The weights that it left alone are those of the file from elsewhere, not of this copy of it.
         for (name, weight) in &mut folded.weights {
@@ -80,8 +83,15 @@ fn used_opsets(model: &Model) -> Vec<Opset> {
     used.into_iter().filter_map(|domain| sets.get(domain).copied().cloned()).collect()
 }
 
+/// What ONNX Runtime says of a file, about that file.
+pub(super) fn refused(path: &Path, error: &tileforge_session::Error) -> Error {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let text = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    Error::input(path, format!("ONNX Runtime does not take it: {}", tileforge_files::bounded(text)))
+}
+
 /// Refuses graphs whose known values alone need more memory than there is: ONNX Runtime would end with the process.
-fn check_memory(model: &Model) -> Result<()> {
+pub(super) fn check_memory(model: &Model) -> Result<()> {
     let (Some((node, bytes)), Some(available)) = (model.peak(), tileforge_session::available_memory()) else {
         return Ok(());
     };

@@ -51,7 +51,7 @@ impl Foreign {
         if graph.file.half {
             progress.note("  its half precision was lifted to FP32; --precision says what the engine computes in");
         }
-        let folding = Folding::new(environment);
+        let folding = Folding::new(path, environment);
         let in_file = |error: Error| match error {
             Error::Graph(error) => Error::Graph(error.in_file(path)),
             other => other,

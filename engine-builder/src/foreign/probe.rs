@@ -1,6 +1,7 @@
 //! Runs of a graph on the CPU, which show what no file says: scale, sizes that it takes, and whether the pictures of a
 //! batch are independent.
 
+use super::fold::refused;
 use crate::test_image::discs;
 use crate::{Error, Result};
 use ndarray::{ArrayD, IxDyn};
@@ -52,7 +53,7 @@ impl<'a> Probe<'a> {
         let file = folder.path().join("model.onnx");
         save(model, &file, WeightStorage::Copy)?;
         let options = SessionOptions { optimisation: OptimisationLevel::Disabled, ..SessionOptions::default() };
-        let session = Session::open(environment, &file, &options).map_err(|error| refused(path, error))?;
+        let session = Session::open(environment, &file, &options).map_err(|error| refused(path, &error))?;
         let name = model.inputs.first().map_or_else(String::new, |port| port.name.clone());
         Ok(Self { path, session, name, channels, range })
     }
@@ -141,13 +142,4 @@ impl<'a> Probe<'a> {
         let made = made.into_iter().next().ok_or_else(|| tileforge_graph::Error::Graph("it makes nothing".into()))?;
         Ok(made.1.into_f32()?)
     }
-}
-
-/// What ONNX Runtime says of a file, about that file.
-fn refused(path: &Path, error: tileforge_session::Error) -> Error {
-    Error::input(path, format!("ONNX Runtime does not take it: {}", tileforge_files::bounded(with_causes(&error))))
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

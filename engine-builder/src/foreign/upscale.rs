@@ -1,6 +1,6 @@
 //! Networks from picture to picture.
 
-use super::fold::Folding;
+use super::fold::{Folding, check_memory};
 use super::probe::{Found, Probe};
 use super::wrap::{Form, Wrapping, with_plain_names};
 use super::{Foreign, safe_precisions};
@@ -32,6 +32,7 @@ pub(super) fn open(
         output: tileforge_exporter::foreign::PictureTensor { layout: Layout::Nchw, ..picture.output },
         ..picture
     };
+    check_memory(&model)?;
     let mut probe = Probe::open(path, folding.environment(), &model, picture.channels, range)?;
     let [batch, rows, columns] = picture.input.dims.each_ref().map(Dim::fixed);
     let multiple = said.size_multiple.map(|multiple| multiple as usize);

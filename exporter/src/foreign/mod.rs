@@ -88,18 +88,9 @@ fn lifted(read: Model) -> Result<ForeignGraph, tileforge_graph::Error> {
             *dim = Dim::symbol(format!("{}.{axis}", port.name));
         }
     }
-    remove_unread_nodes(&mut model);
+    remove_unread(&mut model);
     model.infer_types()?;
     Ok(ForeignGraph { model, file })
-}
-
-/// Nodes with graphs in them may read values by name, so nothing is removed where there is one.
-fn remove_unread_nodes(model: &mut Model) {
-    let holds_graph =
-        |node: &Node| node.attributes.values().any(|one| matches!(one, tileforge_graph::Attribute::Other(_)));
-    if !model.nodes.iter().any(holds_graph) {
-        remove_unread(model);
-    }
 }
 
 fn custom(node: &Node) -> tileforge_graph::Error {

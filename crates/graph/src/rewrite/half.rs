@@ -52,7 +52,7 @@ impl Rule for ToHalf<'_> {
     fn patch<'n>(&mut self, position: usize, node: &Node, names: &'n mut Names) -> Result<Option<Patch<'n>>> {
         let (mut patch, mut node) = (Patch::new(names), node.clone());
         // What an operator without a rule makes of another type is not known.
-        let in_fp32 = self.in_fp32[position] || !has_rule(node);
+        let in_fp32 = self.in_fp32[position] || !has_rule(&node);
         for index in 0..node.inputs.len() {
             let name = node.inputs[index].clone();
             if name.is_empty() || !self.is_f32(&name) {

@@ -4,6 +4,7 @@
 //! an attribute into an input.
 
 use super::Names;
+use crate::proto::GraphProto;
 use crate::{Attribute, DataType, Error, Model, Node, Opset, Result, Weight};
 use std::collections::{BTreeMap, HashSet};
 
@@ -94,11 +95,11 @@ impl Conversion<'_> {
     fn convert(&mut self, mut node: Node, is_read: &impl Fn(&String) -> bool) -> Result<Node, String> {
         let version = self.version;
         let older = |than: i64| version < than;
-        if older(TARGET) && node.attributes.values().any(holds_graph) {
+        let inner = node.attributes.values().flat_map(graphs).find_map(|graph| changed(graph, version));
+        if let Some(operator) = inner {
             return Err(format!(
-                "it holds a graph in operators of opset {}, which are not converted; export the network with opset \
-                 {TARGET}",
-                self.version
+                "it holds a graph with {operator} of opset {version}, which is not converted there; export the network \
+                 with opset {TARGET}"
             ));
         }
         match node.operator.as_str() {
@@ -305,6 +306,117 @@ fn plain<const N: usize>(
     }
 }
 
-fn holds_graph(attribute: &Attribute) -> bool {
-    matches!(attribute, Attribute::Other(other) if other.g.is_some() || !other.graphs.is_empty())
+/// Operators that are converted, with the first set that has their present form.
+const CHANGED: [(&str, i64); 17] = [
+    ("Upsample", TARGET),
+    ("Resize", 11),
+    ("Slice", 10),
+    ("TopK", 10),
+    ("Clip", 11),
+    ("Pad", 11),
+    ("Scatter", TARGET),
+    ("Squeeze", 13),
+    ("Unsqueeze", 13),
+    ("ReduceSum", 13),
+    ("Split", 18),
+    ("Softmax", 13),
+    ("LogSoftmax", 13),
+    ("Hardmax", 13),
+    ("BatchNormalization", 14),
+    ("GridSample", TARGET),
+    ("DFT", TARGET),
+];
+
+/// The graphs in an attribute.
+fn graphs(attribute: &Attribute) -> impl Iterator<Item = &GraphProto> {
+    let other = match attribute {
+        Attribute::Other(other) => Some(other),
+        _ => None,
+    };
+    other.into_iter().flat_map(|other| other.g.iter().chain(&other.graphs))
+}
+
+/// The first operator of a graph, or of a graph within it, that would have to be converted. Graphs are nested a few deep
+/// at most (`Budget`).
+fn changed(graph: &GraphProto, version: i64) -> Option<String> {
+    let is_changed = |operator: &str| {
+        let since = CHANGED.iter().find(|(name, _)| *name == operator).map(|(_, since)| *since);
+        let reduction = REDUCTIONS.contains(&operator).then_some(18);
+        since.or(reduction).is_some_and(|since| version < since)
+    };
+    graph.node.iter().find_map(|node| {
+        let own = is_changed(node.op_type()).then(|| node.op_type().to_owned());
+        let inner =
+            || node.attribute.iter().flat_map(|one| one.g.iter().chain(&one.graphs)).find_map(|g| changed(g, version));
+        own.or_else(inner)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{AttributeProto, NodeProto};
+    use crate::{Port, TensorType};
+
+    /// A graph of one node of an operator set, from `x` to `y`.
+    fn model(version: i64, operator: &str, attributes: &[(&str, Attribute)]) -> Model {
+        let port = |name: &str| Port { name: name.into(), ty: TensorType::new(DataType::F32, [1, 4, 8, 8]) };
+        let mut node = plain("node", operator, &["x"], "y", []);
+        node.attributes = attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        Model {
+            opsets: vec![Opset { domain: String::new(), version }],
+            inputs: vec![port("x")],
+            outputs: vec![port("y")],
+            nodes: vec![node],
+            ..Model::default()
+        }
+    }
+
+    fn converted(version: i64, operator: &str, attributes: &[(&str, Attribute)]) -> Model {
+        let mut made = to_current_opset(&model(version, operator, attributes)).unwrap();
+        assert_eq!(made.opsets[0].version, TARGET);
+        made.infer_types().unwrap();
+        made
+    }
+
+    #[test]
+    fn attributes_become_inputs() {
+        let ints = |values: &[i64]| Attribute::from(values.to_vec());
+        let cut = converted(9, "Slice", &[("starts", ints(&[2])), ("ends", ints(&[6])), ("axes", ints(&[3]))]);
+        assert_eq!(cut.outputs[0].ty, TensorType::new(DataType::F32, [1, 4, 8, 4]));
+        let mean = converted(17, "ReduceMean", &[("axes", ints(&[1]))]);
+        assert_eq!(mean.outputs[0].ty, TensorType::new(DataType::F32, [1, 1, 8, 8]));
+        let padded =
+            converted(10, "Pad", &[("pads", ints(&[0, 0, 1, 1, 0, 0, 1, 1])), ("value", Attribute::Float(0.5))]);
+        assert_eq!(padded.outputs[0].ty, TensorType::new(DataType::F32, [1, 4, 10, 10]));
+        let large = converted(8, "Upsample", &[("scales", Attribute::Floats(vec![1.0, 1.0, 2.0, 2.0]))]);
+        assert_eq!(large.outputs[0].ty, TensorType::new(DataType::F32, [1, 4, 16, 16]));
+        assert_eq!(large.nodes[0].text("nearest_mode"), Some("floor"));
+        let clipped = converted(10, "Clip", &[("max", Attribute::Float(1.0))]);
+        assert_eq!(clipped.nodes[0].inputs, ["x", "", "node/max"]);
+    }
+
+    #[test]
+    fn softmax_of_older_sets_is_over_all_axes_behind() {
+        let soft = to_current_opset(&model(12, "Softmax", &[])).unwrap();
+        let operators: Vec<&str> = soft.nodes.iter().map(|node| node.operator.as_str()).collect();
+        assert_eq!(operators, ["Flatten", "Softmax", "Shape", "Reshape"]);
+        assert_eq!(to_current_opset(&model(13, "Softmax", &[])).unwrap().nodes.len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_converted_is_named() {
+        let refused = |made: Model| to_current_opset(&made).unwrap_err().to_string();
+        assert!(refused(model(6, "Relu", &[])).contains("7 or newer"));
+        let spatial = refused(model(8, "BatchNormalization", &[("spatial", Attribute::Int(0))]));
+        assert!(spatial.contains("node `node`") && spatial.contains("spatial"), "{spatial}");
+        let branch = |operator: &str| {
+            let inner = NodeProto { op_type: Some(operator.into()), ..NodeProto::default() };
+            let graph = GraphProto { node: vec![inner], ..GraphProto::default() };
+            let attribute = AttributeProto { g: Some(graph), ..AttributeProto::default() };
+            model(12, "If", &[("then_branch", Attribute::Other(Box::new(attribute)))])
+        };
+        assert!(refused(branch("Squeeze")).contains("Squeeze of opset 12"));
+        to_current_opset(&branch("Relu")).unwrap();
+    }
 }

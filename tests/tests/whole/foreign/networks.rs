@@ -135,16 +135,7 @@ fn tiled_and_whole(work: &Path, case: &str) -> [Vec<u8>; 2] {
         let more = [&["--task", "upscale"], size.as_slice()].concat();
         let _ = build(work, &golden(case), "tests/profiles/small-tiles.yaml", &more).success();
         let output = work.join("made.png");
-        let arguments = words(&[
-            &"infer",
-            &"--engine",
-            &work.join("engine"),
-            &"--input",
-            &photo,
-            &"--output",
-            &output,
-            &"--overwrite",
-        ]);
+        let arguments = words(&[&"infer", &"--engine", &work.join("engine"), &"--input", &photo, &"--output", &output]);
         let _ = run("runtime", arguments).success();
         image::open(&output).unwrap().into_rgb8().into_raw()
     })
