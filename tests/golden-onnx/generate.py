@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from golden_files import File, write  # noqa: E402: the module stands beside this folder
 
 FOLDER = Path(__file__).resolve().parent
-TOTAL_BYTES = 3_500_000
+TOTAL_BYTES = 3_000_000
 
 
 
@@ -114,6 +114,9 @@ def network_of(case: Case) -> torch.nn.Module:
             masks = module.calculate_mask
             module.calculate_mask = lambda size, masks=masks: masks(size).to(network.conv_first.weight.dtype)
     # What the file holds is what the reference computes with.
+    if case.half and hasattr(network, "mean"):
+        # SwinIR's mean is no parameter, so it would not be rounded.
+        network.mean = network.mean.half()
     return network.half() if case.half else network
 
 

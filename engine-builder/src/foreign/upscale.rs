@@ -91,6 +91,7 @@ fn summary(contract: &tileforge_contract::Contract, found: &Found, fixed: Option
         None => format!("sides that are multiples of {} from {} on", found.multiple, found.minimum),
     };
     let field = match contract.receptive_field {
+        ReceptiveField::Radius(1) => ", a receptive field of 1 pixel in each direction".to_owned(),
         ReceptiveField::Radius(radius) => format!(", a receptive field of {radius} pixels in each direction"),
         ReceptiveField::Unbounded => String::new(),
     };

@@ -3,7 +3,7 @@
 
 use crate::Result;
 use std::collections::BTreeMap;
-use tileforge_graph::rewrite::Names;
+use tileforge_graph::rewrite::{Names, reads_within};
 use tileforge_graph::{Attribute, DataType, Model, Node, Port, Weight};
 
 /// What stands between a tensor of the contract and one of the file.
@@ -57,6 +57,7 @@ impl Wrapping {
         if nodes.is_empty() {
             return Ok(());
         }
+        self.refuse_within(name)?;
         for input in self.model.nodes.iter_mut().flat_map(|node| &mut node.inputs).filter(|input| *input == name) {
             input.clone_from(&value);
         }
@@ -92,6 +93,7 @@ impl Wrapping {
         chain.reverse(form)?;
         let mut nodes = chain.nodes;
         let Some(last) = nodes.last_mut() else { return Ok(()) };
+        self.refuse_within(name)?;
         last.outputs = vec![name.to_owned()];
         let values = self.model.nodes.iter_mut().flat_map(|node| node.inputs.iter_mut().chain(&mut node.outputs));
         values.filter(|value| *value == name).for_each(|value| value.clone_from(&inner));
@@ -100,6 +102,19 @@ impl Wrapping {
             port.ty.data_type = form.data_type.unwrap_or(port.ty.data_type);
         }
         Ok(())
+    }
+
+    /// Graphs within nodes read values by their names, which are others' now.
+    fn refuse_within(&self, name: &str) -> Result<()> {
+        match self.model.nodes.iter().find(|node| reads_within(node).contains(name)) {
+            None => Ok(()),
+            Some(node) => Err(tileforge_graph::Error::Node {
+                node: node.name.clone(),
+                operator: node.operator.clone(),
+                reason: format!("a graph in it reads `{name}`, whose form has to be changed"),
+            }
+            .into()),
+        }
     }
 
     /// The graph with its new ends.
