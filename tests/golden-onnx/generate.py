@@ -383,7 +383,7 @@ def nested(depth: int) -> onnx.GraphProto:
     inner = helper.make_node("Identity", ["input"], ["deep"], "leaf") if depth == 0 else None
     if inner is None:
         branch = nested(depth - 1)
-        inner = helper.make_node("If", ["yes"], ["deep"], f"if-{depth}", then_branch=branch, else_branch=branch)
+        inner = helper.make_node("If", ["yes"], ["deep"], f"if-{depth}", then_branch=branch, else_branch=nested(0))
     return helper.make_graph([inner], f"g{depth}", [], [port("deep", [1, 3, 8, 8])])
 
 

@@ -52,6 +52,10 @@ pub(super) fn with_contract(
         .chain(&contract.outputs)
         .map(|tensor| (tensor.name.as_str(), tensor.data_type))
         .collect();
+    if let Some(tensor) = contract.outputs.iter().find(|tensor| tensor.data_type != DataType::F32) {
+        let reason = format!("`{}`: expected f32 for an output, found {}", tensor.name, tensor.data_type);
+        return Err(Error::input(path, reason));
+    }
     let model = in_known_types(path, graph.model, &types)?;
     for (what, ports, tensors) in
         [("inputs", &model.inputs, &contract.inputs), ("outputs", &model.outputs, &contract.outputs)]
@@ -93,11 +97,12 @@ fn finished(model: Model, contract: Contract, folding: Folding) -> Result<Foreig
     }
 }
 
-/// The graph with FP32 and INT64 at its ends, which is what contracts have.
+/// The graph with FP32 at its ends, and INT64 where it takes whole numbers.
 fn in_known_types(path: &Path, model: Model, wanted: &BTreeMap<&str, DataType>) -> Result<Model> {
-    let form = |port: &Port| {
+    let form = |port: &Port, is_input: bool| {
         let own = port.ty.data_type;
-        let known = if own.is_float() { DataType::F32 } else { DataType::I64 };
+        // Gates and self-tests compare floats, so whole numbers come out as them.
+        let known = if own.is_float() || !is_input { DataType::F32 } else { DataType::I64 };
         let to = wanted.get(port.name.as_str()).copied().unwrap_or(known);
         Form { data_type: (own != to).then_some(to), ..Form::default() }
     };
@@ -112,8 +117,8 @@ fn in_known_types(path: &Path, model: Model, wanted: &BTreeMap<&str, DataType>) 
     let mut wrapping = Wrapping::new(model);
     for (is_input, port) in &ports {
         match is_input {
-            true => wrapping.input(&port.name, &form(port))?,
-            false => wrapping.output(&port.name, &form(port))?,
+            true => wrapping.input(&port.name, &form(port, true))?,
+            false => wrapping.output(&port.name, &form(port, false))?,
         }
     }
     wrapping.finish()

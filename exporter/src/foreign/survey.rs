@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use tileforge_contract::Task;
 use tileforge_files::bounded_to;
-use tileforge_graph::{Model, Reach, TensorType};
+use tileforge_graph::infer::has_rule;
+use tileforge_graph::{Dim, Model, Reach, TensorType};
 
 /// Sizes at which the receptive field is looked at, in multiples of which most networks take pictures.
 const SIZES: [[usize; 2]; 2] = [[192, 256], [256, 320]];
@@ -36,11 +37,11 @@ impl Survey {
         let graph = open(path)?;
         let mut without_rule = BTreeMap::new();
         for node in &graph.model.nodes {
-            if node.outputs.first().is_some_and(|name| !graph.model.types.contains_key(name)) {
+            if !has_rule(node) {
                 *without_rule.entry(node.operator.clone()).or_default() += 1;
             }
         }
-        let picture = Picture::of(&graph.model);
+        let picture = picture_of(&graph.model);
         let (mut scale, mut field) = (None, Err("it works on no pictures".to_owned()));
         if let Ok(picture) = &picture {
             let models = models(&graph.model, picture);
@@ -79,6 +80,7 @@ impl Survey {
             Err(reason) => format!("none: {reason}"),
         };
         let field = match &self.receptive_field {
+            Ok(Reach { radius: 1, period: 1 }) => "1 pixel in each direction".into(),
             Ok(Reach { radius, period: 1 }) => format!("{radius} pixels in each direction"),
             Ok(Reach { radius, period }) => format!("{radius} pixels in each direction, in multiples of {period}"),
             Err(reason) => format!("not stated: {reason}"),
@@ -130,6 +132,21 @@ fn sizes(picture: &Picture) -> String {
         (Some(rows), Some(columns)) => format!(", {columns}×{rows} alone"),
         _ => ", free sizes".into(),
     }
+}
+
+/// The picture of a graph. An output whose type shape inference does not tell may be one in the input's form.
+fn picture_of(model: &Model) -> Result<Picture, String> {
+    let mut assumed = model.clone();
+    if let ([input], [output]) = (model.inputs.as_slice(), assumed.outputs.as_mut_slice())
+        && !model.types.contains_key(&output.name)
+    {
+        let free = |(axis, dim): (usize, &Dim)| match (axis, dim) {
+            (1 | 3, Dim::Fixed(_)) => dim.clone(),
+            _ => Dim::symbol(format!("{}.{axis}", output.name)),
+        };
+        output.ty.dims = input.ty.dims.iter().enumerate().map(free).collect();
+    }
+    Picture::of(&assumed)
 }
 
 /// The graph for two sizes of the picture, or for its own.
