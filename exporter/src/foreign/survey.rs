@@ -157,7 +157,7 @@ fn models(model: &Model, picture: &Picture) -> Vec<Model> {
     let of = |sides: [usize; 2]| {
         let Some(port) = model.inputs.first() else { return None };
         let [rows, columns] = picture.input.layout.sides();
-        let length = |(axis, dim): (usize, &tileforge_graph::Dim)| {
+        let length = |(axis, dim): (usize, &Dim)| {
             dim.fixed().unwrap_or(match axis {
                 axis if axis == rows => sides[0],
                 axis if axis == columns => sides[1],
