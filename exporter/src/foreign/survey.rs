@@ -155,7 +155,7 @@ fn models(model: &Model, picture: &Picture) -> Vec<Model> {
         return vec![model.clone()];
     }
     let of = |sides: [usize; 2]| {
-        let Some(port) = model.inputs.first() else { return None };
+        let port = model.inputs.first()?;
         let [rows, columns] = picture.input.layout.sides();
         let length = |(axis, dim): (usize, &Dim)| {
             dim.fixed().unwrap_or(match axis {

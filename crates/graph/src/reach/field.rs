@@ -34,8 +34,8 @@ impl Field {
     /// `last + scale · i` saw.
     pub(super) fn window(mut self, axis: usize, scale: Ratio, first: Ratio, last: Ratio) -> Option<Self> {
         let step = self.step(axis)?;
-        for side in 0..2 {
-            let (old, ends) = (step[side], [step[side].times(first)?, step[side].times(last)?]);
+        for (side, old) in step.into_iter().enumerate() {
+            let ends = [old.times(first)?, old.times(last)?];
             self.low[side] = self.low[side].plus(ends[0].min(ends[1]))?;
             self.high[side] = self.high[side].plus(ends[0].max(ends[1]))?;
             self.steps.get_mut(axis)?[side] = old.times(scale)?;

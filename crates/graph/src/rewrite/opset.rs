@@ -156,7 +156,7 @@ impl Conversion<'_> {
                 if node.int("spatial") == Some(0) {
                     return Err("statistics for each position (`spatial` 0) have no newer form".into());
                 }
-                if node.outputs.iter().skip(1).any(|name| is_read(name)) {
+                if node.outputs.iter().skip(1).any(is_read) {
                     return Err("its outputs for training are read".into());
                 }
                 node.outputs.truncate(1);
