@@ -320,7 +320,14 @@ impl Atd {
         let norm = w.at("norm3");
         let (scale, shift) = (norm.tensor("weight", [self.tokens]), norm.tensor("bias", [self.tokens]));
         let weights = similar.transpose(&[0, 2, 1]).instance_norm(&scale, &shift, LAYER_NORM_EPSILON).softmax(-1);
-        let means = weights.matmul(&x.reshape(&[grid.batch as i64, -1, self.dim as i64]));
+        let x = x.reshape(&[grid.batch as i64, -1, self.dim as i64]);
+        // ONNX Runtime's CPU kernel divides the longer side of a product among threads, and sums in steps that depend on
+        // the number of columns of each thread. So that no number of threads changes a bit, rows are the longer side.
+        let means = if self.tokens < self.dim {
+            x.transpose(&[0, 2, 1]).matmul(&weights.transpose(&[0, 2, 1])).transpose(&[0, 2, 1])
+        } else {
+            weights.matmul(&x)
+        };
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
         let sigma = |name: &'static str, share: fn(f64) -> f64| {
             let share = move |x| share(sigmoid(x));

@@ -146,8 +146,8 @@ impl Signed {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Where it runs")]
 pub(crate) struct Placing {
-    /// tensorrt-rtx, tensorrt, cuda, cpu, or auto: the best that fits, from the one that the engine was built for down
-    /// to the CPU.
+    /// tensorrt-rtx, tensorrt, cuda, openvino, cpu, or auto: the best that fits, from the one that the engine was
+    /// built for down to the CPU.
     #[arg(long, default_value = "auto", value_parser = provider)]
     provider: ProviderChoice,
     /// Take no step down: exit with code 3 where the first provider does not fit, or does not take every node.
