@@ -31,16 +31,22 @@ from spandrel.architectures.DRCT import DRCT, DRCTArch
 from spandrel.architectures.ESRGAN import ESRGAN, ESRGANArch
 from spandrel.architectures.ESRGAN.__arch import RRDB as rrdb_module
 from spandrel.architectures.HAT import HAT, HATArch
+from spandrel.architectures.MoSR import MoSR, MoSRArch
+from spandrel.architectures.OmniSR import OmniSR, OmniSRArch
 from spandrel.architectures.PLKSR import PLKSR, PLKSRArch, RealPLKSR
+from spandrel.architectures.RCAN import RCAN, RCANArch
+from spandrel.architectures.RealCUGAN import RealCUGANArch, UpCunet2x, UpCunet2x_fast, UpCunet3x, UpCunet4x
+from spandrel.architectures.RealCUGAN.__arch import upcunet_v3
 from spandrel.architectures.SPAN import SPAN, SPANArch
 from spandrel.architectures.SwinIR import SwinIR, SwinIRArch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from golden_files import File, write  # noqa: E402: the module stands beside this folder
+from spanf3 import SPANF3, SPANF3Arch  # noqa: E402: as above, in this folder
 
 FOLDER = Path(__file__).resolve().parent
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
-TOTAL_BYTES = 6_000_000
+TOTAL_BYTES = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class Case:
     dtype: torch.dtype = torch.float32  # of the checkpoint; the golden output belongs to the rounded weights
     growth: int = 2  # RRDBNet's channels per dense convolution; the 32 of published models would make large files
     shards: int = 1
+    calibrated: bool = False  # whether weights are scaled until every layer gives values of order 1
 
 
 def rrdb(scale: int = 4, **more) -> dict:
@@ -104,7 +111,56 @@ def hat(upscale: int = 2, **more) -> dict:
     )
 
 
+def omnisr(up_scale: int = 2, **more) -> dict:
+    return {"num_feat": 8, "block_num": 1, "res_num": 1, "window_size": 4, "up_scale": up_scale} | more
+
+
+def mosr(upscale: int = 2, **more) -> dict:
+    return {"dim": 8, "n_block": 1, "upscale": upscale, "upsampler": "ps", "kernel_size": 7, "conv_ratio": 1.0} | more
+
+
+def rcan(scale: int = 2, **more) -> dict:
+    sizes = {"n_resgroups": 1, "n_resblocks": 1, "n_feats": 8, "reduction": 4}
+    return sizes | {"scale": scale, "n_colors": 3, "norm": False} | more
+
+
+def spanf3(upscale: int = 2, **more) -> dict:
+    return {"num_in_ch": 3, "feature_channels": 4, "num_blocks": 1, "upscale": upscale} | more
+
+
+class NarrowConv2d(torch.nn.Conv2d):
+    def __init__(self, inputs: int, outputs: int, *positional, **named) -> None:
+        super().__init__(narrow(inputs), narrow(outputs), *positional, **named)
+
+
+class NarrowConvTranspose2d(torch.nn.ConvTranspose2d):
+    def __init__(self, inputs: int, outputs: int, *positional, **named) -> None:
+        super().__init__(narrow(inputs), narrow(outputs), *positional, **named)
+
+
+def narrow(channels: int) -> int:
+    """The features of Real-CUGAN in files of a sensible size; images and means keep their channels."""
+    return channels if channels < 32 else channels // 16
+
+
+class NarrowLayers:
+    """`torch.nn`, with narrow convolutions."""
+
+    Conv2d, ConvTranspose2d = NarrowConv2d, NarrowConvTranspose2d
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(torch.nn, name)
+
+
+def cugan(**arguments) -> torch.nn.Module:
+    if arguments.get("fast"):
+        return UpCunet2x_fast(**arguments)
+    return {2: UpCunet2x, 3: UpCunet3x, 4: UpCunet4x}[arguments["scale"]](**arguments)
+
+
 FLOAT16, BFLOAT16 = torch.float16, torch.bfloat16
+
+calibrated = functools.partial(Case, calibrated=True)
 
 CASES = [
     # Every naming scheme, in every scale that it has.
@@ -290,6 +346,39 @@ CASES = [
         [(1, 8, 12)],
         dtype=FLOAT16,
     ),
+    # With and without biases and position biases, in blocks and grids, with sizes that the reference fills with zeros.
+    calibrated("omnisr-x2", 101, "OmniSR", omnisr(2, window_size=8), [(1, 16, 24)], dtype=FLOAT16),
+    calibrated("omnisr-unbiased-x3", 1102, "OmniSR", omnisr(3, bias=False), [(1, 17, 14)], dtype=FLOAT16),
+    calibrated("omnisr-no-positions-x1", 103, "OmniSR", omnisr(1, pe=False, window_size=8), [(2, 20, 16)], dtype=FLOAT16),
+    calibrated("omnisr-grey-x4", 104, "OmniSR", omnisr(4, num_in_ch=1, num_out_ch=1, block_num=2), [(1, 16, 16)], dtype=FLOAT16),
+    # Every form, with and without the mark of another range, and sizes that the reference fills up.
+    calibrated("cugan-x2", 105, "RealCUGAN", {"scale": 2, "fast": False}, [(1, 21, 23)], dtype=FLOAT16),
+    calibrated("cugan-pro-x2", 2106, "RealCUGAN", {"scale": 2, "pro": True}, [(1, 22, 20)], dtype=FLOAT16),
+    calibrated("cugan-x3", 107, "RealCUGAN", {"scale": 3}, [(1, 20, 24)], dtype=FLOAT16),
+    calibrated("cugan-pro-x3", 7108, "RealCUGAN", {"scale": 3, "pro": True, "in_channels": 1, "out_channels": 1}, [(1, 22, 21)], dtype=FLOAT16),
+    calibrated("cugan-x4", 109, "RealCUGAN", {"scale": 4}, [(1, 20, 20)], dtype=FLOAT16),
+    calibrated("cugan-pro-x4", 110, "RealCUGAN", {"scale": 4, "pro": True, "in_channels": 1, "out_channels": 1}, [(1, 21, 20)], dtype=FLOAT16),
+    calibrated("cugan-fast-x2", 111, "RealCUGAN", {"scale": 2, "fast": True, "in_channels": 1, "out_channels": 1}, [(1, 40, 44)], dtype=FLOAT16),
+    # Every upsampler, and kernels for a part of the channels and for all.
+    calibrated("mosr-x4", 112, "MoSR", mosr(4), [(1, 7, 9)], dtype=FLOAT16),
+    calibrated("mosr-all-channels-x1", 113, "MoSR", mosr(1, conv_ratio=1.5, kernel_size=5), [(2, 9, 8)]),
+    calibrated("mosr-gps-x2", 114, "MoSR", mosr(2, upsampler="gps", in_ch=1, out_ch=1), [(1, 11, 9)]),
+    calibrated("mosr-dys-x3", 115, "MoSR", mosr(3, upsampler="dys"), [(1, 8, 7)], dtype=FLOAT16),
+    # With and without the mean, with every kind of enlargement, and with images that are unshuffled first.
+    calibrated("rcan-x4", 1116, "RCAN", rcan(4, norm=True, n_resgroups=2), [(1, 7, 9)], dtype=FLOAT16),
+    calibrated("rcan-x3", 117, "RCAN", rcan(3, kernel_size=5, n_feats=4, reduction=2, n_resblocks=2), [(2, 8, 7)], dtype=FLOAT16),
+    calibrated(
+        "rcan-unshuffle-x2", 1118, "RCAN", rcan(2, unshuffle_mod=True), [(1, 12, 10), (1, 11, 9)], dtype=FLOAT16
+    ),
+    calibrated("rcan-unshuffle-x1", 119, "RCAN", rcan(1, unshuffle_mod=True, norm=True), [(1, 18, 15)], dtype=FLOAT16),
+    calibrated("rcan-grey-x2", 120, "RCAN", rcan(2, n_colors=1), [(1, 9, 12)]),
+    # With and without an unshuffle of the image.
+    calibrated("spanf3-x4", 121, "SPANF3", spanf3(4, num_blocks=2, feature_channels=3), [(1, 7, 9)], dtype=FLOAT16),
+    calibrated(
+        "spanf3-unshuffle-x2", 122, "SPANF3", spanf3(2, num_in_ch=1, unshuffle_mod=True), [(1, 12, 14), (1, 11, 9)]
+    ),
+    calibrated("spanf3-unshuffle-x1", 123, "SPANF3", spanf3(1, num_in_ch=1, unshuffle_mod=True), [(1, 16, 14)]),
+    calibrated("spanf3-grey-x3", 124, "SPANF3", spanf3(3, num_in_ch=1), [(2, 9, 8)]),
 ]
 
 # The reference's network and its loader, for each of our names.
@@ -302,6 +391,11 @@ NETWORKS = {
     "SwinIR": (SwinIR, SwinIRArch),
     "DRCT": (DRCT, DRCTArch),
     "HAT": (HAT, HATArch),
+    "OmniSR": (OmniSR, OmniSRArch),
+    "RealCUGAN": (cugan, RealCUGANArch),
+    "MoSR": (MoSR, MoSRArch),
+    "RCAN": (RCAN, RCANArch),
+    "SPANF3": (SPANF3, SPANF3Arch),
 }
 
 # Buffers that these networks compute from their sizes and store beside their weights.
@@ -312,7 +406,11 @@ BUFFERS = (
     "relative_position_index",
     "relative_position_index_SA",
     "relative_position_index_OCA",
+    "pro",
 )
+
+# The arguments that name the image's channels.
+CHANNELS = ("num_in_ch", "in_chans", "in_channels", "n_colors", "in_ch")
 
 
 # Naming schemes of RRDBNet. The reference builds its network with ESRGAN's names. These rules turn them into others.
@@ -368,15 +466,18 @@ KEYS: dict[str, Callable[[dict, dict], dict]] = {
 
 
 @contextlib.contextmanager
-def dense_growth(channels: int) -> Iterator[None]:
-    """The reference's RRDBNet always passes growth 32 to its blocks, although the blocks take any."""
+def small_networks(growth: int) -> Iterator[None]:
+    """The reference's RRDBNet always passes growth 32 to its blocks, although the blocks take any. The widths of
+    Real-CUGAN are numbers in its code."""
     blocks = rrdb_module.B
     original = blocks.RRDB
-    blocks.RRDB = lambda *positional, gc, **named: original(*positional, gc=channels, **named)
+    blocks.RRDB = lambda *positional, gc, **named: original(*positional, gc=growth, **named)
+    upcunet_v3.nn = NarrowLayers()
     try:
         yield
     finally:
         blocks.RRDB = original
+        upcunet_v3.nn = torch.nn
 
 
 def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, int]:
@@ -457,6 +558,58 @@ def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
     return filled
 
 
+def fill_calibrated(case: Case, network: torch.nn.Module, random: numpy.random.Generator) -> dict:
+    """Random weights, each scaled so that its layer gives values of deviation 1 for an image of the first size."""
+    state = {}
+    for key, tensor in network.state_dict().items():
+        if key.split(".")[-1] in BUFFERS or key.startswith(("sub_mean.", "add_mean.")):
+            state[key] = tensor
+            continue
+        values = random.uniform(-1.0, 1.0, tuple(tensor.shape))
+        if tensor.ndim == 4 and tensor[0].numel() > 4:  # as in `fill`
+            values -= values.mean(axis=(1, 2, 3), keepdims=True)
+        elif tensor.ndim == 1 and not key.endswith("bias"):
+            values = 0.3 + 0.8 * values
+        elif not key.endswith("weight"):
+            values = numpy.copysign(0.2 + 0.4 * abs(values), values)
+        state[key] = torch.from_numpy(values)
+    network.load_state_dict(state)
+    network.double().eval()
+    known = set()
+    # The means leave a network in its own range.
+    targets = {network.tail[1]: 100.0} if case.arguments.get("norm") and case.network == "RCAN" else {}
+
+    def scale(layer: torch.nn.Module, inputs: tuple, output: torch.Tensor) -> torch.Tensor | None:
+        if layer in known:
+            return None
+        known.add(layer)
+        bias, layer.bias = layer.bias, None
+        plain = layer(*inputs)
+        layer.weight *= targets.get(layer, 1.0) / plain.square().mean().sqrt()
+        layer.bias = bias
+        return layer(*inputs)
+
+    layers = (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Linear)
+    kept = (getattr(network, "sub_mean", None), getattr(network, "add_mean", None))
+    hooks = [
+        module.register_forward_hook(scale)
+        for module in network.modules()
+        if isinstance(module, layers) and module not in kept
+    ]
+    network(draw_image((case.images[0][0], channels_of(case), *case.images[0][1:]), random).double())
+    for hook in hooks:
+        hook.remove()
+    return {
+        key: tensor.float().to(case.dtype) if tensor.is_floating_point() else tensor
+        for key, tensor in network.state_dict().items()
+    }
+
+
+def channels_of(case: Case) -> int:
+    unshuffled = case.arguments.get("in_nc", 3) // case.arguments.get("shuffle_factor", 1) ** 2
+    return next((case.arguments[name] for name in CHANNELS if name in case.arguments), unshuffled)
+
+
 def draw_image(shape: tuple[int, ...], random: numpy.random.Generator) -> torch.Tensor:
     """Half a ramp and half noise in 0…1, so that edges, corners and neighbours all differ."""
     height, width = shape[-2:]
@@ -480,7 +633,7 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
         for module in network.modules()
         if isinstance(module, activations)
     ]
-    network(image)
+    network(image.clone())
     for hook in hooks:
         hook.remove()
     if not negative or min(negative) < 0.03 or max(negative) > 0.97:
@@ -491,7 +644,7 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
     for name, parameter in network.named_parameters():
         kept = parameter.detach().clone()
         parameter.zero_()
-        change = float((network(image) - upscaled).abs().max()) / extent
+        change = float((network(image.clone()) - upscaled).abs().max()) / extent
         parameter.copy_(kept)
         if ".eval_conv." in name:  # SPAN computes these from the others on each call; stored ones have no effect
             if change != 0.0:
@@ -512,15 +665,15 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
 def make(case: Case) -> tuple[dict[str, File], float]:
     """The files of a case by name, and the error of float32 arithmetic, as a share of the golden output's range."""
     random = numpy.random.Generator(numpy.random.PCG64(case.seed))
-    with dense_growth(case.growth), torch.no_grad():
+    with small_networks(case.growth), torch.no_grad():
         built = NETWORKS[case.network][0](**case.arguments)
-        state = KEYS[case.keys](fill(case, built.state_dict(), random), case.arguments)
+        filled = fill_calibrated(case, built, random) if case.calibrated else fill(case, built.state_dict(), random)
+        state = KEYS[case.keys](filled, case.arguments)
         checkpoint = {case.wrapper + key: tensor.contiguous() for key, tensor in state.items()}
         network, scale = load_with_reference(case, checkpoint)
 
         files = checkpoint_files(case, checkpoint)
-        unshuffled = case.arguments.get("in_nc", 3) // case.arguments.get("shuffle_factor", 1) ** 2
-        channels = case.arguments.get("num_in_ch", case.arguments.get("in_chans", unshuffled))
+        channels = channels_of(case)
         worst = 0.0
         for index, (batch, height, width) in enumerate(case.images):
             image = draw_image((batch, channels, height, width), random)
@@ -528,7 +681,7 @@ def make(case: Case) -> tuple[dict[str, File], float]:
             if upscaled.shape != (batch, channels, height * scale, width * scale):
                 raise AssertionError(f"{case.name}: the output is {tuple(upscaled.shape)}")
             assert_alive(case, network, image.double(), upscaled)
-            single = network.float()(image)
+            single = network.float()(image.clone())
             worst = max(worst, float((single - upscaled).abs().max() / (upscaled.max() - upscaled.min())))
             name = f"golden.{index}.safetensors" if index else "golden.safetensors"
             files[name] = (

@@ -35,6 +35,9 @@ pub enum Order {
     /// Window by window, row by row in each, of the maps rolled up and left by this many pixels. With a roll, the
     /// windows at the lower and the right edge come last: they hold pixels from the opposite edges.
     Windows(usize),
+    /// As [`Order::Windows`], where a window's pixels lie at equal distances over the whole map: as many pixels apart
+    /// as the map has windows in that direction.
+    Dilated,
 }
 
 impl Grid {
@@ -70,16 +73,22 @@ impl Grid {
     /// Attention of each window to itself: `x` in the order [`Order::Windows`] of `roll` → the same order and width.
     /// Parameters: `qkv` with a bias if it is `biased`, `proj`, `relative_position_bias_table`.
     pub fn attention(&self, w: &Scope<'_>, x: &Value, heads: usize, roll: usize, biased: bool) -> Value {
-        let (area, channels) = (self.window * self.window, width(x));
-        let [q, k, v] = query_key_value(&w.at("qkv"), x, ["weight", "bias"], biased)
-            .map(|x| x.reshape(&[-1, area as i64, channels as i64]));
+        let [q, k, v] = query_key_value(&w.at("qkv"), x, ["weight", "bias"], biased);
         // The table has a row for each distance of two pixels in a window.
         let side = 2 * self.window as i64 - 1;
         let row = |query: [i64; 2], key: [i64; 2]| (query[0] - key[0] + side / 2) * side + query[1] - key[1] + side / 2;
         let bias = position_bias(w, self.window, self.window, heads, row);
+        linear(&w.at("proj"), &self.attend(w, [&q, &k, &v], &bias, heads, roll), width(x))
+    }
+
+    /// Attention of each window to itself: rows `q`, `k` and `v` in the order [`Order::Windows`] of `roll` → the same.
+    /// `bias` `[1, heads, window², window²]` is added to the scores.
+    pub fn attend(&self, w: &Scope<'_>, parts: [&Value; 3], bias: &Value, heads: usize, roll: usize) -> Value {
+        let (area, channels) = (self.window * self.window, width(parts[0]) as i64);
+        let [q, k, v] = parts.map(|x| x.reshape(&[-1, area as i64, channels]));
         let windows = self.windows(roll);
         let inner = windows.iter().filter(|window| roll == 0 || !self.touches_far_edges(window)).count();
-        let plain = |parts: [&Value; 3]| attention(parts[0], parts[1], parts[2], heads, &[&bias]);
+        let plain = |parts: [&Value; 3]| attention(parts[0], parts[1], parts[2], heads, &[bias]);
         let attended = if inner == windows.len() {
             plain([&q, &k, &v])
         } else {
@@ -88,10 +97,10 @@ impl Grid {
             let mask = w.trace().constant("mask", &[windows.len() - inner, 1, area, area], Constant::F32(&mask));
             let part = |from, to| [&q, &k, &v].map(|x| x.slice(0, from, to));
             let [edge_q, edge_k, edge_v] = part(inner, windows.len());
-            let edge = attention(&edge_q, &edge_k, &edge_v, heads, &[&bias, &mask]);
+            let edge = attention(&edge_q, &edge_k, &edge_v, heads, &[bias, &mask]);
             if inner == 0 { edge } else { plain(part(0, inner).each_ref()).concat(&[&edge], 0) }
         };
-        linear(&w.at("proj"), &attended.reshape(&[-1, channels as i64]), channels)
+        attended.reshape(&[-1, channels])
     }
 
     /// Attention of each window to a larger one about the same centre, of side `around` (HAT,
@@ -130,6 +139,7 @@ impl Grid {
             Order::Windows(roll) => {
                 self.windows(roll).into_iter().flat_map(|window| self.rolled(window, roll)).collect()
             }
+            Order::Dilated => self.windows(0).into_iter().flat_map(|window| self.dilated(window)).collect(),
         }
     }
 
@@ -153,6 +163,17 @@ impl Grid {
         let grid = *self;
         (0..grid.window * grid.window).map(move |i| {
             let (y, x) = ((top + i / grid.window + roll) % grid.height, (left + i % grid.window + roll) % grid.width);
+            (map * grid.height + y) * grid.width + x
+        })
+    }
+
+    /// The pixels of a window of [`Order::Dilated`].
+    fn dilated(&self, [map, top, left]: [usize; 3]) -> impl Iterator<Item = usize> + use<> {
+        let grid = *self;
+        let (rows, columns) = (grid.height / grid.window, grid.width / grid.window);
+        (0..grid.window * grid.window).map(move |i| {
+            let y = i / grid.window * rows + top / grid.window;
+            let x = i % grid.window * columns + left / grid.window;
             (map * grid.height + y) * grid.width + x
         })
     }
@@ -183,6 +204,16 @@ impl Grid {
         let follows: Vec<_> = self.rolled(window, roll).map(follows).collect();
         follows.iter().flat_map(|a| follows.iter().map(move |b| if a == b { 0.0 } else { MASKED })).collect()
     }
+}
+
+/// The number of the distance of each two pixels of a window, in rows of `2 · side − 1` distances: the rows of a table of
+/// position biases, for each query and each key.
+pub fn distances_in_window(side: usize) -> Vec<u32> {
+    let along = |query: usize, key: usize| query + side - 1 - key;
+    let row =
+        |query: usize, key: usize| along(query / side, key / side) * (2 * side - 1) + along(query % side, key % side);
+    let area = side * side;
+    (0..area * area).map(|pair| row(pair / area, pair % area) as u32).collect()
 }
 
 /// The biases of the attention scores between a window's pixels and those of a window of side `around`: `[1, heads,

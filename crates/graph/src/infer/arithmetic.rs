@@ -59,6 +59,19 @@ pub(super) fn cumulative_sum(call: &Call<'_>) -> Inferred {
     }
 }
 
+/// Inputs `x`, `axes` (integers; all axes without it): these axes get the size 1, or are removed with `keepdims` 0.
+pub(super) fn reduction(call: &Call<'_>) -> Inferred {
+    let x = call.ty(0)?;
+    let axes = call.integers(1)?.unwrap_or_else(|| (0..x.dims.len() as i64).collect());
+    let axes = axes.iter().map(|axis| axis_index(*axis, x.dims.len())).collect::<Inferred<Vec<_>>>()?;
+    let keeps = call.node.int("keepdims") != Some(0);
+    let dims = x.dims.iter().enumerate().filter_map(|(axis, dim)| match axes.contains(&axis) {
+        true => keeps.then_some(Dim::Fixed(1)),
+        false => Some(dim.clone()),
+    });
+    Ok(vec![TensorType { data_type: x.data_type, dims: dims.collect() }])
+}
+
 fn broadcast(a: &TensorType, b: &TensorType) -> Inferred<Vec<Dim>> {
     broadcast_dims(&a.dims, &b.dims)
         .ok_or_else(|| format!("the shapes {a} and {b} cannot be broadcast to each other").into())
