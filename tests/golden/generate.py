@@ -19,25 +19,35 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import torch
 from spandrel.__helpers.canonicalize import canonicalize_state_dict
 from spandrel.architectures.Compact import Compact, CompactArch
+from spandrel.architectures.DnCNN import DnCNN, DnCNNArch
 from spandrel.architectures.DRCT import DRCT, DRCTArch
+from spandrel.architectures.DRUNet import DRUNet, DRUNetArch
 from spandrel.architectures.ESRGAN import ESRGAN, ESRGANArch
 from spandrel.architectures.ESRGAN.__arch import RRDB as rrdb_module
+from spandrel.architectures.FBCNN import FBCNN, FBCNNArch
+from spandrel.architectures.FBCNN.__arch import FBCNN as fbcnn_module
 from spandrel.architectures.HAT import HAT, HATArch
 from spandrel.architectures.MoSR import MoSR, MoSRArch
+from spandrel.architectures.NAFNet import NAFNet, NAFNetArch
 from spandrel.architectures.OmniSR import OmniSR, OmniSRArch
 from spandrel.architectures.PLKSR import PLKSR, PLKSRArch, RealPLKSR
 from spandrel.architectures.RCAN import RCAN, RCANArch
 from spandrel.architectures.RealCUGAN import RealCUGANArch, UpCunet2x, UpCunet2x_fast, UpCunet3x, UpCunet4x
 from spandrel.architectures.RealCUGAN.__arch import upcunet_v3
+from spandrel.architectures.SAFMN import SAFMN, SAFMNArch
+from spandrel.architectures.SCUNet import SCUNet, SCUNetArch
+from spandrel.architectures.SCUNet.__arch import SCUNet as scunet_module
 from spandrel.architectures.SPAN import SPAN, SPANArch
+from spandrel.architectures.SwiftSRGAN import SwiftSRGAN, SwiftSRGANArch
 from spandrel.architectures.SwinIR import SwinIR, SwinIRArch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -63,6 +73,7 @@ class Case:
     dtype: torch.dtype = torch.float32  # of the checkpoint; the golden output belongs to the rounded weights
     growth: int = 2  # RRDBNet's channels per dense convolution; the 32 of published models would make large files
     shards: int = 1
+    notes: dict = field(default_factory=dict)  # the checkpoint's metadata about what no tensor shows
     calibrated: bool = False  # whether weights are scaled until every layer gives values of order 1
 
 
@@ -128,6 +139,22 @@ def spanf3(upscale: int = 2, **more) -> dict:
     return {"num_in_ch": 3, "feature_channels": 4, "num_blocks": 1, "upscale": upscale} | more
 
 
+def dncnn(**more) -> dict:
+    return {"in_nc": 1, "out_nc": 1, "nc": 6, "nb": 8, "act_mode": "BR", "mode": "DnCNN"} | more
+
+
+def drunet(**more) -> dict:
+    return {"in_nc": 4, "out_nc": 3, "nc": [4, 4, 6, 8], "nb": 2} | more
+
+
+def fbcnn(**more) -> dict:
+    return {"in_nc": 3, "out_nc": 3, "nc": [4, 4, 6, 8], "nb": 2} | more
+
+
+def nafnet(**more) -> dict:
+    return {"img_channel": 3, "width": 4, "middle_blk_num": 1, "enc_blk_nums": [1], "dec_blk_nums": [2]} | more
+
+
 class NarrowConv2d(torch.nn.Conv2d):
     def __init__(self, inputs: int, outputs: int, *positional, **named) -> None:
         super().__init__(narrow(inputs), narrow(outputs), *positional, **named)
@@ -143,10 +170,17 @@ def narrow(channels: int) -> int:
     return channels if channels < 32 else channels // 16
 
 
+class NarrowLinear(torch.nn.Linear):
+    """The layers of FBCNN that work on the quality are 512 wide."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(min(inputs, 8), min(outputs, 8))
+
+
 class NarrowLayers:
     """`torch.nn`, with narrow convolutions."""
 
-    Conv2d, ConvTranspose2d = NarrowConv2d, NarrowConvTranspose2d
+    Conv2d, ConvTranspose2d, Linear = NarrowConv2d, NarrowConvTranspose2d, NarrowLinear
 
     def __getattr__(self, name: str) -> object:
         return getattr(torch.nn, name)
@@ -379,6 +413,59 @@ CASES = [
     ),
     calibrated("spanf3-unshuffle-x1", 123, "SPANF3", spanf3(1, num_in_ch=1, unshuffle_mod=True), [(1, 16, 14)]),
     calibrated("spanf3-grey-x3", 124, "SPANF3", spanf3(3, num_in_ch=1), [(2, 9, 8)]),
+    # With and without normalisation, and told a noise level.
+    calibrated("dncnn-x1", 201, "DnCNN", dncnn(act_mode="R"), [(1, 16, 20)], wrapper="params."),
+    calibrated("dncnn-normalised-x1", 202, "DnCNN", dncnn(in_nc=3, out_nc=3, nb=4), [(2, 9, 12)]),
+    calibrated("dncnn-level-x1", 203, "DnCNN", dncnn(in_nc=4, out_nc=3, act_mode="R", mode="FDnCNN"), [(1, 12, 15)], notes={"noise_level": "25"}),
+    # Every kind of layer that halves or doubles an image.
+    calibrated("drunet-x1", 204, "DRUNet", drunet(), [(1, 16, 24)], dtype=FLOAT16),
+    calibrated(
+        "drunet-avgpool-x1",
+        205,
+        "DRUNet",
+        drunet(in_nc=2, out_nc=1, downsample_mode="avgpool", upsample_mode="upconv"),
+        [(2, 16, 8)],
+        dtype=FLOAT16,
+    ),
+    calibrated("drunet-pixelshuffle-x1", 206, "DRUNet", drunet(upsample_mode="pixelshuffle"), [(1, 8, 16)], dtype=FLOAT16),
+    # The same, with an estimated quality, and sizes that the reference fills up.
+    calibrated("fbcnn-x1", 207, "FBCNN", fbcnn(), [(1, 16, 24), (1, 11, 13)], dtype=FLOAT16),
+    calibrated(
+        "fbcnn-avgpool-x1",
+        1208,
+        "FBCNN",
+        fbcnn(in_nc=1, out_nc=1, downsample_mode="avgpool", upsample_mode="upconv"),
+        [(2, 16, 8)],
+        dtype=FLOAT16,
+    ),
+    calibrated("fbcnn-pixelshuffle-x1", 209, "FBCNN", fbcnn(upsample_mode="pixelshuffle"), [(1, 16, 16)], notes={"quality": "40"}),
+    # Windows and rolled windows on levels of one window, of several, and of pictures that the reference fills up.
+    calibrated(
+        "scunet-x1", 210, "SCUNet", {"in_nc": 1, "dim": 4, "config": [2, 1, 1, 1, 1, 1, 2]}, [(1, 64, 64)], dtype=FLOAT16
+    ),
+    calibrated(
+        "scunet-color-x1", 211, "SCUNet", {"in_nc": 3, "dim": 4, "config": [1, 1, 1, 1, 2, 1, 1]}, [(1, 40, 35)], dtype=FLOAT16
+    ),
+    # Several levels, and sizes that the reference fills with zeros.
+    calibrated("nafnet-x1", 212, "NAFNet", nafnet(enc_blk_nums=[1, 2], dec_blk_nums=[1, 1]), [(1, 16, 20)], dtype=FLOAT16),
+    calibrated("nafnet-grey-x1", 213, "NAFNet", nafnet(img_channel=1, middle_blk_num=2), [(2, 9, 13)]),
+    calibrated("safmn-x4", 214, "SAFMN", {"dim": 8, "n_blocks": 1, "upscaling_factor": 4}, [(1, 8, 16)], dtype=FLOAT16),
+    calibrated("safmn-x1", 215, "SAFMN", {"dim": 8, "n_blocks": 2, "upscaling_factor": 1}, [(2, 24, 16)], dtype=FLOAT16),
+    calibrated(
+        "swift-srgan-x4",
+        216,
+        "SwiftSRGAN",
+        {"in_channels": 3, "num_channels": 8, "num_blocks": 2, "upscale_factor": 4},
+        [(1, 9, 12)],
+        dtype=FLOAT16,
+    ),
+    calibrated(
+        "swift-srgan-grey-x1",
+        217,
+        "SwiftSRGAN",
+        {"in_channels": 1, "num_channels": 6, "num_blocks": 1, "upscale_factor": 1},
+        [(2, 14, 11)],
+    ),
 ]
 
 # The reference's network and its loader, for each of our names.
@@ -396,6 +483,13 @@ NETWORKS = {
     "MoSR": (MoSR, MoSRArch),
     "RCAN": (RCAN, RCANArch),
     "SPANF3": (SPANF3, SPANF3Arch),
+    "DnCNN": (DnCNN, DnCNNArch),
+    "DRUNet": (DRUNet, DRUNetArch),
+    "FBCNN": (FBCNN, FBCNNArch),
+    "SCUNet": (SCUNet, SCUNetArch),
+    "NAFNet": (NAFNet, NAFNetArch),
+    "SAFMN": (SAFMN, SAFMNArch),
+    "SwiftSRGAN": (SwiftSRGAN, SwiftSRGANArch),
 }
 
 # Buffers that these networks compute from their sizes and store beside their weights.
@@ -407,10 +501,11 @@ BUFFERS = (
     "relative_position_index_SA",
     "relative_position_index_OCA",
     "pro",
+    "num_batches_tracked",
 )
 
 # The arguments that name the image's channels.
-CHANNELS = ("num_in_ch", "in_chans", "in_channels", "n_colors", "in_ch")
+CHANNELS = ("out_nc", "in_nc", "num_in_ch", "in_chans", "in_channels", "n_colors", "in_ch", "img_channel")
 
 
 # Naming schemes of RRDBNet. The reference builds its network with ESRGAN's names. These rules turn them into others.
@@ -467,17 +562,40 @@ KEYS: dict[str, Callable[[dict, dict], dict]] = {
 
 @contextlib.contextmanager
 def small_networks(growth: int) -> Iterator[None]:
-    """The reference's RRDBNet always passes growth 32 to its blocks, although the blocks take any. The widths of
-    Real-CUGAN are numbers in its code."""
+    """The reference's RRDBNet always passes growth 32 to its blocks, although the blocks take any. Some widths of
+    Real-CUGAN and FBCNN are numbers in their code, and so is the width of SCUNet's attention heads."""
     blocks = rrdb_module.B
     original = blocks.RRDB
     blocks.RRDB = lambda *positional, gc, **named: original(*positional, gc=growth, **named)
     upcunet_v3.nn = NarrowLayers()
+    fbcnn_module.torch = SimpleNamespace(nn=NarrowLayers())
+    block = scunet_module.ConvTransBlock
+    scunet_module.ConvTransBlock = lambda convolved, attended, head, *rest: block(convolved, attended, 2, *rest)
     try:
         yield
     finally:
         blocks.RRDB = original
-        upcunet_v3.nn = torch.nn
+        upcunet_v3.nn, fbcnn_module.torch, scunet_module.ConvTransBlock = torch.nn, torch, block
+
+
+class Told(torch.nn.Module):
+    """A network with what it is told besides the image, as the reference's descriptors call it."""
+
+    def __init__(self, case: Case, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.network, self.level = network, float(case.notes.get("noise_level", 15)) / 255
+        quality = case.notes.get("quality")
+        self.lost = None if quality is None else 1 - float(quality) / 100
+        self.wants_level = case.network == "DRUNet" or case.arguments.get("mode") == "FDnCNN"
+        self.estimates = case.network == "FBCNN"
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        if self.wants_level:
+            return self.network(torch.cat([image, torch.full_like(image[:, :1], self.level)], 1))
+        if self.estimates:
+            lost = None if self.lost is None else image.new_full((1, 1), self.lost)
+            return self.network(image, lost)[0]
+        return self.network(image)
 
 
 def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, int]:
@@ -503,7 +621,7 @@ def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, 
     wrong = {name: found[name] for name, value in case.arguments.items() if found[name] != value}
     if wrong:
         raise AssertionError(f"{case.name}: the reference reads {wrong} from the checkpoint, not {case.arguments}")
-    return descriptor.model, descriptor.scale
+    return Told(case, descriptor.model), descriptor.scale
 
 
 # ---- weights and images ----------------------------------------------------------------------------------------
@@ -566,8 +684,11 @@ def fill_calibrated(case: Case, network: torch.nn.Module, random: numpy.random.G
             state[key] = tensor
             continue
         values = random.uniform(-1.0, 1.0, tuple(tensor.shape))
-        if tensor.ndim == 4 and tensor[0].numel() > 4:  # as in `fill`
-            values -= values.mean(axis=(1, 2, 3), keepdims=True)
+        if tensor.ndim == 4 and key.endswith("weight"):  # as in `fill`
+            if tensor[0].numel() > 4:
+                values -= values.mean(axis=(1, 2, 3), keepdims=True)
+        elif key.endswith("running_var"):
+            values = 0.8 + 0.4 * values
         elif tensor.ndim == 1 and not key.endswith("bias"):
             values = 0.3 + 0.8 * values
         elif not key.endswith("weight"):
@@ -596,7 +717,7 @@ def fill_calibrated(case: Case, network: torch.nn.Module, random: numpy.random.G
         for module in network.modules()
         if isinstance(module, layers) and module not in kept
     ]
-    network(draw_image((case.images[0][0], channels_of(case), *case.images[0][1:]), random).double())
+    Told(case, network)(draw_image((case.images[0][0], channels_of(case), *case.images[0][1:]), random).double())
     for hook in hooks:
         hook.remove()
     return {
@@ -606,8 +727,7 @@ def fill_calibrated(case: Case, network: torch.nn.Module, random: numpy.random.G
 
 
 def channels_of(case: Case) -> int:
-    unshuffled = case.arguments.get("in_nc", 3) // case.arguments.get("shuffle_factor", 1) ** 2
-    return next((case.arguments[name] for name in CHANNELS if name in case.arguments), unshuffled)
+    return next((case.arguments[name] for name in CHANNELS if name in case.arguments), 3)
 
 
 def draw_image(shape: tuple[int, ...], random: numpy.random.Generator) -> torch.Tensor:
@@ -624,14 +744,14 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
     if not (torch.isfinite(upscaled).all() and 0.5 <= extent <= 16.0):
         raise AssertionError(f"{case.name}: the output's range is {extent:.3g}, not of order 1")
 
-    negative = []
+    negative = [0.5] if case.network == "NAFNet" else []  # it has no activation
     activations = tuple(
         getattr(torch.nn, name) for name in ("LeakyReLU", "PReLU", "ReLU", "SiLU", "GELU", "Mish", "Sigmoid")
     )
     hooks = [
         module.register_forward_pre_hook(lambda _, inputs: negative.append(float((inputs[0] < 0).double().mean())))
-        for module in network.modules()
-        if isinstance(module, activations)
+        for name, module in network.named_modules()
+        if isinstance(module, activations) and not (".qf_pred." in name and isinstance(module, torch.nn.Sigmoid))
     ]
     network(image.clone())
     for hook in hooks:
@@ -646,7 +766,10 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
         parameter.zero_()
         change = float((network(image.clone()) - upscaled).abs().max()) / extent
         parameter.copy_(kept)
-        if ".eval_conv." in name:  # SPAN computes these from the others on each call; stored ones have no effect
+        # SPAN computes these from the others on each call. SwiftSRGAN has activations that it does not use. A quality
+        # that is given is not estimated.
+        unused = (".eval_conv.", ".block2.act.", ".convblock.act.") + (".qf_pred.",) * ("quality" in case.notes)
+        if any(part in f".{name}" for part in unused):
             if change != 0.0:
                 raise AssertionError(f"{case.name}: {name} is used as it is stored")
         elif change < 20 * TEST_TOLERANCE:
@@ -699,7 +822,7 @@ def make(case: Case) -> tuple[dict[str, File], float]:
 
 
 def checkpoint_files(case: Case, checkpoint: dict) -> dict[str, File]:
-    metadata = {"format": "pt"}
+    metadata = {"format": "pt"} | case.notes
     if case.network == "SRVGGNetCompact":
         metadata["activation"] = case.arguments.get("act_type", "prelu")
     if case.arguments.get("lk_type") == "SparsePLK":

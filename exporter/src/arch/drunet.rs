@@ -114,9 +114,9 @@ impl Architecture for DruNet {
             ("tiny", tiny.clone()),
             (
                 "tiny-pool-upconv-grey",
-                DruNet { channels: 1, blocks: 1, layers: layers(Down::AvgPool, Up::UpConv), ..tiny.clone() },
+                DruNet { channels: 1, layers: layers(Down::AvgPool, Up::UpConv), ..tiny.clone() },
             ),
-            ("tiny-pixelshuffle", DruNet { blocks: 1, layers: layers(Down::StrideConv, Up::PixelShuffle), ..tiny }),
+            ("tiny-pixelshuffle", DruNet { layers: layers(Down::StrideConv, Up::PixelShuffle), ..tiny }),
             ("drunet-gray", DruNet { channels: 1, ..published.clone() }),
             ("drunet-color", published),
         ]

@@ -111,12 +111,12 @@ impl Architecture for Fbcnn {
             hidden: 512,
             quality: None,
         };
-        let tiny = Fbcnn { filters: [4, 4, 8, 8], blocks: 1, hidden: 8, ..published.clone() };
+        let tiny = Fbcnn { filters: [4, 4, 8, 8], blocks: 2, hidden: 8, ..published.clone() };
         vec![
             ("tiny", tiny.clone()),
             (
                 "tiny-pool-upconv-grey",
-                Fbcnn { channels: 1, blocks: 2, layers: layers(Down::AvgPool, Up::UpConv), ..tiny.clone() },
+                Fbcnn { channels: 1, layers: layers(Down::AvgPool, Up::UpConv), ..tiny.clone() },
             ),
             (
                 "tiny-pixelshuffle-quality",
