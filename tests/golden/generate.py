@@ -439,12 +439,9 @@ CASES = [
         dtype=FLOAT16,
     ),
     calibrated("fbcnn-pixelshuffle-x1", 209, "FBCNN", fbcnn(upsample_mode="pixelshuffle"), [(1, 16, 16)], notes={"quality": "40"}),
-    # Windows and rolled windows on levels of one window, of several, and of pictures that the reference fills up.
+    # Windows and rolled windows on levels of one window, of several, and of a picture that the reference fills up.
     calibrated(
-        "scunet-x1", 210, "SCUNet", {"in_nc": 1, "dim": 4, "config": [2, 1, 1, 1, 1, 1, 2]}, [(1, 64, 64)], dtype=FLOAT16
-    ),
-    calibrated(
-        "scunet-color-x1", 211, "SCUNet", {"in_nc": 3, "dim": 4, "config": [1, 1, 1, 1, 2, 1, 1]}, [(1, 40, 35)], dtype=FLOAT16
+        "scunet-x1", 211, "SCUNet", {"in_nc": 3, "dim": 4, "config": [1, 1, 1, 1, 2, 1, 1]}, [(1, 40, 35)], dtype=FLOAT16
     ),
     # Several levels, and sizes that the reference fills with zeros.
     calibrated("nafnet-x1", 212, "NAFNet", nafnet(enc_blk_nums=[1, 2], dec_blk_nums=[1, 1]), [(1, 16, 20)], dtype=FLOAT16),

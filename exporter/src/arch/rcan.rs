@@ -137,7 +137,7 @@ impl Rcan {
             deep = self.group(&w.at(format!("body.{group}.body")), &deep);
         }
         let deep = conv2d(&w.at(format!("body.{}", self.groups)), &deep, self.filters, self.kernel) + shallow;
-        let enlarged = shuffle_stages(&w.at("tail.0"), &deep, &self.factors);
+        let enlarged = shuffle_stages(&w.at("tail.0"), &deep, 0, &self.factors);
         let upscaled = conv2d(&w.at("tail.1"), &enlarged, self.channels, self.kernel);
         if self.norm { shift(&w.at("add_mean"), &upscaled, [1.0 / RANGE; 2]) } else { upscaled }
     }

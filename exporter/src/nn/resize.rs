@@ -67,15 +67,15 @@ pub fn crop_to_image(upscaled: &Value, image: &Value, multiple: usize, scale: us
 /// channels, height, width]`.
 pub fn shuffle_upsampling(w: &Scope<'_>, x: &Value, filters: usize, factors: &[usize], outputs: usize) -> Value {
     let x = conv2d(&w.at("conv_before_upsample.0"), x, filters, 3).leaky_relu(SLOPE);
-    conv2d(&w.at("conv_last"), &shuffle_stages(&w.at("upsample"), &x, factors), outputs, 3)
+    conv2d(&w.at("conv_last"), &shuffle_stages(&w.at("upsample"), &x, 0, factors), outputs, 3)
 }
 
-/// A convolution and a pixel shuffle that keep the number of channels, for each of `factors`. The convolutions are 0, 2,
-/// 4, … of `w`.
-pub fn shuffle_stages(w: &Scope<'_>, x: &Value, factors: &[usize]) -> Value {
+/// A convolution and a pixel shuffle that keep the number of channels, for each of `factors`. The convolutions have every
+/// second number of `w` from `first` on.
+pub fn shuffle_stages(w: &Scope<'_>, x: &Value, first: usize, factors: &[usize]) -> Value {
     let stage = |x: Value, (number, factor): (usize, &usize)| {
         let filters = channels(&x) * factor * factor;
-        conv2d(&w.at((2 * number).to_string()), &x, filters, 3).depth_to_space(*factor)
+        conv2d(&w.at((first + 2 * number).to_string()), &x, filters, 3).depth_to_space(*factor)
     };
     factors.iter().enumerate().fold(x.clone(), stage)
 }
