@@ -36,6 +36,7 @@ from spandrel.architectures.ESRGAN.__arch import RRDB as rrdb_module
 from spandrel.architectures.FBCNN import FBCNN, FBCNNArch
 from spandrel.architectures.FBCNN.__arch import FBCNN as fbcnn_module
 from spandrel.architectures.HAT import HAT, HATArch
+from spandrel.architectures.MoESR import MoESR, MoESRArch
 from spandrel.architectures.MoSR import MoSR, MoSRArch
 from spandrel.architectures.NAFNet import NAFNet, NAFNetArch
 from spandrel.architectures.OmniSR import OmniSR, OmniSRArch
@@ -46,6 +47,7 @@ from spandrel.architectures.RealCUGAN.__arch import upcunet_v3
 from spandrel.architectures.SAFMN import SAFMN, SAFMNArch
 from spandrel.architectures.SCUNet import SCUNet, SCUNetArch
 from spandrel.architectures.SCUNet.__arch import SCUNet as scunet_module
+from spandrel.architectures.SeemoRe import SeemoRe, SeemoReArch
 from spandrel.architectures.SPAN import SPAN, SPANArch
 from spandrel.architectures.SwiftSRGAN import SwiftSRGAN, SwiftSRGANArch
 from spandrel.architectures.SwinIR import SwinIR, SwinIRArch
@@ -153,6 +155,15 @@ def fbcnn(**more) -> dict:
 
 def nafnet(**more) -> dict:
     return {"img_channel": 3, "width": 4, "middle_blk_num": 1, "enc_blk_nums": [1], "dec_blk_nums": [2]} | more
+
+
+def seemore(scale: int, **more) -> dict:
+    return {"scale": scale, "num_layers": 1, "embedding_dim": 8, "global_kernel_size": 5} | more
+
+
+def moesr(scale: int, **more) -> dict:
+    sizes = {"dim": 8, "n_blocks": 1, "n_block": 1, "expansion_factor": 1.25, "expansion_msg": 1.5, "upsample_dim": 4}
+    return sizes | {"scale": scale, "upsampler": "pixelshuffledirect"} | more
 
 
 class NarrowConv2d(torch.nn.Conv2d):
@@ -438,7 +449,7 @@ CASES = [
         [(2, 16, 8)],
         dtype=FLOAT16,
     ),
-    calibrated("fbcnn-pixelshuffle-x1", 209, "FBCNN", fbcnn(upsample_mode="pixelshuffle"), [(1, 16, 16)], notes={"quality": "40"}),
+    calibrated("fbcnn-pixelshuffle-x1", 209, "FBCNN", fbcnn(upsample_mode="pixelshuffle"), [(1, 16, 16)], notes={"quality": "40"}, dtype=FLOAT16),
     # Windows and rolled windows on levels of one window, of several, and of a picture that the reference fills up.
     calibrated(
         "scunet-x1", 211, "SCUNet", {"in_nc": 3, "dim": 4, "config": [1, 1, 1, 1, 2, 1, 1]}, [(1, 40, 35)], dtype=FLOAT16
@@ -463,6 +474,14 @@ CASES = [
         {"in_channels": 1, "num_channels": 6, "num_blocks": 1, "upscale_factor": 1},
         [(2, 14, 11)],
     ),
+    # Experts of every growth. The reference takes one image at a time.
+    calibrated("seemore-x4", 218, "SeemoRe", seemore(4, num_experts=3), [(1, 16, 19)], dtype=FLOAT16),
+    calibrated("seemore-double-x1", 219, "SeemoRe", seemore(1, num_experts=3, lr_space="exp"), [(1, 20, 17)]),
+    # Every way to enlarge, and sizes that the reference fills up.
+    calibrated("moesr-x2", 220, "MoESR", moesr(2), [(1, 8, 10), (1, 7, 9)], dtype=FLOAT16),
+    calibrated("moesr-pixelshuffle-x4", 221, "MoESR", moesr(4, upsampler="pixelshuffle"), [(1, 8, 6)], dtype=FLOAT16),
+    calibrated("moesr-nearest-x4", 222, "MoESR", moesr(4, upsampler="nearest+conv"), [(1, 6, 8)], dtype=FLOAT16),
+    calibrated("moesr-dysample-x3", 223, "MoESR", moesr(3, upsampler="dysample"), [(2, 6, 8)], dtype=FLOAT16),
 ]
 
 # The reference's network and its loader, for each of our names.
@@ -487,6 +506,8 @@ NETWORKS = {
     "NAFNet": (NAFNet, NAFNetArch),
     "SAFMN": (SAFMN, SAFMNArch),
     "SwiftSRGAN": (SwiftSRGAN, SwiftSRGANArch),
+    "SeemoRe": (SeemoRe, SeemoReArch),
+    "MoESR": (MoESR, MoESRArch),
 }
 
 # Buffers that these networks compute from their sizes and store beside their weights.
@@ -499,6 +520,7 @@ BUFFERS = (
     "relative_position_index_OCA",
     "pro",
     "num_batches_tracked",
+    "MetaUpsample",
 )
 
 # The arguments that name the image's channels.
@@ -766,6 +788,8 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
         # SPAN computes these from the others on each call. SwiftSRGAN has activations that it does not use. A quality
         # that is given is not estimated.
         unused = (".eval_conv.", ".block2.act.", ".convblock.act.") + (".qf_pred.",) * ("quality" in case.notes)
+        if case.network == "SeemoRe" and ".experts." in name:  # one expert is chosen, by the image
+            continue
         if any(part in f".{name}" for part in unused):
             if change != 0.0:
                 raise AssertionError(f"{case.name}: {name} is used as it is stored")

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use tileforge_graph::DataType;
 
 /// Why an architecture's hyperparameters cannot be determined from a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +83,14 @@ impl<'a> Keys<'a> {
         sizes.ok_or_else(|| {
             Mismatch::new(format!("expected `{name}` to have {N} dimensions and to hold something, found {dims:?}"))
         })
+    }
+
+    /// The values of a small tensor of bytes, which some training programs store beside the weights.
+    pub(super) fn values(&self, name: &str) -> Option<Vec<u8>> {
+        const MOST: usize = 64;
+        let tensor = self.checkpoint.tensors().get(name)?;
+        let bytes = tensor.data_type() == DataType::U8 && tensor.elements() <= MOST;
+        bytes.then(|| tensor.to_bytes().ok().map(|bytes| bytes.into_owned())).flatten()
     }
 
     /// The scale of a pixel shuffle of `channels` after the convolution with this weight `[channels · scale², …]`.

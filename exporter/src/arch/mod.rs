@@ -23,6 +23,7 @@ mod cugan;
 mod dncnn;
 mod drunet;
 mod fbcnn;
+mod moesr;
 mod mosr;
 mod nafnet;
 mod omnisr;
@@ -30,6 +31,7 @@ mod rcan;
 mod restoration;
 mod safmn;
 mod scunet;
+mod seemore;
 mod spanf3;
 mod swift_srgan;
 

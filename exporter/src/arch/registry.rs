@@ -60,6 +60,8 @@ static REGISTRY: &[Entry] = &[
     entry::<super::nafnet::NafNet>(),
     entry::<super::safmn::Safmn>(),
     entry::<super::swift_srgan::SwiftSrgan>(),
+    entry::<super::seemore::SeemoRe>(),
+    entry::<super::moesr::MoEsr>(),
     entry::<super::rrdbnet::RrdbNet>(),
     entry::<super::span::Span>(),
     entry::<super::plksr::Plksr>(),
