@@ -394,16 +394,41 @@ CASES = [
     # With and without biases and position biases, in blocks and grids, with sizes that the reference fills with zeros.
     calibrated("omnisr-x2", 101, "OmniSR", omnisr(2, window_size=8), [(1, 16, 24)], dtype=FLOAT16),
     calibrated("omnisr-unbiased-x3", 1102, "OmniSR", omnisr(3, bias=False), [(1, 17, 14)], dtype=FLOAT16),
-    calibrated("omnisr-no-positions-x1", 103, "OmniSR", omnisr(1, pe=False, window_size=8), [(2, 20, 16)], dtype=FLOAT16),
-    calibrated("omnisr-grey-x4", 104, "OmniSR", omnisr(4, num_in_ch=1, num_out_ch=1, block_num=2), [(1, 16, 16)], dtype=FLOAT16),
+    calibrated(
+        "omnisr-no-positions-x1", 103, "OmniSR", omnisr(1, pe=False, window_size=8), [(2, 20, 16)], dtype=FLOAT16
+    ),
+    calibrated(
+        "omnisr-grey-x4", 104, "OmniSR", omnisr(4, num_in_ch=1, num_out_ch=1, block_num=2), [(1, 16, 16)], dtype=FLOAT16
+    ),
     # Every form, with and without the mark of another range, and sizes that the reference fills up.
     calibrated("cugan-x2", 105, "RealCUGAN", {"scale": 2, "fast": False}, [(1, 21, 23)], dtype=FLOAT16),
     calibrated("cugan-pro-x2", 2106, "RealCUGAN", {"scale": 2, "pro": True}, [(1, 22, 20)], dtype=FLOAT16),
     calibrated("cugan-x3", 107, "RealCUGAN", {"scale": 3}, [(1, 20, 24)], dtype=FLOAT16),
-    calibrated("cugan-pro-x3", 7108, "RealCUGAN", {"scale": 3, "pro": True, "in_channels": 1, "out_channels": 1}, [(1, 22, 21)], dtype=FLOAT16),
+    calibrated(
+        "cugan-pro-x3",
+        7108,
+        "RealCUGAN",
+        {"scale": 3, "pro": True, "in_channels": 1, "out_channels": 1},
+        [(1, 22, 21)],
+        dtype=FLOAT16,
+    ),
     calibrated("cugan-x4", 109, "RealCUGAN", {"scale": 4}, [(1, 20, 20)], dtype=FLOAT16),
-    calibrated("cugan-pro-x4", 110, "RealCUGAN", {"scale": 4, "pro": True, "in_channels": 1, "out_channels": 1}, [(1, 21, 20)], dtype=FLOAT16),
-    calibrated("cugan-fast-x2", 111, "RealCUGAN", {"scale": 2, "fast": True, "in_channels": 1, "out_channels": 1}, [(1, 40, 44)], dtype=FLOAT16),
+    calibrated(
+        "cugan-pro-x4",
+        110,
+        "RealCUGAN",
+        {"scale": 4, "pro": True, "in_channels": 1, "out_channels": 1},
+        [(1, 21, 20)],
+        dtype=FLOAT16,
+    ),
+    calibrated(
+        "cugan-fast-x2",
+        111,
+        "RealCUGAN",
+        {"scale": 2, "fast": True, "in_channels": 1, "out_channels": 1},
+        [(1, 40, 44)],
+        dtype=FLOAT16,
+    ),
     # Every upsampler, and kernels for a part of the channels and for all.
     calibrated("mosr-x4", 112, "MoSR", mosr(4), [(1, 7, 9)], dtype=FLOAT16),
     calibrated("mosr-all-channels-x1", 113, "MoSR", mosr(1, conv_ratio=1.5, kernel_size=5), [(2, 9, 8)]),
@@ -411,7 +436,14 @@ CASES = [
     calibrated("mosr-dys-x3", 115, "MoSR", mosr(3, upsampler="dys"), [(1, 8, 7)], dtype=FLOAT16),
     # With and without the mean, with every kind of enlargement, and with images that are unshuffled first.
     calibrated("rcan-x4", 1116, "RCAN", rcan(4, norm=True, n_resgroups=2), [(1, 7, 9)], dtype=FLOAT16),
-    calibrated("rcan-x3", 117, "RCAN", rcan(3, kernel_size=5, n_feats=4, reduction=2, n_resblocks=2), [(2, 8, 7)], dtype=FLOAT16),
+    calibrated(
+        "rcan-x3",
+        117,
+        "RCAN",
+        rcan(3, kernel_size=5, n_feats=4, reduction=2, n_resblocks=2),
+        [(2, 8, 7)],
+        dtype=FLOAT16,
+    ),
     calibrated(
         "rcan-unshuffle-x2", 1118, "RCAN", rcan(2, unshuffle_mod=True), [(1, 12, 10), (1, 11, 9)], dtype=FLOAT16
     ),
@@ -427,7 +459,14 @@ CASES = [
     # With and without normalisation, and told a noise level.
     calibrated("dncnn-x1", 201, "DnCNN", dncnn(act_mode="R"), [(1, 16, 20)], wrapper="params."),
     calibrated("dncnn-normalised-x1", 202, "DnCNN", dncnn(in_nc=3, out_nc=3, nb=4), [(2, 9, 12)]),
-    calibrated("dncnn-level-x1", 203, "DnCNN", dncnn(in_nc=4, out_nc=3, act_mode="R", mode="FDnCNN"), [(1, 12, 15)], notes={"noise_level": "25"}),
+    calibrated(
+        "dncnn-level-x1",
+        203,
+        "DnCNN",
+        dncnn(in_nc=4, out_nc=3, act_mode="R", mode="FDnCNN"),
+        [(1, 12, 15)],
+        notes={"noise_level": "25"},
+    ),
     # Every kind of layer that halves or doubles an image.
     calibrated("drunet-x1", 204, "DRUNet", drunet(), [(1, 16, 24)], dtype=FLOAT16),
     calibrated(
@@ -438,7 +477,9 @@ CASES = [
         [(2, 16, 8)],
         dtype=FLOAT16,
     ),
-    calibrated("drunet-pixelshuffle-x1", 206, "DRUNet", drunet(upsample_mode="pixelshuffle"), [(1, 8, 16)], dtype=FLOAT16),
+    calibrated(
+        "drunet-pixelshuffle-x1", 206, "DRUNet", drunet(upsample_mode="pixelshuffle"), [(1, 8, 16)], dtype=FLOAT16
+    ),
     # The same, with an estimated quality, and sizes that the reference fills up.
     calibrated("fbcnn-x1", 207, "FBCNN", fbcnn(), [(1, 16, 24), (1, 11, 13)], dtype=FLOAT16),
     calibrated(
@@ -449,16 +490,33 @@ CASES = [
         [(2, 16, 8)],
         dtype=FLOAT16,
     ),
-    calibrated("fbcnn-pixelshuffle-x1", 209, "FBCNN", fbcnn(upsample_mode="pixelshuffle"), [(1, 16, 16)], notes={"quality": "40"}, dtype=FLOAT16),
+    calibrated(
+        "fbcnn-pixelshuffle-x1",
+        209,
+        "FBCNN",
+        fbcnn(upsample_mode="pixelshuffle"),
+        [(1, 16, 16)],
+        notes={"quality": "40"},
+        dtype=FLOAT16,
+    ),
     # Windows and rolled windows on levels of one window, of several, and of a picture that the reference fills up.
     calibrated(
-        "scunet-x1", 211, "SCUNet", {"in_nc": 3, "dim": 4, "config": [1, 1, 1, 1, 2, 1, 1]}, [(1, 40, 35)], dtype=FLOAT16
+        "scunet-x1",
+        211,
+        "SCUNet",
+        {"in_nc": 3, "dim": 4, "config": [1, 1, 1, 1, 2, 1, 1]},
+        [(1, 40, 35)],
+        dtype=FLOAT16,
     ),
     # Several levels, and sizes that the reference fills with zeros.
-    calibrated("nafnet-x1", 212, "NAFNet", nafnet(enc_blk_nums=[1, 2], dec_blk_nums=[1, 1]), [(1, 16, 20)], dtype=FLOAT16),
+    calibrated(
+        "nafnet-x1", 212, "NAFNet", nafnet(enc_blk_nums=[1, 2], dec_blk_nums=[1, 1]), [(1, 16, 20)], dtype=FLOAT16
+    ),
     calibrated("nafnet-grey-x1", 213, "NAFNet", nafnet(img_channel=1, middle_blk_num=2), [(2, 9, 13)]),
     calibrated("safmn-x4", 214, "SAFMN", {"dim": 8, "n_blocks": 1, "upscaling_factor": 4}, [(1, 8, 16)], dtype=FLOAT16),
-    calibrated("safmn-x1", 215, "SAFMN", {"dim": 8, "n_blocks": 2, "upscaling_factor": 1}, [(2, 24, 16)], dtype=FLOAT16),
+    calibrated(
+        "safmn-x1", 215, "SAFMN", {"dim": 8, "n_blocks": 2, "upscaling_factor": 1}, [(2, 24, 16)], dtype=FLOAT16
+    ),
     calibrated(
         "swift-srgan-x4",
         216,

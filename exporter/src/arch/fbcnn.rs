@@ -162,7 +162,11 @@ impl Fbcnn {
     fn quality(&self, w: &Scope<'_>, x: &Value) -> Value {
         let quality = match self.quality {
             // Upstream counts what is lost.
-            Some(quality) => w.trace().constant("quality", &[1, 1], Constant::F32(&[1.0 - quality / 100.0])),
+            Some(quality) => {
+                // The checkpoint has the layers that would estimate it.
+                w.marker("qf_pred.0.res.0.weight", &[channels(x), channels(x), 3, 3]);
+                w.trace().constant("quality", &[1, 1], Constant::F32(&[1.0 - quality / 100.0]))
+            }
             None => {
                 let w = w.at("qf_pred");
                 // After the blocks: the mean, a reshape, and layers with an activation each.

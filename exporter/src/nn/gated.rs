@@ -7,8 +7,8 @@ use tileforge_graph::Value;
 const EPSILON: f32 = 1e-6;
 
 /// Features of `x` times gates that follow from it, both `hidden` channels wide; `convolve` is applied to the last
-/// `convolved` features. `x` `[batch, channels, height, width]` → the same. Parameters: `norm`, `fc1`, `fc2` and those of
-/// `convolve`.
+/// `convolved` features. `x` `[batch, channels, height, width]` → the same. Parameters: `norm`, `fc1`, `fc2` and those
+/// of `convolve`.
 pub fn gated_convolution(
     w: &Scope<'_>,
     x: &Value,

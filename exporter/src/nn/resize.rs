@@ -70,8 +70,8 @@ pub fn shuffle_upsampling(w: &Scope<'_>, x: &Value, filters: usize, factors: &[u
     conv2d(&w.at("conv_last"), &shuffle_stages(&w.at("upsample"), &x, 0, factors), outputs, 3)
 }
 
-/// A convolution and a pixel shuffle that keep the number of channels, for each of `factors`. The convolutions have every
-/// second number of `w` from `first` on.
+/// A convolution and a pixel shuffle that keep the number of channels, for each of `factors`. The convolutions have
+/// every second number of `w` from `first` on.
 pub fn shuffle_stages(w: &Scope<'_>, x: &Value, first: usize, factors: &[usize]) -> Value {
     let stage = |x: Value, (number, factor): (usize, &usize)| {
         let filters = channels(&x) * factor * factor;

@@ -206,8 +206,8 @@ impl Grid {
     }
 }
 
-/// The number of the distance of each two pixels of a window, in rows of `2 · side − 1` distances: the rows of a table of
-/// position biases, for each query and each key.
+/// The number of the distance of each two pixels of a window, in rows of `2 · side − 1` distances: the rows of a table
+/// of position biases, for each query and each key.
 pub fn distances_in_window(side: usize) -> Vec<u32> {
     let along = |query: usize, key: usize| query + side - 1 - key;
     let row =
