@@ -60,7 +60,7 @@ impl Architecture for DruNet {
         // Upstream can also take the largest of the pixels instead of their mean, which no tensor shows.
         let strided = keys.contains(&format!("m_down1.{blocks}.weight"));
         let up = if keys.contains("m_up3.1.weight") {
-            Up::UpConv
+            Up::Nearest
         } else if keys.dims::<4>("m_up3.0.weight")?[2] == 3 {
             Up::PixelShuffle
         } else {
@@ -114,7 +114,7 @@ impl Architecture for DruNet {
             ("tiny", tiny.clone()),
             (
                 "tiny-pool-upconv-grey",
-                DruNet { channels: 1, layers: layers(Down::AvgPool, Up::UpConv), ..tiny.clone() },
+                DruNet { channels: 1, layers: layers(Down::AvgPool, Up::Nearest), ..tiny.clone() },
             ),
             ("tiny-pixelshuffle", DruNet { layers: layers(Down::StrideConv, Up::PixelShuffle), ..tiny }),
             ("drunet-gray", DruNet { channels: 1, ..published.clone() }),

@@ -57,7 +57,7 @@ impl Architecture for Fbcnn {
         let up = if keys.contains("m_up3.0.weight") {
             Up::ConvTranspose
         } else if keys.contains("m_up3.0.1.weight") {
-            Up::UpConv
+            Up::Nearest
         } else {
             Up::PixelShuffle
         };
@@ -114,7 +114,10 @@ impl Architecture for Fbcnn {
         let tiny = Fbcnn { filters: [4, 4, 8, 8], blocks: 2, hidden: 8, ..published.clone() };
         vec![
             ("tiny", tiny.clone()),
-            ("tiny-pool-upconv-grey", Fbcnn { channels: 1, layers: layers(Down::AvgPool, Up::UpConv), ..tiny.clone() }),
+            (
+                "tiny-pool-upconv-grey",
+                Fbcnn { channels: 1, layers: layers(Down::AvgPool, Up::Nearest), ..tiny.clone() },
+            ),
             (
                 "tiny-pixelshuffle-quality",
                 Fbcnn { layers: layers(Down::StrideConv, Up::PixelShuffle), quality: Some(40.0), ..tiny },

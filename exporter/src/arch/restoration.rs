@@ -42,7 +42,7 @@ pub(super) enum Up {
     /// A transposed convolution of each pixel.
     ConvTranspose,
     /// Nearest-neighbour upsampling, and a convolution.
-    UpConv,
+    Nearest,
     /// A convolution, and a pixel shuffle.
     PixelShuffle,
 }
@@ -98,7 +98,7 @@ impl UnetLayers {
                 let bias = self.biased.then(|| scopes[0].tensor("bias", [filters]));
                 x.conv_transpose(&weight, bias.as_ref(), 2, 0)
             }
-            Up::UpConv => self.convolve(scopes[1], &x.upsample_nearest(2), filters),
+            Up::Nearest => self.convolve(scopes[1], &x.upsample_nearest(2), filters),
             Up::PixelShuffle => self.convolve(scopes[0], x, 4 * filters).depth_to_space(2),
         }
     }
@@ -117,7 +117,7 @@ impl UnetLayers {
         let down = if self.down == Down::AvgPool { 2 + 4 + 8 } else { 0 };
         let up = match self.up {
             Up::ConvTranspose => 0,
-            Up::UpConv => 4 + 2 + 1,
+            Up::Nearest => 4 + 2 + 1,
             Up::PixelShuffle => 8 + 4 + 2,
         };
         convolutions + down + up
