@@ -27,7 +27,9 @@ from types import SimpleNamespace
 import numpy
 import torch
 from spandrel.__helpers.canonicalize import canonicalize_state_dict
+from spandrel.architectures.ATD import ATD, ATDArch
 from spandrel.architectures.Compact import Compact, CompactArch
+from spandrel.architectures.DAT import DAT, DATArch
 from spandrel.architectures.DnCNN import DnCNN, DnCNNArch
 from spandrel.architectures.DRCT import DRCT, DRCTArch
 from spandrel.architectures.DRUNet import DRUNet, DRUNetArch
@@ -44,13 +46,17 @@ from spandrel.architectures.PLKSR import PLKSR, PLKSRArch, RealPLKSR
 from spandrel.architectures.RCAN import RCAN, RCANArch
 from spandrel.architectures.RealCUGAN import RealCUGANArch, UpCunet2x, UpCunet2x_fast, UpCunet3x, UpCunet4x
 from spandrel.architectures.RealCUGAN.__arch import upcunet_v3
+from spandrel.architectures.RGT import RGT, RGTArch
+from spandrel.architectures.RGT.__arch import rgt as rgt_module
 from spandrel.architectures.SAFMN import SAFMN, SAFMNArch
 from spandrel.architectures.SCUNet import SCUNet, SCUNetArch
 from spandrel.architectures.SCUNet.__arch import SCUNet as scunet_module
 from spandrel.architectures.SeemoRe import SeemoRe, SeemoReArch
 from spandrel.architectures.SPAN import SPAN, SPANArch
+from spandrel.architectures.Swin2SR import Swin2SR, Swin2SRArch
 from spandrel.architectures.SwiftSRGAN import SwiftSRGAN, SwiftSRGANArch
 from spandrel.architectures.SwinIR import SwinIR, SwinIRArch
+from spandrel_extra_arches.architectures.SRFormer import SRFormer, SRFormerArch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from golden_files import File, write  # noqa: E402: the module stands beside this folder
@@ -58,7 +64,7 @@ from spanf3 import SPANF3, SPANF3Arch  # noqa: E402: as above, in this folder
 
 FOLDER = Path(__file__).resolve().parent
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
-TOTAL_BYTES = 8_000_000
+TOTAL_BYTES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,7 @@ class Case:
     dtype: torch.dtype = torch.float32  # of the checkpoint; the golden output belongs to the rounded weights
     growth: int = 2  # RRDBNet's channels per dense convolution; the 32 of published models would make large files
     shards: int = 1
+    features: int = 64  # before the upsampling; the reference has 64 always, which would make large files
     notes: dict = field(default_factory=dict)  # the checkpoint's metadata about what no tensor shows
     calibrated: bool = False  # whether weights are scaled until every layer gives values of order 1
 
@@ -122,6 +129,28 @@ def hat(upscale: int = 2, **more) -> dict:
         swin(upscale, depths=[2], num_heads=[2], compress_ratio=2, squeeze_factor=1, overlap_ratio=0.5, num_feat=8)
         | more
     )
+
+
+def dat(upscale: int = 2, **more) -> dict:
+    """Rolled windows are in the third block of a first group, and in the first block of a second one."""
+    sizes = {"img_size": 8, "embed_dim": 32, "split_size": [2, 4], "expansion_factor": 1.0}
+    return {"in_chans": 3, "upscale": upscale, "depth": [3, 1], "num_heads": [2, 4]} | sizes | more
+
+
+def srformer(upscale: int = 2, **more) -> dict:
+    return swin(upscale, img_size=16, depths=[2, 1], num_heads=[2, 4]) | more
+
+
+def atd(upscale: int = 2, **more) -> dict:
+    sizes = {"embed_dim": 8, "window_size": 4, "num_tokens": 6, "reducted_dim": 4, "mlp_ratio": 2.0}
+    return (
+        {"in_chans": 3, "upscale": upscale, "upsampler": "pixelshuffle", "depths": [3], "num_heads": [2]} | sizes | more
+    )
+
+
+def rgt(upscale: int = 2, **more) -> dict:
+    sizes = {"embed_dim": 32, "split_size": (2, 4), "mlp_ratio": 1.0}
+    return {"in_chans": 3, "upscale": upscale, "depth": [3, 1], "num_heads": [2, 4]} | sizes | more
 
 
 def omnisr(up_scale: int = 2, **more) -> dict:
@@ -391,6 +420,151 @@ CASES = [
         [(1, 8, 12)],
         dtype=FLOAT16,
     ),
+    # Both upsamplers, with rolled windows in both groups; windows whose first side is the longer one, and square ones;
+    # sizes that the reference extends by zeros after the layer of queries, keys and values.
+    Case("dat-x2", 60, "DAT", dat(2), [(1, 8, 12), (1, 7, 9)], wrapper="params.", dtype=FLOAT16, features=4),
+    Case(
+        "dat-direct-x3",
+        461,
+        "DAT",
+        dat(3, split_size=[4, 2], qkv_bias=False, upsampler="pixelshuffledirect", resi_connection="3conv"),
+        [(2, 8, 6)],
+        dtype=FLOAT16,
+    ),
+    Case(
+        "dat-grey-x1",
+        162,
+        "DAT",
+        dat(1, in_chans=1, embed_dim=64, split_size=[4, 4], depth=[1], num_heads=[2], img_size=64),
+        [(1, 9, 8)],
+        wrapper="params_ema.",
+        dtype=FLOAT16,
+        features=4,
+    ),
+    # Sizes that no window divides, and whose last rows and columns the summary does not read.
+    Case("rgt-x2", 63, "RGT", rgt(2), [(1, 32, 20), (1, 17, 33)], wrapper="params.", dtype=FLOAT16, features=4),
+    Case(
+        "rgt-3conv-x3",
+        64,
+        "RGT",
+        rgt(3, split_size=(4, 4), qkv_bias=False, resi_connection="3conv", depth=[2, 1], c_ratio=0.25),
+        [(1, 18, 32)],
+        dtype=FLOAT16,
+        features=4,
+    ),
+    Case(
+        "rgt-grey-x1",
+        65,
+        "RGT",
+        rgt(1, in_chans=1, embed_dim=64, depth=[2], num_heads=[2]),
+        [(2, 16, 32)],
+        wrapper="params_ema.",
+        dtype=FLOAT16,
+        features=4,
+    ),
+    # One group of all pixels, and two of which the second is filled from its end; every upsampler and both residuals;
+    # a size that the reference pads by repeating the edge.
+    Case("atd-x2", 166, "ATD", atd(2), [(1, 12, 8), (1, 15, 18)], wrapper="params_ema.", features=4),
+    Case(
+        "atd-bare-direct-x3",
+        67,
+        "ATD",
+        atd(
+            3,
+            qkv_bias=False,
+            patch_norm=False,
+            norm=False,
+            depths=[2, 1],
+            num_heads=[2, 4],
+            upsampler="pixelshuffledirect",
+            resi_connection="3conv",
+        ),
+        [(2, 8, 12)],
+        dtype=FLOAT16,
+    ),
+    Case(
+        "atd-light-x2",
+        168,
+        "ATD",
+        atd(
+            2,
+            embed_dim=48,
+            category_size=128,
+            mlp_ratio=0.5,
+            convffn_kernel_size=3,
+            upsampler="pixelshuffledirect",
+            depths=[2],
+            resi_connection="3conv",
+        ),
+        [(2, 16, 9)],
+        wrapper="params.",
+        dtype=FLOAT16,
+    ),
+    Case("atd-nearest-x4", 69, "ATD", atd(4, upsampler="nearest+conv"), [(1, 8, 8)], dtype=BFLOAT16, features=4),
+    Case("atd-grey-x1", 70, "ATD", atd(1, in_chans=1, upsampler=""), [(1, 20, 16)], dtype=FLOAT16),
+    # Windows whose half is even and odd, with and without rolls and biases, every upsampler and both residuals.
+    Case(
+        "srformer-x2",
+        71,
+        "SRFormer",
+        srformer(2),
+        [(1, 12, 8), (1, 11, 14)],
+        wrapper="params.",
+        dtype=FLOAT16,
+        features=4,
+    ),
+    Case(
+        "srformer-direct-x3",
+        172,
+        "SRFormer",
+        srformer(3, window_size=6, img_size=24, upsampler="pixelshuffledirect", resi_connection="3conv"),
+        [(2, 12, 18)],
+        dtype=BFLOAT16,
+    ),
+    Case(
+        "srformer-bare-x1",
+        73,
+        "SRFormer",
+        srformer(1, img_size=4, qkv_bias=False, patch_norm=False, in_chans=1, upsampler=""),
+        [(1, 16, 12)],
+    ),
+    Case(
+        "srformer-nearest-x4",
+        74,
+        "SRFormer",
+        srformer(4, upsampler="nearest+conv"),
+        [(1, 8, 8)],
+        wrapper="params_ema.",
+        dtype=FLOAT16,
+        features=4,
+    ),
+    # Every upsampler that we know. We refuse `pixelshuffle_aux` and `pixelshuffle_hf`.
+    Case("swin2sr-x2", 175, "Swin2SR", swinir(2), [(1, 12, 8), (1, 11, 14)], dtype=FLOAT16, features=4),
+    Case(
+        "swin2sr-bare-direct-x3",
+        76,
+        "Swin2SR",
+        swinir(3, img_size=4, qkv_bias=False, patch_norm=False, upsampler="pixelshuffledirect"),
+        [(2, 8, 12)],
+        dtype=FLOAT16,
+    ),
+    Case(
+        "swin2sr-nearest-x4",
+        77,
+        "Swin2SR",
+        swinir(4, upsampler="nearest+conv", resi_connection="3conv"),
+        [(1, 8, 8)],
+        dtype=BFLOAT16,
+        features=4,
+    ),
+    Case(
+        "swin2sr-jpeg-x1",
+        178,
+        "Swin2SR",
+        swinir(1, upsampler="", in_chans=1, window_size=7, img_size=14, depths=[2], num_heads=[2]),
+        [(1, 21, 14), (1, 16, 18)],
+        dtype=FLOAT16,
+    ),
     # With and without biases and position biases, in blocks and grids, with sizes that the reference fills with zeros.
     calibrated("omnisr-x2", 101, "OmniSR", omnisr(2, window_size=8), [(1, 16, 24)], dtype=FLOAT16),
     calibrated("omnisr-unbiased-x3", 1102, "OmniSR", omnisr(3, bias=False), [(1, 17, 14)], dtype=FLOAT16),
@@ -552,6 +726,11 @@ NETWORKS = {
     "SwinIR": (SwinIR, SwinIRArch),
     "DRCT": (DRCT, DRCTArch),
     "HAT": (HAT, HATArch),
+    "DAT": (DAT, DATArch),
+    "RGT": (RGT, RGTArch),
+    "ATD": (ATD, ATDArch),
+    "SRFormer": (SRFormer, SRFormerArch),
+    "Swin2SR": (Swin2SR, Swin2SRArch),
     "OmniSR": (OmniSR, OmniSRArch),
     "RealCUGAN": (cugan, RealCUGANArch),
     "MoSR": (MoSR, MoSRArch),
@@ -576,8 +755,13 @@ BUFFERS = (
     "relative_position_index",
     "relative_position_index_SA",
     "relative_position_index_OCA",
-    "pro",
+    "aligned_relative_position_index",
+    "relative_coords_table",
+    "attn_mask_0",
+    "attn_mask_1",
+    "rpe_biases",
     "num_batches_tracked",
+    "pro",
     "MetaUpsample",
 )
 
@@ -675,6 +859,48 @@ class Told(torch.nn.Module):
         return self.network(image)
 
 
+@contextlib.contextmanager
+def features_before_upsampling(network: type, features: int) -> Iterator[None]:
+    """The constructors of these networks make 64 features before the upsampling, and have no argument for it."""
+    original = network.__init__
+    if features == 64:
+        yield
+        return
+    inner = original.__wrapped__  # the one that stores the hyperparameters calls it
+    code = inner.__code__
+    if code.co_consts.count(64) != 1:
+        raise AssertionError(f"the reference's {network.__name__} makes its features in another way")
+    inner.__code__ = code.replace(co_consts=tuple(features if value == 64 else value for value in code.co_consts))
+    try:
+        yield
+    finally:
+        inner.__code__ = code
+
+
+@contextlib.contextmanager
+def training_size(side: int) -> Iterator[None]:
+    """The reference's RGT always stores masks of images of 64 × 64, although its blocks take any size."""
+    original = rgt_module.Block
+    rgt_module.Block = functools.partial(original, reso=side)
+    try:
+        yield
+    finally:
+        rgt_module.Block = original
+
+
+@contextlib.contextmanager
+def stable_sort() -> Iterator[None]:
+    """ATD sorts pixels by category with `torch.sort(stable=False)`: the order within a category depends on the
+    processor and on PyTorch's version, and decides which pixels stand in a group. The stable order is one of the
+    permitted ones, and the only one that can be compared."""
+    original = torch.sort
+    torch.sort = lambda *positional, stable=False, **named: original(*positional, stable=True, **named)
+    try:
+        yield
+    finally:
+        torch.sort = original
+
+
 def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, int]:
     """The network as the reference itself reads it from the checkpoint's names and shapes, and its scale."""
     if case.arguments.get("act_type", "prelu") != "prelu":
@@ -716,6 +942,10 @@ def gain_of(case: Case, key: str) -> float:
         return 0.1
     if case.network in ("SwinIR", "DRCT", "HAT") and key.startswith(("upsample.", "conv_up", "conv_hr")):
         return 1.2
+    if case.network in ("DAT", "RGT", "ATD", "SRFormer", "Swin2SR") and key.startswith(
+        ("upsample.", "conv_up", "conv_hr")
+    ):
+        return 1.2
     if case.arguments.get("window_size") == 7:  # the image has values of 0…255, in and out
         return {"conv_first.weight": 2.0 / 255, "conv_last.weight": 0.4 * 255}.get(key, 2.0)
     return 2.0
@@ -732,8 +962,16 @@ def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
         if key.split(".")[-1] in BUFFERS:
             filled[key] = tensor.to(case.dtype) if tensor.is_floating_point() else tensor
             continue
-        if tensor.ndim == 2:  # a linear layer, or a table of position biases
+        if key.endswith("running_var"):
+            values = 1.0 + 0.5 * values
+        elif key.endswith("temperature"):  # scores are its products with cosines
+            values = numpy.copysign(3.0 + 3.0 * abs(values), values)
+        elif key.endswith("logit_scale"):
+            values = 1.0 + 0.5 * values
+        elif tensor.ndim == 2:  # a linear layer, or a table of position biases
             values *= 2.0 if key.endswith("table") else 2.0 * math.sqrt(3.0 / tensor.shape[1])
+            if ".cpb_mlp.2." in key:  # 16 times the sigmoid of its output is added to scores
+                values *= 0.2
         elif tensor.ndim == 4:
             # Filters that sum to zero. Otherwise values would drift to one sign, since images and activations have a
             # mean.
@@ -814,6 +1052,18 @@ def draw_image(shape: tuple[int, ...], random: numpy.random.Generator) -> torch.
     return torch.from_numpy((0.5 * ramp + 0.5 * random.uniform(size=shape)).astype(numpy.float32))
 
 
+# Biases that are the same for all scores of a softmax, which cancels them: ATD's of a token for all pixels, and RGT's of
+# a query for all keys.
+CANCELLED = ("norm3.bias", ".attn.k.bias")
+
+
+def is_position_network(name: str) -> bool:
+    """Whether a name is in a network of DAT or RGT that makes position biases of distances. It has a sixteenth of the
+    width: one or two neurons here, between normalisations that leave of each little more than its sign. So its
+    parameters are checked together."""
+    return ".pos." in name
+
+
 def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upscaled: torch.Tensor) -> None:
     """Checks that every tensor and every activation of the checkpoint changes the output, far beyond the tests'
     tolerance."""
@@ -828,7 +1078,9 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
     hooks = [
         module.register_forward_pre_hook(lambda _, inputs: negative.append(float((inputs[0] < 0).double().mean())))
         for name, module in network.named_modules()
-        if isinstance(module, activations) and not (".qf_pred." in name and isinstance(module, torch.nn.Sigmoid))
+        if isinstance(module, activations)
+        and not is_position_network(name)
+        and not (".qf_pred." in name and isinstance(module, torch.nn.Sigmoid))
     ]
     network(image.clone())
     for hook in hooks:
@@ -843,16 +1095,33 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
         parameter.zero_()
         change = float((network(image.clone()) - upscaled).abs().max()) / extent
         parameter.copy_(kept)
+        if is_position_network(name):
+            continue
+        if case.network == "SeemoRe" and ".experts." in name:  # one expert is chosen, by the image
+            continue
+        if name.endswith(CANCELLED):
+            if change > 1e-12:
+                raise AssertionError(f"{case.name}: {name} has an effect")
+            continue
         # SPAN computes these from the others on each call. SwiftSRGAN has activations that it does not use. A quality
         # that is given is not estimated.
         unused = (".eval_conv.", ".block2.act.", ".convblock.act.") + (".qf_pred.",) * ("quality" in case.notes)
-        if case.network == "SeemoRe" and ".experts." in name:  # one expert is chosen, by the image
-            continue
         if any(part in f".{name}" for part in unused):
             if change != 0.0:
                 raise AssertionError(f"{case.name}: {name} is used as it is stored")
         elif change < 20 * TEST_TOLERANCE:
             raise AssertionError(f"{case.name}: without {name} the output changes by {change:.1e} of its range only")
+
+    positions = [parameter for name, parameter in network.named_parameters() if is_position_network(name)]
+    if positions and case.arguments["embed_dim"] >= 64:  # a single neuron gives all positions the same bias
+        kept = [parameter.detach().clone() for parameter in positions]
+        for parameter in positions:
+            parameter.zero_()
+        change = float((network(image) - upscaled).abs().max()) / extent
+        for parameter, values in zip(positions, kept):
+            parameter.copy_(values)
+        if change < 20 * TEST_TOLERANCE:
+            raise AssertionError(f"{case.name}: without position biases the output changes by {change:.1e} only")
 
     if case.network in ("SRVGGNetCompact", "PLKSR", "RealPLKSR") and not case.arguments.get("dysample"):
         scale = upscaled.shape[-1] // image.shape[-1]
@@ -867,7 +1136,8 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
 def make(case: Case) -> tuple[dict[str, File], float]:
     """The files of a case by name, and the error of float32 arithmetic, as a share of the golden output's range."""
     random = numpy.random.Generator(numpy.random.PCG64(case.seed))
-    with small_networks(case.growth), torch.no_grad():
+    features = features_before_upsampling(NETWORKS[case.network][0], case.features)
+    with small_networks(case.growth), features, training_size(8), stable_sort(), torch.no_grad():
         built = NETWORKS[case.network][0](**case.arguments)
         filled = fill_calibrated(case, built, random) if case.calibrated else fill(case, built.state_dict(), random)
         state = KEYS[case.keys](filled, case.arguments)
@@ -886,14 +1156,15 @@ def make(case: Case) -> tuple[dict[str, File], float]:
             single = network.float()(image.clone())
             worst = max(worst, float((single - upscaled).abs().max() / (upscaled.max() - upscaled.min())))
             name = f"golden.{index}.safetensors" if index else "golden.safetensors"
+            package = "spandrel_extra_arches" if case.network == "SRFormer" else "spandrel"
             files[name] = (
                 {"image": image, "upscaled": upscaled.float().contiguous()},
                 {
                     "architecture": case.network,
                     "scale": str(scale),
-                    "reference": f"spandrel {version('spandrel')}, float64",
+                    "reference": f"{package} {version(package)}, float64",
                     "generator": ", ".join(
-                        f"{package} {version(package)}" for package in ("torch", "numpy", "safetensors")
+                        f"{library} {version(library)}" for library in ("torch", "numpy", "safetensors")
                     ),
                 },
             )

@@ -5,7 +5,7 @@
 
 use super::restoration::{Down, NOISE_LEVEL, UnetLayers, Up, noise_level, with_noise_level};
 use super::{Architecture, Keys, Mismatch, picture, reach};
-use crate::nn::{Scope, crop_to_image, image_input_of_multiples, pad_to_multiple};
+use crate::nn::{Mirror, Scope, crop_to_image, image_input_of_multiples, pad_to_multiple};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
 use tileforge_contract::Upscale;
@@ -91,7 +91,7 @@ impl Architecture for DruNet {
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let image = image_input_of_multiples(w, "image", self.channels, MULTIPLE, shapes)?;
-        let padded = pad_to_multiple(&image, MULTIPLE)?;
+        let padded = pad_to_multiple(&image, MULTIPLE, Mirror::Reflect)?;
         w.trace().output("upscaled", &crop_to_image(&self.network(w, &padded), &image, MULTIPLE, 1));
         Ok(())
     }

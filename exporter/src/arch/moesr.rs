@@ -4,8 +4,8 @@
 
 use super::{Architecture, Keys, Mismatch, picture, reach};
 use crate::nn::{
-    Conv2d, Scope, conv2d, crop_to_image, dysample, gated_convolution, image_input_of_multiples, pad_to_multiple,
-    shuffle_stages, split_channels,
+    Conv2d, Mirror, Scope, conv2d, crop_to_image, dysample, gated_convolution, image_input_of_multiples,
+    pad_to_multiple, shuffle_stages, split_channels,
 };
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
@@ -121,7 +121,7 @@ impl Architecture for MoEsr {
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let image = image_input_of_multiples(w, "image", self.channels, MULTIPLE, shapes)?;
-        let padded = pad_to_multiple(&image, MULTIPLE)?;
+        let padded = pad_to_multiple(&image, MULTIPLE, Mirror::Reflect)?;
         let upscaled = self.network(w, &padded);
         w.trace().output("upscaled", &crop_to_image(&upscaled, &image, MULTIPLE, self.upsampler.scale()));
         Ok(())

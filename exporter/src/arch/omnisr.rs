@@ -6,9 +6,9 @@
 
 use super::{Architecture, Keys, Mismatch, picture};
 use crate::nn::{
-    Conv2d, Grid, LAYER_NORM_EPSILON, Order, Scope, attention, conv2d, conv2d_unbiased, crop_to_image,
-    distances_in_window, image_input, layer_norm, layer_norm_of_channels, linear_unbiased, pad_with_zeros_to_multiple,
-    query_key_value, split_channels,
+    Conv2d, Grid, LAYER_NORM_EPSILON, Order, Scope, attention, conv2d, conv2d_unbiased, crop_to_image, image_input,
+    layer_norm, layer_norm_of_channels, linear_unbiased, pad_with_zeros_to_multiple, query_key_value, split_channels,
+    unit,
 };
 use crate::{Contract, Error, Result, Shapes};
 use serde::Serialize;
@@ -147,7 +147,7 @@ impl OmniSr {
     /// `image`: `[batch, channels, height, width]`.
     fn network(&self, w: &Scope<'_>, image: &Value) -> Value {
         let [batch, _, height, width] = image.fixed_dims();
-        let grid = Grid { batch, height, width, window: self.window };
+        let grid = Grid { batch, height, width, window: [self.window; 2] };
         let convolve = |name: &str, x: &Value, filters| self.outer(3, filters).apply(&w.at(name), x);
         let shallow = convolve("input", image, self.filters);
         let mut deep = shallow.clone();
@@ -208,7 +208,7 @@ impl OmniSr {
     fn pixels_attend(&self, w: &Scope<'_>, x: &Value, grid: &Grid, partition: Partition) -> Value {
         let area = (self.window * self.window) as i64;
         let order = match partition {
-            Partition::Block => Order::Windows(0),
+            Partition::Block => Order::Windows([0; 2]),
             Partition::Grid => Order::Dilated,
         };
         let tokens = grid.reorder(&grid.tokens(x), Order::Raster, order);
@@ -216,18 +216,17 @@ impl OmniSr {
         let w = w.at("fn");
         let [q, k, v] = query_key_value(&w.at("to_qkv"), &normalised, ["weight", "bias"], false)
             .map(|x| x.reshape(&[-1, area, self.filters as i64]));
-        let bias = self.positional.then(|| self.position_bias(&w.at("rel_pos_bias")));
+        let bias = self.positional.then(|| self.position_bias(&w.at("rel_pos_bias"), grid));
         let attended = attention(&q, &k, &v, HEADS, bias.as_ref().as_slice());
         let attended = linear_unbiased(&w.at("to_out.0"), &attended.reshape(&[-1, self.filters as i64]), self.filters);
         grid.image(&grid.reorder(&(attended + tokens), order, Order::Raster))
     }
 
     /// `[1, heads, window², window²]`, from a table with a row for each distance of two pixels.
-    fn position_bias(&self, w: &Scope<'_>) -> Value {
-        let (area, distances) = (self.window * self.window, 2 * self.window - 1);
-        let rows = distances_in_window(self.window);
+    fn position_bias(&self, w: &Scope<'_>, grid: &Grid) -> Value {
+        let distances = 2 * self.window - 1;
         w.computed_from("weight", &[distances * distances, HEADS], "relative_position_bias", |table| {
-            table.rows(rows)?.transposed(&[1, 0])?.reshaped(vec![1, HEADS, area, area])
+            grid.position_bias_of(&table)
         })
     }
 
@@ -248,7 +247,7 @@ impl OmniSr {
             let cut = part.reshape(&[batch, filters as i64, rows, side, columns, side]).transpose(&there);
             cut.reshape(&[-1, HEADS as i64, (filters / HEADS) as i64, pixels[0] * pixels[1]])
         });
-        let scores = q.l2_normalise(-1).matmul(&k.l2_normalise(-1).transpose(&[0, 1, 3, 2]));
+        let scores = unit(&q).matmul(&unit(&k).transpose(&[0, 1, 3, 2]));
         let scores = scores * w.tensor("temperature", [HEADS, 1, 1]);
         let attended = scores.softmax(-1).matmul(&v);
         let attended = attended

@@ -5,7 +5,7 @@
 //! image. Reference: spandrel 0.4.2, `architectures/RCAN`.
 
 use super::{Architecture, Keys, Mismatch, odd, picture};
-use crate::nn::{Scope, channel_weights, conv2d, crop_to_image, image_input, pad_to_multiple, shuffle_stages};
+use crate::nn::{Mirror, Scope, channel_weights, conv2d, crop_to_image, image_input, pad_to_multiple, shuffle_stages};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
 use tileforge_contract::{Precision, Upscale};
@@ -89,7 +89,7 @@ impl Architecture for Rcan {
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let image = image_input(w, "image", self.channels, shapes)?;
-        let padded = pad_to_multiple(&image, self.unshuffle)?;
+        let padded = pad_to_multiple(&image, self.unshuffle, Mirror::Reflect)?;
         let upscaled = self.network(w, &padded);
         w.trace().output("upscaled", &crop_to_image(&upscaled, &image, self.unshuffle, self.scale()));
         Ok(())

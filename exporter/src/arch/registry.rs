@@ -36,7 +36,8 @@ const fn entry<A: Architecture>() -> Entry {
     }
 }
 
-/// The order matters: the first architecture whose signature is complete is taken, so the loosest signature comes last.
+/// A checkpoint has the names and shapes of one architecture for each task: a test compares all with all. In a damaged
+/// one that several fit, the first is taken, so the loosest signature comes last.
 static REGISTRY: &[Entry] = &[
     entry::<super::unet_2d_condition::UNet2DConditionModel>(),
     entry::<super::clip_text::ClipText>(),
@@ -65,6 +66,11 @@ static REGISTRY: &[Entry] = &[
     entry::<super::rrdbnet::RrdbNet>(),
     entry::<super::span::Span>(),
     entry::<super::plksr::Plksr>(),
+    entry::<super::dat::Dat>(),
+    entry::<super::rgt::Rgt>(),
+    entry::<super::atd::Atd>(),
+    entry::<super::srformer::SrFormer>(),
+    entry::<super::swin2sr::Swin2Sr>(),
     entry::<super::drct::Drct>(),
     entry::<super::hat::Hat>(),
     entry::<super::swinir::SwinIr>(),
@@ -80,6 +86,11 @@ impl Entry {
     /// Configurations worth testing, and the published ones, by name.
     pub fn presets(&self) -> Presets {
         (self.presets)()
+    }
+
+    /// Whether a checkpoint has the names and the shapes of this architecture.
+    pub fn fits(&self, keys: &Keys<'_>) -> bool {
+        self.missing(keys).0.is_empty() && (self.shapes_fit)(keys)
     }
 
     /// The names that are missing for the nearest signature, and the length of that signature.
@@ -185,9 +196,8 @@ pub fn graphs_of(checkpoint: &Checkpoint, hints: &BTreeMap<String, String>) -> R
 /// The architectures whose names and shapes a checkpoint has, one for each task. The first one is the only one, if its
 /// checkpoints give a single graph.
 fn complete(keys: &Keys<'_>, task: Option<Task>) -> Vec<&'static Entry> {
-    let fits = |entry: &&Entry| entry.missing(keys).0.is_empty() && (entry.shapes_fit)(keys);
     let mut entries: Vec<&Entry> = Vec::new();
-    for entry in REGISTRY.iter().filter(|entry| task.is_none_or(|task| entry.task == task)).filter(fits) {
+    for entry in REGISTRY.iter().filter(|entry| task.is_none_or(|task| entry.task == task) && entry.fits(keys)) {
         let is_alone = entries.first().is_some_and(|first| first.task == Task::Upscale);
         if !is_alone && entries.iter().all(|other| other.task != entry.task) {
             entries.push(entry);

@@ -5,7 +5,7 @@
 
 use super::{Architecture, Keys, Mismatch, picture, reach};
 use crate::nn::{
-    Conv2d, Scope, conv2d, crop_to_image, image_input_of_multiples, layer_norm_of_channels, pad_to_multiple,
+    Conv2d, Mirror, Scope, conv2d, crop_to_image, image_input_of_multiples, layer_norm_of_channels, pad_to_multiple,
     split_channels,
 };
 use crate::{Contract, Result, Shapes};
@@ -79,7 +79,7 @@ impl Architecture for Safmn {
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let image = image_input_of_multiples(w, "image", CHANNELS, MULTIPLE, shapes)?;
-        let padded = pad_to_multiple(&image, MULTIPLE)?;
+        let padded = pad_to_multiple(&image, MULTIPLE, Mirror::Reflect)?;
         let upscaled = self.network(w, &padded);
         w.trace().output("upscaled", &crop_to_image(&upscaled, &image, MULTIPLE, self.scale));
         Ok(())

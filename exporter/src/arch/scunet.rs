@@ -5,9 +5,8 @@
 
 use super::{Architecture, Keys, Mismatch, picture};
 use crate::nn::{
-    Conv2d, Grid, LAYER_NORM_EPSILON, Order, Scope, channels, conv2d, conv2d_unbiased, crop_to_image,
-    distances_in_window, image_input, layer_norm, linear, mlp_of, pad_to_multiple, query_key_value, split_channels,
-    width,
+    Conv2d, Grid, LAYER_NORM_EPSILON, Mirror, Order, Scope, Scores, channels, conv2d, conv2d_unbiased, crop_to_image,
+    image_input, layer_norm, linear, mlp_of, pad_to_multiple, query_key_value, split_channels, width,
 };
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
@@ -75,7 +74,7 @@ impl Architecture for ScuNet {
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         shapes.fixed_image("image", self.channels)?;
         let image = image_input(w, "image", self.channels, shapes)?;
-        let padded = pad_to_multiple(&image, self.multiple())?;
+        let padded = pad_to_multiple(&image, self.multiple(), Mirror::Reflect)?;
         w.trace().output("upscaled", &crop_to_image(&self.network(w, &padded), &image, self.multiple(), 1));
         Ok(())
     }
@@ -128,15 +127,15 @@ impl ScuNet {
     /// Blocks numbered from `first`. Every second one has rolled windows.
     fn blocks(&self, w: &Scope<'_>, x: &Value, first: usize, count: usize) -> Value {
         (0..count).fold(x.clone(), |x, number| {
-            let roll = if number % 2 == 0 { 0 } else { self.window / 2 };
+            let roll = if number % 2 == 0 { [0; 2] } else { [self.window / 2; 2] };
             self.block(&w.at((first + number).to_string()), &x, roll)
         })
     }
 
     /// x + a layer of convolutions of one half of the channels and of attention in the other.
-    fn block(&self, w: &Scope<'_>, x: &Value, roll: usize) -> Value {
+    fn block(&self, w: &Scope<'_>, x: &Value, roll: [usize; 2]) -> Value {
         let [batch, filters, height, width] = x.fixed_dims();
-        let grid = Grid { batch, height, width, window: self.window };
+        let grid = Grid { batch, height, width, window: [self.window; 2] };
         let half = filters / 2;
         let [convolved, attended] = split_channels(&conv2d(&w.at("conv1_1"), x, filters, 1), [half; 2]);
         let y = conv2d_unbiased(&w.at("conv_block.0"), &convolved, half, 3).relu();
@@ -149,18 +148,16 @@ impl ScuNet {
     }
 
     /// y = x + window attention, then y + MLP. Tokens are in the order of the windows.
-    fn transform(&self, w: &Scope<'_>, x: &Value, grid: &Grid, roll: usize) -> Value {
+    fn transform(&self, w: &Scope<'_>, x: &Value, grid: &Grid, roll: [usize; 2]) -> Value {
         let (msa, dim) = (w.at("msa"), width(x));
-        let (heads, area, distances) = (dim / self.head, self.window * self.window, 2 * self.window - 1);
+        let (heads, distances) = (dim / self.head, 2 * self.window - 1);
         let normalised = layer_norm(&w.at("ln1"), x, LAYER_NORM_EPSILON);
-        let [q, k, v] = query_key_value(&msa.at("embedding_layer"), &normalised, ["weight", "bias"], true);
-        let rows = distances_in_window(self.window);
+        let rows = query_key_value(&msa.at("embedding_layer"), &normalised, ["weight", "bias"], true);
         let stored = [heads, distances, distances];
         let bias = msa.computed_from("relative_position_params", &stored, "relative_position_bias", |table| {
-            let table = table.reshaped(vec![heads, distances * distances])?.transposed(&[1, 0])?;
-            table.rows(rows)?.transposed(&[1, 0])?.reshaped(vec![1, heads, area, area])
+            grid.position_bias_of(&table.reshaped(vec![heads, distances * distances])?.transposed(&[1, 0])?)
         });
-        let attended = grid.attend(&msa, [&q, &k, &v], &bias, heads, roll);
+        let attended = grid.attention_of(rows.each_ref(), roll, Scores { heads, bias: &bias, factor: None });
         let x = linear(&msa.at("linear"), &attended, dim) + x;
         let normalised = layer_norm(&w.at("ln2"), &x, LAYER_NORM_EPSILON);
         mlp_of([&w.at("mlp.0"), &w.at("mlp.2")], &normalised, 4 * dim) + x

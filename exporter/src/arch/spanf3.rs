@@ -3,7 +3,7 @@
 //! Upstream: <https://github.com/the-database/traiNNer-redux>, `traiNNer/archs/spanf3_arch.py`, which is the reference.
 
 use super::{Architecture, Keys, Mismatch, picture, reach};
-use crate::nn::{Scope, conv2d, conv3xc, crop_to_image, image_input, is_fused_copy, pad_to_multiple};
+use crate::nn::{Mirror, Scope, conv2d, conv3xc, crop_to_image, image_input, is_fused_copy, pad_to_multiple};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
 use tileforge_contract::Upscale;
@@ -80,7 +80,7 @@ impl Architecture for SpanF3 {
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let image = image_input(w, "image", self.channels, shapes)?;
-        let padded = pad_to_multiple(&image, self.unshuffle)?;
+        let padded = pad_to_multiple(&image, self.unshuffle, Mirror::Reflect)?;
         let upscaled = self.network(w, &padded);
         w.trace().output("upscaled", &crop_to_image(&upscaled, &image, self.unshuffle, self.scale));
         Ok(())

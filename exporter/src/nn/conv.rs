@@ -1,6 +1,6 @@
 //! Convolutions and their activations.
 
-use super::Scope;
+use super::{Scope, width};
 use crate::{Result, Shapes};
 use tileforge_graph::{ConvOptions, DataType, TensorType, Value, Weight};
 
@@ -161,16 +161,39 @@ pub fn conv_transpose2d(w: &Scope<'_>, x: &Value, filters: usize, kernel: usize,
     x.conv_transpose(&weight, Some(&w.tensor("bias", [filters])), stride, kernel.saturating_sub(stride) / 2)
 }
 
+/// A convolution of side 1 on tokens `[tokens, channels]`.
+pub fn pointwise(w: &Scope<'_>, x: &Value, filters: usize) -> Value {
+    let weight = w.tensor_as("weight", &[filters, width(x), 1, 1], &[filters, width(x)]);
+    x.linear(&weight, Some(&w.tensor("bias", [filters])))
+}
+
 /// PyTorch's default.
 pub const BATCH_NORM_EPSILON: f64 = 1e-5;
 
 /// A convolution followed by a batch normalisation with the statistics of the training: the parameters of `conv`, and
 /// `weight`, `bias`, `running_mean` and `running_var` of `norm`.
-///
-/// The normalisation multiplies each channel and adds to it. Both fold into the convolution's filters when they are
-/// written.
 pub fn conv2d_batch_norm(convolution: Conv2d, [conv, norm]: [&Scope<'_>; 2], x: &Value, epsilon: f64) -> Value {
-    let filters = convolution.filters;
+    let dims = convolution.dims(x);
+    let [weight, bias] = normalised_filters([conv, norm], [&dims, &dims], convolution.biased, epsilon);
+    x.conv(&weight, Some(&bias), &convolution.options())
+}
+
+/// As [`pointwise`], followed by a batch normalisation as in [`conv2d_batch_norm`].
+pub fn pointwise_batch_norm([conv, norm]: [&Scope<'_>; 2], x: &Value, filters: usize, epsilon: f64) -> Value {
+    let sizes = [&[filters, width(x), 1, 1][..], &[filters, width(x)]];
+    let [weight, bias] = normalised_filters([conv, norm], sizes, true, epsilon);
+    x.linear(&weight, Some(&bias))
+}
+
+/// The filters of a convolution that is followed by a batch normalisation, with the sizes `used`, and their biases. The
+/// normalisation multiplies each channel and adds to it. Both fold into the filters when they are written.
+fn normalised_filters(
+    [conv, norm]: [&Scope<'_>; 2],
+    [stored, used]: [&[usize]; 2],
+    biased: bool,
+    epsilon: f64,
+) -> [Value; 2] {
+    let filters = stored.first().copied().unwrap_or_default();
     let vector = |w: &Scope<'_>, name: &str| {
         Ok(w.stored(name, &[filters])?.to_f32s()?.into_iter().map(f64::from).collect::<Vec<f64>>())
     };
@@ -179,22 +202,21 @@ pub fn conv2d_batch_norm(convolution: Conv2d, [conv, norm]: [&Scope<'_>; 2], x: 
         let (mean, variance) = (vector(norm, "running_mean")?, vector(norm, "running_var")?);
         let factors: Vec<f64> =
             scale.iter().zip(variance).map(|(scale, variance)| scale / (variance + epsilon).sqrt()).collect();
-        let biases = if convolution.biased { vector(conv, "bias")? } else { vec![0.0; filters] };
+        let biases = if biased { vector(conv, "bias")? } else { vec![0.0; filters] };
         let biases = biases.into_iter().zip(mean).map(|(bias, mean)| bias - mean);
         let biases =
             biases.zip(shift).zip(&factors).map(|((bias, shift), factor)| (bias * factor + shift) as f32).collect();
         Ok((factors.into_iter().map(|factor| factor as f32).collect(), biases))
     };
     let (factors, biases) = statistics().unwrap_or_else(|error| {
-        x.trace().fail(error);
+        conv.trace().fail(error);
         (vec![1.0; filters], vec![0.0; filters])
     });
-    let weight = conv.computed_from("weight", &convolution.dims(x), "weight", |weight| {
-        weight.cast(DataType::F32)?.rows_scaled(&factors)
+    let weight = conv.computed_from("weight", stored, "weight", |weight| {
+        weight.cast(DataType::F32)?.rows_scaled(&factors)?.reshaped(used.to_vec())
     });
     let bytes: Vec<u8> = biases.iter().flat_map(|bias| bias.to_le_bytes()).collect();
-    let bias = conv.made("bias", Weight::from_bytes(DataType::F32, vec![filters], bytes));
-    x.conv(&weight, Some(&bias), &convolution.options())
+    [weight, conv.made("bias", Weight::from_bytes(DataType::F32, vec![filters], bytes))]
 }
 
 /// The channels of an image `[batch, channels, height, width]`; the trace fails where they are dynamic.

@@ -1,6 +1,7 @@
 //! Layers as functions: each fetches its weights from a [`Scope`] and returns what it computes.
 
 mod attention;
+mod categories;
 mod causal;
 mod channel_attention;
 mod conv;
@@ -11,6 +12,7 @@ mod dysample;
 mod gated;
 mod linear;
 mod norm;
+mod rectangles;
 mod resize;
 mod resnet;
 mod scope;
@@ -19,27 +21,31 @@ mod timestep;
 mod transformer;
 mod windows;
 
-pub use attention::{AttentionNames, attention, attention_of_pixels, attention_of_rows, query_key_value};
+pub use attention::{
+    AttentionNames, attention, attention_of_pixels, attention_of_rows, attention_scaled_by, query_key_value,
+};
+pub use categories::Categories;
 pub use causal::{Chunk, Clip, causal_conv3d, causal_conv3d_strided};
 pub use channel_attention::channel_weights;
 pub use conv::{
     BATCH_NORM_EPSILON, Conv2d, channels, conv_transpose2d, conv2d, conv2d_batch_norm, conv2d_dilated, conv2d_unbiased,
-    image_input, image_input_of_multiples, prelu, repeat_channels, split_channels,
+    image_input, image_input_of_multiples, pointwise, pointwise_batch_norm, prelu, repeat_channels, split_channels,
 };
 pub use conv3xc::{conv3xc, is_fused_copy};
 pub use dinov2::{Dinov2, Naming, PATCH};
 pub use dpt::Dpt;
 pub use dysample::dysample;
 pub use gated::gated_convolution;
-pub use linear::{embedding, layer_norm, linear, linear_unbiased, width};
+pub use linear::{embedding, layer_norm, linear, linear_unbiased, unit, width};
 pub use norm::{group_norm, layer_norm_of_channels};
+pub use rectangles::{Rectangles, is_rolled};
 pub use resize::{
-    crop_to_image, pad_around, pad_to_multiple, pad_with_edges_to_multiple, pad_with_zeros_to_multiple, shuffle_stages,
-    shuffle_upsampling,
+    Mirror, crop_to_image, pad_around, pad_to_multiple, pad_with_edges_to_multiple, pad_with_zeros_to_multiple,
+    shuffle_stages, shuffle_upsampling,
 };
 pub use resnet::{Groups, downsample, resnet, upsample};
 pub use scope::{Declaration, Parameters, Scope};
 pub use sequences::Sequences;
 pub use timestep::Sinusoids;
-pub use transformer::{LAYER_NORM_EPSILON, SwinBlock, mlp, mlp_of};
-pub use windows::{Grid, Order, distances_in_window};
+pub use transformer::{LAYER_NORM_EPSILON, SwinBlock, convolved_mlp, gated_mlp, mlp, mlp_of};
+pub use windows::{Grid, Order, Scores};

@@ -135,8 +135,7 @@ fn every_rule_is_inferred_as_it_runs() {
     let strided = ConvOptions { strides: vec![2, 3], pads: vec![1, 0, 2, 1], dilations: vec![2, 1], groups: 2 };
     let _ = convolve(&[6, 2, 3, 4], strided);
     let _ = convolve(&[5, 4, 1, 1], ConvOptions::same(1)).prelu(&weight("slope", &[5, 1, 1])).relu().leaky_relu(0.1);
-    let _ = x.average_pool(2).max_pool_strided(3, 2).l2_normalise(-1).resize_nearest_like(&x).resize_bilinear_like(&x);
-    let _ = trace.node("ReduceL2", &[&x], [("keepdims", Attribute::from(0))]);
+    let _ = x.average_pool(2).max_pool_strided(3, 2).resize_nearest_like(&x).resize_bilinear_like(&x);
     let _ = x.conv_transpose(&weight("up", &[4, 3, 4, 4]), None, 3, 0).crop_border(2).pad([1, 2, 3, 4], Border::Zero);
     let _ = x.cast(DataType::F16).cast(DataType::F32).depth_to_space(2).pixel_unshuffle(2);
     let _ = x.pixel_unshuffle(3);
@@ -180,6 +179,16 @@ fn every_rule_is_inferred_as_it_runs() {
     let vanishing = [("axis", Attribute::from(-1)), ("keepdims", Attribute::from(0))];
     let last = trace.node("ArgMax", &[&x], vanishing);
     let _ = x.gather_by(&last, 3);
+    let lengths = x.length(-1).at_least(0.5) * x.length(1);
+    let all = [("keepdims", Attribute::from(0))];
+    let _ = lengths.global_average_pool() + trace.node("ReduceL2", &[&x], all);
+    let kept = [("noop_with_empty_axes", Attribute::from(1))];
+    let _ = trace.node("ReduceL2", &[&x], kept);
+    let some = [("keepdims", Attribute::from(0))];
+    let _ = trace.node("ReduceL2", &[&x, &integers(&trace, &[-1, 0])], some);
+    let _ = x.gather_elements(&largest, 1).sum_before(2);
+    let _ = x.scatter(&largest, &x.slice(1, 0, 1), 1);
+    let _ = x.equals(&weight("category", &[12]));
     let _ = trace.node("GatherND", &[&x, &integers(&trace, &[1, 2, 3, 0, 0, 1]).reshape(&[2, 3])], []);
     let from_second = [("axis", Attribute::from(2))];
     let _ = trace.node("LayerNormalization", &[&x, &weight("scale9x12", &[9, 12])], from_second);
@@ -254,6 +263,7 @@ fn every_rule_is_inferred_as_it_runs() {
         "Div",
         "Equal",
         "Gather",
+        "GatherElements",
         "GatherND",
         "Gelu",
         "Gemm",
@@ -276,6 +286,7 @@ fn every_rule_is_inferred_as_it_runs() {
         "Relu",
         "Reshape",
         "Resize",
+        "ScatterElements",
         "Shape",
         "Sigmoid",
         "Sin",

@@ -59,17 +59,21 @@ pub(super) fn cumulative_sum(call: &Call<'_>) -> Inferred {
     }
 }
 
-/// Inputs `x`, `axes` (integers; all axes without it): these axes get the size 1, or are removed with `keepdims` 0.
+/// Inputs `x`, `axes`: each axis gets the size 1, or is removed with `keepdims` 0. Without axes, all are reduced, or
+/// none with `noop_with_empty_axes` 1.
 pub(super) fn reduction(call: &Call<'_>) -> Inferred {
-    let x = call.ty(0)?;
-    let axes = call.integers(1)?.unwrap_or_else(|| (0..x.dims.len() as i64).collect());
-    let axes = axes.iter().map(|axis| axis_index(*axis, x.dims.len())).collect::<Inferred<Vec<_>>>()?;
+    let (x, given) = (call.ty(0)?, call.integers(1)?.unwrap_or_default());
+    let rank = x.dims.len();
+    let mut axes = given.iter().map(|axis| axis_index(*axis, rank)).collect::<Inferred<Vec<usize>>>()?;
+    if axes.is_empty() && call.node.int("noop_with_empty_axes").unwrap_or(0) == 0 {
+        axes = (0..rank).collect();
+    }
     let keeps = call.node.int("keepdims") != Some(0);
-    let dims = x.dims.iter().enumerate().filter_map(|(axis, dim)| match axes.contains(&axis) {
+    let each = x.dims.iter().enumerate().filter_map(|(axis, dim)| match axes.contains(&axis) {
         true => keeps.then_some(Dim::Fixed(1)),
         false => Some(dim.clone()),
     });
-    Ok(vec![TensorType { data_type: x.data_type, dims: dims.collect() }])
+    Ok(vec![TensorType { data_type: x.data_type, dims: each.collect() }])
 }
 
 fn broadcast(a: &TensorType, b: &TensorType) -> Inferred<Vec<Dim>> {
