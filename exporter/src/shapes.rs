@@ -37,6 +37,20 @@ impl Shapes {
         Ok(image)
     }
 
+    /// As [`Shapes::image`], where a dynamic height and width are multiples of `multiple`. Fixed ones need not be.
+    ///
+    /// # Errors
+    /// As [`Shapes::image`].
+    pub fn image_of_multiples(&self, input: &str, channels: usize, multiple: usize) -> Result<Vec<Dim>> {
+        let dims = self.image(input, channels)?;
+        let multiples = |dim: Dim| match dim.fixed() {
+            Some(_) => dim,
+            None => dim.times(multiple).unwrap_or(dim),
+        };
+        let mut dims = dims.into_iter();
+        Ok(dims.by_ref().take(2).collect::<Vec<_>>().into_iter().chain(dims.map(multiples)).collect())
+    }
+
     /// The shapes of all inputs of a network, each given with its dynamic sizes. A size that is fixed for one input is
     /// fixed for all inputs that have it.
     ///

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's way to fail
 
 use std::collections::BTreeMap;
-use tileforge_exporter::arch::{detect, registry};
+use tileforge_exporter::arch::{Entry, Keys, detect, registry};
 use tileforge_exporter::{Checkpoint, export, parameters, synthesise};
 use tileforge_graph::{DataType, to_text};
 
@@ -33,6 +33,28 @@ fn a_synthesised_checkpoint_is_detected_as_what_it_is() {
         }
     }
     assert!(seen >= 45, "only {seen} configurations");
+}
+
+/// Relatives share most of their names. Without the order of the registry, each checkpoint still fits one architecture
+/// of a task.
+#[test]
+fn every_checkpoint_fits_one_architecture_of_a_task() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("checkpoint.safetensors");
+    let mut wrong = Vec::new();
+    for own in registry() {
+        for (preset, network) in own.presets().into_iter().filter(|(name, _)| name.starts_with(SMALL)) {
+            synthesise(network.as_ref(), DataType::F16, 1, &path).unwrap();
+            let (checkpoint, hints) = (Checkpoint::open(&path).unwrap(), BTreeMap::new());
+            let keys = Keys::new(&checkpoint, &hints);
+            let fits = |entry: &&Entry| entry.task == own.task && entry.fits(&keys);
+            let found: Vec<&str> = registry().iter().filter(fits).map(|entry| entry.name).collect();
+            if found != [own.name] {
+                wrong.push(format!("{} {preset} fits {}: {found:?}", own.name, own.task));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

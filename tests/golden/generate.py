@@ -19,9 +19,10 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import torch
@@ -29,24 +30,41 @@ from spandrel.__helpers.canonicalize import canonicalize_state_dict
 from spandrel.architectures.ATD import ATD, ATDArch
 from spandrel.architectures.Compact import Compact, CompactArch
 from spandrel.architectures.DAT import DAT, DATArch
+from spandrel.architectures.DnCNN import DnCNN, DnCNNArch
 from spandrel.architectures.DRCT import DRCT, DRCTArch
+from spandrel.architectures.DRUNet import DRUNet, DRUNetArch
 from spandrel.architectures.ESRGAN import ESRGAN, ESRGANArch
 from spandrel.architectures.ESRGAN.__arch import RRDB as rrdb_module
+from spandrel.architectures.FBCNN import FBCNN, FBCNNArch
+from spandrel.architectures.FBCNN.__arch import FBCNN as fbcnn_module
 from spandrel.architectures.HAT import HAT, HATArch
+from spandrel.architectures.MoESR import MoESR, MoESRArch
+from spandrel.architectures.MoSR import MoSR, MoSRArch
+from spandrel.architectures.NAFNet import NAFNet, NAFNetArch
+from spandrel.architectures.OmniSR import OmniSR, OmniSRArch
 from spandrel.architectures.PLKSR import PLKSR, PLKSRArch, RealPLKSR
+from spandrel.architectures.RCAN import RCAN, RCANArch
+from spandrel.architectures.RealCUGAN import RealCUGANArch, UpCunet2x, UpCunet2x_fast, UpCunet3x, UpCunet4x
+from spandrel.architectures.RealCUGAN.__arch import upcunet_v3
 from spandrel.architectures.RGT import RGT, RGTArch
 from spandrel.architectures.RGT.__arch import rgt as rgt_module
+from spandrel.architectures.SAFMN import SAFMN, SAFMNArch
+from spandrel.architectures.SCUNet import SCUNet, SCUNetArch
+from spandrel.architectures.SCUNet.__arch import SCUNet as scunet_module
+from spandrel.architectures.SeemoRe import SeemoRe, SeemoReArch
 from spandrel.architectures.SPAN import SPAN, SPANArch
 from spandrel.architectures.Swin2SR import Swin2SR, Swin2SRArch
+from spandrel.architectures.SwiftSRGAN import SwiftSRGAN, SwiftSRGANArch
 from spandrel.architectures.SwinIR import SwinIR, SwinIRArch
 from spandrel_extra_arches.architectures.SRFormer import SRFormer, SRFormerArch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from golden_files import File, write  # noqa: E402: the module stands beside this folder
+from spanf3 import SPANF3, SPANF3Arch  # noqa: E402: as above, in this folder
 
 FOLDER = Path(__file__).resolve().parent
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
-TOTAL_BYTES = 8_000_000
+TOTAL_BYTES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -64,6 +82,8 @@ class Case:
     growth: int = 2  # RRDBNet's channels per dense convolution; the 32 of published models would make large files
     shards: int = 1
     features: int = 64  # before the upsampling; the reference has 64 always, which would make large files
+    notes: dict = field(default_factory=dict)  # the checkpoint's metadata about what no tensor shows
+    calibrated: bool = False  # whether weights are scaled until every layer gives values of order 1
 
 
 def rrdb(scale: int = 4, **more) -> dict:
@@ -133,7 +153,88 @@ def rgt(upscale: int = 2, **more) -> dict:
     return {"in_chans": 3, "upscale": upscale, "depth": [3, 1], "num_heads": [2, 4]} | sizes | more
 
 
+def omnisr(up_scale: int = 2, **more) -> dict:
+    return {"num_feat": 8, "block_num": 1, "res_num": 1, "window_size": 4, "up_scale": up_scale} | more
+
+
+def mosr(upscale: int = 2, **more) -> dict:
+    return {"dim": 8, "n_block": 1, "upscale": upscale, "upsampler": "ps", "kernel_size": 7, "conv_ratio": 1.0} | more
+
+
+def rcan(scale: int = 2, **more) -> dict:
+    sizes = {"n_resgroups": 1, "n_resblocks": 1, "n_feats": 8, "reduction": 4}
+    return sizes | {"scale": scale, "n_colors": 3, "norm": False} | more
+
+
+def spanf3(upscale: int = 2, **more) -> dict:
+    return {"num_in_ch": 3, "feature_channels": 4, "num_blocks": 1, "upscale": upscale} | more
+
+
+def dncnn(**more) -> dict:
+    return {"in_nc": 1, "out_nc": 1, "nc": 6, "nb": 8, "act_mode": "BR", "mode": "DnCNN"} | more
+
+
+def drunet(**more) -> dict:
+    return {"in_nc": 4, "out_nc": 3, "nc": [4, 4, 6, 8], "nb": 2} | more
+
+
+def fbcnn(**more) -> dict:
+    return {"in_nc": 3, "out_nc": 3, "nc": [4, 4, 6, 8], "nb": 2} | more
+
+
+def nafnet(**more) -> dict:
+    return {"img_channel": 3, "width": 4, "middle_blk_num": 1, "enc_blk_nums": [1], "dec_blk_nums": [2]} | more
+
+
+def seemore(scale: int, **more) -> dict:
+    return {"scale": scale, "num_layers": 1, "embedding_dim": 8, "global_kernel_size": 5} | more
+
+
+def moesr(scale: int, **more) -> dict:
+    sizes = {"dim": 8, "n_blocks": 1, "n_block": 1, "expansion_factor": 1.25, "expansion_msg": 1.5, "upsample_dim": 4}
+    return sizes | {"scale": scale, "upsampler": "pixelshuffledirect"} | more
+
+
+class NarrowConv2d(torch.nn.Conv2d):
+    def __init__(self, inputs: int, outputs: int, *positional, **named) -> None:
+        super().__init__(narrow(inputs), narrow(outputs), *positional, **named)
+
+
+class NarrowConvTranspose2d(torch.nn.ConvTranspose2d):
+    def __init__(self, inputs: int, outputs: int, *positional, **named) -> None:
+        super().__init__(narrow(inputs), narrow(outputs), *positional, **named)
+
+
+def narrow(channels: int) -> int:
+    """The features of Real-CUGAN in files of a sensible size; images and means keep their channels."""
+    return channels if channels < 32 else channels // 16
+
+
+class NarrowLinear(torch.nn.Linear):
+    """The layers of FBCNN that work on the quality are 512 wide."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(min(inputs, 8), min(outputs, 8))
+
+
+class NarrowLayers:
+    """`torch.nn`, with narrow convolutions."""
+
+    Conv2d, ConvTranspose2d, Linear = NarrowConv2d, NarrowConvTranspose2d, NarrowLinear
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(torch.nn, name)
+
+
+def cugan(**arguments) -> torch.nn.Module:
+    if arguments.get("fast"):
+        return UpCunet2x_fast(**arguments)
+    return {2: UpCunet2x, 3: UpCunet3x, 4: UpCunet4x}[arguments["scale"]](**arguments)
+
+
 FLOAT16, BFLOAT16 = torch.float16, torch.bfloat16
+
+calibrated = functools.partial(Case, calibrated=True)
 
 CASES = [
     # Every naming scheme, in every scale that it has.
@@ -464,6 +565,155 @@ CASES = [
         [(1, 21, 14), (1, 16, 18)],
         dtype=FLOAT16,
     ),
+    # With and without biases and position biases, in blocks and grids, with sizes that the reference fills with zeros.
+    calibrated("omnisr-x2", 101, "OmniSR", omnisr(2, window_size=8), [(1, 16, 24)], dtype=FLOAT16),
+    calibrated("omnisr-unbiased-x3", 1102, "OmniSR", omnisr(3, bias=False), [(1, 17, 14)], dtype=FLOAT16),
+    calibrated(
+        "omnisr-no-positions-x1", 103, "OmniSR", omnisr(1, pe=False, window_size=8), [(2, 20, 16)], dtype=FLOAT16
+    ),
+    calibrated(
+        "omnisr-grey-x4", 104, "OmniSR", omnisr(4, num_in_ch=1, num_out_ch=1, block_num=2), [(1, 16, 16)], dtype=FLOAT16
+    ),
+    # Every form, with and without the mark of another range, and sizes that the reference fills up.
+    calibrated("cugan-x2", 105, "RealCUGAN", {"scale": 2, "fast": False}, [(1, 21, 23)], dtype=FLOAT16),
+    calibrated("cugan-pro-x2", 2106, "RealCUGAN", {"scale": 2, "pro": True}, [(1, 22, 20)], dtype=FLOAT16),
+    calibrated("cugan-x3", 107, "RealCUGAN", {"scale": 3}, [(1, 20, 24)], dtype=FLOAT16),
+    calibrated(
+        "cugan-pro-x3",
+        7108,
+        "RealCUGAN",
+        {"scale": 3, "pro": True, "in_channels": 1, "out_channels": 1},
+        [(1, 22, 21)],
+        dtype=FLOAT16,
+    ),
+    calibrated("cugan-x4", 109, "RealCUGAN", {"scale": 4}, [(1, 20, 20)], dtype=FLOAT16),
+    calibrated(
+        "cugan-pro-x4",
+        110,
+        "RealCUGAN",
+        {"scale": 4, "pro": True, "in_channels": 1, "out_channels": 1},
+        [(1, 21, 20)],
+        dtype=FLOAT16,
+    ),
+    calibrated(
+        "cugan-fast-x2",
+        111,
+        "RealCUGAN",
+        {"scale": 2, "fast": True, "in_channels": 1, "out_channels": 1},
+        [(1, 40, 44)],
+        dtype=FLOAT16,
+    ),
+    # Every upsampler, and kernels for a part of the channels and for all.
+    calibrated("mosr-x4", 112, "MoSR", mosr(4), [(1, 7, 9)], dtype=FLOAT16),
+    calibrated("mosr-all-channels-x1", 113, "MoSR", mosr(1, conv_ratio=1.5, kernel_size=5), [(2, 9, 8)]),
+    calibrated("mosr-gps-x2", 114, "MoSR", mosr(2, upsampler="gps", in_ch=1, out_ch=1), [(1, 11, 9)]),
+    calibrated("mosr-dys-x3", 115, "MoSR", mosr(3, upsampler="dys"), [(1, 8, 7)], dtype=FLOAT16),
+    # With and without the mean, with every kind of enlargement, and with images that are unshuffled first.
+    calibrated("rcan-x4", 1116, "RCAN", rcan(4, norm=True, n_resgroups=2), [(1, 7, 9)], dtype=FLOAT16),
+    calibrated(
+        "rcan-x3",
+        117,
+        "RCAN",
+        rcan(3, kernel_size=5, n_feats=4, reduction=2, n_resblocks=2),
+        [(2, 8, 7)],
+        dtype=FLOAT16,
+    ),
+    calibrated(
+        "rcan-unshuffle-x2", 1118, "RCAN", rcan(2, unshuffle_mod=True), [(1, 12, 10), (1, 11, 9)], dtype=FLOAT16
+    ),
+    calibrated("rcan-unshuffle-x1", 119, "RCAN", rcan(1, unshuffle_mod=True, norm=True), [(1, 18, 15)], dtype=FLOAT16),
+    calibrated("rcan-grey-x2", 120, "RCAN", rcan(2, n_colors=1), [(1, 9, 12)]),
+    # With and without an unshuffle of the image.
+    calibrated("spanf3-x4", 121, "SPANF3", spanf3(4, num_blocks=2, feature_channels=3), [(1, 7, 9)], dtype=FLOAT16),
+    calibrated(
+        "spanf3-unshuffle-x2", 122, "SPANF3", spanf3(2, num_in_ch=1, unshuffle_mod=True), [(1, 12, 14), (1, 11, 9)]
+    ),
+    calibrated("spanf3-unshuffle-x1", 123, "SPANF3", spanf3(1, num_in_ch=1, unshuffle_mod=True), [(1, 16, 14)]),
+    calibrated("spanf3-grey-x3", 124, "SPANF3", spanf3(3, num_in_ch=1), [(2, 9, 8)]),
+    # With and without normalisation, and told a noise level.
+    calibrated("dncnn-x1", 201, "DnCNN", dncnn(act_mode="R"), [(1, 16, 20)], wrapper="params."),
+    calibrated("dncnn-normalised-x1", 202, "DnCNN", dncnn(in_nc=3, out_nc=3, nb=4), [(2, 9, 12)]),
+    calibrated(
+        "dncnn-level-x1",
+        203,
+        "DnCNN",
+        dncnn(in_nc=4, out_nc=3, act_mode="R", mode="FDnCNN"),
+        [(1, 12, 15)],
+        notes={"noise_level": "25"},
+    ),
+    # Every kind of layer that halves or doubles an image.
+    calibrated("drunet-x1", 204, "DRUNet", drunet(), [(1, 16, 24)], dtype=FLOAT16),
+    calibrated(
+        "drunet-avgpool-x1",
+        205,
+        "DRUNet",
+        drunet(in_nc=2, out_nc=1, downsample_mode="avgpool", upsample_mode="upconv"),
+        [(2, 16, 8)],
+        dtype=FLOAT16,
+    ),
+    calibrated(
+        "drunet-pixelshuffle-x1", 206, "DRUNet", drunet(upsample_mode="pixelshuffle"), [(1, 8, 16)], dtype=FLOAT16
+    ),
+    # The same, with an estimated quality, and sizes that the reference fills up.
+    calibrated("fbcnn-x1", 207, "FBCNN", fbcnn(), [(1, 16, 24), (1, 11, 13)], dtype=FLOAT16),
+    calibrated(
+        "fbcnn-avgpool-x1",
+        1208,
+        "FBCNN",
+        fbcnn(in_nc=1, out_nc=1, downsample_mode="avgpool", upsample_mode="upconv"),
+        [(2, 16, 8)],
+        dtype=FLOAT16,
+    ),
+    calibrated(
+        "fbcnn-pixelshuffle-x1",
+        209,
+        "FBCNN",
+        fbcnn(upsample_mode="pixelshuffle"),
+        [(1, 16, 16)],
+        notes={"quality": "40"},
+        dtype=FLOAT16,
+    ),
+    # Windows and rolled windows on levels of one window, of several, and of a picture that the reference fills up.
+    calibrated(
+        "scunet-x1",
+        211,
+        "SCUNet",
+        {"in_nc": 3, "dim": 4, "config": [1, 1, 1, 1, 2, 1, 1]},
+        [(1, 40, 35)],
+        dtype=FLOAT16,
+    ),
+    # Several levels, and sizes that the reference fills with zeros.
+    calibrated(
+        "nafnet-x1", 212, "NAFNet", nafnet(enc_blk_nums=[1, 2], dec_blk_nums=[1, 1]), [(1, 16, 20)], dtype=FLOAT16
+    ),
+    calibrated("nafnet-grey-x1", 213, "NAFNet", nafnet(img_channel=1, middle_blk_num=2), [(2, 9, 13)]),
+    calibrated("safmn-x4", 214, "SAFMN", {"dim": 8, "n_blocks": 1, "upscaling_factor": 4}, [(1, 8, 16)], dtype=FLOAT16),
+    calibrated(
+        "safmn-x1", 215, "SAFMN", {"dim": 8, "n_blocks": 2, "upscaling_factor": 1}, [(2, 24, 16)], dtype=FLOAT16
+    ),
+    calibrated(
+        "swift-srgan-x4",
+        216,
+        "SwiftSRGAN",
+        {"in_channels": 3, "num_channels": 8, "num_blocks": 2, "upscale_factor": 4},
+        [(1, 9, 12)],
+        dtype=FLOAT16,
+    ),
+    calibrated(
+        "swift-srgan-grey-x1",
+        217,
+        "SwiftSRGAN",
+        {"in_channels": 1, "num_channels": 6, "num_blocks": 1, "upscale_factor": 1},
+        [(2, 14, 11)],
+    ),
+    # Experts of every growth. The reference takes one image at a time.
+    calibrated("seemore-x4", 218, "SeemoRe", seemore(4, num_experts=3), [(1, 16, 19)], dtype=FLOAT16),
+    calibrated("seemore-double-x1", 219, "SeemoRe", seemore(1, num_experts=3, lr_space="exp"), [(1, 20, 17)]),
+    # Every way to enlarge, and sizes that the reference fills up.
+    calibrated("moesr-x2", 220, "MoESR", moesr(2), [(1, 8, 10), (1, 7, 9)], dtype=FLOAT16),
+    calibrated("moesr-pixelshuffle-x4", 221, "MoESR", moesr(4, upsampler="pixelshuffle"), [(1, 8, 6)], dtype=FLOAT16),
+    calibrated("moesr-nearest-x4", 222, "MoESR", moesr(4, upsampler="nearest+conv"), [(1, 6, 8)], dtype=FLOAT16),
+    calibrated("moesr-dysample-x3", 223, "MoESR", moesr(3, upsampler="dysample"), [(2, 6, 8)], dtype=FLOAT16),
 ]
 
 # The reference's network and its loader, for each of our names.
@@ -481,6 +731,20 @@ NETWORKS = {
     "ATD": (ATD, ATDArch),
     "SRFormer": (SRFormer, SRFormerArch),
     "Swin2SR": (Swin2SR, Swin2SRArch),
+    "OmniSR": (OmniSR, OmniSRArch),
+    "RealCUGAN": (cugan, RealCUGANArch),
+    "MoSR": (MoSR, MoSRArch),
+    "RCAN": (RCAN, RCANArch),
+    "SPANF3": (SPANF3, SPANF3Arch),
+    "DnCNN": (DnCNN, DnCNNArch),
+    "DRUNet": (DRUNet, DRUNetArch),
+    "FBCNN": (FBCNN, FBCNNArch),
+    "SCUNet": (SCUNet, SCUNetArch),
+    "NAFNet": (NAFNet, NAFNetArch),
+    "SAFMN": (SAFMN, SAFMNArch),
+    "SwiftSRGAN": (SwiftSRGAN, SwiftSRGANArch),
+    "SeemoRe": (SeemoRe, SeemoReArch),
+    "MoESR": (MoESR, MoESRArch),
 }
 
 # Buffers that these networks compute from their sizes and store beside their weights.
@@ -497,7 +761,12 @@ BUFFERS = (
     "attn_mask_1",
     "rpe_biases",
     "num_batches_tracked",
+    "pro",
+    "MetaUpsample",
 )
+
+# The arguments that name the image's channels.
+CHANNELS = ("out_nc", "in_nc", "num_in_ch", "in_chans", "in_channels", "n_colors", "in_ch", "img_channel")
 
 
 # Naming schemes of RRDBNet. The reference builds its network with ESRGAN's names. These rules turn them into others.
@@ -553,15 +822,41 @@ KEYS: dict[str, Callable[[dict, dict], dict]] = {
 
 
 @contextlib.contextmanager
-def dense_growth(channels: int) -> Iterator[None]:
-    """The reference's RRDBNet always passes growth 32 to its blocks, although the blocks take any."""
+def small_networks(growth: int) -> Iterator[None]:
+    """The reference's RRDBNet always passes growth 32 to its blocks, although the blocks take any. Some widths of
+    Real-CUGAN and FBCNN are numbers in their code, and so is the width of SCUNet's attention heads."""
     blocks = rrdb_module.B
     original = blocks.RRDB
-    blocks.RRDB = lambda *positional, gc, **named: original(*positional, gc=channels, **named)
+    blocks.RRDB = lambda *positional, gc, **named: original(*positional, gc=growth, **named)
+    upcunet_v3.nn = NarrowLayers()
+    fbcnn_module.torch = SimpleNamespace(nn=NarrowLayers())
+    block = scunet_module.ConvTransBlock
+    scunet_module.ConvTransBlock = lambda convolved, attended, head, *rest: block(convolved, attended, 2, *rest)
     try:
         yield
     finally:
         blocks.RRDB = original
+        upcunet_v3.nn, fbcnn_module.torch, scunet_module.ConvTransBlock = torch.nn, torch, block
+
+
+class Told(torch.nn.Module):
+    """A network with what it is told besides the image, as the reference's descriptors call it."""
+
+    def __init__(self, case: Case, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.network, self.level = network, float(case.notes.get("noise_level", 15)) / 255
+        quality = case.notes.get("quality")
+        self.lost = None if quality is None else 1 - float(quality) / 100
+        self.wants_level = case.network == "DRUNet" or case.arguments.get("mode") == "FDnCNN"
+        self.estimates = case.network == "FBCNN"
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        if self.wants_level:
+            return self.network(torch.cat([image, torch.full_like(image[:, :1], self.level)], 1))
+        if self.estimates:
+            lost = None if self.lost is None else image.new_full((1, 1), self.lost)
+            return self.network(image, lost)[0]
+        return self.network(image)
 
 
 @contextlib.contextmanager
@@ -629,7 +924,7 @@ def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, 
     wrong = {name: found[name] for name, value in case.arguments.items() if found[name] != value}
     if wrong:
         raise AssertionError(f"{case.name}: the reference reads {wrong} from the checkpoint, not {case.arguments}")
-    return descriptor.model, descriptor.scale
+    return Told(case, descriptor.model), descriptor.scale
 
 
 # ---- weights and images ----------------------------------------------------------------------------------------
@@ -696,6 +991,60 @@ def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
     return filled
 
 
+def fill_calibrated(case: Case, network: torch.nn.Module, random: numpy.random.Generator) -> dict:
+    """Random weights, each scaled so that its layer gives values of deviation 1 for an image of the first size."""
+    state = {}
+    for key, tensor in network.state_dict().items():
+        if key.split(".")[-1] in BUFFERS or key.startswith(("sub_mean.", "add_mean.")):
+            state[key] = tensor
+            continue
+        values = random.uniform(-1.0, 1.0, tuple(tensor.shape))
+        if tensor.ndim == 4 and key.endswith("weight"):  # as in `fill`
+            if tensor[0].numel() > 4:
+                values -= values.mean(axis=(1, 2, 3), keepdims=True)
+        elif key.endswith("running_var"):
+            values = 0.8 + 0.4 * values
+        elif tensor.ndim == 1 and not key.endswith("bias"):
+            values = 0.3 + 0.8 * values
+        elif not key.endswith("weight"):
+            values = numpy.copysign(0.2 + 0.4 * abs(values), values)
+        state[key] = torch.from_numpy(values)
+    network.load_state_dict(state)
+    network.double().eval()
+    known = set()
+    # The means leave a network in its own range.
+    targets = {network.tail[1]: 100.0} if case.arguments.get("norm") and case.network == "RCAN" else {}
+
+    def scale(layer: torch.nn.Module, inputs: tuple, output: torch.Tensor) -> torch.Tensor | None:
+        if layer in known:
+            return None
+        known.add(layer)
+        bias, layer.bias = layer.bias, None
+        plain = layer(*inputs)
+        layer.weight *= targets.get(layer, 1.0) / plain.square().mean().sqrt()
+        layer.bias = bias
+        return layer(*inputs)
+
+    layers = (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Linear)
+    kept = (getattr(network, "sub_mean", None), getattr(network, "add_mean", None))
+    hooks = [
+        module.register_forward_hook(scale)
+        for module in network.modules()
+        if isinstance(module, layers) and module not in kept
+    ]
+    Told(case, network)(draw_image((case.images[0][0], channels_of(case), *case.images[0][1:]), random).double())
+    for hook in hooks:
+        hook.remove()
+    return {
+        key: tensor.float().to(case.dtype) if tensor.is_floating_point() else tensor
+        for key, tensor in network.state_dict().items()
+    }
+
+
+def channels_of(case: Case) -> int:
+    return next((case.arguments[name] for name in CHANNELS if name in case.arguments), 3)
+
+
 def draw_image(shape: tuple[int, ...], random: numpy.random.Generator) -> torch.Tensor:
     """Half a ramp and half noise in 0…1, so that edges, corners and neighbours all differ."""
     height, width = shape[-2:]
@@ -722,16 +1071,18 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
     if not (torch.isfinite(upscaled).all() and 0.5 <= extent <= 16.0):
         raise AssertionError(f"{case.name}: the output's range is {extent:.3g}, not of order 1")
 
-    negative = []
+    negative = [0.5] if case.network == "NAFNet" else []  # it has no activation
     activations = tuple(
         getattr(torch.nn, name) for name in ("LeakyReLU", "PReLU", "ReLU", "SiLU", "GELU", "Mish", "Sigmoid")
     )
     hooks = [
         module.register_forward_pre_hook(lambda _, inputs: negative.append(float((inputs[0] < 0).double().mean())))
         for name, module in network.named_modules()
-        if isinstance(module, activations) and not is_position_network(name)
+        if isinstance(module, activations)
+        and not is_position_network(name)
+        and not (".qf_pred." in name and isinstance(module, torch.nn.Sigmoid))
     ]
-    network(image)
+    network(image.clone())
     for hook in hooks:
         hook.remove()
     if not negative or min(negative) < 0.03 or max(negative) > 0.97:
@@ -742,15 +1093,20 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
     for name, parameter in network.named_parameters():
         kept = parameter.detach().clone()
         parameter.zero_()
-        change = float((network(image) - upscaled).abs().max()) / extent
+        change = float((network(image.clone()) - upscaled).abs().max()) / extent
         parameter.copy_(kept)
         if is_position_network(name):
+            continue
+        if case.network == "SeemoRe" and ".experts." in name:  # one expert is chosen, by the image
             continue
         if name.endswith(CANCELLED):
             if change > 1e-12:
                 raise AssertionError(f"{case.name}: {name} has an effect")
             continue
-        if ".eval_conv." in name:  # SPAN computes these from the others on each call; stored ones have no effect
+        # SPAN computes these from the others on each call. SwiftSRGAN has activations that it does not use. A quality
+        # that is given is not estimated.
+        unused = (".eval_conv.", ".block2.act.", ".convblock.act.") + (".qf_pred.",) * ("quality" in case.notes)
+        if any(part in f".{name}" for part in unused):
             if change != 0.0:
                 raise AssertionError(f"{case.name}: {name} is used as it is stored")
         elif change < 20 * TEST_TOLERANCE:
@@ -781,15 +1137,15 @@ def make(case: Case) -> tuple[dict[str, File], float]:
     """The files of a case by name, and the error of float32 arithmetic, as a share of the golden output's range."""
     random = numpy.random.Generator(numpy.random.PCG64(case.seed))
     features = features_before_upsampling(NETWORKS[case.network][0], case.features)
-    with dense_growth(case.growth), features, training_size(8), stable_sort(), torch.no_grad():
+    with small_networks(case.growth), features, training_size(8), stable_sort(), torch.no_grad():
         built = NETWORKS[case.network][0](**case.arguments)
-        state = KEYS[case.keys](fill(case, built.state_dict(), random), case.arguments)
+        filled = fill_calibrated(case, built, random) if case.calibrated else fill(case, built.state_dict(), random)
+        state = KEYS[case.keys](filled, case.arguments)
         checkpoint = {case.wrapper + key: tensor.contiguous() for key, tensor in state.items()}
         network, scale = load_with_reference(case, checkpoint)
 
         files = checkpoint_files(case, checkpoint)
-        unshuffled = case.arguments.get("in_nc", 3) // case.arguments.get("shuffle_factor", 1) ** 2
-        channels = case.arguments.get("num_in_ch", case.arguments.get("in_chans", unshuffled))
+        channels = channels_of(case)
         worst = 0.0
         for index, (batch, height, width) in enumerate(case.images):
             image = draw_image((batch, channels, height, width), random)
@@ -797,7 +1153,7 @@ def make(case: Case) -> tuple[dict[str, File], float]:
             if upscaled.shape != (batch, channels, height * scale, width * scale):
                 raise AssertionError(f"{case.name}: the output is {tuple(upscaled.shape)}")
             assert_alive(case, network, image.double(), upscaled)
-            single = network.float()(image)
+            single = network.float()(image.clone())
             worst = max(worst, float((single - upscaled).abs().max() / (upscaled.max() - upscaled.min())))
             name = f"golden.{index}.safetensors" if index else "golden.safetensors"
             package = "spandrel_extra_arches" if case.network == "SRFormer" else "spandrel"
@@ -816,7 +1172,7 @@ def make(case: Case) -> tuple[dict[str, File], float]:
 
 
 def checkpoint_files(case: Case, checkpoint: dict) -> dict[str, File]:
-    metadata = {"format": "pt"}
+    metadata = {"format": "pt"} | case.notes
     if case.network == "SRVGGNetCompact":
         metadata["activation"] = case.arguments.get("act_type", "prelu")
     if case.arguments.get("lk_type") == "SparsePLK":

@@ -53,6 +53,6 @@ pub use save::{
     LinkMethod, LinkedFile, NoLink, SaveReport, WeightStorage, Written, save, save_sharing_weights, save_with_progress,
 };
 pub use text::to_text;
-pub use trace::{Constant, ConvOptions, Size, Trace, Value};
+pub use trace::{Border, Constant, ConvOptions, Size, Trace, Value};
 pub use weight::Weight;
 pub use weight_files::{WeightFile, check_weight_files};

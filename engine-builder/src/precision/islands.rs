@@ -49,7 +49,7 @@ pub(crate) fn touching(model: &Model, values: &BTreeSet<String>) -> BTreeSet<Str
 fn needs_fp32(node: &Node) -> bool {
     matches!(
         node.operator.as_str(),
-        "GridSample" | "CumSum" | "Sin" | "Cos" | "Exp" | "Pow" | "Range" | "ReduceSum" | "ReduceMean"
+        "GridSample" | "CumSum" | "Sin" | "Cos" | "Exp" | "Pow" | "Range" | "ReduceSum" | "ReduceMean" | "ReduceL2"
     )
 }
 

@@ -10,8 +10,8 @@ use super::reconstruction::{Residual, Trunk, Upsampler};
 use super::swin::{Frame, is_training_buffer, normalise};
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{
-    Grid, Rectangles, Scope, conv2d, conv2d_batch_norm, depthwise_batch_norm, gated_mlp, is_rolled, linear, pointwise,
-    pointwise_batch_norm, query_key_value,
+    BATCH_NORM_EPSILON, Conv2d, Grid, Rectangles, Scope, conv2d, conv2d_batch_norm, gated_mlp, is_rolled, linear,
+    pointwise, pointwise_batch_norm, query_key_value,
 };
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
@@ -251,7 +251,8 @@ impl Dat {
         let channels = self.channel_map(w, &convolved).reshape(&[batch as i64, 1, self.dim as i64]);
         // On tokens, a convolution of side 1 is a product.
         let map = w.at("spatial_interaction");
-        let pixels = pointwise_batch_norm(&map.at("0"), &map.at("1"), &attended, self.dim / 16).gelu();
+        let pixels =
+            pointwise_batch_norm([&map.at("0"), &map.at("1")], &attended, self.dim / 16, BATCH_NORM_EPSILON).gelu();
         let pixels = pointwise(&map.at("3"), &pixels, 1).sigmoid();
         let by_map = attended.reshape(&[batch as i64, -1, self.dim as i64]) * channels;
         by_map.reshape(&[-1, self.dim as i64]) + grid.tokens(&convolved) * pixels
@@ -273,22 +274,27 @@ impl Dat {
         let convolved = self.convolved(w, &image);
         let channels = self.channel_map(w, &attended);
         let map = w.at("spatial_interaction");
-        let pixels = conv2d_batch_norm(&map.at("0"), &map.at("1"), &convolved, self.dim / 16, 1).gelu();
+        let pixels = normalised(Conv2d::new(self.dim / 16, 1), [&map.at("0"), &map.at("1")], &convolved).gelu();
         let pixels = conv2d(&map.at("3"), &pixels, 1, 1).sigmoid();
         grid.tokens(&(attended * pixels + convolved * channels))
     }
 
     fn convolved(&self, w: &Scope<'_>, values: &Value) -> Value {
-        depthwise_batch_norm(&w.at("dwconv.0"), &w.at("dwconv.1"), values, 3).gelu()
+        normalised(Conv2d::depthwise(self.dim, [3, 3]), [&w.at("dwconv.0"), &w.at("dwconv.1")], values).gelu()
     }
 
     /// A weight for each channel, from the means of all: `[batch, channels, 1, 1]`.
     fn channel_map(&self, w: &Scope<'_>, image: &Value) -> Value {
         let map = w.at("channel_interaction");
         let means = image.global_average_pool();
-        let squeezed = conv2d_batch_norm(&map.at("1"), &map.at("2"), &means, self.dim / 8, 1).gelu();
+        let squeezed = normalised(Conv2d::new(self.dim / 8, 1), [&map.at("1"), &map.at("2")], &means).gelu();
         conv2d(&map.at("4"), &squeezed, self.dim, 1).sigmoid()
     }
+}
+
+/// A convolution and its batch normalisation.
+fn normalised(convolution: Conv2d, scopes: [&Scope<'_>; 2], x: &Value) -> Value {
+    conv2d_batch_norm(convolution, scopes, x, BATCH_NORM_EPSILON)
 }
 
 /// The length of vectors along an axis; 1e-12 for shorter ones, as in the reference.

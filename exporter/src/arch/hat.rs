@@ -5,7 +5,7 @@
 
 use super::swin::{Frame, is_training_buffer, normalise};
 use super::{Architecture, Keys, Mismatch};
-use crate::nn::{Grid, Order, Scope, conv2d, mlp, shuffle_upsampling};
+use crate::nn::{Grid, Order, Scope, channel_weights, conv2d, mlp, shuffle_upsampling};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
 use tileforge_graph::Value;
@@ -208,8 +208,8 @@ impl Hat {
     /// CAB: two convolutions, whose channels are weighted by a function of all channels' means, times [`CONV_SCALE`].
     fn channel_attention_block(&self, w: &Scope<'_>, x: &Value) -> Value {
         let x = conv2d(&w.at("2"), &conv2d(&w.at("0"), x, self.compressed, 3).gelu(), self.dim, 3);
-        let squeezed = conv2d(&w.at("3.attention.1"), &x.global_average_pool(), self.squeezed, 1).relu();
+        let weights = channel_weights([&w.at("3.attention.1"), &w.at("3.attention.3")], &x, self.squeezed);
         // The scale multiplies one number for each channel, not each pixel.
-        &x * conv2d(&w.at("3.attention.3"), &squeezed, self.dim, 1).sigmoid().scale(CONV_SCALE)
+        &x * weights.scale(CONV_SCALE)
     }
 }

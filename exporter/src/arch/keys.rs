@@ -85,6 +85,14 @@ impl<'a> Keys<'a> {
         })
     }
 
+    /// The values of a small tensor of bytes, which some training programs store beside the weights.
+    pub(super) fn values(&self, name: &str) -> Option<Vec<u8>> {
+        const MOST: usize = 64;
+        let tensor = self.checkpoint.tensors().get(name)?;
+        let bytes = tensor.data_type() == DataType::U8 && tensor.elements() <= MOST;
+        bytes.then(|| tensor.to_bytes().ok().map(|bytes| bytes.into_owned())).flatten()
+    }
+
     /// The scale of a pixel shuffle of `channels` after the convolution with this weight `[channels · scale², …]`.
     ///
     /// # Errors

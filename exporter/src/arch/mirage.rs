@@ -6,8 +6,8 @@
 
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{
-    Scope, Sequences, attention_of_rows, channels, conv_transpose2d, conv2d, conv2d_batch_norm, downsample, layer_norm,
-    linear, mlp_of, query_key_value,
+    BATCH_NORM_EPSILON, Conv2d, Scope, Sequences, attention_of_rows, channels, conv_transpose2d, conv2d,
+    conv2d_batch_norm, downsample, layer_norm, linear, mlp_of, query_key_value,
 };
 use crate::{Contract, Result, Shapes, Task};
 use serde::Serialize;
@@ -225,7 +225,7 @@ fn unet(w: &Scope<'_>, x: &Value, base: usize, outputs: usize) -> Value {
 fn heavy_block(w: &Scope<'_>, x: &Value, filters: usize) -> Value {
     (0..CONVOLUTIONS).fold(x.clone(), |x, number| {
         let (conv, norm) = (w.at(format!("conv_layers.{number}")), w.at(format!("norms.{number}")));
-        conv2d_batch_norm(&conv, &norm, &x, filters, 3).silu()
+        conv2d_batch_norm(Conv2d::new(filters, 3), [&conv, &norm], &x, BATCH_NORM_EPSILON).silu()
     })
 }
 

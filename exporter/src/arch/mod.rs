@@ -25,13 +25,29 @@ mod swin2sr;
 mod swinir;
 mod unet_2d_condition;
 
+mod cugan;
+mod dncnn;
+mod drunet;
+mod fbcnn;
+mod moesr;
+mod mosr;
+mod nafnet;
+mod omnisr;
+mod rcan;
+mod restoration;
+mod safmn;
+mod scunet;
+mod seemore;
+mod spanf3;
+mod swift_srgan;
+
 pub use keys::{Keys, Mismatch};
 pub use registry::{Entry, GraphOf, Presets, detect, detect_task, graphs_of, registry};
 
 use crate::nn::Scope;
 use crate::{Contract, Result, Shapes, Task};
 use std::fmt::Debug;
-use tileforge_contract::ReceptiveField;
+use tileforge_contract::{Padding, Precision, ReceptiveField, Upscale};
 
 /// One of several graphs of a network: its name, and the hyperparameter that makes it.
 pub type Variant = (&'static str, (&'static str, &'static str));
@@ -149,6 +165,31 @@ impl<A: Architecture> Network for A {
 
     fn example_shapes(&self) -> Shapes {
         Architecture::example_shapes(self)
+    }
+}
+
+/// What most networks from picture to picture have in common: values of 0 … 1, any size, a receptive field that is
+/// unbounded or unknown, and every precision of floats.
+fn picture(scale: usize, channels: usize) -> Upscale {
+    Upscale {
+        input: "image".into(),
+        output: "upscaled".into(),
+        scale,
+        channels,
+        range: [0.0, 1.0],
+        size_multiple: 1,
+        size_minimum: 1,
+        padding: Padding::Reflect,
+        receptive_field: ReceptiveField::Unbounded,
+        safe_precisions: vec![Precision::Fp32, Precision::Fp16, Precision::Bf16],
+    }
+}
+
+/// Kernels of this side, which must be odd: others do not keep an image's size.
+fn odd(side: usize) -> Result<usize, Mismatch> {
+    match side % 2 {
+        1 => Ok(side),
+        _ => Err(Mismatch::new(format!("expected kernels of odd sides, which keep an image's size, found {side}"))),
     }
 }
 

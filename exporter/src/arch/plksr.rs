@@ -313,7 +313,12 @@ impl Plksr {
         }
         let last = self.blocks + if self.mixer == Mixer::Real { 2 } else { 1 };
         let x = conv2d(&layer(last), &x, CHANNELS * area, 3) + repeat_channels(image, area);
-        if self.dysample { dysample(&w.at("to_img"), &x, CHANNELS, self.scale) } else { x.depth_to_space(self.scale) }
+        if !self.dysample {
+            return x.depth_to_space(self.scale);
+        }
+        // The number of groups follows upstream's rule, and there is no last convolution at scale 1.
+        let groups = if self.scale.is_multiple_of(2) { 4 } else { CHANNELS };
+        dysample(&w.at("to_img"), &x, groups, self.scale, (self.scale > 1).then_some(CHANNELS))
     }
 
     /// x + the block's result: local texture, distant texture of a part of the channels, and attention.

@@ -8,8 +8,7 @@ use super::reconstruction::{Residual, Trunk, Upsampler};
 use super::swin::{Frame, is_training_buffer, normalise};
 use super::{Architecture, Keys, Mismatch};
 use crate::nn::{
-    Grid, Rectangles, Scope, attention, conv2d, depthwise_conv2d, depthwise_reduction, gated_mlp, is_rolled, linear,
-    linear_unbiased, query_key_value,
+    Conv2d, Grid, Rectangles, Scope, attention, conv2d, gated_mlp, is_rolled, linear, linear_unbiased, query_key_value,
 };
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
@@ -223,7 +222,7 @@ impl Rgt {
         let rows = query_key_value(&w.at("qkv"), x, ["weight", "bias"], self.biased);
         let Grid { batch, height, width, .. } = *grid;
         let windows = Rectangles { batch, height, width, window: self.split };
-        let convolved = grid.tokens(&depthwise_conv2d(&w.at("get_v"), &grid.image(&rows[2]), 3));
+        let convolved = grid.tokens(&Conv2d::depthwise(self.dim, [3, 3]).apply(&w.at("get_v"), &grid.image(&rows[2])));
         windows.attention(&w.at("attns"), &rows, heads, rolled) + convolved
     }
 
@@ -237,15 +236,18 @@ impl Rgt {
             w.fail(format!("an image of this length must be at least {least} pixels on its other side, found {found}"));
             return x.clone();
         }
-        let reduced = (0..steps).fold(grid.image(x), |x, _| depthwise_reduction(&w.at("reduction1"), &x, STEP));
-        let summary = conv2d(&w.at("conv"), &depthwise_conv2d(&w.at("dwconv"), &reduced, 3), self.compressed, 1);
+        // Sizes are rounded down.
+        let reduction = Conv2d::depthwise(self.dim, [STEP; 2]).padded(0).strided(STEP);
+        let reduced = (0..steps).fold(grid.image(x), |x, _| reduction.apply(&w.at("reduction1"), &x));
+        let depthwise = Conv2d::depthwise(self.dim, [3, 3]);
+        let summary = conv2d(&w.at("conv"), &depthwise.apply(&w.at("dwconv"), &reduced), self.compressed, 1);
         let summary = normalise(&w.at("norm_act.0"), &small.tokens(&summary)).gelu();
         let layer = |name, x, outputs| {
             if self.biased { linear(&w.at(name), x, outputs) } else { linear_unbiased(&w.at(name), x, outputs) }
         };
         let (q, k) = (layer("q", x, self.compressed), layer("k", &summary, self.compressed));
         let v = layer("v", &summary, self.dim);
-        let v = &v + small.tokens(&depthwise_conv2d(&w.at("cpe"), &small.image(&v), 3));
+        let v = &v + small.tokens(&depthwise.apply(&w.at("cpe"), &small.image(&v)));
         let sequences = |x: &Value, width: usize| x.reshape(&[grid.batch as i64, -1, width as i64]);
         let [q, k] = [q, k].map(|x| sequences(&x, self.compressed));
         attention(&q, &k, &sequences(&v, self.dim), heads, &[]).reshape(&[-1, self.dim as i64])

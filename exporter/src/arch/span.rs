@@ -5,11 +5,11 @@
 //! `basicsr/archs/span_arch.py`. Reference: spandrel 0.4.2, `architectures/SPAN`.
 
 use super::{Architecture, Keys, Mismatch, reach};
-use crate::nn::{Scope, channels, conv2d, image_input};
+use crate::nn::{Scope, conv2d, conv3xc, image_input, is_fused_copy};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
 use tileforge_contract::{Padding, Precision, Upscale};
-use tileforge_graph::{Constant, ConvOptions, DataType, Value, Weight};
+use tileforge_graph::{Constant, Value};
 
 /// Hyperparameters. All of them follow from names and shapes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -30,10 +30,6 @@ const MEAN: [f32; 3] = [0.4488, 0.4371, 0.4040];
 const RANGE: f32 = 255.0;
 /// The network always has this many blocks: the last convolution reads three of them by number.
 const BLOCKS: usize = 6;
-/// Convolutions are this many times wider inside while they are trained; the network has no other gain.
-const GAIN: usize = 2;
-/// Taps of a 3×3 kernel.
-const TAPS: usize = 9;
 
 impl Architecture for Span {
     const NAME: &'static str = "SPAN";
@@ -82,10 +78,8 @@ impl Architecture for Span {
         Ok(())
     }
 
-    /// The fused weights of the last evaluation. The other weights may have changed since, so the reference computes
-    /// the fused ones again at every inference.
     fn ignores(&self, name: &str) -> bool {
-        name.ends_with(".eval_conv.weight") || name.ends_with(".eval_conv.bias")
+        is_fused_copy(name)
     }
 
     fn presets() -> Vec<(&'static str, Self)> {
@@ -111,13 +105,13 @@ impl Span {
             w.marker("no_norm", &[1]);
             image.clone()
         };
-        let shallow = self.conv3xc(&w.at("conv_1"), &image);
+        let shallow = conv3xc(&w.at("conv_1"), &image, self.filters);
         let (first, mut inner) = self.block(&w.at("block_1"), &shallow);
         let mut deep = first.clone();
         for number in 2..=BLOCKS {
             (deep, inner) = self.block(&w.at(format!("block_{number}")), &deep);
         }
-        let deep = self.conv3xc(&w.at("conv_2"), &deep);
+        let deep = conv3xc(&w.at("conv_2"), &deep, self.filters);
         let joined = conv2d(&w.at("conv_cat"), &shallow.concat(&[&deep, &first, &inner], 1), self.filters, 1);
         conv2d(&w.at("upsampler.0"), &joined, self.channels * self.scale * self.scale, 3).depth_to_space(self.scale)
     }
@@ -128,59 +122,11 @@ impl Span {
     /// The inner value is taken after the activation. The paper's figure does not show that: upstream activates in
     /// place.
     fn block(&self, w: &Scope<'_>, x: &Value) -> (Value, Value) {
-        let inner = self.conv3xc(&w.at("c1_r"), x).silu();
-        let y = self.conv3xc(&w.at("c2_r"), &inner).silu();
-        let y = self.conv3xc(&w.at("c3_r"), &y);
+        let inner = conv3xc(&w.at("c1_r"), x, self.filters).silu();
+        let y = conv3xc(&w.at("c2_r"), &inner, self.filters).silu();
+        let y = conv3xc(&w.at("c3_r"), &y, self.filters);
         // An odd function of y, so its product with y is even: strong features of either sign pass.
         let attention = y.sigmoid().offset(-0.5);
         ((y + x) * attention, inner)
     }
-
-    /// A 3×3 convolution that was trained as a chain of three (1×1, 3×3, 1×1) with a 1×1 convolution in parallel.
-    fn conv3xc(&self, w: &Scope<'_>, x: &Value) -> Value {
-        match fused(w, channels(x), self.filters) {
-            Ok((weight, bias)) => {
-                let (weight, bias) = (w.computed("eval_conv.weight", weight), w.computed("eval_conv.bias", bias));
-                x.conv(&weight, Some(&bias), &ConvOptions::same(3))
-            }
-            Err(error) => {
-                w.trace().fail(error);
-                x.clone()
-            }
-        }
-    }
-}
-
-/// The weight `[filters, channels, 3, 3]` and the bias `[filters]` of the one convolution that a Conv3XC amounts to.
-///
-/// The image is padded with zeros before the first convolution, so that its bias also counts in the border, and
-/// everything in between is linear. The single convolution is therefore the same everywhere. It is computed in f64 and
-/// rounded once.
-fn fused(w: &Scope<'_>, channels: usize, filters: usize) -> tileforge_graph::Result<(Weight, Weight)> {
-    let (wide_in, wide_out) = (GAIN * channels, GAIN * filters);
-    let stored = |name: &str, dims: &[usize]| w.stored(name, dims)?.cast(DataType::F64);
-    let matrix =
-        |name: &str, rows: usize, columns: usize| stored(name, &[rows, columns, 1, 1])?.reshaped(vec![rows, columns]);
-    let column = |name: &str, rows: usize| stored(name, &[rows])?.reshaped(vec![rows, 1]);
-    let (first, first_bias) = (matrix("conv.0.weight", wide_in, channels)?, column("conv.0.bias", wide_in)?);
-    let (second, second_bias) =
-        (stored("conv.1.weight", &[wide_out, wide_in, 3, 3])?, column("conv.1.bias", wide_out)?);
-    let (third, third_bias) = (matrix("conv.2.weight", filters, wide_out)?, column("conv.2.bias", filters)?);
-    let (beside, beside_bias) = (stored("sk.weight", &[filters, channels, 1, 1])?, column("sk.bias", filters)?);
-
-    // [wide_out · taps, wide_in] · [wide_in, channels], and then [filters, wide_out] · [wide_out, channels · taps].
-    let second = second.transposed(&[0, 2, 3, 1])?.reshaped(vec![wide_out * TAPS, wide_in])?;
-    let two = second.product(&first)?.reshaped(vec![wide_out, TAPS, channels])?.transposed(&[0, 2, 1])?;
-    let three = third.product(&two.reshaped(vec![wide_out, channels * TAPS])?)?;
-    // A 1×1 kernel is the middle of a 3×3 one.
-    let around = Weight::zeros(DataType::F64, vec![filters, channels, TAPS / 2])?;
-    let beside = Weight::concatenated(&[around.clone(), beside.reshaped(vec![filters, channels, 1])?, around], 2)?;
-    let weight = three.reshaped(vec![filters, channels, TAPS])?.plus(&beside)?;
-
-    // Every tap adds the first bias.
-    let taps = Weight::from_bytes(DataType::F64, vec![TAPS, 1], 1_f64.to_le_bytes().repeat(TAPS))?;
-    let bias = second.product(&first_bias)?.reshaped(vec![wide_out, TAPS])?.product(&taps)?.plus(&second_bias)?;
-    let bias = third.product(&bias)?.plus(&third_bias)?.plus(&beside_bias)?;
-    let single = |weight: Weight, dims: &[usize]| weight.reshaped(dims.to_vec())?.cast(DataType::F32);
-    Ok((single(weight, &[filters, channels, 3, 3])?, single(bias, &[filters])?))
 }

@@ -117,7 +117,7 @@ impl Checkpoint {
         self.tensors.get_mut(name)
     }
 
-    /// The header's free-form `__metadata__`.
+    /// The header's free-form `__metadata__`, or the texts and numbers among the tensors of a PyTorch file.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
@@ -183,7 +183,7 @@ fn open_file(path: &Path) -> Result<Stored> {
 
 /// The tensors of a file of PyTorch.
 fn open_torch(file: &Arc<MappedFile>) -> Result<Stored> {
-    let TorchFile { tensors, wrapper, set_aside } =
+    let TorchFile { tensors, wrapper, set_aside, notes } =
         parse_torch(file.bytes()).map_err(|reason| Error::checkpoint(file.path(), reason))?;
     let checksum = |tensor: &TorchTensor| {
         tensor.place.crc32.map(|crc32| Checksum { entry: tensor.storage.as_str().into(), crc32 })
@@ -212,5 +212,5 @@ fn open_torch(file: &Arc<MappedFile>) -> Result<Stored> {
     };
     let tensors =
         tensors.into_iter().map(|(name, tensor)| Ok((name, weight(tensor)?))).collect::<Result<BTreeMap<_, _>>>()?;
-    Ok(Stored { tensors, metadata: BTreeMap::new(), wrapper, set_aside })
+    Ok(Stored { tensors, metadata: notes, wrapper, set_aside })
 }

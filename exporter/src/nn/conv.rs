@@ -2,7 +2,7 @@
 
 use super::{Scope, width};
 use crate::{Result, Shapes};
-use tileforge_graph::{ConvOptions, DataType, TensorType, Value};
+use tileforge_graph::{ConvOptions, DataType, TensorType, Value, Weight};
 
 /// The model's input `name`: an image `[batch, channels, height, width]` of f32.
 ///
@@ -12,59 +12,153 @@ pub fn image_input(w: &Scope<'_>, name: &str, channels: usize, shapes: &Shapes) 
     Ok(w.trace().input(name, TensorType::new(DataType::F32, shapes.image(name, channels)?)))
 }
 
+/// As [`image_input`], for a network that halves its image and enlarges it again: a dynamic height and width are
+/// multiples of `multiple`.
+///
+/// # Errors
+/// As [`image_input`].
+pub fn image_input_of_multiples(
+    w: &Scope<'_>,
+    name: &str,
+    channels: usize,
+    multiple: usize,
+    shapes: &Shapes,
+) -> Result<Value> {
+    let dims = shapes.image_of_multiples(name, channels, multiple)?;
+    Ok(w.trace().input(name, TensorType::new(DataType::F32, dims)))
+}
+
+/// A convolution of images, with everything but its input. Parameters: `weight` `[filters, channels / groups, height,
+/// width]`, and `bias` `[filters]` unless it is [`Conv2d::unbiased`].
+#[derive(Debug, Clone, Copy)]
+pub struct Conv2d {
+    filters: usize,
+    kernel: [usize; 2],
+    stride: usize,
+    padding: [usize; 2],
+    dilation: usize,
+    groups: usize,
+    biased: bool,
+}
+
+impl Conv2d {
+    /// A convolution with a bias that keeps the image's size, with a square kernel of an odd side.
+    pub fn new(filters: usize, kernel: usize) -> Self {
+        Self::rectangular(filters, [kernel; 2])
+    }
+
+    /// As [`Conv2d::new`], with a kernel of `[height, width]`.
+    pub fn rectangular(filters: usize, kernel: [usize; 2]) -> Self {
+        let padding = kernel.map(|side| side / 2);
+        Conv2d { filters, kernel, stride: 1, padding, dilation: 1, groups: 1, biased: true }
+    }
+
+    /// As [`Conv2d::rectangular`], with a filter for each of `channels`, which reads that channel alone.
+    pub fn depthwise(channels: usize, kernel: [usize; 2]) -> Self {
+        Self::rectangular(channels, kernel).grouped(channels)
+    }
+
+    /// The channels are split into `groups`, and each filter reads one of them.
+    #[must_use]
+    pub fn grouped(self, groups: usize) -> Self {
+        Conv2d { groups, ..self }
+    }
+
+    /// Taps that are `dilation` apart. The image keeps its size.
+    #[must_use]
+    pub fn dilated(self, dilation: usize) -> Self {
+        Conv2d { dilation, padding: self.kernel.map(|side| side / 2 * dilation), ..self }
+    }
+
+    /// Windows that are `stride` apart.
+    #[must_use]
+    pub fn strided(self, stride: usize) -> Self {
+        Conv2d { stride, ..self }
+    }
+
+    /// Zeros on all sides, other than half a kernel.
+    #[must_use]
+    pub fn padded(self, zeros: usize) -> Self {
+        Conv2d { padding: [zeros; 2], ..self }
+    }
+
+    /// No bias.
+    #[must_use]
+    pub fn unbiased(self) -> Self {
+        Conv2d { biased: false, ..self }
+    }
+
+    /// `x` `[batch, channels, height, width]` → `[batch, filters, …]`.
+    pub fn apply(&self, w: &Scope<'_>, x: &Value) -> Value {
+        let weight = w.tensor("weight", self.dims(x));
+        let bias = self.biased.then(|| w.tensor("bias", [self.filters]));
+        x.conv(&weight, bias.as_ref(), &self.options())
+    }
+
+    /// As [`Conv2d::apply`], times a stored number for each filter, which folds into the weight and the bias.
+    pub fn apply_scaled(
+        &self,
+        w: &Scope<'_>,
+        x: &Value,
+        factors: impl FnOnce() -> tileforge_graph::Result<Weight>,
+    ) -> Value {
+        let factors = factors().and_then(|factors| factors.to_f32s()).unwrap_or_else(|error| {
+            x.trace().fail(error);
+            vec![1.0; self.filters]
+        });
+        let scaled = |stored: Weight| stored.cast(DataType::F32)?.rows_scaled(&factors);
+        let weight = w.computed_from("weight", &self.dims(x), "weight", scaled);
+        let bias = self.biased.then(|| w.computed_from("bias", &[self.filters], "bias", scaled));
+        x.conv(&weight, bias.as_ref(), &self.options())
+    }
+
+    /// The sizes of the weight.
+    fn dims(&self, x: &Value) -> [usize; 4] {
+        [self.filters, channels(x) / self.groups.max(1), self.kernel[0], self.kernel[1]]
+    }
+
+    fn options(&self) -> ConvOptions {
+        let [vertical, horizontal] = self.padding.map(|zeros| zeros as i64);
+        ConvOptions {
+            strides: vec![self.stride as i64; 2],
+            pads: vec![vertical, horizontal, vertical, horizontal],
+            dilations: vec![self.dilation as i64; 2],
+            groups: self.groups as i64,
+        }
+    }
+}
+
 /// A convolution with bias that keeps the image's size: `x` `[batch, inputs, height, width]` → `[batch, filters,
 /// height, width]`.
 pub fn conv2d(w: &Scope<'_>, x: &Value, filters: usize, kernel: usize) -> Value {
-    conv2d_dilated(w, x, filters, [kernel; 2], 1)
+    Conv2d::new(filters, kernel).apply(w, x)
+}
+
+/// As [`conv2d`], without a bias.
+pub fn conv2d_unbiased(w: &Scope<'_>, x: &Value, filters: usize, kernel: usize) -> Value {
+    Conv2d::new(filters, kernel).unbiased().apply(w, x)
 }
 
 /// As [`conv2d`], with a kernel of `[height, width]` whose taps are `dilation` apart.
 pub fn conv2d_dilated(w: &Scope<'_>, x: &Value, filters: usize, kernel: [usize; 2], dilation: usize) -> Value {
-    let weight = w.tensor("weight", [filters, channels(x), kernel[0], kernel[1]]);
-    let bias = w.tensor("bias", [filters]);
-    x.conv(&weight, Some(&bias), &ConvOptions::same_dilated(kernel, dilation))
+    Conv2d::rectangular(filters, kernel).dilated(dilation).apply(w, x)
+}
+
+/// The parts of an image's channels, of these sizes in this order.
+pub fn split_channels<const N: usize>(x: &Value, sizes: [usize; N]) -> [Value; N] {
+    let mut start = 0;
+    sizes.map(|size| {
+        let from = start;
+        start += size;
+        if size == channels(x) { x.clone() } else { x.slice(1, from, start) }
+    })
 }
 
 /// A transposed convolution with bias that makes an image `stride` times as large: `x` `[batch, inputs, height, width]`
 /// → `[batch, filters, stride · height, stride · width]`. The excess of the `kernel` is cut equally from both sides.
 pub fn conv_transpose2d(w: &Scope<'_>, x: &Value, filters: usize, kernel: usize, stride: usize) -> Value {
     let weight = w.tensor("weight", [channels(x), filters, kernel, kernel]);
-    x.conv_transpose(&weight, &w.tensor("bias", [filters]), stride, kernel.saturating_sub(stride) / 2)
-}
-
-/// As [`conv2d`], with a filter of one channel for each channel.
-pub fn depthwise_conv2d(w: &Scope<'_>, x: &Value, kernel: usize) -> Value {
-    let channels = channels(x);
-    let weight = w.tensor("weight", [channels, 1, kernel, kernel]);
-    x.conv(&weight, Some(&w.tensor("bias", [channels])), &depthwise(channels, kernel))
-}
-
-/// As [`depthwise_conv2d`], at every `stride`-th pixel and without a border: sizes are divided by `stride` and rounded
-/// down, for a kernel of the same side.
-pub fn depthwise_reduction(w: &Scope<'_>, x: &Value, stride: usize) -> Value {
-    let channels = channels(x);
-    let weight = w.tensor("weight", [channels, 1, stride, stride]);
-    let options = ConvOptions { strides: vec![stride as i64; 2], pads: vec![0; 4], ..depthwise(channels, stride) };
-    x.conv(&weight, Some(&w.tensor("bias", [channels])), &options)
-}
-
-fn depthwise(channels: usize, kernel: usize) -> ConvOptions {
-    ConvOptions { groups: channels as i64, ..ConvOptions::same(kernel) }
-}
-
-/// As [`conv2d`], followed by a batch normalisation with the statistics of the training and PyTorch's default epsilon:
-/// `weight` and `bias` of `conv`, `weight`, `bias`, `running_mean` and `running_var` of `norm`.
-pub fn conv2d_batch_norm(conv: &Scope<'_>, norm: &Scope<'_>, x: &Value, filters: usize, kernel: usize) -> Value {
-    let dims = [filters, channels(x), kernel, kernel];
-    let [weight, bias] = normalised_filters(conv, norm, &dims, &dims);
-    x.conv(&weight, Some(&bias), &ConvOptions::same(kernel))
-}
-
-/// As [`depthwise_conv2d`], followed by a batch normalisation as in [`conv2d_batch_norm`].
-pub fn depthwise_batch_norm(conv: &Scope<'_>, norm: &Scope<'_>, x: &Value, kernel: usize) -> Value {
-    let dims = [channels(x), 1, kernel, kernel];
-    let [weight, bias] = normalised_filters(conv, norm, &dims, &dims);
-    x.conv(&weight, Some(&bias), &depthwise(channels(x), kernel))
+    x.conv_transpose(&weight, Some(&w.tensor("bias", [filters])), stride, kernel.saturating_sub(stride) / 2)
 }
 
 /// A convolution of side 1 on tokens `[tokens, channels]`.
@@ -73,16 +167,32 @@ pub fn pointwise(w: &Scope<'_>, x: &Value, filters: usize) -> Value {
     x.linear(&weight, Some(&w.tensor("bias", [filters])))
 }
 
+/// PyTorch's default.
+pub const BATCH_NORM_EPSILON: f64 = 1e-5;
+
+/// A convolution followed by a batch normalisation with the statistics of the training: the parameters of `conv`, and
+/// `weight`, `bias`, `running_mean` and `running_var` of `norm`.
+pub fn conv2d_batch_norm(convolution: Conv2d, [conv, norm]: [&Scope<'_>; 2], x: &Value, epsilon: f64) -> Value {
+    let dims = convolution.dims(x);
+    let [weight, bias] = normalised_filters([conv, norm], [&dims, &dims], convolution.biased, epsilon);
+    x.conv(&weight, Some(&bias), &convolution.options())
+}
+
 /// As [`pointwise`], followed by a batch normalisation as in [`conv2d_batch_norm`].
-pub fn pointwise_batch_norm(conv: &Scope<'_>, norm: &Scope<'_>, x: &Value, filters: usize) -> Value {
-    let [weight, bias] = normalised_filters(conv, norm, &[filters, width(x), 1, 1], &[filters, width(x)]);
+pub fn pointwise_batch_norm([conv, norm]: [&Scope<'_>; 2], x: &Value, filters: usize, epsilon: f64) -> Value {
+    let sizes = [&[filters, width(x), 1, 1][..], &[filters, width(x)]];
+    let [weight, bias] = normalised_filters([conv, norm], sizes, true, epsilon);
     x.linear(&weight, Some(&bias))
 }
 
 /// The filters of a convolution that is followed by a batch normalisation, with the sizes `used`, and their biases. The
 /// normalisation multiplies each channel and adds to it. Both fold into the filters when they are written.
-fn normalised_filters(conv: &Scope<'_>, norm: &Scope<'_>, stored: &[usize], used: &[usize]) -> [Value; 2] {
-    const EPSILON: f64 = 1e-5;
+fn normalised_filters(
+    [conv, norm]: [&Scope<'_>; 2],
+    [stored, used]: [&[usize]; 2],
+    biased: bool,
+    epsilon: f64,
+) -> [Value; 2] {
     let filters = stored.first().copied().unwrap_or_default();
     let vector = |w: &Scope<'_>, name: &str| {
         Ok(w.stored(name, &[filters])?.to_f32s()?.into_iter().map(f64::from).collect::<Vec<f64>>())
@@ -91,8 +201,9 @@ fn normalised_filters(conv: &Scope<'_>, norm: &Scope<'_>, stored: &[usize], used
         let (scale, shift) = (vector(norm, "weight")?, vector(norm, "bias")?);
         let (mean, variance) = (vector(norm, "running_mean")?, vector(norm, "running_var")?);
         let factors: Vec<f64> =
-            scale.iter().zip(variance).map(|(scale, variance)| scale / (variance + EPSILON).sqrt()).collect();
-        let biases = vector(conv, "bias")?.into_iter().zip(mean).map(|(bias, mean)| bias - mean);
+            scale.iter().zip(variance).map(|(scale, variance)| scale / (variance + epsilon).sqrt()).collect();
+        let biases = if biased { vector(conv, "bias")? } else { vec![0.0; filters] };
+        let biases = biases.into_iter().zip(mean).map(|(bias, mean)| bias - mean);
         let biases =
             biases.zip(shift).zip(&factors).map(|((bias, shift), factor)| (bias * factor + shift) as f32).collect();
         Ok((factors.into_iter().map(|factor| factor as f32).collect(), biases))
@@ -105,7 +216,7 @@ fn normalised_filters(conv: &Scope<'_>, norm: &Scope<'_>, stored: &[usize], used
         weight.cast(DataType::F32)?.rows_scaled(&factors)?.reshaped(used.to_vec())
     });
     let bytes: Vec<u8> = biases.iter().flat_map(|bias| bias.to_le_bytes()).collect();
-    [weight, conv.made("bias", tileforge_graph::Weight::from_bytes(DataType::F32, vec![filters], bytes))]
+    [weight, conv.made("bias", Weight::from_bytes(DataType::F32, vec![filters], bytes))]
 }
 
 /// The channels of an image `[batch, channels, height, width]`; the trace fails where they are dynamic.

@@ -5,12 +5,10 @@ use tileforge_graph::{ConvOptions, Value};
 
 /// DySample: each new pixel is sampled at a position that depends on the features (<https://arxiv.org/abs/2308.15085>).
 ///
-/// `x` `[batch, channels, height, width]` → `[batch, filters, height · scale, width · scale]`. At scale 1 there is no
-/// last convolution, and `filters` are the channels.
-pub fn dysample(w: &Scope<'_>, x: &Value, filters: usize, scale: usize) -> Value {
+/// `x` `[batch, channels, height, width]` → `[batch, filters, height · scale, width · scale]`. Each of `groups` of
+/// channels has its own positions. Without `filters` there is no last convolution.
+pub fn dysample(w: &Scope<'_>, x: &Value, groups: usize, scale: usize, filters: Option<usize>) -> Value {
     let channels = channels(x);
-    // Each group of channels has its own positions; the number of groups follows the reference's rule.
-    let groups = if scale.is_multiple_of(2) { 4 } else { filters };
     let positions = groups * scale * scale;
     let weight = w.at("scope").tensor("weight", [2 * positions, channels, 1, 1]);
     let scope = x.conv(&weight, None, &ConvOptions::same(1)).sigmoid().scale(0.5);
@@ -26,7 +24,7 @@ pub fn dysample(w: &Scope<'_>, x: &Value, filters: usize, scale: usize) -> Value
     let grid = coordinate(0, 3).concat(&[&coordinate(1, 2)], 1).transpose(&[0, 2, 3, 1]);
     let grouped = x.reshape(&[-1, (channels / groups) as i64, 0, 0]);
     let sampled = grouped.grid_sample(&grid).reshape(&[-1, channels as i64, 0, 0]);
-    if scale == 1 { sampled } else { conv2d(&w.at("end_conv"), &sampled, filters, 1) }
+    filters.map_or_else(|| sampled.clone(), |filters| conv2d(&w.at("end_conv"), &sampled, filters, 1))
 }
 
 /// 0.5, 1.5, 2.5, … along one axis of an image, as one row or one column of each image. The size may be dynamic.

@@ -3,10 +3,13 @@
 mod attention;
 mod categories;
 mod causal;
+mod channel_attention;
 mod conv;
+mod conv3xc;
 mod dinov2;
 mod dpt;
 mod dysample;
+mod gated;
 mod linear;
 mod norm;
 mod rectangles;
@@ -23,17 +26,23 @@ pub use attention::{
 };
 pub use categories::Categories;
 pub use causal::{Chunk, Clip, causal_conv3d, causal_conv3d_strided};
+pub use channel_attention::channel_weights;
 pub use conv::{
-    channels, conv_transpose2d, conv2d, conv2d_batch_norm, conv2d_dilated, depthwise_batch_norm, depthwise_conv2d,
-    depthwise_reduction, image_input, pointwise, pointwise_batch_norm, prelu, repeat_channels,
+    BATCH_NORM_EPSILON, Conv2d, channels, conv_transpose2d, conv2d, conv2d_batch_norm, conv2d_dilated, conv2d_unbiased,
+    image_input, image_input_of_multiples, pointwise, pointwise_batch_norm, prelu, repeat_channels, split_channels,
 };
+pub use conv3xc::{conv3xc, is_fused_copy};
 pub use dinov2::{Dinov2, Naming, PATCH};
 pub use dpt::Dpt;
 pub use dysample::dysample;
+pub use gated::gated_convolution;
 pub use linear::{embedding, layer_norm, linear, linear_unbiased, unit, width};
 pub use norm::{group_norm, layer_norm_of_channels};
 pub use rectangles::{Rectangles, is_rolled};
-pub use resize::{Mirror, crop_to_image, pad_to_multiple, shuffle_upsampling};
+pub use resize::{
+    Mirror, crop_to_image, pad_around, pad_to_multiple, pad_with_edges_to_multiple, pad_with_zeros_to_multiple,
+    shuffle_stages, shuffle_upsampling,
+};
 pub use resnet::{Groups, downsample, resnet, upsample};
 pub use scope::{Declaration, Parameters, Scope};
 pub use sequences::Sequences;

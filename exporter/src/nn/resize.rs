@@ -2,7 +2,7 @@
 
 use super::{Scope, channels, conv2d};
 use crate::{Error, Result};
-use tileforge_graph::{Dim, Value};
+use tileforge_graph::{Border, Dim, Value};
 
 /// PyTorch's default slope of LeakyReLU.
 const SLOPE: f32 = 0.01;
@@ -52,6 +52,28 @@ pub fn pad_to_multiple(image: &Value, multiple: usize, mirror: Mirror) -> Result
     }
 }
 
+/// As [`pad_to_multiple`], with zeros, which any image can have.
+pub fn pad_with_zeros_to_multiple(image: &Value, multiple: usize) -> Value {
+    extend_to_multiple(image, multiple, Border::Zero)
+}
+
+/// As [`pad_to_multiple`], with the last row and column repeated, which any image can have.
+pub fn pad_with_edges_to_multiple(image: &Value, multiple: usize) -> Value {
+    extend_to_multiple(image, multiple, Border::Edge)
+}
+
+fn extend_to_multiple(image: &Value, multiple: usize, border: Border) -> Value {
+    let [_, _, height, width] = image.dims();
+    image.pad([0, 0, missing(&height, multiple), missing(&width, multiple)], border)
+}
+
+/// Pads an image to multiples of `multiple` as [`pad_to_multiple`] does, and by `around` more on all sides.
+pub fn pad_around(image: &Value, multiple: usize, around: usize) -> Value {
+    let [_, _, height, width] = image.dims();
+    let (below, right) = (missing(&height, multiple), missing(&width, multiple));
+    image.pad([around, around, around + below, around + right], Border::Reflect)
+}
+
 /// Crops a network's result, `scale` times as large as the padded image, to undo [`pad_to_multiple`].
 pub fn crop_to_image(upscaled: &Value, image: &Value, multiple: usize, scale: usize) -> Value {
     let [_, _, height, width] = image.dims();
@@ -67,10 +89,16 @@ pub fn crop_to_image(upscaled: &Value, image: &Value, multiple: usize, scale: us
 /// a pixel shuffle enlarge them by each of `factors`, and a last convolution makes `outputs` channels. `x` `[batch,
 /// channels, height, width]`.
 pub fn shuffle_upsampling(w: &Scope<'_>, x: &Value, filters: usize, factors: &[usize], outputs: usize) -> Value {
-    let mut x = conv2d(&w.at("conv_before_upsample.0"), x, filters, 3).leaky_relu(SLOPE);
-    for (number, factor) in factors.iter().enumerate() {
+    let x = conv2d(&w.at("conv_before_upsample.0"), x, filters, 3).leaky_relu(SLOPE);
+    conv2d(&w.at("conv_last"), &shuffle_stages(&w.at("upsample"), &x, 0, factors), outputs, 3)
+}
+
+/// A convolution and a pixel shuffle that keep the number of channels, for each of `factors`. The convolutions have
+/// every second number of `w` from `first` on.
+pub fn shuffle_stages(w: &Scope<'_>, x: &Value, first: usize, factors: &[usize]) -> Value {
+    let stage = |x: Value, (number, factor): (usize, &usize)| {
         let filters = channels(&x) * factor * factor;
-        x = conv2d(&w.at(format!("upsample.{}", 2 * number)), &x, filters, 3).depth_to_space(*factor);
-    }
-    conv2d(&w.at("conv_last"), &x, outputs, 3)
+        conv2d(&w.at((first + 2 * number).to_string()), &x, filters, 3).depth_to_space(*factor)
+    };
+    factors.iter().enumerate().fold(x.clone(), stage)
 }

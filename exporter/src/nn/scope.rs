@@ -113,7 +113,7 @@ impl<'a> Scope<'a> {
     }
 
     /// As [`Scope::computed`], for a weight that may have failed: the trace keeps the error.
-    pub fn made(&self, name: &str, weight: tileforge_graph::Result<Weight>) -> Value {
+    pub(crate) fn made(&self, name: &str, weight: tileforge_graph::Result<Weight>) -> Value {
         match weight {
             Ok(weight) => self.computed(name, weight),
             Err(error) => {

@@ -1,6 +1,6 @@
 //! Blocks of transformers.
 
-use super::{Grid, Scope, depthwise_conv2d, layer_norm, linear, width};
+use super::{Conv2d, Grid, Scope, layer_norm, linear, width};
 use tileforge_graph::Value;
 
 /// PyTorch's default.
@@ -20,7 +20,8 @@ pub fn mlp_of([first, second]: [&Scope<'_>; 2], x: &Value, hidden: usize) -> Val
 /// raster order → the same. Parameters: `fc1`, `dwconv.depthwise_conv.0`, `fc2`.
 pub fn convolved_mlp(w: &Scope<'_>, x: &Value, hidden: usize, kernel: usize, grid: &Grid) -> Value {
     let made = linear(&w.at("fc1"), x, hidden).gelu();
-    let convolved = depthwise_conv2d(&w.at("dwconv.depthwise_conv.0"), &grid.image(&made), kernel).gelu();
+    let convolution = Conv2d::depthwise(hidden, [kernel; 2]);
+    let convolved = convolution.apply(&w.at("dwconv.depthwise_conv.0"), &grid.image(&made)).gelu();
     linear(&w.at("fc2"), &(made + grid.tokens(&convolved)), width(x))
 }
 
@@ -33,7 +34,7 @@ pub fn gated_mlp(w: &Scope<'_>, x: &Value, hidden: usize, grid: &Grid) -> Value 
     let (weights, biases) = (first.parts("weight", [hidden, inputs], names), first.parts("bias", [hidden], names));
     let [value, gate] = [0, 1].map(|i| x.linear(&weights[i], Some(&biases[i])).gelu());
     let normalised = layer_norm(&w.at("sg.norm"), &gate, LAYER_NORM_EPSILON);
-    let gate = grid.tokens(&depthwise_conv2d(&w.at("sg.conv"), &grid.image(&normalised), 3));
+    let gate = grid.tokens(&Conv2d::depthwise(hidden / 2, [3, 3]).apply(&w.at("sg.conv"), &grid.image(&normalised)));
     linear(&w.at("fc2"), &(value * gate), inputs)
 }
 

@@ -37,6 +37,9 @@ pub enum Order {
     Windows([usize; 2]),
     /// As [`Order::Windows`], with the pixels of each window in blocks of 2 × 2: block by block, row by row in each.
     Blocks([usize; 2]),
+    /// As [`Order::Windows`] without a roll, where a window's pixels lie at equal distances over the whole map: as many
+    /// pixels apart as the map has windows in that direction.
+    Dilated,
 }
 
 /// How the scores of window attention are made.
@@ -219,6 +222,7 @@ impl Grid {
             Order::Raster => (0..self.batch * self.height * self.width).collect(),
             Order::Windows(roll) => windows(roll, 1),
             Order::Blocks(roll) => windows(roll, 2),
+            Order::Dilated => self.windows([0; 2]).into_iter().flat_map(|window| self.dilated(window)).collect(),
         }
     }
 
@@ -263,6 +267,17 @@ impl Grid {
             (map * self.height + y) * self.width + x
         };
         self.places(block).into_iter().map(pixel).collect()
+    }
+
+    /// The pixels of a window of [`Order::Dilated`].
+    fn dilated(&self, [map, top, left]: [usize; 3]) -> Vec<usize> {
+        let [height, width] = self.window;
+        let (rows, columns) = (self.height / height, self.width / width);
+        let pixel = |[row, column]: [i64; 2]| {
+            let (y, x) = (row as usize * rows + top / height, column as usize * columns + left / width);
+            (map * self.height + y) * self.width + x
+        };
+        rectangle(self.window).into_iter().map(pixel).collect()
     }
 
     /// The pixels of a square of side `side`, `border` up and left of a window, or `None` outside the map.

@@ -67,7 +67,7 @@ fn text(manifest: &Manifest) -> String {
     let enlarges = upscale.as_ref().map_or(String::new(), |upscale| format!(" ×{}", upscale.scale));
     let reach = match contract.receptive_field {
         ReceptiveField::Radius(pixels) => counted(pixels, "pixel"),
-        ReceptiveField::Unbounded => "unbounded or unknown".into(),
+        ReceptiveField::Unbounded => "unbounded or unknown: tiles are approximate".into(),
     };
     let mut lines = vec![
         format!("name             {}", manifest.name),

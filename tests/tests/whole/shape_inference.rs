@@ -7,7 +7,7 @@ use tileforge_contract::Upscale;
 use tileforge_exporter::arch::registry;
 use tileforge_exporter::{Checkpoint, Shapes, export, synthesise};
 use tileforge_graph::{
-    Attribute, Constant, ConvOptions, DataType, Dim, Model, Node, Port, TensorType, Trace, Value, Weight,
+    Attribute, Border, Constant, ConvOptions, DataType, Dim, Model, Node, Port, TensorType, Trace, Value, Weight,
     WeightStorage, save,
 };
 use tileforge_session::{OptimisationLevel, SessionOptions};
@@ -48,15 +48,16 @@ fn every_architecture_is_inferred_as_it_runs() {
                     continue;
                 };
                 // 10 × 14 is not a multiple of 4: the ×1 network pads and crops.
-                // Networks with a smallest size get that.
-                let sides = [10, 14].map(|side: usize| side.max(contract.size_minimum));
-                let image = [2, contract.channels, sides[0], sides[1]];
+                let least = contract.size_minimum;
+                let image = [2, contract.channels, least.max(10), least.max(10) + 4];
                 check(export(&checkpoint, &Shapes::of("image", &image), &BTreeMap::new()).unwrap().model);
                 if !network.example_shapes().is_empty() {
                     continue;
                 }
                 let dynamic = export(&checkpoint, &Shapes::default(), &BTreeMap::new()).unwrap().model;
-                let image = [3, contract.channels, 8, 12];
+                let [height, width] =
+                    [8, 12].map(|size: usize| size.max(least).next_multiple_of(contract.size_multiple));
+                let image = [3, contract.channels, height, width];
                 check(dynamic.specialised(&[("image".to_owned(), image.to_vec())].into()).unwrap());
             }
         }
@@ -134,6 +135,8 @@ fn every_rule_is_inferred_as_it_runs() {
     let strided = ConvOptions { strides: vec![2, 3], pads: vec![1, 0, 2, 1], dilations: vec![2, 1], groups: 2 };
     let _ = convolve(&[6, 2, 3, 4], strided);
     let _ = convolve(&[5, 4, 1, 1], ConvOptions::same(1)).prelu(&weight("slope", &[5, 1, 1])).relu().leaky_relu(0.1);
+    let _ = x.average_pool(2).max_pool_strided(3, 2).resize_nearest_like(&x).resize_bilinear_like(&x);
+    let _ = x.conv_transpose(&weight("up", &[4, 3, 4, 4]), None, 3, 0).crop_border(2).pad([1, 2, 3, 4], Border::Zero);
     let _ = x.cast(DataType::F16).cast(DataType::F32).depth_to_space(2).pixel_unshuffle(2);
     let _ = x.pixel_unshuffle(3);
     let _ = x.upsample_nearest(3).crop(5, 7).pad_reflect(2, 3).scale(0.5);
@@ -152,7 +155,7 @@ fn every_rule_is_inferred_as_it_runs() {
     let transposed = [("transA", Attribute::from(1)), ("alpha", Attribute::from(0.5_f32))];
     let _ = trace.node("Gemm", &[&rows, &weight("plain", &[12, 3]), &weight("addend", &[72, 1])], transposed);
     let _ = x.global_average_pool() + x.max_pool(2).global_average_pool();
-    let _ = x.conv_transpose(&weight("up", &[4, 3, 4, 4]), &weight("up_bias", &[3]), 2, 1).upsample_bilinear(3);
+    let _ = x.conv_transpose(&weight("up", &[4, 3, 4, 4]), Some(&weight("up_bias", &[3])), 2, 1).upsample_bilinear(3);
     let dilated = [
         ("dilations", Attribute::Ints(vec![2, 1])),
         ("strides", Attribute::Ints(vec![1, 2])),
@@ -247,6 +250,7 @@ fn every_rule_is_inferred_as_it_runs() {
         "Add",
         "ArgMax",
         "Attention",
+        "AveragePool",
         "BatchNormalization",
         "Cast",
         "Concat",

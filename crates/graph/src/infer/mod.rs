@@ -91,7 +91,7 @@ pub fn infer(node: &Node, operands: &[Option<Operand<'_>>]) -> Inferred {
         "Softmax" | "LogSoftmax" => matrix::softmax(&call),
         "Conv" => neural::convolution(&call),
         "ConvTranspose" => neural::transposed_convolution(&call),
-        "MaxPool" | "AveragePool" => neural::pooling(&call),
+        "AveragePool" | "MaxPool" => neural::pooling(&call),
         "BatchNormalization" => neural::batch_normalization(&call),
         "GlobalAveragePool" | "GlobalMaxPool" => neural::global_average_pool(&call),
         "InstanceNormalization" => neural::instance_normalization(&call),

@@ -1,6 +1,7 @@
 //! Operations of a [`Value`] that is an image `[batch, channels, height, width]`.
 
 use super::{Constant, Size, Value};
+use crate::Attribute;
 
 /// BatchNormalization's default. Some runtimes accept no smaller value.
 const EPSILON: f32 = 1e-5;
@@ -9,19 +10,33 @@ impl Value {
     /// The largest of each `factor` × `factor` pixels; sizes are rounded down.
     #[must_use]
     pub fn max_pool(&self, factor: usize) -> Value {
+        self.max_pool_strided(factor, factor)
+    }
+
+    /// The largest of each `side` × `side` pixels, in windows that are `stride` apart and do not cross the border.
+    #[must_use]
+    pub fn max_pool_strided(&self, side: usize, stride: usize) -> Value {
+        let square = |size: usize| vec![size as i64; 2].into();
+        self.trace.node("MaxPool", &[self], [("kernel_shape", square(side)), ("strides", square(stride))])
+    }
+
+    /// The mean of each `factor` × `factor` pixels; sizes are rounded down.
+    #[must_use]
+    pub fn average_pool(&self, factor: usize) -> Value {
         let size = vec![factor as i64; 2];
-        self.trace.node("MaxPool", &[self], [("kernel_shape", size.clone().into()), ("strides", size.into())])
+        self.trace.node("AveragePool", &[self], [("kernel_shape", size.clone().into()), ("strides", size.into())])
     }
 
     /// Transposed convolution: each pixel becomes a window, overlapping windows at distances of `stride` are added, and
-    /// `padding` is cut from each side. `weight` `[channels, filters, kernel, kernel]`, `bias` `[filters]`.
+    /// `padding` is cut from each side. `weight` `[channels, filters, kernel, kernel]`, optional `bias` `[filters]`.
     #[must_use]
-    pub fn conv_transpose(&self, weight: &Value, bias: &Value, stride: usize, padding: usize) -> Value {
+    pub fn conv_transpose(&self, weight: &Value, bias: Option<&Value>, stride: usize, padding: usize) -> Value {
         let mut attributes = vec![("strides", vec![stride as i64; 2].into())];
         if padding > 0 {
             attributes.push(("pads", vec![padding as i64; 4].into()));
         }
-        self.trace.node("ConvTranspose", &[self, weight, bias], attributes)
+        let inputs: Vec<&Value> = [self, weight].into_iter().chain(bias).collect();
+        self.trace.node("ConvTranspose", &inputs, attributes)
     }
 
     /// Enlarges an image by `factor` with bilinear interpolation. Beyond the outermost pixel centres, the border is
@@ -31,6 +46,30 @@ impl Value {
         let scales = self.trace.constant("scales", &[4], Constant::F32(&[1.0, 1.0, factor as f32, factor as f32]));
         let none = self.trace.absent();
         self.trace.node("Resize", &[self, &none, &scales], [("mode", "linear".into())])
+    }
+
+    /// Resizes an image to the height and width of another with bilinear interpolation. Beyond the outermost pixel
+    /// centres, the border is repeated.
+    #[must_use]
+    pub fn resize_bilinear_like(&self, like: &Value) -> Value {
+        self.resize_like(like, [("mode", "linear".into())])
+    }
+
+    /// Resizes an image to the height and width of another: each pixel is the one that its top left corner falls into.
+    #[must_use]
+    pub fn resize_nearest_like(&self, like: &Value) -> Value {
+        let attributes = [
+            ("mode", "nearest".into()),
+            ("coordinate_transformation_mode", "asymmetric".into()),
+            ("nearest_mode", "floor".into()),
+        ];
+        self.resize_like(like, attributes)
+    }
+
+    fn resize_like(&self, like: &Value, attributes: impl IntoIterator<Item = (&'static str, Attribute)>) -> Value {
+        let none = self.trace.absent();
+        let sizes = self.sizes("sizes", &[Size::Of(self, 0), Size::Of(self, 1), Size::Of(like, 2), Size::Of(like, 3)]);
+        self.trace.node("Resize", &[self, &none, &none, &sizes], attributes)
     }
 
     /// Resizes an image to `height` × `width` with bilinear interpolation; the corner pixels keep their values.

@@ -9,7 +9,7 @@ mod matrix;
 mod operations;
 mod shapes;
 
-pub use operations::ConvOptions;
+pub use operations::{Border, ConvOptions};
 pub use shapes::Size;
 
 use crate::infer::{self, Operand, Problem};

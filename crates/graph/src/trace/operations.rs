@@ -31,6 +31,17 @@ impl ConvOptions {
     }
 }
 
+/// What [`Value::pad`] adds to an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Border {
+    /// The image mirrored at its outermost pixels, which are not repeated.
+    Reflect,
+    /// The outermost pixels, repeated.
+    Edge,
+    /// Zeros.
+    Zero,
+}
+
 impl Value {
     /// Convolution with `weight` `[filters, channels / groups, kernel…]` and an optional `bias` `[filters]`.
     #[must_use]
@@ -291,13 +302,33 @@ impl Value {
     /// Adds rows below an image and columns to its right by mirroring it at the last pixel, which is not repeated.
     #[must_use]
     pub fn pad_reflect(&self, bottom: usize, right: usize) -> Value {
-        if bottom == 0 && right == 0 {
+        self.pad([0, 0, bottom, right], Border::Reflect)
+    }
+
+    /// Adds rows and columns to an image: above, on the left, below, and on the right.
+    #[must_use]
+    pub fn pad(&self, sides: [usize; 4], border: Border) -> Value {
+        if sides == [0; 4] {
             return self.clone();
         }
-        let pads = self.trace.constant("pads", &[4], Constant::I64(&[0, 0, bottom as i64, right as i64]));
+        let pads = self.trace.constant("pads", &[4], Constant::I64(&sides.map(|side| side as i64)));
         let none = self.trace.absent();
         let axes = self.trace.constant("axes", &[2], Constant::I64(&[2, 3]));
-        self.trace.node("Pad", &[self, &pads, &none, &axes], [("mode", "reflect".into())])
+        let mode = match border {
+            Border::Reflect => Some(("mode", "reflect".into())),
+            Border::Edge => Some(("mode", "edge".into())),
+            Border::Zero => None,
+        };
+        self.trace.node("Pad", &[self, &pads, &none, &axes], mode)
+    }
+
+    /// An image without this many pixels at each of its sides.
+    #[must_use]
+    pub fn crop_border(&self, pixels: usize) -> Value {
+        let starts = self.trace.constant("starts", &[2], Constant::I64(&[pixels as i64; 2]));
+        let ends = self.trace.constant("ends", &[2], Constant::I64(&[-(pixels as i64); 2]));
+        let axes = self.trace.constant("axes", &[2], Constant::I64(&[2, 3]));
+        self.trace.node("Slice", &[self, &starts, &ends, &axes], [])
     }
 
     /// The top left part of an image.

@@ -31,6 +31,8 @@ pub struct TorchFile {
     pub wrapper: String,
     /// What stands beside the network and holds tensors, such as the state of an optimiser.
     pub set_aside: Vec<String>,
+    /// Texts and numbers among the network's tensors, by name.
+    pub notes: BTreeMap<String, String>,
 }
 
 /// One tensor of a file: a view of a storage.
@@ -104,7 +106,7 @@ fn tensors(
     place_of: impl Fn(&str) -> Option<(String, Place)>,
     is_big_endian: bool,
 ) -> Result<TorchFile, String> {
-    let Network { tensors, wrapper, set_aside } = network::network(pickle)?;
+    let Network { tensors, wrapper, set_aside, notes } = network::network(pickle)?;
     let mut known = HashMap::new();
     let mut found = BTreeMap::new();
     for (name, view) in tensors {
@@ -115,7 +117,7 @@ fn tensors(
         let tensor = tensor.map_err(|reason| format!("tensor `{name}`: {reason}"))?;
         found.insert(name, tensor);
     }
-    Ok(TorchFile { tensors: found, wrapper, set_aside })
+    Ok(TorchFile { tensors: found, wrapper, set_aside, notes })
 }
 
 /// Checks a view against its storage.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 const DEEPEST: usize = 16;
 const LONGEST_NAME: usize = 1024;
 const MOST_TENSORS: usize = 1_000_000;
+const MOST_NOTES: usize = 100;
 
 /// The tensors of a network.
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ pub(super) struct Network<'p, 'a> {
     pub(super) wrapper: String,
     /// What stands beside the network and holds tensors, such as the state of an optimiser.
     pub(super) set_aside: Vec<String>,
+    /// Texts and numbers among the network's tensors, by name. Some training programs mark their networks so.
+    pub(super) notes: BTreeMap<String, String>,
 }
 
 /// Finds the network in a pickle's value.
@@ -43,6 +46,7 @@ pub(super) fn network<'p, 'a>(pickle: &'p Pickle<'a>) -> Result<Network<'p, 'a>,
         network.wrapper = format!("{}{key}.", network.wrapper);
         entries = inner;
     }
+    network.notes = notes(pickle, &entries);
     let mut visit = Visit { pickle, holding: &holding, tensors: BTreeMap::new(), visited: 0 };
     visit.entries("", &entries, 0)?;
     if visit.tensors.is_empty() {
@@ -50,6 +54,18 @@ pub(super) fn network<'p, 'a>(pickle: &'p Pickle<'a>) -> Result<Network<'p, 'a>,
     }
     network.tensors = visit.tensors;
     Ok(network)
+}
+
+fn notes(pickle: &Pickle<'_>, entries: &[(Id, Id)]) -> BTreeMap<String, String> {
+    let text = |id: Id| match pickle.value(id) {
+        Value::Text(text) => std::str::from_utf8(text).ok().map(str::to_owned),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Boolean(value) => Some(value.to_string()),
+        Value::None => Some(String::new()),
+        _ => None,
+    };
+    let notes = entries.iter().filter_map(|(key, value)| Some((key_of(pickle, *key)?, text(*value)?)));
+    notes.filter(|(name, text)| name.len().max(text.len()) <= LONGEST_NAME).take(MOST_NOTES).collect()
 }
 
 /// Whether `wrapper`, which ends in a dot, is the dictionary `name`.

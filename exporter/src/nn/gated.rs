@@ -1,0 +1,24 @@
+//! Gated convolutions (MambaOut, <https://arxiv.org/abs/2405.07992>).
+
+use super::{Scope, channels, conv2d, layer_norm_of_channels};
+use tileforge_graph::Value;
+
+/// Upstream's, for its own LayerNorm.
+const EPSILON: f32 = 1e-6;
+
+/// Features of `x` times gates that follow from it, both `hidden` channels wide; `convolve` is applied to the last
+/// `convolved` features. `x` `[batch, channels, height, width]` → the same. Parameters: `norm`, `fc1`, `fc2` and those
+/// of `convolve`.
+pub fn gated_convolution(
+    w: &Scope<'_>,
+    x: &Value,
+    [hidden, convolved]: [usize; 2],
+    convolve: impl FnOnce(&Scope<'_>, &Value) -> Value,
+) -> Value {
+    let normalised = layer_norm_of_channels(&w.at("norm"), x, EPSILON);
+    let wide = conv2d(&w.at("fc1"), &normalised, 2 * hidden, 3);
+    let (gates, plain) = (wide.slice(1, 0, hidden).mish(), 2 * hidden - convolved);
+    let features = convolve(&w.at("conv"), &wide.slice(1, plain, 2 * hidden));
+    let features = if plain == hidden { features } else { wide.slice(1, hidden, plain).concat(&[&features], 1) };
+    conv2d(&w.at("fc2"), &(gates * features), channels(x), 3).mish()
+}
