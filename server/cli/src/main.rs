@@ -1,0 +1,83 @@
+//! The program `tileforge-server`: arguments, signals and printing.
+
+mod advice;
+mod arguments;
+mod configuration;
+mod failure;
+mod log;
+mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use tileforge_terminal::{self as terminal, Exit};
+
+use failure::CommandResult;
+
+/// Serves engines of image models over HTTP and gRPC.
+#[derive(Parser)]
+#[command(name = "tileforge-server", version, after_help = Exit::help(&EXITS), arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// The ONNX Runtime library, or the folder that holds it.
+    ///
+    /// Without it: the environment variable ORT_DYLIB_PATH, then beside this executable, then ../lib/tileforge (where
+    /// releases have it), then ../lib, then .onnxruntime/lib of the source tree that it was built in (where `make
+    /// setup` puts it).
+    #[arg(long, global = true, value_name = "PATH", help_heading = "Libraries")]
+    ort_lib: Option<PathBuf>,
+}
+
+/// How this program ends.
+const EXITS: [Exit; 4] = [Exit::Done, Exit::Failed, Exit::Usage, Exit::Stopped];
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(Box<arguments::Serve>),
+    Completions(Completions),
+    /// Print all manual pages as one JSON object, from file names to texts; releases are made with it.
+    #[command(hide = true)]
+    Manual,
+}
+
+/// Print a completion script for a shell.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  tileforge-server completions bash > ~/.local/share/bash-completion/completions/tileforge-server"
+)]
+struct Completions {
+    /// The shell.
+    shell: terminal::Shell,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    terminal::explain_bus_errors();
+    terminal::end(run(cli))
+}
+
+fn run(cli: Cli) -> CommandResult {
+    match cli.command {
+        Command::Serve(arguments) => serve::run(&arguments, cli.ort_lib),
+        Command::Completions(arguments) => Ok(terminal::print_completions(arguments.shell, Cli::command())?),
+        Command::Manual => Ok(terminal::print_manual(Cli::command())?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// Those of every help and of the documents: people paste them.
+    #[test]
+    fn every_example_parses() {
+        terminal::testing::check_examples::<Cli>();
+    }
+}
