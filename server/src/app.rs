@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use tileforge::{Cancel, Host};
 
 use crate::admission::Admission;
 use crate::budget::Budget;
-use crate::metrics::Metrics;
 use crate::coding::Coding;
+use crate::keys::Keys;
+use crate::metrics::Metrics;
 use crate::repository::Repository;
 use crate::settings::Limits;
+use crate::tls::Tls;
 
 /// The name of this server in its metadata.
 pub(crate) const NAME: &str = "tileforge-server";
@@ -35,6 +38,9 @@ pub(crate) struct App {
     pub(crate) limits: Limits,
     pub(crate) budget: Budget,
     pub(crate) coding: Coding,
+    /// `None`: everybody may ask.
+    pub(crate) keys: RwLock<Option<Arc<Keys>>>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) metrics: Arc<Metrics>,
     /// Ends all requests, when the time to end them in peace is over.
     pub(crate) cancel: Cancel,

@@ -10,10 +10,11 @@ use std::time::Duration;
 use axum::Router;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 use crate::app::App;
@@ -146,11 +147,30 @@ impl Door {
         };
         let open = self.app.metrics.connections.with_label_values(&[self.protocol.name()]);
         let limits = &self.app.limits;
-        let watched = Watched::new(socket, self.protocol.first_bytes(), limits.header_time, limits.write_time);
-        let connection = serve(watched, self.protocol, self.router.clone(), limits.header_time, stage.clone());
+        let (protocol, header_time, write_time) = (self.protocol, limits.header_time, limits.write_time);
+        let (router, stage) = (self.router.clone(), stage.clone());
+        let tls = self.app.tls.as_ref().map(|tls| match protocol {
+            Protocol::Http => tls.http(),
+            Protocol::Grpc => tls.grpc(),
+        });
         connections.spawn(async move {
             open.inc();
-            connection.await;
+            let spoken = protocol.first_bytes();
+            match tls {
+                None => {
+                    let socket = Watched::new(socket, spoken, header_time, write_time);
+                    serve(socket, protocol, router, header_time, stage).await;
+                }
+                Some(config) => {
+                    let socket = Watched::new(socket, 1, header_time, write_time);
+                    let handshake = TlsAcceptor::from(config).accept(socket);
+                    // A client that does not trust the certificate, or is too slow, ends its own connection.
+                    if let Ok(Ok(socket)) = tokio::time::timeout(header_time, handshake).await {
+                        let socket = Watched::new(socket, spoken, header_time, write_time);
+                        serve(socket, protocol, router, header_time, stage).await;
+                    }
+                }
+            }
             open.dec();
             drop(permit);
         });
@@ -158,8 +178,8 @@ impl Door {
 }
 
 /// Serves a connection until it closes.
-async fn serve(
-    socket: Watched<TcpStream>,
+async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    socket: Watched<S>,
     protocol: Protocol,
     router: Router,
     header_time: Duration,

@@ -9,14 +9,15 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method, header};
 use http_body::Body as _;
 use tonic::Status;
 
 use crate::app::App;
 use crate::body::{Keeping, Limited};
 use crate::connections::Protocol;
-use crate::failure::{Failure, FailureKind};
+use crate::failure::{Failure, FailureKind, Result};
+use crate::inference::Caller;
 
 /// The index of all models, which is a POST that is no work.
 pub(crate) const INDEX: &str = "/v2/repository/index";
@@ -49,6 +50,10 @@ pub(crate) async fn handle(
             let message = format!("expected a body of at most {most} bytes, found more");
             break 'answer refused(protocol, Failure::new(FailureKind::TooLarge, message));
         }
+        match caller(&app, protocol, &request) {
+            Ok(caller) => drop(request.extensions_mut().insert(caller)),
+            Err(failure) => break 'answer refused(protocol, failure),
+        }
         if is_work(protocol, &request) {
             match app.admission.enter() {
                 Ok(entered) => accepted = Some(entered),
@@ -69,10 +74,27 @@ pub(crate) async fn handle(
     let (mut parts, body) = response.into_parts();
     parts.headers.insert(REQUEST_ID, line.id.clone());
     if app.admission.is_closing() && protocol == Protocol::Http {
-        parts.headers.insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     // The request is in the server until its answer was sent.
     Response::from_parts(parts, Keeping::body(body, (held, accepted)))
+}
+
+/// Who asks: the number of the key that the client shows. Health is answered to everybody.
+fn caller(app: &App, protocol: Protocol, request: &Request) -> Result<Caller> {
+    let Some(keys) = app.keys.read().clone() else { return Ok(Caller(0)) };
+    let path = request.uri().path();
+    let open = match protocol {
+        Protocol::Http => path.starts_with("/v2/health/"),
+        Protocol::Grpc => path.starts_with("/grpc.health.v1.Health/"),
+    };
+    let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = shown.and_then(|text| text.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    match token.and_then(|(_, token)| keys.number_of(token.trim())) {
+        Some(number) => Ok(Caller(number)),
+        None if open => Ok(Caller(0)),
+        None => Err(Failure::new(FailureKind::Unauthenticated, "expected a key that is known: Authorization: Bearer KEY")),
+    }
 }
 
 /// Whether a request is work, of which only so much is taken.

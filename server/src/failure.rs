@@ -12,6 +12,8 @@ use tonic::{Code, Status};
 pub(crate) enum FailureKind {
     /// The request is not as it should be.
     Invalid,
+    /// The client shows no key that is known.
+    Unauthenticated,
     /// There is no such thing.
     NotFound,
     /// The thing is there, but not for this.
@@ -66,6 +68,7 @@ impl Failure {
     pub(crate) fn status(&self) -> StatusCode {
         match self.kind {
             FailureKind::Invalid => StatusCode::BAD_REQUEST,
+            FailureKind::Unauthenticated => StatusCode::UNAUTHORIZED,
             FailureKind::NotFound => StatusCode::NOT_FOUND,
             FailureKind::Method => StatusCode::METHOD_NOT_ALLOWED,
             FailureKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -84,6 +87,7 @@ impl Failure {
     pub(crate) fn code(&self) -> Code {
         match self.kind {
             FailureKind::Invalid | FailureKind::MediaType | FailureKind::NotAcceptable => Code::InvalidArgument,
+            FailureKind::Unauthenticated => Code::Unauthenticated,
             FailureKind::NotFound => Code::NotFound,
             FailureKind::Method => Code::Unimplemented,
             FailureKind::TooLarge | FailureKind::Busy | FailureKind::DoesNotFit => Code::ResourceExhausted,

@@ -28,9 +28,14 @@ pub(crate) struct InferRequest {
     pub(crate) options: Options,
 }
 
+/// Who asks. Callers share the devices in equal parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Caller(pub(crate) u64);
+
 /// How a request is served.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Options {
+    pub(crate) caller: Caller,
     /// How long it may take.
     pub(crate) timeout: Option<Duration>,
     pub(crate) priority: Priority,
@@ -47,12 +52,12 @@ impl Options {
     }
 
     /// What the settings of a form say: `timeout` in seconds, and `priority`.
-    pub(crate) fn of_texts<'t>(text: impl Fn(&str) -> Option<&'t str>) -> Result<Self> {
+    pub(crate) fn of_texts<'t>(caller: Caller, text: impl Fn(&str) -> Option<&'t str>) -> Result<Self> {
         let seconds = |text: &str| text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let wrong = |name, expected| Failure::invalid(format!("{name}: expected {expected}"));
         let timeout = text("timeout").map(|text| seconds(text).ok_or_else(|| wrong("timeout", "seconds"))).transpose()?;
         let number = text("priority").map(|text| text.parse().map_err(|_| wrong("priority", "a whole number")));
-        Ok(Self { timeout, priority: Self::priority_of(number.transpose()?.unwrap_or(0)) })
+        Ok(Self { caller, timeout, priority: Self::priority_of(number.transpose()?.unwrap_or(0)) })
     }
 
     /// The terms for the host, and what ends the request when it is dropped.
@@ -62,6 +67,7 @@ impl Options {
         let deadline = Instant::now() + self.timeout.map_or(most, |timeout| timeout.min(most));
         let terms = Terms {
             priority: self.priority,
+            caller: self.caller.0,
             deadline: Some(deadline),
             refuses_to_wait: true,
             cancel: cancel.clone(),

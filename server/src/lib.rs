@@ -11,6 +11,7 @@
 //! | `rest`, `grpc` | the two protocols |
 //! | `pictures`, `coding` | pictures in and out |
 //! | `inference`, `datatype` | a request for tensors, whatever protocol it came by |
+//! | `keys`, `tls` | who may ask, and certificates |
 //! | `connections`, `watched` | sockets with their limits |
 //! | `admission`, `body`, `budget` | which requests are taken, and how much memory their bodies get |
 //! | `context` | what is done with each request: its id, its log line, its figures |
@@ -33,6 +34,7 @@ mod datatype;
 mod failure;
 mod grpc;
 mod inference;
+mod keys;
 mod metrics;
 mod model;
 mod pictures;
@@ -40,7 +42,9 @@ mod repository;
 mod rest;
 mod server;
 mod settings;
+mod tls;
 mod watched;
 
+pub use keys::new_key;
 pub use server::{Error, Handle, Result, Server};
-pub use settings::{Limits, NamedModel, Settings};
+pub use settings::{Limits, NamedModel, Settings, TlsFiles};

@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use tileforge::{Cancel, Host, OpenOptions};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -16,9 +17,11 @@ use crate::budget::Budget;
 use crate::coding::Coding;
 use crate::connections::{Door, Protocol, Stage};
 use crate::grpc::Health;
+use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::repository::{Repository, is_name};
 use crate::settings::{NamedModel, Settings};
+use crate::tls::Tls;
 use crate::{grpc, rest};
 
 /// A result of this crate.
@@ -47,6 +50,22 @@ pub enum Error {
     /// Two models have this name.
     #[error("{0}: two models have this name")]
     Twice(String),
+    /// A file of keys cannot be read.
+    #[error("{}: not a file of keys: {problem}", path.display())]
+    Keys {
+        /// Which one.
+        path: PathBuf,
+        /// What was expected.
+        problem: String,
+    },
+    /// A certificate, or its key, cannot be read.
+    #[error("{}: not a certificate with its key: {problem}", path.display())]
+    Certificate {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        problem: String,
+    },
     /// Figures cannot be counted.
     #[error("cannot count figures")]
     Metrics(#[from] prometheus::Error),
@@ -63,6 +82,7 @@ pub struct Server {
     addresses: Vec<(Protocol, SocketAddr)>,
     health: Health,
     poll: Duration,
+    keys: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Door {
@@ -75,15 +95,22 @@ impl std::fmt::Debug for Door {
 #[derive(Clone, Debug)]
 pub struct Handle {
     app: Arc<App>,
+    keys: Option<PathBuf>,
 }
 
 impl Handle {
-    /// Serves other named engines, and looks for engines again, also for those that could not be opened.
+    /// Reads keys and certificates again, serves other named engines, and looks for engines again, also for those that
+    /// could not be opened.
     ///
     /// # Errors
-    /// [`Error::Name`], [`Error::Twice`]: then everything stays as it is.
+    /// A name or a file is not as it should be: then it stays as it was, with what comes after it.
     pub async fn reload(&self, models: Vec<NamedModel>) -> Result<()> {
         check_names(&models)?;
+        let keys = read_keys(self.keys.as_deref())?;
+        if let Some(tls) = &self.app.tls {
+            tls.read_again().map_err(|(path, problem)| Error::Certificate { path, problem })?;
+        }
+        *self.app.keys.write() = keys;
         let app = self.app.clone();
         let scan = move || {
             app.repository.rename(models);
@@ -101,11 +128,13 @@ impl Server {
     /// # Errors
     /// An address is in use; the settings do not go together.
     pub async fn open(host: &Host, settings: Settings) -> Result<Self> {
-        let Settings { engines, models, http, grpc, poll, limits } = settings;
+        let Settings { engines, models, http, grpc, poll, tls, keys, limits } = settings;
         check_names(&models)?;
         if let Some(folder) = engines.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(Error::Folder(folder.clone()));
         }
+        let known = read_keys(keys.as_deref())?;
+        let tls = tls.map(Tls::read).transpose().map_err(|(path, problem)| Error::Certificate { path, problem })?;
         let metrics = Arc::new(Metrics::new()?);
         let options = OpenOptions { waiting: limits.waiting, ..OpenOptions::default() };
         let app = Arc::new(App {
@@ -115,6 +144,8 @@ impl Server {
             limits,
             budget: Budget::new(limits.memory_bytes),
             coding: Coding::new(limits.megapixels),
+            keys: RwLock::new(known),
+            tls,
             metrics,
             cancel: Cancel::new(),
         });
@@ -130,7 +161,7 @@ impl Server {
         }
         let addresses = doors.iter().filter_map(|(protocol, door)| Some((*protocol, door.address().ok()?))).collect();
         let doors = doors.into_iter().map(|(_, door)| door).collect();
-        Ok(Self { app, doors, addresses, health, poll })
+        Ok(Self { app, doors, addresses, health, poll, keys })
     }
 
     /// Where HTTP is served.
@@ -149,7 +180,7 @@ impl Server {
 
     /// What acts on it while it runs.
     pub fn handle(&self) -> Handle {
-        Handle { app: self.app.clone() }
+        Handle { app: self.app.clone(), keys: self.keys.clone() }
     }
 
     /// Serves until `end` comes, and then until what was accepted has ended, as long as [`Limits::grace`] says. Calls
@@ -170,6 +201,7 @@ impl Server {
             ready();
             loop {
                 tokio::time::sleep(poll).await;
+                renew(&app);
                 scan(&app).await;
             }
         };
@@ -201,6 +233,26 @@ impl Server {
         tracing::info!("ended");
         whole
     }
+}
+
+/// Reads certificates again that have changed, as those do that are renewed.
+fn renew(app: &App) {
+    let Some(tls) = app.tls.as_ref().filter(|tls| tls.has_changed()) else { return };
+    match tls.read_again() {
+        Ok(()) => tracing::info!("the certificate was read again"),
+        Err((path, problem)) => {
+            let path = path.display().to_string();
+            tracing::error!(path, problem, "the certificate cannot be read again, and stays as it was");
+        }
+    }
+}
+
+/// The keys of a file.
+fn read_keys(path: Option<&Path>) -> Result<Option<Arc<Keys>>> {
+    let Some(path) = path else { return Ok(None) };
+    let failed = |problem| Error::Keys { path: path.to_owned(), problem };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    Ok(Some(Arc::new(Keys::parse(&text).map_err(failed)?)))
 }
 
 /// Looks what engines there are.

@@ -13,6 +13,15 @@ pub struct NamedModel {
     pub source: String,
 }
 
+/// The files of a certificate, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, with those between it and its authority.
+    pub certificate: PathBuf,
+    /// Its private key, without a password.
+    pub key: PathBuf,
+}
+
 /// What a server serves, and where.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -26,6 +35,12 @@ pub struct Settings {
     pub grpc: Option<SocketAddr>,
     /// How often the folders are looked at for new, exchanged and removed engines.
     pub poll: Duration,
+    /// With these, both protocols are encrypted. The files are read again when they change.
+    pub tls: Option<TlsFiles>,
+    /// A file of keys: then clients have to show one, but for health. [`Handle::reload`] reads it again.
+    ///
+    /// [`Handle::reload`]: crate::Handle::reload
+    pub keys: Option<PathBuf>,
     /// How much clients may ask for.
     pub limits: Limits,
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tileforge_server::{Limits, NamedModel};
+use tileforge_server::{Limits, NamedModel, TlsFiles};
 
 use crate::log::LogFormat;
 
@@ -39,6 +39,16 @@ pub(crate) struct Serve {
     /// Where gRPC is served: ADDRESS:PORT, or `off`. Port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8001", value_parser = place)]
     pub(crate) grpc: Place,
+    /// A certificate in PEM, with those between it and its authority: both protocols are encrypted. It is read again
+    /// when it changes.
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Safety")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The certificate's private key in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate", help_heading = "Safety")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// A file of keys, of which clients have to show one; `tileforge-server key` makes its lines. SIGHUP reads it again.
+    #[arg(long, value_name = "FILE", help_heading = "Safety")]
+    pub(crate) keys: Option<PathBuf>,
     /// How the log is written.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
     pub(crate) log: LogFormat,
@@ -84,6 +94,11 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
+    /// The files of the certificate.
+    pub(crate) fn tls(&self) -> Option<TlsFiles> {
+        Some(TlsFiles { certificate: self.tls_certificate.clone()?, key: self.tls_key.clone()? })
+    }
+
     /// How much clients may ask for.
     pub(crate) fn limits(&self) -> Limits {
         Limits {

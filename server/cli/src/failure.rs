@@ -19,6 +19,12 @@ pub(crate) enum Error {
     /// The configuration is not as it should be.
     #[error("{}: not a configuration", path.display())]
     NotConfiguration { path: PathBuf, source: toml::de::Error },
+    /// There is no such key.
+    #[error("no key: {0}")]
+    Key(String),
+    /// The file of keys cannot be written.
+    #[error("{}: cannot add the key", path.display())]
+    Keys { path: PathBuf, source: std::io::Error },
     /// The system gives no threads or signals.
     #[error("cannot start")]
     System(#[from] std::io::Error),

@@ -7,13 +7,16 @@ mod failure;
 mod log;
 mod serve;
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use tileforge_terminal::{self as terminal, Exit};
 
-use failure::CommandResult;
+use failure::{CommandResult, Error};
 
 /// Serves engines of image models over HTTP and gRPC.
 #[derive(Parser)]
@@ -36,10 +39,24 @@ const EXITS: [Exit; 4] = [Exit::Done, Exit::Failed, Exit::Usage, Exit::Stopped];
 #[derive(Subcommand)]
 enum Command {
     Serve(Box<arguments::Serve>),
+    Key(Key),
     Completions(Completions),
     /// Print all manual pages as one JSON object, from file names to texts; releases are made with it.
     #[command(hide = true)]
     Manual,
+}
+
+/// Make a key for clients.
+///
+/// Prints the key to standard output, and its line for the file of `serve --keys` to the file. The file holds no key.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  tileforge-server key alice --keys /etc/tileforge-server/keys")]
+struct Key {
+    /// What the key is called.
+    name: String,
+    /// The file of keys, to which the line is added.
+    #[arg(long, value_name = "FILE")]
+    keys: PathBuf,
 }
 
 /// Print a completion script for a shell.
@@ -61,9 +78,18 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> CommandResult {
     match cli.command {
         Command::Serve(arguments) => serve::run(&arguments, cli.ort_lib),
+        Command::Key(arguments) => key(&arguments),
         Command::Completions(arguments) => Ok(terminal::print_completions(arguments.shell, Cli::command())?),
         Command::Manual => Ok(terminal::print_manual(Cli::command())?),
     }
+}
+
+fn key(Key { name, keys }: &Key) -> CommandResult {
+    let [key, line] = tileforge_server::new_key(name).map_err(Error::Key)?;
+    let failed = |source| Error::Keys { path: keys.clone(), source };
+    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(keys).map_err(failed)?;
+    writeln!(file, "{line}").map_err(failed)?;
+    Ok(terminal::print(&key)?)
 }
 
 #[cfg(test)]

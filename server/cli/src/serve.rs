@@ -39,6 +39,8 @@ pub(crate) fn run(arguments: &Serve, ort_lib: Option<PathBuf>) -> CommandResult 
         http: arguments.http.0,
         grpc: arguments.grpc.0,
         poll: arguments.poll,
+        tls: arguments.tls(),
+        keys: arguments.keys.clone(),
         limits: arguments.limits(),
     };
     let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAXIMUM);
@@ -48,9 +50,10 @@ pub(crate) fn run(arguments: &Serve, ort_lib: Option<PathBuf>) -> CommandResult 
     let served = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let server = Server::open(&host, settings).await?;
+        let secure = if arguments.tls_certificate.is_some() { "s" } else { "" };
         for (scheme, address) in [("http", server.http()), ("grpc", server.grpc())] {
             if let Some(address) = address {
-                terminal::print(&format!("{scheme}://{address}"))?;
+                terminal::print(&format!("{scheme}{secure}://{address}"))?;
             }
         }
         let handle = server.handle();

@@ -12,7 +12,7 @@ use super::proto::{InferParameter, InferTensorContents, ModelInferRequest, Model
 use crate::app;
 use crate::datatype::{self, Elements};
 use crate::failure::{Failure, Result};
-use crate::inference::{InferRequest, Input, Options, Output};
+use crate::inference::{Caller, InferRequest, Input, Options, Output};
 
 type Parameters = HashMap<String, InferParameter>;
 
@@ -39,6 +39,7 @@ pub(super) fn request(request: ModelInferRequest) -> Result<InferRequest> {
         Some(_) => return Err(Failure::invalid("output_datatype: expected FP32 or FP16")),
     };
     let options = Options {
+        caller: Caller::default(),
         timeout: whole(&parameters, "timeout")?.filter(|micros| *micros > 0).map(Duration::from_micros),
         priority: Options::priority_of(whole(&parameters, "priority")?.unwrap_or(0)),
     };

@@ -17,7 +17,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 use crate::app::{self, App};
 use crate::connections::Protocol;
 use crate::context::{self, CallTimeout};
-use crate::inference;
+use crate::inference::{self, Caller};
 use crate::rest::{change, check_no_parameters, check_version, described};
 use proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
 use proto::model_metadata_response::TensorMetadata;
@@ -129,11 +129,13 @@ impl GrpcInferenceService for Service {
         request: Request<proto::ModelInferRequest>,
     ) -> Result<Response<proto::ModelInferResponse>, Status> {
         let timeout: Option<Duration> = request.extensions().get().map(|CallTimeout(timeout)| *timeout);
+        let caller: Caller = request.extensions().get().copied().unwrap_or_default();
         let request = request.into_inner();
         check_version(&request.model_name, &request.model_version)?;
         let model = self.app.repository.get(&request.model_name)?;
         let id = request.id.clone();
         let mut infer = convert::request(request)?;
+        infer.options.caller = caller;
         infer.options.timeout = [infer.options.timeout, timeout].into_iter().flatten().min();
         let outputs = inference::infer(&self.app, &model, infer).await?;
         Ok(Response::new(convert::response(model.name.clone(), id, outputs)))

@@ -43,7 +43,7 @@ async fn measured(app: &App, model: &Model, upload: &mut Upload, format: DepthFo
     let file = upload.file(&["image", "file"])?;
     let held = upload.held.clone().unwrap_or_else(|| app.budget.open());
     let picture = app.coding.decode(file, &held).await?;
-    let (terms, _cancel) = Options::of_texts(|name| upload.text(name))?.terms(app);
+    let (terms, _cancel) = Options::of_texts(upload.caller, |name| upload.text(name))?.terms(app);
     let estimate = estimator.submit(picture, None, terms)?.await?;
     let written = app.coding.work(move || tileforge::encode_depth(&estimate, format)).await?;
     Ok(written?)

@@ -32,7 +32,7 @@ async fn enlarged(app: &App, model: &Model, upload: &mut Upload, format: tilefor
     let file = upload.file(&["image", "file"])?;
     let held = upload.held.clone().unwrap_or_else(|| app.budget.open());
     let picture = app.coding.decode(file, &held).await?;
-    let (terms, _cancel) = Options::of_texts(|name| upload.text(name))?.terms(app);
+    let (terms, _cancel) = Options::of_texts(upload.caller, |name| upload.text(name))?.terms(app);
     let large = upscaler.submit(picture, terms)?.await?;
     app.coding.encode(large, format).await
 }

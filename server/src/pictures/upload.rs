@@ -11,6 +11,7 @@ use http::header;
 use crate::body::{self, failure_of};
 use crate::budget::Held;
 use crate::failure::{Failure, FailureKind, Result};
+use crate::inference::Caller;
 
 /// Fields of a form.
 const FIELDS_MAXIMUM: usize = 32;
@@ -26,15 +27,17 @@ pub(super) struct Upload {
     texts: BTreeMap<String, String>,
     /// Memory of the request.
     pub(super) held: Option<Arc<Held>>,
+    pub(super) caller: Caller,
 }
 
 impl Upload {
     /// Reads all of it. A form's fields win over those of the query.
     pub(super) async fn read(request: Request) -> Result<Self> {
         let held = request.extensions().get::<Arc<Held>>().cloned();
+        let caller = request.extensions().get::<Caller>().copied().unwrap_or_default();
         let query: Query<BTreeMap<String, String>> = Query::try_from_uri(request.uri())
             .map_err(|error| Failure::invalid(format!("the query: {}", error.body_text())))?;
-        let mut upload = Self { texts: query.0, held, ..Self::default() };
+        let mut upload = Self { texts: query.0, held, caller, ..Self::default() };
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.to_ascii_lowercase().starts_with("multipart/form-data") {
             if kind.starts_with("application/x-www-form-urlencoded") || kind.starts_with("application/json") {

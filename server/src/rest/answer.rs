@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 
 /// The error of the protocol.
 #[derive(Serialize)]
@@ -18,6 +18,9 @@ impl IntoResponse for Failure {
         let mut response = json(self.status(), &ErrorText { error: &self.message });
         if let Some(after) = self.retry_after() {
             response.headers_mut().insert(header::RETRY_AFTER, after.as_secs().into());
+        }
+        if self.kind == FailureKind::Unauthenticated {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }

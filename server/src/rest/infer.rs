@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
@@ -21,7 +22,7 @@ use crate::app::{self, App};
 use crate::body;
 use crate::datatype::{self, Elements};
 use crate::failure::{Failure, FailureKind, Result};
-use crate::inference::{self, InferRequest, Input, Options, Output, beside};
+use crate::inference::{self, Caller, InferRequest, Input, Options, Output, beside};
 
 /// How much of a body is JSON.
 const JSON_LENGTH: &str = "inference-header-content-length";
@@ -29,6 +30,7 @@ const JSON_LENGTH: &str = "inference-header-content-length";
 pub(super) async fn infer(
     State(app): State<Arc<App>>,
     path: NamedPath,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response> {
@@ -37,7 +39,8 @@ pub(super) async fn infer(
     let json_length = headers.get(JSON_LENGTH).cloned();
     let bytes = body::read(body).await?;
     let text = json_length.as_ref().map_or(bytes.len(), |_| 0);
-    let read = beside(text, move || read(json_length.as_ref(), &bytes)).await??;
+    let mut read = beside(text, move || read(json_length.as_ref(), &bytes)).await??;
+    read.request.options.caller = caller;
     let outputs = inference::infer(&app, &model, read.request).await?;
     let bytes = outputs.iter().map(|output| output.bytes.len()).sum();
     beside(bytes, move || write(&model.name, &read.id, outputs, &read.binary)).await?
@@ -107,6 +110,7 @@ fn read(json_length: Option<&HeaderValue>, body: &Bytes) -> Result<Read> {
         Some(_) => return Err(Failure::invalid("output_datatype: expected FP32 or FP16")),
     };
     let options = Options {
+        caller: Caller::default(),
         timeout: whole(&parameters, "timeout")?.filter(|micros| *micros > 0).map(Duration::from_micros),
         priority: Options::priority_of(whole(&parameters, "priority")?.unwrap_or(0)),
     };

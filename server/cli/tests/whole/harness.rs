@@ -16,7 +16,7 @@ pub fn repository(path: &str) -> PathBuf {
 }
 
 /// A program of the product beside the server's.
-fn program(name: &str) -> PathBuf {
+pub fn program(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_tileforge-server")).with_file_name(name);
     assert!(path.exists(), "{} is not there; run `make test`, which builds it first", path.display());
     path
@@ -75,6 +75,23 @@ impl Server {
 
     /// The same, with a change to how it is started.
     pub fn start_with(engines: &Path, more: &[&str], change: impl FnOnce(&mut Command)) -> Self {
+        let server = Self::open(engines, more, change, "");
+        server.wait_until("ready", |server| server.get("/v2/health/ready").0 == 200);
+        server
+    }
+
+    /// Starts one that has this certificate.
+    pub fn start_encrypted(engines: &Path, more: &[&str], certificate: &Path) -> Self {
+        let server = Self::open(engines, more, |_| {}, "s");
+        server.wait_until("ready", |server| {
+            let mut command = Command::new("curl");
+            command.args(["--silent", "--fail", "--cacert"]).arg(certificate);
+            command.arg(format!("https://{}/v2/health/ready", server.http)).output().unwrap().status.success()
+        });
+        server
+    }
+
+    fn open(engines: &Path, more: &[&str], change: impl FnOnce(&mut Command), secure: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         let mut command = Command::new(program("tileforge-server"));
@@ -89,10 +106,8 @@ impl Server {
             let found = line.as_deref().and_then(|line| line.strip_prefix(scheme)).map(str::to_owned);
             found.unwrap_or_else(|| panic!("{line:?}: {}", fs::read_to_string(&log).unwrap()))
         };
-        let (http, grpc) = (address("http://"), address("grpc://"));
-        let server = Self { child, http, grpc, log, folder };
-        server.wait_until("ready", |server| server.get("/v2/health/ready").0 == 200);
-        server
+        let (http, grpc) = (address(&format!("http{secure}://")), address(&format!("grpc{secure}://")));
+        Self { child, http, grpc, log, folder }
     }
 
     /// Waits until something holds.

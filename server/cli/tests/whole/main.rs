@@ -6,4 +6,6 @@ mod clients;
 mod exchange;
 mod harness;
 mod overload;
+mod pictures;
+mod safety;
 mod shutdown;
