@@ -106,7 +106,7 @@ pub(crate) async fn read(body: Body) -> Result<Bytes> {
             Some(begin) => {
                 let begin: Bytes = begin;
                 // What is announced was compared with the limit before.
-                let announced = usize::try_from(body.size_hint().lower()).unwrap_or(0);
+                let announced = usize::try_from(http_body::Body::size_hint(&body).lower()).unwrap_or(0);
                 all.reserve(begin.len() + data.len() + announced.min(1 << 20));
                 all.extend_from_slice(&begin);
                 all.extend_from_slice(&data);

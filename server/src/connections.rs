@@ -103,7 +103,7 @@ impl Door {
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => self.accepted(accepted, &room, &stage, &mut connections).await,
-                _ = stage.wait_for(|stage| *stage > Stage::Serving) => break,
+                () = reached(&mut stage, Stage::Closing) => break,
                 Some(_) = connections.join_next() => {}
             }
         }
@@ -117,7 +117,7 @@ impl Door {
         drop(self.listener);
         tokio::select! {
             () = async { while connections.join_next().await.is_some() {} } => {}
-            _ = stage.wait_for(|stage| *stage == Stage::Ended) => connections.shutdown().await,
+            () = reached(&mut stage, Stage::Ended) => connections.shutdown().await,
         }
     }
 
@@ -177,6 +177,12 @@ impl Door {
     }
 }
 
+/// Waits until the server is so far.
+async fn reached(stage: &mut watch::Receiver<Stage>, wanted: Stage) {
+    // The other end lives as long as the server.
+    let _ = stage.wait_for(|stage| *stage >= wanted).await;
+}
+
 /// Serves a connection until it closes.
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     socket: Watched<S>,
@@ -185,11 +191,9 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     header_time: Duration,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let service = hyper::service::service_fn(move |request| router.clone().call(request));
+    let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| router.clone().call(request));
     let io = TokioIo::new(socket);
-    let closing = async move {
-        let _ = stage.wait_for(|stage| *stage > Stage::Serving).await;
-    };
+    let closing = reached(&mut stage, Stage::Closing);
     // What a client does to its connection is no failure of the server.
     let _ = match protocol {
         Protocol::Http => {
@@ -206,8 +210,8 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
                 .keep_alive_timeout(PING)
                 .max_concurrent_streams(CALLS_MAXIMUM)
                 .max_header_list_size(HEAD_MAXIMUM as u32)
-                .initial_stream_window_size(1 << 20)
-                .initial_connection_window_size(4 << 20);
+                .initial_stream_window_size(1_u32 << 20)
+                .initial_connection_window_size(4_u32 << 20);
             let mut connection = pin!(builder.serve_connection(io, service));
             until(closing, connection.as_mut(), |connection| connection.graceful_shutdown()).await
         }

@@ -90,9 +90,9 @@ pub(crate) fn to_bytes(elements: Elements, given: DataType, wanted: DataType, co
         Elements::Integers(values) => {
             counted(values.len(), count)?;
             match wanted {
-                DataType::F32 => Ok(gathered(values, |value| Some((value as f32).to_le_bytes()))?),
-                DataType::I64 => Ok(gathered(values, |value| Some(value.to_le_bytes()))?),
-                DataType::I32 => Ok(gathered(values, |value| Some(i32::try_from(value).ok()?.to_le_bytes()))?),
+                DataType::F32 => gathered(values, |value| Some((value as f32).to_le_bytes())),
+                DataType::I64 => gathered(values, |value| Some(value.to_le_bytes())),
+                DataType::I32 => gathered(values, |value| Some(i32::try_from(value).ok()?.to_le_bytes())),
                 other => Err(Failure::invalid(format!("elements of {} come as bytes alone", name_of(other)))),
             }
         }

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `server`, `settings` | [`Server`]: from settings to its end |
 //! | `repository`, `model` | the engines by name, and what one is opened as |
-//! | `rest`, `grpc` | the two protocols |
+//! | `rest`, `grpc` | the Open Inference Protocol over HTTP and gRPC |
+//! | `routes` | everything over HTTP |
 //! | `pictures`, `coding` | pictures in and out |
 //! | `inference`, `datatype` | a request for tensors, whatever protocol it came by |
 //! | `keys`, `tls` | who may ask, and certificates |
@@ -40,6 +41,7 @@ mod model;
 mod pictures;
 mod repository;
 mod rest;
+mod routes;
 mod server;
 mod settings;
 mod tls;

@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 use crate::repository::{Repository, is_name};
 use crate::settings::{NamedModel, Settings};
 use crate::tls::Tls;
-use crate::{grpc, rest};
+use crate::{grpc, routes};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -152,7 +152,7 @@ impl Server {
         let (health, grpc_router) = grpc::router(&app);
         let mut doors = Vec::new();
         for (address, protocol, router) in [
-            (http, Protocol::Http, rest::router(&app)),
+            (http, Protocol::Http, routes::http(&app)),
             (grpc, Protocol::Grpc, grpc_router),
         ] {
             let Some(address) = address else { continue };
@@ -199,11 +199,7 @@ impl Server {
             app.admission.set_ready(true);
             health.set(true).await;
             ready();
-            loop {
-                tokio::time::sleep(poll).await;
-                renew(&app);
-                scan(&app).await;
-            }
+            look(&app, poll).await;
         };
         tokio::select! {
             () = end => {}
@@ -232,6 +228,15 @@ impl Server {
         stage.send_replace(Stage::Ended);
         tracing::info!("ended");
         whole
+    }
+}
+
+/// Looks for engines and certificates again and again.
+async fn look(app: &Arc<App>, poll: Duration) {
+    loop {
+        tokio::time::sleep(poll).await;
+        renew(app);
+        scan(app).await;
     }
 }
 

@@ -3,6 +3,7 @@
 mod convert;
 // Generated code has no documentation of its own beyond the schema's.
 #[allow(clippy::all, missing_docs, unreachable_pub, unused_qualifications)]
+#[rustfmt::skip]
 mod proto;
 
 use std::sync::Arc;
@@ -57,7 +58,7 @@ pub(crate) fn router(app: &Arc<App>) -> (Health, Router) {
     let router = Router::new()
         .route_service(&format!("/{SERVICE}/{{*call}}"), service)
         .route_service("/grpc.health.v1.Health/{*call}", health)
-        .fallback(async || Status::unimplemented("there is no such service").into_http::<axum::body::Body>())
+        .fallback(|| async { Status::unimplemented("there is no such service").into_http::<axum::body::Body>() })
         .layer(from_fn_with_state((app.clone(), Protocol::Grpc), context::handle));
     (Health(reporter), router)
 }
