@@ -27,6 +27,7 @@ pub(crate) use models::{change, check_no_parameters, check_version, described};
 pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/metrics", get(models::metrics))
+        .route("/openapi.json", get(models::openapi))
         .route("/v2", get(models::server))
         .route("/v2/health/live", get(models::live))
         .route("/v2/health/ready", get(models::ready))

@@ -66,6 +66,13 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response> {
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
+/// The OpenAPI document of everything over HTTP.
+const OPENAPI: &str = include_str!("../../openapi.json");
+
+pub(super) async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], OPENAPI).into_response()
+}
+
 #[derive(Serialize)]
 struct TensorMetadata {
     name: String,

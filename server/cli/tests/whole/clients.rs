@@ -24,6 +24,14 @@ fn tritonclient_is_served_over_http_and_grpc() {
 }
 
 #[test]
+fn calls_that_lie_are_refused_with_a_status() {
+    let engines = engines();
+    let server = Server::start(engines.path(), &["--max-body", "1M"]);
+    python("attack_grpc.py", &[&server.grpc, "model", "1048576"]);
+    server.assert_well();
+}
+
+#[test]
 fn curl_is_served() {
     let engines = engines();
     let server = Server::start(engines.path(), &[]);
@@ -42,6 +50,25 @@ fn curl_is_served() {
     assert!(head.contains("x-request-id: mine-7"), "{head}");
     let is_mine = |event: &Value| event["request_id"] == "mine-7" && event["status"] == 200;
     assert!(server.events().iter().any(is_mine), "{}", server.log());
+}
+
+#[test]
+fn the_document_has_the_paths_that_are_served() {
+    let engines = engines();
+    let server = Server::start(engines.path(), &[]);
+    let (status, _, body) = server.get("/openapi.json");
+    let document: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((status, &document["info"]["version"]), (200, &env!("CARGO_PKG_VERSION").into()));
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        let path = path.replace("{name}", "model").replace("{version}", "1");
+        for (method, operation) in operations.as_object().unwrap() {
+            let (status, head, _) = server.request(&method.to_uppercase(), &path, &[], b"");
+            let listed = operation["responses"].as_object().unwrap();
+            assert!(listed.contains_key(&status.to_string()) && status != 405, "{method} {path}: {head}");
+            let wrong = if method == "get" { "POST" } else { "GET" };
+            assert_eq!(server.request(wrong, &path, &[], b"").0, 405, "{wrong} {path}");
+        }
+    }
 }
 
 #[test]
