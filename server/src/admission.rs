@@ -43,7 +43,8 @@ impl Admission {
     /// Takes a request for work.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<Accepted> {
         let permit = self.room.clone().try_acquire_owned().map_err(|_| {
-            let message = format!("{} requests are in the server, and no more are taken; send it again later", self.most);
+            let message =
+                format!("{} requests are in the server, and no more are taken; send it again later", self.most);
             Failure::new(FailureKind::Busy, message)
         })?;
         // Counted before it is asked whether the server ends: whoever waits for all sees it, or it sees the end.

@@ -57,7 +57,8 @@ impl Held {
         if more == 0 {
             return Ok(());
         }
-        let busy = || Failure::new(FailureKind::Busy, "the bodies of other requests take all memory; send it again later");
+        let busy =
+            || Failure::new(FailureKind::Busy, "the bodies of other requests take all memory; send it again later");
         let units = u32::try_from(more).map_err(|_| busy())?;
         let permit = self.budget.room.clone().try_acquire_many_owned(units).map_err(|_| busy())?;
         match &mut state.permit {

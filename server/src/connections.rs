@@ -191,7 +191,8 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     header_time: Duration,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| router.clone().call(request));
+    let service =
+        hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| router.clone().call(request));
     let io = TokioIo::new(socket);
     let closing = reached(&mut stage, Stage::Closing);
     // What a client does to its connection is no failure of the server.

@@ -60,7 +60,8 @@ pub(crate) async fn handle(
                 Err(failure) => break 'answer refused(protocol, failure),
             }
         }
-        if let Some(timeout) = request.headers().get("grpc-timeout").and_then(|value| timeout_of(value.to_str().ok()?)) {
+        if let Some(timeout) = request.headers().get("grpc-timeout").and_then(|value| timeout_of(value.to_str().ok()?))
+        {
             request.extensions_mut().insert(CallTimeout(timeout));
         }
         request.extensions_mut().insert(held.clone());
@@ -93,7 +94,9 @@ fn caller(app: &App, protocol: Protocol, request: &Request) -> Result<Caller> {
     match token.and_then(|(_, token)| keys.number_of(token.trim())) {
         Some(number) => Ok(Caller(number)),
         None if open => Ok(Caller(0)),
-        None => Err(Failure::new(FailureKind::Unauthenticated, "expected a key that is known: Authorization: Bearer KEY")),
+        None => {
+            Err(Failure::new(FailureKind::Unauthenticated, "expected a key that is known: Authorization: Bearer KEY"))
+        }
     }
 }
 
@@ -116,7 +119,8 @@ fn refused(protocol: Protocol, failure: Failure) -> Response {
 /// What a client says in `grpc-timeout`: up to eight digits and a unit.
 fn timeout_of(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8 && digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let number: u64 =
+        digits.parse().ok().filter(|_| digits.len() <= 8 && digits.bytes().all(|byte| byte.is_ascii_digit()))?;
     Some(match unit {
         "H" => Duration::from_secs(number * 3600),
         "M" => Duration::from_secs(number * 60),

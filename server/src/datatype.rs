@@ -154,7 +154,8 @@ mod tests {
 
     #[test]
     fn half_floats_become_floats_and_come_back() {
-        let halves: Vec<u8> = [0.5, -2.0, 65504.0].iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect();
+        let halves: Vec<u8> =
+            [0.5, -2.0, 65504.0].iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect();
         let wide = to_bytes(Elements::Bytes(halves.clone().into()), DataType::F16, DataType::F32, 3).unwrap();
         let floats: Vec<f32> = wide.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
         assert_eq!(floats, [0.5, -2.0, 65504.0]);
@@ -169,10 +170,7 @@ mod tests {
         let most = usize::MAX;
         assert!(refused(bytes(8), DataType::F32, DataType::F32, most).starts_with("expected more than there can be"));
         let doubles = |values: &[f64]| Elements::Doubles(values.to_vec());
-        assert_eq!(
-            refused(doubles(&[1e39]), DataType::F32, DataType::F32, 1),
-            "an element is out of its type's range"
-        );
+        assert_eq!(refused(doubles(&[1e39]), DataType::F32, DataType::F32, 1), "an element is out of its type's range");
         assert_eq!(refused(doubles(&[1.0]), DataType::I64, DataType::I64, 1), "expected whole numbers for INT64");
         let whole = Elements::Integers(vec![1 << 40]);
         assert_eq!(refused(whole, DataType::I32, DataType::I32, 1), "an element is out of its type's range");

@@ -55,7 +55,8 @@ impl Options {
     pub(crate) fn of_texts<'t>(caller: Caller, text: impl Fn(&str) -> Option<&'t str>) -> Result<Self> {
         let seconds = |text: &str| text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let wrong = |name, expected| Failure::invalid(format!("{name}: expected {expected}"));
-        let timeout = text("timeout").map(|text| seconds(text).ok_or_else(|| wrong("timeout", "seconds"))).transpose()?;
+        let timeout =
+            text("timeout").map(|text| seconds(text).ok_or_else(|| wrong("timeout", "seconds"))).transpose()?;
         let number = text("priority").map(|text| text.parse().map_err(|_| wrong("priority", "a whole number")));
         Ok(Self { caller, timeout, priority: Self::priority_of(number.transpose()?.unwrap_or(0)) })
     }
@@ -157,7 +158,11 @@ fn wanted(known: &[TensorInfo], wanted: Vec<String>) -> Result<Vec<String>> {
     }
     for (place, name) in wanted.iter().enumerate() {
         if !known.iter().any(|info| info.name == *name) {
-            return Err(Failure::invalid(format!("expected one of the outputs {}, found {}", names(known), shown(name))));
+            return Err(Failure::invalid(format!(
+                "expected one of the outputs {}, found {}",
+                names(known),
+                shown(name)
+            )));
         }
         if wanted.iter().take(place).any(|other| other == name) {
             return Err(Failure::invalid(format!("the output {name} is wanted twice")));
@@ -195,10 +200,14 @@ fn checked(known: &[TensorInfo], inputs: Vec<Input>) -> Result<BTreeMap<String, 
 /// A shape with its number of elements.
 fn shape_of(shape: &[i64]) -> Result<(Vec<usize>, usize)> {
     if shape.len() > AXES_MAXIMUM {
-        return Err(Failure::invalid(format!("expected a shape of at most {AXES_MAXIMUM} axes, found {}", shape.len())));
+        return Err(Failure::invalid(format!(
+            "expected a shape of at most {AXES_MAXIMUM} axes, found {}",
+            shape.len()
+        )));
     }
     let lengths: Option<Vec<usize>> = shape.iter().map(|length| usize::try_from(*length).ok()).collect();
-    let lengths = lengths.ok_or_else(|| Failure::invalid(format!("expected lengths of at least 0, found {shape:?}")))?;
+    let lengths =
+        lengths.ok_or_else(|| Failure::invalid(format!("expected lengths of at least 0, found {shape:?}")))?;
     let count = lengths.iter().try_fold(1_usize, |count, length| count.checked_mul(*length));
     let count = count.ok_or_else(|| Failure::invalid(format!("{shape:?} has more elements than there can be")))?;
     Ok((lengths, count))
@@ -245,7 +254,10 @@ mod tests {
             (vec![input("image", "BYTES", &[1], 8)], "input image: expected elements of FP32, found BYTES"),
             (vec![input("image", "FP32", &[2, 3], 20)], "input image: expected 24 bytes for its shape, found 20"),
             (vec![input("image", "FP32", &[-1, 3], 0)], "input image: expected lengths of at least 0, found [-1, 3]"),
-            (vec![input("image", "FP32", &[i64::MAX, 4], 0)], "input image: [9223372036854775807, 4] has more elements"),
+            (
+                vec![input("image", "FP32", &[i64::MAX, 4], 0)],
+                "input image: [9223372036854775807, 4] has more elements",
+            ),
             (vec![input("image", "FP32", &[1 << 62], 0)], "input image: expected more than there can be bytes"),
             (vec![input("image", "FP32", &[1; 9], 4)], "input image: expected a shape of at most 8 axes, found 9"),
             (vec![input("image", "FP32", &[1], 4), input("image", "FP32", &[1], 4)], "input image: there are two"),

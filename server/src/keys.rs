@@ -47,7 +47,7 @@ impl Keys {
         let digest: [u8; 32] = Sha256::digest(shown.as_bytes()).into();
         let mut found = None;
         for (number, (_, key)) in (1..).zip(&self.0) {
-            if bool::from(key.ct_eq(&digest)) {
+            if bool::from(key[..].ct_eq(&digest[..])) {
                 found = Some(number);
             }
         }
@@ -71,7 +71,10 @@ fn of_digits(digits: &str) -> Option<[u8; 32]> {
 /// # Errors
 /// The system gives no random numbers; the name is not one word of at most 64 bytes.
 pub fn new_key(name: &str) -> Result<[String; 2], String> {
-    if !(1..=NAME_MAXIMUM).contains(&name.len()) || !name.bytes().all(|byte| byte.is_ascii_graphic()) || name.starts_with('#') {
+    if !(1..=NAME_MAXIMUM).contains(&name.len())
+        || !name.bytes().all(|byte| byte.is_ascii_graphic())
+        || name.starts_with('#')
+    {
         return Err(format!("expected a name of 1 to {NAME_MAXIMUM} visible bytes that does not begin with #"));
     }
     let mut bytes = [0; 32];

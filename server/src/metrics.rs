@@ -51,9 +51,12 @@ impl Metrics {
             registry.register(Box::new(metric.clone()))?;
             Ok(metric)
         }
-        let counter = |name: &str, help: &str, labels: &[&str]| add(&registry, IntCounterVec::new(Opts::new(name, help), labels)?);
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            add(&registry, IntCounterVec::new(Opts::new(name, help), labels)?)
+        };
         let gauge = |name: &str, help: &str| add(&registry, IntGauge::new(name, help)?);
-        let gauges = |name: &str, help: &str, labels: &[&str]| add(&registry, IntGaugeVec::new(Opts::new(name, help), labels)?);
+        let gauges =
+            |name: &str, help: &str, labels: &[&str]| add(&registry, IntGaugeVec::new(Opts::new(name, help), labels)?);
         let buckets = prometheus::exponential_buckets(0.001, 2.0, 18)?;
         let seconds = HistogramOpts::new("tileforge_request_seconds", "Time from a request's head to its answer's")
             .buckets(buckets);

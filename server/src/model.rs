@@ -48,7 +48,8 @@ impl Model {
 
     /// It takes tensors.
     pub(crate) fn tensors(&self) -> Result<&Tensors> {
-        let wrong = || Failure::invalid(format!("{} is a pipeline of several networks, and takes no tensors", self.name));
+        let wrong =
+            || Failure::invalid(format!("{} is a pipeline of several networks, and takes no tensors", self.name));
         self.opened()?.tensors.get().ok_or_else(wrong)
     }
 

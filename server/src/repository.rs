@@ -127,7 +127,8 @@ impl Repository {
             let wrong = || Failure::invalid(format!("expected an engine for {expected}; {name} is for something else"));
             return if fits(model.task()) { Ok(model) } else { Err(wrong()) };
         }
-        let fitting: Vec<String> = self.ready().into_iter().filter(|(_, task)| fits(*task)).map(|(name, _)| name).collect();
+        let fitting: Vec<String> =
+            self.ready().into_iter().filter(|(_, task)| fits(*task)).map(|(name, _)| name).collect();
         match fitting.as_slice() {
             [only] => self.get(only),
             [] => Err(Failure::new(FailureKind::NotFound, format!("there is no engine for {expected}"))),

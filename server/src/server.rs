@@ -43,9 +43,7 @@ pub enum Error {
     #[error("{}: expected a folder of engines", .0.display())]
     Folder(PathBuf),
     /// A model cannot have this name.
-    #[error(
-        "{0}: expected a name of 1 to 128 letters, digits, `.`, `_` and `-`, of which the first is no `.`"
-    )]
+    #[error("{0}: expected a name of 1 to 128 letters, digits, `.`, `_` and `-`, of which the first is no `.`")]
     Name(String),
     /// Two models have this name.
     #[error("{0}: two models have this name")]
@@ -151,10 +149,9 @@ impl Server {
         });
         let (health, grpc_router) = grpc::router(&app);
         let mut doors = Vec::new();
-        for (address, protocol, router) in [
-            (http, Protocol::Http, routes::http(&app)),
-            (grpc, Protocol::Grpc, grpc_router),
-        ] {
+        for (address, protocol, router) in
+            [(http, Protocol::Http, routes::http(&app)), (grpc, Protocol::Grpc, grpc_router)]
+        {
             let Some(address) = address else { continue };
             let door = Door::open(address, protocol, router, app.clone()).await;
             doors.push((protocol, door.map_err(|source| Error::Address { address, source })?));

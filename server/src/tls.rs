@@ -72,13 +72,13 @@ impl State {
         let at = |path: &Path, error: &dyn std::fmt::Display| (path.to_owned(), error.to_string());
         let TlsFiles { certificate, key } = files;
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificate)
-            .and_then(Iterator::collect)
+            .and_then(|all| all.collect::<Result<Vec<_>, _>>())
             .map_err(|error| at(certificate, &error))?;
         if chain.is_empty() {
             return Err(at(certificate, &"expected a certificate in PEM, found none"));
         }
         let private = PrivateKeyDer::from_pem_file(key).map_err(|error| at(key, &error))?;
-        let with = |protocol: &[u8]| {
+        let with = |protocol: &[u8]| -> Result<Arc<ServerConfig>, (PathBuf, String)> {
             let provider = Arc::new(rustls::crypto::ring::default_provider());
             let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
             let builder = builder.map_err(|error| at(certificate, &error))?.with_no_client_auth();

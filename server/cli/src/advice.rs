@@ -28,7 +28,8 @@ fn on(error: &Error) -> Option<String> {
             "give another one with `--http` or `--grpc`; port 0 takes a free one".into()
         }
         Error::Server(Server::Folder(_)) => {
-            "give the folder that holds the engines' folders with `--engines`; `engine-builder build` makes engines".into()
+            "give the folder that holds the engines' folders with `--engines`; `engine-builder build` makes engines"
+                .into()
         }
         Error::Ended => "give more time with `--grace`".into(),
         _ => return None,

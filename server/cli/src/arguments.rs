@@ -159,7 +159,11 @@ mod tests {
     #[test]
     fn arguments_with_units() {
         assert_eq!([bytes("12"), bytes("3K"), bytes("1G")], [Ok(12), Ok(3072), Ok(1 << 30)]);
-        assert!(["", "K", "-1", "1T", "99999999999999999999", "18446744073709551615G"].into_iter().all(|text| bytes(text).is_err()));
+        assert!(
+            ["", "K", "-1", "1T", "99999999999999999999", "18446744073709551615G"]
+                .into_iter()
+                .all(|text| bytes(text).is_err())
+        );
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         assert!(["", "-1", "NaN", "inf", "1e9"].into_iter().all(|text| seconds(text).is_err()));
         assert!(["", "=", "a=", "=b", "a"].into_iter().all(|text| named_model(text).is_err()));

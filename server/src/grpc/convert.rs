@@ -21,7 +21,9 @@ pub(super) fn request(request: ModelInferRequest) -> Result<InferRequest> {
     let ModelInferRequest { parameters, inputs, outputs, raw_input_contents: raw, .. } = request;
     if !raw.is_empty() && raw.len() != inputs.len() {
         let (expected, found) = (inputs.len(), raw.len());
-        return Err(Failure::invalid(format!("raw_input_contents: expected {expected}, one for each input, found {found}")));
+        return Err(Failure::invalid(format!(
+            "raw_input_contents: expected {expected}, one for each input, found {found}"
+        )));
     }
     let is_raw = !raw.is_empty();
     let mut raw = raw.into_iter();
@@ -77,7 +79,11 @@ fn of_contents(contents: InferTensorContents) -> Result<Elements> {
     }
     let too_large = |_| Failure::invalid("an element is out of its type's range");
     let mut lists = Vec::new();
-    let mut add = |elements: Elements, is_empty: bool| if !is_empty { lists.push(elements) };
+    let mut add = |elements: Elements, is_empty: bool| {
+        if !is_empty {
+            lists.push(elements)
+        }
+    };
     add(Elements::Integers(int_contents.iter().copied().map(i64::from).collect()), int_contents.is_empty());
     add(Elements::Integers(uint_contents.iter().copied().map(i64::from).collect()), uint_contents.is_empty());
     let unsigned = uint64_contents.iter().copied().map(i64::try_from).collect::<Result<Vec<i64>, _>>();

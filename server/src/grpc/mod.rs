@@ -50,7 +50,8 @@ impl Health {
 /// Everything that is served over gRPC.
 pub(crate) fn router(app: &Arc<App>) -> (Health, Router) {
     let reporter = HealthReporter::new();
-    let health = tonic_health::pb::health_server::HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
+    let health =
+        tonic_health::pb::health_server::HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
     let most = usize::try_from(app.limits.body_bytes).unwrap_or(usize::MAX);
     let service = GrpcInferenceServiceServer::new(Service { app: app.clone() })
         .max_decoding_message_size(most)

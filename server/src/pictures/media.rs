@@ -48,7 +48,8 @@ fn range(text: &str) -> Option<(&str, f32)> {
     let mut parts = text.split(';').map(str::trim);
     let range = parts.next().filter(|range| !range.is_empty())?;
     let quality = parts.find_map(|part| part.strip_prefix("q="));
-    let quality = quality.map_or(Some(1.0), |text| text.parse().ok().filter(|quality| (0.0..=1.0).contains(quality)))?;
+    let quality =
+        quality.map_or(Some(1.0), |text| text.parse().ok().filter(|quality| (0.0..=1.0).contains(quality)))?;
     Some((range, quality))
 }
 

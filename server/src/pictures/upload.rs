@@ -48,7 +48,8 @@ impl Upload {
             upload.files.push(("image".into(), bytes));
             return Ok(upload);
         }
-        let mut form = Multipart::from_request(request, &()).await.map_err(|error| Failure::invalid(error.body_text()))?;
+        let mut form =
+            Multipart::from_request(request, &()).await.map_err(|error| Failure::invalid(error.body_text()))?;
         let mut fields = 0;
         while let Some(field) = form.next_field().await.map_err(|error| of_form(&error))? {
             fields += 1;
@@ -63,7 +64,8 @@ impl Upload {
                 continue;
             }
             let text = String::from_utf8(bytes.to_vec()).ok().filter(|text| text.len() <= TEXT_MAXIMUM);
-            let wrong = || Failure::invalid(format!("a field of the form: expected a text of at most {TEXT_MAXIMUM} bytes"));
+            let wrong =
+                || Failure::invalid(format!("a field of the form: expected a text of at most {TEXT_MAXIMUM} bytes"));
             upload.texts.insert(name, text.ok_or_else(wrong)?);
         }
         Ok(upload)

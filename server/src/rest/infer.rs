@@ -16,8 +16,8 @@ use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
 use tileforge::DataType;
 
-use super::request::{Input as TextInput, Numbers, Parameter, Parameters, Request};
 use super::models::{Named, NamedPath};
+use super::request::{Input as TextInput, Numbers, Parameter, Parameters, Request};
 use crate::app::{self, App};
 use crate::body;
 use crate::datatype::{self, Elements};
@@ -130,8 +130,9 @@ fn of_text(input: TextInput, rest: &mut Bytes) -> Result<Input> {
         (Some(Parameter::Integer(size)), None) => {
             let size = usize::try_from(*size).ok().filter(|size| *size <= rest.len());
             let found = rest.len();
-            let size = size
-                .ok_or_else(|| wrong(&format!("expected a `binary_data_size` of at most the {found} bytes that are left")))?;
+            let size = size.ok_or_else(|| {
+                wrong(&format!("expected a `binary_data_size` of at most the {found} bytes that are left"))
+            })?;
             Elements::Bytes(rest.split_to(size))
         }
         (Some(_), None) => return Err(wrong("expected a whole number as `binary_data_size`")),
@@ -239,7 +240,8 @@ fn write(model: &str, id: &str, outputs: Vec<Output>, binary: &Binary) -> Result
             })
             .collect(),
     };
-    let failed = |error: serde_json::Error| Failure::invalid(format!("the answer cannot be JSON: {error}; ask for bytes"));
+    let failed =
+        |error: serde_json::Error| Failure::invalid(format!("the answer cannot be JSON: {error}; ask for bytes"));
     let text = serde_json::to_vec(&answer).map_err(failed)?;
     drop(answer);
     let behind: Vec<Bytes> =
@@ -299,9 +301,11 @@ mod tests {
             assert!(found.starts_with("Inference-Header-Content-Length: expected at most"), "{length}: {found}");
         }
         assert!(refused("3", &of_two("4", "4"), &[0; 8]).starts_with("the JSON of the request: EOF"));
-        let both = r#"{"inputs":[{"name":"a","datatype":"FP32","shape":[1],"data":[1],"parameters":{"binary_data_size":4}}]}"#;
+        let both =
+            r#"{"inputs":[{"name":"a","datatype":"FP32","shape":[1],"data":[1],"parameters":{"binary_data_size":4}}]}"#;
         assert_eq!(refused("JSON", both, &[0; 4]), "input a: expected either `data` or `binary_data_size`");
-        let shared = r#"{"inputs":[{"name":"a","datatype":"FP32","shape":[1],"parameters":{"shared_memory_region":"x"}}]}"#;
+        let shared =
+            r#"{"inputs":[{"name":"a","datatype":"FP32","shape":[1],"parameters":{"shared_memory_region":"x"}}]}"#;
         assert_eq!(refused("JSON", shared, &[]), "shared memory is not served");
     }
 }

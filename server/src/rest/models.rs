@@ -154,7 +154,11 @@ pub(super) async fn load(State(app): State<Arc<App>>, path: NamedPath, body: Bod
 
 /// Engines come from where the operator says, and not from a client.
 pub(crate) fn check_no_parameters(are_none: bool) -> Result<()> {
-    if are_none { Ok(()) } else { Err(Failure::invalid("expected no parameters: models come from the server's folder")) }
+    if are_none {
+        Ok(())
+    } else {
+        Err(Failure::invalid("expected no parameters: models come from the server's folder"))
+    }
 }
 
 pub(super) async fn unload(State(app): State<Arc<App>>, path: NamedPath, body: Body) -> Result<Response> {

@@ -183,7 +183,9 @@ mod tests {
 
     #[test]
     fn numbers_are_gathered_from_arrays_of_arrays() {
-        let Elements::Integers(values) = numbers("[[1, 2], [[3], []], -9223372036854775808]").unwrap() else { panic!() };
+        let Elements::Integers(values) = numbers("[[1, 2], [[3], []], -9223372036854775808]").unwrap() else {
+            panic!()
+        };
         assert_eq!(values, [1, 2, 3, i64::MIN]);
         let Elements::Doubles(values) = numbers("[1, 2.5, [-3e2], 18446744073709551615]").unwrap() else { panic!() };
         assert_eq!(values, [1.0, 2.5, -300.0, 18_446_744_073_709_551_615.0]);
@@ -191,7 +193,9 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_refused() {
-        for text in ["1", "{}", r#"["1"]"#, "[null]", "[true]", "[NaN]", "[Infinity]", "[[[[[[[[[1]]]]]]]]]", "[1", "[1e999]"] {
+        for text in
+            ["1", "{}", r#"["1"]"#, "[null]", "[true]", "[NaN]", "[Infinity]", "[[[[[[[[[1]]]]]]]]]", "[1", "[1e999]"]
+        {
             assert!(numbers(text).is_err(), "{text}");
         }
         assert!(numbers(&"[".repeat(100_000)).unwrap_err().contains("at most 8 arrays"));

@@ -78,7 +78,10 @@ fn binary_tensors_that_lie_are_refused_with_the_reason() {
     let (length, body) = binary_inference(24);
     let ask = |length: &str, body: &[u8]| {
         let (status, _, body) = server.request("POST", INFER, &[("Inference-Header-Content-Length", length)], body);
-        (status, serde_json::from_slice::<Value>(&body).unwrap_or_default()["error"].as_str().unwrap_or_default().to_owned())
+        (
+            status,
+            serde_json::from_slice::<Value>(&body).unwrap_or_default()["error"].as_str().unwrap_or_default().to_owned(),
+        )
     };
     for (length, body, expected) in [
         ("x".to_owned(), &body[..], "expected at most the body's"),
@@ -105,7 +108,17 @@ fn binary_tensors_that_lie_are_refused_with_the_reason() {
 fn names_reach_no_files_and_paths_that_are_none_say_so() {
     let engines = engines();
     let server = Server::start(engines.path(), &[]);
-    for name in ["none", "..", "../model", "..%2fmodel", "%2e%2e%2fmodel", "model%00", "%ff", "model%2f", "a".repeat(5000).as_str()] {
+    for name in [
+        "none",
+        "..",
+        "../model",
+        "..%2fmodel",
+        "%2e%2e%2fmodel",
+        "model%00",
+        "%ff",
+        "model%2f",
+        "a".repeat(5000).as_str(),
+    ] {
         for (method, path) in [
             ("GET", format!("/v2/models/{name}")),
             ("POST", format!("/v2/models/{name}/infer")),
@@ -124,7 +137,8 @@ fn names_reach_no_files_and_paths_that_are_none_say_so() {
     assert_eq!(server.get(INFER).0, 405);
     assert_eq!(server.request("POST", INFER, &[("Content-Encoding", "gzip")], b"x").0, 415);
     // A source that a client names is not taken.
-    let (status, answer) = server.post("/v2/repository/models/model/load", &json!({ "parameters": { "config": "{}" } }));
+    let (status, answer) =
+        server.post("/v2/repository/models/model/load", &json!({ "parameters": { "config": "{}" } }));
     assert!(status == 400 && answer["error"].as_str().unwrap().contains("no parameters"), "{answer}");
     server.assert_well();
 }
@@ -154,10 +168,12 @@ fn bodies_that_are_too_large_or_never_end_are_refused() {
     let read = stream.read(&mut answer).unwrap_or(0);
     assert!(sent < 64 && (read == 0 || answer.starts_with(b"HTTP/1.1 413")), "{sent}");
     // A piece that lies about its length.
-    let answer = server.exchange(&[head("Transfer-Encoding: chunked\r\n").as_bytes(), b"fffffffffffffffff\r\n"].concat());
+    let answer =
+        server.exchange(&[head("Transfer-Encoding: chunked\r\n").as_bytes(), b"fffffffffffffffff\r\n"].concat());
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     // Both lengths at once, with which requests are smuggled: the last byte of either must not be a new request.
-    let both = head("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    let both = head("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n")
+        + "0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
     assert_eq!(server.exchange(both.as_bytes()).matches("nv_inference").count(), 0);
     // A body that stops, one that comes byte by byte, and one that ends early.
     let began = Instant::now();
@@ -182,12 +198,13 @@ fn heads_that_come_slowly_or_are_too_large_are_refused() {
     let server = Server::start(engines.path(), &["--header-timeout", "1"]);
     let began = Instant::now();
     // Nothing at all, a head that stops, a head that comes byte by byte, and an idle connection.
-    let mut silent = [&b""[..], b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n", b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"]
-        .map(|bytes| {
-            let mut stream = server.connect();
-            stream.write_all(bytes).unwrap();
-            stream
-        });
+    let mut silent =
+        [&b""[..], b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n", b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"]
+            .map(|bytes| {
+                let mut stream = server.connect();
+                stream.write_all(bytes).unwrap();
+                stream
+            });
     let mut slow = server.connect();
     while began.elapsed() < Duration::from_secs(10) && slow.write_all(b"GET"[..1].as_ref()).is_ok() {
         std::thread::sleep(Duration::from_millis(50));
@@ -232,8 +249,7 @@ fn old_and_eager_clients_are_served() {
     let last = "GET /v2/models/model HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let answer = server.exchange(format!("{live}{infer}{live}{last}").as_bytes());
     assert_eq!(answer.matches("HTTP/1.1 200").count(), 4, "{answer}");
-    let places: Vec<usize> =
-        ["live", "model_name", "platform"].iter().map(|word| answer.find(word).unwrap()).collect();
+    let places: Vec<usize> = ["live", "model_name", "platform"].iter().map(|word| answer.find(word).unwrap()).collect();
     assert!(places.is_sorted(), "{places:?}");
 }
 

@@ -44,7 +44,8 @@ fn curl_is_served() {
     std::fs::write(&body, inference(24).to_string()).unwrap();
     let url = |path: &str| format!("http://{}{path}", server.http);
     let answer: Value =
-        serde_json::from_str(&curl(&["--data", &format!("@{}", body.display()), &url("/v2/models/model/infer")])).unwrap();
+        serde_json::from_str(&curl(&["--data", &format!("@{}", body.display()), &url("/v2/models/model/infer")]))
+            .unwrap();
     assert_eq!(answer["outputs"][0]["shape"], json!([1, 3, 96, 96]));
     let head = curl(&["--head", "--request", "GET", "--header", "X-Request-Id: mine-7", &url("/v2/health/live")]);
     assert!(head.contains("x-request-id: mine-7"), "{head}");

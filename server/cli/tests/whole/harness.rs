@@ -249,7 +249,8 @@ pub fn request(
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let more: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{more}\r\n");
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{more}\r\n");
     stream.write_all(&[head.as_bytes(), body].concat())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
@@ -257,7 +258,8 @@ pub fn request(
     let head = String::from_utf8_lossy(&answer[..end]).into_owned();
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let body = answer[end + 4..].to_vec();
-    let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ").map(str::to_owned));
+    let length =
+        head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ").map(str::to_owned));
     if length.is_some_and(|length| length.parse() != Ok(body.len())) {
         return Err(std::io::ErrorKind::UnexpectedEof.into());
     }

@@ -66,7 +66,9 @@ fn requests_and_bodies_that_are_too_many_are_refused_at_once() {
     for stream in &mut open {
         let _ = stream.write_all(&vec![b' '; 600_000]);
     }
-    server.wait_until("one is refused", |server| server.events().iter().any(|event| event["status"] == 429 && event["path"] == INFER));
+    server.wait_until("one is refused", |server| {
+        server.events().iter().any(|event| event["status"] == 429 && event["path"] == INFER)
+    });
     drop(open);
     server.wait_until("room", |server| server.figure("nv_inference_pending_request_count") == 0.0);
     server.assert_well();

@@ -41,7 +41,12 @@ fn a_picture_is_enlarged_as_the_runtime_enlarges_it() {
     let ran = Command::new(runtime)
         .args(["infer", "--engine"])
         .arg(engines.path().join("model"))
-        .args(["--input".as_ref(), server.folder().join("40x30.png").as_os_str(), "--output".as_ref(), output.as_os_str()])
+        .args([
+            "--input".as_ref(),
+            server.folder().join("40x30.png").as_os_str(),
+            "--output".as_ref(),
+            output.as_os_str(),
+        ])
         .env("CUDA_VISIBLE_DEVICES", "")
         .output()
         .unwrap();
@@ -60,7 +65,9 @@ fn a_picture_is_enlarged_as_the_runtime_enlarges_it() {
     };
     assert!(pixels(&large) == pixels(&std::fs::read(output).unwrap()));
     // Other formats, by what the client takes, and from its own answers.
-    for (accept, begin) in [("image/jpeg", &b"\xff\xd8\xff"[..]), ("image/webp", b"RIFF"), ("text/html, */*;q=0.1", b"\x89PNG")] {
+    for (accept, begin) in
+        [("image/jpeg", &b"\xff\xd8\xff"[..]), ("image/webp", b"RIFF"), ("text/html, */*;q=0.1", b"\x89PNG")]
+    {
         let (status, head, body) = server.request("POST", PATH, &[("Accept", accept)], &small);
         assert!(status == 200 && body.starts_with(begin), "{accept}: {head}");
         let (status, head, _) = server.request("POST", PATH, &[], &body);
@@ -100,7 +107,9 @@ fn what_is_no_picture_or_too_large_is_refused() {
     // A picture whose head lies, and others that are none.
     let mut lies = small.clone();
     lies[16..24].copy_from_slice(&[0xff; 8]);
-    for (body, status) in [(&lies[..], 400), (b"", 400), (b"GIF89a", 400), (b"\x89PNG\r\n\x1a\n", 400), (&small[..60], 400)] {
+    for (body, status) in
+        [(&lies[..], 400), (b"", 400), (b"GIF89a", 400), (b"\x89PNG\r\n\x1a\n", 400), (&small[..60], 400)]
+    {
         assert_eq!(refused(PATH, &[], body).0, status);
     }
     assert_eq!(refused("/v1/upscale?engine=none", &[], &small).0, 404);
@@ -112,7 +121,12 @@ fn what_is_no_picture_or_too_large_is_refused() {
     assert_eq!(refused(&format!("{PATH}&timeout=-1"), &[], &small).0, 400);
     assert_eq!(refused(&format!("{PATH}&timeout=0.000001"), &[], &small).0, 504);
     let form = [("Content-Type", "multipart/form-data; boundary=x")];
-    for body in ["", "--x", "--x\r\n\r\nimage\r\n--x--\r\n", "--x\r\nContent-Disposition: form-data; name=a\r\n\r\nb\r\n--x--\r\n"] {
+    for body in [
+        "",
+        "--x",
+        "--x\r\n\r\nimage\r\n--x--\r\n",
+        "--x\r\nContent-Disposition: form-data; name=a\r\n\r\nb\r\n--x--\r\n",
+    ] {
         assert_eq!(refused("/v1/upscale", &form, body.as_bytes()).0, 400, "{body}");
     }
     let many = "--x\r\nContent-Disposition: form-data; name=a\r\n\r\nb\r\n".repeat(1000) + "--x--\r\n";

@@ -35,7 +35,15 @@ fn with_keys_only_those_who_show_one_are_served() {
         assert_eq!(ask(&format!("Bearer {key}")).0, 200);
     }
     let line = text.lines().next().unwrap().trim_start_matches("alice ");
-    for wrong in ["", "Bearer", "Bearer ", &alice, &format!("Basic {alice}"), &format!("Bearer {}", &alice[1..]), &format!("Bearer {line}")] {
+    for wrong in [
+        "",
+        "Bearer",
+        "Bearer ",
+        &alice,
+        &format!("Basic {alice}"),
+        &format!("Bearer {}", &alice[1..]),
+        &format!("Bearer {line}"),
+    ] {
         let (status, head, _) = ask(wrong);
         assert!(status == 401 && head.contains("www-authenticate: Bearer"), "{wrong}: {head}");
     }
@@ -73,7 +81,17 @@ fn certificate(folder: &Path, name: &str) -> [PathBuf; 2] {
     let files = ["crt", "key"].map(|ending| folder.join(format!("{name}.{ending}")));
     output(
         Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"])
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+                "-days",
+                "30",
+            ])
             .args(["-subj", &format!("/CN={name}"), "-addext", "subjectAltName=IP:127.0.0.1"])
             .arg("-out")
             .arg(&files[0])

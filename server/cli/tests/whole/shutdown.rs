@@ -70,7 +70,8 @@ fn nothing_that_was_accepted_is_lost_when_it_ends_under_load() {
     assert!(answered.lines().count() > 0);
     let events = server.events();
     let of = |protocol: &str, status: u64| {
-        let is = |event: &&Value| event["protocol"] == protocol && event["status"] == status && event["method"] == "POST";
+        let is =
+            |event: &&Value| event["protocol"] == protocol && event["status"] == status && event["method"] == "POST";
         events.iter().filter(is).count()
     };
     assert_eq!((code, lost.load(Ordering::SeqCst)), (0, 0), "{}", server.log());
@@ -96,9 +97,8 @@ fn what_is_accepted_ends_and_what_takes_too_long_is_ended() {
         let before = server.figure("tileforge_runs");
         let answer = thread::scope(|scope| {
             let (http, length, body) = (server.http.clone(), length.to_string(), &body);
-            let asking = scope.spawn(move || {
-                request(&http, "POST", INFER, &[("Inference-Header-Content-Length", &length)], body)
-            });
+            let asking = scope
+                .spawn(move || request(&http, "POST", INFER, &[("Inference-Header-Content-Length", &length)], body));
             server.wait_until("it runs", |server| server.figure("tileforge_runs") > before);
             server.signal("TERM");
             asking.join().unwrap()
