@@ -1,8 +1,8 @@
 //! Engines of image models behind HTTP and gRPC.
 //!
-//! A [`Server`] holds the engines of a folder, and others that are named, on one [`Host`](tileforge::Host). Clients speak
-//! the Open Inference Protocol, version 2, to it, over REST and gRPC. Scheduling, batches and the memory of sessions are
-//! the host's; what is here is protocols, limits, and a shutdown that loses nothing.
+//! A [`Server`] holds the engines of a folder, and others that are named, on one [`Host`](tileforge::Host). Clients
+//! speak the Open Inference Protocol, version 2, to it, over REST and gRPC. Scheduling, batches and the memory of
+//! sessions are the host's; what is here is protocols, limits, and a shutdown that loses nothing.
 //!
 //! | module | holds |
 //! |---|---|

@@ -83,7 +83,8 @@ fn once<T>(place: &OnceLock<T>, open: impl FnOnce() -> tileforge::Result<T>) -> 
 }
 
 impl Drop for Model {
-    /// Its last requests may be on their way, and its sessions take a while to close: not on the thread of a connection.
+    /// Its last requests may be on their way, and its sessions take a while to close: not on the thread of a
+    /// connection.
     fn drop(&mut self) {
         let opened = self.opened.take();
         // Where there is no thread, it closes here.

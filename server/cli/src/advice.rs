@@ -1,4 +1,5 @@
-//! What the user is told of an error, and what can be done about it. The library's errors speak of its domain; flags are named here alone.
+//! What the user is told of an error, and what can be done about it. The library's errors speak of its domain; flags
+//! are named here alone.
 
 use std::io::ErrorKind;
 

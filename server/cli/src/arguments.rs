@@ -46,7 +46,8 @@ pub(crate) struct Serve {
     /// The certificate's private key in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_certificate", help_heading = "Safety")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// A file of keys, of which clients have to show one; `tileforge-server key` makes its lines. SIGHUP reads it again.
+    /// A file of keys, of which clients have to show one; `tileforge-server key` makes its lines. SIGHUP reads it
+    /// again.
     #[arg(long, value_name = "FILE", help_heading = "Safety")]
     pub(crate) keys: Option<PathBuf>,
     /// How the log is written.

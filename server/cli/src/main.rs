@@ -61,9 +61,9 @@ struct Key {
 
 /// Print a completion script for a shell.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example:\n  tileforge-server completions bash > ~/.local/share/bash-completion/completions/tileforge-server"
-)]
+#[command(after_help = "\
+Example:
+  tileforge-server completions bash > ~/.local/share/bash-completion/completions/tileforge-server")]
 struct Completions {
     /// The shell.
     shell: terminal::Shell,

@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Server, copy_engine, engines, inference, request};
+use crate::harness::{Server, copy_engine, engines, inference, repository, request};
 
 /// The reason that the index gives for a model, or `READY`.
 fn state(server: &Server, name: &str) -> Option<String> {
@@ -79,7 +79,7 @@ fn an_engine_is_exchanged_loaded_and_unloaded_under_load() {
             let new = copy_engine(work.path(), "new");
             // As the builder does it: the two folders change places in one step.
             let exchanged = std::process::Command::new("python3")
-                .args(["-c", "import ctypes, os, sys; libc = ctypes.CDLL(None, use_errno=True); sys.exit(libc.renameat2(-100, os.fsencode(sys.argv[1]), -100, os.fsencode(sys.argv[2]), 2) != 0)"])
+                .arg(repository("tests/clients/exchange_folders.py"))
                 .arg(&new)
                 .arg(engines.path().join("model"))
                 .status()

@@ -237,6 +237,20 @@ pub fn binary_inference(side: usize) -> (usize, Vec<u8>) {
     (text.len(), [text.into_bytes(), bytes].concat())
 }
 
+/// So many black pictures of 96² in one request, as bytes: the length of the JSON, and the body.
+pub fn long_inference(pictures: usize) -> (usize, Vec<u8>) {
+    let bytes = vec![0_u8; pictures * 3 * 96 * 96 * 4];
+    let text = json!({
+        "parameters": { "binary_data_output": true },
+        "inputs": [{
+            "name": "image", "datatype": "FP32", "shape": [pictures, 3, 96, 96],
+            "parameters": { "binary_data_size": bytes.len() },
+        }],
+    })
+    .to_string();
+    (text.len(), [text.into_bytes(), bytes].concat())
+}
+
 /// A request on a connection of its own.
 pub fn request(
     address: &str,

@@ -6,23 +6,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Server, binary_inference, engines, inference};
+use crate::harness::{Server, binary_inference, engines, inference, long_inference};
 
 const INFER: &str = "/v2/models/model/infer";
-
-/// So many pictures of 96² in one request.
-fn long_inference(pictures: usize) -> (usize, Vec<u8>) {
-    let bytes = vec![0_u8; pictures * 3 * 96 * 96 * 4];
-    let text = json!({
-        "parameters": { "binary_data_output": true },
-        "inputs": [{
-            "name": "image", "datatype": "FP32", "shape": [pictures, 3, 96, 96],
-            "parameters": { "binary_data_size": bytes.len() },
-        }],
-    })
-    .to_string();
-    (text.len(), [text.into_bytes(), bytes].concat())
-}
 
 #[test]
 fn a_full_queue_refuses_at_once_and_loses_nothing() {

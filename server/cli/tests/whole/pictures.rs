@@ -4,20 +4,15 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Server, engines};
+use crate::harness::{Server, engines, repository};
 
 const PATH: &str = "/v1/upscale?engine=model";
 
-/// A small part of a photo: a PNG of 16×16 pixels in grey, written by hand so that the test needs no encoder.
+/// A PNG of this size.
 fn picture(server: &Server, size: &str) -> Vec<u8> {
     let path = server.folder().join(format!("{size}.png"));
-    let script = "import struct, sys, zlib\n\
-        w, h = map(int, sys.argv[2].split('x'))\n\
-        chunk = lambda kind, data: struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))\n\
-        rows = zlib.compressobj(9)\n\
-        data = b''.join(rows.compress(b'\\0' + bytes((x * 7) % 256 for x in range(w)) * 3) for _ in range(h)) + rows.flush()\n\
-        open(sys.argv[1], 'wb').write(b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', w, h, 8, 2, 0, 0, 0)) + chunk(b'IDAT', data) + chunk(b'IEND', b''))\n";
-    let made = Command::new("python3").args(["-c", script]).arg(&path).arg(size).status().unwrap();
+    let script = repository("tests/clients/write_png.py");
+    let made = Command::new("python3").arg(script).arg(&path).arg(size).status().unwrap();
     assert!(made.success());
     std::fs::read(path).unwrap()
 }

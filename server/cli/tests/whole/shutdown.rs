@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::{Server, binary_inference, engines, repository, request};
+use crate::harness::{Server, binary_inference, engines, long_inference, repository, request};
 
 const INFER: &str = "/v2/models/model/infer";
 
@@ -83,14 +83,7 @@ fn nothing_that_was_accepted_is_lost_when_it_ends_under_load() {
 #[test]
 fn what_is_accepted_ends_and_what_takes_too_long_is_ended() {
     let engines = engines();
-    let (length, body) = {
-        let bytes = vec![0_u8; 64 * 3 * 96 * 96 * 4];
-        let text = format!(
-            r#"{{"inputs":[{{"name":"image","datatype":"FP32","shape":[64,3,96,96],"parameters":{{"binary_data_size":{}}}}}],"parameters":{{"binary_data_output":true}}}}"#,
-            bytes.len()
-        );
-        (text.len(), [text.into_bytes(), bytes].concat())
-    };
+    let (length, body) = long_inference(64);
     for (grace, expected) in [("60", (0, 200)), ("0.2", (1, 503))] {
         let mut server = Server::start(engines.path(), &["--grace", grace]);
         server.assert_well();
@@ -112,18 +105,13 @@ fn what_is_accepted_ends_and_what_takes_too_long_is_ended() {
 fn a_client_that_reads_nothing_does_not_keep_it_from_ending() {
     let engines = engines();
     let mut server = Server::start(engines.path(), &["--grace", "1", "--write-timeout", "60"]);
-    let bytes = vec![0_u8; 16 * 3 * 96 * 96 * 4];
-    let text = format!(
-        r#"{{"inputs":[{{"name":"image","datatype":"FP32","shape":[16,3,96,96],"parameters":{{"binary_data_size":{}}}}}],"parameters":{{"binary_data_output":true}}}}"#,
-        bytes.len()
-    );
+    let (length, body) = long_inference(16);
     let head = format!(
-        "POST {INFER} HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: {}\r\nContent-Length: {}\r\n\r\n{text}",
-        text.len(),
-        text.len() + bytes.len()
+        "POST {INFER} HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: {length}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
     );
     let mut stream = server.connect();
-    stream.write_all(&[head.as_bytes(), &bytes].concat()).unwrap();
+    stream.write_all(&[head.as_bytes(), &body].concat()).unwrap();
     server.wait_until("its answer is made", |server| {
         server.events().iter().any(|event| event["path"] == INFER && event["status"] == 200)
     });
