@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 /// A path in the repository.
-pub fn repository(path: &str) -> PathBuf {
+pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
 /// A program of the product beside the server's.
-pub fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_tileforge-server")).with_file_name(name);
     assert!(path.exists(), "{} is not there; run `make test`, which builds it first", path.display());
     path
 }
 
 /// The engine of the demo's model with small tiles, built once for all tests.
-pub fn demo_engine() -> &'static Path {
+pub(crate) fn demo_engine() -> &'static Path {
     static ENGINE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let build = || {
         let folder = tempfile::tempdir().unwrap();
@@ -39,7 +39,7 @@ pub fn demo_engine() -> &'static Path {
 }
 
 /// Copies an engine to `folder/name`. Another `note` gives another engine with the same graphs.
-pub fn copy_engine(folder: &Path, name: &str) -> PathBuf {
+pub(crate) fn copy_engine(folder: &Path, name: &str) -> PathBuf {
     let place = folder.join(name);
     fs::create_dir_all(&place).unwrap();
     for entry in demo_engine().read_dir().unwrap() {
@@ -50,38 +50,38 @@ pub fn copy_engine(folder: &Path, name: &str) -> PathBuf {
 }
 
 /// A folder of engines with `model`.
-pub fn engines() -> tempfile::TempDir {
+pub(crate) fn engines() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     copy_engine(folder.path(), "model");
     folder
 }
 
 /// A server that ends with this value.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     /// HOST:PORT.
-    pub http: String,
+    pub(crate) http: String,
     /// HOST:PORT.
-    pub grpc: String,
+    pub(crate) grpc: String,
     log: PathBuf,
     folder: tempfile::TempDir,
 }
 
 impl Server {
     /// Starts a server for the engines of a folder, and waits until it is ready.
-    pub fn start(engines: &Path, more: &[&str]) -> Self {
+    pub(crate) fn start(engines: &Path, more: &[&str]) -> Self {
         Self::start_with(engines, more, |_| {})
     }
 
     /// The same, with a change to how it is started.
-    pub fn start_with(engines: &Path, more: &[&str], change: impl FnOnce(&mut Command)) -> Self {
+    pub(crate) fn start_with(engines: &Path, more: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let server = Self::open(engines, more, change, "");
         server.wait_until("ready", |server| server.get("/v2/health/ready").0 == 200);
         server
     }
 
     /// Starts one that has this certificate.
-    pub fn start_encrypted(engines: &Path, more: &[&str], certificate: &Path) -> Self {
+    pub(crate) fn start_encrypted(engines: &Path, more: &[&str], certificate: &Path) -> Self {
         let server = Self::open(engines, more, |_| {}, "s");
         server.wait_until("ready", |server| {
             let mut command = Command::new("curl");
@@ -111,7 +111,7 @@ impl Server {
     }
 
     /// Waits until something holds.
-    pub fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+    pub(crate) fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let until = Instant::now() + Duration::from_secs(30);
         while !holds(self) {
             assert!(Instant::now() < until, "{what}: {}", self.log());
@@ -120,32 +120,32 @@ impl Server {
     }
 
     /// A folder of its own.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// What it has logged.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
     /// The events of its log, which are one JSON object each.
-    pub fn events(&self) -> Vec<Value> {
+    pub(crate) fn events(&self) -> Vec<Value> {
         self.log().lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
     }
 
-    pub fn process(&self) -> u32 {
+    pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
 
     /// Sends it a signal, such as `TERM`.
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
         assert!(sent.success());
     }
 
     /// The exit code, once it has ended.
-    pub fn exit_code(&mut self) -> i32 {
+    pub(crate) fn exit_code(&mut self) -> i32 {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -157,14 +157,14 @@ impl Server {
     }
 
     /// A connection for HTTP.
-    pub fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.http).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream
     }
 
     /// Sends bytes, and reads all that comes until the server closes the connection.
-    pub fn exchange(&self, bytes: &[u8]) -> String {
+    pub(crate) fn exchange(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
         // A server that refuses what comes may close before it has read everything.
         let _ = stream.write_all(bytes);
@@ -174,36 +174,42 @@ impl Server {
     }
 
     /// A request on a connection of its own: its status, its head and its body.
-    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, String, Vec<u8>) {
+    pub(crate) fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> (u16, String, Vec<u8>) {
         request(&self.http, method, path, headers, body).unwrap()
     }
 
-    pub fn get(&self, path: &str) -> (u16, String, Vec<u8>) {
+    pub(crate) fn get(&self, path: &str) -> (u16, String, Vec<u8>) {
         self.request("GET", path, &[], b"")
     }
 
     /// Sends JSON. With the status and the JSON that comes.
-    pub fn post(&self, path: &str, content: &Value) -> (u16, Value) {
+    pub(crate) fn post(&self, path: &str, content: &Value) -> (u16, Value) {
         let (status, _, body) = self.request("POST", path, &[], content.to_string().as_bytes());
         (status, serde_json::from_slice(&body).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&body))))
     }
 
     /// The figure of a line of the metrics.
-    pub fn figure(&self, name: &str) -> f64 {
+    pub(crate) fn figure(&self, name: &str) -> f64 {
         let text = String::from_utf8(self.get("/metrics").2).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         line.unwrap_or(0.0)
     }
 
     /// Checks that it does what it is for.
-    pub fn assert_well(&self) {
+    pub(crate) fn assert_well(&self) {
         let (status, answer) = self.post("/v2/models/model/infer", &inference(24));
         assert_eq!(status, 200, "{answer}: {}", self.log());
         assert_eq!(answer["outputs"][0]["shape"], json!([1, 3, 96, 96]));
     }
 
     /// Resident memory in bytes.
-    pub fn memory(&self) -> u64 {
+    pub(crate) fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
@@ -218,13 +224,13 @@ impl Drop for Server {
 }
 
 /// A request for one picture of a side.
-pub fn inference(side: usize) -> Value {
+pub(crate) fn inference(side: usize) -> Value {
     let data: Vec<f32> = (0..3 * side * side).map(|place| (place % 97) as f32 / 97.0).collect();
     json!({ "inputs": [{ "name": "image", "datatype": "FP32", "shape": [1, 3, side, side], "data": data }] })
 }
 
 /// The same as bytes: the length of the JSON, and the body.
-pub fn binary_inference(side: usize) -> (usize, Vec<u8>) {
+pub(crate) fn binary_inference(side: usize) -> (usize, Vec<u8>) {
     let bytes: Vec<u8> = (0..3 * side * side).flat_map(|place| ((place % 97) as f32 / 97.0).to_le_bytes()).collect();
     let text = json!({
         "parameters": { "binary_data_output": true },
@@ -238,7 +244,7 @@ pub fn binary_inference(side: usize) -> (usize, Vec<u8>) {
 }
 
 /// So many black pictures of 96² in one request, as bytes: the length of the JSON, and the body.
-pub fn long_inference(pictures: usize) -> (usize, Vec<u8>) {
+pub(crate) fn long_inference(pictures: usize) -> (usize, Vec<u8>) {
     let bytes = vec![0_u8; pictures * 3 * 96 * 96 * 4];
     let text = json!({
         "parameters": { "binary_data_output": true },
@@ -252,7 +258,7 @@ pub fn long_inference(pictures: usize) -> (usize, Vec<u8>) {
 }
 
 /// A request on a connection of its own.
-pub fn request(
+pub(crate) fn request(
     address: &str,
     method: &str,
     path: &str,
