@@ -33,7 +33,7 @@ fn json_that_lies_is_refused_with_the_reason() {
         (r#"{"inputs":[]} x"#, "trailing characters"),
         (r#"{"inputs":[],"inputs":[]}"#, "duplicate field"),
         (&format!(r#"{{"inputs":{nested}"#), "the JSON of the request"),
-        (&format!(r#"{{"other":{nested}"#), "recursion limit"),
+        (&format!(r#"{{"other":{nested}"#), "the JSON of the request: EOF"),
         (&with("[1]", &nested), "at most 8 arrays"),
         (&with("[1]", "[NaN]"), "the JSON of the request"),
         (&with("[1]", "[Infinity]"), "the JSON of the request"),
