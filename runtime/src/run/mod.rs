@@ -77,7 +77,8 @@ impl Runner {
         let graphs = || self.network.graphs().iter().map(|(graph, _)| graph);
         let any_size = graphs().any(|graph| graph.any_size);
         let of = |spec: &TensorSpec| {
-            let known: Vec<&[usize]> = graphs().filter_map(|graph| shapes(graph).get(&spec.name)).map(Vec::as_slice).collect();
+            let known: Vec<&[usize]> =
+                graphs().filter_map(|graph| shapes(graph).get(&spec.name)).map(Vec::as_slice).collect();
             samples::information(self.network.contract(), spec, &known, any_size)
         };
         specs.iter().map(of).collect()

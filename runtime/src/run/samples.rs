@@ -41,12 +41,7 @@ pub(super) fn record_for<'g>(
 }
 
 /// What is known of a tensor before a request names a size: the lengths that all graphs have.
-pub(super) fn information(
-    contract: &Contract,
-    spec: &TensorSpec,
-    shapes: &[&[usize]],
-    any_size: bool,
-) -> TensorInfo {
+pub(super) fn information(contract: &Contract, spec: &TensorSpec, shapes: &[&[usize]], any_size: bool) -> TensorInfo {
     let separate = are_separate(contract);
     let length = |(place, axis): (usize, &Axis)| {
         let is_free = match axis {
@@ -109,7 +104,8 @@ pub(super) fn split(contract: &Contract, mut inputs: Vec<(String, Tensor)>, batc
 }
 
 fn rows<T: Copy>(array: ArrayD<T>, batch: usize, of: impl Fn(Vec<T>) -> Values) -> Vec<Values> {
-    let values = if array.is_standard_layout() { array.into_raw_vec_and_offset().0 } else { array.iter().copied().collect() };
+    let values =
+        if array.is_standard_layout() { array.into_raw_vec_and_offset().0 } else { array.iter().copied().collect() };
     if batch == 1 {
         return vec![of(values)];
     }
@@ -143,11 +139,19 @@ fn joined(shape: &[usize], column: Vec<Values>) -> Result<Tensor> {
             Tensor::F32(array(shape, values)?)
         }
         Values::I64(mut values) => {
-            column.for_each(|more| if let Values::I64(more) = more { values.extend(more) });
+            column.for_each(|more| {
+                if let Values::I64(more) = more {
+                    values.extend(more)
+                }
+            });
             Tensor::I64(array(shape, values)?)
         }
         Values::I32(mut values) => {
-            column.for_each(|more| if let Values::I32(more) = more { values.extend(more) });
+            column.for_each(|more| {
+                if let Values::I32(more) = more {
+                    values.extend(more)
+                }
+            });
             Tensor::I32(array(shape, values)?)
         }
     })
