@@ -36,8 +36,8 @@ SECONDS ?= 20
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-setup: ## Provision ONNX Runtime in .onnxruntime/ (RTX=1: also TensorRT for RTX; GPU=1: all that a GPU needs)
-	@python3 scripts/setup_onnxruntime.py $(if $(filter 1,$(GPU)),--gpu) $(if $(filter 1,$(RTX)),--rtx) $(if $(TENSORRT_WHEEL),--tensorrt-wheel "$(TENSORRT_WHEEL)")
+setup: ## Provision ONNX Runtime and OpenVINO in .onnxruntime/ (OPENVINO=0: without it; RTX=1: also TensorRT for RTX; GPU=1: all that a GPU needs)
+	@python3 scripts/setup_onnxruntime.py $(if $(filter 0,$(OPENVINO)),--without-openvino) $(if $(filter 1,$(GPU)),--gpu) $(if $(filter 1,$(RTX)),--rtx) $(if $(TENSORRT_WHEEL),--tensorrt-wheel "$(TENSORRT_WHEEL)")
 
 build: ## Build exporter, engine-builder, runtime and tileforge-server (in target/release/, or below CARGO_TARGET_DIR)
 	cargo build --release --locked $(RTX_FEATURE)

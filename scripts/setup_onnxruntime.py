@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Puts ONNX Runtime, and for --gpu and --rtx NVIDIA's libraries, into .onnxruntime/ of the repository.
+"""Puts ONNX Runtime, OpenVINO, and for --gpu and --rtx NVIDIA's libraries, into .onnxruntime/ of the repository.
 
 The libraries come from Python wheels, because pip can get those in most networks. Each wheel is pinned by its SHA-256.
 It does not depend on the Python that runs this script. The product contains no Python.
 
     .onnxruntime/lib/libonnxruntime.so      what `runtime` loads, with all that it needs beside it
+    .onnxruntime/lib/libopenvino_c.so.*     what runs graphs on the processor faster than ONNX Runtime does
     .onnxruntime/lib/libtensorrt_rtx.so.1   what `crates/tensorrt` builds plans for RTX GPUs with (--rtx or --gpu)
     .onnxruntime/include/                   the option names of the TensorRT-RTX provider, for our tests (--gpu)
     .onnxruntime/licences/PACKAGE/          the licence texts that came in the wheels
@@ -39,6 +40,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 ONNXRUNTIME = "1.31.1"
+OPENVINO = "2026.4.1"
 # The release that plans for RTX GPUs are built with. A plan is for exactly one release: changing it makes all plans
 # stale.
 TENSORRT_RTX = "1.7.1"
@@ -49,6 +51,7 @@ ALWAYS_HASHED_BYTES = 32 << 20
 
 # manylinux_2_28 wheels need glibc 2.28: Debian 10, Ubuntu 20.04, RHEL 8 or newer.
 OLDEST_GLIBC = (2, 28)
+OPENVINO_GLIBC = {"x86_64": (2, 28), "aarch64": (2, 35)}
 
 # The versions that the TensorRT provider of ONNX Runtime 1.31 works with, and one whose CUDA matches the wheels
 # below.
@@ -74,7 +77,7 @@ class Wheel:
     version: str
     tags: str  # "python-abi-platform", the tail of the wheel's name
     sha256: str
-    libraries: str  # pattern over member paths; all of them land in lib/ under their base name
+    libraries: str  # patterns over member paths, divided by spaces; all land in lib/ under their base name
     without: str = ""  # pattern of base names that are left out, because they are large and not needed
     headers: str = ""  # pattern over member paths; these land in include/
     file: Path | None = None  # where the user has put it; None: pip downloads it
@@ -86,7 +89,8 @@ class Wheel:
     def target(self, member: str) -> Path | None:
         """Where a member is installed; None: nowhere."""
         name = member.rsplit("/", 1)[-1]
-        if fnmatchcase(member, self.libraries) and not fnmatchcase(name, self.without):
+        wanted = any(fnmatchcase(member, pattern) for pattern in self.libraries.split())
+        if wanted and not fnmatchcase(name, self.without):
             return Path("lib", name)
         if fnmatchcase(member, self.headers):
             return Path("include", name)
@@ -106,6 +110,27 @@ CPU_WHEELS = {
     "aarch64": [
         Wheel("onnxruntime", ONNXRUNTIME, "cp311-cp311-manylinux_2_28_aarch64",
               "da05378364c44d4407e463982d2bf8d5e4cfea873283757e48beeb41df97b7f3", CAPI),
+    ],
+}  # fmt: skip
+
+# Of OpenVINO's wheel, the library with its C API, what reads ONNX files, what computes on a processor, and the threads
+# (oneTBB) that it uses. Left out are its Python module, other frontends, and plugins for Intel's GPUs and NPUs.
+OPENVINO_LIBRARIES = " ".join(
+    f"openvino/libs/{name}"
+    for name in (
+        "libopenvino.so.*", "libopenvino_c.so.*", "libopenvino_onnx_frontend.so.*", "libopenvino_*_cpu_plugin.so",
+        "libtbb.so.*",
+    )
+)  # fmt: skip
+
+OPENVINO_WHEELS = {
+    "x86_64": [
+        Wheel("openvino", OPENVINO, "22982-cp311-cp311-manylinux_2_28_x86_64",
+              "2d22b1da03f7caf74df30e9f6417d0ab2f637e4a38e08e1dcd294d2c37407aaf", OPENVINO_LIBRARIES),
+    ],
+    "aarch64": [
+        Wheel("openvino", OPENVINO, "22982-cp311-cp311-manylinux_2_35_aarch64",
+              "bea1eb3733c34ef331adc945da0ccda5937865031139073663be84c517ffda22", OPENVINO_LIBRARIES),
     ],
 }  # fmt: skip
 
@@ -207,9 +232,14 @@ def parse_arguments() -> argparse.Namespace:
         "download, 240 MB installed; part of --gpu, which also takes the provider that runs them",
     )
     add(
+        "--without-openvino",
+        action="store_true",
+        help="without OpenVINO, which is 59 MB to download and 92 MB installed (aarch64: 30 MB and 68 MB)",
+    )
+    add(
         "--only-onnxruntime",
         action="store_true",
-        help="with --gpu: without NVIDIA's libraries for CUDA, as `make conformance` needs it",
+        help="with --gpu: without OpenVINO and NVIDIA's libraries for CUDA, as `make conformance` needs it",
     )
     add(
         "--tensorrt-wheel",
@@ -249,17 +279,26 @@ def supported_machine(gpu: bool, rtx: bool) -> str:
         raise SetupError(
             f"TensorRT for RTX is pinned for {known}, and this machine is {machine}; build plans on another machine"
         )
-    try:
-        library = os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (ValueError, OSError):  # not glibc: musl, for one
-        library = ""
-    glibc = re.match(r"glibc (\d+)\.(\d+)", library)
-    if not glibc or (int(glibc[1]), int(glibc[2])) < OLDEST_GLIBC:
+    if is_older_than(OLDEST_GLIBC):
         oldest = ".".join(map(str, OLDEST_GLIBC))
         raise SetupError(
-            f"ONNX Runtime's wheel needs glibc {oldest} or newer, found {library or 'another C library'}. {ELSEWHERE}"
+            f"ONNX Runtime's wheel needs glibc {oldest} or newer, found {c_library() or 'another C library'}. {ELSEWHERE}"
         )
     return machine
+
+
+def c_library() -> str:
+    """This machine's C library, such as "glibc 2.36"; empty if it is not glibc."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):  # musl, for one
+        return ""
+
+
+def is_older_than(oldest: tuple[int, int]) -> bool:
+    """Whether this machine's C library is not glibc, or an older one."""
+    glibc = re.match(r"glibc (\d+)\.(\d+)", c_library())
+    return not glibc or (int(glibc[1]), int(glibc[2])) < oldest
 
 
 def tensorrt_from_file(path: Path) -> Wheel:
@@ -307,6 +346,8 @@ def provision(arguments: argparse.Namespace, machine: str, tensorrt: Wheel | Non
     wheels = list(GPU_WHEELS[machine] if gpu else CPU_WHEELS[machine])
     if arguments.only_onnxruntime:
         del wheels[1:]
+    elif not arguments.without_openvino and not is_older_than(OPENVINO_GLIBC[machine]):
+        wheels += OPENVINO_WHEELS[machine]
     wheels += RTX_WHEELS.get(machine, []) if rtx else []
     wheels += PROVIDER_WHEELS.get(machine, []) if gpu else []
     if gpu:
@@ -383,6 +424,7 @@ def install(destination: Path, wheels: list[Wheel], reusable: dict, runs_here: b
         (staging / "lib" / "libonnxruntime.so").symlink_to(f"libonnxruntime.so.{ONNXRUNTIME}")
         if runs_here:
             try_out(staging / "lib" / "libonnxruntime.so")
+            try_out_openvino(staging / "lib")
         rtx = staging / "lib" / "libtensorrt_rtx.so.1"
         if rtx.exists():
             # The library opens itself by its plain name when it looks for plugins.
@@ -414,7 +456,7 @@ def download(wheel: Wheel, folder: Path) -> Path:
             f"{sys.executable} has no pip, which fetches ONNX Runtime; on Debian and Ubuntu: apt install python3-pip"
         )
     print(f"downloading {wheel.name}", file=sys.stderr)
-    tag = wheel.tags.split("-")[2].split(".")[0]
+    tag = wheel.tags.split("-")[-1].split(".")[0]
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
     # The wheel's tags, not those of this Python: the library is C++, so the wheel's Python version does not matter.
@@ -480,6 +522,18 @@ def try_out(library: Path) -> None:
         raise SetupError(f"expected ONNX Runtime {ONNXRUNTIME}, found {version} in {library.name}")
 
 
+def try_out_openvino(folder: Path) -> None:
+    """Loads OpenVINO, if it is there, so that a missing library is reported now."""
+    for library in folder.glob("libopenvino_c.so.*"):
+        try:
+            ctypes.CDLL(str(library)).ov_get_openvino_version  # noqa: B018: whether it has the function
+        except (OSError, AttributeError) as error:
+            raise SetupError(
+                f"OpenVINO was downloaded and cannot be loaded on this machine: {error}. "
+                "`make setup OPENVINO=0` installs ONNX Runtime alone"
+            ) from error
+
+
 def try_out_rtx(library: Path) -> None:
     """Loads TensorRT for RTX and asks for its version. It needs neither a GPU nor a driver for that."""
     try:
@@ -496,6 +550,8 @@ def report(destination: Path, wheels: list[Wheel], gpu: bool, changed: bool) -> 
     folder = destination / "lib"
     print(f"ONNX Runtime {wheels[0].version} ({'gpu' if gpu else 'cpu'}) {'is now' if changed else 'is'} in {folder}")
     for wheel in wheels:
+        if wheel.package == "openvino":
+            print(f"OpenVINO {wheel.version} is there too, for processors")
         if wheel in RTX_WHEELS.get(platform.machine(), []):
             licence = destination / "licences" / wheel.package
             print(

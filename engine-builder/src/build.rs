@@ -14,7 +14,7 @@ use crate::coverage::Coverage;
 use crate::gate;
 use crate::lint::{self, lint};
 use crate::portable::{self, Compiler, NotCompiled};
-use crate::precision::{Job, PrecisionOptions, Sensitivity};
+use crate::precision::{Job, PrecisionOptions, Sensitivity, openvino_options};
 use crate::profile::{Profile, ProviderOptions};
 use crate::rtx::{PlanJob, PlanProgram, PlanReport, add_plans};
 use crate::source::Graphs;
@@ -160,7 +160,7 @@ impl<'a> Prepared<'a> {
         match self.order.profile.provider {
             Provider::TensorRt => true,
             Provider::TensorRtRtx => self.compiler.is_err(),
-            Provider::Cuda | Provider::Cpu => false,
+            Provider::Cuda | Provider::OpenVino | Provider::Cpu => false,
         }
     }
 
@@ -252,10 +252,12 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
                 BTreeMap::new()
             },
             tensorrt: if by_tensorrt { owned(profile.tensorrt_options()) } else { BTreeMap::new() },
-            cuda: if profile.provider == Provider::Cpu { BTreeMap::new() } else { owned(profile.cuda_options()) },
+            cuda: if profile.provider.is_on_processor() { BTreeMap::new() } else { owned(profile.cuda_options()) },
+            openvino: openvino_options(profile.provider, profile.precision),
         },
         built_with: BuiltWith {
             onnxruntime: environment.library().version().into(),
+            openvino: openvino_release(environment, profile.provider),
             operating_system: std::env::consts::OS.into(),
             processor: std::env::consts::ARCH.into(),
         },
@@ -273,6 +275,12 @@ fn write_engine(prepared: &Prepared<'_>, job: &Job<'_>, staging: &Path, scratch:
     exchange::write_manifest(&manifest, staging)?;
     let (directory, portable) = (staging.to_owned(), compiler.as_ref().err().cloned());
     Ok(Built { directory, manifest, portable, plans, bytes, speed, sensitivity: converted.sensitivity })
+}
+
+/// The release of OpenVINO here, for engines that it runs.
+fn openvino_release(environment: &Environment, provider: Provider) -> Option<String> {
+    let release = (provider == Provider::OpenVino).then(|| environment.library().openvino_release());
+    release?.ok().map(str::to_owned)
 }
 
 /// What manifests name as the program that wrote them.

@@ -306,7 +306,7 @@ impl GraphFile {
         match provider {
             Provider::TensorRt | Provider::TensorRtRtx => self.precision.tensorrt,
             Provider::Cuda => self.precision.cuda,
-            Provider::Cpu => self.precision.cpu,
+            Provider::OpenVino | Provider::Cpu => self.precision.cpu,
         }
     }
 

@@ -130,7 +130,7 @@ fn variant(engine: &Engine, graph: &Graph, provider: Provider, folder: &str) -> 
         (Provider::TensorRtRtx, Some(plan)) => (&plan.context, &target.tensorrt_rtx),
         (Provider::TensorRt, _) => (&graph.file, &target.tensorrt),
         (Provider::Cuda, _) => (&graph.file, &target.cuda),
-        (Provider::TensorRtRtx | Provider::Cpu, _) => (&graph.file, &BTreeMap::new()),
+        (Provider::TensorRtRtx | Provider::OpenVino | Provider::Cpu, _) => (&graph.file, &BTreeMap::new()),
     };
     let mut executor = json!({ "model_file": model });
     if !options.is_empty() {
@@ -174,6 +174,8 @@ fn providers(bundle: &Bundle) -> Vec<Provider> {
         engines.iter().all(|(_, engine)| match provider {
             // A plan comes with the engine or not at all.
             Provider::TensorRtRtx => engine.manifest().graphs.iter().all(|graph| graph.plan.is_some()),
+            // Packages are for ONNX Runtime, which runs the same graphs on its own kernels.
+            Provider::OpenVino => false,
             Provider::Cpu => engine.manifest().precision.runs_on_cpu(),
             Provider::TensorRt | Provider::Cuda => true,
         })

@@ -93,14 +93,14 @@ impl Picture {
         let folder = scratch.join("picture");
         staged.write(&folder, |part, name, to| part.write_graphs(&part.exported, &staged.folder.join(name), to))?;
         let text = Text::of(staged.parts)?;
-        let reference = make(environment, progress, &folder, &text, OptimisationLevel::Disabled)?;
+        let reference = make(environment, progress, &folder, &text, (Provider::Cpu, OptimisationLevel::Disabled))?;
         fs::remove_dir_all(&folder).map_err(|e| Error::file(&folder, "remove", e))?;
         let mut emulated = false;
         staged.write(&folder, |part, name, to| {
             emulated |= part.write_for_cpu(&staged.folder.join(name), to)?;
             Ok(())
         })?;
-        let found = match make(environment, progress, &folder, &text, OptimisationLevel::All) {
+        let found = match make(environment, progress, &folder, &text, (staged.provider(), OptimisationLevel::All)) {
             Err(error) if is_of_no_numbers(&error) => None,
             made => Some(made?),
         };
@@ -131,6 +131,12 @@ fn is_of_no_numbers(error: &Error) -> bool {
 }
 
 impl Staged<'_> {
+    /// What runs the engine on this machine's processor.
+    fn provider(&self) -> Provider {
+        let providers = self.parts.values().map(|part| part.manifest.target.provider);
+        providers.into_iter().find(|provider| provider.is_on_processor()).unwrap_or(Provider::Cpu)
+    }
+
     /// Writes an engine of the same parts for this CPU to `folder`. `write_part` writes one of them, by its name, to a
     /// folder of its own.
     fn write(
@@ -158,7 +164,7 @@ impl StagedPart<'_> {
     /// Writes the part as a CPU runs it. Returns whether its graphs are emulations. `from` is the part's own folder.
     fn write_for_cpu(&self, from: &Path, to: &Path) -> Result<bool> {
         let provider = self.manifest.target.provider;
-        if provider == Provider::Cpu {
+        if provider.is_on_processor() {
             link(&from.join(MANIFEST_FILE), &to.join(MANIFEST_FILE))?;
             self.manifest.files.keys().try_for_each(|name| link(&from.join(name), &to.join(name)))?;
             return Ok(false);
@@ -196,6 +202,7 @@ impl StagedPart<'_> {
                 tensorrt_rtx: BTreeMap::new(),
                 tensorrt: BTreeMap::new(),
                 cuda: BTreeMap::new(),
+                openvino: BTreeMap::new(),
             },
             graphs: records,
             gates: Vec::new(),
@@ -244,16 +251,16 @@ impl Text {
     }
 }
 
-/// Makes the smallest picture of the engine in `folder` on this CPU.
+/// Makes the smallest picture of the engine in `folder` on this machine's processor, by one of the libraries for it.
 fn make(
     environment: &Environment,
     progress: &dyn Progress,
     folder: &Path,
     text: &Text,
-    optimisation: OptimisationLevel,
+    (provider, optimisation): (Provider, OptimisationLevel),
 ) -> Result<Pixels> {
     let placement = Placement {
-        provider: Some(Provider::Cpu),
+        provider: Some(provider),
         session: SessionOptions { optimisation, ..SessionOptions::default() },
         ..Placement::default()
     };

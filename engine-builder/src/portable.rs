@@ -32,7 +32,7 @@ pub(crate) fn compiler(
     program: Option<&PlanProgram>,
 ) -> Result<Compiler, NotCompiled> {
     match profile.provider {
-        Provider::Cpu | Provider::Cuda => Ok(Compiler::Nothing),
+        Provider::Cuda | Provider::OpenVino | Provider::Cpu => Ok(Compiler::Nothing),
         Provider::TensorRt => match gpu_of(environment, profile).map_err(NotCompiled::Here)? {
             Some(gpu) => Ok(Compiler::TensorRt(gpu)),
             None => Ok(Compiler::Nothing),

@@ -79,13 +79,16 @@ impl Throughput {
 
     /// Where a measurement holds.
     fn place(&self, provider: Provider) -> String {
-        let version = self.environment.library().version();
+        let library = self.environment.library();
         // A CPU's name needs no driver.
         let device = match provider {
-            Provider::Cpu => tileforge_session::provider::processor(),
+            on_processor if on_processor.is_on_processor() => tileforge_session::provider::processor(),
             gpu => self.environment.probe().device_name(gpu, self.device),
         };
-        format!("{provider} on {device}, ONNX Runtime {version}")
+        match library.openvino_release() {
+            Ok(release) if provider == Provider::OpenVino => format!("{provider} on {device}, OpenVINO {release}"),
+            _ => format!("{provider} on {device}, ONNX Runtime {}", library.version()),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ fn options_of(profile: &str, provider: Provider) -> ProviderOptions {
         Provider::TensorRtRtx => profile.tensorrt_rtx_options(),
         Provider::TensorRt => profile.tensorrt_options(),
         Provider::Cuda => profile.cuda_options(),
-        Provider::Cpu => ProviderOptions::new(),
+        Provider::OpenVino | Provider::Cpu => ProviderOptions::new(),
     }
 }
 

@@ -26,21 +26,27 @@ from pathlib import Path
 import numpy
 import torch
 from spandrel.__helpers.canonicalize import canonicalize_state_dict
+from spandrel.architectures.ATD import ATD, ATDArch
 from spandrel.architectures.Compact import Compact, CompactArch
+from spandrel.architectures.DAT import DAT, DATArch
 from spandrel.architectures.DRCT import DRCT, DRCTArch
 from spandrel.architectures.ESRGAN import ESRGAN, ESRGANArch
 from spandrel.architectures.ESRGAN.__arch import RRDB as rrdb_module
 from spandrel.architectures.HAT import HAT, HATArch
 from spandrel.architectures.PLKSR import PLKSR, PLKSRArch, RealPLKSR
+from spandrel.architectures.RGT import RGT, RGTArch
+from spandrel.architectures.RGT.__arch import rgt as rgt_module
 from spandrel.architectures.SPAN import SPAN, SPANArch
+from spandrel.architectures.Swin2SR import Swin2SR, Swin2SRArch
 from spandrel.architectures.SwinIR import SwinIR, SwinIRArch
+from spandrel_extra_arches.architectures.SRFormer import SRFormer, SRFormerArch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from golden_files import File, write  # noqa: E402: the module stands beside this folder
 
 FOLDER = Path(__file__).resolve().parent
 TEST_TOLERANCE = 2e-5  # of the output's range: what the tests allow an implementation
-TOTAL_BYTES = 6_000_000
+TOTAL_BYTES = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class Case:
     dtype: torch.dtype = torch.float32  # of the checkpoint; the golden output belongs to the rounded weights
     growth: int = 2  # RRDBNet's channels per dense convolution; the 32 of published models would make large files
     shards: int = 1
+    features: int = 64  # before the upsampling; the reference has 64 always, which would make large files
 
 
 def rrdb(scale: int = 4, **more) -> dict:
@@ -102,6 +109,28 @@ def hat(upscale: int = 2, **more) -> dict:
         swin(upscale, depths=[2], num_heads=[2], compress_ratio=2, squeeze_factor=1, overlap_ratio=0.5, num_feat=8)
         | more
     )
+
+
+def dat(upscale: int = 2, **more) -> dict:
+    """Rolled windows are in the third block of a first group, and in the first block of a second one."""
+    sizes = {"img_size": 8, "embed_dim": 32, "split_size": [2, 4], "expansion_factor": 1.0}
+    return {"in_chans": 3, "upscale": upscale, "depth": [3, 1], "num_heads": [2, 4]} | sizes | more
+
+
+def srformer(upscale: int = 2, **more) -> dict:
+    return swin(upscale, img_size=16, depths=[2, 1], num_heads=[2, 4]) | more
+
+
+def atd(upscale: int = 2, **more) -> dict:
+    sizes = {"embed_dim": 8, "window_size": 4, "num_tokens": 6, "reducted_dim": 4, "mlp_ratio": 2.0}
+    return (
+        {"in_chans": 3, "upscale": upscale, "upsampler": "pixelshuffle", "depths": [3], "num_heads": [2]} | sizes | more
+    )
+
+
+def rgt(upscale: int = 2, **more) -> dict:
+    sizes = {"embed_dim": 32, "split_size": (2, 4), "mlp_ratio": 1.0}
+    return {"in_chans": 3, "upscale": upscale, "depth": [3, 1], "num_heads": [2, 4]} | sizes | more
 
 
 FLOAT16, BFLOAT16 = torch.float16, torch.bfloat16
@@ -290,6 +319,151 @@ CASES = [
         [(1, 8, 12)],
         dtype=FLOAT16,
     ),
+    # Both upsamplers, with rolled windows in both groups; windows whose first side is the longer one, and square ones;
+    # sizes that the reference extends by zeros after the layer of queries, keys and values.
+    Case("dat-x2", 60, "DAT", dat(2), [(1, 8, 12), (1, 7, 9)], wrapper="params.", dtype=FLOAT16, features=4),
+    Case(
+        "dat-direct-x3",
+        461,
+        "DAT",
+        dat(3, split_size=[4, 2], qkv_bias=False, upsampler="pixelshuffledirect", resi_connection="3conv"),
+        [(2, 8, 6)],
+        dtype=FLOAT16,
+    ),
+    Case(
+        "dat-grey-x1",
+        162,
+        "DAT",
+        dat(1, in_chans=1, embed_dim=64, split_size=[4, 4], depth=[1], num_heads=[2], img_size=64),
+        [(1, 9, 8)],
+        wrapper="params_ema.",
+        dtype=FLOAT16,
+        features=4,
+    ),
+    # Sizes that no window divides, and whose last rows and columns the summary does not read.
+    Case("rgt-x2", 63, "RGT", rgt(2), [(1, 32, 20), (1, 17, 33)], wrapper="params.", dtype=FLOAT16, features=4),
+    Case(
+        "rgt-3conv-x3",
+        64,
+        "RGT",
+        rgt(3, split_size=(4, 4), qkv_bias=False, resi_connection="3conv", depth=[2, 1], c_ratio=0.25),
+        [(1, 18, 32)],
+        dtype=FLOAT16,
+        features=4,
+    ),
+    Case(
+        "rgt-grey-x1",
+        65,
+        "RGT",
+        rgt(1, in_chans=1, embed_dim=64, depth=[2], num_heads=[2]),
+        [(2, 16, 32)],
+        wrapper="params_ema.",
+        dtype=FLOAT16,
+        features=4,
+    ),
+    # One group of all pixels, and two of which the second is filled from its end; every upsampler and both residuals;
+    # a size that the reference pads by repeating the edge.
+    Case("atd-x2", 166, "ATD", atd(2), [(1, 12, 8), (1, 15, 18)], wrapper="params_ema.", features=4),
+    Case(
+        "atd-bare-direct-x3",
+        67,
+        "ATD",
+        atd(
+            3,
+            qkv_bias=False,
+            patch_norm=False,
+            norm=False,
+            depths=[2, 1],
+            num_heads=[2, 4],
+            upsampler="pixelshuffledirect",
+            resi_connection="3conv",
+        ),
+        [(2, 8, 12)],
+        dtype=FLOAT16,
+    ),
+    Case(
+        "atd-light-x2",
+        168,
+        "ATD",
+        atd(
+            2,
+            embed_dim=48,
+            category_size=128,
+            mlp_ratio=0.5,
+            convffn_kernel_size=3,
+            upsampler="pixelshuffledirect",
+            depths=[2],
+            resi_connection="3conv",
+        ),
+        [(2, 16, 9)],
+        wrapper="params.",
+        dtype=FLOAT16,
+    ),
+    Case("atd-nearest-x4", 69, "ATD", atd(4, upsampler="nearest+conv"), [(1, 8, 8)], dtype=BFLOAT16, features=4),
+    Case("atd-grey-x1", 70, "ATD", atd(1, in_chans=1, upsampler=""), [(1, 20, 16)], dtype=FLOAT16),
+    # Windows whose half is even and odd, with and without rolls and biases, every upsampler and both residuals.
+    Case(
+        "srformer-x2",
+        71,
+        "SRFormer",
+        srformer(2),
+        [(1, 12, 8), (1, 11, 14)],
+        wrapper="params.",
+        dtype=FLOAT16,
+        features=4,
+    ),
+    Case(
+        "srformer-direct-x3",
+        172,
+        "SRFormer",
+        srformer(3, window_size=6, img_size=24, upsampler="pixelshuffledirect", resi_connection="3conv"),
+        [(2, 12, 18)],
+        dtype=BFLOAT16,
+    ),
+    Case(
+        "srformer-bare-x1",
+        73,
+        "SRFormer",
+        srformer(1, img_size=4, qkv_bias=False, patch_norm=False, in_chans=1, upsampler=""),
+        [(1, 16, 12)],
+    ),
+    Case(
+        "srformer-nearest-x4",
+        74,
+        "SRFormer",
+        srformer(4, upsampler="nearest+conv"),
+        [(1, 8, 8)],
+        wrapper="params_ema.",
+        dtype=FLOAT16,
+        features=4,
+    ),
+    # Every upsampler that we know. We refuse `pixelshuffle_aux` and `pixelshuffle_hf`.
+    Case("swin2sr-x2", 175, "Swin2SR", swinir(2), [(1, 12, 8), (1, 11, 14)], dtype=FLOAT16, features=4),
+    Case(
+        "swin2sr-bare-direct-x3",
+        76,
+        "Swin2SR",
+        swinir(3, img_size=4, qkv_bias=False, patch_norm=False, upsampler="pixelshuffledirect"),
+        [(2, 8, 12)],
+        dtype=FLOAT16,
+    ),
+    Case(
+        "swin2sr-nearest-x4",
+        77,
+        "Swin2SR",
+        swinir(4, upsampler="nearest+conv", resi_connection="3conv"),
+        [(1, 8, 8)],
+        dtype=BFLOAT16,
+        features=4,
+    ),
+    Case(
+        "swin2sr-jpeg-x1",
+        178,
+        "Swin2SR",
+        swinir(1, upsampler="", in_chans=1, window_size=7, img_size=14, depths=[2], num_heads=[2]),
+        [(1, 21, 14), (1, 16, 18)],
+        dtype=FLOAT16,
+    ),
 ]
 
 # The reference's network and its loader, for each of our names.
@@ -302,6 +476,11 @@ NETWORKS = {
     "SwinIR": (SwinIR, SwinIRArch),
     "DRCT": (DRCT, DRCTArch),
     "HAT": (HAT, HATArch),
+    "DAT": (DAT, DATArch),
+    "RGT": (RGT, RGTArch),
+    "ATD": (ATD, ATDArch),
+    "SRFormer": (SRFormer, SRFormerArch),
+    "Swin2SR": (Swin2SR, Swin2SRArch),
 }
 
 # Buffers that these networks compute from their sizes and store beside their weights.
@@ -312,6 +491,12 @@ BUFFERS = (
     "relative_position_index",
     "relative_position_index_SA",
     "relative_position_index_OCA",
+    "aligned_relative_position_index",
+    "relative_coords_table",
+    "attn_mask_0",
+    "attn_mask_1",
+    "rpe_biases",
+    "num_batches_tracked",
 )
 
 
@@ -379,6 +564,48 @@ def dense_growth(channels: int) -> Iterator[None]:
         blocks.RRDB = original
 
 
+@contextlib.contextmanager
+def features_before_upsampling(network: type, features: int) -> Iterator[None]:
+    """The constructors of these networks make 64 features before the upsampling, and have no argument for it."""
+    original = network.__init__
+    if features == 64:
+        yield
+        return
+    inner = original.__wrapped__  # the one that stores the hyperparameters calls it
+    code = inner.__code__
+    if code.co_consts.count(64) != 1:
+        raise AssertionError(f"the reference's {network.__name__} makes its features in another way")
+    inner.__code__ = code.replace(co_consts=tuple(features if value == 64 else value for value in code.co_consts))
+    try:
+        yield
+    finally:
+        inner.__code__ = code
+
+
+@contextlib.contextmanager
+def training_size(side: int) -> Iterator[None]:
+    """The reference's RGT always stores masks of images of 64 × 64, although its blocks take any size."""
+    original = rgt_module.Block
+    rgt_module.Block = functools.partial(original, reso=side)
+    try:
+        yield
+    finally:
+        rgt_module.Block = original
+
+
+@contextlib.contextmanager
+def stable_sort() -> Iterator[None]:
+    """ATD sorts pixels by category with `torch.sort(stable=False)`: the order within a category depends on the
+    processor and on PyTorch's version, and decides which pixels stand in a group. The stable order is one of the
+    permitted ones, and the only one that can be compared."""
+    original = torch.sort
+    torch.sort = lambda *positional, stable=False, **named: original(*positional, stable=True, **named)
+    try:
+        yield
+    finally:
+        torch.sort = original
+
+
 def load_with_reference(case: Case, checkpoint: dict) -> tuple[torch.nn.Module, int]:
     """The network as the reference itself reads it from the checkpoint's names and shapes, and its scale."""
     if case.arguments.get("act_type", "prelu") != "prelu":
@@ -420,6 +647,10 @@ def gain_of(case: Case, key: str) -> float:
         return 0.1
     if case.network in ("SwinIR", "DRCT", "HAT") and key.startswith(("upsample.", "conv_up", "conv_hr")):
         return 1.2
+    if case.network in ("DAT", "RGT", "ATD", "SRFormer", "Swin2SR") and key.startswith(
+        ("upsample.", "conv_up", "conv_hr")
+    ):
+        return 1.2
     if case.arguments.get("window_size") == 7:  # the image has values of 0…255, in and out
         return {"conv_first.weight": 2.0 / 255, "conv_last.weight": 0.4 * 255}.get(key, 2.0)
     return 2.0
@@ -436,8 +667,16 @@ def fill(case: Case, state: dict, random: numpy.random.Generator) -> dict:
         if key.split(".")[-1] in BUFFERS:
             filled[key] = tensor.to(case.dtype) if tensor.is_floating_point() else tensor
             continue
-        if tensor.ndim == 2:  # a linear layer, or a table of position biases
+        if key.endswith("running_var"):
+            values = 1.0 + 0.5 * values
+        elif key.endswith("temperature"):  # scores are its products with cosines
+            values = numpy.copysign(3.0 + 3.0 * abs(values), values)
+        elif key.endswith("logit_scale"):
+            values = 1.0 + 0.5 * values
+        elif tensor.ndim == 2:  # a linear layer, or a table of position biases
             values *= 2.0 if key.endswith("table") else 2.0 * math.sqrt(3.0 / tensor.shape[1])
+            if ".cpb_mlp.2." in key:  # 16 times the sigmoid of its output is added to scores
+                values *= 0.2
         elif tensor.ndim == 4:
             # Filters that sum to zero. Otherwise values would drift to one sign, since images and activations have a
             # mean.
@@ -464,6 +703,18 @@ def draw_image(shape: tuple[int, ...], random: numpy.random.Generator) -> torch.
     return torch.from_numpy((0.5 * ramp + 0.5 * random.uniform(size=shape)).astype(numpy.float32))
 
 
+# Biases that are the same for all scores of a softmax, which cancels them: ATD's of a token for all pixels, and RGT's of
+# a query for all keys.
+CANCELLED = ("norm3.bias", ".attn.k.bias")
+
+
+def is_position_network(name: str) -> bool:
+    """Whether a name is in a network of DAT or RGT that makes position biases of distances. It has a sixteenth of the
+    width: one or two neurons here, between normalisations that leave of each little more than its sign. So its
+    parameters are checked together."""
+    return ".pos." in name
+
+
 def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upscaled: torch.Tensor) -> None:
     """Checks that every tensor and every activation of the checkpoint changes the output, far beyond the tests'
     tolerance."""
@@ -477,8 +728,8 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
     )
     hooks = [
         module.register_forward_pre_hook(lambda _, inputs: negative.append(float((inputs[0] < 0).double().mean())))
-        for module in network.modules()
-        if isinstance(module, activations)
+        for name, module in network.named_modules()
+        if isinstance(module, activations) and not is_position_network(name)
     ]
     network(image)
     for hook in hooks:
@@ -493,11 +744,28 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
         parameter.zero_()
         change = float((network(image) - upscaled).abs().max()) / extent
         parameter.copy_(kept)
+        if is_position_network(name):
+            continue
+        if name.endswith(CANCELLED):
+            if change > 1e-12:
+                raise AssertionError(f"{case.name}: {name} has an effect")
+            continue
         if ".eval_conv." in name:  # SPAN computes these from the others on each call; stored ones have no effect
             if change != 0.0:
                 raise AssertionError(f"{case.name}: {name} is used as it is stored")
         elif change < 20 * TEST_TOLERANCE:
             raise AssertionError(f"{case.name}: without {name} the output changes by {change:.1e} of its range only")
+
+    positions = [parameter for name, parameter in network.named_parameters() if is_position_network(name)]
+    if positions and case.arguments["embed_dim"] >= 64:  # a single neuron gives all positions the same bias
+        kept = [parameter.detach().clone() for parameter in positions]
+        for parameter in positions:
+            parameter.zero_()
+        change = float((network(image) - upscaled).abs().max()) / extent
+        for parameter, values in zip(positions, kept):
+            parameter.copy_(values)
+        if change < 20 * TEST_TOLERANCE:
+            raise AssertionError(f"{case.name}: without position biases the output changes by {change:.1e} only")
 
     if case.network in ("SRVGGNetCompact", "PLKSR", "RealPLKSR") and not case.arguments.get("dysample"):
         scale = upscaled.shape[-1] // image.shape[-1]
@@ -512,7 +780,8 @@ def assert_alive(case: Case, network: torch.nn.Module, image: torch.Tensor, upsc
 def make(case: Case) -> tuple[dict[str, File], float]:
     """The files of a case by name, and the error of float32 arithmetic, as a share of the golden output's range."""
     random = numpy.random.Generator(numpy.random.PCG64(case.seed))
-    with dense_growth(case.growth), torch.no_grad():
+    features = features_before_upsampling(NETWORKS[case.network][0], case.features)
+    with dense_growth(case.growth), features, training_size(8), stable_sort(), torch.no_grad():
         built = NETWORKS[case.network][0](**case.arguments)
         state = KEYS[case.keys](fill(case, built.state_dict(), random), case.arguments)
         checkpoint = {case.wrapper + key: tensor.contiguous() for key, tensor in state.items()}
@@ -531,14 +800,15 @@ def make(case: Case) -> tuple[dict[str, File], float]:
             single = network.float()(image)
             worst = max(worst, float((single - upscaled).abs().max() / (upscaled.max() - upscaled.min())))
             name = f"golden.{index}.safetensors" if index else "golden.safetensors"
+            package = "spandrel_extra_arches" if case.network == "SRFormer" else "spandrel"
             files[name] = (
                 {"image": image, "upscaled": upscaled.float().contiguous()},
                 {
                     "architecture": case.network,
                     "scale": str(scale),
-                    "reference": f"spandrel {version('spandrel')}, float64",
+                    "reference": f"{package} {version(package)}, float64",
                     "generator": ", ".join(
-                        f"{package} {version(package)}" for package in ("torch", "numpy", "safetensors")
+                        f"{library} {version(library)}" for library in ("torch", "numpy", "safetensors")
                     ),
                 },
             )

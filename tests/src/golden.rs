@@ -1,11 +1,12 @@
 //! Inputs and outputs of the reference implementations (`tests/golden/README.md`).
 
-use crate::graph::Graph;
+use crate::graph::{Graph, PROCESSOR};
 use crate::repository;
 use ndarray::ArrayD;
 use safetensors::SafeTensors;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use tileforge_contract::Provider;
 use tileforge_exporter::arch::registry;
 use tileforge_exporter::{Shapes, synthesise};
 use tileforge_graph::{DataType, Model, WeightStorage, load, save};
@@ -115,20 +116,24 @@ impl GoldenComponent {
         named.map(|(name, array)| format!("{name}:{}", dims(array))).collect::<Vec<_>>().join(",").parse().unwrap()
     }
 
-    /// The largest error of a model's outputs for `inputs`. The outputs must be exactly the golden ones.
+    /// The largest error of a model's outputs for `inputs`, on each library for processors. The outputs must be exactly
+    /// the golden ones.
     pub fn error_of(&self, model: &Model, storage: WeightStorage, inputs: &BTreeMap<String, ArrayD<f32>>) -> f32 {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
         save(model, &path, storage).unwrap();
         // The written graph can be read again, and has the same inferred types.
         load(&path).unwrap_or_else(|e| panic!("{}: {e}", self.name));
-        let mut session =
-            Graph::open(&path, &SessionOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", self.name));
         let inputs: Vec<_> = inputs.iter().map(|(name, array)| (name.as_str(), array.view())).collect();
-        let outputs = session.run(&inputs).unwrap_or_else(|e| panic!("{}: {e}", self.name));
-        let names: BTreeSet<&String> = outputs.iter().map(|(name, _)| name).collect();
-        assert_eq!(names, self.outputs.keys().collect(), "{}", self.name);
-        largest(outputs.iter().map(|(name, found)| error_over_range(found, &self.outputs[name])))
+        let on = |provider: Provider| {
+            let options = SessionOptions { provider, ..SessionOptions::default() };
+            let outputs = Graph::open(&path, &options).and_then(|mut graph| graph.run(&inputs));
+            let outputs = outputs.unwrap_or_else(|e| panic!("{} on {provider}: {e}", self.name));
+            let names: BTreeSet<&String> = outputs.iter().map(|(name, _)| name).collect();
+            assert_eq!(names, self.outputs.keys().collect(), "{}", self.name);
+            largest(outputs.iter().map(|(name, found)| error_over_range(found, &self.outputs[name])))
+        };
+        largest(PROCESSOR.map(on).into_iter())
     }
 }
 

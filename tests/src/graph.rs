@@ -2,7 +2,7 @@
 
 use ndarray::{ArrayD, ArrayViewD};
 use std::path::Path;
-use tileforge_contract::DataType;
+use tileforge_contract::{DataType, Provider};
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Cancel, Environment, Result, Session, SessionOptions, Tensor, TensorInfo};
 
@@ -12,6 +12,9 @@ pub fn environment() -> Environment {
         .map_or(Search::AroundExecutable, |place| Search::Named { place: place.into(), by: "ORT_DYLIB_PATH" });
     Environment::new(onnxruntime::load(&search).unwrap_or_else(|error| panic!("{error}: run `make test`")))
 }
+
+/// The libraries that compute on processors.
+pub const PROCESSOR: [Provider; 2] = [Provider::Cpu, Provider::OpenVino];
 
 /// A graph that is ready to run.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ pub use golden::{
     golden_video_autoencoders,
 };
 pub use golden_pipelines::{GoldenPipelines, GoldenRun, list_again};
-pub use graph::{Graph, environment};
+pub use graph::{Graph, PROCESSOR, environment};
 pub use programs::{
     Outcome, assert_verified, build_engine, command, copied_engine, copy_of, demo_engine, engine_of, manifest_in,
     new_key, on_cores, run, run_with_cache_in, words,

@@ -9,6 +9,8 @@ named! {
         TensorRt = "tensorrt",
         /// ONNX Runtime's CUDA kernels.
         Cuda = "cuda",
+        /// OpenVINO, on the processor.
+        OpenVino = "openvino",
         /// ONNX Runtime's CPU kernels.
         Cpu = "cpu",
     }
@@ -24,8 +26,15 @@ impl Provider {
             Self::TensorRtRtx => "NvTensorRTRTXExecutionProvider",
             Self::TensorRt => "TensorrtExecutionProvider",
             Self::Cuda => "CUDAExecutionProvider",
+            Self::OpenVino => "OpenVINOExecutionProvider",
             Self::Cpu => "CPUExecutionProvider",
         }
+    }
+
+    /// Whether it computes on the processor, and not on a GPU. An engine that was built for [`Provider::Cpu`] runs on any
+    /// of these.
+    pub fn is_on_processor(self) -> bool {
+        matches!(self, Self::OpenVino | Self::Cpu)
     }
 
     /// The provider that ONNX Runtime calls by this name.
@@ -45,6 +54,7 @@ mod tests {
             "NvTensorRTRTXExecutionProvider",
             "TensorrtExecutionProvider",
             "CUDAExecutionProvider",
+            "OpenVINOExecutionProvider",
             "CPUExecutionProvider",
         ];
         assert_eq!(names.collect::<Vec<_>>(), expected);

@@ -156,6 +156,9 @@ pub struct Target {
     /// Options for ONNX Runtime's CUDA provider, by the provider's names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cuda: BTreeMap<String, String>,
+    /// Options for OpenVINO, by its names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub openvino: BTreeMap<String, String>,
 }
 
 fn one() -> u32 {
@@ -178,6 +181,9 @@ fn is_false(value: &bool) -> bool {
 pub struct BuiltWith {
     /// Version of ONNX Runtime.
     pub onnxruntime: String,
+    /// Release of OpenVINO, if the engine was built for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub openvino: Option<String>,
     /// The operating system, such as "linux".
     pub operating_system: String,
     /// The processor's architecture, such as "x86_64".

@@ -2,7 +2,7 @@
 
 use crate::message::decode_message;
 use crate::proto::tensor_proto::DataLocation;
-use crate::proto::{GraphProto, NodeProto, TensorProto};
+use crate::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use crate::{DataType, Error, Result};
 use prost::Message;
 use std::collections::BTreeSet;
@@ -76,7 +76,31 @@ pub fn relocate_weights(bytes: &[u8], path: &Path, location: impl Fn(&str) -> St
     Ok(model.encode_to_vec())
 }
 
-fn describe(tensor: &TensorProto) -> Result<ExternalTensor, String> {
+/// The names of a graph's inputs and outputs, and how many nodes it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// The inputs that have no weight of their name, in the graph's order.
+    pub inputs: Vec<String>,
+    /// The outputs, in the graph's order.
+    pub outputs: Vec<String>,
+    /// Its nodes, without those of graphs within nodes.
+    pub nodes: usize,
+}
+
+/// The interface of the graph in the ONNX file with these bytes. `path` is the file's, for errors.
+///
+/// # Errors
+/// The bytes are not an ONNX model.
+pub fn interface(bytes: &[u8], path: &Path) -> Result<Interface> {
+    let graph = decode_message(bytes, path)?.graph.unwrap_or_default();
+    let weights: BTreeSet<&str> = graph.initializer.iter().map(TensorProto::name).collect();
+    let names = |values: &[ValueInfoProto]| values.iter().map(|value| value.name().to_owned()).collect::<Vec<_>>();
+    let mut inputs = names(&graph.input);
+    inputs.retain(|name| !weights.contains(name.as_str()));
+    Ok(Interface { inputs, outputs: names(&graph.output), nodes: graph.node.len() })
+}
+
+pub(crate) fn describe(tensor: &TensorProto) -> Result<ExternalTensor, String> {
     let data_type = DataType::from_onnx(tensor.data_type())
         .ok_or_else(|| format!("unknown element type {}", tensor.data_type()))?;
     let dims = tensor.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();

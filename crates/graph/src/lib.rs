@@ -27,6 +27,7 @@ mod mapped;
 mod memory;
 mod message;
 mod model;
+mod openvino;
 mod operations;
 pub mod proto;
 pub mod rewrite;
@@ -41,10 +42,11 @@ pub use budget::Budget;
 pub use data_type::DataType;
 pub use dim::{Dim, TensorType};
 pub use error::{Error, Result};
-pub use external::{ExternalTensor, external_files, external_tensors, relocate_weights};
+pub use external::{ExternalTensor, Interface, external_files, external_tensors, interface, relocate_weights};
 pub use load::{decode, load};
 pub use mapped::{Checksum, MappedFile, StoredEntry};
 pub use model::{Model, Node, Opset, Port};
+pub use openvino::{IN_MEMORY, for_openvino};
 pub use save::{
     LinkMethod, LinkedFile, NoLink, SaveReport, WeightStorage, Written, save, save_sharing_weights, save_with_progress,
 };

@@ -8,6 +8,9 @@ use tileforge_files::unfinished::relocated;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The name of ONNX Runtime in errors.
+pub(crate) const ONNX_RUNTIME: &str = "ONNX Runtime";
+
 /// What went wrong. The text of an error never repeats its cause: walk [`std::error::Error::source`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -56,14 +59,16 @@ pub enum Error {
         /// The library that was asked for.
         wanted: PathBuf,
     },
-    /// ONNX Runtime refused a graph or a run.
-    #[error("{}: ONNX Runtime cannot {action}: {message}", path.display())]
+    /// A library refused a graph or a run.
+    #[error("{}: {library} cannot {action}: {message}", path.display())]
     Session {
+        /// The library's name.
+        library: &'static str,
         /// The graph's file.
         path: PathBuf,
         /// What was tried, as a verb.
         action: &'static str,
-        /// ONNX Runtime's message.
+        /// The library's message.
         message: String,
     },
     /// The caller's [`Cancel`](crate::Cancel) ended the run.
@@ -186,14 +191,21 @@ pub enum Error {
 impl Error {
     /// A graph that ONNX Runtime does not load.
     pub(crate) fn unloaded(path: &Path, message: String) -> Self {
-        Self::Session { path: path.to_owned(), action: "load the graph", message }
+        Self::Session { library: ONNX_RUNTIME, path: path.to_owned(), action: "load the graph", message }
     }
 
     /// Whether ONNX Runtime ran out of memory, on this machine or on a GPU.
     pub fn is_out_of_memory(&self) -> bool {
-        // ONNX Runtime has no error code for this. These are the messages of its arenas, of CUDA, and of C++.
-        const WORDS: [&str; 5] =
-            ["failed to allocate", "out of memory", "cudaerrormemoryallocation", "bad_alloc", "could not allocate"];
+        // No library has an error code for this. These are the messages of ONNX Runtime's arenas, of CUDA, of C++ and of
+        // OpenVINO.
+        const WORDS: [&str; 6] = [
+            "failed to allocate",
+            "out of memory",
+            "cudaerrormemoryallocation",
+            "bad_alloc",
+            "could not allocate",
+            "can not allocate",
+        ];
         match self {
             Self::OutOfMemory { .. } => true,
             Self::Session { message, .. } => WORDS.iter().any(|words| message.to_lowercase().contains(words)),

@@ -51,7 +51,11 @@ impl Verdict {
         with_tensorrt: impl Fn(u32, &Gpu, &str) -> Fit,
     ) -> Self {
         let from = Provider::LADDER.iter().position(|provider| *provider == requirements.provider).unwrap_or(0);
-        let ladder = placement.provider.map_or_else(|| Provider::LADDER[from..].to_vec(), |only| vec![only]);
+        // OpenVINO runs engines that were built for it, and others where it is asked for: it opens a graph more slowly than
+        // ONNX Runtime, and is not faster with graphs that were written for that.
+        let all = Provider::LADDER[from..].iter().copied();
+        let all = all.filter(|provider| *provider != Provider::OpenVino || requirements.provider == *provider);
+        let ladder: Vec<Provider> = placement.provider.map_or_else(|| all.collect(), |only| vec![only]);
         let worst = |provider| {
             let mut fits: Vec<Fit> = placement
                 .gpus()
@@ -86,9 +90,12 @@ fn fit(
     if provider == Provider::Cpu {
         return on_cpu(requirements);
     }
-    if requirements.provider == Provider::Cpu {
+    if provider == Provider::OpenVino {
+        return on_openvino(requirements, environment);
+    }
+    if requirements.provider.is_on_processor() {
         let profiles = listed(&requirements.profiles);
-        return Fit::Refused(format!("it was built for the CPU ({profiles}); build it for the profile of this GPU"));
+        return Fit::Refused(format!("it was built for processors ({profiles}); build it for the profile of this GPU"));
     }
     let probe = environment.probe();
     let missing = probe.reason_against(provider);
@@ -108,7 +115,7 @@ fn fit(
             None => Fit::Refused("the TensorRT library does not tell its version".into()),
             Some(version) => with_tensorrt(device, gpu, version),
         },
-        Provider::Cuda | Provider::Cpu => Fit::Fits,
+        Provider::Cuda | Provider::OpenVino | Provider::Cpu => Fit::Fits,
     }
 }
 
@@ -118,6 +125,26 @@ fn on_cpu(requirements: &Requirements) -> Fit {
         Some(precision) => Fit::Refused(format!(
             "ONNX Runtime's CPU kernels cannot compute in {precision}; build an fp32 or int8 engine for the CPU"
         )),
+    }
+}
+
+fn on_openvino(requirements: &Requirements, environment: &Environment) -> Fit {
+    let missing = environment.probe().reason_against(Provider::OpenVino);
+    if !missing.is_empty() {
+        return Fit::Refused(missing);
+    }
+    if requirements.precisions.contains(&Precision::Fp8) {
+        return Fit::Refused("no processor computes in fp8; build an engine for the profile openvino".into());
+    }
+    if !requirements.precisions.contains(&Precision::Bf16) {
+        return Fit::Fits;
+    }
+    match environment.library().computes_bf16() {
+        Ok(true) => Fit::Fits,
+        Ok(false) => Fit::Refused(
+            "this processor does not compute in bf16 (AVX-512 BF16, AMX); build an fp32 or int8 engine".into(),
+        ),
+        Err(problem) => Fit::Refused(problem),
     }
 }
 

@@ -69,7 +69,7 @@ impl Ladder {
         warn_of_fp16(manifest, chosen);
         // Each GPU in use gets at least one stream.
         let profiled =
-            if chosen == Provider::Cpu { 1 } else { (manifest.target.streams as usize).max(placement.gpus().len()) };
+            if chosen.is_on_processor() { 1 } else { (manifest.target.streams as usize).max(placement.gpus().len()) };
         let streams = placement.streams.unwrap_or(profiled).max(1);
         let mut rungs: VecDeque<Provider> = verdict.rungs().into();
         if placement.session.strict {
@@ -101,12 +101,12 @@ impl Ladder {
     /// The GPU of a stream's sessions; `None` on the CPU.
     pub fn gpu_of(&self, stream: usize) -> Option<u32> {
         let gpus = self.placement.gpus();
-        (self.provider() != Provider::Cpu).then(|| gpus[stream % gpus.len()])
+        (!self.provider().is_on_processor()).then(|| gpus[stream % gpus.len()])
     }
 
     /// Numbers of the GPUs that streams are dealt to, while the engine is on GPUs.
     pub fn gpus(&self) -> &[u32] {
-        if self.provider() == Provider::Cpu { &[] } else { self.placement.gpus() }
+        if self.provider().is_on_processor() { &[] } else { self.placement.gpus() }
     }
 
     /// Bytes that a session of this graph takes at least.
@@ -118,7 +118,7 @@ impl Ladder {
     /// is left on this machine.
     pub fn may_hold(&self, graph: &Graph) -> bool {
         let needed = self.memory_of(graph);
-        if self.provider() == Provider::Cpu {
+        if self.provider().is_on_processor() {
             return available_memory().is_none_or(|available| needed <= available);
         }
         self.placement
@@ -177,6 +177,7 @@ impl Ladder {
             Provider::TensorRtRtx => target.tensorrt_rtx.clone(),
             Provider::TensorRt => target.tensorrt.clone(),
             Provider::Cuda => target.cuda.clone(),
+            Provider::OpenVino => target.openvino.clone(),
             Provider::Cpu => Default::default(),
         };
         let gpus = self.placement.gpus();
@@ -186,6 +187,7 @@ impl Ladder {
             provider_options,
             device,
             threads: self.threads(),
+            streams: self.streams,
             ..self.placement.session.clone()
         };
         if provider == Provider::TensorRtRtx {
@@ -205,7 +207,7 @@ fn stepped_down(manifest: &Manifest, from: Provider, to: Provider, reason: &dyn 
 }
 
 fn warn_of_fp16(manifest: &Manifest, provider: Provider) {
-    if provider == Provider::Cpu && manifest.precision == Precision::Fp16 {
-        tracing::warn!("{}: an fp16 engine computes in fp32 on the CPU", manifest.name);
+    if provider.is_on_processor() && manifest.precision == Precision::Fp16 {
+        tracing::warn!("{}: an fp16 engine computes in fp32 on the processor", manifest.name);
     }
 }

@@ -33,6 +33,7 @@ mod ladder;
 mod memory;
 mod native;
 pub mod onnxruntime;
+pub mod openvino;
 mod options;
 mod placement;
 mod plans;

@@ -13,6 +13,7 @@ use tileforge_files::{installation, owner};
 
 use crate::error::{Error, Result};
 use crate::native::{self, OnnxRuntimeApi};
+use crate::openvino::{self, OpenVino};
 
 /// The number of the C API that this crate is compiled for (`ort`'s feature `api-24`). It is also the minor number of
 /// the oldest release that has this API: 1.24.
@@ -32,6 +33,8 @@ pub struct Library {
     environment: Environment,
     /// What became of registering the plugin of TensorRT for RTX, which happens once.
     tensorrt_rtx: OnceLock<Result<(), String>>,
+    /// OpenVINO, if it is beside this library; or why it cannot be loaded, which is tried once.
+    openvino: OnceLock<Result<OpenVino, String>>,
 }
 
 impl Library {
@@ -80,6 +83,43 @@ impl Library {
                 self.environment.register_ep_library(name, &plugin).map_err(|error| error.to_string())
             })
             .clone()
+    }
+
+    /// OpenVINO's library, beside this one; `None` if there is none.
+    ///
+    /// # Errors
+    /// Somebody else could change it, and the user did not name the place.
+    pub(crate) fn openvino_file(&self) -> Result<Option<PathBuf>, String> {
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        openvino::file_in(folder).map_or(Ok(None), |name| self.beside(&name))
+    }
+
+    /// OpenVINO, loaded for the rest of the process.
+    ///
+    /// # Errors
+    /// It is not here, or cannot be loaded.
+    pub(crate) fn openvino(&self) -> Result<&OpenVino, String> {
+        let load = || {
+            let missing = || "its library is not beside libonnxruntime: install it with `make setup`".to_owned();
+            OpenVino::load(&self.openvino_file()?.ok_or_else(missing)?)
+        };
+        self.openvino.get_or_init(load).as_ref().map_err(Clone::clone)
+    }
+
+    /// The release of OpenVINO, such as "2026.4.1".
+    ///
+    /// # Errors
+    /// It is not here, or cannot be loaded.
+    pub fn openvino_release(&self) -> Result<&str, String> {
+        self.openvino().map(OpenVino::release)
+    }
+
+    /// Whether this processor computes in BF16, and OpenVINO uses that.
+    ///
+    /// # Errors
+    /// OpenVINO is not here, or cannot be loaded.
+    pub fn computes_bf16(&self) -> Result<bool, String> {
+        self.openvino().map(OpenVino::computes_bf16)
     }
 
     pub(crate) fn environment(&self) -> &Environment {
@@ -194,7 +234,7 @@ fn open(path: PathBuf, named: bool) -> Result<Library> {
         .map_err(|error| refused(format!("cannot create its environment: {error}")))?;
     // At a lower level, ONNX Runtime would format a message for each node of each graph, which we would drop.
     environment.set_log_level(LogLevel::Warning);
-    Ok(Library { path, named, version, load_time: started.elapsed(), environment, tensorrt_rtx: OnceLock::new() })
+    Ok(Library { path, named, version, load_time: started.elapsed(), environment, tensorrt_rtx: OnceLock::new(), openvino: OnceLock::new() })
 }
 
 /// Sends ONNX Runtime's log to our log.

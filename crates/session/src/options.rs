@@ -29,8 +29,11 @@ pub struct SessionOptions {
     /// Refuse to open a session unless every node runs on `provider`. Otherwise TensorRT leaves nodes that it lacks to
     /// CUDA, and CUDA to the CPU.
     pub strict: bool,
-    /// Threads within one operator; `None`: one for each physical core that this process may use.
+    /// Threads within one operator; `None`: one for each physical core that this process may use, or a session's share of
+    /// them.
     pub threads: Option<usize>,
+    /// Sessions of this graph that run at the same time.
+    pub streams: usize,
     /// How far the graph is rewritten.
     pub optimisation: OptimisationLevel,
     /// Where to write the rewritten graph, for offline optimisation.
@@ -48,6 +51,7 @@ impl Default for SessionOptions {
             device: 0,
             strict: false,
             threads: None,
+            streams: 1,
             optimisation: OptimisationLevel::All,
             optimised_model_path: None,
             profile: None,

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::jetson::Jetson;
 use crate::native::{self, CudaDriver};
 use crate::onnxruntime::{Library, TENSORRT_RTX_PLUGIN};
+use crate::openvino;
 use crate::options::SessionOptions;
 
 /// What [`probe`] found for one provider.
@@ -126,10 +127,16 @@ pub fn probe(library: &Library) -> Probe {
             Provider::TensorRtRtx => folder.join(TENSORRT_RTX_PLUGIN).is_file(),
             Provider::TensorRt => TensorRT::is_available().unwrap_or(false),
             Provider::Cuda => CUDA::is_available().unwrap_or(false),
+            Provider::OpenVino => openvino::file_in(folder).is_some(),
             Provider::Cpu => true,
         };
         let obstacle = match provider {
             Provider::Cpu => None,
+            Provider::OpenVino => match library.openvino_file() {
+                Ok(Some(_)) => None,
+                Ok(None) => Some("libopenvino_c.so is not beside libonnxruntime: install OpenVINO (pip: openvino)".into()),
+                Err(untrusted) => Some(untrusted),
+            },
             Provider::TensorRtRtx if !compiled_in => Some(format!(
                 "{TENSORRT_RTX_PLUGIN} is not beside libonnxruntime: install the provider (pip: {TENSORRT_RTX_PACKAGE})"
             )),
@@ -140,7 +147,11 @@ pub fn probe(library: &Library) -> Probe {
             )),
             gpu => missing_library(gpu, library).or_else(|| driver_obstacle(&driver)),
         };
-        let there = if provider == Provider::Cpu { "always there" } else { "library, driver and GPU are there" };
+        let there = match provider {
+            Provider::Cpu => "always there",
+            Provider::OpenVino => "its library is there",
+            _ => "library, driver and GPU are there",
+        };
         ProviderStatus {
             provider,
             compiled_in,
@@ -186,7 +197,7 @@ pub(crate) fn dispatch(options: &SessionOptions) -> Result<Vec<ExecutionProvider
     };
     Ok(match options.provider {
         // A plugin comes with its devices instead: `with_plugin`.
-        Provider::Cpu | Provider::TensorRtRtx => Vec::new(),
+        Provider::Cpu | Provider::OpenVino | Provider::TensorRtRtx => Vec::new(),
         Provider::Cuda => vec![cuda(&given)?],
         Provider::TensorRt => {
             let tensorrt = with_options(TensorRT::default(), given.into_iter())?.build().error_on_failure();
@@ -237,6 +248,7 @@ pub fn check_options<'o>(
         Provider::TensorRt => with_options(TensorRT::default(), options).map(|ready| ready.build()),
         Provider::Cuda => with_options(CUDA::default(), options).map(|ready| ready.build()),
         Provider::TensorRtRtx => return Err(refused(&"its parser is asked with a device only")),
+        Provider::OpenVino => return Err(refused(&"its parser is asked with a graph only")),
         Provider::Cpu => {
             return options.next().map_or(Ok(()), |(name, _)| Err(refused(&format!("it has none, found {name}"))));
         }
@@ -267,7 +279,7 @@ fn needed_by(provider: Provider) -> impl Iterator<Item = &'static Needed> {
         Provider::TensorRt => (&CUDA_LIBRARIES, &TENSORRT_LIBRARIES),
         Provider::Cuda => (&CUDA_LIBRARIES, &[]),
         Provider::TensorRtRtx => (&[], &TENSORRT_RTX_LIBRARIES),
-        Provider::Cpu => (&[], &[]),
+        Provider::OpenVino | Provider::Cpu => (&[], &[]),
     };
     cuda.iter().chain(tensorrt)
 }
@@ -347,7 +359,7 @@ impl Probe {
     /// The device that a provider computes on: the processor's model, or name and compute capability of the GPU that
     /// has this number in the driver. "unknown" if the system does not say.
     pub fn device_name(&self, provider: Provider, device: u32) -> String {
-        if provider == Provider::Cpu {
+        if provider.is_on_processor() {
             return processor();
         }
         let gpu = self.gpus.get(device as usize);

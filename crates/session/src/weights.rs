@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use tileforge_engine::Engine;
-use tileforge_graph::ExternalTensor;
+use tileforge_graph::{ExternalTensor, IN_MEMORY};
 
 use crate::buffer;
 use crate::error::{Error, Result};
@@ -69,6 +69,17 @@ impl<'e> Weights<'e> {
         Ok((!places.is_empty() && named == places).then_some(relocated))
     }
 
+    /// The graph's ONNX file for OpenVINO, with the addresses of its weights in the engine's mapped files.
+    ///
+    /// # Errors
+    /// Graphs within nodes take weights from files, which have no address.
+    pub(crate) fn for_openvino(&self) -> Result<Vec<u8>> {
+        let addresses = self.tensors.iter().map(|tensor| Ok((&tensor.name, self.bytes_of(tensor)?.as_ptr() as usize)));
+        let addresses: BTreeMap<&String, usize> = addresses.collect::<Result<_>>()?;
+        let address = |tensor: &ExternalTensor| addresses.get(&tensor.name).copied().unwrap_or_default();
+        for_openvino(self.model, self.path, address)
+    }
+
     /// The weights in the engine's mapped files.
     pub(crate) fn mapped(&self) -> Result<Vec<MappedWeight<'e>>> {
         let weight = |tensor: &ExternalTensor| {
@@ -80,4 +91,20 @@ impl<'e> Weights<'e> {
         };
         self.tensors.iter().map(weight).collect()
     }
+}
+
+/// The ONNX file with these bytes for OpenVINO, with weights at these addresses.
+///
+/// # Errors
+/// Graphs within nodes take weights from files, which have no address.
+pub(crate) fn for_openvino(model: &[u8], path: &Path, address: impl Fn(&ExternalTensor) -> usize) -> Result<Vec<u8>> {
+    let unreadable = |error: tileforge_graph::Error| Error::unloaded(path, error.to_string());
+    let stated = tileforge_graph::external_files(model, path).map_err(unreadable)?;
+    let placed = tileforge_graph::for_openvino(model, path, address).map_err(unreadable)?;
+    let named = tileforge_graph::external_files(&placed, path).map_err(unreadable)?;
+    // OpenVINO would look for other files itself, and take an address that the file states.
+    if stated.contains(IN_MEMORY) || named.iter().any(|location| location != IN_MEMORY) {
+        return Err(Error::unloaded(path, "expected weights in files beside it alone, and none within nodes".into()));
+    }
+    Ok(placed)
 }

@@ -6,7 +6,7 @@ use std::thread;
 
 use ndarray::{ArrayD, IxDyn};
 use tempfile::TempDir;
-use tileforge_contract::DataType;
+use tileforge_contract::{DataType, Provider};
 use tileforge_graph::proto::attribute_proto::AttributeType;
 use tileforge_graph::proto::{
     AttributeProto, GraphProto, NodeProto, TensorShapeProto, TypeProto, ValueInfoProto, tensor_proto, type_proto,
@@ -116,4 +116,43 @@ fn a_run_of_bound_tensors_ends_without_its_session() {
     for _ in 0..20 {
         cancelled(|cancel| bound.run(cancel));
     }
+}
+
+/// OpenVINO ends a run after the node that it computes, and computes a `Loop` as one node.
+#[test]
+fn a_run_of_openvino_ends_after_a_node() {
+    const SIDE: usize = 256;
+    const NODES: usize = 4000;
+    let folder = tempfile::tempdir().unwrap();
+    let port = |name: &str| Port { name: name.into(), ty: TensorType::new(DataType::F32, [SIDE, SIDE]) };
+    let value = |number: usize| if number == 0 { "x".to_owned() } else { format!("x{number}") };
+    let product = |number: usize| Node {
+        name: format!("product {number}"),
+        operator: "MatMul".into(),
+        domain: String::new(),
+        inputs: vec![value(number), "x".into()],
+        outputs: vec![value(number + 1)],
+        attributes: Default::default(),
+    };
+    let model = Model {
+        name: "long".into(),
+        ir_version: 9,
+        opsets: vec![Opset { domain: String::new(), version: 20 }],
+        inputs: vec![port("x")],
+        outputs: vec![port(&value(NODES))],
+        nodes: (0..NODES).map(product).collect(),
+        ..Model::default()
+    };
+    let path = folder.path().join("long.onnx");
+    tileforge_graph::save(&model, &path, WeightStorage::Inline).unwrap();
+    let environment = Environment::new(onnxruntime::load(&Search::AroundExecutable).unwrap());
+    let options = SessionOptions { provider: Provider::OpenVino, ..SessionOptions::default() };
+    let mut session = Session::open(&environment, &path, &options).unwrap();
+    let x = Tensor::from(ArrayD::<f32>::zeros(IxDyn(&[SIDE, SIDE])));
+    for _ in 0..3 {
+        cancelled(|cancel| session.run(&[("x", &x)], cancel));
+    }
+    // An ended run leaves the session as it was.
+    let outputs = session.run(&[("x", &x)], &Cancel::new()).unwrap();
+    assert_eq!(outputs[0].1.shape(), [SIDE, SIDE]);
 }

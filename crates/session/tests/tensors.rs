@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ndarray::{ArrayD, IxDyn};
 use tempfile::TempDir;
-use tileforge_contract::{Axis, Contract, DataType, Meaning, ReceptiveField, Task, TensorSpec};
+use tileforge_contract::{Axis, Contract, DataType, Meaning, Provider, ReceptiveField, Task, TensorSpec};
 use tileforge_graph::{Model, Node, Opset, Port, TensorType, WeightStorage};
 use tileforge_session::onnxruntime::{self, Search};
 use tileforge_session::{Cancel, Environment, Error, Session, SessionOptions, Tensor};
@@ -101,8 +101,15 @@ fn runs_go_from_buffers_into_buffers() {
 
 #[test]
 fn a_carried_output_is_the_input_of_the_next_run() {
+    for provider in [Provider::Cpu, Provider::OpenVino] {
+        carries(provider);
+    }
+}
+
+fn carries(provider: Provider) {
     let folder = tempfile::tempdir().unwrap();
-    let session = open(&environment(), &running_sum(&folder));
+    let options = SessionOptions { provider, ..SessionOptions::default() };
+    let session = Session::open(&environment(), &running_sum(&folder), &options).unwrap();
     let axes = || [Axis::Batch, Axis::Channels(3)];
     let contract = Contract {
         task: Task::Upscale,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tileforge_contract::{Precision, Provider};
+use tileforge_contract::Precision;
 use tileforge_engine::manifest::{Gate, SelfTest};
 use tileforge_session::selftest;
 
@@ -50,7 +50,7 @@ pub(super) fn measure(
             done += 1;
             // Speed is the purpose of 8 bits. It is measured only where the engine runs: a CPU says nothing about a
             // GPU.
-            if job.precision == Precision::Int8 && job.provider == Provider::Cpu && done == runs {
+            if job.precision == Precision::Int8 && job.provider.is_on_processor() && done == runs {
                 let rivals = converted.rivals(reference, scratch)?;
                 let paths: Vec<&Path> = rivals.iter().map(|(_, path)| path.as_path()).collect();
                 let ratios = precision::speed_ratios(job, &paths, &file, trial.sample())?;

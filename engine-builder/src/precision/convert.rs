@@ -11,7 +11,7 @@ use crate::samples::Sample;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use tileforge_contract::{Meaning, Normalisation, Precision, Provider};
+use tileforge_contract::{Meaning, Normalisation, Precision};
 use tileforge_engine::manifest::Calibration;
 use tileforge_files::{Digests, outputs};
 use tileforge_graph::rewrite::{self, fold_weight_casts};
@@ -150,7 +150,7 @@ fn calibrate(job: &Job<'_>, model: &Model, file: &Path, recipe: &mut Recipe) -> 
             recipe.statistics.entry(input.name.clone()).or_default().add(&black_and_white(*range, *normalisation));
         }
     }
-    if job.precision == Precision::Fp16 || job.provider != Provider::Cpu {
+    if job.precision == Precision::Fp16 || !job.provider.is_on_processor() {
         recipe.outside = outside_f16(model, &recipe.statistics)?;
     }
     Ok(samples)
@@ -208,7 +208,7 @@ pub(super) mod tests {
     use crate::coverage::Coverage;
     use crate::{Floors, PrecisionOptions, Silent};
     use ndarray::ArrayD;
-    use tileforge_contract::{Contract, Upscale};
+    use tileforge_contract::{Contract, Provider, Upscale};
     use tileforge_engine::testing;
     use tileforge_session::Environment;
 

@@ -4,7 +4,8 @@ use super::PrecisionOptions;
 use crate::coverage::Coverage;
 use crate::{Floors, Progress};
 use tileforge_contract::{Contract, Precision, Provider};
-use tileforge_session::Environment;
+use std::collections::BTreeMap;
+use tileforge_session::{Environment, SessionOptions, openvino};
 
 /// One conversion: the target, and the caller's options.
 pub(crate) struct Job<'a> {
@@ -16,4 +17,20 @@ pub(crate) struct Job<'a> {
     pub(crate) floors: &'a Floors,
     pub(crate) options: &'a PrecisionOptions,
     pub(crate) coverage: &'a Coverage,
+}
+
+impl Job<'_> {
+    /// How the engine's graphs run on this machine: as they will where the engine is for a processor, and on ONNX
+    /// Runtime's CPU kernels otherwise.
+    pub(crate) fn session_options(&self) -> SessionOptions {
+        let provider = if self.provider.is_on_processor() { self.provider } else { Provider::Cpu };
+        let provider_options = openvino_options(self.provider, self.precision);
+        SessionOptions { provider, provider_options, ..SessionOptions::default() }
+    }
+}
+
+/// Options of OpenVINO for an engine in this precision; none for other providers.
+pub(crate) fn openvino_options(provider: Provider, precision: Precision) -> BTreeMap<String, String> {
+    let rounds = provider == Provider::OpenVino && precision == Precision::Bf16;
+    rounds.then(|| (openvino::PRECISION.to_owned(), "bf16".to_owned())).into_iter().collect()
 }

@@ -35,7 +35,7 @@ mod tests;
 
 pub use convert::convert_graph;
 pub(crate) use convert::{Converted, convert};
-pub(crate) use job::Job;
+pub(crate) use job::{Job, openvino_options};
 pub use option::PrecisionOption;
 pub use options::PrecisionOptions;
 pub use quality::Sensitivity;

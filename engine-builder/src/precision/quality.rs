@@ -46,6 +46,8 @@ impl fmt::Display for Sensitivity {
 pub(crate) struct Trial<'a> {
     environment: &'a Environment,
     provider: Provider,
+    /// How the engine's graphs run.
+    options: SessionOptions,
     scratch: &'a Path,
     /// The built-in sample, which the self-test uses as well.
     known: Judged,
@@ -86,7 +88,8 @@ impl<'a> Trial<'a> {
             known.sample.iter().map(|(_, values)| values.shape()).eq(other.iter().map(|(_, values)| values.shape()))
         };
         let others = others.iter().filter(fit).map(|other| judged(other.clone())).collect::<Result<_>>()?;
-        Ok(Trial { environment: job.environment, provider: job.provider, scratch, known, others })
+        let (environment, provider, options) = (job.environment, job.provider, job.session_options());
+        Ok(Trial { environment, provider, options, scratch, known, others })
     }
 
     /// The built-in sample.
@@ -102,7 +105,7 @@ impl<'a> Trial<'a> {
     /// Measures the graph in a file on all samples. Of several outputs, the worst counts. Also returns the outputs for
     /// the built-in sample. `ran` is called after each run.
     pub(crate) fn measure_file(&self, file: &Path, ran: &dyn Fn()) -> Result<(Measurement, Sample)> {
-        let mut session = Session::open(self.environment, file, &SessionOptions::default())?;
+        let mut session = Session::open(self.environment, file, &self.options)?;
         let judged: Vec<&Judged> = [&self.known].into_iter().chain(&self.others).collect();
         let run = |judged: &&Judged| {
             let outputs = session.run(&views(&judged.sample), &Cancel::new())?;
@@ -159,7 +162,7 @@ impl<'a> Trial<'a> {
 /// activations. An engine for CPUs does exactly that, an engine for GPUs does not.
 pub(crate) fn emulation(model: &Model, provider: Provider) -> Result<Option<Model>> {
     let holds = |data_type| model.types.values().any(|ty| ty.data_type == data_type);
-    match (holds(DataType::Bf16), holds(DataType::F16) && provider != Provider::Cpu) {
+    match (holds(DataType::Bf16), holds(DataType::F16) && !provider.is_on_processor()) {
         (true, _) => Ok(Some(rounding_to(model, DataType::Bf16)?)),
         (_, true) => Ok(Some(rounding_to(model, DataType::F16)?)),
         _ => Ok(None),

@@ -28,6 +28,8 @@ impl Recipe {
     pub(super) fn apply(&self, model: &Model, names: &BTreeSet<String>) -> Result<Model> {
         match (self.scheme(), self.precision, self.provider) {
             (Some(scheme), ..) => self.in_8_bits(model, scheme, names),
+            // OpenVINO rounds to BF16 itself, where the processor computes in it: `openvino_options`.
+            (None, Precision::Bf16 | Precision::Fp32, Provider::OpenVino) => Ok(fold_weight_casts(model)?),
             (None, Precision::Fp16, _) => half(model, DataType::F16, &(names | &touching(model, &self.outside))),
             (None, Precision::Bf16, _) => half(model, DataType::Bf16, names),
             (None, _, Provider::Cpu) => for_cpu(model),
@@ -47,6 +49,7 @@ impl Recipe {
         let quantised = rewrite::quantise_layers(&fold_weight_casts(model)?, scheme, layers, &islands, &range)?;
         match self.provider {
             Provider::Cpu => for_cpu(&quantised),
+            Provider::OpenVino => Ok(quantised),
             // Everything that is not in 8 bits is in FP16, which such a GPU computes fast. If FP16 cannot hold a
             // layer's input, the QuantizeLinear before the layer stays in FP32.
             _ => half(&quantised, DataType::F16, &(&islands | &touching(&quantised, &self.outside))),
@@ -56,7 +59,7 @@ impl Recipe {
     /// The kind of 8-bit numbers, if the precision has such numbers.
     pub(super) fn scheme(&self) -> Option<Scheme> {
         match (self.precision, self.provider) {
-            (Precision::Int8, Provider::Cpu) => Some(Scheme::Unsigned),
+            (Precision::Int8, Provider::OpenVino | Provider::Cpu) => Some(Scheme::Unsigned),
             (Precision::Int8, _) => Some(Scheme::Signed),
             (Precision::Fp8, _) => Some(Scheme::Float8),
             (Precision::Fp32 | Precision::Fp16 | Precision::Bf16, _) => None,

@@ -33,7 +33,7 @@ pub(super) fn write_rivals<const COUNT: usize>(
 /// would change the ratio.
 pub(crate) fn speed_ratios(job: &Job<'_>, others: &[&Path], file: &Path, sample: &Sample) -> Result<Vec<f64>> {
     let paths = [file].into_iter().chain(others.iter().copied());
-    let options = SessionOptions { threads: Some(1), ..SessionOptions::default() };
+    let options = SessionOptions { threads: Some(1), ..job.session_options() };
     let mut sessions =
         paths.map(|path| Ok(Session::open(job.environment, path, &options)?)).collect::<Result<Vec<_>>>()?;
     let mut fastest = vec![Duration::MAX; sessions.len()];

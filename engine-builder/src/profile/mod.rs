@@ -239,15 +239,20 @@ impl Profile {
         match (&self.device, self.provider) {
             // Its GPUs are known by their compute capabilities alone.
             (None, Provider::TensorRtRtx) => {}
-            (None, Provider::Cpu) if self.cuda_graphs => return Err("`cuda_graphs`: expected false on a CPU".into()),
-            (None, Provider::Cpu) => {}
+            (None, on_processor) if on_processor.is_on_processor() => {
+                if self.cuda_graphs {
+                    return Err("`cuda_graphs`: expected false on a CPU".into());
+                }
+            }
             (None, provider) => {
                 return Err(format!(
                     "`provider: {provider}`: expected `gpu`, `compute_capability` and the rest of a GPU's keys"
                 ));
             }
-            (Some(_), Provider::Cpu) => {
-                return Err("`provider: cpu`: expected tensorrt-rtx, tensorrt or cuda in the profile of a GPU".into());
+            (Some(_), on_processor) if on_processor.is_on_processor() => {
+                return Err(format!(
+                    "`provider: {on_processor}`: expected tensorrt-rtx, tensorrt or cuda in the profile of a GPU"
+                ));
             }
             (Some(device), _) if self.cuda.tf32 => {
                 needs(ComputeCapability { major: 8, minor: 0 }, device)
@@ -262,9 +267,9 @@ impl Profile {
     fn check_largest_tiles(&self) -> Result<(), String> {
         let has = |task: &&Task| self.shapes_for(**task).is_some_and(|shapes| shapes.largest_tile.is_some());
         match Task::ALL.iter().find(has) {
-            Some(Task::Upscale) if self.provider == Provider::Cpu => Ok(()),
+            Some(Task::Upscale) if self.provider.is_on_processor() => Ok(()),
             Some(task) => Err(format!(
-                "`tasks: {task}: largest_tile`: expected it for task upscale with `provider: cpu` only, found \
+                "`tasks: {task}: largest_tile`: expected it for task upscale with `provider: cpu` or `openvino` only, found \
                  `provider: {}`",
                 self.provider
             )),
@@ -308,6 +313,8 @@ impl Profile {
                 }
             }
             None if precision.runs_on_cpu() => Ok(()),
+            None if self.provider == Provider::OpenVino && precision == Precision::Bf16 => Ok(()),
+            None if self.provider == Provider::OpenVino => Err("OpenVINO does not compute in it".into()),
             None => Err("ONNX Runtime's CPU kernels do not compute in it".into()),
         }
     }

@@ -8,7 +8,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use tileforge_contract::{Precision, Provider};
+use tileforge_contract::Precision;
 use tileforge_engine::manifest::{ProfileRecipe, Recipe};
 use tileforge_session::Environment;
 
@@ -186,7 +186,7 @@ impl Target {
             if is_free && let Some(facts) = &graph.facts {
                 set_precision(&mut profile, part, facts, progress)?;
             }
-            let in_8_bits = profile.precision == Precision::Int8 && profile.provider == Provider::Cpu;
+            let in_8_bits = profile.precision == Precision::Int8 && profile.provider.is_on_processor();
             if let Some(part) = part.filter(|part| in_8_bits && sources.keeps_fp32(part)) {
                 profile.set_precision(Precision::Fp32)?;
                 kept.insert(part.to_owned());

@@ -59,6 +59,11 @@ impl Architecture for Encoder {
         "encoder.conv_out.weight",
     ]];
 
+    /// The autoencoder of videos has the same names, and kernels with time.
+    fn shapes_fit(keys: &Keys<'_>) -> bool {
+        keys.dims::<5>("encoder.conv_in.weight").is_err()
+    }
+
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let [_, image_channels, ..] = keys.dims::<4>("encoder.conv_in.weight")?;
         let [twice_latent, ..] = keys.dims::<4>("encoder.conv_out.weight")?;
@@ -110,6 +115,11 @@ impl Architecture for Decoder {
         "decoder.up_blocks.0.resnets.0.conv1.weight",
         "decoder.conv_out.weight",
     ]];
+
+    /// The autoencoder of videos has the same names, and kernels with time.
+    fn shapes_fit(keys: &Keys<'_>) -> bool {
+        keys.dims::<5>("decoder.conv_in.weight").is_err()
+    }
 
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let [_, latent_channels, ..] = keys.dims::<4>("decoder.conv_in.weight")?;

@@ -6,7 +6,7 @@
 
 use super::swin::{Frame, is_training_buffer, normalise};
 use super::{Architecture, Keys, Mismatch};
-use crate::nn::{Grid, Order, Scope, SwinBlock, conv2d, shuffle_upsampling, width};
+use crate::nn::{Grid, Order, Scope, SwinBlock, conv2d, pointwise, shuffle_upsampling, width};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
 use tileforge_graph::Value;
@@ -39,6 +39,7 @@ pub(super) struct Drct {
 }
 
 const BLOCKS: usize = 5;
+const UNROLLED: Order = Order::Windows([0; 2]);
 /// Slope of LeakyReLU behind each block.
 const SLOPE: f32 = 0.2;
 /// Factor of a group's result before it is added to the group's input.
@@ -150,19 +151,13 @@ fn is_rolled(keys: &Keys<'_>) -> Result<bool, Mismatch> {
 
 impl Drct {
     fn frame(&self) -> Frame {
-        Frame {
-            channels: self.channels,
-            scale: self.factors.iter().product(),
-            window: self.window,
-            unshuffle: 1,
-            range: 1.0,
-        }
+        Frame::new(self.channels, self.factors.iter().product(), self.window)
     }
 
     fn network(&self, w: &Scope<'_>, image: &Value, grid: &Grid) -> Value {
         let shallow = conv2d(&w.at("conv_first"), image, self.dim, 3);
         // All convolutions of a group are 1×1, so tokens stay in windows from the first group to the last.
-        let mut tokens = grid.reorder(&grid.tokens(&shallow), Order::Raster, Order::Windows(0));
+        let mut tokens = grid.reorder(&grid.tokens(&shallow), Order::Raster, UNROLLED);
         if self.normalised {
             tokens = normalise(&w.at("patch_embed.norm"), &tokens);
         }
@@ -170,16 +165,16 @@ impl Drct {
             tokens = self.group(&w.at(format!("layers.{group}")), &tokens, grid, *heads);
         }
         let tokens = normalise(&w.at("norm"), &tokens);
-        let deep = grid.image(&grid.reorder(&tokens, Order::Windows(0), Order::Raster));
+        let deep = grid.image(&grid.reorder(&tokens, UNROLLED, Order::Raster));
         let deep = if self.convolved { conv2d(&w.at("conv_after_body"), &deep, self.dim, 3) } else { deep };
         shuffle_upsampling(w, &(deep + shallow), self.filters, &self.factors, self.channels)
     }
 
     /// RDG: `x` plus a part of the result of five blocks. Each block reads `x` and the results of the blocks before it.
     fn group(&self, w: &Scope<'_>, x: &Value, grid: &Grid, heads: usize) -> Value {
-        let mut features = vec![Feature::new(x, Order::Windows(0))];
+        let mut features = vec![Feature::new(x, UNROLLED)];
         for number in 1..=BLOCKS {
-            let roll = if self.rolled && number % 2 == 0 { self.window / 2 } else { 0 };
+            let roll = [if self.rolled && number % 2 == 0 { self.window / 2 } else { 0 }; 2];
             let order = Order::Windows(roll);
             let inputs: Vec<Value> = features.iter_mut().map(|feature| feature.in_order(order, grid)).collect();
             let (first, rest) = (&inputs[0], inputs[1..].iter().collect::<Vec<_>>());
@@ -219,10 +214,4 @@ impl Feature {
         self.0.push((order, tokens.clone()));
         tokens
     }
-}
-
-/// A 1×1 convolution on tokens.
-fn pointwise(w: &Scope<'_>, x: &Value, filters: usize) -> Value {
-    let weight = w.tensor_as("weight", &[filters, width(x), 1, 1], &[filters, width(x)]);
-    x.linear(&weight, Some(&w.tensor("bias", [filters])))
 }

@@ -156,13 +156,7 @@ impl Architecture for Hat {
 
 impl Hat {
     fn frame(&self) -> Frame {
-        Frame {
-            channels: self.channels,
-            scale: self.factors.iter().product(),
-            window: self.window,
-            unshuffle: 1,
-            range: 1.0,
-        }
+        Frame::new(self.channels, self.factors.iter().product(), self.window)
     }
 
     fn network(&self, w: &Scope<'_>, image: &Value, grid: &Grid) -> Value {
@@ -185,7 +179,7 @@ impl Hat {
         let inner = w.at("residual_group");
         let mut y = x.clone();
         for number in 0..self.depths[group] {
-            let roll = if number % 2 == 0 { 0 } else { self.window / 2 };
+            let roll = [if number % 2 == 0 { 0 } else { self.window / 2 }; 2];
             y = self.hybrid_block(&inner.at(format!("blocks.{number}")), &y, grid, self.heads[group], roll);
         }
         y = self.overlapping_block(&inner.at("overlap_attn"), &y, grid, self.heads[group]);
@@ -196,7 +190,7 @@ impl Hat {
     }
 
     /// HAB: y = x + window attention + a small part of parallel convolutions, then y + MLP.
-    fn hybrid_block(&self, w: &Scope<'_>, x: &Value, grid: &Grid, heads: usize, roll: usize) -> Value {
+    fn hybrid_block(&self, w: &Scope<'_>, x: &Value, grid: &Grid, heads: usize, roll: [usize; 2]) -> Value {
         let normalised = normalise(&w.at("norm1"), x);
         let convolved = grid.tokens(&self.channel_attention_block(&w.at("conv_block.cab"), &grid.image(&normalised)));
         let windows = grid.reorder(&normalised, Order::Raster, Order::Windows(roll));

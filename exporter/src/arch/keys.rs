@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use tileforge_graph::DataType;
 
 /// Why an architecture's hyperparameters cannot be determined from a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,6 +122,46 @@ impl<'a> Keys<'a> {
             true => Ok((distances.div_ceil(2), heads)),
             false => Err(Mismatch::new(format!("expected `{name}` to have (2 · window − 1)² rows, found {rows}"))),
         }
+    }
+
+    /// Whether every second block has rolled windows, by the hint `rolled`, else by a buffer: a rolled block has a mask of
+    /// the training size. For networks whose signature has another buffer: then the checkpoint has all of them.
+    ///
+    /// # Errors
+    /// The hint is neither `true` nor `false`.
+    pub fn mask_of_second_block(&self) -> Result<bool, Mismatch> {
+        match self.hint("rolled") {
+            Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(other) => Err(Mismatch::new(format!("expected `rolled` to be true or false, found `{other}`"))),
+            None => Ok(self.contains("layers.0.residual_group.blocks.1.attn_mask")),
+        }
+    }
+
+    /// Height and width of the windows of rectangular attention (DAT, RGT), from the buffers `rpe_biases`, which has a
+    /// row for each distance of two pixels in a window, and `relative_position_index` `[area, area]`.
+    ///
+    /// The sizes of both buffers determine two sides, but not which one is the height. That shows in the last row,
+    /// `[height − 1, width − 1]`; the lower side counts as the height where the row holds other values.
+    ///
+    /// # Errors
+    /// A buffer is missing, or no whole sides fit.
+    pub fn rectangle(&self, attention: &str) -> Result<[usize; 2], Mismatch> {
+        let (biases, index) = (format!("{attention}.rpe_biases"), format!("{attention}.relative_position_index"));
+        let ([distances, _], [area, _]) = (self.dims::<2>(&biases)?, self.dims::<2>(&index)?);
+        // (2 · height − 1) · (2 · width − 1) = 4 · area − 2 · (height + width) + 1
+        let sum = area.checked_mul(4).and_then(|four| (four + 1).checked_sub(distances)).map_or(0, |twice| twice / 2);
+        let fits = |side: &usize| side * (sum - side) == area && (2 * side - 1) * (2 * (sum - side) - 1) == distances;
+        // A longer side than this makes no windows.
+        let shorter = (1..=(sum / 2).min(1 << 12)).find(fits).ok_or_else(|| {
+            let rows = format!("(2 · height − 1) · (2 · width − 1) rows with height · width = {area}");
+            Mismatch::new(format!("expected `{biases}` to have {rows}, found {distances}"))
+        })?;
+        let sides = [shorter, sum - shorter];
+        let last = self.checkpoint.tensors().get(&biases).and_then(|weight| weight.rows([distances as u32 - 1]).ok());
+        let last = last.and_then(|row| row.cast(DataType::F32).ok()?.to_f32s().ok()).unwrap_or_default();
+        let is_reversed = last.iter().map(|last| last + 1.0).eq(sides.iter().rev().map(|side| *side as f32));
+        Ok(if is_reversed { [sides[1], sides[0]] } else { sides })
     }
 
     /// The number of members in a list of modules: one more than the largest `i` among the names `PREFIXi…`, or 0.

@@ -1,7 +1,9 @@
 //! The architectures: one file each, and one line in the [`registry`].
 
+mod atd;
 mod autoencoder_kl;
 mod clip_text;
+mod dat;
 mod depth;
 mod depth_anything;
 mod drct;
@@ -9,13 +11,17 @@ mod hat;
 mod keys;
 mod mirage;
 mod plksr;
+mod reconstruction;
 mod registry;
 mod rgbd_depth;
+mod rgt;
 mod rrdbnet;
 mod seedvr2_vae;
 mod span;
+mod srformer;
 mod srvgg_net_compact;
 mod swin;
+mod swin2sr;
 mod swinir;
 mod unet_2d_condition;
 

@@ -36,7 +36,8 @@ const fn entry<A: Architecture>() -> Entry {
     }
 }
 
-/// The order matters: the first architecture whose signature is complete is taken, so the loosest signature comes last.
+/// A checkpoint has the names and shapes of one architecture for each task: a test compares all with all. In a damaged
+/// one that several fit, the first is taken, so the loosest signature comes last.
 static REGISTRY: &[Entry] = &[
     entry::<super::unet_2d_condition::UNet2DConditionModel>(),
     entry::<super::clip_text::ClipText>(),
@@ -51,6 +52,11 @@ static REGISTRY: &[Entry] = &[
     entry::<super::rrdbnet::RrdbNet>(),
     entry::<super::span::Span>(),
     entry::<super::plksr::Plksr>(),
+    entry::<super::dat::Dat>(),
+    entry::<super::rgt::Rgt>(),
+    entry::<super::atd::Atd>(),
+    entry::<super::srformer::SrFormer>(),
+    entry::<super::swin2sr::Swin2Sr>(),
     entry::<super::drct::Drct>(),
     entry::<super::hat::Hat>(),
     entry::<super::swinir::SwinIr>(),
@@ -195,5 +201,37 @@ fn unknown(checkpoint: &Checkpoint, keys: &Keys<'_>, task: Option<Task>) -> Erro
         tensors: checkpoint.tensors().len(),
         candidates,
         found: checkpoint.tensors().keys().take(3).cloned().collect(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test's way to fail
+mod tests {
+    use super::*;
+    use crate::synthesise;
+    use tileforge_graph::DataType;
+
+    /// Relatives share most of their names. Without the order of the registry, each checkpoint still fits one
+    /// architecture of a task.
+    #[test]
+    fn every_checkpoint_fits_one_architecture_of_a_task() {
+        let path = tempfile::tempdir().unwrap();
+        let path = path.path().join("checkpoint.safetensors");
+        let mut wrong = Vec::new();
+        for own in registry() {
+            for (preset, network) in own.presets().into_iter().filter(|(name, _)| name.starts_with("tiny")) {
+                synthesise(network.as_ref(), DataType::F16, 1, &path).unwrap();
+                let (checkpoint, hints) = (Checkpoint::open(&path).unwrap(), BTreeMap::new());
+                let keys = Keys::new(&checkpoint, &hints);
+                let fits = |entry: &&Entry| entry.missing(&keys).0.is_empty() && (entry.shapes_fit)(&keys);
+                let found: Vec<&Entry> =
+                    registry().iter().filter(|entry| entry.task == own.task).filter(fits).collect();
+                if found.len() != 1 || found[0].name != own.name {
+                    let names: Vec<&str> = found.iter().map(|entry| entry.name).collect();
+                    wrong.push(format!("{} {preset} fits {}: {names:?}", own.name, own.task));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 }

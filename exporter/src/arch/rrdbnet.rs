@@ -4,7 +4,7 @@
 //! (<https://arxiv.org/abs/2001.08073>). Reference: spandrel 0.4.2, `architectures/ESRGAN`.
 
 use super::{Architecture, Keys, Mismatch, reach};
-use crate::nn::{Scope, conv2d, crop_to_image, image_input, pad_to_multiple};
+use crate::nn::{Mirror, Scope, conv2d, crop_to_image, image_input, pad_to_multiple};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
 use tileforge_contract::{Padding, Precision, Upscale};
@@ -176,7 +176,7 @@ impl Architecture for RrdbNet {
 
     fn build(&self, w: &Scope<'_>, shapes: &Shapes) -> Result<()> {
         let image = image_input(w, "image", self.channels, shapes)?;
-        let padded = pad_to_multiple(&image, self.unshuffle)?;
+        let padded = pad_to_multiple(&image, self.unshuffle, Mirror::Reflect)?;
         let upscaled =
             self.network(w, &if self.unshuffle == 1 { padded } else { padded.pixel_unshuffle(self.unshuffle) });
         let upscaled = crop_to_image(&upscaled, &image, self.unshuffle, self.scale());

@@ -1,6 +1,6 @@
 //! The common parts of SwinIR and its successors: normalisation and padding of the image, contract, and buffers.
 
-use crate::nn::{Grid, LAYER_NORM_EPSILON, Scope, crop_to_image, image_input, layer_norm, pad_to_multiple};
+use crate::nn::{Grid, LAYER_NORM_EPSILON, Mirror, Scope, crop_to_image, image_input, layer_norm, pad_to_multiple};
 use crate::{Contract, Result, Shapes};
 use tileforge_contract::{Padding, Precision, ReceptiveField, Upscale};
 use tileforge_graph::{Constant, Value};
@@ -14,14 +14,26 @@ pub(super) struct Frame {
     pub(super) channels: usize,
     /// Output pixels for each input pixel.
     pub(super) scale: usize,
+    /// Side of the windows, to multiples of which the image is padded; 1 for networks that need no multiple.
     pub(super) window: usize,
+    /// The smallest height and width.
+    pub(super) minimum: usize,
     /// Side of the blocks of pixels that become channels at the input.
     pub(super) unshuffle: usize,
     /// The largest value inside the network for an image of 0 … 1.
     pub(super) range: f32,
+    /// Whether [`RGB_MEAN`] is subtracted from colour images.
+    pub(super) centred: bool,
+    /// How the image is padded.
+    pub(super) mirror: Mirror,
 }
 
 impl Frame {
+    /// The frame that most of these networks have.
+    pub(super) fn new(channels: usize, scale: usize, window: usize) -> Self {
+        Frame { channels, scale, window, minimum: 1, unshuffle: 1, range: 1.0, centred: true, mirror: Mirror::Reflect }
+    }
+
     pub(super) fn contract(&self) -> Contract {
         Upscale {
             input: "image".into(),
@@ -30,7 +42,7 @@ impl Frame {
             channels: self.channels,
             range: [0.0, 1.0],
             size_multiple: self.window * self.unshuffle,
-            size_minimum: 1,
+            size_minimum: self.minimum,
             padding: Padding::Reflect,
             // Rolled windows connect all pixels, and a tile is cut into other windows than the image.
             receptive_field: ReceptiveField::Unbounded,
@@ -57,10 +69,12 @@ impl Frame {
         shapes.fixed_image("image", self.channels)?;
         let image = image_input(w, "image", self.channels, shapes)?;
         let multiple = self.window * self.unshuffle;
-        let padded = pad_to_multiple(&image, multiple)?;
+        let padded = pad_to_multiple(&image, multiple, self.mirror)?;
         let [batch, _, height, width] = padded.fixed_dims();
-        let grid = Grid { batch, height: height / self.unshuffle, width: width / self.unshuffle, window: self.window };
-        let mean = (self.channels == 3).then(|| w.trace().constant("mean", &[1, 3, 1, 1], Constant::F32(&RGB_MEAN)));
+        let (height, width) = (height / self.unshuffle, width / self.unshuffle);
+        let grid = Grid { batch, height, width, window: [self.window; 2] };
+        let mean = (self.centred && self.channels == 3)
+            .then(|| w.trace().constant("mean", &[1, 3, 1, 1], Constant::F32(&RGB_MEAN)));
         let mut x = mean.as_ref().map_or_else(|| padded.clone(), |mean| &padded - mean);
         if self.range != 1.0 {
             x = x.scale(self.range);
@@ -83,9 +97,24 @@ pub(super) fn normalise(w: &Scope<'_>, x: &Value) -> Value {
     layer_norm(w, x, LAYER_NORM_EPSILON)
 }
 
+/// The factor of cosines in an attention, of which its logarithm is stored; at most 100.
+pub(super) fn factor_of_logit(logit: f64) -> f64 {
+    logit.min(100_f64.ln()).exp()
+}
+
 /// Whether a tensor is a buffer for the training size, which the export computes for its own size.
 pub(super) fn is_training_buffer(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
-    ["attn_mask", "relative_position_index", "relative_position_index_SA", "relative_position_index_OCA"]
-        .contains(&last)
+    [
+        "aligned_relative_position_index",
+        "attn_mask",
+        "attn_mask_0",
+        "attn_mask_1",
+        "num_batches_tracked",
+        "relative_position_index",
+        "relative_position_index_OCA",
+        "relative_position_index_SA",
+        "rpe_biases",
+    ]
+    .contains(&last)
 }

@@ -4,9 +4,10 @@
 //! Paper: <https://arxiv.org/abs/2108.10257>. Upstream: <https://github.com/JingyunLiang/SwinIR>,
 //! `models/network_swinir.py`. Reference: spandrel 0.4.2, `architectures/SwinIR`.
 
-use super::swin::{Frame, is_training_buffer, normalise};
+use super::reconstruction::{Residual, Trunk, Upsampler};
+use super::swin::{Frame, is_training_buffer};
 use super::{Architecture, Keys, Mismatch};
-use crate::nn::{Grid, Order, Scope, SwinBlock, conv2d, shuffle_upsampling};
+use crate::nn::{Grid, Order, Scope, SwinBlock};
 use crate::{Contract, Result, Shapes};
 use serde::Serialize;
 use tileforge_graph::Value;
@@ -30,34 +31,6 @@ pub(super) struct SwinIr {
     unshuffle: usize,
 }
 
-/// The convolution at the end of each group, and after the last group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-enum Residual {
-    /// One convolution.
-    #[serde(rename = "1conv")]
-    One,
-    /// Three with a bottleneck of a quarter of the width.
-    #[serde(rename = "3conv")]
-    Three,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Upsampler {
-    /// "pixelshuffle", for classical super-resolution.
-    PixelShuffle { filters: usize, factors: Vec<usize> },
-    /// "pixelshuffledirect", for light networks.
-    PixelShuffleDirect { factor: usize },
-    /// "nearest+conv", for real photographs: doubles the size `doublings` times.
-    NearestConv { filters: usize, doublings: usize },
-    /// For denoising and JPEG artifacts: the network's result is added to the image.
-    None,
-}
-
-/// Slope of LeakyReLU in the bottlenecks and between nearest-neighbour upsamplings.
-const SLOPE: f32 = 0.2;
-/// Slope before the upsampling: PyTorch's default.
-const SLOPE_BEFORE: f32 = 0.01;
 /// Only the networks for JPEG artifacts have this window, since JPEG's blocks are one pixel larger; only they compute
 /// in 0 … 255.
 const JPEG_WINDOW: usize = 7;
@@ -70,27 +43,32 @@ impl Architecture for SwinIr {
             "conv_first.weight",
             "layers.0.residual_group.blocks.0.norm1.weight",
             "layers.0.residual_group.blocks.0.attn.qkv.bias",
-            CONV,
+            Residual::CONV,
         ],
         &[
             "conv_first.weight",
             "layers.0.residual_group.blocks.0.norm1.weight",
             "layers.0.residual_group.blocks.0.attn.qkv.bias",
-            CONV_3,
+            Residual::CONV_3,
         ],
         &[
             "conv_first.1.weight",
             "layers.0.residual_group.blocks.0.norm1.weight",
             "layers.0.residual_group.blocks.0.attn.qkv.bias",
-            CONV,
+            Residual::CONV,
         ],
         &[
             "conv_first.1.weight",
             "layers.0.residual_group.blocks.0.norm1.weight",
             "layers.0.residual_group.blocks.0.attn.qkv.bias",
-            CONV_3,
+            Residual::CONV_3,
         ],
     ];
+
+    /// HAT has the same names and more.
+    fn shapes_fit(keys: &Keys<'_>) -> bool {
+        !keys.contains("layers.0.residual_group.overlap_attn.relative_position_bias_table")
+    }
 
     fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
         let first = if keys.contains("conv_first.weight") { "conv_first.weight" } else { "conv_first.1.weight" };
@@ -100,9 +78,9 @@ impl Architecture for SwinIr {
         let tables =
             (0..groups).map(|group| keys.bias_table(&format!("{}0.attn.relative_position_bias_table", blocks(group))));
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
-        let upsampler = Upsampler::detect(keys)?;
+        // Nothing else determines the factor of a direct shuffle; all published networks are for RGB.
+        let upsampler = Upsampler::detect(keys, 3)?;
         let channels = match upsampler {
-            // Nothing else determines the shuffle's factor; all published networks are for RGB.
             Upsampler::PixelShuffleDirect { .. } => 3,
             _ => keys.dims::<4>("conv_last.weight")?[0],
         };
@@ -125,7 +103,7 @@ impl Architecture for SwinIr {
             heads: tables.iter().map(|(_, heads)| *heads).collect(),
             window: keys.bias_table(&format!("{}0.attn.relative_position_bias_table", blocks(0)))?.0,
             hidden: keys.dims::<2>("layers.0.residual_group.blocks.0.mlp.fc1.weight")?[0],
-            residual: if keys.contains(CONV) { Residual::One } else { Residual::Three },
+            residual: Residual::detect(keys),
             upsampler,
             unshuffle,
         })
@@ -201,96 +179,39 @@ impl Architecture for SwinIr {
     }
 }
 
-const CONV: &str = "conv_after_body.weight";
-const CONV_3: &str = "conv_after_body.0.weight";
-
-impl Upsampler {
-    fn detect(keys: &Keys<'_>) -> Result<Self, Mismatch> {
-        if !keys.contains("conv_before_upsample.0.weight") {
-            let direct = keys.contains("upsample.0.weight");
-            let factor = if direct { keys.shuffle_scale("upsample.0.weight", 3)? } else { 1 };
-            return Ok(if direct { Upsampler::PixelShuffleDirect { factor } } else { Upsampler::None });
-        }
-        let [filters, ..] = keys.dims::<4>("conv_before_upsample.0.weight")?;
-        let doublings = (1..8).take_while(|number| keys.contains(&format!("conv_up{number}.weight"))).count();
-        match doublings {
-            0 => Ok(Upsampler::PixelShuffle { filters, factors: keys.shuffle_factors("upsample.")? }),
-            doublings => Ok(Upsampler::NearestConv { filters, doublings }),
-        }
-    }
-
-    fn factor(&self) -> usize {
-        match self {
-            Upsampler::PixelShuffle { factors, .. } => factors.iter().product(),
-            Upsampler::PixelShuffleDirect { factor } => *factor,
-            Upsampler::NearestConv { doublings, .. } => 1 << doublings,
-            Upsampler::None => 1,
-        }
-    }
-}
-
 impl SwinIr {
     fn frame(&self) -> Frame {
         Frame {
-            channels: self.channels,
-            scale: self.upsampler.factor() / self.unshuffle,
-            window: self.window,
             unshuffle: self.unshuffle,
             range: if self.window == JPEG_WINDOW { 255.0 } else { 1.0 },
+            ..Frame::new(self.channels, self.upsampler.factor() / self.unshuffle, self.window)
         }
     }
 
     fn network(&self, w: &Scope<'_>, image: &Value, grid: &Grid) -> Value {
-        let first = if self.unshuffle > 1 { "conv_first.1" } else { "conv_first" };
-        let shallow = conv2d(&w.at(first), image, self.dim, 3);
-        let mut tokens = normalise(&w.at("patch_embed.norm"), &grid.tokens(&shallow));
-        for group in 0..self.depths.len() {
-            tokens = self.group(&w.at(format!("layers.{group}")), &tokens, grid, group);
-        }
-        let deep = grid.image(&normalise(&w.at("norm"), &tokens));
-        let x = self.residual(&w.at("conv_after_body"), &deep) + shallow;
-        match &self.upsampler {
-            Upsampler::PixelShuffle { filters, factors } => shuffle_upsampling(w, &x, *filters, factors, self.channels),
-            Upsampler::PixelShuffleDirect { factor } => {
-                conv2d(&w.at("upsample.0"), &x, self.channels * factor * factor, 3).depth_to_space(*factor)
-            }
-            Upsampler::NearestConv { filters, doublings } => self.nearest(w, &x, *filters, *doublings),
-            Upsampler::None => image + conv2d(&w.at("conv_last"), &x, self.channels, 3),
-        }
+        let trunk = Trunk {
+            channels: self.channels,
+            dim: self.dim,
+            first: if self.unshuffle > 1 { "conv_first.1" } else { "conv_first" },
+            projection: false,
+            norm: Some("patch_embed.norm"),
+            groups: self.depths.len(),
+            residual: self.residual,
+            upsampler: &self.upsampler,
+        };
+        trunk.apply(w, image, grid, |w, x, group| self.blocks(w, x, grid, group))
     }
 
-    /// RSTB: `x` + convolution of Swin blocks. Every second block has rolled windows. Input and output are in raster
-    /// order.
-    fn group(&self, w: &Scope<'_>, x: &Value, grid: &Grid, group: usize) -> Value {
+    /// The blocks of an RSTB. Every second block has rolled windows. Input and output are in raster order.
+    fn blocks(&self, w: &Scope<'_>, x: &Value, grid: &Grid, group: usize) -> Value {
         let (mut y, mut order) = (x.clone(), Order::Raster);
         for number in 0..self.depths[group] {
-            let roll = if number % 2 == 0 { 0 } else { self.window / 2 };
+            let roll = [if number % 2 == 0 { 0 } else { self.window / 2 }; 2];
             y = grid.reorder(&y, order, Order::Windows(roll));
             order = Order::Windows(roll);
             let block = SwinBlock { heads: self.heads[group], hidden: self.hidden, roll, biased: true };
             y = block.apply(&w.at(format!("residual_group.blocks.{number}")), &y, grid);
         }
-        let y = grid.image(&grid.reorder(&y, order, Order::Raster));
-        grid.tokens(&self.residual(&w.at("conv"), &y)) + x
-    }
-
-    fn residual(&self, w: &Scope<'_>, x: &Value) -> Value {
-        match self.residual {
-            Residual::One => conv2d(w, x, self.dim, 3),
-            Residual::Three => {
-                let narrow = conv2d(&w.at("0"), x, self.dim / 4, 3).leaky_relu(SLOPE);
-                let narrow = conv2d(&w.at("2"), &narrow, self.dim / 4, 1).leaky_relu(SLOPE);
-                conv2d(&w.at("4"), &narrow, self.dim, 3)
-            }
-        }
-    }
-
-    fn nearest(&self, w: &Scope<'_>, x: &Value, filters: usize, doublings: usize) -> Value {
-        let mut x = conv2d(&w.at("conv_before_upsample.0"), x, filters, 3).leaky_relu(SLOPE_BEFORE);
-        for number in 1..=doublings {
-            x = conv2d(&w.at(format!("conv_up{number}")), &x.upsample_nearest(2), filters, 3).leaky_relu(SLOPE);
-        }
-        let x = conv2d(&w.at("conv_hr"), &x, filters, 3).leaky_relu(SLOPE);
-        conv2d(&w.at("conv_last"), &x, self.channels, 3)
+        grid.reorder(&y, order, Order::Raster)
     }
 }

@@ -8,20 +8,40 @@ use super::{Groups, Scope, Sequences, channels, group_norm, linear, width};
 use serde::Serialize;
 use tileforge_graph::Value;
 
-/// `q` `[batch, queries, heads · width]`, `k` and `v` `[batch, keys, heads · width]` → `[batch, queries, heads ·
-/// width]`. Each bias is broadcast to `[batch, heads, queries, keys]`; the biases are added in order.
+/// `q` and `k` `[batch, queries or keys, heads · width]`, `v` `[batch, keys, heads · its width]` → `[batch, queries,
+/// heads · its width]`. Each bias is broadcast to `[batch, heads, queries, keys]`; the biases are added in order.
 ///
 /// The scale multiplies `q`, the smallest candidate, and `k` is transposed right before the product. ONNX Runtime then
 /// folds both into one FusedMatMul, and TensorRT recognises its pattern of fused attention.
 pub fn attention(q: &Value, k: &Value, v: &Value, heads: usize, biases: &[&Value]) -> Value {
-    let each = (width(q) / heads.max(1)) as i64;
-    let split = |x: &Value| x.reshape(&[0, 0, heads as i64, each]).transpose(&[0, 2, 1, 3]);
-    let k = k.reshape(&[0, 0, heads as i64, each]).transpose(&[0, 2, 3, 1]);
-    let mut scores = split(q).scale(1.0 / (each as f32).sqrt()).matmul(&k);
+    let k = keys_in_heads(k, heads);
+    let each = width(q) / heads.max(1);
+    attention_of_heads(&in_heads(q, heads).scale(1.0 / (each as f32).sqrt()), &k, v, heads, biases)
+}
+
+/// As [`attention`], with `factor` in place of the scale; it is broadcast to `[batch, heads, queries, width]`.
+pub fn attention_scaled_by(factor: &Value, [q, k, v]: [&Value; 3], heads: usize, biases: &[&Value]) -> Value {
+    let k = keys_in_heads(k, heads);
+    attention_of_heads(&(in_heads(q, heads) * factor), &k, v, heads, biases)
+}
+
+/// `[batch, tokens, heads · width]` → `[batch, heads, tokens, width]`.
+fn in_heads(x: &Value, heads: usize) -> Value {
+    x.reshape(&[0, 0, heads as i64, (width(x) / heads.max(1)) as i64]).transpose(&[0, 2, 1, 3])
+}
+
+/// `[batch, tokens, heads · width]` → `[batch, heads, width, tokens]`.
+fn keys_in_heads(x: &Value, heads: usize) -> Value {
+    x.reshape(&[0, 0, heads as i64, (width(x) / heads.max(1)) as i64]).transpose(&[0, 2, 3, 1])
+}
+
+fn attention_of_heads(q: &Value, k: &Value, v: &Value, heads: usize, biases: &[&Value]) -> Value {
+    let mut scores = q.matmul(k);
     for bias in biases {
         scores = scores + *bias;
     }
-    scores.softmax(-1).matmul(&split(v)).transpose(&[0, 2, 1, 3]).reshape(&[0, 0, heads as i64 * each])
+    let joined = (width(v) / heads.max(1) * heads) as i64;
+    scores.softmax(-1).matmul(&in_heads(v, heads)).transpose(&[0, 2, 1, 3]).reshape(&[0, 0, joined])
 }
 
 /// Attention without biases between rows `q` `[batch · queries, heads · width]` and rows `k` and `v` `[batch · keys,

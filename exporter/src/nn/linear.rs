@@ -24,6 +24,11 @@ pub fn embedding(w: &Scope<'_>, numbers: &Value, entries: usize, width: usize) -
     w.tensor_stored("weight", &[entries, width]).gather_by(numbers, 0).cast(DataType::F32)
 }
 
+/// Vectors of length 1 along the last dimension. Those shorter than 1e-12 are divided by that, as PyTorch does.
+pub fn unit(x: &Value) -> Value {
+    x / x.length(-1).at_least(1e-12)
+}
+
 /// Normalises each token to mean 0 and variance 1, then applies a scale and a bias to each element.
 pub fn layer_norm(w: &Scope<'_>, x: &Value, epsilon: f32) -> Value {
     let width = width(x);

@@ -12,21 +12,44 @@ fn missing(size: &Dim, multiple: usize) -> usize {
     size.fixed().map_or(0, |size| size.next_multiple_of(multiple) - size)
 }
 
-/// Pads an image to multiples of `multiple`, with rows below and columns on the right that mirror it at its last
-/// pixels.
+/// How an image is mirrored at its edge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mirror {
+    /// At the last pixels, which are not repeated.
+    Reflect,
+    /// Behind the last pixels, which are repeated.
+    Symmetric,
+}
+
+/// Pads an image to multiples of `multiple`, with rows below and columns on the right that mirror it.
 ///
 /// # Errors
 /// The image is so small that it has fewer pixels to mirror than are missing.
-pub fn pad_to_multiple(image: &Value, multiple: usize) -> Result<Value> {
+pub fn pad_to_multiple(image: &Value, multiple: usize, mirror: Mirror) -> Result<Value> {
     let [_, _, height, width] = image.dims();
     for size in [&height, &width].into_iter().filter_map(Dim::fixed) {
         let wanted = size.next_multiple_of(multiple);
-        if wanted - size >= size.max(1) {
-            let least = multiple / 2 + 1;
+        let most = if mirror == Mirror::Reflect { size.max(1) - 1 } else { size };
+        if wanted - size > most {
+            let least = if mirror == Mirror::Reflect { multiple / 2 + 1 } else { multiple.div_ceil(2) };
             return Err(Error::ImageTooSmall { size, extended: wanted, least });
         }
     }
-    Ok(image.pad_reflect(missing(&height, multiple), missing(&width, multiple)))
+    let missing = [missing(&height, multiple), missing(&width, multiple)];
+    match mirror {
+        Mirror::Reflect => Ok(image.pad_reflect(missing[0], missing[1])),
+        // ONNX's Pad has no mode for it.
+        Mirror::Symmetric => Ok([(2, &height), (3, &width)].into_iter().zip(missing).fold(
+            image.clone(),
+            |image, ((axis, size), missing)| match size.fixed() {
+                Some(size) if missing > 0 => {
+                    let indices: Vec<i64> = (0..size).chain((size - missing..size).rev()).map(|i| i as i64).collect();
+                    image.gather(&indices, axis)
+                }
+                _ => image,
+            },
+        )),
+    }
 }
 
 /// Crops a network's result, `scale` times as large as the padded image, to undo [`pad_to_multiple`].

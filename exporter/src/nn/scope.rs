@@ -94,8 +94,26 @@ impl<'a> Scope<'a> {
         self.made(name, self.stored(stored, dims).and_then(compute))
     }
 
+    /// A weight `made` of a small parameter `stored`: a function of each number, with the sizes `used`. It is computed
+    /// at once.
+    pub fn each_number(
+        &self,
+        (stored, made): (&str, &str),
+        dims: &[usize],
+        used: &[usize],
+        of: impl Fn(f64) -> f64,
+    ) -> Value {
+        let numbers = self.stored(stored, dims).and_then(|weight| weight.to_f32s());
+        let bytes = |number: f32| (of(f64::from(number)) as f32).to_le_bytes();
+        let weight = numbers.and_then(|numbers| {
+            let bytes: Vec<u8> = numbers.into_iter().flat_map(bytes).collect();
+            Weight::from_bytes(DataType::F32, used.to_vec(), bytes)
+        });
+        self.made(made, weight)
+    }
+
     /// As [`Scope::computed`], for a weight that may have failed: the trace keeps the error.
-    pub(super) fn made(&self, name: &str, weight: tileforge_graph::Result<Weight>) -> Value {
+    pub fn made(&self, name: &str, weight: tileforge_graph::Result<Weight>) -> Value {
         match weight {
             Ok(weight) => self.computed(name, weight),
             Err(error) => {

@@ -1,6 +1,6 @@
 //! Blocks of transformers.
 
-use super::{Grid, Scope, layer_norm, linear, width};
+use super::{Grid, Scope, depthwise_conv2d, layer_norm, linear, width};
 use tileforge_graph::Value;
 
 /// PyTorch's default.
@@ -16,6 +16,27 @@ pub fn mlp_of([first, second]: [&Scope<'_>; 2], x: &Value, hidden: usize) -> Val
     linear(second, &linear(first, x, hidden).gelu(), width(x))
 }
 
+/// As [`mlp`], with a depthwise convolution of side `kernel` and its activation beside the hidden tokens: tokens in
+/// raster order → the same. Parameters: `fc1`, `dwconv.depthwise_conv.0`, `fc2`.
+pub fn convolved_mlp(w: &Scope<'_>, x: &Value, hidden: usize, kernel: usize, grid: &Grid) -> Value {
+    let made = linear(&w.at("fc1"), x, hidden).gelu();
+    let convolved = depthwise_conv2d(&w.at("dwconv.depthwise_conv.0"), &grid.image(&made), kernel).gelu();
+    linear(&w.at("fc2"), &(made + grid.tokens(&convolved)), width(x))
+}
+
+/// As [`mlp`], where a depthwise convolution of one half of the hidden tokens multiplies the other half: tokens in
+/// raster order → the same. Parameters: `fc1`, `sg.norm`, `sg.conv`, `fc2`.
+pub fn gated_mlp(w: &Scope<'_>, x: &Value, hidden: usize, grid: &Grid) -> Value {
+    let first = w.at("fc1");
+    let (names, inputs) = (["value", "gate"], width(x));
+    // Two products need no splitting of their result.
+    let (weights, biases) = (first.parts("weight", [hidden, inputs], names), first.parts("bias", [hidden], names));
+    let [value, gate] = [0, 1].map(|i| x.linear(&weights[i], Some(&biases[i])).gelu());
+    let normalised = layer_norm(&w.at("sg.norm"), &gate, LAYER_NORM_EPSILON);
+    let gate = grid.tokens(&depthwise_conv2d(&w.at("sg.conv"), &grid.image(&normalised), 3));
+    linear(&w.at("fc2"), &(value * gate), inputs)
+}
+
 /// A block of a Swin Transformer.
 #[derive(Debug, Clone, Copy)]
 pub struct SwinBlock {
@@ -23,8 +44,8 @@ pub struct SwinBlock {
     pub heads: usize,
     /// Width between the two layers of its MLP.
     pub hidden: usize,
-    /// By how many pixels the maps are rolled before they are cut into windows.
-    pub roll: usize,
+    /// By how many pixels the maps are rolled up and left before they are cut into windows.
+    pub roll: [usize; 2],
     /// Whether queries, keys and values have a bias.
     pub biased: bool,
 }

@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: &Arguments, environment: impl Fn() -> Result<Enviro
     }
     for Warmed { part, graph, device, provider, seconds } in &report.warmed {
         let part = part.as_ref().map_or(String::new(), |part| format!("{part}: "));
-        let place = if *provider == Provider::Cpu { String::new() } else { format!(" of GPU {device}") };
+        let place = if provider.is_on_processor() { String::new() } else { format!(" of GPU {device}") };
         print(&format!("{part}{graph}: {seconds:.1} s on {provider}{place}"))?;
     }
     Ok(())

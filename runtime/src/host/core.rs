@@ -66,8 +66,8 @@ impl Core {
         })
     }
 
-    /// Whether the bytes of a sample's results are the same whatever runs with it: on the CPU, but for clips, whose
-    /// kernels round otherwise in other places of a batch.
+    /// Whether the bytes of a sample's results are the same whatever runs with it: on ONNX Runtime's CPU kernels, but for
+    /// clips, whose kernels round otherwise in other places of a batch, as OpenVINO's do for many networks.
     pub(super) fn is_exact(&self) -> bool {
         self.is_usual
             && self.ladder.provider() == Provider::Cpu

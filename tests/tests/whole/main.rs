@@ -29,6 +29,7 @@ mod model_package;
 mod models;
 mod names;
 mod neighbours;
+mod openvino;
 mod output_paths;
 mod parity;
 mod pictures;
@@ -37,6 +38,7 @@ mod pipeline_sources;
 mod pipelines;
 mod precision;
 mod processors;
+mod random_networks;
 mod rebuild;
 mod registry;
 #[cfg(feature = "rtx")]

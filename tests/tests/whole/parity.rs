@@ -1,9 +1,9 @@
 //! Exported graphs give the pixels of the reference implementation.
 
-use end_to_end::{Golden, Graph, error_over_range, golden_cases};
+use end_to_end::{Golden, Graph, PROCESSOR, error_over_range, golden_cases};
 use ndarray::ArrayD;
 use std::collections::BTreeMap;
-use tileforge_contract::Upscale;
+use tileforge_contract::{Provider, Upscale};
 use tileforge_exporter::{Checkpoint, Shapes, export};
 use tileforge_graph::{WeightStorage, save};
 use tileforge_session::SessionOptions;
@@ -11,16 +11,30 @@ use tileforge_session::SessionOptions;
 /// Largest absolute error over the range of the reference's output.
 const TOLERANCE: f32 = 2e-5;
 
-fn infer(golden: &Golden, shapes: &Shapes, storage: WeightStorage) -> ArrayD<f32> {
+/// The output of the exported graph on each library for processors.
+fn infer(golden: &Golden, shapes: &Shapes, storage: WeightStorage) -> Vec<ArrayD<f32>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     let checkpoint = Checkpoint::open(&golden.checkpoint).unwrap();
     let export = export(&checkpoint, shapes, &BTreeMap::new()).unwrap_or_else(|e| panic!("{}: {e}", golden.name));
     save(&export.model, &path, storage).unwrap();
-    let mut session = Graph::open(&path, &SessionOptions::default()).unwrap();
-    let mut outputs = session.run(&[("image", golden.image.view())]).unwrap_or_else(|e| panic!("{}: {e}", golden.name));
-    assert_eq!(outputs.len(), 1);
-    outputs.remove(0).1
+    let on = |provider: Provider| {
+        let options = SessionOptions { provider, ..SessionOptions::default() };
+        let outputs = Graph::open(&path, &options).and_then(|mut graph| graph.run(&[("image", golden.image.view())]));
+        let mut outputs = outputs.unwrap_or_else(|e| panic!("{}: {e}", golden.name));
+        assert_eq!(outputs.len(), 1);
+        outputs.remove(0).1
+    };
+    PROCESSOR.map(on).into()
+}
+
+/// Panics where an output is not the reference's.
+fn compare(golden: &Golden, found: &[ArrayD<f32>]) {
+    for (found, provider) in found.iter().zip(PROCESSOR) {
+        let error = error_over_range(found, &golden.upscaled);
+        assert!(error <= TOLERANCE, "{} on {provider}: {error}", golden.name);
+        println!("{:<44} {provider:<8} {error:.1e}", golden.name);
+    }
 }
 
 #[test]
@@ -29,9 +43,7 @@ fn fixed_shapes_match_the_reference() {
     assert!(cases.len() >= 35, "only {} golden inputs", cases.len());
     for golden in &cases {
         let found = infer(golden, &Shapes::of("image", golden.image.shape()), WeightStorage::Link);
-        let error = error_over_range(&found, &golden.upscaled);
-        assert!(error <= TOLERANCE, "{}: {error}", golden.name);
-        println!("{:<44} {error:.1e}", golden.name);
+        compare(golden, &found);
     }
 }
 
@@ -46,8 +58,7 @@ fn dynamic_shapes_match_the_reference() {
         // graphs have one size only.
         if network.example_shapes().is_empty() && golden.image.shape()[2..].iter().all(|size| size % multiple == 0) {
             let found = infer(&golden, &Shapes::default(), WeightStorage::Copy);
-            let error = error_over_range(&found, &golden.upscaled);
-            assert!(error <= TOLERANCE, "{}: {error}", golden.name);
+            compare(&golden, &found);
             seen += 1;
         }
     }

@@ -59,6 +59,23 @@ pub(super) fn cumulative_sum(call: &Call<'_>) -> Inferred {
     }
 }
 
+/// Inputs `x`, `axes`: each axis gets the size 1, or is removed with `keepdims` 0. Without axes, all are reduced, or
+/// none with `noop_with_empty_axes` 1.
+pub(super) fn reduction(call: &Call<'_>) -> Inferred {
+    let (x, given) = (call.ty(0)?, call.integers(1)?.unwrap_or_default());
+    let rank = x.dims.len();
+    let mut axes = given.iter().map(|axis| axis_index(*axis, rank)).collect::<Inferred<Vec<usize>>>()?;
+    if axes.is_empty() && call.node.int("noop_with_empty_axes").unwrap_or(0) == 0 {
+        axes = (0..rank).collect();
+    }
+    let keeps = call.node.int("keepdims") != Some(0);
+    let each = x.dims.iter().enumerate().filter_map(|(axis, dim)| match axes.contains(&axis) {
+        true => keeps.then_some(Dim::Fixed(1)),
+        false => Some(dim.clone()),
+    });
+    Ok(vec![TensorType { data_type: x.data_type, dims: each.collect() }])
+}
+
 fn broadcast(a: &TensorType, b: &TensorType) -> Inferred<Vec<Dim>> {
     broadcast_dims(&a.dims, &b.dims)
         .ok_or_else(|| format!("the shapes {a} and {b} cannot be broadcast to each other").into())

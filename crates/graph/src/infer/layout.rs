@@ -71,6 +71,27 @@ pub(super) fn gather(call: &Call<'_>) -> Inferred {
     Ok(vec![TensorType { data_type: x.data_type, dims }])
 }
 
+/// Inputs `x`, `indices` of the same rank: the result has the indices' shape.
+pub(super) fn gather_elements(call: &Call<'_>) -> Inferred {
+    let (x, indices) = (call.ty(0)?, call.ty(1)?);
+    axis_index(call.node.int("axis").unwrap_or(0), x.dims.len())?;
+    if x.dims.len() != indices.dims.len() {
+        return Err(format!("expected indices of {} dimensions, found {indices}", x.dims.len()).into());
+    }
+    Ok(vec![TensorType { data_type: x.data_type, dims: indices.dims.clone() }])
+}
+
+/// Inputs `x`, `indices`, `updates`, the last two of one shape and all of one rank: the result has the shape of `x`.
+pub(super) fn scatter_elements(call: &Call<'_>) -> Inferred {
+    let (x, indices, updates) = (call.ty(0)?, call.ty(1)?, call.ty(2)?);
+    axis_index(call.node.int("axis").unwrap_or(0), x.dims.len())?;
+    let fits = updates.data_type == x.data_type && updates.dims == indices.dims && x.dims.len() == indices.dims.len();
+    if !fits {
+        return Err(format!("the updates {updates} at {indices} do not fit {x}").into());
+    }
+    Ok(vec![x.clone()])
+}
+
 /// Inputs `x`, `indices` `[batch…, any…, n]`: each row of indices is a position in the first `n` dimensions of `x`
 /// after the batch.
 pub(super) fn gather_nd(call: &Call<'_>) -> Inferred {

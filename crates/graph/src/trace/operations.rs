@@ -309,6 +309,44 @@ impl Value {
         self.trace.node("Slice", &[self, &starts, &ends, &axes], [])
     }
 
+    /// The square root of the sum of squares along `axis`, which gets the size 1.
+    #[must_use]
+    pub fn length(&self, axis: i64) -> Value {
+        let axes = self.trace.constant("axes", &[1], Constant::I64(&[axis]));
+        self.trace.node("ReduceL2", &[self, &axes], [])
+    }
+
+    /// Every element, or a number where the element is smaller.
+    #[must_use]
+    pub fn at_least(&self, least: f32) -> Value {
+        self.trace.node("Max", &[self, &self.trace.constant("least", &[], Constant::F32(&[least]))], [])
+    }
+
+    /// A copy of this value, in which the entries at `indices` along `axis` are `updates`. No index may occur twice.
+    #[must_use]
+    pub fn scatter(&self, indices: &Value, updates: &Value, axis: i64) -> Value {
+        self.trace.node("ScatterElements", &[self, indices, updates], [("axis", axis.into())])
+    }
+
+    /// For each index, the entry along `axis` at that index and at its own place along the other axes.
+    #[must_use]
+    pub fn gather_elements(&self, indices: &Value, axis: i64) -> Value {
+        self.trace.node("GatherElements", &[self, indices], [("axis", axis.into())])
+    }
+
+    /// 1 where two values are equal, 0 elsewhere.
+    #[must_use]
+    pub fn equals(&self, other: &Value) -> Value {
+        self.trace.node("Equal", &[self, other], []).cast(DataType::F32)
+    }
+
+    /// The sum of all entries before each one along `axis`.
+    #[must_use]
+    pub fn sum_before(&self, axis: i64) -> Value {
+        let axis = self.trace.constant("axis", &[], Constant::I64(&[axis]));
+        self.trace.node("CumSum", &[self, &axis], [("exclusive", 1.into())])
+    }
+
     /// Every element plus a number.
     #[must_use]
     pub fn offset(&self, by: f32) -> Value {

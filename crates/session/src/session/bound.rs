@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::buffer::Buffer;
 use crate::cancel::Cancel;
-use crate::error::{Error, Result};
+use crate::error::{Error, ONNX_RUNTIME, Result};
 
 use super::backend::Binding;
 use super::loaded::Loaded;
@@ -134,7 +134,12 @@ impl Problem {
                 Error::Tensor { path, tensor, expected: format!("one of the {kind}s {names}"), found: "no such".into() }
             }
             Self::Differs(expected, found) => Error::Tensor { path, tensor, expected, found },
-            Self::Failed(error) => Error::Session { path, action: "copy a tensor of", message: error.to_string() },
+            Self::Failed(error) => Error::Session {
+                library: ONNX_RUNTIME,
+                path,
+                action: "copy a tensor of",
+                message: error.to_string(),
+            },
         }
     }
 }

@@ -7,6 +7,7 @@ mod backend;
 mod bound;
 mod loaded;
 mod onnxruntime;
+mod openvino;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,21 +18,19 @@ use std::time::{Duration, Instant};
 use ort::session::builder::SessionBuilder;
 use tileforge_contract::{Contract, DataType, Provider};
 use tileforge_engine::{Engine, Graph};
-use tileforge_files::unfinished;
 
 use crate::assigned::Assigned;
 use crate::buffer::{Buffer, Buffers};
 use crate::cancel::Cancel;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::native;
 use crate::options::SessionOptions;
 use crate::tensor::{Named, Tensor, TensorInfo};
-use crate::weights::Weights;
 
 use backend::{Backend, Binding, Place};
 use loaded::Loaded;
 use onnxruntime::OnnxRuntime;
+use openvino::OpenVino;
 
 pub use bound::Bound;
 
@@ -72,8 +71,13 @@ impl Session {
     /// [`Error::ProviderUnusable`] for a provider that cannot be used here; [`Error::NodesElsewhere`] if the session is
     /// strict and another provider would run nodes; [`Error::Session`] if ONNX Runtime refuses the graph.
     pub fn open(environment: &Environment, path: &Path, options: &SessionOptions) -> Result<Self> {
-        Self::open_with(environment, path.to_owned(), None, options, |mut builder| {
-            builder.commit_from_file(path).map_err(|error| error.to_string())
+        Self::open_with(environment, path.to_owned(), None, options, || {
+            if options.provider == Provider::OpenVino {
+                return Ok(Arc::new(OpenVino::open_file(environment, path, options)?));
+            }
+            let commit =
+                |mut builder: SessionBuilder| builder.commit_from_file(path).map_err(|error| error.to_string());
+            Ok(Arc::new(OnnxRuntime::open(environment, path, options, commit)?))
         })
     }
 
@@ -88,29 +92,12 @@ impl Session {
         graph: &Graph,
         options: &SessionOptions,
     ) -> Result<Self> {
-        let model = engine.file(&graph.file)?;
         let path = engine.path_of(&graph.file);
-        let weights = Weights::of(engine, model, &path)?;
-        if let Some(relocated) = weights.in_open_files()? {
-            let opened = Self::open_with(environment, path.clone(), Some(engine.clone()), options, |builder| {
-                let mut builder = with_weights_in(builder, "/")?;
-                builder.commit_from_memory(&relocated).map_err(|error| error.to_string())
-            });
-            // An engine that was replaced meanwhile has lost its files' names, and not the files.
-            if opened.is_ok() || weights.in_open_files()?.is_some() {
-                return opened;
+        Self::open_with(environment, path.clone(), Some(engine.clone()), options, || {
+            if options.provider == Provider::OpenVino {
+                return Ok(Arc::new(OpenVino::open_graph(environment, engine, graph, options)?));
             }
-        }
-        // ONNX Runtime looks for all other weights in this folder, which has none.
-        let parent = std::env::temp_dir();
-        let nothing =
-            unfinished::folder_in(&parent).map_err(|source| Error::file(&parent, "make a folder in", source))?;
-        let folder = nothing.path().to_string_lossy().into_owned();
-        let mapped = weights.mapped()?;
-        Self::open_with(environment, path.clone(), Some(engine.clone()), options, |builder| {
-            let mut builder = with_weights_in(builder, &folder)?;
-            native::add_weights(&mut builder, &mapped)?;
-            builder.commit_from_memory(model).map_err(|error| error.to_string())
+            Ok(Arc::new(OnnxRuntime::open_graph(environment, engine, graph, options)?))
         })
     }
 
@@ -119,14 +106,14 @@ impl Session {
         path: PathBuf,
         engine: Option<Engine>,
         options: &SessionOptions,
-        commit: impl FnOnce(SessionBuilder) -> Result<ort::session::Session, String>,
+        open: impl FnOnce() -> Result<Arc<dyn Backend>>,
     ) -> Result<Self> {
         if options.provider != Provider::Cpu {
             environment.require(options.provider)?;
         }
         let started = Instant::now();
         let returning = environment.large_blocks_return();
-        let backend = OnnxRuntime::open(environment, &path, options, commit)?;
+        let backend = open()?;
         drop(returning);
         let assigned = backend.assigned()?;
         let taken_by_others = |assigned: &&Assigned| assigned.provider != options.provider.onnxruntime_name();
@@ -136,7 +123,7 @@ impl Session {
         }
         let [inputs, outputs] = backend.tensors();
         Ok(Self {
-            graph: Loaded { backend: Arc::new(backend), _engine: engine, path },
+            graph: Loaded { backend, _engine: engine, path },
             inputs,
             outputs,
             assigned,
@@ -317,10 +304,4 @@ impl Session {
 /// Each input that is carried over, with the output that becomes it.
 fn carried_names(contract: &Contract) -> Vec<(&str, &str)> {
     contract.carried().map(|(to, from)| (to.name.as_str(), from.name.as_str())).collect()
-}
-
-/// The folder that locations of weights start from.
-fn with_weights_in(builder: SessionBuilder, folder: &str) -> Result<SessionBuilder, String> {
-    let key = "session.model_external_initializers_file_folder_path";
-    builder.with_config_entry(key, folder).map_err(|error| error.to_string())
 }

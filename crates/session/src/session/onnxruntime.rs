@@ -11,17 +11,20 @@ use ort::session::{IoBinding, NoSelectedOutputs, RunOptions, SessionInputValue};
 use ort::value::{DynValue, Outlet, TensorRef, ValueType};
 use parking_lot::Mutex;
 use tileforge_contract::{DataType, Provider};
+use tileforge_engine::{Engine, Graph};
+use tileforge_files::unfinished;
 
 use crate::assigned::Assigned;
 use crate::buffer::{self, Buffer, Buffers};
 use crate::cancel::{Cancel, Interrupt};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, ONNX_RUNTIME, Result};
 use crate::native;
 use crate::options::{OptimisationLevel, SessionOptions};
 use crate::processors::{Processors, multiply_8_bits};
 use crate::provider;
 use crate::tensor::{Named, Tensor, TensorInfo, of_each};
+use crate::weights::Weights;
 
 use super::backend::{Backend, Binding, Place};
 
@@ -63,6 +66,39 @@ impl OnnxRuntime {
             // Buffers on the device of a plugin would need its own allocator, which no GPU has shown to work yet.
             device: matches!(options.provider, Provider::TensorRt | Provider::Cuda).then_some(options.device),
             replays: on("enable_cuda_graph") || on("trt_cuda_graph_enable"),
+        })
+    }
+
+    /// Makes a session of a graph of an engine, from the bytes that were checked when the engine was opened.
+    pub(super) fn open_graph(
+        environment: &Environment,
+        engine: &Engine,
+        graph: &Graph,
+        options: &SessionOptions,
+    ) -> Result<Self> {
+        let model = engine.file(&graph.file)?;
+        let path = engine.path_of(&graph.file);
+        let weights = Weights::of(engine, model, &path)?;
+        if let Some(relocated) = weights.in_open_files()? {
+            let opened = Self::open(environment, &path, options, |builder| {
+                let mut builder = with_weights_in(builder, "/")?;
+                builder.commit_from_memory(&relocated).map_err(|error| error.to_string())
+            });
+            // An engine that was replaced meanwhile has lost its files' names, and not the files.
+            if opened.is_ok() || weights.in_open_files()?.is_some() {
+                return opened;
+            }
+        }
+        // ONNX Runtime looks for all other weights in this folder, which has none.
+        let parent = std::env::temp_dir();
+        let nothing =
+            unfinished::folder_in(&parent).map_err(|source| Error::file(&parent, "make a folder in", source))?;
+        let folder = nothing.path().to_string_lossy().into_owned();
+        let mapped = weights.mapped()?;
+        Self::open(environment, &path, options, |builder| {
+            let mut builder = with_weights_in(builder, &folder)?;
+            native::add_weights(&mut builder, &mapped)?;
+            builder.commit_from_memory(model).map_err(|error| error.to_string())
         })
     }
 }
@@ -236,7 +272,7 @@ fn builder(environment: &Environment, options: &SessionOptions) -> Result<Sessio
 }
 
 fn run_error(path: &Path, error: ort::Error) -> Error {
-    Error::Session { path: path.to_owned(), action: "run", message: error.to_string() }
+    Error::Session { library: ONNX_RUNTIME, path: path.to_owned(), action: "run", message: error.to_string() }
 }
 
 fn tensor_info(outlet: &Outlet) -> TensorInfo {
@@ -250,4 +286,10 @@ fn tensor_info(outlet: &Outlet) -> TensorInfo {
         },
         _ => TensorInfo { name, data_type: None, shape: Vec::new() },
     }
+}
+
+/// The folder that locations of weights start from.
+fn with_weights_in(builder: SessionBuilder, folder: &str) -> Result<SessionBuilder, String> {
+    let key = "session.model_external_initializers_file_folder_path";
+    builder.with_config_entry(key, folder).map_err(|error| error.to_string())
 }

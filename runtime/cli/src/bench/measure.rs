@@ -157,7 +157,7 @@ pub(super) fn measure(
     for _ in 0..repeats.warm_up {
         upscale(&service, &header)?;
     }
-    let gpus = if upscaler.placed().provider == Provider::Cpu { &[][..] } else { &devices };
+    let gpus = if upscaler.placed().provider.is_on_processor() { &[][..] } else { &devices };
     let (measured, device_memory_bytes) = with_most_used(gpus, || {
         let alone = (0..repeats.runs).map(|_| upscale(&service, &header)).collect::<Result<Vec<_>>>()?;
         let passes =
@@ -204,7 +204,7 @@ pub(super) fn measure(
         },
         session_seconds: upscaler.placed().opening.as_secs_f64(),
         peak_memory_bytes: peak_memory_bytes(),
-        device_memory_bytes: device_memory_bytes.filter(|_| provider != Provider::Cpu),
+        device_memory_bytes: device_memory_bytes.filter(|_| !provider.is_on_processor()),
     })
 }
 

@@ -161,7 +161,7 @@ pub(super) fn measure(
     for count in &wanted.counts {
         (0..wanted.warm_up).try_for_each(|_| generate(1, *count).map(|_| ()))?;
     }
-    let gpus = if generator.placed().provider == Provider::Cpu { &[][..] } else { placement.gpus() };
+    let gpus = if generator.placed().provider.is_on_processor() { &[][..] } else { placement.gpus() };
     let (made, device_memory_bytes) = with_most_used(gpus, || {
         let settings = wanted.counts.iter().flat_map(|count| wanted.steps.iter().map(move |steps| (*steps, *count)));
         let row = |(steps, count)| {
@@ -192,7 +192,7 @@ pub(super) fn measure(
         rows,
         session_seconds: generator.placed().opening.as_secs_f64(),
         peak_memory_bytes: peak_memory_bytes(),
-        device_memory_bytes: device_memory_bytes.filter(|_| provider != Provider::Cpu),
+        device_memory_bytes: device_memory_bytes.filter(|_| !provider.is_on_processor()),
     })
 }
 

@@ -144,7 +144,7 @@ pub(super) fn measure(
     for ready in &mut ready {
         (0..repeats.warm_up).try_for_each(|_| ready.run())?;
     }
-    let gpus = if ladder.provider() == Provider::Cpu { &[][..] } else { placement.gpus() };
+    let gpus = if ladder.provider().is_on_processor() { &[][..] } else { placement.gpus() };
     let (measured, device_memory_bytes) = with_most_used(gpus, || {
         let first = ready.first_mut().ok_or_else(|| Error::Internal("bench".into()))?;
         let alone = (0..repeats.runs).map(|_| {
@@ -182,7 +182,7 @@ pub(super) fn measure(
         },
         session_seconds: ladder.placed().opening.as_secs_f64(),
         peak_memory_bytes: peak_memory_bytes(),
-        device_memory_bytes: device_memory_bytes.filter(|_| provider != Provider::Cpu),
+        device_memory_bytes: device_memory_bytes.filter(|_| !provider.is_on_processor()),
     })
 }
 

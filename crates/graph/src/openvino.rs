@@ -1,0 +1,164 @@
+//! Graphs in the form that OpenVINO reads from memory, and computes as ONNX says.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use prost::Message;
+
+use crate::external::{ExternalTensor, describe};
+use crate::load::decode;
+use crate::message::decode_message;
+use crate::proto::tensor_proto::{DataLocation, DataType};
+use crate::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, TensorShapeProto, TypeProto,
+    ValueInfoProto, tensor_shape_proto, type_proto,
+};
+use crate::{Error, Result};
+
+/// The location of weights in this process's memory: their offset is an address. A file that states it itself could name
+/// any address, so it is not to be loaded.
+pub const IN_MEMORY: &str = "*/_ORT_MEM_ADDR_/*";
+
+/// The ONNX file with these bytes for OpenVINO. Each weight of its graph that is in another file is taken from this
+/// process's memory instead: from the address that `address` gives. What nodes take from files, and graphs within nodes,
+/// stays as it is. `path` is the file's, for errors.
+///
+/// The axes of Gather count from the end. OpenVINO 2026.4.1 moves a Gather that puts channels into another order into the
+/// weights of the convolution behind it, and puts them there into the inverse order. It does so only where the axis counts
+/// from the beginning.
+///
+/// # Errors
+/// The bytes are not an ONNX model; a weight has an unknown type, impossible sizes, or no proper place; a Gather may be
+/// one that OpenVINO computes wrongly, and the number of its axes is not known.
+pub fn for_openvino(bytes: &[u8], path: &Path, address: impl Fn(&ExternalTensor) -> usize) -> Result<Vec<u8>> {
+    let mut model = decode_message(bytes, path)?;
+    let ranks = ranks(&model, path);
+    let Some(graph) = &mut model.graph else { return Err(Error::format(path, "it has no graph")) };
+    let orders: HashMap<String, Vec<i64>> =
+        graph.initializer.iter().filter_map(|tensor| Some((tensor.name().to_owned(), integers(tensor)?))).collect();
+    for node in graph.node.iter_mut().filter(|node| is_gather(node)) {
+        count_from_the_end(node, &ranks, &orders).map_err(|reason| Error::format(path, reason))?;
+    }
+    for tensor in graph.initializer.iter_mut().filter(|tensor| tensor.data_location() == DataLocation::External) {
+        let described = describe(tensor)
+            .map_err(|reason| Error::format(path, format!("weight `{}`: {reason}", tensor.name())))?;
+        let entry = |key: &str, value: String| StringStringEntryProto { key: Some(key.into()), value: Some(value) };
+        tensor.external_data = vec![
+            entry("location", IN_MEMORY.into()),
+            entry("offset", address(&described).to_string()),
+            entry("length", described.length.to_string()),
+        ];
+    }
+    Ok(model.encode_to_vec())
+}
+
+fn is_gather(node: &NodeProto) -> bool {
+    node.op_type() == "Gather" && matches!(node.domain(), "" | "ai.onnx")
+}
+
+fn count_from_the_end(
+    node: &mut NodeProto,
+    ranks: &HashMap<String, usize>,
+    orders: &HashMap<String, Vec<i64>>,
+) -> Result<(), String> {
+    let place = node.attribute.iter().position(|attribute| attribute.name() == "axis");
+    let axis = place.map_or(0, |place| node.attribute[place].i());
+    if axis < 0 {
+        return Ok(());
+    }
+    let rank = node.input.first().and_then(|data| ranks.get(data)).and_then(|rank| i64::try_from(*rank).ok());
+    let Some(rank) = rank else {
+        let order = node.input.get(1).and_then(|indices| orders.get(indices));
+        // The inverse of an order that swaps pairs is the order itself.
+        return match order.filter(|order| is_other_than_its_inverse(order)) {
+            Some(_) => Err(format!("`{}`: expected a Gather of values with a known number of axes", node.name())),
+            None => Ok(()),
+        };
+    };
+    let counted = AttributeProto {
+        name: Some("axis".into()),
+        r#type: Some(crate::proto::attribute_proto::AttributeType::Int as i32),
+        i: Some(axis - rank),
+        ..AttributeProto::default()
+    };
+    match place {
+        Some(place) => node.attribute[place] = counted,
+        None => node.attribute.push(counted),
+    }
+    Ok(())
+}
+
+/// Whether the numbers put as many values into another order, and putting them there twice is not the first one.
+fn is_other_than_its_inverse(order: &[i64]) -> bool {
+    let count = order.len();
+    let place = |index: &i64| usize::try_from(if *index < 0 { index + count as i64 } else { *index }).ok();
+    let places: Option<Vec<usize>> = order.iter().map(|index| place(index).filter(|place| *place < count)).collect();
+    let Some(places) = places else { return false };
+    let mut sorted = places.clone();
+    sorted.sort_unstable();
+    sorted.iter().copied().eq(0..count) && places.iter().enumerate().any(|(at, to)| places[*to] != at)
+}
+
+/// The values of a tensor of 64-bit integers in one dimension that the file holds itself.
+fn integers(tensor: &TensorProto) -> Option<Vec<i64>> {
+    let is_plain = tensor.data_type() == DataType::Int64 as i32 && tensor.dims.len() == 1;
+    if !is_plain || tensor.data_location() == DataLocation::External {
+        return None;
+    }
+    match &tensor.raw_data {
+        Some(raw) => Some(raw.chunks_exact(8).filter_map(|bytes| Some(i64::from_le_bytes(bytes.try_into().ok()?))).collect()),
+        None => Some(tensor.int64_data.clone()),
+    }
+}
+
+/// The number of axes of each value, where it can be inferred.
+fn ranks(model: &ModelProto, path: &Path) -> HashMap<String, usize> {
+    // Weights in other files count as inputs, so that no file is opened.
+    let mut whole = model.clone();
+    let graph: &mut GraphProto = whole.graph.get_or_insert_default();
+    let (external, own) = std::mem::take(&mut graph.initializer)
+        .into_iter()
+        .partition(|tensor: &TensorProto| tensor.data_location() == DataLocation::External);
+    graph.initializer = own;
+    graph.input.retain(|input| !external.iter().any(|tensor: &TensorProto| tensor.name() == input.name()));
+    graph.input.extend(external.iter().map(declared));
+    let Ok(model) = decode(whole.encode_to_vec().into(), path) else { return HashMap::new() };
+    let inputs = model.inputs.iter().map(|port| (port.name.clone(), port.ty.dims.len()));
+    let types = model.types.iter().map(|(name, ty)| (name.clone(), ty.dims.len()));
+    inputs.chain(types).collect()
+}
+
+/// An input with the type and the sizes of a weight.
+fn declared(tensor: &TensorProto) -> ValueInfoProto {
+    let dim = |&length: &i64| tensor_shape_proto::Dimension {
+        value: Some(tensor_shape_proto::dimension::Value::DimValue(length)),
+        ..Default::default()
+    };
+    let shape = TensorShapeProto { dim: tensor.dims.iter().map(dim).collect() };
+    let kind = type_proto::Tensor { elem_type: tensor.data_type, shape: Some(shape) };
+    let kind = TypeProto { value: Some(type_proto::Value::TensorType(kind)), ..Default::default() };
+    ValueInfoProto { name: tensor.name.clone(), r#type: Some(kind), ..Default::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_that_swap_pairs_are_their_own_inverse() {
+        for (order, other) in [
+            (&[0, 1, 2][..], false),
+            (&[2, 1, 0], false),
+            (&[1, 0, 3, 2], false),
+            (&[-1, 1, 0], false),
+            (&[1, 2, 0], true),
+            (&[0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11], true),
+            // These choose and repeat.
+            (&[0, 0, 1], false),
+            (&[1, 2, 3], false),
+            (&[], false),
+        ] {
+            assert_eq!(is_other_than_its_inverse(order), other, "{order:?}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! OpenVINO: its library, and how graphs are compiled with it.
+
+mod native;
+
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tileforge_engine::{Engine, Graph as Record};
+
+use crate::options::SessionOptions;
+use crate::processors::Processors;
+
+pub(crate) use native::{Compiled, Described, Request};
+use native::Core;
+
+/// How the names of the library's file begin. A release number may follow.
+const FILE: &str = "libopenvino_c.so";
+
+/// The option that says in which type products are computed. Without it, OpenVINO takes BF16 where the processor has it,
+/// which would change bytes behind the manifest.
+pub const PRECISION: &str = "INFERENCE_PRECISION_HINT";
+
+/// The library, loaded for the rest of the process.
+pub(crate) struct OpenVino {
+    core: Core,
+    version: String,
+    computes_bf16: bool,
+    /// Graphs that sessions have open now.
+    open: Mutex<Vec<(Key, Weak<Graph>)>>,
+}
+
+impl std::fmt::Debug for OpenVino {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("OpenVino").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// A compiled graph, with what its weights may still be in.
+pub(crate) struct Graph {
+    compiled: Compiled,
+    /// What holds weights that the graph takes from memory. Dropped after what is compiled.
+    _weights: Box<dyn Send + Sync>,
+}
+
+impl Graph {
+    pub(crate) fn compiled(&self) -> &Compiled {
+        &self.compiled
+    }
+}
+
+/// What a compiled graph depends on: its file and its weights, by their digests, and the options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    digests: Vec<String>,
+    properties: Vec<(String, String)>,
+}
+
+impl Key {
+    pub(crate) fn new(engine: &Engine, graph: &Record, options: &SessionOptions) -> Self {
+        // Every graph of an engine may use each of its weight files.
+        let files = engine.manifest().files.iter().filter(|(name, _)| *name == &graph.file || !is_graph(name));
+        let digests = files.map(|(_, file)| file.sha256.clone()).collect();
+        Self { digests, properties: properties(options) }
+    }
+}
+
+fn is_graph(name: &str) -> bool {
+    name.ends_with(".onnx")
+}
+
+impl OpenVino {
+    /// Loads the library. It finds its plugins and frontends beside itself.
+    pub(crate) fn load(path: &Path) -> Result<Self, String> {
+        let core = Core::load(path)?;
+        let version = core.version()?;
+        let computes_bf16 = core.capabilities()?.iter().any(|capability| capability == "BF16");
+        Ok(Self { core, version, computes_bf16, open: Mutex::default() })
+    }
+
+    /// The release, such as "2026.4.1".
+    pub(crate) fn release(&self) -> &str {
+        // The number of the build follows.
+        self.version.split('-').next().unwrap_or(&self.version)
+    }
+
+    /// Whether the processor computes in BF16.
+    pub(crate) fn computes_bf16(&self) -> bool {
+        self.computes_bf16
+    }
+
+    /// Compiles the graph in an ONNX file for the processor. `weights` holds what the graph takes from memory.
+    pub(crate) fn compile(
+        &self,
+        onnx: &[u8],
+        options: &SessionOptions,
+        weights: Box<dyn Send + Sync>,
+    ) -> Result<Graph, String> {
+        let model = self.core.read(onnx)?;
+        Ok(Graph { compiled: self.core.compile(&model, &properties(options))?, _weights: weights })
+    }
+
+    /// The graph with this key, which other sessions may have open, or a new one.
+    pub(crate) fn shared<E>(&self, key: Key, compile: impl FnOnce() -> Result<Graph, E>) -> Result<Arc<Graph>, E> {
+        // Locked while it compiles: compiling uses every core, and whoever waits may want the same graph.
+        let mut open = self.open.lock();
+        open.retain(|(_, graph)| graph.strong_count() > 0);
+        let found = open.iter().find(|(other, _)| *other == key).and_then(|(_, graph)| graph.upgrade());
+        if let Some(graph) = found {
+            return Ok(graph);
+        }
+        let graph = Arc::new(compile()?);
+        open.push((key, Arc::downgrade(&graph)));
+        Ok(graph)
+    }
+}
+
+/// The options of a compiled graph, by OpenVINO's names.
+fn properties(options: &SessionOptions) -> Vec<(String, String)> {
+    let streams = options.streams.max(1);
+    let threads = options.threads.unwrap_or_else(|| Processors::available().threads(streams));
+    let own = [
+        // One run after the other, each as fast as possible.
+        ("PERFORMANCE_HINT", "LATENCY".to_owned()),
+        ("NUM_STREAMS", streams.to_string()),
+        ("INFERENCE_NUM_THREADS", (threads * streams).to_string()),
+        // Threads that are tied to cores wait for others that were tied to the same ones, and the process's other threads
+        // inherit the tie.
+        ("ENABLE_CPU_PINNING", "NO".to_owned()),
+        (PRECISION, "f32".to_owned()),
+        // OpenVINO 2026.4.1 ends the process while it joins the operators of an attention: CLIP's text encoder on one
+        // thread, networks for depth on any.
+        ("SNIPPETS_MODE", "DISABLE".to_owned()),
+        // Inputs of products with 8-bit weights stay as the graph has them.
+        ("DYNAMIC_QUANTIZATION_GROUP_SIZE", "0".to_owned()),
+    ];
+    let given = |name: &str| options.provider_options.contains_key(name);
+    let own = own.into_iter().filter(|(name, _)| !given(name)).map(|(name, value)| (name.to_owned(), value));
+    own.chain(options.provider_options.clone()).collect()
+}
+
+/// The name of the library's file in a folder: the one of the newest release; `None` if there is none.
+pub(crate) fn file_in(folder: &Path) -> Option<String> {
+    let names = std::fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| name.strip_prefix(FILE).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))).max()
+}

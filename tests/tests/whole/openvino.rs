@@ -1,0 +1,94 @@
+//! Engines on OpenVINO. `parity`, `components` and `systems` compare every network on it with the reference.
+
+use end_to_end::{command, demo_engine, environment, repository, run, words};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The demo model in a precision, for the profile `openvino`.
+fn engine(work: &Path, precision: &str) -> PathBuf {
+    let engine = work.join(precision);
+    let model = repository("models/compact-x4.yaml");
+    let line =
+        words(&[&"build", &model, &"--profile", &"openvino", &"--precision", &precision, &"--output", &engine]);
+    let _ = run("engine-builder", line).success();
+    let manifest: serde_json::Value = serde_json::from_slice(&fs::read(engine.join("manifest.json")).unwrap()).unwrap();
+    assert_eq!((&manifest["target"]["provider"], &manifest["precision"]), (&"openvino".into(), &precision.into()));
+    engine
+}
+
+/// Enlarges the test's picture. Returns the report about it, and the file.
+fn enlarged(engine: &Path, work: &Path, name: &str, more: &[&str]) -> (serde_json::Value, PathBuf) {
+    let (input, output) = (repository("tests/images/coffee.png"), work.join(name).with_extension("png"));
+    let line = words(&[&"infer", &"--engine", &engine, &"--input", &input, &"--output", &output, &"--json"]);
+    let more = more.iter().map(std::ffi::OsString::from);
+    (run("runtime", line.into_iter().chain(more)).success().json(), output)
+}
+
+fn psnr_db(one: &Path, other: &Path) -> f64 {
+    let compared = run("runtime", words(&[&"compare", &one, &other, &"--json"])).success().json();
+    compared["psnr_db"].as_f64().unwrap_or(f64::INFINITY)
+}
+
+#[test]
+fn engines_for_openvino_give_the_pixels_of_onnx_runtime() {
+    let work = tempfile::tempdir().unwrap();
+    let (_, expected) = enlarged(demo_engine(), work.path(), "onnxruntime", &["--provider", "cpu"]);
+    let computes_bf16 = environment().library().computes_bf16().unwrap();
+    // An engine that was built for ONNX Runtime's kernels, where OpenVINO is asked for.
+    let asked = ["--provider", "openvino", "--strict"];
+    let mut tried = vec![(demo_engine().to_owned(), &asked[..], 80.0), (engine(work.path(), "fp32"), &[], 80.0)];
+    if computes_bf16 {
+        tried.push((engine(work.path(), "bf16"), &[], 55.0));
+    }
+    tried.push((engine(work.path(), "int8"), &[], 40.0));
+    for (engine, options, least_db) in &tried {
+        let (report, found) = enlarged(engine, work.path(), "openvino", options);
+        assert_eq!(report["provider"], "openvino", "{report}");
+        assert_eq!(report["files"][0]["assigned"][0]["provider"], "OpenVINOExecutionProvider", "{report}");
+        let db = psnr_db(&found, &expected);
+        assert!(db >= *least_db, "{}: {db} dB", engine.display());
+        let _ = run("runtime", words(&[&"verify", &"--engine", engine])).success();
+        // Two streams share what is compiled. Each has half of the threads.
+        let small: &[&str] = if options.is_empty() { &["--tile", "256x256"] } else { options };
+        let (_, one) = enlarged(engine, work.path(), "one", small);
+        let (report, two) = enlarged(engine, work.path(), "two", &[small, &["--streams", "2"]].concat());
+        assert_eq!(report["used"]["streams"], 2, "{report}");
+        let db = psnr_db(&two, &one);
+        assert!(db >= *least_db, "{}: {db} dB", engine.display());
+    }
+    // On ONNX Runtime's kernels, an engine for OpenVINO computes the same; but none computes in BF16.
+    let (report, found) = enlarged(&work.path().join("fp32"), work.path(), "back", &["--provider", "cpu"]);
+    assert_eq!(report["provider"], "cpu");
+    assert!(psnr_db(&found, &expected) >= 80.0);
+    if computes_bf16 {
+        let line = words(&[&"verify", &"--engine", &work.path().join("bf16"), &"--provider", &"cpu"]);
+        let _ = run("runtime", line).failure(3, &["bf16", "cpu"]);
+    }
+}
+
+/// The runtime with ONNX Runtime alone.
+fn without_openvino(work: &Path, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> Command {
+    let library = environment().library().path().to_owned();
+    let alone = work.join("alone");
+    fs::create_dir_all(&alone).unwrap();
+    fs::copy(&library, alone.join("libonnxruntime.so")).unwrap();
+    let mut command = command("runtime", words(arguments));
+    command.env("ORT_DYLIB_PATH", &alone);
+    command
+}
+
+#[test]
+fn without_the_library_its_engines_run_on_onnx_runtime() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = engine(work.path(), "fp32");
+    let ran = |arguments: &[&dyn AsRef<std::ffi::OsStr>]| end_to_end::Outcome::of(&mut without_openvino(work.path(), arguments));
+    let told = ran(&[&"verify", &"--engine", &engine]).success();
+    assert!(told.stdout.contains("CPUExecutionProvider"), "{}", told.stdout);
+    assert!(told.stderr.contains("steps down from openvino to cpu: libopenvino_c.so is not beside"), "{}", told.stderr);
+    let _ = ran(&[&"verify", &"--engine", &engine, &"--strict"]).failure(3, &["falls back to cpu", "pip: openvino"]);
+    let _ = ran(&[&"verify", &"--engine", &engine, &"--provider", &"openvino"]).failure(3, &["pip: openvino"]);
+    // Other engines say nothing of it.
+    let told = ran(&[&"verify", &"--engine", &demo_engine()]).success();
+    assert!(!told.stderr.contains("openvino"), "{}", told.stderr);
+}
