@@ -271,7 +271,7 @@ mod tests {
     fn refused(length: &str, text: &str, tensors: &[u8]) -> String {
         let value = HeaderValue::from_str(&length.replace("JSON", &text.len().to_string())).unwrap();
         let body = Bytes::from([text.as_bytes(), tensors].concat());
-        super::read(Some(&value), &body).err().map_or_else(String::new, |failure| failure.message)
+        read(Some(&value), &body).err().map_or_else(String::new, |failure| failure.message)
     }
 
     fn of_two(first: &str, second: &str) -> String {
