@@ -128,31 +128,27 @@ pub(super) fn join(contract: &Contract, sizes: &Sizes, samples: Vec<Vec<Values>>
 }
 
 fn joined(shape: &[usize], column: Vec<Values>) -> Result<Tensor> {
-    fn array<T>(shape: &[usize], values: Vec<T>) -> Result<ArrayD<T>> {
+    fn array<T>(shape: &[usize], rows: Vec<Vec<T>>) -> Result<ArrayD<T>> {
+        let values = rows.into_iter().reduce(|mut values, row| {
+            values.extend(row);
+            values
+        });
+        let values = values.ok_or_else(|| Error::internal("samples"))?;
         ArrayD::from_shape_vec(IxDyn(shape), values).map_err(|_| Error::internal("samples"))
     }
-    let mut column = column.into_iter();
-    let first = column.next().ok_or_else(|| Error::internal("samples"))?;
-    Ok(match first {
-        Values::F32(mut values) => {
-            column.try_for_each(|more| Ok::<_, Error>(values.extend(more.into_f32()?)))?;
-            Tensor::F32(array(shape, values)?)
+    fn all<T>(column: Vec<Values>, row: impl Fn(Values) -> Option<Vec<T>>) -> Result<Vec<Vec<T>>> {
+        column.into_iter().map(row).collect::<Option<_>>().ok_or_else(|| Error::internal("samples"))
+    }
+    Ok(match column.first() {
+        Some(Values::F32(_)) => Tensor::F32(array(shape, all(column, |values| values.into_f32().ok())?)?),
+        Some(Values::I64(_)) => {
+            let row = |values| if let Values::I64(row) = values { Some(row) } else { None };
+            Tensor::I64(array(shape, all(column, row)?)?)
         }
-        Values::I64(mut values) => {
-            column.for_each(|more| {
-                if let Values::I64(more) = more {
-                    values.extend(more)
-                }
-            });
-            Tensor::I64(array(shape, values)?)
+        Some(Values::I32(_)) => {
+            let row = |values| if let Values::I32(row) = values { Some(row) } else { None };
+            Tensor::I32(array(shape, all(column, row)?)?)
         }
-        Values::I32(mut values) => {
-            column.for_each(|more| {
-                if let Values::I32(more) = more {
-                    values.extend(more)
-                }
-            });
-            Tensor::I32(array(shape, values)?)
-        }
+        None => return Err(Error::internal("samples")),
     })
 }
